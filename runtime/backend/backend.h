@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* backend.h - what moves and adds the data: one small table of functions
+ *
+ *   api/ddp: parameters -> buckets        knows no CUDA, no sockets
+ *        | mu_coll (one collective)
+ *   backend/host: shared memory + TCP, one progress thread
+ *   backend/nccl: NCCL and own kernels on CUDA streams (a module, loaded when needed)
+ *
+ * Collectives of one backend are started in the same order on all ranks.
+ */
+#ifndef MU_BACKEND_H
+#define MU_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/err.h"
+#include "runtime/base/log.h"
+#include "runtime/muster.h"
+
+#define MU_TOKEN_LEN 32
+
+/* How a backend finds its peers before it has connections: PMIx behind three calls.
+ * Key and value are this rank's; fetch is valid after a fence. Times in seconds.
+ */
+struct mu_exchange {
+    void *arg;
+    int (*publish)(void *arg, const char *key, const void *value, size_t len,
+                   struct mu_err *err);
+    int (*fence)(void *arg, double timeout, struct mu_err *err);
+    /* *value is malloc'ed, caller frees */
+    int (*fetch)(void *arg, int rank, const char *key, void **value, size_t *len,
+                 double timeout, struct mu_err *err);
+};
+
+/* Everything a backend is opened with; all pointers borrowed until close. */
+struct mu_backend_env {
+    int rank, size;
+    int local_rank, local_size;
+    int node, nnodes;
+    const int *node_of;             /* node of each rank */
+    const char *const *host_of;     /* host name of each rank */
+    const char *job;                /* "job.step", for names of communicators and files */
+    const char *gpus;               /* MUSTER_PLAN gpus of this rank, "" unknown */
+    uint8_t token[MU_TOKEN_LEN];    /* proves to a peer that we are of this job */
+    const char *master_addr;        /* an address of this host that the others reach, or NULL */
+    bool force_tcp;
+    double init_timeout, timeout;
+    struct mu_exchange exchange;
+    const struct mu_log *log;
+    /* Called once, from any thread, when the backend finds a peer dead or a collective
+     * overdue. rank is the guilty one, or -1; status a muster_status.
+     */
+    void (*failed)(void *arg, int rank, int status, const char *why);
+    void *failed_arg;
+};
+
+enum mu_coll_kind {
+    MU_COLL_ALLREDUCE,
+    MU_COLL_BROADCAST,
+    MU_COLL_ALLGATHER,
+    MU_COLL_REDUCE_SCATTER,
+    MU_COLL_BARRIER,
+};
+
+/* One collective. Elements of dtype; send == recv is in place. */
+struct mu_coll {
+    enum mu_coll_kind kind;
+    enum muster_dtype dtype;
+    enum muster_op op;
+    const void *send;
+    void *recv;
+    size_t count;     /* all-reduce, broadcast: elements of the buffer; all-gather: sent by
+                         each rank; reduce-scatter: received by each rank */
+    int root;         /* broadcast */
+    double scale;     /* results are multiplied by it (the mean); 1.0: not */
+    void *stream;     /* GPU: work enqueued there so far produces send */
+    const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
+};
+
+struct mu_request; /* one started collective; owned by the backend */
+
+/* A piece of memory in a pack or unpack: count elements at `at`, at `offset` bytes of
+ * the bucket.
+ */
+struct mu_piece {
+    void *at;
+    size_t offset, count;
+};
+
+struct mu_backend;
+
+struct mu_backend_ops {
+    const char *name; /* "host", "nccl" */
+
+    int (*open)(const struct mu_backend_env *env, struct mu_backend **out,
+                struct mu_err *err);
+    /* Orderly, collective; frees b. */
+    void (*close)(struct mu_backend *b);
+    /* From any thread: every started request ends with an error soon; b can only be
+     * closed (not collectively) after that. why is copied.
+     */
+    void (*abort)(struct mu_backend *b, int status, const char *why);
+
+    /* One line for the banner: "shared memory", "TCP", "NVLink". Borrowed. */
+    const char *(*transport)(const struct mu_backend *b);
+    int (*device)(const struct mu_backend *b); /* CUDA index, -1 none */
+
+    /* Zero-copy memory, 4096-byte aligned, zeroed. Collective: same sizes, same order. */
+    void *(*alloc)(struct mu_backend *b, size_t bytes, struct mu_err *err);
+    void (*free)(struct mu_backend *b, void *p);
+
+    /* Start; never blocks. *coll is copied. */
+    int (*start)(struct mu_backend *b, const struct mu_coll *coll,
+                 struct mu_request **out, struct mu_err *err);
+    /* Host: block until done or past its deadline (err->code a muster_status). GPU: make
+     * `stream` wait, without blocking the host. Frees the request either way.
+     */
+    int (*join)(struct mu_backend *b, struct mu_request *request, void *stream,
+                struct mu_err *err);
+    /* Block the host until everything joined so far is finished. */
+    int (*drain)(struct mu_backend *b, void *stream, struct mu_err *err);
+
+    /* Gather n pieces of dtype `from` into the bucket as dtype `to` times scale, and
+     * back. Host: done on return. GPU: enqueued on stream.
+     */
+    int (*pack)(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                enum muster_dtype from, void *bucket, enum muster_dtype to, double scale,
+                void *stream, struct mu_err *err);
+    int (*unpack)(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                  enum muster_dtype to, const void *bucket, enum muster_dtype from,
+                  double scale, void *stream, struct mu_err *err);
+    /* Plain copies and zeros in the backend's memory space, ordered on stream. */
+    int (*copy)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                void *stream, struct mu_err *err);
+    int (*zero)(struct mu_backend *b, void *dst, size_t bytes, void *stream,
+                struct mu_err *err);
+};
+
+extern const struct mu_backend_ops mu_backend_host;
+/* In backend_nccl.so, found with dlsym. */
+extern const struct mu_backend_ops mu_backend_nccl;
+
+#endif

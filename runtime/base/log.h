@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* log.h - where messages go; the layers plugin, api, boot and tools hold one of these */
+#ifndef MU_LOG_H
+#define MU_LOG_H
+
+/* error: the job will not get what it asked; warn: it runs, but slower or unbound;
+ * info: one line per node; debug: one line per task.
+ */
+enum mu_log_level { MU_LOG_ERROR, MU_LOG_WARN, MU_LOG_INFO, MU_LOG_DEBUG };
+
+/* Messages above `level` are dropped. sink gets one line without newline; a NULL
+ * sink writes "muster: LEVEL: text" to standard error.
+ */
+struct mu_log {
+    enum mu_log_level level;
+    void (*sink)(void *arg, enum mu_log_level level, const char *text);
+    void *arg;
+};
+
+/* log may be NULL: nothing is written. Keeps errno. */
+void mu_log(const struct mu_log *log, enum mu_log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* muster.h - keep the ranks of a training job in step: DDP for C and CUDA C.
+ *
+ *     struct muster *m;
+ *     struct muster_ddp *ddp;
+ *
+ *     if (muster_init(&m, NULL) != MUSTER_OK)
+ *         return muster_report(NULL);               // sentence on stderr, exit status
+ *     muster_ddp_create(m, params, nparams, NULL, &ddp);
+ *     muster_ddp_broadcast(ddp, 0);                 // same weights everywhere
+ *     for (each step) {
+ *         for (i = nparams - 1; i >= 0; i--) {      // your backward pass
+ *             compute the gradient of parameter i into muster_ddp_grad(ddp, i);
+ *             muster_ddp_grad_ready(ddp, i, NULL);  // its bucket may start now
+ *         }
+ *         muster_ddp_sync(ddp, NULL);               // every gradient is now the mean
+ *         your optimizer;
+ *     }
+ *     muster_ddp_destroy(ddp);
+ *     muster_finalize(m);
+ *
+ * Ranks are global (0 .. size-1) unless a name says local. Counts are elements, not
+ * bytes. A function that can fail returns a muster_status; the sentence that explains
+ * it is muster_error(m). Objects are not thread safe: one thread calls at a time.
+ * `stream` is a cudaStream_t cast to void * (NULL: the default stream); on a world
+ * without GPUs it is ignored. Calls marked [collective] are made by all ranks in the
+ * same order; each has a deadline, after which the job ends with the name of the rank
+ * that did not come.
+ */
+#ifndef MUSTER_H
+#define MUSTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Usable as exit status; Slurm requeue rules can act on it. */
+enum muster_status {
+    MUSTER_OK = 0,
+    MUSTER_EUSAGE = 10,    /* a wrong argument or call order */
+    MUSTER_ERENDEZVOUS,    /* no PMIx, a rank did not arrive, no connection */
+    MUSTER_ECONTRACT,      /* ranks disagree: model, versions, placement, world */
+    MUSTER_EPEER,          /* a rank died */
+    MUSTER_ETIMEOUT,       /* a rank did not come before the deadline */
+    MUSTER_EDEVICE,        /* GPU, CUDA or NCCL */
+    MUSTER_EIO,            /* file or network */
+    MUSTER_EMEMORY,        /* out of memory */
+    MUSTER_ENUMERIC,       /* NaN or Inf found by screening */
+    MUSTER_EINTERNAL,      /* a defect of libmuster */
+};
+
+/* "timeout", "peer died", ... */
+const char *muster_strstatus(int status);
+/* "0.1.0" of the library that is loaded. */
+const char *muster_version(void);
+
+enum muster_dtype {
+    MUSTER_F32,
+    MUSTER_F64,
+    MUSTER_F16,
+    MUSTER_BF16,
+    MUSTER_I32,
+    MUSTER_I64,
+};
+size_t muster_dtype_size(enum muster_dtype dtype);
+
+enum muster_op { MUSTER_SUM, MUSTER_MIN, MUSTER_MAX };
+
+/* ---- The world ---------------------------------------------------------------- */
+
+struct muster;
+
+/* Zero-initialise (`struct muster_options o = { 0 }`) and set what you need; each field
+ * left 0 takes the environment variable named, then the default.
+ */
+struct muster_options {
+    const char *backend;    /* MUSTER_BACKEND: "nccl", "host"; default: nccl if a GPU is there */
+    const char *transport;  /* MUSTER_TRANSPORT: "shm", "tcp"; host backend between ranks
+                               of one node; default shm. Between nodes always tcp */
+    double init_timeout;    /* MUSTER_INIT_TIMEOUT, seconds, default 120 */
+    double timeout;         /* MUSTER_TIMEOUT, seconds for each collective, default 600 */
+    int single;             /* MUSTER_SINGLE=1: a world of one rank without PMIx is meant */
+    const char *log;        /* MUSTER_LOG: "error", "warn" (default), "info", "debug" */
+};
+
+/* [collective] Take rank and size from PMIx, check the placement, open control
+ * connections and communicator. On failure *out is NULL and muster_error(NULL) tells
+ * why. Under srun it needs --mpi=pmix; without Slurm it is a world of one rank.
+ */
+int muster_init(struct muster **out, const struct muster_options *options);
+
+/* [collective] Wait for the others, close everything, free m. NULL is fine. */
+int muster_finalize(struct muster *m);
+
+/* End the whole job with this exit status (1..255), printing why. Does not return. */
+void muster_abort(struct muster *m, int status, const char *why)
+    __attribute__((noreturn));
+
+/* The sentence of the last failed call on m (or of muster_init for NULL); borrowed,
+ * valid until the next call.
+ */
+const char *muster_error(const struct muster *m);
+/* Print muster_error to standard error with the rank; returns the status of that
+ * failure, fit for exit().
+ */
+int muster_report(const struct muster *m);
+
+int muster_rank(const struct muster *m);
+int muster_size(const struct muster *m);
+int muster_local_rank(const struct muster *m); /* among the ranks of this node */
+int muster_local_size(const struct muster *m);
+int muster_node(const struct muster *m);       /* 0 .. nodes-1, by lowest rank */
+int muster_nodes(const struct muster *m);
+const char *muster_backend(const struct muster *m);   /* "host" or "nccl" */
+const char *muster_transport(const struct muster *m); /* "shared memory", "shared memory + TCP",
+                                                         "NVLink", ... for a banner */
+const char *muster_host(const struct muster *m, int rank);
+/* CUDA device index chosen for this rank, -1 without a GPU. */
+int muster_device(const struct muster *m);
+
+/* ---- Collectives on your own buffers ------------------------------------------- */
+
+/* Memory in which collectives need no copy (shared among the ranks of a node, or
+ * registered with the GPU). NULL when there is none left. Free with muster_free before
+ * muster_finalize.
+ */
+void *muster_alloc(struct muster *m, size_t bytes);
+void muster_free(struct muster *m, void *p);
+
+/* [collective] In place, any memory, back when done (on a GPU: when enqueued). */
+int muster_allreduce(struct muster *m, void *buffer, size_t count,
+                     enum muster_dtype dtype, enum muster_op op, void *stream);
+int muster_broadcast(struct muster *m, void *buffer, size_t count,
+                     enum muster_dtype dtype, int root, void *stream);
+/* recv has size * count elements, in rank order. */
+int muster_allgather(struct muster *m, const void *send, void *recv, size_t count,
+                     enum muster_dtype dtype, void *stream);
+/* send has size * count elements; rank r gets the sum of the r-th part. */
+int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t count,
+                          enum muster_dtype dtype, void *stream);
+int muster_barrier(struct muster *m);
+
+/* ---- Gradients ------------------------------------------------------------------ */
+
+struct muster_ddp;
+
+/* One parameter tensor. Names, order, counts and dtypes must be equal on all ranks;
+ * a difference is refused at create with the name and the ranks on each side.
+ */
+struct muster_param {
+    const char *name;        /* copied */
+    size_t count;            /* elements; 0 is allowed */
+    enum muster_dtype dtype; /* of data and gradient */
+    void *data;              /* the weights; may be NULL if you never broadcast or shard */
+    void *grad;              /* your own gradient buffer: it is packed into a bucket when
+                                ready. NULL (best): the library hands out a view into
+                                the bucket, zero copy; see muster_ddp_grad */
+};
+
+struct muster_ddp_options {
+    size_t first_bucket; /* bytes of the bucket that starts first; default 1 MiB */
+    size_t bucket_cap;   /* bytes of the others; default 25 MiB on the host, measured on GPUs */
+};
+
+/* [collective] Register the parameter list (in forward order: buckets go from the last
+ * to the first). params is copied, the buffers it points to are borrowed until destroy.
+ */
+int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
+                      const struct muster_ddp_options *options, struct muster_ddp **out);
+void muster_ddp_destroy(struct muster_ddp *ddp);
+
+/* Where the gradient of parameter i lives: your buffer, or the library's, 128-byte
+ * aligned. Constant until destroy. NULL for an i out of range.
+ */
+void *muster_ddp_grad(const struct muster_ddp *ddp, int i);
+int muster_ddp_buckets(const struct muster_ddp *ddp);
+int muster_ddp_bucket_of(const struct muster_ddp *ddp, int i);
+
+/* [collective] Copy every parameter's data from rank root to all. */
+int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
+
+/* The gradient of parameter i is complete (on a GPU: once the work enqueued on stream
+ * so far is done). When all of a bucket are ready its all-reduce starts; buckets start
+ * in the same order on all ranks. Returns at once. Twice in a step is an error.
+ */
+int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream);
+
+/* [collective] Every gradient becomes the mean over ranks. Parameters not ready by then
+ * count as "no gradient this step" on this rank. On a GPU: ordered before whatever you
+ * enqueue on stream next, without blocking the host.
+ */
+int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
+
+/* on != 0: the following grad_ready calls only accumulate locally (add your micro-batch
+ * gradients up in the buffers); the first sync after on = 0 averages the sums.
+ */
+int muster_ddp_no_sync(struct muster_ddp *ddp, int on);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* alloc.h - what one job step owns on one node */
+#ifndef MU_ALLOC_H
+#define MU_ALLOC_H
+
+#include "runtime/base/cpuset.h"
+
+#define MU_GPUS_MAX 128
+
+struct mu_alloc {
+    struct mu_cpuset cpus; /* Linux CPU numbers the step may run on */
+    int ngpus;
+    int gpu[MU_GPUS_MAX];  /* indices into mu_node.gpus, ascending */
+    int ntasks;            /* tasks of the step on this node */
+    int cpus_per_task;     /* SLURM_CPUS_PER_TASK, hardware threads; 0: no request */
+};
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node.h - one machine as the planner sees it: cores, NUMA nodes, GPUs, NICs, links.
+ *
+ * Filled by spank/hw from sysfs, an hwloc XML, an NCCL topology XML or the text of
+ * nvidia-smi topo -m; read by everything else. CPU numbers are Linux numbers, NUMA
+ * nodes are referred to by index into numas[] (their OS index is in the entry), GPUs
+ * and NICs by index into gpus[] and nics[], which are in PCI order (or in the order of
+ * the source where it names no PCI addresses).
+ */
+#ifndef MU_NODE_H
+#define MU_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/base/cpuset.h"
+#include "runtime/base/err.h"
+
+#define MU_CORE_CPUS 8 /* hardware threads of one core: 8 on POWER8 */
+#define MU_BUSID_LEN 24
+#define MU_NAME_LEN 64
+
+/* How near two devices are, or a device and a CPU; smaller is nearer. NVIDIA's and
+ * NCCL's vocabulary, with PKG added: same package, other NUMA node (NPS4, SNC), which
+ * they call SYS.
+ */
+enum mu_path {
+    MU_PATH_PIX,  /* one PCIe switch */
+    MU_PATH_PXB,  /* several PCIe switches, no host bridge */
+    MU_PATH_PHB,  /* same PCIe host bridge */
+    MU_PATH_NODE, /* same NUMA node */
+    MU_PATH_PKG,  /* same package */
+    MU_PATH_SYS,  /* between packages */
+    MU_PATH_NONE, /* not known, or there is no such device */
+};
+
+/* "PIX" ... "SYS", "-" for NONE. */
+const char *mu_path_name(enum mu_path path);
+
+struct mu_core {
+    int ncpus;
+    int cpu[MU_CORE_CPUS]; /* ascending */
+    int numa;              /* index into numas[], -1 unknown */
+    int package;           /* OS index of the package, -1 unknown */
+    int cache;             /* ordinal of its outermost cache domain below the NUMA node
+                              (L3, CCD), -1 unknown */
+};
+
+struct mu_numa {
+    int os_index;
+    struct mu_cpuset cpus; /* online CPUs of this node itself; empty: memory only */
+    uint64_t memory;       /* bytes; 0: no memory; UINT64_MAX: the source does not say */
+    bool gpu_memory;       /* memory of a GPU (Grace, POWER9): never for host pages */
+    int package;           /* -1 unknown or several */
+};
+
+enum mu_vendor { MU_VENDOR_NVIDIA = 0x10de, MU_VENDOR_AMD = 0x1002, MU_VENDOR_INTEL = 0x8086 };
+
+struct mu_gpu {
+    char busid[MU_BUSID_LEN]; /* "0000:07:00.0" lower case, "" if the source has none */
+    char label[MU_NAME_LEN];  /* what plans print: the bus id, with /K for the K-th of
+                                 several devices of one PCI function, a MIG UUID, or
+                                 GPUn where the source has no bus id */
+    int sub;                  /* the K above; -1 when the function is one device */
+    char uuid[MU_NAME_LEN];   /* "" unknown */
+    char model[MU_NAME_LEN];  /* "" unknown */
+    int vendor;               /* PCI vendor id, 0 unknown */
+    int minor;                /* N of /dev/nvidiaN, -1 unknown */
+    int numa;                 /* nearest NUMA node that has CPUs, index; -1 unknown */
+    int package;              /* -1 unknown */
+    struct mu_cpuset local;   /* CPUs of the finest locality the source knows (a CCD, a
+                                 NUMA node, the machine); empty: it has none of the CPUs
+                                 in cores[], or locality is unknown */
+    bool local_known;         /* false: numa_node -1 on a machine with several nodes */
+};
+
+enum mu_link_layer { MU_LINK_UNKNOWN, MU_LINK_IB, MU_LINK_ETHERNET, MU_LINK_OPA, MU_LINK_SLINGSHOT };
+
+struct mu_nic {
+    char name[MU_NAME_LEN];   /* mlx5_0, cxi0, hsn0; "" if the source has none */
+    char busid[MU_BUSID_LEN]; /* "" if the source has none */
+    int numa;                 /* index, -1 unknown */
+    int package;
+    enum mu_link_layer layer;
+    bool active;     /* a port is up (true where the source does not say) */
+    double gbits;    /* port rate in Gb/s, 0 unknown */
+    char guid[32];   /* system image GUID: equal on the ports of one card; "" unknown */
+};
+
+/* Owned arrays; free with mu_node_clear. */
+struct mu_node {
+    char source[MU_NAME_LEN]; /* "this node", "hwloc xml", "nccl xml", "nvidia-smi" */
+    char host[MU_NAME_LEN];
+    bool core_data;           /* false: the source lists CPUs, not cores; cores[] then
+                                 come from equal runs or are single CPUs (smt_guess) */
+    bool smt_guess;           /* cores could not be told from CPUs: note "smt?" */
+    bool virtual_machine;
+    int ncores;
+    struct mu_core *cores; /* ascending by cpu[0] */
+    int nnumas;
+    struct mu_numa *numas;    /* ascending by os_index */
+    int *numa_distance;       /* nnumas x nnumas as in SLIT (10 = itself), or NULL */
+    int ngpus;
+    struct mu_gpu *gpus;
+    int nnics;
+    struct mu_nic *nics;
+    enum mu_path *gpu_nic; /* ngpus x nnics */
+    enum mu_path *gpu_gpu; /* ngpus x ngpus: the PCI path */
+    int *nvlinks;          /* ngpus x ngpus: number of NVLinks (or xGMI), 0 none */
+};
+
+/* All zero is a valid empty node. */
+void mu_node_clear(struct mu_node *node);
+
+/* Bring a filled node into its normal form: sort cores, NUMA nodes, GPUs and NICs (and
+ * the matrices with them), write labels, check that no CPU is in two cores. Readers
+ * call it last.
+ */
+int mu_node_finish(struct mu_node *node, struct mu_err *err);
+
+/* All CPUs of cores[]. */
+void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out);
+
+/* SLIT distance between two numas[] indices; 10 for the same, 20 when not known. */
+int mu_node_distance(const struct mu_node *node, int a, int b);
+
+/* Index of the GPU whose label, bus id (short forms "07:00.0" and upper case too) or
+ * UUID is text, or -1.
+ */
+int mu_node_find_gpu(const struct mu_node *node, const char *text);
+
+#endif

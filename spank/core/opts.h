@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* opts.h - the text of --muster and of --gpu-bind into a struct; see muster(7) */
+#ifndef MU_OPTS_H
+#define MU_OPTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/base/err.h"
+#include "spank/core/alloc.h"
+
+/* Value 0 means "not given", so that a later source (site file, default) may fill it. */
+enum mu_mode { MU_MODE_UNSET, MU_MODE_ON, MU_MODE_OFF, MU_MODE_DRY_RUN };
+enum mu_bind { MU_BIND_UNSET, MU_BIND_AUTO, MU_BIND_NONE };
+enum mu_cpus { MU_CPUS_UNSET, MU_CPUS_LOCAL, MU_CPUS_ALL };
+enum mu_mem { MU_MEM_UNSET, MU_MEM_PREFER, MU_MEM_STRICT, MU_MEM_NONE };
+enum mu_visible { MU_VISIBLE_UNSET, MU_VISIBLE_AUTO, MU_VISIBLE_OWN, MU_VISIBLE_ALL };
+enum mu_share { MU_SHARE_UNSET, MU_SHARE_WARN, MU_SHARE_YES, MU_SHARE_NO };
+enum mu_auto { MU_AUTO_UNSET, MU_AUTO_AUTO, MU_AUTO_NONE };
+enum mu_topo { MU_TOPO_UNSET, MU_TOPO_AUTO, MU_TOPO_NONE, MU_TOPO_FILE };
+enum mu_flag { MU_FLAG_UNSET, MU_FLAG_NO, MU_FLAG_YES };
+
+struct mu_opts {
+    enum mu_mode mode;
+    enum mu_flag verbose, strict;
+    enum mu_bind bind;
+    enum mu_cpus cpus;
+    enum mu_mem mem;
+    enum mu_visible visible;
+    enum mu_share share;
+    enum mu_auto nccl, rdzv, omp;
+    enum mu_topo topo;
+    char topo_file[4096];
+    char gpu_bind[1024]; /* "" not given; with Slurm's commas, not '+' */
+};
+
+/* Parse the comma-separated text of --muster ("", "on" and "(null)" are "on") into
+ * *opts, on top of what is there: later wins. Unknown keys and values fail with a
+ * sentence that lists what is possible; *opts is untouched then.
+ */
+int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err);
+
+/* Set one key, as the site file does; value NULL for a bare word. */
+int mu_opts_set(struct mu_opts *opts, const char *key, const char *value,
+                struct mu_err *err);
+
+/* Fill the unset fields of *opts from *lower. */
+void mu_opts_merge(struct mu_opts *opts, const struct mu_opts *lower);
+
+/* The built-in defaults, every field set. */
+void mu_opts_defaults(struct mu_opts *opts);
+
+/* A GPU binding as Slurm spells it, understood. */
+enum mu_gpu_bind_kind {
+    MU_GPU_BIND_NONE,     /* no binding */
+    MU_GPU_BIND_CLOSEST,  /* every GPU near the task's CPUs */
+    MU_GPU_BIND_SINGLE,   /* single:N: N tasks per GPU */
+    MU_GPU_BIND_PER_TASK, /* per_task:N, --gpus-per-task: N GPUs per task */
+    MU_GPU_BIND_MAP,      /* map_gpu:, map: position in the step's GPUs, by task */
+    MU_GPU_BIND_MASK,     /* mask_gpu:, mask: bits over the step's GPUs, by task */
+};
+
+struct mu_gpu_bind {
+    enum mu_gpu_bind_kind kind;
+    int n;                                /* of single: and per_task: */
+    int nlist;                            /* of map and mask, repeated cyclically */
+    struct mu_cpuset list[MU_GPUS_MAX];   /* positions (not node numbers) for task i */
+    bool verbose;
+};
+
+/* Accepts [verbose,]closest|single:N|per_task:N|none|map_gpu:1,0|map:..|mask_gpu:0x1,..
+ * |mask:.., with a prefix gpu: or gres/gpu: (22.05's and 23.11's stored form), "*N"
+ * repetition counts, and a `+`-joined --tres-bind list from which the gpu part is taken.
+ */
+int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err);
+
+#endif

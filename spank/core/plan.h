@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plan.h - the decision: which task gets which GPUs, CPUs, memory and NICs.
+ *
+ *   mu_node (the machine)  mu_alloc (what the step owns)  mu_opts (what was asked)
+ *                 \_______________   |   _______________/
+ *                            mu_plan_make()            pure: no I/O, no globals
+ *                                    |
+ *        place_gpu: GPUs to tasks  ->  place_cpu: cores to tasks  ->  place_nic
+ */
+#ifndef MU_PLAN_H
+#define MU_PLAN_H
+
+#include "runtime/base/cpuset.h"
+#include "runtime/base/err.h"
+#include "spank/core/alloc.h"
+#include "spank/core/node.h"
+#include "spank/core/opts.h"
+
+#define MU_PLAN_WARNINGS 32
+
+/* One task of the node; `task` is the local rank. */
+struct mu_slot {
+    int task;
+    int ngpus;
+    int gpu[MU_GPUS_MAX];  /* indices into mu_node.gpus, the task's device 0 first */
+    struct mu_cpuset cpus; /* whole cores; empty only when bound is false */
+    struct mu_cpuset mems; /* NUMA OS indices for its memory; empty: not bound */
+    bool bound;            /* false: affinity stays as Slurm set it */
+    int nnics;
+    int nic[MU_GPUS_MAX];  /* indices into mu_node.nics: the whole nearest set */
+    enum mu_path nic_path;
+    char note[64];         /* one or more words joined by '+', "" for none */
+};
+
+/* Owned; clear with mu_plan_clear. */
+struct mu_plan {
+    int nslots;
+    struct mu_slot *slots;
+    bool own_visible;      /* CUDA_VISIBLE_DEVICES names the task's own GPUs alone */
+    bool as_asked;         /* false: a warning says what could not be had */
+    int nwarnings;
+    char *warning[MU_PLAN_WARNINGS];
+};
+
+/* Decide. Fails (-1) only when no plan at all is possible: no CPUs, a binding that
+ * names GPUs the step does not have, share=no with more tasks than GPUs.
+ */
+int mu_plan_make(const struct mu_node *node, const struct mu_alloc *alloc,
+                 const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err);
+void mu_plan_clear(struct mu_plan *plan);
+
+#endif

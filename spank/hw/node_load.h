@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node_load.h - a machine, live or from a file, into struct mu_node */
+#ifndef MU_NODE_LOAD_H
+#define MU_NODE_LOAD_H
+
+#include "runtime/base/err.h"
+#include "spank/core/node.h"
+
+/* This machine, through hwloc (its GPU back ends off: no driver is touched) and sysfs. */
+int mu_node_load_live(struct mu_node *node, struct mu_err *err);
+
+/* A saved machine: hwloc XML, NCCL topology XML, or nvidia-smi topo -m text; the format
+ * is recognised. err->code is ENOENT/EACCES when it cannot be read, EINVAL otherwise;
+ * the sentence names file and, where there is one, line.
+ */
+int mu_node_load_file(const char *path, struct mu_node *node, struct mu_err *err);
+
+#endif
