@@ -34,15 +34,21 @@ struct mu_opts {
     char gpu_bind[1024]; /* "" not given; with Slurm's commas, not '+' */
 };
 
-/* Parse the comma-separated text of --muster ("", "on" and "(null)" are "on") into
- * *opts, on top of what is there: later wins. Unknown keys and values fail with a
+/* Parse the comma-separated text of --muster ("", NULL and "(null)" are "on") into
+ * *opts, on top of what is there: later wins. A text that names no mode means on: to
+ * give the option is to ask for the plugin. Unknown keys and values fail with a
  * sentence that lists what is possible; *opts is untouched then.
  */
 int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err);
 
-/* Set one key, as the site file does; value NULL for a bare word. */
+/* Set one key, as the site file does; value NULL for a bare word. The bare words also
+ * take yes and no, since a line of a site file always has a value.
+ */
 int mu_opts_set(struct mu_opts *opts, const char *key, const char *value,
                 struct mu_err *err);
+
+/* Is this word a key of --muster? */
+bool mu_opts_is_key(const char *word);
 
 /* Fill the unset fields of *opts from *lower. */
 void mu_opts_merge(struct mu_opts *opts, const struct mu_opts *lower);
@@ -70,7 +76,8 @@ struct mu_gpu_bind {
 
 /* Accepts [verbose,]closest|single:N|per_task:N|none|map_gpu:1,0|map:..|mask_gpu:0x1,..
  * |mask:.., with a prefix gpu: or gres/gpu: (22.05's and 23.11's stored form), "*N"
- * repetition counts, and a `+`-joined --tres-bind list from which the gpu part is taken.
+ * repetition counts, and a `+`-joined --tres-bind list from which the gpu part is taken
+ * (MU_GPU_BIND_NONE if it has none). *bind is untouched on failure.
  */
 int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err);
 

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpu_bind.c - Slurm's --gpu-bind and --tres-bind texts, in every stored form */
+#include "spank/core/opts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base/parse.h"
+
+#define BIND_TEXT 4096
+
+/* The text behind `prefix`, or NULL. Slurm compares without case. */
+static char *behind(char *text, const char *prefix)
+{
+    size_t n = strlen(prefix);
+
+    return strncasecmp(text, prefix, n) == 0 ? text + n : NULL;
+}
+
+/* "gpu:X" up to Slurm 23.02, "gres/gpu:X" from 23.11; gres:gpu:X is taken on input. */
+static char *behind_gpu(char *text)
+{
+    static const char *const prefixes[] = { "gres/gpu:", "gres:gpu:", "gpu:" };
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        char *rest = behind(text, prefixes[i]);
+
+        if (rest)
+            return rest;
+    }
+    return NULL;
+}
+
+/* The gpu part of a `+`-joined list. A text without any prefix is the part itself; a
+ * list that binds other resources only gives NULL.
+ */
+static char *gpu_part(char *list)
+{
+    char *rest = list, *item;
+    bool first = true;
+
+    while ((item = mu_parse_next(&rest, '+'))) {
+        char *part = behind_gpu(item);
+
+        if (part)
+            return part;
+        if (first && !rest && strncasecmp(item, "gres/", 5) != 0)
+            return item;
+        first = false;
+    }
+    return NULL;
+}
+
+static int count_of(const char *what, const char *text, int *n, struct mu_err *err)
+{
+    long value;
+
+    if (mu_parse_int(what, text, 1, 65535, &value, err) < 0)
+        return -1;
+    *n = (int)value;
+    return 0;
+}
+
+static int map_entry(const char *item, struct mu_cpuset *out, struct mu_err *err)
+{
+    char *end;
+    unsigned long pos;
+
+    errno = 0;
+    pos = strtoul(item, &end, 0); /* as Slurm: 0x is hexadecimal */
+    if (!isdigit((unsigned char)item[0]) || *end || errno || pos >= MU_GPUS_MAX)
+        return mu_err_set(err, EINVAL,
+                          "map_gpu takes GPU numbers from 0 to %d, not '%.80s'",
+                          MU_GPUS_MAX - 1, item);
+    mu_cpuset_add(out, (int)pos);
+    return 0;
+}
+
+static int mask_entry(const char *item, struct mu_cpuset *out, struct mu_err *err)
+{
+    if (mu_cpuset_parse_mask(item, out, NULL) < 0 || mu_cpuset_empty(out))
+        return mu_err_set(err, EINVAL,
+                          "mask_gpu takes hexadecimal masks with a bit set, not "
+                          "'%.80s'",
+                          item);
+    if (mu_cpuset_next(out, MU_GPUS_MAX - 1) >= 0)
+        return mu_err_set(err, EINVAL, "mask_gpu: '%.80s' names a GPU above %d", item,
+                          MU_GPUS_MAX - 1);
+    return 0;
+}
+
+/* The comma list of map and mask; "E*N" stands for N times E. */
+static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
+{
+    char *item;
+
+    while ((item = mu_parse_next(&text, ','))) {
+        struct mu_cpuset set = { { 0 } };
+        char *star = strchr(item, '*');
+        int times = 1;
+
+        if (star) {
+            *star++ = '\0';
+            if (count_of("a repetition '*N'", star, &times, err) < 0)
+                return -1;
+        }
+        if ((bind->kind == MU_GPU_BIND_MAP ? map_entry : mask_entry)(item, &set, err) <
+            0)
+            return -1;
+        if (times > MU_GPUS_MAX - bind->nlist)
+            return mu_err_set(err, E2BIG, "a GPU list of more than %d entries",
+                              MU_GPUS_MAX);
+        while (times-- > 0)
+            bind->list[bind->nlist++] = set;
+    }
+    return 0;
+}
+
+/* 1: text is of this kind and *arg is what follows the colon. */
+static bool is_kind(char *text, const char *name, char **arg)
+{
+    *arg = behind(text, name);
+    return *arg != NULL;
+}
+
+static int parse_kind(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
+{
+    char *arg;
+
+    if (strcasecmp(text, "none") == 0) {
+        bind->kind = MU_GPU_BIND_NONE;
+    } else if (strcasecmp(text, "closest") == 0) {
+        bind->kind = MU_GPU_BIND_CLOSEST;
+    } else if (is_kind(text, "single:", &arg)) {
+        bind->kind = MU_GPU_BIND_SINGLE;
+        return count_of("single:", arg, &bind->n, err);
+    } else if (is_kind(text, "per_task:", &arg)) {
+        bind->kind = MU_GPU_BIND_PER_TASK;
+        return count_of("per_task:", arg, &bind->n, err);
+    } else if (is_kind(text, "map_gpu:", &arg) || is_kind(text, "map:", &arg)) {
+        bind->kind = MU_GPU_BIND_MAP;
+        return parse_list(arg, bind, err);
+    } else if (is_kind(text, "mask_gpu:", &arg) || is_kind(text, "mask:", &arg)) {
+        bind->kind = MU_GPU_BIND_MASK;
+        return parse_list(arg, bind, err);
+    } else {
+        return mu_err_set(err, EINVAL,
+                          "'%.80s' is not a GPU binding; one is [verbose,]closest, "
+                          "none, single:N, per_task:N, map_gpu:LIST or mask_gpu:LIST",
+                          text);
+    }
+    return 0;
+}
+
+int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err)
+{
+    struct mu_gpu_bind *work;
+    char copy[BIND_TEXT], *part, *rest;
+    int rc;
+
+    if (!mu_copy(copy, sizeof copy, text))
+        return mu_err_set(err, ENAMETOOLONG,
+                          "a GPU binding of %zu characters, at most %zu", strlen(text),
+                          sizeof copy - 1);
+    work = calloc(1, sizeof *work);
+    if (!work)
+        return mu_err_set(err, ENOMEM, "GPU binding: out of memory");
+    part = gpu_part(copy);
+    if (part && (rest = behind(part, "verbose,"))) {
+        work->verbose = true;
+        part = rest;
+    }
+    rc = part ? parse_kind(part, work, err) : 0;
+    if (rc == 0)
+        *bind = *work;
+    free(work);
+    return rc < 0 ? mu_err_context(err, "gpu-bind") : 0;
+}
