@@ -39,12 +39,13 @@ struct mu_backend_env {
     int rank, size;
     int local_rank, local_size;
     int node, nnodes;
-    const int *node_of;             /* node of each rank */
-    const char *const *host_of;     /* host name of each rank */
-    const char *job;                /* "job.step", for names of communicators and files */
-    const char *gpus;               /* MUSTER_PLAN gpus of this rank, "" unknown */
-    uint8_t token[MU_TOKEN_LEN];    /* proves to a peer that we are of this job */
-    const char *master_addr;        /* an address of this host that the others reach, or NULL */
+    const int *node_of;          /* node of each rank */
+    const char *const *host_of;  /* host name of each rank */
+    const char *job;             /* "job.step", for names of communicators and files */
+    const char *gpus;            /* MUSTER_PLAN gpus of this rank, "" unknown */
+    uint8_t token[MU_TOKEN_LEN]; /* proves to a peer that we are of this job */
+    const char
+        *master_addr; /* an address of this host that the others reach, or NULL */
     bool force_tcp;
     double init_timeout, timeout;
     struct mu_exchange exchange;
@@ -71,11 +72,11 @@ struct mu_coll {
     enum muster_op op;
     const void *send;
     void *recv;
-    size_t count;     /* all-reduce, broadcast: elements of the buffer; all-gather: sent by
-                         each rank; reduce-scatter: received by each rank */
-    int root;         /* broadcast */
-    double scale;     /* results are multiplied by it (the mean); 1.0: not */
-    void *stream;     /* GPU: work enqueued there so far produces send */
+    size_t count; /* all-reduce, broadcast: elements of the buffer; all-gather: sent by
+                     each rank; reduce-scatter: received by each rank */
+    int root;     /* broadcast */
+    double scale; /* results are multiplied by it (the mean); 1.0: not */
+    void *stream; /* GPU: work enqueued there so far produces send */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
 };
 
@@ -107,15 +108,16 @@ struct mu_backend_ops {
     const char *(*transport)(const struct mu_backend *b);
     int (*device)(const struct mu_backend *b); /* CUDA index, -1 none */
 
-    /* Zero-copy memory, 4096-byte aligned, zeroed. Collective: same sizes, same order. */
+    /* Zero-copy memory, 4096-byte aligned, zeroed. Collective: same sizes, same order.
+     */
     void *(*alloc)(struct mu_backend *b, size_t bytes, struct mu_err *err);
     void (*free)(struct mu_backend *b, void *p);
 
     /* Start; never blocks. *coll is copied. */
     int (*start)(struct mu_backend *b, const struct mu_coll *coll,
                  struct mu_request **out, struct mu_err *err);
-    /* Host: block until done or past its deadline (err->code a muster_status). GPU: make
-     * `stream` wait, without blocking the host. Frees the request either way.
+    /* Host: block until done or past its deadline (err->code a muster_status). GPU:
+     * make `stream` wait, without blocking the host. Frees the request either way.
      */
     int (*join)(struct mu_backend *b, struct mu_request *request, void *stream,
                 struct mu_err *err);
@@ -126,8 +128,8 @@ struct mu_backend_ops {
      * back. Host: done on return. GPU: enqueued on stream.
      */
     int (*pack)(struct mu_backend *b, const struct mu_piece *pieces, int n,
-                enum muster_dtype from, void *bucket, enum muster_dtype to, double scale,
-                void *stream, struct mu_err *err);
+                enum muster_dtype from, void *bucket, enum muster_dtype to,
+                double scale, void *stream, struct mu_err *err);
     int (*unpack)(struct mu_backend *b, const struct mu_piece *pieces, int n,
                   enum muster_dtype to, const void *bucket, enum muster_dtype from,
                   double scale, void *stream, struct mu_err *err);

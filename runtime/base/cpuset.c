@@ -189,7 +189,8 @@ int mu_cpuset_parse_mask(const char *text, struct mu_cpuset *set, struct mu_err 
             continue;
         }
         if (!isxdigit((unsigned char)*p))
-            return mu_err_set(err, EINVAL, "'%.80s' is not a hexadecimal CPU mask", text);
+            return mu_err_set(err, EINVAL, "'%.80s' is not a hexadecimal CPU mask",
+                              text);
         for (int i = 0, d = hex_digit(*p); i < 4; i++)
             if (d >> i & 1) {
                 if (bit + i >= MU_CPUSET_MAX)

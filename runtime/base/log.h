@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* log.h - where messages go; the layers plugin, api, boot and tools hold one of these */
+/* log.h - where messages go; the layers plugin, api, boot and tools hold one of these
+ */
 #ifndef MU_LOG_H
 #define MU_LOG_H
 

@@ -32,7 +32,8 @@ int mu_parse_double(const char *what, const char *text, double min, double max,
 
     errno = 0;
     d = strtod(text, &end);
-    if (end == text || *end || isspace((unsigned char)text[0]) || !(d >= min && d <= max))
+    if (end == text || *end || isspace((unsigned char)text[0]) ||
+        !(d >= min && d <= max))
         return mu_err_set(err, EINVAL, "%s takes a number from %g to %g, not '%.80s'",
                           what, min, max, text);
     *out = d;

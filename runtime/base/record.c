@@ -27,8 +27,8 @@ int mu_record_encode(const struct mu_record *record, char *line, size_t len,
                  MU_RECORD_VERSION, record->task, or_dash(record->gpus), or_dash(cpus),
                  or_dash(mems), or_dash(record->nics), or_dash(record->path));
     if ((size_t)n >= len)
-        return mu_err_set(err, ENOSPC, "the plan of task %d needs %d bytes", record->task,
-                          n);
+        return mu_err_set(err, ENOSPC, "the plan of task %d needs %d bytes",
+                          record->task, n);
     snprintf(line, len, "v=%d;task=%d;gpus=%s;cpus=%s;mems=%s;nics=%s;path=%s",
              MU_RECORD_VERSION, record->task, or_dash(record->gpus), or_dash(cpus),
              or_dash(mems), or_dash(record->nics), or_dash(record->path));
@@ -90,10 +90,11 @@ int mu_record_decode(const char *line, struct mu_record *record, struct mu_err *
         return mu_err_set(err, EINVAL, "MUSTER_PLAN does not start with v=: '%.80s'",
                           field);
     if (strcmp(field + 2, "1") != 0)
-        return mu_err_set(err, EINVAL,
-                          "MUSTER_PLAN has version %.20s, this program reads version %d: "
-                          "plugin and libmuster differ",
-                          field + 2, MU_RECORD_VERSION);
+        return mu_err_set(
+            err, EINVAL,
+            "MUSTER_PLAN has version %.20s, this program reads version %d: "
+            "plugin and libmuster differ",
+            field + 2, MU_RECORD_VERSION);
     while ((field = mu_parse_next(&rest, ';'))) {
         char *value = strchr(field, '=');
 

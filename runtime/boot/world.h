@@ -12,18 +12,18 @@
 struct mu_world_hints {
     const char *slurm_step_num_tasks; /* SLURM_STEP_NUM_TASKS */
     const char *slurm_procid, *slurm_job_id, *slurm_step_id;
-    const char *rank, *world_size;    /* RANK, WORLD_SIZE */
-    bool single;                      /* a world of one without PMIx is meant */
+    const char *rank, *world_size; /* RANK, WORLD_SIZE */
+    bool single;                   /* a world of one without PMIx is meant */
 };
 
 struct mu_world {
     int rank, size;
     int local_rank, local_size;
     int node, nnodes;
-    int *node_of;     /* by rank; nodes numbered by their lowest rank */
-    int *local_of;    /* local rank, by rank */
-    char **host_of;   /* by rank */
-    char job[64];     /* "job.step" */
+    int *node_of;   /* by rank; nodes numbered by their lowest rank */
+    int *local_of;  /* local rank, by rank */
+    char **host_of; /* by rank */
+    char job[64];   /* "job.step" */
     uint8_t token[MU_TOKEN_LEN];
     struct mu_exchange exchange;
     void *impl;

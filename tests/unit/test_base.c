@@ -59,7 +59,8 @@ static const struct mask_case {
 } masks[] = {
     { "one word", "ff", "0-7", "ff" },
     { "two words, right one first", "1,00000000", "32", "1,00000000" },
-    { "NCCL's p4d mask", "ffffff,00000000,ffffff", "0-23,64-87", "ffffff,00000000,00ffffff" },
+    { "NCCL's p4d mask", "ffffff,00000000,ffffff", "0-23,64-87",
+      "ffffff,00000000,00ffffff" },
     { "Slurm's long form", "0xfe000000000000", "49-55", "fe0000,00000000" },
     { "empty", "0", "", "0" },
     { "not hexadecimal", "0xfg", NULL, NULL },

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hca.c - filter by state, site, link layer and speed; then keep each GPU's nearest */
+#include "spank/core/hca.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+const char *mu_hca_verdict_name(enum mu_hca_verdict verdict)
+{
+    static const char *const names[] = {
+        [MU_HCA_USED] = "used",
+        [MU_HCA_DOWN] = "no active port",
+        [MU_HCA_EXCLUDED] = "left out by exclude-hca",
+        [MU_HCA_LAYER] = "another link layer",
+        [MU_HCA_SPEED] = "slower",
+        [MU_HCA_FAR] = "not the nearest of any GPU of the step",
+    };
+
+    return names[verdict];
+}
+
+static bool excluded(const char *name, const char *patterns)
+{
+    char copy[MU_HCA_LIST], *rest = copy, *item;
+
+    if (!patterns || !patterns[0])
+        return false;
+    mu_copy(copy, sizeof copy, patterns);
+    while ((item = mu_parse_next(&rest, ',')))
+        if (item[0] && fnmatch(item, name, 0) == 0)
+            return true;
+    return false;
+}
+
+/* Prefer the faster, then InfiniBand, then the earlier. */
+static bool leads(const struct mu_nic *a, const struct mu_nic *b)
+{
+    if (a->gbits != b->gbits)
+        return a->gbits > b->gbits;
+    return a->layer == MU_LINK_IB && b->layer != MU_LINK_IB;
+}
+
+/* Mark what is out by itself; returns the leader of the rest, -1 if nothing is left. */
+static int screen(const struct mu_node *node, int nnics, const char *exclude,
+                  struct mu_hca_choice *out)
+{
+    int leader = -1;
+
+    for (int i = 0; i < nnics; i++) {
+        const struct mu_nic *nic = &node->nics[i];
+
+        out->verdict[i] = !nic->active                   ? MU_HCA_DOWN
+                          : excluded(nic->name, exclude) ? MU_HCA_EXCLUDED
+                                                         : MU_HCA_USED;
+        if (out->verdict[i] == MU_HCA_USED &&
+            (leader < 0 || leads(nic, &node->nics[leader])))
+            leader = i;
+    }
+    return leader;
+}
+
+/* Of the devices still in, keep those that are nearest to some GPU of the step. */
+static void keep_nearest(const struct mu_node *node, const struct mu_alloc *alloc,
+                         int nnics, struct mu_hca_choice *out)
+{
+    bool near[MU_GPUS_MAX] = { false };
+
+    if (!node->gpu_nic || alloc->ngpus == 0)
+        return;
+    for (int g = 0; g < alloc->ngpus; g++) {
+        const enum mu_path *path = node->gpu_nic + (size_t)alloc->gpu[g] * node->nnics;
+        enum mu_path best = MU_PATH_NONE;
+
+        for (int i = 0; i < nnics; i++)
+            if (out->verdict[i] == MU_HCA_USED && path[i] < best)
+                best = path[i];
+        for (int i = 0; i < nnics; i++)
+            near[i] |= path[i] == best;
+    }
+    for (int i = 0; i < nnics; i++)
+        if (out->verdict[i] == MU_HCA_USED && !near[i])
+            out->verdict[i] = MU_HCA_FAR;
+}
+
+static void write_value(const struct mu_node *node, int nnics,
+                        struct mu_hca_choice *out)
+{
+    size_t len = 0;
+
+    for (int i = 0; i < nnics; i++) {
+        const char *name = node->nics[i].name;
+
+        if (out->verdict[i] != MU_HCA_USED)
+            continue;
+        if (!name[0] || len + strlen(name) + 2 > sizeof out->value) {
+            out->value[0] = '\0';
+            return;
+        }
+        len += (size_t)snprintf(out->value + len, sizeof out->value - len, "%c%s",
+                                len ? ',' : '=', name);
+    }
+}
+
+void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
+                   const char *exclude, struct mu_hca_choice *out)
+{
+    int nnics = node->nnics < MU_GPUS_MAX ? node->nnics : MU_GPUS_MAX;
+    int leader, active = 0;
+
+    *out = (struct mu_hca_choice){ 0 };
+    leader = screen(node, nnics, exclude, out);
+    for (int i = 0; i < nnics && leader >= 0; i++) {
+        const struct mu_nic *nic = &node->nics[i], *lead = &node->nics[leader];
+
+        if (out->verdict[i] != MU_HCA_USED)
+            continue;
+        if (nic->layer != lead->layer)
+            out->verdict[i] = MU_HCA_LAYER;
+        else if (nic->gbits != lead->gbits)
+            out->verdict[i] = MU_HCA_SPEED;
+    }
+    keep_nearest(node, alloc, nnics, out);
+    for (int i = 0; i < nnics; i++) {
+        active += node->nics[i].active;
+        out->n += out->verdict[i] == MU_HCA_USED;
+    }
+    out->needed = out->n > 0 && out->n < active;
+    write_value(node, nnics, out);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hca.h - which RDMA devices a step's NCCL should use; one answer for all its tasks.
+ *
+ * NCCL does not support different NCCL_IB_HCA values among the ranks of a node
+ * (NVIDIA/nccl#1478), so the choice is made from all GPUs of the step together.
+ */
+#ifndef MU_HCA_H
+#define MU_HCA_H
+
+#include <stdbool.h>
+
+#include "spank/core/alloc.h"
+#include "spank/core/node.h"
+
+#define MU_HCA_LIST 1024
+
+enum mu_hca_verdict {
+    MU_HCA_USED,
+    MU_HCA_DOWN,     /* no active port */
+    MU_HCA_EXCLUDED, /* the site's exclude-hca= */
+    MU_HCA_LAYER,    /* another link layer than the chosen ones */
+    MU_HCA_SPEED,    /* slower class than the chosen ones */
+    MU_HCA_FAR,      /* another device is nearer to every GPU of the step */
+};
+
+/* "used", "no active port", ... */
+const char *mu_hca_verdict_name(enum mu_hca_verdict verdict);
+
+struct mu_hca_choice {
+    int n;                                    /* devices used */
+    enum mu_hca_verdict verdict[MU_GPUS_MAX]; /* by index into mu_node.nics */
+    bool needed;             /* false: NCCL, which takes every active device, would come
+                                to the same set */
+    char value[MU_HCA_LIST]; /* "=mlx5_0,mlx5_1"; "" when n is 0 or a name is unknown */
+};
+
+/* Among the active devices that no pattern of `exclude` (comma-separated, with * and ?)
+ * names: one link layer, the one with the fastest port (InfiniBand on a tie), one speed
+ * class, and of these the nearest of each GPU of the step. A device that is nearest
+ * only because all are at MU_PATH_SYS stays in.
+ */
+void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
+                   const char *exclude, struct mu_hca_choice *out);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/core/nccl_conf.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+void mu_conf_clear(struct mu_conf *conf)
+{
+    free(conf->line);
+    *conf = (struct mu_conf){ 0 };
+}
+
+/* Copy text[from, to) without blanks at its ends; false: it does not fit. */
+static bool copy_trimmed(const char *text, size_t from, size_t to, char *dst,
+                         size_t len)
+{
+    while (from < to && isspace((unsigned char)text[from]))
+        from++;
+    while (to > from && isspace((unsigned char)text[to - 1]))
+        to--;
+    if (to - from >= len || memchr(text + from, '\0', to - from))
+        return false;
+    memcpy(dst, text + from, to - from);
+    dst[to - from] = '\0';
+    return true;
+}
+
+static int add_line(struct mu_conf *conf, const struct mu_conf_line *line)
+{
+    struct mu_conf_line *grown = realloc(conf->line, (conf->n + 1) * sizeof *grown);
+
+    if (!grown)
+        return -1;
+    conf->line = grown;
+    grown[conf->n++] = *line;
+    return 0;
+}
+
+int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
+                struct mu_err *err)
+{
+    int number = 0;
+
+    for (size_t at = 0; at < len;) {
+        const char *nl = memchr(text + at, '\n', len - at);
+        size_t end = nl ? (size_t)(nl - text) : len;
+        const char *eq = memchr(text + at, '=', end - at);
+        struct mu_conf_line line = { .line = ++number };
+
+        mu_copy(line.file, sizeof line.file, file);
+        if (text[at] != '#' && eq &&
+            copy_trimmed(text, at, (size_t)(eq - text), line.name, sizeof line.name) &&
+            copy_trimmed(text, (size_t)(eq - text) + 1, end, line.value,
+                         sizeof line.value) &&
+            line.name[0] && add_line(conf, &line) < 0)
+            return mu_err_set(err, ENOMEM, "%s: out of memory", file);
+        at = end + 1;
+    }
+    return 0;
+}
+
+const struct mu_conf_line *mu_conf_find(const struct mu_conf *conf, const char *name)
+{
+    for (int i = 0; i < conf->n; i++)
+        if (strcmp(conf->line[i].name, name) == 0)
+            return &conf->line[i];
+    return NULL;
+}

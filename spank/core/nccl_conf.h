@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_conf.h - the text of NCCL's own configuration files, and who set a variable.
+ *
+ * NCCL reads NAME=VALUE lines of NCCL_CONF_FILE (or ~/.nccl.conf), then of
+ * /etc/nccl.conf, each without overwriting what is set already (NCCL
+ * src/misc/param.cc). A variable that Muster exported would beat them all: so Muster
+ * stays silent on every name they set.
+ */
+#ifndef MU_NCCL_CONF_H
+#define MU_NCCL_CONF_H
+
+#include <stddef.h>
+
+#include "runtime/base/err.h"
+
+#define MU_CONF_NAME 64
+#define MU_CONF_TEXT_MAX (64 * 1024) /* more of a file is not read */
+
+struct mu_conf_line {
+    char name[MU_CONF_NAME];
+    char value[4096];
+    char file[256];
+    int line;
+};
+
+/* All files in order of precedence: the first line with a name wins. */
+struct mu_conf {
+    int n;
+    struct mu_conf_line *line; /* owned */
+};
+
+void mu_conf_clear(struct mu_conf *conf);
+
+/* Append the lines of one file's text. As NCCL does: '#' starts a comment line, blanks
+ * around the name are dropped, lines without '=' are ignored.
+ */
+int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
+                struct mu_err *err);
+
+/* The winning line for name, or NULL. */
+const struct mu_conf_line *mu_conf_find(const struct mu_conf *conf, const char *name);
+
+#endif

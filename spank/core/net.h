@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* net.h - which IP interface a step's sockets should use; pure, fed by
+ * spank/hw/net_live
+ *
+ *   interfaces of this node   site's networks=   resolved addresses of the step's nodes
+ *                 \_________________   |   ________________/
+ *                               mu_net_choose()
+ *                       one interface and address, or none and why
+ */
+#ifndef MU_NET_H
+#define MU_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/err.h"
+
+#define MU_IFACE_NAME 16
+#define MU_ADDR_TEXT 64
+
+/* An IPv4 or IPv6 address with the length of its subnet in bits. */
+struct mu_addr {
+    int family; /* AF_INET, AF_INET6; 0: none */
+    uint8_t byte[16];
+    int prefix;
+    bool global; /* scope: not loopback, not link local */
+};
+
+struct mu_iface {
+    char name[MU_IFACE_NAME];
+    char kind[16]; /* the kernel's link kind: "bridge", "veth", "dummy", "vlan",
+                      "bond"; "" hardware or unknown */
+    bool up, carrier, loopback;
+    long mbits; /* link speed in Mb/s, 0 unknown */
+    int naddrs;
+    struct mu_addr *addr;
+};
+
+/* Owned arrays; in the kernel's order. Clear with mu_net_clear. */
+struct mu_net {
+    int nifaces;
+    struct mu_iface *iface;
+};
+
+void mu_net_clear(struct mu_net *net);
+/* Append; the returned pointers are valid until the next append. NULL: out of memory.
+ */
+struct mu_iface *mu_net_add_iface(struct mu_net *net, const char *name);
+int mu_iface_add_addr(struct mu_iface *iface, const struct mu_addr *addr);
+
+/* "10.1.2.3", "10.1.0.0/16", "fd00::/8"; without a length: all bits. */
+int mu_addr_parse(const char *text, struct mu_addr *out, struct mu_err *err);
+/* The address alone, without the length. */
+void mu_addr_format(const struct mu_addr *addr, char *buf, size_t len);
+bool mu_addr_in(const struct mu_addr *addr, const struct mu_addr *subnet);
+bool mu_addr_same(const struct mu_addr *a, const struct mu_addr *b);
+
+/* What a host name resolves to. */
+struct mu_peer {
+    char host[256];
+    int naddrs;
+    struct mu_addr addr[8];
+};
+
+/* Made by software for this host alone (docker0, br-*, virbr*, veth*, cni*, lo):
+ * every node may have the same address on it.
+ */
+bool mu_iface_is_private(const struct mu_iface *iface);
+
+struct mu_net_choice {
+    int iface;           /* index, -1: none */
+    struct mu_addr addr; /* this node's address on the network; family 0: none. May be
+                            set without an interface: a global address on lo */
+    bool needed;         /* false: NCCL would take this very interface by itself */
+    char reason[512];    /* one sentence, whatever the outcome */
+};
+
+/* Choose for sockets among the interfaces that are up, with carrier and a global
+ * address: 1. the first of the site's networks (in order) that one of them is on;
+ * 2. else the one whose subnet holds an address of every peer; 3. else none. The faster
+ * first where several qualify, a private one (above) only when no other does. peers are
+ * the nodes of the step, this one may be among them.
+ */
+void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
+                   int nnetworks, const struct mu_peer *peers, int npeers,
+                   struct mu_net_choice *out);
+
+/* The address of `peer` to give to others: one inside the chosen network if it resolves
+ * to one, else its first global one. NULL: it has none.
+ */
+const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
+                                       const struct mu_net *net,
+                                       const struct mu_net_choice *choice);
+
+#endif

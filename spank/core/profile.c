@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profile.c - profile files (through inih) into rules, rules against a machine */
+#include "spank/core/profile.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+void mu_profiles_clear(struct mu_profiles *profiles)
+{
+    for (int i = 0; i < profiles->n; i++)
+        free(profiles->profile[i].rule);
+    free(profiles->profile);
+    *profiles = (struct mu_profiles){ 0 };
+}
+
+/* inih tells the line of the first refused entry only by its return value, so the
+ * handler leaves the sentence here and the caller puts file and line in front.
+ */
+struct parse {
+    struct mu_profiles *profiles;
+    const char *file;
+    const char *what; /* NULL: no failure yet */
+};
+
+/* Split "KEY<sep> TEXT" into the rule's key and text. */
+static bool split(const char *value, char sep, struct mu_rule *rule)
+{
+    const char *at = strchr(value, sep);
+    size_t len = at ? (size_t)(at - value) : 0;
+
+    if (!at || len == 0 || len >= sizeof rule->key)
+        return false;
+    memcpy(rule->key, value, len);
+    for (at++; isspace((unsigned char)*at); at++)
+        ;
+    return *at && mu_copy(rule->text, sizeof rule->text, at);
+}
+
+static bool parse_pci(const char *value, struct mu_rule *rule)
+{
+    char copy[64], *rest = copy, *id, *count;
+    long n = 1;
+
+    if (!mu_copy(copy, sizeof copy, value))
+        return false;
+    id = mu_parse_next(&rest, ' ');
+    count = mu_parse_next(&rest, ' ');
+    if (rest || !strchr(id, ':') ||
+        (count && mu_parse_int("count", count, 1, 4096, &n, NULL) < 0))
+        return false;
+    rule->count = (int)n;
+    return mu_copy(rule->key, sizeof rule->key, id);
+}
+
+static bool parse_rule(const char *name, const char *value, struct mu_rule *rule)
+{
+    static const char *const kinds[] = { "dmi", "pci", "file", "set", "why", NULL };
+    int kind = mu_parse_word(name, kinds);
+
+    rule->kind = kind;
+    switch (kind) {
+    case MU_RULE_DMI:
+    case MU_RULE_WHY:
+        return split(value, ':', rule);
+    case MU_RULE_PCI:
+        return parse_pci(value, rule);
+    case MU_RULE_FILE:
+        return value[0] == '/' && mu_copy(rule->text, sizeof rule->text, value);
+    case MU_RULE_SET:
+        return split(value, '=', rule);
+    default:
+        return false;
+    }
+}
+
+static struct mu_profile *section(struct parse *p, const char *name)
+{
+    struct mu_profiles *list = p->profiles;
+    struct mu_profile *last = list->n ? &list->profile[list->n - 1] : NULL, *grown;
+
+    if (last && strcmp(last->name, name) == 0 && strcmp(last->file, p->file) == 0)
+        return last;
+    grown = realloc(list->profile, (list->n + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    list->profile = grown;
+    last = &grown[list->n++];
+    *last = (struct mu_profile){ 0 };
+    mu_copy(last->name, sizeof last->name, name);
+    mu_copy(last->file, sizeof last->file, p->file);
+    return last;
+}
+
+static int fail(struct parse *p, const char *what)
+{
+    if (!p->what)
+        p->what = what;
+    return 0;
+}
+
+static int on_line(void *arg, const char *sect, const char *name, const char *value)
+{
+    struct parse *p = arg;
+    struct mu_rule rule = { 0 }, *grown;
+    struct mu_profile *profile;
+
+    if (p->what)
+        return 0;
+    if (!sect[0])
+        return fail(p, "a line before the first [PROFILE]");
+    if (!parse_rule(name, value, &rule))
+        return fail(p,
+                    "not one of: dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], file "
+                    "= /PATH, set = NAME=VALUE, why = NAME: REASON");
+    profile = section(p, sect);
+    grown =
+        profile ? realloc(profile->rule, (profile->nrules + 1) * sizeof rule) : NULL;
+    if (!grown)
+        return fail(p, "out of memory");
+    profile->rule = grown;
+    grown[profile->nrules++] = rule;
+    return 1;
+}
+
+int mu_profiles_parse(struct mu_profiles *profiles, const char *file, const char *text,
+                      struct mu_err *err)
+{
+    struct parse p = { .profiles = profiles, .file = file };
+    int line = ini_parse_string(text, on_line, &p);
+
+    if (line)
+        return mu_err_set(err, EINVAL, "%s line %d: %s", file, line,
+                          p.what ? p.what : "not a [section] or NAME = VALUE line");
+    return 0;
+}
+
+static bool holds(const struct mu_rule *rule, const struct mu_platform *platform)
+{
+    const char *value;
+
+    switch (rule->kind) {
+    case MU_RULE_DMI:
+        value = platform->dmi(platform->arg, rule->key);
+        return value && fnmatch(rule->text, value, 0) == 0;
+    case MU_RULE_PCI:
+        return platform->pci(platform->arg, rule->key) >= rule->count;
+    case MU_RULE_FILE:
+        return platform->exists(platform->arg, rule->text);
+    default:
+        return true;
+    }
+}
+
+static bool matches(const struct mu_profile *profile,
+                    const struct mu_platform *platform)
+{
+    int conditions = 0;
+
+    for (int i = 0; i < profile->nrules; i++) {
+        conditions += profile->rule[i].kind <= MU_RULE_FILE;
+        if (!holds(&profile->rule[i], platform))
+            return false;
+    }
+    return conditions > 0;
+}
+
+const struct mu_profile *mu_profiles_match(const struct mu_profiles *profiles,
+                                           const struct mu_platform *platform)
+{
+    for (int i = 0; i < profiles->n; i++)
+        if (matches(&profiles->profile[i], platform))
+            return &profiles->profile[i];
+    return NULL;
+}
+
+static const char *why(const struct mu_profile *profile, const char *name)
+{
+    for (int i = 0; i < profile->nrules; i++)
+        if (profile->rule[i].kind == MU_RULE_WHY &&
+            strcmp(profile->rule[i].key, name) == 0)
+            return profile->rule[i].text;
+    return "the platform's vendor states it";
+}
+
+int mu_profile_apply(const struct mu_profile *profile, struct mu_settings *settings,
+                     struct mu_err *err)
+{
+    for (int i = 0; i < profile->nrules; i++) {
+        const struct mu_rule *rule = &profile->rule[i];
+        char reason[256];
+
+        if (rule->kind != MU_RULE_SET)
+            continue;
+        snprintf(reason, sizeof reason, "profile %s: %.150s", profile->name,
+                 why(profile, rule->key));
+        if (mu_settings_add(settings, rule->key, rule->text, reason, err) < 0)
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* profile.h - platforms and the variables they need, read from data files.
+ *
+ * A section is one platform; every condition line in it must hold:
+ *
+ *     [azure-ndv5]
+ *     dmi = sys_vendor: Microsoft Corporation
+ *     pci = 10de:2330 8          (vendor:device, and how many at least; default 1)
+ *     file = /opt/some/plugin.so
+ *     set = NCCL_IB_PCI_RELAXED_ORDERING=1
+ *     why = NCCL_IB_PCI_RELAXED_ORDERING: Azure's own images set it
+ *
+ * dmi and pci take the wildcards * and ?. Several lines of a kind are allowed. Sections
+ * are tried in order of appearance, files in order of name: the first that matches is
+ * the platform. Host names are never looked at.
+ */
+#ifndef MU_PROFILE_H
+#define MU_PROFILE_H
+
+#include <stdbool.h>
+
+#include "runtime/base/err.h"
+#include "spank/core/settings.h"
+
+enum mu_rule_kind { MU_RULE_DMI, MU_RULE_PCI, MU_RULE_FILE, MU_RULE_SET, MU_RULE_WHY };
+
+struct mu_rule {
+    enum mu_rule_kind kind;
+    char key[64];    /* dmi: field; pci: "vendor:device"; set, why: variable */
+    char text[1024]; /* dmi: value; file: path; set: value; why: reason */
+    int count;       /* pci */
+};
+
+struct mu_profile {
+    char name[64];
+    char file[256];
+    int nrules;
+    struct mu_rule *rule;
+};
+
+struct mu_profiles {
+    int n;
+    struct mu_profile *profile;
+};
+
+/* What a machine shows of itself. The functions get arg; value NULL: not known. */
+struct mu_platform {
+    void *arg;
+    const char *(*dmi)(void *arg, const char *field);      /* "sys_vendor", ... */
+    int (*pci)(void *arg, const char *vendor_device_glob); /* how many functions */
+    bool (*exists)(void *arg, const char *path);
+};
+
+/* Append the sections of one file's text; errors name file and line. */
+int mu_profiles_parse(struct mu_profiles *profiles, const char *file, const char *text,
+                      struct mu_err *err);
+void mu_profiles_clear(struct mu_profiles *profiles);
+
+/* The first profile whose conditions all hold (one without conditions never does), or
+ * NULL.
+ */
+const struct mu_profile *mu_profiles_match(const struct mu_profiles *profiles,
+                                           const struct mu_platform *platform);
+
+/* Add its variables, each with its reason ("profile NAME: ..."). */
+int mu_profile_apply(const struct mu_profile *profile, struct mu_settings *settings,
+                     struct mu_err *err);
+
+#endif

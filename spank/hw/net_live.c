@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* net_live.c - interfaces by netlink, speeds by ethtool's ioctl, names by getaddrinfo
+ */
+#include "spank/hw/net_live.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/rtnetlink.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+
+static struct mu_iface *find_iface(struct mu_net *net, const char *name)
+{
+    for (int i = 0; i < net->nifaces; i++)
+        if (strcmp(net->iface[i].name, name) == 0)
+            return &net->iface[i];
+    return NULL;
+}
+
+/* ETHTOOL_GSET is old and enough: every driver answers it, and no link mode bits are
+ * needed. Software interfaces answer -1 (unknown).
+ */
+static long link_speed(int sock, const char *name)
+{
+    struct ethtool_cmd cmd = { .cmd = ETHTOOL_GSET };
+    struct ifreq req = { 0 };
+    uint32_t speed;
+
+    mu_copy(req.ifr_name, sizeof req.ifr_name, name);
+    req.ifr_data = (char *)&cmd;
+    if (ioctl(sock, SIOCETHTOOL, &req) < 0)
+        return 0;
+    speed = ethtool_cmd_speed(&cmd);
+    return speed == (uint32_t)SPEED_UNKNOWN || speed == 0xffff ? 0 : (long)speed;
+}
+
+static int prefix_of(const struct sockaddr *mask)
+{
+    const uint8_t *b;
+    int n, bits = 0;
+
+    if (!mask)
+        return 0;
+    if (mask->sa_family == AF_INET6) {
+        b = ((const struct sockaddr_in6 *)mask)->sin6_addr.s6_addr;
+        n = 16;
+    } else {
+        b = (const uint8_t *)&((const struct sockaddr_in *)mask)->sin_addr;
+        n = 4;
+    }
+    for (int i = 0; i < n; i++)
+        bits += __builtin_popcount(b[i]);
+    return bits;
+}
+
+static bool addr_from(const struct sockaddr *sa, struct mu_addr *out)
+{
+    struct mu_addr addr = { 0 }, parsed;
+    char text[MU_ADDR_TEXT];
+
+    if (!sa || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6))
+        return false;
+    addr.family = sa->sa_family;
+    if (sa->sa_family == AF_INET)
+        memcpy(addr.byte, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+    else
+        memcpy(addr.byte, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+    mu_addr_format(&addr, text, sizeof text);
+    if (mu_addr_parse(text, &parsed, NULL) < 0) /* fills prefix and scope */
+        return false;
+    *out = parsed;
+    return true;
+}
+
+/* Walk the answer to RTM_GETLINK for the link kinds, which ioctl does not know. */
+static void take_kinds(struct mu_net *net, const char *buf, ssize_t len)
+{
+    for (const struct nlmsghdr *h = (const void *)buf; NLMSG_OK(h, (size_t)len);
+         h = NLMSG_NEXT(h, len)) {
+        struct mu_iface *iface = NULL;
+        const struct rtattr *a;
+        int left;
+
+        if (h->nlmsg_type != RTM_NEWLINK)
+            continue;
+        a = IFLA_RTA((const struct ifinfomsg *)NLMSG_DATA(h));
+        left = (int)IFLA_PAYLOAD(h);
+        for (; RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+            if (a->rta_type == IFLA_IFNAME)
+                iface = find_iface(net, RTA_DATA(a));
+            if (a->rta_type != IFLA_LINKINFO || !iface)
+                continue;
+            const struct rtattr *in = RTA_DATA(a);
+            int inner = (int)RTA_PAYLOAD(a);
+
+            for (; RTA_OK(in, inner); in = RTA_NEXT(in, inner))
+                if (in->rta_type == IFLA_INFO_KIND)
+                    mu_copy(iface->kind, sizeof iface->kind, RTA_DATA(in));
+        }
+    }
+}
+
+static bool last_message(const char *buf, ssize_t len)
+{
+    for (const struct nlmsghdr *h = (const void *)buf; NLMSG_OK(h, (size_t)len);
+         h = NLMSG_NEXT(h, len))
+        if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+            return true;
+    return false;
+}
+
+/* Kinds are an ornament of reports: without them the names still decide. */
+static void load_kinds(struct mu_net *net)
+{
+    struct {
+        struct nlmsghdr h;
+        struct ifinfomsg m;
+    } request = { .h = { .nlmsg_len = NLMSG_LENGTH(sizeof(struct ifinfomsg)),
+                         .nlmsg_type = RTM_GETLINK,
+                         .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP } };
+    struct timeval limit = { .tv_sec = 1 };
+    static const size_t room = 1 << 16;
+    char *buf = malloc(room);
+    int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    ssize_t len;
+
+    if (!buf || sock < 0)
+        goto out;
+    setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (send(sock, &request, request.h.nlmsg_len, 0) < 0)
+        goto out;
+    while ((len = recv(sock, buf, room, 0)) > 0) {
+        take_kinds(net, buf, len);
+        if (last_message(buf, len))
+            break;
+    }
+out:
+    if (sock >= 0)
+        close(sock);
+    free(buf);
+}
+
+int mu_net_load_live(struct mu_net *net, struct mu_err *err)
+{
+    struct mu_net out = { 0 };
+    struct ifaddrs *list = NULL;
+    int rc = -1, sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (sock < 0 || getifaddrs(&list) < 0) {
+        mu_err_set(err, errno, "the network interfaces cannot be listed: %s",
+                   strerror(errno));
+        goto out;
+    }
+    for (const struct ifaddrs *a = list; a; a = a->ifa_next) {
+        struct mu_iface *iface = find_iface(&out, a->ifa_name);
+        struct mu_addr addr;
+
+        if (!iface && !(iface = mu_net_add_iface(&out, a->ifa_name)))
+            goto memory;
+        iface->up = a->ifa_flags & IFF_UP;
+        iface->carrier = a->ifa_flags & IFF_RUNNING;
+        iface->loopback = a->ifa_flags & IFF_LOOPBACK;
+        if (!addr_from(a->ifa_addr, &addr))
+            continue;
+        addr.prefix = prefix_of(a->ifa_netmask);
+        if (mu_iface_add_addr(iface, &addr) < 0)
+            goto memory;
+    }
+    for (int i = 0; i < out.nifaces; i++)
+        out.iface[i].mbits = link_speed(sock, out.iface[i].name);
+    load_kinds(&out);
+    *net = out;
+    rc = 0;
+    goto out;
+memory:
+    mu_err_set(err, ENOMEM, "out of memory while listing network interfaces");
+    mu_net_clear(&out);
+out:
+    if (list)
+        freeifaddrs(list);
+    if (sock >= 0)
+        close(sock);
+    return rc;
+}
+
+static void resolve_one(struct mu_peer *peer)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
+    const int room = sizeof peer->addr / sizeof peer->addr[0];
+
+    peer->naddrs = 0;
+    if (getaddrinfo(peer->host, NULL, &hints, &list) != 0)
+        return;
+    for (const struct addrinfo *a = list; a && peer->naddrs < room; a = a->ai_next)
+        if (addr_from(a->ai_addr, &peer->addr[peer->naddrs]))
+            peer->naddrs++;
+    freeaddrinfo(list);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* Read exactly len bytes before `end`. */
+static bool read_until(int fd, void *buf, size_t len, double end)
+{
+    size_t got = 0;
+
+    while (got < len) {
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        double left = end - now();
+        ssize_t n;
+
+        if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) < 0)
+            return false;
+        if (!p.revents)
+            continue;
+        n = read(fd, (char *)buf + got, len - got);
+        if (n <= 0)
+            return false;
+        got += (size_t)n;
+    }
+    return true;
+}
+
+static void child(struct mu_peer *peers, int n, int fd)
+{
+    for (int i = 0; i < n; i++) {
+        resolve_one(&peers[i]);
+        if (write(fd, &peers[i], sizeof peers[i]) != (ssize_t)sizeof peers[i])
+            break;
+    }
+    _exit(0);
+}
+
+int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
+{
+    double end = now() + timeout;
+    int fd[2], rc = 0;
+    pid_t pid;
+
+    if (pipe2(fd, O_CLOEXEC) < 0)
+        return mu_err_set(err, errno, "no pipe for name look-ups: %s", strerror(errno));
+    pid = fork();
+    if (pid < 0) {
+        close(fd[0]);
+        close(fd[1]);
+        return mu_err_set(err, errno, "no process for name look-ups: %s",
+                          strerror(errno));
+    }
+    if (pid == 0)
+        child(peers, n, fd[1]);
+    close(fd[1]);
+    for (int i = 0; i < n && rc == 0; i++)
+        if (!read_until(fd[0], &peers[i], sizeof peers[i], end)) {
+            peers[i].naddrs = 0;
+            rc =
+                mu_err_set(err, ETIMEDOUT,
+                           "the name %s was not resolved within %.1f s: check the name "
+                           "service of this node",
+                           peers[i].host, timeout);
+        }
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    close(fd[0]);
+    return rc;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* net_live.h - the IP interfaces of this network namespace, and name look-ups that end
+ */
+#ifndef MU_NET_LIVE_H
+#define MU_NET_LIVE_H
+
+#include "runtime/base/err.h"
+#include "spank/core/net.h"
+
+/* Read by netlink and ioctl, not from /sys, which shows the interfaces of the
+ * namespace it was mounted in. *net is cleared by the caller with mu_net_clear.
+ */
+int mu_net_load_live(struct mu_net *net, struct mu_err *err);
+
+/* Resolve n host names (peers[i].host set by the caller) into peers[i].addr. Names that
+ * do not resolve keep naddrs 0. The look-ups run in a child process that is killed
+ * after timeout seconds, so a silent name server cannot hold the caller.
+ * Fails only when the child cannot be started or did not end in time.
+ */
+int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err);
+
+#endif

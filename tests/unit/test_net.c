@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_net.c - which interface, which RDMA devices, whose variable wins, which platform
+ */
+#include <fnmatch.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "spank/core/hca.h"
+#include "spank/core/nccl.h"
+#include "spank/core/net.h"
+#include "spank/core/profile.h"
+
+/* One interface per line: "name speed flags addr addr ..." with flags of U (up),
+ * C (carrier), L (loopback) or '-'.
+ */
+static void build(struct mu_net *net, const char *const *lines)
+{
+    for (int i = 0; lines[i]; i++) {
+        char copy[256], *rest = copy, *word;
+        struct mu_iface *iface;
+
+        snprintf(copy, sizeof copy, "%s", lines[i]);
+        word = strsep(&rest, " ");
+        iface = mu_net_add_iface(net, word);
+        iface->mbits = atol(strsep(&rest, " "));
+        word = strsep(&rest, " ");
+        iface->up = strchr(word, 'U') != NULL;
+        iface->carrier = strchr(word, 'C') != NULL;
+        iface->loopback = strchr(word, 'L') != NULL;
+        while ((word = strsep(&rest, " "))) {
+            struct mu_addr addr;
+
+            assert_int_equal(mu_addr_parse(word, &addr, NULL), 0);
+            assert_int_equal(mu_iface_add_addr(iface, &addr), 0);
+        }
+    }
+}
+
+#define LO "lo 0 UCL 127.0.0.1/8 ::1/128"
+
+static const struct choice_case {
+    const char *name;
+    const char *ifaces[8];
+    const char *networks[3];
+    const char *peers[4]; /* one address each; "" does not resolve */
+    const char *iface;    /* NULL: none */
+    const char *addr;
+    bool needed;
+    const char *reason; /* a part of it */
+} choices[] = {
+    { "027 docker0 has one address on every node: the shared network is taken",
+      { LO, "docker0 0 UC 172.17.0.1/16", "enp159s0 10000 UC 10.5.160.6/20",
+        "enp35s0d1 10000 UC 10.6.0.6/20" },
+      { NULL },
+      { "10.5.160.6", "10.5.160.7" },
+      "enp159s0",
+      "10.5.160.6",
+      true,
+      "all 2 nodes" },
+    { "027 docker0 alone beside one network: NCCL finds that itself",
+      { LO, "docker0 0 UC 172.17.0.1/16", "eno1 1000 UC 10.5.160.6/20" },
+      { NULL },
+      { "10.5.160.7" },
+      "eno1",
+      "10.5.160.6",
+      false,
+      "" },
+    { "027 a bridge that NCCL does not know as private makes the variable needed",
+      { LO, "br-12ab 0 UC 172.18.0.1/16", "eno1 1000 UC 10.5.160.6/20" },
+      { NULL },
+      { "10.5.160.7" },
+      "eno1",
+      "10.5.160.6",
+      true,
+      "" },
+    { "029 two ports in one subnet: the faster, dead ports skipped",
+      { LO, "eno1 1000 UC 10.9.3.15/20", "eno2 0 U", "enp37s0f0 10000 UC 10.9.5.15/20",
+        "enp37s0f1 0 U 10.9.6.15/20" },
+      { NULL },
+      { "10.9.5.16" },
+      "enp37s0f0",
+      "10.9.5.15",
+      true,
+      "fastest" },
+    { "031 the only routable address is on lo: an address but no interface",
+      { "lo 0 UCL 127.0.0.1/8 203.0.113.17/32", "lan0 100000 UC", "lan1 100000 UC" },
+      { NULL },
+      { "203.0.113.17", "203.0.113.18" },
+      NULL,
+      "203.0.113.17",
+      false,
+      "on lo" },
+    { "the site's first network wins over the peers' addresses",
+      { LO, "eno1 1000 UC 10.1.0.5/16", "ib0 100000 UC 10.2.0.5/16" },
+      { "10.9.0.0/16", "10.2.0.0/16" },
+      { "10.1.0.6" },
+      "ib0",
+      "10.2.0.5",
+      false,
+      "number 2 of the site's networks" },
+    { "the same by an interface that NCCL would not prefer",
+      { LO, "eno1 1000 UC 10.1.0.5/16", "ib0 100000 UC 10.2.0.5/16" },
+      { "10.1.0.0/16" },
+      { "10.1.0.6" },
+      "eno1",
+      "10.1.0.5",
+      true,
+      "number 1" },
+    { "one node elsewhere: nothing is guessed",
+      { LO, "eno1 1000 UC 10.1.0.5/16" },
+      { NULL },
+      { "10.1.0.6", "192.0.2.9" },
+      NULL,
+      NULL,
+      false,
+      "networks=" },
+    { "a name without address is named",
+      { LO, "eno1 1000 UC 10.1.0.5/16" },
+      { NULL },
+      { "10.1.0.6", "" },
+      NULL,
+      NULL,
+      false,
+      "peer1 does not resolve" },
+    { "an interface without carrier is no candidate",
+      { LO, "eno1 1000 U 10.1.0.5/16" },
+      { NULL },
+      { "10.1.0.6" },
+      NULL,
+      NULL,
+      false,
+      "" },
+    { "IPv6 with a link local address in the way",
+      { LO, "eno1 1000 UC fe80::1/64 fd00:1::5/64" },
+      { NULL },
+      { "fd00:1::6" },
+      "eno1",
+      "fd00:1::5",
+      false,
+      "" },
+};
+
+static void check_choice(const struct choice_case *c)
+{
+    struct mu_net net = { 0 };
+    struct mu_addr networks[3];
+    struct mu_peer peers[4] = { 0 };
+    struct mu_net_choice out;
+    char text[MU_ADDR_TEXT];
+    int nn = 0, np = 0;
+
+    build(&net, c->ifaces);
+    for (; nn < 3 && c->networks[nn]; nn++)
+        assert_int_equal(mu_addr_parse(c->networks[nn], &networks[nn], NULL), 0);
+    for (; np < 4 && c->peers[np]; np++) {
+        snprintf(peers[np].host, sizeof peers[np].host, "peer%d", np);
+        peers[np].naddrs = mu_addr_parse(c->peers[np], &peers[np].addr[0], NULL) == 0;
+    }
+    mu_net_choose(&net, networks, nn, peers, np, &out);
+    if (!c->iface != (out.iface < 0))
+        fail_msg("%s: %s", c->name, out.reason);
+    if (c->iface)
+        assert_string_equal(net.iface[out.iface].name, c->iface);
+    mu_addr_format(&out.addr, text, sizeof text);
+    assert_string_equal(text, c->addr ? c->addr : "-");
+    if (out.needed != c->needed)
+        fail_msg("%s: needed is %d", c->name, out.needed);
+    if (!strstr(out.reason, c->reason))
+        fail_msg("%s: reason '%s'", c->name, out.reason);
+    mu_net_clear(&net);
+}
+
+static void interfaces_are_chosen_by_subnet(void **state)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        check_choice(&choices[i]);
+}
+
+static void subnets_are_read_whole_or_refused(void **state)
+{
+    static const char *const bad[] = {
+        "",    "10.1",       "10.1.0.0/33",  "10.1.0.0/",
+        "x/8", "fd00::/129", "10.1.0.0/8/8", "10.1.0.0/-1"
+    };
+    struct mu_addr addr;
+    struct mu_err err;
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (mu_addr_parse(bad[i], &addr, &err) == 0)
+            fail_msg("'%s' accepted", bad[i]);
+    assert_int_equal(mu_addr_parse("10.1.0.0/0", &addr, NULL), 0);
+    assert_int_equal(addr.prefix, 0);
+}
+
+/* A node of n GPUs and m NICs for the RDMA choice. paths: a row per GPU, a digit per
+ * NIC (0 PIX .. 5 SYS).
+ */
+static const struct hca_case {
+    const char *name;
+    const char *nics[6]; /* "name layer gbits state", layer I or E, state U or D */
+    const char *paths[4];
+    const char *exclude;
+    int gpus[4], ngpus;
+    const char *value;
+    bool needed;
+} hcas[] = {
+    { "038 two GPUs of a reversed VM: their two NICs",
+      { "mlx5_bond_0 E 400 U", "mlx5_bond_5 E 400 U", "mlx5_bond_6 E 400 U",
+        "mlx5_bond_7 E 400 U" },
+      { "5550", "5505", "5055", "0555" },
+      "",
+      { 0, 1 },
+      2,
+      "=mlx5_bond_6,mlx5_bond_7",
+      true },
+    { "034 an Ethernet port among InfiniBand ports is left out",
+      { "mlx5_0 I 200 U", "mlx5_1 I 200 U", "mlx5_2 E 200 U" },
+      { "000", "000" },
+      "",
+      { 0, 1 },
+      2,
+      "=mlx5_0,mlx5_1",
+      true },
+    { "001 NICs that belong to no GPU are left out",
+      { "mlx5_0 I 200 U", "mlx5_1 I 200 U", "mlx5_4 I 200 U", "mlx5_5 I 100 U" },
+      { "1144", "1144" },
+      "",
+      { 0, 1 },
+      2,
+      "=mlx5_0,mlx5_1",
+      true },
+    { "a slower class is left out even when it is nearer",
+      { "mlx5_0 I 400 U", "mlx5_1 I 25 U" },
+      { "50", "50" },
+      "",
+      { 0, 1 },
+      2,
+      "=mlx5_0",
+      true },
+    { "none is nearer than another: all stay, NCCL needs no list",
+      { "mlx5_0 I 400 U", "mlx5_1 I 400 U" },
+      { "55", "55" },
+      "",
+      { 0, 1 },
+      2,
+      "=mlx5_0,mlx5_1",
+      false },
+    { "a port that is down does not make a list necessary",
+      { "mlx5_0 I 400 U", "mlx5_1 I 400 D" },
+      { "50", "50" },
+      "",
+      { 0 },
+      1,
+      "=mlx5_0",
+      false },
+    { "the site's pattern leaves storage out",
+      { "mlx5_0 I 400 U", "mlx5_st0 I 400 U" },
+      { "00", "00" },
+      "mlx5_s*,bnxt*",
+      { 0, 1 },
+      2,
+      "=mlx5_0",
+      true },
+    { "no active device: no list",
+      { "mlx5_0 I 400 D" },
+      { "0" },
+      "",
+      { 0 },
+      1,
+      "",
+      false },
+};
+
+static void rdma_devices_are_of_one_kind_and_near(void **state)
+{
+    for (size_t i = 0; i < sizeof hcas / sizeof hcas[0]; i++) {
+        const struct hca_case *c = &hcas[i];
+        struct mu_nic nics[6] = { 0 };
+        enum mu_path paths[24];
+        struct mu_node node = { .nics = nics, .gpu_nic = paths };
+        struct mu_alloc alloc = { .ngpus = c->ngpus };
+        struct mu_hca_choice out;
+
+        for (; node.nnics < 6 && c->nics[node.nnics]; node.nnics++) {
+            struct mu_nic *nic = &nics[node.nnics];
+            char layer, up;
+
+            assert_int_equal(sscanf(c->nics[node.nnics], "%63s %c %lf %c", nic->name,
+                                    &layer, &nic->gbits, &up),
+                             4);
+            nic->layer = layer == 'I' ? MU_LINK_IB : MU_LINK_ETHERNET;
+            nic->active = up == 'U';
+        }
+        for (; node.ngpus < 4 && c->paths[node.ngpus]; node.ngpus++)
+            for (int k = 0; k < node.nnics; k++)
+                paths[node.ngpus * node.nnics + k] = c->paths[node.ngpus][k] - '0';
+        memcpy(alloc.gpu, c->gpus, sizeof c->gpus);
+        mu_hca_choose(&node, &alloc, c->exclude, &out);
+        if (strcmp(out.value, c->value) != 0 || out.needed != c->needed)
+            fail_msg("%s: '%s' needed %d", c->name, out.value, out.needed);
+    }
+}
+
+static const char conf_text[] = "# a comment\n"
+                                "NCCL_IB_HCA = mlx5_0 \n"
+                                "no equals sign\n"
+                                "NCCL_IB_HCA=later\n"
+                                "=nothing\n"
+                                "NCCL_DEBUG=WARN";
+
+static void configuration_files_keep_line_and_order(void **state)
+{
+    struct mu_conf conf = { 0 };
+    const struct mu_conf_line *line;
+
+    assert_int_equal(
+        mu_conf_add(&conf, "/etc/nccl.conf", conf_text, strlen(conf_text), NULL), 0);
+    line = mu_conf_find(&conf, "NCCL_IB_HCA");
+    assert_non_null(line);
+    assert_string_equal(line->value, "mlx5_0");
+    assert_int_equal(line->line, 2);
+    assert_string_equal(mu_conf_find(&conf, "NCCL_DEBUG")->value, "WARN");
+    assert_null(mu_conf_find(&conf, "NCCL_ALGO"));
+    mu_conf_clear(&conf);
+}
+
+static const char *user_has_debug(void *arg, const char *name)
+{
+    return strcmp(name, "NCCL_DEBUG") == 0 ? "INFO" : NULL;
+}
+
+static void the_user_beats_the_file_and_the_file_beats_muster(void **state)
+{
+    struct mu_settings *s = calloc(1, sizeof *s);
+    struct mu_conf conf = { 0 };
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+
+    assert_int_equal(
+        mu_conf_add(&conf, "/etc/nccl.conf", conf_text, strlen(conf_text), NULL), 0);
+    mu_settings_add(s, "NCCL_DEBUG", "ERROR", "r1", NULL);
+    mu_settings_add(s, "NCCL_IB_HCA", "=mlx5_9", "r2", NULL);
+    mu_settings_add(s, "NCCL_ALGO", "Ring", "r3", NULL);
+    mu_settings_add(s, "NCCL_ALGO", "Tree", "later loses", NULL);
+    mu_settings_resolve(s, user_has_debug, NULL, &conf);
+    mu_settings_show(out, s);
+    fclose(out);
+    assert_string_equal(
+        text,
+        "NCCL_DEBUG stays INFO from the environment (Muster would set ERROR: r1)\n"
+        "NCCL_IB_HCA stays mlx5_0 from /etc/nccl.conf line 2 (Muster would set "
+        "=mlx5_9: r2)\n"
+        "NCCL_ALGO=Ring: r3\n");
+    free(text);
+    free(s);
+    mu_conf_clear(&conf);
+}
+
+static void one_node_gets_no_network_variable(void **state)
+{
+    struct mu_settings *s = calloc(1, sizeof *s);
+    struct mu_iface iface = { .name = "eno1" };
+    struct mu_net net = { .nifaces = 1, .iface = &iface };
+    struct mu_net_choice choice = { .iface = 0, .needed = true, .reason = "r" };
+    struct mu_hca_choice hca = { .n = 1, .needed = true, .value = "=mlx5_0" };
+    struct mu_node node = { .nnics = 2 };
+    struct mu_nccl_input in = { .node = &node,
+                                .nnodes = 1,
+                                .net = &net,
+                                .choice = &choice,
+                                .hca = &hca,
+                                .ras_port = 25001 };
+
+    assert_int_equal(mu_nccl_decide(&in, s, NULL), 0);
+    assert_int_equal(s->n, 1);
+    assert_string_equal(s->item[0].value, "localhost:25001");
+    s->n = 0;
+    in.nnodes = 2;
+    assert_int_equal(mu_nccl_decide(&in, s, NULL), 0);
+    assert_string_equal(mu_settings_find(s, "NCCL_SOCKET_IFNAME")->value, "=eno1");
+    assert_string_equal(mu_settings_find(s, "NCCL_IB_HCA")->value, "=mlx5_0");
+    free(s);
+}
+
+/* 043: jobs 10000 apart, steps of a job, het components; RAS and MASTER_PORT apart. */
+static void ports_043_differ_by_job_step_and_use(void **state)
+{
+    int same = 0;
+
+    for (uint32_t job = 1; job <= 1000; job++) {
+        int port = mu_port_hash(job, 0, 0, 0, 20000, 29999);
+
+        assert_in_range(port, 20000, 29999);
+        same += port == mu_port_hash(job + 10000, 0, 0, 0, 20000, 29999);
+        same += port == mu_port_hash(job, 1, 0, 0, 20000, 29999);
+        same += port == mu_port_hash(job, 0, 1, 0, 20000, 29999);
+        for (uint32_t other = 1; other <= 50; other++)
+            assert_int_not_equal(port, mu_port_hash(other, 0, 0, 1, 20000, 29999));
+    }
+    /* 3000 pairs in 5000 places: 0.6 meet by chance */
+    assert_in_range(same, 0, 6);
+    assert_int_equal(mu_port_hash(7, 0, 0, 0, 500, 500), 500);
+}
+
+struct machine {
+    const char *vendor, *pci, *file;
+    int count;
+};
+
+static const char *machine_dmi(void *arg, const char *field)
+{
+    return strcmp(field, "sys_vendor") == 0 ? ((struct machine *)arg)->vendor : NULL;
+}
+
+static int machine_pci(void *arg, const char *glob)
+{
+    const struct machine *m = arg;
+
+    return m->pci && fnmatch(glob, m->pci, 0) == 0 ? m->count : 0;
+}
+
+static bool machine_exists(void *arg, const char *path)
+{
+    const struct machine *m = arg;
+
+    return m->file && strcmp(m->file, path) == 0;
+}
+
+static const char profile_text[] = "[cloud]\n"
+                                   "dmi = sys_vendor: Cloud *\n"
+                                   "pci = 10de:23* 8\n"
+                                   "file = /opt/plugin.so\n"
+                                   "set = NCCL_CROSS_NIC=0\n"
+                                   "why = NCCL_CROSS_NIC: rails are apart\n"
+                                   "[any]\n"
+                                   "pci = *:*\n"
+                                   "set = NCCL_X=a=b\n"
+                                   "[never]\n"
+                                   "set = NCCL_Y=1\n";
+
+static void the_first_profile_whose_conditions_hold_is_taken(void **state)
+{
+    struct machine m = { "Cloud Inc", "10de:2330", "/opt/plugin.so", 8 };
+    struct mu_platform platform = { &m, machine_dmi, machine_pci, machine_exists };
+    struct mu_profiles profiles = { 0 };
+    struct mu_settings *s = calloc(1, sizeof *s);
+    const struct mu_profile *p;
+
+    assert_int_equal(mu_profiles_parse(&profiles, "p.ini", profile_text, NULL), 0);
+    assert_int_equal(profiles.n, 3);
+    p = mu_profiles_match(&profiles, &platform);
+    assert_non_null(p);
+    assert_string_equal(p->name, "cloud");
+    assert_int_equal(mu_profile_apply(p, s, NULL), 0);
+    assert_string_equal(s->item[0].value, "0");
+    assert_string_equal(s->item[0].reason, "profile cloud: rails are apart");
+    m.count = 7;
+    p = mu_profiles_match(&profiles, &platform);
+    assert_string_equal(p->name, "any");
+    m.pci = NULL;
+    assert_null(mu_profiles_match(&profiles, &platform));
+    mu_profiles_clear(&profiles);
+    free(s);
+}
+
+static void a_bad_profile_line_is_named(void **state)
+{
+    static const char *const bad[] = { "[a]\ndmi = x\n",         "[a]\npci = 10de\n",
+                                       "[a]\nfile = rel/path\n", "[a]\nset = X\n",
+                                       "[a]\nspeed = 1\n",       "\nset = X=1\n",
+                                       "[a]\npci = 10de:1 0\n",  "[a]\nnonsense\n" };
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct mu_profiles profiles = { 0 };
+        struct mu_err err = { 0 };
+
+        if (mu_profiles_parse(&profiles, "p.ini", bad[i], &err) == 0)
+            fail_msg("accepted: %s", bad[i]);
+        assert_non_null(strstr(err.text, "p.ini line 2: "));
+        mu_profiles_clear(&profiles);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interfaces_are_chosen_by_subnet),
+        cmocka_unit_test(subnets_are_read_whole_or_refused),
+        cmocka_unit_test(rdma_devices_are_of_one_kind_and_near),
+        cmocka_unit_test(configuration_files_keep_line_and_order),
+        cmocka_unit_test(the_user_beats_the_file_and_the_file_beats_muster),
+        cmocka_unit_test(one_node_gets_no_network_variable),
+        cmocka_unit_test(ports_043_differ_by_job_step_and_use),
+        cmocka_unit_test(the_first_profile_whose_conditions_hold_is_taken),
+        cmocka_unit_test(a_bad_profile_line_is_named),
+    };
+
+    return cmocka_run_group_tests_name("net", tests, NULL, NULL);
+}
