@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* conf_live.h - NCCL's configuration files of this user, in NCCL's order */
+#ifndef MU_CONF_LIVE_H
+#define MU_CONF_LIVE_H
+
+#include "runtime/base/err.h"
+#include "spank/core/nccl_conf.h"
+
+/* conf_file is the user's NCCL_CONF_FILE (NULL: unset), home the user's directory
+ * (NULL: unknown); NCCL reads the former, or else home/.nccl.conf, then etc
+ * ("/etc/nccl.conf"). A missing or unreadable file is no error: NCCL skips it as well.
+ * Call with the user's ids: the files are theirs.
+ */
+int mu_conf_load_live(const char *conf_file, const char *home, const char *etc,
+                      struct mu_conf *conf, struct mu_err *err);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/hw/network.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/hw/conf_live.h"
+#include "spank/hw/net_live.h"
+#include "spank/hw/platform_live.h"
+
+#define NETWORKS_MAX 32
+
+static int parse_networks(const char *text, struct mu_addr *out, int *n,
+                          struct mu_err *err)
+{
+    char copy[2048], *rest = copy, *item;
+
+    *n = 0;
+    if (!text || !text[0])
+        return 0;
+    if (!mu_copy(copy, sizeof copy, text))
+        return mu_err_set(err, EINVAL, "networks= is too long");
+    while ((item = mu_parse_next(&rest, ','))) {
+        if (*n == NETWORKS_MAX)
+            return mu_err_set(err, EINVAL, "networks= names more than %d subnets",
+                              NETWORKS_MAX);
+        if (mu_addr_parse(item, &out[(*n)++], err) < 0)
+            return mu_err_context(err, "networks=");
+    }
+    return 0;
+}
+
+/* Interface, and rank 0's address on its network. */
+static int choose_network(const struct mu_network_request *request,
+                          const struct mu_addr *networks, int nnetworks,
+                          struct mu_network *out, struct mu_err *err)
+{
+    struct mu_peer *peers = calloc((size_t)request->nhosts, sizeof *peers);
+    const struct mu_addr *master;
+    struct mu_err late = { 0 };
+
+    if (!peers)
+        return mu_err_set(err, ENOMEM, "out of memory for %d nodes", request->nhosts);
+    for (int i = 0; i < request->nhosts; i++)
+        mu_copy(peers[i].host, sizeof peers[i].host, request->hosts[i]);
+    if (mu_net_load_live(&out->net, err) < 0) {
+        free(peers);
+        return -1;
+    }
+    mu_net_resolve(peers, request->nhosts, request->timeout, &late);
+    mu_net_choose(&out->net, networks, nnetworks, peers, request->nhosts, &out->choice);
+    if (late.text[0] && out->choice.iface < 0)
+        snprintf(out->choice.reason, sizeof out->choice.reason, "%.500s", late.text);
+    master = mu_net_peer_addr(&peers[0], &out->net, &out->choice);
+    if (master)
+        mu_addr_format(master, out->master_addr, sizeof out->master_addr);
+    free(peers);
+    return 0;
+}
+
+static int match_platform(const struct mu_network_request *request,
+                          struct mu_profiles *profiles,
+                          const struct mu_profile **profile, struct mu_err *err)
+{
+    struct mu_platform platform;
+
+    if (request->site_profile_dir &&
+        mu_profiles_load(request->site_profile_dir, profiles, err) < 0)
+        return -1;
+    if (request->profile_dir &&
+        mu_profiles_load(request->profile_dir, profiles, err) < 0)
+        return -1;
+    if (mu_platform_load("", &platform, err) < 0)
+        return -1;
+    *profile = mu_profiles_match(profiles, &platform);
+    mu_platform_unload(&platform);
+    return 0;
+}
+
+static int decide_nccl(const struct mu_network_request *request, struct mu_network *out,
+                       struct mu_err *err)
+{
+    struct mu_nccl_input in = { .node = request->node,
+                                .alloc = request->alloc,
+                                .plan = request->plan,
+                                .nnodes = request->nhosts,
+                                .net = &out->net,
+                                .choice = &out->choice,
+                                .hca = &out->hca,
+                                .ras_port = request->ras_port,
+                                .topo_file = request->topo_file,
+                                .topo_reason = request->topo_reason };
+    struct mu_profiles profiles = { 0 };
+    struct mu_conf conf = { 0 };
+    int rc = -1;
+
+    mu_hca_choose(request->node, request->alloc, request->exclude_hca, &out->hca);
+    if (match_platform(request, &profiles, &in.profile, err) < 0)
+        goto out;
+    if (in.profile)
+        mu_copy(out->platform, sizeof out->platform, in.profile->name);
+    if (mu_nccl_decide(&in, &out->settings, err) < 0 ||
+        mu_conf_load_live(request->conf_file, request->home, "/etc/nccl.conf", &conf,
+                          err) < 0)
+        goto out;
+    mu_settings_resolve(&out->settings, request->user, request->user_arg, &conf);
+    rc = 0;
+out:
+    mu_conf_clear(&conf);
+    mu_profiles_clear(&profiles);
+    return rc;
+}
+
+int mu_network_decide(const struct mu_network_request *request, struct mu_network *out,
+                      struct mu_err *err)
+{
+    struct mu_addr networks[NETWORKS_MAX];
+    int nnetworks;
+
+    *out = (struct mu_network){ .choice = { .iface = -1 } };
+    if (request->nhosts < 1)
+        return mu_err_set(err, EINVAL, "the step has no nodes");
+    mu_copy(out->master_addr, sizeof out->master_addr, request->hosts[0]);
+    if (parse_networks(request->networks, networks, &nnetworks, err) < 0)
+        return -1;
+    if (request->nhosts == 1) {
+        mu_copy(out->master_addr, sizeof out->master_addr, "127.0.0.1");
+        mu_copy(out->choice.reason, sizeof out->choice.reason,
+                "the step has one node: no network is needed");
+    } else if (choose_network(request, networks, nnetworks, out, err) < 0) {
+        return -1;
+    }
+    if (request->nccl && decide_nccl(request, out, err) < 0) {
+        mu_network_clear(out);
+        return -1;
+    }
+    return 0;
+}
+
+void mu_network_clear(struct mu_network *network)
+{
+    mu_net_clear(&network->net);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* network.h - everything about the network of one step on this node, gathered and
+ * decided
+ *
+ *   interfaces, resolved names, platform, NCCL's files     (read here, as the user)
+ *                          |
+ *      mu_net_choose, mu_hca_choose, mu_profiles_match, mu_nccl_decide   (spank/core)
+ *                          |
+ *      settings with a reason each, and rank 0's address
+ */
+#ifndef MU_NETWORK_H
+#define MU_NETWORK_H
+
+#include "spank/core/nccl.h"
+
+/* All strings borrowed; NULL where not known. */
+struct mu_network_request {
+    const struct mu_node *node;
+    const struct mu_alloc *alloc;
+    const struct mu_plan *plan;
+    char *const *hosts; /* the nodes of the step, in order; hosts[0] is rank 0's */
+    int nhosts;
+    const char *networks; /* the site's networks=, comma separated */
+    const char *exclude_hca;
+    const char *profile_dir;      /* shipped profiles; may be absent */
+    const char *site_profile_dir; /* the site's own, tried first */
+    const char *conf_file, *home; /* NCCL_CONF_FILE and HOME of the user */
+    bool nccl;                    /* false: only the rendezvous address is wanted */
+    const char *topo_file, *topo_reason;
+    int ras_port;
+    double timeout; /* seconds for name look-ups */
+    /* The user's own value of a variable, see mu_settings_resolve. */
+    const char *(*user)(void *arg, const char *name);
+    void *user_arg;
+};
+
+struct mu_network {
+    struct mu_net net;
+    struct mu_net_choice choice; /* one node: iface -1 and a reason */
+    struct mu_hca_choice hca;
+    char master_addr[256];       /* of rank 0's node: an address, or its name when none
+                                    is known */
+    char platform[64];           /* name of the profile, "" none */
+    struct mu_settings settings; /* resolved: who won is in each */
+};
+
+/* Fails only on a bad site value (networks=, a profile file): the sentence names it. A
+ * name service that does not answer is a reason in choice, not a failure.
+ */
+int mu_network_decide(const struct mu_network_request *request, struct mu_network *out,
+                      struct mu_err *err);
+void mu_network_clear(struct mu_network *network);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* platform_live.h - what identifies a platform: DMI strings, PCI ids, files */
+#ifndef MU_PLATFORM_LIVE_H
+#define MU_PLATFORM_LIVE_H
+
+#include "runtime/base/err.h"
+#include "spank/core/profile.h"
+
+/* Fill *out from root/sys ("" is the live system; a recorded tree otherwise, where
+ * `exists` looks below root too). Free with mu_platform_unload.
+ */
+int mu_platform_load(const char *root, struct mu_platform *out, struct mu_err *err);
+void mu_platform_unload(struct mu_platform *platform);
+
+/* Read every *.ini of dir, in order of name, into *profiles. A missing directory is
+ * empty. Errors name file and line.
+ */
+int mu_profiles_load(const char *dir, struct mu_profiles *profiles, struct mu_err *err);
+
+#endif

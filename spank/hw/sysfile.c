@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/hw/sysfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static long read_path(const char *path, char *buf, size_t len)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    size_t got = 0;
+    ssize_t n = 0;
+
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    while (got < len - 1 && (n = read(fd, buf + got, len - 1 - got)) > 0)
+        got += (size_t)n;
+    close(fd);
+    if (n < 0)
+        return -1;
+    if (got && buf[got - 1] == '\n')
+        got--;
+    buf[got] = '\0';
+    return (long)got;
+}
+
+static long read_formatted(const char *root, char *buf, size_t len, const char *path,
+                           va_list ap)
+{
+    char full[4096];
+    int n = snprintf(full, sizeof full, "%s", root);
+
+    if (n < 0 || n >= (int)sizeof full ||
+        n + vsnprintf(full + n, sizeof full - n, path, ap) >= (int)sizeof full) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return read_path(full, buf, len);
+}
+
+long mu_sysfile_read(const char *root, char *buf, size_t len, const char *path, ...)
+{
+    va_list ap;
+    long n;
+
+    va_start(ap, path);
+    n = read_formatted(root, buf, len, path, ap);
+    va_end(ap);
+    return n;
+}
+
+long mu_sysfile_number(const char *root, long none, const char *path, ...)
+{
+    char buf[64], *end;
+    va_list ap;
+    long n;
+
+    va_start(ap, path);
+    n = read_formatted(root, buf, sizeof buf, path, ap);
+    va_end(ap);
+    if (n <= 0)
+        return none;
+    n = strtol(buf, &end, 0);
+    return end == buf ? none : n;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_net_live.c - real interfaces in a network namespace of our own, recorded trees,
+ * NCCL's files, names that never resolve
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "spank/hw/conf_live.h"
+#include "spank/hw/net_live.h"
+#include "spank/hw/network.h"
+#include "spank/hw/platform_live.h"
+#include "spank/hw/sysfile.h"
+
+/* A namespace of this test's own; skips where it may not be made. */
+static void own_namespace(void)
+{
+    if (unshare(CLONE_NEWNET) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0) {
+        print_message("no network namespaces here: %s\n", strerror(errno));
+        skip();
+    }
+}
+
+static void ip(const char *script)
+{
+    if (system(script) != 0) {
+        print_message("ip cannot make these links here: %s\n", script);
+        skip();
+    }
+}
+
+static const char *chosen(const struct mu_net *net, const char *peer,
+                          struct mu_net_choice *out)
+{
+    struct mu_peer peers[1] = { { .host = "peer", .naddrs = 1 } };
+
+    assert_int_equal(mu_addr_parse(peer, &peers[0].addr[0], NULL), 0);
+    mu_net_choose(net, NULL, 0, peers, 1, out);
+    return out->iface < 0 ? NULL : net->iface[out->iface].name;
+}
+
+static void bridges_027_and_dead_ports_029_are_seen_as_they_are(void **state)
+{
+    struct mu_net net = { 0 };
+    struct mu_net_choice choice;
+    struct mu_err err = { 0 };
+
+    own_namespace();
+    ip("set -e; ip link set lo up; ip link add docker0 type bridge;"
+       "ip addr add 10.9.0.1/20 dev docker0; ip link set docker0 up;"
+       "ip link add slow type ifb; ip addr add 10.9.3.15/20 dev slow; ip link set slow "
+       "up;"
+       "ip link add fast type veth peer name other; ip addr add 10.9.5.15/20 dev fast;"
+       "ip link set fast up; ip link set other up;"
+       "ip link add dead type veth peer name gone; ip addr add 10.9.6.15/20 dev dead;"
+       "ip link set dead up");
+    if (mu_net_load_live(&net, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(chosen(&net, "10.9.5.16", &choice), "fast");
+    for (int i = 0; i < net.nifaces; i++) {
+        const struct mu_iface *iface = &net.iface[i];
+
+        if (strcmp(iface->name, "dead") == 0)
+            assert_false(iface->carrier);
+        if (strcmp(iface->name, "fast") == 0) {
+            assert_true(iface->up && iface->carrier);
+            assert_int_equal(iface->mbits, 10000);
+            assert_string_equal(iface->kind, "veth");
+            assert_int_equal(iface->addr[0].prefix, 20);
+        }
+        if (strcmp(iface->name, "docker0") == 0)
+            assert_string_equal(iface->kind, "bridge");
+        if (strcmp(iface->name, "lo") == 0)
+            assert_true(iface->loopback);
+    }
+    mu_net_clear(&net);
+}
+
+static void an_address_on_lo_only_031_serves_the_rendezvous(void **state)
+{
+    struct mu_net net = { 0 };
+    struct mu_net_choice choice;
+    char text[MU_ADDR_TEXT];
+
+    own_namespace();
+    ip("set -e; ip link set lo up; ip addr add 203.0.113.17/32 dev lo;"
+       "ip link add lan0 type veth peer name lan1; ip link set lan0 up; ip link set "
+       "lan1 "
+       "up");
+    assert_int_equal(mu_net_load_live(&net, NULL), 0);
+    assert_null(chosen(&net, "203.0.113.18", &choice));
+    mu_addr_format(&choice.addr, text, sizeof text);
+    assert_string_equal(text, "203.0.113.17");
+    assert_non_null(strstr(choice.reason, "NCCL's sockets cannot use it"));
+    mu_net_clear(&net);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void names_resolve_and_a_silent_name_service_ends(void **state)
+{
+    struct mu_peer peers[2] = { { .host = "localhost" }, { .host = "127.0.0.9" } };
+    struct mu_err err = { 0 };
+    double start;
+
+    assert_int_equal(mu_net_resolve(peers, 2, 5, &err), 0);
+    assert_true(peers[0].naddrs >= 1);
+    assert_int_equal(peers[1].naddrs, 1);
+    start = now();
+    assert_int_equal(mu_net_resolve(peers, 2, 0, &err), -1);
+    assert_non_null(strstr(err.text, "localhost was not resolved"));
+    assert_true(now() - start < 2);
+}
+
+static void put(const char *root, const char *path, const char *text)
+{
+    char full[512], command[600];
+    FILE *f;
+
+    snprintf(full, sizeof full, "%s%s", root, path);
+    snprintf(command, sizeof command, "mkdir -p $(dirname '%s')", full);
+    assert_int_equal(system(command), 0);
+    f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void remove_tree(const char *root)
+{
+    char command[600];
+
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    assert_int_equal(system(command), 0);
+}
+
+static void a_recorded_tree_shows_dmi_pci_and_files(void **state)
+{
+    char root[] = "/tmp/muster-test-XXXXXX";
+    struct mu_platform platform;
+
+    assert_non_null(mkdtemp(root));
+    put(root, "/sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
+    put(root, "/sys/bus/pci/devices/0000:53:00.0/vendor", "0x10de\n");
+    put(root, "/sys/bus/pci/devices/0000:53:00.0/device", "0x2330\n");
+    put(root, "/sys/bus/pci/devices/0000:4f:00.0/vendor", "0x1d0f\n");
+    put(root, "/sys/bus/pci/devices/0000:4f:00.0/device", "0xefa1\n");
+    put(root, "/opt/aws-ofi-nccl/lib/libnccl-net.so", "");
+    assert_int_equal(mu_platform_load(root, &platform, NULL), 0);
+    assert_string_equal(platform.dmi(platform.arg, "sys_vendor"), "Amazon EC2");
+    assert_null(platform.dmi(platform.arg, "product_name"));
+    assert_null(platform.dmi(platform.arg, "../id/sys_vendor"));
+    assert_int_equal(platform.pci(platform.arg, "10de:*"), 1);
+    assert_int_equal(platform.pci(platform.arg, "*"), 2);
+    assert_true(platform.exists(platform.arg, "/opt/aws-ofi-nccl/lib/libnccl-net.so"));
+    assert_false(platform.exists(platform.arg, "/opt/other"));
+    mu_platform_unload(&platform);
+    remove_tree(root);
+}
+
+static void nccl_files_are_read_in_its_order(void **state)
+{
+    char root[] = "/tmp/muster-test-XXXXXX", etc[64], named[64], fifo[64];
+    struct mu_conf conf = { 0 };
+
+    assert_non_null(mkdtemp(root));
+    put(root, "/etc/nccl.conf", "NCCL_A=etc\nNCCL_B=etc\n");
+    put(root, "/.nccl.conf", "NCCL_A=home\n");
+    put(root, "/named.conf", "NCCL_A=named\n");
+    snprintf(etc, sizeof etc, "%s/etc/nccl.conf", root);
+    snprintf(named, sizeof named, "%s/named.conf", root);
+    snprintf(fifo, sizeof fifo, "%s/fifo", root);
+    assert_int_equal(mu_conf_load_live(NULL, root, etc, &conf, NULL), 0);
+    assert_string_equal(mu_conf_find(&conf, "NCCL_A")->value, "home");
+    assert_string_equal(mu_conf_find(&conf, "NCCL_B")->value, "etc");
+    mu_conf_clear(&conf);
+    assert_int_equal(mu_conf_load_live(named, root, etc, &conf, NULL), 0);
+    assert_string_equal(mu_conf_find(&conf, "NCCL_A")->value, "named");
+    mu_conf_clear(&conf);
+    /* a FIFO in place of a file neither blocks nor counts */
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(mu_conf_load_live(fifo, root, etc, &conf, NULL), 0);
+    assert_string_equal(mu_conf_find(&conf, "NCCL_A")->value, "etc");
+    mu_conf_clear(&conf);
+    remove_tree(root);
+}
+
+static const char *no_user(void *arg, const char *name)
+{
+    return NULL;
+}
+
+static void a_step_of_two_nodes_gets_interface_and_address(void **state)
+{
+    char *hosts[] = { "10.9.5.16", "10.9.5.15" };
+    struct mu_node node = { 0 };
+    struct mu_alloc alloc = { 0 };
+    struct mu_network_request request = { .node = &node,
+                                          .alloc = &alloc,
+                                          .hosts = hosts,
+                                          .nhosts = 2,
+                                          .nccl = true,
+                                          .timeout = 5,
+                                          .ras_port = 25001,
+                                          .user = no_user };
+    struct mu_network *out = calloc(1, sizeof *out);
+    struct mu_err err = { 0 };
+
+    own_namespace();
+    ip("set -e; ip link set lo up; ip link add virbr7 type bridge;"
+       "ip addr add 192.168.122.1/24 dev virbr7; ip link set virbr7 up;"
+       "ip link add veth0 type veth peer name veth1; ip link set veth0 up; ip link set "
+       "veth1 master virbr7; ip link set veth1 up;"
+       "ip link add data type veth peer name other; ip addr add 10.9.5.15/20 dev data;"
+       "ip link set data up; ip link set other up");
+    if (mu_network_decide(&request, out, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_string_equal(out->master_addr, "10.9.5.16");
+    assert_string_equal(mu_settings_find(&out->settings, "NCCL_SOCKET_IFNAME")->value,
+                        "=data");
+    mu_network_clear(out);
+    request.networks = "10.9.0.0/20,nonsense";
+    assert_int_equal(mu_network_decide(&request, out, &err), -1);
+    assert_non_null(strstr(err.text, "networks=: 'nonsense'"));
+    mu_network_clear(out);
+    free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_resolve_and_a_silent_name_service_ends),
+        cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
+        cmocka_unit_test(nccl_files_are_read_in_its_order),
+        cmocka_unit_test(bridges_027_and_dead_ports_029_are_seen_as_they_are),
+        cmocka_unit_test(an_address_on_lo_only_031_serves_the_rendezvous),
+        cmocka_unit_test(a_step_of_two_nodes_gets_interface_and_address),
+    };
+
+    return cmocka_run_group_tests_name("net_live", tests, NULL, NULL);
+}
