@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* machine.h - what the readers of this folder fill: a node and the PCI tree behind it.
+ *
+ * The planner needs only struct mu_node. The tree is kept for those who write or check
+ * NCCL topology files; it is referred to by bus id, since mu_node_finish reorders GPUs
+ * and NICs.
+ */
+#ifndef MU_MACHINE_H
+#define MU_MACHINE_H
+
+#include "spank/core/node.h"
+
+enum mu_pci_kind {
+    MU_PCI_HOST,   /* a host bridge: the root of a PCI hierarchy */
+    MU_PCI_BRIDGE, /* a PCI-to-PCI bridge, one port of a switch or a root port */
+    MU_PCI_SWITCH, /* a whole switch, ports merged, as NCCL writes it */
+    MU_PCI_DEVICE,
+};
+
+struct mu_pci_dev {
+    enum mu_pci_kind kind;
+    int parent; /* index into dev[], smaller than its own; -1 for hosts */
+    char busid[MU_BUSID_LEN];
+    unsigned class_id; /* 24 bits as NCCL writes them: 0x030200 */
+    unsigned vendor, device, subvendor, subdevice;
+    char link_speed[32]; /* "16.0 GT/s PCIe", "" unknown */
+    int link_width;      /* lanes, 0 unknown */
+    int place;           /* of hosts: index into place[] */
+};
+
+/* Where on the processor side a host bridge hangs. */
+struct mu_place {
+    int numa;               /* index into node.numas, -1: unknown or several */
+    int package;            /* OS index, -1 unknown or several */
+    bool known;             /* false: the firmware does not say */
+    struct mu_cpuset local; /* CPUs of the locality, those not in cores[] too */
+};
+
+struct mu_machine {
+    struct mu_node node;
+    int ndevs;
+    struct mu_pci_dev *dev;
+    int nplaces;
+    struct mu_place *place;
+    int ngpu_devs, nnic_devs; /* before mu_node_finish: dev[] index of each GPU and NIC */
+    int *gpu_dev, *nic_dev;
+    char arch[16];       /* x86_64, aarch64, ppc64le, "" unknown */
+    char cpu_vendor[32]; /* GenuineIntel, AuthenticAMD, "" unknown */
+    int cpu_family, cpu_model; /* -1 unknown */
+};
+
+void mu_machine_clear(struct mu_machine *machine);
+
+/* Append one zeroed element and return it, or NULL with err set. Pointers to earlier
+ * elements of the same array become invalid.
+ */
+struct mu_core *mu_add_core(struct mu_node *node, struct mu_err *err);
+struct mu_numa *mu_add_numa(struct mu_node *node, struct mu_err *err);
+struct mu_gpu *mu_add_gpu(struct mu_machine *machine, int dev, struct mu_err *err);
+struct mu_nic *mu_add_nic(struct mu_machine *machine, int dev, struct mu_err *err);
+struct mu_pci_dev *mu_add_pci(struct mu_machine *machine, struct mu_err *err);
+struct mu_place *mu_add_place(struct mu_machine *machine, struct mu_err *err);
+
+/* Allocate gpu_nic and gpu_gpu (all MU_PATH_NONE) and nvlinks (0) for the GPUs and NICs
+ * there are now.
+ */
+int mu_node_matrices(struct mu_node *node, struct mu_err *err);
+
+/* Index of the first device with this bus id, or -1. */
+int mu_pci_find(const struct mu_machine *machine, const char *busid);
+
+/* How near two devices of the tree are. PIX: at most one bridge on each side below the
+ * common one (none below a merged switch); NODE, PKG and SYS come from the places of
+ * their hosts.
+ */
+enum mu_path mu_pci_path(const struct mu_machine *machine, int a, int b);
+
+/* The place of the host above device `index`. */
+const struct mu_place *mu_pci_place(const struct mu_machine *machine, int index);
+
+/* Fill both path matrices of the node from the tree; before mu_node_finish. */
+int mu_pci_fill_paths(struct mu_machine *machine, struct mu_err *err);
+
+/* A GPU that computes, by PCI ids; display cards (a BMC's, ATI's ES1000, an integrated
+ * one) are not. class_id has 24 bits.
+ */
+bool mu_pci_is_gpu(unsigned class_id, unsigned vendor, unsigned device);
+
+/* Readers; all leave *machine empty on failure. name is for messages. */
+int mu_read_hwloc_live(struct mu_machine *machine, struct mu_err *err);
+int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
+                      struct mu_machine *machine, struct mu_err *err);
+int mu_read_nccl_xml(const char *name, const char *text, size_t len,
+                     struct mu_machine *machine, struct mu_err *err);
+int mu_read_smi(const char *name, const char *text, size_t len,
+                struct mu_machine *machine, struct mu_err *err);
+
+/* As mu_node_load_live and mu_node_load_file, with the tree. */
+int mu_machine_load_live(struct mu_machine *machine, struct mu_err *err);
+int mu_machine_load_file(const char *path, struct mu_machine *machine,
+                         struct mu_err *err);
+
+/* A whole file of at most 64 MiB into a string (a terminator is added; *len without
+ * it); the caller frees *text. What is not a regular file is read up to that size.
+ */
+int mu_read_file(const char *path, char **text, size_t *len, struct mu_err *err);
+
+#endif

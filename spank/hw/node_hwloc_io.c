@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node_hwloc_io.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/hw/hwloc_priv.h"
+#include "spank/hw/sysfs.h"
+
+#define CRAY 0x17db /* PCI vendor of Slingshot's Cassini NIC; HPE's own id is 1590 */
+#define HPE 0x1590
+
+struct walk {
+    hwloc_topology_t topo;
+    const char *root;
+    struct mu_machine *machine;
+    struct mu_err *err;
+};
+
+/* Nodes with CPUs of their own among the locality's; if none has, any. */
+static void nearest_numa(const struct mu_node *node, hwloc_const_bitmap_t nodeset,
+                         struct mu_place *place)
+{
+    int with = 0, all = 0, last = -1, last_with = -1;
+
+    for (int i = 0; i < node->nnumas; i++) {
+        if (!nodeset || !hwloc_bitmap_isset(nodeset, (unsigned)node->numas[i].os_index))
+            continue;
+        all++;
+        last = i;
+        if (!mu_cpuset_empty(&node->numas[i].cpus)) {
+            with++;
+            last_with = i;
+        }
+    }
+    if (with == 1)
+        place->numa = last_with;
+    else if (all == 1)
+        place->numa = last;
+}
+
+static int machine_numas(const struct mu_node *node)
+{
+    int n = 0;
+
+    for (int i = 0; i < node->nnumas; i++)
+        n += !mu_cpuset_empty(&node->numas[i].cpus);
+    return n;
+}
+
+/* Where the host bridge hangs. Attached to the whole of a machine with several NUMA
+ * nodes means that the firmware did not say (numa_node -1).
+ */
+static int add_place(struct walk *w, hwloc_obj_t bridge)
+{
+    struct mu_place *place = mu_add_place(w->machine, w->err);
+    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(w->topo, bridge);
+    struct mu_node *node = &w->machine->node;
+    hwloc_obj_t obj;
+
+    if (!place)
+        return -1;
+    mu_hwloc_set(near->cpuset, &place->local);
+    nearest_numa(node, near->nodeset, place);
+    for (obj = near; obj; obj = obj->parent)
+        if (obj->type == HWLOC_OBJ_PACKAGE)
+            break;
+    if (obj)
+        place->package = obj->os_index == HWLOC_UNKNOWN_INDEX ? (int)obj->logical_index
+                                                              : (int)obj->os_index;
+    else if (place->numa >= 0)
+        place->package = node->numas[place->numa].package;
+    place->known = place->numa >= 0 || near->type != HWLOC_OBJ_MACHINE;
+    if (!place->known && machine_numas(node) <= 1)
+        place->known = true;
+    return w->machine->nplaces - 1;
+}
+
+static void busid(char out[MU_BUSID_LEN], const struct hwloc_pcidev_attr_s *pci)
+{
+    snprintf(out, MU_BUSID_LEN, "%04x:%02x:%02x.%01x", (unsigned)pci->domain,
+             (unsigned)pci->bus, (unsigned)pci->dev, (unsigned)pci->func);
+}
+
+/* hwloc has the bandwidth of all lanes in GB/s, after encoding: undo both for the lane
+ * rate when the number of lanes is not known. Only x16 and x8 exist among GPUs and NICs;
+ * the nearest standard rate of an x16 card is taken, else of an x8.
+ */
+static void link_text(struct mu_pci_dev *dev, double gbytes)
+{
+    static const struct {
+        const char *text;
+        double lane; /* GB/s of one lane */
+    } gen[] = { { "2.5 GT/s PCIe", 0.25 },      { "5.0 GT/s PCIe", 0.5 },
+                { "8.0 GT/s PCIe", 0.984615 },  { "16.0 GT/s PCIe", 1.969231 },
+                { "32.0 GT/s PCIe", 3.938462 }, { "64.0 GT/s PCIe", 7.876923 } };
+    static const int lanes[] = { 16, 8, 4, 2, 1, 32 };
+
+    for (size_t w = 0; gbytes > 0 && w < sizeof lanes / sizeof lanes[0]; w++)
+        for (size_t g = 0; g < sizeof gen / sizeof gen[0]; g++) {
+            double rate = gen[g].lane * lanes[w];
+
+            if (gbytes > rate * 0.99 && gbytes < rate * 1.01) {
+                mu_copy(dev->link_speed, sizeof dev->link_speed, gen[g].text);
+                dev->link_width = lanes[w];
+                return;
+            }
+        }
+}
+
+static int add_gpu(struct walk *w, int index, hwloc_obj_t obj, int sub)
+{
+    const struct mu_pci_dev *dev = &w->machine->dev[index];
+    struct mu_gpu *gpu = mu_add_gpu(w->machine, index, w->err);
+
+    if (!gpu)
+        return -1;
+    mu_copy(gpu->busid, sizeof gpu->busid, dev->busid);
+    gpu->vendor = (int)dev->vendor;
+    gpu->sub = sub;
+    mu_copy(gpu->model, sizeof gpu->model, mu_hwloc_info(obj, "PCIDevice"));
+    for (hwloc_obj_t os = obj->io_first_child; os; os = os->next_sibling) {
+        static const char *const names[] = { "NVIDIAUUID", "AMDUUID", "LevelZeroUUID" };
+
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (!gpu->uuid[0])
+                mu_copy(gpu->uuid, sizeof gpu->uuid, mu_hwloc_info(os, names[i]));
+        if (mu_hwloc_info(os, "GPUModel")[0])
+            mu_copy(gpu->model, sizeof gpu->model, mu_hwloc_info(os, "GPUModel"));
+    }
+    return 0;
+}
+
+/* Compute devices of one PCI function: as many as ROCm shows there (CPX mode), MIG
+ * instances, else one. Level Zero's ze0.1 are tiles of one device, not devices.
+ */
+static int count_parts(struct walk *w, const struct mu_pci_dev *dev, hwloc_obj_t obj)
+{
+    int rsmi = 0, parts = 0;
+
+    for (hwloc_obj_t os = obj->io_first_child; os; os = os->next_sibling)
+        if (os->type == HWLOC_OBJ_OS_DEVICE && os->name &&
+            strncmp(os->name, "rsmi", 4) == 0)
+            rsmi++;
+    if (rsmi > 0)
+        return rsmi;
+    if (w->root && dev->vendor == MU_VENDOR_AMD)
+        parts = mu_sysfs_amd_parts(w->root, dev->busid);
+    return parts > 1 ? parts : 1;
+}
+
+static void gpu_place(struct walk *w, struct mu_gpu *gpu, int index)
+{
+    struct mu_node *node = &w->machine->node;
+    const struct mu_place *place = mu_pci_place(w->machine, index);
+    struct mu_cpuset usable;
+
+    mu_node_cpus(node, &usable);
+    gpu->numa = place->numa;
+    gpu->package = place->package;
+    gpu->local_known = place->known;
+    gpu->local = place->local;
+    mu_cpuset_and(&gpu->local, &usable);
+    if (!place->known)
+        memset(&gpu->local, 0, sizeof gpu->local);
+}
+
+static int add_gpus(struct walk *w, int index, hwloc_obj_t obj)
+{
+    const struct mu_pci_dev *dev = &w->machine->dev[index];
+    struct mu_node *node = &w->machine->node;
+    int parts = count_parts(w, dev, obj), first = node->ngpus;
+
+    for (int i = 0; i < parts; i++)
+        if (add_gpu(w, index, obj, parts > 1 ? i : -1) < 0)
+            return -1;
+    if (w->root && dev->vendor == MU_VENDOR_NVIDIA) {
+        struct mu_gpu *gpu = &node->gpus[first];
+        struct mu_gpu whole;
+        int instances;
+
+        mu_sysfs_nvidia(w->root, gpu, &instances);
+        whole = *gpu;
+        for (int i = 1; i < instances; i++)
+            if (add_gpu(w, index, obj, i) < 0)
+                return -1;
+        for (int i = 0; i < instances; i++) {
+            gpu = &node->gpus[first + i];
+            *gpu = whole;
+            gpu->sub = i;
+            gpu->uuid[0] = '\0'; /* a MIG device's own is known to the driver only */
+        }
+    }
+    for (int i = first; i < node->ngpus; i++)
+        gpu_place(w, &node->gpus[i], index);
+    return 0;
+}
+
+static enum mu_link_layer layer_of(const struct mu_pci_dev *dev, const char *name)
+{
+    if (strncmp(name, "hfi", 3) == 0)
+        return MU_LINK_OPA;
+    if (dev->vendor == CRAY || strncmp(name, "hsn", 3) == 0 ||
+        strncmp(name, "cxi", 3) == 0)
+        return MU_LINK_SLINGSHOT;
+    if (dev->class_id >> 8 == 0x0207)
+        return MU_LINK_IB;
+    return dev->class_id >> 8 == 0x0200 ? MU_LINK_ETHERNET : MU_LINK_UNKNOWN;
+}
+
+static void nic_ports(struct mu_nic *nic, hwloc_obj_t os)
+{
+    char key[32];
+    bool stated = false, up = false;
+
+    for (int port = 1; port <= 4; port++) {
+        snprintf(key, sizeof key, "Port%dState", port);
+        if (mu_hwloc_info(os, key)[0])
+            stated = true;
+        if (mu_hwloc_info(os, key)[0] == '4')
+            up = true;
+    }
+    nic->active = up || !stated;
+    mu_copy(nic->guid, sizeof nic->guid, mu_hwloc_info(os, "SysImageGUID"));
+}
+
+static int add_nic(struct walk *w, int index, hwloc_obj_t os)
+{
+    const struct mu_place *place = mu_pci_place(w->machine, index);
+    const struct mu_pci_dev *dev = &w->machine->dev[index];
+    struct mu_nic *nic = mu_add_nic(w->machine, index, w->err);
+
+    if (!nic)
+        return -1;
+    mu_copy(nic->name, sizeof nic->name, os->name);
+    mu_copy(nic->busid, sizeof nic->busid, dev->busid);
+    nic->numa = place->numa;
+    nic->package = place->package;
+    nic->layer = layer_of(dev, nic->name);
+    nic_ports(nic, os);
+    if (w->root)
+        mu_sysfs_nic(w->root, nic);
+    return 0;
+}
+
+/* OpenFabrics devices of the function; failing these, a Slingshot network interface
+ * (hwloc knows no cxi class).
+ */
+static int add_nics(struct walk *w, int index, hwloc_obj_t obj)
+{
+    unsigned vendor = w->machine->dev[index].vendor;
+    int found = 0;
+
+    for (hwloc_obj_t os = obj->io_first_child; os; os = os->next_sibling)
+        if (os->type == HWLOC_OBJ_OS_DEVICE && os->name &&
+            mu_osdev_is(os, HWLOC_OBJ_OSDEV_OPENFABRICS)) {
+            found++;
+            if (add_nic(w, index, os) < 0)
+                return -1;
+        }
+    for (hwloc_obj_t os = obj->io_first_child; !found && os; os = os->next_sibling)
+        if (os->type == HWLOC_OBJ_OS_DEVICE && os->name &&
+            mu_osdev_is(os, HWLOC_OBJ_OSDEV_NETWORK) &&
+            (vendor == CRAY || strncmp(os->name, "hsn", 3) == 0 ||
+             (vendor == HPE && strncmp(os->name, "hsi", 3) == 0))) {
+            found++;
+            if (add_nic(w, index, os) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+static int visit(struct walk *w, hwloc_obj_t obj, int parent);
+
+static int visit_children(struct walk *w, hwloc_obj_t obj, int parent)
+{
+    for (hwloc_obj_t child = obj->io_first_child; child; child = child->next_sibling)
+        if (visit(w, child, parent) < 0)
+            return -1;
+    return 0;
+}
+
+static int add_host(struct walk *w, hwloc_obj_t at)
+{
+    int place = add_place(w, at);
+    struct mu_pci_dev *dev = place < 0 ? NULL : mu_add_pci(w->machine, w->err);
+
+    if (!dev)
+        return -1;
+    dev->kind = MU_PCI_HOST;
+    dev->place = place;
+    return w->machine->ndevs - 1;
+}
+
+static int add_device(struct walk *w, hwloc_obj_t obj, int parent)
+{
+    const struct hwloc_pcidev_attr_s *pci = obj->type == HWLOC_OBJ_BRIDGE
+                                                ? &obj->attr->bridge.upstream.pci
+                                                : &obj->attr->pcidev;
+    struct mu_pci_dev *dev = mu_add_pci(w->machine, w->err);
+
+    if (!dev)
+        return -1;
+    dev->kind = obj->type == HWLOC_OBJ_BRIDGE ? MU_PCI_BRIDGE : MU_PCI_DEVICE;
+    dev->parent = parent;
+    busid(dev->busid, pci);
+    dev->class_id = (unsigned)pci->class_id << 8;
+    dev->vendor = pci->vendor_id;
+    dev->device = pci->device_id;
+    dev->subvendor = pci->subvendor_id;
+    dev->subdevice = pci->subdevice_id;
+    link_text(dev, pci->linkspeed);
+    if (w->root)
+        mu_sysfs_link(w->root, dev);
+    return w->machine->ndevs - 1;
+}
+
+static int visit(struct walk *w, hwloc_obj_t obj, int parent)
+{
+    int index;
+
+    if (obj->type == HWLOC_OBJ_BRIDGE &&
+        obj->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST) {
+        index = add_host(w, obj);
+        return index < 0 ? -1 : visit_children(w, obj, index);
+    }
+    if (obj->type != HWLOC_OBJ_BRIDGE && obj->type != HWLOC_OBJ_PCI_DEVICE)
+        return 0;
+    /* A PCI device right below a package or the machine: no host bridge was recorded. */
+    if (parent < 0 && (parent = add_host(w, obj)) < 0)
+        return -1;
+    index = add_device(w, obj, parent);
+    if (index < 0)
+        return -1;
+    if (obj->type == HWLOC_OBJ_BRIDGE)
+        return visit_children(w, obj, index);
+    if (mu_pci_is_gpu(w->machine->dev[index].class_id, w->machine->dev[index].vendor,
+                      w->machine->dev[index].device) &&
+        add_gpus(w, index, obj) < 0)
+        return -1;
+    return add_nics(w, index, obj);
+}
+
+/* Host bridges hang below packages, NUMA groups, caches and the machine. */
+static int visit_normal(struct walk *w, hwloc_obj_t obj)
+{
+    if (visit_children(w, obj, -1) < 0)
+        return -1;
+    for (unsigned i = 0; i < obj->arity; i++)
+        if (visit_normal(w, obj->children[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* The GPU (index) a distance matrix speaks of: its PCI device or an OS device of it. */
+static int gpu_of(const struct mu_node *node, hwloc_obj_t obj)
+{
+    char id[MU_BUSID_LEN];
+    int part = 0;
+
+    if (!obj)
+        return -1;
+    if (obj->type == HWLOC_OBJ_OS_DEVICE) {
+        for (hwloc_obj_t os = obj->prev_sibling; os; os = os->prev_sibling)
+            if (os->name && obj->name && strncmp(os->name, obj->name, 4) == 0)
+                part++;
+        obj = obj->parent;
+    }
+    if (!obj || obj->type != HWLOC_OBJ_PCI_DEVICE)
+        return -1;
+    busid(id, &obj->attr->pcidev);
+    for (int i = 0; i < node->ngpus; i++)
+        if (strcmp(node->gpus[i].busid, id) == 0 &&
+            (node->gpus[i].sub < 0 || node->gpus[i].sub == part))
+            return i;
+    return -1;
+}
+
+/* Bandwidth between two rows: direct, or through the switches both reach (NVSwitch). */
+static hwloc_uint64_t link_bandwidth(const struct mu_node *node,
+                                     const struct hwloc_distances_s *d, unsigned i,
+                                     unsigned j)
+{
+    hwloc_uint64_t direct = d->values[i * d->nbobjs + j], via_i = 0, via_j = 0;
+
+    for (unsigned k = 0; k < d->nbobjs; k++) {
+        if (gpu_of(node, d->objs[k]) >= 0 || !d->objs[k])
+            continue;
+        via_i += d->values[i * d->nbobjs + k];
+        via_j += d->values[j * d->nbobjs + k];
+    }
+    return direct + (via_i < via_j ? via_i : via_j);
+}
+
+/* hwloc counts 25000 MB/s for a link of NVLink 2 and later, 20000 for NVLink 1; an xGMI
+ * hop counts as one link.
+ */
+static int links_of(const char *name, hwloc_uint64_t bandwidth)
+{
+    if (bandwidth == 0)
+        return 0;
+    if (strcmp(name, "NVLinkBandwidth") != 0)
+        return 1;
+    if (bandwidth % 25000 == 0)
+        return (int)(bandwidth / 25000 < 1000 ? bandwidth / 25000 : 1000);
+    return bandwidth < 20000 ? 1 : (int)(bandwidth / 20000 < 1000 ? bandwidth / 20000 : 1000);
+}
+
+static void read_links(struct walk *w, const char *name)
+{
+    struct mu_node *node = &w->machine->node;
+    struct hwloc_distances_s *d = NULL;
+    unsigned n = 1;
+
+    if (hwloc_distances_get_by_name(w->topo, name, &n, &d, 0) < 0 || n == 0 || !d)
+        return;
+    for (unsigned i = 0; i < d->nbobjs; i++)
+        for (unsigned j = 0; j < d->nbobjs; j++) {
+            int a = gpu_of(node, d->objs[i]), b = gpu_of(node, d->objs[j]);
+
+            if (a >= 0 && b >= 0 && a != b)
+                node->nvlinks[a * node->ngpus + b] =
+                    links_of(name, link_bandwidth(node, d, i, j));
+        }
+    hwloc_distances_release(w->topo, d);
+}
+
+int mu_hwloc_devices(hwloc_topology_t topo, const char *root, struct mu_machine *machine,
+                     struct mu_err *err)
+{
+    struct walk w = { topo, root, machine, err };
+
+    if (visit_normal(&w, hwloc_get_root_obj(topo)) < 0 ||
+        mu_pci_fill_paths(machine, err) < 0)
+        return -1;
+    if (root && mu_sysfs_virtual(root))
+        machine->node.virtual_machine = true;
+    read_links(&w, "XGMIBandwidth");
+    read_links(&w, "NVLinkBandwidth");
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node_load.c - which reader a saved machine needs, and the calls of node_load.h */
+#include "spank/hw/node_load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spank/hw/machine.h"
+#include "spank/hw/xml.h"
+
+#define LARGEST (64u << 20)
+
+static int read_all(int fd, const char *path, char **text, size_t *len,
+                    struct mu_err *err)
+{
+    size_t size = 0, room = 0;
+    char *buf = NULL;
+
+    for (;;) {
+        ssize_t n;
+
+        if (size + 1 >= room) {
+            char *more = realloc(buf, room = room ? room * 2 : 65536);
+
+            if (!more) {
+                free(buf);
+                return mu_err_set(err, ENOMEM, "%s: no memory to read it", path);
+            }
+            buf = more;
+        }
+        n = read(fd, buf + size, room - size - 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            free(buf);
+            return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+        }
+        if (n == 0)
+            break;
+        size += (size_t)n;
+        if (size > LARGEST) {
+            free(buf);
+            return mu_err_set(err, EFBIG, "%s: larger than 64 MiB, not a saved machine",
+                              path);
+        }
+    }
+    buf[size] = '\0';
+    *text = buf;
+    *len = size;
+    return 0;
+}
+
+int mu_read_file(const char *path, char **text, size_t *len, struct mu_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), rc;
+    struct stat st;
+
+    if (fd < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        close(fd);
+        return mu_err_set(err, EISDIR, "%s: %s", path, strerror(EISDIR));
+    }
+    rc = read_all(fd, path, text, len, err);
+    close(fd);
+    return rc;
+}
+
+/* By the first element; no element: the text of nvidia-smi. */
+static int read_text(const char *path, const char *text, size_t len,
+                     struct mu_machine *machine, struct mu_err *err)
+{
+    struct mu_xml_event event;
+    struct mu_xml xml;
+
+    if (strspn(text, " \t\r\n") == len)
+        return mu_err_set(err, EINVAL, "%s: line 1: the file is empty", path);
+    if (memchr(text, '\0', len))
+        return mu_err_set(err, EINVAL, "%s: line 1: not a text file", path);
+    mu_xml_start(&xml, path, text, len);
+    do {
+        if (mu_xml_next(&xml, &event, err) < 0)
+            return -1;
+    } while (event.kind != MU_XML_OPEN && event.kind != MU_XML_END);
+    if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "topology"))
+        return mu_read_hwloc_xml(path, text, len, machine, err);
+    return mu_err_set(err, EINVAL,
+                      "%s: line %d: not hwloc's <topology>", path,
+                      event.line);
+}
+
+int mu_machine_load_file(const char *path, struct mu_machine *machine,
+                         struct mu_err *err)
+{
+    char *text;
+    size_t len;
+    int rc;
+
+    memset(machine, 0, sizeof *machine);
+    if (mu_read_file(path, &text, &len, err) < 0)
+        return -1;
+    rc = read_text(path, text, len, machine, err);
+    free(text);
+    return rc;
+}
+
+int mu_machine_load_live(struct mu_machine *machine, struct mu_err *err)
+{
+    memset(machine, 0, sizeof *machine);
+    return mu_read_hwloc_live(machine, err);
+}
+
+/* The planner's part alone: the tree is given up. */
+static void keep_node(struct mu_machine *machine, struct mu_node *node)
+{
+    *node = machine->node;
+    memset(&machine->node, 0, sizeof machine->node);
+    mu_machine_clear(machine);
+}
+
+int mu_node_load_live(struct mu_node *node, struct mu_err *err)
+{
+    struct mu_machine machine;
+
+    if (mu_machine_load_live(&machine, err) < 0)
+        return -1;
+    keep_node(&machine, node);
+    return 0;
+}
+
+int mu_node_load_file(const char *path, struct mu_node *node, struct mu_err *err)
+{
+    struct mu_machine machine;
+
+    if (mu_machine_load_file(path, &machine, err) < 0)
+        return -1;
+    keep_node(&machine, node);
+    return 0;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node_sysfs.c - small reads from /sys and /proc, of this machine or a recorded tree */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base/parse.h"
+#include "spank/hw/sysfile.h"
+#include "spank/hw/sysfs.h"
+
+/* Something to read there: an empty file counts as missing. */
+#define read_text(root, buf, len, ...) (mu_sysfile_read(root, buf, len, __VA_ARGS__) > 0)
+
+bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out)
+{
+    char buf[8192];
+
+    if (read_text(root, buf, sizeof buf, "/sys/devices/system/node/node%d/cpulist",
+                  os_index))
+        return mu_cpuset_parse(buf, out, NULL) == 0;
+    if (read_text(root, buf, sizeof buf, "/sys/devices/system/node/node%d/cpumap",
+                  os_index))
+        return mu_cpuset_parse_mask(buf, out, NULL) == 0;
+    /* An empty cpulist is a newline only: the node exists and has no CPU. */
+    if (read_text(root, buf, sizeof buf, "/sys/devices/system/node/node%d/meminfo",
+                  os_index)) {
+        memset(out, 0, sizeof *out);
+        return true;
+    }
+    return false;
+}
+
+void mu_sysfs_isolated(const char *root, struct mu_cpuset *out)
+{
+    char buf[8192];
+
+    memset(out, 0, sizeof *out);
+    if (read_text(root, buf, sizeof buf, "/sys/devices/system/cpu/isolated"))
+        mu_cpuset_parse(buf, out, NULL);
+}
+
+bool mu_sysfs_online(const char *root, struct mu_cpuset *out)
+{
+    char buf[8192];
+
+    return read_text(root, buf, sizeof buf, "/sys/devices/system/cpu/online") &&
+           mu_cpuset_parse(buf, out, NULL) == 0;
+}
+
+/* "Device Minor: \t 3" -> the text behind the colon and blanks. */
+static bool field(char *text, const char *key, char *out, size_t len)
+{
+    char *rest = text, *line, *copy = strdup(text);
+    bool found = false;
+
+    if (!copy)
+        return false;
+    for (rest = copy; !found && (line = mu_parse_next(&rest, '\n'));) {
+        size_t n = strlen(key);
+
+        if (strncmp(line, key, n) != 0)
+            continue;
+        line += n;
+        line += strspn(line, " \t:");
+        found = line[0] && mu_copy(out, len, line);
+    }
+    free(copy);
+    return found;
+}
+
+/* /proc/driver/nvidia/capabilities/gpuN/mig/giX/ciY: one per compute instance. */
+static int mig_instances(const char *root, int minor)
+{
+    char path[4200];
+    struct dirent *gi, *ci;
+    int n = 0;
+    DIR *mig, *sub;
+
+    snprintf(path, sizeof path, "%s/proc/driver/nvidia/capabilities/gpu%d/mig", root,
+             minor);
+    mig = opendir(path);
+    while (mig && n < 64 && (gi = readdir(mig))) {
+        char below[4500];
+
+        if (strncmp(gi->d_name, "gi", 2) != 0)
+            continue;
+        snprintf(below, sizeof below, "%s/%s", path, gi->d_name);
+        sub = opendir(below);
+        while (sub && (ci = readdir(sub)))
+            n += strncmp(ci->d_name, "ci", 2) == 0;
+        if (sub)
+            closedir(sub);
+    }
+    if (mig)
+        closedir(mig);
+    return n;
+}
+
+void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances)
+{
+    char buf[4096], value[MU_NAME_LEN];
+    long minor;
+
+    *instances = 0;
+    if (!read_text(root, buf, sizeof buf, "/proc/driver/nvidia/gpus/%s/information",
+                   gpu->busid))
+        return;
+    if (field(buf, "Model", value, sizeof value))
+        mu_copy(gpu->model, sizeof gpu->model, value);
+    /* Without the right to ask, the driver writes question marks. */
+    if (field(buf, "GPU UUID", value, sizeof value) && !strchr(value, '?'))
+        mu_copy(gpu->uuid, sizeof gpu->uuid, value);
+    if (field(buf, "Device Minor", value, sizeof value) &&
+        mu_parse_int("minor", value, 0, 4095, &minor, NULL) == 0) {
+        gpu->minor = (int)minor;
+        *instances = mig_instances(root, gpu->minor);
+    }
+}
+
+int mu_sysfs_nvidia_numa(const char *root, const char *busid)
+{
+    char buf[4096], value[32];
+    long n;
+
+    if (read_text(root, buf, sizeof buf, "/proc/driver/nvidia/gpus/%s/numa_status",
+                  busid) &&
+        field(buf, "Node", value, sizeof value) &&
+        mu_parse_int("node", value, 0, 65535, &n, NULL) == 0)
+        return (int)n;
+    return -1;
+}
+
+/* KFD's location_id is bus << 8 | device << 3 | function in its low 16 bits; above are
+ * the partition's number. Function bits too hold the partition in CPX mode.
+ */
+int mu_sysfs_amd_parts(const char *root, const char *busid)
+{
+    unsigned domain, bus, dev, func;
+    int parts = 0;
+
+    if (sscanf(busid, "%x:%x:%x.%x", &domain, &bus, &dev, &func) != 4)
+        return 0;
+    for (int i = 0; i < 256; i++) {
+        char buf[4096], value[32];
+        long location, dom;
+
+        if (!read_text(root, buf, sizeof buf,
+                       "/sys/class/kfd/kfd/topology/nodes/%d/properties", i))
+            break;
+        if (!field(buf, "location_id ", value, sizeof value) ||
+            mu_parse_int("", value, 0, 0xffffffffL, &location, NULL) < 0 ||
+            !field(buf, "domain ", value, sizeof value) ||
+            mu_parse_int("", value, 0, 0xffffffffL, &dom, NULL) < 0)
+            continue;
+        parts += location > 0 && (unsigned)dom == domain &&
+                 ((unsigned)location >> 8 & 0xff) == bus &&
+                 ((unsigned)location >> 3 & 0x1f) == dev;
+    }
+    return parts;
+}
+
+static void nic_port(const char *root, struct mu_nic *nic, int port, bool *up)
+{
+    char buf[256];
+    double rate;
+
+    if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/state",
+                  nic->name, port) &&
+        buf[0] == '4')
+        *up = true;
+    if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/rate",
+                  nic->name, port)) {
+        rate = strtod(buf, NULL);
+        if (rate > nic->gbits && rate < 1e6)
+            nic->gbits = rate;
+    }
+    if (nic->layer != MU_LINK_OPA && nic->layer != MU_LINK_SLINGSHOT &&
+        read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/link_layer",
+                  nic->name, port))
+        nic->layer = strcasecmp(buf, "InfiniBand") == 0 ? MU_LINK_IB
+                     : strcasecmp(buf, "Ethernet") == 0 ? MU_LINK_ETHERNET
+                                                        : MU_LINK_UNKNOWN;
+}
+
+void mu_sysfs_nic(const char *root, struct mu_nic *nic)
+{
+    char buf[256];
+    bool up = false, any = false;
+    double rate;
+
+    if (nic->name[0] == '\0' || strchr(nic->name, '/'))
+        return;
+    for (int port = 1; port <= 4; port++)
+        if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/state",
+                      nic->name, port)) {
+            any = true;
+            nic_port(root, nic, port, &up);
+        }
+    if (any)
+        nic->active = up;
+    if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/sys_image_guid",
+                  nic->name))
+        mu_copy(nic->guid, sizeof nic->guid, buf);
+    if (any)
+        return;
+    if (read_text(root, buf, sizeof buf, "/sys/class/net/%s/operstate", nic->name))
+        nic->active = strcmp(buf, "down") != 0;
+    if (read_text(root, buf, sizeof buf, "/sys/class/net/%s/speed", nic->name)) {
+        rate = strtod(buf, NULL) / 1000;
+        if (rate > 0 && rate < 1e6)
+            nic->gbits = rate;
+    }
+}
+
+bool mu_sysfs_virtual(const char *root)
+{
+    char buf[65536];
+
+    if (read_text(root, buf, sizeof buf, "/sys/hypervisor/type"))
+        return true;
+    if (!read_text(root, buf, sizeof buf, "/proc/cpuinfo"))
+        return false;
+    /* x86: the flag; the first processor's lines are enough. */
+    for (char *p = buf; (p = strstr(p, "hypervisor")); p++)
+        if (p > buf && p[-1] == ' ')
+            return true;
+    return false;
+}
+
+void mu_sysfs_link(const char *root, struct mu_pci_dev *dev)
+{
+    char buf[64];
+    long width;
+
+    if (read_text(root, buf, sizeof buf, "/sys/bus/pci/devices/%s/max_link_speed",
+                  dev->busid) &&
+        strncmp(buf, "Unknown", 7) != 0)
+        mu_copy(dev->link_speed, sizeof dev->link_speed, buf);
+    if (read_text(root, buf, sizeof buf, "/sys/bus/pci/devices/%s/max_link_width",
+                  dev->busid) &&
+        mu_parse_int("", buf, 0, 64, &width, NULL) == 0)
+        dev->link_width = (int)width;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* sysfs.h - facts of this machine (or of a recorded tree) that hwloc does not give */
+#ifndef MU_SYSFS_H
+#define MU_SYSFS_H
+
+#include "spank/hw/machine.h"
+
+/* root is "" for the running system, or the folder of a recorded /sys and /proc tree
+ * (HWLOC_FSROOT). Everything is optional: what is missing or malformed stays unknown.
+ */
+
+/* NUMA node's own CPUs from nodeN/cpulist (or cpumap); false when not known. hwloc gives
+ * CPU-less nodes the CPUs near them, so only the kernel knows which nodes have any.
+ */
+bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out);
+
+/* CPUs kept out of the scheduler's balancing (isolcpus=); empty when none. */
+void mu_sysfs_isolated(const char *root, struct mu_cpuset *out);
+
+/* CPUs that are online; false when not known. */
+bool mu_sysfs_online(const char *root, struct mu_cpuset *out);
+
+/* UUID, minor number and model of an NVIDIA GPU from /proc/driver/nvidia; the number of
+ * MIG compute instances of minor number N is *instances (0: MIG is off).
+ */
+void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances);
+
+/* The NUMA node that is the GPU's own memory (Grace, POWER9), or -1. */
+int mu_sysfs_nvidia_numa(const char *root, const char *busid);
+
+/* Number of compute devices the amdgpu driver made of one PCI function (CPX), 0 unknown. */
+int mu_sysfs_amd_parts(const char *root, const char *busid);
+
+/* Port state, rate, link layer and image GUID of an InfiniBand-class device. */
+void mu_sysfs_nic(const char *root, struct mu_nic *nic);
+
+/* The machine runs under a hypervisor. */
+bool mu_sysfs_virtual(const char *root);
+
+/* PCI link: as sysfs writes current_link_speed / max_link_speed. */
+void mu_sysfs_link(const char *root, struct mu_pci_dev *dev);
+
+#endif
