@@ -23,9 +23,10 @@ struct mu_nccl_input {
     const struct mu_net *net;           /* NULL: not looked at (one node) */
     const struct mu_net_choice *choice; /* NULL likewise */
     const struct mu_hca_choice *hca;
-    const struct mu_profile *profile; /* NULL: none matched */
-    int ras_port;                     /* of mu_port_hash; 0: leave it */
-    const char *topo_file;            /* checked and readable by the tasks, or NULL */
+    const struct mu_profile *profile;   /* NULL: none matched */
+    const struct mu_platform *platform; /* this machine, for the profile */
+    int ras_port;                       /* of mu_port_hash; 0: leave it */
+    const char *topo_file;              /* checked and readable by the tasks, or NULL */
     const char *topo_reason;
 };
 

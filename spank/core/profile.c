@@ -43,7 +43,8 @@ static bool split(const char *value, char sep, struct mu_rule *rule)
     return *at && mu_copy(rule->text, sizeof rule->text, at);
 }
 
-static bool parse_pci(const char *value, struct mu_rule *rule)
+/* "NAME" or "NAME COUNT" */
+static bool parse_count(const char *value, struct mu_rule *rule)
 {
     char copy[64], *rest = copy, *id, *count;
     long n = 1;
@@ -52,8 +53,7 @@ static bool parse_pci(const char *value, struct mu_rule *rule)
         return false;
     id = mu_parse_next(&rest, ' ');
     count = mu_parse_next(&rest, ' ');
-    if (rest || !strchr(id, ':') ||
-        (count && mu_parse_int("count", count, 1, 4096, &n, NULL) < 0))
+    if (rest || (count && mu_parse_int("count", count, 1, 4096, &n, NULL) < 0))
         return false;
     rule->count = (int)n;
     return mu_copy(rule->key, sizeof rule->key, id);
@@ -61,7 +61,9 @@ static bool parse_pci(const char *value, struct mu_rule *rule)
 
 static bool parse_rule(const char *name, const char *value, struct mu_rule *rule)
 {
-    static const char *const kinds[] = { "dmi", "pci", "file", "set", "why", NULL };
+    static const char *const kinds[] = { "dmi", "pci",      "rdma", "file",
+                                         "set", "set-from", "why",  NULL };
+    static const char *const layers[] = { "InfiniBand", "Ethernet", "none", NULL };
     int kind = mu_parse_word(name, kinds);
 
     rule->kind = kind;
@@ -70,8 +72,11 @@ static bool parse_rule(const char *name, const char *value, struct mu_rule *rule
     case MU_RULE_WHY:
         return split(value, ':', rule);
     case MU_RULE_PCI:
-        return parse_pci(value, rule);
+        return parse_count(value, rule) && strchr(rule->key, ':');
+    case MU_RULE_RDMA:
+        return parse_count(value, rule) && mu_parse_word(rule->key, layers) >= 0;
     case MU_RULE_FILE:
+    case MU_RULE_FROM:
         return value[0] == '/' && mu_copy(rule->text, sizeof rule->text, value);
     case MU_RULE_SET:
         return split(value, '=', rule);
@@ -117,8 +122,9 @@ static int on_line(void *arg, const char *sect, const char *name, const char *va
         return fail(p, "a line before the first [PROFILE]");
     if (!parse_rule(name, value, &rule))
         return fail(p,
-                    "not one of: dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], file "
-                    "= /PATH, set = NAME=VALUE, why = NAME: REASON");
+                    "not one of: dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], rdma "
+                    "= LAYER [COUNT], file "
+                    "= /PATH, set = NAME=VALUE, set-from = /PATH, why = NAME: REASON");
     profile = section(p, sect);
     grown =
         profile ? realloc(profile->rule, (profile->nrules + 1) * sizeof rule) : NULL;
@@ -151,6 +157,12 @@ static bool holds(const struct mu_rule *rule, const struct mu_platform *platform
         return value && fnmatch(rule->text, value, 0) == 0;
     case MU_RULE_PCI:
         return platform->pci(platform->arg, rule->key) >= rule->count;
+    case MU_RULE_RDMA:
+        if (strcmp(rule->key, "none") == 0)
+            return platform->rdma(platform->arg, "InfiniBand") +
+                       platform->rdma(platform->arg, "Ethernet") ==
+                   0;
+        return platform->rdma(platform->arg, rule->key) >= rule->count;
     case MU_RULE_FILE:
         return platform->exists(platform->arg, rule->text);
     default:
@@ -189,18 +201,57 @@ static const char *why(const struct mu_profile *profile, const char *name)
     return "the platform's vendor states it";
 }
 
-int mu_profile_apply(const struct mu_profile *profile, struct mu_settings *settings,
+/* Take a vendor's file apart as NCCL's own files are, after "export" and quotes. */
+static int apply_file(const struct mu_profile *profile, const char *path,
+                      const struct mu_platform *platform, struct mu_settings *settings,
+                      struct mu_err *err)
+{
+    char *text = platform->read(platform->arg, path);
+    struct mu_conf conf = { 0 };
+    char reason[256];
+    int rc = 0;
+
+    if (!text)
+        return 0;
+    snprintf(reason, sizeof reason, "profile %s: %.150s sets it", profile->name, path);
+    rc = mu_conf_add(&conf, path, text, strlen(text), err);
+    for (int i = 0; rc == 0 && i < conf.n; i++) {
+        char *name = conf.line[i].name, *value = conf.line[i].value;
+        size_t len = strlen(value);
+
+        if (strncmp(name, "export ", 7) == 0)
+            name += 7;
+        if (len >= 2 && (value[0] == '"' || value[0] == '\'') &&
+            value[len - 1] == value[0]) {
+            value[len - 1] = '\0';
+            value++;
+        }
+        /* What a shell would have to compute is not a plain value. */
+        if (strncmp(name, "NCCL_", 5) == 0 && !strpbrk(name, " \t") &&
+            !strpbrk(value, "$`\"' "))
+            rc = mu_settings_add(settings, name, value, reason, err);
+    }
+    mu_conf_clear(&conf);
+    free(text);
+    return rc;
+}
+
+int mu_profile_apply(const struct mu_profile *profile,
+                     const struct mu_platform *platform, struct mu_settings *settings,
                      struct mu_err *err)
 {
     for (int i = 0; i < profile->nrules; i++) {
         const struct mu_rule *rule = &profile->rule[i];
         char reason[256];
+        int rc = 0;
 
-        if (rule->kind != MU_RULE_SET)
-            continue;
         snprintf(reason, sizeof reason, "profile %s: %.150s", profile->name,
                  why(profile, rule->key));
-        if (mu_settings_add(settings, rule->key, rule->text, reason, err) < 0)
+        if (rule->kind == MU_RULE_SET)
+            rc = mu_settings_add(settings, rule->key, rule->text, reason, err);
+        else if (rule->kind == MU_RULE_FROM)
+            rc = apply_file(profile, rule->text, platform, settings, err);
+        if (rc < 0)
             return -1;
     }
     return 0;

@@ -61,22 +61,14 @@ static int choose_network(const struct mu_network_request *request,
     return 0;
 }
 
-static int match_platform(const struct mu_network_request *request,
-                          struct mu_profiles *profiles,
-                          const struct mu_profile **profile, struct mu_err *err)
+static int load_profiles(const struct mu_network_request *request,
+                         struct mu_profiles *profiles, struct mu_err *err)
 {
-    struct mu_platform platform;
-
     if (request->site_profile_dir &&
         mu_profiles_load(request->site_profile_dir, profiles, err) < 0)
         return -1;
-    if (request->profile_dir &&
-        mu_profiles_load(request->profile_dir, profiles, err) < 0)
-        return -1;
-    if (mu_platform_load("", &platform, err) < 0)
-        return -1;
-    *profile = mu_profiles_match(profiles, &platform);
-    mu_platform_unload(&platform);
+    if (request->profile_dir)
+        return mu_profiles_load(request->profile_dir, profiles, err);
     return 0;
 }
 
@@ -94,12 +86,16 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
                                 .topo_file = request->topo_file,
                                 .topo_reason = request->topo_reason };
     struct mu_profiles profiles = { 0 };
+    struct mu_platform platform = { 0 };
     struct mu_conf conf = { 0 };
     int rc = -1;
 
     mu_hca_choose(request->node, request->alloc, request->exclude_hca, &out->hca);
-    if (match_platform(request, &profiles, &in.profile, err) < 0)
+    if (load_profiles(request, &profiles, err) < 0 ||
+        mu_platform_load(request->root ? request->root : "", &platform, err) < 0)
         goto out;
+    in.platform = &platform;
+    in.profile = mu_profiles_match(&profiles, &platform);
     if (in.profile)
         mu_copy(out->platform, sizeof out->platform, in.profile->name);
     if (mu_nccl_decide(&in, &out->settings, err) < 0 ||
@@ -111,6 +107,7 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
 out:
     mu_conf_clear(&conf);
     mu_profiles_clear(&profiles);
+    mu_platform_unload(&platform);
     return rc;
 }
 

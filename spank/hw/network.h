@@ -24,6 +24,7 @@ struct mu_network_request {
     const char *exclude_hca;
     const char *profile_dir;      /* shipped profiles; may be absent */
     const char *site_profile_dir; /* the site's own, tried first */
+    const char *root; /* a recorded /sys tree for the platform; NULL: this machine */
     const char *conf_file, *home; /* NCCL_CONF_FILE and HOME of the user */
     bool nccl;                    /* false: only the rendezvous address is wanted */
     const char *topo_file, *topo_reason;

@@ -41,6 +41,43 @@ static int live_pci(void *arg, const char *glob)
     return n;
 }
 
+/* Ports of one device that are active and of this layer. */
+static int ports_of(const struct live *live, const char *device, const char *link_layer)
+{
+    char text[64];
+    int n = 0;
+
+    for (int port = 1; port <= 4; port++) {
+        long state = mu_sysfile_number(
+            live->root, -1, "/sys/class/infiniband/%s/ports/%d/state", device, port);
+
+        if (state == 4 &&
+            mu_sysfile_read(live->root, text, sizeof text,
+                            "/sys/class/infiniband/%s/ports/%d/link_layer", device,
+                            port) >= 0)
+            n += strcmp(text, link_layer) == 0;
+    }
+    return n;
+}
+
+static int live_rdma(void *arg, const char *link_layer)
+{
+    const struct live *live = arg;
+    struct dirent *entry;
+    char path[2048];
+    int n = 0;
+    DIR *dir;
+
+    snprintf(path, sizeof path, "%s/sys/class/infiniband", live->root);
+    dir = opendir(path);
+    while (dir && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.')
+            n += ports_of(live, entry->d_name, link_layer);
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
 static bool live_exists(void *arg, const char *path)
 {
     const struct live *live = arg;
@@ -48,6 +85,17 @@ static bool live_exists(void *arg, const char *path)
 
     snprintf(full, sizeof full, "%s%s", live->root, path);
     return access(full, F_OK) == 0;
+}
+
+static char *live_read(void *arg, const char *path)
+{
+    const struct live *live = arg;
+    char *text = malloc(PROFILE_TEXT_MAX);
+
+    if (text && mu_sysfile_read(live->root, text, PROFILE_TEXT_MAX, "%s", path) >= 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 static int load_ids(struct live *live)
@@ -93,7 +141,8 @@ int mu_platform_load(const char *root, struct mu_platform *out, struct mu_err *e
         return mu_err_set(err, ENOMEM, "the platform below '%.80s' cannot be read",
                           root);
     }
-    *out = (struct mu_platform){ live, live_dmi, live_pci, live_exists };
+    *out = (struct mu_platform){ live,      live_dmi,    live_pci,
+                                 live_rdma, live_exists, live_read };
     return 0;
 }
 

@@ -174,6 +174,104 @@ static void a_recorded_tree_shows_dmi_pci_and_files(void **state)
     remove_tree(root);
 }
 
+/* pci: "vendor:device*count ...", rdma: a letter per active port, I or E */
+static const struct platform_case {
+    const char *profile, *vendor, *product, *pci, *rdma, *file, *content;
+    const char *name, *value; /* a variable it must set, NULL: none at all */
+} platforms[] = {
+    { "google-gib", "Google", "Google Compute Engine", "10de:2335*8 15b3:101e*8",
+      "EEEEEEEE", "/usr/local/gib/scripts/set_nccl_env.sh",
+      "export NCCL_NET=gIB\nexport NCCL_IB_TC=52\n", "NCCL_NET", "gIB" },
+    { "google-a3-mega", "Google", "Google Compute Engine", "10de:2330*8 1ae0:0042*9",
+      "", "/var/lib/tcpxo/lib64/nccl-env-profile.sh",
+      "export NCCL_FASTRAK_CTRL_DEV=enp0s12\n", "NCCL_FASTRAK_CTRL_DEV", "enp0s12" },
+    { "google-a3-high", "Google", "Google Compute Engine", "10de:2330*8 1ae0:0042*5",
+      "", "/var/lib/tcpx/lib64/libnccl-net.so", "", "NCCL_CROSS_NIC", "0" },
+    { "aws-p4d", "Amazon EC2", "p4d.24xlarge", "10de:20b0*8 1d0f:efa0*4", "", NULL,
+      NULL, "FI_EFA_USE_DEVICE_RDMA", "1" },
+    { "aws-p5", "Amazon EC2", "p5.48xlarge", "10de:2330*8 1d0f:efa1*32", "", NULL, NULL,
+      NULL, NULL },
+    { "aws-p6", "Amazon EC2", "p6-b200.48xlarge", "10de:2901*8 1d0f:efa2*8", "", NULL,
+      NULL, NULL, NULL },
+    { "azure-ndv4", "Microsoft Corporation", "Virtual Machine",
+      "10de:20b2*8 15b3:101c*8", "IIIIIIII", NULL, NULL, "NCCL_IB_PCI_RELAXED_ORDERING",
+      "1" },
+    { "azure-ndv5", "Microsoft Corporation", "Virtual Machine",
+      "10de:2330*8 15b3:101e*8", "IIIIIIII", NULL, NULL, "NCCL_IB_PCI_RELAXED_ORDERING",
+      "1" },
+    { "slingshot", "HPE", "HPE Cray EX", "10de:2342*4 17db:0501*4", "", NULL, NULL,
+      "NCCL_NET_GDR_LEVEL", "PHB" },
+    { "infiniband", "NVIDIA", "DGXH100", "10de:2330*8 15b3:1021*10", "IIIIIIIIEE", NULL,
+      NULL, NULL, NULL },
+    { "roce", "Supermicro", "SYS", "10de:2330*8 15b3:1021*8", "EEEEEEEE", NULL, NULL,
+      NULL, NULL },
+    { "ethernet", "Google", "Google Compute Engine", "10de:2330*8 1ae0:0042*9", "",
+      NULL, NULL, NULL, NULL },
+};
+
+static void write_machine(const char *root, const struct platform_case *c)
+{
+    char pci[256], *rest = pci, *item, path[256], id[16];
+    int slot = 0;
+
+    put(root, "/sys/class/dmi/id/sys_vendor", c->vendor);
+    put(root, "/sys/class/dmi/id/product_name", c->product);
+    snprintf(pci, sizeof pci, "%s", c->pci);
+    while ((item = strsep(&rest, " ")))
+        for (int n = atoi(item + 10); n > 0; n--, slot++) {
+            snprintf(path, sizeof path, "/sys/bus/pci/devices/%d/vendor", slot);
+            snprintf(id, sizeof id, "0x%.4s", item);
+            put(root, path, id);
+            snprintf(path, sizeof path, "/sys/bus/pci/devices/%d/device", slot);
+            snprintf(id, sizeof id, "0x%.4s", item + 5);
+            put(root, path, id);
+        }
+    for (int i = 0; c->rdma[i]; i++) {
+        snprintf(path, sizeof path, "/sys/class/infiniband/mlx5_%d/ports/1/state", i);
+        put(root, path, "4: ACTIVE");
+        snprintf(path, sizeof path, "/sys/class/infiniband/mlx5_%d/ports/1/link_layer",
+                 i);
+        put(root, path, c->rdma[i] == 'I' ? "InfiniBand" : "Ethernet");
+    }
+    if (c->file)
+        put(root, c->file, c->content);
+}
+
+static void the_shipped_profiles_know_their_platforms(void **state)
+{
+    struct mu_profiles profiles = { 0 };
+    struct mu_err err = { 0 };
+    char dir[512];
+
+    snprintf(dir, sizeof dir, "%s/spank/profiles", getenv("MUSTER_SRCDIR"));
+    if (mu_profiles_load(dir, &profiles, &err) < 0)
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < sizeof platforms / sizeof platforms[0]; i++) {
+        const struct platform_case *c = &platforms[i];
+        char root[] = "/tmp/muster-test-XXXXXX";
+        struct mu_settings *s = calloc(1, sizeof *s);
+        const struct mu_setting *set;
+        const struct mu_profile *p;
+        struct mu_platform platform;
+
+        assert_non_null(mkdtemp(root));
+        write_machine(root, c);
+        assert_int_equal(mu_platform_load(root, &platform, NULL), 0);
+        p = mu_profiles_match(&profiles, &platform);
+        if (!p || strcmp(p->name, c->profile) != 0)
+            fail_msg("%s taken for %s", c->profile, p ? p->name : "nothing");
+        assert_int_equal(mu_profile_apply(p, &platform, s, NULL), 0);
+        set = c->name ? mu_settings_find(s, c->name) : NULL;
+        if (c->name ? !set || strcmp(set->value, c->value) != 0 : s->n != 0)
+            fail_msg("%s: %s is %s", c->profile, c->name ? c->name : s->item[0].name,
+                     set ? set->value : "missing or too much");
+        mu_platform_unload(&platform);
+        remove_tree(root);
+        free(s);
+    }
+    mu_profiles_clear(&profiles);
+}
+
 static void nccl_files_are_read_in_its_order(void **state)
 {
     char root[] = "/tmp/muster-test-XXXXXX", etc[64], named[64], fifo[64];
@@ -247,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_resolve_and_a_silent_name_service_ends),
         cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
+        cmocka_unit_test(the_shipped_profiles_know_their_platforms),
         cmocka_unit_test(nccl_files_are_read_in_its_order),
         cmocka_unit_test(bridges_027_and_dead_ports_029_are_seen_as_they_are),
         cmocka_unit_test(an_address_on_lo_only_031_serves_the_rendezvous),
