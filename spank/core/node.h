@@ -19,6 +19,7 @@
 #define MU_CORE_CPUS 8 /* hardware threads of one core: 8 on POWER8 */
 #define MU_BUSID_LEN 24
 #define MU_NAME_LEN 64
+#define MU_NODE_GPUS_MAX 128 /* as MU_GPUS_MAX of alloc.h */
 
 /* How near two devices are, or a device and a CPU; smaller is nearer. NVIDIA's and
  * NCCL's vocabulary, with PKG added: same package, other NUMA node (NPS4, SNC), which
@@ -118,11 +119,23 @@ void mu_node_clear(struct mu_node *node);
  */
 int mu_node_finish(struct mu_node *node, struct mu_err *err);
 
+/* Write a PCI address as plans do ("07:00.0", "00000000:07:00.0" and upper case become
+ * "0000:07:00.0"); a domain above ffff keeps its digits. *key, if not NULL, sorts in PCI
+ * order. -1 when text is no PCI address; then nothing is written.
+ */
+int mu_busid_normal(const char *text, char out[MU_BUSID_LEN], uint64_t *key);
+
 /* All CPUs of cores[]. */
 void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out);
 
 /* SLIT distance between two numas[] indices; 10 for the same, 20 when not known. */
 int mu_node_distance(const struct mu_node *node, int a, int b);
+
+/* How far a core (index into cores[]) is from a GPU; 0: it is one of the GPU's own
+ * local CPUs, or the locality is not known. Otherwise four times the SLIT distance of
+ * their NUMA nodes, plus 2 between packages. Only the order of the values means something.
+ */
+int mu_node_core_distance(const struct mu_node *node, int gpu, int core);
 
 /* Index of the GPU whose label, bus id (short forms "07:00.0" and upper case too) or
  * UUID is text, or -1.

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cores.c - the cores that a step owns, and how equal ones are handed out */
+#include "spank/core/cores.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int own_order(const void *a, const void *b)
+{
+    return ((const struct mu_own_core *)a)->first -
+           ((const struct mu_own_core *)b)->first;
+}
+
+int mu_cores_own(const struct mu_node *node, const struct mu_alloc *alloc,
+                 struct mu_cores *own, struct mu_err *err)
+{
+    struct mu_cores made = { 0 };
+
+    made.cores = calloc((size_t)node->ncores + 1, sizeof *made.cores);
+    if (!made.cores)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    for (int i = 0; i < node->ncores; i++) {
+        const struct mu_core *core = &node->cores[i];
+        struct mu_own_core *mine = &made.cores[made.n];
+
+        *mine = (struct mu_own_core){ i, 0, core->numa, core->cache, -1 };
+        for (int c = 0; c < core->ncpus; c++)
+            if (mu_cpuset_has(&alloc->cpus, core->cpu[c])) {
+                if (mine->width++ == 0)
+                    mine->first = core->cpu[c];
+            }
+        if (mine->width > made.width)
+            made.width = mine->width;
+        made.n += mine->width > 0;
+    }
+    if (made.n == 0) {
+        char list[128];
+
+        mu_cpuset_format(&alloc->cpus, list, sizeof list);
+        free(made.cores);
+        return mu_err_set(err, EINVAL,
+                          "the step owns none of the node's CPUs (it owns "
+                          "'%s', the node's %d cores have other numbers)",
+                          list, node->ncores);
+    }
+    qsort(made.cores, (size_t)made.n, sizeof *made.cores, own_order);
+    *own = made;
+    return 0;
+}
+
+void mu_cores_clear(struct mu_cores *own)
+{
+    free(own->cores);
+    memset(own, 0, sizeof *own);
+}
+
+/* What cores of one bin have in common at each level of the packing. */
+enum level { BY_NUMA, BY_CACHE, BY_CORE };
+
+static int key_of(const struct mu_own_core *core, enum level level)
+{
+    return level == BY_NUMA ? core->numa : core->cache;
+}
+
+/* Put the pool in bin order (bins by their lowest core); returns the number of bins and
+ * fills size[]. sorted[] gets the pool's cores.
+ */
+static int sort_bins(const struct mu_cores *own, const int *pool, int npool,
+                     enum level level, int *sorted, int *size)
+{
+    int nbins = 0, n = 0;
+    char *done = calloc((size_t)npool + 1, 1);
+
+    if (!done)
+        return -1;
+    for (int i = 0; i < npool; i++) {
+        int key = key_of(&own->cores[pool[i]], level);
+
+        if (done[i])
+            continue;
+        size[nbins] = 0;
+        for (int k = i; k < npool; k++)
+            if (!done[k] && key_of(&own->cores[pool[k]], level) == key) {
+                done[k] = 1;
+                sorted[n++] = pool[k];
+                size[nbins]++;
+            }
+        nbins++;
+    }
+    free(done);
+    return nbins;
+}
+
+/* share[i * nbins + b]: cores of bin b for task i. Both return the number of pieces. */
+static int fill_in_order(const int *size, int nbins, const int *want, int ntasks,
+                         int *share)
+{
+    int pieces = 0, b = 0, left = size[0];
+
+    for (int i = 0; i < ntasks; i++)
+        for (int need = want[i]; need > 0;) {
+            int take;
+
+            while (left == 0)
+                left = size[++b];
+            take = need < left ? need : left;
+            share[i * nbins + b] += take;
+            left -= take;
+            need -= take;
+            pieces++;
+        }
+    return pieces;
+}
+
+static int fill_first_fit(const int *size, int nbins, const int *want, int ntasks,
+                          int *left, int *share)
+{
+    int pieces = 0;
+
+    memcpy(left, size, (size_t)nbins * sizeof *left);
+    for (int i = 0; i < ntasks; i++)
+        for (int need = want[i]; need > 0;) {
+            int at = -1, take;
+
+            for (int b = 0; b < nbins && at < 0; b++)
+                if (left[b] >= need)
+                    at = b;
+            for (int b = 0; b < nbins && (at < 0 || left[at] < need); b++)
+                if (at < 0 || left[b] > left[at])
+                    at = b;
+            take = need < left[at] ? need : left[at];
+            share[i * nbins + at] += take;
+            left[at] -= take;
+            need -= take;
+            pieces++;
+        }
+    return pieces;
+}
+
+static int pack_level(const struct mu_cores *own, const int *pool, int npool,
+                      const int *task, const int *want, int ntasks, enum level level,
+                      int *task_of);
+
+static int pack_bins(const struct mu_cores *own, const int *sorted, const int *size,
+                     int nbins, const int *task, const int *share, int ntasks,
+                     enum level level, int *task_of)
+{
+    int *mine = calloc((size_t)ntasks + 1, sizeof *mine), rc = 0;
+
+    if (!mine)
+        return -1;
+    for (int b = 0; b < nbins && rc == 0; sorted += size[b], b++) {
+        for (int i = 0; i < ntasks; i++)
+            mine[i] = share[i * nbins + b];
+        rc = pack_level(own, sorted, size[b], task, mine, ntasks, level, task_of);
+    }
+    free(mine);
+    return rc;
+}
+
+static int pack_level(const struct mu_cores *own, const int *pool, int npool,
+                      const int *task, const int *want, int ntasks, enum level level,
+                      int *task_of)
+{
+    size_t cells = (size_t)ntasks * (size_t)npool + 1;
+    int *sorted = NULL, *size = NULL, *left = NULL, *ordered = NULL, *fitted = NULL;
+    int nbins, rc = -1;
+
+    if (level == BY_CORE) {
+        for (int i = 0, at = 0; i < ntasks; i++)
+            for (int n = 0; n < want[i]; n++)
+                task_of[pool[at++]] = task[i];
+        return 0;
+    }
+    sorted = calloc((size_t)npool + 1, sizeof *sorted);
+    size = calloc((size_t)npool + 1, sizeof *size);
+    left = calloc((size_t)npool + 1, sizeof *left);
+    if (!sorted || !size || !left)
+        goto out;
+    nbins = sort_bins(own, pool, npool, level, sorted, size);
+    if (nbins < 0)
+        goto out;
+    cells = (size_t)ntasks * (size_t)nbins + 1;
+    ordered = calloc(cells, sizeof *ordered);
+    fitted = calloc(cells, sizeof *fitted);
+    if (!ordered || !fitted)
+        goto out;
+    rc = fill_first_fit(size, nbins, want, ntasks, left, fitted) <
+         fill_in_order(size, nbins, want, ntasks, ordered);
+    rc = pack_bins(own, sorted, size, nbins, task, rc ? fitted : ordered, ntasks,
+                   level + 1, task_of);
+out:
+    free(sorted);
+    free(size);
+    free(left);
+    free(ordered);
+    free(fitted);
+    return rc;
+}
+
+int mu_cores_pack(const struct mu_cores *own, const int *pool, int npool,
+                  const int *task, const int *want, int ntasks, int *task_of)
+{
+    if (npool == 0)
+        return 0;
+    return pack_level(own, pool, npool, task, want, ntasks, BY_NUMA, task_of);
+}

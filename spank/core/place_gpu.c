@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* place_gpu.c - which task gets which GPUs
+ *
+ * Positions are places in the step's own GPUs in PCI order, as Slurm counts them.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/core/place.h"
+
+static void give(struct mu_slot *slot, int gpu)
+{
+    if (slot->ngpus < MU_GPUS_MAX)
+        slot->gpu[slot->ngpus++] = gpu;
+}
+
+/* Groups for all tasks, nbig of them one GPU larger than size. */
+static int deal_groups(const struct mu_node *node, const struct mu_alloc *alloc,
+                       int size, int nbig, struct mu_plan *plan, struct mu_err *err)
+{
+    int group[MU_GPUS_MAX];
+
+    if (mu_gpu_group(node, alloc->gpu, alloc->ngpus, size, nbig, plan->nslots - nbig,
+                     group) < 0)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    for (int i = 0; i < alloc->ngpus; i++)
+        if (group[i] >= 0)
+            give(&plan->slots[group[i]], alloc->gpu[i]);
+    return 0;
+}
+
+/* The deal when no binding was asked for. One GPU per task: task i has GPU i. Fewer
+ * tasks: groups. More tasks: in turn, so that device LOCAL_RANK modulo the number of
+ * devices is the task's.
+ */
+static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
+                    struct mu_plan *plan, struct mu_err *err)
+{
+    int ntasks = plan->nslots, ngpus = alloc->ngpus;
+
+    if (ntasks >= ngpus) {
+        for (int t = 0; t < ntasks; t++)
+            give(&plan->slots[t], alloc->gpu[t % ngpus]);
+        return 0;
+    }
+    return deal_groups(node, alloc, ngpus / ntasks, ngpus % ntasks, plan, err);
+}
+
+/* closest: the task's share as without a binding, then every other GPU of the step in
+ * the same locality. Slurm starts from the task's CPUs; here these follow the GPU, so
+ * the answer is Slurm's for a task whose CPUs are where Muster puts them, and the first
+ * device of two tasks is not the same GPU. A GPU of unknown locality is near to all.
+ */
+static int deal_closest(const struct mu_node *node, const struct mu_alloc *alloc,
+                        struct mu_plan *plan, struct mu_err *err)
+{
+    if (deal_all(node, alloc, plan, err) < 0)
+        return -1;
+    for (int t = 0; t < plan->nslots; t++) {
+        struct mu_slot *slot = &plan->slots[t];
+        int own = slot->ngpus;
+
+        for (int i = 0; i < alloc->ngpus; i++) {
+            bool near = false, there = false;
+
+            for (int k = 0; k < own; k++) {
+                there |= slot->gpu[k] == alloc->gpu[i];
+                near |= mu_gpu_same_locality(&node->gpus[slot->gpu[k]],
+                                             &node->gpus[alloc->gpu[i]]);
+            }
+            if (near && !there)
+                give(slot, alloc->gpu[i]);
+        }
+    }
+    return 0;
+}
+
+/* per_task:N. Where the step has N for each task, the tasks get groups of near ones;
+ * else they go round, as under Slurm, and GPUs are shared.
+ */
+static int deal_per_task(const struct mu_node *node, const struct mu_alloc *alloc,
+                         int n, struct mu_plan *plan, struct mu_err *err)
+{
+    int ngpus = alloc->ngpus, ntasks = plan->nslots;
+
+    if (n > ngpus) {
+        plan->as_asked = false;
+        mu_plan_warn(plan,
+                     "the GPU binding asks for %d GPUs per task, but the step owns "
+                     "%d on this node: each task gets all of them; ask Slurm for more "
+                     "with --gres=gpu:%d or --gpus-per-task",
+                     n, ngpus, n);
+        n = ngpus;
+    }
+    if (n > 1 && (long)n * ntasks <= ngpus)
+        return deal_groups(node, alloc, n, 0, plan, err);
+    for (int t = 0; t < ntasks; t++)
+        for (int k = 0; k < n; k++)
+            give(&plan->slots[t], alloc->gpu[(int)(((long)t * n + k) % ngpus)]);
+    return 0;
+}
+
+static int deal_list(const struct mu_alloc *alloc, const struct mu_gpu_bind *bind,
+                     const char *text, struct mu_plan *plan, struct mu_err *err)
+{
+    for (int t = 0; t < plan->nslots; t++) {
+        const struct mu_cpuset *set = &bind->list[t % bind->nlist];
+
+        for (int at = mu_cpuset_next(set, -1); at >= 0; at = mu_cpuset_next(set, at)) {
+            if (at >= alloc->ngpus)
+                return mu_err_set(err, EINVAL,
+                                  "gpu-bind '%s' names GPU %d for task %d, "
+                                  "but the step owns %d on this node (0 to %d)",
+                                  text, at, t, alloc->ngpus, alloc->ngpus - 1);
+            give(&plan->slots[t], alloc->gpu[at]);
+        }
+        if (plan->slots[t].ngpus == 0)
+            return mu_err_set(err, EINVAL, "gpu-bind '%s' names no GPU for task %d",
+                              text, t);
+    }
+    return 0;
+}
+
+static int deal_bound(const struct mu_node *node, const struct mu_alloc *alloc,
+                      const struct mu_gpu_bind *bind, const char *text,
+                      struct mu_plan *plan, struct mu_err *err)
+{
+    switch (bind->kind) {
+    case MU_GPU_BIND_NONE:
+        return deal_all(node, alloc, plan, err);
+    case MU_GPU_BIND_CLOSEST:
+        return deal_closest(node, alloc, plan, err);
+    case MU_GPU_BIND_SINGLE:
+        for (int t = 0; t < plan->nslots; t++)
+            give(&plan->slots[t], alloc->gpu[t / bind->n % alloc->ngpus]);
+        return 0;
+    case MU_GPU_BIND_PER_TASK:
+        return deal_per_task(node, alloc, bind->n, plan, err);
+    case MU_GPU_BIND_MAP:
+    case MU_GPU_BIND_MASK:
+        return deal_list(alloc, bind, text, plan, err);
+    }
+    return mu_err_set(err, EINVAL, "gpu-bind '%s' is of an unknown kind", text);
+}
+
+/* More tasks than GPUs and no word about who shares. */
+static int refuse_or_leave(const struct mu_alloc *alloc, const struct mu_opts *opts,
+                           struct mu_plan *plan, bool *left_to_slurm,
+                           struct mu_err *err)
+{
+    if (opts->share == MU_SHARE_NO || opts->strict == MU_FLAG_YES)
+        return mu_err_set(
+            err, EINVAL,
+            "%d tasks on this node but %d GPU%s, and %s: start "
+            "%d tasks per node (--ntasks-per-node=%d), ask for more GPUs, or "
+            "say share=yes",
+            alloc->ntasks, alloc->ngpus, alloc->ngpus == 1 ? "" : "s",
+            opts->share == MU_SHARE_NO ? "share=no" : "strict", alloc->ngpus,
+            alloc->ngpus);
+    plan->as_asked = false;
+    *left_to_slurm = true;
+    mu_plan_warn(plan,
+                 "%d tasks on this node but %d GPU%s: tasks are left as Slurm placed "
+                 "them; start %d tasks per node, or let tasks share GPUs with "
+                 "--muster=share=yes",
+                 alloc->ntasks, alloc->ngpus, alloc->ngpus == 1 ? "" : "s",
+                 alloc->ngpus);
+    return 0;
+}
+
+static void note_gpus(const struct mu_node *node, struct mu_plan *plan)
+{
+    int users[MU_GPUS_MAX] = { 0 };
+
+    for (int t = 0; t < plan->nslots; t++)
+        if (plan->slots[t].ngpus > 0)
+            users[plan->slots[t].gpu[0]]++;
+    for (int t = 0; t < plan->nslots; t++) {
+        struct mu_slot *slot = &plan->slots[t];
+
+        for (int k = 1; k < slot->ngpus; k++)
+            if (!mu_gpu_same_locality(&node->gpus[slot->gpu[0]],
+                                      &node->gpus[slot->gpu[k]]))
+                mu_slot_note(slot, "split");
+        if (slot->ngpus > 0 && users[slot->gpu[0]] > 1)
+            mu_slot_note(slot, "shared");
+        for (int k = 0; k < slot->ngpus; k++)
+            if (!node->gpus[slot->gpu[k]].local_known)
+                mu_slot_note(slot, "unknown");
+    }
+}
+
+int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
+                 const struct mu_opts *opts, struct mu_plan *plan, bool *left_to_slurm,
+                 struct mu_err *err)
+{
+    struct mu_gpu_bind *bind;
+    int rc = -1;
+
+    *left_to_slurm = false;
+    if (alloc->ngpus == 0)
+        return 0;
+    bind = calloc(1, sizeof *bind); /* too large for the stack of a plugin */
+    if (!bind)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    if (opts->gpu_bind[0] && mu_gpu_bind_parse(opts->gpu_bind, bind, err) < 0)
+        goto out;
+    plan->own_visible =
+        opts->visible == MU_VISIBLE_OWN ||
+        (opts->visible != MU_VISIBLE_ALL && bind->kind != MU_GPU_BIND_NONE);
+    if (alloc->ntasks > alloc->ngpus &&
+        (opts->share == MU_SHARE_NO ||
+         (opts->share != MU_SHARE_YES && bind->kind == MU_GPU_BIND_NONE))) {
+        rc = refuse_or_leave(alloc, opts, plan, left_to_slurm, err);
+        goto out;
+    }
+    rc = deal_bound(node, alloc, bind, opts->gpu_bind, plan, err);
+    if (rc == 0)
+        note_gpus(node, plan);
+out:
+    free(bind);
+    return rc;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* place_nic.c - the nearest NICs of a task
+ *
+ * The distance of a task to a NIC is that of its nearest GPU, or, without a GPU, of its
+ * nearest CPU. All NICs at the least distance are its set: "SYS" with every NIC says
+ * that none is nearer than another. A NIC without an active port is left out.
+ */
+#include "spank/core/place.h"
+
+static enum mu_path from_gpus(const struct mu_node *node, const struct mu_slot *slot,
+                              int nic)
+{
+    enum mu_path best = MU_PATH_NONE;
+
+    for (int i = 0; i < slot->ngpus && node->gpu_nic; i++) {
+        enum mu_path path = node->gpu_nic[slot->gpu[i] * node->nnics + nic];
+
+        if (path < best)
+            best = path;
+    }
+    return best;
+}
+
+static enum mu_path from_cpus(const struct mu_node *node, const struct mu_slot *slot,
+                              int nic)
+{
+    const struct mu_nic *n = &node->nics[nic];
+    enum mu_path best = MU_PATH_NONE;
+
+    if (n->numa < 0)
+        return MU_PATH_NONE;
+    for (int c = 0; c < node->ncores; c++) {
+        const struct mu_core *core = &node->cores[c];
+        enum mu_path path = MU_PATH_SYS;
+
+        if (core->numa == n->numa)
+            path = MU_PATH_NODE;
+        else if (core->package >= 0 && core->package == n->package)
+            path = MU_PATH_PKG;
+        for (int i = 0; i < core->ncpus && path < best; i++)
+            if (mu_cpuset_has(&slot->cpus, core->cpu[i]))
+                best = path;
+    }
+    return best;
+}
+
+void mu_place_nic(const struct mu_node *node, struct mu_plan *plan)
+{
+    for (int t = 0; t < plan->nslots; t++) {
+        struct mu_slot *slot = &plan->slots[t];
+
+        slot->nic_path = MU_PATH_NONE;
+        slot->nnics = 0;
+        for (int nic = 0; nic < node->nnics; nic++) {
+            enum mu_path path =
+                slot->ngpus ? from_gpus(node, slot, nic) : from_cpus(node, slot, nic);
+
+            if (!node->nics[nic].active || path == MU_PATH_NONE ||
+                path > slot->nic_path)
+                continue;
+            if (path < slot->nic_path)
+                slot->nnics = 0;
+            slot->nic_path = path;
+            if (slot->nnics < MU_GPUS_MAX)
+                slot->nic[slot->nnics++] = nic;
+        }
+    }
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* place_quota.c - which tasks share which cores, and how many each may have
+ *
+ * cpus=local: tasks and classes of cores that are local to each other are joined, over
+ * and over, so that GPUs of one locality, and localities that overlap, are one group. A
+ * group with fewer cores than tasks joins the nearest one that has cores.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/core/place.h"
+#include "spank/core/spread.h"
+
+/* Union-find over tasks (0..ntasks-1) and classes (ntasks + k). The root of a set is
+ * its lowest member, so that sets are in task order.
+ */
+struct sets {
+    int ntasks, n;
+    int *parent;
+    int *tasks, *cores; /* of a root: how many the set has */
+};
+
+static int root(struct sets *u, int i)
+{
+    while (u->parent[i] != i)
+        i = u->parent[i] = u->parent[u->parent[i]];
+    return i;
+}
+
+static void join(struct sets *u, int a, int b)
+{
+    a = root(u, a);
+    b = root(u, b);
+    if (a == b)
+        return;
+    if (a > b) {
+        int swap = a;
+
+        a = b;
+        b = swap;
+    }
+    u->parent[b] = a;
+    u->tasks[a] += u->tasks[b];
+    u->cores[a] += u->cores[b];
+}
+
+static int sets_init(struct sets *u, const struct mu_spread *s)
+{
+    size_t n;
+
+    u->ntasks = s->plan->nslots;
+    u->n = u->ntasks + s->nclasses;
+    n = (size_t)u->n;
+    u->parent = calloc(n, sizeof *u->parent);
+    u->tasks = calloc(n, sizeof *u->tasks);
+    u->cores = calloc(n, sizeof *u->cores);
+    if (!u->parent || !u->tasks || !u->cores)
+        return -1;
+    for (int i = 0; i < u->n; i++) {
+        u->parent[i] = i;
+        u->tasks[i] = i < u->ntasks;
+        u->cores[i] = i < u->ntasks ? 0 : s->classes[i - u->ntasks].ncores;
+    }
+    return 0;
+}
+
+static void sets_clear(struct sets *u)
+{
+    free(u->parent);
+    free(u->tasks);
+    free(u->cores);
+}
+
+/* What is local belongs together; so do the cores of a NUMA node that nobody is near.
+ */
+static void join_local(struct sets *u, const struct mu_spread *s)
+{
+    for (int k = 0; k < s->nclasses; k++)
+        for (int t = 0; t < u->ntasks; t++)
+            if (s->distance[t * s->nclasses + k] == 0)
+                join(u, t, u->ntasks + k);
+    for (int k = 0; k < s->nclasses; k++)
+        for (int other = k + 1; other < s->nclasses; other++)
+            if (u->tasks[root(u, u->ntasks + k)] == 0 &&
+                u->tasks[root(u, u->ntasks + other)] == 0 &&
+                s->classes[k].numa == s->classes[other].numa)
+                join(u, u->ntasks + k, u->ntasks + other);
+}
+
+/* The class outside `set` that is nearest to one of its tasks; of equally near ones the
+ * one whose group leaves most cores for each task, then the one with the lowest CPUs.
+ */
+static int nearest_class(struct sets *u, const struct mu_spread *s, int set)
+{
+    int best = -1, least = INT_MAX;
+    long best_cores = 0, best_tasks = 1;
+
+    for (int k = 0; k < s->nclasses; k++) {
+        int other = root(u, u->ntasks + k), d = INT_MAX;
+        long cores, tasks;
+
+        if (other == set)
+            continue;
+        for (int t = 0; t < u->ntasks; t++)
+            if (root(u, t) == set && s->distance[t * s->nclasses + k] < d)
+                d = s->distance[t * s->nclasses + k];
+        cores = u->cores[set] + u->cores[other];
+        tasks = u->tasks[set] + u->tasks[other];
+        if (d < least || (d == least && cores * best_tasks > best_cores * tasks)) {
+            best = k;
+            least = d;
+            best_cores = cores;
+            best_tasks = tasks;
+        }
+    }
+    return best;
+}
+
+static void join_short(struct sets *u, const struct mu_spread *s)
+{
+    for (int t = 0; t < u->ntasks;) {
+        int set = root(u, t), k;
+
+        if (u->cores[set] >= u->tasks[set] || (k = nearest_class(u, s, set)) < 0) {
+            t++;
+            continue;
+        }
+        join(u, set, u->ntasks + k);
+    }
+}
+
+/* Deal a group's cores evenly over its tasks: the first ones get the remainder, at most
+ * `most` each (0: no limit), and at least one.
+ */
+static void deal_evenly(struct mu_spread *s, int group, int most)
+{
+    int ncores = 0, ntasks = 0, turn = 0;
+
+    for (int k = 0; k < s->nclasses; k++)
+        ncores += s->class_group[k] == group ? s->classes[k].ncores : 0;
+    for (int t = 0; t < s->plan->nslots; t++)
+        ntasks += s->group[t] == group;
+    for (int t = 0; t < s->plan->nslots; t++) {
+        int n;
+
+        if (s->group[t] != group)
+            continue;
+        n = ncores / ntasks + (turn++ < ncores % ntasks);
+        if (most > 0 && n > most)
+            n = most;
+        s->quota[t] = n > 0 ? n : 1;
+    }
+}
+
+static int group_locally(struct mu_spread *s)
+{
+    struct sets u = { 0 };
+    int rc = -1, ngroups = 0;
+
+    if (sets_init(&u, s) < 0)
+        goto out;
+    join_local(&u, s);
+    join_short(&u, s);
+    for (int k = 0; k < s->nclasses; k++)
+        s->class_group[k] = -1;
+    for (int t = 0; t < u.ntasks; t++) {
+        if (root(&u, t) != t) {
+            s->group[t] = s->group[root(&u, t)];
+            continue;
+        }
+        s->group[t] = ngroups;
+        for (int k = 0; k < s->nclasses; k++)
+            if (root(&u, u.ntasks + k) == t)
+                s->class_group[k] = ngroups;
+        ngroups++;
+    }
+    for (int g = 0; g < ngroups; g++)
+        deal_evenly(s, g, 0);
+    rc = 0;
+out:
+    sets_clear(&u);
+    return rc;
+}
+
+int mu_spread_quotas(const struct mu_node *node, const struct mu_alloc *alloc,
+                     const struct mu_opts *opts, struct mu_spread *s,
+                     struct mu_err *err)
+{
+    int most = 0;
+
+    s->placeless = true;
+    for (int t = 0; t < s->plan->nslots; t++)
+        for (int i = 0; i < s->plan->slots[t].ngpus; i++)
+            s->placeless &= !node->gpus[s->plan->slots[t].gpu[i]].local_known;
+    s->by_request = alloc->cpus_per_task > 0 && !s->placeless;
+    if (!s->placeless && !s->by_request && opts->cpus != MU_CPUS_ALL) {
+        if (group_locally(s) < 0)
+            return mu_err_set(err, ENOMEM, "out of memory");
+        return 0;
+    }
+    if (s->by_request)
+        most = (alloc->cpus_per_task + s->own.width - 1) / s->own.width;
+    deal_evenly(s, 0, most); /* calloc put all tasks and classes into group 0 */
+    return 0;
+}

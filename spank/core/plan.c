@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plan.c - the plan in three steps: GPUs to tasks, cores to tasks, nearest NICs
+ *
+ * Words of a note:
+ *   remote   some of the task's CPUs are not local to its GPUs
+ *   split    its GPUs are not all of one locality
+ *   shared   its cores, or its GPU, are another task's too
+ *   unknown  the machine does not say where its GPU is
+ *   memless  its NUMA node has no memory: the nearest node with memory is named
+ *   smt?     the source does not say which CPUs are threads of one core
+ *   unbound  its CPUs are left as Slurm set them
+ */
+#define _GNU_SOURCE /* vasprintf */
+#include "spank/core/plan.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/core/place.h"
+
+static void say(char **list, int *n, const char *fmt, va_list ap)
+{
+    if (*n < MU_PLAN_WARNINGS && vasprintf(&list[*n], fmt, ap) >= 0)
+        (*n)++;
+}
+
+void mu_plan_warn(struct mu_plan *plan, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(plan->warning, &plan->nwarnings, fmt, ap);
+    va_end(ap);
+}
+
+void mu_plan_inform(struct mu_plan *plan, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(plan->info, &plan->ninfos, fmt, ap);
+    va_end(ap);
+}
+
+void mu_slot_note(struct mu_slot *slot, const char *word)
+{
+    size_t used = strlen(slot->note);
+    const char *at = strstr(slot->note, word);
+
+    if (at && (at == slot->note || at[-1] == '+'))
+        return;
+    if (used + strlen(word) + 2 <= sizeof slot->note)
+        snprintf(slot->note + used, sizeof slot->note - used, "%s%s", used ? "+" : "",
+                 word);
+}
+
+static int check(const struct mu_node *node, const struct mu_alloc *alloc,
+                 struct mu_err *err)
+{
+    if (alloc->ntasks < 1)
+        return mu_err_set(err, EINVAL, "cannot place %d tasks", alloc->ntasks);
+    if (alloc->ngpus < 0 || alloc->ngpus > MU_GPUS_MAX)
+        return mu_err_set(err, EINVAL, "cannot place %d GPUs; at most %d are possible",
+                          alloc->ngpus, MU_GPUS_MAX);
+    if (alloc->cpus_per_task < 0)
+        return mu_err_set(err, EINVAL, "cannot give %d CPUs to a task",
+                          alloc->cpus_per_task);
+    for (int i = 0; i < alloc->ngpus; i++)
+        if (alloc->gpu[i] < 0 || alloc->gpu[i] >= node->ngpus)
+            return mu_err_set(err, EINVAL,
+                              "the step owns GPU number %d, but the node has "
+                              "%d GPUs",
+                              alloc->gpu[i], node->ngpus);
+    return 0;
+}
+
+static void note_sources(const struct mu_node *node, struct mu_plan *plan)
+{
+    for (int t = 0; t < plan->nslots; t++) {
+        struct mu_slot *slot = &plan->slots[t];
+
+        if (slot->bound && node->smt_guess)
+            mu_slot_note(slot, "smt?");
+        if (!slot->bound)
+            mu_slot_note(slot, "unbound");
+    }
+}
+
+static int place(const struct mu_node *node, const struct mu_alloc *alloc,
+                 const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err)
+{
+    bool left_to_slurm = false;
+
+    if (mu_place_gpu(node, alloc, opts, plan, &left_to_slurm, err) < 0)
+        return -1;
+    if (!left_to_slurm && opts->bind != MU_BIND_NONE) {
+        if (mu_place_cpu(node, alloc, opts, plan, err) < 0)
+            return -1;
+        if (opts->mem != MU_MEM_NONE)
+            mu_place_mem(node, plan);
+    }
+    if (!left_to_slurm)
+        mu_place_nic(node, plan);
+    note_sources(node, plan);
+    return 0;
+}
+
+int mu_plan_make(const struct mu_node *node, const struct mu_alloc *alloc,
+                 const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err)
+{
+    struct mu_plan made = { .as_asked = true };
+
+    if (check(node, alloc, err) < 0)
+        return -1;
+    made.slots = calloc((size_t)alloc->ntasks, sizeof *made.slots);
+    if (!made.slots)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    made.nslots = alloc->ntasks;
+    for (int t = 0; t < made.nslots; t++) {
+        made.slots[t].task = t;
+        made.slots[t].nic_path = MU_PATH_NONE;
+    }
+    if (place(node, alloc, opts, &made, err) < 0) {
+        mu_plan_clear(&made);
+        return -1;
+    }
+    *plan = made;
+    return 0;
+}
+
+void mu_plan_clear(struct mu_plan *plan)
+{
+    free(plan->slots);
+    for (int i = 0; i < plan->nwarnings; i++)
+        free(plan->warning[i]);
+    for (int i = 0; i < plan->ninfos; i++)
+        free(plan->info[i]);
+    memset(plan, 0, sizeof *plan);
+}
