@@ -10,7 +10,6 @@
  *   smt?     the source does not say which CPUs are threads of one core
  *   unbound  its CPUs are left as Slurm set them
  */
-#define _GNU_SOURCE /* vasprintf */
 #include "spank/core/plan.h"
 
 #include <errno.h>
