@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* launch.c - does the world that PMIx tells fit the way this process was started? */
+#include "runtime/core/launch.h"
+
+#include <limits.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/muster.h"
+
+/* The number in text; `otherwise` when it is unset or no number. */
+static long number(const char *text, long otherwise)
+{
+    long n;
+
+    return text && mu_parse_int("", text, 0, INT_MAX, &n, NULL) == 0 ? n : otherwise;
+}
+
+static int refuse_singleton(const struct mu_launch *l, int pmix_size,
+                            struct mu_err *err)
+{
+    const char *have =
+        pmix_size == 1 ? "PMIx knows a world of 1" : "no PMIx server answers";
+    long tasks = number(l->slurm_step_num_tasks, 0);
+
+    if (tasks > 1)
+        return mu_err_set(
+            err, MUSTER_ERENDEZVOUS,
+            "Slurm started %ld tasks but %s%s: start it with `srun "
+            "--mpi=pmix` (MUSTER_SINGLE=1 if %ld separate runs are meant)",
+            tasks, have, l->pmi_rank ? " (PMI_RANK is set: --mpi=pmi2?)" : "", tasks);
+    if (!l->slurm_step_num_tasks && l->slurm_job_id &&
+        (number(l->slurm_ntasks, 1) > 1 || number(l->slurm_nnodes, 1) > 1))
+        return mu_err_set(
+            err, MUSTER_ERENDEZVOUS,
+            "this is Slurm job %s with %ld tasks on %ld nodes but not a task of "
+            "it: start it with `srun --mpi=pmix` (MUSTER_SINGLE=1 if one "
+            "process is meant)",
+            l->slurm_job_id, number(l->slurm_ntasks, 1), number(l->slurm_nnodes, 1));
+    if (number(l->world_size, 1) > 1)
+        return mu_err_set(
+            err, MUSTER_ERENDEZVOUS,
+            "WORLD_SIZE=%s RANK=%s but %s: libmuster takes its ranks from PMIx, "
+            "start it with `srun --mpi=pmix` or another PMIx launcher",
+            l->world_size, l->rank ? l->rank : "?", have);
+    return 0;
+}
+
+int mu_launch_check(const struct mu_launch *launch, int pmix_rank, int pmix_size,
+                    struct mu_err *err)
+{
+    if (launch->single)
+        return 0;
+    if (pmix_size <= 1 && refuse_singleton(launch, pmix_size, err) < 0)
+        return -1;
+    if (pmix_size > 0 && (number(launch->rank, pmix_rank) != pmix_rank ||
+                          number(launch->world_size, pmix_size) != pmix_size))
+        return mu_err_set(
+            err, MUSTER_ERENDEZVOUS,
+            "RANK=%s WORLD_SIZE=%s but PMIx says rank %d of %d: unset them, or "
+            "start one task per rank without a second launcher (torchrun)",
+            launch->rank ? launch->rank : "(unset)",
+            launch->world_size ? launch->world_size : "(unset)", pmix_rank, pmix_size);
+    return 0;
+}

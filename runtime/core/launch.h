@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* launch.h - does the world that PMIx tells fit the way this process was started? */
+#ifndef MU_LAUNCH_H
+#define MU_LAUNCH_H
+
+#include <stdbool.h>
+
+#include "runtime/base/err.h"
+
+/* Values of environment variables, NULL where unset; borrowed. */
+struct mu_launch {
+    const char *slurm_job_id, *slurm_step_id, *slurm_procid;
+    const char *slurm_step_num_tasks; /* tasks of this step, set by srun */
+    const char *slurm_ntasks;         /* tasks of the job or step */
+    const char *slurm_nnodes;         /* SLURM_JOB_NUM_NODES */
+    const char *rank, *world_size;    /* RANK, WORLD_SIZE */
+    const char *pmi_rank;             /* PMI_RANK: a PMI-1 or PMI-2 launcher */
+    bool single;                      /* a world of one without PMIx is meant */
+};
+
+/* pmix_size is 0 where no PMIx server was found. Refused (MUSTER_ERENDEZVOUS): a world
+ * of one where the launcher started several tasks, RANK/WORLD_SIZE that contradict
+ * PMIx. The sentence names the command to use.
+ */
+int mu_launch_check(const struct mu_launch *launch, int pmix_rank, int pmix_size,
+                    struct mu_err *err);
+
+#endif
