@@ -5,16 +5,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/base/err.h"
-
-/* What the process environment says, read once by the caller (getenv results, NULL if
- * unset); borrowed during mu_world_open.
- */
-struct mu_world_hints {
-    const char *slurm_step_num_tasks; /* SLURM_STEP_NUM_TASKS */
-    const char *slurm_procid, *slurm_job_id, *slurm_step_id;
-    const char *rank, *world_size; /* RANK, WORLD_SIZE */
-    bool single;                   /* a world of one without PMIx is meant */
-};
+#include "runtime/core/launch.h"
 
 struct mu_world {
     int rank, size;
@@ -23,20 +14,50 @@ struct mu_world {
     int *node_of;   /* by rank; nodes numbered by their lowest rank */
     int *local_of;  /* local rank, by rank */
     char **host_of; /* by rank */
+    int *pid_of;    /* by rank, as that rank sees itself */
     char job[64];   /* "job.step" */
     uint8_t token[MU_TOKEN_LEN];
     struct mu_exchange exchange;
+    /* Exchange the ranks' cards; see mu_world_meet. NULL: nothing to do. */
+    int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
+    void (*close)(struct mu_world *world); /* orderly; frees world */
+    /* End the whole step with this status. Returns only if that failed. */
+    void (*abort)(struct mu_world *world, int status, const char *why);
     void *impl;
 };
 
-/* Refuses with err->code = a muster_status: a singleton while Slurm started several
- * tasks, a rank that did not arrive before the deadline (named), RANK/WORLD_SIZE that
- * contradict PMIx.
+/* Our own rank and size; no other rank is waited for. Refuses with err->code = a
+ * muster_status: see mu_launch_check.
  */
-int mu_world_open(const struct mu_world_hints *hints, double timeout,
-                  struct mu_world **out, struct mu_err *err);
-void mu_world_close(struct mu_world *world); /* orderly: PMIx_Finalize */
-/* End the whole step with this status. Returns only if that failed. */
-void mu_world_abort(struct mu_world *world, int status, const char *why);
+int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
+                  struct mu_err *err);
+/* [collective] Learn nodes, hosts and the token from the others. Fails when a rank did
+ * not arrive before `timeout` seconds (named where it can be told) or left no record;
+ * the caller then ends the step with mu_world_abort, since the others may wait for
+ * ever.
+ */
+int mu_world_meet(struct mu_world *world, double timeout, struct mu_err *err);
+void mu_world_close(struct mu_world *world); /* NULL is fine */
+/* Does not return: where the launcher cannot end the step, at least this process ends.
+ */
+void mu_world_abort(struct mu_world *world, int status, const char *why)
+    __attribute__((noreturn));
+
+/* For the makers of worlds: arrays for `size` ranks, rank and job set. */
+struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err);
+/* Number nodes by their lowest rank and ranks within them, from a key that is equal on
+ * ranks of one node and on no others.
+ */
+void mu_world_number_nodes(struct mu_world *world, const char *const *node_key);
+void mu_world_free(struct mu_world *world);
+
+/* Fill len bytes from the kernel's random source. */
+int mu_world_random(void *bytes, size_t len, struct mu_err *err);
+
+/* A world of this process alone. */
+int mu_world_single(struct mu_world **out, struct mu_err *err);
+/* From PMIx. 1: there is no PMIx server (or no PMIx in this build), *out untouched. */
+int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
+                  struct mu_err *err);
 
 #endif

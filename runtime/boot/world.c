@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* world.c - choose between PMIx and a world of one; what both share */
+#include "runtime/boot/world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err)
+{
+    struct mu_world *w = calloc(1, sizeof *w);
+
+    if (!w)
+        goto fail;
+    w->rank = rank;
+    w->size = size;
+    snprintf(w->job, sizeof w->job, "%s", job);
+    w->node_of = calloc((size_t)size, sizeof *w->node_of);
+    w->local_of = calloc((size_t)size, sizeof *w->local_of);
+    w->host_of = calloc((size_t)size, sizeof *w->host_of);
+    w->pid_of = calloc((size_t)size, sizeof *w->pid_of);
+    if (!w->node_of || !w->local_of || !w->host_of || !w->pid_of)
+        goto fail;
+    return w;
+fail:
+    mu_world_free(w);
+    mu_err_set(err, MUSTER_EMEMORY, "out of memory for a world of %d ranks", size);
+    return NULL;
+}
+
+void mu_world_free(struct mu_world *world)
+{
+    if (!world)
+        return;
+    for (int r = 0; world->host_of && r < world->size; r++)
+        free(world->host_of[r]);
+    free(world->host_of);
+    free(world->node_of);
+    free(world->local_of);
+    free(world->pid_of);
+    free(world);
+}
+
+void mu_world_number_nodes(struct mu_world *world, const char *const *node_key)
+{
+    world->nnodes = 0;
+    for (int r = 0; r < world->size; r++) {
+        int same = 0, before = 0;
+
+        /* Backwards, since neighbours mostly share a node. */
+        for (before = r - 1; before >= 0; before--)
+            if (strcmp(node_key[before], node_key[r]) == 0)
+                break;
+        if (before >= 0) {
+            same = world->node_of[before];
+            world->local_of[r] = world->local_of[before] + 1;
+        } else {
+            same = world->nnodes++;
+            world->local_of[r] = 0;
+        }
+        world->node_of[r] = same;
+    }
+    world->node = world->node_of[world->rank];
+    world->local_rank = world->local_of[world->rank];
+    world->local_size = 0;
+    for (int r = 0; r < world->size; r++)
+        world->local_size += world->node_of[r] == world->node;
+}
+
+int mu_world_random(void *bytes, size_t len, struct mu_err *err)
+{
+    if (getrandom(bytes, len, 0) != (ssize_t)len)
+        return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
+    return 0;
+}
+
+int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
+                  struct mu_err *err)
+{
+    int rc = launch->single ? 1 : mu_world_pmix(launch, out, err);
+
+    if (rc <= 0)
+        return rc;
+    if (mu_launch_check(launch, 0, 0, err) < 0)
+        return -1;
+    return mu_world_single(out, err);
+}
+
+int mu_world_meet(struct mu_world *world, double timeout, struct mu_err *err)
+{
+    return world->meet ? world->meet(world, timeout, err) : 0;
+}
+
+void mu_world_close(struct mu_world *world)
+{
+    if (world)
+        world->close(world);
+}
+
+void mu_world_abort(struct mu_world *world, int status, const char *why)
+{
+    world->abort(world, status, why);
+    _exit(status);
+}
