@@ -84,6 +84,9 @@ struct muster_options {
     double timeout;         /* MUSTER_TIMEOUT, seconds for each collective, default 600 */
     int single;             /* MUSTER_SINGLE=1: a world of one rank without PMIx is meant */
     const char *log;        /* MUSTER_LOG: "error", "warn" (default), "info", "debug" */
+    const char *on_failure; /* MUSTER_ON_FAILURE: "end" (default): when a rank dies or does
+                               not come, one sentence is printed and the whole job ends
+                               with its muster_status; "return": the call returns it */
 };
 
 /* [collective] Take rank and size from PMIx, check the placement, open control
@@ -188,9 +191,17 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  */
 int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream);
 
-/* [collective] Every gradient becomes the mean over ranks. Parameters not ready by then
- * count as "no gradient this step" on this rank. On a GPU: ordered before whatever you
- * enqueue on stream next, without blocking the host.
+/* There is no gradient for parameter i in this step on this rank (a branch that was not
+ * taken). Not needed: a parameter that is not ready at sync counts as absent; it only
+ * turns a later grad_ready of it into an error.
+ */
+int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
+
+/* [collective] Every gradient becomes the mean over ranks: the sum over ranks (of the
+ * micro-batches each has added up) divided once by the number of ranks. A gradient that
+ * a rank lacks counts as zero in the mean; one that all ranks lack keeps its old value.
+ * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
+ * host (unless this rank lacks a gradient).
  */
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
 

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ddp.c - register the parameters of a model, lay out its buckets, broadcast it */
+#include "runtime/api/ddp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/core/dtype.h"
+
+static int check_params(const struct muster_param *params, int n, struct mu_err *err)
+{
+    for (int i = 0; i < n; i++) {
+        if (!params[i].name || !params[i].name[0])
+            return mu_err_set(err, MUSTER_EUSAGE, "parameter %d has no name", i);
+        if (params[i].dtype == MUSTER_I32 || params[i].dtype == MUSTER_I64)
+            return mu_err_set(err, MUSTER_EUSAGE,
+                              "parameter %d '%s': %s has no mean, use a float type", i,
+                              params[i].name, mu_dtype_name(params[i].dtype));
+    }
+    return 0;
+}
+
+static int copy_params(struct muster_ddp *ddp, const struct muster_param *params,
+                       struct mu_err *err)
+{
+    for (int i = 0; i < ddp->nparams; i++) {
+        struct mu_ddp_param *p = &ddp->param[i];
+
+        p->name = strdup(params[i].name);
+        if (!p->name)
+            return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
+                              ddp->nparams);
+        p->count = params[i].count;
+        p->dtype = params[i].dtype;
+        p->data = params[i].data;
+        p->own = params[i].grad;
+    }
+    return 0;
+}
+
+static size_t first_of(size_t option, size_t variable, size_t otherwise)
+{
+    return option ? option : variable ? variable : otherwise;
+}
+
+static int make_plan(struct muster_ddp *ddp, const struct muster_ddp_options *options,
+                     struct mu_err *err)
+{
+    const struct mu_config *c = &ddp->m->config;
+    size_t first = first_of(options->first_bucket, c->first_bucket, MU_BUCKET_FIRST);
+    size_t cap = first_of(options->bucket_cap, c->bucket_cap, MU_BUCKET_CAP);
+    struct mu_bucket_item *items = calloc((size_t)ddp->nparams + 1, sizeof *items);
+    int rc;
+
+    if (!items)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
+                          ddp->nparams);
+    for (int i = 0; i < ddp->nparams; i++) {
+        items[i].count = ddp->param[i].count;
+        items[i].dtype = ddp->param[i].dtype;
+    }
+    rc = mu_bucket_plan_make(items, ddp->nparams, first < cap ? first : cap, cap, 1,
+                             &ddp->plan, err);
+    free(items);
+    return rc;
+}
+
+static int make_bucket(struct muster_ddp *ddp, int b, struct mu_err *err)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    size_t n = (size_t)ddp->plan.bucket[b].nparams;
+
+    bucket->param = calloc(n, sizeof *bucket->param);
+    bucket->piece = calloc(n, sizeof *bucket->piece);
+    bucket->request = calloc(n + 1, sizeof *bucket->request);
+    if (!bucket->param || !bucket->piece || !bucket->request)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for bucket %d", b);
+    return 0;
+}
+
+/* One allocation for all buckets; parameters enter their bucket in offset order, which
+ * is the order from the last to the first.
+ */
+static int make_buckets(struct muster_ddp *ddp, struct mu_err *err)
+{
+    size_t total = 0;
+    int *filled = calloc((size_t)ddp->plan.nbuckets + 1, sizeof *filled);
+    int rc = -1;
+
+    ddp->bucket = calloc((size_t)ddp->plan.nbuckets + 1, sizeof *ddp->bucket);
+    if (!filled || !ddp->bucket) {
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d buckets",
+                   ddp->plan.nbuckets);
+        goto out;
+    }
+    for (int b = 0; b < ddp->plan.nbuckets; b++) {
+        if (make_bucket(ddp, b, err) < 0)
+            goto out;
+        total += ddp->plan.bucket[b].bytes;
+    }
+    ddp->arena = ddp->m->ops->alloc(ddp->m->backend, total ? total : 1, err);
+    if (!ddp->arena)
+        goto out;
+    total = 0;
+    for (int b = 0; b < ddp->plan.nbuckets; b++) {
+        ddp->bucket[b].mem = ddp->arena + total;
+        total += ddp->plan.bucket[b].bytes;
+    }
+    for (int i = ddp->nparams - 1; i >= 0; i--) {
+        const struct mu_bucket_place *at = &ddp->plan.place[i];
+        struct mu_ddp_param *p = &ddp->param[i];
+
+        ddp->bucket[at->bucket].param[filled[at->bucket]++] = i;
+        p->grad = p->own ? p->own : ddp->bucket[at->bucket].mem + at->offset;
+    }
+    rc = 0;
+out:
+    free(filled);
+    return rc;
+}
+
+static int make(struct muster_ddp *ddp, const struct muster_param *params,
+                const struct muster_ddp_options *options, struct mu_err *err)
+{
+    size_t n = (size_t)ddp->nparams + 1;
+
+    if (check_params(params, ddp->nparams, err) < 0)
+        return -1;
+    ddp->param = calloc(n, sizeof *ddp->param);
+    ddp->used = calloc(n, sizeof *ddp->used);
+    ddp->declined = calloc(n, sizeof *ddp->declined);
+    ddp->absent = calloc(n, sizeof *ddp->absent);
+    if (!ddp->param || !ddp->used || !ddp->declined || !ddp->absent)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
+                          ddp->nparams);
+    if (copy_params(ddp, params, err) < 0 || make_plan(ddp, options, err) < 0 ||
+        mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
+        return -1;
+    return make_buckets(ddp, err);
+}
+
+int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
+                      const struct muster_ddp_options *options, struct muster_ddp **out)
+{
+    static const struct muster_ddp_options none;
+    struct mu_err err = { 0 };
+    struct muster_ddp *ddp;
+
+    if (nparams < 0 || (nparams > 0 && !params) || !out)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_ddp_create: %d parameters in a list at %p", nparams,
+                       (const void *)params);
+    *out = NULL;
+    ddp = calloc(1, sizeof *ddp);
+    if (!ddp)
+        return mu_fail(m, MUSTER_EMEMORY, "out of memory");
+    ddp->m = m;
+    ddp->nparams = nparams;
+    if (make(ddp, params, options ? options : &none, &err) < 0) {
+        muster_ddp_destroy(ddp);
+        return mu_fail_err(m, &err);
+    }
+    *out = ddp;
+    return MUSTER_OK;
+}
+
+void muster_ddp_destroy(struct muster_ddp *ddp)
+{
+    if (!ddp)
+        return;
+    for (int b = 0; ddp->bucket && b < ddp->plan.nbuckets; b++) {
+        free(ddp->bucket[b].param);
+        free(ddp->bucket[b].piece);
+        free(ddp->bucket[b].request);
+    }
+    for (int i = 0; ddp->param && i < ddp->nparams; i++)
+        free(ddp->param[i].name);
+    if (ddp->arena)
+        ddp->m->ops->free(ddp->m->backend, ddp->arena);
+    mu_ready_clear(&ddp->ready);
+    mu_bucket_plan_clear(&ddp->plan);
+    free(ddp->bucket);
+    free(ddp->param);
+    free(ddp->used);
+    free(ddp->declined);
+    free(ddp->absent);
+    free(ddp);
+}
+
+void *muster_ddp_grad(const struct muster_ddp *ddp, int i)
+{
+    return i >= 0 && i < ddp->nparams ? ddp->param[i].grad : NULL;
+}
+
+int muster_ddp_buckets(const struct muster_ddp *ddp)
+{
+    return ddp->plan.nbuckets;
+}
+
+int muster_ddp_bucket_of(const struct muster_ddp *ddp, int i)
+{
+    return i >= 0 && i < ddp->nparams ? ddp->plan.place[i].bucket : -1;
+}
+
+/* All parameters are on their way before the first is waited for. */
+static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_request **request,
+                         struct mu_err *err)
+{
+    struct muster *m = ddp->m;
+    int started = 0, rc = 0;
+
+    for (; started < ddp->nparams; started++) {
+        const struct mu_ddp_param *p = &ddp->param[started];
+        struct mu_coll coll = { .kind = MU_COLL_BROADCAST,
+                                .dtype = p->dtype,
+                                .send = p->data,
+                                .recv = p->data,
+                                .count = p->count,
+                                .root = root,
+                                .scale = 1,
+                                .what = p->name };
+
+        if (m->ops->start(m->backend, &coll, &request[started], err) < 0) {
+            rc = -1;
+            break;
+        }
+    }
+    for (int i = 0; i < started; i++)
+        if (m->ops->join(m->backend, request[i], NULL, rc ? NULL : err) < 0)
+            rc = -1;
+    return rc ? rc : m->ops->drain(m->backend, NULL, err);
+}
+
+int muster_ddp_broadcast(struct muster_ddp *ddp, int root)
+{
+    struct muster *m = ddp->m;
+    struct mu_request **request;
+    struct mu_err err = { 0 };
+    int rc;
+
+    if (root < 0 || root >= m->world->size)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_ddp_broadcast: root %d is not in 0..%d", root,
+                       m->world->size - 1);
+    for (int i = 0; i < ddp->nparams; i++)
+        if (ddp->param[i].count > 0 && !ddp->param[i].data)
+            return mu_fail(
+                m, MUSTER_EUSAGE,
+                "muster_ddp_broadcast: parameter '%s' was registered without data",
+                ddp->param[i].name);
+    request = calloc((size_t)ddp->nparams + 1, sizeof *request);
+    if (!request)
+        return mu_fail(m, MUSTER_EMEMORY, "out of memory");
+    rc = broadcast_all(ddp, root, request, &err);
+    free(request);
+    return rc < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
+}

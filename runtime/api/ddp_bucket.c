@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ddp_bucket.c - one bucket: fill it, start its all-reduce, take the result out */
+#include "runtime/api/ddp.h"
+
+#include <stdio.h>
+
+#include "runtime/core/dtype.h"
+
+/* Put the callers' own gradients into the bucket. A gradient that this rank lacks
+ * counts as zero; one that no rank has is not touched at all.
+ */
+static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    int n = 0;
+
+    for (int k = 0; k < info->nparams; k++) {
+        int i = bucket->param[k];
+        const struct mu_ddp_param *p = &ddp->param[i];
+        size_t offset = ddp->plan.place[i].offset;
+
+        if (ddp->absent[i] || p->count == 0)
+            continue;
+        if (!ddp->used[i]) {
+            if (ops->zero(ddp->m->backend, bucket->mem + offset,
+                          p->count * mu_dtype_size(p->dtype), bucket->stream, err) < 0)
+                return -1;
+        } else if (p->own) {
+            bucket->piece[n++] = (struct mu_piece){ p->own, offset, p->count };
+        }
+    }
+    if (n == 0)
+        return 0;
+    return ops->pack(ddp->m->backend, bucket->piece, n, info->dtype, bucket->mem,
+                     info->dtype, 1, bucket->stream, err);
+}
+
+static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
+                     struct mu_err *err)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    struct muster *m = ddp->m;
+    enum muster_dtype dtype = ddp->plan.bucket[b].dtype;
+    struct mu_coll coll = {
+        .kind = MU_COLL_ALLREDUCE,
+        .dtype = dtype,
+        .op = MUSTER_SUM,
+        .send = bucket->mem + from,
+        .recv = bucket->mem + from,
+        .count = (to - from) / mu_dtype_size(dtype),
+        .scale = 1.0 / m->world->size,
+        .stream = bucket->stream,
+        .what = bucket->what,
+    };
+
+    if (from == to)
+        return 0;
+    if (m->ops->start(m->backend, &coll, &bucket->request[bucket->nrequests], err) < 0)
+        return -1;
+    bucket->nrequests++;
+    return 0;
+}
+
+int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    size_t from = 0;
+
+    snprintf(bucket->what, sizeof bucket->what, "bucket %d of step %llu", b,
+             (unsigned long long)ddp->step);
+    if (fill(ddp, b, err) < 0)
+        return -1;
+    for (int k = 0; k < info->nparams; k++) {
+        int i = bucket->param[k];
+        size_t end = k + 1 < info->nparams
+                         ? ddp->plan.place[bucket->param[k + 1]].offset
+                         : info->bytes;
+
+        if (!ddp->absent[i])
+            continue;
+        if (start_run(ddp, b, from, ddp->plan.place[i].offset, err) < 0)
+            return -1;
+        from = end;
+    }
+    return start_run(ddp, b, from, info->bytes, err);
+}
+
+int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
+                         struct mu_err *err)
+{
+    struct muster *m = ddp->m;
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    int n = 0, rc = 0;
+
+    for (int r = 0; r < bucket->nrequests; r++)
+        if (m->ops->join(m->backend, bucket->request[r], stream, rc ? NULL : err) < 0)
+            rc = -1;
+    bucket->nrequests = 0;
+    bucket->has_stream = false;
+    bucket->stream = NULL;
+    if (rc < 0)
+        return rc;
+    for (int k = 0; k < info->nparams; k++) {
+        int i = bucket->param[k];
+        const struct mu_ddp_param *p = &ddp->param[i];
+
+        if (p->own && p->count > 0 && !ddp->absent[i])
+            bucket->piece[n++] =
+                (struct mu_piece){ p->own, ddp->plan.place[i].offset, p->count };
+    }
+    if (n == 0)
+        return 0;
+    return m->ops->unpack(m->backend, bucket->piece, n, info->dtype, bucket->mem,
+                          info->dtype, 1, stream, err);
+}

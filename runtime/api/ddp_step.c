@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ddp_step.c - one step: gradients become ready, buckets start, sync waits */
+#include "runtime/api/ddp.h"
+
+#include <string.h>
+
+static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
+{
+    int b;
+
+    while ((b = mu_ready_take(&ddp->ready)) >= 0)
+        if (mu_ddp_bucket_start(ddp, b, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int check_index(struct muster_ddp *ddp, const char *call, int i)
+{
+    if (i >= 0 && i < ddp->nparams)
+        return MUSTER_OK;
+    return mu_fail(ddp->m, MUSTER_EUSAGE, "%s: parameter %d is not in 0..%d", call, i,
+                   ddp->nparams - 1);
+}
+
+int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
+{
+    struct mu_ddp_bucket *bucket;
+    struct mu_err err = { 0 };
+    int rc = check_index(ddp, "muster_ddp_grad_ready", i);
+
+    if (rc)
+        return rc;
+    if (ddp->declined[i])
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "gradient of '%s' was said to be absent in this step",
+                       ddp->param[i].name);
+    if (ddp->accumulating) {
+        ddp->used[i] = true;
+        return MUSTER_OK;
+    }
+    bucket = &ddp->bucket[ddp->plan.place[i].bucket];
+    if (bucket->has_stream && bucket->stream != stream)
+        return mu_fail(
+            ddp->m, MUSTER_EUSAGE,
+            "gradient of '%s': one bucket takes its gradients from one stream",
+            ddp->param[i].name);
+    if (!mu_ready_mark(&ddp->ready, i))
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "gradient of '%s' became ready twice in step %llu",
+                       ddp->param[i].name, (unsigned long long)ddp->step);
+    ddp->used[i] = true;
+    bucket->stream = stream;
+    bucket->has_stream = true;
+    return start_ready(ddp, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
+}
+
+int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
+{
+    int rc = check_index(ddp, "muster_ddp_grad_absent", i);
+
+    if (rc)
+        return rc;
+    if (ddp->ready.marked[i])
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "gradient of '%s' was said to be ready in this step",
+                       ddp->param[i].name);
+    /* In an earlier micro-batch it may have one: then it counts. */
+    if (!ddp->accumulating)
+        ddp->declined[i] = true;
+    return MUSTER_OK;
+}
+
+/* Which gradients does no rank have? */
+static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
+{
+    for (int i = 0; i < ddp->nparams; i++)
+        ddp->absent[i] = !ddp->used[i];
+    return 0;
+}
+
+/* Buckets that did not start in the backward pass: they lack a gradient here, or wait
+ * behind one that does.
+ */
+static int start_rest(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+{
+    for (int i = 0; i < ddp->nparams; i++) {
+        struct mu_ddp_bucket *bucket = &ddp->bucket[ddp->plan.place[i].bucket];
+
+        if (!mu_ready_mark(&ddp->ready, i) || bucket->has_stream)
+            continue;
+        bucket->stream = stream;
+        bucket->has_stream = true;
+    }
+    return start_ready(ddp, err);
+}
+
+static void reset(struct muster_ddp *ddp)
+{
+    size_t n = (size_t)ddp->nparams;
+
+    memset(ddp->used, 0, n * sizeof *ddp->used);
+    memset(ddp->declined, 0, n * sizeof *ddp->declined);
+    memset(ddp->absent, 0, n * sizeof *ddp->absent);
+    mu_ready_reset(&ddp->ready);
+    ddp->step++;
+}
+
+int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
+{
+    struct mu_err err = { 0 };
+
+    if (ddp->accumulating)
+        return mu_fail(
+            ddp->m, MUSTER_EUSAGE,
+            "muster_ddp_sync while no_sync is on: switch it off before the last "
+            "micro-batch");
+    if (agree_absent(ddp, &err) < 0 || start_rest(ddp, stream, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    for (int b = 0; b < ddp->plan.nbuckets; b++)
+        if (mu_ddp_bucket_finish(ddp, b, stream, &err) < 0)
+            return mu_fail_err(ddp->m, &err);
+    reset(ddp);
+    return MUSTER_OK;
+}
+
+int muster_ddp_no_sync(struct muster_ddp *ddp, int on)
+{
+    for (int i = 0; on && i < ddp->nparams; i++)
+        if (ddp->ready.marked[i])
+            return mu_fail(
+                ddp->m, MUSTER_EUSAGE,
+                "muster_ddp_no_sync in the middle of step %llu: gradient of '%s' "
+                "is ready already",
+                (unsigned long long)ddp->step, ddp->param[i].name);
+    ddp->accumulating = on != 0;
+    return MUSTER_OK;
+}

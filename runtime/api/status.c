@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* status.c - names of statuses, versions and element sizes; the last error */
+#include "runtime/api/impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "config.h"
+#include "runtime/core/dtype.h"
+
+/* The error of muster_init, when there is no struct muster that could hold it. */
+static struct {
+    struct mu_err err;
+    int status;
+} init_failure;
+
+const char *muster_strstatus(int status)
+{
+    static const char *const names[] = {
+        "usage",  "rendezvous",   "ranks disagree", "peer died",    "timeout",
+        "device", "input/output", "out of memory",  "not a number", "internal",
+    };
+
+    if (status == MUSTER_OK)
+        return "ok";
+    if (status < MUSTER_EUSAGE || status > MUSTER_EINTERNAL)
+        return "unknown status";
+    return names[status - MUSTER_EUSAGE];
+}
+
+const char *muster_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+size_t muster_dtype_size(enum muster_dtype dtype)
+{
+    return mu_dtype_size(dtype);
+}
+
+int mu_fail(struct muster *m, int status, const char *fmt, ...)
+{
+    struct mu_err *err = m ? &m->err : &init_failure.err;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    va_end(ap);
+    err->code = status;
+    *(m ? &m->status : &init_failure.status) = status;
+    return status;
+}
+
+int mu_fail_err(struct muster *m, const struct mu_err *err)
+{
+    int known = err->code >= MUSTER_EUSAGE && err->code <= MUSTER_EINTERNAL;
+
+    return mu_fail(m, known ? err->code : MUSTER_EINTERNAL, "%s", err->text);
+}
+
+const char *muster_error(const struct muster *m)
+{
+    return m ? m->err.text : init_failure.err.text;
+}
+
+int muster_report(const struct muster *m)
+{
+    int status = m ? m->status : init_failure.status;
+
+    if (m && m->world)
+        fprintf(stderr, "muster: rank %d: %s\n", m->world->rank, m->err.text);
+    else
+        fprintf(stderr, "muster: %s\n", muster_error(m));
+    return status ? status : MUSTER_EINTERNAL;
+}

@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The 40-line example runs alone, and the library exports muster_* and nothing else.
+dir=${MUSTER_BUILDDIR:-.}
+echo 1..2
+out=$(cd "$dir" && MUSTER_SINGLE=1 timeout 60 runtime/api/example)
+if [ "$out" = "1 ranks agree on 0.000000" ]; then
+    echo "ok 1 - the example runs in a world of one"
+else
+    echo "not ok 1 - the example runs in a world of one"
+    echo "# $out"
+fi
+extra=$(nm -D --defined-only "$dir/.libs/libmuster.so" |
+    awk '$3 !~ /^muster_/ && $3 !~ /^MUSTER_0/ && $2 != "A" { print $3 }')
+if [ -z "$extra" ]; then
+    echo "ok 2 - libmuster exports only names that start with muster_"
+else
+    echo "not ok 2 - libmuster exports only names that start with muster_"
+    echo "# $extra"
+fi

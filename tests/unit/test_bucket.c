@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_bucket.c - gradients into buckets, and which bucket may start */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "runtime/core/bucket.h"
+#include "runtime/core/ready.h"
+
+#define F MUSTER_F32
+#define H MUSTER_BF16
+#define MAX 8
+
+static const struct bucket_case {
+    const char *name;
+    size_t first, cap;
+    int granule, n;
+    struct mu_bucket_item item[MAX];
+    int nbuckets;
+    int bucket[MAX];
+    size_t offset[MAX], bytes[MAX];
+} cases[] = {
+    { "no parameters: no buckets",
+      1024,
+      1024,
+      1,
+      0,
+      { { 0, F } },
+      0,
+      { 0 },
+      { 0 },
+      { 0 } },
+    { "reverse order, the last parameter starts the first bucket",
+      1024,
+      1024,
+      1,
+      3,
+      { { 32, F }, { 32, F }, { 32, F } },
+      1,
+      { 0, 0, 0 },
+      { 256, 128, 0 },
+      { 384 } },
+    { "closed before it would exceed its cap",
+      256,
+      256,
+      1,
+      3,
+      { { 32, F }, { 32, F }, { 32, F } },
+      2,
+      { 1, 0, 0 },
+      { 0, 128, 0 },
+      { 256, 128 } },
+    { "the first bucket has its own cap",
+      128,
+      512,
+      1,
+      4,
+      { { 32, F }, { 32, F }, { 32, F }, { 32, F } },
+      2,
+      { 1, 1, 1, 0 },
+      { 256, 128, 0, 0 },
+      { 128, 384 } },
+    { "a gradient above the cap gets a bucket of its own",
+      128,
+      256,
+      1,
+      3,
+      { { 32, F }, { 1000, F }, { 32, F } },
+      3,
+      { 2, 1, 0 },
+      { 0, 0, 0 },
+      { 128, 4096, 128 } },
+    { "every gradient starts at a multiple of 128 bytes",
+      1024,
+      1024,
+      1,
+      3,
+      { { 1, F }, { 33, F }, { 1, F } },
+      1,
+      { 0, 0, 0 },
+      { 384, 128, 0 },
+      { 512 } },
+    { "dtypes do not share a bucket, and each keeps filling its own",
+      1024,
+      1024,
+      1,
+      4,
+      { { 32, F }, { 64, H }, { 32, F }, { 64, H } },
+      2,
+      { 1, 0, 1, 0 },
+      { 128, 128, 0, 0 },
+      { 256, 256 } },
+    { "buckets are numbered by completion, not by opening",
+      256,
+      256,
+      1,
+      4,
+      { { 32, H }, { 32, F }, { 32, F }, { 32, H } },
+      2,
+      { 1, 0, 0, 1 },
+      { 128, 128, 0, 0 },
+      { 256, 256 } },
+    { "empty gradients belong to a bucket",
+      1024,
+      1024,
+      1,
+      3,
+      { { 0, F }, { 32, F }, { 0, F } },
+      1,
+      { 0, 0, 0 },
+      { 128, 0, 0 },
+      { 128 } },
+    { "only empty gradients: one bucket of nothing",
+      1024,
+      1024,
+      1,
+      2,
+      { { 0, F }, { 0, F } },
+      1,
+      { 0, 0 },
+      { 0, 0 },
+      { 0 } },
+    { "a granule of 3 ranks: the bucket divides evenly",
+      1024,
+      1024,
+      3,
+      2,
+      { { 32, F }, { 1, F } },
+      1,
+      { 0, 0 },
+      { 128, 0 },
+      { 384 } },
+    { "more than 2^31 elements (ddp.md row 6)",
+      1024,
+      1024,
+      1,
+      2,
+      { { (size_t)3 << 31, F }, { 1, F } },
+      2,
+      { 1, 0 },
+      { 0, 0 },
+      { 128, (size_t)3 << 33 } },
+};
+
+static void gradients_are_cut_into_buckets(void **state)
+{
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const struct bucket_case *t = &cases[c];
+        struct mu_bucket_plan plan;
+        struct mu_err err = { 0 };
+
+        if (mu_bucket_plan_make(t->item, t->n, t->first, t->cap, t->granule, &plan,
+                                &err) < 0)
+            fail_msg("%s: %s", t->name, err.text);
+        if (plan.nbuckets != t->nbuckets)
+            fail_msg("%s: %d buckets", t->name, plan.nbuckets);
+        for (int i = 0; i < t->n; i++)
+            if (plan.place[i].bucket != t->bucket[i] ||
+                plan.place[i].offset != t->offset[i])
+                fail_msg("%s: parameter %d in bucket %d at %zu", t->name, i,
+                         plan.place[i].bucket, plan.place[i].offset);
+        for (int b = 0; b < plan.nbuckets; b++)
+            if (plan.bucket[b].bytes != t->bytes[b])
+                fail_msg("%s: bucket %d has %zu bytes", t->name, b,
+                         plan.bucket[b].bytes);
+        mu_bucket_plan_clear(&plan);
+    }
+}
+
+static void what_cannot_be_a_gradient_is_refused(void **state)
+{
+    const struct mu_bucket_item bad_type = { 1, (enum muster_dtype)77 };
+    const struct mu_bucket_item too_large = { SIZE_MAX / 4, F };
+    struct mu_bucket_plan plan;
+    struct mu_err err = { 0 };
+
+    assert_int_equal(mu_bucket_plan_make(&bad_type, 1, 1, 1, 1, &plan, &err), -1);
+    assert_non_null(strstr(err.text, "77"));
+    assert_int_equal(mu_bucket_plan_make(&too_large, 1, 1, 1, 1, &plan, &err), -1);
+    assert_int_equal(err.code, MUSTER_EUSAGE);
+}
+
+static void buckets_start_in_index_order(void **state)
+{
+    const struct mu_bucket_item item[] = { { 32, F }, { 32, F }, { 32, F }, { 32, F } };
+    struct mu_bucket_plan plan; /* bucket 0: parameters 3, 2; bucket 1: 1, 0 */
+    struct mu_ready ready;
+
+    assert_int_equal(mu_bucket_plan_make(item, 4, 256, 256, 1, &plan, NULL), 0);
+    assert_int_equal(mu_ready_init(&ready, &plan, NULL), 0);
+    for (int step = 0; step < 2; step++) {
+        assert_true(mu_ready_mark(&ready, 0));
+        assert_true(mu_ready_mark(&ready, 1));
+        /* bucket 1 is complete but waits for bucket 0 */
+        assert_int_equal(mu_ready_take(&ready), -1);
+        assert_true(mu_ready_mark(&ready, 3));
+        assert_int_equal(mu_ready_take(&ready), -1);
+        assert_false(mu_ready_mark(&ready, 3));
+        assert_int_equal(mu_ready_take(&ready), -1);
+        assert_true(mu_ready_mark(&ready, 2));
+        assert_int_equal(mu_ready_take(&ready), 0);
+        assert_int_equal(mu_ready_take(&ready), 1);
+        assert_int_equal(mu_ready_take(&ready), -1);
+        mu_ready_reset(&ready);
+    }
+    mu_ready_clear(&ready);
+    mu_bucket_plan_clear(&plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_cut_into_buckets),
+        cmocka_unit_test(what_cannot_be_a_gradient_is_refused),
+        cmocka_unit_test(buckets_start_in_index_order),
+    };
+
+    return cmocka_run_group_tests_name("bucket", tests, NULL, NULL);
+}
