@@ -210,6 +210,63 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
  */
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on);
 
+/* ---- Samples -------------------------------------------------------------------- */
+
+/* Deals the samples of a data set to ranks and steps. The order of an epoch depends on
+ * seed and epoch alone; a step takes the next batch * size samples of it, rank r the
+ * r-th run. So the same effective batch meets the same samples in any world, and a
+ * position can be taken up again by another number of ranks.
+ */
+struct muster_sampler;
+
+/* What happens to the last samples % (batch * size) of an epoch; all but KEEP give
+ * every rank the same number of samples in every step.
+ */
+enum muster_tail {
+    MUSTER_TAIL_PAD,  /* the last step is shorter; up to size-1 samples come twice */
+    MUSTER_TAIL_DROP, /* the last step is shorter; up to size-1 samples are left out */
+    MUSTER_TAIL_KEEP, /* each sample exactly once; ranks differ by one, some may get 0 */
+};
+
+/* samples and batch are required; they and the rest must be equal on all ranks. */
+struct muster_sampler_options {
+    uint64_t samples; /* in the data set */
+    uint64_t batch;   /* of one rank in one step */
+    uint64_t seed;
+    enum muster_tail tail;
+    int in_order;     /* do not shuffle */
+};
+
+/* Where an epoch stands, in samples of all ranks: save it, restore it in any world. */
+struct muster_sampler_state {
+    uint64_t samples, seed, epoch, position;
+};
+
+/* [collective] Refused (MUSTER_ECONTRACT) when the ranks' options differ. Starts at
+ * epoch 0. Free it before m.
+ */
+int muster_sampler_create(struct muster *m, const struct muster_sampler_options *options,
+                          struct muster_sampler **out);
+void muster_sampler_destroy(struct muster_sampler *sampler);
+
+/* Start an epoch from its beginning, in its own order. */
+void muster_sampler_set_epoch(struct muster_sampler *sampler, uint64_t epoch);
+
+/* The samples of this rank in the next step: indices (room for batch) and *count.
+ * Returns 1; 0 at the end of the epoch, on all ranks at once.
+ */
+int muster_sampler_next(struct muster_sampler *sampler, uint64_t *indices,
+                        uint64_t *count);
+
+/* Steps from here to the end of the epoch. */
+uint64_t muster_sampler_steps(const struct muster_sampler *sampler);
+
+void muster_sampler_save(const struct muster_sampler *sampler,
+                         struct muster_sampler_state *state);
+/* Refused (MUSTER_ECONTRACT) for a state of another data set or seed. */
+int muster_sampler_restore(struct muster_sampler *sampler,
+                           const struct muster_sampler_state *state);
+
 #ifdef __cplusplus
 }
 #endif

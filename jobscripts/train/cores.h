@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cores.h - which CPUs the ranks run on, counted honestly */
+#ifndef TRAIN_CORES_H
+#define TRAIN_CORES_H
+
+#include "runtime/base/cpuset.h"
+#include "runtime/muster.h"
+
+struct cores {
+    struct mu_cpuset mine; /* CPUs this rank may run on */
+    int machines;          /* kernels the ranks run on: two Slurm nodes may be one */
+    int allowed;           /* distinct CPUs that any rank may run on, over all machines */
+    int used;              /* the same, but no more per machine than ranks have threads */
+    int shared;            /* some CPU belongs to several ranks */
+};
+
+/* [collective] threads: compute threads of this rank. */
+int cores_collect(struct muster *m, int threads, struct cores *cores);
+
+/* CPU seconds, user and system, that this process has used. */
+double cores_cpu_seconds(void);
+
+/* "CPU ranks, fake GPUs" and the like; cuda_device as of muster_device. */
+const char *cores_devices(int cuda_device);
+
+#endif

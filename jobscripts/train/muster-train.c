@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* muster-train.c - the tutorial's training program: Fashion-MNIST, data parallel */
+#include "jobscripts/train/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void on_signal(int number)
+{
+    train_signal = number;
+}
+
+/* USR1 (sbatch --signal) and TERM (preemption, time limit) ask for a checkpoint. */
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* A batch script that forgets srun starts one process where the user asked for several.
+ * Slurm sets SLURM_STEP_ID for tasks of a step only.
+ */
+static int check_srun(const struct train_options *opt, struct mu_err *err)
+{
+    const char *single = getenv("MUSTER_SINGLE");
+
+    if (opt->single || (single && strcmp(single, "1") == 0) || getenv("PMIX_RANK"))
+        return 0;
+    if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
+        return mu_err_set(err, TRAIN_EXIT_NO_SRUN,
+                          "this is job %s, but not started with srun: one process would "
+                          "train alone; write srun --mpi=pmix muster-train ... (or add "
+                          "--single if that is meant)",
+                          getenv("SLURM_JOB_ID"));
+    return 0;
+}
+
+static int open_world(struct train *t, struct mu_err *err)
+{
+    struct muster_options options = { .backend = t->opt->backend,
+                                      .transport = t->opt->transport,
+                                      .timeout = t->opt->timeout,
+                                      .single = t->opt->single };
+    int status = muster_init(&t->m, &options);
+
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
+    t->rank = muster_rank(t->m);
+    t->size = muster_size(t->m);
+    show_init(&t->show, t->rank);
+    return 0;
+}
+
+/* Each rank says where it is: the lines to look at when one is slow. */
+static void say_place(struct train *t)
+{
+    char cpus[256];
+
+    mu_cpuset_format(&t->cores.mine, cpus, sizeof cpus);
+    show_line(&t->show, "node %s, local rank %d of %d, CPUs %s",
+              muster_host(t->m, t->rank), muster_local_rank(t->m),
+              muster_local_size(t->m), cpus);
+}
+
+static int train(struct train *t, struct mu_err *err)
+{
+    int status;
+
+    if (train_setup(t, err) < 0)
+        return -1;
+    if (t->rank == 0)
+        train_banner(t);
+    say_place(t);
+    status = muster_barrier(t->m);
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
+    if (train_run(t, err) < 0 || train_check_weights(t, err) < 0)
+        return -1;
+    show_line(&t->show, "%llu steps, weights %016llx, %.1f s of CPU time",
+              (unsigned long long)(t->step - t->first_step),
+              (unsigned long long)t->weights_hash, t->cpu_seconds);
+    if (t->rank == 0 && !t->stop)
+        printf("Training time: %.2f seconds\nTest accuracy: %.4f\n", t->train_seconds,
+               t->test_accuracy);
+    return train_agree(t, train_write_result(t, err), "write the result", err);
+}
+
+/* Say why and leave: together if every rank knows, else by ending the whole job. */
+static int leave(struct train *t, const struct mu_err *err)
+{
+    show_bar_end(&t->show);
+    if (t->m && !t->agreed)
+        muster_abort(t->m, err->code, err->text);
+    if (!t->m)
+        fprintf(stderr, "muster-train: %s\n", err->text);
+    else if (t->rank == 0 || t->mine)
+        fprintf(stderr, "muster-train: rank %d: %s\n", t->rank, err->text);
+    train_clear(t);
+    muster_finalize(t->m);
+    return err->code;
+}
+
+int main(int argc, char **argv)
+{
+    struct train_options opt;
+    struct train t = { .opt = &opt };
+    struct mu_err err = { 0 };
+
+    if (train_options_parse(&opt, argc, argv, &err) < 0)
+        return leave(&t, &err);
+    if (opt.help || opt.version) {
+        if (opt.help)
+            train_options_help();
+        else
+            printf("muster-train %s\n", muster_version());
+        return 0;
+    }
+    catch_signals();
+    if (check_srun(&opt, &err) < 0 || open_world(&t, &err) < 0 || train(&t, &err) < 0)
+        return leave(&t, &err);
+    train_clear(&t);
+    if (muster_finalize(t.m) != MUSTER_OK)
+        return muster_report(NULL);
+    return 0;
+}

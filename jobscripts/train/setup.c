@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* setup.c - bring the parts of a run together, and say what they are */
+#include "jobscripts/train/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int train_failed(const struct train *t, int status, struct mu_err *err)
+{
+    return mu_err_set(err, status, "%s", muster_error(t->m));
+}
+
+int train_agree(struct train *t, int rc, const char *what, struct mu_err *err)
+{
+    /* The lowest failing rank wins: code below it, rank above, minimum over ranks. */
+    int32_t worst = rc < 0 ? t->rank * 256 + (err->code & 255) : INT32_MAX;
+    int status = muster_allreduce(t->m, &worst, 1, MUSTER_I32, MUSTER_MIN, NULL);
+
+    if (status == MUSTER_OK)
+        status = muster_barrier(t->m); /* on a GPU the line above only enqueued */
+    if (status != MUSTER_OK)
+        return rc < 0 ? -1 : train_failed(t, status, err);
+    if (worst == INT32_MAX)
+        return 0;
+    t->agreed = 1;
+    t->mine = rc < 0;
+    if (rc == 0)
+        mu_err_set(err, worst % 256, "stopping: rank %d (%s) could not %s",
+                   (int)(worst / 256), muster_host(t->m, worst / 256), what);
+    return -1;
+}
+
+static int load_data(struct train *t, struct mu_err *err)
+{
+    const struct train_options *opt = t->opt;
+
+    if (dataset_load(&t->train_set, opt->data, "train", opt->samples, err) < 0 ||
+        dataset_load(&t->test_set, opt->data, "t10k", 0, err) < 0) {
+        err->code = TRAIN_EXIT_DATA;
+        return -1;
+    }
+    if (t->train_set.rows != t->test_set.rows || t->train_set.cols != t->test_set.cols)
+        return mu_err_set(err, TRAIN_EXIT_DATA,
+                          "%s: training and test images differ in size", opt->data);
+    return 0;
+}
+
+static int open_engine(struct train *t, struct mu_err *err)
+{
+    const struct train_options *opt = t->opt;
+
+    if (model_build(&t->model, opt->model, t->train_set.rows, t->train_set.cols,
+                    (int)opt->hidden, DATA_CLASSES, err) < 0) {
+        err->code = MUSTER_EUSAGE;
+        return -1;
+    }
+    t->ops = opt->dtype == MUSTER_F64 ? &engine_cpu_f64 : &engine_cpu_f32;
+    if (t->ops->open(&t->model, muster_device(t->m), (int)opt->batch, opt->seed,
+                     &t->engine, err) < 0) {
+        err->code = MUSTER_EMEMORY;
+        return -1;
+    }
+    return 0;
+}
+
+static int register_params(struct train *t, struct mu_err *err)
+{
+    struct muster_param params[MODEL_PARAMS] = { { 0 } };
+    struct muster_ddp_options options = { .first_bucket = t->opt->first_bucket,
+                                          .bucket_cap = t->opt->bucket_cap };
+    int status;
+
+    for (int i = 0; i < t->model.nparams; i++)
+        params[i] = (struct muster_param){ .name = t->model.params[i].name,
+                                           .count = t->model.params[i].count,
+                                           .dtype = t->ops->dtype,
+                                           .data = t->ops->weights(t->engine, i) };
+    status = muster_ddp_create(t->m, params, t->model.nparams, &options, &t->ddp);
+    if (status == MUSTER_OK)
+        status = muster_ddp_broadcast(t->ddp, 0);
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
+    for (int i = 0; i < t->model.nparams; i++)
+        t->ops->set_grad(t->engine, i, muster_ddp_grad(t->ddp, i));
+    return 0;
+}
+
+static int open_sampler(struct train *t, struct mu_err *err)
+{
+    struct muster_sampler_options options = {
+        .samples = t->train_set.n,
+        .batch = (uint64_t)(t->opt->batch * t->opt->accumulate),
+        .seed = t->opt->seed,
+        .tail = t->opt->tail,
+    };
+    int status = muster_sampler_create(t->m, &options, &t->sampler);
+
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
+    t->steps_total = (uint64_t)t->opt->epochs * muster_sampler_steps(t->sampler);
+    if (t->opt->max_steps && t->opt->max_steps < t->steps_total)
+        t->steps_total = t->opt->max_steps;
+    t->loss = calloc(t->steps_total ? t->steps_total : 1, sizeof *t->loss);
+    if (!t->loss)
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the losses");
+    return 0;
+}
+
+int train_setup(struct train *t, struct mu_err *err)
+{
+    int status;
+
+    if (t->opt->ranks && t->opt->ranks != t->size) {
+        t->agreed = 1;
+        return mu_err_set(err, MUSTER_ECONTRACT,
+                          "this run has %d rank%s, but --ranks says %ld; start it with "
+                          "srun --ntasks=%ld",
+                          t->size, t->size == 1 ? "" : "s", t->opt->ranks,
+                          t->opt->ranks);
+    }
+    t->blas_threads = engine_cpu_threads();
+    status = cores_collect(t->m, t->blas_threads, &t->cores);
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
+    if (train_agree(t, load_data(t, err), "read the data", err) < 0 ||
+        train_agree(t, open_engine(t, err), "open the model", err) < 0)
+        return -1;
+    if (register_params(t, err) < 0)
+        return -1;
+    return open_sampler(t, err);
+}
+
+void train_clear(struct train *t)
+{
+    if (t->engine)
+        t->ops->close(t->engine);
+    muster_sampler_destroy(t->sampler);
+    muster_ddp_destroy(t->ddp);
+    dataset_clear(&t->train_set);
+    dataset_clear(&t->test_set);
+    free(t->loss);
+}
+
+static void banner_batch(const struct train *t)
+{
+    const struct train_options *opt = t->opt;
+
+    printf("Batch per GPU:        %ld", opt->batch);
+    if (opt->accumulate > 1)
+        printf(", accumulated %ld times", opt->accumulate);
+    printf("\nEffective batch size: %ld", opt->batch);
+    if (opt->accumulate > 1)
+        printf(" x %ld", opt->accumulate);
+    printf(" x %d = %llu\n", t->size, (unsigned long long)train_effective_batch(t));
+}
+
+static void banner_cores(const struct train *t)
+{
+    printf("Cores used:           %d of %d allowed", t->cores.used, t->cores.allowed);
+    if (t->cores.shared)
+        printf(", shared by the %d ranks", t->size);
+    if (muster_nodes(t->m) > t->cores.machines)
+        printf(" (the %d nodes are %d machine%s)", muster_nodes(t->m), t->cores.machines,
+               t->cores.machines == 1 ? "" : "s");
+    printf(", %d BLAS thread%s per rank\n", t->blas_threads,
+           t->blas_threads == 1 ? "" : "s");
+}
+
+void train_banner(const struct train *t)
+{
+    const struct train_options *opt = t->opt;
+    double scale = (double)train_effective_batch(t) / TRAIN_LR_BATCH;
+    int nodes = muster_nodes(t->m);
+
+    printf("DDP Configuration\n======================================\n");
+    printf("World size:           %d rank%s on %d node%s\n", t->size,
+           t->size == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+    printf("Devices:              %s\n", cores_devices(muster_device(t->m)));
+    banner_cores(t);
+    banner_batch(t);
+    printf("Backend:              %s\n", muster_backend(t->m));
+    printf("Communication:        %s, %d bucket%s\n", muster_transport(t->m),
+           muster_ddp_buckets(t->ddp), muster_ddp_buckets(t->ddp) == 1 ? "" : "s");
+    printf("Model:                %s, %zu parameters, %s, %s\n", t->model.text,
+           t->model.nweights, opt->dtype == MUSTER_F64 ? "fp64" : "fp32", t->ops->name);
+    printf("Samples:              %llu to train on, %llu to test; %llu steps per epoch\n",
+           (unsigned long long)t->train_set.n, (unsigned long long)t->test_set.n,
+           (unsigned long long)muster_sampler_steps(t->sampler));
+    printf("Learning rate:        %g x %llu/%d = %g, warm-up %g epochs, then %s\n",
+           opt->lr, (unsigned long long)train_effective_batch(t), TRAIN_LR_BATCH,
+           opt->lr * scale, opt->warmup, opt->cosine ? "cosine" : "constant");
+    printf("======================================\n");
+    fflush(stdout);
+}

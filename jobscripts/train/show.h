@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* show.h - what a run prints: rank-tagged lines, and a bar where there is a terminal */
+#ifndef TRAIN_SHOW_H
+#define TRAIN_SHOW_H
+
+#include <stdint.h>
+
+struct show {
+    int rank;
+    int bar;          /* standard output is a terminal and this is rank 0 */
+    int bar_drawn;
+    double last_line; /* when the last progress line was written, CLOCK_MONOTONIC */
+};
+
+struct show_progress {
+    long epoch, epochs;         /* from 1 */
+    uint64_t step, steps;       /* in this epoch */
+    double loss, lr;
+    double rate;                /* samples per second, all ranks */
+    double eta;                 /* seconds to the end of the run */
+};
+
+double show_now(void); /* CLOCK_MONOTONIC, seconds */
+
+void show_init(struct show *show, int rank);
+/* "RANK: 3 | text", one write per line so that ranks do not mix; wipes the bar. */
+void show_line(struct show *show, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Rank 0: redraw the bar, or at most every 5 s a plain line. Others: nothing. */
+void show_progress(struct show *show, const struct show_progress *p);
+void show_bar_end(struct show *show);
+
+/* "1:02:03", "2:03" */
+void show_duration(double seconds, char *buf, int len);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* train.h - one run of muster-train: its parts, and the order they are used in
+ *
+ * Functions return 0 or -1; err->code is then the exit status. A failure that every
+ * rank sees alike sets train.agreed, so that the ranks may leave one by one; after any
+ * other failure the whole job is ended.
+ */
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+
+#include <signal.h>
+
+#include "jobscripts/train/cores.h"
+#include "jobscripts/train/data.h"
+#include "jobscripts/train/engine.h"
+#include "jobscripts/train/options.h"
+#include "jobscripts/train/show.h"
+
+/* Losses of at most this many steps are kept locally before the ranks add them up. */
+#define TRAIN_PENDING 64
+
+struct train {
+    const struct train_options *opt;
+    struct muster *m;
+    int rank, size;
+    int agreed, mine; /* after a failure: all ranks know; it happened on this rank */
+
+    struct model model;
+    struct dataset train_set, test_set;
+    const struct engine_ops *ops;
+    struct engine *engine;
+    struct muster_ddp *ddp;
+    struct muster_sampler *sampler;
+    struct cores cores;
+    int blas_threads;
+    struct show show;
+
+    /* Progress */
+    long epoch;               /* from 0 */
+    uint64_t step, first_step; /* of the run; first_step is where this process began */
+    uint64_t steps_total;
+    int stop;                 /* all ranks agreed to stop after a signal */
+
+    /* Losses not yet added up over ranks, and how often to do that */
+    double pending_sum[TRAIN_PENDING], pending_count[TRAIN_PENDING];
+    int npending, interval;
+
+    /* Results; equal on all ranks */
+    double *loss;             /* mean of step first_step + i */
+    uint64_t nloss;
+    double last_loss, test_loss, test_accuracy;
+    double train_seconds, test_seconds, cpu_seconds, checkpoint_seconds;
+    uint64_t samples_seen;    /* by all ranks in this process */
+    uint64_t weights_hash;
+};
+
+extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM came */
+
+/* setup.c: data, model, engine, parameters, sampler; banner. [collective] */
+int train_setup(struct train *t, struct mu_err *err);
+void train_clear(struct train *t);
+void train_banner(const struct train *t);
+
+/* loop.c: epochs to the end, the step limit or a signal. [collective] */
+int train_run(struct train *t, struct mu_err *err);
+uint64_t train_effective_batch(const struct train *t);
+/* Samples of all ranks per step at which --lr holds. */
+#define TRAIN_LR_BATCH 128
+
+/* result.c: are all ranks' weights the same bits; the JSON file. */
+int train_check_weights(struct train *t, struct mu_err *err); /* [collective] */
+int train_write_result(const struct train *t, struct mu_err *err);
+
+/* Turn a failed call of libmuster into err; the sentence is muster_error's. */
+int train_failed(const struct train *t, int status, struct mu_err *err);
+/* [collective] rc and err of each rank: if any is -1 all return -1, those that were
+ * well with the code of the lowest rank that was not. Sets t->agreed.
+ */
+int train_agree(struct train *t, int rc, const char *what, struct mu_err *err);
+
+#endif
