@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coll.c - start, join, drain: everything is enqueued, the host never waits in a step
+ *
+ * A collective waits for the caller's stream by an event, runs on the backend's own
+ * stream of high priority, and is joined by a second event. Inside a stream capture the
+ * same calls become edges of the graph.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/backend/nccl/nccl.h"
+#include "runtime/core/dtype.h"
+
+/* At most this many SMs are taken from the computation beside. */
+#define BLOCKS 16
+#define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
+
+int mu_coll_aborted(struct mu_backend *b, struct mu_err *err)
+{
+    if (!atomic_load(&b->aborted))
+        return 0;
+    return mu_err_set(err, b->abort_status, "%s", b->why);
+}
+
+static ncclDataType_t nccl_type(enum muster_dtype dtype)
+{
+    static const ncclDataType_t types[] = {
+        [MUSTER_F32] = ncclFloat32, [MUSTER_F64] = ncclFloat64,
+        [MUSTER_F16] = ncclFloat16, [MUSTER_BF16] = ncclBfloat16,
+        [MUSTER_I32] = ncclInt32,   [MUSTER_I64] = ncclInt64,
+    };
+
+    return types[dtype];
+}
+
+unsigned mu_coll_usable(const struct mu_backend *b, const struct mu_coll *coll,
+                        void **buffer)
+{
+    size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
+    unsigned usable = 1u << MU_PATH_NCCL;
+
+    if (!b->own || coll->kind != MU_COLL_ALLREDUCE)
+        return usable;
+    if (bytes <= mu_one_shot_limit(&b->reach, element))
+        usable |= 1u << MU_PATH_ONE_SHOT;
+    if (coll->send == coll->recv && (uintptr_t)coll->recv % 16 == 0 &&
+        bytes >= (size_t)16 * b->reach.n && mu_segmented_can(coll->dtype, coll->op) &&
+        mu_arena_peers(b, coll->recv, bytes, buffer)) {
+        usable |= 1u << MU_PATH_PULL;
+        if (bytes % 16 == 0)
+            usable |= 1u << MU_PATH_RELAY;
+    }
+    return usable;
+}
+
+/* ---- NCCL ----------------------------------------------------------------------- */
+
+static ncclResult_t nccl_enqueue(struct mu_backend *b, const struct mu_coll *c,
+                                 bool average)
+{
+    static const ncclRedOp_t ops[] = {
+        [MUSTER_SUM] = ncclSum, [MUSTER_MIN] = ncclMin, [MUSTER_MAX] = ncclMax
+    };
+    ncclDataType_t type = nccl_type(c->dtype);
+    ncclRedOp_t op = average ? ncclAvg : ops[c->op];
+
+    switch (c->kind) {
+    case MU_COLL_ALLREDUCE:
+        return ncclAllReduce(c->send, c->recv, c->count, type, op, b->comm, b->stream);
+    case MU_COLL_BROADCAST:
+        return ncclBroadcast(c->send, c->recv, c->count, type, c->root, b->comm,
+                             b->stream);
+    case MU_COLL_ALLGATHER:
+        return ncclAllGather(c->send, c->recv, c->count, type, b->comm, b->stream);
+    case MU_COLL_REDUCE_SCATTER:
+        return ncclReduceScatter(c->send, c->recv, c->count, type, op, b->comm,
+                                 b->stream);
+    case MU_COLL_BARRIER:
+        break;
+    }
+    return ncclInvalidArgument;
+}
+
+static bool capturing(const struct mu_backend *b)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+    cudaStreamIsCapturing(b->stream, &status);
+    return status == cudaStreamCaptureStatusActive;
+}
+
+static int launch_nccl(struct mu_backend *b, const struct mu_coll *c,
+                       struct mu_err *err)
+{
+    bool reduces = c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER;
+    bool floats = c->dtype <= MUSTER_BF16;
+    /* ncclAvg costs no pass of its own; any other factor is a kernel behind. */
+    bool average = reduces && floats && c->op == MUSTER_SUM &&
+                   c->scale * b->env.size == 1.0 && c->scale != 1.0;
+    bool graph = capturing(b);
+    ncclResult_t rc;
+    cudaError_t crc = cudaSuccess;
+
+    if (graph)
+        crc = mu_mark(&b->reach.words->mark_begin, b->stream);
+    rc = nccl_enqueue(b, c, average);
+    if (rc == ncclInProgress)
+        rc =
+            mu_comm_wait(b, b->env.timeout, c->what ? c->what : "a collective", err) < 0
+                ? ncclInProgress
+                : ncclSuccess;
+    if (rc == ncclInProgress)
+        return -1;
+    if (rc != ncclSuccess)
+        return mu_nccl_err(err, b, rc, c->what ? c->what : "a collective");
+    if (reduces && c->scale != 1.0 && !average && crc == cudaSuccess)
+        crc = mu_scale(c->recv, c->count, c->dtype, c->scale, b->stream);
+    if (graph && crc == cudaSuccess)
+        crc = mu_mark(&b->reach.words->mark_end, b->stream);
+    if (crc != cudaSuccess)
+        return mu_cuda_err(err, crc, c->what ? c->what : "a collective");
+    if (!graph)
+        mu_watch_add(b, c->what);
+    return 0;
+}
+
+/* ---- Paths ---------------------------------------------------------------------- */
+
+static int ceil_div(size_t a, size_t d, int most)
+{
+    size_t n = (a + d - 1) / d;
+
+    return n > (size_t)most ? most : n < 1 ? 1 : (int)n;
+}
+
+/* One rank: the sum is the data. */
+static cudaError_t launch_alone(struct mu_backend *b, const struct mu_coll *c)
+{
+    size_t bytes = c->count * mu_dtype_size(c->dtype);
+    cudaError_t rc = cudaSuccess;
+
+    if (c->send != c->recv)
+        rc = cudaMemcpyAsync(c->recv, c->send, bytes, cudaMemcpyDeviceToDevice,
+                             b->stream);
+    if (rc == cudaSuccess && c->scale != 1.0 &&
+        (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER))
+        rc = mu_scale(c->recv, c->count, c->dtype, c->scale, b->stream);
+    return rc;
+}
+
+int mu_coll_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
+                   void *const *buffer, struct mu_err *err)
+{
+    size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
+    size_t packets = bytes / (element == 8 ? 8 : 12) + 1;
+    int threads = packets > BLOCKS * 512 ? 1024 : 512;
+    cudaError_t rc = cudaSuccess;
+
+    switch (path) {
+    case MU_PATH_ONE_SHOT:
+        rc = mu_one_shot(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
+                         coll->op, coll->scale, ceil_div(packets, threads, BLOCKS),
+                         threads, b->stream);
+        break;
+    case MU_PATH_PULL:
+        rc = mu_pull(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
+                     ceil_div(bytes / b->reach.n, 16384, BLOCKS), b->stream);
+        break;
+    case MU_PATH_RELAY:
+        rc = mu_relay(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
+                      ceil_div(bytes / b->reach.n, 8192, BLOCKS), 0, b->stream);
+        break;
+    default:
+        return launch_nccl(b, coll, err);
+    }
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, coll->what ? coll->what : "a collective");
+    return 0;
+}
+
+static int launch(struct mu_backend *b, const struct mu_coll *coll, struct mu_err *err)
+{
+    size_t bytes = coll->count * mu_dtype_size(coll->dtype);
+    void *buffer[MU_PEERS];
+    unsigned usable;
+    enum mu_path path;
+
+    if (coll->count == 0)
+        return 0;
+    if (b->env.size == 1) {
+        cudaError_t rc = launch_alone(b, coll);
+
+        return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
+    }
+    usable = mu_coll_usable(b, coll, buffer);
+    path = b->forced >= 0 && (usable & 1u << b->forced)
+               ? (enum mu_path)b->forced
+               : mu_path_choose(&b->table, bytes, usable);
+    return mu_coll_launch(b, coll, path, buffer, err);
+}
+
+/* ---- Requests ------------------------------------------------------------------- */
+
+static struct mu_request *request_get(struct mu_backend *b, struct mu_err *err)
+{
+    struct mu_request *r = b->free_requests;
+    cudaError_t rc;
+
+    if (r) {
+        b->free_requests = r->next;
+        return r;
+    }
+    r = calloc(1, sizeof(*r));
+    if (!r) {
+        mu_err_set(err, MUSTER_EMEMORY, "no memory for a request");
+        return NULL;
+    }
+    rc = cudaEventCreateWithFlags(&r->ready, cudaEventDisableTiming);
+    if (rc == cudaSuccess)
+        rc = cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming);
+    if (rc == cudaSuccess)
+        return r;
+    mu_cuda_err(err, rc, "cudaEventCreate");
+    free(r);
+    return NULL;
+}
+
+static void request_put(struct mu_backend *b, struct mu_request *r)
+{
+    r->next = b->free_requests;
+    b->free_requests = r;
+}
+
+int mu_coll_start(struct mu_backend *b, const struct mu_coll *coll,
+                  struct mu_request **out, struct mu_err *err)
+{
+    struct mu_coll c = *coll;
+    struct mu_request *r;
+    cudaError_t rc;
+
+    if (mu_coll_aborted(b, err) < 0)
+        return -1;
+    r = request_get(b, err);
+    if (!r)
+        return -1;
+    if (c.kind == MU_COLL_BARRIER) { /* a sum of one element that nobody reads */
+        c.kind = MU_COLL_ALLREDUCE;
+        c.dtype = MUSTER_I32;
+        c.op = MUSTER_SUM;
+        c.count = 1;
+        c.scale = 1.0;
+        c.send = c.recv = b->scratch;
+    }
+    rc = cudaEventRecord(r->ready, c.stream);
+    if (rc == cudaSuccess)
+        rc = cudaStreamWaitEvent(b->stream, r->ready, 0);
+    if (rc != cudaSuccess) {
+        mu_cuda_err(err, rc, "ordering a collective behind its stream");
+        goto fail;
+    }
+    if (launch(b, &c, err) < 0)
+        goto fail;
+    rc = cudaEventRecord(r->done, b->stream);
+    if (rc != cudaSuccess) {
+        mu_cuda_err(err, rc, "cudaEventRecord");
+        goto fail;
+    }
+    *out = r;
+    return 0;
+fail:
+    request_put(b, r);
+    return -1;
+}
+
+int mu_coll_join(struct mu_backend *b, struct mu_request *request, void *stream,
+                 struct mu_err *err)
+{
+    cudaError_t rc = cudaStreamWaitEvent(stream, request->done, 0);
+
+    request_put(b, request);
+    if (mu_coll_aborted(b, err) < 0)
+        return -1;
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "joining a collective");
+}
+
+/* Poll rather than cudaStreamSynchronize, which would not come back from a kernel that
+ * hangs in spite of an abort.
+ */
+static int idle(struct mu_backend *b, cudaStream_t stream, struct mu_err *err)
+{
+    double aborted_at = 0;
+
+    for (unsigned polls = 0;; polls++) {
+        cudaError_t rc = cudaStreamQuery(stream);
+
+        if (rc == cudaSuccess)
+            return 0;
+        if (rc != cudaErrorNotReady)
+            return mu_cuda_err(err, rc, "the GPU failed");
+        if (atomic_load(&b->aborted)) {
+            if (aborted_at == 0)
+                aborted_at = mu_now();
+            if (mu_now() - aborted_at > ABORT_PATIENCE)
+                return mu_coll_aborted(b, err);
+        }
+        if (polls > 2000)
+            nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+        else
+            sched_yield();
+    }
+}
+
+int mu_coll_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+{
+    if (idle(b, stream, err) < 0 || idle(b, b->stream, err) < 0)
+        return -1;
+    return mu_coll_aborted(b, err);
+}
+
+void mu_coll_close(struct mu_backend *b)
+{
+    while (b->free_requests) {
+        struct mu_request *r = b->free_requests;
+
+        b->free_requests = r->next;
+        cudaEventDestroy(r->ready);
+        cudaEventDestroy(r->done);
+        free(r);
+    }
+}

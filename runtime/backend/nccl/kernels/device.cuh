@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device.cuh - element types, 16-byte vectors, and how our kernels wait for a peer */
+#ifndef MU_NCCL_DEVICE_CUH
+#define MU_NCCL_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "runtime/backend/nccl/kernels/kernels.h"
+
+/* ---- Elements: 16-bit ones are added in fp32 and rounded once ------------------- */
+
+template <typename T> struct mu_acc {
+    typedef T type;
+    static __device__ T up(T x)
+    {
+        return x;
+    }
+    static __device__ T down(T x)
+    {
+        return x;
+    }
+};
+template <> struct mu_acc<__half> {
+    typedef float type;
+    static __device__ float up(__half x)
+    {
+        return __half2float(x);
+    }
+    static __device__ __half down(float x)
+    {
+        return __float2half_rn(x);
+    }
+};
+template <> struct mu_acc<__nv_bfloat16> {
+    typedef float type;
+    static __device__ float up(__nv_bfloat16 x)
+    {
+        return __bfloat162float(x);
+    }
+    static __device__ __nv_bfloat16 down(float x)
+    {
+        return __float2bfloat16_rn(x);
+    }
+};
+
+/* NaN wins over a number in min and max, so that every rank sees it. */
+template <int OP, typename A> __device__ inline A mu_combine(A a, A b)
+{
+    if (OP == MUSTER_SUM)
+        return a + b;
+    if (a != a)
+        return a;
+    if (b != b)
+        return b;
+    if (OP == MUSTER_MIN)
+        return b < a ? b : a;
+    return b > a ? b : a;
+}
+
+template <typename A> __device__ inline A mu_scaled(A x, double scale)
+{
+    return (A)((double)x * scale);
+}
+template <> __device__ inline float mu_scaled<float>(float x, double scale)
+{
+    return x * (float)scale;
+}
+
+template <typename T> union mu_vec {
+    uint4 v;
+    T e[16 / sizeof(T)];
+    __device__ mu_vec()
+    {
+    }
+};
+
+/* ---- Memory that a peer writes or reads ----------------------------------------- */
+
+/* One access of 16 bytes, atomic as a whole (PTX: scalar type .b128). */
+__device__ inline void mu_store_packet(void *p, uint4 w)
+{
+    uint64_t lo = (uint64_t)w.y << 32 | w.x, hi = (uint64_t)w.w << 32 | w.z;
+    asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2};"
+                 " st.relaxed.sys.global.b128 [%0], q; }" ::"l"(p),
+                 "l"(lo), "l"(hi)
+                 : "memory");
+}
+
+__device__ inline uint4 mu_load_packet(const void *p)
+{
+    uint64_t lo, hi;
+    asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2];"
+                 " mov.b128 {%0, %1}, q; }"
+                 : "=l"(lo), "=l"(hi)
+                 : "l"(p)
+                 : "memory");
+    return make_uint4((uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi,
+                      (uint32_t)(hi >> 32));
+}
+
+__device__ inline void mu_store_release(uint32_t *p, uint32_t v)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+__device__ inline uint32_t mu_load_acquire(const uint32_t *p)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* Streaming data: not kept in L1, where another GPU's later store would not be seen. */
+__device__ inline uint4 mu_load_vec(const uint4 *p)
+{
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+__device__ inline void mu_store_vec(uint4 *p, uint4 v)
+{
+    asm volatile("st.global.cg.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+/* ---- Waiting -------------------------------------------------------------------- */
+
+/* Counts the polls of one wait. Host memory is looked at every 512th poll, well below a
+ * millisecond apart.
+ */
+struct mu_spin {
+    uint32_t polls;
+    uint64_t since;
+};
+
+/* True when the job was aborted: leave the kernel. peer: whom we wait for. */
+__device__ inline bool mu_spin_aborted(struct mu_spin *spin,
+                                       const struct mu_reach *reach, int peer)
+{
+    uint64_t now;
+
+    if (++spin->polls & 511)
+        return false;
+    if (reach->words->abort)
+        return true;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (spin->since == 0) {
+        spin->since = now;
+    } else if (now - spin->since > reach->limit_ns) {
+        reach->words->stuck = (uint32_t)peer + 1;
+        spin->since = now;
+    }
+    return false;
+}
+
+/* Wait until the counter is at least `target` (both wrap). False: aborted. */
+__device__ inline bool mu_wait_counter(const uint32_t *counter, uint32_t target,
+                                       const struct mu_reach *reach, int peer)
+{
+    struct mu_spin spin = { 0, 0 };
+
+    while ((int32_t)(mu_load_acquire(counter) - target) < 0)
+        if (mu_spin_aborted(&spin, reach, peer))
+            return false;
+    return true;
+}
+
+#endif

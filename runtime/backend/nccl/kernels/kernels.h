@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* kernels.h - our own device code, as C functions that enqueue it on a stream
+ *
+ * All of it is for the GPUs of one node that can map each other's memory. Every rank
+ * launches the same sequence of calls with the same sizes and grid on one stream (or in
+ * one captured graph); flags are counters that only grow, kept in device memory, so a
+ * captured launch can be replayed.
+ *
+ *   one-shot  every rank sends all of its data to all others; data and flag travel in
+ *             one 16-byte store, so that nobody waits for a barrier      (latency)
+ *   relay     each rank owns a segment: the others push their part of it into the
+ *             owner's staging ring, the owner adds and pushes the sum back, chunk by
+ *             chunk                                                      (bandwidth)
+ *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
+ *             all; a barrier before and after                            (middle)
+ */
+#ifndef MU_NCCL_KERNELS_H
+#define MU_NCCL_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/muster.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MU_PEERS 8    /* most ranks of a node that our kernels serve */
+#define MU_BLOCKS 32  /* most blocks of one of our collectives */
+#define MU_PIECES 512 /* most pieces of one pack or unpack launch */
+
+/* Mapped host memory of one rank. The host sets abort; a kernel that waited longer than
+ * its time limit stores who it waits for, and goes on waiting. mark_begin/mark_end
+ * count the collectives of NCCL that were begun and finished inside captured graphs.
+ */
+struct mu_host_words {
+    volatile uint32_t abort;
+    volatile uint32_t stuck; /* local rank + 1 */
+    volatile uint32_t mark_begin, mark_end;
+};
+
+/* Flags of one rank, in its device memory, mapped by its peers. Zeroed before use. */
+struct mu_flags {
+    uint32_t arrived[MU_PEERS][MU_BLOCKS]; /* pull: barriers, written by the peer */
+    uint32_t pushed[MU_PEERS][MU_BLOCKS];  /* relay: chunks in our staging ring */
+    uint32_t result[MU_PEERS][MU_BLOCKS];  /* relay: chunks of the sum in our buffer */
+    /* Own counters, touched by the block of that number only. */
+    uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS], chunk[MU_BLOCKS];
+};
+
+/* What a kernel needs to find the others: one per backend, constant after open. */
+struct mu_reach {
+    int rank, n;                      /* among the ranks of this node */
+    struct mu_flags *flags[MU_PEERS]; /* mapped here, own included */
+    char *packets[MU_PEERS];          /* one-shot: receive areas */
+    size_t packet_slot;          /* bytes per parity and source in a receive area */
+    char *staging[MU_PEERS];     /* relay: staging rings */
+    size_t staging_block;        /* bytes of one block's part of the ring */
+    struct mu_host_words *words; /* device address of the mapped words */
+    uint64_t limit_ns;           /* waiting longer than this is reported */
+};
+
+/* Largest one-shot in bytes of data, for elements of that size. */
+size_t mu_one_shot_limit(const struct mu_reach *reach, size_t element);
+
+/* Any alignment to the element, send == recv or apart. blocks <= MU_BLOCKS. */
+cudaError_t mu_one_shot(const struct mu_reach *reach, const void *send, void *recv,
+                        size_t count, enum muster_dtype dtype, enum muster_op op,
+                        double scale, int blocks, int threads, cudaStream_t stream);
+
+/* In place. buffer[i] is where rank i's buffer is mapped here, 16-byte aligned.
+ * MUSTER_SUM of floating-point types only (mu_segmented_can).
+ */
+bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op);
+cudaError_t mu_pull(const struct mu_reach *reach, void *const *buffer, size_t count,
+                    enum muster_dtype dtype, double scale, int blocks,
+                    cudaStream_t stream);
+/* chunk: bytes handed on at a time, a multiple of 16; 0: chosen from the size. */
+cudaError_t mu_relay(const struct mu_reach *reach, void *const *buffer, size_t count,
+                     enum muster_dtype dtype, double scale, int blocks, size_t chunk,
+                     cudaStream_t stream);
+
+/* buffer[i] *= scale */
+cudaError_t mu_scale(void *buffer, size_t count, enum muster_dtype dtype, double scale,
+                     cudaStream_t stream);
+
+/* One piece of a pack or unpack: `count` elements at `at`, at `offset` bytes of the
+ * bucket.
+ */
+struct mu_pack_piece {
+    void *at;
+    size_t offset, count;
+};
+/* n <= MU_PIECES. to_bucket: gather; else scatter. Type pairs: equal, or f32 with
+ * f16, bf16, f64; others give cudaErrorInvalidValue.
+ */
+cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool to_bucket,
+                           void *bucket, enum muster_dtype outside,
+                           enum muster_dtype inside, double scale, cudaStream_t stream);
+
+/* Count up a word of the mapped host memory, in stream order. */
+cudaError_t mu_mark(volatile uint32_t *word, cudaStream_t stream);
+
+/* Load every kernel of this file onto the current device now: loading one lazily while
+ * a peer's kernel already waits for it would deadlock.
+ */
+cudaError_t mu_kernels_load(void);
+cudaError_t mu_one_shot_load(void);
+cudaError_t mu_pull_load(void);
+cudaError_t mu_relay_load(void);
+cudaError_t mu_pack_load(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

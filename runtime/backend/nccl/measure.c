@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* measure.c - the times of the paths at start-up, agreed by all ranks
+ *
+ * Each size is run a few times in a row on zeros: the receive area serves as buffer for
+ * the paths that do not use it, and stays zero. NCCL is timed too, so its connections
+ * exist when the first step needs them.
+ */
+#include <string.h>
+
+#include "runtime/backend/nccl/nccl.h"
+
+#define REPEATS 4
+#define KIB ((size_t)1 << 10)
+
+static const size_t sizes[MU_PATHS][MU_PATH_POINTS] = {
+    [MU_PATH_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
+    [MU_PATH_PULL] = { 64 * KIB, 512 * KIB, 2048 * KIB, 8192 * KIB },
+    [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 8192 * KIB },
+    [MU_PATH_NCCL] = { 64 * KIB, 512 * KIB, 2048 * KIB, 8192 * KIB },
+};
+
+static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
+                      struct mu_coll *coll, void **buffer)
+{
+    const struct mu_reach *r = &b->reach;
+
+    *coll = (struct mu_coll){
+        .kind = MU_COLL_ALLREDUCE,
+        .dtype = MUSTER_F32,
+        .op = MUSTER_SUM,
+        .count = bytes / 4,
+        .scale = 1.0,
+        .what = "the start-up measurement",
+    };
+    for (int i = 0; i < r->n; i++)
+        buffer[i] = r->packets[i];
+    coll->recv =
+        path == MU_PATH_ONE_SHOT ? (void *)r->staging[r->rank] : r->packets[r->rank];
+    coll->send = coll->recv;
+}
+
+static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
+                      cudaEvent_t *between, float *us, struct mu_err *err)
+{
+    struct mu_coll coll;
+    void *buffer[MU_PEERS];
+    cudaError_t rc = cudaSuccess;
+    float ms = 0;
+
+    coll_fill(b, path, bytes, &coll, buffer);
+    for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
+        if (mu_coll_launch(b, &coll, path, buffer, err) < 0)
+            return -1;
+        if (i == 0) /* the first of each size warms up */
+            rc = cudaEventRecord(between[0], b->stream);
+    }
+    if (rc == cudaSuccess)
+        rc = cudaEventRecord(between[1], b->stream);
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "the start-up measurement");
+    if (mu_coll_drain(b, b->stream, err) < 0)
+        return -1;
+    cudaEventElapsedTime(&ms, between[0], between[1]);
+    *us = ms * 1000 / REPEATS;
+    return 0;
+}
+
+/* The slowest rank's time counts for all: one table everywhere, or ranks would choose
+ * different paths.
+ */
+static int agree(struct mu_backend *b, struct mu_err *err)
+{
+    float flat[MU_PATHS * MU_PATH_POINTS];
+    cudaError_t rc;
+
+    for (int i = 0; i < MU_PATHS * MU_PATH_POINTS; i++)
+        flat[i] = b->table.curve[i / MU_PATH_POINTS].us[i % MU_PATH_POINTS];
+    rc = cudaMemcpyAsync(b->scratch, flat, sizeof(flat), cudaMemcpyHostToDevice,
+                         b->stream);
+    if (rc == cudaSuccess)
+        rc = mu_one_shot(&b->reach, b->scratch, b->scratch, MU_PATHS * MU_PATH_POINTS,
+                         MUSTER_F32, MUSTER_MAX, 1.0, 1, 256, b->stream);
+    if (rc == cudaSuccess)
+        rc = cudaMemcpyAsync(flat, b->scratch, sizeof(flat), cudaMemcpyDeviceToHost,
+                             b->stream);
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "agreeing on the start-up measurement");
+    if (mu_coll_drain(b, b->stream, err) < 0)
+        return -1;
+    for (int i = 0; i < MU_PATHS * MU_PATH_POINTS; i++)
+        b->table.curve[i / MU_PATH_POINTS].us[i % MU_PATH_POINTS] = flat[i];
+    return 0;
+}
+
+int mu_measure(struct mu_backend *b, struct mu_err *err)
+{
+    /* One-shot last: its packets leave the area that the others use as zeros. */
+    static const enum mu_path order[] = { MU_PATH_NCCL, MU_PATH_PULL, MU_PATH_RELAY,
+                                          MU_PATH_ONE_SHOT };
+    cudaEvent_t between[2];
+    int rc = 0;
+
+    if (!b->own)
+        return 0;
+    if (cudaEventCreate(&between[0]) != cudaSuccess ||
+        cudaEventCreate(&between[1]) != cudaSuccess)
+        return mu_err_set(err, MUSTER_EDEVICE, "cudaEventCreate failed");
+    for (size_t k = 0; k < sizeof(order) / sizeof(order[0]) && rc == 0; k++) {
+        enum mu_path path = order[k];
+        struct mu_path_curve *curve = &b->table.curve[path];
+
+        for (int i = 0; i < MU_PATH_POINTS && rc == 0; i++) {
+            size_t bytes = sizes[path][i];
+
+            if (path == MU_PATH_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4))
+                break;
+            curve->bytes[curve->n] = (float)bytes;
+            rc = time_point(b, path, bytes, between, &curve->us[curve->n], err);
+            curve->n++;
+        }
+    }
+    if (rc == 0)
+        rc = agree(b, err);
+    cudaEventDestroy(between[0]);
+    cudaEventDestroy(between[1]);
+    return rc;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl.h - what the files of the NCCL backend share
+ *
+ *   open.c     open, close, abort in the order of the layers below
+ *   device.c   which CUDA device is ours; no two ranks on one
+ *   comm.c     the NCCL communicator: ids, deadline, abort
+ *   peers.c    memory of the other ranks of this node, mapped here; arenas
+ *   measure.c  start-up times of the paths
+ *   coll.c     start, join, drain
+ *   pack.c     pack, unpack, copy, zero
+ *   watch.c    the thread that notices overdue work and errors
+ */
+#ifndef MU_NCCL_NCCL_H
+#define MU_NCCL_NCCL_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/nccl/kernels/kernels.h"
+#include "runtime/backend/nccl/path.h"
+
+/* Device memory beyond the buckets: 8 MiB of packets, 16 MiB of staging rings. */
+#define MU_PACKETS_BYTES ((size_t)8 << 20)
+#define MU_STAGING_BYTES ((size_t)16 << 20)
+#define MU_WATCHED 64
+
+/* What each rank publishes before anything is connected. */
+struct mu_card {
+    uint8_t uuid[16];
+    char pci[32];
+    int32_t nccl;       /* version of the library that is loaded */
+    int32_t capability; /* 90 for sm_90 */
+    int32_t mappable;   /* control is valid */
+    cudaIpcMemHandle_t control;
+    ncclUniqueId id; /* of a root rank, else zero */
+};
+
+/* Memory from alloc: the same on all ranks, mapped by the ranks of this node. */
+struct mu_arena {
+    char *base;
+    size_t bytes;
+    char *peer[MU_PEERS]; /* by local rank; own included; NULL: not mapped */
+    struct mu_arena *next;
+};
+
+struct mu_request {
+    cudaEvent_t ready, done;
+    struct mu_request *next;
+};
+
+/* A collective of NCCL that the watch thread follows by an event. */
+struct mu_watched {
+    cudaEvent_t done;
+    atomic_int armed;
+    double since; /* seconds, monotonic */
+    char what[96];
+};
+
+struct mu_backend {
+    struct mu_backend_env env;
+    int device;
+    char pci[32];
+    struct mu_card
+        *cards;       /* by rank; only those of this node and the roots are filled */
+    int *local_ranks; /* global rank of each local rank */
+    ncclComm_t comm;
+    cudaStream_t stream; /* all collectives, in order */
+
+    bool own;      /* our kernels can be used: one node, all mapped */
+    char *control; /* struct mu_flags, scratch, packets, staging */
+    char *peer_control[MU_PEERS];
+    struct mu_reach reach;
+    struct mu_host_words *words; /* host address */
+    char *scratch;               /* 4 KiB of device memory */
+    struct mu_path_table table;
+    int forced; /* a path, or -1: by the table */
+    struct mu_arena *arenas;
+    unsigned arena_count;
+    struct mu_request *free_requests;
+
+    pthread_t watch, aborter;
+    bool watching;
+    atomic_bool stop, aborted, abort_thread, reported;
+    int abort_status;
+    char why[512];
+    struct mu_watched watched[MU_WATCHED];
+    unsigned watched_head, watched_tail;
+    uint32_t marks; /* captured collectives of NCCL */
+    char transport[64];
+};
+
+/* Fill err from a CUDA or NCCL result; each returns -1. */
+int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what);
+int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
+                const char *what);
+double mu_now(void);
+
+/* device.c: choose and make current; find two ranks on one device among the cards. */
+int mu_device_choose(struct mu_backend *b, struct mu_err *err);
+int mu_device_check(struct mu_backend *b, struct mu_err *err);
+
+/* comm.c. Ids come from the roots: rank i * size / count for i < count. */
+int mu_comm_roots(int size);
+bool mu_comm_is_root(int rank, int size);
+int mu_comm_begin(struct mu_backend *b, struct mu_err *err);
+/* Until the communicator is idle or the time is over. */
+int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
+                 struct mu_err *err);
+void mu_comm_abort(struct mu_backend *b);
+void mu_comm_close(struct mu_backend *b);
+
+/* peers.c */
+int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *err);
+int mu_peers_connect(struct mu_backend *b, struct mu_err *err);
+void mu_peers_close(struct mu_backend *b);
+void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err);
+void mu_arena_free(struct mu_backend *b, void *p);
+/* Where [p, p + bytes) is mapped for each local rank; false: not in an arena. */
+bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
+                    void **buffer);
+
+/* measure.c */
+int mu_measure(struct mu_backend *b, struct mu_err *err);
+
+/* coll.c */
+unsigned mu_coll_usable(const struct mu_backend *b, const struct mu_coll *coll,
+                        void **buffer);
+int mu_coll_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
+                   void *const *buffer, struct mu_err *err);
+int mu_coll_start(struct mu_backend *b, const struct mu_coll *coll,
+                  struct mu_request **out, struct mu_err *err);
+int mu_coll_join(struct mu_backend *b, struct mu_request *request, void *stream,
+                 struct mu_err *err);
+int mu_coll_drain(struct mu_backend *b, void *stream, struct mu_err *err);
+void mu_coll_close(struct mu_backend *b);
+int mu_coll_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
+
+/* pack.c: the backend operations of these names */
+int mu_pack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                   enum muster_dtype from, void *bucket, enum muster_dtype to,
+                   double scale, void *stream, struct mu_err *err);
+int mu_unpack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                     enum muster_dtype to, const void *bucket, enum muster_dtype from,
+                     double scale, void *stream, struct mu_err *err);
+int mu_copy_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                  void *stream, struct mu_err *err);
+int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
+                  struct mu_err *err);
+
+/* watch.c */
+int mu_watch_start(struct mu_backend *b, struct mu_err *err);
+void mu_watch_stop(struct mu_backend *b);
+/* Follow the work enqueued on b->stream so far. */
+void mu_watch_add(struct mu_backend *b, const char *what);
+
+/* For tools and tests: force a path by name ("auto" lifts it), read the table. */
+int mu_nccl_force(struct mu_backend *b, const char *path);
+const struct mu_path_table *mu_nccl_table(const struct mu_backend *b);
+
+#endif

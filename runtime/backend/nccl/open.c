@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* open.c - the NCCL backend's table: open, close, abort in the order of the layers */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/backend/nccl/nccl.h"
+
+#define ABORT_WAIT 5 /* seconds that close waits for ncclCommAbort */
+
+double mu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
+{
+    cudaGetLastError();
+    return mu_err_set(
+        err, rc == cudaErrorMemoryAllocation ? MUSTER_EMEMORY : MUSTER_EDEVICE,
+        "%s: %s (%s)", what, cudaGetErrorString(rc), cudaGetErrorName(rc));
+}
+
+int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
+                const char *what)
+{
+    const char *more = ncclGetLastError(b->comm);
+
+    return mu_err_set(err, rc == ncclRemoteError ? MUSTER_EPEER : MUSTER_EDEVICE,
+                      "%s: %s%s%s", what, ncclGetErrorString(rc),
+                      more && *more ? ": " : "", more ? more : "");
+}
+
+/* ---- Cards: what the ranks tell each other before they are connected ------------- */
+
+static int card_fill(struct mu_backend *b, struct mu_card *card, struct mu_err *err)
+{
+    struct cudaDeviceProp prop;
+    int version = 0;
+    cudaError_t rc = cudaGetDeviceProperties(&prop, b->device);
+
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "cudaGetDeviceProperties");
+    memcpy(card->uuid, prop.uuid.bytes, sizeof(card->uuid));
+    snprintf(card->pci, sizeof(card->pci), "%s", b->pci);
+    ncclGetVersion(&version);
+    card->nccl = version;
+    card->capability = prop.major * 10 + prop.minor;
+    if (b->env.size > 1 && mu_comm_is_root(b->env.rank, b->env.size)) {
+        ncclResult_t nrc = ncclGetUniqueId(&card->id);
+
+        if (nrc != ncclSuccess)
+            return mu_nccl_err(err, b, nrc,
+                               "no NCCL id (is NCCL_SOCKET_IFNAME an interface here?)");
+    }
+    return mu_peers_prepare(b, card, err);
+}
+
+static int card_fetch(struct mu_backend *b, int rank, struct mu_err *err)
+{
+    const struct mu_exchange *x = &b->env.exchange;
+    void *value = NULL;
+    size_t len = 0;
+    int rc = 0;
+
+    if (x->fetch(x->arg, rank, "mu.nccl.card", &value, &len, b->env.init_timeout, err) <
+        0)
+        return -1;
+    if (len != sizeof(struct mu_card))
+        rc = mu_err_set(err, MUSTER_ECONTRACT,
+                        "rank %d was built with another version of the nccl backend",
+                        rank);
+    else
+        memcpy(&b->cards[rank], value, len);
+    free(value);
+    if (rc == 0 && b->cards[rank].nccl != b->cards[b->env.rank].nccl)
+        rc = mu_err_set(err, MUSTER_ECONTRACT,
+                        "rank %d (%s) loaded NCCL %d, rank %d (%s) NCCL %d: the ranks "
+                        "must run the same version",
+                        rank, b->env.host_of[rank], b->cards[rank].nccl, b->env.rank,
+                        b->env.host_of[b->env.rank], b->cards[b->env.rank].nccl);
+    return rc;
+}
+
+static int cards_exchange(struct mu_backend *b, struct mu_err *err)
+{
+    const struct mu_exchange *x = &b->env.exchange;
+    int rank = b->env.rank, local = 0;
+
+    b->cards = calloc(b->env.size, sizeof(*b->cards));
+    b->local_ranks = calloc(b->env.local_size, sizeof(*b->local_ranks));
+    if (!b->cards || !b->local_ranks)
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for %d ranks", b->env.size);
+    for (int r = 0; r < b->env.size; r++)
+        if (b->env.node_of[r] == b->env.node && local < b->env.local_size)
+            b->local_ranks[local++] = r;
+    if (card_fill(b, &b->cards[rank], err) < 0)
+        return -1;
+    if (b->env.size == 1)
+        return 0;
+    if (x->publish(x->arg, "mu.nccl.card", &b->cards[rank], sizeof(struct mu_card),
+                   err) < 0 ||
+        x->fence(x->arg, b->env.init_timeout, err) < 0)
+        return -1;
+    for (int r = 0; r < b->env.size; r++)
+        if (r != rank &&
+            (b->env.node_of[r] == b->env.node || mu_comm_is_root(r, b->env.size)) &&
+            card_fetch(b, r, err) < 0)
+            return -1;
+    return mu_device_check(b, err);
+}
+
+/* ---- Open and close ------------------------------------------------------------- */
+
+static int open_device(struct mu_backend *b, struct mu_err *err)
+{
+    int least, greatest;
+    cudaError_t rc;
+
+    if (mu_device_choose(b, err) < 0)
+        return -1;
+    rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (rc == cudaSuccess)
+        rc = cudaStreamCreateWithPriority(&b->stream, cudaStreamNonBlocking, greatest);
+    if (rc == cudaSuccess)
+        rc = mu_kernels_load();
+    if (rc == cudaErrorNoKernelImageForDevice)
+        return mu_err_set(
+            err, MUSTER_EDEVICE,
+            "the nccl backend was built for other GPUs than %s: configure "
+            "it with NVCC_ARCH for this one",
+            b->pci);
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "preparing the GPU");
+}
+
+static void transport_name(struct mu_backend *b)
+{
+    snprintf(b->transport, sizeof(b->transport), "%s",
+             b->env.size == 1    ? "one GPU"
+             : b->own            ? "GPU peer memory + NCCL"
+             : b->env.nnodes > 1 ? "NCCL between nodes"
+                                 : "NCCL");
+}
+
+static void backend_free(struct mu_backend *b)
+{
+    mu_watch_stop(b);
+    mu_comm_close(b);
+    while (b->arenas)
+        mu_arena_free(b, b->arenas->base);
+    mu_coll_close(b);
+    mu_peers_close(b);
+    if (b->stream)
+        cudaStreamDestroy(b->stream);
+    cudaGetLastError();
+    free(b->cards);
+    free(b->local_ranks);
+    free(b);
+}
+
+static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
+                     struct mu_err *err)
+{
+    struct mu_backend *b = calloc(1, sizeof(*b));
+
+    if (!b)
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the nccl backend");
+    b->env = *env;
+    b->forced = -1;
+    if (open_device(b, err) < 0 || cards_exchange(b, err) < 0)
+        goto fail;
+    if (env->size > 1) {
+        /* NCCL connects in its own thread while we map memory. */
+        if (mu_comm_begin(b, err) < 0 || mu_peers_connect(b, err) < 0 ||
+            mu_comm_wait(b, env->init_timeout, "opening the NCCL communicator", err) <
+                0)
+            goto fail;
+        if (mu_measure(b, err) < 0)
+            goto fail;
+    }
+    if (mu_watch_start(b, err) < 0)
+        goto fail;
+    transport_name(b);
+    *out = b;
+    return 0;
+fail:
+    if (b->comm)
+        ncclCommAbort(b->comm);
+    b->comm = NULL;
+    backend_free(b);
+    return mu_err_context(err, "nccl");
+}
+
+static void nccl_close(struct mu_backend *b)
+{
+    struct timespec until;
+
+    if (!b)
+        return;
+    if (atomic_load(&b->abort_thread)) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += ABORT_WAIT;
+        pthread_timedjoin_np(b->aborter, NULL, &until);
+        /* Kernels may still hang on the device: leave its memory to the process's end.
+         */
+        mu_watch_stop(b);
+        return;
+    }
+    mu_coll_drain(b, NULL, NULL);
+    /* Nobody unmaps while another still works on his memory. */
+    if (b->own)
+        b->env.exchange.fence(b->env.exchange.arg, b->env.init_timeout, NULL);
+    backend_free(b);
+}
+
+static void *abort_comm(void *arg)
+{
+    mu_comm_abort(arg);
+    return NULL;
+}
+
+static void nccl_abort(struct mu_backend *b, int status, const char *why)
+{
+    /* Our kernels first, it is one store; then NCCL's, which can take its time. */
+    if (b->words)
+        b->words->abort = 1;
+    if (atomic_exchange(&b->abort_thread, true))
+        return;
+    b->abort_status = status;
+    snprintf(b->why, sizeof(b->why), "%s", why);
+    atomic_store(&b->aborted, true);
+    if (pthread_create(&b->aborter, NULL, abort_comm, b) != 0)
+        mu_comm_abort(b);
+}
+
+static const char *nccl_transport(const struct mu_backend *b)
+{
+    return b->transport;
+}
+
+static int nccl_device(const struct mu_backend *b)
+{
+    return b->device;
+}
+
+__attribute__((visibility("default"))) int mu_nccl_force(struct mu_backend *b,
+                                                         const char *path)
+{
+    b->forced = -1;
+    if (strcmp(path, "auto") == 0)
+        return 0;
+    for (int i = 0; mu_path_names[i]; i++)
+        if (strcmp(path, mu_path_names[i]) == 0)
+            b->forced = i;
+    return b->forced < 0 ? -1 : 0;
+}
+
+__attribute__((visibility("default"))) const struct mu_path_table *
+mu_nccl_table(const struct mu_backend *b)
+{
+    return &b->table;
+}
+
+__attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nccl = {
+    .name = "nccl",
+    .open = nccl_open,
+    .close = nccl_close,
+    .abort = nccl_abort,
+    .transport = nccl_transport,
+    .device = nccl_device,
+    .alloc = mu_arena_alloc,
+    .free = mu_arena_free,
+    .start = mu_coll_start,
+    .join = mu_coll_join,
+    .drain = mu_coll_drain,
+    .pack = mu_pack_pieces,
+    .unpack = mu_unpack_pieces,
+    .copy = mu_copy_bytes,
+    .zero = mu_zero_bytes,
+};

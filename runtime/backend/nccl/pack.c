@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pack.c - tensors into a bucket and back, copies and zeros, enqueued on a stream */
+#include "runtime/backend/nccl/nccl.h"
+
+static int move(const struct mu_piece *pieces, int n, bool to_bucket, void *bucket,
+                enum muster_dtype outside, enum muster_dtype inside, double scale,
+                void *stream, struct mu_err *err)
+{
+    struct mu_pack_piece batch[MU_PIECES];
+
+    while (n > 0) {
+        int k = n < MU_PIECES ? n : MU_PIECES;
+        cudaError_t rc;
+
+        for (int i = 0; i < k; i++)
+            batch[i] = (struct mu_pack_piece){ pieces[i].at, pieces[i].offset,
+                                               pieces[i].count };
+        rc =
+            mu_pack_launch(batch, k, to_bucket, bucket, outside, inside, scale, stream);
+        if (rc == cudaErrorInvalidValue)
+            return mu_err_set(err, MUSTER_EUSAGE,
+                              "a bucket of dtype %d cannot hold gradients of dtype %d",
+                              inside, outside);
+        if (rc != cudaSuccess)
+            return mu_cuda_err(err, rc, to_bucket ? "packing" : "unpacking");
+        pieces += k;
+        n -= k;
+    }
+    return 0;
+}
+
+int mu_pack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                   enum muster_dtype from, void *bucket, enum muster_dtype to,
+                   double scale, void *stream, struct mu_err *err)
+{
+    return move(pieces, n, true, bucket, from, to, scale, stream, err);
+}
+
+int mu_unpack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                     enum muster_dtype to, const void *bucket, enum muster_dtype from,
+                     double scale, void *stream, struct mu_err *err)
+{
+    return move(pieces, n, false, (void *)bucket, to, from, scale, stream, err);
+}
+
+int mu_copy_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                  void *stream, struct mu_err *err)
+{
+    cudaError_t rc = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
+
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "copying");
+}
+
+int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
+                  struct mu_err *err)
+{
+    cudaError_t rc = cudaMemsetAsync(dst, 0, bytes, stream);
+
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "zeroing");
+}

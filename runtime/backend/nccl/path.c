@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* path.c - which way an all-reduce of a size takes, from measured times; no CUDA */
+#include "runtime/backend/nccl/path.h"
+
+#define NEVER 1e30
+
+const char *const mu_path_names[MU_PATHS + 1] = { "one-shot", "pull", "relay", "nccl",
+                                                  NULL };
+
+double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t bytes)
+{
+    const struct mu_path_curve *c = &table->curve[path];
+    double slope, us;
+    int i = 1;
+
+    if (c->n == 0)
+        return NEVER;
+    if (c->n == 1)
+        return c->us[0];
+    while (i < c->n - 1 && (double)bytes > c->bytes[i])
+        i++;
+    slope = (c->us[i] - c->us[i - 1]) / (c->bytes[i] - c->bytes[i - 1]);
+    if (slope < 0) /* noise: a larger size is never quicker */
+        slope = 0;
+    us = c->us[i - 1] + slope * ((double)bytes - c->bytes[i - 1]);
+    return us < 0.5 ? 0.5 : us;
+}
+
+enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
+                            unsigned usable)
+{
+    enum mu_path best = MU_PATH_NCCL;
+    double least = NEVER;
+
+    for (int p = 0; p < MU_PATHS; p++) {
+        double us = mu_path_time(table, p, bytes);
+
+        if ((usable & 1u << p) && us < least) {
+            least = us;
+            best = p;
+        }
+    }
+    return best;
+}
+
+size_t mu_path_knee(const struct mu_path_table *table, unsigned usable, double share,
+                    size_t most)
+{
+    const size_t step = 1 << 20;
+    double top = most / mu_path_time(table, mu_path_choose(table, most, usable), most);
+
+    for (size_t bytes = step; bytes < most; bytes += step) {
+        enum mu_path p = mu_path_choose(table, bytes, usable);
+
+        if (bytes / mu_path_time(table, p, bytes) >= share * top)
+            return bytes;
+    }
+    return most;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* path.h - which way an all-reduce of a size takes, from measured times; no CUDA */
+#ifndef MU_NCCL_PATH_H
+#define MU_NCCL_PATH_H
+
+#include <stddef.h>
+
+enum mu_path {
+    MU_PATH_ONE_SHOT,
+    MU_PATH_PULL,
+    MU_PATH_RELAY,
+    MU_PATH_NCCL,
+    MU_PATHS,
+};
+
+#define MU_PATH_POINTS 4
+
+extern const char *const mu_path_names[MU_PATHS + 1]; /* ends with NULL */
+
+/* Measured times of one path: points ascending in bytes; a path that was not measured
+ * has none. Between two points the time is linear in the size (alpha + size/beta of
+ * that stretch), outside it goes on with the nearest stretch's slope.
+ */
+struct mu_path_curve {
+    int n;
+    float bytes[MU_PATH_POINTS], us[MU_PATH_POINTS];
+};
+
+struct mu_path_table {
+    struct mu_path_curve curve[MU_PATHS];
+};
+
+/* Microseconds, at least 0.5; a huge number for a path without points. */
+double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t bytes);
+
+/* The quickest of the paths whose bit is set in `usable` (1 << path). MU_PATH_NCCL when
+ * none is, or when none of them was measured.
+ */
+enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
+                            unsigned usable);
+
+/* The least size at which the best path has `share` (0..1) of the rate it reaches at
+ * `most` bytes: buckets above it gain nothing. Rounded up to 1 MiB.
+ */
+size_t mu_path_knee(const struct mu_path_table *table, unsigned usable, double share,
+                    size_t most);
+
+#endif

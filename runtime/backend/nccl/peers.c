@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* peers.c - device memory of the other ranks of this node, mapped here
+ *
+ * CUDA IPC: it reaches GPUs that CUDA_VISIBLE_DEVICES hides from this process, unlike
+ * cudaDeviceEnablePeerAccess. Where it does not work (containers, MIG) all ranks agree
+ * to leave everything to NCCL.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/backend/nccl/nccl.h"
+
+#define GRANULE                                                                        \
+    ((size_t)2 << 20) /* an allocation of its own, so that IPC maps its base */
+#define SCRATCH_BYTES 4096
+#define SIGNATURE_AT ((size_t)32 << 10)
+#define PACKETS_AT ((size_t)64 << 10)
+#define STAGING_AT (PACKETS_AT + MU_PACKETS_BYTES)
+#define CONTROL_BYTES (STAGING_AT + MU_STAGING_BYTES)
+#define SIGNED 64 /* bytes that a peer reads to prove the mapping */
+
+_Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
+
+static bool wanted(const struct mu_backend *b)
+{
+    return b->env.nnodes == 1 && b->env.size > 1 && b->env.size <= MU_PEERS;
+}
+
+static void signature(int rank, const char *job, unsigned char *out)
+{
+    unsigned h = 2166136261u ^ (unsigned)rank;
+
+    for (; *job; job++)
+        h = (h ^ (unsigned char)*job) * 16777619u;
+    for (int i = 0; i < SIGNED; i++) {
+        h = h * 1664525u + 1013904223u;
+        out[i] = (unsigned char)(h >> 24);
+    }
+}
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + GRANULE - 1) / GRANULE * GRANULE;
+}
+
+int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *err)
+{
+    unsigned char sign[SIGNED];
+    cudaError_t rc;
+
+    rc = cudaHostAlloc((void **)&b->words, sizeof(*b->words), cudaHostAllocMapped);
+    if (rc == cudaSuccess)
+        rc = cudaHostGetDevicePointer((void **)&b->reach.words, b->words, 0);
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "cannot map host memory into the GPU");
+    memset(b->words, 0, sizeof(*b->words));
+    rc = cudaMalloc((void **)&b->scratch, SCRATCH_BYTES);
+    if (rc == cudaSuccess)
+        rc = cudaMemset(b->scratch, 0, SCRATCH_BYTES);
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "no device memory left");
+    if (!wanted(b))
+        return 0;
+    rc = cudaMalloc((void **)&b->control, rounded(CONTROL_BYTES));
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "no device memory for the backend's 24 MiB");
+    signature(b->env.rank, b->env.job, sign);
+    rc = cudaMemset(b->control, 0, rounded(CONTROL_BYTES));
+    if (rc == cudaSuccess)
+        rc =
+            cudaMemcpy(b->control + SIGNATURE_AT, sign, SIGNED, cudaMemcpyHostToDevice);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceSynchronize();
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "clearing the backend's device memory");
+    mine->mappable = cudaIpcGetMemHandle(&mine->control, b->control) == cudaSuccess;
+    cudaGetLastError();
+    return 0;
+}
+
+/* Read the peer's signature with a kernel, as the collectives will. */
+static bool proved(struct mu_backend *b, int local)
+{
+    unsigned char got[SIGNED] = { 0 }, sign[SIGNED];
+    struct mu_pack_piece piece = { b->peer_control[local] + SIGNATURE_AT, 0,
+                                   SIGNED / 4 };
+    char *here = b->scratch;
+    bool ok;
+
+    signature(b->local_ranks[local], b->env.job, sign);
+    ok = mu_pack_launch(&piece, 1, true, here, MUSTER_I32, MUSTER_I32, 1.0,
+                        b->stream) == cudaSuccess &&
+         cudaMemcpyAsync(got, here, SIGNED, cudaMemcpyDeviceToHost, b->stream) ==
+             cudaSuccess &&
+         cudaStreamSynchronize(b->stream) == cudaSuccess &&
+         memcmp(got, sign, SIGNED) == 0;
+    return ok;
+}
+
+static bool map_controls(struct mu_backend *b)
+{
+    for (int i = 0; i < b->env.local_size; i++) {
+        const struct mu_card *card = &b->cards[b->local_ranks[i]];
+
+        if (i == b->env.local_rank) {
+            b->peer_control[i] = b->control;
+            continue;
+        }
+        if (!card->mappable ||
+            cudaIpcOpenMemHandle((void **)&b->peer_control[i], card->control,
+                                 cudaIpcMemLazyEnablePeerAccess) != cudaSuccess ||
+            !proved(b, i)) {
+            cudaGetLastError();
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One round: every rank says a word; all of this node's are collected. */
+static int collect(struct mu_backend *b, const char *key, const void *mine, size_t len,
+                   void *all, struct mu_err *err)
+{
+    const struct mu_exchange *x = &b->env.exchange;
+
+    if (x->publish(x->arg, key, mine, len, err) < 0 ||
+        x->fence(x->arg, b->env.init_timeout, err) < 0)
+        return mu_err_context(err, "nccl backend, %s", key);
+    for (int i = 0; i < b->env.local_size; i++) {
+        void *value = NULL;
+        size_t got = 0;
+
+        if (x->fetch(x->arg, b->local_ranks[i], key, &value, &got, b->env.init_timeout,
+                     err) < 0)
+            return mu_err_context(err, "nccl backend, %s of rank %d", key,
+                                  b->local_ranks[i]);
+        if (got == len)
+            memcpy((char *)all + i * len, value, len);
+        free(value);
+        if (got != len)
+            return mu_err_set(err, MUSTER_ECONTRACT,
+                              "rank %d speaks another version of the nccl backend (%zu "
+                              "bytes of %s, not %zu)",
+                              b->local_ranks[i], got, key, len);
+    }
+    return 0;
+}
+
+static void reach_fill(struct mu_backend *b)
+{
+    struct mu_reach *r = &b->reach;
+
+    r->rank = b->env.local_rank;
+    r->n = b->env.local_size;
+    r->packet_slot = MU_PACKETS_BYTES / 2 / r->n / 128 * 128;
+    r->staging_block = MU_STAGING_BYTES / MU_BLOCKS;
+    r->limit_ns = (uint64_t)(b->env.timeout * 1e9);
+    for (int i = 0; i < r->n; i++) {
+        r->flags[i] = (struct mu_flags *)b->peer_control[i];
+        r->packets[i] = b->peer_control[i] + PACKETS_AT;
+        r->staging[i] = b->peer_control[i] + STAGING_AT;
+    }
+}
+
+int mu_peers_connect(struct mu_backend *b, struct mu_err *err)
+{
+    int mine, all[MU_PEERS] = { 0 };
+
+    if (!wanted(b))
+        return 0;
+    mine = map_controls(b);
+    if (collect(b, "mu.nccl.mapped", &mine, sizeof(mine), all, err) < 0)
+        return -1;
+    b->own = true;
+    for (int i = 0; i < b->env.local_size; i++)
+        if (!all[i]) {
+            mu_log(b->env.log, MU_LOG_INFO,
+                   "rank %d cannot map its peers' GPU memory: everything goes through "
+                   "NCCL",
+                   b->local_ranks[i]);
+            b->own = false;
+        }
+    if (b->own)
+        reach_fill(b);
+    return 0;
+}
+
+void mu_peers_close(struct mu_backend *b)
+{
+    for (int i = 0; i < MU_PEERS; i++)
+        if (b->peer_control[i] && b->peer_control[i] != b->control)
+            cudaIpcCloseMemHandle(b->peer_control[i]);
+    cudaFree(b->control);
+    cudaFree(b->scratch);
+    cudaFreeHost(b->words);
+}
+
+/* ---- Arenas --------------------------------------------------------------------- */
+
+struct arena_card {
+    uint64_t bytes; /* 0: no memory */
+    cudaIpcMemHandle_t handle;
+};
+
+static int arena_map(struct mu_backend *b, struct mu_arena *a, struct mu_err *err)
+{
+    struct arena_card mine = { 0 }, all[MU_PEERS];
+    char key[48];
+
+    if (a->base) {
+        mine.bytes = a->bytes;
+        if (b->own && cudaIpcGetMemHandle(&mine.handle, a->base) != cudaSuccess)
+            mine.bytes = 0;
+    }
+    snprintf(key, sizeof(key), "mu.nccl.arena.%u", b->arena_count++);
+    if (collect(b, key, &mine, sizeof(mine), all, err) < 0)
+        return -1;
+    for (int i = 0; i < b->env.local_size; i++) {
+        if (all[i].bytes == 0)
+            return mu_err_set(err, MUSTER_EMEMORY,
+                              "rank %d has no %zu bytes of device memory left",
+                              b->local_ranks[i], a->bytes);
+        if (all[i].bytes != a->bytes)
+            return mu_err_set(
+                err, MUSTER_ECONTRACT,
+                "rank %d asks for %zu bytes of device memory, rank %d for "
+                "%zu: allocations are collective",
+                b->env.rank, a->bytes, b->local_ranks[i], (size_t)all[i].bytes);
+        if (i == b->env.local_rank)
+            a->peer[i] = a->base;
+        else if (cudaIpcOpenMemHandle((void **)&a->peer[i], all[i].handle,
+                                      cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
+            return mu_err_set(err, MUSTER_EDEVICE,
+                              "cannot map the %zu bytes that rank %d allocated",
+                              a->bytes, b->local_ranks[i]);
+    }
+    return 0;
+}
+
+static void arena_drop(struct mu_backend *b, struct mu_arena *a)
+{
+    for (int i = 0; i < MU_PEERS; i++)
+        if (a->peer[i] && a->peer[i] != a->base)
+            cudaIpcCloseMemHandle(a->peer[i]);
+    cudaFree(a->base);
+    cudaGetLastError();
+    free(a);
+}
+
+void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+{
+    struct mu_arena *a = calloc(1, sizeof(*a));
+    cudaError_t rc;
+
+    if (!a) {
+        mu_err_set(err, MUSTER_EMEMORY, "no memory for an arena");
+        return NULL;
+    }
+    cudaSetDevice(b->device);
+    a->bytes = rounded(bytes ? bytes : 1);
+    rc = cudaMalloc((void **)&a->base, a->bytes);
+    if (rc == cudaSuccess)
+        rc = cudaMemset(a->base, 0, a->bytes);
+    if (rc == cudaSuccess)
+        rc = cudaDeviceSynchronize();
+    if (rc != cudaSuccess && a->base) {
+        cudaFree(a->base);
+        a->base = NULL;
+    }
+    cudaGetLastError();
+    if (b->own) {
+        if (arena_map(b, a, err) < 0)
+            goto fail;
+    } else if (rc != cudaSuccess) {
+        mu_cuda_err(err, rc, "no device memory for the buckets");
+        goto fail;
+    }
+    a->next = b->arenas;
+    b->arenas = a;
+    return a->base;
+fail:
+    arena_drop(b, a);
+    return NULL;
+}
+
+void mu_arena_free(struct mu_backend *b, void *p)
+{
+    for (struct mu_arena **at = &b->arenas; *at; at = &(*at)->next)
+        if ((*at)->base == p) {
+            struct mu_arena *a = *at;
+
+            *at = a->next;
+            arena_drop(b, a);
+            return;
+        }
+}
+
+bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
+                    void **buffer)
+{
+    for (const struct mu_arena *a = b->arenas; a; a = a->next) {
+        const char *c = p;
+
+        if (c < a->base || c + bytes > a->base + a->bytes)
+            continue;
+        for (int i = 0; i < b->env.local_size; i++)
+            buffer[i] = a->peer[i] + (c - a->base);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* watch.c - the thread that notices overdue work and errors of the GPU
+ *
+ * Our own kernels tell by a word of host memory whom they wait for. NCCL has no time
+ * limit: its collectives are followed by events, or, inside captured graphs where an
+ * event cannot be asked, by counters that small kernels before and behind count up.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/backend/nccl/nccl.h"
+
+#define PERIOD_NS 2000000 /* 2 ms */
+#define ERROR_EVERY 50    /* periods between two looks at NCCL's error */
+
+static void report(struct mu_backend *b, int rank, int status, const char *why)
+{
+    if (atomic_load(&b->aborted) || atomic_exchange(&b->reported, true))
+        return;
+    if (b->env.failed)
+        b->env.failed(b->env.failed_arg, rank, status, why);
+}
+
+static void look_at_kernels(struct mu_backend *b)
+{
+    uint32_t stuck = b->words->stuck;
+    char why[256];
+    int rank;
+
+    if (stuck == 0 || (int)stuck > b->env.local_size)
+        return;
+    rank = b->local_ranks[stuck - 1];
+    snprintf(
+        why, sizeof(why),
+        "rank %d (%s, GPU %s) has not entered a collective for %.0f s; rank %d waits "
+        "for its data",
+        rank, b->env.host_of[rank], b->cards[rank].pci, b->env.timeout, b->env.rank);
+    report(b, rank, MUSTER_ETIMEOUT, why);
+}
+
+static void look_at_events(struct mu_backend *b)
+{
+    char why[256];
+
+    for (;;) {
+        struct mu_watched *w = &b->watched[b->watched_tail % MU_WATCHED];
+        cudaError_t rc;
+
+        if (!atomic_load(&w->armed))
+            return;
+        rc = cudaEventQuery(w->done);
+        if (rc == cudaErrorNotReady) {
+            if (w->since == 0)
+                w->since = mu_now();
+            if (mu_now() - w->since <= b->env.timeout)
+                return;
+            snprintf(why, sizeof(why), "%s is not done after %.0f s on rank %d",
+                     w->what, b->env.timeout, b->env.rank);
+            report(b, -1, MUSTER_ETIMEOUT, why);
+            return;
+        }
+        if (rc != cudaSuccess) {
+            snprintf(why, sizeof(why), "the GPU of rank %d failed in %s: %s",
+                     b->env.rank, w->what, cudaGetErrorString(rc));
+            report(b, b->env.rank, MUSTER_EDEVICE, why);
+            return;
+        }
+        atomic_store(&w->armed, 0);
+        b->watched_tail++;
+    }
+}
+
+static void look_at_marks(struct mu_backend *b, uint32_t *seen, double *since)
+{
+    uint32_t end = b->words->mark_end;
+    char why[256];
+
+    if (b->words->mark_begin == end || end != *seen) {
+        *seen = end;
+        *since = mu_now();
+        return;
+    }
+    if (mu_now() - *since <= b->env.timeout)
+        return;
+    snprintf(why, sizeof(why),
+             "a collective of a captured graph is not done after %.0f s on rank %d",
+             b->env.timeout, b->env.rank);
+    report(b, -1, MUSTER_ETIMEOUT, why);
+}
+
+static void look_at_nccl(struct mu_backend *b)
+{
+    ncclResult_t state = ncclSuccess;
+    char why[256];
+
+    if (!b->comm || atomic_load(&b->aborted) ||
+        ncclCommGetAsyncError(b->comm, &state) != ncclSuccess || state == ncclSuccess ||
+        state == ncclInProgress)
+        return;
+    snprintf(why, sizeof(why), "NCCL failed on rank %d: %s (%s)", b->env.rank,
+             ncclGetErrorString(state), ncclGetLastError(b->comm));
+    report(b, -1, state == ncclRemoteError ? MUSTER_EPEER : MUSTER_EDEVICE, why);
+}
+
+static void *watch(void *arg)
+{
+    struct mu_backend *b = arg;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    double since = mu_now();
+    uint32_t seen = 0;
+
+    pthread_setname_np(pthread_self(), "muster-watch");
+    cudaSetDevice(b->device);
+    /* Asking an event must not spoil a capture that the program has begun. */
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    for (unsigned i = 0; !atomic_load(&b->stop); i++) {
+        nanosleep(&(struct timespec){ .tv_nsec = PERIOD_NS }, NULL);
+        if (atomic_load(&b->aborted))
+            continue;
+        look_at_kernels(b);
+        look_at_events(b);
+        look_at_marks(b, &seen, &since);
+        if (i % ERROR_EVERY == 0)
+            look_at_nccl(b);
+    }
+    return NULL;
+}
+
+int mu_watch_start(struct mu_backend *b, struct mu_err *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    for (int i = 0; i < MU_WATCHED; i++) {
+        cudaError_t crc =
+            cudaEventCreateWithFlags(&b->watched[i].done, cudaEventDisableTiming);
+
+        if (crc != cudaSuccess)
+            return mu_cuda_err(err, crc, "cudaEventCreate");
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    rc = pthread_create(&b->watch, NULL, watch, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return mu_err_set(err, MUSTER_EINTERNAL, "no thread to watch the GPU: %s",
+                          strerror(rc));
+    b->watching = true;
+    return 0;
+}
+
+void mu_watch_stop(struct mu_backend *b)
+{
+    atomic_store(&b->stop, true);
+    if (b->watching)
+        pthread_join(b->watch, NULL);
+    b->watching = false;
+    for (int i = 0; i < MU_WATCHED; i++)
+        if (b->watched[i].done)
+            cudaEventDestroy(b->watched[i].done);
+}
+
+void mu_watch_add(struct mu_backend *b, const char *what)
+{
+    struct mu_watched *w = &b->watched[b->watched_head % MU_WATCHED];
+
+    /* Full: the ones before are watched, and nothing behind them can be overdue first.
+     */
+    if (!b->watching || atomic_load(&w->armed))
+        return;
+    if (cudaEventRecord(w->done, b->stream) != cudaSuccess)
+        return;
+    snprintf(w->what, sizeof(w->what), "%s", what ? what : "a collective");
+    w->since = 0;
+    atomic_store(&w->armed, 1);
+    b->watched_head++;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_path.c - which way an all-reduce of a size takes, from measured times */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "runtime/backend/nccl/path.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define BIT(p) (1u << (p))
+#define ALL                                                                            \
+    (BIT(MU_PATH_ONE_SHOT) | BIT(MU_PATH_PULL) | BIT(MU_PATH_RELAY) | BIT(MU_PATH_NCCL))
+
+/* Times as two GPUs on NVLink show them: alpha in us, beta in bytes per us. */
+static void line(struct mu_path_curve *c, double alpha, double beta)
+{
+    static const float at[MU_PATH_POINTS] = { 65536, 1 << 20, 4 << 20, 16 << 20 };
+
+    c->n = MU_PATH_POINTS;
+    for (int i = 0; i < c->n; i++) {
+        c->bytes[i] = at[i];
+        c->us[i] = (float)(alpha + at[i] / beta);
+    }
+}
+
+static void table_fill(struct mu_path_table *t)
+{
+    *t = (struct mu_path_table){ 0 };
+    line(&t->curve[MU_PATH_ONE_SHOT], 3, 200e3);
+    line(&t->curve[MU_PATH_PULL], 6, 335e3);
+    line(&t->curve[MU_PATH_RELAY], 9, 360e3);
+    line(&t->curve[MU_PATH_NCCL], 20, 370e3);
+}
+
+static const struct choose_case {
+    const char *name;
+    size_t bytes;
+    unsigned usable;
+    enum mu_path path;
+} choose_cases[] = {
+    { "a small one takes the path of least latency", 4 * KIB, ALL, MU_PATH_ONE_SHOT },
+    { "a middle one the next", 2 * MIB, ALL, MU_PATH_PULL },
+    { "a large one the third", 64 * MIB, ALL, MU_PATH_RELAY },
+    { "a huge one the path of most bandwidth", 1024 * MIB, ALL, MU_PATH_NCCL },
+    { "only what is usable is chosen", 4 * KIB, BIT(MU_PATH_RELAY) | BIT(MU_PATH_NCCL),
+      MU_PATH_RELAY },
+    { "nothing usable: NCCL", 4 * KIB, 0, MU_PATH_NCCL },
+};
+
+static void chooses(void **state)
+{
+    struct mu_path_table t;
+
+    table_fill(&t);
+    for (size_t i = 0; i < sizeof(choose_cases) / sizeof(choose_cases[0]); i++) {
+        const struct choose_case *c = &choose_cases[i];
+        enum mu_path got = mu_path_choose(&t, c->bytes, c->usable);
+
+        if (got != c->path)
+            fail_msg("%s: %s", c->name, mu_path_names[got]);
+    }
+}
+
+static void not_measured_is_never_chosen(void **state)
+{
+    struct mu_path_table t = { 0 };
+
+    line(&t.curve[MU_PATH_NCCL], 20, 370e3);
+    assert_int_equal(mu_path_choose(&t, 4096, ALL), MU_PATH_NCCL);
+}
+
+static void time_follows_the_line(void **state)
+{
+    struct mu_path_table t;
+
+    table_fill(&t);
+    /* inside a stretch, below the first point, beyond the last */
+    assert_float_equal(mu_path_time(&t, MU_PATH_PULL, 2 * MIB), 6 + 2 * MIB / 335e3,
+                       0.05);
+    assert_float_equal(mu_path_time(&t, MU_PATH_PULL, 1024), 6, 0.05);
+    assert_float_equal(mu_path_time(&t, MU_PATH_PULL, 256 * MIB), 6 + 256 * MIB / 335e3,
+                       5);
+}
+
+static void noise_never_makes_a_larger_size_quicker(void **state)
+{
+    struct mu_path_table t = { 0 };
+
+    t.curve[MU_PATH_PULL] = (struct mu_path_curve){ 2, { 65536, 1 << 20 }, { 9, 4 } };
+    assert_true(mu_path_time(&t, MU_PATH_PULL, 64 * MIB) >= 4);
+    assert_true(mu_path_time(&t, MU_PATH_PULL, 0) >= 0.5);
+}
+
+static void knee_is_where_the_rate_is_near_its_top(void **state)
+{
+    struct mu_path_table t;
+    size_t knee;
+
+    table_fill(&t);
+    knee = mu_path_knee(&t, ALL, 0.9, 64 * MIB);
+    /* 9 us + S/360e3 has 90 % of the rate of 64 MiB near 20 MiB. */
+    assert_true(knee >= 12 * MIB && knee <= 24 * MIB);
+    assert_int_equal(knee % MIB, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chooses),
+        cmocka_unit_test(not_measured_is_never_chosen),
+        cmocka_unit_test(time_follows_the_line),
+        cmocka_unit_test(noise_never_makes_a_larger_size_quicker),
+        cmocka_unit_test(knee_is_where_the_rate_is_near_its_top),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
