@@ -48,6 +48,10 @@ void mu_place_mem(const struct mu_node *node, struct mu_plan *plan);
 /* Step 3: the nearest NICs of each task. Slots hold their GPUs and CPUs. */
 void mu_place_nic(const struct mu_node *node, struct mu_plan *plan);
 
+/* Last: what is worth telling though nothing is wrong, into plan->info. */
+void mu_plan_facts(const struct mu_node *node, const struct mu_alloc *alloc,
+                   struct mu_plan *plan);
+
 /* The transportation problem: source i needs need[i] units, sink k has supply[k], a
  * unit from i to k costs cost[i * nsinks + k] >= 0. Fills flow[i * nsinks + k] with
  * units so that every need is met at the least total cost; the same input always gives

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_report.c - what the cores dealt out mean for the user: notes and warnings */
+/* place_report.c - what the cores dealt out mean for the user: notes and warnings
+ *
+ * One sentence for each kind of trouble, however many GPUs have it: which GPUs, which
+ * NUMA node, which tasks, and what to ask Slurm for.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +11,9 @@
 #include "spank/core/place.h"
 #include "spank/core/spread.h"
 
-#define ASK                                                                            \
-    "--exclusive, a larger -c, --cpus-per-gpu, or block distribution (-m block:block)"
+#define HOW                                                                            \
+    "ask Slurm for CPUs there: --exclusive, a larger -c, --cpus-per-gpu, or "          \
+    "--distribution=block:block"
 
 /* Owned cores local to a GPU. */
 static int near_cores(const struct mu_node *node, const struct mu_spread *s, int gpu)
@@ -21,19 +26,203 @@ static int near_cores(const struct mu_node *node, const struct mu_spread *s, int
     return n;
 }
 
-static void add(char *text, size_t size, const char *fmt, const char *a)
+/* By the slot, as shared cores have no one task. */
+static bool has_core(const struct mu_spread *s, int task, int core)
 {
-    size_t used = strlen(text);
+    return mu_cpuset_has(&s->plan->slots[task].cpus, s->own.cores[core].first);
+}
 
-    if (used + 1 < size)
-        snprintf(text + used, size - used, fmt, a);
+static bool has_remote(const struct mu_spread *s, int task)
+{
+    for (int c = 0; c < s->own.n; c++)
+        if (has_core(s, task, c) &&
+            s->distance[task * s->nclasses + s->class_of[c]] > 0)
+            return true;
+    return false;
+}
+
+static void put_list(FILE *out, const struct mu_cpuset *set)
+{
+    char text[256];
+
+    mu_cpuset_format(set, text, sizeof text);
+    fputs(text, out);
+}
+
+/* What is said about GPUs that have a trouble in common. */
+struct trouble {
+    bool gpu[MU_NODE_GPUS_MAX];
+    struct mu_cpuset tasks;
+    int ngpus;
+};
+
+static void trouble_add(struct trouble *trouble, int gpu, int task)
+{
+    trouble->ngpus += !trouble->gpu[gpu];
+    trouble->gpu[gpu] = true;
+    mu_cpuset_add(&trouble->tasks, task);
+}
+
+/* "0000:85:00.0, 0000:86:00.0 (NUMA node 1)", by locality in PCI order, with the
+ * number of owned cores there if `count`.
+ */
+static void put_gpus(FILE *out, const struct mu_node *node, const struct mu_spread *s,
+                     const struct trouble *trouble, bool count)
+{
+    bool said[MU_NODE_GPUS_MAX] = { false };
+    const char *sep = "";
+
+    for (int g = 0; g < node->ngpus; g++) {
+        int numa = node->gpus[g].numa;
+
+        if (!trouble->gpu[g] || said[g])
+            continue;
+        fputs(sep, out);
+        for (int o = g; o < node->ngpus; o++)
+            if (trouble->gpu[o] &&
+                (o == g || mu_gpu_same_locality(&node->gpus[g], &node->gpus[o]))) {
+                fprintf(out, "%s%s", o > g ? ", " : "", node->gpus[o].label);
+                said[o] = true;
+            }
+        if (numa >= 0)
+            fprintf(out, " (NUMA node %d", node->numas[numa].os_index);
+        if (count) {
+            int cores = near_cores(node, s, g);
+
+            fprintf(out, "%s%d core%s", numa >= 0 ? ": " : " (", cores,
+                    cores == 1 ? "" : "s");
+        }
+        fputs(numa >= 0 || count ? ")" : "", out);
+        sep = "; ";
+    }
+}
+
+/* The NUMA nodes of the CPUs that these tasks got. */
+static void put_used_numas(FILE *out, const struct mu_node *node,
+                           const struct mu_spread *s, const struct mu_cpuset *tasks)
+{
+    struct mu_cpuset numas = { 0 };
+
+    for (int c = 0; c < s->own.n; c++) {
+        int numa = s->own.cores[c].numa;
+
+        for (int t = mu_cpuset_next(tasks, -1); t >= 0 && numa >= 0;
+             t = mu_cpuset_next(tasks, t))
+            if (has_core(s, t, c))
+                mu_cpuset_add(&numas, node->numas[numa].os_index);
+    }
+    if (mu_cpuset_empty(&numas)) {
+        fputs("others", out);
+        return;
+    }
+    fprintf(out, "those of NUMA node%s ", mu_cpuset_count(&numas) > 1 ? "s" : "");
+    put_list(out, &numas);
+}
+
+static void tell(const struct mu_node *node, struct mu_spread *s,
+                 const struct trouble *trouble, bool none)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out;
+    bool many = mu_cpuset_count(&trouble->tasks) > 1;
+
+    if (trouble->ngpus == 0)
+        return;
+    s->plan->as_asked = false;
+    out = open_memstream(&text, &len);
+    if (!out)
+        return;
+    fputs(none ? "the step owns no CPU near GPU "
+               : "the step owns too few CPUs near GPU ",
+          out);
+    put_gpus(out, node, s, trouble, !none);
+    fprintf(out, ": task%s ", many ? "s" : "");
+    put_list(out, &trouble->tasks);
+    fprintf(out, " use%s ", many ? "" : "s");
+    put_used_numas(out, node, s, &trouble->tasks);
+    fputs("; " HOW, out);
+    if (fclose(out) == 0)
+        mu_plan_warn(s->plan, "%s", text);
+    free(text);
+}
+
+static void report_far(const struct mu_node *node, const struct mu_opts *opts,
+                       struct mu_spread *s)
+{
+    struct trouble none = { 0 }, few = { 0 };
+
+    for (int t = 0; t < s->plan->nslots; t++) {
+        struct mu_slot *slot = &s->plan->slots[t];
+        bool remote = has_remote(s, t);
+
+        if (remote)
+            mu_slot_note(slot, "remote");
+        for (int i = 0; i < slot->ngpus; i++) {
+            if (!node->gpus[slot->gpu[i]].local_known)
+                continue;
+            if (near_cores(node, s, slot->gpu[i]) == 0)
+                trouble_add(&none, slot->gpu[i], t);
+            else if (remote && (s->by_request || opts->cpus != MU_CPUS_ALL))
+                trouble_add(&few, slot->gpu[i], t);
+        }
+    }
+    tell(node, s, &none, true);
+    tell(node, s, &few, false);
+}
+
+/* The counts, whatever the places. */
+static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
+{
+    int ntasks = s->plan->nslots, per_task = alloc->cpus_per_task, have = 0;
+
+    for (int c = 0; c < s->own.n; c++)
+        have += s->own.cores[c].width;
+    if (s->own.n < ntasks) {
+        s->plan->as_asked = false;
+        mu_plan_warn(
+            s->plan,
+            "%d tasks on this node but the step owns %d core%s: tasks share cores; "
+            "ask Slurm for more CPUs with -c or --exclusive",
+            ntasks, s->own.n, s->own.n == 1 ? "" : "s");
+        return;
+    }
+    for (int t = 0; t < ntasks && per_task > 0; t++) {
+        int got = mu_cpuset_count(&s->plan->slots[t].cpus);
+
+        if (got >= per_task)
+            continue;
+        s->plan->as_asked = false;
+        mu_plan_warn(
+            s->plan,
+            "task %d has %d of the %d CPUs that it asked for: the step owns %d "
+            "CPUs in %d cores for %d tasks on this node, and cores are not split; "
+            "ask Slurm for --exclusive or a smaller -c",
+            t, got, per_task, have, s->own.n, ntasks);
+        return;
+    }
+}
+
+static void report_unknown(const struct mu_node *node, struct mu_spread *s)
+{
+    struct mu_cpuset tasks = { 0 };
+
+    for (int t = 0; t < s->plan->nslots; t++)
+        for (int i = 0; i < s->plan->slots[t].ngpus; i++)
+            if (!node->gpus[s->plan->slots[t].gpu[i]].local_known)
+                mu_cpuset_add(&tasks, t);
+    if (!mu_cpuset_empty(&tasks))
+        mu_plan_warn(
+            s->plan,
+            "PCI locality unknown%s: the system does not say which NUMA node the "
+            "GPUs are near; CPUs are divided evenly, memory is not bound",
+            node->virtual_machine ? " (virtual machine)" : "");
 }
 
 void mu_spread_report(const struct mu_node *node, const struct mu_alloc *alloc,
                       const struct mu_opts *opts, struct mu_spread *s)
 {
-    (void)near_cores;
-    (void)add;
-    (void)opts;
-    (void)alloc;
+    report_short(alloc, s);
+    report_far(node, opts, s);
+    report_unknown(node, s);
 }

@@ -104,6 +104,7 @@ static int place(const struct mu_node *node, const struct mu_alloc *alloc,
     if (!left_to_slurm)
         mu_place_nic(node, plan);
     note_sources(node, plan);
+    mu_plan_facts(node, alloc, plan);
     return 0;
 }
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plan_facts.c - what `verbose` tells about the machine beside the plan */
+#include <string.h>
+
+#include "spank/core/place.h"
+
+static void tell_nodes(struct mu_plan *plan, const struct mu_cpuset *set,
+                       const char *fact)
+{
+    char list[512];
+
+    if (mu_cpuset_empty(set))
+        return;
+    mu_cpuset_format(set, list, sizeof list);
+    mu_plan_inform(plan, "NUMA node%s %s: %s", mu_cpuset_count(set) > 1 ? "s" : "",
+                   list, fact);
+}
+
+static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
+                       struct mu_plan *plan)
+{
+    struct mu_cpuset no_gpu = { 0 }, gpu_memory = { 0 }, no_cpus = { 0 },
+                     no_memory = { 0 };
+
+    for (int i = 0; i < node->nnumas; i++) {
+        const struct mu_numa *numa = &node->numas[i];
+        bool has_gpu = false, has_cpus = !mu_cpuset_empty(&numa->cpus);
+
+        for (int k = 0; k < alloc->ngpus; k++)
+            has_gpu |=
+                !node->gpus[alloc->gpu[k]].local_known ||
+                node->gpus[alloc->gpu[k]].numa == i ||
+                mu_cpuset_intersects(&node->gpus[alloc->gpu[k]].local, &numa->cpus);
+        if (has_cpus && !has_gpu && alloc->ngpus > 0)
+            mu_cpuset_add(&no_gpu, numa->os_index);
+        if (numa->gpu_memory)
+            mu_cpuset_add(&gpu_memory, numa->os_index);
+        else if (!has_cpus)
+            mu_cpuset_add(&no_cpus, numa->os_index);
+        else if (numa->memory == 0)
+            mu_cpuset_add(&no_memory, numa->os_index);
+    }
+    tell_nodes(plan, &no_gpu, "no GPU of this step is near");
+    tell_nodes(plan, &gpu_memory, "memory of a GPU, not used for host pages");
+    tell_nodes(plan, &no_cpus, "no CPUs");
+    tell_nodes(plan, &no_memory,
+               "no memory; tasks there use the nearest node that has some");
+}
+
+static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc,
+                        struct mu_plan *plan)
+{
+    const char *first = alloc->ngpus > 0 ? node->gpus[alloc->gpu[0]].model : "";
+
+    for (int k = 1; k < alloc->ngpus; k++) {
+        const char *model = node->gpus[alloc->gpu[k]].model;
+
+        if (!first[0] || !model[0] || strcmp(first, model) == 0)
+            continue;
+        mu_plan_inform(
+            plan,
+            "GPU models differ (%s, %s): CUDA numbers devices as here only with "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            first, model);
+        return;
+    }
+}
+
+void mu_plan_facts(const struct mu_node *node, const struct mu_alloc *alloc,
+                   struct mu_plan *plan)
+{
+    tell_numas(node, alloc, plan);
+    tell_models(node, alloc, plan);
+}
