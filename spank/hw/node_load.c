@@ -82,14 +82,18 @@ static int read_text(const char *path, const char *text, size_t len,
     if (memchr(text, '\0', len))
         return mu_err_set(err, EINVAL, "%s: line 1: not a text file", path);
     mu_xml_start(&xml, path, text, len);
+    if (text[strspn(text, "\xef\xbb\xbf \t\r\n")] != '<')
+        return mu_read_smi(path, text, len, machine, err);
     do {
         if (mu_xml_next(&xml, &event, err) < 0)
             return -1;
     } while (event.kind != MU_XML_OPEN && event.kind != MU_XML_END);
     if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "topology"))
         return mu_read_hwloc_xml(path, text, len, machine, err);
+    if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "system"))
+        return mu_read_nccl_xml(path, text, len, machine, err);
     return mu_err_set(err, EINVAL,
-                      "%s: line %d: not hwloc's <topology>", path,
+                      "%s: line %d: neither hwloc's <topology> nor NCCL's <system>", path,
                       event.line);
 }
 

@@ -3,6 +3,7 @@
 #include "spank/hw/xml.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 void mu_xml_start(struct mu_xml *xml, const char *file, const char *text, size_t len)
@@ -245,26 +246,30 @@ static char entity(const char **p, const char *end)
     return *(*p)++;
 }
 
+/* Copy a value, entities replaced, cut to len. */
+static void copy_value(struct mu_xml_slice value, char *buf, size_t len)
+{
+    const char *p = value.at, *end = p + value.len;
+    size_t n = 0;
+
+    while (p < end && n + 1 < len) {
+        char c = entity(&p, end);
+
+        if (c != '\0')
+            buf[n++] = c;
+    }
+    buf[n] = '\0';
+}
+
 bool mu_xml_attr(const struct mu_xml_event *event, const char *name, char *buf,
                  size_t len)
 {
-    size_t n = 0;
-
     buf[0] = '\0';
-    for (int i = 0; i < event->nattrs; i++) {
-        const char *p = event->attr[i].value.at, *end = p + event->attr[i].value.len;
-
-        if (!same(event->attr[i].name, name))
-            continue;
-        while (p < end && n + 1 < len) {
-            char c = entity(&p, end);
-
-            if (c != '\0')
-                buf[n++] = c;
+    for (int i = 0; i < event->nattrs; i++)
+        if (same(event->attr[i].name, name)) {
+            copy_value(event->attr[i].value, buf, len);
+            return true;
         }
-        buf[n] = '\0';
-        return true;
-    }
     return false;
 }
 
@@ -294,4 +299,106 @@ int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
     if (!count->topology_line)
         return mu_err_set(err, EINVAL, "%s: line 1: no <topology> in it", file);
     return 0;
+}
+
+bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name)
+{
+    return elem >= 0 && same(doc->elem[elem].name, name);
+}
+
+bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name, char *buf,
+                      size_t len)
+{
+    const struct mu_xml_elem *e = &doc->elem[elem];
+
+    buf[0] = '\0';
+    for (int i = e->first_attr; i < e->first_attr + e->nattrs; i++)
+        if (same(doc->attr[i].name, name)) {
+            copy_value(doc->attr[i].value, buf, len);
+            return true;
+        }
+    return false;
+}
+
+/* Room for one more element and its attributes; sizes double. */
+static int reserve(struct mu_xml_doc *doc, int attrs, int *room_elem, int *room_attr,
+                   struct mu_err *err)
+{
+    while (doc->nelems >= *room_elem) {
+        void *more = realloc(doc->elem, sizeof *doc->elem * (size_t)(*room_elem * 2 + 64));
+
+        if (!more)
+            return mu_err_set(err, ENOMEM, "%s: no memory to read it", doc->file);
+        doc->elem = more;
+        *room_elem = *room_elem * 2 + 64;
+    }
+    while (doc->nattrs + attrs > *room_attr) {
+        void *more =
+            realloc(doc->attr, sizeof *doc->attr * (size_t)(*room_attr * 2 + 256));
+
+        if (!more)
+            return mu_err_set(err, ENOMEM, "%s: no memory to read it", doc->file);
+        doc->attr = more;
+        *room_attr = *room_attr * 2 + 256;
+    }
+    return 0;
+}
+
+static int add_elem(struct mu_xml_doc *doc, const struct mu_xml_event *event, int parent,
+                    int room[2], struct mu_err *err)
+{
+    struct mu_xml_elem *e;
+
+    if (doc->nelems >= 65536)
+        return mu_err_set(err, EINVAL, "%s: line %d: more than 65536 elements", doc->file,
+                          event->line);
+    if (reserve(doc, event->nattrs, &room[0], &room[1], err) < 0)
+        return -1;
+    e = &doc->elem[doc->nelems++];
+    e->name = event->name;
+    e->line = event->line;
+    e->parent = parent;
+    e->first_attr = doc->nattrs;
+    e->nattrs = event->nattrs;
+    for (int i = 0; i < event->nattrs; i++) {
+        doc->attr[doc->nattrs].name = event->attr[i].name;
+        doc->attr[doc->nattrs++].value = event->attr[i].value;
+    }
+    return 0;
+}
+
+int mu_xml_doc_parse(const char *file, const char *text, size_t len,
+                     struct mu_xml_doc *doc, struct mu_err *err)
+{
+    int stack[MU_XML_DEPTH + 1], top = 0, room[2] = { 0, 0 };
+    struct mu_xml_event event;
+    struct mu_xml xml;
+
+    memset(doc, 0, sizeof *doc);
+    doc->file = file;
+    mu_xml_start(&xml, file, text, len);
+    stack[0] = -1;
+    do {
+        if (mu_xml_next(&xml, &event, err) < 0)
+            return -1;
+        if (event.kind == MU_XML_TEXT && !doc->text_line)
+            doc->text_line = event.line;
+        if (event.kind == MU_XML_OPEN) {
+            if (add_elem(doc, &event, stack[top], room, err) < 0)
+                return -1;
+            stack[++top] = doc->nelems - 1;
+        }
+        if (event.kind == MU_XML_CLOSE)
+            top--;
+    } while (event.kind != MU_XML_END);
+    if (doc->nelems == 0)
+        return mu_err_set(err, EINVAL, "%s: line 1: no element in it", file);
+    return 0;
+}
+
+void mu_xml_doc_clear(struct mu_xml_doc *doc)
+{
+    free(doc->elem);
+    free(doc->attr);
+    memset(doc, 0, sizeof *doc);
 }

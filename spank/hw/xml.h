@@ -77,4 +77,38 @@ struct mu_xml_count {
 int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
                        struct mu_xml_count *count, struct mu_err *err);
 
+/* A whole document, for readers that look back and forth. Elements are in document
+ * order, so a parent comes before its children. Slices are borrowed from the text.
+ */
+struct mu_xml_elem {
+    struct mu_xml_slice name;
+    int line;
+    int parent; /* -1 for the root */
+    int first_attr, nattrs;
+};
+
+struct mu_xml_attr {
+    struct mu_xml_slice name, value;
+};
+
+struct mu_xml_doc {
+    const char *file; /* borrowed */
+    int nelems;
+    struct mu_xml_elem *elem;
+    int nattrs;
+    struct mu_xml_attr *attr;
+    int text_line; /* of the first text between tags, 0 none */
+};
+
+/* Free with mu_xml_doc_clear, also after a failure. */
+int mu_xml_doc_parse(const char *file, const char *text, size_t len,
+                     struct mu_xml_doc *doc, struct mu_err *err);
+void mu_xml_doc_clear(struct mu_xml_doc *doc);
+
+bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name);
+
+/* As mu_xml_attr. */
+bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name, char *buf,
+                      size_t len);
+
 #endif

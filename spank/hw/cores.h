@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cores.h - cores out of a list of CPUs, for sources that know no cores */
+#ifndef MU_CORES_H
+#define MU_CORES_H
+
+#include "spank/core/node.h"
+
+/* Add the CPUs of one locality (those that are in no core yet) to node->cores. Where
+ * the list is k equal, equally spaced runs (0-15,128-143), element j of each run is one
+ * core; one run alone is cores of one thread; otherwise each CPU counts as a core and
+ * node->smt_guess is set.
+ */
+int mu_cores_add_list(struct mu_node *node, const struct mu_cpuset *cpus, int numa,
+                      int package, struct mu_err *err);
+
+/* The same where the number of threads per core and the distance of their numbers is
+ * known: thread t of core c is CPU c + t * stride. Cores may lack threads (offline).
+ */
+int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus, int threads,
+                         int stride, int numa, int package, struct mu_err *err);
+
+#endif
