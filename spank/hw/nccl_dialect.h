@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_dialect.h - the limits of NCCL's own reader, and the one attribute we add.
+ *
+ * Our files carry muster="key=value;..." on <cpu> and <pci>, which NCCL keeps and does
+ * not read. It holds what the format has no place for, so that a plan made from the
+ * file is the plan made from the machine:
+ *
+ *   cpu   package=N      OS index of the package
+ *         smt=K;stride=S thread t of a core is CPU c + t*S
+ *         cache=N        cores per shared cache, in order, when it is below the NUMA node
+ *         distance=A,B.. the row of the NUMA distance table, columns as the elements
+ *         memory=0       a node without memory
+ *   pci   host=BUS       which host bridge the device hangs from
+ *         up=B/B/..      all PCI bridges above the device, outermost first
+ *         local=LIST     CPUs of a locality finer than the NUMA node
+ *         known=0        the firmware does not say where the device is
+ *         nics=NAME,..   RDMA devices of the function
+ *         parts=N        compute devices of the function (CPX, MIG)
+ */
+#ifndef MU_NCCL_DIALECT_H
+#define MU_NCCL_DIALECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MU_NCCL_STRING_MAX 255
+#define MU_NCCL_ATTRS_MAX 16
+#define MU_NCCL_CHILDREN_MAX 640
+#define MU_NCCL_NODES_MAX 256
+#define MU_GPUS_PER_FUNCTION 64
+
+/* The value of one key in a muster="..." attribute; false and "" when absent. */
+bool mu_nccl_note(const char *notes, const char *key, char *buf, size_t len);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* smi_text.h - the matrix of nvidia-smi topo -m as a table of cells */
+#ifndef MU_SMI_TEXT_H
+#define MU_SMI_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/base/cpuset.h"
+#include "runtime/base/err.h"
+#include "spank/core/node.h"
+
+#define MU_SMI_COLS 512
+
+struct mu_smi_col {
+    char name[MU_NAME_LEN]; /* GPU0, mlx5_3, HSN; NICn replaced by its legend's name */
+    bool gpu;
+    int line; /* of its row, 0: it has none */
+    /* GPU rows only */
+    bool cpus_given; /* false: empty or N/A */
+    struct mu_cpuset cpus;
+    bool numas_given;
+    struct mu_cpuset numas; /* NUMA Affinity: may name memory-only nodes too */
+    int gpu_numa;           /* GPU NUMA ID, -1 */
+};
+
+struct mu_smi_cell {
+    enum mu_path path; /* NONE under an NVLink cell: nvidia-smi hides the PCI path */
+    int nvlinks;
+};
+
+/* Free with mu_smi_table_clear. cell[row * ncols + col]. */
+struct mu_smi_table {
+    int ncols;
+    struct mu_smi_col *col;
+    struct mu_smi_cell *cell;
+};
+
+/* text is modified. Errors name file and line. */
+int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
+                       struct mu_err *err);
+void mu_smi_table_clear(struct mu_smi_table *table);
+
+/* Remove terminal escape sequences and carriage returns in place. */
+void mu_smi_strip(char *text);
+
+#endif
