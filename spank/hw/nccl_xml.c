@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/cores.h"
+#include "spank/hw/cpulist.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/nccl_dialect.h"
 #include "spank/hw/xml.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/cores.h"
+#include "spank/hw/cpulist.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/smi_text.h"
 

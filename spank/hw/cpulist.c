@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cores.c - DESIGN's rule for NCCL's files and nvidia-smi's text, which list CPUs only */
-#include "spank/hw/cores.h"
+/* cpulist.c - DESIGN's rule for NCCL's files and nvidia-smi's text, which list CPUs only */
+#include "spank/hw/cpulist.h"
 
 #include "spank/hw/machine.h"
 

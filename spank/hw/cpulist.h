@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cores.h - cores out of a list of CPUs, for sources that know no cores */
-#ifndef MU_CORES_H
-#define MU_CORES_H
+/* cpulist.h - cores out of a list of CPUs, for sources that know no cores */
+#ifndef MU_CPULIST_H
+#define MU_CPULIST_H
 
 #include "spank/core/node.h"
 
