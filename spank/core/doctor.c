@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor.c - findings, and what the checks share */
+#include "spank/core/doctor.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+void mu_findings_clear(struct mu_findings *findings)
+{
+    free(findings->item);
+    *findings = (struct mu_findings){ 0 };
+}
+
+void mu_findings_add(struct mu_findings *findings, enum mu_severity severity,
+                     const char *area, const char *todo, const char *what, ...)
+{
+    struct mu_finding *grown =
+        realloc(findings->item, (findings->n + 1) * sizeof *grown);
+    struct mu_finding *f;
+    va_list ap;
+
+    if (!grown) {
+        findings->dropped = true;
+        return;
+    }
+    findings->item = grown;
+    f = &grown[findings->n++];
+    *f = (struct mu_finding){ .severity = severity };
+    mu_copy(f->area, sizeof f->area, area);
+    mu_copy(f->todo, sizeof f->todo, todo);
+    va_start(ap, what);
+    vsnprintf(f->what, sizeof f->what, what, ap);
+    va_end(ap);
+}
+
+enum mu_severity mu_findings_worst(const struct mu_findings *findings)
+{
+    enum mu_severity worst = MU_OK;
+
+    for (int i = 0; i < findings->n; i++)
+        if (findings->item[i].severity > worst)
+            worst = findings->item[i].severity;
+    return worst;
+}
+
+const char *mu_severity_name(enum mu_severity severity)
+{
+    static const char *const names[] = { "ok", "hint", "warning", "error" };
+
+    return names[severity];
+}
+
+const char *mu_facts_env(const struct mu_facts *facts, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (char *const *e = facts->env; e && *e; e++)
+        if (strncmp(*e, name, len) == 0 && (*e)[len] == '=')
+            return *e + len + 1;
+    return NULL;
+}
+
+int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
+                           size_t len, struct mu_err *err)
+{
+    struct mu_cpuset set, numas = { 0 };
+    char cpus[1024], nodes[256];
+
+    if (mu_cpuset_parse_mask(mask, &set, err) < 0)
+        return -1;
+    mu_cpuset_format(&set, cpus, sizeof cpus);
+    for (int i = 0; node && i < node->nnumas; i++)
+        if (mu_cpuset_intersects(&node->numas[i].cpus, &set))
+            mu_cpuset_add(&numas, node->numas[i].os_index);
+    mu_cpuset_format(&numas, nodes, sizeof nodes);
+    if (nodes[0])
+        snprintf(buf, len, "%s is CPUs %s, on NUMA nodes %s of this machine", mask,
+                 cpus, nodes);
+    else
+        snprintf(buf, len, "%s is CPUs %s", mask, cpus[0] ? cpus : "none");
+    return 0;
+}

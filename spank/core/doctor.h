@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor.h - what is wrong here, and what to do about it
+ *
+ *   facts (gathered by spank/tools/doctor_facts)  ->  checks, pure  ->  findings
+ *
+ * Each check looks at the facts of one area and adds findings; it stays silent about
+ * what it cannot know. Nothing here reads the machine.
+ */
+#ifndef MU_DOCTOR_H
+#define MU_DOCTOR_H
+
+#include <stdbool.h>
+
+#include "spank/core/hca.h"
+#include "spank/core/nccl_conf.h"
+#include "spank/core/net.h"
+#include "spank/core/node.h"
+
+enum mu_severity { MU_OK, MU_HINT, MU_WARNING, MU_ERROR };
+
+struct mu_finding {
+    enum mu_severity severity;
+    char area[16];   /* "step", "gpu", "network", "slurm", "platform" */
+    char what[1024]; /* one sentence */
+    char todo[512];  /* what to do; "" where there is nothing to do */
+};
+
+/* Owned; clear with mu_findings_clear. Adding never fails: without memory the finding
+ * is dropped and `dropped` set.
+ */
+struct mu_findings {
+    int n;
+    struct mu_finding *item;
+    bool dropped;
+};
+
+void mu_findings_clear(struct mu_findings *findings);
+/* what is printf-like; todo a plain sentence or "". */
+void mu_findings_add(struct mu_findings *findings, enum mu_severity severity,
+                     const char *area, const char *todo, const char *what, ...)
+    __attribute__((format(printf, 5, 6)));
+enum mu_severity mu_findings_worst(const struct mu_findings *findings);
+const char *mu_severity_name(enum mu_severity severity);
+
+/* An openable character device of the step, and how many there are, each counted its
+ * own way; -1: not known.
+ */
+struct mu_gpu_counts {
+    int slurm;    /* SLURM_STEP_GPUS or SLURM_GPUS_ON_NODE */
+    int visible;  /* CUDA_VISIBLE_DEVICES */
+    int openable; /* /dev/nvidiaN that open() allows */
+    int nvml;     /* asked of the driver */
+    int node;     /* in the machine */
+};
+
+/* A bridge above a GPU and the request redirection bits of its ACS capability. */
+struct mu_acs {
+    char busid[MU_BUSID_LEN];
+    bool readable; /* the extended capability could be read (needs root) */
+    bool redirect; /* ReqRedir, CmpltRedir or UpstreamFwd is on */
+};
+
+/* A library file mapped or found, with its version. */
+struct mu_library {
+    char path[512];
+    char version[32];
+};
+
+/* A link of a GPU, NIC or of the bridge above it. */
+struct mu_link {
+    char busid[MU_BUSID_LEN];
+    double speed, max_speed; /* GT/s, 0 unknown */
+    int width, max_width;    /* lanes, 0 unknown */
+    bool bridge;
+    bool on_root_bus;
+};
+
+struct mu_facts {
+    char *const *env;            /* NAME=VALUE, NULL at the end */
+    struct mu_cpuset affinity;   /* of this process */
+    struct mu_cpuset job_cpus;   /* what the cpuset cgroup allows; empty: not known */
+    const struct mu_node *node;  /* NULL: not known */
+    const struct mu_net *net;    /* NULL: not known */
+    const struct mu_peer *peers; /* other nodes and their addresses */
+    int npeers;
+    const struct mu_conf *nccl_conf;
+    struct mu_gpu_counts gpus;
+    const char *gres_conf; /* text, NULL: not readable */
+    const char *gres_file; /* its name, for messages */
+    int threads_per_core;  /* as slurm.conf says, 0 unknown */
+    const struct mu_acs *acs;
+    int nacs;
+    bool iommu;
+    const struct mu_link *link;
+    int nlinks;
+    const struct mu_library *nccl; /* every libnccl found */
+    int nnccl;
+    char slurm_version[32]; /* of the installed slurmd or srun, "" unknown */
+    char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
+    bool pmix_plugin;                          /* mpi_pmix*.so is in PluginDir */
+    char pmix_missing[128];   /* the soname that did not load, "" fine */
+    const char *command_line; /* of the step's task, NUL replaced by blanks */
+};
+
+/* Value of a variable, or NULL. */
+const char *mu_facts_env(const struct mu_facts *facts, const char *name);
+
+/* Cases 005 013 015 016 044: what the step got, and what its environment brings along.
+ */
+void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out);
+/* Cases 009 020 023 024 026 038: which GPUs a task sees. */
+void mu_doctor_gpu(const struct mu_facts *facts, struct mu_findings *out);
+/* Cases 027 029 031 034 035: interfaces and RDMA devices. */
+void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out);
+/* Cases 014 048 051: gres.conf, PMIx, the plugin's version. */
+void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out);
+/* Cases 036 039 042: virtual machines, links, ACS, two NCCLs. */
+void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out);
+
+/* One sentence for a CPU mask from a log, Slurm's (0x...) or NCCL's (words with
+ * commas): the CPU list and the NUMA nodes of `node` (may be NULL).
+ */
+int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
+                           size_t len, struct mu_err *err);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_network.c - interfaces that mislead, RDMA devices that are not alike */
+#include "spank/core/doctor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AREA "network"
+
+static bool live(const struct mu_iface *iface)
+{
+    return iface->up && iface->carrier && iface->naddrs > 0;
+}
+
+/* Case 029: the kernel sends by the first matching route, whatever name was asked for.
+ */
+static void check_same_subnet(const struct mu_net *net, struct mu_findings *out)
+{
+    for (int a = 0; a < net->nifaces; a++)
+        for (int b = a + 1; b < net->nifaces; b++) {
+            const struct mu_iface *x = &net->iface[a], *y = &net->iface[b];
+
+            if (!live(x) || !live(y) || x->loopback || y->loopback)
+                continue;
+            for (int i = 0; i < x->naddrs; i++)
+                for (int k = 0; k < y->naddrs; k++) {
+                    char at[MU_ADDR_TEXT], bt[MU_ADDR_TEXT];
+
+                    if (!x->addr[i].global || !mu_addr_in(&y->addr[k], &x->addr[i]))
+                        continue;
+                    mu_addr_format(&x->addr[i], at, sizeof at);
+                    mu_addr_format(&y->addr[k], bt, sizeof bt);
+                    mu_findings_add(
+                        out, MU_WARNING, AREA,
+                        "put the ports into separate subnets or set up source "
+                        "routing; `ip route get PEER` shows which one is used",
+                        "%s (%s/%d) and %s (%s/%d) are in one subnet: the kernel "
+                        "may send through %s what was meant for %s",
+                        x->name, at, x->addr[i].prefix, y->name, bt, y->addr[k].prefix,
+                        x->name, y->name);
+                }
+        }
+}
+
+/* Case 031 */
+static void check_address_on_lo(const struct mu_net *net, struct mu_findings *out)
+{
+    const struct mu_addr *on_lo = NULL;
+    char text[MU_ADDR_TEXT];
+
+    for (int i = 0; i < net->nifaces; i++)
+        for (int k = 0; k < net->iface[i].naddrs; k++) {
+            if (!net->iface[i].addr[k].global || mu_iface_is_private(&net->iface[i])) {
+                if (net->iface[i].loopback && net->iface[i].addr[k].global)
+                    on_lo = &net->iface[i].addr[k];
+                continue;
+            }
+            if (live(&net->iface[i]))
+                return;
+        }
+    if (!on_lo)
+        return;
+    mu_addr_format(on_lo, text, sizeof text);
+    mu_findings_add(
+        out, MU_ERROR, AREA,
+        "use InfiniBand or RoCE, or give a data port or a dummy interface an "
+        "address",
+        "the only routable address, %s, is on lo: NCCL's socket code does not "
+        "support this layout",
+        text);
+}
+
+/* Case 027: an address that another node has too is nobody's. */
+static void check_shared_address(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const struct mu_net *net = facts->net;
+
+    for (int i = 0; i < net->nifaces; i++)
+        for (int k = 0; k < net->iface[i].naddrs; k++)
+            for (int p = 0; p < facts->npeers; p++)
+                for (int q = 0; q < facts->peers[p].naddrs; q++) {
+                    char text[MU_ADDR_TEXT];
+
+                    if (!net->iface[i].addr[k].global ||
+                        !mu_addr_same(&net->iface[i].addr[k], &facts->peers[p].addr[q]))
+                        continue;
+                    mu_addr_format(&net->iface[i].addr[k], text, sizeof text);
+                    mu_findings_add(
+                        out, MU_WARNING, AREA,
+                        "keep this interface out with networks= in muster.conf",
+                        "%s on %s is also an address of node %s: peers would "
+                        "connect to themselves",
+                        text, net->iface[i].name, facts->peers[p].host);
+                }
+}
+
+static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *value = mu_facts_env(facts, "NCCL_SOCKET_IFNAME");
+
+    if (value && value[0] == '^' && !strstr(value, "lo"))
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "name the interface instead (NCCL_SOCKET_IFNAME==eth0), or leave "
+            "it to Muster",
+            "NCCL_SOCKET_IFNAME=%s lets lo in: NCCL obeys a given list exactly", value);
+}
+
+static const char *layer_name(enum mu_link_layer layer)
+{
+    static const char *const names[] = { "unknown link", "InfiniBand", "Ethernet",
+                                         "Omni-Path", "Slingshot" };
+
+    return names[layer];
+}
+
+/* Case 034: a row per device, with why it is used or not. */
+static void check_hcas(const struct mu_node *node, struct mu_findings *out)
+{
+    struct mu_alloc all = { 0 };
+    struct mu_hca_choice choice;
+
+    for (; all.ngpus < node->ngpus && all.ngpus < MU_GPUS_MAX; all.ngpus++)
+        all.gpu[all.ngpus] = all.ngpus;
+    mu_hca_choose(node, &all, "", &choice);
+    for (int i = 0; i < node->nnics && i < MU_GPUS_MAX; i++) {
+        const struct mu_nic *nic = &node->nics[i];
+
+        mu_findings_add(out, MU_OK, AREA, "", "%s: %s, %s, %g Gb/s, NUMA %d, %s",
+                        nic->name[0] ? nic->name : nic->busid, layer_name(nic->layer),
+                        nic->active ? "active" : "down", nic->gbits,
+                        nic->numa >= 0 ? node->numas[nic->numa].os_index : -1,
+                        mu_hca_verdict_name(choice.verdict[i]));
+        for (int k = 0; k < i; k++)
+            if (nic->guid[0] && strcmp(nic->guid, node->nics[k].guid) == 0)
+                mu_findings_add(
+                    out, MU_HINT, AREA, "",
+                    "%s and %s are one card: together they have its rate once",
+                    node->nics[k].name, nic->name);
+    }
+}
+
+/* Case 035 */
+static void check_unused_fabric(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *net = mu_facts_env(facts, "NCCL_NET");
+    const char *disable = mu_facts_env(facts, "NCCL_IB_DISABLE");
+    int n = 0;
+    double gbits = 0;
+
+    for (int i = 0; facts->node && i < facts->node->nnics; i++)
+        if (facts->node->nics[i].active) {
+            n++;
+            if (facts->node->nics[i].gbits > gbits)
+                gbits = facts->node->nics[i].gbits;
+        }
+    if (n &&
+        ((net && strcmp(net, "Socket") == 0) || (disable && strcmp(disable, "1") == 0)))
+        mu_findings_add(
+            out, MU_WARNING, AREA, "unset it",
+            "%s makes NCCL use sockets although %d RDMA devices of up to %g "
+            "Gb/s are here",
+            net && strcmp(net, "Socket") == 0 ? "NCCL_NET=Socket" : "NCCL_IB_DISABLE=1",
+            n, gbits);
+}
+
+void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (facts->net) {
+        check_same_subnet(facts->net, out);
+        check_address_on_lo(facts->net, out);
+        check_shared_address(facts, out);
+    }
+    check_ifname(facts, out);
+    if (facts->node)
+        check_hcas(facts->node, out);
+    check_unused_fabric(facts, out);
+}

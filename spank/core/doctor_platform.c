@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_platform.c - virtual machines, slow links, ACS, two NCCLs in one process */
+#include "spank/core/doctor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AREA "platform"
+
+/* Case 036 (1): numa_node -1 where there are several nodes. */
+static void check_lost_locality(const struct mu_node *node, struct mu_findings *out)
+{
+    int lost = 0;
+
+    for (int i = 0; i < node->ngpus; i++)
+        lost += !node->gpus[i].local_known;
+    if (lost)
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "give the guest a NUMA layout and PCI expander bridges on the host, "
+            "or state the layout with topology= in muster.conf",
+            "%d of %d GPUs have no NUMA node (numa_node is -1)%s: CPUs are "
+            "divided evenly",
+            lost, node->ngpus, node->virtual_machine ? " in this virtual machine" : "");
+}
+
+/* Case 036 (5): a core whose threads the firmware puts on two NUMA nodes. */
+static void check_cut_cores(const struct mu_node *node, struct mu_findings *out)
+{
+    for (int i = 0; i < node->ncores; i++) {
+        const struct mu_core *core = &node->cores[i];
+        int first = -1;
+
+        for (int n = 0; n < node->nnumas; n++)
+            for (int k = 0; k < core->ncpus; k++)
+                if (mu_cpuset_has(&node->numas[n].cpus, core->cpu[k])) {
+                    if (first >= 0 && first != n) {
+                        mu_findings_add(
+                            out, MU_WARNING, AREA,
+                            "define the guest's NUMA cells along its cores",
+                            "the NUMA cells cut cores in two: the threads of "
+                            "core %d..%d are on nodes %d and %d",
+                            core->cpu[0], core->cpu[core->ncpus - 1],
+                            node->numas[first].os_index, node->numas[n].os_index);
+                        return;
+                    }
+                    first = n;
+                }
+    }
+}
+
+/* Bytes per second of a PCIe link direction, in GB/s: GT/s x lanes, 8b/10b below 8 GT/s
+ * and 128b/130b from there (PCI Express Base Specification).
+ */
+static double link_gbytes(const struct mu_link *link)
+{
+    return link->speed * link->width / 8 * (link->speed < 8 ? 0.8 : 128.0 / 130);
+}
+
+/* Case 036 (2), (3), (4) */
+static void check_links(const struct mu_facts *facts, struct mu_findings *out)
+{
+    int on_root = 0;
+
+    for (int i = 0; i < facts->nlinks; i++) {
+        const struct mu_link *link = &facts->link[i];
+
+        on_root += link->on_root_bus && !link->bridge;
+        if (link->bridge && link->speed > 0 && link->width > 0 && link_gbytes(link) < 1)
+            mu_findings_add(
+                out, MU_WARNING, AREA,
+                "give NCCL a topology file with the real rate (muster topo "
+                "--format nccl-xml is a start)",
+                "the uplink of switch %s reports %.2f GB/s: NCCL plans with that "
+                "figure",
+                link->busid, link_gbytes(link));
+        else if (!link->bridge && link->max_speed > 0 && link->speed > 0 &&
+                 (link->speed < link->max_speed || link->width < link->max_width))
+            mu_findings_add(
+                out, MU_HINT, AREA,
+                "idle GPUs lower their link; look again under load, then reseat "
+                "the card or look at the slot",
+                "%s runs at %g GT/s x%d, the card can do %g GT/s x%d", link->busid,
+                link->speed, link->width, link->max_speed, link->max_width);
+    }
+    if (on_root > 1 && facts->node && facts->node->virtual_machine)
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "put each GPU and its NIC behind one virtual switch on the host, or "
+            "state the pairs in a topology file",
+            "%d GPUs and NICs sit on the root bus of this virtual machine: no "
+            "GPU is nearer to any NIC",
+            on_root);
+}
+
+/* Case 042 a */
+static void check_acs(const struct mu_facts *facts, struct mu_findings *out)
+{
+    int unreadable = 0;
+    bool guest = facts->node && facts->node->virtual_machine;
+
+    for (int i = 0; i < facts->nacs; i++) {
+        unreadable += !facts->acs[i].readable;
+        if (facts->acs[i].readable && facts->acs[i].redirect && !guest)
+            mu_findings_add(
+                out, MU_WARNING, AREA,
+                "clear the ACS bits of the bridge (setpci) or boot with the "
+                "IOMMU off",
+                "bridge %s above a GPU redirects peer requests (ACS)%s: P2P over "
+                "PCIe hangs or crawls",
+                facts->acs[i].busid, facts->iommu ? " and the IOMMU is on" : "");
+    }
+    if (unreadable)
+        mu_findings_add(out, MU_HINT, AREA, "run muster doctor as root to see them",
+                        "the ACS bits of %d bridges above GPUs cannot be read",
+                        unreadable);
+}
+
+/* Case 042 c */
+static void check_libraries(const struct mu_facts *facts, struct mu_findings *out)
+{
+    for (int i = 0; i < facts->nnccl; i++)
+        mu_findings_add(out, MU_OK, AREA, "", "NCCL %s: %s", facts->nccl[i].version,
+                        facts->nccl[i].path);
+    for (int i = 1; i < facts->nnccl; i++)
+        if (strcmp(facts->nccl[i].version, facts->nccl[0].version) != 0) {
+            mu_findings_add(
+                out, MU_WARNING, AREA,
+                "keep one of them in LD_LIBRARY_PATH and in what the program "
+                "links",
+                "two NCCL versions are in reach: %s (%s) and %s (%s)",
+                facts->nccl[0].version, facts->nccl[0].path, facts->nccl[i].version,
+                facts->nccl[i].path);
+            return;
+        }
+}
+
+/* Case 039: which of the files and the environment names a topology or graph. */
+static void check_topology_files(const struct mu_facts *facts, struct mu_findings *out)
+{
+    static const char *const names[] = { "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", NULL };
+
+    for (int i = 0; names[i]; i++) {
+        const char *env = mu_facts_env(facts, names[i]);
+        const struct mu_conf_line *line =
+            facts->nccl_conf ? mu_conf_find(facts->nccl_conf, names[i]) : NULL;
+
+        if (env)
+            mu_findings_add(out, MU_HINT, AREA,
+                            "check it with muster topo --check --here",
+                            "%s=%s comes from the environment%s%s", names[i], env,
+                            line ? " and wins over " : "", line ? line->file : "");
+        else if (line)
+            mu_findings_add(out, MU_HINT, AREA,
+                            "check it with muster topo --check --here",
+                            "%s=%s comes from %s line %d", names[i], line->value,
+                            line->file, line->line);
+    }
+}
+
+void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (facts->node) {
+        check_lost_locality(facts->node, out);
+        check_cut_cores(facts->node, out);
+    }
+    check_links(facts, out);
+    check_acs(facts, out);
+    check_libraries(facts, out);
+    check_topology_files(facts, out);
+}

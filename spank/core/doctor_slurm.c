@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_slurm.c - gres.conf against the hardware, PMIx, the plugin's version */
+#include "spank/core/doctor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/core/gres_conf.h"
+
+#define AREA "slurm"
+
+/* Linux CPUs of Slurm's abstract cores, which count the node's cores in order of
+ * package, then core. That is the order of cores[] only where packages are not
+ * interleaved, so they are taken package by package.
+ */
+static void cores_to_cpus(const struct mu_node *node, const struct mu_cpuset *cores,
+                          struct mu_cpuset *cpus)
+{
+    int number = 0, packages = 0;
+
+    for (int i = 0; i < node->ncores; i++)
+        if (node->cores[i].package >= packages)
+            packages = node->cores[i].package + 1;
+    *cpus = (struct mu_cpuset){ 0 };
+    for (int p = packages ? 0 : -1; p < packages; p++)
+        for (int i = 0; i < node->ncores; i++) {
+            if (node->cores[i].package != p)
+                continue;
+            for (int k = 0; mu_cpuset_has(cores, number) && k < node->cores[i].ncpus;
+                 k++)
+                mu_cpuset_add(cpus, node->cores[i].cpu[k]);
+            number++;
+        }
+}
+
+static int find_by_minor(const struct mu_node *node, int minor)
+{
+    for (int i = 0; i < node->ngpus; i++)
+        if (node->gpus[i].minor == minor)
+            return i;
+    return minor >= 0 && minor < node->ngpus && node->gpus[minor].minor < 0 ? minor
+                                                                            : -1;
+}
+
+/* Case 014 a: thread ids in place of core ids. */
+static void check_core_ids(const struct mu_facts *facts, const struct mu_gres *gres,
+                           struct mu_findings *out)
+{
+    int last = -1, cores = facts->node->ncores;
+
+    for (int c = mu_cpuset_next(&gres->cores, -1); c >= 0;
+         c = mu_cpuset_next(&gres->cores, c))
+        last = c;
+    if (last < cores)
+        return;
+    mu_findings_add(
+        out, MU_ERROR, AREA,
+        "write core numbers as Slurm counts them (0 to the number of cores "
+        "minus 1, no hardware threads), or AutoDetect=nvml",
+        "%s line %d: Cores=%s are CPU numbers of Linux: this machine has %d "
+        "cores, so core %d does not exist",
+        facts->gres_file, gres->line, gres->cores_text, cores, last);
+}
+
+/* Case 014 b, c: the cores Slurm believes in against those of the PCI bus. */
+static void check_locality(const struct mu_facts *facts, const struct mu_gres *gres,
+                           struct mu_findings *out)
+{
+    const struct mu_node *node = facts->node;
+    int g = find_by_minor(node, gres->minor);
+    struct mu_cpuset cpus, here;
+    char says[512], is[512];
+
+    if (g < 0 || !node->gpus[g].local_known)
+        return;
+    cores_to_cpus(node, &gres->cores, &cpus);
+    mu_node_cpus(node, &here);
+    mu_cpuset_and(&here, &node->gpus[g].local);
+    if (mu_cpuset_equal(&cpus, &here))
+        return;
+    mu_cpuset_format(&cpus, says, sizeof says);
+    mu_cpuset_format(&here, is, sizeof is);
+    mu_findings_add(
+        out, MU_WARNING, AREA,
+        "correct Cores= in gres.conf, or use AutoDetect=nvml; Muster itself goes "
+        "by the PCI bus",
+        "GPU%d: Slurm says %s (%s line %d), hardware says %s (NUMA %d)", g, says,
+        facts->gres_file, gres->line, is,
+        node->gpus[g].numa >= 0 ? node->numas[node->gpus[g].numa].os_index : -1);
+}
+
+static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
+{
+    struct mu_gres_conf *conf = calloc(1, sizeof *conf);
+    struct mu_err err = { 0 };
+    int without = 0;
+
+    if (!conf)
+        return;
+    if (mu_gres_conf_parse(facts->gres_file, facts->gres_conf, conf, &err) < 0)
+        mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
+    for (int i = 0; i < conf->n; i++) {
+        without += !conf->gres[i].cores_given;
+        if (!conf->gres[i].cores_given || !facts->node->core_data)
+            continue;
+        check_core_ids(facts, &conf->gres[i], out);
+        check_locality(facts, &conf->gres[i], out);
+    }
+    if (conf->n && without == conf->n && !conf->autodetect)
+        mu_findings_add(
+            out, MU_HINT, AREA,
+            "add Cores= or AutoDetect=nvml, so that Slurm hands out CPUs near "
+            "the GPUs",
+            "%s names no Cores=: Slurm knows no GPU's locality", facts->gres_file);
+    free(conf);
+}
+
+/* Case 048 */
+static void check_pmix(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (!facts->slurm_version[0])
+        return;
+    if (!facts->pmix_plugin)
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "install Slurm's PMIx plugin (Debian: slurm-wlm-basic-plugins; "
+                        "RPM: slurm-libpmi built --with pmix)",
+                        "Slurm's plugin directory has no mpi_pmix*.so: srun --mpi=pmix "
+                        "cannot work");
+    else if (facts->pmix_missing[0])
+        mu_findings_add(out, MU_ERROR, AREA,
+                        "install the package that has it on every node (Debian: "
+                        "libpmix-dev for libpmix.so, libpmix2 for libpmix.so.2)",
+                        "Slurm's PMIx plugin is here but %s cannot be loaded: srun "
+                        "--mpi=pmix will fail",
+                        facts->pmix_missing);
+    else
+        mu_findings_add(out, MU_OK, AREA, "", "srun --mpi=pmix can be loaded");
+}
+
+/* "22.05" of "22.05.8" */
+static size_t release_len(const char *version)
+{
+    const char *dot = strchr(version, '.');
+    const char *end = dot ? strchr(dot + 1, '.') : NULL;
+
+    return end ? (size_t)(end - version) : strlen(version);
+}
+
+/* Case 051 */
+static void check_plugin(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *a = facts->plugin_version, *b = facts->slurm_version;
+
+    if (!b[0])
+        return;
+    if (!facts->plugin_path[0])
+        mu_findings_add(out, MU_HINT, AREA,
+                        "add the line of muster-spank(8) to plugstack.conf",
+                        "no plugstack.conf line loads muster.so");
+    else if (a[0] &&
+             (release_len(a) != release_len(b) || strncmp(a, b, release_len(a)) != 0))
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "build Muster against this Slurm's headers: a plugin belongs to one "
+            "major.minor",
+            "%s was built for Slurm %s, but this is Slurm %s: it is not loaded "
+            "(\"Incompatible Slurm plugin\")",
+            facts->plugin_path, a, b);
+    else
+        mu_findings_add(out, MU_OK, AREA, "", "%s fits Slurm %s", facts->plugin_path,
+                        b);
+}
+
+void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (facts->gres_conf && facts->node && facts->node->ngpus)
+        check_gres(facts, out);
+    check_pmix(facts, out);
+    check_plugin(facts, out);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_step.c - CPUs of the step, inherited bindings, launchers inside launchers */
+#include "spank/core/doctor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/record.h"
+
+#define AREA "step"
+
+static long env_number(const struct mu_facts *facts, const char *name)
+{
+    const char *text = mu_facts_env(facts, name);
+
+    return text ? strtol(text, NULL, 10) : -1;
+}
+
+/* Hardware threads of the machine's first core. */
+static int threads(const struct mu_facts *facts)
+{
+    return facts->node && facts->node->core_data && facts->node->ncores
+               ? facts->node->cores[0].ncpus
+               : facts->threads_per_core;
+}
+
+static void check_threads(const struct mu_facts *facts, struct mu_findings *out)
+{
+    long c = env_number(facts, "SLURM_CPUS_PER_TASK");
+    int t = threads(facts);
+
+    if (c > 0 && t > 1)
+        mu_findings_add(
+            out, MU_HINT, AREA, "",
+            "-c %ld on a %d-thread machine is %ld cores per task: Slurm counts "
+            "hardware threads",
+            c, t, (c + t - 1) / t);
+}
+
+/* Case 016: one core for a task whose share of the job's CPUs is larger. */
+static void check_one_cpu(const struct mu_facts *facts, struct mu_findings *out)
+{
+    int own = mu_cpuset_count(&facts->affinity),
+        job = mu_cpuset_count(&facts->job_cpus);
+    long tasks = env_number(facts, "SLURM_STEP_TASKS_PER_NODE");
+    long on_node = env_number(facts, "SLURM_CPUS_ON_NODE");
+    int core = threads(facts) > 0 ? threads(facts) : 1;
+
+    if (on_node > job)
+        job = (int)on_node;
+    if (!mu_facts_env(facts, "SLURM_PROCID") || own < 1 || own > core ||
+        job / (tasks > 0 ? tasks : 1) < 2 * own)
+        return;
+    mu_findings_add(
+        out, MU_WARNING, AREA,
+        "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK in the job script, or "
+        "give -c to srun: since Slurm 22.05 srun does not read the sbatch value",
+        "this task may use %d CPU%s while the job owns %d on this node", own,
+        own == 1 ? "" : "s", job);
+}
+
+static void check_inherited_bind(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *list = mu_facts_env(facts, "SLURM_CPU_BIND_LIST");
+    const char *bind = mu_facts_env(facts, "SLURM_CPU_BIND");
+    char text[512] = "";
+
+    if (mu_facts_env(facts, "SLURM_PROCID") || (!list && !bind))
+        return;
+    if (list && strncmp(list, "0x", 2) == 0 && !strchr(list, ','))
+        mu_doctor_explain_mask(list, facts->node, text, sizeof text, NULL);
+    mu_findings_add(
+        out, MU_WARNING, AREA,
+        "unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE "
+        "SLURM_CPU_BIND_VERBOSE before sbatch or srun",
+        "this shell carries the CPU binding of an outer step "
+        "(SLURM_CPU_BIND=%s%s%s); a job started from it may bind outside of "
+        "its own CPUs and die",
+        bind ? bind : list, text[0] ? "; " : "", text);
+}
+
+static void check_cpu_variables(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *slurm = mu_facts_env(facts, "SLURM_CPUS_PER_TASK");
+    const char *srun = mu_facts_env(facts, "SRUN_CPUS_PER_TASK");
+
+    if (slurm && srun && strcmp(slurm, srun) != 0)
+        mu_findings_add(out, MU_WARNING, AREA, "unset one of the two",
+                        "SLURM_CPUS_PER_TASK=%s and SRUN_CPUS_PER_TASK=%s differ: srun "
+                        "refuses to start",
+                        slurm, srun);
+}
+
+/* Slurm's own mask against what the task has now. */
+static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *line = mu_facts_env(facts, "MUSTER_PLAN");
+    char have[1024], want[1024];
+    struct mu_record record;
+    struct mu_err err = { 0 };
+
+    if (!line)
+        return;
+    if (mu_record_decode(line, &record, &err) < 0) {
+        mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
+        return;
+    }
+    mu_cpuset_format(&facts->affinity, have, sizeof have);
+    mu_cpuset_format(&record.cpus, want, sizeof want);
+    if (!mu_cpuset_empty(&record.cpus) &&
+        !mu_cpuset_equal(&record.cpus, &facts->affinity))
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "look for a TaskProlog, a wrapper or a program that binds again",
+            "Muster placed this task on CPUs %s, but it runs on %s", want, have);
+    else
+        mu_findings_add(
+            out, MU_OK, AREA, "",
+            "this task runs on CPUs %s as Muster placed "
+            "it%s%s",
+            have,
+            mu_facts_env(facts, "SLURM_CPU_BIND_LIST") ? "; Slurm's own mask was " : "",
+            mu_facts_env(facts, "SLURM_CPU_BIND_LIST")
+                ? mu_facts_env(facts, "SLURM_CPU_BIND_LIST")
+                : "");
+}
+
+/* The first number of "8", "8(x2)" or "4,8". */
+static void check_launcher(const struct mu_facts *facts, struct mu_findings *out)
+{
+    static const char *const launchers[] = { "torchrun",
+                                             "accelerate",
+                                             "mpirun",
+                                             "mpiexec",
+                                             "torch.distributed.run",
+                                             "torch.distributed.launch",
+                                             NULL };
+    long tasks = env_number(facts, "SLURM_STEP_TASKS_PER_NODE");
+    const char *found = NULL;
+
+    for (int i = 0; facts->command_line && launchers[i] && !found; i++)
+        if (strstr(facts->command_line, launchers[i]))
+            found = launchers[i];
+    if (tasks < 0)
+        tasks = env_number(facts, "SLURM_NTASKS_PER_NODE");
+    if (found && tasks > 1)
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "start one launcher per node (--ntasks-per-node=1), or start the "
+            "program itself with srun and no launcher",
+            "%ld copies of %s run on each node: each starts its own processes, "
+            "%ld x %ld = %ld if each takes all GPUs, and they fight for one "
+            "port",
+            tasks, found, tasks, tasks, tasks * tasks);
+}
+
+void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out)
+{
+    check_threads(facts, out);
+    check_one_cpu(facts, out);
+    check_inherited_bind(facts, out);
+    check_cpu_variables(facts, out);
+    check_binding(facts, out);
+    check_launcher(facts, out);
+}

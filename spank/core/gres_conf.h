@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gres_conf.h - what gres.conf says about the cores near each GPU */
+#ifndef MU_GRES_CONF_H
+#define MU_GRES_CONF_H
+
+#include "runtime/base/cpuset.h"
+#include "runtime/base/err.h"
+
+#define MU_GRES_MAX 256
+
+struct mu_gres {
+    int line;
+    int minor; /* N of File=/dev/nvidiaN, -1: another file or none */
+    bool cores_given;
+    struct mu_cpuset cores; /* abstract core numbers of Slurm, not Linux CPUs */
+    char cores_text[256];
+    char nodes[256]; /* NodeName=, "" for every node */
+};
+
+struct mu_gres_conf {
+    int n;
+    struct mu_gres
+        gres[MU_GRES_MAX]; /* one per device file, or per line without File= */
+    bool autodetect;       /* AutoDetect= with something else than off */
+};
+
+/* Read the gpu lines of a gres.conf. Unknown keys are skipped; Cores= or CPUs= that are
+ * no list fail with the line.
+ */
+int mu_gres_conf_parse(const char *file, const char *text, struct mu_gres_conf *out,
+                       struct mu_err *err);
+
+#endif
