@@ -46,8 +46,11 @@ struct mu_backend_env {
     uint8_t token[MU_TOKEN_LEN]; /* proves to a peer that we are of this job */
     const char
         *master_addr; /* an address of this host that the others reach, or NULL */
-    bool force_tcp;
-    double init_timeout, timeout;
+    bool force_tcp;   /* host: no shared memory, even inside a node */
+    /* seconds; timeout is each collective's, from start; link_timeout: until a silent
+     * TCP link of the host backend counts as dead, 0: 20
+     */
+    double init_timeout, timeout, link_timeout;
     struct mu_exchange exchange;
     const struct mu_log *log;
     /* Called once, from any thread, when the backend finds a peer dead or a collective
@@ -65,7 +68,9 @@ enum mu_coll_kind {
     MU_COLL_BARRIER,
 };
 
-/* One collective. Elements of dtype; send == recv is in place. */
+/* One collective. Elements of dtype; send == recv is in place; for all-gather and
+ * reduce-scatter the smaller buffer may lie anywhere inside the larger one.
+ */
 struct mu_coll {
     enum mu_coll_kind kind;
     enum muster_dtype dtype;
@@ -75,7 +80,8 @@ struct mu_coll {
     size_t count; /* all-reduce, broadcast: elements of the buffer; all-gather: sent by
                      each rank; reduce-scatter: received by each rank */
     int root;     /* broadcast */
-    double scale; /* results are multiplied by it (the mean); 1.0: not */
+    double scale; /* results are multiplied by it (the mean); 1.0: not. Integers are
+                     scaled in double and rounded to nearest */
     void *stream; /* GPU: work enqueued there so far produces send */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
 };
@@ -109,6 +115,7 @@ struct mu_backend_ops {
     int (*device)(const struct mu_backend *b); /* CUDA index, -1 none */
 
     /* Zero-copy memory, 4096-byte aligned, zeroed. Collective: same sizes, same order.
+     * Free it when no collective on it is in flight on any rank.
      */
     void *(*alloc)(struct mu_backend *b, size_t bytes, struct mu_err *err);
     void (*free)(struct mu_backend *b, void *p);
@@ -118,6 +125,8 @@ struct mu_backend_ops {
                  struct mu_request **out, struct mu_err *err);
     /* Host: block until done or past its deadline (err->code a muster_status). GPU:
      * make `stream` wait, without blocking the host. Frees the request either way.
+     * After an error the contents of the receive buffer are undefined, but nobody
+     * writes into it any more: neither a thread nor a rank that was late.
      */
     int (*join)(struct mu_backend *b, struct mu_request *request, void *stream,
                 struct mu_err *err);
@@ -138,6 +147,11 @@ struct mu_backend_ops {
                 void *stream, struct mu_err *err);
     int (*zero)(struct mu_backend *b, void *dst, size_t bytes, void *stream,
                 struct mu_err *err);
+
+    /* From any thread: no request started so far is overdue before `seconds` from now.
+     * NULL: the backend has no deadlines of its own.
+     */
+    void (*extend)(struct mu_backend *b, double seconds);
 };
 
 extern const struct mu_backend_ops mu_backend_host;

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* arena.c - buffers that need no copy
+ *
+ * On one island an allocation is a block of the shared file with a piece for each rank,
+ * one behind the other; each rank takes the pages of its own piece (on its own NUMA
+ * node) and maps all of them. Offsets are handed out in order and never reused, so
+ * equal calls give equal offsets without a word between the ranks. Otherwise it is
+ * private memory.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "runtime/backend/host/shm.h"
+
+#define PAGE 4096
+
+struct block {
+    char *base;  /* mapping of all pieces */
+    size_t each; /* bytes of one piece, whole pages */
+    int pieces, own;
+    uint64_t offset; /* of base in the file */
+    struct block *next;
+};
+
+struct mu_arena {
+    struct block *blocks;
+    uint64_t end; /* where the next block goes */
+};
+
+int mu_arena_open(struct mu_backend *b, struct mu_err *err)
+{
+    b->arena = calloc(1, sizeof *b->arena);
+    if (!b->arena)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    if (b->shm)
+        b->arena->end = (b->shm->len + PAGE - 1) / PAGE * PAGE;
+    return 0;
+}
+
+void mu_arena_close(struct mu_backend *b)
+{
+    struct block *block;
+
+    while (b->arena && (block = b->arena->blocks)) {
+        b->arena->blocks = block->next;
+        munmap(block->base, block->each * (size_t)block->pieces);
+        free(block);
+    }
+    free(b->arena);
+    b->arena = NULL;
+}
+
+/* A file size limit would end in SIGXFSZ, which nobody expects of an allocation. */
+static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        offset + bytes > limit.rlim_cur)
+        return mu_err_set(err, MUSTER_EMEMORY,
+                          "the file size limit (ulimit -f, %llu bytes) is too low for "
+                          "shared memory up to %llu",
+                          (unsigned long long)limit.rlim_cur,
+                          (unsigned long long)(offset + bytes));
+    if (fallocate(fd, 0, (off_t)offset, (off_t)bytes) < 0)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot reserve %zu bytes: %s", bytes,
+                          strerror(errno));
+    return 0;
+}
+
+static int map_block(struct mu_backend *b, struct block *block, struct mu_err *err)
+{
+    size_t len = block->each * (size_t)block->pieces;
+    int flags = b->shm ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    void *p;
+
+    if (b->shm && reserve(b->shm->fd, block->offset + block->each * (size_t)block->own,
+                          block->each, err) < 0)
+        return -1;
+    p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, b->shm ? b->shm->fd : -1,
+             (off_t)block->offset);
+    if (p == MAP_FAILED)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot map %zu bytes: %s", len,
+                          strerror(errno));
+    block->base = p;
+    return 0;
+}
+
+void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+{
+    int pieces = b->shm ? b->shm->nlocal : 1;
+    struct block *block;
+
+    if (bytes > SIZE_MAX / 4 / (size_t)pieces) {
+        mu_err_set(err, MUSTER_EMEMORY, "cannot allocate %zu bytes", bytes);
+        return NULL;
+    }
+    block = calloc(1, sizeof *block);
+    if (!block) {
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+        return NULL;
+    }
+    block->each = bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE;
+    block->pieces = pieces;
+    block->own = b->shm ? b->shm->me : 0;
+    block->offset = b->arena->end;
+    /* Also after a failure: the other ranks have gone on. */
+    b->arena->end += block->each * (size_t)pieces;
+    if (map_block(b, block, err) < 0) {
+        free(block);
+        return NULL;
+    }
+    block->next = b->arena->blocks;
+    b->arena->blocks = block;
+    return block->base + block->each * (size_t)block->own;
+}
+
+void mu_arena_free(struct mu_backend *b, void *p)
+{
+    for (struct block **at = &b->arena->blocks; *at; at = &(*at)->next) {
+        struct block *block = *at;
+        size_t own = block->each * (size_t)block->own;
+
+        if (block->base + own != p)
+            continue;
+        *at = block->next;
+        munmap(block->base, block->each * (size_t)block->pieces);
+        if (b->shm) /* our piece's pages; the others give theirs back */
+            fallocate(b->shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      (off_t)(block->offset + own), (off_t)block->each);
+        free(block);
+        return;
+    }
+}
+
+bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
+                     uint64_t *offset)
+{
+    uintptr_t at = (uintptr_t)p;
+
+    for (const struct block *k = b->arena->blocks; k && b->shm; k = k->next) {
+        uintptr_t own = (uintptr_t)k->base + k->each * (size_t)k->own;
+
+        if (at < own || at - own > k->each || bytes > k->each - (at - own))
+            continue;
+        *offset = k->offset + (at - (uintptr_t)k->base);
+        return true;
+    }
+    return false;
+}
+
+void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes)
+{
+    for (const struct block *k = b->arena->blocks; k; k = k->next) {
+        uint64_t len = k->each * (uint64_t)k->pieces;
+
+        if (offset >= k->offset && offset - k->offset <= len &&
+            bytes <= len - (offset - k->offset))
+            return k->base + (offset - k->offset);
+    }
+    return NULL;
+}
+
+int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)p / PAGE * PAGE;
+    size_t len = ((uintptr_t)p + bytes - first + PAGE - 1) / PAGE * PAGE;
+    void *copy =
+        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (copy == MAP_FAILED)
+        return -1;
+    memcpy(copy, (const void *)first, len);
+    if (mremap(copy, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)first) ==
+        MAP_FAILED) {
+        munmap(copy, len);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* engine.c - the queue of requests, the thread that serves it, deadlines, failure
+ *
+ * Requests run oldest first, one at a time, posted ahead so that others need not wait
+ * for this rank. Whoever holds `lock` may make progress: the thread, or a caller that
+ * waits in join anyway (that saves a hand-over, which costs more than a small
+ * collective). Everybody sleeps when nothing can move.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/backend/host/host.h"
+
+/* A request of at most this many bytes starts in the caller, if nothing is queued. */
+#define INLINE_BYTES 65536
+#define INDEX_TIMER -2
+
+int64_t mu_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void ring_self(struct mu_backend *b)
+{
+    uint64_t one = 1;
+
+    if (write(b->bell_fd, &one, sizeof one) < 0) {
+        /* Full means it is readable, which is what we want. */
+    }
+}
+
+/* Unlock, and pass a failure on now that nothing is locked. */
+static void unlock(struct mu_backend *b)
+{
+    bool tell = b->tell;
+
+    b->tell = false;
+    pthread_mutex_unlock(&b->lock);
+    if (tell && b->env.failed) /* failure is final: no lock needed */
+        b->env.failed(b->env.failed_arg, b->failure.rank, b->failure.status,
+                      b->failure.text);
+}
+
+static void wake_joiners(struct mu_backend *b)
+{
+    if (b->joiners)
+        pthread_cond_broadcast(&b->changed);
+    if (b->driver && b->transport->nudge)
+        b->transport->nudge(b);
+}
+
+static void take_inbox(struct mu_backend *b)
+{
+    pthread_mutex_lock(&b->inbox_lock);
+    if (b->inbox) {
+        *b->tail = b->inbox;
+        if (!b->unposted)
+            b->unposted = b->inbox;
+        b->tail = b->inbox_tail;
+        b->inbox = NULL;
+        b->inbox_tail = &b->inbox;
+    }
+    if (!b->head)
+        atomic_store(&b->busy, false);
+    pthread_mutex_unlock(&b->inbox_lock);
+}
+
+static void finish_head(struct mu_backend *b, int rc)
+{
+    struct mu_request *rq = b->head;
+
+    b->head = rq->next;
+    if (!b->head)
+        b->tail = &b->head;
+    if (b->unposted == rq)
+        b->unposted = rq->next;
+    if (rc == 0)
+        mu_request_finish(rq);
+    rq->rc = rc;
+    rq->done = true; /* the joiner may free it from here on */
+    wake_joiners(b);
+}
+
+void mu_engine_fail(struct mu_backend *b, int status, int rank, bool tell,
+                    const char *fmt, ...)
+{
+    va_list ap;
+
+    if (b->failure.status)
+        return;
+    b->failure.status = status;
+    b->failure.rank = rank;
+    va_start(ap, fmt);
+    vsnprintf(b->failure.text, sizeof b->failure.text, fmt, ap);
+    va_end(ap);
+    b->tell = tell;
+    atomic_store(&b->failed, status);
+    b->transport->abort(b);
+    take_inbox(b);
+    while (b->head)
+        finish_head(b, -1);
+    take_inbox(b);
+    ring_self(b);
+}
+
+/* Returns true when there is more to do at once (and others may want the lock). */
+static bool advance(struct mu_backend *b)
+{
+    take_inbox(b);
+    while (!b->failure.status) {
+        int r;
+
+        while (b->unposted && !b->failure.status) {
+            if (!b->transport->post(b, b->unposted))
+                break;
+            b->unposted->posted = true;
+            b->unposted = b->unposted->next;
+        }
+        if (b->failure.status || !b->head)
+            break;
+        if (!b->head->posted)
+            return false;
+        r = b->transport->progress(b, b->head);
+        if (r == MU_MORE)
+            return true;
+        if (r != MU_FINISHED)
+            return false;
+        finish_head(b, 0);
+        take_inbox(b);
+    }
+    if (b->failure.status) {
+        take_inbox(b);
+        while (b->head)
+            finish_head(b, -1);
+        take_inbox(b);
+    }
+    return false;
+}
+
+static void set_timer(struct mu_backend *b, int64_t at)
+{
+    struct itimerspec t = { .it_value = { at / 1000000000, at % 1000000000 } };
+
+    b->timer_at = at;
+    timerfd_settime(b->timer_fd, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void check_deadline(struct mu_backend *b)
+{
+    struct mu_failure late = { MUSTER_ETIMEOUT, -1, "" };
+    int64_t next = 0, now = mu_now();
+
+    take_inbox(b);
+    for (struct mu_request *rq = b->head; rq; rq = rq->next)
+        if (!next || rq->deadline < next)
+            next = rq->deadline;
+    if (next && next <= now) {
+        /* Requests run in order: the oldest holds up the one that is overdue. */
+        b->transport->late(b, b->head, &late);
+        mu_engine_fail(b, late.status, late.rank, true, "%s", late.text);
+        next = 0;
+    }
+    pthread_mutex_lock(&b->inbox_lock);
+    b->timer_at = 0;
+    if (b->inbox && (!next || b->inbox->deadline < next))
+        next = b->inbox->deadline;
+    if (next)
+        set_timer(b, next);
+    pthread_mutex_unlock(&b->inbox_lock);
+}
+
+static void handle_event(struct mu_backend *b, const struct epoll_event *event)
+{
+    int index = (int32_t)event->data.u32;
+    uint64_t n;
+
+    if (index == MU_INDEX_BELL) {
+        if (read(b->bell_fd, &n, sizeof n) > 0 && b->driver && b->transport->nudge)
+            b->transport->nudge(b);
+        b->transport->event(b, index, 0);
+    } else if (index == INDEX_TIMER) {
+        if (read(b->timer_fd, &n, sizeof n) > 0)
+            check_deadline(b);
+    } else {
+        b->transport->event(b, index, event->events);
+    }
+}
+
+static void *serve(void *arg)
+{
+    struct mu_backend *b = arg;
+    struct epoll_event events[32];
+
+    pthread_mutex_lock(&b->lock);
+    while (!b->stop) {
+        bool more = false;
+        int n;
+
+        if (!b->driver) {
+            more = advance(b);
+            if (!more && b->head)
+                more = !b->transport->arm(b, MU_SLEEP_BELL);
+        }
+        unlock(b);
+        n = epoll_wait(b->epoll_fd, events, 32, more ? 0 : -1);
+        pthread_mutex_lock(&b->lock);
+        for (int i = 0; i < n; i++)
+            handle_event(b, &events[i]);
+    }
+    unlock(b);
+    return NULL;
+}
+
+void mu_engine_submit(struct mu_backend *b, struct mu_request *rq)
+{
+    size_t bytes = rq->coll.count * rq->esize;
+    bool alone;
+
+    pthread_mutex_lock(&b->inbox_lock);
+    alone = !atomic_load(&b->busy);
+    rq->seq = b->next_seq++;
+    if (rq->coll.what)
+        snprintf(rq->what, sizeof rq->what, "%s", rq->coll.what);
+    else
+        snprintf(rq->what, sizeof rq->what, "%s number %llu",
+                 mu_kind_name(rq->coll.kind), (unsigned long long)rq->seq);
+    *b->inbox_tail = rq;
+    b->inbox_tail = &rq->next;
+    atomic_store(&b->busy, true);
+    if (!b->timer_at || rq->deadline < b->timer_at)
+        set_timer(b, rq->deadline);
+    pthread_mutex_unlock(&b->inbox_lock);
+
+    if (alone && bytes <= INLINE_BYTES && pthread_mutex_trylock(&b->lock) == 0) {
+        bool more = advance(b);
+
+        if (!more && b->head)
+            more = !b->transport->arm(b, MU_SLEEP_BELL);
+        unlock(b);
+        if (!more)
+            return;
+    }
+    ring_self(b);
+}
+
+/* Make progress in the calling thread until rq is done. Locked. */
+static void drive(struct mu_backend *b, struct mu_request *rq)
+{
+    while (!rq->done) {
+        bool more;
+
+        if (b->driver) {
+            b->joiners++;
+            pthread_cond_wait(&b->changed, &b->lock);
+            b->joiners--;
+            continue;
+        }
+        b->driver = true;
+        more = advance(b);
+        if (!more && !rq->done)
+            more = !b->transport->arm(b, MU_SLEEP_FUTEX);
+        if (!rq->done) {
+            unlock(b);
+            if (!more)
+                b->transport->wait(b);
+            pthread_mutex_lock(&b->lock);
+        }
+        b->driver = false;
+        if (b->joiners)
+            pthread_cond_broadcast(&b->changed);
+    }
+    if (b->head || atomic_load(&b->busy))
+        ring_self(b); /* what is left is the thread's */
+}
+
+int mu_engine_join(struct mu_backend *b, struct mu_request *rq, struct mu_err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&b->lock);
+    if (b->transport->wait) {
+        drive(b, rq);
+    } else {
+        while (!rq->done) {
+            b->joiners++;
+            pthread_cond_wait(&b->changed, &b->lock);
+            b->joiners--;
+        }
+    }
+    rc = rq->rc;
+    if (rc < 0)
+        mu_err_set(err, b->failure.status, "%s", b->failure.text);
+    unlock(b);
+    return rc;
+}
+
+void mu_engine_abort(struct mu_backend *b, int status, const char *why)
+{
+    pthread_mutex_lock(&b->lock);
+    mu_engine_fail(b, status, b->env.rank, false, "%s", why ? why : "aborted");
+    unlock(b);
+}
+
+void mu_engine_extend(struct mu_backend *b, double seconds)
+{
+    int64_t at = mu_now() + (int64_t)(seconds * 1e9);
+
+    pthread_mutex_lock(&b->lock);
+    take_inbox(b);
+    for (struct mu_request *rq = b->head; rq; rq = rq->next)
+        if (rq->deadline < at)
+            rq->deadline = at;
+    unlock(b);
+}
+
+int mu_engine_watch(struct mu_backend *b, int fd, int index, uint32_t events,
+                    struct mu_err *err)
+{
+    struct epoll_event event = { .events = events, .data.u32 = (uint32_t)index };
+
+    if (epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "epoll_ctl: %s", strerror(errno));
+    return 0;
+}
+
+int mu_engine_open(struct mu_backend *b, struct mu_err *err)
+{
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_mutex_init(&b->inbox_lock, NULL);
+    pthread_cond_init(&b->changed, NULL);
+    b->tail = &b->head;
+    b->inbox_tail = &b->inbox;
+    b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    b->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    b->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (b->epoll_fd < 0 || b->bell_fd < 0 || b->timer_fd < 0)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                          "cannot open epoll, eventfd and timerfd: %s",
+                          strerror(errno));
+    if (mu_engine_watch(b, b->bell_fd, MU_INDEX_BELL, EPOLLIN, err) < 0 ||
+        mu_engine_watch(b, b->timer_fd, INDEX_TIMER, EPOLLIN, err) < 0)
+        return -1;
+    return 0;
+}
+
+int mu_engine_start(struct mu_backend *b, struct mu_err *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    /* The program's signal handlers run in the program's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&b->thread, NULL, serve, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot start the progress thread: %s",
+                          strerror(rc));
+    b->thread_started = true;
+    pthread_setname_np(b->thread, "muster-host");
+    return 0;
+}
+
+void mu_engine_stop(struct mu_backend *b)
+{
+    if (!b->thread_started)
+        return;
+    pthread_mutex_lock(&b->lock);
+    b->stop = true;
+    unlock(b);
+    ring_self(b);
+    pthread_join(b->thread, NULL);
+    b->thread_started = false;
+}
+
+void mu_engine_close(struct mu_backend *b)
+{
+    if (b->epoll_fd >= 0)
+        close(b->epoll_fd);
+    if (b->bell_fd >= 0)
+        close(b->bell_fd);
+    if (b->timer_fd >= 0)
+        close(b->timer_fd);
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->inbox_lock);
+    pthread_mutex_destroy(&b->lock);
+}

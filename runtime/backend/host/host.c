@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* host.c - the host backend's table of functions */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/backend/host/meet.h"
+
+static void release(struct mu_backend *b)
+{
+    mu_arena_close(b);
+    mu_engine_close(b);
+    for (int r = 0; b->host_of && r < b->env.size; r++)
+        free(b->host_of[r]);
+    free(b->host_of);
+    free(b->node_of);
+    free(b);
+}
+
+static int copy_world(struct mu_backend *b, struct mu_err *err)
+{
+    size_t n = (size_t)b->env.size;
+
+    b->node_of = calloc(n, sizeof *b->node_of);
+    b->host_of = calloc(n, sizeof *b->host_of);
+    if (!b->node_of || !b->host_of)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    for (size_t r = 0; r < n; r++) {
+        b->node_of[r] = b->env.node_of ? b->env.node_of[r] : 0;
+        b->host_of[r] =
+            strdup(b->env.host_of && b->env.host_of[r] ? b->env.host_of[r] : "?");
+        if (!b->host_of[r])
+            return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    }
+    return 0;
+}
+
+static int connect_all(struct mu_backend *b, struct mu_err *err)
+{
+    struct mu_meeting meeting;
+    int rc = mu_meeting_hold(&meeting, b, err);
+
+    if (rc == 0) {
+        if (meeting.nislands == 1) {
+            b->transport = &mu_transport_shm;
+            rc = b->transport->connect(b, &meeting, err);
+        } else {
+            rc = mu_err_set(err, MUSTER_EINTERNAL, "TCP is not there yet");
+        }
+    }
+    mu_meeting_clear(&meeting);
+    return rc;
+}
+
+static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
+                     struct mu_err *err)
+{
+    struct mu_backend *b;
+
+    if (env->size < 1 || env->rank < 0 || env->rank >= env->size)
+        return mu_err_set(err, MUSTER_EUSAGE, "rank %d in a world of %d", env->rank,
+                          env->size);
+    b = calloc(1, sizeof *b);
+    if (!b)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    b->env = *env;
+    b->owner = getpid();
+    b->epoll_fd = b->bell_fd = b->timer_fd = -1;
+    if (mu_engine_open(b, err) < 0 || copy_world(b, err) < 0 ||
+        connect_all(b, err) < 0 || mu_arena_open(b, err) < 0)
+        goto fail;
+    mu_fork_enter(b);
+    if (mu_engine_start(b, err) < 0) {
+        mu_fork_leave(b);
+        goto fail;
+    }
+    *out = b;
+    return 0;
+fail:
+    if (b->transport)
+        b->transport->close(b);
+    release(b);
+    return -1;
+}
+
+static bool in_child(const struct mu_backend *b)
+{
+    return getpid() != b->owner;
+}
+
+static void host_close(struct mu_backend *b)
+{
+    if (!b)
+        return;
+    if (in_child(b)) {
+        /* fork.c has closed the descriptors; only memory is left. */
+        b->transport->close(b);
+        release(b);
+        return;
+    }
+    mu_engine_stop(b);
+    mu_fork_leave(b);
+    b->transport->close(b);
+    release(b);
+}
+
+static void host_abort(struct mu_backend *b, int status, const char *why)
+{
+    if (!in_child(b))
+        mu_engine_abort(b, status, why);
+}
+
+static void host_extend(struct mu_backend *b, double seconds)
+{
+    if (!in_child(b))
+        mu_engine_extend(b, seconds);
+}
+
+static const char *host_transport(const struct mu_backend *b)
+{
+    return b->transport_name[0] ? b->transport_name : b->transport->name;
+}
+
+static int host_device(const struct mu_backend *b)
+{
+    return -1;
+}
+
+static void *host_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+{
+    void *p;
+
+    if (in_child(b)) {
+        mu_err_set(err, MUSTER_EUSAGE, "a forked child cannot use its parent's world");
+        return NULL;
+    }
+    pthread_mutex_lock(&b->lock);
+    p = mu_arena_alloc(b, bytes, err);
+    pthread_mutex_unlock(&b->lock);
+    return p;
+}
+
+static void host_free(struct mu_backend *b, void *p)
+{
+    if (!p || in_child(b))
+        return;
+    pthread_mutex_lock(&b->lock);
+    mu_arena_free(b, p);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static int host_start(struct mu_backend *b, const struct mu_coll *coll,
+                      struct mu_request **out, struct mu_err *err)
+{
+    struct mu_request *rq;
+
+    if (in_child(b))
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "a forked child cannot use its parent's world");
+    if (mu_request_check(b, coll, err) < 0)
+        return -1;
+    /* final: no lock needed to read it */
+    if (atomic_load(&b->failed))
+        return mu_err_set(err, b->failure.status, "%s", b->failure.text);
+    rq = calloc(1, sizeof *rq);
+    if (!rq)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    rq->coll = *coll;
+    rq->esize = mu_element_size(coll->dtype);
+    if (coll->kind == MU_COLL_BARRIER)
+        rq->coll.count = 0;
+    rq->deadline = mu_now() + (int64_t)(b->env.timeout * 1e9);
+    mu_engine_submit(b, rq);
+    *out = rq;
+    return 0;
+}
+
+static int host_join(struct mu_backend *b, struct mu_request *rq, void *stream,
+                     struct mu_err *err)
+{
+    int rc = mu_engine_join(b, rq, err);
+
+    /* In the caller, which cannot be writing there at the same time. */
+    if (rc < 0 && rq->exposed)
+        mu_arena_detach(b, rq->coll.recv, rq->coll.count * rq->esize);
+    free(rq);
+    return rc;
+}
+
+static int host_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+{
+    return 0;
+}
+
+static int host_pack(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                     enum muster_dtype from, void *bucket, enum muster_dtype to,
+                     double scale, void *stream, struct mu_err *err)
+{
+    for (int i = 0; i < n; i++)
+        mu_elements_convert((char *)bucket + pieces[i].offset, to, pieces[i].at, from,
+                            scale, pieces[i].count);
+    return 0;
+}
+
+static int host_unpack(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                       enum muster_dtype to, const void *bucket, enum muster_dtype from,
+                       double scale, void *stream, struct mu_err *err)
+{
+    for (int i = 0; i < n; i++)
+        mu_elements_convert(pieces[i].at, to, (const char *)bucket + pieces[i].offset,
+                            from, scale, pieces[i].count);
+    return 0;
+}
+
+static int host_copy(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                     void *stream, struct mu_err *err)
+{
+    if (bytes)
+        memmove(dst, src, bytes);
+    return 0;
+}
+
+static int host_zero(struct mu_backend *b, void *dst, size_t bytes, void *stream,
+                     struct mu_err *err)
+{
+    if (bytes)
+        memset(dst, 0, bytes);
+    return 0;
+}
+
+const struct mu_backend_ops mu_backend_host = {
+    .name = "host",
+    .open = host_open,
+    .close = host_close,
+    .abort = host_abort,
+    .transport = host_transport,
+    .device = host_device,
+    .alloc = host_alloc,
+    .free = host_free,
+    .start = host_start,
+    .join = host_join,
+    .drain = host_drain,
+    .pack = host_pack,
+    .unpack = host_unpack,
+    .copy = host_copy,
+    .zero = host_zero,
+    .extend = host_extend,
+};

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* host.h - inside of the host backend: the request queue and the transport table
+ *
+ *   host.c       struct mu_backend_ops: checks arguments, calls inward
+ *   engine.c     queue of requests, progress thread, deadlines, failure
+ *   transport    shm (one island) | mesh (TCP between islands)
+ *   elements.c   the arithmetic
+ *
+ * An island is a set of ranks that share memory: same node, same network namespace,
+ * and TCP not forced.
+ */
+#ifndef MU_HOST_H
+#define MU_HOST_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/host/elements.h"
+
+#define MU_FAILURE_TEXT 512
+
+/* Why the backend is unusable; status 0: it is not. */
+struct mu_failure {
+    int status; /* muster_status */
+    int rank;   /* the guilty one, -1 unknown */
+    char text[MU_FAILURE_TEXT];
+};
+
+struct mu_request {
+    struct mu_coll coll; /* send, recv as normalised by mu_request_settle */
+    char what[96];
+    void *result; /* reduce-scatter: moved here when finished, or NULL */
+    size_t esize;
+    uint64_t seq;
+    int64_t deadline; /* ns of CLOCK_MONOTONIC */
+    bool posted, done;
+    bool exposed; /* other ranks may write into coll.recv until it is done */
+    int rc;
+    struct mu_request *next;
+
+    /* Of the transport. */
+    int algorithm, phase;
+    uint64_t round, nrounds, base;
+};
+
+/* What a sleeper wants to be woken through. */
+enum mu_sleep { MU_SLEEP_BELL = 1, MU_SLEEP_FUTEX = 2 };
+
+/* Results of progress. */
+enum { MU_WAITS, MU_FINISHED, MU_MORE, MU_FAILED };
+
+struct mu_meeting;
+
+#define MU_INDEX_BELL -1
+
+/* How requests get done. Every call but connect and wait is made with the engine
+ * locked. A function that returns MU_FAILED has called mu_engine_fail.
+ */
+struct mu_transport {
+    const char *name;
+    int (*connect)(struct mu_backend *b, struct mu_meeting *meeting,
+                   struct mu_err *err);
+    /* Tell the others that this rank has entered; false: no room yet. */
+    bool (*post)(struct mu_backend *b, struct mu_request *rq);
+    /* Move the oldest request (posted) on. */
+    int (*progress)(struct mu_backend *b, struct mu_request *rq);
+    /* Going to sleep until something changes; false: something has, do not. */
+    bool (*arm)(struct mu_backend *b, enum mu_sleep how);
+    /* Sleep in the caller, armed with MU_SLEEP_FUTEX, unlocked; NULL: cannot. */
+    void (*wait)(struct mu_backend *b);
+    /* End such a sleep. */
+    void (*nudge)(struct mu_backend *b);
+    /* An event on a descriptor that connect added with mu_engine_watch; or, with
+     * MU_INDEX_BELL, somebody has rung.
+     */
+    void (*event)(struct mu_backend *b, int index, uint32_t events);
+    /* The deadline of rq has passed: name who is late. */
+    void (*late)(struct mu_backend *b, const struct mu_request *rq,
+                 struct mu_failure *failure);
+    /* Tell the others why, as far as that goes without waiting. */
+    void (*abort)(struct mu_backend *b);
+    /* Say goodbye unless aborted; release everything. */
+    void (*close)(struct mu_backend *b);
+    /* In a forked child: give up descriptors, touch nothing shared. */
+    void (*forget)(struct mu_backend *b);
+};
+
+extern const struct mu_transport mu_transport_shm;
+extern const struct mu_transport mu_transport_mesh;
+
+struct mu_shm;
+struct mu_mesh;
+struct mu_arena;
+
+struct mu_backend {
+    struct mu_backend_env env; /* node_of, host_of copied */
+    int *node_of;
+    char **host_of;
+    char *job;
+    const struct mu_transport *transport;
+    char transport_name[32];
+    struct mu_shm *shm;
+    struct mu_mesh *mesh;
+    struct mu_arena *arena;
+    pid_t owner;
+    struct mu_backend *next_open; /* fork.c */
+
+    pthread_t thread;
+    bool thread_started;
+    int epoll_fd, bell_fd, timer_fd;
+
+    pthread_mutex_t lock; /* the engine: transport, active queue, failure */
+    pthread_cond_t changed;
+    bool stop;
+    bool driver; /* a caller inside join makes the progress */
+    int joiners;
+    struct mu_request *head, **tail; /* started, oldest first */
+    struct mu_request *unposted;
+    struct mu_failure failure;
+    bool tell;          /* env.failed is still to be called */
+    _Atomic int failed; /* failure.status, readable without the lock */
+
+    pthread_mutex_t inbox_lock; /* never held while working: start must not block */
+    struct mu_request *inbox, **inbox_tail;
+    uint64_t next_seq;
+    int64_t timer_at;  /* ns, 0: not set */
+    _Atomic bool busy; /* anything in the inbox or active */
+};
+
+int64_t mu_now(void); /* ns of CLOCK_MONOTONIC */
+
+/* ---- engine.c ---- */
+int mu_engine_open(struct mu_backend *b, struct mu_err *err);  /* descriptors, locks */
+int mu_engine_start(struct mu_backend *b, struct mu_err *err); /* the thread */
+void mu_engine_stop(struct mu_backend *b);
+void mu_engine_close(struct mu_backend *b);
+int mu_engine_watch(struct mu_backend *b, int fd, int index, uint32_t events,
+                    struct mu_err *err);
+void mu_engine_submit(struct mu_backend *b, struct mu_request *rq);
+/* Until rq is done; the failure of b is put into *err when it failed. */
+int mu_engine_join(struct mu_backend *b, struct mu_request *rq, struct mu_err *err);
+/* Only the first failure counts. Locked. tell: env.failed is to be called. */
+void mu_engine_fail(struct mu_backend *b, int status, int rank, bool tell,
+                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void mu_engine_abort(struct mu_backend *b, int status, const char *why);
+void mu_engine_extend(struct mu_backend *b, double seconds);
+
+/* "rank 3 (node b)" */
+const char *mu_rank_text(const struct mu_backend *b, int rank, char *buf, size_t len);
+/* "bucket 7 of step 1204", or "all-reduce number 17" */
+const char *mu_request_text(const struct mu_request *rq);
+
+/* ---- request.c ---- */
+/* Check and normalise: afterwards all-reduce may differ in send and recv, broadcast
+ * works on recv, all-gather's own part is in place if the two overlap, reduce-scatter
+ * likewise.
+ */
+int mu_request_check(const struct mu_backend *b, const struct mu_coll *coll,
+                     struct mu_err *err);
+/* Moves of data that overlap needs; by the thread that posts. */
+void mu_request_settle(const struct mu_backend *b, struct mu_request *rq);
+void mu_request_finish(struct mu_request *rq);
+const char *mu_kind_name(enum mu_coll_kind kind);
+
+/* ---- arena.c ---- */
+int mu_arena_open(struct mu_backend *b, struct mu_err *err);
+void mu_arena_close(struct mu_backend *b);
+void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err);
+void mu_arena_free(struct mu_backend *b, void *p);
+/* Where [p, p + bytes) lies in the shared file; false: not inside one allocation. */
+bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
+                     uint64_t *offset);
+/* The same bytes of any rank of the node in our mapping; NULL: not inside one. */
+void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes);
+/* Give [p, p + bytes) private pages with the present contents: whatever a late rank
+ * still stores into the shared ones is not seen here.
+ */
+int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes);
+
+/* ---- fork.c ---- */
+void mu_fork_enter(struct mu_backend *b);
+void mu_fork_leave(struct mu_backend *b);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* meet.c - listening sockets, one record per rank over the exchange, islands */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "runtime/backend/host/meet.h"
+#include "runtime/base/parse.h"
+
+#define KEY "muster.host"
+#define RECORD "v=1;netns=%llu;local=%s;port=%d;hosts=%s"
+
+/* An abstract name leaves nothing behind, whatever way the process ends. */
+static int listen_local(struct mu_address *own, struct mu_err *err)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    unsigned char noise[16];
+    int fd;
+
+    if (getrandom(noise, sizeof noise, 0) != sizeof noise)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "getrandom: %s", strerror(errno));
+    strcpy(own->local, "muster-");
+    for (size_t i = 0; i < sizeof noise; i++)
+        sprintf(own->local + 7 + 2 * i, "%02x", noise[i]);
+    memcpy(name.sun_path + 1, own->local, strlen(own->local));
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 ||
+        bind(fd, (struct sockaddr *)&name,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                         strlen(own->local))) < 0 ||
+        listen(fd, 1024) < 0) {
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot listen on a local socket: %s",
+                   strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* IPv6 sockets take IPv4 too; without IPv6 in the kernel, IPv4 alone. */
+static int listen_tcp(struct mu_address *own, int size, struct mu_err *err)
+{
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = in6addr_any };
+    struct sockaddr_in v4 = { .sin_family = AF_INET };
+    socklen_t len = sizeof v6;
+    int off = 0, fd;
+
+    fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) < 0 ||
+                    bind(fd, (struct sockaddr *)&v6, sizeof v6) < 0)) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0 && bind(fd, (struct sockaddr *)&v4, sizeof v4) < 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    if (fd < 0 || listen(fd, size + 64) < 0 ||
+        getsockname(fd, (struct sockaddr *)&v6, &len) < 0) {
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot listen on a TCP port: %s",
+                   strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    own->port = ntohs(v6.sin6_port); /* at the same place in sockaddr_in */
+    return fd;
+}
+
+static void add_host(char *hosts, size_t len, const char *host)
+{
+    size_t used = strlen(hosts);
+
+    if (used + strlen(host) + 2 < len)
+        sprintf(hosts + used, "%s%s", used ? "," : "", host);
+}
+
+/* The address the launcher trusts first, then every other one, loopback last. */
+static void list_hosts(struct mu_address *own, const char *master)
+{
+    static const int order[][2] = { { AF_INET, 0 }, { AF_INET6, 0 }, { AF_INET, 1 } };
+    struct in_addr in4;
+    struct in6_addr in6;
+    struct ifaddrs *list = NULL;
+    char text[INET6_ADDRSTRLEN];
+
+    if (master && (inet_pton(AF_INET, master, &in4) == 1 ||
+                   inet_pton(AF_INET6, master, &in6) == 1))
+        add_host(own->hosts, sizeof own->hosts, master);
+    if (getifaddrs(&list) < 0)
+        return;
+    for (int pass = 0; pass < 3; pass++) {
+        for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+            const void *addr;
+
+            if (!i->ifa_addr || i->ifa_addr->sa_family != order[pass][0] ||
+                !(i->ifa_flags & IFF_UP) ||
+                !!(i->ifa_flags & IFF_LOOPBACK) != order[pass][1])
+                continue;
+            addr = order[pass][0] == AF_INET
+                       ? (const void *)&((struct sockaddr_in *)(void *)i->ifa_addr)
+                             ->sin_addr
+                       : (const void *)&((struct sockaddr_in6 *)(void *)i->ifa_addr)
+                             ->sin6_addr;
+            if (order[pass][0] == AF_INET6 &&
+                IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)addr))
+                continue;
+            if (inet_ntop(order[pass][0], addr, text, sizeof text) &&
+                (!master || strcmp(text, master) != 0))
+                add_host(own->hosts, sizeof own->hosts, text);
+        }
+    }
+    freeifaddrs(list);
+}
+
+static int read_record(const struct mu_backend *b, int rank, char *text,
+                       struct mu_address *out, struct mu_err *err)
+{
+    char *rest = text, *item;
+    long port;
+
+    while ((item = mu_parse_next(&rest, ';'))) {
+        char *value = strchr(item, '=');
+
+        if (!value)
+            continue;
+        *value++ = '\0';
+        if (strcmp(item, "netns") == 0)
+            out->netns = strtoull(value, NULL, 10);
+        else if (strcmp(item, "local") == 0)
+            mu_copy(out->local, sizeof out->local, value);
+        else if (strcmp(item, "hosts") == 0)
+            mu_copy(out->hosts, sizeof out->hosts, value);
+        else if (strcmp(item, "port") == 0) {
+            if (mu_parse_int("port", value, 1, 65535, &port, err) < 0)
+                return mu_err_context(err, "address of rank %d", rank);
+            out->port = (int)port;
+        }
+    }
+    if (!out->port || !out->local[0]) {
+        char who[128];
+
+        return mu_err_set(err, MUSTER_ECONTRACT,
+                          "%s published no usable address; is its libmuster another "
+                          "version?",
+                          mu_rank_text(b, rank, who, sizeof who));
+    }
+    return 0;
+}
+
+static int fetch_all(struct mu_meeting *m, const struct mu_backend *b,
+                     struct mu_err *err)
+{
+    const struct mu_exchange *x = &b->env.exchange;
+
+    for (int r = 0; r < b->env.size; r++) {
+        double left = (double)(m->deadline - mu_now()) / 1e9;
+        void *value = NULL;
+        size_t len = 0;
+        char *text;
+        int rc;
+
+        if (r == b->env.rank)
+            continue;
+        if (x->fetch(x->arg, r, KEY, &value, &len, left > 0 ? left : 0, err) < 0)
+            return -1;
+        text = strndup(value ? value : "", len);
+        free(value);
+        if (!text)
+            return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+        rc = read_record(b, r, text, &m->address[r], err);
+        free(text);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void find_islands(struct mu_meeting *m, const struct mu_backend *b)
+{
+    for (int r = 0; r < b->env.size; r++) {
+        m->island_of[r] = r;
+        for (int q = 0; q < r && !b->env.force_tcp; q++) {
+            if (b->node_of[q] == b->node_of[r] &&
+                m->address[q].netns == m->address[r].netns) {
+                m->island_of[r] = m->island_of[q];
+                break;
+            }
+        }
+        m->nislands += m->island_of[r] == r;
+    }
+}
+
+int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
+                    struct mu_err *err)
+{
+    const struct mu_exchange *x = &b->env.exchange;
+    struct mu_address *own;
+    struct stat st;
+    char record[768];
+    size_t n = (size_t)b->env.size;
+
+    *m = (struct mu_meeting){ .unix_fd = -1, .tcp_fd = -1 };
+    m->deadline = mu_now() + (int64_t)(b->env.init_timeout * 1e9);
+    m->address = calloc(n, sizeof *m->address);
+    m->island_of = calloc(n, sizeof *m->island_of);
+    if (!m->address || !m->island_of)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    own = &m->address[b->env.rank];
+    if (stat("/proc/self/ns/net", &st) == 0)
+        own->netns = st.st_ino;
+    if (n > 1) {
+        m->unix_fd = listen_local(own, err);
+        if (m->unix_fd < 0)
+            return -1;
+        m->tcp_fd = listen_tcp(own, b->env.size, err);
+        if (m->tcp_fd < 0)
+            return -1;
+        list_hosts(own, b->env.master_addr);
+        snprintf(record, sizeof record, RECORD, (unsigned long long)own->netns,
+                 own->local, own->port, own->hosts);
+        if (x->publish(x->arg, KEY, record, strlen(record), err) < 0 ||
+            x->fence(x->arg, b->env.init_timeout, err) < 0 || fetch_all(m, b, err) < 0)
+            return mu_err_context(err, "host backend");
+    }
+    find_islands(m, b);
+    return 0;
+}
+
+void mu_meeting_clear(struct mu_meeting *m)
+{
+    if (m->unix_fd >= 0)
+        close(m->unix_fd);
+    if (m->tcp_fd >= 0)
+        close(m->tcp_fd);
+    free(m->address);
+    free(m->island_of);
+}

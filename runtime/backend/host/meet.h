@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* meet.h - how ranks find each other: listening sockets, addresses, islands */
+#ifndef MU_HOST_MEET_H
+#define MU_HOST_MEET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/backend/host/host.h"
+
+struct mu_address {
+    uint64_t netns;  /* inode of the network namespace */
+    char local[64];  /* abstract AF_UNIX name, without the leading zero byte */
+    int port;        /* TCP */
+    char hosts[512]; /* numeric addresses, comma separated, best first */
+};
+
+struct mu_meeting {
+    int unix_fd, tcp_fd;        /* listening, or -1 */
+    int64_t deadline;           /* ns */
+    struct mu_address *address; /* of each rank */
+    int *island_of;             /* of each rank: the lowest rank of its island */
+    int nislands;
+};
+
+/* Listen, publish, wait for all, fetch all. Closed with mu_meeting_clear. */
+int mu_meeting_hold(struct mu_meeting *meeting, const struct mu_backend *b,
+                    struct mu_err *err);
+void mu_meeting_clear(struct mu_meeting *meeting);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* request.c - what a collective may look like, and buffers that overlap */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/backend/host/host.h"
+
+const char *mu_kind_name(enum mu_coll_kind kind)
+{
+    static const char *const names[] = { "all-reduce", "broadcast", "all-gather",
+                                         "reduce-scatter", "barrier" };
+
+    return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
+}
+
+const char *mu_rank_text(const struct mu_backend *b, int rank, char *buf, size_t len)
+{
+    if (rank >= 0 && rank < b->env.size && b->host_of[rank])
+        snprintf(buf, len, "rank %d (node %s)", rank, b->host_of[rank]);
+    else
+        snprintf(buf, len, "rank %d", rank);
+    return buf;
+}
+
+const char *mu_request_text(const struct mu_request *rq)
+{
+    return rq->what;
+}
+
+static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return alen && blen && x < y + blen && y < x + alen;
+}
+
+int mu_request_check(const struct mu_backend *b, const struct mu_coll *coll,
+                     struct mu_err *err)
+{
+    size_t esize = mu_element_size(coll->dtype), n = (size_t)b->env.size, bytes;
+
+    if ((unsigned)coll->kind > MU_COLL_BARRIER)
+        return mu_err_set(err, MUSTER_EUSAGE, "unknown collective %d", (int)coll->kind);
+    if (coll->kind == MU_COLL_BARRIER)
+        return 0;
+    if (!esize)
+        return mu_err_set(err, MUSTER_EUSAGE, "unknown element type %d",
+                          (int)coll->dtype);
+    if ((unsigned)coll->op > MUSTER_MAX)
+        return mu_err_set(err, MUSTER_EUSAGE, "unknown operation %d", (int)coll->op);
+    if (coll->count > SIZE_MAX / 2 / esize / n)
+        return mu_err_set(err, MUSTER_EUSAGE, "%s of %zu elements is too large",
+                          mu_kind_name(coll->kind), coll->count);
+    if (coll->kind == MU_COLL_BROADCAST &&
+        (coll->root < 0 || coll->root >= b->env.size))
+        return mu_err_set(err, MUSTER_EUSAGE, "broadcast from rank %d in a world of %d",
+                          coll->root, b->env.size);
+    if (coll->count == 0)
+        return 0;
+    if (!coll->recv)
+        return mu_err_set(err, MUSTER_EUSAGE, "%s: the receive buffer is NULL",
+                          mu_kind_name(coll->kind));
+    if (!coll->send && (coll->kind != MU_COLL_BROADCAST || coll->root == b->env.rank))
+        return mu_err_set(err, MUSTER_EUSAGE, "%s: the send buffer is NULL",
+                          mu_kind_name(coll->kind));
+    bytes = coll->count * esize;
+    if (coll->kind == MU_COLL_ALLREDUCE && coll->send != coll->recv &&
+        overlap(coll->send, bytes, coll->recv, bytes))
+        return mu_err_set(
+            err, MUSTER_EUSAGE,
+            "all-reduce: send and receive buffer overlap but are not equal");
+    return 0;
+}
+
+void mu_request_settle(const struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_coll *c = &rq->coll;
+    size_t bytes = c->count * rq->esize, n = (size_t)b->env.size;
+    char *own;
+
+    switch (c->kind) {
+    case MU_COLL_BROADCAST:
+        if (b->env.rank == c->root && bytes && c->send != c->recv)
+            memmove(c->recv, c->send, bytes);
+        c->send = c->recv;
+        break;
+    case MU_COLL_ALLGATHER:
+        own = (char *)c->recv + (size_t)b->env.rank * bytes;
+        if (c->send != own && overlap(c->send, bytes, c->recv, n * bytes)) {
+            memmove(own, c->send, bytes);
+            c->send = own;
+        }
+        break;
+    case MU_COLL_REDUCE_SCATTER:
+        own = (char *)c->send + (size_t)b->env.rank * bytes;
+        if (c->recv != own && overlap(c->send, n * bytes, c->recv, bytes)) {
+            /* Others still read the part that recv covers. */
+            rq->result = c->recv;
+            c->recv = own;
+        }
+        break;
+    case MU_COLL_ALLREDUCE:
+    case MU_COLL_BARRIER:
+        break;
+    }
+}
+
+void mu_request_finish(struct mu_request *rq)
+{
+    if (rq->result)
+        memmove(rq->result, rq->coll.recv, rq->coll.count * rq->esize);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* shm.h - the segment that the ranks of an island share
+ *
+ * One memfd, made by the island's lowest rank: a desk for each rank (counters, what it
+ * has entered, small payloads), staging slots, then the arena, which grows. Only its
+ * owner writes a desk, `asleep` excepted. Counters only ever grow, so "everybody has
+ * come to x" is a comparison and nothing is ever reset.
+ */
+#ifndef MU_HOST_SHM_H
+#define MU_HOST_SHM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/backend/host/host.h"
+
+#define MU_SHM_DEPTH 8            /* requests that a rank may have entered ahead */
+#define MU_SHM_SMALL 8192         /* payload that travels in the desk itself */
+#define MU_SHM_NSLOTS 4           /* staging slots of a rank */
+#define MU_SHM_SLOT (1024 * 1024) /* bytes of each */
+
+enum mu_counter {
+    MU_ENTERED, /* requests entered */
+    MU_DONE,    /* requests finished */
+    MU_STORED,  /* zero-copy requests in which this rank's part is done */
+    MU_STAGED,  /* rounds whose input lies in this rank's slots */
+    MU_REDUCED, /* rounds whose result for this rank's part lies there */
+    MU_COPIED,  /* rounds whose results this rank has taken */
+    MU_NCOUNTERS
+};
+
+enum mu_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
+
+/* What a rank says on entering a request; all must agree on the first six. */
+struct mu_entry {
+    int32_t kind, dtype, op, root;
+    uint64_t count;
+    double scale;
+    bool arena;                /* zero copy is possible on this rank */
+    uint64_t send_at, recv_at; /* offsets in the file */
+};
+
+struct mu_desk {
+    _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS];
+    /* 0 awake, else enum mu_sleep; reset by the one that wakes the sleeper. */
+    _Alignas(128) _Atomic uint32_t asleep;
+    _Atomic uint64_t want; /* counter << 56 | value to be reached by all */
+    _Alignas(128) _Atomic uint32_t presence;
+    struct mu_failure failure; /* valid once presence is MU_ABORTED */
+    _Alignas(128) struct mu_entry entry[MU_SHM_DEPTH];
+    _Alignas(128) char small[MU_SHM_DEPTH][MU_SHM_SMALL];
+};
+
+struct mu_shm {
+    int nlocal, me; /* index among the island's ranks, which are in rank order */
+    int *rank_of;   /* rank of each */
+    int fd;
+    char *base; /* desks and slots, mapped */
+    size_t len;
+    int *bell;               /* eventfd of each; our own is the engine's */
+    int *watch;              /* pidfd, or the socket to it, or -1 */
+    uint64_t want;           /* what a blocked request waits for */
+    uint64_t stored, rounds; /* sums over the finished requests */
+    /* Scratch for one reduction, nlocal long. */
+    const void **src;
+    void **dst;
+};
+
+struct mu_desk *mu_shm_desk(const struct mu_shm *shm, int local);
+size_t mu_shm_slot_offset(const struct mu_shm *shm, int local, uint64_t round);
+char *mu_shm_slot(const struct mu_shm *shm, int local, uint64_t round);
+size_t mu_shm_length(int nlocal); /* bytes before the arena */
+
+/* shm_open.c: make or get the segment, the bells and a watch on every local peer. */
+int mu_shm_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err);
+void mu_shm_free(struct mu_shm *shm);
+
+/* shm.c */
+void mu_shm_advance(struct mu_shm *shm, enum mu_counter counter, uint64_t by);
+/* Has everybody come that far? If not it becomes what arm waits for. */
+bool mu_shm_reached(struct mu_shm *shm, enum mu_counter counter, uint64_t value);
+
+/* shm_coll.c */
+bool mu_shm_post(struct mu_backend *b, struct mu_request *rq);
+int mu_shm_progress(struct mu_backend *b, struct mu_request *rq);
+
+#endif

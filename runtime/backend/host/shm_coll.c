@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* shm_coll.c - the collectives of one island
+ *
+ * small   the payload lies in the desk: everybody enters, everybody computes. One wait.
+ * arena   all buffers lie in the arena: enter; all-reduce: each rank sums its part of
+ *         all buffers and stores it into all; the others: each reads what it needs
+ *         from its peers. Two waits, no copy.
+ * staged  private memory goes through the slots in rounds: stage what others need,
+ *         reduce the own part, copy the others' parts out. Staging is one round ahead,
+ *         copying one behind, so that no rank waits for the one just before it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/backend/host/shm.h"
+
+enum { UNDECIDED, SMALL, ARENA, STAGED };
+
+/* Work between two looks at the lock and the events, bytes of one buffer. */
+#define PIECE ((size_t)1 << 20)
+/* Parts begin at multiples of this many elements, so that no two ranks write into one
+ * cache line.
+ */
+#define PART_ALIGN 64
+
+struct span {
+    size_t at, n; /* elements */
+};
+
+/* Local rank `local`'s part of the vector: what it sums, or gives away. */
+static struct span part_of(const struct mu_shm *shm, const struct mu_coll *c, int local)
+{
+    size_t n = (size_t)shm->nlocal, each, at;
+
+    if (c->kind == MU_COLL_ALLGATHER || c->kind == MU_COLL_REDUCE_SCATTER)
+        return (struct span){ (size_t)local * c->count, c->count };
+    each = ((c->count + n - 1) / n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    at = each * (size_t)local < c->count ? each * (size_t)local : c->count;
+    return (struct span){ at, c->count - at < each ? c->count - at : each };
+}
+
+static size_t payload_of(const struct mu_shm *shm, const struct mu_request *rq)
+{
+    size_t bytes = rq->coll.count * rq->esize;
+
+    if (rq->coll.kind == MU_COLL_REDUCE_SCATTER)
+        bytes *= (size_t)shm->nlocal;
+    return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
+}
+
+static bool is_small(const struct mu_shm *shm, const struct mu_request *rq)
+{
+    return payload_of(shm, rq) <= MU_SHM_SMALL;
+}
+
+static struct mu_entry *entry_of(const struct mu_shm *shm, int local, uint64_t seq)
+{
+    return &mu_shm_desk(shm, local)->entry[seq % MU_SHM_DEPTH];
+}
+
+static char *small_of(const struct mu_shm *shm, int local, uint64_t seq)
+{
+    return mu_shm_desk(shm, local)->small[seq % MU_SHM_DEPTH];
+}
+
+/* ---- entering ---- */
+
+static void fill_entry(const struct mu_backend *b, const struct mu_request *rq,
+                       struct mu_entry *e)
+{
+    const struct mu_coll *c = &rq->coll;
+    size_t bytes = c->count * rq->esize, n = (size_t)b->shm->nlocal;
+    size_t sends = c->kind == MU_COLL_REDUCE_SCATTER ? n * bytes : bytes;
+
+    *e = (struct mu_entry){ .kind = c->kind,
+                            .dtype = c->dtype,
+                            .op = c->op,
+                            .root = c->root,
+                            .count = c->count,
+                            .scale = c->scale };
+    if (c->kind == MU_COLL_BARRIER || bytes == 0)
+        return;
+    e->arena = mu_arena_offset(b, c->send, sends, &e->send_at);
+    /* Others store into recv only in all-reduce. */
+    if (c->kind == MU_COLL_ALLREDUCE && e->arena)
+        e->arena = mu_arena_offset(b, c->recv, bytes, &e->recv_at);
+}
+
+bool mu_shm_post(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    struct mu_coll *c = &rq->coll;
+    struct mu_entry *e = entry_of(shm, shm->me, rq->seq);
+
+    /* Peers may still read the entry that this one replaces. */
+    if (rq->seq >= MU_SHM_DEPTH &&
+        !mu_shm_reached(shm, MU_DONE, rq->seq - MU_SHM_DEPTH + 1))
+        return false;
+    mu_request_settle(b, rq);
+    fill_entry(b, rq, e);
+    if (is_small(shm, rq) && payload_of(shm, rq) &&
+        (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank))
+        memcpy(small_of(shm, shm->me, rq->seq), c->send, payload_of(shm, rq));
+    rq->exposed = e->arena && c->kind == MU_COLL_ALLREDUCE && !is_small(shm, rq);
+    mu_shm_advance(shm, MU_ENTERED, 1);
+    return true;
+}
+
+static void describe(const struct mu_entry *e, char *buf, size_t len)
+{
+    if (e->kind == MU_COLL_BARRIER)
+        snprintf(buf, len, "a barrier");
+    else if (e->kind == MU_COLL_BROADCAST)
+        snprintf(buf, len, "broadcast of %llu %s from rank %d",
+                 (unsigned long long)e->count,
+                 mu_element_name((enum muster_dtype)e->dtype), e->root);
+    else
+        snprintf(buf, len, "%s of %llu %s (operation %d, scale %g)",
+                 mu_kind_name((enum mu_coll_kind)e->kind), (unsigned long long)e->count,
+                 mu_element_name((enum muster_dtype)e->dtype), e->op, e->scale);
+}
+
+static bool same_call(const struct mu_entry *a, const struct mu_entry *e)
+{
+    if (a->kind != e->kind)
+        return false;
+    if (a->kind == MU_COLL_BARRIER)
+        return true;
+    if (a->dtype != e->dtype || a->count != e->count)
+        return false;
+    if (a->kind == MU_COLL_BROADCAST)
+        return a->root == e->root;
+    return a->kind == MU_COLL_ALLGATHER || (a->op == e->op && a->scale == e->scale);
+}
+
+/* Every rank has entered: do they mean the same? */
+static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    const struct mu_entry *mine = entry_of(shm, shm->me, rq->seq);
+
+    for (int i = 0; i < shm->nlocal; i++) {
+        const struct mu_entry *other = entry_of(shm, i, rq->seq);
+        char who[128], this[128], that[128];
+
+        if (same_call(mine, other))
+            continue;
+        describe(mine, this, sizeof this);
+        describe(other, that, sizeof that);
+        mu_engine_fail(b, MUSTER_ECONTRACT, shm->rank_of[i], true,
+                       "%s calls %s where rank %d calls %s (%s)",
+                       mu_rank_text(b, shm->rank_of[i], who, sizeof who), that,
+                       b->env.rank, this, mu_request_text(rq));
+        return false;
+    }
+    return true;
+}
+
+/* ---- small ---- */
+
+static void small_compute(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    struct mu_coll *c = &rq->coll;
+    size_t bytes = c->count * rq->esize;
+    size_t at = c->kind == MU_COLL_REDUCE_SCATTER ? (size_t)shm->me * bytes : 0;
+
+    if (c->kind == MU_COLL_BARRIER || bytes == 0)
+        return;
+    for (int i = 0; i < shm->nlocal; i++) {
+        const char *from = small_of(shm, i, rq->seq);
+
+        shm->src[i] = from + at;
+        if (c->kind == MU_COLL_ALLGATHER ||
+            (c->kind == MU_COLL_BROADCAST && shm->rank_of[i] == c->root))
+            memcpy((char *)c->recv +
+                       (c->kind == MU_COLL_ALLGATHER ? (size_t)i * bytes : 0),
+                   from, bytes);
+    }
+    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER)
+        mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, &c->recv,
+                           1, c->count);
+}
+
+/* ---- arena ---- */
+
+static void *peer_memory(struct mu_backend *b, int local, uint64_t at, size_t bytes)
+{
+    void *p = mu_arena_at(b, at, bytes);
+    char who[128];
+
+    if (!p)
+        mu_engine_fail(
+            b, MUSTER_ECONTRACT, b->shm->rank_of[local], true,
+            "%s uses shared memory that rank %d has not allocated: allocations "
+            "must have the same sizes in the same order on all ranks",
+            mu_rank_text(b, b->shm->rank_of[local], who, sizeof who), b->env.rank);
+    return p;
+}
+
+/* Elements at .. at + n of the vector that this rank is in charge of. */
+static int arena_piece(struct mu_backend *b, struct mu_request *rq, size_t at, size_t n)
+{
+    struct mu_shm *shm = b->shm;
+    struct mu_coll *c = &rq->coll;
+    size_t bytes = n * rq->esize, offset = at * rq->esize;
+    struct span mine = part_of(shm, c, shm->me);
+
+    for (int i = 0; i < shm->nlocal; i++) {
+        const struct mu_entry *e = entry_of(shm, i, rq->seq);
+        void *to = c->recv;
+
+        if (c->kind == MU_COLL_BROADCAST && shm->rank_of[i] != c->root)
+            continue;
+        shm->src[i] = peer_memory(b, i, e->send_at + offset, bytes);
+        if (c->kind == MU_COLL_ALLREDUCE)
+            to = peer_memory(b, i, e->recv_at + offset, bytes);
+        if (!shm->src[i] || !to)
+            return -1;
+        shm->dst[i] = to;
+        if (c->kind == MU_COLL_ALLGATHER) {
+            to = (char *)c->recv + (size_t)i * c->count * rq->esize + offset;
+            if (to != shm->src[i] && i != shm->me)
+                memcpy(to, shm->src[i], bytes);
+            else if (i == shm->me && to != (const char *)c->send + offset)
+                memcpy(to, (const char *)c->send + offset, bytes);
+        } else if (c->kind == MU_COLL_BROADCAST && i != shm->me) {
+            memcpy((char *)c->recv + offset, shm->src[i], bytes);
+        }
+    }
+    if (c->kind == MU_COLL_REDUCE_SCATTER) {
+        shm->dst[0] = (char *)c->recv + (at - mine.at) * rq->esize;
+        mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, shm->dst,
+                           1, n);
+    } else if (c->kind == MU_COLL_ALLREDUCE) {
+        mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, shm->dst,
+                           shm->nlocal, n);
+    }
+    return 0;
+}
+
+static int arena_progress(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    const struct mu_coll *c = &rq->coll;
+    struct span mine = part_of(shm, c, shm->me);
+    size_t step = PIECE / rq->esize, done = rq->round * step, n;
+
+    if (c->kind == MU_COLL_BROADCAST || c->kind == MU_COLL_ALLGATHER)
+        mine = (struct span){ 0, c->count }; /* everybody reads the whole */
+    if (rq->phase == 0) {
+        if (done < mine.n) {
+            n = mine.n - done < step ? mine.n - done : step;
+            if (arena_piece(b, rq, mine.at + done, n) < 0)
+                return MU_FAILED;
+            rq->round++;
+            return MU_MORE;
+        }
+        rq->phase = 1;
+        shm->stored++;
+        mu_shm_advance(shm, MU_STORED, 1);
+    }
+    return mu_shm_reached(shm, MU_STORED, shm->stored) ? MU_FINISHED : MU_WAITS;
+}
+
+/* ---- staged ---- */
+
+static size_t chunk_elements(const struct mu_shm *shm, const struct mu_request *rq)
+{
+    size_t bytes = MU_SHM_SLOT / (size_t)shm->nlocal / 64 * 64;
+
+    return bytes / rq->esize;
+}
+
+/* Chunk `round` of the part of `local`, in elements of the vector. */
+static struct span chunk_of(const struct mu_shm *shm, const struct mu_request *rq,
+                            int local, uint64_t round)
+{
+    struct span part = part_of(shm, &rq->coll, local);
+    size_t each = chunk_elements(shm, rq), skip = each * round;
+
+    if (skip > part.n)
+        skip = part.n;
+    part.at += skip;
+    part.n = part.n - skip < each ? part.n - skip : each;
+    return part;
+}
+
+static char *chunk_slot(const struct mu_shm *shm, const struct mu_request *rq,
+                        int owner, int part, uint64_t round)
+{
+    return mu_shm_slot(shm, owner, rq->base + round) +
+           (size_t)part * chunk_elements(shm, rq) * rq->esize;
+}
+
+/* What other ranks need of our input in this round. */
+static void stage(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+{
+    struct mu_shm *shm = b->shm;
+    const struct mu_coll *c = &rq->coll;
+
+    for (int i = 0; i < shm->nlocal; i++) {
+        struct span chunk = chunk_of(shm, rq, i, round);
+        size_t at = chunk.at;
+
+        if (c->kind == MU_COLL_ALLGATHER   ? i != shm->me
+            : c->kind == MU_COLL_BROADCAST ? c->root != b->env.rank
+                                           : i == shm->me)
+            continue;
+        if (c->kind == MU_COLL_ALLGATHER)
+            at -= (size_t)i * c->count; /* send holds our part alone */
+        memcpy(chunk_slot(shm, rq, shm->me, i, round),
+               (const char *)c->send + at * rq->esize, chunk.n * rq->esize);
+    }
+    mu_shm_advance(shm, MU_STAGED, 1);
+}
+
+/* Our own part: sum it, keep it, and leave it in our slot for the others. */
+static void reduce(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+{
+    struct mu_shm *shm = b->shm;
+    struct mu_coll *c = &rq->coll;
+    struct span chunk = chunk_of(shm, rq, shm->me, round);
+    size_t at = chunk.at;
+    int ndst = 1;
+
+    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER) {
+        for (int i = 0; i < shm->nlocal; i++)
+            shm->src[i] = i == shm->me ? (const char *)c->send + at * rq->esize
+                                       : chunk_slot(shm, rq, i, shm->me, round);
+        if (c->kind == MU_COLL_REDUCE_SCATTER)
+            at -= (size_t)shm->me * c->count;
+        shm->dst[0] = (char *)c->recv + at * rq->esize;
+        if (c->kind == MU_COLL_ALLREDUCE)
+            shm->dst[ndst++] = chunk_slot(shm, rq, shm->me, shm->me, round);
+        mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, shm->dst,
+                           ndst, chunk.n);
+    } else if (c->kind == MU_COLL_ALLGATHER) {
+        size_t from = at - (size_t)shm->me * c->count;
+
+        if ((char *)c->recv + at * rq->esize !=
+            (const char *)c->send + from * rq->esize)
+            memmove((char *)c->recv + at * rq->esize,
+                    (const char *)c->send + from * rq->esize, chunk.n * rq->esize);
+    }
+    mu_shm_advance(shm, MU_REDUCED, 1);
+}
+
+static void copy_out(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+{
+    struct mu_shm *shm = b->shm;
+    const struct mu_coll *c = &rq->coll;
+
+    for (int i = 0; i < shm->nlocal && c->kind != MU_COLL_REDUCE_SCATTER; i++) {
+        struct span chunk = chunk_of(shm, rq, i, round);
+        int owner = i;
+
+        if (c->kind == MU_COLL_BROADCAST)
+            for (owner = 0; shm->rank_of[owner] != c->root;)
+                owner++;
+        if (owner != shm->me)
+            memcpy((char *)c->recv + chunk.at * rq->esize,
+                   chunk_slot(shm, rq, owner, i, round), chunk.n * rq->esize);
+    }
+    mu_shm_advance(shm, MU_COPIED, 1);
+}
+
+enum { STAGE, REDUCE, COPY };
+
+/* rq->round counts 0 .. nrounds: in step k, stage round k + 1 (before the first step
+ * round 0), reduce round k, copy round k - 1 out.
+ */
+static int staged_progress(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    uint64_t k = rq->round;
+
+    switch (rq->phase) {
+    case STAGE:
+        for (uint64_t next = k == 0 ? 0 : k + 1; next <= k + 1 && next < rq->nrounds;
+             next++) {
+            uint64_t round = rq->base + next;
+
+            /* The slot is free when all have copied what it held. */
+            if (k == 0 &&
+                next < atomic_load(&mu_shm_desk(shm, shm->me)->counter[MU_STAGED]) -
+                           rq->base)
+                continue;
+            if (round >= MU_SHM_NSLOTS &&
+                !mu_shm_reached(shm, MU_COPIED, round - MU_SHM_NSLOTS + 1))
+                return MU_WAITS;
+            stage(b, rq, next);
+        }
+        rq->phase = REDUCE;
+        /* fall through */
+    case REDUCE:
+        if (k < rq->nrounds) {
+            if (!mu_shm_reached(shm, MU_STAGED, rq->base + k + 1))
+                return MU_WAITS;
+            reduce(b, rq, k);
+        }
+        rq->phase = COPY;
+        /* fall through */
+    default:
+        if (k > 0) {
+            if (!mu_shm_reached(shm, MU_REDUCED, rq->base + k))
+                return MU_WAITS;
+            copy_out(b, rq, k - 1);
+        }
+        rq->phase = STAGE;
+        if (++rq->round <= rq->nrounds)
+            return MU_MORE;
+        shm->rounds += rq->nrounds;
+        return MU_FINISHED;
+    }
+}
+
+/* ---- all ---- */
+
+static void decide(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    const struct mu_coll *c = &rq->coll;
+    size_t each = chunk_elements(shm, rq);
+    bool arena = true;
+
+    if (is_small(shm, rq)) {
+        rq->algorithm = SMALL;
+        return;
+    }
+    for (int i = 0; i < shm->nlocal; i++)
+        if (c->kind != MU_COLL_BROADCAST || shm->rank_of[i] == c->root)
+            arena = arena && entry_of(shm, i, rq->seq)->arena;
+    rq->algorithm = arena ? ARENA : STAGED;
+    rq->base = shm->rounds;
+    rq->nrounds = (part_of(shm, c, 0).n + each - 1) / each;
+}
+
+int mu_shm_progress(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_shm *shm = b->shm;
+    int r = MU_FINISHED;
+
+    if (rq->algorithm == UNDECIDED) {
+        if (!mu_shm_reached(shm, MU_ENTERED, rq->seq + 1))
+            return MU_WAITS;
+        if (!entries_agree(b, rq))
+            return MU_FAILED;
+        decide(b, rq);
+    }
+    if (rq->algorithm == SMALL)
+        small_compute(b, rq);
+    else if (rq->algorithm == ARENA)
+        r = arena_progress(b, rq);
+    else
+        r = staged_progress(b, rq);
+    if (r == MU_FINISHED)
+        mu_shm_advance(shm, MU_DONE, 1);
+    return r;
+}
