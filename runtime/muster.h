@@ -267,6 +267,76 @@ void muster_sampler_save(const struct muster_sampler *sampler,
 int muster_sampler_restore(struct muster_sampler *sampler,
                            const struct muster_sampler_state *state);
 
+/* ---- Checkpoints ---------------------------------------------------------------- */
+
+/* A folder of files NAME-STEP.muster. A file is written under another name, synced and
+ * renamed, so it is whole or not there; each block carries a CRC32C. What one rank fails
+ * to do is told to all of them: a call fails everywhere, or nowhere.
+ */
+struct muster_checkpoint;
+
+enum muster_checkpoint_mode {
+    MUSTER_CHECKPOINT_WAIT, /* save returns when the file is on disk */
+    MUSTER_CHECKPOINT_COPY, /* save copies the items; the file is written meanwhile */
+    MUSTER_CHECKPOINT_LAZY, /* they are copied meanwhile too: you must call
+                               muster_checkpoint_copied before you change them */
+};
+
+struct muster_checkpoint_options {
+    const char *name;  /* default "checkpoint" */
+    const char *kind;  /* whose: program and model. A file of another kind is refused.
+                          Below 128 bytes; default "" */
+    int keep;          /* the newest that stay; default 3, -1: all */
+    int sharded;       /* each rank writes its part into a file of its own, and rank 0 then
+                          NAME-STEP.muster, without which they do not count. The folder
+                          must be the same one for all ranks. Otherwise rank 0 alone
+                          writes and reads */
+    enum muster_checkpoint_mode mode;
+};
+
+/* Something to be saved, in host memory. All ranks give the same names, below 128 bytes,
+ * in the same order. total = 0: every rank has the same bytes (weights; a sharded save
+ * lets each write a part of them). Otherwise this rank holds bytes offset .. offset +
+ * bytes - 1 of an item of total bytes (sharded optimizer state), which takes a sharded
+ * checkpoint; on load the division may be another.
+ */
+struct muster_item {
+    const char *name;
+    void *data;
+    uint64_t bytes, offset, total;
+};
+
+/* [collective] The folder is made if it is missing. Files that an earlier run left half
+ * written are removed, with a line in the log. Close before m.
+ */
+int muster_checkpoint_open(struct muster *m, const char *folder,
+                           const struct muster_checkpoint_options *options,
+                           struct muster_checkpoint **out);
+/* [collective] Waits for the last save. NULL is fine. */
+int muster_checkpoint_close(struct muster_checkpoint *checkpoint);
+
+/* [collective] Save the items as of `step`; one of the same step is replaced. Waits for
+ * the save before it, and reports its failure. items may go at once, data see mode.
+ */
+int muster_checkpoint_save(struct muster_checkpoint *checkpoint, uint64_t step,
+                           const struct muster_item *items, int nitems);
+/* The items may change now: blocks until they have been copied. */
+void muster_checkpoint_copied(struct muster_checkpoint *checkpoint);
+/* [collective] Block until the last save is on disk, and older ones are removed. */
+int muster_checkpoint_wait(struct muster_checkpoint *checkpoint);
+
+/* [collective] Read the newest checkpoint that is whole and of our kind and items into
+ * the items; each newer one that is not is named in the log. *found: 1, or 0 when there
+ * is none at all. Fails if there are some, but none to use: MUSTER_ECONTRACT when the
+ * newest is another program's or model's, else MUSTER_EIO. After a failure the items
+ * hold anything.
+ */
+int muster_checkpoint_load(struct muster_checkpoint *checkpoint,
+                           const struct muster_item *items, int nitems, uint64_t *step,
+                           int *found);
+/* The file last saved or loaded, "" before; borrowed until the next call. */
+const char *muster_checkpoint_path(const struct muster_checkpoint *checkpoint);
+
 #ifdef __cplusplus
 }
 #endif

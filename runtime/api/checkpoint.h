@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* checkpoint.h - the state behind muster_checkpoint_*, shared by saving and loading */
+#ifndef MU_CHECKPOINT_H
+#define MU_CHECKPOINT_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "runtime/api/ckfile.h"
+#include "runtime/api/impl.h"
+
+/* The only item of a commit record: a struct mu_ckid per shard. Names that start with
+ * "muster." are the library's.
+ */
+#define MU_CHECKPOINT_SHARDS "muster.shards"
+
+/* The one save under way. `parts` and `stage` stay from save to save. The thread owns
+ * all of it until done; lock guards copied, done and nothing else.
+ */
+struct mu_cksave {
+    bool running;   /* a save was started and not waited for */
+    bool writes;    /* this rank writes a file, in a thread unless `failed` */
+    bool failed;    /* before a thread could be started: err says why */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool copied, done;
+    char path[PATH_MAX];
+    struct mu_ckmeta meta;
+    struct mu_ckpart *parts;
+    int nparts;
+    bool lazy;      /* the thread copies the data to `stage` before it writes */
+    uint8_t *stage;
+    uint64_t stage_bytes;
+    struct mu_ckid id;
+    int rc;
+    struct mu_err err;
+};
+
+struct muster_checkpoint {
+    struct muster *m;
+    pid_t pid; /* a forked child must not save */
+    char folder[PATH_MAX], name[MU_CKFILE_NAME], kind[MU_CKFILE_KIND];
+    char path[PATH_MAX]; /* last saved or loaded */
+    int keep;
+    bool sharded;
+    enum muster_checkpoint_mode mode;
+    struct mu_cksave save;
+};
+
+/* [collective] rc and err of each rank: MUSTER_OK when every rc is 0; else all ranks fail
+ * alike, with the sentence and muster_status of the lowest rank whose rc is not.
+ */
+int mu_checkpoint_agree(struct muster *m, int rc, const struct mu_err *err);
+
+/* [collective] Element-wise minimum of n words. */
+int mu_checkpoint_least(struct muster *m, int64_t *words, size_t n);
+/* [collective] Any number of bytes from rank root. */
+int mu_checkpoint_broadcast(struct muster *m, void *data, uint64_t bytes, int root);
+
+/* The slice of a replicated item that a shard holds: whole multiples of 64 bytes but for
+ * the last.
+ */
+void mu_checkpoint_slice(uint64_t bytes, int rank, int size, uint64_t *offset,
+                         uint64_t *length);
+
+/* EUSAGE for a name that is missing, too long or given twice, or a part beyond its item. */
+int mu_checkpoint_items(const struct muster_checkpoint *c,
+                        const struct muster_item *items, int nitems, struct mu_err *err);
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cksave.c - save: a thread writes while the training goes on */
+#include "runtime/api/checkpoint.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/api/ckfolder.h"
+
+/* Ranks that wait for a slow writer meet this often, so that a long write is no timeout
+ * of a collective, while a rank that died still is.
+ */
+#define MEET_EVERY 1 /* seconds */
+
+static void copy_items(struct mu_cksave *s)
+{
+    uint8_t *to = s->stage;
+
+    for (int i = 0; i < s->nparts; i++) {
+        memcpy(to, s->parts[i].data, s->parts[i].bytes);
+        s->parts[i].data = to;
+        to += s->parts[i].bytes;
+    }
+}
+
+static void announce(struct mu_cksave *s, bool done)
+{
+    pthread_mutex_lock(&s->lock);
+    s->copied = true;
+    s->done = done;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void *write_thread(void *arg)
+{
+    struct mu_cksave *s = arg;
+
+    if (s->lazy)
+        copy_items(s);
+    if (s->stage)
+        announce(s, false);
+    s->rc = mu_ckfile_write(s->path, &s->meta, s->parts, s->nparts, &s->id, &s->err);
+    announce(s, true);
+    return NULL;
+}
+
+/* What this rank's file holds: whole items, or its part of each. Returns their bytes. */
+static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *items,
+                       int nitems)
+{
+    int rank = muster_rank(c->m), size = muster_size(c->m);
+    uint64_t bytes = 0;
+
+    c->save.nparts = nitems;
+    for (int i = 0; i < nitems; i++) {
+        struct mu_ckpart *part = &c->save.parts[i];
+        uint64_t offset = items[i].offset, length = items[i].bytes;
+
+        memset(part, 0, sizeof *part);
+        strcpy(part->name, items[i].name);
+        part->total = items[i].total ? items[i].total : items[i].bytes;
+        part->data = items[i].data;
+        if (items[i].total == 0) {
+            offset = 0;
+            if (c->sharded)
+                mu_checkpoint_slice(items[i].bytes, rank, size, &offset, &length);
+            part->data = (const uint8_t *)items[i].data + offset;
+        }
+        part->offset = offset;
+        part->bytes = length;
+        bytes += length;
+    }
+    return bytes;
+}
+
+static int make_room(struct muster_checkpoint *c, const struct muster_item *items,
+                     int nitems, struct mu_err *err)
+{
+    struct mu_cksave *s = &c->save;
+    struct mu_ckpart *parts = realloc(s->parts, ((size_t)nitems + 1) * sizeof *parts);
+    uint64_t bytes;
+
+    if (!parts)
+        return mu_err_set(err, ENOMEM, "checkpoint: no memory for %d items", nitems);
+    s->parts = parts;
+    bytes = divide(c, items, nitems);
+    if (c->mode != MUSTER_CHECKPOINT_WAIT && (!s->stage || bytes > s->stage_bytes)) {
+        free(s->stage);
+        s->stage = malloc(bytes + 1);
+        s->stage_bytes = s->stage ? bytes : 0;
+        if (!s->stage)
+            return mu_err_set(err, ENOMEM, "checkpoint: no memory to copy %llu bytes",
+                              (unsigned long long)bytes);
+    }
+    return 0;
+}
+
+static int start(struct muster_checkpoint *c, uint64_t step,
+                 const struct muster_item *items, int nitems, struct mu_err *err)
+{
+    struct mu_cksave *s = &c->save;
+    uint32_t shard = c->sharded ? (uint32_t)muster_rank(c->m) : 0;
+    uint32_t nshards = c->sharded ? (uint32_t)muster_size(c->m) : 1;
+    sigset_t all, before;
+    int rc;
+
+    if (make_room(c, items, nitems, err) < 0)
+        return -1;
+    s->meta = (struct mu_ckmeta){ .step = step, .shard = shard, .nshards = nshards,
+                                  .world = (uint32_t)muster_size(c->m) };
+    strcpy(s->meta.kind, c->kind);
+    if (c->sharded)
+        mu_ckfolder_shard(c->folder, c->name, step, shard, nshards, s->path,
+                          sizeof s->path);
+    else
+        mu_ckfolder_path(c->folder, c->name, step, s->path, sizeof s->path);
+    s->copied = s->done = false;
+    s->lazy = c->mode == MUSTER_CHECKPOINT_LAZY;
+    if (c->mode == MUSTER_CHECKPOINT_COPY)
+        copy_items(s);
+    /* Signals are for the program's own threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&s->thread, NULL, write_thread, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return mu_err_set(err, rc, "checkpoint: no thread to write it: %s",
+                          strerror(rc));
+    return 0;
+}
+
+int muster_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
+                           const struct muster_item *items, int nitems)
+{
+    struct mu_cksave *s = &c->save;
+    int status;
+
+    if (getpid() != c->pid)
+        return mu_fail(c->m, MUSTER_EUSAGE,
+                       "checkpoint: a forked child must not save; its parent does");
+    status = muster_checkpoint_wait(c);
+    if (status != MUSTER_OK)
+        return status;
+    s->running = true;
+    s->rc = 0;
+    s->meta.step = step;
+    s->writes = c->sharded || muster_rank(c->m) == 0;
+    s->failed = false;
+    if (mu_checkpoint_items(c, items, nitems, &s->err) < 0 ||
+        (s->writes && start(c, step, items, nitems, &s->err) < 0)) {
+        s->rc = -1;
+        s->failed = true;
+    }
+    return c->mode == MUSTER_CHECKPOINT_WAIT ? muster_checkpoint_wait(c) : MUSTER_OK;
+}
+
+void muster_checkpoint_copied(struct muster_checkpoint *c)
+{
+    struct mu_cksave *s = &c->save;
+
+    if (!s->running || !s->writes || s->failed)
+        return;
+    pthread_mutex_lock(&s->lock);
+    while (!s->copied)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* True when this rank has nothing more to write; waits at most until MEET_EVERY. */
+static bool done_soon(struct mu_cksave *s)
+{
+    struct timespec until;
+    bool done;
+
+    if (!s->writes || s->failed)
+        return true;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += MEET_EVERY;
+    pthread_mutex_lock(&s->lock);
+    while (!s->done && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)
+        ;
+    done = s->done;
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+/* All shards are on disk: the record that names them makes them a checkpoint. */
+static int commit(struct muster_checkpoint *c)
+{
+    struct mu_cksave *s = &c->save;
+    size_t n = (size_t)muster_size(c->m);
+    struct mu_ckid *ids = calloc(n, sizeof *ids);
+    struct mu_ckpart part = { .name = MU_CHECKPOINT_SHARDS, .data = ids,
+                              .bytes = n * sizeof *ids, .total = n * sizeof *ids };
+    struct mu_err err = { 0 };
+    char path[PATH_MAX];
+    int rc = ids ? 0 : mu_err_set(&err, ENOMEM, "checkpoint: no memory for %zu shards", n);
+    int status = mu_checkpoint_agree(c->m, rc, &err);
+
+    _Static_assert(sizeof s->id == 2 * sizeof(int64_t), "sent as two words");
+    if (status == MUSTER_OK)
+        status = muster_allgather(c->m, &s->id, ids, 2, MUSTER_I64, NULL);
+    if (status == MUSTER_OK)
+        status = muster_barrier(c->m);
+    if (status == MUSTER_OK) {
+        mu_ckfolder_path(c->folder, c->name, s->meta.step, path, sizeof path);
+        s->meta.shard = 0;
+        if (muster_rank(c->m) == 0)
+            rc = mu_ckfile_write(path, &s->meta, &part, 1, NULL, &err);
+        status = mu_checkpoint_agree(c->m, rc, &err);
+    }
+    free(ids);
+    return status;
+}
+
+int muster_checkpoint_wait(struct muster_checkpoint *c)
+{
+    struct mu_cksave *s = &c->save;
+    int64_t all = 0;
+    int status;
+
+    if (!s->running)
+        return MUSTER_OK;
+    while (!all) {
+        all = done_soon(s);
+        status = mu_checkpoint_least(c->m, &all, 1);
+        if (status != MUSTER_OK)
+            return status;
+    }
+    if (s->writes && !s->failed)
+        pthread_join(s->thread, NULL);
+    s->running = false;
+    status = mu_checkpoint_agree(c->m, s->rc, &s->err);
+    if (status == MUSTER_OK && c->sharded)
+        status = commit(c);
+    if (status != MUSTER_OK)
+        return status;
+    mu_ckfolder_path(c->folder, c->name, s->meta.step, c->path, sizeof c->path);
+    if (muster_rank(c->m) == 0) {
+        mu_ckfolder_latest(c->folder, c->name, s->meta.step);
+        mu_ckfolder_prune(c->folder, c->name, s->meta.step, c->keep, &c->m->log);
+    }
+    return MUSTER_OK;
+}

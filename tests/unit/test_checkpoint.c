@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_checkpoint.c - saving and resuming: what survives, what is refused, and by name */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/api/ckfile.h"
+#include "runtime/api/ckfolder.h"
+#include "runtime/api/checkpoint.h"
+#include "runtime/muster.h"
+
+#define WORDS 300000 /* more than one block */
+
+static struct muster *m;
+static char folder[64];
+static uint64_t weights[WORDS], odd[3];
+
+static struct muster_item items[] = {
+    { .name = "weights", .data = weights, .bytes = sizeof weights },
+    { .name = "odd", .data = odd, .bytes = 17 },
+};
+
+/* Every word tells the step, so a mixture of two saves shows. */
+static void fill(uint64_t step)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        weights[i] = step * 1000003 + i;
+    odd[0] = odd[1] = odd[2] = step;
+}
+
+static int holds(uint64_t step)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (weights[i] != step * 1000003 + i)
+            return 0;
+    return odd[0] == step && odd[1] == step;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    return remove(path);
+}
+
+static int start(void **state)
+{
+    strcpy(folder, "/tmp/muster-checkpoint-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static struct muster_checkpoint *opened(const struct muster_checkpoint_options *options)
+{
+    struct muster_checkpoint *c;
+
+    if (muster_checkpoint_open(m, folder, options, &c) != MUSTER_OK)
+        fail_msg("%s", muster_error(m));
+    return c;
+}
+
+static void save(struct muster_checkpoint *c, uint64_t step)
+{
+    fill(step);
+    if (muster_checkpoint_save(c, step, items, 2) != MUSTER_OK)
+        fail_msg("%s", muster_error(m));
+}
+
+/* Load, expect the step (0: none there). */
+static void expect_load(struct muster_checkpoint *c, uint64_t expected)
+{
+    uint64_t step = 0;
+    int found = -1;
+
+    memset(weights, 0xee, sizeof weights);
+    if (muster_checkpoint_load(c, items, 2, &step, &found) != MUSTER_OK)
+        fail_msg("%s", muster_error(m));
+    assert_int_equal(found, expected != 0);
+    assert_int_equal(step, expected);
+    if (expected)
+        assert_true(holds(expected));
+}
+
+static void path_of(char *path, uint64_t step)
+{
+    sprintf(path, "%s/checkpoint-%012llu.muster", folder, (unsigned long long)step);
+}
+
+static int exists(uint64_t step)
+{
+    char path[128];
+
+    path_of(path, step);
+    return access(path, F_OK) == 0;
+}
+
+static void damage(uint64_t step)
+{
+    char path[128], byte = 0x55;
+    int fd;
+
+    path_of(path, step);
+    fd = open(path, O_RDWR);
+    assert_int_equal(pwrite(fd, &byte, 1, 1234567), 1);
+    close(fd);
+}
+
+static void an_empty_folder_holds_none(void **state)
+{
+    struct muster_checkpoint *c = opened(NULL);
+
+    assert_string_equal(muster_checkpoint_path(c), "");
+    expect_load(c, 0);
+    assert_int_equal(muster_checkpoint_close(c), MUSTER_OK);
+}
+
+static void the_newest_is_loaded_and_three_are_kept(void **state)
+{
+    struct muster_checkpoint *c = opened(NULL);
+    char path[128], target[128] = "";
+
+    for (uint64_t step = 1; step <= 5; step++)
+        save(c, step * 90);
+    for (uint64_t step = 1; step <= 5; step++)
+        assert_int_equal(exists(step * 90), step >= 3);
+    expect_load(c, 450);
+    path_of(path, 450);
+    assert_string_equal(muster_checkpoint_path(c), path);
+    sprintf(path, "%s/checkpoint-latest.muster", folder);
+    assert_true(readlink(path, target, sizeof target - 1) > 0);
+    assert_string_equal(target, "checkpoint-000000000450.muster");
+    muster_checkpoint_close(c);
+}
+
+static void each_mode_saves_what_was_there_at_the_call(void **state)
+{
+    for (int mode = MUSTER_CHECKPOINT_WAIT; mode <= MUSTER_CHECKPOINT_LAZY; mode++) {
+        struct muster_checkpoint_options o = { .mode = mode };
+        struct muster_checkpoint *c = opened(&o);
+
+        for (uint64_t step = 1; step <= 8; step++) {
+            save(c, 100 * (uint64_t)mode + step);
+            muster_checkpoint_copied(c);
+            fill(77); /* the training goes on */
+        }
+        expect_load(c, 100 * (uint64_t)mode + 8);
+        muster_checkpoint_close(c);
+    }
+}
+
+static void a_damaged_one_gives_way_to_the_one_before(void **state)
+{
+    struct muster_checkpoint *c = opened(NULL);
+    uint64_t step;
+    int found;
+    char path[128];
+
+    save(c, 1);
+    save(c, 2);
+    save(c, 3);
+    damage(3);
+    expect_load(c, 2);
+    path_of(path, 2);
+    assert_int_equal(truncate(path, 100000), 0);
+    expect_load(c, 1);
+    damage(1);
+    assert_int_equal(muster_checkpoint_load(c, items, 2, &step, &found), MUSTER_EIO);
+    path_of(path, 3);
+    if (!strstr(muster_error(m), path))
+        fail_msg("'%s' does not name %s", muster_error(m), path);
+    muster_checkpoint_close(c);
+}
+
+static void a_foreign_one_is_refused(void **state)
+{
+    struct muster_checkpoint_options mine = { .kind = "mlp" }, other = { .kind = "cnn" };
+    struct muster_item longer[] = { items[0], items[1] };
+    struct muster_checkpoint *c = opened(&other);
+    char path[128];
+    uint64_t step;
+    int found;
+    FILE *f;
+
+    save(c, 9);
+    muster_checkpoint_close(c);
+    c = opened(&mine);
+    assert_int_equal(muster_checkpoint_load(c, items, 2, &step, &found),
+                     MUSTER_ECONTRACT);
+    assert_non_null(strstr(muster_error(m), "'cnn'"));
+    save(c, 5);
+    expect_load(c, 5); /* in front of it lies the foreign one of step 9 */
+    path_of(path, 12);
+    f = fopen(path, "w");
+    fputs("something else", f);
+    fclose(f);
+    expect_load(c, 5);
+
+    longer[1].bytes = 18;
+    assert_int_equal(muster_checkpoint_load(c, longer, 2, &step, &found), MUSTER_EIO);
+    unlink(path);
+    path_of(path, 9);
+    unlink(path);
+    assert_int_equal(muster_checkpoint_load(c, longer, 2, &step, &found),
+                     MUSTER_ECONTRACT);
+    assert_non_null(strstr(muster_error(m), "'odd' of 17 bytes"));
+    longer[1].name = "new";
+    assert_int_equal(muster_checkpoint_load(c, longer, 2, &step, &found),
+                     MUSTER_ECONTRACT);
+    assert_int_equal(muster_checkpoint_load(c, items, 1, &step, &found),
+                     MUSTER_ECONTRACT);
+    muster_checkpoint_close(c);
+}
+
+static void a_renamed_one_is_refused(void **state)
+{
+    struct muster_checkpoint *c = opened(NULL);
+    char from[128], to[128];
+    uint64_t step;
+    int found;
+
+    save(c, 4);
+    path_of(from, 4);
+    path_of(to, 40);
+    rename(from, to);
+    assert_int_equal(muster_checkpoint_load(c, items, 2, &step, &found), MUSTER_EIO);
+    muster_checkpoint_close(c);
+}
+
+static void a_run_that_went_back_keeps_its_own(void **state)
+{
+    struct muster_checkpoint_options o = { .keep = 2 };
+    struct muster_checkpoint *c = opened(&o);
+
+    save(c, 100);
+    save(c, 200);
+    damage(200);
+    damage(100);
+    save(c, 10); /* older by number than the two damaged ones, and yet it stays */
+    save(c, 20);
+    save(c, 30);
+    expect_load(c, 30);
+    assert_true(exists(20));
+    assert_false(exists(10));
+    save(c, 200); /* the second attempt at the same step replaces the damaged file */
+    expect_load(c, 200);
+    muster_checkpoint_close(c);
+}
+
+static void leftovers_are_swept(void **state)
+{
+    static const struct {
+        const char *name;
+        int stays;
+    } files[] = {
+        { "checkpoint-000000000007.muster.tmp", 0 },
+        { "checkpoint-000000000007.0000-of-0002.shard.tmp", 0 },
+        { "checkpoint-000000000007.0001-of-0002.shard", 0 },
+        { "checkpoint-notes.tmp", 1 },
+        { "other-000000000007.muster.tmp", 1 },
+        { "checkpoint-000000000007.muster.txt", 1 },
+    };
+    enum { FILES = sizeof files / sizeof files[0] };
+    struct muster_checkpoint *c;
+    char path[192];
+
+    for (int i = 0; i < FILES; i++) {
+        sprintf(path, "%s/%s", folder, files[i].name);
+        fclose(fopen(path, "w"));
+    }
+    c = opened(NULL);
+    expect_load(c, 0);
+    for (int i = 0; i < FILES; i++) {
+        sprintf(path, "%s/%s", folder, files[i].name);
+        if ((access(path, F_OK) == 0) != files[i].stays)
+            fail_msg("%s", files[i].name);
+    }
+    muster_checkpoint_close(c);
+}
+
+/* A world of three wrote it, each rank a third of every item. */
+static void shards_of_another_world_are_put_together(void **state)
+{
+    struct muster_checkpoint_options sharded = { .sharded = 1 };
+    struct mu_ckid ids[3];
+    struct mu_ckpart record = { .name = MU_CHECKPOINT_SHARDS, .data = ids,
+                                .bytes = sizeof ids, .total = sizeof ids };
+    struct mu_ckmeta meta = { .step = 6, .nshards = 3, .world = 3 };
+    struct muster_checkpoint *c;
+    char path[128];
+    uint64_t step;
+    int found;
+
+    fill(6);
+    for (int r = 0; r < 3; r++) {
+        struct mu_ckpart parts[2] = { { .name = "weights", .total = sizeof weights },
+                                      { .name = "odd", .total = 17 } };
+
+        for (int i = 0; i < 2; i++) {
+            mu_checkpoint_slice(items[i].bytes, r, 3, &parts[i].offset, &parts[i].bytes);
+            parts[i].data = (uint8_t *)items[i].data + parts[i].offset;
+        }
+        meta.shard = (uint32_t)r;
+        sprintf(path, "%s/checkpoint-000000000006.%04d-of-0003.shard", folder, r);
+        assert_int_equal(mu_ckfile_write(path, &meta, parts, 2, &ids[r], NULL), 0);
+    }
+    meta.shard = 0;
+    path_of(path, 6);
+    assert_int_equal(mu_ckfile_write(path, &meta, &record, 1, NULL, NULL), 0);
+
+    c = opened(NULL);
+    expect_load(c, 6);
+    muster_checkpoint_close(c);
+    c = opened(&sharded);
+    expect_load(c, 6);
+    save(c, 8);
+    expect_load(c, 8);
+    sprintf(path, "%s/checkpoint-000000000006.0001-of-0003.shard", folder);
+    assert_int_equal(access(path, F_OK), 0);
+    /* Part of an item: bytes 5 .. 11 of the 17 */
+    struct muster_item part[] = {
+        items[0], { .name = "odd", .data = odd, .offset = 5, .bytes = 7, .total = 17 }
+    };
+    memset(odd, 0, sizeof odd);
+    assert_int_equal(muster_checkpoint_load(c, part, 2, &step, &found), MUSTER_OK);
+    assert_int_equal(odd[0] >> 24 & 0xff, 8); /* byte 8 is byte 3 of the part */
+    assert_int_equal(((uint8_t *)odd)[7], 0);
+    /* A shard is missing: the checkpoint before is used. */
+    fill(6);
+    sprintf(path, "%s/checkpoint-000000000008.0000-of-0001.shard", folder);
+    unlink(path);
+    expect_load(c, 6);
+    muster_checkpoint_close(c);
+}
+
+static void slices_cover_an_item_once(void **state)
+{
+    static const uint64_t sizes[] = { 0, 1, 17, 63, 64, 65, 1000, 4096, 123457 };
+
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+        for (int size = 1; size < 9; size++) {
+            uint64_t next = 0, offset, length;
+
+            for (int r = 0; r < size; r++) {
+                mu_checkpoint_slice(sizes[k], r, size, &offset, &length);
+                assert_int_equal(offset, next);
+                next = offset + length;
+            }
+            assert_int_equal(next, sizes[k]);
+        }
+}
+
+static void a_forked_child_does_not_save(void **state)
+{
+    struct muster_checkpoint *c = opened(NULL);
+    int status;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(muster_checkpoint_save(c, 1, items, 2));
+    waitpid(child, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), MUSTER_EUSAGE);
+    assert_false(exists(1));
+    muster_checkpoint_close(c);
+}
+
+static void pause_us(long us)
+{
+    struct timespec t = { 0, us * 1000 };
+
+    nanosleep(&t, NULL);
+}
+
+/* A process that saves without pause is killed at any moment; what it leaves must load. */
+static void kill_nine_at_any_moment_loses_at_most_the_last(void **state)
+{
+    uint64_t last = 0;
+
+    for (int round = 0; round < 40; round++) {
+        struct muster_checkpoint_options o = {
+            .mode = (enum muster_checkpoint_mode)(round % 3)
+        };
+        struct muster_checkpoint *c;
+        uint64_t step = 0, *steps = NULL;
+        int found, status;
+        pid_t child = fork();
+
+        if (child == 0) {
+            if (muster_checkpoint_open(m, folder, &o, &c) != MUSTER_OK)
+                _exit(1);
+            for (uint64_t s = last + 1;; s++) {
+                fill(s);
+                if (muster_checkpoint_save(c, s, items, 2) != MUSTER_OK)
+                    _exit(1);
+                muster_checkpoint_copied(c);
+            }
+        }
+        pause_us(3000 + round * 1117 % 20000);
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        assert_true(WIFSIGNALED(status));
+        c = opened(NULL);
+        if (muster_checkpoint_load(c, items, 2, &step, &found) != MUSTER_OK)
+            fail_msg("round %d: %s", round, muster_error(m));
+        if (found && !holds(step))
+            fail_msg("round %d: step %llu is a mixture", round, (unsigned long long)step);
+        /* Not only is there a good one: none of the names is given to a bad one. */
+        assert_true(mu_ckfolder_list(folder, "checkpoint", &steps, NULL) >= found);
+        if (found && steps[0] != step)
+            fail_msg("round %d: step %llu is there, but bad", round,
+                     (unsigned long long)steps[0]);
+        free(steps);
+        if (step < last)
+            fail_msg("round %d: step %llu after %llu", round, (unsigned long long)step,
+                     (unsigned long long)last);
+        last = step;
+        muster_checkpoint_close(c);
+    }
+    assert_true(last > 0);
+}
+
+/* In a mount namespace of its own: a file system of 6 MB, room for two checkpoints. */
+static int on_a_full_disk(void)
+{
+    struct muster_checkpoint_options o = { .keep = 2, .mode = MUSTER_CHECKPOINT_COPY };
+    struct muster_checkpoint *c;
+    uint64_t step = 0;
+    int found = 0, status = MUSTER_OK;
+
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("muster", folder, "tmpfs", 0, "size=6m") < 0)
+        return 77;
+    if (muster_checkpoint_open(m, folder, &o, &c) != MUSTER_OK)
+        return 1;
+    for (uint64_t s = 1; s <= 3 && status == MUSTER_OK; s++) {
+        fill(s);
+        status = muster_checkpoint_save(c, s, items, 2);
+    }
+    status = status == MUSTER_OK ? muster_checkpoint_wait(c) : status;
+    if (status != MUSTER_EIO || !strstr(muster_error(m), "No space left on device") ||
+        !strstr(muster_error(m), "checkpoint-000000000003.muster"))
+        return 2;
+    if (muster_checkpoint_load(c, items, 2, &step, &found) != MUSTER_OK || step != 2 ||
+        !holds(2))
+        return 3;
+    return muster_checkpoint_close(c) == MUSTER_OK ? 0 : 4;
+}
+
+static void a_full_disk_is_told_and_the_last_good_one_stays(void **state)
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(on_a_full_disk());
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip(); /* no right to mount a file system */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    static const struct {
+        const char *name;
+        struct muster_item item;
+        const char *says;
+    } cases[] = {
+        { "no name", { NULL, weights, 8, 0, 0 }, "needs a name" },
+        { "a name of ours", { "muster.x", weights, 8, 0, 0 }, "muster." },
+        { "no data", { "a", NULL, 8, 0, 0 }, "has no data" },
+        { "a part behind the end", { "a", weights, 8, 1, 8 }, "no bytes 1 to 9" },
+        { "a part, not sharded", { "a", weights, 8, 0, 16 }, "sharded" },
+    };
+    struct muster_checkpoint *c = opened(NULL);
+    struct muster_item twice[] = { items[0], items[0] };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(muster_checkpoint_save(c, 1, &cases[i].item, 1), MUSTER_EUSAGE);
+        if (!strstr(muster_error(m), cases[i].says))
+            fail_msg("%s: '%s'", cases[i].name, muster_error(m));
+    }
+    assert_int_equal(muster_checkpoint_save(c, 1, twice, 2), MUSTER_EUSAGE);
+    assert_false(exists(1));
+    save(c, 2); /* and the next one works */
+    muster_checkpoint_close(c);
+}
+
+int main(void)
+{
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
+    const struct CMUnitTest tests[] = {
+        IN_A_FOLDER(an_empty_folder_holds_none),
+        IN_A_FOLDER(the_newest_is_loaded_and_three_are_kept),
+        IN_A_FOLDER(each_mode_saves_what_was_there_at_the_call),
+        IN_A_FOLDER(a_damaged_one_gives_way_to_the_one_before),
+        IN_A_FOLDER(a_foreign_one_is_refused),
+        IN_A_FOLDER(a_renamed_one_is_refused),
+        IN_A_FOLDER(a_run_that_went_back_keeps_its_own),
+        IN_A_FOLDER(leftovers_are_swept),
+        IN_A_FOLDER(shards_of_another_world_are_put_together),
+        cmocka_unit_test(slices_cover_an_item_once),
+        IN_A_FOLDER(a_forked_child_does_not_save),
+        IN_A_FOLDER(kill_nine_at_any_moment_loses_at_most_the_last),
+        IN_A_FOLDER(a_full_disk_is_told_and_the_last_good_one_stays),
+        IN_A_FOLDER(wrong_arguments_are_refused),
+    };
+    struct muster_options alone = { .single = 1, .backend = "host", .log = "error" };
+
+    if (muster_init(&m, &alone) != MUSTER_OK)
+        return muster_report(NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL) + muster_finalize(m);
+}
