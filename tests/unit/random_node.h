@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* random_node.h - machines and allocations out of a seed */
+#ifndef RANDOM_NODE_H
+#define RANDOM_NODE_H
+
+#include <stdint.h>
+
+#include "spank/core/plan.h"
+
+struct random_case {
+    struct mu_node node; /* finished; free with mu_node_clear */
+    struct mu_alloc alloc;
+    bool cpus_all; /* to be planned with cpus=all */
+};
+
+/* 0..n-1 */
+int random_below(uint64_t *state, int n);
+
+/* The machine of this seed: 1-4 packages of 1-4 NUMA nodes, 1-4 threads, CPU numbers in
+ * one of several ways, odd NUMA ids, nodes without memory, 0-16 GPUs near NUMA nodes,
+ * cache domains or nothing known, a random part of it owned. `order` other than 0
+ * fills the arrays in another order: the same machine. `small`: at most 8 cores, 4
+ * GPUs.
+ */
+void random_case_make(uint64_t seed, uint64_t order, bool small,
+                      struct random_case *out);
+
+#endif
