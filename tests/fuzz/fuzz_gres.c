@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fuzz_gres.c - gres.conf */
+#include "spank/core/gres_conf.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct mu_gres_conf conf;
+    char *text = fuzz_text(data, size);
+    struct mu_err err;
+
+    mu_gres_conf_parse("gres.conf", text, &conf, &err);
+    free(text);
+    return 0;
+}
