@@ -64,6 +64,7 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
     status = muster_ddp_sync(t->ddp, NULL);
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
+    train_before_update(t);
     t->ops->update(t->engine, lr, t->opt->momentum, t->opt->decay);
     t->pending_sum[t->npending] = sum;
     t->pending_count[t->npending++] = n;
@@ -75,6 +76,7 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
 static int talk(struct train *t, double step_seconds, struct mu_err *err)
 {
     double word[2 + 2 * TRAIN_PENDING] = { 0 };
+    uint64_t known = t->nloss;
     int n = t->npending, status;
 
     word[0] = train_signal != 0;
@@ -102,16 +104,17 @@ static int talk(struct train *t, double step_seconds, struct mu_err *err)
         }
     }
     t->npending = 0;
-    return 0;
+    return train_agree(t, train_add_to_curve(t, known, err), "write the curve", err);
 }
 
-static void tell_progress(struct train *t, uint64_t steps, double lr, double seconds)
+static void tell_progress(struct train *t, double lr, double seconds)
 {
     double rate = (double)t->samples_seen / seconds;
     uint64_t done = t->step - t->first_step, left = t->steps_total - t->step;
     struct show_progress p = {
         .epoch = t->epoch + 1, .epochs = t->opt->epochs,
-        .step = steps - muster_sampler_steps(t->sampler), .steps = steps,
+        .step = t->steps_epoch - muster_sampler_steps(t->sampler),
+        .steps = t->steps_epoch,
         .loss = t->last_loss, .lr = lr, .rate = rate,
         .eta = done ? seconds / (double)done * (double)left : 0,
     };
@@ -123,11 +126,9 @@ static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
 {
     struct muster_sampler_state at;
     double start = show_now(), cpu = cores_cpu_seconds(), lr = 0, before;
-    uint64_t steps, n, first = t->step;
+    uint64_t n, first = t->step;
     int rc = 0;
 
-    muster_sampler_save(t->sampler, &at);
-    steps = muster_sampler_steps(t->sampler);
     before = t->train_seconds;
     while (rc == 0 && !t->stop && t->step < t->steps_total &&
            muster_sampler_next(t->sampler, index, &n)) {
@@ -139,8 +140,11 @@ static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
             double seconds = show_now() - start;
 
             rc = talk(t, seconds / (double)(t->step - first), err);
-            tell_progress(t, steps, lr, before + seconds);
+            tell_progress(t, lr, before + seconds);
         }
+        if (rc == 0 && t->opt->checkpoint_every &&
+            t->step % t->opt->checkpoint_every == 0)
+            rc = train_save(t, err);
     }
     if (rc == 0 && t->npending > 0)
         rc = talk(t, (show_now() - start) / (double)(t->step - first), err);
@@ -176,6 +180,7 @@ static int test(struct train *t, struct mu_err *err)
     t->test_loss = word[0] / (double)n;
     t->test_accuracy = word[1] / (double)n;
     t->test_seconds += show_now() - start;
+    t->tested = 1;
     return 0;
 }
 
@@ -192,7 +197,10 @@ int train_run(struct train *t, struct mu_err *err)
         rc = one_epoch(t, index, err);
         if (rc < 0 || t->stop)
             break;
-        rc = test(t, err);
+        if (!t->opt->checkpoint_every)
+            rc = train_save(t, err);
+        if (rc == 0)
+            rc = test(t, err);
         if (rc == 0 && t->rank == 0)
             show_line(&t->show,
                       "epoch %ld/%ld | loss %.4f | test loss %.4f | test accuracy %.4f | "
@@ -204,5 +212,7 @@ int train_run(struct train *t, struct mu_err *err)
     }
     show_bar_end(&t->show);
     free(index);
-    return rc;
+    if (rc == 0 && !t->stop && !t->tested) /* resumed after its last step */
+        rc = test(t, err);
+    return rc == 0 ? train_finish_saves(t, err) : rc;
 }

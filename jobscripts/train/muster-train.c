@@ -71,8 +71,6 @@ static int train(struct train *t, struct mu_err *err)
 
     if (train_setup(t, err) < 0)
         return -1;
-    if (t->rank == 0)
-        train_banner(t);
     say_place(t);
     status = muster_barrier(t->m);
     if (status != MUSTER_OK)
@@ -85,7 +83,15 @@ static int train(struct train *t, struct mu_err *err)
     if (t->rank == 0 && !t->stop)
         printf("Training time: %.2f seconds\nTest accuracy: %.4f\n", t->train_seconds,
                t->test_accuracy);
-    return train_agree(t, train_write_result(t, err), "write the result", err);
+    if (train_agree(t, train_write_result(t, err), "write the result", err) < 0)
+        return -1;
+    if (!t->stop)
+        return 0;
+    t->agreed = 1;
+    return mu_err_set(err, TRAIN_EXIT_REQUEUE,
+                      "stopped by a signal after step %llu; %s is written: start the same "
+                      "command again to go on",
+                      (unsigned long long)t->step, muster_checkpoint_path(t->checkpoint));
 }
 
 /* Say why and leave: together if every rank knows, else by ending the whole job. */
@@ -118,7 +124,8 @@ int main(int argc, char **argv)
             printf("muster-train %s\n", muster_version());
         return 0;
     }
-    catch_signals();
+    if (opt.checkpoint)
+        catch_signals();
     if (check_srun(&opt, &err) < 0 || open_world(&t, &err) < 0 || train(&t, &err) < 0)
         return leave(&t, &err);
     train_clear(&t);

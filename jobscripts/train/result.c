@@ -91,6 +91,8 @@ static json_t *result_json(const struct train *t)
     json_object_set_new(json, "test_accuracy", json_real(t->test_accuracy));
     json_object_set_new(json, "weights", json_string(weights));
     json_object_set_new(json, "finished", json_boolean(t->step >= t->steps_total));
+    json_object_set_new(json, "checkpoints", json_integer(t->nsaves));
+    json_object_set_new(json, "checkpoint_stall_seconds", json_real(t->stall_seconds));
     json_object_set_new(json, "losses", losses);
     return json;
 }

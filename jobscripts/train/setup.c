@@ -98,48 +98,24 @@ static int open_sampler(struct train *t, struct mu_err *err)
 
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
-    t->steps_total = (uint64_t)t->opt->epochs * muster_sampler_steps(t->sampler);
-    if (t->opt->max_steps && t->opt->max_steps < t->steps_total)
-        t->steps_total = t->opt->max_steps;
-    t->loss = calloc(t->steps_total ? t->steps_total : 1, sizeof *t->loss);
-    if (!t->loss)
-        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the losses");
+    t->steps_epoch = muster_sampler_steps(t->sampler);
     return 0;
 }
 
-int train_setup(struct train *t, struct mu_err *err)
+/* From where the sampler stands, perhaps after a resume in another world. */
+static int count_steps(struct train *t, struct mu_err *err)
 {
-    int status;
+    uint64_t left = muster_sampler_steps(t->sampler);
 
-    if (t->opt->ranks && t->opt->ranks != t->size) {
-        t->agreed = 1;
-        return mu_err_set(err, MUSTER_ECONTRACT,
-                          "this run has %d rank%s, but --ranks says %ld; start it with "
-                          "srun --ntasks=%ld",
-                          t->size, t->size == 1 ? "" : "s", t->opt->ranks,
-                          t->opt->ranks);
-    }
-    t->blas_threads = engine_cpu_threads();
-    status = cores_collect(t->m, t->blas_threads, &t->cores);
-    if (status != MUSTER_OK)
-        return train_failed(t, status, err);
-    if (train_agree(t, load_data(t, err), "read the data", err) < 0 ||
-        train_agree(t, open_engine(t, err), "open the model", err) < 0)
-        return -1;
-    if (register_params(t, err) < 0)
-        return -1;
-    return open_sampler(t, err);
-}
-
-void train_clear(struct train *t)
-{
-    if (t->engine)
-        t->ops->close(t->engine);
-    muster_sampler_destroy(t->sampler);
-    muster_ddp_destroy(t->ddp);
-    dataset_clear(&t->train_set);
-    dataset_clear(&t->test_set);
-    free(t->loss);
+    if (t->epoch + 1 < t->opt->epochs)
+        left += (uint64_t)(t->opt->epochs - t->epoch - 1) * t->steps_epoch;
+    t->steps_total = t->epoch < t->opt->epochs ? t->step + left : t->step;
+    if (t->opt->max_steps && t->opt->max_steps < t->steps_total)
+        t->steps_total = t->opt->max_steps > t->step ? t->opt->max_steps : t->step;
+    t->loss = calloc(t->steps_total - t->step + 1, sizeof *t->loss);
+    if (!t->loss)
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the losses");
+    return 0;
 }
 
 static void banner_batch(const struct train *t)
@@ -167,7 +143,7 @@ static void banner_cores(const struct train *t)
            t->blas_threads == 1 ? "" : "s");
 }
 
-void train_banner(const struct train *t)
+static void banner(const struct train *t)
 {
     const struct train_options *opt = t->opt;
     double scale = (double)train_effective_batch(t) / TRAIN_LR_BATCH;
@@ -186,10 +162,53 @@ void train_banner(const struct train *t)
            t->model.nweights, opt->dtype == MUSTER_F64 ? "fp64" : "fp32", t->ops->name);
     printf("Samples:              %llu to train on, %llu to test; %llu steps per epoch\n",
            (unsigned long long)t->train_set.n, (unsigned long long)t->test_set.n,
-           (unsigned long long)muster_sampler_steps(t->sampler));
+           (unsigned long long)t->steps_epoch);
     printf("Learning rate:        %g x %llu/%d = %g, warm-up %g epochs, then %s\n",
            opt->lr, (unsigned long long)train_effective_batch(t), TRAIN_LR_BATCH,
            opt->lr * scale, opt->warmup, opt->cosine ? "cosine" : "constant");
     printf("======================================\n");
     fflush(stdout);
+}
+
+int train_setup(struct train *t, struct mu_err *err)
+{
+    int status;
+
+    if (t->opt->ranks && t->opt->ranks != t->size) {
+        t->agreed = 1;
+        return mu_err_set(err, MUSTER_ECONTRACT,
+                          "this run has %d rank%s, but --ranks says %ld; start it with "
+                          "srun --ntasks=%ld",
+                          t->size, t->size == 1 ? "" : "s", t->opt->ranks,
+                          t->opt->ranks);
+    }
+    t->blas_threads = engine_cpu_threads();
+    status = cores_collect(t->m, t->blas_threads, &t->cores);
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
+    if (train_agree(t, load_data(t, err), "read the data", err) < 0 ||
+        train_agree(t, open_engine(t, err), "open the model", err) < 0)
+        return -1;
+    if (register_params(t, err) < 0 || open_sampler(t, err) < 0 ||
+        train_open_checkpoint(t, err) < 0)
+        return -1;
+    if (t->rank == 0)
+        banner(t);
+    if (train_resume(t, err) < 0 || count_steps(t, err) < 0)
+        return -1;
+    return train_agree(t, train_open_curve(t, err), "open the curve", err);
+}
+
+void train_clear(struct train *t)
+{
+    if (t->engine)
+        t->ops->close(t->engine);
+    muster_checkpoint_close(t->checkpoint);
+    if (t->curve)
+        fclose(t->curve);
+    muster_sampler_destroy(t->sampler);
+    muster_ddp_destroy(t->ddp);
+    dataset_clear(&t->train_set);
+    dataset_clear(&t->test_set);
+    free(t->loss);
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define BAR_WIDTH 24
-#define LINE_EVERY 5.0 /* seconds */
+#define LINE_EVERY 2.0 /* seconds */
 
 double show_now(void)
 {

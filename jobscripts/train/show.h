@@ -26,7 +26,7 @@ void show_init(struct show *show, int rank);
 /* "RANK: 3 | text", one write per line so that ranks do not mix; wipes the bar. */
 void show_line(struct show *show, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Rank 0: redraw the bar, or at most every 5 s a plain line. Others: nothing. */
+/* Rank 0: redraw the bar, or at most every 2 s a plain line. Others: nothing. */
 void show_progress(struct show *show, const struct show_progress *p);
 void show_bar_end(struct show *show);
 

@@ -9,6 +9,7 @@
 #define TRAIN_TRAIN_H
 
 #include <signal.h>
+#include <stdio.h>
 
 #include "jobscripts/train/cores.h"
 #include "jobscripts/train/data.h"
@@ -31,6 +32,8 @@ struct train {
     struct engine *engine;
     struct muster_ddp *ddp;
     struct muster_sampler *sampler;
+    struct muster_checkpoint *checkpoint; /* NULL without --checkpoint */
+    char kind[128];
     struct cores cores;
     int blas_threads;
     struct show show;
@@ -38,8 +41,16 @@ struct train {
     /* Progress */
     long epoch;               /* from 0 */
     uint64_t step, first_step; /* of the run; first_step is where this process began */
-    uint64_t steps_total;
+    uint64_t steps_total, steps_epoch; /* the latter of an epoch from its start */
     int stop;                 /* all ranks agreed to stop after a signal */
+
+    /* Checkpoints */
+    uint64_t saved_step;
+    struct muster_sampler_state saved_at;
+    uint64_t saved_counters[2];
+    int nsaves;
+    double stall_seconds;     /* that steps waited for them */
+    FILE *curve;
 
     /* Losses not yet added up over ranks, and how often to do that */
     double pending_sum[TRAIN_PENDING], pending_count[TRAIN_PENDING];
@@ -49,7 +60,8 @@ struct train {
     double *loss;             /* mean of step first_step + i */
     uint64_t nloss;
     double last_loss, test_loss, test_accuracy;
-    double train_seconds, test_seconds, cpu_seconds, checkpoint_seconds;
+    int tested;
+    double train_seconds, test_seconds, cpu_seconds;
     uint64_t samples_seen;    /* by all ranks in this process */
     uint64_t weights_hash;
 };
@@ -59,13 +71,24 @@ extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM came */
 /* setup.c: data, model, engine, parameters, sampler; banner. [collective] */
 int train_setup(struct train *t, struct mu_err *err);
 void train_clear(struct train *t);
-void train_banner(const struct train *t);
 
 /* loop.c: epochs to the end, the step limit or a signal. [collective] */
 int train_run(struct train *t, struct mu_err *err);
 uint64_t train_effective_batch(const struct train *t);
 /* Samples of all ranks per step at which --lr holds. */
 #define TRAIN_LR_BATCH 128
+
+/* state.c. All but the curve's are [collective]; none does anything where the options
+ * do not ask for it.
+ */
+int train_open_checkpoint(struct train *t, struct mu_err *err);
+int train_resume(struct train *t, struct mu_err *err);
+int train_save(struct train *t, struct mu_err *err);         /* of this step, once */
+void train_before_update(struct train *t);                   /* weights change now */
+int train_finish_saves(struct train *t, struct mu_err *err); /* saved, and on disk */
+/* Rank 0 writes the losses; after a resume those of steps that are done again go. */
+int train_open_curve(struct train *t, struct mu_err *err);
+int train_add_to_curve(struct train *t, uint64_t from, struct mu_err *err);
 
 /* result.c: are all ranks' weights the same bits; the JSON file. */
 int train_check_weights(struct train *t, struct mu_err *err); /* [collective] */
