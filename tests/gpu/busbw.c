@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* busbw.c - an all-reduce as a user's own program does it: NCCL alone, no libmuster.
+ *
+ * Started by a plain srun; takes device LOCAL_RANK, or device 0 where it sees one. The
+ * NCCL id travels through a file in /tmp. Prints one line per rank with its PCI
+ * address, and from rank 0 the bus bandwidth of 1 GiB in fp32 (2 (n-1)/n bytes per
+ * time, as nccl-tests counts).
+ */
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CUDA(call)                                                                     \
+    do {                                                                               \
+        cudaError_t e_ = (call);                                                       \
+        if (e_ != cudaSuccess) {                                                       \
+            printf("rank %d dies: %s: %s\n", rank, #call, cudaGetErrorString(e_));     \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+#define NCCL(call)                                                                     \
+    do {                                                                               \
+        ncclResult_t e_ = (call);                                                      \
+        if (e_ != ncclSuccess) {                                                       \
+            printf("rank %d dies: %s: %s (%s)\n", rank, #call, ncclGetErrorString(e_), \
+                   ncclGetLastError(NULL));                                            \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+static int number(const char *name, int none)
+{
+    const char *text = getenv(name);
+
+    return text ? atoi(text) : none;
+}
+
+static ncclUniqueId share_id(int rank)
+{
+    char path[256], whole[280];
+    ncclUniqueId id;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/tmp/busbw.%d.%d", number("SLURM_JOB_ID", 0),
+             number("SLURM_STEP_ID", 0));
+    if (rank == 0) {
+        NCCL(ncclGetUniqueId(&id));
+        snprintf(whole, sizeof whole, "%s.part", path);
+        f = fopen(whole, "wb");
+        fwrite(&id, sizeof id, 1, f);
+        fclose(f);
+        rename(whole, path);
+        return id;
+    }
+    for (int tries = 0; !(f = fopen(path, "rb")); tries++) {
+        if (tries == 300)
+            exit(1);
+        usleep(100000);
+    }
+    if (fread(&id, sizeof id, 1, f) != 1)
+        exit(1);
+    fclose(f);
+    return id;
+}
+
+int main(void)
+{
+    int rank = number("SLURM_PROCID", 0), size = number("SLURM_NTASKS", 1);
+    int local = number("SLURM_LOCALID", 0), devices = 0;
+    const size_t count = (size_t)1 << 28;
+    const int iterations = 20;
+    cudaEvent_t start, stop;
+    ncclComm_t comm;
+    char busid[32];
+    float *buffer, first, ms;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    CUDA(cudaGetDeviceCount(&devices));
+    CUDA(cudaSetDevice(devices > 1 ? local : 0));
+    CUDA(cudaDeviceGetPCIBusId(busid, sizeof busid, devices > 1 ? local : 0));
+    printf("rank %d sees %d, device %d is %s, CUDA_VISIBLE_DEVICES=%s\n", rank, devices,
+           devices > 1 ? local : 0, busid,
+           getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "unset");
+    CUDA(cudaMalloc((void **)&buffer, count * sizeof *buffer));
+    NCCL(ncclCommInitRank(&comm, size, share_id(rank), rank));
+    CUDA(cudaEventCreate(&start));
+    CUDA(cudaEventCreate(&stop));
+    first = (float)(rank + 1);
+    CUDA(cudaMemcpy(buffer, &first, sizeof first, cudaMemcpyHostToDevice));
+    NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat, ncclSum, comm, 0));
+    CUDA(cudaMemcpy(&first, buffer, sizeof first, cudaMemcpyDeviceToHost));
+    if (first != (float)(size * (size + 1) / 2)) {
+        printf("rank %d: the sum is %g\n", rank, first);
+        return 1;
+    }
+    CUDA(cudaMemset(buffer, 0, count * sizeof *buffer));
+    for (int i = 0; i < iterations + 5; i++) {
+        if (i == 5)
+            CUDA(cudaEventRecord(start, 0));
+        NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat, ncclSum, comm, 0));
+    }
+    CUDA(cudaEventRecord(stop, 0));
+    CUDA(cudaEventSynchronize(stop));
+    CUDA(cudaEventElapsedTime(&ms, start, stop));
+    if (rank == 0)
+        printf("busbw %.0f GB/s\n", (double)count * sizeof(float) * 2 * (size - 1) /
+                                        size / (ms / iterations / 1e3) / 1e9);
+    ncclCommDestroy(comm);
+    return 0;
+}
