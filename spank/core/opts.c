@@ -191,6 +191,38 @@ bool mu_opts_is_key(const char *word)
     return mu_parse_word(word, others) >= 0;
 }
 
+static int *field_of(struct mu_opts *opts, const char *key)
+{
+    for (size_t i = 0; i < sizeof word_keys / sizeof word_keys[0]; i++)
+        if (strcmp(key, word_keys[i].key) == 0)
+            return (int *)((char *)opts + word_keys[i].offset);
+    if (strcmp(key, "verbose") == 0)
+        return (int *)&opts->verbose;
+    if (strcmp(key, "strict") == 0)
+        return (int *)&opts->strict;
+    if (strcmp(key, "share") == 0)
+        return (int *)&opts->share;
+    if (strcmp(key, "topo") == 0)
+        return (int *)&opts->topo;
+    return (int *)&opts->mode;
+}
+
+bool mu_opts_unset(struct mu_opts *opts, const char *key)
+{
+    bool given;
+
+    if (strcmp(key, "gpu-bind") == 0) {
+        given = opts->gpu_bind[0];
+        opts->gpu_bind[0] = '\0';
+        return given;
+    }
+    given = *field_of(opts, key) != 0;
+    *field_of(opts, key) = 0;
+    if (strcmp(key, "topo") == 0)
+        opts->topo_file[0] = '\0';
+    return given;
+}
+
 int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err)
 {
     struct mu_opts *work;

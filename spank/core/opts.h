@@ -9,7 +9,8 @@
 #include "runtime/base/err.h"
 #include "spank/core/alloc.h"
 
-/* Value 0 means "not given", so that a later source (site file, default) may fill it. */
+/* Value 0 means "not given", so that a later source (site file, default) may fill it.
+ */
 enum mu_mode { MU_MODE_UNSET, MU_MODE_ON, MU_MODE_OFF, MU_MODE_DRY_RUN };
 enum mu_bind { MU_BIND_UNSET, MU_BIND_AUTO, MU_BIND_NONE };
 enum mu_cpus { MU_CPUS_UNSET, MU_CPUS_LOCAL, MU_CPUS_ALL };
@@ -50,6 +51,11 @@ int mu_opts_set(struct mu_opts *opts, const char *key, const char *value,
 /* Is this word a key of --muster? */
 bool mu_opts_is_key(const char *word);
 
+/* Forget what was given for a key (any of on, off and dry-run: the mode); false if
+ * nothing was.
+ */
+bool mu_opts_unset(struct mu_opts *opts, const char *key);
+
 /* Fill the unset fields of *opts from *lower. */
 void mu_opts_merge(struct mu_opts *opts, const struct mu_opts *lower);
 
@@ -68,9 +74,9 @@ enum mu_gpu_bind_kind {
 
 struct mu_gpu_bind {
     enum mu_gpu_bind_kind kind;
-    int n;                                /* of single: and per_task: */
-    int nlist;                            /* of map and mask, repeated cyclically */
-    struct mu_cpuset list[MU_GPUS_MAX];   /* positions (not node numbers) for task i */
+    int n;                              /* of single: and per_task: */
+    int nlist;                          /* of map and mask, repeated cyclically */
+    struct mu_cpuset list[MU_GPUS_MAX]; /* positions (not node numbers) for task i */
     bool verbose;
 };
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/core/args.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+/* Options of srun that never take the next word as their value. */
+static const char *const flags[] = {
+    "contiguous",
+    "disable-status",
+    "exact",
+    "exclusive",
+    "external-launcher",
+    "help",
+    "hold",
+    "immediate",
+    "kill-on-bad-exit",
+    "label",
+    "multi-prog",
+    "no-allocate",
+    "no-kill",
+    "nice",
+    "overcommit",
+    "overlap",
+    "oversubscribe",
+    "preserve-env",
+    "propagate",
+    "pty",
+    "quiet",
+    "quit-on-interrupt",
+    "reboot",
+    "resv-ports",
+    "spread-job",
+    "unbuffered",
+    "usage",
+    "use-min-nodes",
+    "verbose",
+    "version",
+    "whole",
+    "muster",
+    NULL,
+};
+static const char flag_letters[] = "EHIKOQVWXZhklsuv";
+
+static bool is_option(const char *word, const char *name, int least, const char **value)
+{
+    size_t n = strcspn(word + 2, "=");
+
+    if ((int)n < least || strncmp(word + 2, name, n) != 0)
+        return false;
+    *value = word[2 + n] ? word + 2 + n + 1 : NULL;
+    return true;
+}
+
+/* Does this option word leave the next word to srun's program? */
+static bool is_complete(const char *word)
+{
+    if (word[1] != '-') {
+        /* -n4, -N2 hold their value; a lone letter may want the next word. */
+        return word[2] || strchr(flag_letters, word[1]);
+    }
+    return strchr(word, '=') || mu_parse_word(word + 2, flags) >= 0;
+}
+
+const char *mu_args_srun(int argc, char *const *argv, const char *name, int least)
+{
+    const char *found = NULL;
+
+    for (int i = 1; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
+        const char *word = argv[i], *value;
+
+        if (strcmp(word, "--") == 0)
+            break;
+        if (word[1] == '-' && is_option(word, name, least, &value)) {
+            if (!value)
+                value = is_complete(word) || i + 1 == argc ? "" : argv[++i];
+            found = value;
+        } else if (!is_complete(word)) {
+            i++;
+        }
+    }
+    return found;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+static bool is_torch_word(const char *word)
+{
+    static const char *const names[] = { "torchrun",
+                                         "accelerate",
+                                         "deepspeed",
+                                         "torch.distributed.run",
+                                         "torch.distributed.launch",
+                                         NULL };
+
+    return mu_parse_word(base_of(word), names) >= 0;
+}
+
+static int read_nproc(int argc, char *const *argv)
+{
+    static const char *const names[] = { "--nproc_per_node", "--nproc-per-node",
+                                         "--num_gpus", NULL };
+
+    for (int i = 0; i < argc; i++) {
+        size_t n = strcspn(argv[i], "=");
+        char name[32];
+        const char *value = argv[i][n]     ? argv[i] + n + 1
+                            : i + 1 < argc ? argv[i + 1]
+                                           : "";
+        long count;
+
+        if (n >= sizeof name)
+            continue;
+        memcpy(name, argv[i], n);
+        name[n] = '\0';
+        if (mu_parse_word(name, names) >= 0)
+            return mu_parse_int("", value, 1, 4096, &count, NULL) < 0 ? 0 : (int)count;
+    }
+    return 0;
+}
+
+enum mu_launcher mu_args_launcher(int argc, char *const *argv, int *nproc)
+{
+    static const char *const daemons[] = { "orted",           "prted",
+                                           "hydra_pmi_proxy", "hydra_bstrap_proxy",
+                                           "pmi_proxy",       "mpiexec",
+                                           "mpirun",          NULL };
+
+    *nproc = 0;
+    if (argc > 0 && mu_parse_word(base_of(argv[0]), daemons) >= 0)
+        return MU_LAUNCHER_MPI;
+    /* "python3 -u -m torch.distributed.run": the name is among the first words. */
+    for (int i = 0; i < argc && i < 6; i++)
+        if (is_torch_word(argv[i])) {
+            *nproc = read_nproc(argc, argv);
+            return MU_LAUNCHER_TORCH;
+        }
+    return MU_LAUNCHER_NONE;
+}

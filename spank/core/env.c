@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/core/env.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int mu_env_add(struct mu_env *env, const char *name, enum mu_env_rule rule,
+               struct mu_err *err, const char *fmt, ...)
+{
+    va_list ap;
+    char *value;
+    int n;
+
+    if (env->n == MU_ENV_MAX)
+        return mu_err_set(err, E2BIG, "more than %d variables; %s does not fit",
+                          MU_ENV_MAX, name);
+    va_start(ap, fmt);
+    n = vasprintf(&value, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return mu_err_set(err, ENOMEM, "%s: out of memory", name);
+    env->item[env->n].name = name;
+    env->item[env->n].rule = rule;
+    env->item[env->n++].value = value;
+    return 0;
+}
+
+void mu_env_clear(struct mu_env *env)
+{
+    for (int i = 0; i < env->n; i++)
+        free(env->item[i].value);
+    env->n = 0;
+}
+
+/* FNV-1a: it only has to notice that somebody changed a value, not withstand anyone. */
+static uint32_t hash_of(const char *value)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *value; value++)
+        h = (h ^ (unsigned char)*value) * 16777619u;
+    return h;
+}
+
+bool mu_env_set_add(char *set, const char *name, const char *value)
+{
+    size_t at = strlen(set);
+
+    if (at + strlen(name) + 11 > MU_ENV_SET_TEXT)
+        return false;
+    sprintf(set + at, "%s%s:%08x", at ? "," : "", name, (unsigned)hash_of(value));
+    return true;
+}
+
+/* The hash text behind "name:", or NULL. */
+static const char *entry_of(const char *set, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (; set && *set; set = strchr(set, ',') ? strchr(set, ',') + 1 : NULL)
+        if (strncmp(set, name, n) == 0 && set[n] == ':')
+            return set + n + 1;
+    return NULL;
+}
+
+bool mu_env_set_lists(const char *set, const char *name)
+{
+    return entry_of(set, name) != NULL;
+}
+
+bool mu_env_set_has(const char *set, const char *name, const char *value)
+{
+    const char *entry = entry_of(set, name);
+
+    return entry && strtoul(entry, NULL, 16) == hash_of(value);
+}
+
+bool mu_env_may_write(enum mu_env_rule rule, const char *name, const char *current,
+                      const char *set)
+{
+    if (!current || rule == MU_ENV_OURS)
+        return true;
+    if (rule == MU_ENV_RANK)
+        return mu_env_set_lists(set, name);
+    return mu_env_set_has(set, name, current);
+}
+
+bool mu_env_set_name(const char *set, int n, char *name, size_t len)
+{
+    size_t k;
+
+    while (set && n-- > 0)
+        set = strchr(set, ',') ? strchr(set, ',') + 1 : NULL;
+    if (!set || !*set)
+        return false;
+    k = strcspn(set, ":,");
+    if (k == 0 || k >= len)
+        return false;
+    memcpy(name, set, k);
+    name[k] = '\0';
+    return true;
+}
+
+int mu_env_first_port(const char *ports)
+{
+    char *end;
+    long port;
+
+    if (!ports || *ports < '0' || *ports > '9')
+        return -1;
+    port = strtol(ports, &end, 10);
+    return port >= 1 && port <= 65535 && (!*end || *end == '-' || *end == ',')
+               ? (int)port
+               : -1;
+}
+
+bool mu_env_port_range(int eph_first, int eph_last, int *first, int *last)
+{
+    enum { ROOM = 12768, LEAST = 1024, PRIVILEGED = 1024 };
+    int low = eph_first - ROOM;
+
+    if (low < PRIVILEGED)
+        low = PRIVILEGED;
+    if (eph_first - low >= LEAST) {
+        *first = low;
+        *last = eph_first - 1;
+        return true;
+    }
+    if (65535 - eph_last >= LEAST) {
+        *first = eph_last + 1;
+        *last = 65535;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* env.h - the environment of a task: which names Muster may write, MUSTER_SET, and the
+ * rendezvous port; see muster-env(7)
+ */
+#ifndef MU_ENV_H
+#define MU_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/base/err.h"
+
+#define MU_ENV_MAX 96
+#define MU_ENV_SET_TEXT 8192
+
+enum mu_env_rule {
+    MU_ENV_KEEP, /* a value of the user stays */
+    MU_ENV_RANK, /* a value that an outer step's Muster exported is computed anew even
+                    if somebody changed it since; a value of the user stays */
+    MU_ENV_OURS, /* belongs to Slurm and Muster: always written */
+};
+
+/* What is to be exported; names are static or live as long as the list. */
+struct mu_env {
+    int n;
+    struct {
+        const char *name;
+        char *value; /* owned */
+        enum mu_env_rule rule;
+    } item[MU_ENV_MAX];
+};
+
+int mu_env_add(struct mu_env *env, const char *name, enum mu_env_rule rule,
+               struct mu_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+void mu_env_clear(struct mu_env *env);
+
+/* MUSTER_SET: "NAME:HASH,..." with eight hexadecimal digits of a hash of the value that
+ * Muster exported. Append to a text of MU_ENV_SET_TEXT bytes; false when it is full.
+ */
+bool mu_env_set_add(char *set, const char *name, const char *value);
+
+/* Is the name listed? And with this very value (then it is Muster's, not the user's)?
+ * set may be NULL.
+ */
+bool mu_env_set_lists(const char *set, const char *name);
+bool mu_env_set_has(const char *set, const char *name, const char *value);
+
+/* May `name` be written over `current` (NULL: not there)? set is the MUSTER_SET that
+ * the step inherited, or NULL.
+ */
+bool mu_env_may_write(enum mu_env_rule rule, const char *name, const char *current,
+                      const char *set);
+
+/* The n-th name listed in set, into name; false when there are no more. */
+bool mu_env_set_name(const char *set, int n, char *name, size_t len);
+
+/* The first port of "26239-26241,27000", or -1. */
+int mu_env_first_port(const char *ports);
+
+/* A port range of the site's that hashed ports may come from when it says nothing:
+ * outside the kernel's ephemeral range eph_first..eph_last, at least 1024 ports, as
+ * near below it as there is room, else above; false if there is none.
+ */
+bool mu_env_port_range(int eph_first, int eph_last, int *first, int *last);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/core/hostlist.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+static int add_name(struct mu_hostlist *list, const char *name, struct mu_err *err)
+{
+    if (list->n == MU_HOSTLIST_MAX)
+        return mu_err_set(err, E2BIG, "a host list of more than %d names",
+                          MU_HOSTLIST_MAX);
+    if ((list->n & (list->n - 1)) == 0) { /* a power of two is full: double it */
+        size_t room = list->n ? 2 * (size_t)list->n : 1;
+        char **bigger = realloc(list->name, room * sizeof *bigger);
+
+        if (!bigger)
+            return mu_err_set(err, ENOMEM, "host list: out of memory");
+        list->name = bigger;
+    }
+    list->name[list->n] = strdup(name);
+    if (!list->name[list->n])
+        return mu_err_set(err, ENOMEM, "host list: out of memory");
+    list->n++;
+    return 0;
+}
+
+static int expand(const char *done, const char *rest, struct mu_hostlist *list,
+                  struct mu_err *err);
+
+/* "08-10" or "7": the numbers, written as wide as the first is. */
+static int expand_range(const char *done, const char *range, const char *rest,
+                        struct mu_hostlist *list, struct mu_err *err)
+{
+    const char *dash = strchr(range, '-');
+    int width = (int)(dash ? (size_t)(dash - range) : strlen(range));
+    char first[16];
+    long from, to;
+
+    if (width == 0 || width >= (int)sizeof first || range[strspn(range, "0123456789-")])
+        return mu_err_set(err, EINVAL, "host list: '%.80s' is no number or range",
+                          range);
+    memcpy(first, range, (size_t)width);
+    first[width] = '\0';
+    if (mu_parse_int("a host number", first, 0, 999999999, &from, err) < 0 ||
+        mu_parse_int("a host number", dash ? dash + 1 : first, from, 999999999, &to,
+                     err) < 0)
+        return -1;
+    if (to - from >= MU_HOSTLIST_MAX)
+        return mu_err_set(err, E2BIG, "a host list of more than %d names",
+                          MU_HOSTLIST_MAX);
+    for (long k = from; k <= to; k++) {
+        char name[MU_HOST_LEN];
+
+        if (snprintf(name, sizeof name, "%s%0*ld", done, width, k) >= (int)sizeof name)
+            return mu_err_set(err, ENAMETOOLONG, "a host name above %d characters",
+                              MU_HOST_LEN - 1);
+        if (expand(name, rest, list, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Append every name that starts with `done` and goes on as `rest` says. */
+static int expand(const char *done, const char *rest, struct mu_hostlist *list,
+                  struct mu_err *err)
+{
+    const char *open = strchr(rest, '[');
+    const char *close = open ? strchr(open, ']') : NULL;
+    char name[MU_HOST_LEN], ranges[4096], *next = ranges, *range;
+
+    if (snprintf(name, sizeof name, "%s%.*s", done,
+                 open ? (int)(open - rest) : (int)strlen(rest),
+                 rest) >= (int)sizeof name)
+        return mu_err_set(err, ENAMETOOLONG, "a host name above %d characters",
+                          MU_HOST_LEN - 1);
+    if (!open)
+        return add_name(list, name, err);
+    if (!close || (size_t)(close - open) >= sizeof ranges)
+        return mu_err_set(err, EINVAL, "host list: '%.80s' has no closing ']'", open);
+    memcpy(ranges, open + 1, (size_t)(close - open - 1));
+    ranges[close - open - 1] = '\0';
+    while ((range = mu_parse_next(&next, ',')))
+        if (expand_range(name, range, close + 1, list, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* The length of the first item of the list, whose commas may be inside brackets. */
+static size_t item_length(const char *text)
+{
+    size_t n = 0;
+
+    for (bool inside = false; text[n] && (inside || text[n] != ','); n++) {
+        if (text[n] == '[')
+            inside = true;
+        else if (text[n] == ']')
+            inside = false;
+    }
+    return n;
+}
+
+static int parse_item(const char *item, struct mu_hostlist *list, struct mu_err *err)
+{
+    int brackets = 0;
+
+    for (const char *c = item; *c; c++) {
+        if (isspace((unsigned char)*c) || (*c == ']' && !brackets))
+            return mu_err_set(err, EINVAL, "host list: '%.80s' is no host name", item);
+        if (*c == '[' && ++brackets > 4)
+            return mu_err_set(err, EINVAL, "host list: more than 4 brackets in '%.80s'",
+                              item);
+    }
+    if (!*item)
+        return mu_err_set(err, EINVAL, "host list: a name is empty");
+    return expand("", item, list, err);
+}
+
+int mu_hostlist_parse(const char *text, struct mu_hostlist *list, struct mu_err *err)
+{
+    struct mu_hostlist work = { 0 };
+
+    for (bool more = true; more;) {
+        size_t n = item_length(text);
+        char *item = strndup(text, n);
+        int rc = item ? parse_item(item, &work, err)
+                      : mu_err_set(err, ENOMEM, "host list: out of memory");
+
+        free(item);
+        if (rc < 0) {
+            mu_hostlist_clear(&work);
+            return -1;
+        }
+        more = text[n] == ',';
+        text += n + more;
+    }
+    *list = work;
+    return 0;
+}
+
+void mu_hostlist_clear(struct mu_hostlist *list)
+{
+    for (int i = 0; i < list->n; i++)
+        free(list->name[i]);
+    free(list->name);
+    memset(list, 0, sizeof *list);
+}
+
+int mu_hostlist_find(const struct mu_hostlist *list, const char *name)
+{
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->name[i], name) == 0)
+            return i;
+    return -1;
+}

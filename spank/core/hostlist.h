@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hostlist.h - Slurm's compressed host names: "n[1-3,7],m-a[08-10]" */
+#ifndef MU_HOSTLIST_H
+#define MU_HOSTLIST_H
+
+#include <stdbool.h>
+
+#include "runtime/base/err.h"
+
+#define MU_HOSTLIST_MAX 65536 /* names; more is taken for a mistake */
+#define MU_HOST_LEN 256
+
+/* Owned; clear with mu_hostlist_clear. All zero is empty. */
+struct mu_hostlist {
+    int n;
+    char **name; /* in the order of the text */
+};
+
+/* Zeros and dashes are kept, several brackets in a name are multiplied out, the last
+ * one running fastest. *list is untouched on failure.
+ */
+int mu_hostlist_parse(const char *text, struct mu_hostlist *list, struct mu_err *err);
+void mu_hostlist_clear(struct mu_hostlist *list);
+
+/* Position of a name, or -1. */
+int mu_hostlist_find(const struct mu_hostlist *list, const char *name);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/core/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/opts.h"
+#include "spank/core/slurm_forms.h"
+
+/* The kind of a binding text, or -1 for one that Slurm will refuse. */
+static int kind_of(const char *text)
+{
+    struct mu_gpu_bind *bind = malloc(sizeof *bind);
+    int kind = -1;
+
+    if (bind && mu_gpu_bind_parse(text, bind, NULL) == 0)
+        kind = bind->kind;
+    free(bind);
+    return kind;
+}
+
+/* Copy the gpu part of a stored binding ("gpu:X", "gres/gpu:X", a '+' list) without its
+ * prefix; false if it has none or does not fit.
+ */
+static bool gpu_part(const char *text, char *out, size_t len)
+{
+    char copy[MU_REQUEST_TEXT], *rest = copy, *item;
+
+    if (!text || !mu_copy(copy, sizeof copy, text))
+        return false;
+    while ((item = mu_parse_next(&rest, '+'))) {
+        if (strncasecmp(item, "gres/gpu:", 9) == 0 ||
+            strncasecmp(item, "gres:gpu:", 9) == 0)
+            return mu_copy(out, len, item + 9);
+        if (strncasecmp(item, "gpu:", 4) == 0)
+            return mu_copy(out, len, item + 4);
+    }
+    return strncasecmp(text, "gres", 4) != 0 && *text && mu_copy(out, len, text);
+}
+
+/* All parts of a --tres-bind list but the gpu one, then "gres/gpu:none". */
+static void neutral_tres(const char *text, char *out, size_t len)
+{
+    char copy[MU_REQUEST_TEXT], *rest = copy, *item;
+    size_t at = 0;
+
+    if (!text || !mu_copy(copy, sizeof copy, text))
+        copy[0] = '\0';
+    while ((item = mu_parse_next(&rest, '+')))
+        if (*item && strncasecmp(item, "gres/gpu:", 9) != 0 &&
+            strncasecmp(item, "gres:gpu:", 9) != 0 && at + strlen(item) + 16 < len)
+            at += (size_t)snprintf(out + at, len - at, "%s+", item);
+    snprintf(out + at, len - at, "gres/gpu:none");
+}
+
+/* "N", or the GPU count in Slurm's other spellings, into "kind:N". */
+static bool implied(const char *kind, const char *text, struct mu_request *out)
+{
+    int n;
+
+    if (!text || mu_gpu_count_parse(text, &n, NULL) < 0 || n < 1)
+        return false;
+    snprintf(out->gpu_bind, sizeof out->gpu_bind, "%s:%d", kind, n);
+    out->implicit = true;
+    return true;
+}
+
+static bool implied_by_srun(const struct mu_request_words *w, struct mu_request *out)
+{
+    return implied("single", w->ntasks_per_gpu, out) ||
+           implied("per_task", w->gpus_per_task, out) ||
+           implied("per_task", w->tres_per_task, out);
+}
+
+static bool implied_by_env(const struct mu_request_words *w, struct mu_request *out)
+{
+    return implied("single", w->env_ntasks_per_gpu, out) ||
+           implied("per_task", w->env_gpus_per_task, out) ||
+           implied("per_task", w->env_tres_per_task, out);
+}
+
+static void change(struct mu_request_change *changes, int *n, const char *name,
+                   const char *value)
+{
+    changes[*n].name = name;
+    mu_copy(changes[*n].value, sizeof changes[*n].value, value);
+    (*n)++;
+}
+
+static void neutralise(const struct mu_request_words *w,
+                       const struct mu_request_slurm *s,
+                       struct mu_request_change *changes, int *n)
+{
+    char text[MU_REQUEST_TEXT];
+
+    /* `none` and not a mask of the step's GPUs: a mask fits neither nodes with unequal
+     * counts nor a step smaller than its job. Under none Slurm leaves
+     * CUDA_VISIBLE_DEVICES out; the plugin writes it anyway.
+     */
+    change(changes, n, "SLURM_GPU_BIND", "none");
+    if (s->tres_bind) {
+        neutral_tres(w->env_tres_bind, text, sizeof text);
+        change(changes, n, "SLURM_TRES_BIND", text);
+    }
+}
+
+/* srun's own --gpu-bind beats its environment. Newer Slurms can be asked to keep all
+ * devices open; older ones bind by cgroup whatever we do.
+ */
+static void direct(const struct mu_request_words *w, const struct mu_request_slurm *s,
+                   struct mu_request *out, struct mu_request_change *changes, int *n)
+{
+    const char *flags = w->gres_flags ? w->gres_flags : w->env_gres_flags;
+    int kind = kind_of(out->gpu_bind);
+    char text[MU_REQUEST_TEXT];
+
+    out->slurm_binds = kind != MU_GPU_BIND_NONE;
+    if (!out->slurm_binds || kind < 0 || !s->task_sharing)
+        return;
+    if (flags && strstr(flags, "allow-task-sharing")) {
+        out->slurm_binds = false;
+    } else if (!w->gres_flags) {
+        snprintf(text, sizeof text, "%.1000s%sallow-task-sharing", flags ? flags : "",
+                 flags && *flags ? "," : "");
+        change(changes, n, "SLURM_GRES_FLAGS", text);
+        out->slurm_binds = false;
+    }
+}
+
+/* No binding on the command line: what the environment or the counts ask for. */
+static void indirect(const struct mu_request_words *w, const struct mu_request_slurm *s,
+                     struct mu_request *out, struct mu_request_change *changes, int *n)
+{
+    struct mu_request before;
+    bool env = (s->tres_bind &&
+                gpu_part(w->env_tres_bind, out->gpu_bind, sizeof out->gpu_bind)) ||
+               gpu_part(w->env_gpu_bind, out->gpu_bind, sizeof out->gpu_bind);
+    int kind = env ? kind_of(out->gpu_bind) : -1;
+
+    if (env && kind == MU_GPU_BIND_NONE) {
+        /* Ours from an outer level, if that kept a request; else the user's own. */
+        out->gpu_bind[0] = '\0';
+        if (!w->env_request || mu_request_decode(w->env_request, &before, NULL) < 0 ||
+            !before.gpu_bind[0])
+            return;
+        if (!before.implicit || !implied_by_srun(w, out)) {
+            mu_copy(out->gpu_bind, sizeof out->gpu_bind, before.gpu_bind);
+            out->implicit = before.implicit;
+        }
+    } else if (env && kind < 0) {
+        out->gpu_bind[0] = '\0'; /* Slurm says what is wrong with it */
+    } else if (env || implied_by_srun(w, out) || implied_by_env(w, out)) {
+        neutralise(w, s, changes, n);
+    }
+}
+
+void mu_request_decide(const struct mu_request_words *words,
+                       const struct mu_request_slurm *slurm, struct mu_request *out,
+                       struct mu_request_change changes[MU_REQUEST_CHANGES],
+                       int *nchanges)
+{
+    *nchanges = 0;
+    memset(out, 0, sizeof *out);
+    /* Slurm gives tasks the masks of SLURM_CPU_BIND together with its _TYPE; a user
+     * sets the first alone. */
+    out->cpu_bind_inherited =
+        !words->cpu_bind && words->env_cpu_bind_type && *words->env_cpu_bind_type;
+    out->cpu_bind = words->cpu_bind || (words->env_cpu_bind && *words->env_cpu_bind &&
+                                        !out->cpu_bind_inherited);
+    if (gpu_part(words->tres_bind, out->gpu_bind, sizeof out->gpu_bind) ||
+        gpu_part(words->gpu_bind, out->gpu_bind, sizeof out->gpu_bind))
+        direct(words, slurm, out, changes, nchanges);
+    else
+        indirect(words, slurm, out, changes, nchanges);
+}
+
+void mu_request_encode(const struct mu_request *request, char text[MU_REQUEST_TEXT])
+{
+    snprintf(text, MU_REQUEST_TEXT, "v=1;cpu-bind=%s;from=%s;by=%s;gpu-bind=%s",
+             request->cpu_bind             ? "yes"
+             : request->cpu_bind_inherited ? "inherited"
+                                           : "no",
+             request->implicit ? "implicit" : "explicit",
+             request->slurm_binds ? "slurm" : "muster", request->gpu_bind);
+}
+
+int mu_request_decode(const char *text, struct mu_request *out, struct mu_err *err)
+{
+    struct mu_request work = { 0 };
+    char copy[MU_REQUEST_TEXT], *rest = copy, *item;
+
+    if (!mu_copy(copy, sizeof copy, text))
+        return mu_err_set(err, ENAMETOOLONG, "%s has %zu characters, at most %d",
+                          MU_REQUEST_VARIABLE, strlen(text), MU_REQUEST_TEXT - 1);
+    if (strncmp(copy, "v=1;", 4) != 0)
+        return mu_err_set(err, EINVAL, "%s: '%.80s' is not of version 1",
+                          MU_REQUEST_VARIABLE, text);
+    while ((item = mu_parse_next(&rest, ';'))) {
+        if (strncmp(item, "gpu-bind=", 9) == 0) {
+            if (!mu_copy(work.gpu_bind, sizeof work.gpu_bind, item + 9))
+                return mu_err_set(err, ENAMETOOLONG, "%s: gpu-bind is too long",
+                                  MU_REQUEST_VARIABLE);
+        } else if (strcmp(item, "cpu-bind=yes") == 0) {
+            work.cpu_bind = true;
+        } else if (strcmp(item, "cpu-bind=inherited") == 0) {
+            work.cpu_bind_inherited = true;
+        } else if (strcmp(item, "from=implicit") == 0) {
+            work.implicit = true;
+        } else if (strcmp(item, "by=slurm") == 0) {
+            work.slurm_binds = true;
+        }
+    }
+    *out = work;
+    return 0;
+}

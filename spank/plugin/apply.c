@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* apply.c - CPU affinity and memory policy of the calling process */
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "spank/plugin/plugin.h"
+
+/* The kernel's bit masks are arrays of unsigned long, as is a mu_cpuset on 64 bits. */
+_Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "64-bit systems only");
+
+#define NODE_BITS 1024 /* the kernel's own limit of NUMA nodes */
+
+void mu_current_affinity(struct mu_cpuset *cpus)
+{
+    memset(cpus, 0, sizeof *cpus);
+    syscall(SYS_sched_getaffinity, 0, sizeof cpus->word, cpus->word);
+}
+
+int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err)
+{
+    struct mu_cpuset now;
+    char want[256], have[256];
+
+    mu_cpuset_format(cpus, want, sizeof want);
+    if (mu_cpuset_empty(cpus))
+        return mu_err_set(err, EINVAL, "no CPUs to bind to");
+    if (syscall(SYS_sched_setaffinity, 0, sizeof cpus->word, cpus->word) < 0)
+        return mu_err_set(err, errno, "binding to CPUs %s failed: %s", want,
+                          strerror(errno));
+    /* The kernel silently drops CPUs that the cgroup does not have. */
+    mu_current_affinity(&now);
+    if (mu_cpuset_equal(&now, cpus))
+        return 0;
+    mu_cpuset_format(&now, have, sizeof have);
+    return mu_err_set(err, EINVAL, "bound to CPUs %s, of %s that were planned", have,
+                      want);
+}
+
+static int set_policy(int mode, const struct mu_cpuset *mems)
+{
+    return (int)syscall(SYS_set_mempolicy, mode, mems->word, NODE_BITS + 1);
+}
+
+int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *err)
+{
+    struct mu_cpuset one = { { 0 } };
+    char list[256];
+
+    if (mu_cpuset_empty(mems))
+        return 0;
+    mu_cpuset_format(mems, list, sizeof list);
+    if (mu_cpuset_next(mems, NODE_BITS - 1) >= 0)
+        return mu_err_set(err, EINVAL, "NUMA nodes %s: beyond the kernel's %d", list,
+                          NODE_BITS);
+    if (strict) {
+        if (set_policy(MPOL_BIND, mems) == 0)
+            return 0;
+        return mu_err_set(err, errno, "binding memory to NUMA nodes %s failed: %s",
+                          list, strerror(errno));
+    }
+#ifdef MPOL_PREFERRED_MANY
+    if (mu_cpuset_count(mems) > 1 && set_policy(MPOL_PREFERRED_MANY, mems) == 0)
+        return 0;
+#endif
+    /* Before Linux 5.15 one node only can be preferred. */
+    mu_cpuset_add(&one, mu_cpuset_next(mems, -1));
+    if (set_policy(MPOL_PREFERRED, &one) == 0)
+        return 0;
+    return mu_err_set(err, errno, "preferring the memory of NUMA nodes %s failed: %s",
+                      list, strerror(errno));
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpus.c - the step's GPUs as Slurm numbers them, as the node has them, as CUDA counts
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "spank/plugin/plugin.h"
+
+static bool all_minors_known(const struct mu_node *node)
+{
+    for (int i = 0; i < node->ngpus; i++)
+        if (node->gpus[i].minor < 0)
+            return false;
+    return node->ngpus > 0;
+}
+
+/* Slurm's number is the one in the device file's name: the minor number with NVIDIA's
+ * driver. On a recorded machine and where no minors are known it counts in PCI order.
+ */
+static int gpu_of_number(const struct mu_node *node, int number)
+{
+    if (!all_minors_known(node))
+        return number < node->ngpus ? number : -1;
+    for (int i = 0; i < node->ngpus; i++)
+        if (node->gpus[i].minor == number)
+            return i;
+    return -1;
+}
+
+static bool are_uuids(const char *visible)
+{
+    return strncmp(visible, "GPU-", 4) == 0 || strncmp(visible, "MIG-", 4) == 0;
+}
+
+/* The k-th item of a comma list. */
+static bool nth_item(const char *list, int k, char *out, size_t len)
+{
+    size_t n;
+
+    for (; k > 0 && list; k--)
+        list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL;
+    if (!list || !*list)
+        return false;
+    n = strcspn(list, ",");
+    if (n >= len)
+        return false;
+    memcpy(out, list, n);
+    out[n] = '\0';
+    return true;
+}
+
+static int add_gpu(struct mu_alloc *alloc, int gpu, struct mu_err *err)
+{
+    int at = alloc->ngpus;
+
+    if (at == MU_GPUS_MAX)
+        return mu_err_set(err, E2BIG, "more than %d GPUs in one step", MU_GPUS_MAX);
+    while (at > 0 && alloc->gpu[at - 1] > gpu) {
+        alloc->gpu[at] = alloc->gpu[at - 1];
+        at--;
+    }
+    alloc->gpu[at] = gpu;
+    alloc->ngpus++;
+    return 0;
+}
+
+int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,
+                    const struct mu_node *node, struct mu_err *err)
+{
+    char item[MU_NAME_LEN];
+    bool uuids = are_uuids(st->step.visible);
+
+    alloc->ngpus = 0;
+    for (int k = 0;
+         nth_item(uuids ? st->step.visible : st->step.gpus, k, item, sizeof item);
+         k++) {
+        long number;
+        int gpu;
+
+        if (uuids) {
+            gpu = mu_node_find_gpu(node, item);
+            if (gpu < 0)
+                return mu_err_set(err, ENODEV,
+                                  "Slurm gave the step %s, which this node "
+                                  "does not list; its place is not known",
+                                  item);
+        } else {
+            if (mu_parse_int("SLURM_STEP_GPUS", item, 0, 65535, &number, err) < 0)
+                return -1;
+            gpu = gpu_of_number(node, (int)number);
+            if (gpu < 0)
+                return mu_err_set(err, ENODEV,
+                                  "Slurm gave the step GPU %ld, but this node "
+                                  "shows %d GPUs",
+                                  number, node->ngpus);
+        }
+        if (add_gpu(alloc, gpu, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int mu_gpu_open(const struct mu_state *st, int gpu)
+{
+    const char *prefix = st->site.devices[0] ? st->site.devices : "/dev/nvidia";
+    int number = st->node.gpus[gpu].minor;
+    char path[300];
+    struct stat file;
+
+    if (st->site.devices[0] && !all_minors_known(&st->node))
+        number = gpu;
+    else if (st->site.topology[0] && !st->site.devices[0])
+        return -1;
+    if (number < 0)
+        return -1;
+    snprintf(path, sizeof path, "%s%d", prefix, number);
+    if (stat(path, &file) < 0)
+        return -1;
+    /* access asks the device cgroup as open would, without waking up the GPU. */
+    return access(path, R_OK | W_OK) == 0;
+}
+
+/* Does Slurm count from 0 within the step? It does when devices are confined; the
+ * answer where no device file can be tried.
+ */
+static bool counts_within_step(const struct mu_state *st)
+{
+    return strcmp(st->step.visible, st->step.gpus) != 0;
+}
+
+/* CUDA's number of a GPU: its place, in PCI order, among those the task can open. */
+static int cuda_index(const struct mu_state *st, int gpu)
+{
+    int index = 0;
+
+    for (int i = 0; i < gpu; i++) {
+        int open = mu_gpu_open(st, i);
+
+        if (open < 0 && counts_within_step(st)) {
+            open = 0;
+            for (int k = 0; k < st->alloc.ngpus; k++)
+                open |= st->alloc.gpu[k] == i;
+        }
+        index += open != 0;
+    }
+    return index;
+}
+
+int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
+                    size_t len, struct mu_err *err)
+{
+    bool uuids = are_uuids(st->step.visible);
+    size_t at = 0;
+
+    buf[0] = '\0';
+    for (int k = 0; k < ngpus; k++) {
+        char item[MU_NAME_LEN];
+
+        if (uuids && st->node.gpus[gpu[k]].uuid[0])
+            mu_copy(item, sizeof item, st->node.gpus[gpu[k]].uuid);
+        else
+            snprintf(item, sizeof item, "%d", cuda_index(st, gpu[k]));
+        if (at + strlen(item) + 2 > len)
+            return mu_err_set(err, E2BIG, "CUDA_VISIBLE_DEVICES does not fit");
+        at += (size_t)snprintf(buf + at, len - at, "%s%s", k ? "," : "", item);
+    }
+    return 0;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* items.c - spank items, the step's environment and its cgroup into struct mu_step */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "spank/plugin/plugin.h"
+
+#define CGROUP_TEXT 65536
+
+const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len)
+{
+    return spank_getenv(sp, name, buf, (int)len) == ESPANK_SUCCESS ? buf : NULL;
+}
+
+static void copy_env(spank_t sp, const char *name, char *buf, size_t len)
+{
+    if (!mu_item_env(sp, name, buf, len))
+        buf[0] = '\0';
+}
+
+static int env_number(spank_t sp, const char *name, int missing)
+{
+    char text[32];
+    long n;
+
+    if (!mu_item_env(sp, name, text, sizeof text) ||
+        mu_parse_int(name, text, 0, 1 << 30, &n, NULL) < 0)
+        return missing;
+    return (int)n;
+}
+
+static int item_u32(spank_t sp, spank_item_t item, const char *what, uint32_t *out,
+                    struct mu_err *err)
+{
+    spank_err_t rc = spank_get_item(sp, item, out);
+
+    if (rc != ESPANK_SUCCESS)
+        return mu_err_set(err, EIO, "Slurm does not tell %s: %s", what,
+                          spank_strerror(rc));
+    return 0;
+}
+
+/* Under cgroup v2 slurmstepd sits in step_N/slurm and is confined to nothing; the tasks
+ * will be in the sibling step_N/user. Returns false where that is not the layout.
+ */
+static bool cpus_of_v2(struct mu_cpuset *cpus)
+{
+    static const char *const roots[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
+    char *text = NULL, *line, *end, path[4200], *list = NULL;
+    bool found = false;
+
+    if (mu_read_file("/proc/self/cgroup", CGROUP_TEXT, &text, NULL) < 0)
+        return false;
+    line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
+    if (line) {
+        line += *line == '\n';
+        line[strcspn(line, "\n")] = '\0';
+        end = strrchr(line, '/');
+        if (strstr(line, "/step_") && strcmp(end, "/slurm") == 0) {
+            *end = '\0';
+            for (int i = 0; i < 2 && !found; i++) {
+                snprintf(path, sizeof path, "%s%.3900s/user/cpuset.cpus.effective",
+                         roots[i], line + 3);
+                found = mu_read_file(path, CGROUP_TEXT, &list, NULL) == 0 &&
+                        mu_cpuset_parse(list, cpus, NULL) == 0 &&
+                        !mu_cpuset_empty(cpus);
+                free(list);
+                list = NULL;
+            }
+        }
+    }
+    free(text);
+    return found;
+}
+
+void mu_online_cpus(struct mu_cpuset *cpus)
+{
+    char *text = NULL;
+
+    memset(cpus, 0, sizeof *cpus);
+    if (mu_read_file("/sys/devices/system/cpu/online", CGROUP_TEXT, &text, NULL) == 0)
+        mu_cpuset_parse(text, cpus, NULL);
+    free(text);
+}
+
+static void read_cpus(struct mu_step *step)
+{
+    struct mu_cpuset online;
+
+    if (!cpus_of_v2(&step->cpus))
+        mu_current_affinity(
+            &step->cpus); /* v1: slurmstepd's own cpuset is the step's */
+    mu_online_cpus(&online);
+    step->confined = !mu_cpuset_inside(&online, &step->cpus);
+}
+
+static void read_launcher(spank_t sp, struct mu_step *step)
+{
+    char **argv = NULL;
+    int argc = 0;
+
+    if (spank_get_item(sp, S_JOB_ARGV, &argc, &argv) == ESPANK_SUCCESS && argv)
+        step->launcher = mu_args_launcher(argc, argv, &step->launcher_nproc);
+}
+
+/* The request as srun kept it; else what is in the environment is Slurm's own doing. */
+static void read_request(spank_t sp, struct mu_step *step)
+{
+    struct mu_request_change changes[MU_REQUEST_CHANGES];
+    struct mu_request_buffer *buffer = calloc(1, sizeof *buffer);
+    struct mu_request_words words = { 0 };
+    int n;
+
+    if (!buffer)
+        return;
+    mu_words_of_step(sp, buffer, &words);
+    if (words.env_request &&
+        mu_request_decode(words.env_request, &step->request, NULL) == 0) {
+        step->taken_over = step->request.gpu_bind[0] && !step->request.slurm_binds;
+    } else {
+        mu_request_decide(&words, &mu_this_slurm, &step->request, changes, &n);
+        step->request.slurm_binds = step->request.gpu_bind[0] != '\0';
+        step->request.cpu_bind = false; /* slurmd rewrites it: unknown here */
+    }
+    free(buffer);
+}
+
+int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
+{
+    uint32_t ntasks, nlocal, nnodes, nodeid;
+
+    if (item_u32(sp, S_JOB_ID, "the job id", &step->job, err) < 0 ||
+        item_u32(sp, S_JOB_STEPID, "the step id", &step->step, err) < 0 ||
+        item_u32(sp, S_JOB_TOTAL_TASK_COUNT, "the number of tasks", &ntasks, err) < 0 ||
+        item_u32(sp, S_JOB_LOCAL_TASK_COUNT, "the tasks of this node", &nlocal, err) <
+            0 ||
+        item_u32(sp, S_JOB_NNODES, "the number of nodes", &nnodes, err) < 0 ||
+        item_u32(sp, S_JOB_NODEID, "the node's number", &nodeid, err) < 0)
+        return -1;
+    step->ntasks = (int)ntasks;
+    step->nlocal = (int)nlocal;
+    step->nnodes = (int)nnodes;
+    step->nodeid = (int)nodeid;
+    step->het = (uint32_t)env_number(sp, "SLURM_HET_GROUP_ID", 0);
+    step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
+    copy_env(sp, "SLURMD_NODENAME", step->host, sizeof step->host);
+    if (!step->host[0])
+        gethostname(step->host, sizeof step->host - 1);
+    copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
+    copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
+    copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
+    copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);
+    copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
+    copy_env(sp, "SLURM_STEP_RESV_PORTS", step->ports, sizeof step->ports);
+    read_cpus(step);
+    read_launcher(sp, step);
+    read_request(sp, step);
+    return 0;
+}

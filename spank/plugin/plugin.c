@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plugin.c - the hooks of muster.so, by context.
+ *
+ *   srun            init: the option, checked when given; the take-over
+ *   sbatch, salloc  init: the option, checked when given
+ *   slurmstepd      init (option)   user_init (plan)   task_init (apply)   exit
+ *
+ * Each returns 0 or -1: Slurm releases differ in what other values do.
+ */
+#include "config.h"
+
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/plugin/plugin.h"
+
+SPANK_PLUGIN(muster, 1);
+
+int slurm_spank_init(spank_t sp, int ac, char *av[]);
+int slurm_spank_user_init(spank_t sp, int ac, char *av[]);
+int slurm_spank_task_init(spank_t sp, int ac, char *av[]);
+int slurm_spank_exit(spank_t sp, int ac, char *av[]);
+
+static struct mu_state state;
+
+/* Root calls this in slurmstepd with a user's string: there it is copied, nothing more.
+ * srun, sbatch and salloc check it at once.
+ */
+static int on_option(int val, const char *optarg, int remote)
+{
+    state.option_given = true;
+    state.option_too_long =
+        !mu_copy(state.option, sizeof state.option, optarg ? optarg : "");
+    return remote ? 0 : mu_srun_check(&state);
+}
+
+static struct spank_option option = {
+    "muster",
+    "KEY[=VALUE],...",
+    "Give each task its CPUs, memory and GPU together (muster(7)): on, off, dry-run, "
+    "verbose, strict, bind=, cpus=, mem=, gpu-bind=, visible=, share=, nccl=, rdzv=, "
+    "omp=, topo=",
+    2,
+    0,
+    on_option,
+};
+
+/* The words behind the path in plugstack.conf. */
+static void read_arguments(int ac, char *av[])
+{
+    mu_copy(state.conf, sizeof state.conf, "/etc/slurm/muster.conf");
+    for (int i = 0; i < ac; i++) {
+        if (strncmp(av[i], "conf=", 5) == 0) {
+            state.conf_given = true;
+            if (!mu_copy(state.conf, sizeof state.conf, av[i] + 5))
+                slurm_error("muster: plugstack.conf: conf= is too long");
+        } else {
+            slurm_error(
+                "muster: plugstack.conf: unknown word '%.80s'; conf=FILE is known",
+                av[i]);
+        }
+    }
+}
+
+int slurm_spank_init(spank_t sp, int ac, char *av[])
+{
+    spank_context_t context = spank_context();
+
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE)
+        return 0;
+    read_arguments(ac, av);
+    if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
+        slurm_error("muster: the option --muster could not be registered");
+    if (context == S_CTX_LOCAL)
+        mu_srun_init(&state);
+    if (context != S_CTX_REMOTE)
+        mu_srun_inherited();
+    return 0;
+}
+
+int slurm_spank_user_init(spank_t sp, int ac, char *av[])
+{
+    if (spank_context() == S_CTX_REMOTE)
+        mu_stepd_user_init(&state, sp);
+    return 0; /* whatever went wrong is said, or fails the task, in task_init */
+}
+
+int slurm_spank_task_init(spank_t sp, int ac, char *av[])
+{
+    return spank_context() == S_CTX_REMOTE ? mu_stepd_task_init(&state, sp) : 0;
+}
+
+int slurm_spank_exit(spank_t sp, int ac, char *av[])
+{
+    if (spank_context() == S_CTX_REMOTE)
+        mu_stepd_exit(&state);
+    return 0;
+}

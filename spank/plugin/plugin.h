@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plugin.h - the one struct of state behind the hooks, and the parts that work on it.
+ *
+ *   plugin.c   the hooks, by context
+ *   srun.c     in srun: options checked, the bind request taken over before srun reads
+ * it stepd.c    in slurmstepd: what is on for this step, the plan, once per node
+ *   items.c    spank items, environment and cgroup into struct mu_step
+ *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
+ *   apply.c    in the task: affinity, memory policy
+ *   taskenv.c  in the task: the environment
+ *   say.c      messages, the site file
+ */
+#ifndef MU_PLUGIN_H
+#define MU_PLUGIN_H
+
+#include <slurm/slurm_errno.h>
+#include <slurm/spank.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "runtime/base/err.h"
+#include "runtime/base/record.h"
+#include "spank/core/alloc.h"
+#include "spank/core/args.h"
+#include "spank/core/node.h"
+#include "spank/core/opts.h"
+#include "spank/core/plan.h"
+#include "spank/core/request.h"
+#include "spank/core/site.h"
+#include "spank/hw/network.h"
+
+#define MU_OPTION_TEXT 4096
+#define MU_ENV_TEXT 8192
+
+/* Step ids from here up are no steps of tasks: interactive, batch, extern. */
+#define MU_STEP_SPECIAL 0xfffffffau
+#define MU_STEP_INTERACTIVE 0xfffffffau
+#define MU_STEP_BATCH 0xfffffffbu
+
+/* One step on one node, as slurmstepd sees it in user_init. */
+struct mu_step {
+    uint32_t job, step, het; /* het: component of a heterogeneous job, 0 else */
+    int ntasks;              /* of this component's step, all nodes */
+    int nlocal;              /* tasks on this node */
+    int nnodes, nodeid;
+    int cpus_per_task; /* hardware threads, 0 no request */
+    char host[256];    /* Slurm's name of this node */
+    char partition[256];
+    char nodelist[MU_ENV_TEXT];
+    char gpus[1024];       /* SLURM_STEP_GPUS: node indices, "" none */
+    char visible[4096];    /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
+    char set[MU_ENV_TEXT]; /* MUSTER_SET of an outer step, "" none */
+    char ports[256];       /* SLURM_STEP_RESV_PORTS */
+    struct mu_cpuset cpus; /* what the step may run on */
+    bool confined; /* false: the cpus are the machine's, Slurm confines nobody */
+    struct mu_request request;
+    bool taken_over; /* srun or the batch step made the request neutral */
+    enum mu_launcher launcher;
+    int launcher_nproc;
+};
+
+/* What is to be done for this step, decided in user_init. */
+enum mu_action {
+    MU_ACTION_NOTHING,
+    MU_ACTION_NARROW, /* taken over, but off: CUDA_VISIBLE_DEVICES as Slurm would have
+                         it */
+    MU_ACTION_PLAN,
+};
+
+struct mu_state {
+    char conf[4096]; /* the site file */
+    bool conf_given; /* conf= in plugstack.conf */
+    bool option_given, option_too_long;
+    char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
+
+    enum mu_action action;
+    struct mu_opts opts; /* every field set */
+    struct mu_site_keys site;
+    struct mu_step step;
+    struct mu_node node;
+    struct mu_alloc alloc;
+    struct mu_plan plan;
+    struct mu_network network;
+    bool have_plan, have_network;
+    bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is bound */
+    int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
+    struct mu_err failure;       /* why there is no plan */
+};
+
+/* say.c. To the user's standard error, each line behind "muster: "; user_init and
+ * later. mu_say_lines takes text of several lines. Warnings name the node.
+ */
+void mu_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void mu_info(const struct mu_state *st, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void mu_warn(const struct mu_state *st, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void mu_say_lines(char *text);
+
+/* Read the whole of a small file (at most max bytes, waiting for nothing); the caller
+ * frees *text. err->code ENOENT when there is none.
+ */
+int mu_read_file(const char *path, size_t max, char **text, struct mu_err *err);
+
+/* The site file into *keys, for a partition and a node (NULL unknown). No file at the
+ * default place is an empty one. The file and what it names must belong to root or to
+ * the user slurmd runs as, and be writable by nobody else.
+ */
+int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
+                 struct mu_site_keys *keys, struct mu_err *err);
+int mu_check_owner(const char *path, struct mu_err *err);
+
+/* Options, site and defaults together, every field of *opts set. `taken` gets the names
+ * of keys that the site locked against the user. Fails on a bad --muster text.
+ */
+int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
+              struct mu_opts *opts, char *taken, size_t len, struct mu_err *err);
+
+/* srun.c. Before srun reads its environment; and when a value of --muster is given to
+ * srun, sbatch or salloc: -1 after an error message.
+ */
+void mu_srun_init(struct mu_state *st);
+void mu_srun_inherited(void);
+int mu_srun_check(const struct mu_state *st);
+
+/* stepd.c */
+void mu_stepd_user_init(struct mu_state *st, spank_t sp);
+int mu_stepd_task_init(struct mu_state *st, spank_t sp);
+void mu_stepd_exit(struct mu_state *st);
+/* Words of the environment for mu_request_decide; buffers hold what they point to. */
+struct mu_request_buffer {
+    char text[9][MU_REQUEST_TEXT];
+};
+void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
+                      struct mu_request_words *words);
+extern const struct mu_request_slurm mu_this_slurm;
+
+/* items.c */
+int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
+/* A variable of the step or task; NULL if it is not there or does not fit. */
+const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
+
+/* The CPUs that are on line; empty where /sys does not tell. */
+void mu_online_cpus(struct mu_cpuset *cpus);
+
+/* gpus.c. Fill alloc->gpu from the step's GPUs. */
+int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,
+                    const struct mu_node *node, struct mu_err *err);
+/* Can this process open the GPU (index into node.gpus)? 1 yes, 0 no, -1 there is no
+ * device file to try.
+ */
+int mu_gpu_open(const struct mu_state *st, int gpu);
+/* The value of CUDA_VISIBLE_DEVICES for these GPUs, called in the task. */
+int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
+                    size_t len, struct mu_err *err);
+
+/* apply.c. All act on the calling process. */
+int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err);
+int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *err);
+void mu_current_affinity(struct mu_cpuset *cpus);
+
+/* taskenv.c. Write the environment of one task; hidden: Slurm narrowed the task itself
+ * and its CUDA_VISIBLE_DEVICES stays.
+ */
+int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                     bool hidden, struct mu_err *err);
+/* Only CUDA_VISIBLE_DEVICES and SLURM_STEP_GPUS, as Slurm's own binding would have it.
+ */
+int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                      struct mu_err *err);
+/* The port others meet at: reserved by Slurm, or hashed; 0 none. */
+int mu_master_port(const struct mu_state *st);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* say.c - messages to the user, small files, the site file */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "spank/plugin/plugin.h"
+
+#define SITE_FILE_MAX (256 * 1024)
+
+void mu_say(const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    slurm_spank_log("muster: %s", text);
+}
+
+void mu_info(const struct mu_state *st, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    slurm_spank_log("muster: %s: %s", st->step.host, text);
+}
+
+void mu_warn(const struct mu_state *st, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (st->step.host[0])
+        slurm_spank_log("muster: %s: warning: %s", st->step.host, text);
+    else
+        slurm_spank_log("muster: warning: %s", text);
+}
+
+void mu_say_lines(char *text)
+{
+    char *rest = text, *line;
+
+    while ((line = mu_parse_next(&rest, '\n')))
+        if (*line || rest)
+            slurm_spank_log("muster: %s", line);
+}
+
+/* Only regular files, opened without waiting: a fifo in the place of a configuration
+ * must not hold up a job. */
+static int open_regular(const char *path, struct stat *st, struct mu_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
+        close(fd);
+        return mu_err_set(err, EINVAL, "%s: not a regular file", path);
+    }
+    return fd;
+}
+
+static char *read_all(int fd, size_t max)
+{
+    char *text = malloc(max + 1);
+    size_t at = 0;
+    ssize_t n;
+
+    if (!text)
+        return NULL;
+    while (at < max && (n = read(fd, text + at, max - at)) > 0)
+        at += (size_t)n;
+    text[at] = '\0';
+    return text;
+}
+
+int mu_read_file(const char *path, size_t max, char **text, struct mu_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    *text = read_all(fd, max);
+    close(fd);
+    return *text ? 0 : mu_err_set(err, ENOMEM, "%s: out of memory", path);
+}
+
+static int trusted(const char *path, const struct stat *st, struct mu_err *err)
+{
+    if (st->st_uid != 0 && st->st_uid != getuid())
+        return mu_err_set(err, EPERM,
+                          "%s belongs to user %u, not to root; it is not read", path,
+                          (unsigned)st->st_uid);
+    if (st->st_mode & S_IWOTH)
+        return mu_err_set(err, EPERM, "%s is writable by everybody; it is not read",
+                          path);
+    return 0;
+}
+
+int mu_check_owner(const char *path, struct mu_err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return mu_err_set(err, EINVAL, "%s: not a regular file", path);
+    return trusted(path, &st, err);
+}
+
+int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
+                 struct mu_site_keys *keys, struct mu_err *err)
+{
+    struct mu_site site = { 0 };
+    struct stat file;
+    char *text = NULL;
+    int rc = -1, fd;
+
+    memset(keys, 0, sizeof *keys);
+    fd = open_regular(st->conf, &file, err);
+    if (fd < 0)
+        return errno == ENOENT && !st->conf_given ? 0 : -1;
+    if (trusted(st->conf, &file, err) < 0)
+        goto out;
+    if (file.st_size > SITE_FILE_MAX) {
+        mu_err_set(err, EFBIG, "%s: larger than %d bytes", st->conf, SITE_FILE_MAX);
+        goto out;
+    }
+    text = read_all(fd, SITE_FILE_MAX);
+    if (!text) {
+        mu_err_set(err, ENOMEM, "%s: out of memory", st->conf);
+        goto out;
+    }
+    if (mu_site_parse(text, st->conf, &site, err) < 0)
+        goto out;
+    mu_site_resolve(&site, partition, host, keys);
+    rc = 0;
+out:
+    mu_site_clear(&site);
+    free(text);
+    close(fd);
+    return rc;
+}
+
+int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
+              struct mu_opts *opts, char *taken, size_t len, struct mu_err *err)
+{
+    struct mu_opts defaults;
+
+    memset(opts, 0, sizeof *opts);
+    taken[0] = '\0';
+    if (st->option_given && st->option_too_long)
+        return mu_err_set(err, E2BIG, "--muster takes at most %d characters",
+                          MU_OPTION_TEXT - 1);
+    if (st->option_given && mu_opts_parse(st->option, opts, err) < 0)
+        return -1;
+    mu_site_lock(site, opts, taken, len);
+    mu_opts_merge(opts, &site->opts);
+    mu_opts_defaults(&defaults);
+    mu_opts_merge(opts, &defaults);
+    return 0;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* srun.c - in srun, sbatch and salloc, as the user: the option is checked, the request
+ * for a GPU binding is taken over before srun reads it, leftovers of an outer step are
+ * named
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/env.h"
+#include "spank/plugin/plugin.h"
+
+#define WORDS_MAX 1024
+#define CMDLINE_MAX (256 * 1024)
+
+/* srun is as old as the headers this was built with: Slurm loads no other build. */
+const struct mu_request_slurm mu_this_slurm = {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+    .tres_bind = true,
+#endif
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 4)
+    .task_sharing = true,
+#endif
+};
+
+int mu_srun_check(const struct mu_state *st)
+{
+    struct mu_opts opts = { 0 };
+    struct mu_err err = { 0 };
+
+    if (st->option_too_long) {
+        slurm_error("muster: --muster takes at most %d characters", MU_OPTION_TEXT - 1);
+        return -1;
+    }
+    if (mu_opts_parse(st->option, &opts, &err) < 0) {
+        slurm_error("muster: %s", err.text);
+        return -1;
+    }
+    return 0;
+}
+
+/* Slurm marks the masks that it made itself with SLURM_CPU_BIND_TYPE. */
+void mu_srun_inherited(void)
+{
+    const char *type = getenv("SLURM_CPU_BIND_TYPE");
+    const char *mask = getenv("SLURM_CPU_BIND");
+
+    if (type && *type && mask && *mask)
+        slurm_spank_log(
+            "muster: warning: SLURM_CPU_BIND=%.200s comes from the step this "
+            "runs in and may not fit the new one; run `unset SLURM_CPU_BIND "
+            "SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE` "
+            "first",
+            mask);
+}
+
+/* srun's own command line, split in place; argv points into *text, which the caller
+ * frees. */
+static int read_cmdline(char **text, char **argv, int max)
+{
+    size_t at = 0;
+    int argc = 0;
+
+    /* The file ends with a zero byte after each word; mu_read_file adds another. */
+    if (mu_read_file("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
+        return 0;
+    while (argc < max - 1 && (*text)[at]) {
+        argv[argc++] = *text + at;
+        at += strlen(*text + at) + 1;
+    }
+    argv[argc] = NULL;
+    return argc;
+}
+
+static void words_of_srun(int argc, char **argv, struct mu_request_words *w)
+{
+    w->gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5);
+    w->tres_bind = mu_args_srun(argc, argv, "tres-bind", 6);
+    w->gpus_per_task = mu_args_srun(argc, argv, "gpus-per-task", 10);
+    w->tres_per_task = mu_args_srun(argc, argv, "tres-per-task", 6);
+    w->ntasks_per_gpu = mu_args_srun(argc, argv, "ntasks-per-gpu", 12);
+    w->gres_flags = mu_args_srun(argc, argv, "gres-flags", 5);
+    w->cpu_bind = mu_args_srun(argc, argv, "cpu-bind", 5);
+    w->env_gpu_bind = getenv("SLURM_GPU_BIND");
+    w->env_tres_bind = getenv("SLURM_TRES_BIND");
+    w->env_gpus_per_task = getenv("SLURM_GPUS_PER_TASK");
+    w->env_tres_per_task = getenv("SLURM_TRES_PER_TASK");
+    w->env_ntasks_per_gpu = getenv("SLURM_NTASKS_PER_GPU");
+    w->env_gres_flags = getenv("SLURM_GRES_FLAGS");
+    w->env_cpu_bind = getenv("SLURM_CPU_BIND");
+    w->env_cpu_bind_type = getenv("SLURM_CPU_BIND_TYPE");
+    w->env_request = getenv(MU_REQUEST_VARIABLE);
+}
+
+/* The text of --muster, which srun itself has not parsed yet: its command line first,
+ * then what sbatch or an outer srun left in the environment.
+ */
+static void find_option(struct mu_state *st, int argc, char **argv)
+{
+    static const char *const names[] = {
+        "_SLURM_SPANK_OPTION_muster_muster",
+        "SLURM_SPANK__SLURM_SPANK_OPTION_muster_muster"
+    };
+    const char *text = mu_args_srun(argc, argv, "muster", 6);
+
+    for (int i = 0; i < 2 && !text; i++)
+        text = getenv(names[i]);
+    if (text) {
+        st->option_given = true;
+        st->option_too_long = !mu_copy(st->option, sizeof st->option, text);
+    }
+}
+
+/* Will the plugin be on in the step? A wrong answer is harmless: what was taken over is
+ * then narrowed by environment, and what was not Slurm binds itself.
+ */
+static bool will_be_on(const struct mu_state *st)
+{
+    struct mu_site_keys *site = malloc(sizeof *site);
+    struct mu_opts opts;
+    char taken[256];
+    bool on;
+
+    if (!site)
+        return false;
+    /* A login node may have no site file, or another: the step's node decides. */
+    if (mu_site_load(st, getenv("SLURM_JOB_PARTITION"), NULL, site, NULL) < 0)
+        memset(site, 0, sizeof *site);
+    on = mu_settle(st, site, &opts, taken, sizeof taken, NULL) == 0 &&
+         opts.mode == MU_MODE_ON && opts.bind == MU_BIND_AUTO &&
+         (st->option_given || site->enable != MU_ENABLE_OFF);
+    free(site);
+    return on;
+}
+
+static bool counts_from_zero(const char *list)
+{
+    char want[256] = "";
+    size_t at = 0;
+
+    for (int i = 0; i < 64 && strcmp(want, list) != 0; i++)
+        at += (size_t)snprintf(want + at, sizeof want - at, "%s%d", i ? "," : "", i);
+    return strcmp(want, list) == 0;
+}
+
+/* Slurm overwrites CUDA_VISIBLE_DEVICES in every step with GPUs; say so to a user who
+ * set it for this srun. */
+static void notice_visible(void)
+{
+    static const char *const slurms[] = { "SLURM_JOB_GPUS", "SLURM_STEP_GPUS" };
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    bool in_job = false;
+
+    if (!visible || counts_from_zero(visible) ||
+        mu_env_set_has(getenv("MUSTER_SET"), "CUDA_VISIBLE_DEVICES", visible))
+        return;
+    for (int i = 0; i < 2; i++) {
+        const char *own = getenv(slurms[i]);
+
+        in_job |= own != NULL;
+        if (own && strcmp(own, visible) == 0)
+            return;
+    }
+    if (in_job)
+        slurm_spank_log(
+            "muster: warning: CUDA_VISIBLE_DEVICES=%.200s in srun's environment "
+            "is replaced in the step; to choose GPUs write "
+            "--muster=gpu-bind=map_gpu:A+B+...",
+            visible);
+}
+
+void mu_srun_init(struct mu_state *st)
+{
+    struct mu_request_change changes[MU_REQUEST_CHANGES];
+    struct mu_request_words words = { 0 };
+    struct mu_request request;
+    char *text = NULL, **argv = calloc(WORDS_MAX, sizeof *argv);
+    char encoded[MU_REQUEST_TEXT];
+    int argc, n;
+    bool on;
+
+    if (!argv)
+        return;
+    argc = read_cmdline(&text, argv, WORDS_MAX);
+    find_option(st, argc, argv);
+    words_of_srun(argc, argv, &words);
+    on = will_be_on(st);
+    mu_request_decide(&words, &mu_this_slurm, &request, changes, &n);
+    if (on) {
+        for (int i = 0; i < n; i++)
+            setenv(changes[i].name, changes[i].value, 1);
+        notice_visible();
+    } else if (n > 0) {
+        request.slurm_binds = true;
+    }
+    if (request.gpu_bind[0] || request.cpu_bind || request.cpu_bind_inherited) {
+        mu_request_encode(&request, encoded);
+        setenv(MU_REQUEST_VARIABLE, encoded, 1);
+    } else {
+        unsetenv(MU_REQUEST_VARIABLE);
+    }
+    /* srun parses the option itself and calls back. */
+    st->option_given = false;
+    free(argv);
+    free(text);
+}

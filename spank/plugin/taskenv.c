@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* taskenv.c - the environment of one task; muster-env(7) is its contract */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/env.h"
+#include "spank/core/nccl.h"
+#include "spank/core/show.h"
+#include "spank/plugin/plugin.h"
+
+int mu_master_port(const struct mu_state *st)
+{
+    int port = mu_env_first_port(st->step.ports);
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", port);
+    /* An outer step's reservation reaches a nested srun that has none of its own. */
+    if (port > 0 && !mu_env_set_has(st->step.set, "MASTER_PORT", text))
+        return port;
+    if (!st->ports_first)
+        return 0;
+    return mu_port_hash(st->step.job, st->step.step, st->step.het, 0, st->ports_first,
+                        st->ports_last);
+}
+
+static int cores_of(const struct mu_node *node, const struct mu_cpuset *cpus)
+{
+    int n = 0;
+
+    for (int i = 0; i < node->ncores; i++)
+        for (int k = 0; k < node->cores[i].ncpus; k++)
+            if (mu_cpuset_has(cpus, node->cores[i].cpu[k])) {
+                n++;
+                break;
+            }
+    return n;
+}
+
+static int task_number(spank_t sp, const char *name, int missing)
+{
+    char text[32];
+    long n;
+
+    if (!mu_item_env(sp, name, text, sizeof text) ||
+        mu_parse_int(name, text, 0, 1 << 30, &n, NULL) < 0)
+        return missing;
+    return (int)n;
+}
+
+/* Slurm's own variables count over all components of a heterogeneous step, the spank
+ * items over this one. */
+static int add_ranks(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                     struct mu_env *env, struct mu_err *err)
+{
+    uint32_t global = 0;
+    int rank, world, node;
+
+    spank_get_item(sp, S_TASK_GLOBAL_ID, &global);
+    rank = task_number(sp, "SLURM_PROCID", (int)global);
+    node = task_number(sp, "SLURM_NODEID", st->step.nodeid);
+    world = st->step.ntasks;
+    if (rank != (int)global || rank >= world)
+        world = task_number(sp, "SLURM_NTASKS", world);
+    if (mu_env_add(env, "RANK", MU_ENV_RANK, err, "%d", rank) < 0 ||
+        mu_env_add(env, "WORLD_SIZE", MU_ENV_RANK, err, "%d", world) < 0 ||
+        mu_env_add(env, "LOCAL_RANK", MU_ENV_RANK, err, "%d", slot->task) < 0 ||
+        mu_env_add(env, "LOCAL_WORLD_SIZE", MU_ENV_RANK, err, "%d", st->step.nlocal) <
+            0 ||
+        mu_env_add(env, "NODE_RANK", MU_ENV_RANK, err, "%d", node) < 0)
+        return -1;
+    return mu_env_add(env, "GROUP_RANK", MU_ENV_RANK, err, "%d", node);
+}
+
+static int add_master(const struct mu_state *st, struct mu_env *env, struct mu_err *err)
+{
+    int port = mu_master_port(st);
+
+    if (st->have_network && st->network.master_addr[0] &&
+        mu_env_add(env, "MASTER_ADDR", MU_ENV_KEEP, err, "%s",
+                   st->network.master_addr) < 0)
+        return -1;
+    if (port > 0)
+        return mu_env_add(env, "MASTER_PORT", MU_ENV_KEEP, err, "%d", port);
+    return 0;
+}
+
+/* The variable that chooses devices, by the make of the step's GPUs. */
+static const char *visible_name(const struct mu_state *st)
+{
+    switch (st->node.gpus[st->alloc.gpu[0]].vendor) {
+    case MU_VENDOR_AMD:
+        return "ROCR_VISIBLE_DEVICES";
+    case MU_VENDOR_INTEL:
+        return "ZE_AFFINITY_MASK";
+    default:
+        return "CUDA_VISIBLE_DEVICES";
+    }
+}
+
+static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bool own,
+                       struct mu_env *env, struct mu_err *err)
+{
+    char text[4096];
+    int rc;
+
+    if (own && slot->ngpus > 0)
+        rc = mu_gpus_visible(st, slot->gpu, slot->ngpus, text, sizeof text, err);
+    else
+        rc =
+            mu_gpus_visible(st, st->alloc.gpu, st->alloc.ngpus, text, sizeof text, err);
+    if (rc < 0)
+        return -1;
+    return mu_env_add(env, visible_name(st), MU_ENV_OURS, err, "%s", text);
+}
+
+static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool hidden,
+                    struct mu_env *env, struct mu_err *err)
+{
+    bool own = st->opts.visible == MU_VISIBLE_OWN ||
+               (st->opts.visible == MU_VISIBLE_AUTO && st->plan.own_visible);
+
+    if (st->alloc.ngpus == 0)
+        return 0;
+    if (mu_env_add(env, "CUDA_DEVICE_ORDER", MU_ENV_KEEP, err, "PCI_BUS_ID") < 0)
+        return -1;
+    return hidden ? 0 : add_visible(st, slot, own, env, err);
+}
+
+static int add_plan(const struct mu_state *st, const struct mu_slot *slot,
+                    struct mu_env *env, struct mu_err *err)
+{
+    struct mu_record *record = malloc(sizeof *record);
+    char line[MU_RECORD_LINE];
+    int rc = -1;
+
+    if (!record)
+        return mu_err_set(err, ENOMEM, "MUSTER_PLAN: out of memory");
+    if (mu_show_record(&st->node, slot, record, err) == 0 &&
+        mu_record_encode(record, line, sizeof line, err) == 0)
+        rc = mu_env_add(env, "MUSTER_PLAN", MU_ENV_OURS, err, "%s", line);
+    free(record);
+    return rc;
+}
+
+static int add_settings(const struct mu_state *st, struct mu_env *env,
+                        struct mu_err *err)
+{
+    const struct mu_settings *settings = &st->network.settings;
+
+    for (int i = 0; st->have_network && i < settings->n; i++)
+        if (settings->item[i].winner == MU_WINNER_MUSTER &&
+            mu_env_add(env, settings->item[i].name, MU_ENV_KEEP, err, "%s",
+                       settings->item[i].value) < 0)
+            return -1;
+    return 0;
+}
+
+static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                  bool hidden, struct mu_env *env, struct mu_err *err)
+{
+    bool launcher = st->step.launcher != MU_LAUNCHER_NONE;
+    int cores = slot->bound ? cores_of(&st->node, &slot->cpus) : 0;
+
+    if (st->opts.rdzv == MU_AUTO_AUTO) {
+        /* torchrun and mpirun number their own ranks. */
+        if (!launcher && add_ranks(st, sp, slot, env, err) < 0)
+            return -1;
+        if (add_master(st, env, err) < 0)
+            return -1;
+    }
+    if (add_gpus(st, slot, hidden, env, err) < 0)
+        return -1;
+    if (st->opts.omp == MU_AUTO_AUTO && cores > 0 && !launcher &&
+        mu_env_add(env, "OMP_NUM_THREADS", MU_ENV_KEEP, err, "%d", cores) < 0)
+        return -1;
+    if (add_settings(st, env, err) < 0)
+        return -1;
+    return add_plan(st, slot, env, err);
+}
+
+/* Values that an outer step's Muster exported and this one does not. */
+static void drop_stale(const struct mu_state *st, spank_t sp, const char *set)
+{
+    char name[64], value[4096];
+
+    for (int i = 0; mu_env_set_name(st->step.set, i, name, sizeof name); i++)
+        if (!mu_env_set_lists(set, name) && strcmp(name, "CUDA_VISIBLE_DEVICES") != 0 &&
+            mu_item_env(sp, name, value, sizeof value) &&
+            mu_env_set_has(st->step.set, name, value))
+            spank_unsetenv(sp, name);
+}
+
+static int write_all(const struct mu_state *st, spank_t sp, const struct mu_env *env,
+                     struct mu_err *err)
+{
+    char *set = calloc(1, MU_ENV_SET_TEXT), value[MU_RECORD_LINE];
+    int rc = 0;
+
+    if (!set)
+        return mu_err_set(err, ENOMEM, "MUSTER_SET: out of memory");
+    for (int i = 0; i < env->n && rc == 0; i++) {
+        const char *name = env->item[i].name;
+
+        if (!mu_env_may_write(env->item[i].rule, name,
+                              mu_item_env(sp, name, value, sizeof value), st->step.set))
+            continue;
+        if (spank_setenv(sp, name, env->item[i].value, 1) != ESPANK_SUCCESS)
+            rc = mu_err_set(err, EIO, "%s could not be set", name);
+        else if (!mu_env_set_add(set, name, env->item[i].value))
+            rc = mu_err_set(err, E2BIG, "MUSTER_SET is full");
+    }
+    drop_stale(st, sp, set);
+    if (rc == 0 && spank_setenv(sp, "MUSTER_SET", set, 1) != ESPANK_SUCCESS)
+        rc = mu_err_set(err, EIO, "MUSTER_SET could not be set");
+    free(set);
+    return rc;
+}
+
+/* Told to bind nothing, Slurm leaves the step's own list out of the task. */
+static void restore_step_gpus(const struct mu_state *st, spank_t sp)
+{
+    if (st->step.gpus[0])
+        spank_setenv(sp, "SLURM_STEP_GPUS", st->step.gpus, 0);
+}
+
+int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                     bool hidden, struct mu_err *err)
+{
+    struct mu_env env = { 0 };
+    int rc = gather(st, sp, slot, hidden, &env, err);
+
+    if (rc == 0)
+        rc = write_all(st, sp, &env, err);
+    if (st->step.taken_over)
+        restore_step_gpus(st, sp);
+    mu_env_clear(&env);
+    return rc;
+}
+
+int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                      struct mu_err *err)
+{
+    struct mu_env env = { 0 };
+    int rc = 0;
+
+    if (st->alloc.ngpus > 0)
+        rc = add_visible(st, slot, true, &env, err);
+    if (rc == 0 && env.n == 1 &&
+        spank_setenv(sp, env.item[0].name, env.item[0].value, 1) != ESPANK_SUCCESS)
+        rc = mu_err_set(err, EIO, "%s could not be set", env.item[0].name);
+    restore_step_gpus(st, sp);
+    mu_env_clear(&env);
+    return rc;
+}
