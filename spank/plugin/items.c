@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/core/hostlist.h"
 #include "spank/plugin/plugin.h"
 
 #define CGROUP_TEXT 65536
@@ -54,7 +55,7 @@ static bool cpus_of_v2(struct mu_cpuset *cpus)
     char *text = NULL, *line, *end, path[4200], *list = NULL;
     bool found = false;
 
-    if (mu_read_file("/proc/self/cgroup", CGROUP_TEXT, &text, NULL) < 0)
+    if (mu_read_small("/proc/self/cgroup", CGROUP_TEXT, &text, NULL) < 0)
         return false;
     line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
     if (line) {
@@ -66,7 +67,7 @@ static bool cpus_of_v2(struct mu_cpuset *cpus)
             for (int i = 0; i < 2 && !found; i++) {
                 snprintf(path, sizeof path, "%s%.3900s/user/cpuset.cpus.effective",
                          roots[i], line + 3);
-                found = mu_read_file(path, CGROUP_TEXT, &list, NULL) == 0 &&
+                found = mu_read_small(path, CGROUP_TEXT, &list, NULL) == 0 &&
                         mu_cpuset_parse(list, cpus, NULL) == 0 &&
                         !mu_cpuset_empty(cpus);
                 free(list);
@@ -83,7 +84,7 @@ void mu_online_cpus(struct mu_cpuset *cpus)
     char *text = NULL;
 
     memset(cpus, 0, sizeof *cpus);
-    if (mu_read_file("/sys/devices/system/cpu/online", CGROUP_TEXT, &text, NULL) == 0)
+    if (mu_read_small("/sys/devices/system/cpu/online", CGROUP_TEXT, &text, NULL) == 0)
         mu_cpuset_parse(text, cpus, NULL);
     free(text);
 }
@@ -130,6 +131,19 @@ static void read_request(spank_t sp, struct mu_step *step)
     free(buffer);
 }
 
+/* SLURMD_NODENAME is set for the tasks, after user_init: take the name from the list.
+ */
+static void read_host(spank_t sp, struct mu_step *step)
+{
+    struct mu_hostlist hosts = { 0 };
+
+    if (mu_hostlist_parse(step->nodelist, &hosts, NULL) == 0 && step->nodeid < hosts.n)
+        mu_copy(step->host, sizeof step->host, hosts.name[step->nodeid]);
+    else
+        gethostname(step->host, sizeof step->host - 1);
+    mu_hostlist_clear(&hosts);
+}
+
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
 {
     uint32_t ntasks, nlocal, nnodes, nodeid;
@@ -148,11 +162,9 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     step->nodeid = (int)nodeid;
     step->het = (uint32_t)env_number(sp, "SLURM_HET_GROUP_ID", 0);
     step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
-    copy_env(sp, "SLURMD_NODENAME", step->host, sizeof step->host);
-    if (!step->host[0])
-        gethostname(step->host, sizeof step->host - 1);
-    copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
     copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
+    read_host(sp, step);
+    copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);

@@ -101,7 +101,7 @@ void mu_say_lines(char *text);
 /* Read the whole of a small file (at most max bytes, waiting for nothing); the caller
  * frees *text. err->code ENOENT when there is none.
  */
-int mu_read_file(const char *path, size_t max, char **text, struct mu_err *err);
+int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err);
 
 /* The site file into *keys, for a partition and a node (NULL unknown). No file at the
  * default place is an empty one. The file and what it names must belong to root or to

@@ -88,7 +88,7 @@ static char *read_all(int fd, size_t max)
     return text;
 }
 
-int mu_read_file(const char *path, size_t max, char **text, struct mu_err *err)
+int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 

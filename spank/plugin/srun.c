@@ -62,8 +62,8 @@ static int read_cmdline(char **text, char **argv, int max)
     size_t at = 0;
     int argc = 0;
 
-    /* The file ends with a zero byte after each word; mu_read_file adds another. */
-    if (mu_read_file("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
+    /* The file ends with a zero byte after each word; mu_read_small adds another. */
+    if (mu_read_small("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
         return 0;
     while (argc < max - 1 && (*text)[at]) {
         argv[argc++] = *text + at;

@@ -154,7 +154,7 @@ static int read_sysctl_range(int *first, int *last)
     char *text = NULL;
     int n = 0;
 
-    if (mu_read_file("/proc/sys/net/ipv4/ip_local_port_range", 64, &text, NULL) == 0)
+    if (mu_read_small("/proc/sys/net/ipv4/ip_local_port_range", 64, &text, NULL) == 0)
         n = sscanf(text, "%d %d", first, last);
     free(text);
     return n == 2 ? 0 : -1;
