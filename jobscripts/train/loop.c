@@ -47,7 +47,7 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
                     struct mu_err *err)
 {
     int batch = (int)t->opt->batch, status;
-    double sum = 0, loss;
+    double sum = 0, loss, start;
 
     for (int at = 0; at < n; at += batch) {
         int micro = n - at < batch ? n - at : batch;
@@ -61,7 +61,9 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
             return train_failed(t, MUSTER_EPEER, err);
         sum += loss;
     }
+    start = show_now();
     status = muster_ddp_sync(t->ddp, NULL);
+    t->sync_seconds += show_now() - start;
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
     train_before_update(t);
@@ -70,6 +72,25 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
     t->pending_count[t->npending++] = n;
     t->step++;
     return 0;
+}
+
+/* One more point of the run's history; at most MOMENTS, each other one goes when full. */
+#define MOMENTS 512
+
+static void note_moment(struct train *t, double seconds)
+{
+    if (t->rank != 0)
+        return;
+    if (!t->moments)
+        t->moments = calloc(MOMENTS, sizeof *t->moments);
+    if (!t->moments)
+        return;
+    if (t->nmoments == MOMENTS) {
+        for (int i = 0; i < MOMENTS / 2; i++)
+            t->moments[i] = t->moments[2 * i + 1];
+        t->nmoments = MOMENTS / 2;
+    }
+    t->moments[t->nmoments++] = (struct moment){ t->step, seconds, t->last_loss };
 }
 
 /* Add up the pending losses over ranks, agree on stopping and on the next interval. */
@@ -140,6 +161,7 @@ static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
             double seconds = show_now() - start;
 
             rc = talk(t, seconds / (double)(t->step - first), err);
+            note_moment(t, before + seconds);
             tell_progress(t, lr, before + seconds);
         }
         if (rc == 0 && t->opt->checkpoint_every &&

@@ -75,11 +75,11 @@ static int train(struct train *t, struct mu_err *err)
     status = muster_barrier(t->m);
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
-    if (train_run(t, err) < 0 || train_check_weights(t, err) < 0)
+    if (train_run(t, err) < 0 || train_collect(t, err) < 0)
         return -1;
     show_line(&t->show, "%llu steps, weights %016llx, %.1f s of CPU time",
               (unsigned long long)(t->step - t->first_step),
-              (unsigned long long)t->weights_hash, t->cpu_seconds);
+              (unsigned long long)t->figures[t->rank].weights_hash, t->cpu_seconds);
     if (t->rank == 0 && !t->stop)
         printf("Training time: %.2f seconds\nTest accuracy: %.4f\n", t->train_seconds,
                t->test_accuracy);

@@ -26,33 +26,80 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
     return h;
 }
 
-int train_check_weights(struct train *t, struct mu_err *err)
+static int hash_weights(struct train *t, uint64_t *h, struct mu_err *err)
 {
-    uint64_t h = 0xcbf29ce484222325u, *all;
-    int status, rc = 0;
-
+    *h = 0xcbf29ce484222325u;
     if (t->ops->exchange(t->engine, 1, err) < 0)
         return -1;
     for (int i = 0; i < t->model.nparams; i++)
-        h = hash(h, t->ops->host_weights(t->engine, i),
-                 t->model.params[i].count * muster_dtype_size(t->ops->dtype));
-    t->weights_hash = h;
-    all = calloc((size_t)t->size, sizeof *all);
-    if (!all)
-        return mu_err_set(err, MUSTER_EMEMORY, "no memory for %d hashes", t->size);
-    status = muster_allgather(t->m, &h, all, 1, MUSTER_I64, NULL);
+        *h = hash(*h, t->ops->host_weights(t->engine, i),
+                  t->model.params[i].count * muster_dtype_size(t->ops->dtype));
+    return 0;
+}
+
+int train_collect(struct train *t, struct mu_err *err)
+{
+    struct rank_figures mine = { t->train_seconds, t->cpu_seconds, t->sync_seconds,
+                                 t->stall_seconds, 0, "" };
+    int status;
+
+    _Static_assert(sizeof mine % sizeof(int64_t) == 0, "sent as 64-bit integers");
+    mu_cpuset_format(&t->cores.mine, mine.cpus, sizeof mine.cpus);
+    t->figures = calloc((size_t)t->size, sizeof mine);
+    if (!t->figures)
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the figures of %d ranks",
+                          t->size);
+    if (hash_weights(t, &mine.weights_hash, err) < 0)
+        return -1;
+    status = muster_allgather(t->m, &mine, t->figures, sizeof mine / sizeof(int64_t),
+                              MUSTER_I64, NULL);
     if (status != MUSTER_OK)
-        rc = train_failed(t, status, err);
-    for (int r = 1; rc == 0 && r < t->size; r++)
-        if (all[r] != all[0]) {
+        return train_failed(t, status, err);
+    for (int r = 1; r < t->size; r++)
+        if (t->figures[r].weights_hash != t->figures[0].weights_hash) {
             t->agreed = 1;
-            rc = mu_err_set(err, MUSTER_ENUMERIC,
-                            "the weights of rank %d (%s) differ from those of rank 0 "
-                            "after %llu steps",
-                            r, muster_host(t->m, r), (unsigned long long)t->step);
+            return mu_err_set(err, MUSTER_ENUMERIC,
+                              "the weights of rank %d (%s) differ from those of rank 0 "
+                              "after %llu steps",
+                              r, muster_host(t->m, r), (unsigned long long)t->step);
         }
-    free(all);
-    return rc;
+    return 0;
+}
+
+static json_t *ranks_json(const struct train *t)
+{
+    json_t *list = json_array();
+
+    for (int r = 0; r < t->size; r++) {
+        const struct rank_figures *f = &t->figures[r];
+
+        json_array_append_new(
+            list, json_pack("{s:i, s:s, s:s, s:f, s:f, s:f, s:f}", "rank", r, "host",
+                            muster_host(t->m, r), "cpus", f->cpus, "seconds", f->seconds,
+                            "cpu_seconds", f->cpu_seconds, "sync_seconds",
+                            f->sync_seconds, "checkpoint_stall_seconds",
+                            f->stall_seconds));
+    }
+    return list;
+}
+
+static json_t *moments_json(const struct train *t)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < t->nmoments; i++)
+        json_array_append_new(list, json_pack("[I, f, f]", (json_int_t)t->moments[i].step,
+                                              t->moments[i].seconds, t->moments[i].loss));
+    return list;
+}
+
+static double cpu_seconds(const struct train *t)
+{
+    double sum = 0;
+
+    for (int r = 0; r < t->size; r++)
+        sum += t->figures[r].cpu_seconds;
+    return sum;
 }
 
 static json_t *result_json(const struct train *t)
@@ -61,7 +108,7 @@ static json_t *result_json(const struct train *t)
     char weights[17];
     json_t *losses = json_array(), *json;
 
-    snprintf(weights, sizeof weights, "%016llx", (unsigned long long)t->weights_hash);
+    snprintf(weights, sizeof weights, "%016llx", (unsigned long long)t->figures[0].weights_hash);
     for (uint64_t i = 0; i < t->nloss; i++)
         json_array_append_new(losses, json_real(t->loss[i]));
     json = json_pack(
@@ -85,14 +132,15 @@ static json_t *result_json(const struct train *t)
     json_object_set_new(json, "steps", json_integer((json_int_t)t->step));
     json_object_set_new(json, "seconds", json_real(t->train_seconds));
     json_object_set_new(json, "test_seconds", json_real(t->test_seconds));
-    json_object_set_new(json, "cpu_seconds", json_real(t->cpu_seconds));
+    json_object_set_new(json, "cpu_seconds", json_real(cpu_seconds(t)));
     json_object_set_new(json, "loss", json_real(t->last_loss));
     json_object_set_new(json, "test_loss", json_real(t->test_loss));
     json_object_set_new(json, "test_accuracy", json_real(t->test_accuracy));
     json_object_set_new(json, "weights", json_string(weights));
     json_object_set_new(json, "finished", json_boolean(t->step >= t->steps_total));
     json_object_set_new(json, "checkpoints", json_integer(t->nsaves));
-    json_object_set_new(json, "checkpoint_stall_seconds", json_real(t->stall_seconds));
+    json_object_set_new(json, "by_rank", ranks_json(t));
+    json_object_set_new(json, "moments", moments_json(t));
     json_object_set_new(json, "losses", losses);
     return json;
 }

@@ -211,4 +211,6 @@ void train_clear(struct train *t)
     dataset_clear(&t->train_set);
     dataset_clear(&t->test_set);
     free(t->loss);
+    free(t->figures);
+    free(t->moments);
 }

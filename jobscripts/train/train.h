@@ -20,6 +20,19 @@
 /* Losses of at most this many steps are kept locally before the ranks add them up. */
 #define TRAIN_PENDING 64
 
+/* What a rank tells about itself at the end; whole 64-bit words. */
+struct rank_figures {
+    double seconds, cpu_seconds, sync_seconds, stall_seconds;
+    uint64_t weights_hash;
+    char cpus[64];
+};
+
+/* Where a run stood when the ranks talked. */
+struct moment {
+    uint64_t step;
+    double seconds, loss;
+};
+
 struct train {
     const struct train_options *opt;
     struct muster *m;
@@ -62,8 +75,11 @@ struct train {
     double last_loss, test_loss, test_accuracy;
     int tested;
     double train_seconds, test_seconds, cpu_seconds;
+    double sync_seconds;      /* in muster_ddp_sync: communication that was not hidden */
     uint64_t samples_seen;    /* by all ranks in this process */
-    uint64_t weights_hash;
+    struct rank_figures *figures; /* by rank, after train_collect */
+    struct moment *moments;       /* rank 0 */
+    int nmoments;
 };
 
 extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM came */
@@ -90,8 +106,10 @@ int train_finish_saves(struct train *t, struct mu_err *err); /* saved, and on di
 int train_open_curve(struct train *t, struct mu_err *err);
 int train_add_to_curve(struct train *t, uint64_t from, struct mu_err *err);
 
-/* result.c: are all ranks' weights the same bits; the JSON file. */
-int train_check_weights(struct train *t, struct mu_err *err); /* [collective] */
+/* result.c: gather the ranks' figures, and refuse weights that are not the same bits on
+ * all of them [collective]; the JSON file.
+ */
+int train_collect(struct train *t, struct mu_err *err);
 int train_write_result(const struct train *t, struct mu_err *err);
 
 /* Turn a failed call of libmuster into err; the sentence is muster_error's. */

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plot.h - small plots as inline SVG */
+#ifndef MU_PLOT_H
+#define MU_PLOT_H
+
+#include <stdio.h>
+
+/* Text with &, <, > and quotes made harmless. */
+void mu_plot_escape(const char *text, FILE *to);
+
+/* A line through n points; axes from the data, y from zero. Points that are not finite
+ * are left out.
+ */
+void mu_plot_line(const char *title, const char *xlabel, const char *ylabel,
+                  const double *x, const double *y, int n, FILE *to);
+
+/* Horizontal bars of up to three stacked parts each, in seconds: n * nparts values. */
+void mu_plot_bars(const char *title, const char *const *parts, int nparts,
+                  const double *values, int n, FILE *to);
+
+#endif
