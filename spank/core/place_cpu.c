@@ -226,18 +226,26 @@ static int flow_of(const struct problem *p, int source, int pool)
 static void share_cores(const struct problem *p, const struct mu_node *node,
                         const struct mu_alloc *alloc, int pool, const int *cores, int n)
 {
-    int total = 0, turn = 0;
+    int total = 0, turn = 0, last = -1;
+    struct mu_slot *before = NULL;
 
     for (int i = 0; i < p->ntasks; i++)
         total += flow_of(p, i, pool);
-    for (int i = 0; i < p->ntasks; i++)
-        if (flow_of(p, i, pool) > 0) {
-            struct mu_slot *slot = &p->s->plan->slots[p->task[i]];
-            int at = (int)((long)turn++ * n / total);
+    for (int i = 0; i < p->ntasks; i++) {
+        struct mu_slot *slot = &p->s->plan->slots[p->task[i]];
+        int at;
 
-            give_core(node, alloc, slot, p->s->own.cores[cores[at]].core);
+        if (flow_of(p, i, pool) == 0)
+            continue;
+        at = (int)((long)turn++ * n / total);
+        give_core(node, alloc, slot, p->s->own.cores[cores[at]].core);
+        if (at == last) {
+            mu_slot_note(before, "shared");
             mu_slot_note(slot, "shared");
         }
+        last = at;
+        before = slot;
+    }
 }
 
 static int hand_out(const struct problem *p, const struct mu_node *node,

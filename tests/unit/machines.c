@@ -253,3 +253,11 @@ void machine_kvm_unknown(struct mu_node *node)
     gpus(node, 2, (const int[]){ -1, -1 });
     node->virtual_machine = true;
 }
+
+/* One NUMA node of two cache domains, its two GPUs near all of it. */
+void machine_two_caches(struct mu_node *node)
+{
+    synth_cpus(node, 1, 1, 16, 1);
+    synth_caches(node, 8);
+    gpus(node, 2, (const int[]){ 0, 0 });
+}

@@ -31,5 +31,6 @@ void machine_mixed_models(struct mu_node *node);
 void machine_h20_vm(struct mu_node *node);
 void machine_ndv4(struct mu_node *node);
 void machine_kvm_unknown(struct mu_node *node);
+void machine_two_caches(struct mu_node *node);
 
 #endif

@@ -82,6 +82,32 @@ static const struct plan_case cases[] = {
               "7 0000:08:00.0 28 1 - - shared\n",
       .says = { "8 tasks on this node but the step owns 2 cores: tasks share cores" },
       .not_as_asked = true },
+    { .name = "every core has a task before one has two",
+      .machine = machine_pcie_8, .ntasks = 4, .cpus = "0,28-29", .gpus = "0-3",
+      .want = "0 0000:01:00.0 0 0 - - shared\n"
+              "1 0000:02:00.0 0 0 - - shared\n"
+              "2 0000:03:00.0 28 1 - - remote\n"
+              "3 0000:04:00.0 29 1 - - remote\n",
+      .not_as_asked = true },
+    { .name = "cores of a NUMA node that nobody is near are one locality",
+      .machine = machine_lumi_l3, .ntasks = 1, .cpus = "0-15",
+      .options = "gpu-bind=single:1",
+      .want = "0 0000:01:00.0 0-15 0 - - remote\n",
+      .not_as_asked = true },
+    { .name = "of equally near NUMA nodes the one with more cores for each task",
+      .machine = machine_perlmutter, .ntasks = 2, .cpus = "0-15,32-43", .gpus = "0,3",
+      .want = "0 0000:01:00.0 32-43 2 - - remote\n"
+              "1 0000:04:00.0 0-15 0 - - -\n",
+      .not_as_asked = true },
+    { .name = "a task that asked for less than a cache domain stays in one",
+      .machine = machine_two_caches, .ntasks = 2, .per_task = 4, .cpus = "1-7,9-15",
+      .want = "0 0000:01:00.0 1-4 0 - - -\n"
+              "1 0000:02:00.0 9-12 0 - - -\n" },
+    { .name = "cache domains that no size fits are filled in order",
+      .machine = machine_two_caches, .ntasks = 2, .cpus = "0-4,8-12",
+      .gpus = "0-1", .per_task = 5,
+      .want = "0 0000:01:00.0 0-4 0 - - -\n"
+              "1 0000:02:00.0 8-12 0 - - -\n" },
     { .name = "more tasks than GPUs: left to Slurm, with the counts",
       .machine = machine_pair_64, .ntasks = 3,
       .want = "0 - - - - - unbound\n1 - - - - - unbound\n2 - - - - - unbound\n",
