@@ -261,3 +261,27 @@ void machine_two_caches(struct mu_node *node)
     synth_caches(node, 8);
     gpus(node, 2, (const int[]){ 0, 0 });
 }
+
+/* Two NUMA nodes, CPU numbers dealt to them in turn; no GPU. */
+void machine_even_and_odd(struct mu_node *node)
+{
+    synth_cpus(node, 2, 1, 8, 1);
+    for (int i = 0; i < 2; i++)
+        memset(&node->numas[i].cpus, 0, sizeof node->numas[i].cpus);
+    for (int c = 0; c < 16; c++) {
+        node->cores[c].cpu[0] = 2 * (c % 8) + c / 8;
+        mu_cpuset_add(&node->numas[c / 8].cpus, node->cores[c].cpu[0]);
+    }
+}
+
+/* mlx5_0 is beside the GPU but down, mlx5_1 is a little farther. */
+void machine_port_down(struct mu_node *node)
+{
+    synth_cpus(node, 1, 1, 4, 1);
+    gpus(node, 1, (const int[]){ 0 });
+    synth_nic(node, "mlx5_0", "0000:02:00.0", 0);
+    synth_nic(node, "mlx5_1", "0000:03:00.0", 0);
+    node->nics[0].active = false;
+    synth_links(node);
+    synth_path(node, 0, 0, MU_PATH_PIX);
+}

@@ -32,5 +32,7 @@ void machine_h20_vm(struct mu_node *node);
 void machine_ndv4(struct mu_node *node);
 void machine_kvm_unknown(struct mu_node *node);
 void machine_two_caches(struct mu_node *node);
+void machine_even_and_odd(struct mu_node *node);
+void machine_port_down(struct mu_node *node);
 
 #endif

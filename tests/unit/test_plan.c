@@ -65,10 +65,10 @@ static const struct plan_case cases[] = {
       .gpus = "0",
       .want = "0 0000:01:00.0 0-3,32,34 0 - - -\n" },
     { .name = "-c on half-owned cores takes more of them",
-      .machine = machine_lopsided_1_3, .ntasks = 1, .per_task = 5,
-      .cpus = "0-3,32-33",
+      .machine = machine_lopsided_1_3, .ntasks = 1, .per_task = 4,
+      .cpus = "0-3,32",
       .gpus = "0",
-      .want = "0 0000:01:00.0 0-2,32-33 0 - - -\n" },
+      .want = "0 0000:01:00.0 0-2,32 0 - - -\n" },
     { .name = "fewer cores than tasks: shared, never empty",
       .machine = machine_pcie_8, .ntasks = 8,
       .cpus = "0,28",
@@ -83,11 +83,11 @@ static const struct plan_case cases[] = {
       .says = { "8 tasks on this node but the step owns 2 cores: tasks share cores" },
       .not_as_asked = true },
     { .name = "every core has a task before one has two",
-      .machine = machine_pcie_8, .ntasks = 4, .cpus = "0,28-29", .gpus = "0-3",
+      .machine = machine_pcie_8, .ntasks = 4, .cpus = "0-1,28", .gpus = "0-3",
       .want = "0 0000:01:00.0 0 0 - - shared\n"
               "1 0000:02:00.0 0 0 - - shared\n"
-              "2 0000:03:00.0 28 1 - - remote\n"
-              "3 0000:04:00.0 29 1 - - remote\n",
+              "2 0000:03:00.0 1 0 - - -\n"
+              "3 0000:04:00.0 28 1 - - remote\n",
       .not_as_asked = true },
     { .name = "cores of a NUMA node that nobody is near are one locality",
       .machine = machine_lumi_l3, .ntasks = 1, .cpus = "0-15",
@@ -108,6 +108,24 @@ static const struct plan_case cases[] = {
       .gpus = "0-1", .per_task = 5,
       .want = "0 0000:01:00.0 0-4 0 - - -\n"
               "1 0000:02:00.0 8-12 0 - - -\n" },
+    { .name = "three tasks, two cache domains: in order of CPU numbers",
+      .machine = machine_two_caches, .ntasks = 3, .options = "share=yes",
+      .want = "0 0000:01:00.0 0-5 0 - - shared\n"
+              "1 0000:02:00.0 6-10 0 - - -\n"
+              "2 0000:01:00.0 11-15 0 - - shared\n" },
+    { .name = "tasks without GPUs keep to a NUMA node though its numbers are even",
+      .machine = machine_even_and_odd, .ntasks = 2,
+      .want = "0 - 0,2,4,6,8,10,12,14 0 - - -\n"
+              "1 - 1,3,5,7,9,11,13,15 1 - - -\n" },
+    { .name = "a small task takes the NUMA node that it has most of",
+      .machine = machine_even_and_odd, .ntasks = 3, .per_task = 2,
+      .want = "0 - 0,2 0 - - -\n1 - 1,3 1 - - -\n2 - 7,9 1 - - -\n" },
+    { .name = "a NIC whose port is down is not a near one",
+      .machine = machine_port_down, .ntasks = 1,
+      .want = "0 0000:01:00.0 0-3 0 mlx5_1 NODE -\n" },
+    { .name = "tasks without GPUs have the NICs near their CPUs",
+      .machine = machine_port_down, .ntasks = 2, .gpus = "",
+      .want = "0 - 0-1 0 mlx5_1 NODE -\n1 - 2-3 0 mlx5_1 NODE -\n" },
     { .name = "more tasks than GPUs: left to Slurm, with the counts",
       .machine = machine_pair_64, .ntasks = 3,
       .want = "0 - - - - - unbound\n1 - - - - - unbound\n2 - - - - - unbound\n",
