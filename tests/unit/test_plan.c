@@ -118,8 +118,8 @@ static const struct plan_case cases[] = {
       .want = "0 - 0,2,4,6,8,10,12,14 0 - - -\n"
               "1 - 1,3,5,7,9,11,13,15 1 - - -\n" },
     { .name = "a small task takes the NUMA node that it has most of",
-      .machine = machine_even_and_odd, .ntasks = 3, .per_task = 2,
-      .want = "0 - 0,2 0 - - -\n1 - 1,3 1 - - -\n2 - 7,9 1 - - -\n" },
+      .machine = machine_pair_64, .ntasks = 3, .per_task = 2, .gpus = "",
+      .want = "0 - 0-1 0 - - -\n1 - 64-65 1 - - -\n2 - 86-87 1 - - -\n" },
     { .name = "a NIC whose port is down is not a near one",
       .machine = machine_port_down, .ntasks = 1,
       .want = "0 0000:01:00.0 0-3 0 mlx5_1 NODE -\n" },

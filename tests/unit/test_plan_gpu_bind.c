@@ -11,13 +11,19 @@
 #include "tests/unit/machines.h"
 #include "tests/unit/synth.h"
 
+static void four_gpus(struct mu_node *node, const int *numa)
+{
+    static const char *const busid[] = { "01:00.0", "02:00.0", "03:00.0", "04:00.0" };
+
+    for (int i = 0; i < 4; i++)
+        synth_gpu(node, busid[i], numa[i]);
+}
+
 /* Four GPUs of one NUMA node with NVLink between 0-2 and 1-3. */
 static void bridged_across(struct mu_node *node)
 {
     synth_cpus(node, 1, 1, 8, 1);
-    for (int i = 0; i < 4; i++)
-        synth_gpu(node,
-                  (const char *[]){ "01:00.0", "02:00.0", "03:00.0", "04:00.0" }[i], 0);
+    four_gpus(node, (const int[]){ 0, 0, 0, 0 });
     synth_links(node);
     synth_nvlink(node, 0, 2, 4);
     synth_nvlink(node, 1, 3, 4);
@@ -37,9 +43,7 @@ static void bridged_greedily(struct mu_node *node)
 static void bridged_over_numa(struct mu_node *node)
 {
     synth_cpus(node, 1, 4, 4, 1);
-    for (int i = 0; i < 4; i++)
-        synth_gpu(node,
-                  (const char *[]){ "01:00.0", "02:00.0", "03:00.0", "04:00.0" }[i], i);
+    four_gpus(node, (const int[]){ 0, 1, 2, 3 });
     synth_links(node);
     synth_nvlink(node, 0, 3, 12);
     synth_nvlink(node, 1, 2, 12);
@@ -54,13 +58,24 @@ static void switched(struct mu_node *node)
     node->gpu_gpu[6] = node->gpu_gpu[9] = MU_PATH_PIX;
 }
 
+/* Two NUMA nodes of one package in turn. */
+static void alternating_numa(struct mu_node *node)
+{
+    synth_cpus(node, 1, 2, 4, 1);
+    four_gpus(node, (const int[]){ 0, 1, 0, 1 });
+}
+
+/* A NUMA node for each GPU, packages in turn. */
+static void alternating_package(struct mu_node *node)
+{
+    synth_cpus(node, 2, 2, 4, 1);
+    four_gpus(node, (const int[]){ 0, 2, 1, 3 });
+}
+
 static void alternating(struct mu_node *node)
 {
     synth_cpus(node, 2, 1, 8, 1);
-    for (int i = 0; i < 4; i++)
-        synth_gpu(node,
-                  (const char *[]){ "01:00.0", "02:00.0", "03:00.0", "04:00.0" }[i],
-                  i % 2);
+    four_gpus(node, (const int[]){ 0, 1, 0, 1 });
 }
 
 enum visible { ALL, OWN };
@@ -90,6 +105,10 @@ static const struct bind_case {
       "0,1,2|3,7|4,5,6", ALL, NULL },
     { "alternating localities: groups stay in theirs", alternating, 0, 0, 2, "",
       "0,2|1,3", ALL, NULL },
+    { "NUMA nodes of one package in turn: groups stay in theirs", alternating_numa, 0,
+      0, 2, "", "0,2|1,3", ALL, NULL },
+    { "packages in turn, a NUMA node each: groups stay in a package",
+      alternating_package, 0, 0, 2, "", "0,2|1,3", ALL, NULL },
     { "1 + 3 GPUs, two tasks: one pair is whole", machine_lopsided_1_3, 0, 0, 2, "",
       "0,3|1,2", ALL, NULL },
     { "5 tasks, 8 GPUs: sizes differ by one", machine_p4d, 0, 0, 5, "",
