@@ -55,12 +55,18 @@ static uint64_t mix(uint64_t x)
 void ref_value(enum muster_dtype dtype, int rank, size_t i, unsigned salt, void *out)
 {
     uint64_t h = mix(i * 1000003u + (uint64_t)rank * 7919u + salt * 104729u + 1);
-    double x = ldexp((double)(int64_t)(h << 20) / 0x1p63, (int)(h >> 58) % 12 - 6);
-    float f = (float)x;
-    uint16_t half = ref_narrow(dtype, x);
+    /* Sign and 52 places of a double between 2^-6 and 2^6. */
+    uint64_t bits = (h & 0x800fffffffffffffu) | (1017 + (h >> 52) % 12) << 52;
+    double x;
+    float f;
+    uint16_t half = 0;
     int32_t i32 = (int32_t)h;
     int64_t i64 = (int64_t)h;
 
+    memcpy(&x, &bits, sizeof x);
+    f = (float)x;
+    if (dtype == MUSTER_F16 || dtype == MUSTER_BF16)
+        half = ref_narrow(dtype, x);
     switch (dtype) {
     case MUSTER_F64:
         memcpy(out, &x, sizeof x);

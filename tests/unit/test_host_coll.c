@@ -26,6 +26,11 @@ static const struct layout {
     { "two ranks of a node", "shared memory", 2, { 0, 0 }, false },
     { "four ranks of a node", "shared memory", 4, { 0, 0, 0, 0 }, false },
     { "seven ranks of a node", "shared memory", 7, { 0 }, false },
+    { "two ranks over TCP", "TCP", 2, { 0 }, true },
+    { "four ranks over TCP", "TCP", 4, { 0 }, true },
+    { "two nodes of two", "TCP", 4, { 0, 0, 1, 1 }, false },
+    { "nodes of 2, 2, 2 and 1", "TCP", 7, { 0, 0, 1, 1, 2, 2, 3 }, false },
+    { "two nodes, ranks dealt in turn", "TCP", 5, { 0, 1, 0, 1, 0 }, false },
 };
 
 static const struct shape {
@@ -145,6 +150,16 @@ static int run_case(struct ranks_self *self, const struct buffers *m,
     return 0;
 }
 
+/* Everything for what is quick; each kind of memory once for what is not. */
+static bool worth_it(const struct shape *s, enum memory memory, int overlap)
+{
+    if (s->bytes == 0)
+        return memory == ARENA && overlap == 0;
+    if (s->bytes > 100000)
+        return overlap == (memory == PRIVATE ? 0 : 1);
+    return overlap < 2 || is_split(s->kind);
+}
+
 static int every_shape(struct ranks_self *self, void *arg)
 {
     const struct layout *layout = arg;
@@ -164,8 +179,8 @@ static int every_shape(struct ranks_self *self, void *arg)
         m.private[i]++; /* unaligned */
     }
     for (size_t s = 0; s < NSHAPES; s++)
-        for (int k = 0; k < (shapes[s].bytes ? 9 : 1); k++)
-            if ((k / 3 < 2 || is_split(shapes[s].kind)) &&
+        for (int k = 0; k < 9; k++)
+            if (worth_it(&shapes[s], (enum memory)(k % 3), k / 3) &&
                 run_case(self, &m, &shapes[s], (enum memory)(k % 3), k / 3,
                          (unsigned)s) != 0)
                 return 1;

@@ -172,6 +172,11 @@ static void check_deadline(struct mu_backend *b)
         mu_engine_fail(b, late.status, late.rank, true, "%s", late.text);
         next = 0;
     }
+    if (b->head && b->tick) {
+        b->transport->tick(b);
+        if (b->head && now + b->tick < next)
+            next = now + b->tick;
+    }
     pthread_mutex_lock(&b->inbox_lock);
     b->timer_at = 0;
     if (b->inbox && (!next || b->inbox->deadline < next))
@@ -226,6 +231,7 @@ static void *serve(void *arg)
 void mu_engine_submit(struct mu_backend *b, struct mu_request *rq)
 {
     size_t bytes = rq->coll.count * rq->esize;
+    int64_t wake_at = rq->deadline;
     bool alone;
 
     pthread_mutex_lock(&b->inbox_lock);
@@ -239,8 +245,10 @@ void mu_engine_submit(struct mu_backend *b, struct mu_request *rq)
     *b->inbox_tail = rq;
     b->inbox_tail = &rq->next;
     atomic_store(&b->busy, true);
-    if (!b->timer_at || rq->deadline < b->timer_at)
-        set_timer(b, rq->deadline);
+    if (b->tick && mu_now() + b->tick < wake_at)
+        wake_at = mu_now() + b->tick;
+    if (!b->timer_at || wake_at < b->timer_at)
+        set_timer(b, wake_at);
     pthread_mutex_unlock(&b->inbox_lock);
 
     if (alone && bytes <= INLINE_BYTES && pthread_mutex_trylock(&b->lock) == 0) {

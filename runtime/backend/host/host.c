@@ -43,12 +43,8 @@ static int connect_all(struct mu_backend *b, struct mu_err *err)
     int rc = mu_meeting_hold(&meeting, b, err);
 
     if (rc == 0) {
-        if (meeting.nislands == 1) {
-            b->transport = &mu_transport_shm;
-            rc = b->transport->connect(b, &meeting, err);
-        } else {
-            rc = mu_err_set(err, MUSTER_EINTERNAL, "TCP is not there yet");
-        }
+        b->transport = meeting.nislands == 1 ? &mu_transport_shm : &mu_transport_mesh;
+        rc = b->transport->connect(b, &meeting, err);
     }
     mu_meeting_clear(&meeting);
     return rc;
@@ -95,7 +91,10 @@ static void host_close(struct mu_backend *b)
     if (!b)
         return;
     if (in_child(b)) {
-        /* fork.c has closed the descriptors; only memory is left. */
+        /* fork.c has closed the descriptors; only memory is left, and the parent's
+         * shared state must not change.
+         */
+        b->failure.status = MUSTER_EUSAGE;
         b->transport->close(b);
         release(b);
         return;

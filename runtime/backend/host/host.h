@@ -45,6 +45,7 @@ struct mu_request {
     /* Of the transport. */
     int algorithm, phase;
     uint64_t round, nrounds, base;
+    int open_sends; /* messages that refer to our buffers and are not sent yet */
 };
 
 /* What a sleeper wants to be woken through. */
@@ -78,6 +79,8 @@ struct mu_transport {
      * MU_INDEX_BELL, somebody has rung.
      */
     void (*event)(struct mu_backend *b, int index, uint32_t events);
+    /* Every `tick` ns of the backend while something is started; may be NULL. */
+    void (*tick)(struct mu_backend *b);
     /* The deadline of rq has passed: name who is late. */
     void (*late)(struct mu_backend *b, const struct mu_request *rq,
                  struct mu_failure *failure);
@@ -128,6 +131,7 @@ struct mu_backend {
     struct mu_request *inbox, **inbox_tail;
     uint64_t next_seq;
     int64_t timer_at;  /* ns, 0: not set */
+    int64_t tick;      /* ns, 0: none */
     _Atomic bool busy; /* anything in the inbox or active */
 };
 

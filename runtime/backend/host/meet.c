@@ -19,7 +19,7 @@
 #include "runtime/base/parse.h"
 
 #define KEY "muster.host"
-#define RECORD "v=1;netns=%llu;local=%s;port=%d;hosts=%s"
+#define RECORD "v=1;kernel=%s;netns=%llu;local=%s;port=%d;hosts=%s"
 
 /* An abstract name leaves nothing behind, whatever way the process ends. */
 static int listen_local(struct mu_address *own, struct mu_err *err)
@@ -140,7 +140,9 @@ static int read_record(const struct mu_backend *b, int rank, char *text,
         if (!value)
             continue;
         *value++ = '\0';
-        if (strcmp(item, "netns") == 0)
+        if (strcmp(item, "kernel") == 0)
+            mu_copy(out->kernel, sizeof out->kernel, value);
+        else if (strcmp(item, "netns") == 0)
             out->netns = strtoull(value, NULL, 10);
         else if (strcmp(item, "local") == 0)
             mu_copy(out->local, sizeof out->local, value);
@@ -191,13 +193,35 @@ static int fetch_all(struct mu_meeting *m, const struct mu_backend *b,
     return 0;
 }
 
+bool mu_meeting_same_host(const struct mu_meeting *m, int a, int b)
+{
+    return strcmp(m->address[a].kernel, m->address[b].kernel) == 0 &&
+           m->address[a].netns == m->address[b].netns;
+}
+
+/* The inode of the first network namespace is the same on many machines, so the boot id
+ * has to tell kernels apart.
+ */
+static void identify(struct mu_address *own)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    struct stat st;
+
+    if (f) {
+        if (fgets(own->kernel, sizeof own->kernel, f))
+            own->kernel[strcspn(own->kernel, "\n")] = '\0';
+        fclose(f);
+    }
+    if (stat("/proc/self/ns/net", &st) == 0)
+        own->netns = st.st_ino;
+}
+
 static void find_islands(struct mu_meeting *m, const struct mu_backend *b)
 {
     for (int r = 0; r < b->env.size; r++) {
         m->island_of[r] = r;
         for (int q = 0; q < r && !b->env.force_tcp; q++) {
-            if (b->node_of[q] == b->node_of[r] &&
-                m->address[q].netns == m->address[r].netns) {
+            if (b->node_of[q] == b->node_of[r] && mu_meeting_same_host(m, q, r)) {
                 m->island_of[r] = m->island_of[q];
                 break;
             }
@@ -211,7 +235,6 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
 {
     const struct mu_exchange *x = &b->env.exchange;
     struct mu_address *own;
-    struct stat st;
     char record[768];
     size_t n = (size_t)b->env.size;
 
@@ -222,8 +245,7 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
     if (!m->address || !m->island_of)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     own = &m->address[b->env.rank];
-    if (stat("/proc/self/ns/net", &st) == 0)
-        own->netns = st.st_ino;
+    identify(own);
     if (n > 1) {
         m->unix_fd = listen_local(own, err);
         if (m->unix_fd < 0)
@@ -232,8 +254,8 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
         if (m->tcp_fd < 0)
             return -1;
         list_hosts(own, b->env.master_addr);
-        snprintf(record, sizeof record, RECORD, (unsigned long long)own->netns,
-                 own->local, own->port, own->hosts);
+        snprintf(record, sizeof record, RECORD, own->kernel,
+                 (unsigned long long)own->netns, own->local, own->port, own->hosts);
         if (x->publish(x->arg, KEY, record, strlen(record), err) < 0 ||
             x->fence(x->arg, b->env.init_timeout, err) < 0 || fetch_all(m, b, err) < 0)
             return mu_err_context(err, "host backend");

@@ -9,6 +9,7 @@
 #include "runtime/backend/host/host.h"
 
 struct mu_address {
+    char kernel[40]; /* boot id */
     uint64_t netns;  /* inode of the network namespace */
     char local[64];  /* abstract AF_UNIX name, without the leading zero byte */
     int port;        /* TCP */
@@ -26,6 +27,8 @@ struct mu_meeting {
 /* Listen, publish, wait for all, fetch all. Closed with mu_meeting_clear. */
 int mu_meeting_hold(struct mu_meeting *meeting, const struct mu_backend *b,
                     struct mu_err *err);
+/* Do both see the same loopback interface? */
+bool mu_meeting_same_host(const struct mu_meeting *meeting, int a, int b);
 void mu_meeting_clear(struct mu_meeting *meeting);
 
 #endif

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mesh.c - messages over the sockets, peers that leave or die; the TCP transport */
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "runtime/backend/host/mesh.h"
+
+#define GATHER 16      /* pieces of one sendmsg */
+#define LINGER_MS 2000 /* for the others' goodbye */
+
+static void want_out(struct mu_backend *b, int rank, bool on)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+    struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | (on ? EPOLLOUT : 0),
+                                 .data.u32 = (uint32_t)rank };
+
+    if (p->wants_out == on)
+        return;
+    p->wants_out = on;
+    epoll_ctl(b->epoll_fd, EPOLL_CTL_MOD, p->fd, &event);
+}
+
+static void drop(struct mu_backend *b, int rank)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = -1;
+}
+
+/* The connection is at its end. `why` is an errno value, 0: closed by the other side.
+ */
+static void lost(struct mu_backend *b, int rank, int why)
+{
+    char who[128];
+
+    mu_rank_text(b, rank, who, sizeof who);
+    drop(b, rank);
+    if (b->mesh->peer[rank].left)
+        return;
+    if (why == 0 || why == ECONNRESET || why == EPIPE)
+        mu_engine_fail(b, MUSTER_EPEER, rank, true,
+                       "%s died (its connection closed)%s%s", who,
+                       b->head ? "; this rank waits for it in " : "",
+                       b->head ? mu_request_text(b->head) : "");
+    else
+        mu_engine_fail(b, MUSTER_EIO, rank, true, "the link to %s is dead: %s", who,
+                       strerror(why));
+}
+
+/* ---- out ---- */
+
+static struct mu_parcel *queued(struct mu_peer *p, size_t i)
+{
+    return &p->queue[(p->qhead + i) % p->qcap];
+}
+
+static bool grow(struct mu_peer *p)
+{
+    size_t cap = p->qcap ? 2 * p->qcap : 16;
+    struct mu_parcel *bigger = malloc(cap * sizeof *bigger);
+
+    if (!bigger)
+        return false;
+    for (size_t i = 0; i < p->qlen; i++)
+        bigger[i] = *queued(p, i);
+    free(p->queue);
+    p->queue = bigger;
+    p->qcap = cap;
+    p->qhead = 0;
+    return true;
+}
+
+static int gather(struct mu_peer *p, struct iovec *iov)
+{
+    size_t skip = p->qsent;
+    int n = 0;
+
+    for (size_t i = 0; i < p->qlen && n + 2 <= GATHER; i++) {
+        struct mu_parcel *parcel = queued(p, i);
+        struct iovec part[2] = { { &parcel->head, sizeof parcel->head },
+                                 { (void *)(uintptr_t)parcel->payload,
+                                   parcel->head.len } };
+
+        for (int k = 0; k < 2; k++) {
+            if (skip >= part[k].iov_len) {
+                skip -= part[k].iov_len;
+                continue;
+            }
+            iov[n].iov_base = (char *)part[k].iov_base + skip;
+            iov[n++].iov_len = part[k].iov_len - skip;
+            skip = 0;
+        }
+    }
+    return n;
+}
+
+static void sent_bytes(struct mu_peer *p, size_t n)
+{
+    p->qsent += n;
+    while (p->qlen > 0) {
+        struct mu_parcel *first = queued(p, 0);
+        size_t whole = sizeof first->head + first->head.len;
+
+        if (p->qsent < whole)
+            break;
+        p->qsent -= whole;
+        if (first->rq)
+            first->rq->open_sends--;
+        p->qhead = (p->qhead + 1) % p->qcap;
+        p->qlen--;
+    }
+}
+
+static void flush_peer(struct mu_backend *b, int rank)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+
+    while (p->qlen > 0 && p->fd >= 0) {
+        struct iovec iov[GATHER];
+        struct msghdr msg = { .msg_iov = iov };
+        ssize_t n;
+
+        msg.msg_iovlen = (size_t)gather(p, iov);
+        n = sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            sent_bytes(p, (size_t)n);
+        } else if (errno == EAGAIN) {
+            want_out(b, rank, true);
+            return;
+        } else if (errno != EINTR) {
+            /* What it said before is still to be read; reading tells the end. */
+            if (errno != EPIPE && errno != ECONNRESET)
+                lost(b, rank, errno);
+            return;
+        }
+    }
+    if (p->fd >= 0)
+        want_out(b, rank, false);
+}
+
+void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
+                  const void *payload, struct mu_request *rq)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+
+    if (p->fd < 0)
+        return;
+    if (p->qlen == p->qcap && !grow(p)) {
+        mu_engine_fail(b, MUSTER_EMEMORY, b->env.rank, true, "out of memory");
+        return;
+    }
+    *queued(p, p->qlen++) = (struct mu_parcel){ *head, payload, rq };
+    if (rq)
+        rq->open_sends++;
+    if (!p->wants_out)
+        flush_peer(b, rank);
+}
+
+/* ---- in ---- */
+
+static void start_payload(struct mu_backend *b, int rank)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+
+    p->missing = p->head.len;
+    if (p->missing == 0)
+        return;
+    if (p->head.verb == MU_SAY_ABORT && p->head.len == sizeof p->failure)
+        p->into = (char *)&p->failure;
+    else
+        p->into = mu_mesh_place(b, rank, &p->head);
+}
+
+static void finish_message(struct mu_backend *b, int rank)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+    char who[128];
+
+    p->head_len = 0;
+    switch (p->head.verb) {
+    case MU_SAY_GOODBYE:
+        p->left = true;
+        break;
+    case MU_SAY_ABORT:
+        p->failure.text[sizeof p->failure.text - 1] = '\0';
+        mu_rank_text(b, rank, who, sizeof who);
+        p->left = true;
+        mu_engine_fail(b, p->failure.status, p->failure.rank, true, "%s%s%s",
+                       p->failure.rank == rank ? who : "",
+                       p->failure.rank == rank ? " gave up: " : "", p->failure.text);
+        break;
+    default:
+        mu_mesh_arrived(b, rank, &p->head);
+    }
+}
+
+/* Use up what lies in the read-ahead buffer. */
+static void parse(struct mu_backend *b, int rank)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+
+    while (!b->failure.status) {
+        size_t have = p->buf_len - p->buf_at, n;
+
+        if (p->head_len < sizeof p->head) {
+            n = sizeof p->head - p->head_len;
+            n = n < have ? n : have;
+            memcpy((char *)&p->head + p->head_len, p->buf + p->buf_at, n);
+            p->head_len += n;
+            p->buf_at += n;
+            if (p->head_len < sizeof p->head)
+                return;
+            start_payload(b, rank);
+            continue;
+        }
+        n = p->missing < have ? p->missing : have;
+        if (n) {
+            memcpy(p->into, p->buf + p->buf_at, n);
+            p->into += n;
+            p->missing -= n;
+            p->buf_at += n;
+        }
+        if (p->missing > 0)
+            return;
+        finish_message(b, rank);
+    }
+}
+
+static void read_peer(struct mu_backend *b, int rank)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+
+    while (p->fd >= 0 && !b->failure.status) {
+        bool straight = p->head_len == sizeof p->head && p->missing >= MU_MESH_READ;
+        ssize_t n;
+
+        if (straight) {
+            n = recv(p->fd, p->into, p->missing, MSG_DONTWAIT);
+        } else {
+            p->buf_at = p->buf_len = 0;
+            n = recv(p->fd, p->buf, MU_MESH_READ, MSG_DONTWAIT);
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            lost(b, rank, n < 0 ? errno : 0);
+            return;
+        }
+        if (straight) {
+            p->into += n;
+            p->missing -= (size_t)n;
+            if (p->missing == 0)
+                finish_message(b, rank);
+        } else {
+            p->buf_len = (size_t)n;
+            parse(b, rank);
+        }
+    }
+}
+
+/* ---- the table ---- */
+
+static void mesh_event(struct mu_backend *b, int index, uint32_t events)
+{
+    if (index < 0 || b->failure.status)
+        return;
+    if (events & EPOLLOUT)
+        flush_peer(b, index);
+    if (events & ~(uint32_t)EPOLLOUT)
+        read_peer(b, index);
+}
+
+/* A peer that has left will never enter what this rank waits for. */
+static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
+{
+    char who[128];
+
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+
+        if (p->left && b->head && p->entered <= b->head->seq) {
+            mu_engine_fail(
+                b, MUSTER_EPEER, r, true,
+                "%s has closed its communicator; this rank waits for it in %s",
+                mu_rank_text(b, r, who, sizeof who), mu_request_text(b->head));
+            return false;
+        }
+    }
+    return true;
+}
+
+/* While something is under way: a link is dead when data or a window probe goes
+ * unacknowledged. (A stopped peer's kernel goes on acknowledging.) With a look every
+ * eighth of the limit and three quarters of it to be silent, it is found within the
+ * limit.
+ */
+static void mesh_tick(struct mu_backend *b)
+{
+    int64_t now = mu_now(), limit = b->mesh->link_timeout;
+
+    for (int r = 0; r < b->env.size && !b->failure.status; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+        struct tcp_info info = { 0 };
+        socklen_t len = sizeof info;
+
+        if (p->fd < 0 || getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+            continue;
+        if ((!info.tcpi_unacked && !info.tcpi_probes) ||
+            info.tcpi_last_ack_recv < limit / 8000000)
+            p->silent_since = 0;
+        else if (!p->silent_since)
+            p->silent_since = now;
+        else if (now - p->silent_since >= limit / 4 * 3)
+            lost(b, r, ETIMEDOUT);
+    }
+}
+
+static void mesh_abort(struct mu_backend *b)
+{
+    struct mu_head head = { .verb = MU_SAY_ABORT, .len = sizeof b->failure };
+    struct iovec iov[2] = { { &head, sizeof head },
+                            { &b->failure, sizeof b->failure } };
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+
+        if (p->fd < 0)
+            continue;
+        /* In the middle of another message it would not be understood. */
+        if (p->qsent == 0)
+            sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        p->qlen = 0;
+        shutdown(p->fd, SHUT_WR);
+        epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
+    }
+}
+
+static void mesh_forget(struct mu_backend *b)
+{
+    for (int r = 0; b->mesh && r < b->env.size; r++)
+        drop(b, r);
+}
+
+/* Until the others have said goodbye too, or a moment has passed: closing a socket with
+ * unread data resets it.
+ */
+static void linger(struct mu_backend *b)
+{
+    int64_t end = mu_now() + LINGER_MS * 1000000LL;
+    char waste[4096];
+
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+        ssize_t n = 1;
+
+        while (p->fd >= 0 && n > 0) {
+            struct pollfd f = { .fd = p->fd, .events = POLLIN };
+            int64_t left = (end - mu_now()) / 1000000;
+
+            if (poll(&f, 1, left > 0 ? (int)left : 0) <= 0)
+                break;
+            n = recv(p->fd, waste, sizeof waste, MSG_DONTWAIT);
+        }
+    }
+}
+
+static void mesh_close(struct mu_backend *b)
+{
+    struct mu_head head = { .verb = MU_SAY_GOODBYE };
+
+    if (!b->mesh)
+        return;
+    if (!b->failure.status) {
+        for (int r = 0; r < b->env.size; r++) {
+            mu_mesh_send(b, r, &head, NULL, NULL);
+            if (b->mesh->peer[r].fd >= 0)
+                shutdown(b->mesh->peer[r].fd, SHUT_WR);
+        }
+        linger(b);
+    }
+    mesh_forget(b);
+    mu_mesh_free(b->mesh, b->env.size);
+    b->mesh = NULL;
+}
+
+const struct mu_transport mu_transport_mesh = {
+    .name = "TCP",
+    .connect = mu_mesh_open,
+    .post = mu_mesh_post,
+    .progress = mu_mesh_progress,
+    .arm = mesh_arm,
+    .event = mesh_event,
+    .tick = mesh_tick,
+    .late = mu_mesh_late,
+    .abort = mesh_abort,
+    .close = mesh_close,
+    .forget = mesh_forget,
+};

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mesh.h - TCP between ranks: one socket per pair
+ *
+ * Every rank tells every other what it enters (small payloads travel along). Data of a
+ * larger collective moves once all have entered it, so each message has a place to go
+ * and no socket is ever left unread; a closed connection is noticed at once.
+ */
+#ifndef MU_HOST_MESH_H
+#define MU_HOST_MESH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/backend/host/host.h"
+
+#define MU_MESH_DEPTH 8  /* entries of a peer that are kept; it runs half of it ahead  \
+                          */
+#define MU_MESH_WINDOW 2 /* rounds of input that may be on the way to an owner */
+#define MU_MESH_READ 16384
+
+enum mu_verb {
+    MU_SAY_ENTER = 1, /* payload: the small input */
+    MU_SAY_INPUT,     /* payload: the owner's part, one round */
+    MU_SAY_RESULT,    /* payload: the sender's part, one round */
+    MU_SAY_CREDIT,    /* a round of input has been used */
+    MU_SAY_GOODBYE,
+    MU_SAY_ABORT, /* payload: struct mu_failure */
+};
+
+/* On the wire, in the byte order of the (equal) machines; the greeting checks it. */
+struct mu_head {
+    uint8_t verb, kind, dtype, op;
+    int32_t root;
+    uint64_t seq, round, len; /* len: payload bytes */
+    uint64_t count;
+    double scale;
+};
+
+/* A message on its way out; payload borrowed until it is sent. */
+struct mu_parcel {
+    struct mu_head head;
+    const void *payload;
+    struct mu_request *rq; /* whose count of open sends it is part of, or NULL */
+};
+
+struct mu_peer {
+    int fd; /* -1: ourselves, or gone */
+    bool left, wants_out;
+    int64_t silent_since; /* ns; nothing acknowledged since then, 0: it was */
+
+    struct mu_parcel *queue;         /* ring */
+    size_t qcap, qhead, qlen, qsent; /* qsent: bytes of the first already written */
+
+    char *buf; /* read ahead */
+    size_t buf_at, buf_len;
+    struct mu_head head; /* message under way */
+    size_t head_len;     /* bytes of it that are here */
+    char *into;          /* payload goes here */
+    size_t missing;      /* payload bytes still to come */
+
+    uint64_t entered; /* number of requests that it has entered */
+    struct mu_head entry[MU_MESH_DEPTH];
+    char *small;               /* MU_MESH_DEPTH payloads */
+    struct mu_failure failure; /* where an abort is received */
+
+    /* Of the request under way: rounds. */
+    uint64_t sent, credit, got, results;
+};
+
+struct mu_mesh {
+    struct mu_peer *peer; /* by rank */
+    size_t small;         /* largest small payload */
+    size_t chunk;         /* bytes of a round for each part */
+    char *input;          /* [MU_MESH_WINDOW][size][chunk] */
+    struct mu_request *under_way;
+    int64_t link_timeout; /* ns */
+    uint64_t reduced;     /* rounds of the own part */
+    const void **src;
+};
+
+/* mesh_open.c: a proved connection to every other rank. */
+int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err);
+void mu_mesh_free(struct mu_mesh *mesh, int size);
+
+/* mesh.c */
+void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
+                  const void *payload, struct mu_request *rq);
+
+/* mesh_coll.c */
+bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq);
+int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq);
+/* Where the payload of a message from rank goes; NULL with a failure if nowhere. */
+char *mu_mesh_place(struct mu_backend *b, int rank, const struct mu_head *head);
+/* The message is complete. */
+void mu_mesh_arrived(struct mu_backend *b, int rank, const struct mu_head *head);
+void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
+                  struct mu_failure *failure);
+
+#endif

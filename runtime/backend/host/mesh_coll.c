@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mesh_coll.c - the collectives over messages
+ *
+ * small   the payload travels with the announcement; everybody computes. One hop.
+ * large   the vector has a part for each rank, its owner. In rounds of a chunk per
+ * part: every rank sends each owner its input, the owner combines in rank order and
+ *         sends the result to all. A result (or a credit) says that the owner has used
+ * a round of input; at most MU_MESH_WINDOW rounds run ahead of that. Broadcast: only
+ * the root has input. All-gather: no input, own part as result. Reduce-scatter: no
+ * results, only credits.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/backend/host/mesh.h"
+
+enum { UNDECIDED, SMALL, LARGE };
+
+#define PART_ALIGN 64 /* elements */
+
+struct span {
+    size_t at, n; /* elements */
+};
+
+static struct span part_of(const struct mu_backend *b, const struct mu_coll *c,
+                           int owner)
+{
+    size_t n = (size_t)b->env.size, each, at;
+
+    if (c->kind == MU_COLL_ALLGATHER || c->kind == MU_COLL_REDUCE_SCATTER)
+        return (struct span){ (size_t)owner * c->count, c->count };
+    each = ((c->count + n - 1) / n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    at = each * (size_t)owner < c->count ? each * (size_t)owner : c->count;
+    return (struct span){ at, c->count - at < each ? c->count - at : each };
+}
+
+static size_t chunk_elements(const struct mu_backend *b, const struct mu_request *rq)
+{
+    return b->mesh->chunk / rq->esize;
+}
+
+static uint64_t rounds_of(const struct mu_backend *b, const struct mu_request *rq,
+                          int owner)
+{
+    size_t each = chunk_elements(b, rq);
+
+    return (part_of(b, &rq->coll, owner).n + each - 1) / each;
+}
+
+static struct span chunk_of(const struct mu_backend *b, const struct mu_request *rq,
+                            int owner, uint64_t round)
+{
+    struct span part = part_of(b, &rq->coll, owner);
+    size_t each = chunk_elements(b, rq), skip = each * round;
+
+    part.at += skip;
+    part.n = part.n - skip < each ? part.n - skip : each;
+    return part;
+}
+
+static size_t payload_of(const struct mu_backend *b, const struct mu_request *rq)
+{
+    size_t bytes = rq->coll.count * rq->esize;
+
+    if (rq->coll.kind == MU_COLL_REDUCE_SCATTER)
+        bytes *= (size_t)b->env.size;
+    return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
+}
+
+static bool is_small(const struct mu_backend *b, const struct mu_request *rq)
+{
+    return payload_of(b, rq) <= b->mesh->small;
+}
+
+static bool has_input(const struct mu_coll *c, int rank)
+{
+    return c->kind != MU_COLL_ALLGATHER &&
+           (c->kind != MU_COLL_BROADCAST || rank == c->root);
+}
+
+static bool has_results(const struct mu_coll *c)
+{
+    return c->kind != MU_COLL_REDUCE_SCATTER;
+}
+
+/* ---- entering ---- */
+
+static void begin_large(struct mu_backend *b, struct mu_request *rq)
+{
+    b->mesh->under_way = rq;
+    b->mesh->reduced = 0;
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+
+        p->sent = p->credit = p->got = p->results = 0;
+    }
+}
+
+bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_coll *c = &rq->coll;
+    struct mu_head head = { .verb = MU_SAY_ENTER,
+                            .kind = (uint8_t)c->kind,
+                            .dtype = (uint8_t)c->dtype,
+                            .op = (uint8_t)c->op,
+                            .root = c->root,
+                            .seq = rq->seq,
+                            .count = c->count,
+                            .scale = c->scale };
+
+    /* A large one is entered when all before it are done, so that what arrives is
+     * always for the one under way; small ones may run ahead.
+     */
+    if (rq != b->head && (!is_small(b, rq) || b->mesh->under_way ||
+                          rq->seq - b->head->seq >= MU_MESH_DEPTH / 2))
+        return false;
+    mu_request_settle(b, rq);
+    if (!is_small(b, rq))
+        begin_large(b, rq);
+    else if (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank)
+        head.len = payload_of(b, rq);
+    for (int r = 0; r < b->env.size && !b->failure.status; r++)
+        if (r != b->env.rank)
+            mu_mesh_send(b, r, &head, c->send, rq);
+    return true;
+}
+
+static void describe(const struct mu_head *h, char *buf, size_t len)
+{
+    if (h->kind == MU_COLL_BARRIER)
+        snprintf(buf, len, "a barrier");
+    else if (h->kind == MU_COLL_BROADCAST)
+        snprintf(buf, len, "broadcast of %llu %s from rank %d",
+                 (unsigned long long)h->count,
+                 mu_element_name((enum muster_dtype)h->dtype), h->root);
+    else
+        snprintf(buf, len, "%s of %llu %s (operation %d, scale %g)",
+                 mu_kind_name((enum mu_coll_kind)h->kind), (unsigned long long)h->count,
+                 mu_element_name((enum muster_dtype)h->dtype), h->op, h->scale);
+}
+
+static bool same_call(const struct mu_coll *c, const struct mu_head *h)
+{
+    if ((int)c->kind != h->kind)
+        return false;
+    if (c->kind == MU_COLL_BARRIER)
+        return true;
+    if ((int)c->dtype != h->dtype || c->count != h->count)
+        return false;
+    if (c->kind == MU_COLL_BROADCAST)
+        return c->root == h->root;
+    return c->kind == MU_COLL_ALLGATHER ||
+           ((int)c->op == h->op && c->scale == h->scale);
+}
+
+static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
+{
+    const struct mu_coll *c = &rq->coll;
+    struct mu_head own = { .kind = (uint8_t)c->kind,
+                           .dtype = (uint8_t)c->dtype,
+                           .op = (uint8_t)c->op,
+                           .root = c->root,
+                           .count = c->count,
+                           .scale = c->scale };
+
+    for (int r = 0; r < b->env.size; r++) {
+        const struct mu_head *h = &b->mesh->peer[r].entry[rq->seq % MU_MESH_DEPTH];
+        char who[128], this[128], that[128];
+
+        if (r == b->env.rank || same_call(c, h))
+            continue;
+        describe(&own, this, sizeof this);
+        describe(h, that, sizeof that);
+        mu_engine_fail(b, MUSTER_ECONTRACT, r, true,
+                       "%s calls %s where rank %d calls %s (%s)",
+                       mu_rank_text(b, r, who, sizeof who), that, b->env.rank, this,
+                       mu_request_text(rq));
+        return false;
+    }
+    return true;
+}
+
+/* ---- arriving ---- */
+
+static char *input_of(const struct mu_backend *b, int rank, uint64_t round)
+{
+    size_t slot = (round % MU_MESH_WINDOW) * (size_t)b->env.size + (size_t)rank;
+
+    return b->mesh->input + slot * b->mesh->chunk;
+}
+
+static char *misplaced(struct mu_backend *b, int rank, const struct mu_head *h)
+{
+    char who[128];
+
+    mu_engine_fail(
+        b, MUSTER_ECONTRACT, rank, true,
+        "%s sent what does not belong here (message %d of request %llu, %llu "
+        "bytes)",
+        mu_rank_text(b, rank, who, sizeof who), h->verb, (unsigned long long)h->seq,
+        (unsigned long long)h->len);
+    return NULL;
+}
+
+char *mu_mesh_place(struct mu_backend *b, int rank, const struct mu_head *h)
+{
+    struct mu_mesh *mesh = b->mesh;
+    struct mu_peer *p = &mesh->peer[rank];
+    struct mu_request *rq = mesh->under_way;
+    bool input = h->verb == MU_SAY_INPUT;
+    struct span chunk;
+    int owner = input ? b->env.rank : rank;
+
+    if (h->verb == MU_SAY_ENTER && h->len <= mesh->small)
+        return p->small + h->seq % MU_MESH_DEPTH * mesh->small;
+    if (!rq || h->seq != rq->seq || (!input && h->verb != MU_SAY_RESULT) ||
+        h->round != (input ? p->got : p->results) ||
+        h->round >= rounds_of(b, rq, owner) ||
+        (input && h->round >= mesh->reduced + MU_MESH_WINDOW))
+        return misplaced(b, rank, h);
+    chunk = chunk_of(b, rq, owner, h->round);
+    if (h->len != chunk.n * rq->esize)
+        return misplaced(b, rank, h);
+    return input ? input_of(b, rank, h->round)
+                 : (char *)rq->coll.recv + chunk.at * rq->esize;
+}
+
+void mu_mesh_arrived(struct mu_backend *b, int rank, const struct mu_head *h)
+{
+    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_request *rq = b->mesh->under_way;
+
+    switch (h->verb) {
+    case MU_SAY_ENTER:
+        if (h->seq != p->entered) {
+            misplaced(b, rank, h);
+            return;
+        }
+        p->entry[h->seq % MU_MESH_DEPTH] = *h;
+        p->entered++;
+        return;
+    case MU_SAY_INPUT:
+        p->got++;
+        return;
+    case MU_SAY_RESULT:
+        p->results++;
+        p->credit++;
+        return;
+    case MU_SAY_CREDIT:
+        /* The last ones may come when that request is over. */
+        if (rq && rq->seq == h->seq)
+            p->credit++;
+        return;
+    default:
+        misplaced(b, rank, h);
+    }
+}
+
+/* ---- small ---- */
+
+static void small_compute(struct mu_backend *b, struct mu_request *rq)
+{
+    struct mu_mesh *mesh = b->mesh;
+    struct mu_coll *c = &rq->coll;
+    size_t bytes = c->count * rq->esize;
+    size_t at = c->kind == MU_COLL_REDUCE_SCATTER ? (size_t)b->env.rank * bytes : 0;
+
+    if (c->kind == MU_COLL_BARRIER || bytes == 0)
+        return;
+    for (int r = 0; r < b->env.size; r++) {
+        const char *from = r == b->env.rank ? (const char *)c->send
+                                            : mesh->peer[r].small +
+                                                  rq->seq % MU_MESH_DEPTH * mesh->small;
+        char *to =
+            (char *)c->recv + (c->kind == MU_COLL_ALLGATHER ? (size_t)r * bytes : 0);
+
+        mesh->src[r] = from + at;
+        if ((c->kind == MU_COLL_ALLGATHER ||
+             (c->kind == MU_COLL_BROADCAST && r == c->root)) &&
+            to != from)
+            memmove(to, from, bytes);
+    }
+    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER)
+        mu_elements_reduce(c->dtype, c->op, c->scale, mesh->src, b->env.size, &c->recv,
+                           1, c->count);
+}
+
+/* ---- large ---- */
+
+static void send_round(struct mu_backend *b, struct mu_request *rq, int to,
+                       enum mu_verb verb, uint64_t round)
+{
+    const struct mu_coll *c = &rq->coll;
+    struct span chunk = chunk_of(b, rq, verb == MU_SAY_INPUT ? to : b->env.rank, round);
+    struct mu_head head = { .verb = (uint8_t)verb, .seq = rq->seq, .round = round };
+    const char *from = verb == MU_SAY_INPUT ? c->send : c->recv;
+
+    if (verb != MU_SAY_CREDIT)
+        head.len = chunk.n * rq->esize;
+    mu_mesh_send(b, to, &head, from + chunk.at * rq->esize,
+                 verb == MU_SAY_CREDIT ? NULL : rq);
+}
+
+static void send_inputs(struct mu_backend *b, struct mu_request *rq)
+{
+    int n = b->env.size;
+
+    if (!has_input(&rq->coll, b->env.rank))
+        return;
+    /* Everybody starts with another owner. */
+    for (int i = 1; i < n; i++) {
+        int to = (b->env.rank + i) % n;
+        struct mu_peer *p = &b->mesh->peer[to];
+        uint64_t rounds = rounds_of(b, rq, to);
+
+        for (; p->sent < rounds && p->sent < p->credit + MU_MESH_WINDOW; p->sent++)
+            send_round(b, rq, to, MU_SAY_INPUT, p->sent);
+    }
+}
+
+static bool inputs_here(const struct mu_backend *b, const struct mu_request *rq,
+                        uint64_t round)
+{
+    for (int r = 0; r < b->env.size; r++)
+        if (r != b->env.rank && has_input(&rq->coll, r) &&
+            b->mesh->peer[r].got <= round)
+            return false;
+    return true;
+}
+
+/* Form the result of one round of our part. */
+static void combine(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+{
+    struct mu_coll *c = &rq->coll;
+    struct span chunk = chunk_of(b, rq, b->env.rank, round);
+    size_t first = part_of(b, c, b->env.rank).at * rq->esize, at = chunk.at * rq->esize;
+    char *to = (char *)c->recv + at;
+    const char *own = (const char *)c->send + at;
+
+    switch (c->kind) {
+    case MU_COLL_ALLGATHER:
+        own -= first;
+        if (to != own)
+            memmove(to, own, chunk.n * rq->esize);
+        break;
+    case MU_COLL_BROADCAST:
+        if (c->root != b->env.rank)
+            memcpy(to, input_of(b, c->root, round), chunk.n * rq->esize);
+        break;
+    default:
+        if (c->kind == MU_COLL_REDUCE_SCATTER)
+            to -= first;
+        for (int r = 0; r < b->env.size; r++)
+            b->mesh->src[r] = r == b->env.rank ? own : input_of(b, r, round);
+        mu_elements_reduce(c->dtype, c->op, c->scale, b->mesh->src, b->env.size,
+                           (void *const[]){ to }, 1, chunk.n);
+    }
+}
+
+static void serve_part(struct mu_backend *b, struct mu_request *rq)
+{
+    const struct mu_coll *c = &rq->coll;
+    uint64_t rounds = rounds_of(b, rq, b->env.rank);
+    int n = b->env.size;
+
+    while (b->mesh->reduced < rounds && inputs_here(b, rq, b->mesh->reduced) &&
+           !b->failure.status) {
+        uint64_t round = b->mesh->reduced++;
+
+        combine(b, rq, round);
+        for (int i = 1; i < n; i++) {
+            int to = (b->env.rank + i) % n;
+            bool root = c->kind == MU_COLL_BROADCAST && to == c->root;
+
+            send_round(b, rq, to,
+                       has_results(c) && !root ? MU_SAY_RESULT : MU_SAY_CREDIT, round);
+        }
+    }
+}
+
+static bool complete(const struct mu_backend *b, const struct mu_request *rq)
+{
+    const struct mu_coll *c = &rq->coll;
+    bool root = c->kind == MU_COLL_BROADCAST && c->root == b->env.rank;
+
+    if (b->mesh->reduced < rounds_of(b, rq, b->env.rank))
+        return false;
+    for (int r = 0; r < b->env.size; r++) {
+        const struct mu_peer *p = &b->mesh->peer[r];
+        uint64_t rounds = rounds_of(b, rq, r);
+
+        if (r == b->env.rank)
+            continue;
+        if (has_input(c, b->env.rank) && p->sent < rounds)
+            return false;
+        if (has_results(c) && !root && p->results < rounds)
+            return false;
+    }
+    return true;
+}
+
+static bool all_entered(const struct mu_backend *b, const struct mu_request *rq)
+{
+    for (int r = 0; r < b->env.size; r++)
+        if (r != b->env.rank && b->mesh->peer[r].entered <= rq->seq)
+            return false;
+    return true;
+}
+
+int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq)
+{
+    if (rq->algorithm == UNDECIDED) {
+        if (!all_entered(b, rq))
+            return MU_WAITS;
+        if (!entries_agree(b, rq))
+            return MU_FAILED;
+        rq->algorithm = is_small(b, rq) ? SMALL : LARGE;
+    }
+    if (rq->algorithm == SMALL) {
+        /* The announcement still refers to the buffer that is about to change. */
+        if (rq->open_sends > 0)
+            return MU_WAITS;
+        small_compute(b, rq);
+        return MU_FINISHED;
+    }
+    serve_part(b, rq);
+    send_inputs(b, rq);
+    if (b->failure.status)
+        return MU_FAILED;
+    if (!complete(b, rq) || rq->open_sends > 0)
+        return MU_WAITS;
+    b->mesh->under_way = NULL;
+    return MU_FINISHED;
+}
+
+/* ---- who is late ---- */
+
+/* The one that has got least far: who waits for somebody else has at least entered and
+ * given its input.
+ */
+void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
+                  struct mu_failure *failure)
+{
+    int missing = 0, slowest = -1;
+    uint64_t least = UINT64_MAX;
+    char who[256] = "";
+
+    for (int r = 0; r < b->env.size; r++) {
+        const struct mu_peer *p = &b->mesh->peer[r];
+        uint64_t far = p->got + p->results;
+
+        if (r == b->env.rank)
+            continue;
+        if (p->entered <= rq->seq) {
+            size_t used = strlen(who);
+
+            if (missing++ == 0) {
+                failure->rank = r;
+                mu_rank_text(b, r, who, sizeof who);
+            } else if (missing <= 9) {
+                snprintf(who + used, sizeof who - used, ", rank %d", r);
+            }
+        } else if (far < least) {
+            least = far;
+            slowest = r;
+        }
+    }
+    if (missing) {
+        snprintf(failure->text, sizeof failure->text,
+                 "%s %s not entered %s after %g s; %d wait%s", who,
+                 missing > 1 ? "have" : "has", mu_request_text(rq), b->env.timeout,
+                 b->env.size - missing, b->env.size - missing == 1 ? "s" : "");
+    } else {
+        failure->rank = slowest;
+        snprintf(failure->text, sizeof failure->text, "%s stopped inside %s for %g s",
+                 mu_rank_text(b, slowest, who, sizeof who), mu_request_text(rq),
+                 b->env.timeout);
+    }
+}

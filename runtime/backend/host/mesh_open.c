@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mesh_open.c - connect to every lower rank, accept every higher one, prove the token
+ *
+ * Rank r first calls 0 .. r-1, then answers: a rank waits only for lower ones, so
+ * nobody waits in a circle. The one that accepts speaks first (its nonce), the caller
+ * proves, then the other side does. Nothing else is sent before.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/backend/host/meet.h"
+#include "runtime/backend/host/mesh.h"
+#include "runtime/base/parse.h"
+#include "runtime/base/proof.h"
+
+#define MAGIC 0x4d75737465723101ull /* also tells byte orders apart */
+#define CALL_NS 5000000000LL
+#define INPUT_BYTES ((size_t)3 << 20) /* for inputs waiting to be summed */
+#define SMALL_BYTES ((size_t)2 << 20)
+#define CHUNK_MAX ((size_t)256 << 10)
+#define DEFAULT_LINK_TIMEOUT 20.0
+
+struct greeting { /* from the one that accepts */
+    uint64_t magic;
+    uint8_t nonce[MU_PROOF_NONCE];
+};
+
+struct answer { /* from the caller */
+    uint64_t magic;
+    int32_t from, to;
+    uint8_t nonce[MU_PROOF_NONCE], proof[MU_PROOF_LEN];
+};
+
+/* A connection of which we do not know yet who it is. */
+struct guest {
+    int fd;
+    int64_t until;
+    uint8_t nonce[MU_PROOF_NONCE];
+    struct answer answer;
+    size_t got;
+};
+
+static int poll_until(int fd, short events, int64_t deadline)
+{
+    struct pollfd p = { .fd = fd, .events = events };
+    int rc;
+
+    do {
+        int64_t left = (deadline - mu_now() + 999999) / 1000000;
+
+        rc = poll(&p, 1, left > 0 ? (int)(left < 3600000 ? left : 3600000) : 0);
+    } while (rc < 0 && errno == EINTR);
+    return rc > 0 ? 0 : -1;
+}
+
+static int read_all(int fd, void *data, size_t len, int64_t deadline)
+{
+    char *p = data;
+
+    while (len > 0) {
+        ssize_t n = recv(fd, p, len, MSG_DONTWAIT);
+
+        if (n > 0) {
+            p += n;
+            len -= (size_t)n;
+        } else if (n == 0 || (errno != EAGAIN && errno != EINTR) ||
+                   poll_until(fd, POLLIN, deadline) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int tune(const struct mu_backend *b, int fd, struct mu_err *err)
+{
+    double t = b->env.link_timeout > 0 ? b->env.link_timeout : DEFAULT_LINK_TIMEOUT;
+    int one = 1, count = 3, idle = t >= 2 ? (int)(t / 2) : 1,
+        gap = t >= 6 ? (int)(t / 6) : 1;
+
+    /* No TCP_USER_TIMEOUT: it also ends connections to a peer that is merely stopped,
+     * once its window is full. mesh.c watches for missing acknowledgements instead.
+     */
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &gap, sizeof gap) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count) < 0)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "setsockopt: %s", strerror(errno));
+    return 0;
+}
+
+/* ---- calling ---- */
+
+static int dial(const char *host, int port, int64_t deadline)
+{
+    struct sockaddr_in v4 = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port) };
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port) };
+    bool is6 = inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
+    int64_t limit = mu_now() + CALL_NS;
+    int fd, failed = 0;
+    socklen_t len = sizeof failed;
+
+    if (!is6 && inet_pton(AF_INET, host, &v4.sin_addr) != 1) {
+        errno = EINVAL;
+        return -1;
+    }
+    fd =
+        socket(is6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (connect(fd, is6 ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4,
+                is6 ? sizeof v6 : sizeof v4) == 0)
+        return fd;
+    if (errno == EINPROGRESS) {
+        if (poll_until(fd, POLLOUT, limit < deadline ? limit : deadline) < 0)
+            failed = ETIMEDOUT;
+        else
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len);
+        if (!failed)
+            return fd;
+        errno = failed;
+    }
+    failed = errno;
+    close(fd);
+    errno = failed;
+    return -1;
+}
+
+/* The address of another machine cannot be one of ours (bridges have the same one
+ * everywhere), that of the same one is best reached over loopback.
+ */
+static bool worth_a_call(const struct mu_backend *b, const struct mu_meeting *m,
+                         int rank, const char *host)
+{
+    const struct mu_address *own = &m->address[b->env.rank];
+    char list[sizeof own->hosts], *rest = list, *item;
+
+    if (mu_meeting_same_host(m, rank, b->env.rank))
+        return true;
+    mu_copy(list, sizeof list, own->hosts);
+    while ((item = mu_parse_next(&rest, ',')))
+        if (strcmp(item, host) == 0)
+            return false;
+    return strncmp(host, "127.", 4) != 0;
+}
+
+static int dial_any(const struct mu_backend *b, const struct mu_meeting *m, int rank,
+                    struct mu_err *err)
+{
+    const struct mu_address *a = &m->address[rank];
+    bool here = mu_meeting_same_host(m, rank, b->env.rank);
+    char list[sizeof a->hosts + 16], *rest = list, *host, who[128];
+    int fd = -1, why = ENETUNREACH;
+
+    strcpy(list, here ? "127.0.0.1," : "");
+    strcat(list, a->hosts);
+    while (fd < 0 && (host = mu_parse_next(&rest, ','))) {
+        if (!worth_a_call(b, m, rank, host))
+            continue;
+        fd = dial(host, a->port, m->deadline);
+        if (fd < 0)
+            why = errno;
+    }
+    if (fd < 0)
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot connect to %s at %s port %d: %s",
+                   mu_rank_text(b, rank, who, sizeof who), a->hosts, a->port,
+                   strerror(why));
+    return fd;
+}
+
+static int call(struct mu_backend *b, const struct mu_meeting *m, int rank,
+                struct mu_err *err)
+{
+    struct greeting hello;
+    struct answer answer = { MAGIC, b->env.rank, rank, { 0 }, { 0 } };
+    uint8_t proof[MU_PROOF_LEN], expected[MU_PROOF_LEN];
+    char who[128];
+    int fd = dial_any(b, m, rank, err);
+
+    if (fd < 0)
+        return -1;
+    mu_rank_text(b, rank, who, sizeof who);
+    if (tune(b, fd, err) < 0)
+        goto fail;
+    if (read_all(fd, &hello, sizeof hello, m->deadline) < 0) {
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "%s did not greet within %g s", who,
+                   b->env.init_timeout);
+        goto fail;
+    }
+    if (hello.magic != MAGIC || getrandom(answer.nonce, sizeof answer.nonce, 0) < 0) {
+        mu_err_set(err, MUSTER_ECONTRACT,
+                   "%s speaks another protocol; is its libmuster another version?",
+                   who);
+        goto fail;
+    }
+    mu_proof_make(b->env.token, hello.nonce, answer.nonce, 'C', b->env.rank, rank,
+                  answer.proof);
+    mu_proof_make(b->env.token, answer.nonce, hello.nonce, 'S', rank, b->env.rank,
+                  expected);
+    if (send(fd, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer ||
+        read_all(fd, proof, sizeof proof, m->deadline) < 0 ||
+        !mu_proof_equal(proof, expected)) {
+        mu_err_set(err, MUSTER_ERENDEZVOUS,
+                   "%s refused this rank, or does not know the job's token", who);
+        goto fail;
+    }
+    b->mesh->peer[rank].fd = fd;
+    return 0;
+fail:
+    close(fd);
+    return -1;
+}
+
+/* ---- answering ---- */
+
+static void turn_away(const struct mu_backend *b, const struct guest *g,
+                      const char *why)
+{
+    mu_log(b->env.log, MU_LOG_WARN, "foreign connection dropped: %s", why);
+    close(g->fd);
+}
+
+/* More of a guest's answer has come. Returns true when we are through with it. */
+static bool hear(struct mu_backend *b, struct guest *g)
+{
+    ssize_t n = recv(g->fd, (char *)&g->answer + g->got, sizeof g->answer - g->got,
+                     MSG_DONTWAIT);
+    uint8_t proof[MU_PROOF_LEN];
+    int from;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        turn_away(b, g, "it closed before it said who it is");
+        return true;
+    }
+    g->got += (size_t)n;
+    if (g->got < sizeof g->answer)
+        return false;
+    from = g->answer.from;
+    mu_proof_make(b->env.token, g->nonce, g->answer.nonce, 'C', from, b->env.rank,
+                  proof);
+    if (g->answer.magic != MAGIC || g->answer.to != b->env.rank ||
+        !mu_proof_equal(proof, g->answer.proof)) {
+        turn_away(b, g, "it does not know the job's token");
+        return true;
+    }
+    if (from <= b->env.rank || from >= b->env.size || b->mesh->peer[from].fd >= 0) {
+        turn_away(b, g, "its rank is not expected");
+        return true;
+    }
+    mu_proof_make(b->env.token, g->answer.nonce, g->nonce, 'S', b->env.rank, from,
+                  proof);
+    if (tune(b, g->fd, NULL) < 0 ||
+        send(g->fd, proof, sizeof proof, MSG_NOSIGNAL) != sizeof proof)
+        turn_away(b, g, "it is gone");
+    else
+        b->mesh->peer[from].fd = g->fd;
+    return true;
+}
+
+static int first_missing(const struct mu_backend *b)
+{
+    for (int r = b->env.rank + 1; r < b->env.size; r++)
+        if (b->mesh->peer[r].fd < 0)
+            return r;
+    return -1;
+}
+
+static bool greet(const struct mu_backend *b, int listen_fd, struct guest *g)
+{
+    struct greeting hello = { .magic = MAGIC };
+
+    *g = (struct guest){ .until = mu_now() + CALL_NS };
+    g->fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (g->fd < 0)
+        return false;
+    if (getrandom(g->nonce, sizeof g->nonce, 0) == sizeof g->nonce) {
+        memcpy(hello.nonce, g->nonce, sizeof hello.nonce);
+        if (send(g->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello)
+            return true;
+    }
+    close(g->fd);
+    return false;
+}
+
+#define MAX_GUESTS 64
+
+/* Until every higher rank has come. A silent guest holds nobody up. */
+static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
+                      struct mu_err *err)
+{
+    struct guest guests[MAX_GUESTS];
+    int n = 0, rc = 0, missing;
+
+    while ((missing = first_missing(b)) >= 0) {
+        struct pollfd fds[MAX_GUESTS + 1];
+        int64_t now = mu_now();
+        char who[128];
+
+        if (now >= m->deadline) {
+            rc = mu_err_set(err, MUSTER_ERENDEZVOUS, "%s did not connect within %g s",
+                            mu_rank_text(b, missing, who, sizeof who),
+                            b->env.init_timeout);
+            break;
+        }
+        for (int i = 0; i < n; i++)
+            fds[i] = (struct pollfd){ .fd = guests[i].fd, .events = POLLIN };
+        fds[n] =
+            (struct pollfd){ .fd = n < MAX_GUESTS ? m->tcp_fd : -1, .events = POLLIN };
+        poll(fds, (nfds_t)n + 1, 200);
+        now = mu_now();
+        for (int i = n - 1; i >= 0; i--) {
+            if (fds[i].revents ? !hear(b, &guests[i]) : now < guests[i].until)
+                continue;
+            if (!fds[i].revents)
+                turn_away(b, &guests[i], "it did not say who it is");
+            guests[i] = guests[n - 1];
+            fds[i] = fds[n - 1];
+            /* Keep the listening socket's answer behind the last guest. */
+            fds[n - 1] = fds[n];
+            n--;
+        }
+        if ((fds[n].revents & POLLIN) && greet(b, m->tcp_fd, &guests[n]))
+            n++;
+    }
+    while (n > 0)
+        close(guests[--n].fd);
+    return rc;
+}
+
+/* ---- */
+
+static struct mu_mesh *mesh_new(const struct mu_backend *b)
+{
+    struct mu_mesh *mesh = calloc(1, sizeof *mesh);
+    size_t n = (size_t)b->env.size, share;
+
+    if (!mesh)
+        return NULL;
+    mesh->peer = calloc(n, sizeof *mesh->peer);
+    for (size_t r = 0; mesh->peer && r < n; r++)
+        mesh->peer[r].fd = -1;
+    share = SMALL_BYTES / MU_MESH_DEPTH / n / 64 * 64;
+    mesh->small = share > 8192 ? 8192 : share < 64 ? 64 : share;
+    share = INPUT_BYTES / MU_MESH_WINDOW / n / 64 * 64;
+    mesh->chunk = share > CHUNK_MAX ? CHUNK_MAX : share < 1024 ? 1024 : share;
+    mesh->input = malloc(MU_MESH_WINDOW * n * mesh->chunk);
+    mesh->src = calloc(n, sizeof *mesh->src);
+    mesh->link_timeout = (int64_t)((b->env.link_timeout > 0 ? b->env.link_timeout
+                                                            : DEFAULT_LINK_TIMEOUT) *
+                                   1e9);
+    if (!mesh->peer || !mesh->input || !mesh->src) {
+        mu_mesh_free(mesh, mesh->peer ? b->env.size : 0);
+        return NULL;
+    }
+    for (size_t r = 0; r < n; r++) {
+        mesh->peer[r].buf = malloc(MU_MESH_READ);
+        mesh->peer[r].small = malloc(MU_MESH_DEPTH * mesh->small);
+        if (!mesh->peer[r].buf || !mesh->peer[r].small) {
+            mu_mesh_free(mesh, b->env.size);
+            return NULL;
+        }
+    }
+    return mesh;
+}
+
+void mu_mesh_free(struct mu_mesh *mesh, int size)
+{
+    if (!mesh)
+        return;
+    for (int r = 0; r < size; r++) {
+        free(mesh->peer[r].queue);
+        free(mesh->peer[r].buf);
+        free(mesh->peer[r].small);
+    }
+    free(mesh->peer);
+    free(mesh->input);
+    free(mesh->src);
+    free(mesh);
+}
+
+int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err)
+{
+    b->mesh = mesh_new(b);
+    if (!b->mesh)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    b->tick = b->mesh->link_timeout / 8;
+    for (int r = 0; r < b->env.rank; r++)
+        if (call(b, meeting, r, err) < 0)
+            return -1;
+    if (answer_all(b, meeting, err) < 0)
+        return -1;
+    for (int r = 0; r < b->env.size; r++)
+        if (r != b->env.rank &&
+            mu_engine_watch(b, b->mesh->peer[r].fd, r, EPOLLIN | EPOLLRDHUP, err) < 0)
+            return -1;
+    return 0;
+}

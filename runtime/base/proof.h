@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* proof.h - show that one knows a secret without sending it
+ *
+ * Each side draws a nonce; a proof binds the secret to both nonces and to who speaks,
+ * so it is of no use on another connection or in the other direction. SipHash-2-4
+ * (https://www.aumasson.jp/siphash/siphash.pdf) with each half of the secret.
+ */
+#ifndef MU_PROOF_H
+#define MU_PROOF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MU_PROOF_SECRET 32
+#define MU_PROOF_NONCE 16
+#define MU_PROOF_LEN 16
+
+/* SipHash-2-4 of len bytes, 64 bits, key in the byte order of the paper. */
+uint64_t mu_siphash(const uint8_t key[16], const void *data, size_t len);
+
+/* Proof over both nonces and the speaker ('C' connects, 'S' accepts) and both ranks. */
+void mu_proof_make(const uint8_t secret[MU_PROOF_SECRET],
+                   const uint8_t theirs[MU_PROOF_NONCE],
+                   const uint8_t ours[MU_PROOF_NONCE], char speaker, int from, int to,
+                   uint8_t out[MU_PROOF_LEN]);
+
+/* Takes the same time wherever the difference is. */
+bool mu_proof_equal(const uint8_t a[MU_PROOF_LEN], const uint8_t b[MU_PROOF_LEN]);
+
+#endif
