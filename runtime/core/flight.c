@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* flight.c - what each rank did last, and from all of it who is guilty */
+#include "runtime/core/flight.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/core/text.h"
+
+uint64_t mu_flight_enter(struct mu_flight *flight, const char *what, uint64_t bytes,
+                         double now)
+{
+    uint64_t number = ++flight->entered;
+    struct mu_flight_entry *e = &flight->ring[number % MU_FLIGHT_RING];
+
+    *e = (struct mu_flight_entry){ .number = number, .bytes = bytes, .entered = now };
+    mu_copy(e->what, sizeof e->what, what);
+    return number;
+}
+
+void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now)
+{
+    struct mu_flight_entry *e = &flight->ring[number % MU_FLIGHT_RING];
+
+    if (e->number == number)
+        e->left = now;
+}
+
+const struct mu_flight_entry *mu_flight_find(const struct mu_flight *flight,
+                                             uint64_t number)
+{
+    const struct mu_flight_entry *e = &flight->ring[number % MU_FLIGHT_RING];
+
+    return number > 0 && e->number == number ? e : NULL;
+}
+
+/* "rank 3 (node b, GPU 0000:41:00.0)" */
+static size_t name_rank(int rank, const struct mu_flight_names *names, char *text,
+                        size_t len)
+{
+    const char *gpu = names->gpu_of ? names->gpu_of[rank] : NULL;
+    size_t n = 0;
+
+    if (gpu && gpu[0])
+        mu_text_add(text, len, &n, "rank %d (node %s, GPU %s)", rank,
+                    names->host_of[rank], gpu);
+    else
+        mu_text_add(text, len, &n, "rank %d (node %s)", rank, names->host_of[rank]);
+    return n;
+}
+
+/* Ranks that do not answer: the one nearest to the root is to blame, those behind it
+ * may be well.
+ */
+static int blame_silent(const struct mu_flight *const *records, int size,
+                        const struct mu_flight_names *names, char *text, size_t len)
+{
+    int guilty = -1, first = 0, behind = 0;
+    size_t n;
+
+    for (int r = 0; r < size; r++) {
+        int parent = names->parent_of ? names->parent_of[r] : -1;
+
+        if (records[r])
+            continue;
+        if (parent >= 0 && !records[parent]) {
+            behind++;
+            continue;
+        }
+        if (guilty < 0)
+            guilty = r;
+        first++;
+    }
+    if (guilty < 0)
+        return -1;
+    n = name_rank(guilty, names, text, len);
+    if (first > 1)
+        mu_text_add(text, len, &n, " and %d more do not answer", first - 1);
+    else
+        mu_text_add(text, len, &n, " does not answer (stopped, or its node hangs)");
+    if (behind > 0)
+        mu_text_add(text, len, &n, "; %d behind it cannot be heard", behind);
+    for (int r = 0; r < size; r++)
+        if (records[r] && records[r]->waiting_for[0]) {
+            mu_text_add(text, len, &n, "; rank %d waits for %s", r,
+                        records[r]->waiting_for);
+            break;
+        }
+    return guilty;
+}
+
+/* Name of collective `number` as some rank that is in it calls it. */
+static const char *name_of(const struct mu_flight *const *records, int size,
+                           uint64_t number)
+{
+    for (int r = 0; r < size; r++) {
+        const struct mu_flight_entry *e =
+            records[r] ? mu_flight_find(records[r], number) : NULL;
+
+        if (e)
+            return e->what;
+    }
+    return "the next collective";
+}
+
+/* Ranks that entered fewer collectives than others: the last one behind is to blame. */
+static int blame_behind(const struct mu_flight *const *records, int size,
+                        const struct mu_flight_names *names, char *text, size_t len)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    int guilty = -1, behind = 0, waiting = 0;
+    size_t n;
+
+    for (int r = 0; r < size; r++) {
+        if (records[r]->entered < least) {
+            least = records[r]->entered;
+            guilty = r;
+        }
+        if (records[r]->entered > most)
+            most = records[r]->entered;
+    }
+    if (least == most)
+        return -1;
+    for (int r = 0; r < size; r++) {
+        behind += records[r]->entered == least;
+        waiting += records[r]->entered > least;
+    }
+    n = name_rank(guilty, names, text, len);
+    if (behind > 1)
+        mu_text_add(text, len, &n, " and %d more have", behind - 1);
+    else
+        mu_text_add(text, len, &n, " has");
+    mu_text_add(text, len, &n, " not entered %s; %d other%s",
+                name_of(records, size, least + 1), waiting,
+                waiting == 1 ? " waits" : "s wait");
+    if (records[guilty]->doing[0])
+        mu_text_add(text, len, &n, " (rank %d is %s)", guilty, records[guilty]->doing);
+    return guilty;
+}
+
+/* All are in the same number, but call it differently: the smaller side is to blame. */
+static int blame_other(const struct mu_flight *const *records, int size,
+                       const struct mu_flight_names *names, char *text, size_t len)
+{
+    uint64_t number = records[0]->entered;
+    const struct mu_flight_entry *mine, *common = NULL;
+    int most = 0, guilty = -1;
+    size_t n;
+
+    for (int r = 0; r < size; r++) {
+        int same = 0;
+
+        mine = mu_flight_find(records[r], number);
+        for (int s = 0; mine && s < size; s++) {
+            const struct mu_flight_entry *e = mu_flight_find(records[s], number);
+
+            same += e && strcmp(e->what, mine->what) == 0;
+        }
+        if (mine && same > most) {
+            most = same;
+            common = mine;
+        }
+    }
+    for (int r = size - 1; common && r >= 0; r--) {
+        mine = mu_flight_find(records[r], number);
+        if (mine && strcmp(mine->what, common->what) != 0)
+            guilty = r;
+    }
+    if (guilty < 0)
+        return -1;
+    n = name_rank(guilty, names, text, len);
+    mu_text_add(text, len, &n, " is in %s while %d other%s in %s",
+                mu_flight_find(records[guilty], number)->what, most,
+                most == 1 ? " is" : "s are", common->what);
+    return guilty;
+}
+
+int mu_flight_verdict(const struct mu_flight *const *records, int size,
+                      const struct mu_flight_names *names, char *text, size_t len)
+{
+    int guilty = blame_silent(records, size, names, text, len);
+
+    if (guilty < 0)
+        guilty = blame_behind(records, size, names, text, len);
+    if (guilty < 0)
+        guilty = blame_other(records, size, names, text, len);
+    if (guilty < 0)
+        snprintf(text, len,
+                 "all %d ranks are in %s and none gets on: look at the network", size,
+                 name_of(records, size, records[0]->entered));
+    return guilty;
+}
+
+void mu_flight_line(const struct mu_flight *flight, int rank,
+                    const struct mu_flight_names *names, char *text, size_t len)
+{
+    const struct mu_flight_entry *last;
+    size_t n = name_rank(rank, names, text, len);
+
+    if (!flight) {
+        mu_text_add(text, len, &n, ": no answer");
+        return;
+    }
+    mu_text_add(text, len, &n, ": pid %d, ", flight->pid);
+    last = mu_flight_find(flight, flight->entered);
+    if (flight->waiting_since > 0)
+        mu_text_add(text, len, &n, "waits %.1f s for %s",
+                    flight->now - flight->waiting_since, flight->waiting_for);
+    else
+        mu_text_add(text, len, &n, "%s",
+                    flight->doing[0] ? flight->doing : "not in a collective");
+    if (last)
+        mu_text_add(text, len, &n, "; entered %llu: %s, %llu bytes, %.1f s ago, %s",
+                    (unsigned long long)last->number, last->what,
+                    (unsigned long long)last->bytes, flight->now - last->entered,
+                    last->left > 0 ? "done" : "not done");
+    else
+        mu_text_add(text, len, &n, "; no collective yet");
+}

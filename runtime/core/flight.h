@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* flight.h - what each rank did last, and from all of it who is guilty */
+#ifndef MU_FLIGHT_H
+#define MU_FLIGHT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/err.h"
+
+#define MU_FLIGHT_RING 16
+#define MU_FLIGHT_WHAT 64
+
+/* One collective: number (1, 2, ...: every rank enters the same ones in the same
+ * order), name ("bucket 7 of step 1204"), size and times in seconds of this rank's
+ * clock.
+ */
+struct mu_flight_entry {
+    uint64_t number;
+    uint64_t bytes;
+    double entered, left; /* left 0: still in it */
+    char what[MU_FLIGHT_WHAT];
+};
+
+/* Fixed size, no pointers: it goes over the control connections as it is, among ranks
+ * that are known to run the same release.
+ */
+struct mu_flight {
+    int32_t rank;
+    int32_t pid;
+    uint64_t entered;     /* number of the last collective entered, 0 none */
+    double now;           /* of this rank's clock, when the record was sent */
+    double waiting_since; /* 0: not waiting */
+    char waiting_for[MU_FLIGHT_WHAT];
+    char doing[MU_FLIGHT_WHAT]; /* between collectives: "saving a checkpoint", or "" */
+    struct mu_flight_entry ring[MU_FLIGHT_RING]; /* entry n at n % MU_FLIGHT_RING */
+};
+
+/* Enter the next collective; returns its number. */
+uint64_t mu_flight_enter(struct mu_flight *flight, const char *what, uint64_t bytes,
+                         double now);
+void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now);
+/* The entry of collective `number`, or NULL when it was not entered or is too old. */
+const struct mu_flight_entry *mu_flight_find(const struct mu_flight *flight,
+                                             uint64_t number);
+
+/* What ranks are known by in a sentence. */
+struct mu_flight_names {
+    const char *const *host_of; /* by rank */
+    const char *const *gpu_of;  /* by rank, "" or NULL: none */
+    const int *parent_of; /* by rank: through whom its record comes, -1: the root */
+};
+
+/* records[r] is NULL where rank r did not answer. Writes one sentence, for example
+ *   rank 3 (node b, GPU 0000:41:00.0) has not entered bucket 7 of step 1204; 7 others
+ * wait and returns the guilty rank, or -1 when no single rank is.
+ */
+int mu_flight_verdict(const struct mu_flight *const *records, int size,
+                      const struct mu_flight_names *names, char *text, size_t len);
+
+/* One rank's line of the flight record, for standard error. */
+void mu_flight_line(const struct mu_flight *flight, int rank,
+                    const struct mu_flight_names *names, char *text, size_t len);
+
+#endif
