@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control.c - open and close the control connections, their thread, what the api calls
+ */
+#include "runtime/boot/control_impl.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+
+double mu_control_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void mu_control_wake(struct mu_control *c)
+{
+    uint64_t one = 1;
+
+    if (write(c->wake_fd, &one, sizeof one) < 0) {
+        /* Full means readable: it wakes up anyway. */
+    }
+}
+
+/* ---- The thread --------------------------------------------------------------------
+ */
+
+static void handle_event(struct mu_control *c, const struct epoll_event *event)
+{
+    enum mu_source kind = (enum mu_source)(event->data.u64 >> 32);
+    int index = (int32_t)(uint32_t)event->data.u64;
+    struct mu_link *link;
+    uint64_t n;
+
+    switch (kind) {
+    case MU_ON_WAKE:
+        if (read(c->wake_fd, &n, sizeof n) < 0) {
+            /* somebody else's wake-up was read before */
+        }
+        break;
+    case MU_ON_UNIX:
+        mu_control_accept(c, c->unix_fd, false);
+        break;
+    case MU_ON_TCP:
+        mu_control_accept(c, c->tcp_fd, true);
+        break;
+    case MU_ON_PENDING:
+        mu_control_hello(c, index);
+        break;
+    case MU_ON_LINK:
+    case MU_ON_PIDFD:
+        link = mu_control_link(c, index);
+        if (link->fd < 0)
+            break;
+        /* What a dead process wrote last (its own complaint) is read first. */
+        if (!mu_link_read(c, link) || kind == MU_ON_PIDFD ||
+            ((event->events & EPOLLOUT) && !mu_link_flush(c, link)))
+            mu_control_lost(c, link);
+        break;
+    }
+}
+
+/* Calls to the owner are made without the lock. */
+static void tell_owner(struct mu_control *c)
+{
+    struct mu_control_hooks *h = &c->env.hooks;
+
+    if (c->extension_new && h->extended) {
+        double seconds = c->extension;
+
+        c->extension_new = false;
+        pthread_mutex_unlock(&c->lock);
+        h->extended(h->arg, seconds);
+        pthread_mutex_lock(&c->lock);
+    }
+    if (c->ended && !c->told) {
+        c->told = true;
+        pthread_mutex_unlock(&c->lock);
+        h->ended(h->arg, &c->ending);
+        pthread_mutex_lock(&c->lock);
+    }
+}
+
+static int wait_ms(struct mu_control *c)
+{
+    double now = mu_control_now(), next = mu_control_deadlines(c, now), ms;
+
+    for (int i = 0; i < MU_CONTROL_PENDING; i++)
+        if (c->pending[i].fd >= 0 && (next == 0 || c->pending[i].until < next))
+            next = c->pending[i].until;
+    c->armed = next;
+    if (c->ended && !c->told)
+        return 0;
+    if (next == 0)
+        return -1;
+    ms = (next - now) * 1000 + 1;
+    return ms < 0 ? 0 : ms > 3600000 ? 3600000 : (int)ms;
+}
+
+static void *serve(void *arg)
+{
+    struct mu_control *c = arg;
+    struct epoll_event events[32];
+
+    pthread_mutex_lock(&c->lock);
+    while (!c->stop) {
+        int ms, n;
+
+        mu_control_drop_late(c, mu_control_now());
+        ms = wait_ms(c);
+        pthread_mutex_unlock(&c->lock);
+        n = epoll_wait(c->epoll_fd, events, 32, ms);
+        pthread_mutex_lock(&c->lock);
+        for (int i = 0; i < n; i++)
+            handle_event(c, &events[i]);
+        tell_owner(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* ---- Open --------------------------------------------------------------------------
+ */
+
+static int make_tree(struct mu_control *c, struct mu_err *err)
+{
+    const struct mu_world *w = c->env.world;
+    int *leader = calloc((size_t)w->nnodes, sizeof *leader);
+
+    c->parent_of = calloc((size_t)c->size, sizeof *c->parent_of);
+    c->child = calloc((size_t)c->size, sizeof *c->child);
+    if (!leader || !c->parent_of || !c->child) {
+        free(leader);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", c->size);
+    }
+    for (int r = c->size - 1; r >= 0; r--)
+        if (w->local_of[r] == 0)
+            leader[w->node_of[r]] = r;
+    for (int r = 0; r < c->size; r++) {
+        int node = w->node_of[r];
+
+        if (w->local_of[r] > 0)
+            c->parent_of[r] = leader[node];
+        else
+            c->parent_of[r] = node == 0 ? -1 : leader[(node - 1) / MU_CONTROL_WIDTH];
+        if (c->parent_of[r] == c->rank)
+            c->child[c->nchildren++] = r;
+    }
+    c->parent = c->parent_of[c->rank];
+    free(leader);
+    c->down = calloc((size_t)c->nchildren + 1, sizeof *c->down);
+    if (!c->down)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", c->size);
+    for (int i = 0; i < c->nchildren; i++)
+        c->down[i] = (struct mu_link){ .fd = -1, .pidfd = -1, .rank = c->child[i] };
+    return 0;
+}
+
+static int open_descriptors(struct mu_control *c, struct mu_err *err)
+{
+    c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->epoll_fd < 0 || c->wake_fd < 0 ||
+        mu_control_watch(c, c->wake_fd, MU_ON_WAKE, 0) < 0)
+        return mu_err_set(err, MUSTER_EIO, "cannot open epoll and eventfd: %s",
+                          strerror(errno));
+    if (mu_control_listen(c, err) < 0)
+        return -1;
+    if ((c->unix_fd >= 0 && mu_control_watch(c, c->unix_fd, MU_ON_UNIX, 0) < 0) ||
+        (c->tcp_fd >= 0 && mu_control_watch(c, c->tcp_fd, MU_ON_TCP, 0) < 0))
+        return mu_err_set(err, MUSTER_EIO, "epoll_ctl: %s", strerror(errno));
+    return 0;
+}
+
+static int start_thread(struct mu_control *c, struct mu_err *err)
+{
+    sigset_t all, before;
+    int rc;
+
+    /* The program's signal handlers run in the program's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&c->thread, NULL, serve, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot start the control thread: %s",
+                          strerror(rc));
+    c->thread_started = true;
+    pthread_setname_np(c->thread, "muster-control");
+    return 0;
+}
+
+static int await_children(struct mu_control *c, double until, struct mu_err *err)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&c->lock);
+    while (c->nlinked < c->nchildren && !c->ended && mu_control_now() < until) {
+        struct timespec t = { .tv_sec = (time_t)until + 1 };
+
+        pthread_cond_timedwait(&c->changed, &c->lock, &t);
+    }
+    if (c->ended)
+        rc = mu_err_set(err, c->ending.status, "%s", c->ending.text);
+    for (int i = 0; rc == 0 && i < c->nchildren; i++)
+        if (c->nlinked < c->nchildren && c->down[i].fd < 0)
+            rc = mu_err_set(
+                err, MUSTER_ERENDEZVOUS,
+                "rank %d (node %s) did not open its control connection within %g s",
+                c->child[i], c->env.world->host_of[c->child[i]], c->env.init_timeout);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static void release(struct mu_control *c)
+{
+    if (c->thread_started) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        pthread_mutex_unlock(&c->lock);
+        mu_control_wake(c);
+        pthread_join(c->thread, NULL);
+    }
+    mu_link_close(c, &c->up);
+    for (int i = 0; c->down && i < c->nchildren; i++)
+        mu_link_close(c, &c->down[i]);
+    for (int i = 0; i < MU_CONTROL_PENDING; i++)
+        if (c->pending[i].fd >= 0)
+            close(c->pending[i].fd);
+    if (c->unix_fd >= 0)
+        close(c->unix_fd);
+    if (c->tcp_fd >= 0)
+        close(c->tcp_fd);
+    if (c->wake_fd >= 0)
+        close(c->wake_fd);
+    if (c->epoll_fd >= 0)
+        close(c->epoll_fd);
+    for (int r = 0; c->records && r < c->size; r++)
+        free((void *)(uintptr_t)c->records[r]);
+    free(c->records);
+    mu_control_sums_clear(c);
+    free(c->down);
+    free(c->child);
+    free(c->parent_of);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static struct mu_control *make(const struct mu_control_env *env)
+{
+    struct mu_control *c = calloc(1, sizeof *c);
+    pthread_condattr_t attr;
+
+    if (!c)
+        return NULL;
+    c->env = *env;
+    c->rank = env->world->rank;
+    c->size = env->world->size;
+    c->epoll_fd = c->wake_fd = c->unix_fd = c->tcp_fd = -1;
+    c->up.fd = c->up.pidfd = -1;
+    for (int i = 0; i < MU_CONTROL_PENDING; i++)
+        c->pending[i].fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return c;
+}
+
+int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
+                    struct mu_err *err)
+{
+    const struct mu_exchange *x = &env->world->exchange;
+    double until = mu_control_now() + env->init_timeout;
+    struct mu_control *c = make(env);
+
+    if (!c)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    if (make_tree(c, err) < 0 || open_descriptors(c, err) < 0 ||
+        start_thread(c, err) < 0 || x->fence(x->arg, env->init_timeout, err) < 0 ||
+        (c->parent >= 0 && mu_control_call_parent(c, until, err) < 0) ||
+        await_children(c, until, err) < 0) {
+        release(c);
+        return -1;
+    }
+    *out = c;
+    return 0;
+}
+
+/* ---- What the api calls
+ * --------------------------------------------------------------- */
+
+/* Locked. */
+static int failure(const struct mu_control *c, struct mu_err *err)
+{
+    return mu_err_set(err, c->ending.status, "%s", c->ending.text);
+}
+
+static void wait_begin(struct mu_control *c, const char *what)
+{
+    double now = mu_control_now(), at = now + c->env.timeout;
+
+    c->waiting_since = now;
+    mu_copy(c->waiting_for, sizeof c->waiting_for, what);
+    /* The thread looks at its next deadline anyway: mostly it need not be woken. */
+    if (c->armed == 0 || at < c->armed)
+        mu_control_wake(c);
+}
+
+void mu_control_wait_begin(struct mu_control *c, const char *what)
+{
+    pthread_mutex_lock(&c->lock);
+    wait_begin(c, what);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_wait_end(struct mu_control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Locked; returns the blob, which the caller frees. */
+static char *gather_blob(struct mu_control *c, const char *what, uint32_t flags,
+                         const void *data, size_t len, size_t *blob_len,
+                         struct mu_err *err)
+{
+    uint64_t number = ++c->gathers;
+    char *blob = NULL;
+
+    if (c->parent < 0)
+        mu_control_gather_in(c, c->rank, flags, number, data, len);
+    else
+        mu_control_send_up(c, MU_FRAME_GATHER, c->rank, flags, number, data, len);
+    wait_begin(c, what);
+    while (c->all_number < number && !c->ended)
+        pthread_cond_wait(&c->changed, &c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
+    if (c->all_number < number) {
+        failure(c, err);
+        return NULL;
+    }
+    blob = c->all;
+    *blob_len = c->all_len;
+    c->all = NULL;
+    if (!blob)
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", what);
+    return blob;
+}
+
+static int unpack(char *blob, size_t len, int size, struct mu_gathered *out,
+                  struct mu_err *err)
+{
+    struct mu_gathered g = { .blob = blob };
+    size_t n = 0;
+
+    g.at = calloc((size_t)size, sizeof *g.at);
+    g.len = calloc((size_t)size, sizeof *g.len);
+    if (!g.at || !g.len) {
+        mu_gathered_clear(&g);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", size);
+    }
+    for (int r = 0; r < size; r++) {
+        uint32_t length = 0;
+
+        if (n + sizeof length <= len)
+            memcpy(&length, blob + n, sizeof length);
+        n += sizeof length;
+        if (n > len || length > len - n) {
+            mu_gathered_clear(&g);
+            return mu_err_set(err, MUSTER_EINTERNAL, "a gather came back too short");
+        }
+        g.at[r] = blob + n;
+        g.len[r] = length;
+        n += length;
+    }
+    *out = g;
+    return 0;
+}
+
+int mu_control_gather(struct mu_control *c, const char *what, const void *data,
+                      size_t len, struct mu_gathered *out, struct mu_err *err)
+{
+    size_t blob_len = 0;
+    char *blob = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->ended)
+        failure(c, err);
+    else
+        blob = gather_blob(c, what, 0, data, len, &blob_len, err);
+    pthread_mutex_unlock(&c->lock);
+    return blob ? unpack(blob, blob_len, c->size, out, err) : -1;
+}
+
+void mu_gathered_clear(struct mu_gathered *g)
+{
+    free(g->blob);
+    free(g->at);
+    free(g->len);
+    *g = (struct mu_gathered){ 0 };
+}
+
+int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
+                         const uint8_t *absent, size_t nbytes, struct mu_err *err)
+{
+    size_t len = sizeof hash + nbytes;
+    char *data = malloc(len);
+    int rc = 0;
+
+    if (!data)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
+    memcpy(data, &hash, sizeof hash);
+    if (nbytes > 0)
+        memcpy(data + sizeof hash, absent, nbytes);
+    pthread_mutex_lock(&c->lock);
+    if (c->ended)
+        rc = failure(c, err);
+    else if (c->parent < 0)
+        mu_control_roll_in(c, c->rank, step, data, len);
+    else
+        mu_control_send_up(c, MU_FRAME_ROLL, c->rank, 0, step, data, len);
+    pthread_mutex_unlock(&c->lock);
+    free(data);
+    return rc;
+}
+
+int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
+                         size_t nbytes, struct mu_err *err)
+{
+    char what[64];
+    int rc = 0;
+
+    snprintf(what, sizeof what, "the roll-call of step %llu", (unsigned long long)step);
+    pthread_mutex_lock(&c->lock);
+    wait_begin(c, what);
+    while (!(c->absent_known && c->absent_step == step) && !c->ended)
+        pthread_cond_wait(&c->changed, &c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
+    if (!(c->absent_known && c->absent_step == step))
+        rc = failure(c, err);
+    else if (!c->absent || c->absent_len != nbytes)
+        rc = mu_err_set(err, MUSTER_ECONTRACT,
+                        "a bitmap of %zu bytes came for one of %zu", c->absent_len,
+                        nbytes);
+    else
+        memcpy(absent, c->absent, nbytes);
+    c->absent_known = false;
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+void mu_control_extend(struct mu_control *c, double seconds)
+{
+    pthread_mutex_lock(&c->lock);
+    mu_control_extend_from(c, seconds);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_fail(struct mu_control *c, int status, int rank, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    mu_control_complain(c, status, rank, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_overdue(struct mu_control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    mu_control_overdue_now(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool mu_control_failed(struct mu_control *c, struct mu_err *err)
+{
+    bool failed;
+
+    pthread_mutex_lock(&c->lock);
+    failed = c->ended;
+    if (failed)
+        failure(c, err);
+    pthread_mutex_unlock(&c->lock);
+    return failed;
+}
+
+/* Everything said must have left before the sockets close. */
+static void flush(struct mu_control *c)
+{
+    double until = mu_control_now() + 2;
+    bool left = true;
+
+    while (left && mu_control_now() < until) {
+        struct timespec pause = { 0, 2000000 };
+
+        left = false;
+        pthread_mutex_lock(&c->lock);
+        for (int i = -1; i < c->nchildren; i++) {
+            struct mu_link *link = mu_control_link(c, i);
+
+            if (link->fd >= 0 && mu_link_flush(c, link) &&
+                link->out.end > link->out.start)
+                left = true;
+        }
+        pthread_mutex_unlock(&c->lock);
+        if (left)
+            nanosleep(&pause, NULL);
+    }
+}
+
+int mu_control_close(struct mu_control *c, struct mu_err *err)
+{
+    size_t len;
+    int rc = 0;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->ended) {
+        rc = failure(c, err);
+    } else {
+        char *blob =
+            gather_blob(c, "muster_finalize", MU_FRAME_LAST, NULL, 0, &len, err);
+
+        rc = blob ? 0 : -1;
+        free(blob);
+    }
+    pthread_mutex_unlock(&c->lock);
+    flush(c);
+    release(c);
+    return rc;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control.h - one control connection per rank, under every backend
+ *
+ *   rank 0 --- TCP --- first rank of node 1, 2, ...   (a tree of width 16)
+ *     |                   |
+ *   AF_UNIX             AF_UNIX
+ *     |                   |
+ *   ranks of node 0     ranks of its node
+ *
+ * Carries what neither PMIx nor NCCL can: who died, who is late and what each was
+ * doing, how long to wait, small agreements, and the reason of the end. A TCP peer
+ * proves the job's token before anything else, an AF_UNIX peer is checked by its user
+ * id too; a foreign connection is logged and dropped. One thread serves it and sleeps
+ * when idle.
+ */
+#ifndef MU_CONTROL_H
+#define MU_CONTROL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/err.h"
+#include "runtime/base/log.h"
+#include "runtime/boot/world.h"
+#include "runtime/core/flight.h"
+
+struct mu_control;
+
+/* How a job fails, as told to every rank once. */
+struct mu_ending {
+    int status;   /* muster_status, or the exit status given to muster_abort */
+    int rank;     /* the guilty one, -1 unknown */
+    bool speaker; /* this process is the one that tells the user and ends the step */
+    char text[MU_ERR_TEXT];
+    /* At a deadline, on the speaker: by rank, NULL where there was no answer; else
+     * NULL. Valid during the call.
+     */
+    const struct mu_flight *const *records;
+};
+
+/* Called from the control thread. record and judge: with its lock held, so they must
+ * not call back; they are only used by the rank that collects.
+ */
+struct mu_control_hooks {
+    void *arg;
+    void (*record)(void *arg, struct mu_flight *out);
+    /* Sentence and guilty rank from the records; parent_of as in flight.h. */
+    int (*judge)(void *arg, const struct mu_flight *const *records,
+                 const int *parent_of, char *text, size_t len);
+    void (*ended)(void *arg, const struct mu_ending *ending);
+    /* Deadlines move to at least this many seconds from now. */
+    void (*extended)(void *arg, double seconds);
+};
+
+struct mu_control_env {
+    const struct mu_world *world; /* met; borrowed until close, as are the others */
+    const char *master_addr;      /* an address of this host to offer first, or NULL */
+    double init_timeout, timeout; /* seconds */
+    const struct mu_log *log;
+    struct mu_control_hooks hooks;
+};
+
+/* [collective] Connect. On failure err->code is a muster_status. */
+int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
+                    struct mu_err *err);
+/* [collective] Wait until all ranks are here, say goodbye, free c. After a failure it
+ * waits for nobody.
+ */
+int mu_control_close(struct mu_control *c, struct mu_err *err);
+
+/* What each rank gave to a gather: at[r], len[r] bytes. */
+struct mu_gathered {
+    void *blob;
+    const void **at;
+    size_t *len;
+};
+/* [collective] Everybody gets everybody's bytes (at most a few KiB each); blocks.
+ * `what` names it in messages. The result is freed with mu_gathered_clear.
+ */
+int mu_control_gather(struct mu_control *c, const char *what, const void *data,
+                      size_t len, struct mu_gathered *out, struct mu_err *err);
+void mu_gathered_clear(struct mu_gathered *g);
+
+/* The roll-call of a step: each rank posts the hash of what it reduces and, only if it
+ * lacks a gradient, a bitmap of those it lacks (nbytes, 0: it lacks none). Does not
+ * block. Ranks with other hashes end the job with the name of the odd one.
+ */
+int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
+                         const uint8_t *absent, size_t nbytes, struct mu_err *err);
+/* Block until all posted `step`; absent gets those that every rank lacks. Only for a
+ * rank that posted a bitmap.
+ */
+int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
+                         size_t nbytes, struct mu_err *err);
+
+/* The caller starts to wait for other ranks in `what`: when that lasts longer than the
+ * deadline the flight records are collected and the job ends. Not nested.
+ */
+void mu_control_wait_begin(struct mu_control *c, const char *what);
+void mu_control_wait_end(struct mu_control *c);
+/* Everybody's waits last at least this many seconds from now. Any rank may ask. */
+void mu_control_extend(struct mu_control *c, double seconds);
+/* Tell everybody that the job fails, from any thread. Returns at once. */
+void mu_control_fail(struct mu_control *c, int status, int rank, const char *why);
+/* The backend says that a wait is overdue: collect the records, judge, end. */
+void mu_control_overdue(struct mu_control *c);
+/* Has the job failed? Fills err and returns true. */
+bool mu_control_failed(struct mu_control *c, struct mu_err *err);
+
+#endif

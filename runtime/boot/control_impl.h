@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control_impl.h - inside of control: links, frames, state
+ *
+ *   control.c         open, close, the thread, what the api calls
+ *   control_meet.c    listening, finding the parent, proving the job
+ *   control_link.c    frames over one connection
+ *   control_rule.c    what a frame, a death or a deadline leads to
+ */
+#ifndef MU_CONTROL_IMPL_H
+#define MU_CONTROL_IMPL_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "runtime/boot/control.h"
+
+#define MU_CONTROL_WIDTH 16    /* children of a node in the tree of nodes */
+#define MU_CONTROL_PENDING 32  /* connections that have not proved the job yet */
+#define MU_CONTROL_ANSWER 2.0  /* seconds for the flight records */
+#define MU_CONTROL_ACK 4.0     /* seconds for the parent's acknowledgement */
+#define MU_CONTROL_VERDICT 8.0 /* seconds for a verdict from above, then we end alone  \
+                                */
+
+enum mu_frame_type {
+    MU_FRAME_GATHER = 1, /* up: one rank's bytes */
+    MU_FRAME_ALL,        /* down: everybody's */
+    MU_FRAME_ROLL,       /* up: hash and bitmap of a step */
+    MU_FRAME_ABSENT,     /* down: what every rank lacks */
+    MU_FRAME_FAIL,       /* up: status, guilty rank, sentence */
+    MU_FRAME_END,        /* down: the same, decided */
+    MU_FRAME_OVERDUE,    /* up: somebody's wait is over its deadline */
+    MU_FRAME_ACK,        /* down one hop: the parent lives */
+    MU_FRAME_ASK,        /* down: send your flight record */
+    MU_FRAME_RECORD,     /* up: here it is */
+    MU_FRAME_EXTEND_UP,
+    MU_FRAME_EXTEND, /* down: seconds, a double */
+};
+
+/* Native byte order: the hello refuses peers whose order differs. */
+struct mu_frame {
+    uint32_t type, len;
+    int32_t from;
+    uint32_t flags;
+    uint64_t number;
+};
+#define MU_FRAME_LAST 1u /* of GATHER and ALL: the goodbye */
+
+struct mu_buffer {
+    char *bytes;
+    size_t start, end, room;
+};
+
+struct mu_link {
+    int fd;    /* -1: not yet there, or gone */
+    int pidfd; /* of a local peer, or -1 */
+    int rank;
+    struct mu_buffer in, out;
+    bool writing; /* EPOLLOUT is asked for */
+    bool gone;    /* was there, and is closed */
+};
+
+/* A connection before its hello. */
+struct mu_pending {
+    int fd; /* -1: free */
+    bool tcp;
+    pid_t pid;
+    double until;
+    size_t got;
+    unsigned char hello[64];
+    char from[64];
+};
+
+struct mu_gather; /* control_sum.c */
+
+struct mu_roll {
+    struct mu_roll *next;
+    uint64_t step;
+    int count;
+    bool lacking;
+    size_t nbytes;
+    uint8_t *absent; /* the AND so far, NULL: nothing said yet */
+    uint64_t *hash;  /* by rank */
+    bool *here;
+};
+
+struct mu_control {
+    struct mu_control_env env;
+    int rank, size, parent; /* parent -1: the root */
+    int *parent_of;         /* by rank */
+    int *child;             /* ranks */
+    int nchildren, nlinked;
+    struct mu_link up, *down; /* down[i] to child[i] */
+    bool parent_ready;
+
+    int epoll_fd, wake_fd, unix_fd, tcp_fd;
+    struct mu_pending pending[MU_CONTROL_PENDING];
+    int foreign; /* connections dropped */
+
+    pthread_t thread;
+    bool thread_started, stop;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    double armed; /* the thread wakes up then anyway */
+
+    /* Gather. */
+    uint64_t gathers; /* done by this rank's callers */
+    uint64_t all_number;
+    char *all;
+    size_t all_len;
+    struct mu_gather *gathering; /* root: the open ones */
+    bool goodbye; /* everybody is in finalize: ends of file are expected */
+
+    /* Roll-call. */
+    struct mu_roll *rolls; /* root */
+    uint64_t absent_step;
+    bool absent_known;
+    uint8_t *absent;
+    size_t absent_len;
+
+    /* Deadlines, seconds of the monotonic clock; 0: none. */
+    double waiting_since, extended_until;
+    double extension; /* seconds, for the backend; extension_new: not told yet */
+    bool extension_new;
+    char waiting_for[MU_FLIGHT_WHAT];
+    bool overdue;
+    double ack_until, verdict_until, answer_until, orphan_at;
+    struct mu_ending last_resort; /* what to say when nobody above decides */
+
+    const struct mu_flight **records; /* root, while collecting */
+    int nrecords;
+
+    bool ended, told; /* ending is final; the hook was called */
+    struct mu_ending ending;
+};
+
+double mu_control_now(void);
+void mu_control_wake(struct mu_control *c);
+
+/* ---- control_meet.c: listen and call_parent before the thread runs ---- */
+/* Listen for the children and publish where. */
+int mu_control_listen(struct mu_control *c, struct mu_err *err);
+int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *err);
+void mu_control_accept(struct mu_control *c, int listen_fd, bool tcp);
+void mu_control_hello(struct mu_control *c, int slot);
+void mu_control_drop_late(struct mu_control *c, double now);
+
+/* ---- control_link.c: all with the lock ---- */
+enum mu_source {
+    MU_ON_WAKE,
+    MU_ON_UNIX,
+    MU_ON_TCP,
+    MU_ON_LINK,
+    MU_ON_PIDFD,
+    MU_ON_PENDING
+};
+int mu_control_watch(struct mu_control *c, int fd, enum mu_source kind, int index);
+void mu_control_unwatch(struct mu_control *c, int fd);
+/* Index of a link in events: children from 0, the parent is -1. */
+struct mu_link *mu_control_link(struct mu_control *c, int index);
+int mu_link_open(struct mu_control *c, int index, int fd, int rank, pid_t pid);
+void mu_link_close(struct mu_control *c, struct mu_link *link);
+void mu_link_send(struct mu_control *c, struct mu_link *link, enum mu_frame_type type,
+                  int from, uint32_t flags, uint64_t number, const void *data,
+                  size_t len);
+/* Write what waits; false: the peer is gone. */
+bool mu_link_flush(struct mu_control *c, struct mu_link *link);
+/* Read and act on all frames; false: the peer is gone. */
+bool mu_link_read(struct mu_control *c, struct mu_link *link);
+void mu_control_send_up(struct mu_control *c, enum mu_frame_type type, int from,
+                        uint32_t flags, uint64_t number, const void *data, size_t len);
+void mu_control_send_down(struct mu_control *c, enum mu_frame_type type, uint32_t flags,
+                          uint64_t number, const void *data, size_t len);
+
+/* ---- control_rule.c: all with the lock ---- */
+void mu_control_frame(struct mu_control *c, struct mu_link *link,
+                      const struct mu_frame *frame, const char *data);
+void mu_control_lost(struct mu_control *c, struct mu_link *link);
+/* Act on deadlines that passed; returns the next one, 0 none. */
+double mu_control_deadlines(struct mu_control *c, double now);
+/* The job fails: at the root it is decided, elsewhere told upwards. */
+void mu_control_complain(struct mu_control *c, int status, int rank, const char *text);
+void mu_control_collect(struct mu_control *c);
+void mu_control_overdue_now(struct mu_control *c);
+void mu_control_extend_from(struct mu_control *c, double seconds);
+
+/* ---- control_sum.c: what the root puts together; all with the lock ---- */
+void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
+                          uint64_t number, const void *data, size_t len);
+void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
+                        size_t len);
+void mu_control_sums_clear(struct mu_control *c);
+
+#endif

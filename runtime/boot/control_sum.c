@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control_sum.c - what the root puts together: gathers and the roll-calls of steps */
+#include "runtime/boot/control_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/core/ranks.h"
+
+/* ---- Gather ------------------------------------------------------------------------
+ */
+
+struct mu_gather {
+    struct mu_gather *next;
+    uint64_t number;
+    int count;
+    uint32_t flags;
+    char **data; /* by rank: length as uint32_t, then the bytes */
+};
+
+static void free_gather(struct mu_gather *g, int size)
+{
+    for (int r = 0; g && g->data && r < size; r++)
+        free(g->data[r]);
+    if (g)
+        free(g->data);
+    free(g);
+}
+
+static struct mu_gather *find_gather(struct mu_control *c, uint64_t number,
+                                     uint32_t flags)
+{
+    struct mu_gather *g = c->gathering;
+
+    while (g && g->number != number)
+        g = g->next;
+    if (g)
+        return g;
+    g = calloc(1, sizeof *g);
+    if (g)
+        g->data = calloc((size_t)c->size, sizeof *g->data);
+    if (!g || !g->data) {
+        free_gather(g, c->size);
+        return NULL;
+    }
+    g->number = number;
+    g->flags = flags;
+    g->next = c->gathering;
+    c->gathering = g;
+    return g;
+}
+
+static uint32_t length_of(const char *entry)
+{
+    uint32_t len;
+
+    memcpy(&len, entry, sizeof len);
+    return len;
+}
+
+/* All ranks are there: one blob to everybody, and to the caller on this rank. */
+static void finish_gather(struct mu_control *c, struct mu_gather *g)
+{
+    struct mu_gather **at = &c->gathering;
+    size_t total = 0, n = 0;
+    char *blob;
+
+    for (int r = 0; r < c->size; r++)
+        total += sizeof(uint32_t) + length_of(g->data[r]);
+    blob = malloc(total + 1);
+    if (!blob) {
+        mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
+        return;
+    }
+    for (int r = 0; r < c->size; r++) {
+        size_t len = sizeof(uint32_t) + length_of(g->data[r]);
+
+        memcpy(blob + n, g->data[r], len);
+        n += len;
+    }
+    c->goodbye |= (g->flags & MU_FRAME_LAST) != 0;
+    mu_control_send_down(c, MU_FRAME_ALL, g->flags, g->number, blob, total);
+    free(c->all);
+    c->all = blob;
+    c->all_len = total;
+    c->all_number = g->number;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    free_gather(g, c->size);
+    pthread_cond_broadcast(&c->changed);
+}
+
+void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
+                          uint64_t number, const void *data, size_t len)
+{
+    struct mu_gather *g = find_gather(c, number, flags);
+    uint32_t length = (uint32_t)len;
+    char *entry = malloc(sizeof length + len);
+
+    if (!g || !entry || from < 0 || from >= c->size || g->data[from]) {
+        free(entry);
+        return;
+    }
+    if (g->flags != flags) {
+        char text[MU_ERR_TEXT];
+
+        free(entry);
+        snprintf(text, sizeof text,
+                 "rank %d is %s muster_finalize while another rank is not", from,
+                 flags & MU_FRAME_LAST ? "in" : "not in");
+        mu_control_complain(c, MUSTER_ECONTRACT, from, text);
+        return;
+    }
+    memcpy(entry, &length, sizeof length);
+    if (len > 0)
+        memcpy(entry + sizeof length, data, len);
+    g->data[from] = entry;
+    if (++g->count == c->size)
+        finish_gather(c, g);
+}
+
+/* ---- Roll-call ---------------------------------------------------------------------
+ */
+
+static void free_roll(struct mu_roll *roll)
+{
+    if (!roll)
+        return;
+    free(roll->absent);
+    free(roll->hash);
+    free(roll->here);
+    free(roll);
+}
+
+static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
+{
+    struct mu_roll *roll = c->rolls;
+
+    while (roll && roll->step != step)
+        roll = roll->next;
+    if (roll)
+        return roll;
+    roll = calloc(1, sizeof *roll);
+    if (!roll)
+        return NULL;
+    roll->hash = calloc((size_t)c->size, sizeof *roll->hash);
+    roll->here = calloc((size_t)c->size, sizeof *roll->here);
+    if (!roll->hash || !roll->here) {
+        free_roll(roll);
+        return NULL;
+    }
+    roll->step = step;
+    roll->next = c->rolls;
+    c->rolls = roll;
+    return roll;
+}
+
+/* The hash most ranks have; a difference names the ranks that have another. */
+static bool hashes_agree(struct mu_control *c, const struct mu_roll *roll)
+{
+    uint64_t common = roll->hash[0];
+    char text[MU_ERR_TEXT], ranks[128];
+    bool *odd;
+    int most = 0, first = -1;
+
+    for (int r = 0; r < c->size; r++) {
+        int same = 0;
+
+        if (r > 0 && roll->hash[r] == roll->hash[r - 1])
+            continue;
+        for (int s = 0; s < c->size; s++)
+            same += roll->hash[s] == roll->hash[r];
+        if (same > most) {
+            most = same;
+            common = roll->hash[r];
+        }
+    }
+    if (most == c->size)
+        return true;
+    odd = calloc((size_t)c->size, sizeof *odd);
+    for (int r = c->size - 1; odd && r >= 0; r--) {
+        odd[r] = roll->hash[r] != common;
+        if (odd[r])
+            first = r;
+    }
+    if (odd)
+        mu_ranks_text(odd, c->size, ranks, sizeof ranks);
+    snprintf(text, sizeof text,
+             "%s reduced other buckets in step %llu than the %d others",
+             odd ? ranks : "a rank", (unsigned long long)roll->step, most);
+    free(odd);
+    mu_control_complain(c, MUSTER_ECONTRACT, first, text);
+    return false;
+}
+
+static void finish_roll(struct mu_control *c, struct mu_roll *roll)
+{
+    struct mu_roll **at = &c->rolls;
+
+    if (hashes_agree(c, roll) && roll->lacking) {
+        mu_control_send_down(c, MU_FRAME_ABSENT, 0, roll->step, roll->absent,
+                             roll->nbytes);
+        free(c->absent);
+        c->absent = roll->absent;
+        c->absent_len = roll->nbytes;
+        c->absent_step = roll->step;
+        c->absent_known = true;
+        roll->absent = NULL;
+        pthread_cond_broadcast(&c->changed);
+    }
+    while (*at != roll)
+        at = &(*at)->next;
+    *at = roll->next;
+    free_roll(roll);
+}
+
+/* Who lacks nothing makes the common set empty. */
+static int add_bitmap(struct mu_roll *roll, const uint8_t *bits, size_t n)
+{
+    if (n > 0 && !roll->absent) {
+        roll->absent = malloc(n);
+        if (!roll->absent)
+            return -1;
+        memset(roll->absent, roll->count > 0 && !roll->lacking ? 0 : 0xff, n);
+        roll->nbytes = n;
+    }
+    if (n > 0)
+        roll->lacking = true;
+    for (size_t i = 0; i < roll->nbytes; i++)
+        roll->absent[i] &= i < n ? bits[i] : 0;
+    return 0;
+}
+
+void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
+                        size_t len)
+{
+    struct mu_roll *roll = find_roll(c, step);
+    const char *bytes = data;
+
+    if (!roll || from < 0 || from >= c->size || roll->here[from] ||
+        len < sizeof(uint64_t))
+        return;
+    memcpy(&roll->hash[from], bytes, sizeof(uint64_t));
+    if (add_bitmap(roll, (const uint8_t *)bytes + sizeof(uint64_t),
+                   len - sizeof(uint64_t)) < 0) {
+        mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
+        return;
+    }
+    roll->here[from] = true;
+    if (++roll->count == c->size)
+        finish_roll(c, roll);
+}
+
+void mu_control_sums_clear(struct mu_control *c)
+{
+    while (c->gathering) {
+        struct mu_gather *g = c->gathering;
+
+        c->gathering = g->next;
+        free_gather(g, c->size);
+    }
+    while (c->rolls) {
+        struct mu_roll *roll = c->rolls;
+
+        c->rolls = roll->next;
+        free_roll(roll);
+    }
+    free(c->all);
+    free(c->absent);
+    c->all = NULL;
+    c->absent = NULL;
+}
