@@ -91,7 +91,8 @@ struct muster_options {
 
 /* [collective] Take rank and size from PMIx, check the placement, open control
  * connections and communicator. On failure *out is NULL and muster_error(NULL) tells
- * why. Under srun it needs --mpi=pmix; without Slurm it is a world of one rank.
+ * why; once the ranks have begun to meet, a failure ends the whole job (on_failure).
+ * Under srun it needs --mpi=pmix; without Slurm it is a world of one rank.
  */
 int muster_init(struct muster **out, const struct muster_options *options);
 
@@ -110,6 +111,15 @@ const char *muster_error(const struct muster *m);
  * failure, fit for exit().
  */
 int muster_report(const struct muster *m);
+
+/* Every rank's waits, also those that have begun, last at least this long from now: before
+ * something that takes its time on one rank (a checkpoint, an evaluation).
+ */
+int muster_extend(struct muster *m, double seconds);
+/* What this rank is busy with ("saving a checkpoint"; NULL: nothing special), for the
+ * flight record.
+ */
+void muster_doing(struct muster *m, const char *what);
 
 int muster_rank(const struct muster *m);
 int muster_size(const struct muster *m);

@@ -43,12 +43,12 @@ static int load(const char *dir, const struct mu_backend_ops **ops, void **modul
     return 0;
 }
 
-int mu_backend_choose(enum mu_backend_choice choice, const char *dir,
-                      const struct mu_log *log, const struct mu_backend_ops **ops,
-                      void **module, struct mu_err *err)
+int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
+                      const struct mu_backend_ops **ops, void **module,
+                      struct mu_err *err)
 {
     *module = NULL;
-    *ops = &mu_backend_self;
+    *ops = size == 1 ? &mu_backend_self : &mu_backend_host;
     if (choice == MU_BACKEND_HOST || (choice == MU_BACKEND_AUTO && !gpu_is_there()))
         return 0;
     return load(dir, ops, module, err);

@@ -4,16 +4,100 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #include "runtime/core/dtype.h"
 
-int mu_coll_run(struct muster *m, struct mu_coll *coll, struct mu_err *err)
+static double now(void)
 {
-    struct mu_request *request;
+    struct timespec t;
 
-    if (m->ops->start(m->backend, coll, &request, err) < 0)
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static size_t bytes_of(const struct mu_coll *coll)
+{
+    return coll->count * mu_dtype_size(coll->dtype);
+}
+
+int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_started *out,
+                  struct mu_err *err)
+{
+    pthread_mutex_lock(&m->flight_lock);
+    out->number =
+        mu_flight_enter(&m->flight, coll->what,
+                        coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll), now());
+    pthread_mutex_unlock(&m->flight_lock);
+    if (m->ops->start(m->backend, coll, &out->request, err) < 0)
+        return mu_failure_settle(m, err);
+    return 0;
+}
+
+int mu_coll_join(struct muster *m, const struct mu_started *started, const char *what,
+                 void *stream, struct mu_err *err)
+{
+    int rc;
+
+    if (m->control)
+        mu_control_wait_begin(m->control, what);
+    rc = m->ops->join(m->backend, started->request, stream, err);
+    if (m->control)
+        mu_control_wait_end(m->control);
+    if (rc < 0)
+        return mu_failure_settle(m, err);
+    pthread_mutex_lock(&m->flight_lock);
+    mu_flight_leave(&m->flight, started->number, now());
+    pthread_mutex_unlock(&m->flight_lock);
+    return 0;
+}
+
+int mu_coll_run(struct muster *m, const struct mu_coll *coll, struct mu_err *err)
+{
+    struct mu_started started;
+
+    if (mu_coll_start(m, coll, &started, err) < 0)
         return -1;
-    return m->ops->join(m->backend, request, coll->stream, err);
+    return mu_coll_join(m, &started, coll->what, coll->stream, err);
+}
+
+/* One rank alone has gathered as soon as it asks. */
+static int gather_alone(const void *data, size_t len, struct mu_gathered *out,
+                        struct mu_err *err)
+{
+    struct mu_gathered g = { malloc(len + 1), malloc(sizeof *g.at),
+                             malloc(sizeof *g.len) };
+
+    if (!g.blob || !g.at || !g.len) {
+        mu_gathered_clear(&g);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    }
+    if (len > 0)
+        memcpy(g.blob, data, len);
+    g.at[0] = g.blob;
+    g.len[0] = len;
+    *out = g;
+    return 0;
+}
+
+int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
+              struct mu_gathered *out, struct mu_err *err)
+{
+    uint64_t number;
+
+    if (!m->control)
+        return gather_alone(data, len, out, err);
+    pthread_mutex_lock(&m->flight_lock);
+    number = mu_flight_enter(&m->flight, what, len, now());
+    pthread_mutex_unlock(&m->flight_lock);
+    if (mu_control_gather(m->control, what, data, len, out, err) < 0)
+        return mu_failure_settle(m, err);
+    pthread_mutex_lock(&m->flight_lock);
+    mu_flight_leave(&m->flight, number, now());
+    pthread_mutex_unlock(&m->flight_lock);
+    return 0;
 }
 
 static int check(struct muster *m, const char *call, const void *a, const void *b,
@@ -114,11 +198,17 @@ int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t
 
 int muster_barrier(struct muster *m)
 {
-    struct mu_coll coll = { .kind = MU_COLL_BARRIER, .scale = 1, .what = "barrier" };
+    struct mu_gathered all;
     struct mu_err err = { 0 };
 
-    if (mu_coll_run(m, &coll, &err) < 0 || m->ops->drain(m->backend, NULL, &err) < 0)
+    /* What this rank has started is finished before it says that it is here. */
+    if (m->ops->drain(m->backend, NULL, &err) < 0) {
+        mu_failure_settle(m, &err);
         return mu_fail_err(m, &err);
+    }
+    if (mu_gather(m, "muster_barrier", NULL, 0, &all, &err) < 0)
+        return mu_fail_err(m, &err);
+    mu_gathered_clear(&all);
     return MUSTER_OK;
 }
 

@@ -73,8 +73,8 @@ static int make_bucket(struct muster_ddp *ddp, int b, struct mu_err *err)
 
     bucket->param = calloc(n, sizeof *bucket->param);
     bucket->piece = calloc(n, sizeof *bucket->piece);
-    bucket->request = calloc(n + 1, sizeof *bucket->request);
-    if (!bucket->param || !bucket->piece || !bucket->request)
+    bucket->started = calloc(n + 1, sizeof *bucket->started);
+    if (!bucket->param || !bucket->piece || !bucket->started)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for bucket %d", b);
     return 0;
 }
@@ -120,6 +120,30 @@ out:
     return rc;
 }
 
+/* Every rank must reduce the same buckets. Parameters come first, so that the message
+ * names the parameter and not the bucket that it shifts.
+ */
+static int agree_on_model(struct muster_ddp *ddp, struct mu_err *err)
+{
+    struct mu_contract c = { 0 };
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < ddp->nparams; i++)
+        rc = mu_contract_add(&c, err, "parameter %d '%s' %s x %zu", i,
+                             ddp->param[i].name, mu_dtype_name(ddp->param[i].dtype),
+                             ddp->param[i].count);
+    for (int b = 0; rc == 0 && b < ddp->plan.nbuckets; b++)
+        rc = mu_contract_add(&c, err, "bucket %d %s, %zu bytes", b,
+                             mu_dtype_name(ddp->plan.bucket[b].dtype),
+                             ddp->plan.bucket[b].bytes);
+    if (rc == 0) {
+        ddp->plan_hash = mu_contract_total(&c);
+        rc = mu_agree(ddp->m, "muster_ddp_create", &c, err);
+    }
+    mu_contract_clear(&c);
+    return rc;
+}
+
 static int make(struct muster_ddp *ddp, const struct muster_param *params,
                 const struct muster_ddp_options *options, struct mu_err *err)
 {
@@ -135,7 +159,7 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params,
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
                           ddp->nparams);
     if (copy_params(ddp, params, err) < 0 || make_plan(ddp, options, err) < 0 ||
-        mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
+        agree_on_model(ddp, err) < 0 || mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
         return -1;
     return make_buckets(ddp, err);
 }
@@ -156,6 +180,7 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
     if (!ddp)
         return mu_fail(m, MUSTER_EMEMORY, "out of memory");
     ddp->m = m;
+    ddp->id = (uint64_t)m->ddps++;
     ddp->nparams = nparams;
     if (make(ddp, params, options ? options : &none, &err) < 0) {
         muster_ddp_destroy(ddp);
@@ -172,7 +197,7 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
     for (int b = 0; ddp->bucket && b < ddp->plan.nbuckets; b++) {
         free(ddp->bucket[b].param);
         free(ddp->bucket[b].piece);
-        free(ddp->bucket[b].request);
+        free(ddp->bucket[b].started);
     }
     for (int i = 0; ddp->param && i < ddp->nparams; i++)
         free(ddp->param[i].name);
@@ -204,10 +229,11 @@ int muster_ddp_bucket_of(const struct muster_ddp *ddp, int i)
 }
 
 /* All parameters are on their way before the first is waited for. */
-static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_request **request,
+static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_started *request,
                          struct mu_err *err)
 {
     struct muster *m = ddp->m;
+    struct mu_err more = { 0 };
     int started = 0, rc = 0;
 
     for (; started < ddp->nparams; started++) {
@@ -221,13 +247,14 @@ static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_request **r
                                 .scale = 1,
                                 .what = p->name };
 
-        if (m->ops->start(m->backend, &coll, &request[started], err) < 0) {
+        if (mu_coll_start(m, &coll, &request[started], err) < 0) {
             rc = -1;
             break;
         }
     }
     for (int i = 0; i < started; i++)
-        if (m->ops->join(m->backend, request[i], NULL, rc ? NULL : err) < 0)
+        if (mu_coll_join(m, &request[i], ddp->param[i].name, NULL, rc ? &more : err) <
+            0)
             rc = -1;
     return rc ? rc : m->ops->drain(m->backend, NULL, err);
 }
@@ -235,7 +262,7 @@ static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_request **r
 int muster_ddp_broadcast(struct muster_ddp *ddp, int root)
 {
     struct muster *m = ddp->m;
-    struct mu_request **request;
+    struct mu_started *request;
     struct mu_err err = { 0 };
     int rc;
 

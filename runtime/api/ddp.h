@@ -22,11 +22,11 @@ struct mu_ddp_param {
 };
 
 struct mu_ddp_bucket {
-    char *mem;                   /* its part of the arena */
-    int *param;                  /* its parameters, by offset */
-    struct mu_piece *piece;      /* room for one per parameter */
-    struct mu_request **request; /* room for one more than parameters */
-    int nrequests;
+    char *mem;                  /* its part of the arena */
+    int *param;                 /* its parameters, by offset */
+    struct mu_piece *piece;     /* room for one per parameter */
+    struct mu_started *started; /* room for one more than parameters */
+    int nstarted;
     void *stream; /* of its gradients in this step */
     bool has_stream;
     char what[64]; /* "bucket 7 of step 1204" */
@@ -41,6 +41,8 @@ struct muster_ddp {
     struct mu_ddp_bucket *bucket;
     char *arena;
     uint64_t step; /* syncs done */
+    uint64_t id;   /* of this ddp among those of m */
+    uint64_t plan_hash;
     bool accumulating;
     bool *used;     /* by parameter: has a gradient in this or an earlier micro-batch */
     bool *declined; /* by parameter: the caller said that there is none */

@@ -57,9 +57,9 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
 
     if (from == to)
         return 0;
-    if (m->ops->start(m->backend, &coll, &bucket->request[bucket->nrequests], err) < 0)
+    if (mu_coll_start(m, &coll, &bucket->started[bucket->nstarted], err) < 0)
         return -1;
-    bucket->nrequests++;
+    bucket->nstarted++;
     return 0;
 }
 
@@ -94,12 +94,14 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
     struct muster *m = ddp->m;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    struct mu_err more = { 0 };
     int n = 0, rc = 0;
 
-    for (int r = 0; r < bucket->nrequests; r++)
-        if (m->ops->join(m->backend, bucket->request[r], stream, rc ? NULL : err) < 0)
+    for (int s = 0; s < bucket->nstarted; s++)
+        if (mu_coll_join(m, &bucket->started[s], bucket->what, stream,
+                         rc ? &more : err) < 0)
             rc = -1;
-    bucket->nrequests = 0;
+    bucket->nstarted = 0;
     bucket->has_stream = false;
     bucket->stream = NULL;
     if (rc < 0)

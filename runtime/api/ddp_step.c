@@ -2,6 +2,7 @@
 /* ddp_step.c - one step: gradients become ready, buckets start, sync waits */
 #include "runtime/api/ddp.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
@@ -70,12 +71,44 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
     return MUSTER_OK;
 }
 
-/* Which gradients does no rank have? */
+/* Bit i: this rank lacks the gradient of parameter i. Returns how many it lacks. */
+static int lacking(const struct muster_ddp *ddp, uint8_t *bits)
+{
+    int n = 0;
+
+    for (int i = 0; i < ddp->nparams; i++)
+        if (!ddp->used[i]) {
+            bits[i / 8] |= (uint8_t)(1 << i % 8);
+            n++;
+        }
+    return n;
+}
+
+/* Which gradients does no rank have? A rank that has all of them need not know, since
+ * each of them counts somewhere; so it only posts and goes on, and a rank that lacks
+ * some waits for the posts of the others. The hash of what is reduced rides along.
+ */
 static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
 {
-    for (int i = 0; i < ddp->nparams; i++)
-        ddp->absent[i] = !ddp->used[i];
-    return 0;
+    struct mu_control *control = ddp->m->control;
+    uint64_t what[3] = { ddp->plan_hash, ddp->id, ddp->step };
+    uint64_t step = ddp->id << 40 | ddp->step;
+    size_t nbytes = (size_t)(ddp->nparams + 7) / 8;
+    uint8_t *bits = calloc(nbytes + 1, 1);
+    int n, rc = 0;
+
+    if (!bits)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
+    n = lacking(ddp, bits);
+    if (control)
+        rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what), bits,
+                                  n > 0 ? nbytes : 0, err);
+    if (control && rc == 0 && n > 0)
+        rc = mu_control_roll_wait(control, step, bits, nbytes, err);
+    for (int i = 0; rc == 0 && n > 0 && i < ddp->nparams; i++)
+        ddp->absent[i] = bits[i / 8] >> i % 8 & 1;
+    free(bits);
+    return rc < 0 ? mu_failure_settle(ddp->m, err) : 0;
 }
 
 /* Buckets that did not start in the backward pass: they lack a gradient here, or wait

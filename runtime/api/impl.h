@@ -3,22 +3,34 @@
 #ifndef MU_IMPL_H
 #define MU_IMPL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "runtime/backend/backend.h"
+#include "runtime/boot/control.h"
 #include "runtime/boot/world.h"
 #include "runtime/core/config.h"
+#include "runtime/core/contract.h"
+#include "runtime/core/flight.h"
 #include "runtime/muster.h"
 
 struct muster {
     struct mu_config config;
     struct mu_log log;
     struct mu_world *world;
+    struct mu_control *control; /* NULL in a world of one */
     const struct mu_backend_ops *ops;
     struct mu_backend *backend;
     void *module;  /* dlopen handle of the backend, or NULL */
     char *gpus;    /* MUSTER_PLAN's gpus of this rank, "" unknown */
+    char **gpu_of; /* the same by rank, NULL until the ranks have met */
     char *address; /* MASTER_ADDR, or NULL */
+    int ddps;      /* created so far: the same number on all ranks */
     struct mu_err err;
-    int status; /* of the last failed call */
+    int status;                  /* of the last failed call */
+    pthread_mutex_t flight_lock; /* innermost: nothing is called with it held */
+    struct mu_flight flight;
+    atomic_bool closing; /* in muster_finalize: a late failure is nobody's concern */
 };
 
 /* Remember the sentence; returns status, so that a public function ends with it. */
@@ -36,11 +48,45 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
 /* Find the backend's table: in this library, or in backend_nccl.so below `dir` (NULL:
  * the installed one). *module is closed with dlclose after the backend.
  */
-int mu_backend_choose(enum mu_backend_choice choice, const char *dir,
-                      const struct mu_log *log, const struct mu_backend_ops **ops,
-                      void **module, struct mu_err *err);
+int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
+                      const struct mu_backend_ops **ops, void **module,
+                      struct mu_err *err);
 
-/* Start a collective and wait for it. what is a name for messages. */
-int mu_coll_run(struct muster *m, struct mu_coll *coll, struct mu_err *err);
+/* ---- coll.c: every collective of the api goes through these two, so that the flight
+ * record knows it and its wait has a deadline. coll->what is required.
+ */
+struct mu_started {
+    struct mu_request *request;
+    uint64_t number;
+};
+int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_started *out,
+                  struct mu_err *err);
+int mu_coll_join(struct muster *m, const struct mu_started *started, const char *what,
+                 void *stream, struct mu_err *err);
+int mu_coll_run(struct muster *m, const struct mu_coll *coll, struct mu_err *err);
+/* A small agreement over the control connections; in a world of one too. */
+int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
+              struct mu_gathered *out, struct mu_err *err);
+
+/* ---- agree.c ---- */
+/* [collective] Refuse (MUSTER_ECONTRACT) when the lines are not the same on all ranks;
+ * the sentence starts with `what` and has the first difference and the ranks on each
+ * side.
+ */
+int mu_agree(struct muster *m, const char *what, const struct mu_contract *contract,
+             struct mu_err *err);
+
+/* ---- failure.c ---- */
+struct mu_control_hooks mu_failure_hooks(struct muster *m);
+/* For mu_backend_env. */
+void mu_failure_of_backend(void *arg, int rank, int status, const char *why);
+/* A call failed with *err. Where the whole job fails, this waits for the reason that
+ * all ranks are told: it then ends this process with it, or (on_failure "return") puts
+ * it into *err. Returns -1.
+ */
+int mu_failure_settle(struct muster *m, struct mu_err *err);
+/* Wait to be ended by the control thread; as a last resort end the step. */
+void mu_failure_park(struct muster *m, int status, const char *why)
+    __attribute__((noreturn));
 
 #endif

@@ -2,12 +2,18 @@
 /* init.c - open and close a world: PMIx, backend */
 #include "runtime/api/impl.h"
 
+#include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
+
+/* Seconds: the backend gets no deadline of its own. */
+#define FOREVER 1e8
 
 /* An empty variable counts as unset. */
 static const char *variable(const char *name)
@@ -48,22 +54,94 @@ static struct mu_launch launch_variables(bool single)
     };
 }
 
-/* The plugin's promise for this task. A line we cannot read is worth a warning only:
- * the job runs as well without.
+/* Where the plugin put us against where we are: something between srun and the program
+ * may have moved it (numactl, taskset, a wrapper).
+ */
+static void check_cpus(const struct muster *m, const struct mu_record *record)
+{
+    struct mu_cpuset now = { 0 };
+    cpu_set_t *set = CPU_ALLOC(MU_CPUSET_MAX);
+    size_t size = CPU_ALLOC_SIZE(MU_CPUSET_MAX);
+    char is[256], promised[256];
+
+    if (set && sched_getaffinity(0, size, set) == 0) {
+        for (int cpu = 0; cpu < MU_CPUSET_MAX; cpu++)
+            if (CPU_ISSET_S(cpu, size, set))
+                mu_cpuset_add(&now, cpu);
+        mu_cpuset_format(&now, is, sizeof is);
+        mu_cpuset_format(&record->cpus, promised, sizeof promised);
+        if (!mu_cpuset_equal(&now, &record->cpus))
+            mu_log(
+                &m->log, MU_LOG_WARN,
+                "rank %d runs on cpus %s, but was placed on %s: something between srun "
+                "and the program moved it",
+                m->world->rank, is, promised);
+    }
+    CPU_FREE(set);
+}
+
+/* The plugin's promise for this task. A line we cannot use is worth a warning only: the
+ * job runs as well without.
  */
 static int read_plan(struct muster *m, struct mu_err *err)
 {
-    const char *line = variable("MUSTER_PLAN");
+    const char *line = variable("MUSTER_PLAN"), *address = variable("MASTER_ADDR");
     struct mu_record record = { 0 };
 
     if (line && mu_record_decode(line, &record, err) < 0) {
         mu_log(&m->log, MU_LOG_WARN, "%s", err->text);
         record.gpus[0] = '\0';
+    } else if (line && record.task != m->world->local_rank) {
+        mu_log(&m->log, MU_LOG_WARN,
+               "MUSTER_PLAN is that of task %d, but this is local rank %d: not used",
+               record.task, m->world->local_rank);
+        record.gpus[0] = '\0';
+    } else if (line && !mu_cpuset_empty(&record.cpus)) {
+        check_cpus(m, &record);
     }
     m->gpus = strdup(record.gpus);
-    if (variable("MASTER_ADDR"))
-        m->address = strdup(variable("MASTER_ADDR"));
+    m->address = address ? strdup(address) : NULL;
     return m->gpus ? 0 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+}
+
+static int open_control(struct muster *m, struct mu_err *err)
+{
+    struct mu_control_env env = {
+        .world = m->world,
+        .master_addr = m->address,
+        .init_timeout = m->config.init_timeout,
+        .timeout = m->config.timeout,
+        .log = &m->log,
+        .hooks = mu_failure_hooks(m),
+    };
+
+    return m->world->size == 1 ? 0 : mu_control_open(&env, &m->control, err);
+}
+
+/* What holds for the whole world, and each rank's GPU for messages. */
+static int agree_on_world(struct muster *m, struct mu_err *err)
+{
+    struct mu_contract c = { 0 };
+    struct mu_gathered all;
+    int rc = -1;
+
+    if (mu_contract_add(&c, err, "libmuster %s", muster_version()) < 0 ||
+        mu_contract_add(&c, err, "backend %s", m->ops->name) < 0 ||
+        mu_contract_add(&c, err, "on_failure %s",
+                        m->config.return_failure ? "return" : "end") < 0 ||
+        mu_contract_add(&c, err, "world of %d ranks on %d nodes", m->world->size,
+                        m->world->nnodes) < 0 ||
+        mu_agree(m, "muster_init", &c, err) < 0 ||
+        mu_gather(m, "muster_init", m->gpus, strlen(m->gpus) + 1, &all, err) < 0)
+        goto out;
+    m->gpu_of = calloc((size_t)m->world->size, sizeof *m->gpu_of);
+    for (int r = 0; m->gpu_of && r < m->world->size; r++)
+        m->gpu_of[r] = strndup(all.at[r], all.len[r]);
+    mu_gathered_clear(&all);
+    rc = 0;
+out:
+    mu_contract_clear(&c);
+    return rc;
 }
 
 static int open_backend(struct muster *m, struct mu_err *err)
@@ -83,23 +161,65 @@ static int open_backend(struct muster *m, struct mu_err *err)
         .master_addr = m->address,
         .force_tcp = m->config.force_tcp,
         .init_timeout = m->config.init_timeout,
-        .timeout = m->config.timeout,
+        .timeout = FOREVER,
         .exchange = w->exchange,
         .log = &m->log,
+        .failed = mu_failure_of_backend,
+        .failed_arg = m,
     };
 
     memcpy(env.token, w->token, sizeof env.token);
-    if (mu_backend_choose(m->config.backend, variable("MUSTER_BACKEND_DIR"), &m->log,
-                          &m->ops, &m->module, err) < 0)
-        return -1;
+    /* A wait on the host is timed here, where it can be extended and explained; what
+     * waits on a GPU only the backend can see.
+     */
+    if (strcmp(m->ops->name, "host") != 0)
+        env.timeout = m->config.timeout;
     return m->ops->open(&env, &m->backend, err);
 }
 
 static void release(struct muster *m)
 {
+    for (int r = 0; m->gpu_of && r < m->world->size; r++)
+        free(m->gpu_of[r]);
+    mu_world_close(m->world);
+    if (m->module)
+        dlclose(m->module);
+    pthread_mutex_destroy(&m->flight_lock);
+    free(m->gpu_of);
     free(m->gpus);
     free(m->address);
     free(m);
+}
+
+/* Start-up failed with *err here, maybe not on other ranks: they must not wait for us.
+ */
+static void give_up(struct muster *m, struct mu_err *err)
+{
+    if (m->world->size == 1)
+        return;
+    if (m->control) {
+        mu_control_fail(m->control, err->code, m->world->rank, err->text);
+        mu_failure_settle(m, err);
+        return;
+    }
+    if (m->config.return_failure)
+        return;
+    /* Before there are connections all may fail alike: the first one speaks. */
+    usleep((m->world->rank < 8 ? (unsigned)m->world->rank : 8) * 400000);
+    fprintf(stderr, "muster: %s\n", err->text);
+    mu_world_abort(m->world, err->code, err->text);
+}
+
+static int start(struct muster *m, struct mu_err *err)
+{
+    if (mu_world_meet(m->world, m->config.init_timeout, err) < 0 ||
+        read_plan(m, err) < 0 ||
+        mu_backend_choose(m->config.backend, m->world->size,
+                          variable("MUSTER_BACKEND_DIR"), &m->ops, &m->module,
+                          err) < 0 ||
+        open_control(m, err) < 0 || agree_on_world(m, err) < 0)
+        return -1;
+    return open_backend(m, err);
 }
 
 int mu_init_world(struct muster **out, const struct mu_config *config,
@@ -107,6 +227,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
 {
     struct muster *m = calloc(1, sizeof *m);
     struct mu_err err = { 0 };
+    int status;
 
     if (!m) {
         mu_world_close(world);
@@ -115,11 +236,12 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
     m->config = *config;
     m->log.level = config->log;
     m->world = world;
-    if (mu_world_meet(world, config->init_timeout, &err) < 0 ||
-        read_plan(m, &err) < 0 || open_backend(m, &err) < 0) {
-        int status = mu_fail_err(NULL, &err);
-
-        mu_world_close(world);
+    pthread_mutex_init(&m->flight_lock, NULL);
+    if (start(m, &err) < 0) {
+        give_up(m, &err);
+        status = mu_fail_err(NULL, &err);
+        if (m->control)
+            mu_control_close(m->control, NULL);
         release(m);
         return status;
     }
@@ -148,21 +270,22 @@ int muster_init(struct muster **out, const struct muster_options *options)
 
 int muster_finalize(struct muster *m)
 {
+    struct mu_gathered all;
+    struct mu_err err = { 0 };
+    int rc = MUSTER_OK;
+
     if (!m)
         return MUSTER_OK;
+    if (mu_gather(m, "muster_finalize", NULL, 0, &all, &err) == 0)
+        mu_gathered_clear(&all);
+    else
+        rc = err.code;
+    atomic_store(&m->closing, true);
     m->ops->close(m->backend);
-    mu_world_close(m->world);
+    if (m->control && mu_control_close(m->control, &err) < 0 && rc == MUSTER_OK)
+        rc = err.code;
+    if (rc != MUSTER_OK)
+        mu_fail(NULL, rc, "%s", err.text);
     release(m);
-    return MUSTER_OK;
-}
-
-void muster_abort(struct muster *m, int status, const char *why)
-{
-    if (status < 1 || status > 255)
-        status = MUSTER_EINTERNAL;
-    fprintf(stderr, "muster: rank %d: %s\n", m ? m->world->rank : 0,
-            why ? why : "aborted");
-    if (m)
-        mu_world_abort(m->world, status, why ? why : "aborted");
-    _Exit(status);
+    return rc;
 }

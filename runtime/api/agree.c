@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* agree.c - compare a contract among the ranks and say where they differ */
+#include "runtime/api/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The lines' hashes of every rank: the first index where they differ, or -1. */
+static int find_difference(const struct mu_gathered *all, int size, struct mu_err *err)
+{
+    const uint64_t **hash = calloc((size_t)size, sizeof *hash);
+    int *n = calloc((size_t)size, sizeof *n);
+    int at = -1;
+
+    if (!hash || !n) {
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", size);
+        goto out;
+    }
+    for (int r = 0; r < size; r++) {
+        uint64_t *copy = malloc(all->len[r] + 1);
+
+        if (!copy) {
+            mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", size);
+            goto out;
+        }
+        memcpy(copy, all->at[r], all->len[r]); /* aligned */
+        hash[r] = copy;
+        n[r] = (int)(all->len[r] / sizeof *copy);
+    }
+    at = mu_contract_first_difference(hash, n, size);
+    if (at < 0)
+        mu_err_set(err, MUSTER_EINTERNAL,
+                   "the contracts differ, but no line of them does");
+out:
+    for (int r = 0; hash && r < size; r++)
+        free((void *)(uintptr_t)hash[r]);
+    free(hash);
+    free(n);
+    return at;
+}
+
+static int tell_sides(struct muster *m, const char *what, const struct mu_contract *c,
+                      int at, struct mu_err *err)
+{
+    char mine[MU_CONTRACT_TEXT] = "", text[MU_ERR_TEXT];
+    struct mu_gathered all;
+
+    if (at < c->n)
+        memcpy(mine, c->line[at], sizeof mine);
+    if (mu_gather(m, what, mine, sizeof mine, &all, err) < 0)
+        return -1;
+    mu_contract_sides((const char *const *)all.at, m->world->size, text, sizeof text);
+    mu_gathered_clear(&all);
+    return mu_err_set(err, MUSTER_ECONTRACT, "%s: the ranks differ: %s", what, text);
+}
+
+int mu_agree(struct muster *m, const char *what, const struct mu_contract *contract,
+             struct mu_err *err)
+{
+    uint64_t total = mu_contract_total(contract);
+    struct mu_gathered all;
+    bool same = true;
+    int at;
+
+    if (mu_gather(m, what, &total, sizeof total, &all, err) < 0)
+        return -1;
+    for (int r = 0; r < m->world->size; r++)
+        same &=
+            all.len[r] == sizeof total && memcmp(all.at[r], &total, sizeof total) == 0;
+    mu_gathered_clear(&all);
+    if (same)
+        return 0;
+    if (mu_gather(m, what, contract->hash, (size_t)contract->n * sizeof *contract->hash,
+                  &all, err) < 0)
+        return -1;
+    at = find_difference(&all, m->world->size, err);
+    mu_gathered_clear(&all);
+    return at < 0 ? -1 : tell_sides(m, what, contract, at, err);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* failure.c - how a job ends when a rank dies, does not come or gives up
+ *
+ * The control connections bring every rank the same reason. One rank, the speaker,
+ * tells the user: a sentence and, at a deadline, what each rank was doing. Then the
+ * whole step is ended with the status, so that nobody hangs and srun's exit status says
+ * why.
+ */
+#include "runtime/api/impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Lines of the flight record that are printed of ranks that are not special. */
+#define MOST_LINES 32
+
+static struct mu_flight_names names_of(const struct muster *m, const int *parent_of)
+{
+    return (struct mu_flight_names){
+        .host_of = (const char *const *)m->world->host_of,
+        .gpu_of = (const char *const *)m->gpu_of,
+        .parent_of = parent_of,
+    };
+}
+
+static void record(void *arg, struct mu_flight *out)
+{
+    struct muster *m = arg;
+    struct timespec t;
+
+    pthread_mutex_lock(&m->flight_lock);
+    *out = m->flight;
+    pthread_mutex_unlock(&m->flight_lock);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    out->now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    out->rank = m->world->rank;
+    out->pid = getpid();
+}
+
+static int judge(void *arg, const struct mu_flight *const *records,
+                 const int *parent_of, char *text, size_t len)
+{
+    struct muster *m = arg;
+    struct mu_flight_names names = names_of(m, parent_of);
+
+    return mu_flight_verdict(records, m->world->size, &names, text, len);
+}
+
+static void speak(struct muster *m, const struct mu_ending *e)
+{
+    struct mu_flight_names names = names_of(m, NULL);
+    char line[512];
+    int printed = 0;
+
+    fprintf(stderr, "muster: %s\n", e->text);
+    for (int r = 0; e->records && r < m->world->size; r++) {
+        if (r != e->rank && e->records[r] && ++printed > MOST_LINES)
+            continue;
+        mu_flight_line(e->records[r], r, &names, line, sizeof line);
+        fprintf(stderr, "muster:   %s\n", line);
+    }
+    if (printed > MOST_LINES)
+        fprintf(stderr, "muster:   and %d more ranks\n", printed - MOST_LINES);
+}
+
+static void ended(void *arg, const struct mu_ending *e)
+{
+    struct muster *m = arg;
+
+    if (m->backend)
+        m->ops->abort(m->backend, e->status, e->text);
+    if (m->config.return_failure)
+        return;
+    if (e->speaker)
+        speak(m, e);
+    else
+        sleep(5); /* the speaker's word ends this process */
+    mu_world_abort(m->world, e->status, e->text);
+}
+
+static void extended(void *arg, double seconds)
+{
+    struct muster *m = arg;
+
+    if (m->backend && m->ops->extend)
+        m->ops->extend(m->backend, seconds);
+}
+
+struct mu_control_hooks mu_failure_hooks(struct muster *m)
+{
+    return (struct mu_control_hooks){ m, record, judge, ended, extended };
+}
+
+void mu_failure_of_backend(void *arg, int rank, int status, const char *why)
+{
+    struct muster *m = arg;
+
+    if (!m->control || atomic_load(&m->closing))
+        return;
+    if (status == MUSTER_ETIMEOUT)
+        mu_control_overdue(m->control);
+    else
+        mu_control_fail(m->control, status, rank, why);
+}
+
+/* Errors of this call alone; after the others the backend is of no use to anybody. */
+static bool is_local(int status)
+{
+    return status == MUSTER_EUSAGE || status == MUSTER_EMEMORY;
+}
+
+int mu_failure_settle(struct muster *m, struct mu_err *err)
+{
+    struct mu_err mine = *err;
+
+    if (!m->control || atomic_load(&m->closing) || is_local(err->code))
+        return -1;
+    /* The backend may notice before the control connections do, or after. */
+    if (!mu_control_failed(m->control, err))
+        mu_control_fail(m->control, mine.code, -1, mine.text);
+    for (int i = 0; i < 1500 && !mu_control_failed(m->control, err); i++)
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    if (!m->config.return_failure)
+        mu_failure_park(m, err->code, err->text);
+    return -1;
+}
+
+void mu_failure_park(struct muster *m, int status, const char *why)
+{
+    sleep(15);
+    fprintf(stderr, "muster: rank %d: %s\n", m->world->rank, why);
+    mu_world_abort(m->world, status, why);
+}
+
+void muster_abort(struct muster *m, int status, const char *why)
+{
+    char text[MU_ERR_TEXT];
+
+    if (status < 1 || status > 255)
+        status = MUSTER_EINTERNAL;
+    if (!why)
+        why = "the program gave up";
+    if (!m || !m->control) {
+        fprintf(stderr, "muster: rank %d: %s\n", m ? m->world->rank : 0, why);
+        _Exit(status);
+    }
+    snprintf(text, sizeof text, "rank %d (node %s) ended the job: %s", m->world->rank,
+             m->world->host_of[m->world->rank], why);
+    mu_control_fail(m->control, status, m->world->rank, text);
+    if (m->config.return_failure) { /* the others return, but the step ends */
+        fprintf(stderr, "muster: %s\n", text);
+        mu_world_abort(m->world, status, text);
+    }
+    mu_failure_park(m, status, text);
+}
+
+int muster_extend(struct muster *m, double seconds)
+{
+    if (!(seconds > 0))
+        return mu_fail(m, MUSTER_EUSAGE, "muster_extend takes seconds above 0, not %g",
+                       seconds);
+    if (m->control)
+        mu_control_extend(m->control, seconds);
+    return MUSTER_OK;
+}
+
+void muster_doing(struct muster *m, const char *what)
+{
+    pthread_mutex_lock(&m->flight_lock);
+    snprintf(m->flight.doing, sizeof m->flight.doing, "%s", what ? what : "");
+    pthread_mutex_unlock(&m->flight_lock);
+}

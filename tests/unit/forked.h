@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* forked.h - a world of forked ranks without Slurm and PMIx, for tests of the runtime
+ *
+ * The exchange is a table in shared memory; everything else is what ships: control
+ * connections, backend, api. "Nodes" may be several on this machine: ranks of different
+ * nodes speak TCP with each other.
+ */
+#ifndef TEST_FORKED_H
+#define TEST_FORKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "runtime/api/impl.h"
+
+#define RANKS_MAX 8
+
+struct forked_world {
+    int size, nodes;     /* rank r is on node r * nodes / size */
+    double timeout;      /* 0: 20 s */
+    double init_timeout; /* 0: 20 s */
+    bool return_failure, force_tcp;
+    unsigned skip; /* bit r: rank r is not started at all */
+    size_t first_bucket, bucket_cap;
+};
+
+struct forked_result {
+    int status[RANKS_MAX];     /* exit status; 128 + signal when killed */
+    double seconds[RANKS_MAX]; /* from the start until it ended */
+    char *text;                /* standard error of all, in the order it was written */
+    pid_t pid[RANKS_MAX];
+};
+
+/* Run body in every rank; its value is the exit status. A rank that is still there
+ * after `limit` seconds is killed (137). m is NULL where muster_init failed and body is
+ * run nevertheless; arg is the caller's memory as of the fork.
+ */
+void forked_run(const struct forked_world *w,
+                int (*body)(struct muster *m, int rank, void *arg), void *arg,
+                double limit, struct forked_result *out);
+void forked_clear(struct forked_result *result);
+
+/* Memory that the forked ranks share with the test. */
+void *forked_shared(size_t bytes);
+double forked_now(void);
+
+/* In a body: say what and leave with status 99 unless it holds. */
+#define RANK_CHECK(cond)                                                               \
+    do {                                                                               \
+        if (!(cond)) {                                                                 \
+            fprintf(stderr, "%s:%d: rank %d: %s does not hold\n", __FILE__, __LINE__,  \
+                    m ? muster_rank(m) : -1, #cond);                                   \
+            _exit(99);                                                                 \
+        }                                                                              \
+    } while (0)
+#define RANK_OK(call)                                                                  \
+    do {                                                                               \
+        if ((call) != MUSTER_OK) {                                                     \
+            fprintf(stderr, "%s:%d: rank %d: %s: %s\n", __FILE__, __LINE__,            \
+                    muster_rank(m), #call, muster_error(m));                           \
+            _exit(98);                                                                 \
+        }                                                                              \
+    } while (0)
+
+#endif
