@@ -272,6 +272,16 @@ out:
     return rc;
 }
 
+/* A machine without any memory is a source that does not tell. */
+static void tidy_memory(struct mu_node *node)
+{
+    for (int i = 0; i < node->nnumas; i++)
+        if (node->numas[i].memory > 0)
+            return;
+    for (int i = 0; i < node->nnumas; i++)
+        node->numas[i].memory = UINT64_MAX;
+}
+
 int mu_node_finish(struct mu_node *node, struct mu_err *err)
 {
     if (node->ngpus > MU_NODE_GPUS_MAX)
@@ -282,6 +292,7 @@ int mu_node_finish(struct mu_node *node, struct mu_err *err)
     if (sort_numas(node) < 0 || sort_devices(node) < 0)
         return mu_err_set(err, ENOMEM, "out of memory");
     label_gpus(node);
+    tidy_memory(node);
     return 0;
 }
 

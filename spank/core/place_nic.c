@@ -3,7 +3,8 @@
  *
  * The distance of a task to a NIC is that of its nearest GPU, or, without a GPU, of its
  * nearest CPU. All NICs at the least distance are its set: "SYS" with every NIC says
- * that none is nearer than another. A NIC without an active port is left out.
+ * that none is nearer than another. A NIC whose port is down is in its place all the
+ * same (a saved machine must give the same plan); that all of a set are down is noted.
  */
 #include "spank/core/place.h"
 
@@ -44,6 +45,15 @@ static enum mu_path from_cpus(const struct mu_node *node, const struct mu_slot *
     return best;
 }
 
+static void note_down(const struct mu_node *node, struct mu_slot *slot)
+{
+    for (int i = 0; i < slot->nnics; i++)
+        if (node->nics[slot->nic[i]].active)
+            return;
+    if (slot->nnics > 0)
+        mu_slot_note(slot, "nic-down");
+}
+
 void mu_place_nic(const struct mu_node *node, struct mu_plan *plan)
 {
     for (int t = 0; t < plan->nslots; t++) {
@@ -55,8 +65,7 @@ void mu_place_nic(const struct mu_node *node, struct mu_plan *plan)
             enum mu_path path =
                 slot->ngpus ? from_gpus(node, slot, nic) : from_cpus(node, slot, nic);
 
-            if (!node->nics[nic].active || path == MU_PATH_NONE ||
-                path > slot->nic_path)
+            if (path == MU_PATH_NONE || path > slot->nic_path)
                 continue;
             if (path < slot->nic_path)
                 slot->nnics = 0;
@@ -64,5 +73,6 @@ void mu_place_nic(const struct mu_node *node, struct mu_plan *plan)
             if (slot->nnics < MU_GPUS_MAX)
                 slot->nic[slot->nnics++] = nic;
         }
+        note_down(node, slot);
     }
 }

@@ -7,6 +7,7 @@
  *   shared   its cores, or its GPU, are another task's too
  *   unknown  the machine does not say where its GPU is
  *   memless  its NUMA node has no memory: the nearest node with memory is named
+ *   nic-down the ports of all its nearest NICs are down
  *   smt?     the source does not say which CPUs are threads of one core
  *   unbound  its CPUs are left as Slurm set them
  */
