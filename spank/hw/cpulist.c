@@ -59,6 +59,18 @@ static void without_cores(const struct mu_node *node, struct mu_cpuset *cpus)
     mu_cpuset_andnot(cpus, &taken);
 }
 
+int mu_cores_add_group(struct mu_node *node, const struct mu_cpuset *cpus, int numa,
+                       int package, struct mu_err *err)
+{
+    struct mu_cpuset left = *cpus;
+    int cpu[MU_CORE_CPUS], n = 0;
+
+    without_cores(node, &left);
+    for (int i = -1; (i = mu_cpuset_next(&left, i)) >= 0 && n < MU_CORE_CPUS;)
+        cpu[n++] = i;
+    return n > 0 ? add_core(node, cpu, n, numa, package, err) : 0;
+}
+
 int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus, int threads,
                          int stride, int numa, int package, struct mu_err *err)
 {

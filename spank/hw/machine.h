@@ -8,6 +8,8 @@
 #ifndef MU_MACHINE_H
 #define MU_MACHINE_H
 
+#include <stdio.h>
+
 #include "spank/core/node.h"
 
 enum mu_pci_kind {
@@ -42,6 +44,7 @@ struct mu_machine {
     struct mu_pci_dev *dev;
     int nplaces;
     struct mu_place *place;
+    bool links_are_max; /* link_speed is what the card can do, not what it does now */
     int ngpu_devs, nnic_devs; /* before mu_node_finish: dev[] index of each GPU and NIC */
     int *gpu_dev, *nic_dev;
     char arch[16];       /* x86_64, aarch64, ppc64le, "" unknown */
@@ -94,6 +97,32 @@ int mu_read_nccl_xml(const char *name, const char *text, size_t len,
                      struct mu_machine *machine, struct mu_err *err);
 int mu_read_smi(const char *name, const char *text, size_t len,
                 struct mu_machine *machine, struct mu_err *err);
+
+/* Write an NCCL topology file: NCCL's dialect, GPUs and NICs as leaves without gpu and
+ * net elements. Fails when the source has no PCI addresses or the machine is larger than
+ * NCCL's limits.
+ */
+int mu_nccl_write(FILE *out, const struct mu_machine *machine, struct mu_err *err);
+
+/* One thing a check found; text has no final newline. line 0: none. */
+enum mu_finding_level { MU_FINDING_ERROR, MU_FINDING_WARNING, MU_FINDING_HINT };
+struct mu_finding {
+    enum mu_finding_level level;
+    int line;
+    const char *text;
+};
+
+struct mu_nccl_verdict {
+    bool parsable; /* by NCCL's own reader */
+    int errors, warnings, hints;
+};
+
+/* Check an NCCL topology file by itself and, when machine is not NULL, against that
+ * machine (here: the machine is the node this runs on). Each finding goes to `tell`.
+ */
+void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
+                   bool here, void (*tell)(void *arg, const struct mu_finding *finding),
+                   void *arg, struct mu_nccl_verdict *verdict);
 
 /* As mu_node_load_live and mu_node_load_file, with the tree. */
 int mu_machine_load_live(struct mu_machine *machine, struct mu_err *err);

@@ -6,14 +6,19 @@
  * file is the plan made from the machine:
  *
  *   cpu   package=N      OS index of the package
+ *         packages=N:LIST/N:LIST  the CPUs of each, where the node spans several
  *         smt=K;stride=S thread t of a core is CPU c + t*S
+ *         cores=A+B,C..  the cores themselves, where smt cannot tell them
  *         cache=N        cores per shared cache, in order, when it is below the NUMA node
+ *         caches=N:LIST/N:LIST  the CPUs of each cache, where the groups are unequal
  *         distance=A,B.. the row of the NUMA distance table, columns as the elements
  *         memory=0       a node without memory
+ *         usable=LIST    the CPUs that may be used, when these are not all of affinity
  *   pci   host=BUS       which host bridge the device hangs from
  *         up=B/B/..      all PCI bridges above the device, outermost first
  *         local=LIST     CPUs of a locality finer than the NUMA node
  *         known=0        the firmware does not say where the device is
+ *         known=1        it does, but names no single NUMA node; package=N and local=
  *         nics=NAME,..   RDMA devices of the function
  *         parts=N        compute devices of the function (CPX, MIG)
  */

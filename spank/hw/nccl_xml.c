@@ -100,6 +100,56 @@ static void read_cpu_ids(struct reader *r, int elem)
         m->cpu_model = (int)n;
 }
 
+/* cores=0+4,1+5: where nothing shorter tells them. */
+static int add_listed_cores(struct reader *r, char *list, const struct mu_cpuset *cpus,
+                            int numa, int package)
+{
+    char *word, *cpu;
+    long n;
+
+    while ((word = mu_parse_next(&list, ','))) {
+        struct mu_cpuset set = { { 0 } };
+
+        while ((cpu = mu_parse_next(&word, '+')))
+            if (mu_parse_int("cpu", cpu, 0, MU_CPUSET_MAX - 1, &n, NULL) == 0)
+                mu_cpuset_add(&set, (int)n);
+        mu_cpuset_and(&set, cpus);
+        if (mu_cores_add_group(&r->machine->node, &set, numa, package, r->err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* packages= and caches=, 0:0,4,12/1:1,6, for the cores from index `from` on. Numbers
+ * are counted within the <cpu>: several packages in one NUMA node are the whole machine,
+ * and caches are told apart by the index of the first core.
+ */
+static void set_groups(struct mu_node *node, int from, char *list, bool caches)
+{
+    struct mu_cpuset set;
+    char *item, *colon;
+    long group;
+
+    while ((item = mu_parse_next(&list, '/'))) {
+        colon = strchr(item, ':');
+        if (!colon)
+            continue;
+        *colon = '\0';
+        memset(&set, 0, sizeof set);
+        if (mu_parse_int("group", item, 0, 65535, &group, NULL) < 0 ||
+            mu_cpuset_parse(colon + 1, &set, NULL) < 0)
+            continue;
+        for (int i = from; i < node->ncores; i++) {
+            if (!mu_cpuset_has(&set, node->cores[i].cpu[0]))
+                continue;
+            if (caches)
+                node->cores[i].cache = from + (int)group;
+            else
+                node->cores[i].package = (int)group;
+        }
+    }
+}
+
 static int add_cores(struct reader *r, const char *notes, const struct mu_cpuset *cpus,
                      int numa, int package)
 {
@@ -108,8 +158,13 @@ static int add_cores(struct reader *r, const char *notes, const struct mu_cpuset
     long stride = note_number(notes, "stride", 1, MU_CPUSET_MAX, 1);
     long per_cache = note_number(notes, "cache", 1, 65535, 0);
     int before = node->ncores;
+    char listed[256];
 
-    if (threads > 0) {
+    if (mu_nccl_note(notes, "cores", listed, sizeof listed)) {
+        node->core_data = true;
+        if (add_listed_cores(r, listed, cpus, numa, package) < 0)
+            return -1;
+    } else if (threads > 0) {
         node->core_data = true;
         if (mu_cores_add_strided(node, cpus, (int)threads, (int)stride, numa, package,
                                  r->err) < 0)
@@ -117,6 +172,10 @@ static int add_cores(struct reader *r, const char *notes, const struct mu_cpuset
     } else if (mu_cores_add_list(node, cpus, numa, package, r->err) < 0) {
         return -1;
     }
+    if (mu_nccl_note(notes, "packages", listed, sizeof listed))
+        set_groups(node, before, listed, false);
+    if (mu_nccl_note(notes, "caches", listed, sizeof listed))
+        set_groups(node, before, listed, true);
     /* POWER numbers the threads of a core in a row: one run may be whole cores. */
     if (threads == 0 && strncmp(r->machine->arch, "ppc64", 5) == 0)
         node->smt_guess = true;
@@ -129,7 +188,7 @@ static int add_cores(struct reader *r, const char *notes, const struct mu_cpuset
 static int read_cpu(struct reader *r, int elem)
 {
     struct mu_machine *m = r->machine;
-    struct mu_cpuset cpus = { { 0 } };
+    struct mu_cpuset cpus = { { 0 } }, usable;
     char buf[4096], notes[256];
     struct mu_place *place;
     struct mu_pci_dev *host;
@@ -144,6 +203,9 @@ static int read_cpu(struct reader *r, int elem)
     if (mu_xml_elem_attr(r->doc, elem, "affinity", buf, sizeof buf) &&
         mu_cpuset_parse_mask(buf, &cpus, NULL) < 0)
         return fail(r, elem, "affinity is not a CPU mask:", buf);
+    usable = cpus;
+    if (mu_nccl_note(notes, "usable", buf, sizeof buf))
+        mu_cpuset_parse(buf, &usable, NULL);
     read_cpu_ids(r, elem);
     for (int i = 0; id >= 0 && i < m->node.nnumas; i++)
         if (m->node.numas[i].os_index == id)
@@ -161,7 +223,7 @@ static int read_cpu(struct reader *r, int elem)
     }
     if (numa >= 0)
         mu_cpuset_or(&m->node.numas[numa].cpus, &cpus);
-    if (add_cores(r, notes, &cpus, numa, package) < 0)
+    if (add_cores(r, notes, &usable, numa, package) < 0)
         return -1;
     place = mu_add_place(m, r->err);
     host = place ? mu_add_pci(m, r->err) : NULL;
@@ -211,6 +273,7 @@ static bool has_child(const struct reader *r, int elem, const char *name)
 static int noted_parent(struct reader *r, const char *notes, int cpu_dev)
 {
     struct mu_machine *m = r->machine;
+    const struct mu_place above = *mu_pci_place(m, cpu_dev);
     char chain[256], host_name[MU_BUSID_LEN], local[256];
     int parent = -1;
     char *rest, *item;
@@ -225,13 +288,13 @@ static int noted_parent(struct reader *r, const char *notes, int cpu_dev)
 
         if (!host)
             return -1;
-        *place = m->place[m->dev[cpu_dev].place];
+        *place = above;
         if (mu_nccl_note(notes, "local", local, sizeof local))
             mu_cpuset_parse(local, &place->local, NULL);
-        if (note_number(notes, "known", 0, 1, 1) == 0) {
-            place->known = false;
-            place->numa = place->package = -1;
-        }
+        if (note_number(notes, "known", 0, 1, 1) == 0)
+            place->numa = -1;
+        place->package = (int)note_number(notes, "package", 0, 65535, place->package);
+        place->known = note_number(notes, "known", 0, 1, place->known) == 1;
         host->kind = MU_PCI_HOST;
         host->place = m->nplaces - 1;
         mu_copy(host->busid, sizeof host->busid, host_name);
@@ -333,9 +396,9 @@ static int add_nics(struct reader *r, int elem, int index, const char *notes)
             nic->gbits = mbits / 1000;
         found++;
     }
-    if (found || r->machine->dev[index].class_id >> 16 != 0x02)
+    if (found || (!mu_nccl_note(notes, "nics", names, sizeof names) &&
+                  r->machine->dev[index].class_id >> 16 != 0x02))
         return 0;
-    mu_nccl_note(notes, "nics", names, sizeof names);
     for (rest = names; (item = mu_parse_next(&rest, ','));)
         if (!add_nic(r, index, item))
             return -1;
@@ -377,6 +440,19 @@ static int read_pci(struct reader *r, int elem)
     if (leaf_is_gpu(r, elem, dev) && add_gpus(r, index, notes) < 0)
         return -1;
     return add_nics(r, elem, index, notes);
+}
+
+/* Only what can be used counts as local. */
+static void cut_local(struct mu_node *node)
+{
+    struct mu_cpuset all;
+
+    mu_node_cpus(node, &all);
+    for (int i = 0; i < node->ngpus; i++) {
+        mu_cpuset_and(&node->gpus[i].local, &all);
+        if (!node->gpus[i].local_known)
+            memset(&node->gpus[i].local, 0, sizeof node->gpus[i].local);
+    }
 }
 
 /* A file with one <cpu> of no number is a machine without NUMA: everything is near. */
@@ -489,6 +565,7 @@ static int read_elements(struct reader *r)
         return mu_err_set(r->err, EINVAL, "%s: line %d: no <cpu> in it", r->doc->file,
                           r->doc->elem[0].line);
     flat_machine(r);
+    cut_local(&r->machine->node);
     if (read_distances(r) < 0 || mu_pci_fill_paths(r->machine, r->err) < 0)
         return -1;
     read_links(r);
@@ -510,6 +587,7 @@ int mu_read_nccl_xml(const char *name, const char *text, size_t len,
                  : mu_err_set(err, ENOMEM, "%s: no memory to read it", name);
     }
     if (rc == 0) {
+        machine->links_are_max = true;
         mu_copy(machine->node.source, sizeof machine->node.source, "nccl xml");
         rc = mu_node_finish(&machine->node, err);
         if (rc < 0)

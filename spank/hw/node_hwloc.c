@@ -83,6 +83,17 @@ static int by_os_index(const void *a, const void *b)
     return (x->os_index > y->os_index) - (x->os_index < y->os_index);
 }
 
+/* No memory anywhere: it was not recorded (a topology from CPUID alone, say). */
+static void forget_no_memory(struct mu_node *node)
+{
+    uint64_t total = 0;
+
+    for (int i = 0; i < node->nnumas; i++)
+        total |= node->numas[i].memory;
+    for (int i = 0; total == 0 && i < node->nnumas; i++)
+        node->numas[i].memory = UINT64_MAX;
+}
+
 static int read_numas(hwloc_topology_t topo, const char *root, struct mu_node *node,
                       struct mu_err *err)
 {
@@ -103,6 +114,7 @@ static int read_numas(hwloc_topology_t topo, const char *root, struct mu_node *n
             own_cpus(topo, obj, &numa->cpus);
         mu_cpuset_and(&numa->cpus, &online);
     }
+    forget_no_memory(node);
     /* Now, and not in mu_node_finish alone, since places refer to them by index. */
     if (node->nnumas > 1)
         qsort(node->numas, (size_t)node->nnumas, sizeof *node->numas, by_os_index);

@@ -210,22 +210,6 @@ static enum mu_link_layer layer_of(const struct mu_pci_dev *dev, const char *nam
     return dev->class_id >> 8 == 0x0200 ? MU_LINK_ETHERNET : MU_LINK_UNKNOWN;
 }
 
-static void nic_ports(struct mu_nic *nic, hwloc_obj_t os)
-{
-    char key[32];
-    bool stated = false, up = false;
-
-    for (int port = 1; port <= 4; port++) {
-        snprintf(key, sizeof key, "Port%dState", port);
-        if (mu_hwloc_info(os, key)[0])
-            stated = true;
-        if (mu_hwloc_info(os, key)[0] == '4')
-            up = true;
-    }
-    nic->active = up || !stated;
-    mu_copy(nic->guid, sizeof nic->guid, mu_hwloc_info(os, "SysImageGUID"));
-}
-
 static int add_nic(struct walk *w, int index, hwloc_obj_t os)
 {
     const struct mu_place *place = mu_pci_place(w->machine, index);
@@ -239,7 +223,8 @@ static int add_nic(struct walk *w, int index, hwloc_obj_t os)
     nic->numa = place->numa;
     nic->package = place->package;
     nic->layer = layer_of(dev, nic->name);
-    nic_ports(nic, os);
+    mu_copy(nic->guid, sizeof nic->guid, mu_hwloc_info(os, "SysImageGUID"));
+    /* A saved PortNState is that of the day it was saved: only sysfs tells. */
     if (w->root)
         mu_sysfs_nic(w->root, nic);
     return 0;
@@ -435,6 +420,7 @@ int mu_hwloc_devices(hwloc_topology_t topo, const char *root, struct mu_machine 
     if (visit_normal(&w, hwloc_get_root_obj(topo)) < 0 ||
         mu_pci_fill_paths(machine, err) < 0)
         return -1;
+    machine->links_are_max = root != NULL;
     if (root && mu_sysfs_virtual(root))
         machine->node.virtual_machine = true;
     read_links(&w, "XGMIBandwidth");

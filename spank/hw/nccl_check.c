@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_check.c - an NCCL topology file judged: how it is told, and the whole file */
+#include "spank/hw/nccl_check.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+void mu_check_say(struct mu_check *c, enum mu_finding_level level, int line,
+                  const char *fmt, ...)
+{
+    char text[2048];
+    struct mu_finding finding = { level, line, text };
+    int *count[] = { &c->verdict->errors, &c->verdict->warnings, &c->verdict->hints };
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    ++*count[level];
+    c->tell(c->arg, &finding);
+}
+
+int mu_check_cpu_of(const struct mu_check *c, int elem)
+{
+    for (elem = c->doc->elem[elem].parent; elem >= 0; elem = c->doc->elem[elem].parent)
+        for (int i = 0; i < c->ncpus; i++)
+            if (c->cpu[i].elem == elem)
+                return i;
+    return -1;
+}
+
+static bool has_child(const struct mu_xml_doc *doc, int elem, const char *name)
+{
+    for (int e = elem + 1; e < doc->nelems && doc->elem[e].parent >= elem; e++)
+        if (doc->elem[e].parent == elem && mu_xml_elem_is(doc, e, name))
+            return true;
+    return false;
+}
+
+static unsigned hex(const struct mu_check *c, int elem, const char *name)
+{
+    char buf[32];
+
+    mu_xml_elem_attr(c->doc, elem, name, buf, sizeof buf);
+    return (unsigned)strtoul(buf, NULL, 16);
+}
+
+enum mu_check_pci mu_check_kind(const struct mu_check *c, int elem)
+{
+    unsigned class_id = hex(c, elem, "class"), vendor = hex(c, elem, "vendor");
+
+    if (has_child(c->doc, elem, "pci") || class_id >> 8 == 0x0604)
+        return MU_CHECK_SWITCH;
+    if (has_child(c->doc, elem, "gpu"))
+        return MU_CHECK_GPU;
+    if (vendor ? mu_pci_is_gpu(class_id, vendor, hex(c, elem, "device"))
+               : class_id >> 8 == 0x0302 || class_id >> 8 == 0x0380 ||
+                     class_id >> 8 == 0x1200)
+        return MU_CHECK_GPU;
+    if (has_child(c->doc, elem, "nic") || class_id >> 16 == 0x02)
+        return MU_CHECK_NIC;
+    return MU_CHECK_OTHER;
+}
+
+/* RCCL files look alike but have another version; NCCL would refuse them. */
+static void check_version(struct mu_check *c)
+{
+    char version[32];
+    int root = 0;
+
+    for (int e = 0; e < c->doc->nelems; e++)
+        c->rccl |= mu_xml_elem_is(c->doc, e, "xgmi") ||
+                   (mu_xml_elem_is(c->doc, e, "gpu") &&
+                    mu_xml_elem_attr(c->doc, e, "gcn", version, sizeof version));
+    if (!mu_xml_elem_is(c->doc, root, "system")) {
+        mu_check_at(c, MU_FINDING_ERROR, root,
+                    "the outermost element is not <system>: not a topology file%s",
+                    mu_xml_elem_is(c->doc, root, "graphs") ? " but an NCCL graph" : "");
+        c->verdict->parsable = false;
+        return;
+    }
+    mu_xml_elem_attr(c->doc, root, "version", version, sizeof version);
+    if (strcmp(version, c->rccl ? "2" : "1") == 0) {
+        if (c->rccl)
+            mu_check_at(c, MU_FINDING_HINT, root,
+                        "an RCCL file (version 2): NCCL itself would refuse it");
+        return;
+    }
+    mu_check_at(c, MU_FINDING_ERROR, root,
+                "version is \"%s\"; %s reads version %s only", version,
+                c->rccl ? "RCCL" : "NCCL", c->rccl ? "2" : "1");
+    c->verdict->parsable = false;
+}
+
+static void check_hosts(struct mu_check *c)
+{
+    char first[64] = "", hash[64];
+
+    for (int e = 0; e < c->doc->nelems; e++) {
+        if (!mu_xml_elem_is(c->doc, e, "cpu") ||
+            !mu_xml_elem_attr(c->doc, e, "host_hash", hash, sizeof hash))
+            continue;
+        if (first[0] && strcmp(first, hash) != 0) {
+            mu_check_at(c, MU_FINDING_ERROR, e,
+                        "a second host (host_hash %s): the dump of a multi-node NVLink "
+                        "domain must not be fed back to one node",
+                        hash);
+            return;
+        }
+        mu_copy(first, sizeof first, hash);
+    }
+}
+
+/* <gpu> and <net> pin rank, device number and speed of the job that made the dump. */
+static void check_job_elements(struct mu_check *c)
+{
+    int first = -1, gpus = 0, nets = 0;
+
+    for (int e = 0; e < c->doc->nelems; e++) {
+        bool gpu = mu_xml_elem_is(c->doc, e, "gpu");
+        bool net = mu_xml_elem_is(c->doc, e, "net");
+
+        if ((gpu || net) && first < 0)
+            first = e;
+        gpus += gpu;
+        nets += net;
+    }
+    if (first >= 0)
+        mu_check_at(c, MU_FINDING_WARNING, first,
+                    "%d <gpu> and %d <net> elements: they belong to the job of which this "
+                    "is a dump; on a machine with fewer devices NCCL fails. Keep <cpu> and "
+                    "<pci> only",
+                    gpus, nets);
+}
+
+void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
+                   bool here, void (*tell)(void *arg, const struct mu_finding *finding),
+                   void *arg, struct mu_nccl_verdict *verdict)
+{
+    struct mu_check *c = calloc(1, sizeof *c);
+    struct mu_xml_doc doc;
+    struct mu_err err = { 0 };
+    const char *sentence;
+
+    memset(verdict, 0, sizeof *verdict);
+    if (!c) {
+        struct mu_finding f = { MU_FINDING_ERROR, 0, "no memory" };
+
+        verdict->errors = 1;
+        tell(arg, &f);
+        return;
+    }
+    c->tell = tell;
+    c->arg = arg;
+    c->verdict = verdict;
+    c->machine = machine;
+    c->here = here;
+    verdict->parsable = mu_nccl_parse(c, text, len);
+    if (mu_xml_doc_parse("", text, len, &doc, &err) == 0) {
+        c->doc = &doc;
+        check_version(c);
+        check_hosts(c);
+        mu_check_cpus(c);
+        mu_check_pcis(c);
+        mu_check_links(c);
+        check_job_elements(c);
+        if (machine)
+            mu_check_compare(c);
+    } else if (strspn(text, " \r\n") == len) {
+        mu_check_say(c, MU_FINDING_ERROR, 1, "the file is empty: NCCL ignores it");
+    } else if (verdict->parsable) {
+        /* ": line N: what" */
+        sentence = strncmp(err.text, ": line ", 7) == 0 ? err.text + 2 : err.text;
+        mu_check_say(c, MU_FINDING_ERROR, 0, "%s", sentence);
+        verdict->parsable = false;
+    }
+    mu_xml_doc_clear(&doc);
+    free(c);
+}

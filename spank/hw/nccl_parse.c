@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_parse.c - whether NCCL's own reader gets through a topology file.
+ *
+ * NCCL reads no general XML. Found by running it (2.28 to 2.30): between tags only
+ * blanks and line ends are skipped (a tab or any text stops it), attributes are parted by
+ * single line blanks, a declaration <?xml ...?> stops it, comments are skipped, strings
+ * end at 255 characters, an element has at most 640 children and a file 256 elements; the
+ * 17th attribute is dropped. A file that stops it makes communicator creation fail.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "spank/hw/nccl_check.h"
+#include "spank/hw/nccl_dialect.h"
+
+#define DEEPEST 128
+
+struct scan {
+    struct mu_check *c;
+    const char *at, *end;
+    int line;
+    int elements;
+    int depth;
+    char name[DEEPEST][256];
+    int children[DEEPEST];
+};
+
+static int next(struct scan *s)
+{
+    int ch;
+
+    if (s->at == s->end)
+        return -1;
+    ch = (unsigned char)*s->at++;
+    if (ch == '\n')
+        s->line++;
+    return ch;
+}
+
+static bool stop(struct scan *s, const char *what)
+{
+    mu_check_say(s->c, MU_FINDING_ERROR, s->line, "NCCL cannot read on from here: %s",
+                 what);
+    return false;
+}
+
+static const char *show(int ch, char buf[32])
+{
+    if (ch < 0)
+        return "the file ends";
+    if (ch == '\t')
+        return "a tab";
+    if (ch == '\n' || ch == '\r')
+        return "a line break";
+    if (ch < 32 || ch > 126)
+        snprintf(buf, 32, "character 0x%02x", (unsigned)ch);
+    else
+        snprintf(buf, 32, "'%c'", ch);
+    return buf;
+}
+
+/* Up to a blank, '>', '/', '=' or a line end; *last is what ended it. */
+static bool token(struct scan *s, char *out, size_t size, int *last)
+{
+    size_t n = 0;
+    int ch;
+
+    while ((ch = next(s)) >= 0) {
+        if (strchr(" >/=\n\r", ch) && ch)
+            break;
+        if (n >= MU_NCCL_STRING_MAX)
+            return stop(s, "a name is longer than 255 characters");
+        if (n + 1 < size)
+            out[n] = (char)ch;
+        n++;
+        if (n == 3 && size > 3 && strncmp(out, "!--", 3) == 0)
+            break;
+    }
+    out[n + 1 < size ? n : size - 1] = '\0';
+    *last = ch;
+    return ch >= 0 ? true : stop(s, "the file ends within a tag");
+}
+
+static bool value(struct scan *s, int *last)
+{
+    int quote = next(s), ch;
+    size_t n = 0;
+    char buf[32], text[96];
+
+    if (quote != '"' && quote != '\'') {
+        snprintf(text, sizeof text, "an attribute's value starts with %s, not a quote",
+                 show(quote, buf));
+        return stop(s, text);
+    }
+    while ((ch = next(s)) >= 0 && ch != '"' && ch != '\'')
+        if (++n > MU_NCCL_STRING_MAX)
+            return stop(s, "a value is longer than 255 characters");
+    if (ch < 0)
+        return stop(s, "the file ends within a value");
+    *last = next(s);
+    return true;
+}
+
+static bool skip_comment(struct scan *s)
+{
+    int a = 0, b = 0, ch;
+
+    while ((ch = next(s)) >= 0) {
+        if (a == '-' && b == '-' && ch == '>')
+            return true;
+        a = b;
+        b = ch;
+    }
+    return stop(s, "a comment is not closed");
+}
+
+/* What follows the element's name: attributes up to '>' or "/>". */
+static bool attributes(struct scan *s, int last, bool *single)
+{
+    char name[256], buf[32], text[96];
+    int count = 0;
+
+    *single = false;
+    while (last == ' ') {
+        if (!token(s, name, sizeof name, &last))
+            return false;
+        if (last == '=' && !value(s, &last))
+            return false;
+        if (name[0] && ++count == MU_NCCL_ATTRS_MAX + 1)
+            mu_check_say(s->c, MU_FINDING_WARNING, s->line,
+                         "more than %d attributes: NCCL drops the rest",
+                         MU_NCCL_ATTRS_MAX);
+    }
+    if (last == '/') {
+        *single = true;
+        last = next(s);
+    }
+    if (last == '>')
+        return true;
+    snprintf(text, sizeof text, "expected '>' or a blank and an attribute, got %s",
+             show(last, buf));
+    return stop(s, text);
+}
+
+static bool close_tag(struct scan *s)
+{
+    char name[256], text[256];
+    int last;
+
+    if (!token(s, name, sizeof name, &last))
+        return false;
+    if (last != '>')
+        return stop(s, "a closing tag has no '>' right behind its name");
+    if (s->depth == 0 || strcmp(name, s->name[s->depth - 1]) != 0) {
+        snprintf(text, sizeof text, "</%.60s> closes %s%.60s", name,
+                 s->depth ? "" : "nothing", s->depth ? s->name[s->depth - 1] : "");
+        return stop(s, text);
+    }
+    s->depth--;
+    return true;
+}
+
+static bool open_tag(struct scan *s, const char *name, int last)
+{
+    bool single;
+
+    if (!attributes(s, last, &single))
+        return false;
+    if (++s->elements == MU_NCCL_NODES_MAX + 1)
+        return stop(s, "more than 256 elements in one file");
+    if (s->depth > 0 && ++s->children[s->depth - 1] > MU_NCCL_CHILDREN_MAX)
+        return stop(s, "more than 640 elements in one element");
+    if (single)
+        return true;
+    if (s->depth == DEEPEST)
+        return stop(s, "elements are nested too deep");
+    snprintf(s->name[s->depth], sizeof s->name[0], "%s", name);
+    s->children[s->depth++] = 0;
+    return true;
+}
+
+/* One tag, behind its '<'. */
+static bool tag(struct scan *s)
+{
+    char name[256];
+    int last;
+
+    if (!token(s, name, sizeof name, &last))
+        return false;
+    if (strncmp(name, "!--", 3) == 0)
+        return skip_comment(s);
+    if (name[0] == '\0' && last == '/')
+        return close_tag(s);
+    if (name[0] == '?')
+        return stop(s, "an XML declaration (<?xml ...?>): remove the line");
+    return open_tag(s, name, last);
+}
+
+bool mu_nccl_parse(struct mu_check *c, const char *text, size_t len)
+{
+    struct scan s = { .c = c, .at = text, .end = text + len, .line = 1 };
+    char buf[32], what[160];
+    int ch;
+
+    for (;;) {
+        do
+            ch = next(&s);
+        while (ch == ' ' || ch == '\n' || ch == '\r');
+        if (ch < 0)
+            break;
+        if (ch != '<') {
+            snprintf(what, sizeof what, "%s where a tag must start; %s", show(ch, buf),
+                     ch == '\t' ? "indent with blanks" : "there may be no text between tags");
+            return stop(&s, what);
+        }
+        if (!tag(&s))
+            return false;
+    }
+    if (s.depth > 0) {
+        snprintf(what, sizeof what, "the file ends within <%.60s>", s.name[s.depth - 1]);
+        return stop(&s, what);
+    }
+    return true;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* muster.c - the command: runs its own commands, starts those of libexec/muster */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "spank/tools/tool.h"
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* NULL: a program of its own */
+    const char *text;
+    const char *absent; /* why its program may not be there */
+};
+
+static const struct command commands[] = {
+    { "plan", mu_plan_main, "which CPUs, memory, GPUs and NICs each task would get", NULL },
+    { "topo", mu_topo_main, "the node as Muster sees it; check or write NCCL files", NULL },
+    { "doctor", NULL, "find what is configured wrongly and say what to do",
+      "install the plugin's half of Muster" },
+    { "verify", NULL, "as a step's task: planned against actual placement",
+      "install the plugin's half of Muster" },
+    { "bench", NULL, "collectives, pairs, all-to-all and DDP replay",
+      "install the runtime's half of Muster" },
+    { "report", NULL, "a job's ledger as text, JSON or HTML",
+      "install the runtime's half of Muster" },
+};
+
+#define NCOMMANDS (sizeof commands / sizeof commands[0])
+
+static const char *libexec_dir(void)
+{
+    const char *dir = getenv("MUSTER_LIBEXEC");
+
+    return dir && dir[0] ? dir : MUSTER_LIBEXECDIR;
+}
+
+static int program_path(const char *name, char *path, size_t len)
+{
+    int n = snprintf(path, len, "%s/muster-%s", libexec_dir(), name);
+
+    return n > 0 && (size_t)n < len ? 0 : -1;
+}
+
+static int help(void)
+{
+    char path[4096];
+
+    puts("usage: muster COMMAND [OPTION]...\n"
+         "       muster --help | --version\n"
+         "\n"
+         "Commands (`muster COMMAND --help` tells more):");
+    for (size_t i = 0; i < NCOMMANDS; i++) {
+        bool there = commands[i].run != NULL ||
+                     (program_path(commands[i].name, path, sizeof path) == 0 &&
+                      access(path, X_OK) == 0);
+
+        printf("  %-8s %s%s\n", commands[i].name, commands[i].text,
+               there ? "" : " (not installed here)");
+    }
+    puts("\nManual: muster(7), muster.conf(5), muster-env(7)");
+    return mu_tool_finish("help", MU_EXIT_OK);
+}
+
+/* Only reached when the program could not be started. */
+static int start_program(const struct command *known, char **argv)
+{
+    char path[4096];
+
+    if (argv[0][strspn(argv[0], "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0' ||
+        program_path(argv[0], path, sizeof path) < 0) {
+        fprintf(stderr, "muster: '%s' is not a command; see `muster --help`\n", argv[0]);
+        return MU_EXIT_USAGE;
+    }
+    execv(path, argv);
+    if (errno != ENOENT)
+        fprintf(stderr, "muster: cannot start %s: %s\n", path, strerror(errno));
+    else if (known)
+        fprintf(stderr, "muster: `muster %s` is not installed here (no %s): %s\n",
+                argv[0], path, known->absent);
+    else
+        fprintf(stderr, "muster: '%s' is not a command; see `muster --help`\n", argv[0]);
+    return MU_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *known = NULL;
+
+    if (argc < 2) {
+        fputs("muster: which command? See `muster --help`\n", stderr);
+        return MU_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0)
+        return help();
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("muster " PACKAGE_VERSION);
+        return mu_tool_finish("version", MU_EXIT_OK);
+    }
+    for (size_t i = 0; i < NCOMMANDS; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            known = &commands[i];
+    /* hwloc's frames of stars about wrong firmware would drown our own messages. */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0);
+    if (known && known->run)
+        return known->run(argc - 1, argv + 1);
+    return start_program(known, argv + 1);
+}

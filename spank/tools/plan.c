@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* plan.c - muster plan: the plugin's decision, on this node or on a saved one */
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/plan.h"
+#include "spank/core/show.h"
+#include "spank/tools/tool.h"
+
+#define COMMAND "plan"
+
+enum format { TEXT, TSV, JSON };
+
+static void help(void)
+{
+    fputs("usage: muster plan [OPTION]...\n"
+          "\n"
+          "Show which CPUs, memory, GPUs and NICs each task of a step would get.\n"
+          "\n" MU_ASK_HELP
+          "  --format FORMAT      text (default), tsv or json\n"
+          "  --help               show this and exit\n"
+          "\n"
+          "Exit status: 0 planned; 1 planned, but not as asked (a warning says what);\n"
+          "2 bad usage; 3 bad input file.\n",
+          stdout);
+}
+
+static json_t *words(const char *text)
+{
+    return text[0] ? json_string(text) : json_null();
+}
+
+static json_t *task_json(const struct mu_node *node, const struct mu_slot *slot)
+{
+    json_t *task = json_object(), *gpus = json_array(), *nics = json_array();
+    char text[8192];
+
+    for (int i = 0; i < slot->ngpus; i++)
+        json_array_append_new(gpus, json_string(node->gpus[slot->gpu[i]].label));
+    for (int i = 0; i < slot->nnics; i++) {
+        const struct mu_nic *nic = &node->nics[slot->nic[i]];
+
+        json_array_append_new(nics, json_string(nic->name[0] ? nic->name : nic->busid));
+    }
+    json_object_set_new(task, "task", json_integer(slot->task));
+    json_object_set_new(task, "gpus", gpus);
+    json_object_set_new(task, "bound", json_boolean(slot->bound));
+    mu_cpuset_format(&slot->cpus, text, sizeof text);
+    json_object_set_new(task, "cpus", words(text));
+    mu_cpuset_format(&slot->mems, text, sizeof text);
+    json_object_set_new(task, "mems", words(text));
+    json_object_set_new(task, "nics", nics);
+    json_object_set_new(task, "nic_path",
+                        slot->nic_path == MU_PATH_NONE
+                            ? json_null()
+                            : json_string(mu_path_name(slot->nic_path)));
+    json_object_set_new(task, "note", words(slot->note));
+    return task;
+}
+
+static json_t *strings(char *const *text, int n)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(array, json_string(text[i]));
+    return array;
+}
+
+static void show_json(const struct mu_node *node, const struct mu_plan *plan)
+{
+    json_t *top = json_object(), *tasks = json_array();
+
+    for (int i = 0; i < plan->nslots; i++)
+        json_array_append_new(tasks, task_json(node, &plan->slots[i]));
+    json_object_set_new(top, "source", json_string(node->source));
+    json_object_set_new(top, "as_asked", json_boolean(plan->as_asked));
+    json_object_set_new(top, "own_visible", json_boolean(plan->own_visible));
+    json_object_set_new(top, "tasks", tasks);
+    json_object_set_new(top, "warnings", strings(plan->warning, plan->nwarnings));
+    json_object_set_new(top, "facts", strings(plan->info, plan->ninfos));
+    json_dumpf(top, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    putchar('\n');
+    json_decref(top);
+}
+
+static int make_and_show(const struct mu_node *node, const struct mu_ask *ask,
+                         enum format format)
+{
+    struct mu_plan plan = { 0 };
+    struct mu_err err = { 0 };
+    struct mu_alloc alloc;
+    struct mu_opts opts;
+    int rc;
+
+    if (node->ncores == 0)
+        return mu_tool_fail(COMMAND, MU_EXIT_INPUT,
+                            "%s: names no CPUs (no affinity in it), so tasks have no place",
+                            ask->topology ? ask->topology : node->source);
+    rc = mu_ask_resolve(COMMAND, ask, node, &alloc, &opts);
+    if (rc != MU_EXIT_OK)
+        return rc;
+    if (mu_plan_make(node, &alloc, &opts, &plan, &err) < 0)
+        return mu_tool_usage(COMMAND, "%s", err.text);
+    for (int i = 0; i < plan.nwarnings; i++)
+        mu_tool_fail(COMMAND, 0, "warning: %s", plan.warning[i]);
+    for (int i = 0; opts.verbose == MU_FLAG_YES && i < plan.ninfos; i++)
+        mu_tool_fail(COMMAND, 0, "%s", plan.info[i]);
+    if (format == TSV)
+        mu_show_tsv(stdout, node, &plan);
+    else if (format == JSON)
+        show_json(node, &plan);
+    else
+        mu_show_text(stdout, node, &plan);
+    rc = mu_tool_finish(COMMAND, plan.as_asked ? MU_EXIT_OK : MU_EXIT_NOT_AS_ASKED);
+    mu_plan_clear(&plan);
+    return rc;
+}
+
+int mu_plan_main(int argc, char **argv)
+{
+    static const char *const formats[] = { "text", "tsv", "json", NULL };
+    static const struct option options[] = { MU_ASK_OPTIONS,
+                                             { "format", required_argument, NULL, 'f' },
+                                             { "help", no_argument, NULL, 'h' },
+                                             { NULL, 0, NULL, 0 } };
+    struct mu_ask ask = { 0 };
+    struct mu_node node;
+    int format = TEXT, c, rc;
+
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        if (mu_ask_option(&ask, c, optarg))
+            continue;
+        if (c == 'h') {
+            help();
+            return mu_tool_finish(COMMAND, MU_EXIT_OK);
+        }
+        if (c == ':')
+            return mu_tool_usage(COMMAND, "%s needs a value", argv[optind - 1]);
+        if (c != 'f')
+            return mu_tool_usage(COMMAND, "no such option: %s", argv[optind - 1]);
+        format = mu_parse_word(optarg, formats);
+        if (format < 0)
+            return mu_tool_usage(COMMAND, "--format is text, tsv or json, not '%s'",
+                                 optarg);
+    }
+    if (optind < argc)
+        return mu_tool_usage(COMMAND, "takes options only, not '%s'", argv[optind]);
+    rc = mu_ask_node(COMMAND, &ask, &node);
+    if (rc == MU_EXIT_OK)
+        rc = make_and_show(&node, &ask, (enum format)format);
+    mu_node_clear(&node);
+    return rc;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tool.c - messages and the end of a command */
+#include "spank/tools/tool.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+__attribute__((format(printf, 2, 0))) static void
+message(const char *command, const char *fmt, va_list ap)
+{
+    fprintf(stderr, "muster %s: ", command);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+int mu_tool_fail(const char *command, int status, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    message(command, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+int mu_tool_usage(const char *command, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    message(command, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "muster %s: see `muster %s --help`\n", command, command);
+    return MU_EXIT_USAGE;
+}
+
+int mu_tool_finish(const char *command, int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    return mu_tool_fail(command, MU_EXIT_INPUT, "cannot write the output: %s",
+                        strerror(errno));
+}
