@@ -179,6 +179,29 @@ static void check_gaps(struct mu_check *c)
                 c->ncpus == 1 ? "; all devices are put on this one node" : "");
 }
 
+/* All GPUs of a large machine on one node, and a mask written wider than its CPUs: the
+ * kernel prints masks as wide as the machine, so other nodes are likely left out.
+ */
+static void check_one_node(struct mu_check *c)
+{
+    int gpus = 0, width, last = -1;
+    char buf[4096];
+
+    if (c->ncpus != 1 || !c->cpu[0].has_mask)
+        return;
+    for (int e = 0; e < c->doc->nelems; e++)
+        gpus += mu_xml_elem_is(c->doc, e, "pci") && mu_check_kind(c, e) == MU_CHECK_GPU;
+    mu_xml_elem_attr(c->doc, c->cpu[0].elem, "affinity", buf, sizeof buf);
+    width = (int)(strlen(buf) + 1) / 9 * 32;
+    for (int cpu = -1; (cpu = mu_cpuset_next(&c->cpu[0].mask, cpu)) >= 0;)
+        last = cpu;
+    if (gpus >= 8 && width - last > 32)
+        mu_check_at(c, MU_FINDING_WARNING, c->cpu[0].elem,
+                    "all %d GPUs are on numaid %d, whose CPUs end at %d in a mask of %d: "
+                    "other NUMA nodes are missing, or every device was put on this one",
+                    gpus, c->cpu[0].numaid, last, width);
+}
+
 void mu_check_cpus(struct mu_check *c)
 {
     for (int e = 0; e < c->doc->nelems; e++)
@@ -192,6 +215,7 @@ void mu_check_cpus(struct mu_check *c)
                 break;
     check_exchanged(c);
     check_gaps(c);
+    check_one_node(c);
 }
 
 /* dddd:bb:dd.f in lower case: NCCL compares the text with sysfs's. */

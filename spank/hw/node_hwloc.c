@@ -174,6 +174,29 @@ static int add_core(struct mu_node *node, hwloc_obj_t obj, const struct mu_cpuse
     return 0;
 }
 
+/* A NUMA node above its package (hwloc 1, or one node for several packages): the package
+ * is that of its cores, when they have one.
+ */
+static void numa_packages(struct mu_node *node)
+{
+    for (int n = 0; n < node->nnumas; n++) {
+        int package = -1;
+
+        if (node->numas[n].package >= 0)
+            continue;
+        for (int i = 0; i < node->ncores; i++) {
+            if (node->cores[i].numa != n)
+                continue;
+            if (package >= 0 && node->cores[i].package != package) {
+                package = -1;
+                break;
+            }
+            package = node->cores[i].package;
+        }
+        node->numas[n].package = package;
+    }
+}
+
 static int read_cores(hwloc_topology_t topo, const char *root, struct mu_node *node,
                       struct mu_err *err)
 {
@@ -195,6 +218,7 @@ static int read_cores(hwloc_topology_t topo, const char *root, struct mu_node *n
             return -1;
     if (node->ncores == 0)
         return mu_err_set(err, EINVAL, "no CPU in it can be used");
+    numa_packages(node);
     return 0;
 }
 
