@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cpulist.c - DESIGN's rule for NCCL's files and nvidia-smi's text, which list CPUs only */
+/* cpulist.c - DESIGN's rule for NCCL's files and nvidia-smi's text, which list CPUs
+ * only */
 #include "spank/hw/cpulist.h"
 
 #include "spank/hw/machine.h"
@@ -71,8 +72,9 @@ int mu_cores_add_group(struct mu_node *node, const struct mu_cpuset *cpus, int n
     return n > 0 ? add_core(node, cpu, n, numa, package, err) : 0;
 }
 
-int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus, int threads,
-                         int stride, int numa, int package, struct mu_err *err)
+int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus,
+                         int threads, int stride, int numa, int package,
+                         struct mu_err *err)
 {
     struct mu_cpuset left = *cpus;
 
@@ -106,6 +108,6 @@ int mu_cores_add_list(struct mu_node *node, const struct mu_cpuset *cpus, int nu
         node->smt_guess = true;
         runs = 1;
     }
-    return mu_cores_add_strided(node, &left, runs, runs > 1 ? spacing : 1, numa, package,
-                                err);
+    return mu_cores_add_strided(node, &left, runs, runs > 1 ? spacing : 1, numa,
+                                package, err);
 }

@@ -16,10 +16,12 @@ int mu_cores_add_list(struct mu_node *node, const struct mu_cpuset *cpus, int nu
 /* The same where the number of threads per core and the distance of their numbers is
  * known: thread t of core c is CPU c + t * stride. Cores may lack threads (offline).
  */
-int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus, int threads,
-                         int stride, int numa, int package, struct mu_err *err);
+int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus,
+                         int threads, int stride, int numa, int package,
+                         struct mu_err *err);
 
-/* One core of these CPUs, at most MU_CORE_CPUS; nothing when all are in cores already. */
+/* One core of these CPUs, at most MU_CORE_CPUS; nothing when all are in cores already.
+ */
 int mu_cores_add_group(struct mu_node *node, const struct mu_cpuset *cpus, int numa,
                        int package, struct mu_err *err);
 

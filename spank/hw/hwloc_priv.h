@@ -35,7 +35,7 @@ void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out);
 /* PCI tree, GPUs, NICs, NVLinks of a loaded topology whose cores and NUMA nodes are
  * already in machine->node. root as in sysfs.h, NULL when sysfs is another machine.
  */
-int mu_hwloc_devices(hwloc_topology_t topo, const char *root, struct mu_machine *machine,
-                     struct mu_err *err);
+int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
+                     struct mu_machine *machine, struct mu_err *err);
 
 #endif

@@ -32,7 +32,7 @@ static void *grow(void **array, int *count, size_t size, const char *what,
     return p;
 }
 
-#define GROW(array, count, what)                                                         \
+#define GROW(array, count, what)                                                       \
     grow((void **)&(array), &(count), sizeof *(array), (what), err)
 
 struct mu_core *mu_add_core(struct mu_node *node, struct mu_err *err)
@@ -70,8 +70,7 @@ struct mu_gpu *mu_add_gpu(struct mu_machine *machine, int dev, struct mu_err *er
 {
     struct mu_gpu *gpu = GROW(machine->node.gpus, machine->node.ngpus, "GPUs");
 
-    if (!gpu ||
-        add_index(&machine->gpu_dev, &machine->ngpu_devs, dev, "GPUs", err) < 0)
+    if (!gpu || add_index(&machine->gpu_dev, &machine->ngpu_devs, dev, "GPUs", err) < 0)
         return NULL;
     gpu->sub = gpu->minor = gpu->numa = gpu->package = -1;
     return gpu;
@@ -81,8 +80,7 @@ struct mu_nic *mu_add_nic(struct mu_machine *machine, int dev, struct mu_err *er
 {
     struct mu_nic *nic = GROW(machine->node.nics, machine->node.nnics, "NICs");
 
-    if (!nic ||
-        add_index(&machine->nic_dev, &machine->nnic_devs, dev, "NICs", err) < 0)
+    if (!nic || add_index(&machine->nic_dev, &machine->nnic_devs, dev, "NICs", err) < 0)
         return NULL;
     nic->numa = nic->package = -1;
     nic->active = true;
@@ -113,7 +111,8 @@ int mu_node_matrices(struct mu_node *node, struct mu_err *err)
     size_t gg = (size_t)node->ngpus * (size_t)node->ngpus;
 
     if (gn > 1 << 22 || gg > 1 << 22)
-        return mu_err_set(err, EINVAL, "%d GPUs and %d NICs are more than a machine has",
+        return mu_err_set(err, EINVAL,
+                          "%d GPUs and %d NICs are more than a machine has",
                           node->ngpus, node->nnics);
     free(node->gpu_nic);
     free(node->gpu_gpu);

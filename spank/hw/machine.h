@@ -45,10 +45,11 @@ struct mu_machine {
     int nplaces;
     struct mu_place *place;
     bool links_are_max; /* link_speed is what the card can do, not what it does now */
-    int ngpu_devs, nnic_devs; /* before mu_node_finish: dev[] index of each GPU and NIC */
+    int ngpu_devs,
+        nnic_devs; /* before mu_node_finish: dev[] index of each GPU and NIC */
     int *gpu_dev, *nic_dev;
-    char arch[16];       /* x86_64, aarch64, ppc64le, "" unknown */
-    char cpu_vendor[32]; /* GenuineIntel, AuthenticAMD, "" unknown */
+    char arch[16];             /* x86_64, aarch64, ppc64le, "" unknown */
+    char cpu_vendor[32];       /* GenuineIntel, AuthenticAMD, "" unknown */
     int cpu_family, cpu_model; /* -1 unknown */
 };
 
@@ -99,8 +100,8 @@ int mu_read_smi(const char *name, const char *text, size_t len,
                 struct mu_machine *machine, struct mu_err *err);
 
 /* Write an NCCL topology file: NCCL's dialect, GPUs and NICs as leaves without gpu and
- * net elements. Fails when the source has no PCI addresses or the machine is larger than
- * NCCL's limits.
+ * net elements. Fails when the source has no PCI addresses or the machine is larger
+ * than NCCL's limits.
  */
 int mu_nccl_write(FILE *out, const struct mu_machine *machine, struct mu_err *err);
 

@@ -129,11 +129,12 @@ static void check_job_elements(struct mu_check *c)
         nets += net;
     }
     if (first >= 0)
-        mu_check_at(c, MU_FINDING_WARNING, first,
-                    "%d <gpu> and %d <net> elements: they belong to the job of which this "
-                    "is a dump; on a machine with fewer devices NCCL fails. Keep <cpu> and "
-                    "<pci> only",
-                    gpus, nets);
+        mu_check_at(
+            c, MU_FINDING_WARNING, first,
+            "%d <gpu> and %d <net> elements: they belong to the job of which this "
+            "is a dump; on a machine with fewer devices NCCL fails. Keep <cpu> and "
+            "<pci> only",
+            gpus, nets);
 }
 
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,

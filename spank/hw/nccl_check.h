@@ -32,7 +32,7 @@ void mu_check_say(struct mu_check *c, enum mu_finding_level level, int line,
                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /* As say, at the line of an element. */
-#define mu_check_at(c, level, index, ...)                                                \
+#define mu_check_at(c, level, index, ...)                                              \
     mu_check_say((c), (level), (c)->doc->elem[index].line, __VA_ARGS__)
 
 /* Whether NCCL's own reader gets through the text; what stops it is told. */

@@ -54,8 +54,8 @@ static void compare_mask(struct mu_check *c, const struct mu_check_cpu *cpu)
                     cpu->numaid, file, other, cpu->numaid, machine);
     else
         mu_check_at(c, MU_FINDING_ERROR, cpu->elem,
-                    "numaid %d has CPUs %s; NUMA node %d of %s has %s", cpu->numaid, file,
-                    cpu->numaid, whose(c), machine);
+                    "numaid %d has CPUs %s; NUMA node %d of %s has %s", cpu->numaid,
+                    file, cpu->numaid, whose(c), machine);
 }
 
 static int gpu_named(const struct mu_node *node, const char *busid)
@@ -172,7 +172,8 @@ void mu_check_compare(struct mu_check *c)
             compare_mask(c, &c->cpu[i]);
     if (c->machine->ndevs == 0) {
         mu_check_say(c, MU_FINDING_HINT, 0,
-                     "%s names no PCI addresses: only CPUs were compared", node->source);
+                     "%s names no PCI addresses: only CPUs were compared",
+                     node->source);
         return;
     }
     for (int e = 0; e < c->doc->nelems; e++) {

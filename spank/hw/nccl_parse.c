@@ -2,10 +2,11 @@
 /* nccl_parse.c - whether NCCL's own reader gets through a topology file.
  *
  * NCCL reads no general XML. Found by running it (2.28 to 2.30): between tags only
- * blanks and line ends are skipped (a tab or any text stops it), attributes are parted by
- * single line blanks, a declaration <?xml ...?> stops it, comments are skipped, strings
- * end at 255 characters, an element has at most 640 children and a file 256 elements; the
- * 17th attribute is dropped. A file that stops it makes communicator creation fail.
+ * blanks and line ends are skipped (a tab or any text stops it), attributes are parted
+ * by single line blanks, a declaration <?xml ...?> stops it, comments are skipped,
+ * strings end at 255 characters, an element has at most 640 children and a file 256
+ * elements; the 17th attribute is dropped. A file that stops it makes communicator
+ * creation fail.
  */
 #include <stdio.h>
 #include <string.h>
@@ -210,14 +211,16 @@ bool mu_nccl_parse(struct mu_check *c, const char *text, size_t len)
             break;
         if (ch != '<') {
             snprintf(what, sizeof what, "%s where a tag must start; %s", show(ch, buf),
-                     ch == '\t' ? "indent with blanks" : "there may be no text between tags");
+                     ch == '\t' ? "indent with blanks"
+                                : "there may be no text between tags");
             return stop(&s, what);
         }
         if (!tag(&s))
             return false;
     }
     if (s.depth > 0) {
-        snprintf(what, sizeof what, "the file ends within <%.60s>", s.name[s.depth - 1]);
+        snprintf(what, sizeof what, "the file ends within <%.60s>",
+                 s.name[s.depth - 1]);
         return stop(&s, what);
     }
     return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_rules.c - what can be wrong in an NCCL topology file, seen from the file alone */
+/* nccl_rules.c - what can be wrong in an NCCL topology file, seen from the file alone
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,12 +49,13 @@ static void check_siblings(struct mu_check *c, const struct mu_check_cpu *cpu)
         }
     if ((n != 2 && n != 4) || shorter != 1 || length[whole] < 4)
         return;
-    mu_check_at(c, MU_FINDING_ERROR, cpu->elem,
-                "affinity of numaid %d is incomplete: CPUs %d-%d are %d where %d-%d are "
-                "%d, so %d-%d are missing (a digit too few in the mask?)",
-                cpu->numaid, first[odd], first[odd] + length[odd] - 1, length[odd],
-                first[whole], first[whole] + length[whole] - 1, length[whole],
-                first[odd] + length[odd], first[odd] + length[whole] - 1);
+    mu_check_at(
+        c, MU_FINDING_ERROR, cpu->elem,
+        "affinity of numaid %d is incomplete: CPUs %d-%d are %d where %d-%d are "
+        "%d, so %d-%d are missing (a digit too few in the mask?)",
+        cpu->numaid, first[odd], first[odd] + length[odd] - 1, length[odd],
+        first[whole], first[whole] + length[whole] - 1, length[whole],
+        first[odd] + length[odd], first[odd] + length[whole] - 1);
 }
 
 static void read_cpu(struct mu_check *c, int elem)
@@ -96,7 +98,8 @@ static void read_cpu(struct mu_check *c, int elem)
                     cpu->numaid);
     check_siblings(c, cpu);
     if (!mu_xml_elem_attr(c->doc, elem, "arch", buf, sizeof buf))
-        mu_check_at(c, MU_FINDING_HINT, elem, "<cpu> without arch: older NCCL fails on it");
+        mu_check_at(c, MU_FINDING_HINT, elem,
+                    "<cpu> without arch: older NCCL fails on it");
 }
 
 /* Returns true when both have one mask, so that a third copy is told once. */
@@ -114,10 +117,11 @@ static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
         return false;
     list(&both, text);
     if (mu_cpuset_equal(&a->mask, &b->mask)) {
-        mu_check_at(c, MU_FINDING_ERROR, b->elem,
-                    "numaid %d and numaid %d (line %d) have the same affinity, CPUs %s: "
-                    "one mask copied to several nodes",
-                    b->numaid, a->numaid, c->doc->elem[a->elem].line, text);
+        mu_check_at(
+            c, MU_FINDING_ERROR, b->elem,
+            "numaid %d and numaid %d (line %d) have the same affinity, CPUs %s: "
+            "one mask copied to several nodes",
+            b->numaid, a->numaid, c->doc->elem[a->elem].line, text);
         return true;
     }
     mu_check_at(c, MU_FINDING_ERROR, b->elem,
@@ -140,10 +144,11 @@ static void check_exchanged(struct mu_check *c)
             holder = i;
     }
     if (zero >= 0 && holder >= 0 && !mu_cpuset_has(&c->cpu[zero].mask, 0))
-        mu_check_at(c, MU_FINDING_ERROR, c->cpu[zero].elem,
-                    "CPU 0 is in the affinity of numaid %d (line %d) and not of numaid 0: "
-                    "the masks (or numaids) of the two are exchanged",
-                    c->cpu[holder].numaid, c->doc->elem[c->cpu[holder].elem].line);
+        mu_check_at(
+            c, MU_FINDING_ERROR, c->cpu[zero].elem,
+            "CPU 0 is in the affinity of numaid %d (line %d) and not of numaid 0: "
+            "the masks (or numaids) of the two are exchanged",
+            c->cpu[holder].numaid, c->doc->elem[c->cpu[holder].elem].line);
 }
 
 /* CPUs between those of the file that no <cpu> has. */
@@ -175,8 +180,7 @@ static void check_gaps(struct mu_check *c)
     list(&gap, text);
     mu_check_at(c, c->ncpus == 1 ? MU_FINDING_WARNING : MU_FINDING_HINT, c->cpu[0].elem,
                 "CPUs %s are in no affinity: NUMA nodes without devices, or left out%s",
-                text,
-                c->ncpus == 1 ? "; all devices are put on this one node" : "");
+                text, c->ncpus == 1 ? "; all devices are put on this one node" : "");
 }
 
 /* All GPUs of a large machine on one node, and a mask written wider than its CPUs: the
@@ -196,10 +200,11 @@ static void check_one_node(struct mu_check *c)
     for (int cpu = -1; (cpu = mu_cpuset_next(&c->cpu[0].mask, cpu)) >= 0;)
         last = cpu;
     if (gpus >= 8 && width - last > 32)
-        mu_check_at(c, MU_FINDING_WARNING, c->cpu[0].elem,
-                    "all %d GPUs are on numaid %d, whose CPUs end at %d in a mask of %d: "
-                    "other NUMA nodes are missing, or every device was put on this one",
-                    gpus, c->cpu[0].numaid, last, width);
+        mu_check_at(
+            c, MU_FINDING_WARNING, c->cpu[0].elem,
+            "all %d GPUs are on numaid %d, whose CPUs end at %d in a mask of %d: "
+            "other NUMA nodes are missing, or every device was put on this one",
+            gpus, c->cpu[0].numaid, last, width);
 }
 
 void mu_check_cpus(struct mu_check *c)
@@ -228,18 +233,21 @@ static void check_busid(struct mu_check *c, int elem)
         return;
     }
     if (mu_busid_normal(raw, normal, NULL) < 0)
-        mu_check_at(c, MU_FINDING_ERROR, elem, "busid \"%.40s\" is not a PCI address", raw);
+        mu_check_at(c, MU_FINDING_ERROR, elem, "busid \"%.40s\" is not a PCI address",
+                    raw);
     else if (strcmp(raw, normal) != 0)
-        mu_check_at(c, MU_FINDING_ERROR, elem,
-                    "busid \"%.40s\" must be written %s: NCCL compares it with sysfs as "
-                    "text",
-                    raw, normal);
+        mu_check_at(
+            c, MU_FINDING_ERROR, elem,
+            "busid \"%.40s\" must be written %s: NCCL compares it with sysfs as "
+            "text",
+            raw, normal);
     for (int e = 0; e < elem; e++)
         if (mu_xml_elem_is(c->doc, e, "pci") &&
             mu_xml_elem_attr(c->doc, e, "busid", other, sizeof other) &&
             strcmp(raw, other) == 0) {
-            mu_check_at(c, MU_FINDING_ERROR, elem, "busid %.40s is there twice (line %d)",
-                        raw, c->doc->elem[e].line);
+            mu_check_at(c, MU_FINDING_ERROR, elem,
+                        "busid %.40s is there twice (line %d)", raw,
+                        c->doc->elem[e].line);
             return;
         }
 }
@@ -270,15 +278,17 @@ static void check_link(struct mu_check *c, int elem, enum mu_check_pci kind)
         double rate = link_rate(speed);
 
         if (rate == 0)
-            mu_check_at(c, MU_FINDING_WARNING, elem,
-                        "link_speed \"%.40s\" of %s: NCCL does not know it and counts 8 "
-                        "GT/s",
-                        speed, busid);
+            mu_check_at(
+                c, MU_FINDING_WARNING, elem,
+                "link_speed \"%.40s\" of %s: NCCL does not know it and counts 8 "
+                "GT/s",
+                speed, busid);
         else if (rate < 8 && kind != MU_CHECK_OTHER)
-            mu_check_at(c, MU_FINDING_WARNING, elem,
-                        "link_speed %g GT/s of %s: an idle link's rate? NCCL takes it for "
-                        "the bandwidth",
-                        rate, busid);
+            mu_check_at(
+                c, MU_FINDING_WARNING, elem,
+                "link_speed %g GT/s of %s: an idle link's rate? NCCL takes it for "
+                "the bandwidth",
+                rate, busid);
     }
     if (!mu_xml_elem_attr(c->doc, elem, "link_width", width, sizeof width))
         return;
@@ -286,8 +296,8 @@ static void check_link(struct mu_check *c, int elem, enum mu_check_pci kind)
         mu_check_at(c, MU_FINDING_ERROR, elem, "link_width \"%.20s\" is not a number",
                     width);
     else if (lanes == 0)
-        mu_check_at(c, MU_FINDING_HINT, elem, "link_width 0 of %s: NCCL counts 16 lanes",
-                    busid);
+        mu_check_at(c, MU_FINDING_HINT, elem,
+                    "link_width 0 of %s: NCCL counts 16 lanes", busid);
 }
 
 static void check_class(struct mu_check *c, int elem)
@@ -322,7 +332,8 @@ void mu_check_pcis(struct mu_check *c)
     }
     if (bare > 0)
         mu_check_at(c, MU_FINDING_HINT, 0,
-                    "%d <pci> elements without a class: NCCL takes it from sysfs", bare);
+                    "%d <pci> elements without a class: NCCL takes it from sysfs",
+                    bare);
 }
 
 /* The GPU (<pci> element) a link element belongs to, or the one with that bus id. */
@@ -347,7 +358,8 @@ static int pci_with(const struct mu_check *c, const char *busid)
 
 static bool is_link(const struct mu_check *c, int elem)
 {
-    return mu_xml_elem_is(c->doc, elem, "nvlink") || mu_xml_elem_is(c->doc, elem, "xgmi");
+    return mu_xml_elem_is(c->doc, elem, "nvlink") ||
+           mu_xml_elem_is(c->doc, elem, "xgmi");
 }
 
 /* Links counted from GPU a to the device with this bus id. */
@@ -357,7 +369,8 @@ static long count_between(const struct mu_check *c, int a, const char *busid)
     long n, total = 0;
 
     for (int e = a + 1; e < c->doc->nelems && c->doc->elem[e].parent >= a; e++)
-        if (is_link(c, e) && mu_xml_elem_attr(c->doc, e, "target", target, sizeof target) &&
+        if (is_link(c, e) &&
+            mu_xml_elem_attr(c->doc, e, "target", target, sizeof target) &&
             strcmp(target, busid) == 0 &&
             mu_xml_elem_attr(c->doc, e, "count", count, sizeof count) &&
             mu_parse_int("count", count, 0, 100000, &n, NULL) == 0)
@@ -377,8 +390,8 @@ static void check_one_link(struct mu_check *c, int elem)
     if (gpu >= 0)
         mu_xml_elem_attr(c->doc, gpu, "busid", own, sizeof own);
     if (mu_parse_int("count", count, 1, 1000, &n, NULL) < 0) {
-        mu_check_at(c, MU_FINDING_ERROR, elem, "a link count of \"%.10s\" is impossible",
-                    count);
+        mu_check_at(c, MU_FINDING_ERROR, elem,
+                    "a link count of \"%.10s\" is impossible", count);
         return;
     }
     if (strcmp(own, target) == 0) {
@@ -390,8 +403,9 @@ static void check_one_link(struct mu_check *c, int elem)
         return; /* a switch, which the file need not list */
     peer = pci_with(c, target);
     if (peer < 0) {
-        mu_check_at(c, MU_FINDING_WARNING, elem, "link from %s to %.40s, which is not in "
-                                                 "the file",
+        mu_check_at(c, MU_FINDING_WARNING, elem,
+                    "link from %s to %.40s, which is not in "
+                    "the file",
                     own, target);
         return;
     }

@@ -2,8 +2,8 @@
 /* nccl_write.c - an NCCL topology file from a machine.
  *
  * CPUs, PCI switches and the GPUs and NICs as bare leaves: no <gpu> and no <net>, which
- * NCCL adds for the devices a job really has. Switch ports are paired as NCCL pairs them
- * when it reads sysfs: a device's parent is the bridge two steps up.
+ * NCCL adds for the devices a job really has. Switch ports are paired as NCCL pairs
+ * them when it reads sysfs: a device's parent is the bridge two steps up.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -131,8 +131,9 @@ static void leaf_notes(struct writer *w, int dev, struct notes *n)
         if (place->package >= 0)
             note(n, "package=%d", place->package);
     }
-    if (place->known && (place->numa < 0 ||
-                         !mu_cpuset_equal(&place->local, &node->numas[place->numa].cpus))) {
+    if (place->known &&
+        (place->numa < 0 ||
+         !mu_cpuset_equal(&place->local, &node->numas[place->numa].cpus))) {
         mu_cpuset_format(&place->local, text, sizeof text);
         note(n, "local=%s", text);
     }
@@ -165,8 +166,8 @@ static void put_leaf(struct writer *w, int dev, int depth)
     fputs("/>\n", w->out);
 }
 
-/* All leaves of one <cpu>, those behind one switch together. leaf[] is in tree order, so
- * equal switches are neighbours.
+/* All leaves of one <cpu>, those behind one switch together. leaf[] is in tree order,
+ * so equal switches are neighbours.
  */
 static void put_leaves(struct writer *w, const int *leaf, int n)
 {
@@ -257,7 +258,9 @@ static void note_cores(struct notes *notes, const struct mu_node *node, int numa
         for (int c = 0; node->cores[i].numa == numa && c < node->cores[i].ncpus; c++)
             if (used < sizeof text)
                 used += (size_t)snprintf(text + used, sizeof text - used, "%s%d",
-                                         c ? "+" : used ? "," : "",
+                                         c      ? "+"
+                                         : used ? ","
+                                                : "",
                                          node->cores[i].cpu[c]);
     if (used > 0 && used < MU_NCCL_STRING_MAX / 2)
         note(notes, "cores=%s", text);
@@ -299,8 +302,8 @@ static void note_groups(struct notes *notes, const struct mu_node *node, int num
         struct mu_cpuset set = { { 0 } };
 
         for (int i = 0; i < node->ncores; i++)
-            for (int c = 0; node->cores[i].numa == numa && value(&node->cores[i]) == p &&
-                            c < node->cores[i].ncpus;
+            for (int c = 0; node->cores[i].numa == numa &&
+                            value(&node->cores[i]) == p && c < node->cores[i].ncpus;
                  c++)
                 mu_cpuset_add(&set, node->cores[i].cpu[c]);
         mu_cpuset_format(&set, list, sizeof list);
@@ -382,7 +385,8 @@ static void put_cpu(struct writer *w, int numa, const int *leaf, int n,
     indent(w, 1);
     fprintf(w->out, "<cpu numaid=\"%d\"", numa < 0 ? -1 : m->node.numas[numa].os_index);
     mu_cpuset_format_mask(&affinity, mask, sizeof mask);
-    if (strlen(mask) <= MU_NCCL_STRING_MAX && (numa >= 0 || !mu_cpuset_empty(&affinity)))
+    if (strlen(mask) <= MU_NCCL_STRING_MAX &&
+        (numa >= 0 || !mu_cpuset_empty(&affinity)))
         fprintf(w->out, " affinity=\"%s\"", mask);
     if (m->arch[0])
         fprintf(w->out, " arch=\"%s\"", nccl_arch(m->arch));

@@ -47,7 +47,8 @@ bool mu_nccl_note(const char *notes, const char *key, char *buf, size_t len)
     return false;
 }
 
-static long note_number(const char *notes, const char *key, long min, long max, long none)
+static long note_number(const char *notes, const char *key, long min, long max,
+                        long none)
 {
     char buf[32];
     long n;
@@ -121,8 +122,8 @@ static int add_listed_cores(struct reader *r, char *list, const struct mu_cpuset
 }
 
 /* packages= and caches=, 0:0,4,12/1:1,6, for the cores from index `from` on. Numbers
- * are counted within the <cpu>: several packages in one NUMA node are the whole machine,
- * and caches are told apart by the index of the first core.
+ * are counted within the <cpu>: several packages in one NUMA node are the whole
+ * machine, and caches are told apart by the index of the first core.
  */
 static void set_groups(struct mu_node *node, int from, char *list, bool caches)
 {

@@ -26,8 +26,8 @@ void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out)
 /* What kernels call a node that is not the DRAM of some CPUs. */
 static bool special_memory(hwloc_obj_t obj)
 {
-    static const char *const words[] = { "HBM", "NVM",  "GPUMemory", "SPM",
-                                         "CXL", "MCDRAM", "DAX",     NULL };
+    static const char *const words[] = { "HBM", "NVM",    "GPUMemory", "SPM",
+                                         "CXL", "MCDRAM", "DAX",       NULL };
 
     for (int i = 0; obj->subtype && words[i]; i++)
         if (strncmp(obj->subtype, words[i], strlen(words[i])) == 0)
@@ -149,8 +149,8 @@ static int cache_of(hwloc_obj_t obj, const struct mu_cpuset *numa_cpus)
     return found;
 }
 
-static int add_core(struct mu_node *node, hwloc_obj_t obj, const struct mu_cpuset *usable,
-                    struct mu_err *err)
+static int add_core(struct mu_node *node, hwloc_obj_t obj,
+                    const struct mu_cpuset *usable, struct mu_err *err)
 {
     struct mu_cpuset set;
     struct mu_core *core;
@@ -174,8 +174,8 @@ static int add_core(struct mu_node *node, hwloc_obj_t obj, const struct mu_cpuse
     return 0;
 }
 
-/* A NUMA node above its package (hwloc 1, or one node for several packages): the package
- * is that of its cores, when they have one.
+/* A NUMA node above its package (hwloc 1, or one node for several packages): the
+ * package is that of its cores, when they have one.
  */
 static void numa_packages(struct mu_node *node)
 {
@@ -222,7 +222,8 @@ static int read_cores(hwloc_topology_t topo, const char *root, struct mu_node *n
     return 0;
 }
 
-static int read_distances(hwloc_topology_t topo, struct mu_node *node, struct mu_err *err)
+static int read_distances(hwloc_topology_t topo, struct mu_node *node,
+                          struct mu_err *err)
 {
     struct hwloc_distances_s *dist = NULL;
     unsigned n = 1;
@@ -261,9 +262,15 @@ static void read_processor(hwloc_topology_t topo, struct mu_machine *machine)
     hwloc_obj_t top = hwloc_get_root_obj(topo);
     hwloc_obj_t package = hwloc_get_obj_by_type(topo, HWLOC_OBJ_PACKAGE, 0);
     hwloc_obj_t from[] = { package ? package : top, top };
-    static const char *const guests[] = { "QEMU",       "KVM",           "VMware",
-                                          "Virtual Machine", "VirtualBox", "Xen",
-                                          "Google Compute Engine", "OpenStack", NULL };
+    static const char *const guests[] = { "QEMU",
+                                          "KVM",
+                                          "VMware",
+                                          "Virtual Machine",
+                                          "VirtualBox",
+                                          "Xen",
+                                          "Google Compute Engine",
+                                          "OpenStack",
+                                          NULL };
     long n;
 
     mu_copy(machine->arch, sizeof machine->arch, mu_hwloc_info(top, "Architecture"));
@@ -322,8 +329,8 @@ static int fill(hwloc_topology_t topo, const char *root, struct mu_machine *mach
 
 static int open_topology(hwloc_topology_t *topo, struct mu_err *err)
 {
-    static const char *const drivers[] = { "cuda",  "nvml",       "opencl", "rsmi",
-                                           "levelzero", "gl" };
+    static const char *const drivers[] = { "cuda", "nvml",      "opencl",
+                                           "rsmi", "levelzero", "gl" };
 
     if (hwloc_topology_init(topo) < 0)
         return mu_err_set(err, errno ? errno : ENOMEM, "hwloc_topology_init failed");
@@ -375,12 +382,12 @@ static int check_complete(const char *name, const struct mu_xml_count *in_text,
         loaded++;
     if (loaded >= in_text->pci_devices)
         return 0;
-    return mu_err_set(err, EINVAL,
-                      "%s: hwloc dropped %d of its %d PCI devices without an error; line "
-                      "%d has a comment or text between objects, which hwloc cannot "
-                      "read: remove it, or save the machine again with lstopo",
-                      name, in_text->pci_devices - loaded, in_text->pci_devices,
-                      in_text->odd_line);
+    return mu_err_set(
+        err, EINVAL,
+        "%s: hwloc dropped %d of its %d PCI devices without an error; line "
+        "%d has a comment or text between objects, which hwloc cannot "
+        "read: remove it, or save the machine again with lstopo",
+        name, in_text->pci_devices - loaded, in_text->pci_devices, in_text->odd_line);
 }
 
 int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
@@ -399,15 +406,16 @@ int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
     hwloc_topology_set_io_types_filter(topo, HWLOC_TYPE_FILTER_KEEP_ALL);
     if (hwloc_topology_set_xmlbuffer(topo, text, (int)len + 1) < 0 ||
         hwloc_topology_load(topo) < 0) {
-        rc = mu_err_set(err, EINVAL,
-                        "%s: line %d: hwloc (API %u.%u) cannot read this topology (format "
-                        "version %s)%s",
-                        name, count.topology_line, hwloc_get_api_version() >> 16,
-                        (hwloc_get_api_version() >> 8) & 255,
-                        count.version[0] ? count.version : "1",
-                        count.version[0] == '3' && hwloc_get_api_version() < 0x30000
-                            ? "; lstopo of hwloc 2.12 or newer converts it"
-                            : "");
+        rc = mu_err_set(
+            err, EINVAL,
+            "%s: line %d: hwloc (API %u.%u) cannot read this topology (format "
+            "version %s)%s",
+            name, count.topology_line, hwloc_get_api_version() >> 16,
+            (hwloc_get_api_version() >> 8) & 255,
+            count.version[0] ? count.version : "1",
+            count.version[0] == '3' && hwloc_get_api_version() < 0x30000
+                ? "; lstopo of hwloc 2.12 or newer converts it"
+                : "");
         goto out;
     }
     mu_copy(machine->node.source, sizeof machine->node.source, "hwloc xml");

@@ -85,8 +85,8 @@ static void busid(char out[MU_BUSID_LEN], const struct hwloc_pcidev_attr_s *pci)
 }
 
 /* hwloc has the bandwidth of all lanes in GB/s, after encoding: undo both for the lane
- * rate when the number of lanes is not known. Only x16 and x8 exist among GPUs and NICs;
- * the nearest standard rate of an x16 card is taken, else of an x8.
+ * rate when the number of lanes is not known. Only x16 and x8 exist among GPUs and
+ * NICs; the nearest standard rate of an x16 card is taken, else of an x8.
  */
 static void link_text(struct mu_pci_dev *dev, double gbytes)
 {
@@ -313,7 +313,8 @@ static int visit(struct walk *w, hwloc_obj_t obj, int parent)
     }
     if (obj->type != HWLOC_OBJ_BRIDGE && obj->type != HWLOC_OBJ_PCI_DEVICE)
         return 0;
-    /* A PCI device right below a package or the machine: no host bridge was recorded. */
+    /* A PCI device right below a package or the machine: no host bridge was recorded.
+     */
     if (parent < 0 && (parent = add_host(w, obj)) < 0)
         return -1;
     index = add_device(w, obj, parent);
@@ -390,7 +391,9 @@ static int links_of(const char *name, hwloc_uint64_t bandwidth)
         return 1;
     if (bandwidth % 25000 == 0)
         return (int)(bandwidth / 25000 < 1000 ? bandwidth / 25000 : 1000);
-    return bandwidth < 20000 ? 1 : (int)(bandwidth / 20000 < 1000 ? bandwidth / 20000 : 1000);
+    return bandwidth < 20000
+               ? 1
+               : (int)(bandwidth / 20000 < 1000 ? bandwidth / 20000 : 1000);
 }
 
 static void read_links(struct walk *w, const char *name)
@@ -412,8 +415,8 @@ static void read_links(struct walk *w, const char *name)
     hwloc_distances_release(w->topo, d);
 }
 
-int mu_hwloc_devices(hwloc_topology_t topo, const char *root, struct mu_machine *machine,
-                     struct mu_err *err)
+int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
+                     struct mu_machine *machine, struct mu_err *err)
 {
     struct walk w = { topo, root, machine, err };
 

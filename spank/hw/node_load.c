@@ -93,8 +93,8 @@ static int read_text(const char *path, const char *text, size_t len,
     if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "system"))
         return mu_read_nccl_xml(path, text, len, machine, err);
     return mu_err_set(err, EINVAL,
-                      "%s: line %d: neither hwloc's <topology> nor NCCL's <system>", path,
-                      event.line);
+                      "%s: line %d: neither hwloc's <topology> nor NCCL's <system>",
+                      path, event.line);
 }
 
 int mu_machine_load_file(const char *path, struct mu_machine *machine,

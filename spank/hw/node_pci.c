@@ -117,7 +117,8 @@ bool mu_pci_is_gpu(unsigned class_id, unsigned vendor, unsigned device)
             return !amd_display(device);
         return class16 == 0x0302 || class16 == 0x0380 || class16 == 0x1200;
     case MU_VENDOR_INTEL:
-        /* Class 0300 is the graphics unit of a processor, or an Arc card (56xx, e2xx). */
+        /* Class 0300 is the graphics unit of a processor, or an Arc card (56xx, e2xx).
+         */
         if (class16 == 0x0300)
             return device >> 8 == 0x56 || device >> 8 == 0xe2;
         return class16 == 0x0302 || class16 == 0x0380 || class16 == 0x1200;

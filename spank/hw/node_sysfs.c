@@ -11,7 +11,8 @@
 #include "spank/hw/sysfs.h"
 
 /* Something to read there: an empty file counts as missing. */
-#define read_text(root, buf, len, ...) (mu_sysfile_read(root, buf, len, __VA_ARGS__) > 0)
+#define read_text(root, buf, len, ...)                                                 \
+    (mu_sysfile_read(root, buf, len, __VA_ARGS__) > 0)
 
 bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out)
 {

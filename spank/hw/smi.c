@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* smi.c - a machine from the text of nvidia-smi topo -m (or -mp), or from a list of CPUs
- * by NUMA node as NVIDIA's benchmark harness writes it ("0-15&1:16-31&..."). No bus ids,
- * no cores, no packages: what the text does not say stays unknown.
+/* smi.c - a machine from the text of nvidia-smi topo -m (or -mp), or from a list of
+ * CPUs by NUMA node as NVIDIA's benchmark harness writes it ("0-15&1:16-31&..."). No
+ * bus ids, no cores, no packages: what the text does not say stays unknown.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -178,9 +178,9 @@ static void fill_matrices(const struct mu_smi_table *t, struct mu_node *node)
             }
             node->nvlinks[g * node->ngpus + gpus] = cell->nvlinks;
             node->gpu_gpu[g * node->ngpus + gpus] =
-                c == r            ? MU_PATH_PIX
-                : cell->nvlinks   ? hidden_path(&node->gpus[g], &node->gpus[gpus])
-                                  : cell->path;
+                c == r          ? MU_PATH_PIX
+                : cell->nvlinks ? hidden_path(&node->gpus[g], &node->gpus[gpus])
+                                : cell->path;
             gpus++;
         }
     }
@@ -208,7 +208,8 @@ static int numa_config_line(const char *text, char *out, size_t len)
     for (const char *p = text; *p; line++) {
         size_t n = strcspn(p, "\n");
 
-        if (n > 0 && n < len && memchr(p, '&', n) && strspn(p, "0123456789-,:& ") >= n) {
+        if (n > 0 && n < len && memchr(p, '&', n) &&
+            strspn(p, "0123456789-,:& ") >= n) {
             memcpy(out, p, n);
             out[n] = '\0';
             return line;

@@ -67,7 +67,8 @@ static bool next_word(const char **p, char *buf, size_t len)
     return n > 0;
 }
 
-/* The header names devices only: its first word is GPU0 and the second one not a cell. */
+/* The header names devices only: its first word is GPU0 and the second one not a cell.
+ */
 static bool is_header(const char *line)
 {
     char first[MU_NAME_LEN], second[MU_NAME_LEN];
@@ -95,8 +96,8 @@ static int read_header(struct parser *s, const char *line, int number)
             strcmp(word, "GPU") == 0)
             break;
         if (t->ncols == MU_SMI_COLS)
-            return mu_err_set(s->err, EINVAL, "%s: line %d: more than %d columns", s->file,
-                              number, MU_SMI_COLS);
+            return mu_err_set(s->err, EINVAL, "%s: line %d: more than %d columns",
+                              s->file, number, MU_SMI_COLS);
         for (int i = 0; i < t->ncols; i++)
             if (strcmp(t->col[i].name, word) == 0)
                 return mu_err_set(s->err, EINVAL,
@@ -125,10 +126,10 @@ static bool read_cell(const char *word, struct mu_smi_cell *cell)
     static const struct {
         const char *word;
         enum mu_path path;
-    } known[] = { { "X", MU_PATH_NONE },   { "PIX", MU_PATH_PIX },
-                  { "PXB", MU_PATH_PXB },  { "PHB", MU_PATH_PHB },
+    } known[] = { { "X", MU_PATH_NONE },    { "PIX", MU_PATH_PIX },
+                  { "PXB", MU_PATH_PXB },   { "PHB", MU_PATH_PHB },
                   { "NODE", MU_PATH_NODE }, { "SYS", MU_PATH_SYS },
-                  { "SOC", MU_PATH_SYS },  { "N/A", MU_PATH_NONE } };
+                  { "SOC", MU_PATH_SYS },   { "N/A", MU_PATH_NONE } };
 
     cell->path = MU_PATH_NONE;
     cell->nvlinks = 0;
@@ -153,11 +154,12 @@ static int find_row(struct parser *s, const char *label, int number)
         if (strcmp(t->col[i].name, label) != 0)
             continue;
         if (t->col[i].line)
-            return mu_err_set(s->err, EINVAL,
-                              "%s: line %d: a second row is labelled %s (the first is "
-                              "line %d), so rows cannot be told apart: name them as the "
-                              "columns are",
-                              s->file, number, label, t->col[i].line);
+            return mu_err_set(
+                s->err, EINVAL,
+                "%s: line %d: a second row is labelled %s (the first is "
+                "line %d), so rows cannot be told apart: name them as the "
+                "columns are",
+                s->file, number, label, t->col[i].line);
         return i;
     }
     return mu_err_set(s->err, EINVAL, "%s: line %d: row %s has no column", s->file,
@@ -181,8 +183,8 @@ static void split_affinity(const struct parser *s, const char *rest, char field[
     }
     for (const char *p = rest; words < 3 && next_word(&p, word[words], sizeof word[0]);)
         words++;
-    /* Between the last cell and the CPU list there is one tab, or what fills a column of
-     * eight; more is an empty CPU list.
+    /* Between the last cell and the CPU list there is one tab, or what fills a column
+     * of eight; more is an empty CPU list.
      */
     skip_cpu = column[0] && words > 0 && words < columns && (tabs > 1 || gap > 8) &&
                !strpbrk(word[0], "-,");
@@ -238,10 +240,11 @@ static int read_row(struct parser *s, const char *line, int number)
                               "%s: line %d: row %s ends before column %s", s->file,
                               number, t->col[row].name, t->col[c].name);
         if (!read_cell(word, &t->cell[row * t->ncols + c]))
-            return mu_err_set(s->err, EINVAL,
-                              "%s: line %d: '%.40s' in column %s is none of X PIX PXB PHB "
-                              "NODE SYS SOC NV#",
-                              s->file, number, word, t->col[c].name);
+            return mu_err_set(
+                s->err, EINVAL,
+                "%s: line %d: '%.40s' in column %s is none of X PIX PXB PHB "
+                "NODE SYS SOC NV#",
+                s->file, number, word, t->col[c].name);
         if ((strcmp(word, "X") == 0) != (c == row))
             return mu_err_set(s->err, EINVAL,
                               "%s: line %d: row %s has '%.40s' in column %s; a device "

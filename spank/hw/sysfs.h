@@ -9,8 +9,9 @@
  * (HWLOC_FSROOT). Everything is optional: what is missing or malformed stays unknown.
  */
 
-/* NUMA node's own CPUs from nodeN/cpulist (or cpumap); false when not known. hwloc gives
- * CPU-less nodes the CPUs near them, so only the kernel knows which nodes have any.
+/* NUMA node's own CPUs from nodeN/cpulist (or cpumap); false when not known. hwloc
+ * gives CPU-less nodes the CPUs near them, so only the kernel knows which nodes have
+ * any.
  */
 bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out);
 
@@ -28,7 +29,8 @@ void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances);
 /* The NUMA node that is the GPU's own memory (Grace, POWER9), or -1. */
 int mu_sysfs_nvidia_numa(const char *root, const char *busid);
 
-/* Number of compute devices the amdgpu driver made of one PCI function (CPX), 0 unknown. */
+/* Number of compute devices the amdgpu driver made of one PCI function (CPX), 0
+ * unknown. */
 int mu_sysfs_amd_parts(const char *root, const char *busid);
 
 /* Port state, rate, link layer and image GUID of an InfiniBand-class device. */

@@ -17,7 +17,8 @@ void mu_xml_start(struct mu_xml *xml, const char *file, const char *text, size_t
         xml->at += 3;
 }
 
-static int fail(const struct mu_xml *xml, int line, struct mu_err *err, const char *what)
+static int fail(const struct mu_xml *xml, int line, struct mu_err *err,
+                const char *what)
 {
     return mu_err_set(err, EINVAL, "%s: line %d: %s", xml->file, line, what);
 }
@@ -119,7 +120,8 @@ static int read_open(struct mu_xml *xml, struct mu_xml_event *event, struct mu_e
     for (;;) {
         skip_blanks(xml);
         if (xml->at == xml->end)
-            return fail(xml, event->line, err, "this tag is not closed: the file ends in it");
+            return fail(xml, event->line, err,
+                        "this tag is not closed: the file ends in it");
         if (at(xml, "/>")) {
             event->self_closed = true;
             break;
@@ -145,7 +147,8 @@ static int close_top(struct mu_xml *xml, struct mu_xml_event *event)
     return 0;
 }
 
-static int read_close(struct mu_xml *xml, struct mu_xml_event *event, struct mu_err *err)
+static int read_close(struct mu_xml *xml, struct mu_xml_event *event,
+                      struct mu_err *err)
 {
     struct mu_xml_slice name = take_name(xml), open;
 
@@ -159,8 +162,8 @@ static int read_close(struct mu_xml *xml, struct mu_xml_event *event, struct mu_
     open = xml->open[xml->depth - 1];
     if (open.len != name.len || memcmp(open.at, name.at, (size_t)name.len) != 0)
         return mu_err_set(err, EINVAL, "%s: line %d: </%.*s> closes <%.*s> of line %d",
-                          xml->file, event->line, name.len > 60 ? 60 : name.len, name.at,
-                          open.len > 60 ? 60 : open.len, open.at,
+                          xml->file, event->line, name.len > 60 ? 60 : name.len,
+                          name.at, open.len > 60 ? 60 : open.len, open.at,
                           xml->open_line[xml->depth - 1]);
     return close_top(xml, event);
 }
@@ -179,12 +182,11 @@ int mu_xml_next(struct mu_xml *xml, struct mu_xml_event *event, struct mu_err *e
     event->line = xml->line;
     if (xml->at == xml->end) {
         if (xml->depth > 0)
-            return mu_err_set(err, EINVAL, "%s: line %d: <%.*s> is never closed",
-                              xml->file, xml->open_line[xml->depth - 1],
-                              xml->open[xml->depth - 1].len > 60
-                                  ? 60
-                                  : xml->open[xml->depth - 1].len,
-                              xml->open[xml->depth - 1].at);
+            return mu_err_set(
+                err, EINVAL, "%s: line %d: <%.*s> is never closed", xml->file,
+                xml->open_line[xml->depth - 1],
+                xml->open[xml->depth - 1].len > 60 ? 60 : xml->open[xml->depth - 1].len,
+                xml->open[xml->depth - 1].at);
         event->kind = MU_XML_END;
         return 0;
     }
@@ -290,10 +292,12 @@ int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
             count->topology_line = event.line;
         }
         if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "object") &&
-            mu_xml_attr(&event, "type", type, sizeof type) && strcmp(type, "PCIDev") == 0)
+            mu_xml_attr(&event, "type", type, sizeof type) &&
+            strcmp(type, "PCIDev") == 0)
             count->pci_devices++;
         if ((event.kind == MU_XML_TEXT || event.kind == MU_XML_COMMENT) &&
-            xml.depth > 0 && same(xml.open[xml.depth - 1], "object") && !count->odd_line)
+            xml.depth > 0 && same(xml.open[xml.depth - 1], "object") &&
+            !count->odd_line)
             count->odd_line = event.line;
     } while (event.kind != MU_XML_END);
     if (!count->topology_line)
@@ -306,8 +310,8 @@ bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name)
     return elem >= 0 && same(doc->elem[elem].name, name);
 }
 
-bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name, char *buf,
-                      size_t len)
+bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name,
+                      char *buf, size_t len)
 {
     const struct mu_xml_elem *e = &doc->elem[elem];
 
@@ -325,7 +329,8 @@ static int reserve(struct mu_xml_doc *doc, int attrs, int *room_elem, int *room_
                    struct mu_err *err)
 {
     while (doc->nelems >= *room_elem) {
-        void *more = realloc(doc->elem, sizeof *doc->elem * (size_t)(*room_elem * 2 + 64));
+        void *more =
+            realloc(doc->elem, sizeof *doc->elem * (size_t)(*room_elem * 2 + 64));
 
         if (!more)
             return mu_err_set(err, ENOMEM, "%s: no memory to read it", doc->file);
@@ -344,14 +349,14 @@ static int reserve(struct mu_xml_doc *doc, int attrs, int *room_elem, int *room_
     return 0;
 }
 
-static int add_elem(struct mu_xml_doc *doc, const struct mu_xml_event *event, int parent,
-                    int room[2], struct mu_err *err)
+static int add_elem(struct mu_xml_doc *doc, const struct mu_xml_event *event,
+                    int parent, int room[2], struct mu_err *err)
 {
     struct mu_xml_elem *e;
 
     if (doc->nelems >= 65536)
-        return mu_err_set(err, EINVAL, "%s: line %d: more than 65536 elements", doc->file,
-                          event->line);
+        return mu_err_set(err, EINVAL, "%s: line %d: more than 65536 elements",
+                          doc->file, event->line);
     if (reserve(doc, event->nattrs, &room[0], &room[1], err) < 0)
         return -1;
     e = &doc->elem[doc->nelems++];

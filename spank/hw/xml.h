@@ -18,11 +18,11 @@
 #define MU_XML_DEPTH 128
 
 enum mu_xml_kind {
-    MU_XML_OPEN,    /* <name ...> or <name ... />, which gives a CLOSE as well */
-    MU_XML_CLOSE,   /* </name> */
-    MU_XML_TEXT,    /* anything but blanks between tags */
+    MU_XML_OPEN,  /* <name ...> or <name ... />, which gives a CLOSE as well */
+    MU_XML_CLOSE, /* </name> */
+    MU_XML_TEXT,  /* anything but blanks between tags */
     MU_XML_COMMENT,
-    MU_XML_PROLOG,  /* <?...?> and <!...> */
+    MU_XML_PROLOG, /* <?...?> and <!...> */
     MU_XML_END,
 };
 
@@ -108,7 +108,7 @@ void mu_xml_doc_clear(struct mu_xml_doc *doc);
 bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name);
 
 /* As mu_xml_attr. */
-bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name, char *buf,
-                      size_t len);
+bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name,
+                      char *buf, size_t len);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ask.c - --topology, --cpus, --gpus, --tasks, ... of plan and topo into planner input */
+/* ask.c - --topology, --cpus, --gpus, --tasks, ... of plan and topo into planner input
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,9 @@
 
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
 {
-    const char **const slot[] = { &ask->topology,      &ask->cpus,     &ask->gpus,
-                                  &ask->tasks,         &ask->cpus_per_task,
-                                  &ask->gpu_bind,      &ask->opt };
+    const char **const slot[] = { &ask->topology, &ask->cpus,          &ask->gpus,
+                                  &ask->tasks,    &ask->cpus_per_task, &ask->gpu_bind,
+                                  &ask->opt };
 
     if (val < MU_ASK_TOPOLOGY || val >= MU_ASK_END)
         return false;
@@ -53,8 +54,8 @@ static int resolve_cpus(const char *command, const char *list,
     if (mu_cpuset_empty(&extra))
         return MU_EXIT_OK;
     mu_cpuset_format(&extra, text, sizeof text);
-    return mu_tool_usage(command, "--cpus: the machine has no CPU %s, or it may not be used",
-                         text);
+    return mu_tool_usage(
+        command, "--cpus: the machine has no CPU %s, or it may not be used", text);
 }
 
 /* A bus id means every device of its function; its /K form, a UUID or an index one. */
@@ -73,17 +74,19 @@ static int add_gpu(const char *command, const char *word, const struct mu_node *
         (!dash || mu_parse_int("GPU", dash, 0, 99999, &last, NULL) == 0)) {
         last = dash ? last : first;
         if (last >= node->ngpus || first > last)
-            return mu_tool_usage(command, "--gpus: there is no GPU %s; the machine has %d",
-                                 word, node->ngpus);
+            return mu_tool_usage(command,
+                                 "--gpus: there is no GPU %s; the machine has %d", word,
+                                 node->ngpus);
         mu_cpuset_add_range(out, (int)first, (int)last);
         return MU_EXIT_OK;
     }
     found = mu_node_find_gpu(node, word);
     if (found < 0)
-        return mu_tool_usage(command,
-                             "--gpus: there is no GPU '%s'; name it by its index in PCI "
-                             "order (0..%d), PCI bus id or UUID",
-                             word, node->ngpus - 1);
+        return mu_tool_usage(
+            command,
+            "--gpus: there is no GPU '%s'; name it by its index in PCI "
+            "order (0..%d), PCI bus id or UUID",
+            word, node->ngpus - 1);
     mu_cpuset_add(out, found);
     if (strcasecmp(word, node->gpus[found].label) == 0 ||
         strcasecmp(word, node->gpus[found].uuid) == 0)

@@ -18,8 +18,10 @@ struct command {
 };
 
 static const struct command commands[] = {
-    { "plan", mu_plan_main, "which CPUs, memory, GPUs and NICs each task would get", NULL },
-    { "topo", mu_topo_main, "the node as Muster sees it; check or write NCCL files", NULL },
+    { "plan", mu_plan_main, "which CPUs, memory, GPUs and NICs each task would get",
+      NULL },
+    { "topo", mu_topo_main, "the node as Muster sees it; check or write NCCL files",
+      NULL },
     { "doctor", NULL, "find what is configured wrongly and say what to do",
       "install the plugin's half of Muster" },
     { "verify", NULL, "as a step's task: planned against actual placement",
@@ -73,7 +75,8 @@ static int start_program(const struct command *known, char **argv)
 
     if (argv[0][strspn(argv[0], "abcdefghijklmnopqrstuvwxyz0123456789-")] != '\0' ||
         program_path(argv[0], path, sizeof path) < 0) {
-        fprintf(stderr, "muster: '%s' is not a command; see `muster --help`\n", argv[0]);
+        fprintf(stderr, "muster: '%s' is not a command; see `muster --help`\n",
+                argv[0]);
         return MU_EXIT_USAGE;
     }
     execv(path, argv);
@@ -83,7 +86,8 @@ static int start_program(const struct command *known, char **argv)
         fprintf(stderr, "muster: `muster %s` is not installed here (no %s): %s\n",
                 argv[0], path, known->absent);
     else
-        fprintf(stderr, "muster: '%s' is not a command; see `muster --help`\n", argv[0]);
+        fprintf(stderr, "muster: '%s' is not a command; see `muster --help`\n",
+                argv[0]);
     return MU_EXIT_USAGE;
 }
 

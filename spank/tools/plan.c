@@ -20,8 +20,7 @@ static void help(void)
     fputs("usage: muster plan [OPTION]...\n"
           "\n"
           "Show which CPUs, memory, GPUs and NICs each task of a step would get.\n"
-          "\n" MU_ASK_HELP
-          "  --format FORMAT      text (default), tsv or json\n"
+          "\n" MU_ASK_HELP "  --format FORMAT      text (default), tsv or json\n"
           "  --help               show this and exit\n"
           "\n"
           "Exit status: 0 planned; 1 planned, but not as asked (a warning says what);\n"
@@ -98,9 +97,10 @@ static int make_and_show(const struct mu_node *node, const struct mu_ask *ask,
     int rc;
 
     if (node->ncores == 0)
-        return mu_tool_fail(COMMAND, MU_EXIT_INPUT,
-                            "%s: names no CPUs (no affinity in it), so tasks have no place",
-                            ask->topology ? ask->topology : node->source);
+        return mu_tool_fail(
+            COMMAND, MU_EXIT_INPUT,
+            "%s: names no CPUs (no affinity in it), so tasks have no place",
+            ask->topology ? ask->topology : node->source);
     rc = mu_ask_resolve(COMMAND, ask, node, &alloc, &opts);
     if (rc != MU_EXIT_OK)
         return rc;

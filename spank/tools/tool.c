@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-__attribute__((format(printf, 2, 0))) static void
-message(const char *command, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void message(const char *command,
+                                                          const char *fmt, va_list ap)
 {
     fprintf(stderr, "muster %s: ", command);
     vfprintf(stderr, fmt, ap);

@@ -27,7 +27,8 @@ int mu_tool_fail(const char *command, int status, const char *fmt, ...)
 int mu_tool_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Flush standard output; a full disk or a closed pipe is MU_EXIT_INPUT, with a message. */
+/* Flush standard output; a full disk or a closed pipe is MU_EXIT_INPUT, with a message.
+ */
 int mu_tool_finish(const char *command, int status);
 
 /* The options that say what the step owns and asks for; values borrowed from argv. */
@@ -48,24 +49,30 @@ enum {
     MU_ASK_OPT,
     MU_ASK_END,
 };
-#define MU_ASK_OPTIONS                                                                   \
-    { "topology", required_argument, NULL, MU_ASK_TOPOLOGY },                            \
-        { "cpus", required_argument, NULL, MU_ASK_CPUS },                                \
-        { "gpus", required_argument, NULL, MU_ASK_GPUS },                                \
-        { "tasks", required_argument, NULL, MU_ASK_TASKS },                              \
-        { "cpus-per-task", required_argument, NULL, MU_ASK_CPUS_PER_TASK },              \
-        { "gpu-bind", required_argument, NULL, MU_ASK_GPU_BIND },                        \
-        { "opt", required_argument, NULL, MU_ASK_OPT }
+#define MU_ASK_OPTIONS                                                                 \
+    { "topology", required_argument, NULL, MU_ASK_TOPOLOGY },                          \
+        { "cpus", required_argument, NULL, MU_ASK_CPUS },                              \
+        { "gpus", required_argument, NULL, MU_ASK_GPUS },                              \
+        { "tasks", required_argument, NULL, MU_ASK_TASKS },                            \
+        { "cpus-per-task", required_argument, NULL, MU_ASK_CPUS_PER_TASK },            \
+        { "gpu-bind", required_argument, NULL, MU_ASK_GPU_BIND },                      \
+    {                                                                                  \
+        "opt", required_argument, NULL, MU_ASK_OPT                                     \
+    }
 
-#define MU_ASK_HELP                                                                      \
-    "  --topology FILE      a saved machine: hwloc XML, NCCL topology XML, or the text\n" \
-    "                       of `nvidia-smi topo -m` (default: this node)\n"              \
-    "  --cpus LIST          CPUs that the step owns, as Linux numbers (default: all)\n"  \
-    "  --gpus LIST          GPUs that it owns: indices in PCI order, bus ids or UUIDs,\n" \
-    "                       or `none` (default: all)\n"                                  \
-    "  --tasks N            tasks on the node (default: one per GPU)\n"                  \
-    "  --cpus-per-task C    hardware threads each task asked for\n"                      \
-    "  --gpu-bind SPEC      as Slurm's --gpu-bind: closest, single:1, map_gpu:1,0, ...\n" \
+#define MU_ASK_HELP                                                                    \
+    "  --topology FILE      a saved machine: hwloc XML, NCCL topology XML, or the "    \
+    "text\n"                                                                           \
+    "                       of `nvidia-smi topo -m` (default: this node)\n"            \
+    "  --cpus LIST          CPUs that the step owns, as Linux numbers (default: "      \
+    "all)\n"                                                                           \
+    "  --gpus LIST          GPUs that it owns: indices in PCI order, bus ids or "      \
+    "UUIDs,\n"                                                                         \
+    "                       or `none` (default: all)\n"                                \
+    "  --tasks N            tasks on the node (default: one per GPU)\n"                \
+    "  --cpus-per-task C    hardware threads each task asked for\n"                    \
+    "  --gpu-bind SPEC      as Slurm's --gpu-bind: closest, single:1, map_gpu:1,0, "   \
+    "...\n"                                                                            \
     "  --opt OPTIONS        as srun's --muster: cpus=all,mem=strict, ...\n"
 
 /* Store one option's value; false when `val` is none of the above. */

@@ -16,26 +16,27 @@ struct request {
     struct mu_ask ask;
     const char *check; /* --check FILE */
     bool here;
-    int format;        /* -1: not given */
+    int format; /* -1: not given */
 };
 
 static void help(void)
 {
-    fputs("usage: muster topo [OPTION]...\n"
-          "       muster topo --check FILE [--topology FILE | --here]\n"
-          "\n"
-          "Show the node as Muster sees it, write an NCCL topology file, or check one.\n"
-          "\n" MU_ASK_HELP
-          "  --format FORMAT      text (default), json, nccl-xml or svg; the drawing shows\n"
-          "                       the plan for the options above\n"
-          "  --check FILE         check an NCCL topology file by itself, against the\n"
-          "                       machine of --topology, or --here against this node\n"
-          "  --here               with --check: compare with this node\n"
-          "  --help               show this and exit\n"
-          "\n"
-          "Exit status: 0 done, and no error in a checked file; 1 the file has errors;\n"
-          "2 bad usage; 3 a file that cannot be read, or that NCCL could not read.\n",
-          stdout);
+    fputs(
+        "usage: muster topo [OPTION]...\n"
+        "       muster topo --check FILE [--topology FILE | --here]\n"
+        "\n"
+        "Show the node as Muster sees it, write an NCCL topology file, or check one.\n"
+        "\n" MU_ASK_HELP "  --format FORMAT      text (default), json, nccl-xml or "
+                         "svg; the drawing shows\n"
+        "                       the plan for the options above\n"
+        "  --check FILE         check an NCCL topology file by itself, against the\n"
+        "                       machine of --topology, or --here against this node\n"
+        "  --here               with --check: compare with this node\n"
+        "  --help               show this and exit\n"
+        "\n"
+        "Exit status: 0 done, and no error in a checked file; 1 the file has errors;\n"
+        "2 bad usage; 3 a file that cannot be read, or that NCCL could not read.\n",
+        stdout);
 }
 
 static int draw(const struct mu_node *node, const struct mu_ask *ask)
@@ -125,8 +126,8 @@ static int check(const struct request *r)
     if (rc == MU_EXIT_OK && (!file || mu_read_file(r->check, &text, &len, &err) < 0))
         rc = mu_tool_fail(COMMAND, MU_EXIT_INPUT, "%s", err.text);
     if (rc == MU_EXIT_OK) {
-        mu_nccl_check(text, len, compare ? &machine : NULL, r->here, print_finding, file,
-                      &verdict);
+        mu_nccl_check(text, len, compare ? &machine : NULL, r->here, print_finding,
+                      file, &verdict);
         printf("%s: %d errors, %d warnings, %d hints\n", r->check, verdict.errors,
                verdict.warnings, verdict.hints);
         rc = !verdict.parsable ? MU_EXIT_INPUT
@@ -168,17 +169,18 @@ int mu_topo_main(int argc, char **argv)
         else if (c != 'f')
             return mu_tool_usage(COMMAND, "no such option: %s", argv[optind - 1]);
         else if ((r.format = mu_parse_word(optarg, formats)) < 0)
-            return mu_tool_usage(COMMAND,
-                                 "--format is text, json, nccl-xml or svg, not '%s'",
-                                 optarg);
+            return mu_tool_usage(
+                COMMAND, "--format is text, json, nccl-xml or svg, not '%s'", optarg);
     }
     if (optind < argc)
         return mu_tool_usage(COMMAND, "takes options only, not '%s'", argv[optind]);
     if (r.here && !r.check)
         return mu_tool_usage(COMMAND, "--here goes with --check");
     if (r.here && r.ask.topology)
-        return mu_tool_usage(COMMAND, "--here and --topology name two machines: give one");
+        return mu_tool_usage(COMMAND,
+                             "--here and --topology name two machines: give one");
     if (r.check && r.format >= 0)
-        return mu_tool_usage(COMMAND, "--check has one output format: leave --format out");
+        return mu_tool_usage(COMMAND,
+                             "--check has one output format: leave --format out");
     return r.check ? check(&r) : show(&r);
 }

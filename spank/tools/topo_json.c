@@ -59,7 +59,8 @@ static json_t *numas(const struct mu_node *node)
                             node->numas[i].memory == UINT64_MAX
                                 ? json_null()
                                 : json_integer((json_int_t)node->numas[i].memory));
-        json_object_set_new(numa, "gpu_memory", json_boolean(node->numas[i].gpu_memory));
+        json_object_set_new(numa, "gpu_memory",
+                            json_boolean(node->numas[i].gpu_memory));
         put_number(numa, "package", node->numas[i].package);
         for (int k = 0; node->numa_distance && k < node->nnumas; k++)
             json_array_append_new(

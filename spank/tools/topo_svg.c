@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* topo_svg.c - a drawing of the node and of the plan on it.
  *
- * Own code, not lstopo's: lstopo can colour cores, but has no place for tasks, for links
- * between GPUs, or for machines known from NCCL files and nvidia-smi's text alone.
+ * Own code, not lstopo's: lstopo can colour cores, but has no place for tasks, for
+ * links between GPUs, or for machines known from NCCL files and nvidia-smi's text
+ * alone.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,12 +11,12 @@
 
 #include "spank/tools/topo.h"
 
-#define CORE 20        /* side of a core's square */
-#define PER_ROW 16     /* cores in a row */
+#define CORE 20    /* side of a core's square */
+#define PER_ROW 16 /* cores in a row */
 #define PAD 10
 #define NUMA_W (PER_ROW * CORE + 2 * PAD)
 #define DEVICE_H 34
-#define PER_PACKAGE 4  /* NUMA boxes side by side */
+#define PER_PACKAGE 4 /* NUMA boxes side by side */
 #define LEGEND_H 20
 #define CELL_W 46
 #define CELL_H 18
@@ -67,9 +68,8 @@ static const char *fill(int task, char buf[8])
 static void text(const struct drawing *d, int x, int y, int size, const char *anchor,
                  const char *words)
 {
-    fprintf(d->out,
-            "<text x=\"%d\" y=\"%d\" font-size=\"%d\" text-anchor=\"%s\">", x, y, size,
-            anchor);
+    fprintf(d->out, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" text-anchor=\"%s\">", x,
+            y, size, anchor);
     for (; *words; words++)
         switch (*words) {
         case '<':
@@ -91,10 +91,11 @@ static void text(const struct drawing *d, int x, int y, int size, const char *an
 static void box(const struct drawing *d, int x, int y, int w, int h, const char *colour,
                 const char *stroke)
 {
-    fprintf(d->out,
-            "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"%s\" "
-            "rx=\"2\"/>\n",
-            x, y, w, h, colour, stroke);
+    fprintf(
+        d->out,
+        "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"%s\" "
+        "rx=\"2\"/>\n",
+        x, y, w, h, colour, stroke);
 }
 
 static int count_at(const struct drawing *d, int numa, int *cores)
@@ -242,13 +243,14 @@ static void draw_memory_nodes(const struct drawing *d, int y)
         used = snprintf(line, sizeof line, "GPU memory: NUMA %s   ", list);
     mu_cpuset_format(&other, list, sizeof list);
     if (list[0])
-        used += snprintf(line + used, sizeof line - (size_t)used, "memory only: NUMA %s",
-                         list);
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         "memory only: NUMA %s", list);
     if (used > 0)
         text(d, PAD, y, 12, "start", line);
 }
 
-/* One package with its NUMA nodes; returns the y below it, y itself when it is empty. */
+/* One package with its NUMA nodes; returns the y below it, y itself when it is empty.
+ */
 static int draw_package(const struct drawing *d, int package, int y, bool measure)
 {
     int n = 0, row_height = 0, row = y + 26, bottom;
@@ -324,15 +326,15 @@ static void draw_task(const struct drawing *d, const struct mu_slot *slot, int y
     if (slot->ngpus == 0)
         used += (size_t)snprintf(line + used, sizeof line - used, " -");
     if (used < sizeof line)
-        used += (size_t)snprintf(line + used, sizeof line - used, "; CPUs %s; memory %s; NIC",
-                                 cpus[0] ? cpus : "as Slurm set them",
-                                 mems[0] ? mems : "not bound");
+        used += (size_t)snprintf(
+            line + used, sizeof line - used, "; CPUs %s; memory %s; NIC",
+            cpus[0] ? cpus : "as Slurm set them", mems[0] ? mems : "not bound");
     for (int i = 0; i < slot->nnics && used < sizeof line; i++)
         used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i ? "," : "",
                                  mu_topo_nic(&d->node->nics[slot->nic[i]]));
     if (used < sizeof line)
-        snprintf(line + used, sizeof line - used, " %s%s%s", mu_path_name(slot->nic_path),
-                 slot->note[0] ? "; " : "", slot->note);
+        snprintf(line + used, sizeof line - used, " %s%s%s",
+                 mu_path_name(slot->nic_path), slot->note[0] ? "; " : "", slot->note);
     text(d, PAD + 22, y + 12, 12, "start", line);
 }
 

@@ -80,9 +80,9 @@ static int devices_at(const struct mu_node *node, int numa, char *buf, size_t le
             continue;
         n++;
         if (used < len)
-            used += (size_t)snprintf(buf + used, len - used, "%s%s", used ? "," : "",
-                                     nics ? mu_topo_nic(&node->nics[i])
-                                          : number(i, id));
+            used +=
+                (size_t)snprintf(buf + used, len - used, "%s%s", used ? "," : "",
+                                 nics ? mu_topo_nic(&node->nics[i]) : number(i, id));
     }
     if (n == 0)
         snprintf(buf, len, "-");
@@ -105,10 +105,10 @@ static void numa_table(FILE *out, const struct mu_node *node)
         fprintf(out, "%-5d %-8s %-11s %-12s %-20s %s%s\n", numa->os_index,
                 number(numa->package, package), memory(numa->memory, mem), gpus, nics,
                 cpu_list(&numa->cpus, cpus, sizeof cpus),
-                numa->gpu_memory                ? " (GPU memory)"
-                : mu_cpuset_empty(&numa->cpus)  ? " (memory only)"
-                : numa->memory == 0             ? " (no memory)"
-                                                : "");
+                numa->gpu_memory               ? " (GPU memory)"
+                : mu_cpuset_empty(&numa->cpus) ? " (memory only)"
+                : numa->memory == 0            ? " (no memory)"
+                                               : "");
     }
 }
 
@@ -132,11 +132,13 @@ static void gpu_table(FILE *out, const struct mu_node *node)
             used += (size_t)snprintf(nics + used, sizeof nics - used, "%s%s",
                                      k ? "," : "", mu_topo_nic(&node->nics[nic[k]]));
         fprintf(out, "%-4d %-16s %-5s %-30s %-5s %s\n", i, gpu->label,
-                number(gpu->numa < 0 ? -1 : node->numas[gpu->numa].os_index, numa), nics,
-                mu_path_name(path),
-                gpu->local_known ? cpu_list(&gpu->local, cpus, sizeof cpus) : "unknown");
+                number(gpu->numa < 0 ? -1 : node->numas[gpu->numa].os_index, numa),
+                nics, mu_path_name(path),
+                gpu->local_known ? cpu_list(&gpu->local, cpus, sizeof cpus)
+                                 : "unknown");
         if (gpu->model[0] || gpu->uuid[0])
-            fprintf(out, "     %s%s%s\n", gpu->model, gpu->model[0] ? "  " : "", gpu->uuid);
+            fprintf(out, "     %s%s%s\n", gpu->model, gpu->model[0] ? "  " : "",
+                    gpu->uuid);
     }
 }
 
@@ -212,9 +214,11 @@ static void remarks(FILE *out, const struct mu_node *node)
                 mu_cpuset_count(&empty) > 1 ? "s" : "",
                 cpu_list(&empty, list, sizeof list));
     if (unknown > 0)
-        fprintf(out, "PCI locality of %d of %d GPUs unknown%s: their CPUs are dealt out "
-                     "evenly, memory is not bound.\n",
-                unknown, node->ngpus, node->virtual_machine ? " (virtual machine)" : "");
+        fprintf(out,
+                "PCI locality of %d of %d GPUs unknown%s: their CPUs are dealt out "
+                "evenly, memory is not bound.\n",
+                unknown, node->ngpus,
+                node->virtual_machine ? " (virtual machine)" : "");
     for (int i = 0; i < node->ngpus; i++) {
         enum mu_path path;
         int nic;
@@ -223,9 +227,11 @@ static void remarks(FILE *out, const struct mu_node *node)
         alone += path == MU_PATH_SYS;
     }
     if (alone > 0)
-        fprintf(out, "%d of %d GPUs have no NIC nearer than SYS.\n", alone, node->ngpus);
+        fprintf(out, "%d of %d GPUs have no NIC nearer than SYS.\n", alone,
+                node->ngpus);
     if (node->smt_guess)
-        fputs("The source lists CPUs that do not fall into equal runs: each CPU counts as "
+        fputs("The source lists CPUs that do not fall into equal runs: each CPU counts "
+              "as "
               "a core (smt?).\n",
               out);
 }
