@@ -287,6 +287,8 @@ int ranks_run(const struct ranks_world *w, ranks_body *body, void *arg, int *sta
         if (status)
             status[r] = own[r];
     }
+    for (int i = 0; w->board && i < RANKS_BOARD; i++)
+        w->board[i] = board->value[i];
     free(s.record);
     munmap(board, sizeof *board);
     return bad;

@@ -14,25 +14,26 @@
 #include "runtime/backend/backend.h"
 
 #define RANKS_MAX 64
+#define RANKS_BOARD 64
 
 struct ranks_world {
     int n;
     const int *node_of; /* NULL: all on node 0 */
     bool force_tcp;
     double timeout, init_timeout, link_timeout; /* 0: 20 s, 20 s, the default */
-    double limit; /* s, then every rank is killed; 0: 60 */
+    double limit;   /* s, then every rank is killed; 0: 60 */
+    int64_t *board; /* NULL, or RANKS_BOARD values: the board at the end */
 };
 
 struct ranks_self {
     int rank, size;
     struct mu_backend_env env;
-    int socket;        /* to the parent */
-    const pid_t *pids; /* of all ranks; shared, filled before the body starts */
+    struct mu_exchange plain; /* free for a test that wraps env.exchange */
+    int socket;               /* to the parent */
+    const pid_t *pids;        /* of all ranks; shared, filled before the body starts */
     /* shared by all ranks, zero at start: for what a test wants to tell */
     _Atomic int64_t *board;
 };
-
-#define RANKS_BOARD 64
 
 /* A body returns 0 when all is well. status[r] gets the wait status of rank r (may be
  * NULL). Returns the number of ranks that did not exit with 0.

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_host_edges.c - the host backend as a guest in its process and on its machine:
+ * descriptors, forked children, strangers at the door, processor time, memory
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/unit/ranks.h"
+
+static const struct mu_backend_ops *const host = &mu_backend_host;
+
+static void in_both_transports(ranks_body *body)
+{
+    for (int tcp = 0; tcp < 2; tcp++) {
+        struct ranks_world w = { .n = 3, .force_tcp = tcp };
+
+        if (ranks_run(&w, body, NULL, NULL) != 0)
+            fail_msg("%s", tcp ? "TCP" : "shared memory");
+    }
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+
+    nanosleep(&t, NULL);
+}
+
+static int reduce(struct mu_backend *b, float *p, size_t count, struct mu_err *err)
+{
+    struct mu_coll c = {
+        .kind = MU_COLL_ALLREDUCE, .send = p, .recv = p, .count = count, .scale = 1
+    };
+    struct mu_request *rq;
+
+    if (host->start(b, &c, &rq, err) < 0)
+        return -1;
+    return host->join(b, rq, NULL, err);
+}
+
+/* ---- descriptors ---- */
+
+/* Descriptors that the test was started with are none of ours. */
+static bool inherited[4096];
+
+static int count_fds(bool *all_cloexec)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *e;
+    int n = 0;
+
+    *all_cloexec = true;
+    while ((e = readdir(dir))) {
+        int fd = atoi(e->d_name);
+
+        if (e->d_name[0] == '.' || fd == dirfd(dir) || inherited[fd % 4096])
+            continue;
+        n++;
+        if (!(fcntl(fd, F_GETFD) & FD_CLOEXEC)) {
+            printf("# descriptor %d would survive exec\n", fd);
+            *all_cloexec = false;
+        }
+    }
+    closedir(dir);
+    return n;
+}
+
+static int descriptors(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    bool closed_on_exec;
+    int before, open;
+    float x = 1;
+
+    before = count_fds(&closed_on_exec);
+    for (int i = 0; i < 3; i++) {
+        RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+        RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
+        open = count_fds(&closed_on_exec);
+        RANKS_CHECK(self, closed_on_exec, "see above");
+        RANKS_CHECK(self, open > before, "%d descriptors?", open);
+        host->close(b);
+        open = count_fds(&closed_on_exec);
+        RANKS_CHECK(self, open == before, "%d descriptors before, %d after", before,
+                    open);
+    }
+    return 0;
+}
+
+static void remember_descriptors(void)
+{
+    for (int fd = 0; fd < 4096; fd++)
+        inherited[fd] = fcntl(fd, F_GETFD) >= 0;
+}
+
+static void descriptors_close_on_exec_and_none_is_left(void **state)
+{
+    in_both_transports(descriptors);
+}
+
+/* ---- children ---- */
+
+static int child_of(struct ranks_self *self, struct mu_backend *b)
+{
+    struct mu_err err = { 0 };
+    bool closed_on_exec;
+    float x = 1;
+
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) < 0 && err.code == MUSTER_EUSAGE,
+                "a child may not start anything");
+    RANKS_CHECK(self, count_fds(&closed_on_exec) <= 1, "the child keeps descriptors");
+    host->close(b);
+    return 0;
+}
+
+static int forks(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    float x;
+
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    for (int i = 0; i < 3; i++) {
+        pid_t pid = fork();
+        int status;
+
+        if (pid == 0)
+            exit(child_of(self, b));
+        waitpid(pid, &status, 0);
+        RANKS_CHECK(self, status == 0, "the child ended with %x", (unsigned)status);
+        x = 1;
+        RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0 && x == 3, "%g %s", x, err.text);
+    }
+    host->close(b);
+    return 0;
+}
+
+static void forked_children_are_harmless(void **state)
+{
+    in_both_transports(forks);
+}
+
+/* ---- strangers ---- */
+
+static _Atomic int dropped;
+
+static void listen_for_drops(void *arg, enum mu_log_level level, const char *text)
+{
+    dropped += strstr(text, "dropped") != NULL;
+}
+
+static int tcp_to(int port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) < 0)
+        abort();
+    return fd;
+}
+
+static int unix_to(const char *name)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    memcpy(a.sun_path + 1, name, strlen(name));
+    if (connect(
+            fd, (struct sockaddr *)&a,
+            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) < 0)
+        abort();
+    return fd;
+}
+
+/* Rank 0's address as it is published, before rank 1 uses it: knock as a stranger. The
+ * silent ones stay open.
+ */
+static int knock_then_fetch(void *arg, int rank, const char *key, void **value,
+                            size_t *len, double timeout, struct mu_err *err)
+{
+    static const char noise[200] = "GET / HTTP/1.1\r\n\r\n";
+    struct ranks_self *self = arg;
+    char text[2048], local[64], *at;
+    int port;
+
+    if (self->plain.fetch(arg, rank, key, value, len, timeout, err) < 0)
+        return -1;
+    if (rank != 0 || self->rank != 1)
+        return 0;
+    snprintf(text, sizeof text, "%.*s", (int)*len, (char *)*value);
+    at = strstr(text, "local=");
+    if (!at || sscanf(at, "local=%63[^;];port=%d", local, &port) != 2)
+        return mu_err_set(err, EINVAL, "no address in %s", text);
+    if (self->env.force_tcp) {
+        int fd = tcp_to(port);
+
+        tcp_to(port); /* says nothing */
+        if (write(fd, noise, sizeof noise) != sizeof noise)
+            abort();
+        close(tcp_to(port));
+    } else {
+        int fd = unix_to(local), status;
+        pid_t pid;
+
+        unix_to(local); /* says nothing */
+        if (write(fd, noise, sizeof noise) != sizeof noise)
+            abort();
+        pid = fork();
+        if (pid == 0) {
+            /* Another user, who even knows the protocol's first words. */
+            if (geteuid() == 0 && setuid(65534) == 0)
+                fd = unix_to(local);
+            if (write(fd, noise, 16) < 0) {
+                /* It is refused by then. */
+            }
+            _exit(0);
+        }
+        waitpid(pid, &status, 0);
+    }
+    return 0;
+}
+
+static int strangers(struct ranks_self *self, void *arg)
+{
+    struct mu_log log = { MU_LOG_WARN, listen_for_drops, NULL };
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    float x = 1;
+
+    self->env.log = &log;
+    self->plain = self->env.exchange;
+    self->env.exchange.fetch = knock_then_fetch;
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    RANKS_CHECK(self, self->rank != 0 || dropped >= 2, "%d connections dropped",
+                dropped);
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0 && x == 3, "%g %s", x, err.text);
+    host->close(b);
+    return 0;
+}
+
+static void strangers_are_dropped_and_the_job_goes_on(void **state)
+{
+    in_both_transports(strangers);
+}
+
+/* A rank with another token is a stranger too: it ends with an error, no hang. */
+static int wrong_token(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+
+    self->env.init_timeout = 1;
+    if (self->rank == 1)
+        self->env.token[31] ^= 1;
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) < 0, "let in");
+    RANKS_CHECK(self, err.code == MUSTER_ERENDEZVOUS && strstr(err.text, "rank"), "%s",
+                err.text);
+    return 0;
+}
+
+static void a_rank_without_the_token_is_not_let_in(void **state)
+{
+    in_both_transports(wrong_token);
+}
+
+/* ---- idle ---- */
+
+static double cpu_seconds(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static int idles(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    double before, idle, waiting;
+    float x = 1;
+
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
+    sleep_ms(100);
+    before = cpu_seconds();
+    sleep_ms(2000);
+    idle = (cpu_seconds() - before) / 2;
+    /* Rank 0 comes 2 s late: the others wait in join. */
+    before = cpu_seconds();
+    if (self->rank == 0)
+        sleep_ms(2000);
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
+    waiting = (cpu_seconds() - before) / 2;
+    RANKS_CHECK(self, idle < 0.001, "%.3f %% of a processor while idle", 100 * idle);
+    RANKS_CHECK(self, waiting < 0.001, "%.3f %% of a processor in a wait",
+                100 * waiting);
+    if (self->rank == 1)
+        printf("# %s: %.4f %% of a processor idle, %.4f %% waiting\n",
+               host->transport(b), 100 * idle, 100 * waiting);
+    host->close(b);
+    return 0;
+}
+
+static void idle_and_waiting_ranks_sleep(void **state)
+{
+    in_both_transports(idles);
+}
+
+/* ---- memory ---- */
+
+static long pages_of(const char *field)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    long kib = -1;
+
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, field, strlen(field)) == 0)
+            kib = atol(line + strlen(field));
+    fclose(f);
+    return kib;
+}
+
+/* What this rank holds beside the arena: its own private pages, and its share of the
+ * segment (all ranks' slots are mapped, each rank's are its own).
+ */
+static int memory(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    size_t count = 4u << 20;
+    long private, shared;
+    float *p = malloc(count * 4);
+
+    for (size_t i = 0; i < count; i++)
+        p[i] = 1;
+    private = pages_of("RssAnon:");
+    shared = pages_of("RssShmem:");
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    RANKS_CHECK(self, reduce(b, p, count, &err) == 0, "%s", err.text);
+    private = pages_of("RssAnon:") - private;
+    shared = (pages_of("RssShmem:") - shared) / self->size;
+    RANKS_CHECK(self, private + shared <= 8192, "%ld KiB private, %ld KiB shared",
+                private, shared);
+    RANKS_CHECK(self, private + shared > 500, "%ld KiB private, %ld KiB shared?",
+                private, shared);
+    host->close(b);
+    free(p);
+    return 0;
+}
+
+static void at_most_8_mib_beside_the_arena(void **state)
+{
+    in_both_transports(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(descriptors_close_on_exec_and_none_is_left),
+        cmocka_unit_test(forked_children_are_harmless),
+        cmocka_unit_test(strangers_are_dropped_and_the_job_goes_on),
+        cmocka_unit_test(a_rank_without_the_token_is_not_let_in),
+        cmocka_unit_test(idle_and_waiting_ranks_sleep),
+        cmocka_unit_test(at_most_8_mib_beside_the_arena),
+    };
+
+    remember_descriptors();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

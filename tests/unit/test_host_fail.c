@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_host_fail.c - ranks that die, stop, lag, leave, disagree: found, named, in time,
+ * and the buffer comes back
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/unit/ranks.h"
+
+static const struct mu_backend_ops *const host = &mu_backend_host;
+
+static const struct layout {
+    const char *name;
+    int n, nodes[4];
+    bool force_tcp;
+} layouts[] = {
+    { "shared memory", 4, { 0, 0, 0, 0 }, false },
+    { "TCP", 4, { 0, 0, 0, 0 }, true },
+    { "two nodes of two", 4, { 0, 0, 1, 1 }, false },
+};
+#define NLAYOUTS (sizeof layouts / sizeof layouts[0])
+#define VICTIM 2
+
+static int64_t now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
+
+    while (nanosleep(&t, &t) < 0) {
+    }
+}
+
+/* What env.failed was told. */
+static struct told {
+    _Atomic int calls, rank, status;
+    _Atomic int64_t at;
+    char why[512];
+} told;
+
+static void on_failed(void *arg, int rank, int status, const char *why)
+{
+    told.at = now();
+    told.rank = rank;
+    told.status = status;
+    snprintf(told.why, sizeof told.why, "%s", why);
+    told.calls++;
+}
+
+/* The thread that finds a failure tells it after it has woken the waiters. */
+static bool was_told(int rank, int status)
+{
+    for (int i = 0; i < 200 && !told.calls; i++)
+        sleep_ms(10);
+    return told.calls == 1 && told.rank == rank && told.status == status;
+}
+
+static int open_world(struct ranks_self *self, struct mu_backend **b)
+{
+    struct mu_err err = { 0 };
+
+    self->env.failed = on_failed;
+    RANKS_CHECK(self, host->open(&self->env, b, &err) == 0, "%s", err.text);
+    return 0;
+}
+
+static struct mu_coll sum_of(void *p, size_t count)
+{
+    return (struct mu_coll){ .kind = MU_COLL_ALLREDUCE,
+                             .send = p,
+                             .recv = p,
+                             .count = count,
+                             .scale = 1,
+                             .what = "bucket 7 of step 1204" };
+}
+
+static int reduce(struct mu_backend *b, void *p, size_t count, struct mu_err *err)
+{
+    struct mu_coll c = sum_of(p, count);
+    struct mu_request *rq;
+
+    if (host->start(b, &c, &rq, err) < 0)
+        return -1;
+    return host->join(b, rq, NULL, err);
+}
+
+/* ---- killed ---- */
+
+enum when { WAITING, IDLE, WITH_CHILD, BULK };
+
+struct kill_case {
+    const char *name;
+    enum when when;
+};
+
+static int killed(struct ranks_self *self, void *arg)
+{
+    const struct kill_case *k = arg;
+    size_t count = k->when == BULK ? 16u << 20 : 20000;
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    float *p;
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    p = host->alloc(b, count * 4, &err);
+    RANKS_CHECK(self, p && reduce(b, p, 1000, &err) == 0, "%s", err.text);
+    if (self->rank == VICTIM) {
+        if (k->when == WITH_CHILD && fork() == 0) {
+            sleep_ms(1500);
+            _exit(0);
+        }
+        if (k->when == BULK) {
+            struct mu_coll c = sum_of(p, count);
+            struct mu_request *rq;
+
+            host->start(b, &c, &rq, &err);
+            sleep_ms(2);
+        } else {
+            sleep_ms(50);
+        }
+        self->board[0] = now();
+        raise(SIGKILL);
+    }
+    if (k->when == IDLE) {
+        RANKS_CHECK(self, was_told(VICTIM, MUSTER_EPEER), "told %d times", told.calls);
+        RANKS_CHECK(self, reduce(b, p, 10, &err) < 0, "start after a failure");
+    } else {
+        /* A large one may end well if the victim had done its part. */
+        int rc = reduce(b, p, count, &err);
+
+        if (rc == 0)
+            rc = reduce(b, p, 10, &err);
+        RANKS_CHECK(self, rc < 0, "no error");
+    }
+    RANKS_CHECK(self, err.code == MUSTER_EPEER, "code %d: %s", err.code, err.text);
+    RANKS_CHECK(self, strstr(err.text, "rank 2 (node "), "%s", err.text);
+    RANKS_CHECK(self, was_told(VICTIM, err.code), "told %d times of %d", told.calls,
+                told.rank);
+    self->board[1 + self->rank] = told.at - self->board[0];
+    host->close(b);
+    return 0;
+}
+
+static void a_killed_rank_is_noticed_within_a_tenth_of_a_second(void **state)
+{
+    static const struct kill_case cases[] = {
+        { "while others wait", WAITING },
+        { "while idle", IDLE },
+        { "with a living child", WITH_CHILD },
+        { "in the middle of 64 MiB", BULK },
+    };
+
+    for (size_t l = 0; l < NLAYOUTS; l++) {
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            struct ranks_world w = { .n = 4,
+                                     .node_of = layouts[l].nodes,
+                                     .force_tcp = layouts[l].force_tcp };
+            int64_t best = INT64_MAX;
+
+            /* Other programs may hold the processors: the best of a few counts. */
+            for (int try = 0; try < 5 && best > 100000000; try++) {
+                int64_t board[RANKS_BOARD], worst = 0;
+                int status[RANKS_MAX];
+
+                w.board = board;
+                if (ranks_run(&w, killed, (void *)&cases[i], status) != 1)
+                    fail_msg("%s, %s", layouts[l].name, cases[i].name);
+                assert_true(WIFSIGNALED(status[VICTIM]));
+                for (int r = 0; r < 4; r++)
+                    if (r != VICTIM && board[1 + r] > worst)
+                        worst = board[1 + r];
+                best = worst < best ? worst : best;
+            }
+            printf("# %s, killed %s: noticed by all after %.1f ms\n", layouts[l].name,
+                   cases[i].name, (double)best / 1e6);
+            if (best > 100000000)
+                fail_msg("%s, %s: %.3f s", layouts[l].name, cases[i].name,
+                         (double)best / 1e9);
+        }
+    }
+}
+
+/* ---- late ---- */
+
+static int never_enters(struct ranks_self *self, void *arg)
+{
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    float *p;
+    int64_t start;
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    p = host->alloc(b, 400000, &err);
+    RANKS_CHECK(self, reduce(b, p, 100000, &err) == 0, "%s", err.text);
+    start = now();
+    if (self->rank == VICTIM) {
+        sleep_ms(1200);
+    } else {
+        RANKS_CHECK(self, reduce(b, p, 100000, &err) < 0, "no error");
+        RANKS_CHECK(self, err.code == MUSTER_ETIMEOUT, "code %d: %s", err.code,
+                    err.text);
+        RANKS_CHECK(self,
+                    strstr(err.text, "rank 2 (node ") &&
+                        strstr(err.text,
+                               "has not entered bucket 7 of step 1204 after 0.5 s; "
+                               "3 wait"),
+                    "%s", err.text);
+        RANKS_CHECK(self, was_told(VICTIM, MUSTER_ETIMEOUT), "told of %d", told.rank);
+        RANKS_CHECK(self, now() - start > 450000000, "too early: %g s",
+                    (double)(now() - start) / 1e9);
+        RANKS_CHECK(self, now() - start < 1000000000, "too late: %g s",
+                    (double)(now() - start) / 1e9);
+    }
+    host->close(b);
+    return 0;
+}
+
+static void a_rank_that_does_not_come_is_named_at_the_deadline(void **state)
+{
+    for (size_t l = 0; l < NLAYOUTS; l++) {
+        struct ranks_world w = { .n = 4,
+                                 .node_of = layouts[l].nodes,
+                                 .force_tcp = layouts[l].force_tcp,
+                                 .timeout = 0.5 };
+
+        if (ranks_run(&w, never_enters, NULL, NULL) != 0)
+            fail_msg("%s", layouts[l].name);
+    }
+}
+
+static int slow_but_extended(struct ranks_self *self, void *arg)
+{
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    struct mu_request *rq;
+    float x = 1;
+    struct mu_coll c = sum_of(&x, 1);
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    if (self->rank == VICTIM)
+        sleep_ms(1200);
+    RANKS_CHECK(self, host->start(b, &c, &rq, &err) == 0, "%s", err.text);
+    host->extend(b, 5);
+    RANKS_CHECK(self, host->join(b, rq, NULL, &err) == 0, "%s", err.text);
+    RANKS_CHECK(self, x == 4, "%g", x);
+    host->close(b);
+    return 0;
+}
+
+static void an_extended_deadline_lets_a_slow_rank_come(void **state)
+{
+    for (size_t l = 0; l < NLAYOUTS; l++) {
+        struct ranks_world w = { .n = 4,
+                                 .node_of = layouts[l].nodes,
+                                 .force_tcp = layouts[l].force_tcp,
+                                 .timeout = 0.5 };
+
+        if (ranks_run(&w, slow_but_extended, NULL, NULL) != 0)
+            fail_msg("%s", layouts[l].name);
+    }
+}
+
+/* ---- stopped inside ---- */
+
+#define BIG ((size_t)16 << 20) /* elements: 64 MiB */
+
+/* Rank 0 stops the victim in the middle of a sum; the others get their buffers back,
+ * write into them, wake the victim, and must find what they wrote. board[0]: the victim
+ * may end; [1] how many have written; [2] the victim is through; [3] how many found it
+ * stopped inside.
+ */
+static int stopped(struct ranks_self *self, void *arg)
+{
+    bool arena = *(bool *)arg;
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    struct mu_request *rq;
+    uint32_t *p;
+    int rc;
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    p = arena ? host->alloc(b, BIG * 4, &err) : calloc(BIG, 4);
+    for (size_t i = 0; p && i < BIG; i += 1024)
+        p[i] = 0;
+    RANKS_CHECK(self, p, "%s", err.text);
+    for (int round = 0; round < 2; round++) {
+        struct mu_coll c = sum_of(p, BIG);
+
+        RANKS_CHECK(self, host->start(b, &c, &rq, &err) == 0, "%s", err.text);
+        if (round == 1)
+            break;
+        host->extend(b, 30); /* getting pages takes its time */
+        RANKS_CHECK(self, host->join(b, rq, NULL, &err) == 0, "%s", err.text);
+    }
+    if (self->rank == 0) {
+        sleep_ms(5);
+        kill(self->pids[VICTIM], SIGSTOP);
+    }
+    rc = host->join(b, rq, NULL, &err);
+    if (self->rank == VICTIM) {
+        self->board[2] = 1;
+        /* Long enough for anything it still had in hand. */
+        sleep_ms(100);
+        host->close(b);
+        return 0;
+    }
+    if (rc < 0) {
+        RANKS_CHECK(self,
+                    err.code == MUSTER_ETIMEOUT && strstr(err.text, "rank 2 (node "),
+                    "code %d: %s", err.code, err.text);
+        self->board[3]++;
+    }
+    for (size_t i = 0; i < BIG; i++)
+        p[i] = 0xdeadbeef;
+    self->board[1]++;
+    while (self->board[1] < 3)
+        sleep_ms(1);
+    if (self->rank == 0)
+        kill(self->pids[VICTIM], SIGCONT);
+    while (!self->board[2])
+        sleep_ms(1);
+    for (size_t i = 0; i < BIG; i++)
+        RANKS_CHECK(self, p[i] == 0xdeadbeef, "element %zu was written to", i);
+    host->close(b);
+    return 0;
+}
+
+static void after_the_deadline_nobody_writes_into_the_buffer(void **state)
+{
+    for (size_t l = 0; l < NLAYOUTS; l++) {
+        for (int i = 0; i < 2; i++) {
+            struct ranks_world w = { .n = 4,
+                                     .node_of = layouts[l].nodes,
+                                     .force_tcp = layouts[l].force_tcp,
+                                     .timeout = 2 };
+            bool arena = i == 0;
+            int64_t board[RANKS_BOARD] = { 0 };
+
+            w.board = board;
+            for (int try = 0; try < 5 && board[3] == 0; try++)
+                if (ranks_run(&w, stopped, &arena, NULL) != 0)
+                    fail_msg("%s, %s", layouts[l].name, arena ? "arena" : "private");
+            if (board[3] == 0)
+                fail_msg("%s: the victim was never caught in the middle",
+                         layouts[l].name);
+        }
+    }
+}
+
+/* ---- ranks that disagree, leave, abort ---- */
+
+static int disagree(struct ranks_self *self, void *arg)
+{
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    float *p;
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    p = host->alloc(b, 400000, &err);
+    RANKS_CHECK(self, reduce(b, p, self->rank == VICTIM ? 99999 : 100000, &err) < 0,
+                "accepted");
+    /* Whoever sees it first tells the others, naming a rank of the other opinion. */
+    RANKS_CHECK(self,
+                err.code == MUSTER_ECONTRACT && strstr(err.text, "99999 fp32") &&
+                    strstr(err.text, "100000 fp32") && strstr(err.text, "rank 2"),
+                "code %d: %s", err.code, err.text);
+    host->close(b);
+    return 0;
+}
+
+static int leaves(struct ranks_self *self, void *arg)
+{
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    float x = 1;
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
+    if (self->rank != VICTIM) {
+        sleep_ms(100);
+        self->board[0]++;
+        while (self->board[0] < 3)
+            sleep_ms(1);
+        RANKS_CHECK(self, !told.calls, "an orderly end taken for a death: %s",
+                    told.why);
+        self->board[1]++;
+        while (self->board[1] < 3)
+            sleep_ms(1);
+        RANKS_CHECK(self, reduce(b, &x, 1, &err) < 0, "no error");
+        RANKS_CHECK(self,
+                    err.code == MUSTER_EPEER && strstr(err.text, "rank 2 (node ") &&
+                        strstr(err.text, "has closed its communicator"),
+                    "code %d: %s", err.code, err.text);
+    }
+    host->close(b);
+    return 0;
+}
+
+static void *abort_later(void *arg)
+{
+    sleep_ms(100);
+    host->abort(arg, 77, "the loss is not a number");
+    return NULL;
+}
+
+static int aborts(struct ranks_self *self, void *arg)
+{
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+    pthread_t thread;
+    float x = 1;
+
+    if (open_world(self, &b) != 0)
+        return 1;
+    if (self->rank == VICTIM)
+        pthread_create(&thread, NULL, abort_later, b);
+    if (self->rank == 3) {
+        /* This one has nothing started. */
+        RANKS_CHECK(self, was_told(VICTIM, 77), "told %d times", told.calls);
+    } else {
+        RANKS_CHECK(self, reduce(b, &x, 1, &err) < 0, "no error");
+        RANKS_CHECK(self,
+                    err.code == 77 && strstr(err.text, "the loss is not a number"),
+                    "code %d: %s", err.code, err.text);
+        RANKS_CHECK(self, self->rank == VICTIM ? !told.calls : was_told(VICTIM, 77),
+                    "told %d times", told.calls);
+    }
+    if (self->rank == VICTIM)
+        pthread_join(thread, NULL);
+    host->close(b);
+    return 0;
+}
+
+static void in_every_layout(ranks_body *body)
+{
+    for (size_t l = 0; l < NLAYOUTS; l++) {
+        struct ranks_world w = { .n = 4,
+                                 .node_of = layouts[l].nodes,
+                                 .force_tcp = layouts[l].force_tcp,
+                                 .timeout = 5 };
+
+        if (ranks_run(&w, body, NULL, NULL) != 0)
+            fail_msg("%s", layouts[l].name);
+    }
+}
+
+static void ranks_that_call_different_things_are_told(void **state)
+{
+    in_every_layout(disagree);
+}
+
+static void a_rank_that_has_left_is_named_not_taken_for_dead(void **state)
+{
+    in_every_layout(leaves);
+}
+
+static void an_abort_ends_every_wait_with_its_reason(void **state)
+{
+    in_every_layout(aborts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_is_noticed_within_a_tenth_of_a_second),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named_at_the_deadline),
+        cmocka_unit_test(an_extended_deadline_lets_a_slow_rank_come),
+        cmocka_unit_test(after_the_deadline_nobody_writes_into_the_buffer),
+        cmocka_unit_test(ranks_that_call_different_things_are_told),
+        cmocka_unit_test(a_rank_that_has_left_is_named_not_taken_for_dead),
+        cmocka_unit_test(an_abort_ends_every_wait_with_its_reason),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
