@@ -8,6 +8,7 @@
  *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
+ *   port.c     is MASTER_PORT free
  *   say.c      messages, the site file
  */
 #ifndef MU_PLUGIN_H
@@ -84,6 +85,7 @@ struct mu_state {
     struct mu_network network;
     bool have_plan, have_network;
     bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is bound */
+    int port_claim;              /* descriptor that says MASTER_PORT is ours; 0, -1 none */
     int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
     struct mu_err failure;       /* why there is no plan */
 };
@@ -171,5 +173,11 @@ int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slo
                       struct mu_err *err);
 /* The port others meet at: reserved by Slurm, or hashed; 0 none. */
 int mu_master_port(const struct mu_state *st);
+
+/* port.c. On rank 0's node: warn if another step or program has the hashed port; the
+ * claim is held until release.
+ */
+void mu_port_check(struct mu_state *st);
+void mu_port_release(struct mu_state *st);
 
 #endif

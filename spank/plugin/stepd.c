@@ -339,6 +339,8 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
         mu_warn(st, "network: %s", err.text);
         err = (struct mu_err){ 0 };
     }
+    if (st->opts.rdzv == MU_AUTO_AUTO && st->opts.mode == MU_MODE_ON)
+        mu_port_check(st);
     report(st);
     if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked)
         mu_err_set(&st->failure, EINVAL, "strict: %s",
@@ -462,6 +464,7 @@ out:
 
 void mu_stepd_exit(struct mu_state *st)
 {
+    mu_port_release(st);
     mu_plan_clear(&st->plan);
     mu_node_clear(&st->node);
     if (st->have_network)

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* port.c - on rank 0's node: is the hashed MASTER_PORT free, also of other steps that
+ * have not opened it yet?
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "spank/core/env.h"
+#include "spank/plugin/plugin.h"
+
+/* A name in the kernel's abstract namespace says "a step uses this port here". It is
+ * held by slurmstepd, gone with it, leaves no file, and like ports it belongs to the
+ * network namespace.
+ */
+static int claim_name(int port)
+{
+    struct sockaddr_un addr = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int len =
+        snprintf(addr.sun_path + 1, sizeof addr.sun_path - 1, "muster-port-%d", port);
+
+    if (fd >= 0 &&
+        bind(fd, (struct sockaddr *)&addr,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* As a server would: with SO_REUSEADDR, so that connections of the past do not count.
+ */
+static bool can_listen(int port)
+{
+    struct sockaddr_in addr = { .sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    bool free = true;
+
+    if (fd < 0)
+        return true; /* not the port's fault */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0 || listen(fd, 1) < 0)
+        free = errno != EADDRINUSE;
+    close(fd);
+    return free;
+}
+
+void mu_port_check(struct mu_state *st)
+{
+    int port = mu_master_port(st);
+    bool taken;
+
+    st->port_claim = -1;
+    if (st->step.nodeid != 0 || port <= 0 || port == mu_env_first_port(st->step.ports))
+        return;
+    st->port_claim = claim_name(port);
+    taken = st->port_claim < 0 && errno == EADDRINUSE;
+    if (taken || !can_listen(port))
+        mu_warn(st,
+                "MASTER_PORT %d is in use on this node by %s: reserve ports with "
+                "MpiParams=ports=FIRST-LAST in slurm.conf and srun --resv-ports=1, or "
+                "export "
+                "a MASTER_PORT of your own",
+                port, taken ? "another step" : "another program");
+}
+
+void mu_port_release(struct mu_state *st)
+{
+    if (st->port_claim > 0)
+        close(st->port_claim);
+    st->port_claim = -1;
+}

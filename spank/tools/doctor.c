@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor.c - muster doctor: what is wrong on this node or in this step, and what to do
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/tools/doctor_facts.h"
+#include "spank/tools/tool.h"
+
+static const char usage[] =
+    "usage: muster doctor [--format text|json] [--topology FILE] [--gres-conf FILE]\n"
+    "                     [--mask MASK] [--all]\n"
+    "Looks for misconfiguration on this node or, inside a job step, in the step.\n"
+    "  --format text|json   how to print (default text)\n"
+    "  --topology FILE      judge a saved machine in place of this one\n"
+    "  --gres-conf FILE     compare this gres.conf with the machine\n"
+    "  --mask MASK          only explain a CPU mask from a log (0x..., or NCCL's "
+    "words)\n"
+    "  --all                print what is in order as well\n"
+    "Exit status: 0 nothing wrong, 1 a warning or error was found, 2 bad usage, 3 a "
+    "file\n"
+    "cannot be read.\n";
+
+struct options {
+    const char *topology, *gres_conf, *mask;
+    bool json, all;
+};
+
+static int parse(int argc, char **argv, struct options *o)
+{
+    static const struct option longs[] = { { "format", required_argument, NULL, 'f' },
+                                           { "topology", required_argument, NULL, 't' },
+                                           { "gres-conf", required_argument, NULL,
+                                             'g' },
+                                           { "mask", required_argument, NULL, 'm' },
+                                           { "all", no_argument, NULL, 'a' },
+                                           { "help", no_argument, NULL, 'h' },
+                                           { NULL, 0, NULL, 0 } };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+        switch (c) {
+        case 'f':
+            o->json = strcmp(optarg, "json") == 0;
+            if (!o->json && strcmp(optarg, "text") != 0) {
+                fprintf(stderr,
+                        "muster doctor: --format takes text or json, not '%s'\n",
+                        optarg);
+                return 2;
+            }
+            break;
+        case 't':
+            o->topology = optarg;
+            break;
+        case 'g':
+            o->gres_conf = optarg;
+            break;
+        case 'm':
+            o->mask = optarg;
+            break;
+        case 'a':
+            o->all = true;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return -1;
+        default:
+            return MU_EXIT_USAGE;
+        }
+    }
+    if (optind < argc)
+        return mu_tool_usage("doctor", "'%s' is too much", argv[optind]);
+    return 0;
+}
+
+static void print_text(const struct mu_findings *findings, bool all)
+{
+    int shown = 0, in_order = 0;
+
+    for (int i = 0; i < findings->n; i++) {
+        const struct mu_finding *f = &findings->item[i];
+
+        in_order += f->severity == MU_OK;
+        if (f->severity == MU_OK && !all)
+            continue;
+        printf("%-7s %-8s %s\n", mu_severity_name(f->severity), f->area, f->what);
+        if (f->todo[0])
+            printf("%-7s %-8s -> %s\n", "", "", f->todo);
+        shown++;
+    }
+    if (!shown)
+        printf("nothing wrong found (%d checks in order; --all shows them)\n",
+               in_order);
+}
+
+static void print_json(const struct mu_findings *findings)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < findings->n; i++) {
+        const struct mu_finding *f = &findings->item[i];
+
+        json_array_append_new(
+            list, json_pack("{ss ss ss ss}", "severity", mu_severity_name(f->severity),
+                            "area", f->area, "what", f->what, "todo", f->todo));
+    }
+    json_dumpf(list, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(list);
+}
+
+static int examine(const struct options *o)
+{
+    struct mu_doctor_input *input = calloc(1, sizeof *input);
+    struct mu_findings findings = { 0 };
+    struct mu_err err = { 0 };
+    char text[2048];
+    int status = 0;
+
+    if (!input || mu_doctor_gather(o->topology, o->gres_conf, input, &err) < 0) {
+        status = mu_tool_fail("doctor", MU_EXIT_INPUT, "%s",
+                              input ? err.text : "out of memory");
+        goto out;
+    }
+    if (o->mask) {
+        if (mu_doctor_explain_mask(o->mask, input->facts.node, text, sizeof text,
+                                   &err) < 0) {
+            fprintf(stderr, "muster doctor: --mask: %s\n", err.text);
+            status = 2;
+        } else {
+            puts(text);
+        }
+        goto out;
+    }
+    mu_doctor_step(&input->facts, &findings);
+    mu_doctor_gpu(&input->facts, &findings);
+    mu_doctor_network(&input->facts, &findings);
+    mu_doctor_slurm(&input->facts, &findings);
+    mu_doctor_platform(&input->facts, &findings);
+    if (o->json)
+        print_json(&findings);
+    else
+        print_text(&findings, o->all);
+    status = mu_findings_worst(&findings) >= MU_WARNING;
+out:
+    if (input)
+        mu_doctor_release(input);
+    free(input);
+    mu_findings_clear(&findings);
+    return status;
+}
+
+int mu_doctor_main(int argc, char **argv)
+{
+    struct options o = { 0 };
+    int rc = parse(argc, argv, &o);
+
+    if (rc)
+        return rc < 0 ? 0 : rc;
+    return mu_tool_finish("doctor", examine(&o));
+}

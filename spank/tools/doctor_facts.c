@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_facts.c - the machine, the step, Slurm and NCCL, each read within a limit */
+#include "spank/tools/doctor_facts.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/hostlist.h"
+#include "spank/hw/conf_live.h"
+#include "spank/hw/net_live.h"
+#include "spank/hw/node_load.h"
+#include "spank/hw/pci_links.h"
+#include "spank/hw/sysfile.h"
+#include "spank/tools/run.h"
+
+#define TEXT_MAX (256 * 1024)
+#define PEERS_MAX 64 /* name look-ups for a hint: more nodes are not asked for */
+
+extern char **environ;
+
+static void gather_cpus(struct mu_facts *facts)
+{
+    size_t size = CPU_ALLOC_SIZE(MU_CPUSET_MAX);
+    cpu_set_t *set = CPU_ALLOC(MU_CPUSET_MAX);
+    char cgroup[4096], list[4096], *line, *rest = cgroup;
+
+    if (set && sched_getaffinity(0, size, set) == 0)
+        for (int cpu = 0; cpu < MU_CPUSET_MAX; cpu++)
+            if (CPU_ISSET_S(cpu, size, set))
+                mu_cpuset_add(&facts->affinity, cpu);
+    CPU_FREE(set);
+    if (mu_sysfile_read("", cgroup, sizeof cgroup, "/proc/self/cgroup") < 0)
+        return;
+    while ((line = mu_parse_next(&rest, '\n'))) {
+        char *path = strchr(line, '/');
+
+        if (!path)
+            continue;
+        if (mu_sysfile_read("", list, sizeof list,
+                            "/sys/fs/cgroup%s/cpuset.cpus.effective", path) > 0 ||
+            (strstr(line, "cpuset") &&
+             mu_sysfile_read("", list, sizeof list,
+                             "/sys/fs/cgroup/cpuset%s/cpuset.cpus", path) > 0))
+            if (mu_cpuset_parse(list, &facts->job_cpus, NULL) == 0)
+                return;
+    }
+}
+
+/* Number of items in "0,1,2", -1 for NULL. */
+static int count_items(const char *list)
+{
+    int n = list && list[0] ? 1 : 0;
+
+    for (const char *p = list; p && *p; p++)
+        n += *p == ',';
+    return list ? n : -1;
+}
+
+/* gpu-probe prints one JSON array element per device of the driver. */
+static int count_nvml(void)
+{
+    char *argv[] = { (char *)MUSTER_LIBEXECDIR "/gpu-probe", (char *)"--count", NULL };
+    char text[64];
+
+    return mu_run(argv, 5, text, sizeof text) == 0 ? atoi(text) : -1;
+}
+
+static void gather_gpus(struct mu_facts *facts)
+{
+    struct mu_gpu_counts *c = &facts->gpus;
+    const char *on_node = mu_facts_env(facts, "SLURM_GPUS_ON_NODE");
+    const char *visible = mu_facts_env(facts, "CUDA_VISIBLE_DEVICES");
+    glob_t found;
+
+    *c =
+        (struct mu_gpu_counts){ -1, -1, -1, -1, facts->node ? facts->node->ngpus : -1 };
+    c->slurm =
+        on_node ? atoi(on_node) : count_items(mu_facts_env(facts, "SLURM_STEP_GPUS"));
+    c->visible = count_items(visible);
+    if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0) {
+        c->openable = 0;
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            int fd = open(found.gl_pathv[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+            /* EPERM: the device cgroup; ENXIO and the like: no driver, but allowed */
+            c->openable += fd >= 0 || (errno != EPERM && errno != EACCES);
+            if (fd >= 0)
+                close(fd);
+        }
+        globfree(&found);
+        c->nvml = count_nvml();
+    }
+}
+
+static void gather_peers(struct mu_doctor_input *in)
+{
+    const char *list = mu_facts_env(&in->facts, "SLURM_STEP_NODELIST");
+    const char *own = mu_facts_env(&in->facts, "SLURMD_NODENAME");
+    struct mu_hostlist hosts = { 0 };
+    int n = 0;
+
+    if (!list || !own || mu_hostlist_parse(list, &hosts, NULL) < 0)
+        return;
+    in->peers = calloc(PEERS_MAX, sizeof *in->peers);
+    for (int i = 0; in->peers && i < hosts.n && n < PEERS_MAX; i++)
+        if (strcmp(hosts.name[i], own) != 0)
+            mu_copy(in->peers[n++].host, sizeof in->peers[0].host, hosts.name[i]);
+    mu_hostlist_clear(&hosts);
+    if (n)
+        mu_net_resolve(in->peers, n, 5, NULL);
+    in->facts.peers = in->peers;
+    in->facts.npeers = n;
+}
+
+static void add_library(struct mu_doctor_input *in, const char *path)
+{
+    struct mu_facts *facts = &in->facts;
+    struct mu_library *lib = &in->library[facts->nnccl];
+    char *real = realpath(path, NULL), *version;
+    int max = sizeof in->library / sizeof in->library[0];
+
+    if (!real || facts->nnccl == max)
+        goto out;
+    for (int i = 0; i < facts->nnccl; i++)
+        if (strcmp(in->library[i].path, real) == 0)
+            goto out;
+    version = strstr(real, ".so.");
+    mu_copy(lib->path, sizeof lib->path, real);
+    mu_copy(lib->version, sizeof lib->version, version ? version + 4 : "?");
+    facts->nnccl++;
+out:
+    free(real);
+}
+
+/* Where the loader would look first, then the usual places. */
+static void gather_libraries(struct mu_doctor_input *in)
+{
+    static const char *const places[] = { "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
+                                          "/usr/local/lib", "/usr/local/cuda/lib64",
+                                          NULL };
+    const char *env = mu_facts_env(&in->facts, "LD_LIBRARY_PATH");
+    char dirs[8192], *rest = dirs, *dir, path[8300];
+
+    in->facts.nccl = in->library;
+    if (env && mu_copy(dirs, sizeof dirs, env))
+        while ((dir = mu_parse_next(&rest, ':'))) {
+            snprintf(path, sizeof path, "%s/libnccl.so.2", dir);
+            add_library(in, path);
+        }
+    for (int i = 0; places[i]; i++) {
+        snprintf(path, sizeof path, "%s/libnccl.so.2", places[i]);
+        add_library(in, path);
+    }
+}
+
+/* "slurm 22.05.8" */
+static void gather_slurm_version(struct mu_facts *facts)
+{
+    static const char *const programs[] = { "srun", "slurmd", "sinfo", NULL };
+    char text[128];
+
+    for (int i = 0; programs[i] && !facts->slurm_version[0]; i++) {
+        char *argv[] = { (char *)programs[i], (char *)"-V", NULL };
+        char *at;
+
+        if (mu_run(argv, 5, text, sizeof text) != 0 || !(at = strchr(text, ' ')))
+            continue;
+        at[1 + strcspn(at + 1, "\n ")] = '\0';
+        mu_copy(facts->slurm_version, sizeof facts->slurm_version, at + 1);
+    }
+}
+
+/* The folder of slurm.conf: SLURM_CONF, else /etc/slurm. */
+static void conf_dir(const struct mu_facts *facts, char *buf, size_t len)
+{
+    const char *conf = mu_facts_env(facts, "SLURM_CONF");
+    char *slash;
+
+    mu_copy(buf, len, conf ? conf : "/etc/slurm/slurm.conf");
+    slash = strrchr(buf, '/');
+    if (slash)
+        *slash = '\0';
+}
+
+/* A key's value in slurm.conf's text; false: not there. */
+static bool slurm_key(const char *text, const char *key, char *buf, size_t len)
+{
+    size_t n = strlen(key);
+
+    for (const char *line = text; line && *line;) {
+        if (strncasecmp(line, key, n) == 0 && line[n] == '=') {
+            size_t end = strcspn(line + n + 1, " \t\n#");
+
+            if (end >= len)
+                return false;
+            memcpy(buf, line + n + 1, end);
+            buf[end] = '\0';
+            return true;
+        }
+        line = strchr(line, '\n');
+        line += line != NULL;
+    }
+    return false;
+}
+
+/* The plugin names the PMIx library that it loads: unversioned up to 22.05. */
+static void check_pmix_library(struct mu_facts *facts, const char *plugin)
+{
+    int fd = open(plugin, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    char *text = NULL;
+    const char *so = "libpmix.so";
+    void *lib;
+
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size < 1 << 24 &&
+        (text = malloc((size_t)st.st_size)) &&
+        read(fd, text, (size_t)st.st_size) == st.st_size &&
+        memmem(text, (size_t)st.st_size, "libpmix.so.2", 12))
+        so = "libpmix.so.2";
+    free(text);
+    if (fd >= 0)
+        close(fd);
+    lib = dlopen(so, RTLD_LAZY | RTLD_LOCAL);
+    if (lib)
+        dlclose(lib);
+    else
+        mu_copy(facts->pmix_missing, sizeof facts->pmix_missing, so);
+}
+
+static void gather_pmix(struct mu_facts *facts, const char *slurm_conf)
+{
+    static const char *const usual[] = { "/usr/lib/x86_64-linux-gnu/slurm-wlm",
+                                         "/usr/lib/x86_64-linux-gnu/slurm",
+                                         "/usr/lib64/slurm", "/usr/local/lib/slurm",
+                                         NULL };
+    char dir[512], pattern[600];
+    glob_t found;
+
+    for (int i = -1; i < 0 || usual[i]; i++) {
+        if (i >= 0)
+            mu_copy(dir, sizeof dir, usual[i]);
+        else if (!slurm_key(slurm_conf, "PluginDir", dir, sizeof dir))
+            continue;
+        snprintf(pattern, sizeof pattern, "%s/mpi_pmix*.so", dir);
+        if (glob(pattern, 0, NULL, &found) != 0)
+            continue;
+        facts->pmix_plugin = true;
+        check_pmix_library(facts, found.gl_pathv[0]);
+        globfree(&found);
+        return;
+    }
+}
+
+/* muster.so and the Slurm release it was built for: its plugin_version symbol. Loaded
+ * lazily, so that Slurm's own symbols need not be there; it runs no code on load.
+ */
+static void gather_plugin(struct mu_facts *facts, const char *plugstack)
+{
+    char copy[TEXT_MAX], *rest = copy, *line;
+
+    if (!mu_copy(copy, sizeof copy, plugstack))
+        return;
+    while ((line = mu_parse_next(&rest, '\n'))) {
+        char word[16], path[512];
+        const unsigned *version;
+        void *lib;
+
+        if (sscanf(line, " %15[a-z] %511s", word, path) != 2 ||
+            !strstr(path, "muster.so"))
+            continue;
+        mu_copy(facts->plugin_path, sizeof facts->plugin_path, path);
+        lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+        version = lib ? dlsym(lib, "plugin_version") : NULL;
+        if (version)
+            snprintf(facts->plugin_version, sizeof facts->plugin_version, "%u.%02u.%u",
+                     *version >> 16 & 0xff, *version >> 8 & 0xff, *version & 0xff);
+        if (lib)
+            dlclose(lib);
+    }
+}
+
+static char *read_text(const char *path)
+{
+    char *text = malloc(TEXT_MAX);
+
+    if (text && mu_sysfile_read("", text, TEXT_MAX, "%s", path) < 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
+                        struct mu_err *err)
+{
+    struct mu_facts *facts = &in->facts;
+    static char gres_file[4200];
+    char dir[4096], path[4200], *conf, *plugstack;
+
+    gather_slurm_version(facts);
+    conf_dir(facts, dir, sizeof dir);
+    snprintf(path, sizeof path, "%s/slurm.conf", dir);
+    conf = read_text(path);
+    gather_pmix(facts, conf ? conf : "");
+    if (!conf || !slurm_key(conf, "PlugStackConfig", path, sizeof path))
+        snprintf(path, sizeof path, "%s/plugstack.conf", dir);
+    plugstack = read_text(path);
+    if (plugstack)
+        gather_plugin(facts, plugstack);
+    free(plugstack);
+    free(conf);
+    snprintf(gres_file, sizeof gres_file, "%s/gres.conf", dir);
+    if (gres_conf)
+        mu_copy(gres_file, sizeof gres_file, gres_conf);
+    in->gres_text = read_text(gres_file);
+    if (gres_conf && !in->gres_text)
+        return mu_err_set(err, errno, "%s: %s", gres_conf, strerror(errno));
+    facts->gres_conf = in->gres_text;
+    facts->gres_file = gres_file;
+    return 0;
+}
+
+/* The program of this step's tasks: the doctor's siblings under the same slurmstepd. */
+static void gather_command(struct mu_doctor_input *in)
+{
+    const char *name = mu_facts_env(&in->facts, "MUSTER_DOCTOR_COMMAND");
+
+    if (name && mu_copy(in->command_line, sizeof in->command_line, name))
+        in->facts.command_line = in->command_line;
+}
+
+int mu_doctor_gather(const char *topology, const char *gres_conf,
+                     struct mu_doctor_input *out, struct mu_err *err)
+{
+    struct mu_facts *facts = &out->facts;
+
+    *out = (struct mu_doctor_input){ 0 };
+    facts->env = environ;
+    gather_cpus(facts);
+    if (topology) {
+        if (mu_node_load_file(topology, &out->node, err) < 0)
+            return -1;
+        facts->node = &out->node;
+    } else if (mu_node_load_live(&out->node, NULL) == 0) {
+        facts->node = &out->node;
+    }
+    if (mu_net_load_live(&out->net, NULL) == 0)
+        facts->net = &out->net;
+    if (mu_conf_load_live(mu_facts_env(facts, "NCCL_CONF_FILE"),
+                          mu_facts_env(facts, "HOME"), "/etc/nccl.conf", &out->conf,
+                          NULL) == 0)
+        facts->nccl_conf = &out->conf;
+    gather_gpus(facts);
+    gather_peers(out);
+    gather_libraries(out);
+    gather_command(out);
+    if (facts->node && !topology)
+        mu_pci_links_load("", facts->node, &out->links, &facts->nlinks, &out->acs,
+                          &facts->nacs, NULL);
+    facts->link = out->links;
+    facts->acs = out->acs;
+    facts->iommu = access("/sys/kernel/iommu_groups/0", F_OK) == 0;
+    return gather_slurm(out, gres_conf, err);
+}
+
+void mu_doctor_release(struct mu_doctor_input *input)
+{
+    mu_node_clear(&input->node);
+    mu_net_clear(&input->net);
+    mu_conf_clear(&input->conf);
+    free(input->peers);
+    free(input->links);
+    free(input->acs);
+    free(input->gres_text);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_facts.h - gather what the doctor's checks look at */
+#ifndef MU_DOCTOR_FACTS_H
+#define MU_DOCTOR_FACTS_H
+
+#include "spank/core/doctor.h"
+
+/* Everything owned; pointers in `facts` go into the other fields. */
+struct mu_doctor_input {
+    struct mu_facts facts;
+    struct mu_node node;
+    struct mu_net net;
+    struct mu_conf conf;
+    struct mu_peer *peers;
+    struct mu_link *links;
+    struct mu_acs *acs;
+    struct mu_library library[8];
+    char *gres_text;
+    char command_line[4096];
+};
+
+/* Look at this machine: each part that cannot be read is left out. topology: a saved
+ * machine in place of this one, or NULL; gres_conf: a file in place of
+ * /etc/slurm/gres.conf, or NULL. Fails only when a named file cannot be read.
+ */
+int mu_doctor_gather(const char *topology, const char *gres_conf,
+                     struct mu_doctor_input *out, struct mu_err *err);
+void mu_doctor_release(struct mu_doctor_input *input);
+
+#endif

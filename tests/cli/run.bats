@@ -1,0 +1,50 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# tests/run counts what it ran: a skip is no pass, a test that never came is a failure.
+
+setup() {
+    top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+    copy=$BATS_TEST_TMPDIR/copy
+    mkdir -p "$copy/tests/lint" "$copy/tests/slurm" "$copy/build"
+    cp "$top/tests/run" "$copy/tests/"
+    cp "$top/tests/slurm/cluster" "$copy/tests/slurm/"
+}
+
+lint() { # lines of a check that prints TAP
+    printf '#!/bin/sh\n%s\n' "$1" > "$copy/tests/lint/x"
+    chmod +x "$copy/tests/lint/x"
+    run "$copy/tests/run" --build "$copy/build" --no-install lint
+}
+
+last() { [ "${lines[-1]}" = "$1" ]; }
+
+@test "passed, failed and skipped are told apart" {
+    lint 'printf "ok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP no GPU\nok 4 # skip\n1..4\n"; exit 1'
+    [ "$status" -eq 1 ]
+    last "1 passed, 1 failed, 2 skipped"
+}
+
+@test "a plan that is not met is a failure for each missing test" {
+    lint 'printf "1..4\nok 1 - a\n"'
+    [ "$status" -eq 1 ]
+    last "1 passed, 3 failed, 0 skipped"
+}
+
+@test "a check that prints nothing, or ends badly, has failed" {
+    lint 'exit 0'
+    last "0 passed, 1 failed, 0 skipped"
+    lint 'printf "ok 1 - a\n1..1\n"; exit 3'
+    last "1 passed, 1 failed, 0 skipped"
+}
+
+@test "a whole file may be skipped" {
+    lint 'echo "1..0 # SKIP no shellcheck"'
+    [ "$status" -eq 0 ]
+    last "0 passed, 0 failed, 1 skipped"
+}
+
+@test "all passed: status 0" {
+    lint 'printf "ok 1 - a\nok 2 - b\n1..2\n"'
+    [ "$status" -eq 0 ]
+    last "2 passed, 0 failed, 0 skipped"
+}

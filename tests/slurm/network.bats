@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# The network settings under a real Slurm, each node in a network namespace of its own.
+# Real here: interfaces, addresses, name look-ups, connections between the nodes. Not
+# real: the GPUs (a recorded machine) and NCCL itself.
+
+top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+build=${MUSTER_BUILDDIR:-$top/build-test}
+
+setup_file() {
+    [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+    ip netns list >/dev/null 2>&1 || skip "no network namespaces here"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mnet.XXXXXX")
+    mkdir -p "$MUSTER_DIR/machine"
+    cp "${MUSTER_EXTRA_TOPOLOGIES:-$top/tests/data}/hwloc-xml/turin-nps4-4xh200-nvml.xml" "$MUSTER_DIR/machine/"
+    printf '[defaults]\ntopology=%s\n' "$MUSTER_DIR/machine/turin-nps4-4xh200-nvml.xml" \
+        >"$MUSTER_DIR/site.conf"
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mnet --nodes 2 --gpus 4 \
+        --cpus 4 --netns --resv-ports --plugin "$build/.libs/muster.so" \
+        --site-file "$MUSTER_DIR/site.conf" >"$MUSTER_DIR/env"
+}
+
+teardown_file() {
+    [ -z "${MUSTER_DIR:-}" ] || {
+        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
+        rm -rf "$MUSTER_DIR"
+    }
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+}
+
+on() { # node, command
+    "$top/tests/slurm/cluster" exec --dir "$MUSTER_DIR/c" "$@"
+}
+
+# The value of one variable in every task, sorted and unique.
+seen() { # variable, srun option...
+    local name=$1
+    shift
+    timeout 60 srun "$@" bash -c "echo \"\${$name-unset}\"" 2>"$MUSTER_DIR/err" | sort -u
+}
+
+address() { # node
+    on "$1" -- ip -4 -o addr show eth0 | awk '{ sub("/.*", "", $4); print $4 }'
+}
+
+@test "MASTER_ADDR is the address of rank 0's node that the other node resolves it to" {
+    run seen MASTER_ADDR -N2 --ntasks-per-node=2 --gres=gpu:2
+    [ "$output" = "$(address mnet1)" ]
+}
+
+@test "one network: NCCL would choose eth0 itself, so nothing is set" {
+    run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
+    [ "$output" = unset ]
+}
+
+@test "case 027: a bridge with the same address on every node is not chosen, eth0 is named exactly" {
+    for n in mnet1 mnet2; do
+        on $n -- ip link add br-0a1b type bridge
+        on $n -- ip addr add 172.18.0.1/16 dev br-0a1b
+        on $n -- ip link set br-0a1b up
+        on $n -- ip link add v0 type veth peer name v1
+        on $n -- ip link set v1 master br-0a1b
+        on $n -- ip link set v0 up
+        on $n -- ip link set v1 up
+    done
+    sleep 2
+    run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
+    echo "$output"
+    [ "$output" = "=eth0" ]
+    run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
+    [[ "$output" == *"NCCL_SOCKET_IFNAME==eth0: eth0 is the fastest interface whose subnet holds all 2 nodes"* ]]
+}
+
+@test "a step on one node gets no network variable and the loopback address" {
+    [ "$(seen NCCL_SOCKET_IFNAME -N1 -n2 --gres=gpu:2)" = unset ]
+    [ "$(seen MASTER_ADDR -N1 -n2 --gres=gpu:2)" = 127.0.0.1 ]
+}
+
+@test "what the user set stays, and verbose says so" {
+    export NCCL_SOCKET_IFNAME=eth0
+    [ "$(seen NCCL_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)" = eth0 ]
+    run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
+    [[ "$output" == *"NCCL_SOCKET_IFNAME stays eth0 from the environment"* ]]
+}
+
+@test "what the user's NCCL_CONF_FILE sets is left to it, with file and line" {
+    printf '# mine\nNCCL_SOCKET_IFNAME=eth0\n' >"$MUSTER_DIR/nccl.conf"
+    export NCCL_CONF_FILE=$MUSTER_DIR/nccl.conf
+    [ "$(seen NCCL_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)" = unset ]
+    run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
+    [[ "$output" == *"stays eth0 from $MUSTER_DIR/nccl.conf line 2"* ]]
+}
+
+@test "nccl=none sets no NCCL variable at all" {
+    run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=nccl=none bash -c 'env | grep -c ^NCCL_ || true'
+    [ "$(sort -u <<<"$output")" = 0 ]
+}
+
+@test "case 043: the port is reserved where Slurm can; all tasks have the same" {
+    run seen MASTER_PORT -N2 --ntasks-per-node=2 --gres=gpu:2 --resv-ports=1
+    [ "$(wc -l <<<"$output")" -eq 1 ]
+    run timeout 60 srun -N2 --ntasks-per-node=1 --gres=gpu:1 --resv-ports=1 bash -c \
+        'echo "$MASTER_PORT ${SLURM_STEP_RESV_PORTS%%[-,]*}"'
+    echo "$output"
+    [ "$(sort -u <<<"$output" | wc -l)" -eq 1 ]
+    [ "${lines[0]% *}" = "${lines[0]#* }" ]
+}
+
+@test "ranks of an unmodified PyTorch program meet: gloo, env://, two nodes, eight tasks" {
+    /usr/bin/python3 -c "import torch.distributed" 2>/dev/null || skip "no python3-torch"
+    cat >"$MUSTER_DIR/meet.py" <<'P'
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="env://")
+t = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(t)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "local", os.environ["LOCAL_RANK"], "sum", int(t.item()))
+dist.destroy_process_group()
+P
+    run timeout 180 srun -N2 --ntasks-per-node=4 --gres=gpu:4 --export=ALL /usr/bin/python3 "$MUSTER_DIR/meet.py"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'of 8 local [0-3] sum 36' <<<"$output")" -eq 8 ]
+}
+
+@test "--export=NONE: the variables of the contract are there all the same" {
+    run timeout 60 srun --export=NONE -N2 --ntasks-per-node=2 --gres=gpu:2 /bin/bash -c \
+        'echo "$RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"'
+    [ "$(awk '{ print $2, $3, $4 }' <<<"$output" | sort -u | wc -l)" -eq 1 ]
+    [ "$(awk '{ print $1 }' <<<"$output" | sort | tr '\n' ' ')" = "0 1 2 3 " ]
+}
