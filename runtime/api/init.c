@@ -111,6 +111,7 @@ static int open_control(struct muster *m, struct mu_err *err)
         .master_addr = m->address,
         .init_timeout = m->config.init_timeout,
         .timeout = m->config.timeout,
+        .everybody_speaks = m->config.return_failure,
         .log = &m->log,
         .hooks = mu_failure_hooks(m),
     };

@@ -58,6 +58,8 @@ struct mu_control_env {
     const struct mu_world *world; /* met; borrowed until close, as are the others */
     const char *master_addr;      /* an address of this host to offer first, or NULL */
     double init_timeout, timeout; /* seconds */
+    bool everybody_speaks; /* each rank acts on what it knows at once: no rank waits so
+                              that another may tell the user first */
     const struct mu_log *log;
     struct mu_control_hooks hooks;
 };

@@ -66,14 +66,14 @@ void mu_control_complain(struct mu_control *c, int status, int rank, const char 
     prepare_last_resort(c, mu_control_now() + MU_CONTROL_ACK, status, rank, text);
 }
 
-/* 0, 1, ...: the place of this rank among its parent's children. */
-static int place_among_siblings(const struct mu_control *c)
+/* By the place of this rank among its parent's children: 0, 1, ... steps. */
+static double orphan_delay(const struct mu_control *c)
 {
     int place = 0;
 
     for (int r = 0; r < c->rank; r++)
         place += c->parent_of[r] == c->parent;
-    return place;
+    return c->env.everybody_speaks ? 0 : ORPHAN_STEP * place;
 }
 
 void mu_control_lost(struct mu_control *c, struct mu_link *link)
@@ -91,11 +91,12 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
              w->host_of[rank], w->pid_of[rank]);
     if (!up)
         mu_control_complain(c, MUSTER_EPEER, rank, text);
-    else
-        prepare_last_resort(c,
-                            mu_control_now() + ORPHAN_STEP * place_among_siblings(c) +
-                                (c->parent_of[rank] >= 0 ? 1.0 : 0.0),
-                            MUSTER_EPEER, rank, text);
+    else /* the parent's own parent may decide before this orphan does */
+        prepare_last_resort(
+            c,
+            mu_control_now() + orphan_delay(c) +
+                (c->parent_of[rank] >= 0 && !c->env.everybody_speaks ? 1 : 0),
+            MUSTER_EPEER, rank, text);
 }
 
 /* ---- Deadlines ---------------------------------------------------------------------
@@ -194,8 +195,7 @@ static void parent_is_silent(struct mu_control *c, double now)
              c->parent, c->env.world->host_of[c->parent],
              c->env.world->pid_of[c->parent], c->rank,
              c->waiting_for[0] ? c->waiting_for : "the next step");
-    prepare_last_resort(c, now + ORPHAN_STEP * place_among_siblings(c), MUSTER_ETIMEOUT,
-                        c->parent, text);
+    prepare_last_resort(c, now + orphan_delay(c), MUSTER_ETIMEOUT, c->parent, text);
 }
 
 double mu_control_deadlines(struct mu_control *c, double now)
@@ -219,8 +219,7 @@ double mu_control_deadlines(struct mu_control *c, double now)
     }
     if (c->verdict_until && now >= c->verdict_until) {
         c->verdict_until = 0;
-        prepare_last_resort(c, now + ORPHAN_STEP * place_among_siblings(c),
-                            MUSTER_ETIMEOUT, -1,
+        prepare_last_resort(c, now + orphan_delay(c), MUSTER_ETIMEOUT, -1,
                             "a wait is overdue and rank 0 does not say why");
     }
     if (c->waiting_since) {

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_failure.c - ranks that die, stop, stay away or do something else */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <arpa/inet.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tests/unit/forked.h"
+
+enum deed {
+    KILL,
+    STOP,
+    EXIT_0,
+    EXIT_3,
+    SEGV,
+    STAY_AWAY,
+    ELSEWHERE,
+    GIVE_UP,
+    SLOW,
+    EXTEND
+};
+enum phase { IN_BUCKET, BETWEEN_STEPS, IN_FINALIZE };
+
+struct fault {
+    const char *name;
+    struct forked_world world;
+    enum phase phase;
+    enum deed deed;
+    int rank;           /* who does it */
+    int status;         /* of the speaker; 0: all must survive */
+    const char *expect; /* in what is printed */
+    double within;      /* seconds from the deed to the end of all */
+};
+
+struct run {
+    const struct fault *fault;
+    double *done_at; /* shared */
+};
+
+static void pause_for(double seconds)
+{
+    nanosleep(&(struct timespec){ (time_t)seconds,
+                                  (long)((seconds - (time_t)seconds) * 1e9) },
+              NULL);
+}
+
+static void act(struct muster *m, const struct run *run)
+{
+    float x[3] = { 0 };
+
+    *run->done_at = forked_now();
+    switch (run->fault->deed) {
+    case KILL:
+        kill(getpid(), SIGKILL);
+        break;
+    case STOP:
+        kill(getpid(), SIGSTOP);
+        break;
+    case EXIT_0:
+        _exit(0);
+    case EXIT_3:
+        _exit(3);
+    case SEGV:
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+        break;
+    case STAY_AWAY:
+        muster_doing(m, "reading data");
+        pause_for(60);
+        break;
+    case ELSEWHERE:
+        muster_allreduce(m, x, 3, MUSTER_F32, MUSTER_SUM, NULL);
+        break;
+    case GIVE_UP:
+        muster_abort(m, 42, "the loss is not a number");
+    case SLOW:
+        pause_for(1.0);
+        break;
+    case EXTEND:
+        muster_extend(m, 6);
+        pause_for(3.0);
+        break;
+    }
+}
+
+/* Five steps of two buckets; the guilty rank does its deed in step 2. */
+static int body(struct muster *m, int rank, void *arg)
+{
+    const struct run *run = arg;
+    const struct fault *f = run->fault;
+    struct muster_param p[2] = { { "a", 64, MUSTER_F32, NULL, NULL },
+                                 { "b", 64, MUSTER_F32, NULL, NULL } };
+    struct muster_ddp *ddp;
+
+    if (!m)
+        return 96;
+    if (muster_ddp_create(m, p, 2, NULL, &ddp) != MUSTER_OK)
+        return muster_report(m);
+    for (int step = 0; step < 5; step++) {
+        bool mine = rank == f->rank && step == 2;
+
+        if (mine && f->phase == BETWEEN_STEPS)
+            act(m, run);
+        if (muster_ddp_grad_ready(ddp, 1, NULL) != MUSTER_OK)
+            return muster_report(m);
+        if (mine && f->phase == IN_BUCKET)
+            act(m, run);
+        if (muster_ddp_grad_ready(ddp, 0, NULL) != MUSTER_OK ||
+            muster_ddp_sync(ddp, NULL) != MUSTER_OK)
+            return muster_report(m);
+    }
+    if (rank == f->rank && f->phase == IN_FINALIZE)
+        act(m, run);
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+#define ONE_NODE                                                                       \
+    {                                                                                  \
+        .size = 4, .timeout = 1.5, .first_bucket = 256, .bucket_cap = 256              \
+    }
+#define TWO_NODES                                                                      \
+    {                                                                                  \
+        .size = 4, .nodes = 2, .timeout = 1.5, .first_bucket = 256, .bucket_cap = 256  \
+    }
+#define SLOW_LIMIT                                                                     \
+    {                                                                                  \
+        .size = 4, .nodes = 2, .timeout = 2.5, .first_bucket = 256, .bucket_cap = 256  \
+    }
+
+static const struct fault faults[] = {
+    { "kill -9 of a member", ONE_NODE, IN_BUCKET, KILL, 2, MUSTER_EPEER,
+      "rank 2 (node a", 1.5 },
+    { "kill -9 of rank 0", ONE_NODE, IN_BUCKET, KILL, 0, MUSTER_EPEER,
+      "rank 0 (node a", 2.5 },
+    { "kill -9 of the first rank of another node", TWO_NODES, IN_BUCKET, KILL, 2,
+      MUSTER_EPEER, "rank 2 (node b", 2.5 },
+    { "kill -9 of the last rank of another node", TWO_NODES, BETWEEN_STEPS, KILL, 3,
+      MUSTER_EPEER, "rank 3 (node b", 1.5 },
+    { "exit(0) between steps", ONE_NODE, BETWEEN_STEPS, EXIT_0, 1, MUSTER_EPEER,
+      "rank 1 (node a", 1.5 },
+    { "exit(3) before finalize", TWO_NODES, IN_FINALIZE, EXIT_3, 3, MUSTER_EPEER,
+      "rank 3 (node b", 1.5 },
+    { "segmentation fault", ONE_NODE, IN_BUCKET, SEGV, 3, MUSTER_EPEER,
+      "rank 3 (node a", 1.5 },
+    { "kill -STOP of a member", ONE_NODE, IN_BUCKET, STOP, 2, MUSTER_ETIMEOUT,
+      "rank 2 (node a) does not answer", 6 },
+    { "kill -STOP of the first rank of another node", TWO_NODES, BETWEEN_STEPS, STOP, 2,
+      MUSTER_ETIMEOUT, "rank 2 (node b) does not answer", 6 },
+    { "kill -STOP of rank 0", ONE_NODE, IN_BUCKET, STOP, 0, MUSTER_ETIMEOUT,
+      "rank 0 (node a", 10 },
+    { "case 057: a rank that stays away from a bucket", TWO_NODES, IN_BUCKET, STAY_AWAY,
+      3, MUSTER_ETIMEOUT,
+      "rank 3 (node b) has not entered bucket 1 of step 2; 3 others wait (rank 3 is "
+      "reading data)",
+      5 },
+    { "a rank that stays away from finalize", ONE_NODE, IN_FINALIZE, STAY_AWAY, 1,
+      MUSTER_ETIMEOUT, "rank 1 (node a) has not entered muster_finalize; 3 others wait",
+      5 },
+    { "case 057: a rank in another collective", TWO_NODES, IN_BUCKET, ELSEWHERE, 1, -1,
+      "rank 1", 5 },
+    { "muster_abort ends all with its status and reason", TWO_NODES, IN_BUCKET, GIVE_UP,
+      3, 42, "rank 3 (node b) ended the job: the loss is not a number", 1.5 },
+    { "a slow rank below the deadline survives", SLOW_LIMIT, BETWEEN_STEPS, SLOW, 3, 0,
+      "", 10 },
+    { "row 15: a rank that extends the deadline survives", SLOW_LIMIT, BETWEEN_STEPS,
+      EXTEND, 0, 0, "", 15 },
+};
+
+/* The statuses of those that ended by themselves; -1: any above 0. */
+static bool status_is_right(const struct fault *f, int status)
+{
+    if (f->status == -1)
+        return status > 0;
+    return status == f->status || (f->status > 0 && status == 128 + SIGKILL);
+}
+
+static void check(const struct fault *f, const struct forked_result *r, double deed_at,
+                  double start)
+{
+    double last = 0;
+    bool spoken = f->status == 0;
+
+    for (int k = 0; k < f->world.size; k++) {
+        if (r->seconds[k] > last)
+            last = r->seconds[k];
+        if (k == f->rank && f->status != 0)
+            continue;
+        spoken |= f->status == -1 || r->status[k] == f->status;
+        if (!status_is_right(f, r->status[k]))
+            fail_msg("%s: rank %d ended with %d\n%s", f->name, k, r->status[k],
+                     r->text);
+    }
+    if (!spoken)
+        fail_msg("%s: nobody ended with %d\n%s", f->name, f->status, r->text);
+    if (!strstr(r->text, f->expect))
+        fail_msg("%s: '%s' is not in\n%s", f->name, f->expect, r->text);
+    last -= deed_at - start;
+    print_message("# %.2f s: %s: %.*s\n", last, f->name, (int)strcspn(r->text, "\n"),
+                  r->text);
+    for (int k = 0; last > f->within && k < f->world.size; k++)
+        print_message("# rank %d: status %d at %.2f s\n", k, r->status[k],
+                      r->seconds[k] - (deed_at - start));
+    if (last > f->within)
+        fail_msg("%s: took %.2f s, not %.2f\n%s", f->name, last, f->within, r->text);
+}
+
+static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
+{
+    double *done_at = forked_shared(sizeof *done_at);
+
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        struct run run = { &faults[i], done_at };
+        struct forked_result r;
+        double start = forked_now();
+
+        forked_run(&faults[i].world, body, &run, 30, &r);
+        check(&faults[i], &r, *done_at, start);
+        forked_clear(&r);
+    }
+}
+
+/* ---- on_failure=return -------------------------------------------------------------
+ */
+
+static int return_body(struct muster *m, int rank, void *arg)
+{
+    double *done_at = arg;
+    float x = 1;
+    int rc = MUSTER_OK;
+
+    for (int i = 0; i < 100 && rc == MUSTER_OK; i++) {
+        if (i == 3 && rank == 2) {
+            *done_at = forked_now();
+            kill(getpid(), SIGKILL);
+        }
+        rc = muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL);
+    }
+    RANK_CHECK(rc == MUSTER_EPEER);
+    RANK_CHECK(strstr(muster_error(m), "rank 2"));
+    RANK_CHECK(forked_now() - *done_at < 0.5);
+    RANK_CHECK(muster_barrier(m) == MUSTER_EPEER);
+    RANK_CHECK(muster_finalize(m) == MUSTER_EPEER);
+    return 0;
+}
+
+static void a_failure_can_be_returned_instead(void **state)
+{
+    double *done_at = forked_shared(sizeof *done_at);
+
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        struct forked_world w = { .size = 4, .nodes = nodes, .return_failure = true };
+        struct forked_result r;
+
+        forked_run(&w, return_body, done_at, 30, &r);
+        for (int k = 0; k < w.size; k++)
+            if (r.status[k] != (k == 2 ? 128 + SIGKILL : 0))
+                fail_msg("%d nodes: rank %d: %d\n%s", nodes, k, r.status[k], r.text);
+        forked_clear(&r);
+    }
+}
+
+/* ---- Ranks that never come
+ * ----------------------------------------------------------- */
+
+static int come_body(struct muster *m, int rank, void *arg)
+{
+    return m ? muster_finalize(m) : 96;
+}
+
+static void a_rank_that_never_starts_ends_the_job_at_the_init_deadline(void **state)
+{
+    struct forked_world w = { .size = 3, .init_timeout = 1, .skip = 1u << 1 };
+    struct forked_result r;
+
+    forked_run(&w, come_body, NULL, 30, &r);
+    assert_int_equal(r.status[0], MUSTER_ERENDEZVOUS);
+    assert_true(r.seconds[0] < 3);
+    assert_non_null(strstr(r.text, "rank 1 did not arrive within 1 s"));
+    forked_clear(&r);
+}
+
+/* ---- Strangers
+ * ------------------------------------------------------------------------ */
+
+struct whereabouts { /* control_meet.c */
+    uint32_t port;
+    char local[64], address[512];
+};
+
+static int call_tcp(uint32_t port)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port) };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return connect(fd, (struct sockaddr *)&at, sizeof at) < 0 ? -1 : fd;
+}
+
+static int call_local(const char *name)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    memcpy(at.sun_path + 1, name, strlen(name));
+    return connect(fd, (struct sockaddr *)&at,
+                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                               strlen(name))) < 0
+               ? -1
+               : fd;
+}
+
+/* Another user's process says nonsense, nothing at all, and half a hello. */
+static void be_a_stranger(const struct whereabouts *at)
+{
+    char nonsense[4096];
+    int fd;
+
+    if (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0))
+        _exit(1);
+    memset(nonsense, 'x', sizeof nonsense);
+    fd = call_tcp(at->port);
+    if (fd < 0 || send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) < 0)
+        _exit(2);
+    if (recv(fd, nonsense, 1, 0) > 0) /* nothing must be answered */
+        _exit(3);
+    fd = call_tcp(at->port);
+    if (fd < 0 || send(fd, nonsense, 10, MSG_NOSIGNAL) < 0)
+        _exit(4);
+    close(fd);
+    fd = call_local(at->local);
+    if (fd < 0)
+        _exit(5);
+    send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL);
+    if (recv(fd, nonsense, 1, 0) > 0)
+        _exit(6);
+    _exit(0);
+}
+
+static int stranger_body(struct muster *m, int rank, void *arg)
+{
+    struct mu_exchange *x = &m->world->exchange;
+    float value = (float)rank;
+    void *at;
+    size_t len;
+    int raw = 0;
+
+    if (rank == 1) {
+        pid_t pid;
+
+        if (x->fetch(x->arg, 0, "muster.control", &at, &len, 1, NULL) < 0)
+            return 95;
+        pid = fork();
+        if (pid == 0)
+            be_a_stranger(at);
+        waitpid(pid, &raw, 0);
+        free(at);
+        RANK_CHECK(WIFEXITED(raw) && WEXITSTATUS(raw) == 0);
+    }
+    RANK_OK(muster_allreduce(m, &value, 1, MUSTER_F32, MUSTER_SUM, NULL));
+    RANK_CHECK(value == 6);
+    return muster_finalize(m);
+}
+
+static void
+another_users_connection_is_logged_and_dropped_and_the_job_goes_on(void **state)
+{
+    struct forked_world w = { .size = 4, .nodes = 2 };
+    struct forked_result r;
+
+    forked_run(&w, stranger_body, NULL, 30, &r);
+    for (int k = 0; k < w.size; k++)
+        if (r.status[k] != 0)
+            fail_msg("rank %d: %d\n%s", k, r.status[k], r.text);
+    assert_non_null(
+        strstr(r.text, "127.0.0.1 dropped: it does not know this job's token"));
+    assert_non_null(strstr(r.text, "it left before it proved the job's token"));
+    if (geteuid() == 0)
+        assert_non_null(strstr(r.text, "user id 65534"));
+    forked_clear(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_fault_ends_with_the_name_of_the_guilty_rank),
+        cmocka_unit_test(a_failure_can_be_returned_instead),
+        cmocka_unit_test(a_rank_that_never_starts_ends_the_job_at_the_init_deadline),
+        cmocka_unit_test(
+            another_users_connection_is_logged_and_dropped_and_the_job_goes_on),
+    };
+
+    return cmocka_run_group_tests_name("failure", tests, NULL, NULL);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_flight.c - who is to blame, who disagrees, and the arithmetic of small floats */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "runtime/core/contract.h"
+#include "runtime/core/convert.h"
+#include "runtime/core/flight.h"
+#include "runtime/core/ranks.h"
+
+#define SIZE 8
+
+static const char *const hosts[SIZE] = { "a", "a", "b", "b", "c", "c", "d", "d" };
+static const char *const gpus[SIZE] = { "", "", "", "0000:41:00.0", "", "", "", "" };
+static const int parents[SIZE] = { -1, 0, 0, 2, 0, 4, 0, 6 };
+
+static const struct verdict_case {
+    const char *name;
+    int size;
+    int entered[SIZE]; /* -1: no answer */
+    const char *odd;   /* what rank 1 calls its last collective; NULL: the same */
+    int guilty;
+    const char *text;
+} verdicts[] = {
+    { "the sentence of the manual",
+      8,
+      { 9, 9, 9, 6, 9, 9, 9, 9 },
+      NULL,
+      3,
+      "rank 3 (node b, GPU 0000:41:00.0) has not entered bucket 7 of step 1204; 7 "
+      "others wait" },
+    { "the last of several is named",
+      4,
+      { 9, 5, 7, 9 },
+      NULL,
+      1,
+      "rank 1 (node a) has not entered bucket 6 of step 1204; 3 others wait" },
+    { "two are equally late",
+      4,
+      { 9, 5, 9, 5 },
+      NULL,
+      1,
+      "rank 1 (node a) and 1 more have not entered bucket 6 of step 1204; 2 others "
+      "wait" },
+    { "one waits",
+      2,
+      { 0, 1 },
+      NULL,
+      0,
+      "rank 0 (node a) has not entered bucket 1 of step 1204; 1 other waits" },
+    { "no answer",
+      3,
+      { 9, -1, 9 },
+      NULL,
+      1,
+      "rank 1 (node a) does not answer (stopped, or its node hangs); rank 0 waits for "
+      "all" },
+    { "a whole node does not answer",
+      4,
+      { 9, 9, -1, -1 },
+      NULL,
+      2,
+      "rank 2 (node b) does not answer (stopped, or its node hangs); 1 behind it "
+      "cannot be "
+      "heard; rank 0 waits for all" },
+    { "silence is worse than lateness",
+      3,
+      { 9, 3, -1 },
+      NULL,
+      2,
+      "rank 2 (node b) does not answer (stopped, or its node hangs); rank 0 waits for "
+      "all" },
+    { "another collective",
+      4,
+      { 9, 9, 9, 9 },
+      "broadcast",
+      1,
+      "rank 1 (node a) is in broadcast while 3 others are in bucket 9 of step 1204" },
+    { "all are in the same",
+      3,
+      { 9, 9, 9 },
+      NULL,
+      -1,
+      "all 3 ranks are in bucket 9 of step 1204 and none gets on: look at the "
+      "network" },
+};
+
+static void the_verdict_names_the_rank_that_is_to_blame(void **state)
+{
+    static struct mu_flight flight[SIZE];
+    const struct mu_flight_names names = { hosts, gpus, parents };
+
+    for (size_t c = 0; c < sizeof verdicts / sizeof verdicts[0]; c++) {
+        const struct verdict_case *t = &verdicts[c];
+        const struct mu_flight *records[SIZE];
+        char text[512];
+        int guilty;
+
+        memset(flight, 0, sizeof flight);
+        for (int r = 0; r < t->size; r++) {
+            char what[32];
+
+            for (int n = 1; n <= t->entered[r]; n++) {
+                snprintf(what, sizeof what, "bucket %d of step 1204", n);
+                if (t->odd && r == 1 && n == t->entered[r])
+                    snprintf(what, sizeof what, "%s", t->odd);
+                mu_flight_enter(&flight[r], what, 1024, n);
+            }
+            snprintf(flight[r].waiting_for, MU_FLIGHT_WHAT, "all");
+            records[r] = t->entered[r] < 0 ? NULL : &flight[r];
+        }
+        guilty = mu_flight_verdict(records, t->size, &names, text, sizeof text);
+        if (guilty != t->guilty || strcmp(text, t->text) != 0)
+            fail_msg("%s: %d '%s'", t->name, guilty, text);
+    }
+}
+
+static void the_ring_remembers_the_last_collectives(void **state)
+{
+    struct mu_flight f = { 0 };
+    const struct mu_flight_names names = { hosts, gpus, parents };
+    char text[512];
+
+    for (int i = 1; i <= 100; i++)
+        mu_flight_leave(&f, mu_flight_enter(&f, "x", 8, i), i + 0.5);
+    assert_null(mu_flight_find(&f, 0));
+    assert_null(mu_flight_find(&f, 100 - MU_FLIGHT_RING));
+    assert_non_null(mu_flight_find(&f, 101 - MU_FLIGHT_RING));
+    assert_null(mu_flight_find(&f, 101));
+    assert_true(mu_flight_find(&f, 100)->left == 100.5);
+    mu_flight_leave(&f, 3, 200); /* long overwritten */
+    f.now = 102;
+    mu_flight_line(&f, 3, &names, text, sizeof text);
+    assert_non_null(strstr(text, "rank 3 (node b, GPU 0000:41:00.0): "));
+    assert_non_null(strstr(text, "entered 100: x, 8 bytes, 2.0 s ago, done"));
+}
+
+static void lists_of_ranks_are_short(void **state)
+{
+    const bool in[8] = { true, true, true, false, true, true, false, true };
+    const bool one[3] = { false, true, false };
+    char text[64], little[48];
+    bool many[64];
+
+    mu_ranks_text(in, 8, text, sizeof text);
+    assert_string_equal(text, "ranks 0-2, 4, 5, 7");
+    mu_ranks_text(one, 3, text, sizeof text);
+    assert_string_equal(text, "rank 1");
+    for (int i = 0; i < 64; i++)
+        many[i] = i % 2;
+    mu_ranks_text(many, 64, little, sizeof little);
+    assert_non_null(strstr(little, ", ..."));
+}
+
+static void contracts_find_the_first_difference_and_both_sides(void **state)
+{
+    struct mu_contract a = { 0 }, b = { 0 };
+    const uint64_t *hash[3];
+    const char *line[3];
+    int n[3];
+    char text[256];
+
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(mu_contract_add(&a, NULL, "parameter %d", i), 0);
+        assert_int_equal(
+            mu_contract_add(&b, NULL, "parameter %d%s", i, i == 77 ? "!" : ""), 0);
+    }
+    assert_true(mu_contract_total(&a) != mu_contract_total(&b));
+    hash[0] = a.hash, hash[1] = b.hash, hash[2] = a.hash;
+    n[0] = n[1] = n[2] = 100;
+    assert_int_equal(mu_contract_first_difference(hash, n, 3), 77);
+    line[0] = a.line[77], line[1] = b.line[77], line[2] = a.line[77];
+    mu_contract_sides(line, 3, text, sizeof text);
+    assert_string_equal(text,
+                        "parameter 77 on ranks 0, 2, but parameter 77! on rank 1");
+    hash[1] = a.hash;
+    assert_int_equal(mu_contract_first_difference(hash, n, 3), -1);
+    n[1] = 50; /* a list that is only shorter */
+    assert_int_equal(mu_contract_first_difference(hash, n, 3), 50);
+    mu_contract_clear(&a);
+    mu_contract_clear(&b);
+}
+
+/* Every one of the 65536 halves survives the way through float. */
+static void all_halves_survive_the_round_trip(void **state)
+{
+    for (unsigned i = 0; i < 65536; i++) {
+        uint16_t h = (uint16_t)i;
+        float f = mu_from_f16(h), g = mu_from_bf16(h);
+
+        if (isnan(f))
+            assert_true(isnan(mu_from_f16(mu_to_f16(f))));
+        else if (mu_to_f16(f) != h)
+            fail_msg("f16 %04x -> %g -> %04x", h, (double)f, mu_to_f16(f));
+        if (isnan(g))
+            assert_true(isnan(mu_from_bf16(mu_to_bf16(g))));
+        else if (mu_to_bf16(g) != h)
+            fail_msg("bf16 %04x -> %g -> %04x", h, (double)g, mu_to_bf16(g));
+    }
+}
+
+static const struct half_case {
+    float in;
+    uint16_t f16, bf16;
+} halves[] = {
+    { 1, 0x3c00, 0x3f80 },
+    { 65504, 0x7bff, 0x4780 },
+    { 65519, 0x7bff, 0x4780 },
+    { 65520, 0x7c00, 0x4780 },
+    { -1e6f, 0xfc00, 0xc974 },
+    { 0x1p-24f, 0x0001, 0x3380 },
+    { 0x1p-25f, 0x0000, 0x3300 },
+    { 0x1.8p-25f, 0x0001, 0x3340 },
+    { 1.00048828125f, 0x3c00, 0x3f80 }, /* half way: to even */
+    { 1.00146484375f, 0x3c02, 0x3f80 },
+    { 1.01171875f, 0x3c0c, 0x3f82 },
+};
+
+static void halves_round_to_nearest_even(void **state)
+{
+    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++)
+        if (mu_to_f16(halves[i].in) != halves[i].f16 ||
+            mu_to_bf16(halves[i].in) != halves[i].bf16)
+            fail_msg("%g: f16 %04x bf16 %04x", (double)halves[i].in,
+                     mu_to_f16(halves[i].in), mu_to_bf16(halves[i].in));
+}
+
+static void conversion_multiplies_before_it_rounds(void **state)
+{
+    const float big[3] = { 160000, -160000, 8 };
+    uint16_t half[3];
+    double wide[3];
+    int32_t whole[3];
+
+    assert_int_equal(mu_convert(half, MUSTER_F16, big, MUSTER_F32, 3, 0.125, NULL), 0);
+    assert_true(mu_from_f16(half[0]) == 20000 && mu_from_f16(half[1]) == -20000);
+    assert_int_equal(mu_convert(wide, MUSTER_F64, half, MUSTER_F16, 3, 8, NULL), 0);
+    assert_true(wide[0] == 160000 && wide[2] == 8);
+    assert_int_equal(mu_convert(wide, MUSTER_F64, wide, MUSTER_F64, 3, 0.1, NULL), 0);
+    assert_true(wide[2] == 8 * 0.1);
+    assert_int_equal(mu_convert(whole, MUSTER_I32, big, MUSTER_F32, 3, 1, NULL), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_verdict_names_the_rank_that_is_to_blame),
+        cmocka_unit_test(the_ring_remembers_the_last_collectives),
+        cmocka_unit_test(lists_of_ranks_are_short),
+        cmocka_unit_test(contracts_find_the_first_difference_and_both_sides),
+        cmocka_unit_test(all_halves_survive_the_round_trip),
+        cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(conversion_multiplies_before_it_rounds),
+    };
+
+    return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
+}
