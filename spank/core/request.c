@@ -154,6 +154,11 @@ static void indirect(const struct mu_request_words *w, const struct mu_request_s
     } else if (env && kind < 0) {
         out->gpu_bind[0] = '\0'; /* Slurm says what is wrong with it */
     } else if (env || implied_by_srun(w, out) || implied_by_env(w, out)) {
+        /* sbatch 23.11 and later spells an implicit binding out. */
+        if (env && kind == MU_GPU_BIND_PER_TASK)
+            out->implicit = w->env_gpus_per_task || w->env_tres_per_task;
+        if (env && kind == MU_GPU_BIND_SINGLE)
+            out->implicit = w->env_ntasks_per_gpu != NULL;
         neutralise(w, s, changes, n);
     }
 }

@@ -131,16 +131,18 @@ static void read_request(spank_t sp, struct mu_step *step)
     free(buffer);
 }
 
-/* SLURMD_NODENAME is set for the tasks, after user_init: take the name from the list.
+/* SLURMD_NODENAME is set for the tasks, after user_init. Several slurmd of one machine
+ * share its host name: then the list of the step's nodes tells, by position.
  */
-static void read_host(spank_t sp, struct mu_step *step)
+static void read_host(struct mu_step *step)
 {
     struct mu_hostlist hosts = { 0 };
 
-    if (mu_hostlist_parse(step->nodelist, &hosts, NULL) == 0 && step->nodeid < hosts.n)
+    gethostname(step->host, sizeof step->host - 1);
+    step->host[strcspn(step->host, ".")] = '\0';
+    if (mu_hostlist_parse(step->nodelist, &hosts, NULL) == 0 &&
+        step->nodeid < hosts.n && mu_hostlist_find(&hosts, step->host) < 0)
         mu_copy(step->host, sizeof step->host, hosts.name[step->nodeid]);
-    else
-        gethostname(step->host, sizeof step->host - 1);
     mu_hostlist_clear(&hosts);
 }
 
@@ -163,7 +165,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     step->het = (uint32_t)env_number(sp, "SLURM_HET_GROUP_ID", 0);
     step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
     copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
-    read_host(sp, step);
+    read_host(step);
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);

@@ -9,7 +9,9 @@
  */
 #include "config.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
@@ -74,7 +76,7 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
     if (context == S_CTX_LOCAL)
         mu_srun_init(&state);
     if (context != S_CTX_REMOTE)
-        mu_srun_inherited();
+        mu_srun_inherited(&state);
     return 0;
 }
 
@@ -85,9 +87,15 @@ int slurm_spank_user_init(spank_t sp, int ac, char *av[])
     return 0; /* whatever went wrong is said, or fails the task, in task_init */
 }
 
+/* In the task's own process, between fork and exec. -1 fails the task only where
+ * plugstack.conf says `required`; with `optional`, the line we ship, Slurm would start the
+ * program all the same. So the process ends as it would if its exec had failed.
+ */
 int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 {
-    return spank_context() == S_CTX_REMOTE ? mu_stepd_task_init(&state, sp) : 0;
+    if (spank_context() == S_CTX_REMOTE && mu_stepd_task_init(&state, sp) < 0)
+        _exit(EXIT_FAILURE);
+    return 0;
 }
 
 int slurm_spank_exit(spank_t sp, int ac, char *av[])

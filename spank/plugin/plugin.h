@@ -123,7 +123,7 @@ int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
  * srun, sbatch or salloc: -1 after an error message.
  */
 void mu_srun_init(struct mu_state *st);
-void mu_srun_inherited(void);
+void mu_srun_inherited(const struct mu_state *st);
 int mu_srun_check(const struct mu_state *st);
 
 /* stepd.c */

@@ -40,21 +40,6 @@ int mu_srun_check(const struct mu_state *st)
     return 0;
 }
 
-/* Slurm marks the masks that it made itself with SLURM_CPU_BIND_TYPE. */
-void mu_srun_inherited(void)
-{
-    const char *type = getenv("SLURM_CPU_BIND_TYPE");
-    const char *mask = getenv("SLURM_CPU_BIND");
-
-    if (type && *type && mask && *mask)
-        slurm_spank_log(
-            "muster: warning: SLURM_CPU_BIND=%.200s comes from the step this "
-            "runs in and may not fit the new one; run `unset SLURM_CPU_BIND "
-            "SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE` "
-            "first",
-            mask);
-}
-
 /* srun's own command line, split in place; argv points into *text, which the caller
  * frees. */
 static int read_cmdline(char **text, char **argv, int max)
@@ -132,6 +117,21 @@ static bool will_be_on(const struct mu_state *st)
          (st->option_given || site->enable != MU_ENABLE_OFF);
     free(site);
     return on;
+}
+
+/* Slurm marks the masks that it made itself with SLURM_CPU_BIND_TYPE. */
+void mu_srun_inherited(const struct mu_state *st)
+{
+    const char *type = getenv("SLURM_CPU_BIND_TYPE");
+    const char *mask = getenv("SLURM_CPU_BIND");
+
+    if (type && *type && mask && *mask && will_be_on(st))
+        slurm_spank_log(
+            "muster: warning: SLURM_CPU_BIND=%.200s comes from the step this "
+            "runs in and may not fit the new one; run `unset SLURM_CPU_BIND "
+            "SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE` "
+            "first",
+            mask);
 }
 
 static bool counts_from_zero(const char *list)

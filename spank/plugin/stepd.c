@@ -343,12 +343,13 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
         mu_port_check(st);
     report(st);
     if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked)
-        mu_err_set(&st->failure, EINVAL, "strict: %s",
+        mu_err_set(&st->failure, EINVAL, "%s",
                    st->plan.nwarnings ? st->plan.warning[0] : "not as asked");
     return;
 failed:
     st->failure = err;
-    mu_warn(st, "tasks run as Slurm placed them: %s", err.text);
+    if (st->opts.strict != MU_FLAG_YES)
+        mu_warn(st, "tasks run as Slurm placed them: %s", err.text);
 }
 
 /* The GPUs of the step that this task cannot open are hidden by a device cgroup of its
@@ -418,7 +419,7 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
 static int problem(const struct mu_state *st, int task, const struct mu_err *err)
 {
     if (st->opts.strict == MU_FLAG_YES) {
-        slurm_spank_log("muster: %s: error: task %d: %s", st->step.host, task,
+        slurm_spank_log("muster: %s: error: task %d (strict): %s", st->step.host, task,
                         err->text);
         return -1;
     }

@@ -50,8 +50,9 @@ static int task_number(spank_t sp, const char *name, int missing)
     return (int)n;
 }
 
-/* Slurm's own variables count over all components of a heterogeneous step, the spank
- * items over this one. */
+/* The spank items count over one component of a heterogeneous step; the variables that
+ * srun sets for the step, and slurmstepd for the task, over all of them.
+ */
 static int add_ranks(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                      struct mu_env *env, struct mu_err *err)
 {
@@ -61,9 +62,9 @@ static int add_ranks(const struct mu_state *st, spank_t sp, const struct mu_slot
     spank_get_item(sp, S_TASK_GLOBAL_ID, &global);
     rank = task_number(sp, "SLURM_PROCID", (int)global);
     node = task_number(sp, "SLURM_NODEID", st->step.nodeid);
-    world = st->step.ntasks;
-    if (rank != (int)global || rank >= world)
-        world = task_number(sp, "SLURM_NTASKS", world);
+    world = task_number(sp, "SLURM_STEP_NUM_TASKS", 0);
+    if (world < st->step.ntasks)
+        world = st->step.ntasks;
     if (mu_env_add(env, "RANK", MU_ENV_RANK, err, "%d", rank) < 0 ||
         mu_env_add(env, "WORLD_SIZE", MU_ENV_RANK, err, "%d", world) < 0 ||
         mu_env_add(env, "LOCAL_RANK", MU_ENV_RANK, err, "%d", slot->task) < 0 ||
@@ -234,8 +235,7 @@ int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot
 
     if (rc == 0)
         rc = write_all(st, sp, &env, err);
-    if (st->step.taken_over)
-        restore_step_gpus(st, sp);
+    restore_step_gpus(st, sp);
     mu_env_clear(&env);
     return rc;
 }

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_hostlist.c - Slurm's compressed host names and counts (case 045) */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "spank/core/hostlist.h"
+#include "spank/core/slurm_forms.h"
+
+static const struct list_case {
+    const char *name, *text, *want; /* want: blanks between names; NULL: refused */
+} lists[] = {
+    { "one name", "n1", "n1" },
+    { "a range and a number", "n[1-3,7]", "n1 n2 n3 n7" },
+    { "case 045: zeros and dashes are kept", "n[1-3,7],m-a[08-10]",
+      "n1 n2 n3 n7 m-a08 m-a09 m-a10" },
+    { "case 045: dashes in the prefix", "xx-yyy-ia[810-811]",
+      "xx-yyy-ia810 xx-yyy-ia811" },
+    { "the width grows where it must", "n[98-101]", "n98 n99 n100 n101" },
+    { "text behind the bracket", "n[1-2]-ib", "n1-ib n2-ib" },
+    { "two brackets are multiplied out", "r[1-2]n[0-1]", "r1n0 r1n1 r2n0 r2n1" },
+    { "plain names", "a,b", "a b" },
+    { "no names", "", NULL },
+    { "an empty name", "a,,b", NULL },
+    { "a comma at the end", "a,", NULL },
+    { "no closing bracket", "n[1-3", NULL },
+    { "no opening bracket", "n1-3]", NULL },
+    { "a range backwards", "n[3-1]", NULL },
+    { "letters in a range", "n[a-c]", NULL },
+    { "an empty bracket", "n[]", NULL },
+    { "more names than any machine has", "n[0-99999]", NULL },
+    { "names that multiply without end", "a[0-999]b[0-999]c[0-999]", NULL },
+    { "five brackets", "a[1]b[1]c[1]d[1]e[1]", NULL },
+    { "a blank", "a b", NULL },
+};
+
+static void host_lists_are_expanded_or_refused(void **state)
+{
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        struct mu_hostlist list = { 0 };
+        struct mu_err err = { 0 };
+        char text[256] = "";
+        int rc = mu_hostlist_parse(lists[i].text, &list, &err);
+
+        if ((rc == 0) != (lists[i].want != NULL))
+            fail_msg("%s: %s", lists[i].name, rc ? err.text : "accepted");
+        if (rc < 0) {
+            assert_int_equal(list.n, 0);
+            assert_true(err.text[0]);
+            continue;
+        }
+        for (int k = 0; k < list.n; k++)
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
+                     k ? " " : "", list.name[k]);
+        mu_hostlist_clear(&list);
+        if (strcmp(text, lists[i].want) != 0)
+            fail_msg("%s: '%s'", lists[i].name, text);
+    }
+}
+
+static void a_name_is_found_by_position(void **state)
+{
+    struct mu_hostlist list = { 0 };
+
+    assert_int_equal(mu_hostlist_parse("gpu[01-12]", &list, NULL), 0);
+    assert_int_equal(mu_hostlist_find(&list, "gpu01"), 0);
+    assert_int_equal(mu_hostlist_find(&list, "gpu12"), 11);
+    assert_int_equal(mu_hostlist_find(&list, "gpu1"), -1);
+    mu_hostlist_clear(&list);
+    mu_hostlist_clear(&list);
+}
+
+static void a_name_above_the_limit_is_refused(void **state)
+{
+    struct mu_hostlist list = { 0 };
+    char text[400];
+
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(mu_hostlist_parse(text, &list, NULL), -1);
+}
+
+static const struct count_case {
+    const char *name, *text;
+    int n, want[6];
+} counts[] = {
+    { "case 045: 2(x3),1", "2(x3),1", 4, { 2, 2, 2, 1 } },
+    { "case 045: 1(x2)", "1(x2)", 2, { 1, 1 } },
+    { "case 045: 4(x2)", "4(x2)", 2, { 4, 4 } },
+    { "one count", "8", 1, { 8 } },
+    { "words", "all", -1, { 0 } },
+    { "an open bracket", "1(x2", -1, { 0 } },
+    { "no times", "1(x)", -1, { 0 } },
+    { "nothing", "", -1, { 0 } },
+    { "more than there is room for", "1(x9)", 9, { 1, 1, 1, 1, 1, 1 } },
+};
+
+static void counts_are_written_out(void **state)
+{
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        int out[6] = { 0 };
+
+        if (mu_counts_parse(counts[i].text, out, 6, NULL) != counts[i].n)
+            fail_msg("%s", counts[i].name);
+        assert_memory_equal(out, counts[i].want, sizeof out);
+    }
+}
+
+static const struct gpu_case {
+    const char *text;
+    int want; /* -1: refused */
+} gpus[] = {
+    { "8", 8 },
+    { "a100:8", 8 },
+    { "gpu:8", 8 },
+    { "gpu:a100:8", 8 },
+    { "a100:4,v100:4", 8 },
+    { "gpu", 1 },
+    { "gres/gpu:1", 1 },
+    { "gres/gpu:a100:2", 2 },
+    { "gres:gpu:2", 2 },
+    { "gres/gpu=2", 2 },
+    { "gres/gpu:a100=2", 2 },
+    { "cpu=4,gres/gpu=1", 1 },
+    { "cpu=4,mem=10G", 0 },
+    { "gres/nic:1", 0 },
+    { "gres/gpumem:80", 0 },
+    { "a100", -1 },
+    { "a100:x", -1 },
+    { "", -1 },
+};
+
+static void case_045_gpu_counts_in_all_spellings(void **state)
+{
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        struct mu_err err = { 0 };
+        int n = -1;
+
+        mu_gpu_count_parse(gpus[i].text, &n, &err);
+        if (n != gpus[i].want)
+            fail_msg("'%s': %d, want %d", gpus[i].text, n, gpus[i].want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_lists_are_expanded_or_refused),
+        cmocka_unit_test(a_name_is_found_by_position),
+        cmocka_unit_test(a_name_above_the_limit_is_refused),
+        cmocka_unit_test(counts_are_written_out),
+        cmocka_unit_test(case_045_gpu_counts_in_all_spellings),
+    };
+
+    return cmocka_run_group_tests_name("hostlist", tests, NULL, NULL);
+}

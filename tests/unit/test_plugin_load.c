@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_plugin_load.c - muster.so as Slurm loads it: exports, hooks, and each call into
+ * Slurm failing in turn. The slurm_ and spank_ functions below stand in for the host
+ * program; they fail at the call whose number the test chose.
+ */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <slurm/slurm_errno.h>
+#include <slurm/spank.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static int calls, fail_at; /* spank calls so far; the one that fails, 0 none */
+static spank_context_t context = S_CTX_REMOTE;
+static uint32_t step_id;
+static char said[65536];
+
+static int fails(void)
+{
+    return ++calls == fail_at;
+}
+
+static void say(const char *fmt, va_list ap)
+{
+    size_t at = strlen(said);
+
+    vsnprintf(said + at, sizeof said - at, fmt, ap);
+}
+
+#define TALKER(name)                                                                   \
+    void name(const char *fmt, ...)                                                    \
+    {                                                                                  \
+        va_list ap;                                                                    \
+        va_start(ap, fmt);                                                             \
+        say(fmt, ap);                                                                  \
+        va_end(ap);                                                                    \
+    }
+TALKER(slurm_error)
+TALKER(slurm_info)
+TALKER(slurm_spank_log)
+
+const char *spank_strerror(spank_err_t err)
+{
+    return "stub";
+}
+
+spank_context_t spank_context(void)
+{
+    return context;
+}
+
+static struct spank_option registered;
+
+spank_err_t spank_option_register(spank_t sp, struct spank_option *opt)
+{
+    registered = *opt;
+    return fails() ? ESPANK_ERROR : ESPANK_SUCCESS;
+}
+
+static const struct {
+    const char *name, *value;
+} environment[] = {
+    { "SLURM_STEP_NODELIST", "n[1-2]" },
+    { "SLURM_STEP_GPUS", "0" },
+    { "CUDA_VISIBLE_DEVICES", "0" },
+    { "SLURM_PROCID", "0" },
+    { "SLURM_MUSTER_REQUEST", "v=1;gpu-bind=single:1" },
+};
+
+spank_err_t spank_getenv(spank_t sp, const char *name, char *buf, int len)
+{
+    if (fails())
+        return ESPANK_ERROR;
+    for (size_t i = 0; i < sizeof environment / sizeof environment[0]; i++)
+        if (strcmp(name, environment[i].name) == 0) {
+            snprintf(buf, (size_t)len, "%s", environment[i].value);
+            return ESPANK_SUCCESS;
+        }
+    return ESPANK_ENV_NOEXIST;
+}
+
+spank_err_t spank_setenv(spank_t sp, const char *name, const char *value, int overwrite)
+{
+    return fails() ? ESPANK_ERROR : ESPANK_SUCCESS;
+}
+
+spank_err_t spank_unsetenv(spank_t sp, const char *name)
+{
+    return fails() ? ESPANK_ERROR : ESPANK_SUCCESS;
+}
+
+spank_err_t spank_get_item(spank_t sp, spank_item_t item, ...)
+{
+    static char *argv[] = { "prog", NULL };
+    va_list ap;
+
+    if (fails())
+        return ESPANK_ERROR;
+    va_start(ap, item);
+    if (item == S_JOB_ARGV) {
+        *va_arg(ap, int *) = 1;
+        *va_arg(ap, char ***) = argv;
+    } else if (item == S_TASK_ID) {
+        *va_arg(ap, int *) = 0;
+    } else if (item == S_JOB_STEPID) {
+        *va_arg(ap, uint32_t *) = step_id;
+    } else if (item == S_JOB_TOTAL_TASK_COUNT || item == S_JOB_LOCAL_TASK_COUNT ||
+               item == S_JOB_NNODES || item == S_JOB_ID) {
+        *va_arg(ap, uint32_t *) = 1;
+    } else {
+        *va_arg(ap, uint32_t *) = 0;
+    }
+    va_end(ap);
+    return ESPANK_SUCCESS;
+}
+
+static const char *path_of_plugin(void)
+{
+    static char path[4096];
+
+    snprintf(path, sizeof path, "%s/.libs/muster.so", getenv("MUSTER_BUILDDIR"));
+    return path;
+}
+
+static void *load(void)
+{
+    void *so = dlopen(path_of_plugin(), RTLD_NOW | RTLD_LOCAL);
+
+    if (!so)
+        fail_msg("%s", dlerror());
+    return so;
+}
+
+static void every_symbol_resolves_and_every_hook_is_there(void **state)
+{
+    static const char *const names[] = {
+        "plugin_name",      "plugin_type",           "plugin_version",
+        "slurm_spank_init", "slurm_spank_user_init", "slurm_spank_task_init",
+        "slurm_spank_exit", "spank_plugin_version",
+    };
+    void *so = load();
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!dlsym(so, names[i]))
+            fail_msg("%s is missing", names[i]);
+    assert_string_equal(dlsym(so, "plugin_name"), "muster");
+    assert_string_equal(dlsym(so, "plugin_type"), "spank");
+    dlclose(so);
+}
+
+static void case_051_the_version_is_that_of_the_headers(void **state)
+{
+    void *so = load();
+    const unsigned int *version = dlsym(so, "plugin_version");
+
+    assert_int_equal(*version, SLURM_VERSION_NUMBER);
+    dlclose(so);
+}
+
+/* What the map names, and nothing else: Slurm runs any `init` that it finds. */
+static void nothing_else_is_exported(void **state)
+{
+    static const char want[] =
+        "plugin_name plugin_type plugin_version slurm_spank_exit "
+        "slurm_spank_init slurm_spank_task_init "
+        "slurm_spank_user_init spank_plugin_version ";
+    char command[4200], line[256], got[4096] = "";
+    FILE *nm;
+
+    snprintf(command, sizeof command,
+             "nm -D --defined-only '%s' | sed 's/.* //' | LC_ALL=C sort",
+             path_of_plugin());
+    nm = popen(command, "r");
+    assert_non_null(nm);
+    while (fgets(line, sizeof line, nm)) {
+        line[strcspn(line, "\n")] = ' ';
+        strncat(got, line, sizeof got - strlen(got) - 1);
+    }
+    assert_int_equal(pclose(nm), 0);
+    assert_string_equal(got, want);
+}
+
+typedef int hook(spank_t sp, int ac, char *av[]);
+
+/* The site file of a run: none, one that is not there, a machine of two CPUs. */
+enum site { NONE, MISSING, RECORDED };
+
+static int write_conf(char *word, size_t len, enum site which)
+{
+    char path[] = "/tmp/muster-test.XXXXXX";
+    FILE *conf;
+
+    snprintf(word, len, "conf=/nonexistent/muster.conf");
+    if (which != RECORDED)
+        return which == MISSING;
+    conf = fdopen(mkstemp(path), "w");
+    assert_non_null(conf);
+    fprintf(conf,
+            "[defaults]\ntopology = %s/tests/data/plugin/two-cpus-four-gpus.xml\n",
+            getenv("MUSTER_SRCDIR"));
+    fclose(conf);
+    snprintf(word, len, "conf=%s", path);
+    return 1;
+}
+
+/* All hooks of one step in a child, as slurmstepd and its task would run them. The
+ * child tells how many spank calls it made, or a negative number.
+ */
+static int run_hooks(int at, enum site which)
+{
+    int fd[2], n = -1, status;
+
+    assert_int_equal(pipe(fd), 0);
+    if (fork() == 0) {
+        char conf[4200], *av[] = { conf };
+        void *so = load();
+        int n_av = write_conf(conf, sizeof conf, which);
+        hook *init = (hook *)dlsym(so, "slurm_spank_init");
+        hook *user_init = (hook *)dlsym(so, "slurm_spank_user_init");
+        hook *task_init = (hook *)dlsym(so, "slurm_spank_task_init");
+        hook *end = (hook *)dlsym(so, "slurm_spank_exit");
+
+        calls = 0;
+        fail_at = at;
+        if (init(NULL, n_av, av) == 0 && user_init(NULL, 0, NULL) == 0 &&
+            task_init(NULL, 0, NULL) == 0 && end(NULL, 0, NULL) == 0)
+            n = calls;
+        unlink(conf + 5);
+        if (write(fd[1], &n, sizeof n) != sizeof n)
+            _exit(2);
+        _exit(0);
+    }
+    close(fd[1]);
+    if (read(fd[0], &n, sizeof n) != sizeof n)
+        n = -2;
+    close(fd[0]);
+    wait(&status);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        n = -3;
+    return n;
+}
+
+static void the_hooks_return_0_whichever_call_into_slurm_fails(void **state)
+{
+    int total = run_hooks(0, RECORDED);
+
+    assert_true(total > run_hooks(0, NONE) + 30); /* a whole plan is carried out */
+    for (int at = 1; at <= total; at++) {
+        int n = run_hooks(at, RECORDED);
+
+        if (n < 0)
+            fail_msg("call %d of %d fails: %d", at, total, n);
+    }
+}
+
+static void a_site_file_that_is_missing_leaves_the_task_alone(void **state)
+{
+    assert_true(run_hooks(0, MISSING) > 0);
+}
+
+/* Batch, interactive and extern steps: looked at for the bind request, never bound. */
+static void special_steps_are_not_bound(void **state)
+{
+    static const uint32_t steps[] = { 0xfffffffa, 0xfffffffb, 0xfffffffc };
+    int ordinary = run_hooks(0, RECORDED);
+
+    for (int i = 0; i < 3; i++) {
+        step_id = steps[i];
+        if (run_hooks(0, RECORDED) >= ordinary)
+            fail_msg("step %x is treated as a step of tasks", steps[i]);
+    }
+    step_id = 0;
+}
+
+static void the_option_is_checked_in_srun_and_only_copied_as_root(void **state)
+{
+    void *so = load();
+
+    said[0] = '\0';
+    assert_int_equal(((hook *)dlsym(so, "slurm_spank_init"))(NULL, 0, NULL), 0);
+    assert_string_equal(registered.name, "muster");
+    assert_int_equal(registered.cb(0, "bogus", 1), 0);
+    assert_string_equal(said, "");
+    assert_int_equal(registered.cb(0, "bogus", 0), -1);
+    assert_non_null(strstr(said, "unknown key 'bogus'"));
+    assert_int_equal(registered.cb(0, "on", 0), 0);
+    assert_int_equal(registered.cb(0, NULL, 0), 0);
+    dlclose(so);
+}
+
+static void an_unknown_word_in_plugstack_is_named(void **state)
+{
+    char *av[] = { "config=/x" };
+    void *so = load();
+
+    said[0] = '\0';
+    assert_int_equal(((hook *)dlsym(so, "slurm_spank_init"))(NULL, 1, av), 0);
+    assert_non_null(strstr(said, "unknown word"));
+    dlclose(so);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_symbol_resolves_and_every_hook_is_there),
+        cmocka_unit_test(case_051_the_version_is_that_of_the_headers),
+        cmocka_unit_test(nothing_else_is_exported),
+        cmocka_unit_test(the_hooks_return_0_whichever_call_into_slurm_fails),
+        cmocka_unit_test(a_site_file_that_is_missing_leaves_the_task_alone),
+        cmocka_unit_test(special_steps_are_not_bound),
+        cmocka_unit_test(the_option_is_checked_in_srun_and_only_copied_as_root),
+        cmocka_unit_test(an_unknown_word_in_plugstack_is_named),
+    };
+
+    return cmocka_run_group_tests_name("plugin_load", tests, NULL, NULL);
+}
