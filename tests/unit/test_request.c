@@ -253,7 +253,7 @@ static const struct args_case {
       NULL },
     { "not behind a flag and the program", "srun --exact prog --gpu-bind=none",
       "gpu-bind", 5, NULL },
-    { "not behind --", "srun -- --gpu-bind=none", "gpu-bind", 5, NULL },
+    { "not behind --", "srun -- prog --gpu-bind=none", "gpu-bind", 5, NULL },
     { "an option whose value is optional", "srun --muster prog", "muster", 6, "" },
     { "an option that ends the line", "srun --gpu-bind", "gpu-bind", 5, "" },
 };
