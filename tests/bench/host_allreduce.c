@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* host_allreduce.c - the host backend's all-reduce against MPI_Allreduce, in one
+ * process
+ *
+ * Started by mpirun (see tests/bench/host-allreduce). The contestants take turns, a few
+ * iterations each, for a number of rounds; a round's time is that of the slowest rank.
+ * Every result is checked. Rank 0 prints one line per contestant and size:
+ *   NAME BYTES MEDIAN_US LEAST_US MOST_US
+ */
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/backend/backend.h"
+
+#define MAX_ROUNDS 1000
+
+enum { MPI_PRIVATE, ARENA, PRIVATE, TCP, NCONTESTANTS };
+
+static const char *const names[] = { "mpi", "arena", "private", "tcp" };
+
+static int rank, size;
+static struct {
+    char key[64];
+    void *all;
+    size_t len;
+} record;
+
+/* ---- an exchange over MPI: everything is published before the fence ---- */
+
+static int publish(void *arg, const char *key, const void *value, size_t len,
+                   struct mu_err *err)
+{
+    record.len = 2048;
+    free(record.all);
+    record.all = calloc((size_t)size + 1, record.len);
+    snprintf((char *)record.all + (size_t)size * record.len, record.len, "%.*s",
+             (int)len, (const char *)value);
+    return 0;
+}
+
+static int fence(void *arg, double timeout, struct mu_err *err)
+{
+    MPI_Allgather((char *)record.all + (size_t)size * record.len, (int)record.len,
+                  MPI_BYTE, record.all, (int)record.len, MPI_BYTE, MPI_COMM_WORLD);
+    return 0;
+}
+
+static int fetch(void *arg, int from, const char *key, void **value, size_t *len,
+                 double timeout, struct mu_err *err)
+{
+    *value = strdup((char *)record.all + (size_t)from * record.len);
+    *len = strlen(*value);
+    return 0;
+}
+
+static void die(const char *what, const struct mu_err *err)
+{
+    fprintf(stderr, "rank %d: %s: %s\n", rank, what, err->text);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static struct mu_backend *open_backend(bool force_tcp)
+{
+    static int node_of[1024];
+    static const char *host_of[1024];
+    struct mu_backend_env env = { .rank = rank,
+                                  .size = size,
+                                  .local_rank = rank,
+                                  .local_size = size,
+                                  .nnodes = 1,
+                                  .node_of = node_of,
+                                  .host_of = host_of,
+                                  .job = "bench",
+                                  .gpus = "",
+                                  .force_tcp = force_tcp,
+                                  .init_timeout = 30,
+                                  .timeout = 120,
+                                  .exchange = { NULL, publish, fence, fetch } };
+    struct mu_backend *b;
+    struct mu_err err = { 0 };
+
+    for (int r = 0; r < size; r++)
+        host_of[r] = "here";
+    if (mu_backend_host.open(&env, &b, &err) < 0)
+        die("open", &err);
+    return b;
+}
+
+/* ---- the contest ---- */
+
+struct entry {
+    struct mu_backend *b; /* NULL: MPI */
+    float *p;
+    double us[MAX_ROUNDS];
+};
+
+static void all_reduce(struct entry *e, size_t count)
+{
+    struct mu_coll c = { .kind = MU_COLL_ALLREDUCE,
+                         .send = e->p,
+                         .recv = e->p,
+                         .count = count,
+                         .scale = 1 };
+    struct mu_request *rq;
+    struct mu_err err = { 0 };
+
+    if (!e->b)
+        MPI_Allreduce(MPI_IN_PLACE, e->p, (int)count, MPI_FLOAT, MPI_SUM,
+                      MPI_COMM_WORLD);
+    else if (mu_backend_host.start(e->b, &c, &rq, &err) < 0 ||
+             mu_backend_host.join(e->b, rq, NULL, &err) < 0)
+        die("all-reduce", &err);
+}
+
+static double turn(struct entry *e, size_t count, int iters)
+{
+    double start, took, slowest;
+
+    for (size_t i = 0; i < count; i++)
+        e->p[i] = (float)(rank + (int)(i % 5));
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    for (int i = 0; i < iters; i++)
+        all_reduce(e, count);
+    took = (MPI_Wtime() - start) * 1e6 / iters;
+    MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    for (size_t i = 0; i < count; i++) {
+        float want = (float)(size * (int)(i % 5) + size * (size - 1) / 2);
+
+        for (int k = 1; k < iters; k++)
+            want *= (float)size;
+        if (e->p[i] < want * 0.9999f || e->p[i] > want * 1.0001f) {
+            struct mu_err err = { 0 };
+
+            mu_err_set(&err, 0, "element %zu is %g, should be %g", i, e->p[i], want);
+            die("wrong result", &err);
+        }
+    }
+    return slowest;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void contest(struct entry *entries, size_t bytes, int rounds, int iters)
+{
+    for (int r = -1; r < rounds; r++) /* the first is a warm-up */
+        for (int i = 0; i < NCONTESTANTS; i++) {
+            int k = (i + r + 1) % NCONTESTANTS; /* another one starts each round */
+            double us = turn(&entries[k], bytes / 4, iters);
+
+            if (r >= 0)
+                entries[k].us[r] = us;
+        }
+    for (int k = 0; k < NCONTESTANTS && rank == 0; k++) {
+        double *us = entries[k].us;
+
+        qsort(us, (size_t)rounds, sizeof *us, ascending);
+        printf("%s %zu %.1f %.1f %.1f\n", names[k], bytes, us[rounds / 2], us[0],
+               us[rounds - 1]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    size_t bytes = 25u << 20;
+    int rounds = argc > 1 ? atoi(argv[1]) : 9;
+    static struct entry entries[NCONTESTANTS];
+    struct mu_err err = { 0 };
+    int level;
+
+    /* No call while another thread calls: our thread makes no MPI calls at all. */
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rounds < 1 || rounds > MAX_ROUNDS || size > 1024)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    entries[ARENA].b = entries[PRIVATE].b = open_backend(false);
+    entries[TCP].b = open_backend(true);
+    for (int k = 0; k < NCONTESTANTS; k++)
+        entries[k].p = k == ARENA ? mu_backend_host.alloc(entries[k].b, bytes, &err)
+                                  : malloc(bytes);
+    if (!entries[ARENA].p)
+        die("alloc", &err);
+    contest(entries, bytes, rounds, 3);
+    contest(entries, 1024, rounds, 20);
+    mu_backend_host.close(entries[ARENA].b);
+    mu_backend_host.close(entries[TCP].b);
+    MPI_Finalize();
+    return 0;
+}
