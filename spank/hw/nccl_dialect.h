@@ -28,6 +28,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "spank/hw/machine.h"
+
 #define MU_NCCL_STRING_MAX 255
 #define MU_NCCL_ATTRS_MAX 16
 #define MU_NCCL_CHILDREN_MAX 640
@@ -36,5 +38,20 @@
 
 /* The value of one key in a muster="..." attribute; false and "" when absent. */
 bool mu_nccl_note(const char *notes, const char *key, char *buf, size_t len);
+
+/* The same as a number; `none` when absent or out of range. */
+long mu_nccl_note_number(const char *notes, const char *key, long min, long max,
+                         long none);
+
+/* The cores of one <cpu>: as noted, or from the bare list. */
+int mu_nccl_add_cores(struct mu_machine *machine, const char *notes,
+                      const struct mu_cpuset *cpus, int numa, int package,
+                      struct mu_err *err);
+
+/* The bridge (or host) that the notes of a <pci> put it under, made as needed; cpu_dev
+ * is the device of the element around it. Returns its index in dev[], -1 with err set.
+ */
+int mu_nccl_noted_parent(struct mu_machine *machine, const char *notes, int cpu_dev,
+                         struct mu_err *err);
 
 #endif

@@ -32,33 +32,6 @@ static int fail(const struct reader *r, int elem, const char *what, const char *
                       r->doc->elem[elem].line, what, value);
 }
 
-bool mu_nccl_note(const char *notes, const char *key, char *buf, size_t len)
-{
-    size_t n = strlen(key);
-
-    buf[0] = '\0';
-    for (const char *p = notes; *p; p += *p == ';') {
-        if (strncmp(p, key, n) == 0 && p[n] == '=') {
-            snprintf(buf, len, "%.*s", (int)strcspn(p + n + 1, ";"), p + n + 1);
-            return true;
-        }
-        p += strcspn(p, ";");
-    }
-    return false;
-}
-
-static long note_number(const char *notes, const char *key, long min, long max,
-                        long none)
-{
-    char buf[32];
-    long n;
-
-    return mu_nccl_note(notes, key, buf, sizeof buf) &&
-                   mu_parse_int(key, buf, min, max, &n, NULL) == 0
-               ? n
-               : none;
-}
-
 static void elem_attr(const struct reader *r, int elem, const char *name, char *buf,
                       size_t len)
 {
@@ -101,90 +74,6 @@ static void read_cpu_ids(struct reader *r, int elem)
         m->cpu_model = (int)n;
 }
 
-/* cores=0+4,1+5: where nothing shorter tells them. */
-static int add_listed_cores(struct reader *r, char *list, const struct mu_cpuset *cpus,
-                            int numa, int package)
-{
-    char *word, *cpu;
-    long n;
-
-    while ((word = mu_parse_next(&list, ','))) {
-        struct mu_cpuset set = { { 0 } };
-
-        while ((cpu = mu_parse_next(&word, '+')))
-            if (mu_parse_int("cpu", cpu, 0, MU_CPUSET_MAX - 1, &n, NULL) == 0)
-                mu_cpuset_add(&set, (int)n);
-        mu_cpuset_and(&set, cpus);
-        if (mu_cores_add_group(&r->machine->node, &set, numa, package, r->err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* packages= and caches=, 0:0,4,12/1:1,6, for the cores from index `from` on. Numbers
- * are counted within the <cpu>: several packages in one NUMA node are the whole
- * machine, and caches are told apart by the index of the first core.
- */
-static void set_groups(struct mu_node *node, int from, char *list, bool caches)
-{
-    struct mu_cpuset set;
-    char *item, *colon;
-    long group;
-
-    while ((item = mu_parse_next(&list, '/'))) {
-        colon = strchr(item, ':');
-        if (!colon)
-            continue;
-        *colon = '\0';
-        memset(&set, 0, sizeof set);
-        if (mu_parse_int("group", item, 0, 65535, &group, NULL) < 0 ||
-            mu_cpuset_parse(colon + 1, &set, NULL) < 0)
-            continue;
-        for (int i = from; i < node->ncores; i++) {
-            if (!mu_cpuset_has(&set, node->cores[i].cpu[0]))
-                continue;
-            if (caches)
-                node->cores[i].cache = from + (int)group;
-            else
-                node->cores[i].package = (int)group;
-        }
-    }
-}
-
-static int add_cores(struct reader *r, const char *notes, const struct mu_cpuset *cpus,
-                     int numa, int package)
-{
-    struct mu_node *node = &r->machine->node;
-    long threads = note_number(notes, "smt", 1, MU_CORE_CPUS, 0);
-    long stride = note_number(notes, "stride", 1, MU_CPUSET_MAX, 1);
-    long per_cache = note_number(notes, "cache", 1, 65535, 0);
-    int before = node->ncores;
-    char listed[256];
-
-    if (mu_nccl_note(notes, "cores", listed, sizeof listed)) {
-        node->core_data = true;
-        if (add_listed_cores(r, listed, cpus, numa, package) < 0)
-            return -1;
-    } else if (threads > 0) {
-        node->core_data = true;
-        if (mu_cores_add_strided(node, cpus, (int)threads, (int)stride, numa, package,
-                                 r->err) < 0)
-            return -1;
-    } else if (mu_cores_add_list(node, cpus, numa, package, r->err) < 0) {
-        return -1;
-    }
-    if (mu_nccl_note(notes, "packages", listed, sizeof listed))
-        set_groups(node, before, listed, false);
-    if (mu_nccl_note(notes, "caches", listed, sizeof listed))
-        set_groups(node, before, listed, true);
-    /* POWER numbers the threads of a core in a row: one run may be whole cores. */
-    if (threads == 0 && strncmp(r->machine->arch, "ppc64", 5) == 0)
-        node->smt_guess = true;
-    for (int i = before; per_cache > 0 && i < node->ncores; i++)
-        node->cores[i].cache = before + (i - before) / (int)per_cache;
-    return 0;
-}
-
 /* One <cpu>: a NUMA node, its cores, and the host its PCI devices hang from. */
 static int read_cpu(struct reader *r, int elem)
 {
@@ -197,7 +86,7 @@ static int read_cpu(struct reader *r, int elem)
     long id = -1;
 
     elem_attr(r, elem, "muster", notes, sizeof notes);
-    package = (int)note_number(notes, "package", 0, 65535, -1);
+    package = (int)mu_nccl_note_number(notes, "package", 0, 65535, -1);
     if (mu_xml_elem_attr(r->doc, elem, "numaid", buf, sizeof buf) &&
         mu_parse_int("numaid", buf, -1, NUMAID_MAX, &id, NULL) < 0)
         return fail(r, elem, "numaid is not a NUMA node number:", buf);
@@ -218,13 +107,13 @@ static int read_cpu(struct reader *r, int elem)
             return -1;
         n->os_index = (int)id;
         n->package = package;
-        if (note_number(notes, "memory", 0, 0, 1) == 0)
+        if (mu_nccl_note_number(notes, "memory", 0, 0, 1) == 0)
             n->memory = 0;
         numa = m->node.nnumas - 1;
     }
     if (numa >= 0)
         mu_cpuset_or(&m->node.numas[numa].cpus, &cpus);
-    if (add_cores(r, notes, &usable, numa, package) < 0)
+    if (mu_nccl_add_cores(m, notes, &usable, numa, package, r->err) < 0)
         return -1;
     place = mu_add_place(m, r->err);
     host = place ? mu_add_pci(m, r->err) : NULL;
@@ -268,62 +157,6 @@ static bool has_child(const struct reader *r, int elem, const char *name)
     return false;
 }
 
-/* The bridges that our own writer noted above a device, and the host bridge they hang
- * from: exactly the tree hwloc saw. Returns the parent's index, -1 on error.
- */
-static int noted_parent(struct reader *r, const char *notes, int cpu_dev)
-{
-    struct mu_machine *m = r->machine;
-    const struct mu_place above = *mu_pci_place(m, cpu_dev);
-    char chain[256], host_name[MU_BUSID_LEN], local[256];
-    int parent = -1;
-    char *rest, *item;
-
-    mu_nccl_note(notes, "host", host_name, sizeof host_name);
-    for (int i = 0; i < m->ndevs && parent < 0; i++)
-        if (m->dev[i].kind == MU_PCI_HOST && strcmp(m->dev[i].busid, host_name) == 0)
-            parent = i;
-    if (parent < 0) {
-        struct mu_place *place = mu_add_place(m, r->err);
-        struct mu_pci_dev *host = place ? mu_add_pci(m, r->err) : NULL;
-
-        if (!host)
-            return -1;
-        *place = above;
-        if (mu_nccl_note(notes, "local", local, sizeof local))
-            mu_cpuset_parse(local, &place->local, NULL);
-        if (note_number(notes, "known", 0, 1, 1) == 0)
-            place->numa = -1;
-        place->package = (int)note_number(notes, "package", 0, 65535, place->package);
-        place->known = note_number(notes, "known", 0, 1, place->known) == 1;
-        host->kind = MU_PCI_HOST;
-        host->place = m->nplaces - 1;
-        mu_copy(host->busid, sizeof host->busid, host_name);
-        parent = m->ndevs - 1;
-    }
-    mu_nccl_note(notes, "up", chain, sizeof chain);
-    for (rest = chain[0] ? chain : NULL; (item = mu_parse_next(&rest, '/'));) {
-        int found = -1;
-
-        for (int i = 0; i < m->ndevs && found < 0; i++)
-            if (m->dev[i].kind == MU_PCI_BRIDGE && m->dev[i].parent == parent &&
-                strcmp(m->dev[i].busid, item) == 0)
-                found = i;
-        if (found < 0) {
-            struct mu_pci_dev *bridge = mu_add_pci(m, r->err);
-
-            if (!bridge)
-                return -1;
-            bridge->kind = MU_PCI_BRIDGE;
-            bridge->parent = parent;
-            mu_copy(bridge->busid, sizeof bridge->busid, item);
-            found = m->ndevs - 1;
-        }
-        parent = found;
-    }
-    return parent;
-}
-
 static bool leaf_is_gpu(const struct reader *r, int elem, const struct mu_pci_dev *dev)
 {
     unsigned class16 = dev->class_id >> 8;
@@ -339,7 +172,7 @@ static int add_gpus(struct reader *r, int index, const char *notes)
 {
     struct mu_machine *m = r->machine;
     const struct mu_place *place = mu_pci_place(m, index);
-    long parts = note_number(notes, "parts", 2, MU_GPUS_PER_FUNCTION, 1);
+    long parts = mu_nccl_note_number(notes, "parts", 2, MU_GPUS_PER_FUNCTION, 1);
 
     for (long i = 0; i < parts; i++) {
         struct mu_gpu *gpu = mu_add_gpu(m, index, r->err);
@@ -418,7 +251,7 @@ static int read_pci(struct reader *r, int elem)
     elem_attr(r, elem, "busid", raw, sizeof raw);
     elem_attr(r, elem, "muster", notes, sizeof notes);
     if (!bridge && strstr(notes, "host=") &&
-        (parent = noted_parent(r, notes, parent)) < 0)
+        (parent = mu_nccl_noted_parent(r->machine, notes, parent, r->err)) < 0)
         return -1;
     dev = mu_add_pci(r->machine, r->err);
     if (!dev)
