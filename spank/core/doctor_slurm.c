@@ -102,7 +102,7 @@ static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
         mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
     for (int i = 0; i < conf->n; i++) {
         without += !conf->gres[i].cores_given;
-        if (!conf->gres[i].cores_given || !facts->node->core_data)
+        if (!conf->gres[i].cores_given || facts->node->smt_guess)
             continue;
         check_core_ids(facts, &conf->gres[i], out);
         check_locality(facts, &conf->gres[i], out);

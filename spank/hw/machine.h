@@ -106,9 +106,9 @@ int mu_read_smi(const char *name, const char *text, size_t len,
 int mu_nccl_write(FILE *out, const struct mu_machine *machine, struct mu_err *err);
 
 /* One thing a check found; text has no final newline. line 0: none. */
-enum mu_finding_level { MU_FINDING_ERROR, MU_FINDING_WARNING, MU_FINDING_HINT };
-struct mu_finding {
-    enum mu_finding_level level;
+enum mu_nccl_level { MU_NCCL_ERROR, MU_NCCL_WARNING, MU_NCCL_HINT };
+struct mu_nccl_finding {
+    enum mu_nccl_level level;
     int line;
     const char *text;
 };
@@ -122,7 +122,7 @@ struct mu_nccl_verdict {
  * machine (here: the machine is the node this runs on). Each finding goes to `tell`.
  */
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
-                   bool here, void (*tell)(void *arg, const struct mu_finding *finding),
+                   bool here, void (*tell)(void *arg, const struct mu_nccl_finding *finding),
                    void *arg, struct mu_nccl_verdict *verdict);
 
 /* As mu_node_load_live and mu_node_load_file, with the tree. */

@@ -8,11 +8,11 @@
 
 #include "runtime/base/parse.h"
 
-void mu_check_say(struct mu_check *c, enum mu_finding_level level, int line,
+void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
                   const char *fmt, ...)
 {
     char text[2048];
-    struct mu_finding finding = { level, line, text };
+    struct mu_nccl_finding finding = { level, line, text };
     int *count[] = { &c->verdict->errors, &c->verdict->warnings, &c->verdict->hints };
     va_list ap;
 
@@ -76,7 +76,7 @@ static void check_version(struct mu_check *c)
                    (mu_xml_elem_is(c->doc, e, "gpu") &&
                     mu_xml_elem_attr(c->doc, e, "gcn", version, sizeof version));
     if (!mu_xml_elem_is(c->doc, root, "system")) {
-        mu_check_at(c, MU_FINDING_ERROR, root,
+        mu_check_at(c, MU_NCCL_ERROR, root,
                     "the outermost element is not <system>: not a topology file%s",
                     mu_xml_elem_is(c->doc, root, "graphs") ? " but an NCCL graph" : "");
         c->verdict->parsable = false;
@@ -85,13 +85,12 @@ static void check_version(struct mu_check *c)
     mu_xml_elem_attr(c->doc, root, "version", version, sizeof version);
     if (strcmp(version, c->rccl ? "2" : "1") == 0) {
         if (c->rccl)
-            mu_check_at(c, MU_FINDING_HINT, root,
+            mu_check_at(c, MU_NCCL_HINT, root,
                         "an RCCL file (version 2): NCCL itself would refuse it");
         return;
     }
-    mu_check_at(c, MU_FINDING_ERROR, root,
-                "version is \"%s\"; %s reads version %s only", version,
-                c->rccl ? "RCCL" : "NCCL", c->rccl ? "2" : "1");
+    mu_check_at(c, MU_NCCL_ERROR, root, "version is \"%s\"; %s reads version %s only",
+                version, c->rccl ? "RCCL" : "NCCL", c->rccl ? "2" : "1");
     c->verdict->parsable = false;
 }
 
@@ -104,7 +103,7 @@ static void check_hosts(struct mu_check *c)
             !mu_xml_elem_attr(c->doc, e, "host_hash", hash, sizeof hash))
             continue;
         if (first[0] && strcmp(first, hash) != 0) {
-            mu_check_at(c, MU_FINDING_ERROR, e,
+            mu_check_at(c, MU_NCCL_ERROR, e,
                         "a second host (host_hash %s): the dump of a multi-node NVLink "
                         "domain must not be fed back to one node",
                         hash);
@@ -130,7 +129,7 @@ static void check_job_elements(struct mu_check *c)
     }
     if (first >= 0)
         mu_check_at(
-            c, MU_FINDING_WARNING, first,
+            c, MU_NCCL_WARNING, first,
             "%d <gpu> and %d <net> elements: they belong to the job of which this "
             "is a dump; on a machine with fewer devices NCCL fails. Keep <cpu> and "
             "<pci> only",
@@ -138,7 +137,8 @@ static void check_job_elements(struct mu_check *c)
 }
 
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
-                   bool here, void (*tell)(void *arg, const struct mu_finding *finding),
+                   bool here,
+                   void (*tell)(void *arg, const struct mu_nccl_finding *finding),
                    void *arg, struct mu_nccl_verdict *verdict)
 {
     struct mu_check *c = calloc(1, sizeof *c);
@@ -148,7 +148,7 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
 
     memset(verdict, 0, sizeof *verdict);
     if (!c) {
-        struct mu_finding f = { MU_FINDING_ERROR, 0, "no memory" };
+        struct mu_nccl_finding f = { MU_NCCL_ERROR, 0, "no memory" };
 
         verdict->errors = 1;
         tell(arg, &f);
@@ -171,11 +171,11 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
         if (machine)
             mu_check_compare(c);
     } else if (strspn(text, " \r\n") == len) {
-        mu_check_say(c, MU_FINDING_ERROR, 1, "the file is empty: NCCL ignores it");
+        mu_check_say(c, MU_NCCL_ERROR, 1, "the file is empty: NCCL ignores it");
     } else if (verdict->parsable) {
         /* ": line N: what" */
         sentence = strncmp(err.text, ": line ", 7) == 0 ? err.text + 2 : err.text;
-        mu_check_say(c, MU_FINDING_ERROR, 0, "%s", sentence);
+        mu_check_say(c, MU_NCCL_ERROR, 0, "%s", sentence);
         verdict->parsable = false;
     }
     mu_xml_doc_clear(&doc);

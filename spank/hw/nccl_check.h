@@ -23,12 +23,12 @@ struct mu_check {
     bool rccl; /* AMD's fork: format version 2, <xgmi> */
     int ncpus;
     struct mu_check_cpu cpu[MU_CHECK_CPUS];
-    void (*tell)(void *arg, const struct mu_finding *finding);
+    void (*tell)(void *arg, const struct mu_nccl_finding *finding);
     void *arg;
     struct mu_nccl_verdict *verdict;
 };
 
-void mu_check_say(struct mu_check *c, enum mu_finding_level level, int line,
+void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /* As say, at the line of an element. */

@@ -36,7 +36,7 @@ static void compare_mask(struct mu_check *c, const struct mu_check_cpu *cpu)
     if (cpu->numaid < 0)
         return;
     if (index < 0) {
-        mu_check_at(c, MU_FINDING_ERROR, cpu->elem, "%s has no NUMA node %d", whose(c),
+        mu_check_at(c, MU_NCCL_ERROR, cpu->elem, "%s has no NUMA node %d", whose(c),
                     cpu->numaid);
         return;
     }
@@ -48,12 +48,12 @@ static void compare_mask(struct mu_check *c, const struct mu_check_cpu *cpu)
     list(&cpu->mask, file);
     list(&node->numas[index].cpus, machine);
     if (other >= 0)
-        mu_check_at(c, MU_FINDING_ERROR, cpu->elem,
+        mu_check_at(c, MU_NCCL_ERROR, cpu->elem,
                     "numaid %d has CPUs %s, which are those of NUMA node %d: exchanged "
                     "(node %d has %s)",
                     cpu->numaid, file, other, cpu->numaid, machine);
     else
-        mu_check_at(c, MU_FINDING_ERROR, cpu->elem,
+        mu_check_at(c, MU_NCCL_ERROR, cpu->elem,
                     "numaid %d has CPUs %s; NUMA node %d of %s has %s", cpu->numaid,
                     file, cpu->numaid, whose(c), machine);
 }
@@ -82,7 +82,7 @@ static void compare_numa(struct mu_check *c, int elem, const char *busid, int nu
         return;
     os = c->machine->node.numas[numa].os_index;
     if (os != c->cpu[cpu].numaid)
-        mu_check_at(c, MU_FINDING_ERROR, elem,
+        mu_check_at(c, MU_NCCL_ERROR, elem,
                     "%s is under numaid %d; on %s it is at NUMA node %d", busid,
                     c->cpu[cpu].numaid, whose(c), os);
 }
@@ -100,7 +100,7 @@ static void compare_link(struct mu_check *c, int elem, const char *busid)
     file = strtod(speed, NULL);
     card = strtod(c->machine->dev[dev].link_speed, NULL);
     if (file > 0 && card > 0 && file < card * 0.99)
-        mu_check_at(c, MU_FINDING_WARNING, elem,
+        mu_check_at(c, MU_NCCL_WARNING, elem,
                     "link_speed %g GT/s of %s is slower than the card, %g GT/s", file,
                     busid, card);
 }
@@ -116,7 +116,7 @@ static void compare_device(struct mu_check *c, int elem, enum mu_check_pci kind,
     compare_link(c, elem, busid);
     found = kind == MU_CHECK_GPU ? gpu_named(node, busid) : nic_named(node, busid);
     if (found < 0) {
-        mu_check_at(c, MU_FINDING_ERROR, elem, "%s has no %s %s", whose(c),
+        mu_check_at(c, MU_NCCL_ERROR, elem, "%s has no %s %s", whose(c),
                     kind == MU_CHECK_GPU ? "GPU" : "NIC", busid);
         ++*missing;
         return;
@@ -149,16 +149,16 @@ static void compare_sizes(struct mu_check *c, int gpus, int missing)
             continue;
         own++;
         if (!in_file(c, node->gpus[i].busid))
-            mu_check_say(c, MU_FINDING_WARNING, 0,
+            mu_check_say(c, MU_NCCL_WARNING, 0,
                          "GPU %s of %s is not in the file: NCCL places it by sysfs",
                          node->gpus[i].busid, whose(c));
     }
     if (gpus > 0 && gpus != own)
-        mu_check_at(c, MU_FINDING_ERROR, 0,
+        mu_check_at(c, MU_NCCL_ERROR, 0,
                     "made for another size of machine: %d GPUs in the file, %d on %s",
                     gpus, own, whose(c));
     else if (gpus > 0 && missing == gpus)
-        mu_check_at(c, MU_FINDING_ERROR, 0,
+        mu_check_at(c, MU_NCCL_ERROR, 0,
                     "made for another machine: none of its devices is on %s", whose(c));
 }
 
@@ -171,7 +171,7 @@ void mu_check_compare(struct mu_check *c)
         if (node->nnumas > 0)
             compare_mask(c, &c->cpu[i]);
     if (c->machine->ndevs == 0) {
-        mu_check_say(c, MU_FINDING_HINT, 0,
+        mu_check_say(c, MU_NCCL_HINT, 0,
                      "%s names no PCI addresses: only CPUs were compared",
                      node->source);
         return;
@@ -190,7 +190,7 @@ void mu_check_compare(struct mu_check *c)
     for (int i = 0; i < node->nnumas; i++)
         with_cpus += !mu_cpuset_empty(&node->numas[i].cpus);
     if (with_cpus == 1)
-        mu_check_say(c, MU_FINDING_HINT, 0,
+        mu_check_say(c, MU_NCCL_HINT, 0,
                      "%s has one NUMA node: NCCL needs no topology file for CPUs there",
                      whose(c));
 }

@@ -40,7 +40,7 @@ static int next(struct scan *s)
 
 static bool stop(struct scan *s, const char *what)
 {
-    mu_check_say(s->c, MU_FINDING_ERROR, s->line, "NCCL cannot read on from here: %s",
+    mu_check_say(s->c, MU_NCCL_ERROR, s->line, "NCCL cannot read on from here: %s",
                  what);
     return false;
 }
@@ -128,7 +128,7 @@ static bool attributes(struct scan *s, int last, bool *single)
         if (last == '=' && !value(s, &last))
             return false;
         if (name[0] && ++count == MU_NCCL_ATTRS_MAX + 1)
-            mu_check_say(s->c, MU_FINDING_WARNING, s->line,
+            mu_check_say(s->c, MU_NCCL_WARNING, s->line,
                          "more than %d attributes: NCCL drops the rest",
                          MU_NCCL_ATTRS_MAX);
     }

@@ -50,7 +50,7 @@ static void check_siblings(struct mu_check *c, const struct mu_check_cpu *cpu)
     if ((n != 2 && n != 4) || shorter != 1 || length[whole] < 4)
         return;
     mu_check_at(
-        c, MU_FINDING_ERROR, cpu->elem,
+        c, MU_NCCL_ERROR, cpu->elem,
         "affinity of numaid %d is incomplete: CPUs %d-%d are %d where %d-%d are "
         "%d, so %d-%d are missing (a digit too few in the mask?)",
         cpu->numaid, first[odd], first[odd] + length[odd] - 1, length[odd],
@@ -65,7 +65,7 @@ static void read_cpu(struct mu_check *c, int elem)
     long id;
 
     if (c->ncpus == MU_CHECK_CPUS) {
-        mu_check_at(c, MU_FINDING_ERROR, elem, "more than %d <cpu> elements",
+        mu_check_at(c, MU_NCCL_ERROR, elem, "more than %d <cpu> elements",
                     MU_CHECK_CPUS);
         return;
     }
@@ -73,32 +73,32 @@ static void read_cpu(struct mu_check *c, int elem)
     cpu->elem = elem;
     cpu->numaid = -2;
     if (!mu_xml_elem_attr(c->doc, elem, "numaid", buf, sizeof buf))
-        mu_check_at(c, MU_FINDING_ERROR, elem, "<cpu> has no numaid");
+        mu_check_at(c, MU_NCCL_ERROR, elem, "<cpu> has no numaid");
     else if (mu_parse_int("numaid", buf, -1, 65535, &id, NULL) < 0)
-        mu_check_at(c, MU_FINDING_ERROR, elem, "numaid \"%.40s\" is not a number", buf);
+        mu_check_at(c, MU_NCCL_ERROR, elem, "numaid \"%.40s\" is not a number", buf);
     else
         cpu->numaid = (int)id;
     if (cpu->numaid == -1)
-        mu_check_at(c, MU_FINDING_WARNING, elem,
+        mu_check_at(c, MU_NCCL_WARNING, elem,
                     "numaid -1: the file does not say where its devices are");
     if (!mu_xml_elem_attr(c->doc, elem, "affinity", buf, sizeof buf)) {
-        mu_check_at(c, MU_FINDING_HINT, elem,
+        mu_check_at(c, MU_NCCL_HINT, elem,
                     "no affinity: NCCL takes the CPUs of numaid %d from sysfs",
                     cpu->numaid);
         return;
     }
     if (mu_cpuset_parse_mask(buf, &cpu->mask, NULL) < 0) {
-        mu_check_at(c, MU_FINDING_ERROR, elem,
+        mu_check_at(c, MU_NCCL_ERROR, elem,
                     "affinity \"%.60s\" is not a mask of hexadecimal words", buf);
         return;
     }
     cpu->has_mask = true;
     if (mu_cpuset_empty(&cpu->mask))
-        mu_check_at(c, MU_FINDING_WARNING, elem, "affinity of numaid %d has no CPU",
+        mu_check_at(c, MU_NCCL_WARNING, elem, "affinity of numaid %d has no CPU",
                     cpu->numaid);
     check_siblings(c, cpu);
     if (!mu_xml_elem_attr(c->doc, elem, "arch", buf, sizeof buf))
-        mu_check_at(c, MU_FINDING_HINT, elem,
+        mu_check_at(c, MU_NCCL_HINT, elem,
                     "<cpu> without arch: older NCCL fails on it");
 }
 
@@ -110,7 +110,7 @@ static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
     char text[256];
 
     if (a->numaid >= -1 && a->numaid == b->numaid)
-        mu_check_at(c, MU_FINDING_ERROR, b->elem, "numaid %d is there twice (line %d)",
+        mu_check_at(c, MU_NCCL_ERROR, b->elem, "numaid %d is there twice (line %d)",
                     b->numaid, c->doc->elem[a->elem].line);
     mu_cpuset_and(&both, &a->mask);
     if (!a->has_mask || !b->has_mask || mu_cpuset_empty(&both))
@@ -118,13 +118,13 @@ static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
     list(&both, text);
     if (mu_cpuset_equal(&a->mask, &b->mask)) {
         mu_check_at(
-            c, MU_FINDING_ERROR, b->elem,
+            c, MU_NCCL_ERROR, b->elem,
             "numaid %d and numaid %d (line %d) have the same affinity, CPUs %s: "
             "one mask copied to several nodes",
             b->numaid, a->numaid, c->doc->elem[a->elem].line, text);
         return true;
     }
-    mu_check_at(c, MU_FINDING_ERROR, b->elem,
+    mu_check_at(c, MU_NCCL_ERROR, b->elem,
                 "affinity of numaid %d overlaps that of numaid %d (line %d): CPUs %s",
                 b->numaid, a->numaid, c->doc->elem[a->elem].line, text);
     return false;
@@ -145,7 +145,7 @@ static void check_exchanged(struct mu_check *c)
     }
     if (zero >= 0 && holder >= 0 && !mu_cpuset_has(&c->cpu[zero].mask, 0))
         mu_check_at(
-            c, MU_FINDING_ERROR, c->cpu[zero].elem,
+            c, MU_NCCL_ERROR, c->cpu[zero].elem,
             "CPU 0 is in the affinity of numaid %d (line %d) and not of numaid 0: "
             "the masks (or numaids) of the two are exchanged",
             c->cpu[holder].numaid, c->doc->elem[c->cpu[holder].elem].line);
@@ -169,7 +169,7 @@ static void check_gaps(struct mu_check *c)
         sizes += n != first_size;
     }
     if (sizes > 0)
-        mu_check_at(c, MU_FINDING_WARNING, c->cpu[0].elem,
+        mu_check_at(c, MU_NCCL_WARNING, c->cpu[0].elem,
                     "the <cpu> elements have different numbers of CPUs");
     for (int cpu = -1; (cpu = mu_cpuset_next(&all, cpu)) >= 0;)
         last = cpu;
@@ -178,7 +178,7 @@ static void check_gaps(struct mu_check *c)
     if (last < 0 || mu_cpuset_empty(&gap))
         return;
     list(&gap, text);
-    mu_check_at(c, c->ncpus == 1 ? MU_FINDING_WARNING : MU_FINDING_HINT, c->cpu[0].elem,
+    mu_check_at(c, c->ncpus == 1 ? MU_NCCL_WARNING : MU_NCCL_HINT, c->cpu[0].elem,
                 "CPUs %s are in no affinity: NUMA nodes without devices, or left out%s",
                 text, c->ncpus == 1 ? "; all devices are put on this one node" : "");
 }
@@ -201,7 +201,7 @@ static void check_one_node(struct mu_check *c)
         last = cpu;
     if (gpus >= 8 && width - last > 32)
         mu_check_at(
-            c, MU_FINDING_WARNING, c->cpu[0].elem,
+            c, MU_NCCL_WARNING, c->cpu[0].elem,
             "all %d GPUs are on numaid %d, whose CPUs end at %d in a mask of %d: "
             "other NUMA nodes are missing, or every device was put on this one",
             gpus, c->cpu[0].numaid, last, width);
@@ -213,7 +213,7 @@ void mu_check_cpus(struct mu_check *c)
         if (mu_xml_elem_is(c->doc, e, "cpu"))
             read_cpu(c, e);
     if (c->ncpus == 0)
-        mu_check_at(c, MU_FINDING_ERROR, 0, "no <cpu> in it");
+        mu_check_at(c, MU_NCCL_ERROR, 0, "no <cpu> in it");
     for (int b = 0; b < c->ncpus; b++)
         for (int a = 0; a < b; a++)
             if (check_pair(c, &c->cpu[a], &c->cpu[b]))
@@ -229,15 +229,15 @@ static void check_busid(struct mu_check *c, int elem)
     char raw[64], normal[MU_BUSID_LEN], other[64];
 
     if (!mu_xml_elem_attr(c->doc, elem, "busid", raw, sizeof raw)) {
-        mu_check_at(c, MU_FINDING_ERROR, elem, "<pci> has no busid");
+        mu_check_at(c, MU_NCCL_ERROR, elem, "<pci> has no busid");
         return;
     }
     if (mu_busid_normal(raw, normal, NULL) < 0)
-        mu_check_at(c, MU_FINDING_ERROR, elem, "busid \"%.40s\" is not a PCI address",
+        mu_check_at(c, MU_NCCL_ERROR, elem, "busid \"%.40s\" is not a PCI address",
                     raw);
     else if (strcmp(raw, normal) != 0)
         mu_check_at(
-            c, MU_FINDING_ERROR, elem,
+            c, MU_NCCL_ERROR, elem,
             "busid \"%.40s\" must be written %s: NCCL compares it with sysfs as "
             "text",
             raw, normal);
@@ -245,9 +245,8 @@ static void check_busid(struct mu_check *c, int elem)
         if (mu_xml_elem_is(c->doc, e, "pci") &&
             mu_xml_elem_attr(c->doc, e, "busid", other, sizeof other) &&
             strcmp(raw, other) == 0) {
-            mu_check_at(c, MU_FINDING_ERROR, elem,
-                        "busid %.40s is there twice (line %d)", raw,
-                        c->doc->elem[e].line);
+            mu_check_at(c, MU_NCCL_ERROR, elem, "busid %.40s is there twice (line %d)",
+                        raw, c->doc->elem[e].line);
             return;
         }
 }
@@ -279,13 +278,13 @@ static void check_link(struct mu_check *c, int elem, enum mu_check_pci kind)
 
         if (rate == 0)
             mu_check_at(
-                c, MU_FINDING_WARNING, elem,
+                c, MU_NCCL_WARNING, elem,
                 "link_speed \"%.40s\" of %s: NCCL does not know it and counts 8 "
                 "GT/s",
                 speed, busid);
         else if (rate < 8 && kind != MU_CHECK_OTHER)
             mu_check_at(
-                c, MU_FINDING_WARNING, elem,
+                c, MU_NCCL_WARNING, elem,
                 "link_speed %g GT/s of %s: an idle link's rate? NCCL takes it for "
                 "the bandwidth",
                 rate, busid);
@@ -293,11 +292,11 @@ static void check_link(struct mu_check *c, int elem, enum mu_check_pci kind)
     if (!mu_xml_elem_attr(c->doc, elem, "link_width", width, sizeof width))
         return;
     if (mu_parse_int("link_width", width, 0, 64, &lanes, NULL) < 0)
-        mu_check_at(c, MU_FINDING_ERROR, elem, "link_width \"%.20s\" is not a number",
+        mu_check_at(c, MU_NCCL_ERROR, elem, "link_width \"%.20s\" is not a number",
                     width);
     else if (lanes == 0)
-        mu_check_at(c, MU_FINDING_HINT, elem,
-                    "link_width 0 of %s: NCCL counts 16 lanes", busid);
+        mu_check_at(c, MU_NCCL_HINT, elem, "link_width 0 of %s: NCCL counts 16 lanes",
+                    busid);
 }
 
 static void check_class(struct mu_check *c, int elem)
@@ -308,7 +307,7 @@ static void check_class(struct mu_check *c, int elem)
         return;
     strtoul(text, &end, 16);
     if (end == text || *end || strncmp(text, "0x", 2) != 0 || strlen(text) != 8)
-        mu_check_at(c, MU_FINDING_ERROR, elem,
+        mu_check_at(c, MU_NCCL_ERROR, elem,
                     "class \"%.20s\" is not a PCI class such as 0x030200", text);
 }
 
@@ -324,14 +323,14 @@ void mu_check_pcis(struct mu_check *c)
             continue;
         kind = mu_check_kind(c, e);
         if (mu_check_cpu_of(c, e) < 0)
-            mu_check_at(c, MU_FINDING_ERROR, e, "a <pci> outside any <cpu>");
+            mu_check_at(c, MU_NCCL_ERROR, e, "a <pci> outside any <cpu>");
         check_busid(c, e);
         check_class(c, e);
         check_link(c, e, kind);
         bare += !mu_xml_elem_attr(c->doc, e, "class", text, sizeof text);
     }
     if (bare > 0)
-        mu_check_at(c, MU_FINDING_HINT, 0,
+        mu_check_at(c, MU_NCCL_HINT, 0,
                     "%d <pci> elements without a class: NCCL takes it from sysfs",
                     bare);
 }
@@ -390,12 +389,12 @@ static void check_one_link(struct mu_check *c, int elem)
     if (gpu >= 0)
         mu_xml_elem_attr(c->doc, gpu, "busid", own, sizeof own);
     if (mu_parse_int("count", count, 1, 1000, &n, NULL) < 0) {
-        mu_check_at(c, MU_FINDING_ERROR, elem,
-                    "a link count of \"%.10s\" is impossible", count);
+        mu_check_at(c, MU_NCCL_ERROR, elem, "a link count of \"%.10s\" is impossible",
+                    count);
         return;
     }
     if (strcmp(own, target) == 0) {
-        mu_check_at(c, MU_FINDING_ERROR, elem,
+        mu_check_at(c, MU_NCCL_ERROR, elem,
                     "impossible link: GPU %s has %ld links to itself", own, n);
         return;
     }
@@ -403,7 +402,7 @@ static void check_one_link(struct mu_check *c, int elem)
         return; /* a switch, which the file need not list */
     peer = pci_with(c, target);
     if (peer < 0) {
-        mu_check_at(c, MU_FINDING_WARNING, elem,
+        mu_check_at(c, MU_NCCL_WARNING, elem,
                     "link from %s to %.40s, which is not in "
                     "the file",
                     own, target);
@@ -411,7 +410,7 @@ static void check_one_link(struct mu_check *c, int elem)
     }
     back = count_between(c, peer, own);
     if (mu_check_kind(c, peer) == MU_CHECK_GPU && back != count_between(c, gpu, target))
-        mu_check_at(c, MU_FINDING_WARNING, elem,
+        mu_check_at(c, MU_NCCL_WARNING, elem,
                     "%ld links from %s to %.40s, but %ld back", n, own, target, back);
 }
 
@@ -423,7 +422,7 @@ static void check_net(struct mu_check *c, int elem)
     mu_xml_elem_attr(c->doc, elem, "name", name, sizeof name);
     if (mu_xml_elem_attr(c->doc, elem, "speed", speed, sizeof speed) &&
         (mu_parse_double("speed", speed, -1, 1e12, &mbits, NULL) < 0 || mbits > 3.2e6))
-        mu_check_at(c, MU_FINDING_WARNING, elem,
+        mu_check_at(c, MU_NCCL_WARNING, elem,
                     "speed \"%.20s\" of net %s: the unit is Mb/s", speed, name);
 }
 

@@ -82,9 +82,8 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
                                 .net = &out->net,
                                 .choice = &out->choice,
                                 .hca = &out->hca,
-                                .ras_port = request->ras_port,
-                                .topo_file = request->topo_file,
-                                .topo_reason = request->topo_reason };
+                                .ras_port = request->ras_port };
+    static const char topo_name[] = "NCCL_TOPO_FILE";
     struct mu_profiles profiles = { 0 };
     struct mu_platform platform = { 0 };
     struct mu_conf conf = { 0 };
@@ -98,9 +97,14 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
     in.profile = mu_profiles_match(&profiles, &platform);
     if (in.profile)
         mu_copy(out->platform, sizeof out->platform, in.profile->name);
-    if (mu_nccl_decide(&in, &out->settings, err) < 0 ||
-        mu_conf_load_live(request->conf_file, request->home, "/etc/nccl.conf", &conf,
+    if (mu_conf_load_live(request->conf_file, request->home, "/etc/nccl.conf", &conf,
                           err) < 0)
+        goto out;
+    if (request->topo &&
+        !(request->user && request->user(request->user_arg, topo_name)) &&
+        !mu_conf_find(&conf, topo_name))
+        request->topo(request->topo_arg, out->platform, &in.topo_file, &in.topo_reason);
+    if (mu_nccl_decide(&in, &out->settings, err) < 0)
         goto out;
     mu_settings_resolve(&out->settings, request->user, request->user_arg, &conf);
     rc = 0;

@@ -27,7 +27,12 @@ struct mu_network_request {
     const char *root; /* a recorded /sys tree for the platform; NULL: this machine */
     const char *conf_file, *home; /* NCCL_CONF_FILE and HOME of the user */
     bool nccl;                    /* false: only the rendezvous address is wanted */
-    const char *topo_file, *topo_reason;
+    /* Asked for a topology file when neither the user nor NCCL's files name one; false:
+     * none. NULL: never. What it returns lives as long as `out`.
+     */
+    bool (*topo)(void *arg, const char *platform, const char **file,
+                 const char **reason);
+    void *topo_arg;
     int ras_port;
     double timeout; /* seconds for name look-ups */
     /* The user's own value of a variable, see mu_settings_resolve. */

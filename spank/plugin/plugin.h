@@ -9,6 +9,7 @@
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
  *   port.c     is MASTER_PORT free
+ *   topofile.c NCCL_TOPO_FILE: checked, copied, removed
  *   say.c      messages, the site file
  */
 #ifndef MU_PLUGIN_H
@@ -69,6 +70,13 @@ enum mu_action {
     MU_ACTION_PLAN,
 };
 
+/* A copy of an NCCL topology file that this step made; dir "" none. */
+struct mu_topofile {
+    char dir[1024], path[1100];
+    int dirfd;
+    uid_t owner;
+};
+
 struct mu_state {
     char conf[4096]; /* the site file */
     bool conf_given; /* conf= in plugstack.conf */
@@ -85,6 +93,7 @@ struct mu_state {
     struct mu_network network;
     bool have_plan, have_network;
     bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is bound */
+    struct mu_topofile topofile;
     int port_claim;              /* descriptor that says MASTER_PORT is ours; 0, -1 none */
     int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
     struct mu_err failure;       /* why there is no plan */
@@ -179,5 +188,16 @@ int mu_master_port(const struct mu_state *st);
  */
 void mu_port_check(struct mu_state *st);
 void mu_port_release(struct mu_state *st);
+
+/* topofile.c. The callback `topo` of struct mu_network_request, called as the user; arg
+ * is a struct mu_topofile_request. Remove undoes it, called as root.
+ */
+struct mu_topofile_request {
+    struct mu_state *st;
+    const char *tmpdir;
+};
+bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
+                         const char **reason);
+void mu_topofile_remove(struct mu_state *st);
 
 #endif

@@ -185,7 +185,9 @@ static int decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
 {
     struct user_lookup look = { .st = st, .sp = sp };
     struct mu_hostlist hosts = { 0 };
-    char home[1024], conf_file[1024];
+    char home[1024], conf_file[1024], tmpdir[900];
+    const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
+    struct mu_topofile_request topo = { .st = st, .tmpdir = tmp ? tmp : "/tmp" };
     struct mu_network_request request = {
         .node = &st->node,
         .alloc = &st->alloc,
@@ -200,6 +202,8 @@ static int decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .timeout = 1.0,
         .user = users_value,
         .user_arg = &look,
+        .topo = mu_topofile_prepare,
+        .topo_arg = &topo,
     };
     int rc;
 
@@ -291,15 +295,6 @@ static void say_launcher(const struct mu_state *st)
             st->alloc.ngpus);
 }
 
-/* What the user asked for in words, and this build does not do. */
-static void say_undone(const struct mu_state *st)
-{
-    if (st->opts.topo == MU_TOPO_FILE)
-        mu_warn(st,
-                "topo=%s is not carried out by this version: NCCL_TOPO_FILE is not set",
-                st->opts.topo_file);
-}
-
 static void report(const struct mu_state *st)
 {
     bool verbose = st->opts.verbose == MU_FLAG_YES;
@@ -307,7 +302,6 @@ static void report(const struct mu_state *st)
     for (int i = 0; i < st->plan.nwarnings; i++)
         mu_warn(st, "%s", st->plan.warning[i]);
     say_launcher(st);
-    say_undone(st);
     if (verbose || st->opts.mode == MU_MODE_DRY_RUN)
         show_text(st);
     if (verbose && st->step.request.cpu_bind)
@@ -466,6 +460,7 @@ out:
 void mu_stepd_exit(struct mu_state *st)
 {
     mu_port_release(st);
+    mu_topofile_remove(st);
     mu_plan_clear(&st->plan);
     mu_node_clear(&st->node);
     if (st->have_network)

@@ -18,6 +18,7 @@ enum mu_exit {
 /* Commands of their own; argv[0] is the command's name. They return an exit status. */
 int mu_plan_main(int argc, char **argv);
 int mu_topo_main(int argc, char **argv);
+int mu_doctor_main(int argc, char **argv);
 
 /* "muster COMMAND: sentence" on standard error; returns `status`. */
 int mu_tool_fail(const char *command, int status, const char *fmt, ...)

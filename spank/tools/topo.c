@@ -27,7 +27,7 @@ static void help(void)
         "\n"
         "Show the node as Muster sees it, write an NCCL topology file, or check one.\n"
         "\n" MU_ASK_HELP "  --format FORMAT      text (default), json, nccl-xml or "
-                         "svg; the drawing shows\n"
+        "svg; the drawing shows\n"
         "                       the plan for the options above\n"
         "  --check FILE         check an NCCL topology file by itself, against the\n"
         "                       machine of --topology, or --here against this node\n"
@@ -99,7 +99,7 @@ static int show(const struct request *r)
     return mu_tool_finish(COMMAND, rc);
 }
 
-static void print_finding(void *arg, const struct mu_finding *f)
+static void print_finding(void *arg, const struct mu_nccl_finding *f)
 {
     static const char *const words[] = { "error", "warning", "hint" };
 

@@ -132,3 +132,33 @@ P
     [ "$(awk '{ print $2, $3, $4 }' <<<"$output" | sort -u | wc -l)" -eq 1 ]
     [ "$(awk '{ print $1 }' <<<"$output" | sort | tr '\n' ' ')" = "0 1 2 3 " ]
 }
+
+@test "topo=FILE: checked, copied, the same bytes for every task, gone with the step" {
+    "$build/muster" topo --topology "$MUSTER_DIR/machine/turin-nps4-4xh200-nvml.xml" --format nccl-xml \
+        >"$MUSTER_DIR/topo.xml"
+    run timeout 60 srun -N1 -n4 --gres=gpu:4 --muster=topo="$MUSTER_DIR/topo.xml" bash -c \
+        'echo "$NCCL_TOPO_FILE $(md5sum <"$NCCL_TOPO_FILE")"; ls -l "$NCCL_TOPO_FILE" >/dev/null'
+    echo "$output"
+    [ "$(sort -u <<<"$output" | wc -l)" -eq 1 ]
+    [ "$(cut -d' ' -f2 <<<"${lines[0]}")" = "$(md5sum <"$MUSTER_DIR/topo.xml" | cut -d' ' -f1)" ]
+    [ "${lines[0]%% *}" != "$MUSTER_DIR/topo.xml" ]
+    sleep 1
+    [ ! -e "$(dirname "${lines[0]%% *}")" ]
+}
+
+@test "topo=FILE that NCCL cannot parse: not set, and the line is named" {
+    printf '<?xml version="1.0"?>\n<system version="1"></system>\n' >"$MUSTER_DIR/bad.xml"
+    run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/bad.xml" bash -c 'echo "${NCCL_TOPO_FILE-unset}"'
+    echo "$output"
+    [[ "$output" == *"NCCL_TOPO_FILE is not set: $MUSTER_DIR/bad.xml fails the check"*"line 1"* ]]
+    [[ "$output" == *unset* ]]
+    run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=topo=/nonexistent.xml bash -c 'echo "${NCCL_TOPO_FILE-unset}"'
+    [[ "$output" == *"/nonexistent.xml: No such file"*unset* ]]
+}
+
+@test "topo=FILE never wins over the user's own NCCL_TOPO_FILE" {
+    export NCCL_TOPO_FILE=/mine.xml
+    run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/topo.xml" bash -c 'echo "$NCCL_TOPO_FILE"'
+    [ "$output" = /mine.xml ]
+    [ -z "$(find /tmp -maxdepth 1 -name 'muster.*.*.*' -newer "$MUSTER_DIR/topo.xml")" ]
+}

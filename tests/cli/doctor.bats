@@ -1,0 +1,71 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster doctor as a command: formats, exit statuses, recorded machines.
+
+top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+build=${MUSTER_BUILDDIR:-$top/build-test}
+
+setup() {
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/mdoc.XXXXXX")
+    # two nodes of two cores with two threads
+    cat >"$dir/smi.txt" <<'S'
+	GPU0	GPU1	CPU Affinity	NUMA Affinity
+GPU0	 X 	SYS	0-1,4-5	0
+GPU1	SYS	 X 	2-3,6-7	1
+S
+}
+
+teardown() {
+    rm -rf "$dir"
+}
+
+@test "--mask explains Slurm's and NCCL's masks" {
+    run "$build/muster" doctor --mask 0x200000
+    [ "$status" -eq 0 ]
+    [[ "$output" == "0x200000 is CPUs 21"* ]]
+    run "$build/muster" doctor --mask ffff,ffffffff,ffffffff,ff000000,00000000,00000000
+    [[ "$output" == *"is CPUs 88-175"* ]]
+    run "$build/muster" doctor --mask 0xzz
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"'0xzz' is not a hexadecimal CPU mask"* ]]
+}
+
+@test "wrong usage is status 2 with the option's name, an unreadable file status 3 with its own" {
+    run "$build/muster" doctor --format xml
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--format takes text or json, not 'xml'"* ]]
+    run "$build/muster" doctor more
+    [ "$status" -eq 2 ]
+    run "$build/muster" doctor --topology /nonexistent
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"/nonexistent"* ]]
+    run "$build/muster" doctor --gres-conf /nonexistent
+    [ "$status" -eq 3 ]
+}
+
+@test "case 014: gres.conf against a saved machine, status 1" {
+    printf 'Name=gpu File=/dev/nvidia0 Cores=0-1\nName=gpu File=/dev/nvidia1 Cores=0-1\n' >"$dir/gres.conf"
+    run "$build/muster" doctor --topology "$dir/smi.txt" --gres-conf "$dir/gres.conf"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"GPU1: Slurm says"*"$dir/gres.conf line 2"*"hardware says 2-3,6-7 (NUMA 1)"* ]]
+}
+
+@test "JSON is an array of findings with severity, area, what, todo" {
+    command -v jq >/dev/null || skip "no jq"
+    run bash -c "'$build/muster' doctor --topology '$dir/smi.txt' --format json | jq -r '.[0] | keys | join(\" \")'"
+    [ "$output" = "area severity todo what" ]
+}
+
+@test "case 015: a shell that carries an outer step's binding is told so" {
+    run env -u SLURM_PROCID SLURM_CPU_BIND=quiet,mask_cpu:0x200000 SLURM_CPU_BIND_LIST=0x200000 \
+        "$build/muster" doctor --topology "$dir/smi.txt"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"SLURM_CPU_BIND=quiet,mask_cpu:0x200000; 0x200000 is CPUs 21"* ]]
+    [[ "$output" == *"unset SLURM_CPU_BIND"* ]]
+}
+
+@test "case 027: NCCL_SOCKET_IFNAME=^docker0 is warned about" {
+    run env NCCL_SOCKET_IFNAME=^docker0 "$build/muster" doctor --topology "$dir/smi.txt"
+    [[ "$output" == *"NCCL_SOCKET_IFNAME=^docker0 lets lo in"* ]]
+}
