@@ -5,6 +5,7 @@
  * stream of high priority, and is joined by a second event. Inside a stream capture the
  * same calls become edges of the graph.
  */
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,7 +289,8 @@ int mu_coll_join(struct mu_backend *b, struct mu_request *request, void *stream,
 /* Poll rather than cudaStreamSynchronize, which would not come back from a kernel that
  * hangs in spite of an abort.
  */
-static int idle(struct mu_backend *b, cudaStream_t stream, struct mu_err *err)
+static int idle(struct mu_backend *b, cudaStream_t stream, double end,
+                struct mu_err *err)
 {
     double aborted_at = 0;
 
@@ -305,6 +307,10 @@ static int idle(struct mu_backend *b, cudaStream_t stream, struct mu_err *err)
             if (mu_now() - aborted_at > ABORT_PATIENCE)
                 return mu_coll_aborted(b, err);
         }
+        if (mu_now() > end)
+            return mu_err_set(err, MUSTER_ETIMEOUT, "rank %d did not take part in time",
+                              b->words->stuck ? b->local_ranks[b->words->stuck - 1]
+                                              : -1);
         if (polls > 2000)
             nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
         else
@@ -314,9 +320,14 @@ static int idle(struct mu_backend *b, cudaStream_t stream, struct mu_err *err)
 
 int mu_coll_drain(struct mu_backend *b, void *stream, struct mu_err *err)
 {
-    if (idle(b, stream, err) < 0 || idle(b, b->stream, err) < 0)
+    if (idle(b, stream, HUGE_VAL, err) < 0 || idle(b, b->stream, HUGE_VAL, err) < 0)
         return -1;
     return mu_coll_aborted(b, err);
+}
+
+int mu_coll_wait(struct mu_backend *b, double timeout, struct mu_err *err)
+{
+    return idle(b, b->stream, mu_now() + timeout, err);
 }
 
 void mu_coll_close(struct mu_backend *b)

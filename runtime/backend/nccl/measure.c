@@ -58,7 +58,7 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
         rc = cudaEventRecord(between[1], b->stream);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "the start-up measurement");
-    if (mu_coll_drain(b, b->stream, err) < 0)
+    if (mu_coll_wait(b, b->env.init_timeout, err) < 0)
         return -1;
     cudaEventElapsedTime(&ms, between[0], between[1]);
     *us = ms * 1000 / REPEATS;
@@ -85,7 +85,7 @@ static int agree(struct mu_backend *b, struct mu_err *err)
                              b->stream);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "agreeing on the start-up measurement");
-    if (mu_coll_drain(b, b->stream, err) < 0)
+    if (mu_coll_wait(b, b->env.init_timeout, err) < 0)
         return -1;
     for (int i = 0; i < MU_PATHS * MU_PATH_POINTS; i++)
         b->table.curve[i / MU_PATH_POINTS].us[i % MU_PATH_POINTS] = flat[i];
@@ -121,6 +121,8 @@ int mu_measure(struct mu_backend *b, struct mu_err *err)
     }
     if (rc == 0)
         rc = agree(b, err);
+    b->reach.limit_ns = (uint64_t)(b->env.timeout * 1e9);
+    b->words->stuck = 0;
     cudaEventDestroy(between[0]);
     cudaEventDestroy(between[1]);
     return rc;

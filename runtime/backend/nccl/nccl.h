@@ -135,6 +135,8 @@ int mu_coll_start(struct mu_backend *b, const struct mu_coll *coll,
 int mu_coll_join(struct mu_backend *b, struct mu_request *request, void *stream,
                  struct mu_err *err);
 int mu_coll_drain(struct mu_backend *b, void *stream, struct mu_err *err);
+/* Until the backend's own stream is idle; names the rank that is waited for. */
+int mu_coll_wait(struct mu_backend *b, double timeout, struct mu_err *err);
 void mu_coll_close(struct mu_backend *b);
 int mu_coll_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
 

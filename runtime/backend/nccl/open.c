@@ -162,32 +162,56 @@ static void backend_free(struct mu_backend *b)
     free(b);
 }
 
+/* Where the time of open went. */
+static double lap(struct mu_backend *b, double since, const char *what)
+{
+    double now = mu_now();
+
+    mu_log(b->env.log, MU_LOG_DEBUG, "nccl: %s %.1f ms", what, (now - since) * 1e3);
+    return now;
+}
+
+static int open_peers(struct mu_backend *b, double at, struct mu_err *err)
+{
+    /* NCCL connects in its own thread while we map memory. */
+    if (mu_comm_begin(b, err) < 0 || mu_peers_connect(b, err) < 0)
+        return -1;
+    at = lap(b, at, "peers mapped");
+    if (mu_comm_wait(b, b->env.init_timeout, "opening the NCCL communicator", err) < 0)
+        return -1;
+    at = lap(b, at, "communicator");
+    if (mu_measure(b, err) < 0)
+        return -1;
+    lap(b, at, "measured");
+    return 0;
+}
+
 static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
                      struct mu_err *err)
 {
     struct mu_backend *b = calloc(1, sizeof(*b));
+    double at = mu_now();
 
     if (!b)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for the nccl backend");
     b->env = *env;
     b->forced = -1;
-    if (open_device(b, err) < 0 || cards_exchange(b, err) < 0)
+    if (open_device(b, err) < 0)
         goto fail;
-    if (env->size > 1) {
-        /* NCCL connects in its own thread while we map memory. */
-        if (mu_comm_begin(b, err) < 0 || mu_peers_connect(b, err) < 0 ||
-            mu_comm_wait(b, env->init_timeout, "opening the NCCL communicator", err) <
-                0)
-            goto fail;
-        if (mu_measure(b, err) < 0)
-            goto fail;
-    }
+    at = lap(b, at, "device");
+    if (cards_exchange(b, err) < 0)
+        goto fail;
+    at = lap(b, at, "cards");
+    if (env->size > 1 && open_peers(b, at, err) < 0)
+        goto fail;
     if (mu_watch_start(b, err) < 0)
         goto fail;
     transport_name(b);
     *out = b;
     return 0;
 fail:
+    if (b->words)
+        b->words->abort = 1;
     if (b->comm)
         ncclCommAbort(b->comm);
     b->comm = NULL;

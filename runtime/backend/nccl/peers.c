@@ -155,7 +155,7 @@ static void reach_fill(struct mu_backend *b)
     r->n = b->env.local_size;
     r->packet_slot = MU_PACKETS_BYTES / 2 / r->n / 128 * 128;
     r->staging_block = MU_STAGING_BYTES / MU_BLOCKS;
-    r->limit_ns = (uint64_t)(b->env.timeout * 1e9);
+    r->limit_ns = (uint64_t)(b->env.init_timeout / 2 * 1e9); /* until measured */
     for (int i = 0; i < r->n; i++) {
         r->flags[i] = (struct mu_flags *)b->peer_control[i];
         r->packets[i] = b->peer_control[i] + PACKETS_AT;

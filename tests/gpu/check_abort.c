@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check_abort.c - kernels that wait for a peer end within 10 ms of an abort
+ *
+ *   check_abort [RANKS]
+ *
+ * The last rank never enters a bucket, or is killed inside one; the others wait in it,
+ * are aborted, and must be free at once. Also inside a captured graph; and a rank that
+ * stays away too long is named.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/gpu/common.h"
+
+int mu_nccl_force(struct mu_backend *b, const char *path);
+
+#define MIB ((size_t)1 << 20)
+#define LIMIT_MS 10.0
+
+static const struct abort_case {
+    const char *name, *path;
+    size_t count;
+    bool graph, killed;
+} cases[] = {
+    { "one-shot, the peer stays away", "one-shot", 1000, false, false },
+    { "pull, the peer stays away", "pull", 4 << 20, false, false },
+    { "relay, the peer stays away", "relay", 4 << 20, false, false },
+    { "one-shot, the peer is killed", "one-shot", 1000, false, true },
+    { "pull, the peer is killed", "pull", 4 << 20, false, true },
+    { "relay, the peer is killed", "relay", 4 << 20, false, true },
+    { "one-shot in a graph, the peer is killed", "one-shot", 1000, true, true },
+    { "pull in a graph, the peer is killed", "pull", 4 << 20, true, true },
+    { "relay in a graph, the peer is killed", "relay", 4 << 20, true, true },
+};
+
+struct step {
+    struct rank *r;
+    char *arena;
+    size_t count;
+};
+
+static void step(void *arg)
+{
+    struct step *s = arg;
+
+    allreduce(s->r, s->arena, s->arena, s->count, MUSTER_F32, MUSTER_SUM, 1.0);
+}
+
+static double ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+static void nap(int milliseconds)
+{
+    usleep((useconds_t)milliseconds * 1000);
+}
+
+/* The last rank dies while its half of the bucket is under way, or stays away. */
+static int guilty(struct rank *r, struct step *s, void *graph,
+                  const struct abort_case *c)
+{
+    if (c->killed) {
+        /* Its kernel is queued behind a long one, so that it never takes part. */
+        mu_gpu_spin(400e3, r->stream);
+        if (graph)
+            mu_gpu_replay(graph, r->stream);
+        else
+            step(s);
+        nap(60);
+        raise(SIGKILL);
+    }
+    nap(600);
+    _exit(0);
+}
+
+static int waiting(struct rank *r, struct step *s, void *graph,
+                   const struct abort_case *c)
+{
+    struct mu_err err = { 0 };
+    double from, took;
+    int rc;
+
+    if (graph)
+        mu_gpu_replay(graph, r->stream);
+    else
+        step(s);
+    nap(200); /* by now the kernel waits, and the peer is dead or away */
+    from = ms();
+    r->ops->abort(r->b, MUSTER_EPEER, "the test's peer died");
+    rc = r->ops->drain(r->b, r->stream, &err);
+    took = ms() - from;
+    printf("# rank %d: drained %.2f ms after the abort: %s\n", r->world->rank, took,
+           err.text);
+    if (rc == 0 || err.code != MUSTER_EPEER || took > LIMIT_MS)
+        return 3;
+    {
+        struct mu_coll again = { .kind = MU_COLL_ALLREDUCE,
+                                 .count = 1,
+                                 .scale = 1,
+                                 .send = s->arena,
+                                 .recv = s->arena,
+                                 .stream = r->stream,
+                                 .what = "again" };
+        struct mu_request *request;
+
+        if (r->ops->start(r->b, &again, &request, &err) == 0)
+            return 4;
+    }
+    r->ops->close(r->b);
+    return 0;
+}
+
+static int body(struct mu_world *world, void *arg)
+{
+    const struct abort_case *c = arg;
+    struct rank r = { 0 };
+    struct step s = { &r, NULL, c->count };
+    struct mu_err err = { 0 };
+    void *graph = NULL;
+    int rc;
+
+    rank_open(&r, world, 120);
+    s.arena = r.ops->alloc(r.b, 32 * MIB, &err);
+    if (!s.arena)
+        return 1;
+    mu_nccl_force(r.b, c->path);
+    step(&s); /* once with everybody */
+    if (r.ops->drain(r.b, r.stream, &err) < 0)
+        return 1;
+    if (c->graph) {
+        graph = mu_gpu_capture(step, &s, 1, r.stream);
+        mu_gpu_replay(graph, r.stream);
+        if (r.ops->drain(r.b, r.stream, &err) < 0)
+            return 1;
+    }
+    if (world->rank == world->size - 1)
+        return guilty(&r, &s, graph, c);
+    rc = waiting(&r, &s, graph, c);
+    fflush(stdout);
+    _exit(rc); /* the guilty rank's result does not count */
+}
+
+/* ---- A rank that stays away longer than the limit is named ------------------------
+ */
+
+static volatile int named = -1;
+
+static void on_failed(struct rank *r, int rank, int status, const char *why)
+{
+    printf("# rank %d: %s\n", r->world->rank, why);
+    r->ops->abort(r->b, status, why);
+    named = status == MUSTER_ETIMEOUT ? rank : -2;
+}
+
+static int late_body(struct mu_world *world, void *arg)
+{
+    struct rank r = { .failed = on_failed };
+    struct mu_err err = { 0 };
+    struct step s = { &r, NULL, 1000 };
+    int last = world->size - 1, rc;
+
+    rank_open(&r, world, 1.0);
+    s.arena = r.ops->alloc(r.b, MIB, &err);
+    if (!s.arena)
+        return 1;
+    mu_nccl_force(r.b, arg);
+    s.count = 100000;
+    if (world->rank == last) {
+        nap(2500);
+        _exit(0);
+    }
+    step(&s);
+    rc = r.ops->drain(r.b, r.stream, &err);
+    fflush(stdout);
+    _exit(rc < 0 && named == last && err.code == MUSTER_ETIMEOUT ? 0 : 3);
+}
+
+int main(int argc, char **argv)
+{
+    int n = ranks_wanted(argc, argv), number = 0, failures = 0;
+    static char *const late[] = { "one-shot", "pull", "relay", "nccl" };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int rc = mu_ranks_run(n, true, 5, body, (void *)&cases[i]);
+        bool ok = rc == 0 || (cases[i].killed && rc == 128 + SIGKILL);
+
+        failures += !ok;
+        printf("%sok %d - %s: free within %.0f ms (%d)\n", ok ? "" : "not ", ++number,
+               cases[i].name, LIMIT_MS, rc);
+        fflush(stdout);
+    }
+    for (int i = 0; i < 4; i++) {
+        bool ok = mu_ranks_run(n, true, 5, late_body, late[i]) == 0;
+
+        /* NCCL's kernels do not tell whom they wait for. */
+        if (i == 3) {
+            printf("ok %d - nccl, late # SKIP NCCL cannot name the rank\n", ++number);
+            continue;
+        }
+        failures += !ok;
+        printf("%sok %d - %s: the rank that is late by 1 s is named\n",
+               ok ? "" : "not ", ++number, late[i]);
+        fflush(stdout);
+    }
+    printf("1..%d\n", number);
+    return failures != 0;
+}

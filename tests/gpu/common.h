@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* common.h - open the NCCL backend in a forked rank, for the GPU tests */
+#ifndef TESTS_GPU_COMMON_H
+#define TESTS_GPU_COMMON_H
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/tools/ranks.h"
+
+/* One rank of a test. failures are counted; say prints on rank 0 only. */
+struct rank {
+    struct mu_world *world;
+    struct mu_backend *b;
+    const struct mu_backend_ops *ops;
+    void *stream;
+    int number, failures;
+    void (*failed)(struct rank *r, int rank, int status, const char *why);
+};
+
+/* Exits with a sentence when the backend does not open. timeout: of collectives, s. */
+void rank_open(struct rank *r, struct mu_world *world, double timeout);
+void rank_close(struct rank *r);
+void say(const struct rank *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* TAP on rank 0; a failure of any rank counts (collective). */
+void check(struct rank *r, bool ok, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* True when `mine` is the same 64-bit value on all ranks (collective). */
+bool same_everywhere(struct rank *r, uint64_t mine);
+void allreduce(struct rank *r, const void *send, void *recv, size_t count,
+               enum muster_dtype dtype, enum muster_op op, double scale);
+
+/* The number of ranks from the arguments or all devices; ends the program with a TAP
+ * skip where there are fewer than two. Counts devices in a child: CUDA must not be
+ * started before the ranks are forked.
+ */
+int ranks_wanted(int argc, char **argv);
+
+#endif
