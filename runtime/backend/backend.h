@@ -83,6 +83,7 @@ struct mu_coll {
     double scale; /* results are multiplied by it (the mean); 1.0: not. Integers are
                      scaled in double and rounded to nearest */
     void *stream; /* GPU: work enqueued there so far produces send */
+    bool direct;  /* GPU: joined at once by the same stream, so that it may run there */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
 };
 

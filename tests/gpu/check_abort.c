@@ -189,7 +189,7 @@ int main(int argc, char **argv)
     static char *const late[] = { "one-shot", "pull", "relay", "nccl" };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        int rc = mu_ranks_run(n, true, 5, body, (void *)&cases[i]);
+        int rc = mu_forked_run(n, true, 5, body, (void *)&cases[i]);
         bool ok = rc == 0 || (cases[i].killed && rc == 128 + SIGKILL);
 
         failures += !ok;
@@ -198,7 +198,7 @@ int main(int argc, char **argv)
         fflush(stdout);
     }
     for (int i = 0; i < 4; i++) {
-        bool ok = mu_ranks_run(n, true, 5, late_body, late[i]) == 0;
+        bool ok = mu_forked_run(n, true, 5, late_body, late[i]) == 0;
 
         /* NCCL's kernels do not tell whom they wait for. */
         if (i == 3) {

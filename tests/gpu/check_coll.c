@@ -48,7 +48,7 @@ static void once(struct rank *r, char *arena, size_t offset, size_t count,
 
     mu_gpu_fill(at, count + 2, dtype, seed, rank, r->stream);
     allreduce(r, at, at, count, dtype, op, scale);
-    wrong = mu_gpu_wrong(at, count, dtype, seed, n, op, scale, &first, r->stream);
+    wrong = mu_gpu_wrong(at, count, dtype, seed, n, op, scale, 0, &first, r->stream);
     /* The two elements behind must be as they were. */
     wrong +=
         mu_gpu_differs(at + count * element, 2, dtype, seed, rank, count, r->stream);
@@ -144,8 +144,8 @@ static void in_flight(struct rank *r, char *arena)
         offset = 0;
         for (int i = 0; i < N; i++) {
             wrong += mu_gpu_wrong(arena + offset, sizes[i % 4], MUSTER_F32,
-                                  1000 + i + 100 * round, n, MUSTER_SUM, 1.0 / n, NULL,
-                                  r->stream);
+                                  1000 + i + 100 * round, n, MUSTER_SUM, 1.0 / n, 0,
+                                  NULL, r->stream);
             offset += (sizes[i % 4] * 4 + 127) / 128 * 128;
         }
     }
@@ -185,12 +185,12 @@ static void graphs(struct rank *r, char *arena, const char *path)
             graph_step(&step);
         else
             mu_gpu_replay(graph, r->stream);
-        wrong +=
-            mu_gpu_wrong(arena, 1000, MUSTER_F32, i, n, MUSTER_SUM, 1, NULL, r->stream);
+        wrong += mu_gpu_wrong(arena, 1000, MUSTER_F32, i, n, MUSTER_SUM, 1, 0, NULL,
+                              r->stream);
         wrong += mu_gpu_wrong(arena + MIB, 500000, MUSTER_F32, i + 1, n, MUSTER_SUM, 1,
-                              NULL, r->stream);
+                              0, NULL, r->stream);
         wrong += mu_gpu_wrong(arena + 8 * MIB, 4000000, MUSTER_F32, i + 2, n,
-                              MUSTER_SUM, 1, NULL, r->stream);
+                              MUSTER_SUM, 1, 0, NULL, r->stream);
     }
     mu_gpu_capture_free(graph);
     check(r, wrong == 0,
@@ -216,7 +216,7 @@ static void huge(struct rank *r)
         allreduce(r, big, big, count, MUSTER_BF16, MUSTER_SUM, 1.0);
         check(r,
               mu_gpu_wrong(big, count, MUSTER_BF16, 7 + i, r->world->size, MUSTER_SUM,
-                           1, NULL, r->stream) == 0,
+                           1, 0, NULL, r->stream) == 0,
               "%s: 2^31 + 40000 elements", paths[i]);
     }
     mu_nccl_force(r->b, "auto");
@@ -368,5 +368,5 @@ int main(int argc, char **argv)
 
     if (argc > 2)
         repetitions = atoi(argv[2]);
-    return mu_ranks_run(n, true, 20, body, NULL);
+    return mu_forked_run(n, true, 20, body, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/backend/nccl/bench/gpu.h"
-#include "runtime/tools/ranks.h"
+#include "runtime/tools/forked.h"
 
 /* One rank of a test. failures are counted; say prints on rank 0 only. */
 struct rank {

@@ -17,7 +17,7 @@ struct shot {
     struct rank *r;
     char *arena;
     void *buffer[MU_PEERS];
-    size_t bytes, chunk;
+    size_t bytes;
     int path, blocks, threads;
 };
 
@@ -39,7 +39,7 @@ static void fire(void *arg)
         rc = mu_pull(&b->reach, s->buffer, count, MUSTER_F32, 1.0, s->blocks, stream);
         break;
     case MU_PATH_RELAY:
-        rc = mu_relay(&b->reach, s->buffer, count, MUSTER_F32, 1.0, s->blocks, s->chunk,
+        rc = mu_relay(&b->reach, s->arena, s->arena, count, MUSTER_F32, 1.0, s->blocks,
                       stream);
         break;
     default:
@@ -71,9 +71,8 @@ static void row(struct shot *s, const char *name)
     int n = s->r->world->size;
     double us = median_us(s, true);
 
-    say(s->r, "%-8s %9zu KiB blocks %2d %s %6zu: %9.2f us %6.1f GB/s\n", name,
-        s->bytes >> 10, s->blocks, s->path == MU_PATH_RELAY ? "chunk" : "thr",
-        s->path == MU_PATH_RELAY ? s->chunk : (size_t)s->threads, us,
+    say(s->r, "%-8s %9zu KiB blocks %2d threads %4d: %9.2f us %6.1f GB/s\n", name,
+        s->bytes >> 10, s->blocks, s->threads, us,
         s->bytes / us * 1e-3 * 2 * (n - 1) / n);
 }
 
@@ -101,14 +100,17 @@ static void small(struct shot *s)
                 continue;
             row(s, "one-shot");
         }
+        s->path = MU_PATH_RELAY;
+        s->threads = 1024;
+        for (s->blocks = 4; s->blocks <= 32; s->blocks *= 2)
+            row(s, "relay");
     }
 }
 
 static void large(struct shot *s, size_t largest)
 {
-    static const size_t sizes[] = { 1, 4, 16, 25, 64, 256, 1024, 0 };
-    static const size_t chunks[] = { 8192, 16384, 32768, 65536, 131072, 0 };
-    static const int grids[] = { 8, 16, 24, 32, 0 };
+    static const size_t sizes[] = { 1, 2, 4, 8, 16, 25, 64, 256, 1024, 0 };
+    static const int grids[] = { 4, 6, 8, 12, 16, 32, 0 };
 
     for (int i = 0; sizes[i] && sizes[i] <= largest; i++) {
         s->bytes = sizes[i] * MIB;
@@ -121,14 +123,8 @@ static void large(struct shot *s, size_t largest)
             s->path = MU_PATH_PULL;
             row(s, "pull");
             s->path = MU_PATH_RELAY;
-            for (int c = 0; chunks[c]; c++) {
-                s->chunk = chunks[c];
-                if (s->bytes <= 4 * MIB && chunks[c] > 65536)
-                    continue;
-                if (s->bytes > 64 * MIB && chunks[c] < 32768)
-                    continue;
+            if (mu_relay_fits(&s->r->b->reach, s->bytes))
                 row(s, "relay");
-            }
         }
     }
 }
@@ -232,5 +228,5 @@ int main(int argc, char **argv)
     int n = ranks_wanted(argc, argv);
     size_t largest = argc > 2 ? (size_t)atoi(argv[2]) : 1024;
 
-    return mu_ranks_run(n, true, 10, body, &largest);
+    return mu_forked_run(n, true, 10, body, &largest);
 }

@@ -16,16 +16,18 @@
 
 /* At most this many SMs are taken from the computation beside. */
 #define BLOCKS 16
+/* From this size on, half of them reach the same rate with less contention. */
+#define PULL_FEW ((size_t)12 << 20)
 #define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
 
-int mu_coll_aborted(struct mu_backend *b, struct mu_err *err)
+int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err)
 {
     if (!atomic_load(&b->aborted))
         return 0;
     return mu_err_set(err, b->abort_status, "%s", b->why);
 }
 
-static ncclDataType_t nccl_type(enum muster_dtype dtype)
+ncclDataType_t mu_nccl_type(enum muster_dtype dtype)
 {
     static const ncclDataType_t types[] = {
         [MUSTER_F32] = ncclFloat32, [MUSTER_F64] = ncclFloat64,
@@ -36,7 +38,7 @@ static ncclDataType_t nccl_type(enum muster_dtype dtype)
     return types[dtype];
 }
 
-unsigned mu_coll_usable(const struct mu_backend *b, const struct mu_coll *coll,
+unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
                         void **buffer)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
@@ -46,13 +48,14 @@ unsigned mu_coll_usable(const struct mu_backend *b, const struct mu_coll *coll,
         return usable;
     if (bytes <= mu_one_shot_limit(&b->reach, element))
         usable |= 1u << MU_PATH_ONE_SHOT;
-    if (coll->send == coll->recv && (uintptr_t)coll->recv % 16 == 0 &&
-        bytes >= (size_t)16 * b->reach.n && mu_segmented_can(coll->dtype, coll->op) &&
-        mu_arena_peers(b, coll->recv, bytes, buffer)) {
+    if (((uintptr_t)coll->send | (uintptr_t)coll->recv) % 16 != 0 ||
+        !mu_segmented_can(coll->dtype, coll->op))
+        return usable;
+    if (mu_relay_fits(&b->reach, bytes))
+        usable |= 1u << MU_PATH_RELAY;
+    if (coll->send == coll->recv && bytes >= (size_t)16 * b->reach.n &&
+        mu_arena_peers(b, coll->recv, bytes, buffer))
         usable |= 1u << MU_PATH_PULL;
-        if (bytes % 16 == 0)
-            usable |= 1u << MU_PATH_RELAY;
-    }
     return usable;
 }
 
@@ -64,7 +67,7 @@ static ncclResult_t nccl_enqueue(struct mu_backend *b, const struct mu_coll *c,
     static const ncclRedOp_t ops[] = {
         [MUSTER_SUM] = ncclSum, [MUSTER_MIN] = ncclMin, [MUSTER_MAX] = ncclMax
     };
-    ncclDataType_t type = nccl_type(c->dtype);
+    ncclDataType_t type = mu_nccl_type(c->dtype);
     ncclRedOp_t op = average ? ncclAvg : ops[c->op];
 
     switch (c->kind) {
@@ -151,7 +154,7 @@ static cudaError_t launch_alone(struct mu_backend *b, const struct mu_coll *c)
     return rc;
 }
 
-int mu_coll_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
+int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
                    void *const *buffer, struct mu_err *err)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
@@ -167,11 +170,14 @@ int mu_coll_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_pat
         break;
     case MU_PATH_PULL:
         rc = mu_pull(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
-                     ceil_div(bytes / b->reach.n, 16384, BLOCKS), b->stream);
+                     bytes >= PULL_FEW ? BLOCKS / 2
+                                       : ceil_div(bytes / b->reach.n, 16384, BLOCKS),
+                     b->stream);
         break;
     case MU_PATH_RELAY:
-        rc = mu_relay(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
-                      ceil_div(bytes / b->reach.n, 8192, BLOCKS), 0, b->stream);
+        rc = mu_relay(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
+                      coll->scale, ceil_div(bytes / b->reach.n, 8192, BLOCKS),
+                      b->stream);
         break;
     default:
         return launch_nccl(b, coll, err);
@@ -195,11 +201,11 @@ static int launch(struct mu_backend *b, const struct mu_coll *coll, struct mu_er
 
         return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
     }
-    usable = mu_coll_usable(b, coll, buffer);
+    usable = mu_nccl_usable(b, coll, buffer);
     path = b->forced >= 0 && (usable & 1u << b->forced)
                ? (enum mu_path)b->forced
                : mu_path_choose(&b->table, bytes, usable);
-    return mu_coll_launch(b, coll, path, buffer, err);
+    return mu_nccl_launch(b, coll, path, buffer, err);
 }
 
 /* ---- Requests ------------------------------------------------------------------- */
@@ -234,18 +240,71 @@ static void request_put(struct mu_backend *b, struct mu_request *r)
     b->free_requests = r;
 }
 
-int mu_coll_start(struct mu_backend *b, const struct mu_coll *coll,
+/* Run a collective that its stream waits for anyway on that stream itself: no events
+ * and no other stream's latency. Our kernels follow each other in one order on all
+ * ranks, so it must come behind whatever ran before: `tail` is a stream that is behind
+ * all of it.
+ */
+static int start_direct(struct mu_backend *b, struct mu_coll *c, struct mu_request *r,
+                        struct mu_err *err)
+{
+    cudaStream_t own = b->stream, stream = c->stream;
+    cudaError_t rc = cudaSuccess;
+    int result;
+
+    if (b->tail != stream) {
+        rc = cudaEventRecord(r->ready, b->tail);
+        if (rc == cudaSuccess)
+            rc = cudaStreamWaitEvent(stream, r->ready, 0);
+        if (rc != cudaSuccess)
+            return mu_cuda_err(err, rc, "ordering a collective behind the one before");
+    }
+    b->stream = stream;
+    result = launch(b, c, err);
+    b->stream = own;
+    if (result == 0)
+        b->tail = stream;
+    r->direct = true;
+    return result;
+}
+
+static int start_aside(struct mu_backend *b, struct mu_coll *c, struct mu_request *r,
+                       struct mu_err *err)
+{
+    cudaError_t rc = cudaSuccess;
+
+    if (b->tail != b->stream && b->tail != c->stream) {
+        rc = cudaEventRecord(r->ready, b->tail);
+        if (rc == cudaSuccess)
+            rc = cudaStreamWaitEvent(b->stream, r->ready, 0);
+    }
+    if (rc == cudaSuccess)
+        rc = cudaEventRecord(r->ready, c->stream);
+    if (rc == cudaSuccess)
+        rc = cudaStreamWaitEvent(b->stream, r->ready, 0);
+    if (rc != cudaSuccess)
+        return mu_cuda_err(err, rc, "ordering a collective behind its stream");
+    if (launch(b, c, err) < 0)
+        return -1;
+    b->tail = b->stream;
+    b->last = r;
+    rc = cudaEventRecord(r->done, b->stream);
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "cudaEventRecord");
+}
+
+int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
                   struct mu_request **out, struct mu_err *err)
 {
     struct mu_coll c = *coll;
     struct mu_request *r;
-    cudaError_t rc;
+    int rc;
 
-    if (mu_coll_aborted(b, err) < 0)
+    if (mu_nccl_aborted(b, err) < 0)
         return -1;
     r = request_get(b, err);
     if (!r)
         return -1;
+    r->direct = false;
     if (c.kind == MU_COLL_BARRIER) { /* a sum of one element that nobody reads */
         c.kind = MU_COLL_ALLREDUCE;
         c.dtype = MUSTER_I32;
@@ -254,34 +313,29 @@ int mu_coll_start(struct mu_backend *b, const struct mu_coll *coll,
         c.scale = 1.0;
         c.send = c.recv = b->scratch;
     }
-    rc = cudaEventRecord(r->ready, c.stream);
-    if (rc == cudaSuccess)
-        rc = cudaStreamWaitEvent(b->stream, r->ready, 0);
-    if (rc != cudaSuccess) {
-        mu_cuda_err(err, rc, "ordering a collective behind its stream");
-        goto fail;
-    }
-    if (launch(b, &c, err) < 0)
-        goto fail;
-    rc = cudaEventRecord(r->done, b->stream);
-    if (rc != cudaSuccess) {
-        mu_cuda_err(err, rc, "cudaEventRecord");
-        goto fail;
+    rc = c.direct && (b->own || b->env.size == 1) && c.kind == MU_COLL_ALLREDUCE
+             ? start_direct(b, &c, r, err)
+             : start_aside(b, &c, r, err);
+    if (rc < 0) {
+        request_put(b, r);
+        return -1;
     }
     *out = r;
     return 0;
-fail:
-    request_put(b, r);
-    return -1;
 }
 
-int mu_coll_join(struct mu_backend *b, struct mu_request *request, void *stream,
+int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
                  struct mu_err *err)
 {
-    cudaError_t rc = cudaStreamWaitEvent(stream, request->done, 0);
+    cudaError_t rc = cudaSuccess;
 
+    if (!request->direct)
+        rc = cudaStreamWaitEvent(stream, request->done, 0);
+    /* Behind the last one, a stream is behind all. */
+    if (!request->direct && b->last == request && b->tail == b->stream)
+        b->tail = stream;
     request_put(b, request);
-    if (mu_coll_aborted(b, err) < 0)
+    if (mu_nccl_aborted(b, err) < 0)
         return -1;
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "joining a collective");
 }
@@ -305,7 +359,7 @@ static int idle(struct mu_backend *b, cudaStream_t stream, double end,
             if (aborted_at == 0)
                 aborted_at = mu_now();
             if (mu_now() - aborted_at > ABORT_PATIENCE)
-                return mu_coll_aborted(b, err);
+                return mu_nccl_aborted(b, err);
         }
         if (mu_now() > end)
             return mu_err_set(err, MUSTER_ETIMEOUT, "rank %d did not take part in time",
@@ -318,19 +372,19 @@ static int idle(struct mu_backend *b, cudaStream_t stream, double end,
     }
 }
 
-int mu_coll_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
 {
     if (idle(b, stream, HUGE_VAL, err) < 0 || idle(b, b->stream, HUGE_VAL, err) < 0)
         return -1;
-    return mu_coll_aborted(b, err);
+    return mu_nccl_aborted(b, err);
 }
 
-int mu_coll_wait(struct mu_backend *b, double timeout, struct mu_err *err)
+int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err)
 {
     return idle(b, b->stream, mu_now() + timeout, err);
 }
 
-void mu_coll_close(struct mu_backend *b)
+void mu_nccl_close(struct mu_backend *b)
 {
     while (b->free_requests) {
         struct mu_request *r = b->free_requests;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* comm.c - the NCCL communicator: non-blocking, named, every wait with a deadline */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -64,7 +65,7 @@ int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
         if (state != ncclInProgress)
             return mu_nccl_err(err, b, state, what);
         if (atomic_load(&b->aborted))
-            return mu_coll_aborted(b, err);
+            return mu_nccl_aborted(b, err);
         if (mu_now() > end)
             return mu_err_set(
                 err, MUSTER_ETIMEOUT,
@@ -72,7 +73,9 @@ int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
                 "or NCCL_SOCKET_IFNAME names a network that the others do "
                 "not reach",
                 what, timeout);
-        if (polls > 100)
+        if (polls > 5000)
+            sched_yield();
+        if (polls > 20000)
             nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
 }

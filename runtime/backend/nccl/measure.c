@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* measure.c - the times of the paths at start-up, agreed by all ranks
  *
- * Each size is run a few times in a row on zeros: the receive area serves as buffer for
- * the paths that do not use it, and stays zero. NCCL is timed too, so its connections
- * exist when the first step needs them.
+ * Each size is run a few times in a row on zeros: an area in which peers store serves
+ * as buffer for the paths that do not use it, and stays zero. NCCL is timed too, so its
+ * connections exist when the first step needs them.
  */
 #include <string.h>
 
 #include "runtime/backend/nccl/nccl.h"
 
 #define REPEATS 4
+#define MEASURE_BYTES ((size_t)10 << 20)
+#define HOLD_US 60
+#define HOLD_NCCL_US 400
 #define KIB ((size_t)1 << 10)
 
 static const size_t sizes[MU_PATHS][MU_PATH_POINTS] = {
     [MU_PATH_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
-    [MU_PATH_PULL] = { 64 * KIB, 512 * KIB, 2048 * KIB, 8192 * KIB },
-    [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 8192 * KIB },
-    [MU_PATH_NCCL] = { 64 * KIB, 512 * KIB, 2048 * KIB, 8192 * KIB },
+    [MU_PATH_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
+    [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 10240 * KIB },
+    [MU_PATH_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
 };
 
 static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
@@ -33,9 +36,9 @@ static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
         .what = "the start-up measurement",
     };
     for (int i = 0; i < r->n; i++)
-        buffer[i] = r->packets[i];
-    coll->recv =
-        path == MU_PATH_ONE_SHOT ? (void *)r->staging[r->rank] : r->packets[r->rank];
+        buffer[i] = r->lines[i];
+    coll->recv = path == MU_PATH_PULL || path == MU_PATH_NCCL ? r->lines[r->rank]
+                                                              : b->measure_buffer;
     coll->send = coll->recv;
 }
 
@@ -48,8 +51,14 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
     float ms = 0;
 
     coll_fill(b, path, bytes, &coll, buffer);
+    if (path == MU_PATH_NCCL && !b->nccl_warm &&
+        mu_nccl_launch(b, &coll, path, buffer, err) < 0)
+        return -1; /* its connections are made in the first call */
+    b->nccl_warm = true;
+    /* All launches are enqueued before the first begins: the host's time is no part. */
+    rc = mu_hold(path == MU_PATH_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
-        if (mu_coll_launch(b, &coll, path, buffer, err) < 0)
+        if (mu_nccl_launch(b, &coll, path, buffer, err) < 0)
             return -1;
         if (i == 0) /* the first of each size warms up */
             rc = cudaEventRecord(between[0], b->stream);
@@ -58,7 +67,7 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
         rc = cudaEventRecord(between[1], b->stream);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "the start-up measurement");
-    if (mu_coll_wait(b, b->env.init_timeout, err) < 0)
+    if (mu_nccl_wait(b, b->env.init_timeout, err) < 0)
         return -1;
     cudaEventElapsedTime(&ms, between[0], between[1]);
     *us = ms * 1000 / REPEATS;
@@ -85,45 +94,63 @@ static int agree(struct mu_backend *b, struct mu_err *err)
                              b->stream);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "agreeing on the start-up measurement");
-    if (mu_coll_wait(b, b->env.init_timeout, err) < 0)
+    if (mu_nccl_wait(b, b->env.init_timeout, err) < 0)
         return -1;
     for (int i = 0; i < MU_PATHS * MU_PATH_POINTS; i++)
         b->table.curve[i / MU_PATH_POINTS].us[i % MU_PATH_POINTS] = flat[i];
     return 0;
 }
 
+static int measure_path(struct mu_backend *b, enum mu_path path, cudaEvent_t *between,
+                        struct mu_err *err)
+{
+    struct mu_path_curve *curve = &b->table.curve[path];
+
+    for (int i = 0; i < MU_PATH_POINTS; i++) {
+        size_t bytes = sizes[path][i];
+
+        if ((path == MU_PATH_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4)) ||
+            (path == MU_PATH_RELAY && !mu_relay_fits(&b->reach, bytes)))
+            break;
+        curve->bytes[i] = (float)bytes;
+        if (time_point(b, path, bytes, between, &curve->us[i], err) < 0)
+            return -1;
+        curve->n = i + 1;
+    }
+    return 0;
+}
+
 int mu_measure(struct mu_backend *b, struct mu_err *err)
 {
-    /* One-shot last: its packets leave the area that the others use as zeros. */
-    static const enum mu_path order[] = { MU_PATH_NCCL, MU_PATH_PULL, MU_PATH_RELAY,
-                                          MU_PATH_ONE_SHOT };
-    cudaEvent_t between[2];
-    int rc = 0;
+    /* Those that take the relay's area for zeros come before the relay. */
+    static const enum mu_path order[] = { MU_PATH_NCCL, MU_PATH_PULL, MU_PATH_ONE_SHOT,
+                                          MU_PATH_RELAY };
+    cudaEvent_t between[2] = { NULL, NULL };
+    cudaError_t crc;
+    int rc = -1;
 
     if (!b->own)
         return 0;
-    if (cudaEventCreate(&between[0]) != cudaSuccess ||
-        cudaEventCreate(&between[1]) != cudaSuccess)
-        return mu_err_set(err, MUSTER_EDEVICE, "cudaEventCreate failed");
-    for (size_t k = 0; k < sizeof(order) / sizeof(order[0]) && rc == 0; k++) {
-        enum mu_path path = order[k];
-        struct mu_path_curve *curve = &b->table.curve[path];
-
-        for (int i = 0; i < MU_PATH_POINTS && rc == 0; i++) {
-            size_t bytes = sizes[path][i];
-
-            if (path == MU_PATH_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4))
-                break;
-            curve->bytes[curve->n] = (float)bytes;
-            rc = time_point(b, path, bytes, between, &curve->us[curve->n], err);
-            curve->n++;
-        }
+    crc = cudaMalloc(&b->measure_buffer, MEASURE_BYTES);
+    if (crc == cudaSuccess)
+        crc = cudaMemsetAsync(b->measure_buffer, 0, MEASURE_BYTES, b->stream);
+    for (int i = 0; i < 2 && crc == cudaSuccess; i++)
+        crc = cudaEventCreate(&between[i]);
+    if (crc != cudaSuccess) {
+        mu_cuda_err(err, crc, "the start-up measurement");
+        goto out;
     }
-    if (rc == 0)
-        rc = agree(b, err);
+    for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++)
+        if (measure_path(b, order[k], between, err) < 0)
+            goto out;
+    rc = agree(b, err);
     b->reach.limit_ns = (uint64_t)(b->env.timeout * 1e9);
     b->words->stuck = 0;
-    cudaEventDestroy(between[0]);
-    cudaEventDestroy(between[1]);
+out:
+    for (int i = 0; i < 2; i++)
+        if (between[i])
+            cudaEventDestroy(between[i]);
+    cudaFree(b->measure_buffer);
+    b->measure_buffer = NULL;
     return rc;
 }

@@ -22,9 +22,9 @@
 #include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/backend/nccl/path.h"
 
-/* Device memory beyond the buckets: 8 MiB of packets, 16 MiB of staging rings. */
+/* Device memory beyond the buckets: areas in which peers store packets and lines. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
-#define MU_STAGING_BYTES ((size_t)16 << 20)
+#define MU_LINES_BYTES ((size_t)48 << 20)
 #define MU_WATCHED 64
 
 /* What each rank publishes before anything is connected. */
@@ -48,6 +48,7 @@ struct mu_arena {
 
 struct mu_request {
     cudaEvent_t ready, done;
+    bool direct; /* ran on the stream that joins it */
     struct mu_request *next;
 };
 
@@ -70,16 +71,20 @@ struct mu_backend {
     cudaStream_t stream; /* all collectives, in order */
 
     bool own;      /* our kernels can be used: one node, all mapped */
-    char *control; /* struct mu_flags, scratch, packets, staging */
+    char *control; /* struct mu_flags, packets, lines */
     char *peer_control[MU_PEERS];
     struct mu_reach reach;
     struct mu_host_words *words; /* host address */
     char *scratch;               /* 4 KiB of device memory */
     struct mu_path_table table;
-    int forced; /* a path, or -1: by the table */
+    void *measure_buffer; /* while measuring */
+    bool nccl_warm;       /* NCCL has made its connections */
+    int forced;           /* a path, or -1: by the table */
     struct mu_arena *arenas;
     unsigned arena_count;
     struct mu_request *free_requests;
+    cudaStream_t tail;       /* a stream that is behind all collectives so far */
+    struct mu_request *last; /* the last one on `stream` */
 
     pthread_t watch, aborter;
     bool watching;
@@ -126,19 +131,20 @@ bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
 int mu_measure(struct mu_backend *b, struct mu_err *err);
 
 /* coll.c */
-unsigned mu_coll_usable(const struct mu_backend *b, const struct mu_coll *coll,
+ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
+unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
                         void **buffer);
-int mu_coll_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
+int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
                    void *const *buffer, struct mu_err *err);
-int mu_coll_start(struct mu_backend *b, const struct mu_coll *coll,
+int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
                   struct mu_request **out, struct mu_err *err);
-int mu_coll_join(struct mu_backend *b, struct mu_request *request, void *stream,
+int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
                  struct mu_err *err);
-int mu_coll_drain(struct mu_backend *b, void *stream, struct mu_err *err);
+int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err);
 /* Until the backend's own stream is idle; names the rank that is waited for. */
-int mu_coll_wait(struct mu_backend *b, double timeout, struct mu_err *err);
-void mu_coll_close(struct mu_backend *b);
-int mu_coll_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
+int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err);
+void mu_nccl_close(struct mu_backend *b);
+int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
 
 /* pack.c: the backend operations of these names */
 int mu_pack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
@@ -160,6 +166,12 @@ void mu_watch_add(struct mu_backend *b, const char *what);
 
 /* For tools and tests: force a path by name ("auto" lifts it), read the table. */
 int mu_nccl_force(struct mu_backend *b, const char *path);
+/* Where p of an arena is mapped from a local rank; NULL: not. */
+void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank);
+/* Exchange count elements with another rank, by NCCL, on `stream`. */
+int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv, size_t count,
+                     enum muster_dtype dtype, int peer, void *stream,
+                     struct mu_err *err);
 const struct mu_path_table *mu_nccl_table(const struct mu_backend *b);
 
 #endif

@@ -123,9 +123,11 @@ static int open_device(struct mu_backend *b, struct mu_err *err)
 
     if (mu_device_choose(b, err) < 0)
         return -1;
+    b->forced = -1;
     rc = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (rc == cudaSuccess)
         rc = cudaStreamCreateWithPriority(&b->stream, cudaStreamNonBlocking, greatest);
+    b->tail = b->stream;
     if (rc == cudaSuccess)
         rc = mu_kernels_load();
     if (rc == cudaErrorNoKernelImageForDevice)
@@ -152,7 +154,7 @@ static void backend_free(struct mu_backend *b)
     mu_comm_close(b);
     while (b->arenas)
         mu_arena_free(b, b->arenas->base);
-    mu_coll_close(b);
+    mu_nccl_close(b);
     mu_peers_close(b);
     if (b->stream)
         cudaStreamDestroy(b->stream);
@@ -195,7 +197,6 @@ static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
     if (!b)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for the nccl backend");
     b->env = *env;
-    b->forced = -1;
     if (open_device(b, err) < 0)
         goto fail;
     at = lap(b, at, "device");
@@ -234,7 +235,7 @@ static void nccl_close(struct mu_backend *b)
         mu_watch_stop(b);
         return;
     }
-    mu_coll_drain(b, NULL, NULL);
+    mu_nccl_drain(b, NULL, NULL);
     /* Nobody unmaps while another still works on his memory. */
     if (b->own)
         b->env.exchange.fence(b->env.exchange.arg, b->env.init_timeout, NULL);
@@ -271,24 +272,6 @@ static int nccl_device(const struct mu_backend *b)
     return b->device;
 }
 
-__attribute__((visibility("default"))) int mu_nccl_force(struct mu_backend *b,
-                                                         const char *path)
-{
-    b->forced = -1;
-    if (strcmp(path, "auto") == 0)
-        return 0;
-    for (int i = 0; mu_path_names[i]; i++)
-        if (strcmp(path, mu_path_names[i]) == 0)
-            b->forced = i;
-    return b->forced < 0 ? -1 : 0;
-}
-
-__attribute__((visibility("default"))) const struct mu_path_table *
-mu_nccl_table(const struct mu_backend *b)
-{
-    return &b->table;
-}
-
 __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nccl = {
     .name = "nccl",
     .open = nccl_open,
@@ -298,9 +281,9 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .device = nccl_device,
     .alloc = mu_arena_alloc,
     .free = mu_arena_free,
-    .start = mu_coll_start,
-    .join = mu_coll_join,
-    .drain = mu_coll_drain,
+    .start = mu_nccl_start,
+    .join = mu_nccl_join,
+    .drain = mu_nccl_drain,
     .pack = mu_pack_pieces,
     .unpack = mu_unpack_pieces,
     .copy = mu_copy_bytes,

@@ -16,8 +16,8 @@
 #define SCRATCH_BYTES 4096
 #define SIGNATURE_AT ((size_t)32 << 10)
 #define PACKETS_AT ((size_t)64 << 10)
-#define STAGING_AT (PACKETS_AT + MU_PACKETS_BYTES)
-#define CONTROL_BYTES (STAGING_AT + MU_STAGING_BYTES)
+#define LINES_AT (PACKETS_AT + MU_PACKETS_BYTES)
+#define CONTROL_BYTES (LINES_AT + MU_LINES_BYTES)
 #define SIGNED 64 /* bytes that a peer reads to prove the mapping */
 
 _Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
@@ -64,7 +64,7 @@ int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *
         return 0;
     rc = cudaMalloc((void **)&b->control, rounded(CONTROL_BYTES));
     if (rc != cudaSuccess)
-        return mu_cuda_err(err, rc, "no device memory for the backend's 24 MiB");
+        return mu_cuda_err(err, rc, "no device memory for the backend's 56 MiB");
     signature(b->env.rank, b->env.job, sign);
     rc = cudaMemset(b->control, 0, rounded(CONTROL_BYTES));
     if (rc == cudaSuccess)
@@ -154,12 +154,12 @@ static void reach_fill(struct mu_backend *b)
     r->rank = b->env.local_rank;
     r->n = b->env.local_size;
     r->packet_slot = MU_PACKETS_BYTES / 2 / r->n / 128 * 128;
-    r->staging_block = MU_STAGING_BYTES / MU_BLOCKS;
+    r->lines_half = MU_LINES_BYTES / 2;
     r->limit_ns = (uint64_t)(b->env.init_timeout / 2 * 1e9); /* until measured */
     for (int i = 0; i < r->n; i++) {
         r->flags[i] = (struct mu_flags *)b->peer_control[i];
         r->packets[i] = b->peer_control[i] + PACKETS_AT;
-        r->staging[i] = b->peer_control[i] + STAGING_AT;
+        r->lines[i] = b->peer_control[i] + LINES_AT;
     }
 }
 

@@ -145,14 +145,14 @@ struct verdict {
 
 template <typename T>
 __global__ void wrong_kernel(const T *buffer, size_t count, uint32_t seed, int ranks,
-                             int op, double scale, struct verdict *v)
+                             int op, double scale, size_t at, struct verdict *v)
 {
     size_t stride = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count;
          i += stride) {
-        double ref = (double)made_as<T>(seed, 0, i), size = fabs(ref);
+        double ref = (double)made_as<T>(seed, 0, at + i), size = fabs(ref);
         for (int r = 1; r < ranks; r++) {
-            double x = (double)made_as<T>(seed, r, i);
+            double x = (double)made_as<T>(seed, r, at + i);
             size += fabs(x);
             ref = op == MUSTER_SUM   ? ref + x
                   : op == MUSTER_MIN ? fmin(ref, x)
@@ -255,13 +255,13 @@ static struct verdict verdict_get(const struct verdict *v, void *stream)
 
 uint64_t mu_gpu_wrong(const void *buffer, size_t count, enum muster_dtype dtype,
                       uint32_t seed, int ranks, enum muster_op op, double scale,
-                      size_t *first, void *stream)
+                      size_t at, size_t *first, void *stream)
 {
     struct verdict *v = verdict_new(stream);
 
 #define WRONG(T)                                                                       \
     wrong_kernel<T><<<GRID, THREADS, 0, s(stream)>>>((const T *)buffer, count, seed,   \
-                                                     ranks, op, scale, v)
+                                                     ranks, op, scale, at, v)
     EACH_TYPE(dtype, WRONG)
     struct verdict got = verdict_get(v, stream);
     if (first)
@@ -293,6 +293,52 @@ uint64_t mu_gpu_hash(const void *buffer, size_t bytes, void *stream)
 void mu_gpu_spin(double us, void *stream)
 {
     spin_kernel<<<1, 1, 0, s(stream)>>>((unsigned long long)(us * 1000));
+    CHECK(cudaGetLastError());
+}
+
+__global__ void pass_kernel(uint4 *dst, const uint4 *src, size_t vectors)
+{
+    size_t stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < vectors;
+         i += stride) {
+        mu_vec<__nv_bfloat16> v;
+        v.v = src[i];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v.e[j] = __float2bfloat16_rn(__bfloat162float(v.e[j]) * 1.0001f);
+        dst[i] = v.v;
+    }
+}
+
+void mu_gpu_pass(void *dst, const void *src, size_t count, void *stream)
+{
+    pass_kernel<<<1056, 512, 0, s(stream)>>>((uint4 *)dst, (const uint4 *)src,
+                                             count / 8);
+    CHECK(cudaGetLastError());
+}
+
+template <typename T> __global__ void set_kernel(T *dst, size_t count, double value)
+{
+    const size_t E = 16 / sizeof(T), vectors = count / E;
+    size_t stride = (size_t)gridDim.x * blockDim.x;
+    size_t t = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    mu_vec<T> v;
+    for (size_t j = 0; j < E; j++)
+        v.e[j] = (T)value;
+    for (size_t i = t; i < vectors; i += stride)
+        ((uint4 *)dst)[i] = v.v;
+    if (t < count - vectors * E)
+        dst[vectors * E + t] = (T)value;
+}
+
+void mu_gpu_set(void *dst, size_t count, enum muster_dtype dtype, double value,
+                void *stream)
+{
+    size_t blocks = count / 4096 + 1;
+#define SET(T)                                                                         \
+    set_kernel<T><<<(unsigned)(blocks < 1056 ? blocks : 1056), 512, 0, s(stream)>>>(   \
+        (T *)dst, count, value)
+    EACH_TYPE(dtype, SET)
     CHECK(cudaGetLastError());
 }
 

@@ -35,16 +35,22 @@ void mu_gpu_fill(void *buffer, size_t count, enum muster_dtype dtype, uint32_t s
                  int rank, void *stream);
 /* Compare with the sum (op) over `ranks` ranks of what mu_gpu_fill made, times scale,
  * computed in double precision; a result may be off by the rounding of one sum in its
- * own precision. Returns how many elements are wrong and the first one's index.
+ * own precision. Element 0 of the buffer is index `at` of the fill. Returns how many
+ * elements are wrong and the first one's index.
  */
 uint64_t mu_gpu_wrong(const void *buffer, size_t count, enum muster_dtype dtype,
                       uint32_t seed, int ranks, enum muster_op op, double scale,
-                      size_t *first, void *stream);
+                      size_t at, size_t *first, void *stream);
 /* The same against one rank's own fill (broadcast, gather); at: index of element 0. */
 uint64_t mu_gpu_differs(const void *buffer, size_t count, enum muster_dtype dtype,
                         uint32_t seed, int rank, size_t at, void *stream);
 /* A hash of the bits, equal on two ranks when their buffers are. */
 uint64_t mu_gpu_hash(const void *buffer, size_t bytes, void *stream);
+
+/* dst[i] = 1.0001 * src[i] in bf16; dst[i] = value. */
+void mu_gpu_pass(void *dst, const void *src, size_t count, void *stream);
+void mu_gpu_set(void *dst, size_t count, enum muster_dtype dtype, double value,
+                void *stream);
 
 /* Keep the stream busy for about so long, on one thread. */
 void mu_gpu_spin(double us, void *stream);

@@ -131,24 +131,27 @@ __device__ inline void mu_store_vec(uint4 *p, uint4 v)
 
 /* ---- Waiting -------------------------------------------------------------------- */
 
-/* Counts the polls of one wait. Host memory is looked at every 512th poll, well below a
- * millisecond apart.
+/* Counts the polls of one wait. Host memory is far away and all threads of a GPU that
+ * read it at once would hold each other up for longer than they wait: few of them look,
+ * about every millisecond, and tell the others by a word of device memory.
  */
 struct mu_spin {
     uint32_t polls;
     uint64_t since;
 };
 
-/* True when the job was aborted: leave the kernel. peer: whom we wait for. */
-__device__ inline bool mu_spin_aborted(struct mu_spin *spin,
-                                       const struct mu_reach *reach, int peer)
+/* Look at the host's words. True when the job was aborted: leave the kernel. peer: the
+ * local rank that we wait for.
+ */
+__device__ inline bool mu_spin_look(struct mu_spin *spin, const struct mu_reach *reach,
+                                    int peer)
 {
     uint64_t now;
 
-    if (++spin->polls & 511)
-        return false;
-    if (reach->words->abort)
+    if (reach->words->abort) {
+        *(volatile uint32_t *)&reach->flags[reach->rank]->gone = 1;
         return true;
+    }
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (spin->since == 0) {
         spin->since = now;
@@ -157,6 +160,19 @@ __device__ inline bool mu_spin_aborted(struct mu_spin *spin,
         spin->since = now;
     }
     return false;
+}
+
+/* After a poll in vain, by any thread. */
+__device__ inline bool mu_spin_aborted(struct mu_spin *spin,
+                                       const struct mu_reach *reach, int peer)
+{
+    if (++spin->polls & 1023)
+        return false;
+    if (*(volatile uint32_t *)&reach->flags[reach->rank]->gone)
+        return true;
+    if ((threadIdx.x & 31) != __ffs(__activemask()) - 1)
+        return false;
+    return mu_spin_look(spin, reach, peer);
 }
 
 /* Wait until the counter is at least `target` (both wrap). False: aborted. */
@@ -169,6 +185,17 @@ __device__ inline bool mu_wait_counter(const uint32_t *counter, uint32_t target,
         if (mu_spin_aborted(&spin, reach, peer))
             return false;
     return true;
+}
+
+/* By all threads of a block that is done. Every operation counts up the epochs of all
+ * blocks, whatever its grid, so that all blocks of all operations agree on the parity.
+ */
+__device__ inline void mu_epoch_done(struct mu_flags *flags, uint32_t epoch)
+{
+    size_t b = blockIdx.x + (size_t)threadIdx.x * gridDim.x;
+
+    if (b < MU_BLOCKS)
+        flags->epoch[b] = epoch;
 }
 
 #endif

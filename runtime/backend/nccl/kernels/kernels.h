@@ -8,11 +8,10 @@
  *
  *   one-shot  every rank sends all of its data to all others; data and flag travel in
  *             one 16-byte store, so that nobody waits for a barrier      (latency)
- *   relay     each rank owns a segment: the others push their part of it into the
- *             owner's staging ring, the owner adds and pushes the sum back, chunk by
- *             chunk                                                      (bandwidth)
+ *   relay     each rank owns a segment: the others push their parts of it, the owner
+ *             adds and pushes the sum; lines of 128 bytes carry their flag  (middle)
  *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
- *             all; a barrier before and after                            (middle)
+ *             all; a barrier before and after                            (bandwidth)
  */
 #ifndef MU_NCCL_KERNELS_H
 #define MU_NCCL_KERNELS_H
@@ -45,10 +44,9 @@ struct mu_host_words {
 /* Flags of one rank, in its device memory, mapped by its peers. Zeroed before use. */
 struct mu_flags {
     uint32_t arrived[MU_PEERS][MU_BLOCKS]; /* pull: barriers, written by the peer */
-    uint32_t pushed[MU_PEERS][MU_BLOCKS];  /* relay: chunks in our staging ring */
-    uint32_t result[MU_PEERS][MU_BLOCKS];  /* relay: chunks of the sum in our buffer */
     /* Own counters, touched by the block of that number only. */
-    uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS], chunk[MU_BLOCKS];
+    uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS];
+    uint32_t gone; /* the job was aborted: the host's word, nearer */
 };
 
 /* What a kernel needs to find the others: one per backend, constant after open. */
@@ -57,8 +55,8 @@ struct mu_reach {
     struct mu_flags *flags[MU_PEERS]; /* mapped here, own included */
     char *packets[MU_PEERS];          /* one-shot: receive areas */
     size_t packet_slot;          /* bytes per parity and source in a receive area */
-    char *staging[MU_PEERS];     /* relay: staging rings */
-    size_t staging_block;        /* bytes of one block's part of the ring */
+    char *lines[MU_PEERS];       /* relay: receive areas */
+    size_t lines_half;           /* bytes of one parity of a receive area */
     struct mu_host_words *words; /* device address of the mapped words */
     uint64_t limit_ns;           /* waiting longer than this is reported */
 };
@@ -71,16 +69,17 @@ cudaError_t mu_one_shot(const struct mu_reach *reach, const void *send, void *re
                         size_t count, enum muster_dtype dtype, enum muster_op op,
                         double scale, int blocks, int threads, cudaStream_t stream);
 
-/* In place. buffer[i] is where rank i's buffer is mapped here, 16-byte aligned.
- * MUSTER_SUM of floating-point types only (mu_segmented_can).
- */
+/* MUSTER_SUM of floating-point types only. */
 bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op);
+/* In place. buffer[i] is where rank i's buffer is mapped here, 16-byte aligned. */
 cudaError_t mu_pull(const struct mu_reach *reach, void *const *buffer, size_t count,
                     enum muster_dtype dtype, double scale, int blocks,
                     cudaStream_t stream);
-/* chunk: bytes handed on at a time, a multiple of 16; 0: chosen from the size. */
-cudaError_t mu_relay(const struct mu_reach *reach, void *const *buffer, size_t count,
-                     enum muster_dtype dtype, double scale, int blocks, size_t chunk,
+/* Any memory of 16-byte alignment, send == recv or apart, as far as the area holds it.
+ */
+bool mu_relay_fits(const struct mu_reach *reach, size_t bytes);
+cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
+                     size_t count, enum muster_dtype dtype, double scale, int blocks,
                      cudaStream_t stream);
 
 /* buffer[i] *= scale */
@@ -100,6 +99,9 @@ struct mu_pack_piece {
 cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool to_bucket,
                            void *bucket, enum muster_dtype outside,
                            enum muster_dtype inside, double scale, cudaStream_t stream);
+
+/* Keep the stream busy for so long: what is enqueued meanwhile follows without gaps. */
+cudaError_t mu_hold(double us, cudaStream_t stream);
 
 /* Count up a word of the mapped host memory, in stream order. */
 cudaError_t mu_mark(volatile uint32_t *word, cudaStream_t stream);

@@ -138,13 +138,8 @@ __global__ void __launch_bounds__(1024, 1)
             packets_combine<T, OP, N>(all, r.n, a.scale, (T *)a.recv, a.count, i);
         }
     }
-    /* Every block counter counts every operation, whatever its grid, so that all blocks
-     * of all operations agree on the parity.
-     */
     __syncthreads();
-    size_t b = blockIdx.x + (size_t)threadIdx.x * gridDim.x;
-    if (b < MU_BLOCKS)
-        flags->epoch[b] = epoch;
+    mu_epoch_done(flags, epoch);
 }
 
 typedef void (*one_shot_fn)(struct one_shot_args);

@@ -86,6 +86,15 @@ __global__ void mark(volatile uint32_t *word)
     *word = *word + 1;
 }
 
+__global__ void hold(unsigned long long ns)
+{
+    unsigned long long from, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(from));
+    do {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - from < ns);
+}
+
 /* ---- Launch --------------------------------------------------------------------- */
 
 template <int MAX>
@@ -214,10 +223,21 @@ cudaError_t mu_mark(volatile uint32_t *word, cudaStream_t stream)
     return cudaLaunchKernel((const void *)mark, dim3(1), dim3(1), argv, 0, stream);
 }
 
+cudaError_t mu_hold(double us, cudaStream_t stream)
+{
+    unsigned long long ns = (unsigned long long)(us * 1000);
+    void *argv[] = { &ns };
+
+    return cudaLaunchKernel((const void *)hold, dim3(1), dim3(1), argv, 0, stream);
+}
+
 cudaError_t mu_pack_load(void)
 {
     cudaFuncAttributes attr;
     cudaError_t rc = cudaFuncGetAttributes(&attr, (const void *)mark);
+
+    if (rc == cudaSuccess)
+        rc = cudaFuncGetAttributes(&attr, (const void *)hold);
 
     for (int o = MUSTER_F32; o <= MUSTER_I64 && rc == cudaSuccess; o++) {
         rc = cudaFuncGetAttributes(&attr, scale_kernel((enum muster_dtype)o));

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* relay.cu - all-reduce in place by stores only: push parts, owner adds, push sums
+/* relay.cu - all-reduce by stores only: push parts, their owner adds, pushes the sum
  *
- * A peer store needs less of a link than a peer load (no request against the traffic),
- * so nothing is read from a peer here. One half of each block pushes my part of the
- * others' segments into their staging rings, the other half adds what arrived for my
- * segment and pushes the sum into everybody's buffer, chunk by chunk:
+ * Each rank owns a segment. Data travels in lines of 128 bytes, 120 of data and the
+ * epoch behind; eight neighbouring threads store and load a line in one instruction,
+ * which the GPU and NVLink (sm_70 and newer) carry as a whole. So whoever sees the
+ * epoch has the data, and nothing needs a barrier, a fence or a read over the link:
  *
- *   push half   wait until the ring slot is free   (result of chunk q-slots arrived)
- *               copy, count up pushed[me] at the peer
- *   add half    wait for pushed[all] > q, add in rank order, store the sum everywhere,
- *               count up result[me] at the peers
+ *   push warps   my parts of the others' segments -> their owners' areas
+ *   add warps    wait for the parts of my segment, add in rank order, store the sum
+ * here and push it to everybody copy warps   wait for the sums of the others' segments,
+ * store them here
  *
- * No barrier is needed: the owner overwrites a peer's part only after that peer pushed
- * it, and a block ends when the sums of all owners arrived.
+ * Areas are double-buffered by the parity of the epoch: a rank in epoch e finished e-1,
+ * so every owner began e-1, so everybody has finished reading e-2. In place is fine: a
+ * part is overwritten by its sum only, which needs the part pushed first.
  */
 #include "runtime/backend/nccl/kernels/device.cuh"
 
@@ -20,217 +21,292 @@ extern "C" {
 #include "runtime/core/dtype.h"
 }
 
-#define HALF 512
-#define THREADS (2 * HALF)
+#define WARPS 32
+#define PUSH_WARPS 8
+#define ADD_WARPS 16
+#define COPY_WARPS (WARPS - PUSH_WARPS - ADD_WARPS)
+#define ALL 0xffffffffu
+#define LINE 128
+#define LINE_DATA 120
+#define QUAD (4 * LINE) /* what a warp moves at a time */
 
 struct relay_args {
     struct mu_reach reach;
-    uint4 *buffer[MU_PEERS];
-    size_t count;
+    const char *send;
+    char *recv;
+    size_t bytes;
     double scale;
-    uint32_t chunk;  /* vectors */
-    uint32_t slots;  /* of the ring, for each source */
-    uint32_t chunks; /* of each block, equal on all ranks */
+    size_t quads; /* of a segment, equal on all ranks */
 };
 
-/* Barrier of one half; true when any of its threads says so. */
-__device__ inline bool half_any(int half, bool mine)
-{
-    int any;
-    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0;"
-                 " barrier.cta.red.or.pred q, %2, %3, p; selp.s32 %0, 1, 0, q; }"
-                 : "=r"(any)
-                 : "r"((int)mine), "r"(half + 1), "n"(HALF)
-                 : "memory");
-    return any != 0;
-}
-
-/* Where chunk c of this block lies in a segment: [at, at + length) vectors from the
- * segment's start, cut at the segment's own length.
+/* Two lines are 15 vectors of 16 bytes: seven in the first, seven in the second, and
+ * the eighth vector's halves beside the epochs. Byte of this thread's vector in the
+ * message.
  */
-struct span {
-    size_t at;
-    uint32_t length;
-};
-
-__device__ inline struct span chunk_span(const struct relay_args &a, uint32_t c,
-                                         size_t segment, size_t length)
+__device__ inline size_t vector_byte(size_t quad, int lane)
 {
-    size_t per = (segment + gridDim.x - 1) / gridDim.x;
-    size_t from = per * blockIdx.x + (size_t)c * a.chunk;
-    size_t to = from + a.chunk;
-    size_t limit = per * (blockIdx.x + 1);
-    struct span s;
+    int second = lane / 8 & 1, j = lane & 7;
 
-    limit = limit < length ? limit : length;
-    to = to < limit ? to : limit;
-    s.at = from;
-    s.length = from < to ? (uint32_t)(to - from) : 0;
-    return s;
+    return (2 * quad + lane / 16) * (2 * LINE_DATA) + (j < 7 ? second * 8 + j : 7) * 16;
 }
 
-__device__ inline size_t segment_length(size_t total, size_t segment, int p)
+__device__ inline bool has_epoch(int lane)
 {
-    size_t from = segment * p;
-    return from >= total ? 0 : from + segment > total ? total - from : segment;
+    return (lane & 7) == 7;
 }
 
-__device__ inline uint4 *slot(const struct relay_args &a, int at_rank, int source,
-                              uint32_t q)
+/* The elements of the message that are this thread's, the rest of the vector undefined;
+ * half a vector in the threads that carry an epoch, as its first half.
+ */
+template <typename T>
+__device__ inline uint4 part_load(const char *base, size_t bytes, size_t quad, int lane)
 {
-    const struct mu_reach &r = a.reach;
-    /* Sources are numbered without the owner of the ring. */
-    int index = source > at_rank ? source - 1 : source;
-    return (uint4 *)(r.staging[at_rank] + blockIdx.x * r.staging_block) +
-           ((size_t)(q % a.slots) * (r.n - 1) + index) * a.chunk;
-}
+    size_t at = vector_byte(quad, lane);
+    uint4 v = make_uint4(0, 0, 0, 0);
 
-template <int U>
-__device__ inline void copy_span(uint4 *dst, const uint4 *src, uint32_t length,
-                                 uint32_t t)
-{
-    for (uint32_t i = t; i < length; i += HALF * U) {
-        uint4 v[U];
+    if ((quad + 1) * (4 * LINE_DATA) <= bytes) { /* the same for the whole warp */
+        v = *(const uint4 *)(base + at);
+    } else {
+        mu_vec<T> e;
+        e.v = v;
 #pragma unroll
-        for (int u = 0; u < U; u++)
-            if (i + u * HALF < length)
-                v[u] = mu_load_vec(src + i + u * HALF);
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (i + u * HALF < length)
-                mu_store_vec(dst + i + u * HALF, v[u]);
+        for (int j = 0; j < (int)(16 / sizeof(T)); j++)
+            if (at + (j + 1) * sizeof(T) <= bytes)
+                e.e[j] = ((const T *)(base + at))[j];
+        v = e.v;
     }
+    if (has_epoch(lane) && (lane & 8)) {
+        v.x = v.z;
+        v.y = v.w;
+    }
+    return v;
 }
 
-/* Tell every peer: my counter there is now `value`. Called by one thread a peer after
- * the half's barrier; the release orders what the whole half stored.
- */
-__device__ inline void tell(const struct mu_reach &r, bool result, int t,
-                            uint32_t value)
+template <typename T>
+__device__ inline void part_store(char *base, size_t bytes, size_t quad, int lane,
+                                  uint4 w)
 {
-    if (t >= r.n || t == r.rank)
+    size_t at = vector_byte(quad, lane) + (has_epoch(lane) ? lane & 8 : 0);
+
+    if ((quad + 1) * (4 * LINE_DATA) <= bytes) {
+        if (has_epoch(lane))
+            *(uint2 *)(base + at) = make_uint2(w.x, w.y);
+        else
+            *(uint4 *)(base + at) = w;
         return;
-    struct mu_flags *f = r.flags[t];
-    mu_store_release(result ? &f->result[r.rank][blockIdx.x]
-                            : &f->pushed[r.rank][blockIdx.x],
-                     value);
+    }
+    mu_vec<T> v;
+    v.v = w;
+#pragma unroll
+    for (int j = 0; j < (int)(16 / sizeof(T)); j++)
+        if ((!has_epoch(lane) || j < (int)(8 / sizeof(T))) &&
+            at + (j + 1) * sizeof(T) <= bytes)
+            ((T *)(base + at))[j] = v.e[j];
 }
 
-__device__ inline bool all_at_least(const struct mu_reach &r, bool result, int t,
-                                    uint32_t value)
-{
-    if (t >= r.n || t == r.rank)
-        return true;
-    struct mu_flags *f = r.flags[r.rank];
-    return mu_wait_counter(
-        result ? &f->result[t][blockIdx.x] : &f->pushed[t][blockIdx.x], value, &r, t);
-}
-
-__device__ static bool push(const struct relay_args &a, uint32_t q0, size_t total,
-                            size_t segment)
+/* Where this thread's 16 bytes of a quad lie in rank `at`'s area: parts (sums: 1) from
+ * `source`, numbered without the area's own rank.
+ */
+__device__ inline char *place(const struct relay_args &a, uint32_t epoch, int at,
+                              int sums, int source, size_t quad, int lane)
 {
     const struct mu_reach &r = a.reach;
-    const int t = threadIdx.x;
+    size_t slot = sums * (r.n - 1) + (source > at ? source - 1 : source);
 
-    for (uint32_t c = 0; c < a.chunks; c++) {
-        uint32_t q = q0 + c;
-        /* Chunk q - slots of mine has been added when its sum came back. */
-        if (half_any(0, !all_at_least(r, true, t, q + 1 - a.slots)))
-            return false;
+    return r.lines[at] + (epoch & 1) * r.lines_half + (slot * a.quads + quad) * QUAD +
+           lane * 16;
+}
+
+__device__ inline uint4 with_epoch(uint4 v, uint32_t epoch, int lane)
+{
+    if (has_epoch(lane)) {
+        v.z = epoch;
+        v.w = ~epoch;
+    }
+    return v;
+}
+
+__device__ inline bool lacks_epoch(uint4 v, uint32_t epoch, int lane)
+{
+    return has_epoch(lane) && (v.z != epoch || v.w != ~epoch);
+}
+
+/* A warp's wait came to nothing: true when the job was aborted (for all its threads).
+ */
+__device__ inline bool warp_aborted(struct mu_spin *spin, const struct mu_reach &r,
+                                    int peer, int lane)
+{
+    bool aborted = false;
+
+    if (++spin->polls & 1023)
+        return false;
+    if (lane == 0)
+        aborted = mu_spin_look(spin, &r, peer);
+    return __shfl_sync(ALL, aborted, 0);
+}
+
+template <typename T>
+__device__ static void push(const struct relay_args &a, uint32_t epoch, int warp,
+                            int lane)
+{
+    const int U = 4;
+    const struct mu_reach &r = a.reach;
+    const size_t stride = (size_t)gridDim.x * PUSH_WARPS;
+
+    for (size_t q = (size_t)blockIdx.x * PUSH_WARPS + warp; q < a.quads;
+         q += stride * U)
         for (int d = 1; d < r.n; d++) {
             int p = r.rank + d >= r.n ? r.rank + d - r.n : r.rank + d;
-            struct span s =
-                chunk_span(a, c, segment, segment_length(total, segment, p));
-            copy_span<4>(slot(a, p, r.rank, q), a.buffer[r.rank] + segment * p + s.at,
-                         s.length, t);
+            uint4 v[U];
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (q + u * stride < a.quads)
+                    v[u] = part_load<T>(a.send, a.bytes, p * a.quads + q + u * stride,
+                                        lane);
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (q + u * stride < a.quads)
+                    mu_store_packet(place(a, epoch, p, 0, r.rank, q + u * stride, lane),
+                                    with_epoch(v[u], epoch, lane));
         }
-        half_any(0, false);
-        tell(r, false, t, q + 1);
+}
+
+/* own stands at its rank's place in the order, so that all owners add alike. */
+template <typename T, int N>
+__device__ inline uint4 sum_parts(uint4 own, const uint4 *in, const struct mu_reach &r,
+                                  double scale)
+{
+    typedef mu_acc<T> A;
+    mu_vec<T> x, out;
+#pragma unroll
+    for (int j = 0; j < (int)(16 / sizeof(T)); j++) {
+        x.v = r.rank == 0 ? own : in[0];
+        typename A::type sum = A::up(x.e[j]);
+#pragma unroll
+        for (int p = 1; p < N; p++) {
+            x.v = r.rank == p ? own : in[p];
+            if (p < r.n)
+                sum += A::up(x.e[j]);
+        }
+        if (scale != 1.0)
+            sum = mu_scaled(sum, scale);
+        out.e[j] = A::down(sum);
+    }
+    return out.v;
+}
+
+/* The parts of U quads from all peers. Returns a rank that is missing, or -1. */
+template <int U, int N>
+__device__ inline int parts_poll(const struct relay_args &a, uint32_t epoch, size_t q,
+                                 size_t stride, int lane, uint4 (*in)[N])
+{
+    const struct mu_reach &r = a.reach;
+    int missing = -1;
+#pragma unroll
+    for (int u = 0; u < U; u++)
+#pragma unroll
+        for (int p = 0; p < N; p++) {
+            if (p == r.rank || p >= r.n || q + u * stride >= a.quads)
+                continue;
+            in[u][p] =
+                mu_load_packet(place(a, epoch, r.rank, 0, p, q + u * stride, lane));
+            if (lacks_epoch(in[u][p], epoch, lane))
+                missing = p;
+        }
+    return __reduce_max_sync(ALL, missing);
+}
+
+template <typename T, int N>
+__device__ static bool add(const struct relay_args &a, uint32_t epoch, int warp,
+                           int lane)
+{
+    const int U = N == 2 ? 2 : 1;
+    const struct mu_reach &r = a.reach;
+    const size_t stride = (size_t)gridDim.x * ADD_WARPS, first = r.rank * a.quads;
+    struct mu_spin spin = { 0, 0 };
+
+    for (size_t q = (size_t)blockIdx.x * ADD_WARPS + warp; q < a.quads;
+         q += stride * U) {
+        uint4 own[U], in[U][N];
+        int missing;
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (q + u * stride < a.quads)
+                own[u] = part_load<T>(a.send, a.bytes, first + q + u * stride, lane);
+        while ((missing = parts_poll<U, N>(a, epoch, q, stride, lane, in)) >= 0)
+            if (warp_aborted(&spin, r, missing, lane))
+                return false;
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (q + u * stride >= a.quads)
+                break;
+            uint4 out = sum_parts<T, N>(own[u], in[u], r, a.scale);
+            uint4 line = with_epoch(out, epoch, lane);
+            for (int d = 1; d < r.n; d++) {
+                int p = r.rank + d >= r.n ? r.rank + d - r.n : r.rank + d;
+                mu_store_packet(place(a, epoch, p, 1, r.rank, q + u * stride, lane),
+                                line);
+            }
+            part_store<T>(a.recv, a.bytes, first + q + u * stride, lane, out);
+        }
     }
     return true;
 }
 
-template <typename T, int N>
-__device__ static void add_span(const struct relay_args &a, uint32_t q, size_t offset,
-                                uint32_t length, uint32_t t)
+template <typename T>
+__device__ static bool copy(const struct relay_args &a, uint32_t epoch, int warp,
+                            int lane)
 {
-    typedef mu_acc<T> A;
-    const int U = N == 2 ? 4 : N == 4 ? 2 : 1;
+    const int U = 4;
     const struct mu_reach &r = a.reach;
+    const size_t stride = (size_t)gridDim.x * COPY_WARPS;
+    struct mu_spin spin = { 0, 0 };
 
-    for (uint32_t i = t; i < length; i += HALF * U) {
-        uint4 in[U][N];
+    for (size_t q = (size_t)blockIdx.x * COPY_WARPS + warp; q < a.quads;
+         q += stride * U)
+        for (int d = 1; d < r.n; d++) {
+            int p = r.rank + d >= r.n ? r.rank + d - r.n : r.rank + d;
+            uint4 v[U];
+            for (;;) {
+                bool missing = false;
 #pragma unroll
-        for (int u = 0; u < U; u++)
-#pragma unroll
-            for (int p = 0; p < N; p++)
-                if (p < r.n && i + u * HALF < length)
-                    in[u][p] = mu_load_vec(
-                        (p == r.rank ? a.buffer[p] + offset : slot(a, r.rank, p, q)) +
-                        i + u * HALF);
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            if (i + u * HALF >= length)
-                break;
-            mu_vec<T> x, out;
-#pragma unroll
-            for (int j = 0; j < (int)(16 / sizeof(T)); j++) {
-                x.v = in[u][0];
-                typename A::type sum = A::up(x.e[j]);
-#pragma unroll
-                for (int p = 1; p < N; p++) {
-                    x.v = in[u][p];
-                    if (p < r.n)
-                        sum += A::up(x.e[j]);
-                }
-                if (a.scale != 1.0)
-                    sum = mu_scaled(sum, a.scale);
-                out.e[j] = A::down(sum);
+                for (int u = 0; u < U; u++)
+                    if (q + u * stride < a.quads) {
+                        v[u] = mu_load_packet(
+                            place(a, epoch, r.rank, 1, p, q + u * stride, lane));
+                        missing = missing || lacks_epoch(v[u], epoch, lane);
+                    }
+                if (!__any_sync(ALL, missing))
+                    break;
+                if (warp_aborted(&spin, r, p, lane))
+                    return false;
             }
 #pragma unroll
-            for (int d = 0; d < N; d++) {
-                int p = r.rank + d >= r.n ? r.rank + d - r.n : r.rank + d;
-                if (d < r.n)
-                    mu_store_vec(a.buffer[p] + offset + i + u * HALF, out.v);
-            }
+            for (int u = 0; u < U; u++)
+                if (q + u * stride < a.quads)
+                    part_store<T>(a.recv, a.bytes, p * a.quads + q + u * stride, lane,
+                                  v[u]);
         }
-    }
+    return true;
 }
 
 template <typename T, int N>
-__device__ static bool add(const struct relay_args &a, uint32_t q0, size_t total,
-                           size_t segment)
-{
-    const struct mu_reach &r = a.reach;
-    const int t = threadIdx.x - HALF;
-    const size_t length = segment_length(total, segment, r.rank);
-
-    for (uint32_t c = 0; c < a.chunks; c++) {
-        uint32_t q = q0 + c;
-        if (half_any(1, !all_at_least(r, false, t, q + 1)))
-            return false;
-        struct span s = chunk_span(a, c, segment, length);
-        add_span<T, N>(a, q, segment * r.rank + s.at, s.length, t);
-        half_any(1, false);
-        tell(r, true, t, q + 1);
-    }
-    return !half_any(1, !all_at_least(r, true, t, q0 + a.chunks));
-}
-
-template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(WARPS * 32, 1)
     relay(const __grid_constant__ struct relay_args a)
 {
-    const struct mu_reach &r = a.reach;
-    uint32_t *counter = &r.flags[r.rank]->chunk[blockIdx.x];
-    const uint32_t q0 = *(volatile uint32_t *)counter;
-    const size_t total = a.count / (16 / sizeof(T));
-    const size_t segment = (total + r.n - 1) / r.n;
-    bool aborted = threadIdx.x < HALF ? !push(a, q0, total, segment)
-                                      : !add<T, N>(a, q0, total, segment);
+    struct mu_flags *flags = a.reach.flags[a.reach.rank];
+    const uint32_t epoch = *(volatile uint32_t *)&flags->epoch[blockIdx.x] + 1;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    bool aborted = false;
 
-    if (!__syncthreads_or(aborted) && threadIdx.x == 0)
-        *counter = q0 + a.chunks;
+    if (warp < PUSH_WARPS)
+        push<T>(a, epoch, warp, lane);
+    else if (warp < PUSH_WARPS + ADD_WARPS)
+        aborted = !add<T, N>(a, epoch, warp - PUSH_WARPS, lane);
+    else
+        aborted = !copy<T>(a, epoch, warp - PUSH_WARPS - ADD_WARPS, lane);
+    if (!__syncthreads_or(aborted))
+        mu_epoch_done(flags, epoch);
 }
 
 typedef void (*relay_fn)(struct relay_args);
@@ -256,29 +332,33 @@ static relay_fn relay_kernel(enum muster_dtype dtype, int n)
     }
 }
 
-cudaError_t mu_relay(const struct mu_reach *reach, void *const *buffer, size_t count,
-                     enum muster_dtype dtype, double scale, int blocks, size_t chunk,
+static size_t quads_for(const struct mu_reach *reach, size_t bytes)
+{
+    size_t lines = (bytes + LINE_DATA - 1) / LINE_DATA;
+    size_t segment = (lines + reach->n - 1) / reach->n;
+
+    return (segment + 3) / 4;
+}
+
+bool mu_relay_fits(const struct mu_reach *reach, size_t bytes)
+{
+    return quads_for(reach, bytes) * QUAD * 2 * (reach->n - 1) <= reach->lines_half;
+}
+
+cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
+                     size_t count, enum muster_dtype dtype, double scale, int blocks,
                      cudaStream_t stream)
 {
     relay_fn fn = relay_kernel(dtype, reach->n);
     size_t bytes = count * mu_dtype_size(dtype);
-    size_t ring = reach->staging_block / (reach->n - 1), per;
-    struct relay_args args = { *reach, { 0 }, count, scale, 0, 0, 0 };
+    struct relay_args args = { *reach, (const char *)send,     (char *)recv, bytes,
+                               scale,  quads_for(reach, bytes) };
     void *argv[] = { &args };
 
-    if (!fn || blocks < 1 || blocks > MU_BLOCKS || bytes % 16)
+    if (!fn || blocks < 1 || blocks > MU_BLOCKS || !mu_relay_fits(reach, bytes) ||
+        ((uintptr_t)send | (uintptr_t)recv) % 16)
         return cudaErrorInvalidValue;
-    per = ((bytes / 16 + reach->n - 1) / reach->n + blocks - 1) / blocks; /* vectors */
-    if (chunk == 0)
-        chunk = per * 16 / 4 < 8192 ? 8192 : 32768;
-    if (chunk > ring / 2)
-        chunk = ring / 2 / 16 * 16;
-    args.chunk = (uint32_t)(chunk / 16);
-    args.slots = (uint32_t)(ring / chunk);
-    args.chunks = (uint32_t)((per + args.chunk - 1) / args.chunk);
-    for (int p = 0; p < reach->n; p++)
-        args.buffer[p] = (uint4 *)buffer[p];
-    return cudaLaunchKernel((const void *)fn, dim3(blocks), dim3(THREADS), argv, 0,
+    return cudaLaunchKernel((const void *)fn, dim3(blocks), dim3(WARPS * 32), argv, 0,
                             stream);
 }
 

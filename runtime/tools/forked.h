@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ranks.h - a world of ranks forked on this node, without Slurm or PMIx
+/* forked.h - a world of ranks forked on this node, without Slurm or PMIx
  *
  * For benchmarks and tests on a machine that has only GPUs. Keys and values are
  * exchanged through memory that the ranks share.
  */
-#ifndef MU_RANKS_H
-#define MU_RANKS_H
+#ifndef MU_FORKED_H
+#define MU_FORKED_H
 
 #include "runtime/boot/world.h"
 
-#define MU_RANKS_MAX 64
+#define MU_FORKED_MAX 64
 
 /* Fork n children; child r runs body with a world of rank r (the body closes it with
  * mu_world_close or hands it on) and exits with its result. With `narrow`
@@ -18,10 +18,10 @@
  * Returns 0 when all children returned 0; else the status of one that did not (128 +
  * signal when they were only killed); the others are killed `patience` seconds later.
  */
-int mu_ranks_run(int n, bool narrow, double patience,
+int mu_forked_run(int n, bool narrow, double patience,
                  int (*body)(struct mu_world *world, void *arg), void *arg);
 
 /* Inside a body: process ids of all ranks (0 until they are forked). */
-int mu_ranks_pid(const struct mu_world *world, int rank);
+int mu_forked_pid(const struct mu_world *world, int rank);
 
 #endif

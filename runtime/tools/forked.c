@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ranks.c - a world of ranks forked on this node, without Slurm or PMIx */
-#include "runtime/tools/ranks.h"
+/* forked.c - a world of ranks forked on this node, without Slurm or PMIx */
+#include "runtime/tools/forked.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -31,9 +31,9 @@ struct entry {
  */
 struct board {
     atomic_uint arrived, generation;
-    atomic_int pid[MU_RANKS_MAX];
-    atomic_uint entries[MU_RANKS_MAX];
-    struct entry entry[MU_RANKS_MAX][ENTRIES];
+    atomic_int pid[MU_FORKED_MAX];
+    atomic_uint entries[MU_FORKED_MAX];
+    struct entry entry[MU_FORKED_MAX][ENTRIES];
 };
 
 struct rank_impl {
@@ -166,7 +166,7 @@ static struct mu_world *world_make(int rank, int n, struct board *board)
     return w;
 }
 
-int mu_ranks_pid(const struct mu_world *world, int rank)
+int mu_forked_pid(const struct mu_world *world, int rank)
 {
     const struct rank_impl *impl = world->impl;
 
@@ -236,14 +236,14 @@ static int reap(int n, struct board *board, double patience)
     return first;
 }
 
-int mu_ranks_run(int n, bool narrow, double patience,
+int mu_forked_run(int n, bool narrow, double patience,
                  int (*body)(struct mu_world *world, void *arg), void *arg)
 {
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int rc;
 
-    if (board == MAP_FAILED || n < 1 || n > MU_RANKS_MAX)
+    if (board == MAP_FAILED || n < 1 || n > MU_FORKED_MAX)
         return MUSTER_EUSAGE;
     fflush(NULL);
     for (int r = 0; r < n; r++) {

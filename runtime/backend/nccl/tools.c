@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tools.c - what benchmarks and tests ask of the NCCL backend beyond its table */
+#include <string.h>
+
+#include "runtime/backend/nccl/nccl.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED int mu_nccl_force(struct mu_backend *b, const char *path)
+{
+    b->forced = -1;
+    if (strcmp(path, "auto") == 0)
+        return 0;
+    for (int i = 0; mu_path_names[i]; i++)
+        if (strcmp(path, mu_path_names[i]) == 0)
+            b->forced = i;
+    return b->forced < 0 ? -1 : 0;
+}
+
+EXPORTED const struct mu_path_table *mu_nccl_table(const struct mu_backend *b)
+{
+    return &b->table;
+}
+
+EXPORTED void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank)
+{
+    void *buffer[MU_PEERS];
+
+    if (!b->own || local_rank >= b->env.local_size || !mu_arena_peers(b, p, 1, buffer))
+        return NULL;
+    return buffer[local_rank];
+}
+
+EXPORTED int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv,
+                              size_t count, enum muster_dtype dtype, int peer,
+                              void *stream, struct mu_err *err)
+{
+    ncclDataType_t type = mu_nccl_type(dtype);
+    ncclResult_t rc = ncclGroupStart();
+
+    if (rc == ncclSuccess)
+        rc = ncclSend(send, count, type, peer, b->comm, stream);
+    if (rc == ncclSuccess)
+        rc = ncclRecv(recv, count, type, peer, b->comm, stream);
+    if (rc == ncclSuccess)
+        rc = ncclGroupEnd();
+    if (rc == ncclInProgress)
+        return mu_comm_wait(b, b->env.timeout, "send and receive", err);
+    return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, "send and receive");
+}
