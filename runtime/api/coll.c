@@ -138,7 +138,8 @@ int muster_allreduce(struct muster *m, void *buffer, size_t count,
                             .recv = buffer,
                             .count = count,
                             .scale = 1,
-                            .stream = stream };
+                            .stream = stream,
+                            .direct = true };
     int rc = check(m, "muster_allreduce", buffer, buffer, count, dtype);
 
     if (rc == MUSTER_OK && (unsigned)op > MUSTER_MAX)

@@ -237,7 +237,7 @@ static int reap(int n, struct board *board, double patience)
 }
 
 int mu_forked_run(int n, bool narrow, double patience,
-                 int (*body)(struct mu_world *world, void *arg), void *arg)
+                  int (*body)(struct mu_world *world, void *arg), void *arg)
 {
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);

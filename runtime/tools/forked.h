@@ -19,7 +19,7 @@
  * signal when they were only killed); the others are killed `patience` seconds later.
  */
 int mu_forked_run(int n, bool narrow, double patience,
-                 int (*body)(struct mu_world *world, void *arg), void *arg);
+                  int (*body)(struct mu_world *world, void *arg), void *arg);
 
 /* Inside a body: process ids of all ranks (0 until they are forked). */
 int mu_forked_pid(const struct mu_world *world, int rank);

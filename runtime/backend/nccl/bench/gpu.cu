@@ -72,6 +72,11 @@ void mu_gpu_free(void *p)
     CHECK(cudaFree(p));
 }
 
+void mu_gpu_put(void *device, const void *host, size_t bytes)
+{
+    CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+}
+
 void mu_gpu_get(void *host, const void *device, size_t bytes)
 {
     CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));

@@ -27,6 +27,7 @@ void *mu_gpu_stream(void);
 void mu_gpu_sync(void *stream);
 void *mu_gpu_alloc(size_t bytes);
 void mu_gpu_free(void *p);
+void mu_gpu_put(void *device, const void *host, size_t bytes);
 void mu_gpu_get(void *host, const void *device, size_t bytes);
 size_t mu_gpu_free_bytes(void);
 

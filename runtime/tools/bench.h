@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench.h - what the files of `muster bench` share */
+#ifndef MU_BENCH_H
+#define MU_BENCH_H
+
+#include "runtime/api/impl.h"
+#include "runtime/backend/nccl/path.h"
+
+/* Command line, checked. */
+struct bench_options {
+    const char *kind;  /* allreduce, ..., ddp */
+    const char *path;  /* auto, one of mu_path_names, or all */
+    const char *model; /* ddp: a file, or a name below the models' folder */
+    size_t min, max;   /* bytes */
+    enum muster_dtype dtype;
+    int ranks;   /* forked here; 0: the ranks of this step */
+    int batches; /* timed, for median, minimum and maximum */
+    int steps;   /* ddp */
+    bool graph;  /* captured and replayed */
+    bool check;  /* compare with a reference */
+    bool tsv;
+    bool own_grads; /* ddp: gradients outside of the buckets, packed */
+};
+
+/* Functions of the NCCL module that its table does not have; NULL on other backends. */
+struct bench_module {
+    int (*force)(struct mu_backend *b, const char *path);
+    void *(*peer)(struct mu_backend *b, const void *p, int local_rank);
+    int (*sendrecv)(struct mu_backend *b, const void *send, void *recv, size_t count,
+                    enum muster_dtype dtype, int peer, void *stream,
+                    struct mu_err *err);
+    const struct mu_path_table *(*table)(const struct mu_backend *b);
+};
+
+struct bench {
+    const struct bench_options *options;
+    struct muster *m;
+    struct bench_module module;
+    void *stream;
+    double
+        copy_limit; /* GB/s that copy engines move to a peer, all at once; 0 unknown */
+};
+
+/* Print on rank 0. */
+void bench_say(const struct bench *b, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Ends the program with the sentence of err. */
+void bench_die(const struct mu_err *err) __attribute__((noreturn));
+double bench_median(double *values, int n); /* sorts them */
+double bench_seconds(void);
+
+/* Each returns an exit status. */
+int bench_collectives(struct bench *b);
+int bench_ddp(struct bench *b);
+
+#endif

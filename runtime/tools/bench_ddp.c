@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench_ddp.c - replay a model's training step: what its gradient exchange costs
+ *
+ * A step runs the model's matrix products and passes, forward and then backward, and
+ * writes each gradient where its layer ends. Timed without any exchange, with Muster,
+ * and with Muster restricted to NCCL. tests/gpu/ddp_twin.py does the same with PyTorch.
+ */
+#include "runtime/tools/bench.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/backend/nccl/bench/compute.h"
+#include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/core/dtype.h"
+#include "runtime/tools/bench_model.h"
+
+#define STEPS_MAX 1000
+#define WARM 5
+
+struct replay {
+    struct bench *b;
+    struct bench_model model;
+    struct mu_compute *compute;
+    struct muster_ddp *ddp;
+    void **grad; /* where each gradient is written */
+    void *event[3];
+    double host_ready, host_sync; /* seconds of the host in all steps */
+    long ready_calls, steps;
+};
+
+static void forward(struct replay *r)
+{
+    const struct bench_model *m = &r->model;
+
+    for (int i = 0; i < m->ngemms; i++)
+        mu_compute_gemm(r->compute, m->gemm[i].m, m->gemm[i].n, m->gemm[i].k,
+                        m->gemm[i].batch);
+    for (int i = 0; i < m->npasses; i++)
+        mu_compute_pass(r->compute, m->pass[i]);
+}
+
+/* Twice the products and passes of its forward, then the layer's gradients. */
+static void backward_layer(struct replay *r, const struct bench_layer *l, bool sync)
+{
+    const struct bench_model *m = &r->model;
+
+    for (int i = l->gemm + l->ngemms - 1; i >= l->gemm; i--) {
+        const struct bench_gemm *g = &m->gemm[i];
+
+        mu_compute_gemm(r->compute, g->m, g->k, g->n, g->batch); /* of the input */
+        mu_compute_gemm(r->compute, g->k, g->n, g->m, g->batch); /* of the weight */
+    }
+    for (int i = 2 * l->npasses - 1; i >= 0; i--)
+        mu_compute_pass(r->compute, m->pass[l->pass + i / 2]);
+    for (int i = l->param + l->nparams - 1; i >= l->param; i--) {
+        mu_compute_write(r->compute, r->grad[i], m->param[i].count, m->param[i].dtype);
+        if (!sync)
+            continue;
+        double from = bench_seconds();
+        if (muster_ddp_grad_ready(r->ddp, i, r->b->stream) != MUSTER_OK)
+            exit(muster_report(r->b->m));
+        r->host_ready += bench_seconds() - from;
+        r->ready_calls++;
+    }
+}
+
+/* us of the step, and from the last gradient to the end in *tail. */
+static double step(struct replay *r, bool sync, double *tail)
+{
+    const struct bench_model *m = &r->model;
+    double us;
+
+    mu_gpu_mark(r->event[0], r->b->stream);
+    forward(r);
+    for (int l = m->nlayers - 1; l >= 0; l--)
+        backward_layer(r, &m->layer[l], sync);
+    mu_gpu_mark(r->event[1], r->b->stream);
+    if (sync) {
+        double from = bench_seconds();
+        if (muster_ddp_sync(r->ddp, r->b->stream) != MUSTER_OK)
+            exit(muster_report(r->b->m));
+        r->host_sync += bench_seconds() - from;
+        r->steps++;
+    }
+    mu_gpu_mark(r->event[2], r->b->stream);
+    us = mu_gpu_span(r->event[0], r->event[2]);
+    *tail = mu_gpu_span(r->event[1], r->event[2]);
+    return us;
+}
+
+/* Median step of the slowest rank, us. */
+static double timed(struct replay *r, bool sync, double *tail)
+{
+    double us[STEPS_MAX], tails[STEPS_MAX];
+    int n = r->b->options->steps;
+    float value[2];
+    void *here = mu_gpu_alloc(sizeof value);
+
+    for (int i = -WARM; i < n; i++) {
+        double t, u;
+
+        if (i == 0)
+            r->host_ready = r->host_sync = 0, r->ready_calls = r->steps = 0;
+        u = step(r, sync, &t);
+        if (i >= 0) {
+            us[i] = u;
+            tails[i] = t;
+        }
+    }
+    value[0] = (float)bench_median(us, n);
+    value[1] = (float)bench_median(tails, n);
+    mu_gpu_put(here, value, sizeof value);
+    if (muster_allreduce(r->b->m, here, 2, MUSTER_F32, MUSTER_MAX, r->b->stream) !=
+        MUSTER_OK)
+        exit(muster_report(r->b->m));
+    mu_gpu_sync(r->b->stream);
+    mu_gpu_get(value, here, sizeof value);
+    mu_gpu_free(here);
+    *tail = value[1];
+    return value[0];
+}
+
+static void open_replay(struct replay *r)
+{
+    const struct bench_options *o = r->b->options;
+    struct muster *m = r->b->m;
+    int n = r->model.nparams;
+
+    r->compute = mu_compute_create(r->model.elements, r->b->stream);
+    r->grad = calloc((size_t)n, sizeof *r->grad);
+    if (!r->grad)
+        exit(MUSTER_EMEMORY);
+    for (int i = 0; o->own_grads && i < n; i++)
+        r->model.param[i].grad =
+            mu_gpu_alloc(r->model.param[i].count * mu_dtype_size(r->model.dtype));
+    if (muster_ddp_create(m, r->model.param, n, NULL, &r->ddp) != MUSTER_OK)
+        exit(muster_report(m));
+    for (int i = 0; i < n; i++)
+        r->grad[i] = muster_ddp_grad(r->ddp, i);
+    for (int i = 0; i < 3; i++)
+        r->event[i] = mu_gpu_event();
+}
+
+static void close_replay(struct replay *r)
+{
+    mu_gpu_sync(r->b->stream);
+    muster_ddp_destroy(r->ddp);
+    mu_compute_destroy(r->compute);
+    free(r->grad);
+    bench_model_clear(&r->model);
+}
+
+/* Each gradient is 0.5 on all ranks, so its mean is. */
+static bool right(struct replay *r)
+{
+    bool ok = true;
+
+    for (int i = 0; i < r->model.nparams && r->b->options->check; i++) {
+        unsigned char here[8] = { 0 };
+        size_t size = mu_dtype_size(r->model.dtype);
+        const unsigned char half_f32[4] = { 0, 0, 0, 0x3f }, half_bf16[2] = { 0, 0x3f };
+
+        if (r->model.param[i].count == 0)
+            continue;
+        mu_gpu_get(here, (char *)r->grad[i] + (r->model.param[i].count - 1) * size,
+                   size);
+        if (r->model.dtype == MUSTER_F32)
+            ok = ok && memcmp(here, half_f32, 4) == 0;
+        if (r->model.dtype == MUSTER_BF16)
+            ok = ok && memcmp(here, half_bf16, 2) == 0;
+    }
+    return ok;
+}
+
+static void row(struct replay *r, const char *what, double alone, double us,
+                double tail, double most)
+{
+    bench_say(r->b,
+              r->b->options->tsv ? "%s\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.1f\n"
+                                 : "%-12s %-22s %10.1f us  exposed %8.1f us  tail "
+                                   "%7.1f us  efficiency %6.2f %%  (%.1f)\n",
+              r->b->options->model, what, us, us - alone, tail, 100 * alone / us, most);
+}
+
+static void model_path(const char *name, char *path, size_t len)
+{
+    if (strchr(name, '/'))
+        snprintf(path, len, "%s", name);
+    else
+        snprintf(path, len, "%s/%s.model", MUSTER_MODEL_DIR, name);
+}
+
+int bench_ddp(struct bench *b)
+{
+    struct replay r = { .b = b };
+    struct mu_err err = { 0 };
+    char path[PATH_MAX];
+    double alone, again, muster, nccl, tail;
+    bool ok;
+
+    model_path(b->options->model, path, sizeof path);
+    if (bench_model_read(path, &r.model, &err) < 0)
+        bench_die(&err);
+    open_replay(&r);
+    bench_say(b, "# %s: %d tensors, %.1f MB of %s gradients in %d buckets%s\n", path,
+              r.model.nparams, r.model.grad_bytes / 1e6, mu_dtype_name(r.model.dtype),
+              muster_ddp_buckets(r.ddp),
+              b->options->own_grads ? ", packed" : ", views");
+    alone = timed(&r, false, &tail);
+    muster = timed(&r, true, &tail);
+    ok = right(&r);
+    again = timed(&r, false, &(double){ 0 });
+    alone = again < alone ? again : alone;
+    row(&r, "without exchange", alone, alone, 0, again);
+    row(&r, "muster", alone, muster, tail, muster);
+    bench_say(b, "# host: grad_ready %.2f us, sync %.1f us, per bucket %.1f us; %s\n",
+              r.host_ready * 1e6 / (double)(r.ready_calls ? r.ready_calls : 1),
+              r.host_sync * 1e6 / (double)(r.steps ? r.steps : 1),
+              (r.host_ready + r.host_sync) * 1e6 /
+                  ((double)(r.steps ? r.steps : 1) * muster_ddp_buckets(r.ddp)),
+              ok ? "gradients right" : "gradients WRONG");
+    if (b->module.force && b->module.force(b->m->backend, "nccl") == 0) {
+        nccl = timed(&r, true, &tail);
+        row(&r, "muster, NCCL only", alone, nccl, tail, nccl);
+        b->module.force(b->m->backend, "auto");
+    }
+    close_replay(&r);
+    return ok ? 0 : 1;
+}
