@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "tests/unit/synth.h"
@@ -20,6 +21,19 @@ static uint64_t next(uint64_t *state)
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     return z ^ z >> 31;
+}
+
+void random_runs(uint64_t *first_seed, int *runs)
+{
+    const char *text = getenv("MUSTER_TEST_SEED");
+
+    *first_seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL) * 100000;
+    text = getenv("MUSTER_TEST_RUNS");
+    if (text)
+        *runs = atoi(text);
+    printf("# MUSTER_TEST_SEED=%llu MUSTER_TEST_RUNS=%d\n",
+           (unsigned long long)*first_seed, *runs);
+    fflush(stdout);
 }
 
 int random_below(uint64_t *state, int n)
@@ -130,6 +144,20 @@ static void make_gpus(struct mu_node *node, uint64_t *state, int most)
     }
 }
 
+/* A source that knows no NUMA nodes, only which CPUs are near a GPU. */
+static void forget_numas(struct mu_node *node)
+{
+    free(node->numas);
+    free(node->numa_distance);
+    node->numas = NULL;
+    node->numa_distance = NULL;
+    node->nnumas = 0;
+    for (int c = 0; c < node->ncores; c++)
+        node->cores[c].numa = node->cores[c].package = -1;
+    for (int g = 0; g < node->ngpus; g++)
+        node->gpus[g].numa = node->gpus[g].package = -1;
+}
+
 /* The same machine with its arrays in another order. */
 static void reorder(struct mu_node *node, uint64_t order)
 {
@@ -141,7 +169,7 @@ static void reorder(struct mu_node *node, uint64_t order)
     shuffle(&order, numas, node->nnumas);
     shuffle(&order, gpus, node->ngpus);
     node->cores = calloc((size_t)node->ncores, sizeof *node->cores);
-    node->numas = calloc((size_t)node->nnumas, sizeof *node->numas);
+    node->numas = calloc((size_t)node->nnumas + 1, sizeof *node->numas);
     node->gpus = calloc((size_t)node->ngpus + 1, sizeof *node->gpus);
     assert_true(node->cores && node->numas && node->gpus);
     for (int i = 0; i < node->nnumas; i++) {
@@ -159,7 +187,8 @@ static void reorder(struct mu_node *node, uint64_t order)
     }
     for (int i = 0; i < node->ncores; i++) {
         node->cores[i] = old.cores[cores[i]];
-        node->cores[i].numa = back[node->cores[i].numa];
+        if (node->cores[i].numa >= 0)
+            node->cores[i].numa = back[node->cores[i].numa];
     }
     for (int i = 0; i < node->ngpus; i++) {
         node->gpus[i] = old.gpus[gpus[i]];
@@ -234,6 +263,8 @@ void random_case_make(uint64_t seed, uint64_t order, bool small,
     renumber(&out->node, &state);
     make_numas(&out->node, &state);
     make_gpus(&out->node, &state, small ? 4 : 16);
+    if (chance(&state, 8))
+        forget_numas(&out->node);
     if (order)
         reorder(&out->node, order);
     make_links(&out->node, seed);

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_plan_random.c - what holds for every plan, on thousands of random machines
- *
- * MUSTER_TEST_SEED sets the first seed (else the time), MUSTER_TEST_RUNS the number of
- * machines; run i uses seed + i, and a failure names the seed to repeat it with.
- */
+/* test_plan_random.c - what holds for every plan, on thousands of random machines */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
 #include "spank/core/place.h"
@@ -20,15 +15,6 @@
 
 static uint64_t first_seed;
 static int runs = 3000;
-
-#define CHECK(what, ...)                                                               \
-    do {                                                                               \
-        if (!(what)) {                                                                 \
-            print_error(__VA_ARGS__);                                                  \
-            fail_msg("; repeat with MUSTER_TEST_SEED=%llu MUSTER_TEST_RUNS=1",         \
-                     (unsigned long long)seed);                                        \
-        }                                                                              \
-    } while (0)
 
 /* How many cores of the node have a CPU in the set. */
 static int cores_in(const struct mu_node *node, const struct mu_cpuset *set)
@@ -351,73 +337,6 @@ static void the_answer_does_not_depend_on_the_order_of_the_input(void **state)
     }
 }
 
-/* Least cost of giving sources i.. their needs, by trying everything. */
-static int64_t try_all(int ns, int nk, int *need, int *supply, const int64_t *cost,
-                       int i)
-{
-    int64_t best = INT64_MAX;
-
-    while (i < ns && need[i] == 0)
-        i++;
-    if (i == ns)
-        return 0;
-    need[i]--;
-    for (int k = 0; k < nk; k++) {
-        int64_t rest;
-
-        if (supply[k] == 0)
-            continue;
-        supply[k]--;
-        rest = try_all(ns, nk, need, supply, cost, i);
-        if (rest != INT64_MAX && rest + cost[i * nk + k] < best)
-            best = rest + cost[i * nk + k];
-        supply[k]++;
-    }
-    need[i]++;
-    return best;
-}
-
-static void the_transport_costs_as_little_as_trying_everything_finds(void **state)
-{
-    for (int run = 0; run < runs; run++) {
-        uint64_t seed = first_seed + (uint64_t)run, s = seed;
-        int ns = 1 + random_below(&s, 3), nk = 1 + random_below(&s, 4);
-        int need[3], supply[4], flow[12], needs = 0, supplies = 0;
-        int64_t cost[12], total = 0;
-
-        for (int i = 0; i < ns; i++)
-            needs += need[i] = random_below(&s, 4);
-        for (int k = 0; k < nk; k++)
-            supplies += supply[k] = random_below(&s, 4);
-        for (int i = 0; i < ns * nk; i++)
-            cost[i] = random_below(&s, 10);
-        if (needs > supplies) {
-            CHECK(mu_transport(ns, nk, need, supply, cost, flow) < 0, "not refused");
-            continue;
-        }
-        CHECK(mu_transport(ns, nk, need, supply, cost, flow) == 0, "refused");
-        for (int i = 0; i < ns; i++) {
-            int sum = 0;
-
-            for (int k = 0; k < nk; k++) {
-                CHECK(flow[i * nk + k] >= 0, "negative flow");
-                sum += flow[i * nk + k];
-                total += flow[i * nk + k] * cost[i * nk + k];
-            }
-            CHECK(sum == need[i], "source %d got %d of %d", i, sum, need[i]);
-        }
-        for (int k = 0; k < nk; k++) {
-            int sum = 0;
-
-            for (int i = 0; i < ns; i++)
-                sum += flow[i * nk + k];
-            CHECK(sum <= supply[k], "sink %d gave %d of %d", k, sum, supply[k]);
-        }
-        CHECK(total == try_all(ns, nk, need, supply, cost, 0), "cost %lld",
-              (long long)total);
-    }
-}
-
 /* Give each core to a task or to nobody, in every way; the least total distance. */
 static long try_cores(const struct mu_node *node, const struct mu_plan *plan,
                       const int *cores, int n, int *need)
@@ -496,17 +415,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_random_machines_keep_the_rules),
         cmocka_unit_test(the_answer_does_not_depend_on_the_order_of_the_input),
-        cmocka_unit_test(the_transport_costs_as_little_as_trying_everything_finds),
         cmocka_unit_test(small_plans_are_as_near_as_trying_everything_finds),
     };
-    const char *text = getenv("MUSTER_TEST_SEED");
 
-    first_seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL) * 100000;
-    text = getenv("MUSTER_TEST_RUNS");
-    if (text)
-        runs = atoi(text);
-    printf("# MUSTER_TEST_SEED=%llu MUSTER_TEST_RUNS=%d\n",
-           (unsigned long long)first_seed, runs);
-    fflush(stdout);
+    random_runs(&first_seed, &runs);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
