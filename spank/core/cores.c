@@ -143,71 +143,80 @@ static int fill_first_fit(const int *size, int nbins, const int *want, int ntask
     return pieces;
 }
 
-static int pack_level(const struct mu_cores *own, const int *pool, int npool,
-                      const int *task, const int *want, int ntasks, enum level level,
-                      int *task_of);
+/* What stays the same over all levels. */
+struct packing {
+    const struct mu_cores *own;
+    const int *task;
+    int ntasks;
+    int *task_of;
+};
 
-static int pack_bins(const struct mu_cores *own, const int *sorted, const int *size,
-                     int nbins, const int *task, const int *share, int ntasks,
-                     enum level level, int *task_of)
+static int pack(const struct packing *p, enum level level, const int *pool, int npool,
+                const int *want);
+
+/* Each bin on its own, one level down. share is tasks x bins. */
+static int pack_bins(const struct packing *p, enum level level, const int *sorted,
+                     const int *size, int nbins, const int *share)
 {
-    int *mine = calloc((size_t)ntasks + 1, sizeof *mine), rc = 0;
+    int *want = calloc((size_t)p->ntasks + 1, sizeof *want), rc = 0;
 
-    if (!mine)
+    if (!want)
         return -1;
     for (int b = 0; b < nbins && rc == 0; sorted += size[b], b++) {
-        for (int i = 0; i < ntasks; i++)
-            mine[i] = share[i * nbins + b];
-        rc = pack_level(own, sorted, size[b], task, mine, ntasks, level, task_of);
+        for (int i = 0; i < p->ntasks; i++)
+            want[i] = share[i * nbins + b];
+        rc = pack(p, level + 1, sorted, size[b], want);
     }
-    free(mine);
+    free(want);
     return rc;
 }
 
-static int pack_level(const struct mu_cores *own, const int *pool, int npool,
-                      const int *task, const int *want, int ntasks, enum level level,
-                      int *task_of)
+/* Share the bins out in order or by first fit, whichever cuts fewer tasks in two. */
+static int pack_level(const struct packing *p, enum level level, const int *sorted,
+                      const int *size, int nbins, const int *want)
 {
-    size_t cells = (size_t)ntasks * (size_t)npool + 1;
-    int *sorted = NULL, *size = NULL, *left = NULL, *ordered = NULL, *fitted = NULL;
-    int nbins, rc = -1;
+    size_t cells = (size_t)p->ntasks * (size_t)nbins + 1;
+    int *ordered = calloc(cells, sizeof *ordered), *left = calloc(cells, sizeof *left);
+    int *fitted = calloc(cells, sizeof *fitted), rc = -1;
+
+    if (ordered && fitted && left) {
+        int pieces = fill_in_order(size, nbins, want, p->ntasks, ordered);
+        bool fit = fill_first_fit(size, nbins, want, p->ntasks, left, fitted) < pieces;
+
+        rc = pack_bins(p, level, sorted, size, nbins, fit ? fitted : ordered);
+    }
+    free(ordered);
+    free(fitted);
+    free(left);
+    return rc;
+}
+
+static int pack(const struct packing *p, enum level level, const int *pool, int npool,
+                const int *want)
+{
+    int *sorted, *size, nbins = -1, rc = -1;
 
     if (level == BY_CORE) {
-        for (int i = 0, at = 0; i < ntasks; i++)
+        for (int i = 0, at = 0; i < p->ntasks; i++)
             for (int n = 0; n < want[i]; n++)
-                task_of[pool[at++]] = task[i];
+                p->task_of[pool[at++]] = p->task[i];
         return 0;
     }
     sorted = calloc((size_t)npool + 1, sizeof *sorted);
     size = calloc((size_t)npool + 1, sizeof *size);
-    left = calloc((size_t)npool + 1, sizeof *left);
-    if (!sorted || !size || !left)
-        goto out;
-    nbins = sort_bins(own, pool, npool, level, sorted, size);
-    if (nbins < 0)
-        goto out;
-    cells = (size_t)ntasks * (size_t)nbins + 1;
-    ordered = calloc(cells, sizeof *ordered);
-    fitted = calloc(cells, sizeof *fitted);
-    if (!ordered || !fitted)
-        goto out;
-    rc = fill_first_fit(size, nbins, want, ntasks, left, fitted) <
-         fill_in_order(size, nbins, want, ntasks, ordered);
-    rc = pack_bins(own, sorted, size, nbins, task, rc ? fitted : ordered, ntasks,
-                   level + 1, task_of);
-out:
+    if (sorted && size)
+        nbins = sort_bins(p->own, pool, npool, level, sorted, size);
+    if (nbins > 0)
+        rc = pack_level(p, level, sorted, size, nbins, want);
     free(sorted);
     free(size);
-    free(left);
-    free(ordered);
-    free(fitted);
     return rc;
 }
 
 int mu_cores_pack(const struct mu_cores *own, const int *pool, int npool,
                   const int *task, const int *want, int ntasks, int *task_of)
 {
-    if (npool == 0)
-        return 0;
-    return pack_level(own, pool, npool, task, want, ntasks, BY_NUMA, task_of);
+    struct packing p = { own, task, ntasks, task_of };
+
+    return npool == 0 ? 0 : pack(&p, BY_NUMA, pool, npool, want);
 }
