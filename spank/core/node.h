@@ -73,6 +73,7 @@ struct mu_gpu {
                                  NUMA node, the machine); empty: it has none of the CPUs
                                  in cores[], or locality is unknown */
     bool local_known;         /* false: numa_node -1 on a machine with several nodes */
+    bool adopted;             /* the system does not know it, a topology file does */
 };
 
 enum mu_link_layer { MU_LINK_UNKNOWN, MU_LINK_IB, MU_LINK_ETHERNET, MU_LINK_OPA, MU_LINK_SLINGSHOT };
@@ -136,6 +137,16 @@ int mu_node_distance(const struct mu_node *node, int a, int b);
  * their NUMA nodes, plus 2 between packages. Only the order of the values means something.
  */
 int mu_node_core_distance(const struct mu_node *node, int gpu, int core);
+
+/* Where the system does not know what its GPUs are near (local_known is false, as in
+ * many virtual machines), take it from `file`, the same machine as an NCCL topology file
+ * describes it (finished, too), with the paths between GPUs and NICs that both name. All
+ * or nothing: the file must name each such GPU by its bus id, with CPUs that are whole
+ * NUMA nodes of this machine, and its own NUMA nodes must not share CPUs. Returns the
+ * number of GPUs that gained a place, 0 when none was in need; fails with a sentence that
+ * tells the contradiction, and *node is untouched then.
+ */
+int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_err *err);
 
 /* Index of the GPU whose label, bus id (short forms "07:00.0" and upper case too) or
  * UUID is text, or -1.

@@ -185,9 +185,12 @@ static void note_gpus(const struct mu_node *node, struct mu_plan *plan)
                 mu_slot_note(slot, "split");
         if (slot->ngpus > 0 && users[slot->gpu[0]] > 1)
             mu_slot_note(slot, "shared");
-        for (int k = 0; k < slot->ngpus; k++)
+        for (int k = 0; k < slot->ngpus; k++) {
             if (!node->gpus[slot->gpu[k]].local_known)
                 mu_slot_note(slot, "unknown");
+            if (node->gpus[slot->gpu[k]].adopted)
+                mu_slot_note(slot, "topofile");
+        }
     }
 }
 

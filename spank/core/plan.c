@@ -6,6 +6,7 @@
  *   split    its GPUs are not all of one locality
  *   shared   its cores, or its GPU, are another task's too
  *   unknown  the machine does not say where its GPU is
+ *   topofile the system does not say where its GPU is, but the NCCL topology file does
  *   memless  its NUMA node has no memory: the nearest node with memory is named
  *   nic-down the ports of all its nearest NICs are down
  *   smt?     the source does not say which CPUs are threads of one core
