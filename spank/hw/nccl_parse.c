@@ -138,6 +138,8 @@ static bool attributes(struct scan *s, int last, bool *single)
     }
     if (last == '>')
         return true;
+    if (last == '\n')
+        s->line--; /* the line that is not closed, not the one after it */
     snprintf(text, sizeof text, "expected '>' or a blank and an attribute, got %s",
              show(last, buf));
     return stop(s, text);

@@ -1,0 +1,168 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster topo --check: what NCCL would stumble over, and what is wrong with a file.
+
+setup() {
+    load common
+}
+
+# Write a small sound file; $1 is a sed program that spoils it.
+spoil() {
+    sed -e "$1" > "$BATS_TEST_TMPDIR/f.xml" << 'END'
+<system version="1">
+  <cpu numaid="0" affinity="00000000,000000ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:10:00.0" class="0x060400" link_speed="16 GT/s" link_width="16">
+      <pci busid="0000:11:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+      <pci busid="0000:12:00.0" class="0x020700" link_speed="16 GT/s" link_width="16"/>
+    </pci>
+  </cpu>
+  <cpu numaid="1" affinity="00000000,0000ff00" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:21:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>
+  </cpu>
+</system>
+END
+    m topo --check "$BATS_TEST_TMPDIR/f.xml"
+}
+
+@test "a sound file: no error, no warning" {
+    spoil ''
+    [ $status -eq 0 ]
+    has "$output" "0 errors, 0 warnings, 0 hints"
+}
+
+@test "what NCCL's reader stops at is exit 3, with the line" {
+    while IFS='|' read -r line part program; do
+        spoil "$program"
+        [ $status -eq 3 ] || { echo "$program: $status"; return 1; }
+        has "$output" "f.xml:$line: error: NCCL cannot read on from here"
+        has "$output" "$part"
+    done << 'END'
+1|an XML declaration|1i <?xml version="1.0"?>
+2|a tab|2s/^  /\t/
+3|'7' where a tag must start|3s/$/7/
+2|a line break|2s/ vendor=.*$/\n&/
+10|the file ends within <cpu>|10,11d
+4|a value is longer than 255|4s/0x030200/&xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx/
+END
+}
+
+@test "errors are exit 1, each with its line" {
+    while IFS='|' read -r line part program; do
+        spoil "$program"
+        [ $status -eq 1 ] || { echo "$program: $status $output"; return 1; }
+        has "$output" "f.xml:$line: error: "
+        has "$output" "$part"
+    done << 'END'
+8|the same affinity|8s/0000ff00/000000ff/
+8|overlaps|8s/0000ff00/0000ff80/
+8|is there twice|8s/numaid="1"/numaid="0"/
+8|exchanged|2s/numaid="0"/numaid="2"/;8s/numaid="1"/numaid="0"/
+2|not a mask|2s/000000ff/00g0ff/
+2|no numaid|2s/numaid="0" //
+9|0000:11:00.0 is there twice|9s/0000:21/0000:11/
+4|must be written 0000:1a:00.0|4s/0000:11/0000:1A/
+4|not a PCI address|4s/0000:11:00.0/GPU0/
+4|class|4s/0x030200/gpu/
+4|link_width|4s/"16"/"wide"/
+END
+}
+
+@test "warnings and hints leave the status 0" {
+    while IFS='|' read -r line part program; do
+        spoil "$program"
+        [ $status -eq 0 ] || { echo "$program: $status $output"; return 1; }
+        has "$output" "f.xml:$line: "
+        has "$output" "$part"
+    done << 'END'
+4|does not know it|4s,16 GT/s,fast,
+4|an idle link|4s,16 GT/s,2.5 GT/s,
+4|NCCL counts 16 lanes|4s/link_width="16"/link_width="0"/
+2|no affinity|2s/affinity="[^"]*" //
+4|1 <gpu> and 0 <net>|4s,/>,><gpu dev="0"/></pci>,
+8|does not say where its devices are|8s/numaid="1"/numaid="-1"/
+END
+}
+
+@test "a version that NCCL does not read" {
+    spoil '1s/1/3/'
+    [ $status -eq 3 ]
+    has "$output" 'f.xml:1: error: version is "3"'
+}
+
+@test "unreadable: exit 3" {
+    m topo --check /nowhere.xml
+    [ $status -eq 3 ]
+    has "$messages" "/nowhere.xml"
+    m topo --check "$data/cases/039-azure-ncv4-4gpu-graph.xml"
+    [ $status -eq 3 ]
+    has "$output" "not a topology file but an NCCL graph"
+}
+
+@test "published files: the good ones have no error" {
+    for f in azure-ndv2 azure-ndv5 aws-g5-48xl aws-p4d-24xl aws-p4de-24xl oci-bm-gpu-h100-8 8x3090-pcie-2switch \
+        rccl-3p_pcie rccl-4p1h rccl-4p2h rccl-4p2h_2nic rccl-4p3l rccl-4p_940 rccl-8p1h rccl-8p1h_3 rccl-8p6l \
+        rccl-8p6l_6nic rccl-8p_90a_1 rccl-8p_940 rccl-8p_rome_4n_1 rccl-8p_rome_n2_1 rccl-8p_rome_vm1 rccl-8p_ts1_n4; do
+        m topo --check "$data/nccl-xml/$f.xml"
+        [ $status -eq 0 ] || { echo "$output"; return 1; }
+        has "$output" "0 errors"
+    done
+}
+
+@test "published files: the bad ones are bad for the right reason" {
+    while IFS='|' read -r code file part; do
+        m topo --check "$data/nccl-xml/$file.xml"
+        [ $status -eq "$code" ] || { echo "$file: $status $output"; return 1; }
+        has "$output" "$part"
+    done << 'END'
+1|oci-bm-gpu-b4-8-a100-flattened|:18: error: affinity of numaid 7 is incomplete: CPUs 240-251 are 12 where 112-127 are 16, so 252-255 are missing
+1|azure-ndv5-variant-numa-affinity-swapped|:2: error: CPU 0 is in the affinity of numaid 1
+1|azure-ncv4|:5: error: impossible link: GPU 0001:00:00.0 has 12 links to itself
+1|rccl-8p1h_1|:114: error: busid 0000:a1:00.0 is there twice (line 63)
+3|dgx-a100|:3: error: NCCL cannot read on from here: '0' where a tag must start
+0|aws-p5-48xl|:2: warning: all 8 GPUs are on numaid 0, whose CPUs end at 47 in a mask of 128
+END
+}
+
+@test "case 018: AWS's own p4d file is sound" {
+    m topo --check "$data/nccl-xml/aws-p4d-24xl.xml"
+    [ $status -eq 0 ]
+}
+
+@test "case 036: a dump of a flat virtual machine says nothing about locality" {
+    m topo --check "$data/cases/036b-h200-kvm-flat-nccl-dump.xml"
+    [ $status -eq 0 ]
+    has "$output" "warning: numaid -1"
+    has "$output" "1 <gpu> and 1 <net>"
+}
+
+@test "case 039: a file for four GPUs on a machine with two" {
+    sed '18,33{/0003\|0004/,/<\/pci>/d}' "$data/cases/039-azure-ncv4-4gpu-topo.xml" > "$BATS_TEST_TMPDIR/two.xml"
+    m topo --check "$data/cases/039-azure-ncv4-4gpu-topo.xml" --topology "$BATS_TEST_TMPDIR/two.xml"
+    [ $status -eq 1 ]
+    has "$output" "made for another size of machine: 4 GPUs in the file, 2 on the machine"
+    has "$output" "the machine has no GPU 0003:00:00.0"
+    m topo --check "$data/cases/039-azure-ncv4-4gpu-topo.xml" --here
+    [ $status -eq 1 ]
+    has "$output" "this node has no GPU 0001:00:00.0"
+}
+
+@test "case 040: Azure's wrong masks, by themselves and against the fixed machine" {
+    m topo --check "$data/cases/040-azure-ndv4-2024-same-mask-everywhere.xml"
+    [ $status -eq 1 ]
+    [ "$(printf '%s\n' "$output" | grep -c 'have the same affinity')" -eq 3 ]
+    m topo --check "$data/cases/040-azure-ndv4-2024-same-mask-everywhere.xml" --topology "$data/cases/040-azure-ndv4-fixed.xml"
+    for n in 1 2 3; do
+        has "$output" "error: numaid $n has CPUs 0-15,32-47; NUMA node $n of the machine has"
+    done
+    m topo --check "$data/cases/040-azure-ndv4-2023-numa-swapped.xml" --topology "$data/cases/040-azure-ndv4-fixed.xml"
+    has "$output" "is under numaid 0; on the machine it is at NUMA node 1"
+    m topo --check "$data/cases/040-azure-ndv2-same-mask-everywhere.xml"
+    [ $status -eq 1 ]
+    m topo --check "$data/cases/040-azure-ndv5-masks-swapped.xml" --topology "$data/cases/040-azure-ndv5-fixed.xml"
+    has "$output" "numaid 0 has CPUs 48-95, which are those of NUMA node 1: exchanged"
+    for f in ndv2 ndv4 ndv5; do
+        m topo --check "$data/cases/040-azure-$f-fixed.xml" --topology "$data/cases/040-azure-$f-fixed.xml"
+        [ $status -eq 0 ]
+        has "$output" "0 errors"
+    done
+}

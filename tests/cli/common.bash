@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# common.bash - where the command and the recorded machines are
+
+top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+muster=${MUSTER_BUILDDIR:-$top/build}/muster
+data=$top/tests/data
+
+# Run muster; $output is standard output, $messages standard error, $status the status.
+m() {
+    local errors=$BATS_TEST_TMPDIR/stderr
+    status=0
+    output=$("$muster" "$@" 2> "$errors") || status=$?
+    messages=$(cat "$errors")
+}
+
+# Standard output is exactly the text on standard input (a golden file).
+golden() {
+    diff -u - <(printf '%s\n' "$output")
+}
+
+# Columns of the plan, task by task: plan_columns 2,3
+plan_columns() {
+    printf '%s\n' "$output" | tail -n +2 | cut -f "$1"
+}
+
+has() { # text, part
+    [[ $1 == *"$2"* ]] || { printf 'no "%s" in: %s\n' "$2" "$1"; return 1; }
+}

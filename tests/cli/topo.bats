@@ -1,0 +1,140 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster and muster topo: the command itself, the node shown, drawn, and written for NCCL.
+
+setup() {
+    load common
+}
+
+@test "muster alone, an unknown command, and one that is not installed" {
+    m
+    [ $status -eq 2 ]
+    has "$messages" "muster --help"
+    m frobnicate
+    [ $status -eq 2 ]
+    has "$messages" "'frobnicate' is not a command"
+    m ../bench
+    [ $status -eq 2 ]
+    MUSTER_LIBEXEC=/nowhere m bench
+    [ $status -eq 2 ]
+    has "$messages" "\`muster bench\` is not installed here (no /nowhere/muster-bench)"
+}
+
+@test "muster --version and --help" {
+    m --version
+    [ $status -eq 0 ]
+    [[ $output =~ ^muster\ [0-9]+\.[0-9]+ ]]
+    m --help
+    [ $status -eq 0 ]
+    for command in plan topo doctor verify bench report; do
+        has "$output" "  $command"
+    done
+    for command in plan topo; do
+        m $command --help
+        [ $status -eq 0 ]
+        has "$output" "--topology FILE"
+    done
+}
+
+@test "a program in libexec is started with its arguments and its status is kept" {
+    mkdir "$BATS_TEST_TMPDIR/libexec"
+    printf '#!/bin/sh\necho "$@"\nexit 7\n' > "$BATS_TEST_TMPDIR/libexec/muster-bench"
+    chmod +x "$BATS_TEST_TMPDIR/libexec/muster-bench"
+    MUSTER_LIBEXEC=$BATS_TEST_TMPDIR/libexec m bench pairs --size 8M
+    [ $status -eq 7 ]
+    [ "$output" = "pairs --size 8M" ]
+}
+
+@test "a full disk is reported, not ignored" {
+    status=0
+    "$muster" topo --topology "$data/hwloc-xml/synthetic-opa-hfi.xml" > /dev/full 2> "$BATS_TEST_TMPDIR/e" || status=$?
+    [ $status -eq 3 ]
+    grep -q 'cannot write the output' "$BATS_TEST_TMPDIR/e"
+}
+
+@test "this node" {
+    m topo
+    [ $status -eq 0 ]
+    has "$output" "this node"
+    m topo --format json
+    [ $status -eq 0 ]
+}
+
+@test "text: nodes without a GPU are named (case 001)" {
+    m topo --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml"
+    [ $status -eq 0 ]
+    has "$output" "NUMA nodes 0,3-5: no GPU there."
+}
+
+@test "text: NICs that are no nearer than SYS are told (case 009c)" {
+    m topo --topology "$data/cases/009c-4xa100-all-on-numa1-topo-m.txt"
+    has "$output" "4 of 4 GPUs have no NIC nearer than SYS."
+}
+
+@test "nccl-xml: the plan made from the written file is the plan made from the machine" {
+    local f out=$BATS_TEST_TMPDIR/out.xml n=0 total=0 extra=${MUSTER_EXTRA_TOPOLOGIES:-}
+    for f in "$data"/hwloc-xml/*.xml ${extra:+"$extra"/hwloc-xml/*.xml}; do
+        "$muster" topo --topology "$f" --format nccl-xml > "$out" 2> /dev/null || continue
+        total=$((total + 1))
+        "$muster" topo --check "$out" > "$BATS_TEST_TMPDIR/check" || { echo "$f"; cat "$BATS_TEST_TMPDIR/check"; continue; }
+        m plan --topology "$f" --format tsv
+        if diff -u <(printf '%s\n' "$output") <("$muster" plan --topology "$out" --format tsv 2> /dev/null); then
+            n=$((n + 1))
+        else
+            echo "$f"
+        fi
+    done
+    echo "$n of $total"
+    [ $total -ge 29 ]
+    [ $n -eq $total ]
+}
+
+@test "nccl-xml: NCCL's dialect, and no gpu or net elements" {
+    m topo --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format nccl-xml
+    [ $status -eq 0 ]
+    [ "$(printf '%s\n' "$output" | head -n 1)" = '<system version="1">' ]
+    [[ ! $output =~ $'\t' ]]
+    [[ ! $output =~ '<?xml' ]]
+    [[ ! $output =~ '<gpu' ]]
+    [[ ! $output =~ '<net' ]]
+    has "$output" '<cpu numaid="1" affinity="ffff0000,00000000,00000000,00000000,ffff0000" arch="x86_64" vendor="AuthenticAMD" familyid="26" modelid="2"'
+    has "$output" '<pci busid="0000:06:00.0" class="0x030200" vendor="0x10de" device="0x2335" subsystem_vendor="0x10de" subsystem_device="0x18bf"'
+}
+
+@test "nccl-xml: a source without PCI addresses cannot be written" {
+    m topo --topology "$data/cases/001-dgx-a100-topo-m.txt" --format nccl-xml
+    [ $status -eq 3 ]
+    [ -z "$output" ]
+    has "$messages" "no PCI addresses"
+}
+
+@test "svg: well-formed, a rectangle per core, each task's colour" {
+    m topo --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format svg
+    [ $status -eq 0 ]
+    printf '%s\n' "$output" > "$BATS_TEST_TMPDIR/node.svg"
+    if command -v xmllint > /dev/null; then
+        xmllint --noout "$BATS_TEST_TMPDIR/node.svg"
+    fi
+    [ "$(grep -c 'width="18" height="18"' "$BATS_TEST_TMPDIR/node.svg")" -eq 128 ]
+    has "$output" "task 3: GPU 0000:e6:00.0; CPUs 112-127,240-255; memory 7; NIC mlx5_5 PXB"
+    # 16 cores, the GPU and the legend of task 0 have one colour.
+    local colour
+    colour=$(grep -m 1 'width="14"' "$BATS_TEST_TMPDIR/node.svg" | grep -o 'fill="#[0-9a-f]*"')
+    [ "$(grep -c "$colour" "$BATS_TEST_TMPDIR/node.svg")" -eq 18 ]
+}
+
+@test "bad usage" {
+    while read -r words; do
+        # shellcheck disable=SC2086
+        m topo $words
+        [ $status -eq 2 ] || { echo "$words: $status"; return 1; }
+        [ -z "$output" ]
+    done << 'END'
+--format png
+--here
+--check x --here --topology y
+--check x --format json
+--check
+extra
+END
+}
