@@ -61,7 +61,7 @@ int main(int argc, char **argv)
         files = run_dir(dir);
     for (int i = 1; i < argc; i++)
         files += run_dir(argv[i]);
-    printf("%s 1 - %s: %d corpus files without a crash\n1..1\n", files ? "ok" : "not ok",
-           name, files);
+    printf("%s 1 - %s: %d corpus files without a crash\n1..1\n",
+           files ? "ok" : "not ok", name, files);
     return files == 0;
 }
