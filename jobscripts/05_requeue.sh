@@ -22,7 +22,7 @@ set -u
 
 srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --mpi=pmix \
     muster-train --batch 32 --epochs "${EPOCHS:-50}" --checkpoint "checkpoints-$SLURM_JOB_ID" --resume auto \
-    --result "$SLURM_JOB_NAME-$SLURM_JOB_ID.json"
+    --result "$SLURM_JOB_NAME-$SLURM_JOB_ID.json" --curve "$SLURM_JOB_NAME-$SLURM_JOB_ID.tsv"
 status=$?
 
 if [ $status -eq 22 ]; then

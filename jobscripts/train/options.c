@@ -9,7 +9,7 @@
 #include "runtime/base/parse.h"
 
 enum {
-    O_MODEL = 256, O_HIDDEN, O_DTYPE, O_DATA, O_SAMPLES, O_TAIL, O_EPOCHS, O_STEPS,
+    O_MODEL = 256, O_HIDDEN, O_DTYPE, O_DATA, O_SAMPLES, O_TEST_SAMPLES, O_TAIL, O_EPOCHS, O_STEPS,
     O_BATCH, O_ACCUMULATE, O_LR, O_MOMENTUM, O_DECAY, O_WARMUP, O_SCHEDULE, O_SEED,
     O_RANKS, O_SINGLE, O_BACKEND, O_TRANSPORT, O_TIMEOUT, O_FIRST_BUCKET, O_BUCKET_CAP,
     O_CHECKPOINT, O_EVERY, O_KEEP, O_SHARDED, O_FOREGROUND, O_RESUME, O_RESULT, O_CURVE,
@@ -21,6 +21,7 @@ static const struct option names[] = {
     { "dtype", required_argument, NULL, O_DTYPE },
     { "data", required_argument, NULL, O_DATA },
     { "samples", required_argument, NULL, O_SAMPLES },
+    { "test-samples", required_argument, NULL, O_TEST_SAMPLES },
     { "tail", required_argument, NULL, O_TAIL },
     { "epochs", required_argument, NULL, O_EPOCHS },
     { "steps", required_argument, NULL, O_STEPS },
@@ -64,6 +65,7 @@ void train_options_help(void)
         "  --dtype fp32|fp64      [fp32]\n"
         "  --data FOLDER          the idx files [" DATA_FOLDER "]\n"
         "  --samples N            train on the first N samples only [all]\n"
+        "  --test-samples N       test on the first N samples only [all]\n"
         "  --tail pad|drop        the last samples of an epoch that do not deal out\n"
         "                         evenly: repeat a few, or leave a few out [pad]\n"
         "Training\n"
@@ -174,6 +176,8 @@ static int set_numbers(struct train_options *opt, int option, const char *name,
         return mu_parse_int(name, optarg, 1, 65536, &opt->hidden, err);
     case O_SAMPLES:
         return count(name, optarg, &opt->samples, err);
+    case O_TEST_SAMPLES:
+        return count(name, optarg, &opt->test_samples, err);
     case O_EPOCHS:
         return mu_parse_int(name, optarg, 1, 100000, &opt->epochs, err);
     case O_STEPS:

@@ -23,7 +23,7 @@ struct train_options {
     enum muster_dtype dtype;
     enum muster_tail tail;
     enum train_resume resume;
-    uint64_t samples, seed, max_steps, checkpoint_every;
+    uint64_t samples, test_samples, seed, max_steps, checkpoint_every;
     long hidden, epochs, batch, accumulate, ranks, keep;
     double lr, momentum, decay, warmup, timeout;
     uint64_t first_bucket, bucket_cap;

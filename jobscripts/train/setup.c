@@ -36,7 +36,7 @@ static int load_data(struct train *t, struct mu_err *err)
     const struct train_options *opt = t->opt;
 
     if (dataset_load(&t->train_set, opt->data, "train", opt->samples, err) < 0 ||
-        dataset_load(&t->test_set, opt->data, "t10k", 0, err) < 0) {
+        dataset_load(&t->test_set, opt->data, "t10k", opt->test_samples, err) < 0) {
         err->code = TRAIN_EXIT_DATA;
         return -1;
     }
