@@ -18,7 +18,7 @@ static void help(void)
     fputs("usage: muster report [--format text|json|html] FILE\n"
           "       muster report speedup [--format text|json] FILE FILE...\n"
           "\n"
-          "FILE is what muster-train --result wrote. The first form shows a run: where its\n"
+          "FILE is the result that muster-train wrote. The first form shows a run: where its\n"
           "time went on each rank; html is one page with plots. The second compares runs\n"
           "of the same work in worlds of several sizes: speedup, parallel efficiency, and\n"
           "efficiency per core.\n"

@@ -1,0 +1,67 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster-train and muster report by themselves: usage, and a manual that leaves nothing out.
+
+setup() {
+    top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+    build=${MUSTER_BUILDDIR:-$top/build-test}
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# Each option that the help names is in the manual, and the other way round.
+same_options() { # help text, manual
+    diff <(grep -o -- '--[a-z][a-z-]*' <<< "$1" | grep -v -- --mpi | sort -u) \
+        <(grep -E '^\.(BI?|B) "?--' "$2" | grep -o -- '--[a-z][a-z-]*' | grep -v -- --mpi | sort -u)
+}
+
+@test "every option of muster-train has a line in its manual, and every exit status" {
+    run "$build/muster-train" --help
+    [ "$status" -eq 0 ]
+    same_options "$output" "$top/jobscripts/train/muster-train.1"
+    local code
+    for code in $(seq 10 22); do
+        grep -qE "^$code	" "$top/jobscripts/train/muster-train.1"
+    done
+}
+
+@test "every option of muster report has a line in its manual" {
+    run "$build/muster-report" --help
+    [ "$status" -eq 0 ]
+    same_options "$output" "$top/runtime/tools/muster-report.1"
+}
+
+@test "wrong options of muster-train are named, status 10" {
+    local words
+    for words in "--nothing" "--lr fast" "--batch 0" "--dtype fp8" "--epochs" "--resume must" "extra" "--bucket-cap 1X"; do
+        # shellcheck disable=SC2086
+        run "$build/muster-train" $words
+        [ "$status" -eq 10 ]
+        [[ $output = "muster-train: "*"${words%% *}"* ]]
+    done
+}
+
+@test "a run gives a report as text, JSON and a page; a file of something else is refused" {
+    "$build/muster-train" --single --steps 30 --samples 2000 --test-samples 500 --result run.json
+    run "$build/muster-report" run.json
+    [ "$status" -eq 0 ]
+    [[ $output = *"30 steps, 960 samples"*"rank  host"* ]]
+    run "$build/muster-report" --format json run.json
+    [ "$status" -eq 0 ]
+    [[ $output = *'"samples_seen": 960'* ]]
+    run "$build/muster-report" --format html run.json
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '<svg' <<< "$output")" -eq 3 ]
+    run "$build/muster-report" "$top/LICENSE"
+    [ "$status" -eq 3 ]
+    [[ $output = "muster report: $top/LICENSE cannot be read"* ]]
+    run "$build/muster-report" --format png run.json
+    [ "$status" -eq 2 ]
+    run "$build/muster-report" speedup
+    [ "$status" -eq 2 ]
+}
+
+@test "a result that cannot be written ends with status 16 and the file's name" {
+    run "$build/muster-train" --single --steps 3 --samples 500 --test-samples 100 --result /no/such/folder/run.json
+    [ "$status" -eq 16 ]
+    [[ $output = *"/no/such/folder/run.json"* ]]
+}
