@@ -17,6 +17,7 @@ static void help(void)
 {
     fputs("usage: muster report [--format text|json|html] FILE\n"
           "       muster report speedup [--format text|json] FILE FILE...\n"
+          "       muster report --help\n"
           "\n"
           "FILE is the result that muster-train wrote. The first form shows a run: where its\n"
           "time went on each rank; html is one page with plots. The second compares runs\n"
