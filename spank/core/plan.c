@@ -1,17 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan.c - the plan in three steps: GPUs to tasks, cores to tasks, nearest NICs
- *
- * Words of a note:
- *   remote   some of the task's CPUs are not local to its GPUs
- *   split    its GPUs are not all of one locality
- *   shared   its cores, or its GPU, are another task's too
- *   unknown  the machine does not say where its GPU is
- *   topofile the system does not say where its GPU is, but the NCCL topology file does
- *   memless  its NUMA node has no memory: the nearest node with memory is named
- *   nic-down the ports of all its nearest NICs are down
- *   smt?     the source does not say which CPUs are threads of one core
- *   unbound  its CPUs are left as Slurm set them
- */
+/* plan.c - the plan in three steps: GPUs to tasks, cores to tasks, nearest NICs */
 #include "spank/core/plan.h"
 
 #include <errno.h>

@@ -6,6 +6,17 @@
  *                            mu_plan_make()            pure: no I/O, no globals
  *                                    |
  *        place_gpu: GPUs to tasks  ->  place_cpu: cores to tasks  ->  place_nic
+ *
+ * Words of a note:
+ *   remote   some of the task's CPUs are not local to its GPUs
+ *   split    its GPUs are not all of one locality
+ *   shared   its cores, or its GPU, are another task's too
+ *   unknown  the machine does not say where its GPU is
+ *   topofile the system does not say where its GPU is, but the NCCL topology file does
+ *   memless  its NUMA node has no memory: the nearest node with memory is named
+ *   nic-down the ports of all its nearest NICs are down
+ *   smt?     the source does not say which CPUs are threads of one core
+ *   unbound  its CPUs are left as Slurm set them
  */
 #ifndef MU_PLAN_H
 #define MU_PLAN_H
@@ -29,7 +40,7 @@ struct mu_slot {
     int nnics;
     int nic[MU_GPUS_MAX];  /* indices into mu_node.nics: the whole nearest set */
     enum mu_path nic_path;
-    char note[64];         /* words joined by '+', "" for none: see plan.c */
+    char note[64];         /* words joined by '+', "" for none */
 };
 
 /* Owned; clear with mu_plan_clear. */
