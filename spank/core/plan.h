@@ -38,21 +38,21 @@ struct mu_slot {
     struct mu_cpuset mems; /* NUMA OS indices for its memory; empty: not bound */
     bool bound;            /* false: affinity stays as Slurm set it */
     int nnics;
-    int nic[MU_GPUS_MAX];  /* indices into mu_node.nics: the whole nearest set */
+    int nic[MU_GPUS_MAX]; /* indices into mu_node.nics: the whole nearest set */
     enum mu_path nic_path;
-    char note[64];         /* words joined by '+', "" for none */
+    char note[64]; /* words joined by '+', "" for none */
 };
 
 /* Owned; clear with mu_plan_clear. */
 struct mu_plan {
     int nslots;
     struct mu_slot *slots;
-    bool own_visible;      /* CUDA_VISIBLE_DEVICES names the task's own GPUs alone */
-    bool as_asked;         /* false: a warning says what could not be had */
+    bool own_visible; /* CUDA_VISIBLE_DEVICES names the task's own GPUs alone */
+    bool as_asked;    /* false: a warning says what could not be had */
     int nwarnings;
     char *warning[MU_PLAN_WARNINGS]; /* one sentence each: what, which, what to do */
     int ninfos;
-    char *info[MU_PLAN_WARNINGS];    /* facts for `verbose`, nothing to be done about */
+    char *info[MU_PLAN_WARNINGS]; /* facts for `verbose`, nothing to be done about */
 };
 
 /* Decide. Fails (-1) only when no plan at all is possible: no CPUs, a binding that

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* show.h - a plan as text, TSV or MUSTER_PLAN lines; users and golden files see the same */
+/* show.h - a plan as text, TSV or MUSTER_PLAN lines; users and golden files see the
+ * same */
 #ifndef MU_SHOW_H
 #define MU_SHOW_H
 
