@@ -13,9 +13,9 @@
 
 #include "runtime/backend/host/host.h"
 
-#define MU_MESH_DEPTH 8  /* entries of a peer that are kept; it runs half of it ahead  \
-                          */
-#define MU_MESH_WINDOW 2 /* rounds of input that may be on the way to an owner */
+#define MU_MESH_DEPTH                                                                  \
+    8 /* entries of a peer that are kept; it runs half of it ahead                     \
+       */
 #define MU_MESH_READ 16384
 
 enum mu_verb {
@@ -71,7 +71,8 @@ struct mu_mesh {
     struct mu_peer *peer; /* by rank */
     size_t small;         /* largest small payload */
     size_t chunk;         /* bytes of a round for each part */
-    char *input;          /* [MU_MESH_WINDOW][size][chunk] */
+    uint64_t window;      /* rounds of input that may be on the way to an owner */
+    char *input;          /* [window][size - 1][chunk] */
     struct mu_request *under_way;
     int64_t link_timeout; /* ns */
     uint64_t reduced;     /* rounds of the own part */

@@ -5,7 +5,7 @@
  * large   the vector has a part for each rank, its owner. In rounds of a chunk per
  * part: every rank sends each owner its input, the owner combines in rank order and
  *         sends the result to all. A result (or a credit) says that the owner has used
- * a round of input; at most MU_MESH_WINDOW rounds run ahead of that. Broadcast: only
+ * a round of input; at most `window` rounds run ahead of that. Broadcast: only
  * the root has input. All-gather: no input, own part as result. Reduce-scatter: no
  * results, only credits.
  */
@@ -184,7 +184,8 @@ static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 
 static char *input_of(const struct mu_backend *b, int rank, uint64_t round)
 {
-    size_t slot = (round % MU_MESH_WINDOW) * (size_t)b->env.size + (size_t)rank;
+    size_t others = (size_t)b->env.size - 1, at = (size_t)(rank - (rank > b->env.rank));
+    size_t slot = round % b->mesh->window * others + at;
 
     return b->mesh->input + slot * b->mesh->chunk;
 }
@@ -216,7 +217,7 @@ char *mu_mesh_place(struct mu_backend *b, int rank, const struct mu_head *h)
     if (!rq || h->seq != rq->seq || (!input && h->verb != MU_SAY_RESULT) ||
         h->round != (input ? p->got : p->results) ||
         h->round >= rounds_of(b, rq, owner) ||
-        (input && h->round >= mesh->reduced + MU_MESH_WINDOW))
+        (input && h->round >= mesh->reduced + b->mesh->window))
         return misplaced(b, rank, h);
     chunk = chunk_of(b, rq, owner, h->round);
     if (h->len != chunk.n * rq->esize)
@@ -313,7 +314,7 @@ static void send_inputs(struct mu_backend *b, struct mu_request *rq)
         struct mu_peer *p = &b->mesh->peer[to];
         uint64_t rounds = rounds_of(b, rq, to);
 
-        for (; p->sent < rounds && p->sent < p->credit + MU_MESH_WINDOW; p->sent++)
+        for (; p->sent < rounds && p->sent < p->credit + b->mesh->window; p->sent++)
             send_round(b, rq, to, MU_SAY_INPUT, p->sent);
     }
 }

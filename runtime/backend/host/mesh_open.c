@@ -25,9 +25,10 @@
 
 #define MAGIC 0x4d75737465723101ull /* also tells byte orders apart */
 #define CALL_NS 5000000000LL
-#define INPUT_BYTES ((size_t)3 << 20) /* for inputs waiting to be summed */
-#define SMALL_BYTES ((size_t)2 << 20)
-#define CHUNK_MAX ((size_t)256 << 10)
+#define INPUT_BYTES ((size_t)2 << 20) /* for inputs waiting to be summed */
+#define SMALL_BYTES ((size_t)1 << 20)
+#define CHUNK_MAX ((size_t)128 << 10)
+#define WINDOW 4
 #define DEFAULT_LINK_TIMEOUT 20.0
 
 struct greeting { /* from the one that accepts */
@@ -355,9 +356,10 @@ static struct mu_mesh *mesh_new(const struct mu_backend *b)
         mesh->peer[r].fd = -1;
     share = SMALL_BYTES / MU_MESH_DEPTH / n / 64 * 64;
     mesh->small = share > 8192 ? 8192 : share < 64 ? 64 : share;
-    share = INPUT_BYTES / MU_MESH_WINDOW / n / 64 * 64;
+    share = INPUT_BYTES / (n - 1) / WINDOW / 64 * 64;
     mesh->chunk = share > CHUNK_MAX ? CHUNK_MAX : share < 1024 ? 1024 : share;
-    mesh->input = malloc(MU_MESH_WINDOW * n * mesh->chunk);
+    mesh->window = WINDOW;
+    mesh->input = malloc(mesh->window * (n - 1) * mesh->chunk);
     mesh->src = calloc(n, sizeof *mesh->src);
     mesh->link_timeout = (int64_t)((b->env.link_timeout > 0 ? b->env.link_timeout
                                                             : DEFAULT_LINK_TIMEOUT) *
