@@ -39,6 +39,11 @@ int mu_fail(struct muster *m, int status, const char *fmt, ...)
 /* The same from an err whose code is a muster_status. */
 int mu_fail_err(struct muster *m, const struct mu_err *err);
 
+/* The failure of muster_init is the same on all tasks and task 0 tells it:
+ * muster_report need not print it here.
+ */
+void mu_fail_told(bool told);
+
 /* Start in a world that is already there (taken, also on failure): muster_init after it
  * has asked PMIx, and the tests with ranks of their own.
  */

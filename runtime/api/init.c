@@ -206,7 +206,7 @@ static void give_up(struct muster *m, struct mu_err *err)
     if (m->config.return_failure)
         return;
     /* Before there are connections all may fail alike: the first one speaks. */
-    usleep((m->world->rank < 8 ? (unsigned)m->world->rank : 8) * 400000);
+    usleep((m->world->rank < 8 ? (unsigned)m->world->rank : 8) * 200000);
     fprintf(stderr, "muster: %s\n", err->text);
     mu_world_abort(m->world, err->code, err->text);
 }
@@ -264,8 +264,11 @@ int muster_init(struct muster **out, const struct muster_options *options)
     if (mu_config_make(options, &env, &config, &err) < 0)
         return mu_fail_err(NULL, &err);
     launch = launch_variables(config.single);
-    if (mu_world_open(&launch, &world, &err) < 0)
+    if (mu_world_open(&launch, &world, &err) < 0) {
+        mu_fail_told(launch.slurm_step_num_tasks && launch.slurm_procid &&
+                     strcmp(launch.slurm_procid, "0") != 0);
         return mu_fail_err(NULL, &err);
+    }
     return mu_init_world(out, &config, world);
 }
 

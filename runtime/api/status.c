@@ -12,7 +12,13 @@
 static struct {
     struct mu_err err;
     int status;
+    bool told; /* another task of the step tells it */
 } init_failure;
+
+void mu_fail_told(bool told)
+{
+    init_failure.told = told;
+}
 
 const char *muster_strstatus(int status)
 {
@@ -69,7 +75,7 @@ int muster_report(const struct muster *m)
 
     if (m && m->world)
         fprintf(stderr, "muster: rank %d: %s\n", m->world->rank, m->err.text);
-    else
+    else if (m || !init_failure.told)
         fprintf(stderr, "muster: %s\n", muster_error(m));
     return status ? status : MUSTER_EINTERNAL;
 }

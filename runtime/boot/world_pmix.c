@@ -19,6 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/parse.h"
+#include "runtime/boot/pmix_call.h"
+#include "runtime/core/ranks.h"
+
 #define CARD_MAGIC 0x6d757331u /* "mus1": changes with struct card */
 #define CARD_KEY "muster.card"
 
@@ -33,6 +37,8 @@ struct card {
 struct pmix {
     pmix_proc_t self;
     struct card card;
+    const struct mu_world *world;
+    char last_key[64]; /* published last: every rank does so before each fence */
 };
 
 /* A number PMIx knows about `rank` (PMIX_RANK_WILDCARD: about the job), or -1. Types
@@ -86,125 +92,16 @@ static void get_host(const pmix_proc_t *self, char *host, size_t len)
         snprintf(host, len, "?");
 }
 
-/* ---- A call without a blocking form that keeps a deadline ---------------------- */
-
-/* Shared by the waiter and a callback that may come after the waiter left: the last of
- * the two frees it.
- */
-struct call {
-    pthread_mutex_t lock;
-    pthread_cond_t done_cond;
-    int users, done;
-    pmix_status_t status;
-    pmix_value_t *value; /* of a get: a copy */
-    pmix_proc_t who;     /* arguments, valid until the callback */
-    pmix_info_t info;
-};
-
-static struct call *call_new(void)
-{
-    struct call *c = calloc(1, sizeof *c);
-    pthread_condattr_t attr;
-
-    if (!c)
-        return NULL;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->done_cond, &attr);
-    pthread_condattr_destroy(&attr);
-    c->users = 2;
-    return c;
-}
-
-/* Give up one of the two uses; called with the lock held. */
-static void call_leave(struct call *c)
-{
-    int left = --c->users;
-
-    pthread_mutex_unlock(&c->lock);
-    if (left > 0)
-        return;
-    if (c->value)
-        PMIX_VALUE_RELEASE(c->value);
-    pthread_cond_destroy(&c->done_cond);
-    pthread_mutex_destroy(&c->lock);
-    free(c);
-}
-
-static void call_finish(struct call *c, pmix_status_t status, const pmix_value_t *value)
-{
-    pthread_mutex_lock(&c->lock);
-    c->status = status;
-    if (status == PMIX_SUCCESS && value) {
-        PMIX_VALUE_CREATE(c->value, 1);
-        if (c->value && PMIx_Value_xfer(c->value, value) != PMIX_SUCCESS)
-            c->status = PMIX_ERROR;
-    }
-    c->done = 1;
-    pthread_cond_signal(&c->done_cond);
-    call_leave(c);
-}
-
-static void on_fence(pmix_status_t status, void *arg)
-{
-    call_finish(arg, status, NULL);
-}
-
-static void on_get(pmix_status_t status, pmix_value_t *value, void *arg)
-{
-    call_finish(arg, status, value);
-}
-
-static struct timespec in_seconds(double seconds)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)seconds;
-    t.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
-/* Wait for c; `started` is what the starting call returned. PMIX_ERR_TIMEOUT at the
- * deadline. *value (may be NULL) gets the value of a get, to be released.
- */
-static pmix_status_t call_wait(struct call *c, pmix_status_t started,
-                               const struct timespec *until, pmix_value_t **value)
-{
-    pmix_status_t status;
-
-    pthread_mutex_lock(&c->lock);
-    if (started != PMIX_SUCCESS) {
-        /* Failed, or done at once (PMIX_OPERATION_SUCCEEDED): no callback comes. */
-        c->users--;
-        c->done = 1;
-        c->status = started == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : started;
-    }
-    while (!c->done &&
-           pthread_cond_timedwait(&c->done_cond, &c->lock, until) != ETIMEDOUT)
-        ;
-    status = c->done ? c->status : PMIX_ERR_TIMEOUT;
-    if (value) {
-        *value = c->value;
-        c->value = NULL;
-    }
-    call_leave(c);
-    return status;
-}
-
 /* ---- Exchange ------------------------------------------------------------------ */
 
 static int publish(void *arg, const char *key, const void *value, size_t len,
                    struct mu_err *err)
 {
+    struct pmix *p = arg;
     pmix_value_t v;
     pmix_status_t rc;
 
+    mu_copy(p->last_key, sizeof p->last_key, key);
     PMIX_VALUE_CONSTRUCT(&v);
     v.type = PMIX_BYTE_OBJECT;
     v.data.bo.bytes = (char *)(uintptr_t)value; /* PMIx_Put copies */
@@ -219,31 +116,37 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
 }
 
 static int start_get(const struct pmix *p, int rank, const char *key, double timeout,
-                     struct call **out)
+                     struct mu_call **out)
 {
     int seconds = timeout < 1 ? 1 : (int)timeout;
-    struct call *c = *out = call_new();
+    struct mu_call *c = *out = mu_call_new();
+    bool yes = true;
 
     if (!c)
         return PMIX_ERR_NOMEM;
     c->who = p->self;
     c->who.rank = (pmix_rank_t)rank;
-    PMIX_INFO_LOAD(&c->info, PMIX_TIMEOUT, &seconds, PMIX_INT);
-    return PMIx_Get_nb(&c->who, key, &c->info, 1, on_get, c);
+    PMIX_INFO_LOAD(&c->info[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    /* Our own server has it all after a fence that collects. Without this word it would
+     * ask Slurm for a rank that died, and Slurm then cancels the step (same node) or
+     * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
+     */
+    PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    return PMIx_Get_nb(&c->who, key, c->info, 2, mu_on_get, c);
 }
 
 static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                  double timeout, struct mu_err *err)
 {
-    struct timespec until = in_seconds(timeout);
+    struct timespec until = mu_in_seconds(timeout);
     pmix_value_t *v = NULL;
-    struct call *c;
+    struct mu_call *c;
     pmix_status_t rc = start_get(arg, rank, key, timeout, &c);
     void *copy = NULL;
 
     if (!c)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
-    rc = call_wait(c, rc, &until, &v);
+    rc = mu_call_wait(c, rc, &until, &v);
     if (rc != PMIX_SUCCESS || !v || v->type != PMIX_BYTE_OBJECT) {
         mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d has no %s: %s", rank, key,
                    PMIx_Error_string(rc));
@@ -265,68 +168,92 @@ out:
 
 static pmix_status_t fence_until(const struct pmix *p, const struct timespec *until)
 {
-    struct call *c = call_new();
+    struct mu_call *c = mu_call_new();
     bool yes = true;
 
     if (!c)
         return PMIX_ERR_NOMEM;
     c->who = p->self;
     c->who.rank = PMIX_RANK_WILDCARD;
-    PMIX_INFO_LOAD(&c->info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-    return call_wait(c, PMIx_Fence_nb(&c->who, 1, &c->info, 1, on_fence, c), until,
-                     NULL);
-}
-
-static int fence(void *arg, double timeout, struct mu_err *err)
-{
-    struct timespec until = in_seconds(timeout);
-    pmix_status_t rc = fence_until(arg, &until);
-
-    if (rc == PMIX_ERR_TIMEOUT)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "not all ranks arrived within %g s (MUSTER_INIT_TIMEOUT)",
-                          timeout);
-    if (rc != PMIX_SUCCESS)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Fence failed: %s",
-                          PMIx_Error_string(rc));
-    return 0;
+    PMIX_INFO_LOAD(&c->info[0], PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+    return mu_call_wait(c, PMIx_Fence_nb(&c->who, 1, c->info, 1, mu_on_fence, c), until,
+                        NULL);
 }
 
 /* ---- Meeting ------------------------------------------------------------------- */
 
-/* After a fence that did not end: ask for every card at once and list the ranks whose
- * card does not come within a few seconds.
+/* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
+static bool local_ranks(const struct mu_world *w, bool *local)
+{
+    const struct pmix *p = w->impl;
+    pmix_proc_t all = p->self;
+    pmix_value_t *value = NULL;
+    char *rest, *item;
+    long rank;
+
+    all.rank = PMIX_RANK_WILDCARD;
+    if (PMIx_Get(&all, PMIX_LOCAL_PEERS, NULL, 0, &value) != PMIX_SUCCESS || !value)
+        return false;
+    rest = value->type == PMIX_STRING ? value->data.string : NULL;
+    while ((item = mu_parse_next(&rest, ',')))
+        if (mu_parse_int("", item, 0, w->size - 1, &rank, NULL) == 0)
+            local[rank] = true;
+    PMIX_VALUE_RELEASE(value);
+    return true;
+}
+
+/* After a fence that did not end. Our server knows which ranks of this node published
+ * what comes before it; those of other nodes it must not be asked for (see start_get),
+ * so a rank of their own node names them.
  */
 static int name_missing(const struct mu_world *w, double timeout, struct mu_err *err)
 {
     const struct pmix *p = w->impl;
-    struct call **call = calloc((size_t)w->size, sizeof *call);
-    pmix_status_t *rc = calloc((size_t)w->size, sizeof *rc);
-    struct timespec until = in_seconds(3);
-    char list[512] = "";
-    size_t n = 0;
-    int missing = 0;
+    bool *missing = calloc((size_t)w->size, sizeof *missing);
+    struct timespec until = mu_in_seconds(2);
+    char ranks[256];
+    int n = 0;
 
-    for (int r = 0; call && rc && r < w->size; r++)
-        rc[r] = start_get(p, r, CARD_KEY, 2, &call[r]);
-    for (int r = 0; call && rc && r < w->size; r++) {
-        if (call[r] && call_wait(call[r], rc[r], &until, NULL) == PMIX_SUCCESS)
-            continue;
-        missing++;
-        if (n + 16 < sizeof list)
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s%d", n ? ", " : "", r);
+    if (!missing || !local_ranks(w, missing))
+        goto unknown;
+    for (int r = 0; r < w->size; r++) {
+        struct mu_call *c = NULL;
+        pmix_status_t rc = PMIX_SUCCESS;
+
+        if (missing[r])
+            rc = start_get(p, r, p->last_key, 1, &c);
+        missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
+        n += missing[r];
     }
-    free(call);
-    free(rc);
-    if (missing == 0)
-        return mu_err_set(
-            err, MUSTER_ERENDEZVOUS,
-            "all %d ranks started but the PMIx fence did not end within %g s", w->size,
-            timeout);
-    return mu_err_set(
-        err, MUSTER_ERENDEZVOUS,
-        "rank%s %s did not arrive within %g s (MUSTER_INIT_TIMEOUT); %d of %d did",
-        missing > 1 ? "s" : "", list, timeout, w->size - missing, w->size);
+    if (n == 0)
+        goto unknown;
+    mu_ranks_text(missing, w->size, ranks, sizeof ranks);
+    free(missing);
+    return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                      "%s did not arrive within %g s (MUSTER_INIT_TIMEOUT)", ranks,
+                      timeout);
+unknown:
+    free(missing);
+    sleep(3); /* so that a rank that can name the missing one speaks first */
+    return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                      "a rank of another node did not arrive within %g s "
+                      "(MUSTER_INIT_TIMEOUT); those of %s did",
+                      timeout, p->card.host);
+}
+
+/* Wait for all ranks, and say who is missing when they do not come. */
+static int fence(void *arg, double timeout, struct mu_err *err)
+{
+    struct timespec until = mu_in_seconds(timeout);
+    struct pmix *p = arg;
+    pmix_status_t rc = fence_until(p, &until);
+
+    if (rc == PMIX_ERR_TIMEOUT)
+        return name_missing(p->world, timeout, err);
+    if (rc != PMIX_SUCCESS)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Fence failed: %s",
+                          PMIx_Error_string(rc));
+    return 0;
 }
 
 static int read_card(struct mu_world *w, int rank, struct card *card,
@@ -337,9 +264,7 @@ static int read_card(struct mu_world *w, int rank, struct card *card,
 
     if (fetch(w->impl, rank, CARD_KEY, &value, &len, 5, err) < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "rank %d left before the first rendezvous: it ended without "
-                          "muster_init, or crashed",
-                          rank);
+                          "rank %d ended before all ranks had met", rank);
     if (len == sizeof *card)
         memcpy(card, value, sizeof *card);
     free(value);
@@ -380,20 +305,13 @@ out:
 
 static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
 {
-    struct timespec until = in_seconds(timeout);
     struct pmix *p = w->impl;
     struct card *cards;
-    pmix_status_t rc;
     int result;
 
-    if (publish(p, CARD_KEY, &p->card, sizeof p->card, err) < 0)
+    if (publish(p, CARD_KEY, &p->card, sizeof p->card, err) < 0 ||
+        fence(p, timeout, err) < 0)
         return -1;
-    rc = fence_until(p, &until);
-    if (rc == PMIX_ERR_TIMEOUT)
-        return name_missing(w, timeout, err);
-    if (rc != PMIX_SUCCESS)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Fence failed: %s",
-                          PMIx_Error_string(rc));
     cards = calloc((size_t)w->size, sizeof *cards);
     if (!cards)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
@@ -411,14 +329,34 @@ static void pmix_close(struct mu_world *world)
     mu_world_free(world);
 }
 
+struct last_words {
+    int status;
+    char text[256];
+};
+
+static void *abort_step(void *arg)
+{
+    const struct last_words *words = arg;
+
+    PMIx_Abort(words->status, words->text, NULL, 0);
+    return NULL;
+}
+
+/* Slurm ends the step 0.3 s after PMIx_Abort; but while it retries to reach the daemon
+ * of a node whose tasks are gone it takes 30 s to answer. Then each rank ends by
+ * itself.
+ */
 static void pmix_abort(struct mu_world *world, int status, const char *why)
 {
-    char text[256];
+    struct last_words *words = calloc(1, sizeof *words);
+    pthread_t thread;
 
-    snprintf(text, sizeof text, "%s", why);
-    /* An empty list means the whole job; Slurm 22.05 ends the step within 0.3 s. */
-    if (PMIx_Abort(status, text, NULL, 0) == PMIX_SUCCESS)
-        sleep(5);
+    if (!words)
+        return;
+    words->status = status;
+    mu_copy(words->text, sizeof words->text, why);
+    if (pthread_create(&thread, NULL, abort_step, words) == 0)
+        sleep(3);
 }
 
 static int fill_card(struct pmix *p, struct mu_err *err)
@@ -452,6 +390,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
         return NULL;
     }
     p->self = *self;
+    p->world = w;
     w->impl = p;
     w->exchange = (struct mu_exchange){ p, publish, fence, fetch };
     w->meet = pmix_meet;

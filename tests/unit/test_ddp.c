@@ -384,7 +384,7 @@ static void
 row_7_another_model_is_refused_with_the_parameter_and_the_ranks(void **state)
 {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        struct forked_world w = { .size = 3 };
+        struct forked_world w = { .size = 3, .return_failure = true };
         struct forked_result r;
 
         forked_run(&w, other_body, (void *)(uintptr_t)&others[i], 30, &r);

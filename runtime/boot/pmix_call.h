@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pmix_call.h - PMIx calls that keep a deadline of ours
+ *
+ * The non-blocking form is started and waited for with our own clock: PMIX_TIMEOUT is
+ * not honoured everywhere, and a blocking call cannot be left.
+ */
+#ifndef MU_PMIX_CALL_H
+#define MU_PMIX_CALL_H
+
+#include <pmix.h>
+#include <pthread.h>
+#include <time.h>
+
+/* Shared by the waiter and a callback that may come after the waiter left: the last of
+ * the two frees it.
+ */
+struct mu_call {
+    pthread_mutex_t lock;
+    pthread_cond_t done_cond;
+    int users, done;
+    pmix_status_t status;
+    pmix_value_t *value; /* of a get: a copy */
+    pmix_proc_t who;     /* arguments, valid until the callback */
+    pmix_info_t info[2];
+};
+
+struct mu_call *mu_call_new(void);
+/* Callbacks, with the call as their argument. */
+void mu_on_fence(pmix_status_t status, void *arg);
+void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg);
+/* Wait for c and give it up; `started` is what the starting call returned.
+ * PMIX_ERR_TIMEOUT at the deadline. *value (may be NULL) gets the value of a get, to be
+ * released.
+ */
+pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started,
+                           const struct timespec *until, pmix_value_t **value);
+/* That many seconds from now on CLOCK_MONOTONIC. */
+struct timespec mu_in_seconds(double seconds);
+
+#endif
