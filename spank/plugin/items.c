@@ -148,6 +148,7 @@ static void read_host(struct mu_step *step)
 
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
 {
+    char hint[64];
     uint32_t ntasks, nlocal, nnodes, nodeid;
 
     if (item_u32(sp, S_JOB_ID, "the job id", &step->job, err) < 0 ||
@@ -164,6 +165,9 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     step->nodeid = (int)nodeid;
     step->het = (uint32_t)env_number(sp, "SLURM_HET_GROUP_ID", 0);
     step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
+    /* Slurm then uses one thread of each core, and -c counts these. */
+    step->one_thread = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
+                       strcmp(hint, "nomultithread") == 0;
     copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
     read_host(step);
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);

@@ -9,6 +9,7 @@
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
  *   port.c     is MASTER_PORT free
+ *   locality.c GPU locality from a file where the system has none
  *   topofile.c NCCL_TOPO_FILE: checked, copied, removed
  *   say.c      messages, the site file
  */
@@ -46,7 +47,8 @@ struct mu_step {
     int ntasks;              /* of this component's step, all nodes */
     int nlocal;              /* tasks on this node */
     int nnodes, nodeid;
-    int cpus_per_task; /* hardware threads, 0 no request */
+    int cpus_per_task; /* as Slurm counts, 0 no request */
+    bool one_thread;   /* --hint=nomultithread: cpus_per_task counts cores */
     char host[256];    /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_ENV_TEXT];
@@ -93,6 +95,7 @@ struct mu_state {
     struct mu_network network;
     bool have_plan, have_network;
     bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is bound */
+    char locality_file[4096]; /* that told where GPUs are, "" none */
     struct mu_topofile topofile;
     int port_claim;              /* descriptor that says MASTER_PORT is ours; 0, -1 none */
     int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
@@ -188,6 +191,9 @@ int mu_master_port(const struct mu_state *st);
  */
 void mu_port_check(struct mu_state *st);
 void mu_port_release(struct mu_state *st);
+
+/* locality.c. Complete st->node where the system does not know a GPU's place. */
+void mu_locality_complete(struct mu_state *st);
 
 /* topofile.c. The callback `topo` of struct mu_network_request, called as the user; arg
  * is a struct mu_topofile_request. Remove undoes it, called as root.

@@ -98,8 +98,12 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
 
 static int load_node(struct mu_state *st, struct mu_err *err)
 {
-    if (!st->site.topology[0])
-        return mu_node_load_live(&st->node, err);
+    if (!st->site.topology[0]) {
+        if (mu_node_load_live(&st->node, err) < 0)
+            return -1;
+        mu_locality_complete(st);
+        return 0;
+    }
     if (mu_check_owner(st->site.topology, err) < 0)
         return -1;
     return mu_node_load_file(st->site.topology, &st->node, err);
@@ -111,6 +115,8 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
 
     st->alloc.ntasks = st->step.nlocal;
     st->alloc.cpus_per_task = st->step.cpus_per_task;
+    if (st->step.one_thread && st->node.ncores)
+        st->alloc.cpus_per_task *= st->node.cores[0].ncpus;
     mu_node_cpus(&st->node, &machine);
     mu_online_cpus(&online);
     st->simulated = st->site.topology[0] && !mu_cpuset_inside(&machine, &online);
@@ -236,6 +242,9 @@ static void show_text(const struct mu_state *st)
     if (st->simulated)
         fprintf(out, "topology=%s: a machine with other CPUs, so nothing is bound\n",
                 st->site.topology);
+    if (st->locality_file[0])
+        fprintf(out, "the system does not say where the GPUs are; %s does\n",
+                st->locality_file);
     mu_show_text(out, &st->node, &st->plan);
     for (int i = 0; i < st->plan.ninfos; i++)
         fprintf(out, "%s\n", st->plan.info[i]);

@@ -22,6 +22,29 @@ bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
     return true;
 }
 
+/* --opt topo=FILE: the file tells where the GPUs are that the machine does not place.
+ */
+static int ask_topo_file(const char *command, const struct mu_ask *ask,
+                         struct mu_node *node)
+{
+    struct mu_opts opts = { 0 };
+    struct mu_node file = { 0 };
+    struct mu_err err = { 0 };
+    bool known = true;
+
+    for (int i = 0; i < node->ngpus; i++)
+        known &= node->gpus[i].local_known;
+    if (known || !ask->opt || mu_opts_parse(ask->opt, &opts, &err) < 0 ||
+        opts.topo != MU_TOPO_FILE)
+        return MU_EXIT_OK; /* bad options are told by mu_ask_resolve */
+    if (mu_node_load_file(opts.topo_file, &file, &err) < 0)
+        return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
+    if (mu_node_adopt(node, &file, &err) < 0)
+        mu_tool_fail(command, MU_EXIT_OK, "%s: %s", opts.topo_file, err.text);
+    mu_node_clear(&file);
+    return MU_EXIT_OK;
+}
+
 int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *node)
 {
     struct mu_err err = { 0 };
@@ -30,7 +53,7 @@ int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *n
     if (ask->topology ? mu_node_load_file(ask->topology, node, &err) < 0
                       : mu_node_load_live(node, &err) < 0)
         return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
-    return MU_EXIT_OK;
+    return ask_topo_file(command, ask, node);
 }
 
 static int resolve_cpus(const char *command, const char *list,
