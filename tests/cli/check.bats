@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
 # muster topo --check: what NCCL would stumble over, and what is wrong with a file.
+# messages, output, status, data and top are set by common.bash.
+# shellcheck disable=SC2154
 
 setup() {
     load common

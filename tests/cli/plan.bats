@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # muster plan: the contract of its options, formats and statuses, and the cases that are
 # recorded as nvidia-smi text or as whole machines.
+# messages, output, status, data and top are set by common.bash.
+# shellcheck disable=SC2154
 
 setup() {
     load common

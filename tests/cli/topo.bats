@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
 # muster and muster topo: the command itself, the node shown, drawn, and written for NCCL.
+# messages, output, status, data and top are set by common.bash.
+# shellcheck disable=SC2154
 
 setup() {
     load common
