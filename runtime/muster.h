@@ -173,9 +173,15 @@ struct muster_param {
                                 the bucket, zero copy; see muster_ddp_grad */
 };
 
+struct muster_hook;
+
 struct muster_ddp_options {
     size_t first_bucket; /* bytes of the bucket that starts first; default 1 MiB */
-    size_t bucket_cap;   /* bytes of the others; default 25 MiB on the host, measured on GPUs */
+    size_t bucket_cap;   /* bytes of the others; default 25 MiB */
+    int screen;          /* look for NaN and Inf before each bucket starts: the job ends with
+                            the name of the rank and the parameter (host memory only) */
+    int shard;           /* ZeRO-1: see muster_ddp_shard */
+    const struct muster_hook *hook; /* compression, see there; NULL: none */
 };
 
 /* [collective] Register the parameter list (in forward order: buckets go from the last
@@ -219,6 +225,106 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
  * gradients up in the buffers); the first sync after on = 0 averages the sums.
  */
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on);
+
+/* ---- Weighted means and uneven data ---------------------------------------------- */
+
+/* [collective, unless no_sync is on] A micro-batch of this weight (its samples or tokens;
+ * 0: this rank has none) begins: call it before its backward pass. sync then gives
+ *   sum over ranks and micro-batches of w * g / sum of w
+ * for gradients g that are means over their micro-batch. Without it, and bit for bit the
+ * same with one equal weight everywhere, sync gives the plain mean over ranks.
+ */
+int muster_ddp_weight(struct muster_ddp *ddp, double weight);
+
+/* [collective] This rank is out of data: it takes part with weight 0 in the steps of the
+ * others, who call muster_ddp_weight in each, and returns when all have joined. after (may
+ * be NULL) is called with arg behind each such step, when the gradients are there, for the
+ * optimizer: so all ranks keep the same weights. What it returns other than 0 is returned.
+ */
+int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg);
+
+/* ---- Norm, clipping, loss scale --------------------------------------------------- */
+
+/* Loss scaling for fp16: multiply the loss by scale, and give it to muster_ddp_sync_with.
+ * Start with { .scale = 65536, .interval = 2000 }.
+ */
+struct muster_scaler {
+    double scale;
+    int interval; /* good steps until it doubles */
+    int good;     /* since the last change */
+    long skipped; /* steps, in all */
+};
+
+/* What sync does on top; host memory only. In: max_norm (0: do not clip), scaler (NULL: the
+ * loss is not scaled). Out: the norm over all gradients, before clipping; skip: an
+ * overflow was found, on all ranks alike, so leave this step's optimizer out.
+ */
+struct muster_finish {
+    double max_norm;
+    struct muster_scaler *scaler;
+    double norm;
+    int skip;
+};
+
+/* [collective] muster_ddp_sync, then the gradients are divided by the loss scale, their
+ * norm is taken and they are clipped to it.
+ */
+int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *finish,
+                         void *stream);
+
+/* ---- Sharded optimizer state (ZeRO-1) ---------------------------------------------- */
+
+/* With options.shard each bucket is reduce-scattered: after sync this rank has the mean
+ * gradient of its part of each bucket alone (parameters cross parts; parts have equal
+ * size, the bucket is padded). Keep optimizer state for the parts only, update `data`,
+ * then call muster_ddp_gather. A gradient that all ranks lack counts as zero here.
+ */
+struct muster_shard {
+    enum muster_dtype dtype;
+    size_t count; /* elements, padding included */
+    void *grad, *data;
+};
+/* Part k of 0 .. muster_ddp_buckets - 1. */
+int muster_ddp_shard(const struct muster_ddp *ddp, int k, struct muster_shard *out);
+/* [collective] All parts' data to all ranks, and into the parameters' own buffers. */
+int muster_ddp_gather(struct muster_ddp *ddp);
+/* Where the weights of parameter i live: with shard and without data of your own, in the
+ * library.
+ */
+void *muster_ddp_data(const struct muster_ddp *ddp, int i);
+
+/* ---- Compression ------------------------------------------------------------------ */
+
+enum muster_compress {
+    MUSTER_COMPRESS_USER,     /* your reduce */
+    MUSTER_COMPRESS_BF16,     /* half the bytes of f32; divided before the cast, summed in */
+    MUSTER_COMPRESS_F16,      /* f32; host and GPU */
+    MUSTER_COMPRESS_INT8,     /* a byte per element and a scale per 256, error feedback */
+    MUSTER_COMPRESS_POWERSGD, /* matrices as two thin ones of `rank` columns, warm start,
+                                 error feedback; vectors and small matrices as they are */
+};
+
+struct muster_bucket {
+    int index;
+    enum muster_dtype dtype;
+    size_t count;
+    void *data; /* in: this rank's gradients; out: the mean over ranks */
+};
+
+/* INT8 and POWERSGD take f32 in host memory. All ranks give the same. */
+struct muster_hook {
+    enum muster_compress compress;
+    int rank; /* POWERSGD, default 4 */
+    /* POWERSGD: the rows of each parameter's matrix (its count is a multiple), 0: a vector
+     */
+    const size_t *rows;
+    /* USER: called in sync, bucket by bucket; it may call collectives on m. */
+    int (*reduce)(void *arg, struct muster *m, const struct muster_bucket *bucket);
+    void *arg;
+};
+
+/* Bytes that this rank has given to collectives for gradients since create. */
+uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp);
 
 /* ---- Samples -------------------------------------------------------------------- */
 

@@ -35,6 +35,7 @@ static int copy_params(struct muster_ddp *ddp, const struct muster_param *params
         p->dtype = params[i].dtype;
         p->data = params[i].data;
         p->own = params[i].grad;
+        p->rows = ddp->hook_options.rows ? ddp->hook_options.rows[i] : 0;
     }
     return 0;
 }
@@ -60,8 +61,8 @@ static int make_plan(struct muster_ddp *ddp, const struct muster_ddp_options *op
         items[i].count = ddp->param[i].count;
         items[i].dtype = ddp->param[i].dtype;
     }
-    rc = mu_bucket_plan_make(items, ddp->nparams, first < cap ? first : cap, cap, 1,
-                             &ddp->plan, err);
+    rc = mu_bucket_plan_make(items, ddp->nparams, first < cap ? first : cap, cap,
+                             ddp->shard ? ddp->m->world->size : 1, &ddp->plan, err);
     free(items);
     return rc;
 }
@@ -132,10 +133,17 @@ static int agree_on_model(struct muster_ddp *ddp, struct mu_err *err)
         rc = mu_contract_add(&c, err, "parameter %d '%s' %s x %zu", i,
                              ddp->param[i].name, mu_dtype_name(ddp->param[i].dtype),
                              ddp->param[i].count);
+    for (int i = 0; rc == 0 && ddp->hook_options.rows && i < ddp->nparams; i++)
+        rc = mu_contract_add(&c, err, "rows of parameter %d: %zu", i,
+                             ddp->param[i].rows);
     for (int b = 0; rc == 0 && b < ddp->plan.nbuckets; b++)
         rc = mu_contract_add(&c, err, "bucket %d %s, %zu bytes", b,
                              mu_dtype_name(ddp->plan.bucket[b].dtype),
                              ddp->plan.bucket[b].bytes);
+    if (rc == 0)
+        rc = mu_contract_add(&c, err, "shard %d, screen %d, compression %d of rank %d",
+                             ddp->shard, ddp->screen, (int)ddp->hook_options.compress,
+                             ddp->hook_options.rank);
     if (rc == 0) {
         ddp->plan_hash = mu_contract_total(&c);
         rc = mu_agree(ddp->m, "muster_ddp_create", &c, err);
@@ -144,12 +152,31 @@ static int agree_on_model(struct muster_ddp *ddp, struct mu_err *err)
     return rc;
 }
 
+int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what, struct mu_err *err)
+{
+    if (strcmp(ddp->m->ops->name, "host") == 0)
+        return 0;
+    return mu_err_set(err, MUSTER_EUSAGE,
+                      "%s works in host memory, not with the backend %s", what,
+                      ddp->m->ops->name);
+}
+
 static int make(struct muster_ddp *ddp, const struct muster_param *params,
                 const struct muster_ddp_options *options, struct mu_err *err)
 {
     size_t n = (size_t)ddp->nparams + 1;
 
     if (check_params(params, ddp->nparams, err) < 0)
+        return -1;
+    ddp->factor = 1;
+    ddp->screen = options->screen != 0;
+    ddp->shard = options->shard != 0;
+    if (options->hook)
+        ddp->hook_options = *options->hook;
+    if (ddp->shard && options->hook)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "shard and a compression hook exclude each other");
+    if (ddp->screen && mu_ddp_need_host(ddp, "screening", err) < 0)
         return -1;
     ddp->param = calloc(n, sizeof *ddp->param);
     ddp->used = calloc(n, sizeof *ddp->used);
@@ -161,7 +188,9 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params,
     if (copy_params(ddp, params, err) < 0 || make_plan(ddp, options, err) < 0 ||
         agree_on_model(ddp, err) < 0 || mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
         return -1;
-    return make_buckets(ddp, err);
+    if (make_buckets(ddp, err) < 0 || (ddp->shard && mu_ddp_shard_open(ddp, err) < 0))
+        return -1;
+    return options->hook ? mu_hook_choose(ddp, err) : 0;
 }
 
 int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
@@ -194,6 +223,8 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
 {
     if (!ddp)
         return;
+    if (ddp->hook)
+        ddp->hook->close(ddp, ddp->hook_state);
     for (int b = 0; ddp->bucket && b < ddp->plan.nbuckets; b++) {
         free(ddp->bucket[b].param);
         free(ddp->bucket[b].piece);
@@ -203,6 +234,8 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
         free(ddp->param[i].name);
     if (ddp->arena)
         ddp->m->ops->free(ddp->m->backend, ddp->arena);
+    if (ddp->weights)
+        ddp->m->ops->free(ddp->m->backend, ddp->weights);
     mu_ready_clear(&ddp->ready);
     mu_bucket_plan_clear(&ddp->plan);
     free(ddp->bucket);
@@ -216,6 +249,16 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
 void *muster_ddp_grad(const struct muster_ddp *ddp, int i)
 {
     return i >= 0 && i < ddp->nparams ? ddp->param[i].grad : NULL;
+}
+
+void *muster_ddp_data(const struct muster_ddp *ddp, int i)
+{
+    return i >= 0 && i < ddp->nparams ? ddp->param[i].data : NULL;
+}
+
+uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp)
+{
+    return ddp->wire_bytes;
 }
 
 int muster_ddp_buckets(const struct muster_ddp *ddp)
@@ -280,6 +323,8 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root)
     if (!request)
         return mu_fail(m, MUSTER_EMEMORY, "out of memory");
     rc = broadcast_all(ddp, root, request, &err);
+    if (rc == 0 && ddp->shard)
+        rc = mu_ddp_shard_load(ddp, &err);
     free(request);
     return rc < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
 }

@@ -4,6 +4,10 @@
  *   ddp.c         create, destroy, ask, broadcast
  *   ddp_step.c    grad_ready ... sync: which bucket may start, who lacks a gradient
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
+ *   ddp_weight.c  weights of micro-batches, ranks that are out of data
+ *   ddp_finish.c  loss scale, norm, clipping
+ *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
+ *   hook*.c       compression
  */
 #ifndef MU_DDP_H
 #define MU_DDP_H
@@ -11,6 +15,7 @@
 #include "runtime/api/impl.h"
 #include "runtime/core/bucket.h"
 #include "runtime/core/ready.h"
+#include "runtime/core/weight.h"
 
 struct mu_ddp_param {
     char *name;
@@ -19,9 +24,12 @@ struct mu_ddp_param {
     void *data; /* borrowed, may be NULL */
     void *own;  /* the caller's gradient buffer, NULL: the gradient is a view */
     void *grad; /* where the gradient lives */
+    size_t rows;
+    bool data_is_view; /* into the arena of weights */
 };
 
 struct mu_ddp_bucket {
+    char *weights;              /* shard: its part of the arena of weights */
     char *mem;                  /* its part of the arena */
     int *param;                 /* its parameters, by offset */
     struct mu_piece *piece;     /* room for one per parameter */
@@ -39,15 +47,58 @@ struct muster_ddp {
     struct mu_bucket_plan plan;
     struct mu_ready ready;
     struct mu_ddp_bucket *bucket;
-    char *arena;
-    uint64_t step; /* syncs done */
-    uint64_t id;   /* of this ddp among those of m */
+    char *arena, *weights; /* gradients; shard: data in the same layout */
+    uint64_t step;         /* syncs done */
+    uint64_t id;           /* of this ddp among those of m */
     uint64_t plan_hash;
     bool accumulating;
     bool *used;     /* by parameter: has a gradient in this or an earlier micro-batch */
     bool *declined; /* by parameter: the caller said that there is none */
     bool *absent;   /* by parameter: no rank has a gradient in this step */
+    bool absent_kept; /* sync leaves `absent` for what follows it */
+    bool screen, shard;
+    struct mu_weight weight;
+    double factor; /* this rank's gradients are multiplied by it; 1: not */
+    const struct mu_hook_ops *hook;
+    void *hook_state;
+    struct muster_hook hook_options;
+    uint64_t wire_bytes;
 };
+
+/* Compression of buckets. start may start collectives, finish leaves the mean in the
+ * bucket; both are called in bucket order on all ranks.
+ */
+struct mu_hook_ops {
+    const char *name;
+    bool host_f32; /* only f32 in host memory */
+    int (*open)(struct muster_ddp *ddp, void **state, struct mu_err *err);
+    void (*close)(struct muster_ddp *ddp, void *state);
+    int (*start)(struct muster_ddp *ddp, void *state, int b, struct mu_err *err);
+    int (*finish)(struct muster_ddp *ddp, void *state, int b, void *stream,
+                  struct mu_err *err);
+};
+extern const struct mu_hook_ops mu_hook_user, mu_hook_bf16, mu_hook_f16, mu_hook_int8,
+    mu_hook_powersgd;
+/* Choose by ddp->hook_options; opens it. */
+int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err);
+
+/* Is the gradient in memory that the CPU may read? Else MUSTER_EUSAGE: `what` is not
+ * there on GPUs.
+ */
+int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what,
+                     struct mu_err *err);
+/* Multiply the gradient of parameter i where it lives. */
+int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
+                 struct mu_err *err);
+/* Everything of sync but the check of its arguments. */
+int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err);
+
+/* ---- ddp_shard.c ---- */
+int mu_ddp_shard_open(struct muster_ddp *ddp, struct mu_err *err);
+/* Elements of one rank's part of bucket b. */
+size_t mu_ddp_part(const struct muster_ddp *ddp, int b);
+/* The parameters' own data into the arena, after a broadcast. */
+int mu_ddp_shard_load(struct muster_ddp *ddp, struct mu_err *err);
 
 /* Start bucket b: the gradients of `used` parameters and zeros for the others; those
  * that are `absent` everywhere are left out of the collective, which all ranks do

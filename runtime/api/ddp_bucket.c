@@ -5,9 +5,38 @@
 #include <stdio.h>
 
 #include "runtime/core/dtype.h"
+#include "runtime/core/numeric.h"
 
-/* Put the callers' own gradients into the bucket. A gradient that this rank lacks
- * counts as zero; one that no rank has is not touched at all.
+/* NaN or Inf in a gradient of this rank, before it spreads to all. */
+static int screen(struct muster_ddp *ddp, int b, int i, struct mu_err *err)
+{
+    const struct mu_ddp_param *p = &ddp->param[i];
+    size_t at = mu_first_nonfinite(p->grad, p->dtype, p->count);
+
+    if (at == p->count)
+        return 0;
+    return mu_err_set(
+        err, MUSTER_ENUMERIC,
+        "rank %d: the gradient of '%s' is %g at element %zu (bucket %d of step "
+        "%llu)",
+        ddp->m->world->rank, p->name, mu_element(p->grad, p->dtype, at), at, b,
+        (unsigned long long)ddp->step);
+}
+
+int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
+                 struct mu_err *err)
+{
+    const struct mu_ddp_param *p = &ddp->param[i];
+    struct mu_piece piece = { p->grad, 0, p->count };
+
+    if (factor == 1 || p->count == 0)
+        return 0;
+    return ddp->m->ops->pack(ddp->m->backend, &piece, 1, p->dtype, p->grad, p->dtype,
+                             factor, stream, err);
+}
+
+/* Put the callers' own gradients into the bucket, weighted. A gradient that this rank
+ * lacks counts as zero; one that no rank has is not touched at all.
  */
 static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
@@ -27,14 +56,19 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
             if (ops->zero(ddp->m->backend, bucket->mem + offset,
                           p->count * mu_dtype_size(p->dtype), bucket->stream, err) < 0)
                 return -1;
-        } else if (p->own) {
-            bucket->piece[n++] = (struct mu_piece){ p->own, offset, p->count };
+            continue;
         }
+        if (ddp->screen && screen(ddp, b, i, err) < 0)
+            return -1;
+        if (p->own)
+            bucket->piece[n++] = (struct mu_piece){ p->own, offset, p->count };
+        else if (mu_ddp_scale(ddp, i, ddp->factor, bucket->stream, err) < 0)
+            return -1;
     }
     if (n == 0)
         return 0;
     return ops->pack(ddp->m->backend, bucket->piece, n, info->dtype, bucket->mem,
-                     info->dtype, 1, bucket->stream, err);
+                     info->dtype, ddp->factor, bucket->stream, err);
 }
 
 static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
@@ -60,6 +94,36 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
     if (mu_coll_start(m, &coll, &bucket->started[bucket->nstarted], err) < 0)
         return -1;
     bucket->nstarted++;
+    ddp->wire_bytes += to - from;
+    return 0;
+}
+
+/* Every rank gets the mean of its own part, in place. */
+static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    struct muster *m = ddp->m;
+    const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    size_t part = mu_ddp_part(ddp, b);
+    struct mu_coll coll = {
+        .kind = MU_COLL_REDUCE_SCATTER,
+        .dtype = info->dtype,
+        .op = MUSTER_SUM,
+        .send = bucket->mem,
+        .recv =
+            bucket->mem + part * (size_t)m->world->rank * mu_dtype_size(info->dtype),
+        .count = part,
+        .scale = 1.0 / m->world->size,
+        .stream = bucket->stream,
+        .what = bucket->what,
+    };
+
+    if (part == 0)
+        return 0;
+    if (mu_coll_start(m, &coll, &bucket->started[bucket->nstarted], err) < 0)
+        return -1;
+    bucket->nstarted++;
+    ddp->wire_bytes += info->bytes;
     return 0;
 }
 
@@ -72,7 +136,11 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
     snprintf(bucket->what, sizeof bucket->what, "bucket %d of step %llu", b,
              (unsigned long long)ddp->step);
     if (fill(ddp, b, err) < 0)
-        return -1;
+        return mu_failure_settle(ddp->m, err);
+    if (ddp->hook)
+        return info->bytes ? ddp->hook->start(ddp, ddp->hook_state, b, err) : 0;
+    if (ddp->shard)
+        return start_part(ddp, b, err);
     for (int k = 0; k < info->nparams; k++) {
         int i = bucket->param[k];
         size_t end = k + 1 < info->nparams
@@ -102,9 +170,11 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
                          rc ? &more : err) < 0)
             rc = -1;
     bucket->nstarted = 0;
+    if (rc == 0 && ddp->hook && info->bytes)
+        rc = ddp->hook->finish(ddp, ddp->hook_state, b, stream, err);
     bucket->has_stream = false;
     bucket->stream = NULL;
-    if (rc < 0)
+    if (rc < 0 || ddp->shard)
         return rc;
     for (int k = 0; k < info->nparams; k++) {
         int i = bucket->param[k];

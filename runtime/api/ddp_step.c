@@ -35,6 +35,10 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "gradient of '%s' was said to be absent in this step",
                        ddp->param[i].name);
+    if (ddp->weight.nothing)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "gradient of '%s' in a micro-batch of weight 0",
+                       ddp->param[i].name);
     if (ddp->accumulating) {
         ddp->used[i] = true;
         return MUSTER_OK;
@@ -105,6 +109,9 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
                                   n > 0 ? nbytes : 0, err);
     if (control && rc == 0 && n > 0)
         rc = mu_control_roll_wait(control, step, bits, nbytes, err);
+    /* Parts and compressed buckets have no holes: there it counts as zero. */
+    if (ddp->shard || ddp->hook)
+        n = 0;
     for (int i = 0; rc == 0 && n > 0 && i < ddp->nparams; i++)
         ddp->absent[i] = bits[i / 8] >> i % 8 & 1;
     free(bits);
@@ -133,9 +140,23 @@ static void reset(struct muster_ddp *ddp)
 
     memset(ddp->used, 0, n * sizeof *ddp->used);
     memset(ddp->declined, 0, n * sizeof *ddp->declined);
-    memset(ddp->absent, 0, n * sizeof *ddp->absent);
+    if (!ddp->absent_kept)
+        memset(ddp->absent, 0, n * sizeof *ddp->absent);
     mu_ready_reset(&ddp->ready);
+    ddp->weight = (struct mu_weight){ 0 };
+    ddp->factor = 1;
     ddp->step++;
+}
+
+int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+{
+    if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)
+        return -1;
+    for (int b = 0; b < ddp->plan.nbuckets; b++)
+        if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0)
+            return -1;
+    reset(ddp);
+    return 0;
 }
 
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
@@ -147,13 +168,7 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
             ddp->m, MUSTER_EUSAGE,
             "muster_ddp_sync while no_sync is on: switch it off before the last "
             "micro-batch");
-    if (agree_absent(ddp, &err) < 0 || start_rest(ddp, stream, &err) < 0)
-        return mu_fail_err(ddp->m, &err);
-    for (int b = 0; b < ddp->plan.nbuckets; b++)
-        if (mu_ddp_bucket_finish(ddp, b, stream, &err) < 0)
-            return mu_fail_err(ddp->m, &err);
-    reset(ddp);
-    return MUSTER_OK;
+    return mu_ddp_sync(ddp, stream, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
 }
 
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on)

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ddp_weight.c - weights of micro-batches, ranks that are out of data */
+#include "runtime/api/ddp.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What each rank says before the last micro-batch of a step. */
+struct share {
+    double sum;
+    int32_t joined, pad;
+};
+
+/* Exchange the sums; *joined: how many ranks are out of data. */
+static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_err *err)
+{
+    struct share mine = { ddp->weight.sum, join, 0 };
+    int size = ddp->m->world->size;
+    double *sum = calloc((size_t)size, sizeof *sum);
+    struct mu_gathered all;
+    char what[64];
+
+    snprintf(what, sizeof what, "the weights of step %llu",
+             (unsigned long long)ddp->step);
+    if (!sum || mu_gather(ddp->m, what, &mine, sizeof mine, &all, err) < 0) {
+        free(sum);
+        return sum ? -1 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    }
+    *joined = 0;
+    for (int r = 0; r < size; r++) {
+        struct share theirs;
+
+        memcpy(&theirs, all.at[r], sizeof theirs);
+        sum[r] = theirs.sum;
+        *joined += theirs.joined;
+    }
+    mu_gathered_clear(&all);
+    ddp->factor = mu_weight_factor(&ddp->weight, sum, size);
+    free(sum);
+    return 0;
+}
+
+int muster_ddp_weight(struct muster_ddp *ddp, double weight)
+{
+    struct mu_err err = { 0 };
+    double rescale;
+    int joined;
+
+    if (!(weight >= 0) || isinf(weight))
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_weight takes 0 or more, not %g", weight);
+    for (int i = 0; i < ddp->nparams; i++)
+        if (ddp->ready.marked[i] || (ddp->used[i] && !ddp->weight.given))
+            return mu_fail(
+                ddp->m, MUSTER_EUSAGE,
+                "muster_ddp_weight after gradient of '%s' became ready: call it "
+                "before the backward pass of each micro-batch",
+                ddp->param[i].name);
+    rescale = mu_weight_begin(&ddp->weight, weight);
+    for (int i = 0; i < ddp->nparams; i++)
+        if (ddp->used[i] && mu_ddp_scale(ddp, i, rescale, NULL, &err) < 0)
+            return mu_fail_err(ddp->m, &err);
+    if (!ddp->accumulating && exchange(ddp, false, &joined, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
+}
+
+int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
+{
+    struct mu_err err = { 0 };
+    int joined, rc;
+
+    for (;;) {
+        if (exchange(ddp, true, &joined, &err) < 0)
+            return mu_fail_err(ddp->m, &err);
+        if (joined == ddp->m->world->size)
+            break;
+        if (mu_ddp_sync(ddp, NULL, &err) < 0)
+            return mu_fail_err(ddp->m, &err);
+        rc = after ? after(arg) : 0;
+        if (rc)
+            return rc;
+    }
+    ddp->factor = 1;
+    return MUSTER_OK;
+}

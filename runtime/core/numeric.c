@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* numeric.c - look for NaN and Inf, add up squares */
+#include "runtime/core/numeric.h"
+
+#include <math.h>
+#include <stdint.h>
+
+#include "runtime/core/convert.h"
+
+/* An exponent of all ones is NaN or Inf: no arithmetic, so the compiler's float options
+ * cannot change the answer, and 16-bit types need no conversion.
+ */
+static size_t find16(const uint16_t *x, size_t n, uint16_t exponent)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((x[i] & exponent) == exponent)
+            return i;
+    return n;
+}
+
+static size_t find32(const uint32_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((x[i] & 0x7f800000u) == 0x7f800000u)
+            return i;
+    return n;
+}
+
+static size_t find64(const uint64_t *x, size_t n)
+{
+    const uint64_t exponent = UINT64_C(0x7ff) << 52;
+
+    for (size_t i = 0; i < n; i++)
+        if ((x[i] & exponent) == exponent)
+            return i;
+    return n;
+}
+
+size_t mu_first_nonfinite(const void *data, enum muster_dtype dtype, size_t count)
+{
+    switch (dtype) {
+    case MUSTER_F16:
+        return find16(data, count, 0x7c00);
+    case MUSTER_BF16:
+        return find16(data, count, 0x7f80);
+    case MUSTER_F32:
+        return find32(data, count);
+    case MUSTER_F64:
+        return find64(data, count);
+    default:
+        return count;
+    }
+}
+
+double mu_element(const void *data, enum muster_dtype dtype, size_t i)
+{
+    switch (dtype) {
+    case MUSTER_F16:
+        return mu_from_f16(((const uint16_t *)data)[i]);
+    case MUSTER_BF16:
+        return mu_from_bf16(((const uint16_t *)data)[i]);
+    case MUSTER_F32:
+        return ((const float *)data)[i];
+    case MUSTER_F64:
+        return ((const double *)data)[i];
+    case MUSTER_I32:
+        return ((const int32_t *)data)[i];
+    default:
+        return (double)((const int64_t *)data)[i];
+    }
+}
+
+double mu_sum_squares(const void *data, enum muster_dtype dtype, size_t count)
+{
+    double sum = 0;
+
+    if (dtype == MUSTER_F32)
+        for (size_t i = 0; i < count; i++) {
+            double x = ((const float *)data)[i];
+
+            sum += x * x;
+        }
+    else
+        for (size_t i = 0; i < count; i++) {
+            double x = mu_element(data, dtype, i);
+
+            sum += x * x;
+        }
+    return sum;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* numeric.h - look for NaN and Inf, add up squares */
+#ifndef MU_NUMERIC_H
+#define MU_NUMERIC_H
+
+#include <stddef.h>
+
+#include "runtime/muster.h"
+
+/* Index of the first element that is NaN or Inf, or count. Integers have none. */
+size_t mu_first_nonfinite(const void *data, enum muster_dtype dtype, size_t count);
+double mu_element(const void *data, enum muster_dtype dtype, size_t i);
+/* Sum of squares in double, in index order: equal bits give an equal sum. */
+double mu_sum_squares(const void *data, enum muster_dtype dtype, size_t count);
+
+#endif
