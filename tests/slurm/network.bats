@@ -96,14 +96,14 @@ address() { # node
 }
 
 @test "nccl=none sets no NCCL variable at all" {
-    run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=nccl=none bash -c 'env | grep -c ^NCCL_ || true'
+    run timeout 60 srun -Q -N2 -n2 --gres=gpu:1 --muster=nccl=none bash -c 'env | grep -c ^NCCL_ || true'
     [ "$(sort -u <<<"$output")" = 0 ]
 }
 
 @test "case 043: the port is reserved where Slurm can; all tasks have the same" {
     run seen MASTER_PORT -N2 --ntasks-per-node=2 --gres=gpu:2 --resv-ports=1
     [ "$(wc -l <<<"$output")" -eq 1 ]
-    run timeout 60 srun -N2 --ntasks-per-node=1 --gres=gpu:1 --resv-ports=1 bash -c \
+    run timeout 60 srun -Q -N2 --ntasks-per-node=1 --gres=gpu:1 --resv-ports=1 bash -c \
         'echo "$MASTER_PORT ${SLURM_STEP_RESV_PORTS%%[-,]*}"'
     echo "$output"
     [ "$(sort -u <<<"$output" | wc -l)" -eq 1 ]
