@@ -28,9 +28,17 @@ static const struct layout {
     { "seven ranks of a node", "shared memory", 7, { 0 }, false },
     { "two ranks over TCP", "TCP", 2, { 0 }, true },
     { "four ranks over TCP", "TCP", 4, { 0 }, true },
-    { "two nodes of two", "TCP", 4, { 0, 0, 1, 1 }, false },
-    { "nodes of 2, 2, 2 and 1", "TCP", 7, { 0, 0, 1, 1, 2, 2, 3 }, false },
-    { "two nodes, ranks dealt in turn", "TCP", 5, { 0, 1, 0, 1, 0 }, false },
+    { "two nodes of two", "shared memory + TCP", 4, { 0, 0, 1, 1 }, false },
+    { "nodes of 2, 2, 2 and 1",
+      "shared memory + TCP",
+      7,
+      { 0, 0, 1, 1, 2, 2, 3 },
+      false },
+    { "two nodes, ranks dealt in turn",
+      "shared memory + TCP",
+      5,
+      { 0, 1, 0, 1, 0 },
+      false },
 };
 
 static const struct shape {

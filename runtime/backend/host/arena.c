@@ -31,13 +31,19 @@ struct mu_arena {
     uint64_t end; /* where the next block goes */
 };
 
+/* With several islands there is no zero copy, and no need to share. */
+static struct mu_shm *shared(const struct mu_backend *b)
+{
+    return b->transport == &mu_transport_shm ? b->shm : NULL;
+}
+
 int mu_arena_open(struct mu_backend *b, struct mu_err *err)
 {
     b->arena = calloc(1, sizeof *b->arena);
     if (!b->arena)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    if (b->shm)
-        b->arena->end = (b->shm->len + PAGE - 1) / PAGE * PAGE;
+    if (shared(b))
+        b->arena->end = (shared(b)->len + PAGE - 1) / PAGE * PAGE;
     return 0;
 }
 
@@ -75,13 +81,14 @@ static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
 static int map_block(struct mu_backend *b, struct block *block, struct mu_err *err)
 {
     size_t len = block->each * (size_t)block->pieces;
-    int flags = b->shm ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    int flags = shared(b) ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     void *p;
 
-    if (b->shm && reserve(b->shm->fd, block->offset + block->each * (size_t)block->own,
-                          block->each, err) < 0)
+    if (shared(b) &&
+        reserve(shared(b)->fd, block->offset + block->each * (size_t)block->own,
+                block->each, err) < 0)
         return -1;
-    p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, b->shm ? b->shm->fd : -1,
+    p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, shared(b) ? shared(b)->fd : -1,
              (off_t)block->offset);
     if (p == MAP_FAILED)
         return mu_err_set(err, MUSTER_EMEMORY, "cannot map %zu bytes: %s", len,
@@ -92,7 +99,7 @@ static int map_block(struct mu_backend *b, struct block *block, struct mu_err *e
 
 void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
 {
-    int pieces = b->shm ? b->shm->nlocal : 1;
+    int pieces = shared(b) ? shared(b)->nlocal : 1;
     struct block *block;
 
     if (bytes > SIZE_MAX / 4 / (size_t)pieces) {
@@ -106,7 +113,7 @@ void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
     }
     block->each = bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE;
     block->pieces = pieces;
-    block->own = b->shm ? b->shm->me : 0;
+    block->own = shared(b) ? shared(b)->me : 0;
     block->offset = b->arena->end;
     /* Also after a failure: the other ranks have gone on. */
     b->arena->end += block->each * (size_t)pieces;
@@ -129,8 +136,8 @@ void mu_arena_free(struct mu_backend *b, void *p)
             continue;
         *at = block->next;
         munmap(block->base, block->each * (size_t)block->pieces);
-        if (b->shm) /* our piece's pages; the others give theirs back */
-            fallocate(b->shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+        if (shared(b)) /* our piece's pages; the others give theirs back */
+            fallocate(shared(b)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       (off_t)(block->offset + own), (off_t)block->each);
         free(block);
         return;
@@ -142,7 +149,7 @@ bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
 {
     uintptr_t at = (uintptr_t)p;
 
-    for (const struct block *k = b->arena->blocks; k && b->shm; k = k->next) {
+    for (const struct block *k = b->arena->blocks; k && shared(b); k = k->next) {
         uintptr_t own = (uintptr_t)k->base + k->each * (size_t)k->own;
 
         if (at < own || at - own > k->each || bytes > k->each - (at - own))

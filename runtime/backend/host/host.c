@@ -44,6 +44,8 @@ static int connect_all(struct mu_backend *b, struct mu_err *err)
 
     if (rc == 0) {
         b->transport = meeting.nislands == 1 ? &mu_transport_shm : &mu_transport_mesh;
+        if (meeting.nislands > 1 && meeting.nislands < b->env.size)
+            strcpy(b->transport_name, "shared memory + TCP");
         rc = b->transport->connect(b, &meeting, err);
     }
     mu_meeting_clear(&meeting);

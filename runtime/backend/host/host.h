@@ -56,7 +56,9 @@ enum { MU_WAITS, MU_FINISHED, MU_MORE, MU_FAILED };
 
 struct mu_meeting;
 
+/* Indices of events: a rank, or MU_INDEX_LOCAL + index in the island, or this. */
 #define MU_INDEX_BELL -1
+#define MU_INDEX_LOCAL (1 << 24)
 
 /* How requests get done. Every call but connect and wait is made with the engine
  * locked. A function that returns MU_FAILED has called mu_engine_fail.

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh.c - messages over the sockets, peers that leave or die; the TCP transport */
+/* mesh.c - messages over sockets and rings, peers that leave or die; the transport
+ * between islands
+ */
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -13,9 +15,15 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/mesh.h"
+#include "runtime/backend/host/ring.h"
 
 #define GATHER 16      /* pieces of one sendmsg */
 #define LINGER_MS 2000 /* for the others' goodbye */
+
+static bool linked(const struct mu_peer *p)
+{
+    return p->fd >= 0 || p->local >= 0;
+}
 
 static void want_out(struct mu_backend *b, int rank, bool on)
 {
@@ -26,7 +34,8 @@ static void want_out(struct mu_backend *b, int rank, bool on)
     if (p->wants_out == on)
         return;
     p->wants_out = on;
-    epoll_ctl(b->epoll_fd, EPOLL_CTL_MOD, p->fd, &event);
+    if (p->fd >= 0)
+        epoll_ctl(b->epoll_fd, EPOLL_CTL_MOD, p->fd, &event);
 }
 
 static void drop(struct mu_backend *b, int rank)
@@ -35,7 +44,7 @@ static void drop(struct mu_backend *b, int rank)
 
     if (p->fd >= 0)
         close(p->fd);
-    p->fd = -1;
+    p->fd = p->local = -1;
 }
 
 /* The connection is at its end. `why` is an errno value, 0: closed by the other side.
@@ -49,8 +58,7 @@ static void lost(struct mu_backend *b, int rank, int why)
     if (b->mesh->peer[rank].left)
         return;
     if (why == 0 || why == ECONNRESET || why == EPIPE)
-        mu_engine_fail(b, MUSTER_EPEER, rank, true,
-                       "%s died (its connection closed)%s%s", who,
+        mu_engine_fail(b, MUSTER_EPEER, rank, true, "%s died%s%s", who,
                        b->head ? "; this rank waits for it in " : "",
                        b->head ? mu_request_text(b->head) : "");
     else
@@ -126,13 +134,14 @@ static void flush_peer(struct mu_backend *b, int rank)
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
-    while (p->qlen > 0 && p->fd >= 0) {
+    while (p->qlen > 0 && linked(p)) {
         struct iovec iov[GATHER];
         struct msghdr msg = { .msg_iov = iov };
         ssize_t n;
 
         msg.msg_iovlen = (size_t)gather(p, iov);
-        n = sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = p->local >= 0 ? mu_ring_write(b->shm, p->local, iov, (int)msg.msg_iovlen)
+                          : sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             sent_bytes(p, (size_t)n);
         } else if (errno == EAGAIN) {
@@ -145,7 +154,7 @@ static void flush_peer(struct mu_backend *b, int rank)
             return;
         }
     }
-    if (p->fd >= 0)
+    if (linked(p))
         want_out(b, rank, false);
 }
 
@@ -154,7 +163,7 @@ void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
-    if (p->fd < 0)
+    if (!linked(p))
         return;
     if (p->qlen == p->qcap && !grow(p)) {
         mu_engine_fail(b, MUSTER_EMEMORY, b->env.rank, true, "out of memory");
@@ -237,19 +246,25 @@ static void parse(struct mu_backend *b, int rank)
     }
 }
 
+static ssize_t take(struct mu_backend *b, struct mu_peer *p, void *to, size_t len)
+{
+    return p->local >= 0 ? mu_ring_read(b->shm, p->local, to, len)
+                         : recv(p->fd, to, len, MSG_DONTWAIT);
+}
+
 static void read_peer(struct mu_backend *b, int rank)
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
-    while (p->fd >= 0 && !b->failure.status) {
+    while (linked(p) && !b->failure.status) {
         bool straight = p->head_len == sizeof p->head && p->missing >= MU_MESH_READ;
         ssize_t n;
 
         if (straight) {
-            n = recv(p->fd, p->into, p->missing, MSG_DONTWAIT);
+            n = take(b, p, p->into, p->missing);
         } else {
             p->buf_at = p->buf_len = 0;
-            n = recv(p->fd, p->buf, MU_MESH_READ, MSG_DONTWAIT);
+            n = take(b, p, p->buf, MU_MESH_READ);
         }
         if (n < 0 && errno == EINTR)
             continue;
@@ -273,14 +288,68 @@ static void read_peer(struct mu_backend *b, int rank)
 
 /* ---- the table ---- */
 
+void mu_mesh_poll(struct mu_backend *b)
+{
+    for (int i = 0; b->shm && i < b->shm->nlocal && !b->failure.status; i++) {
+        int rank = b->shm->rank_of[i];
+        struct mu_peer *p = &b->mesh->peer[rank];
+
+        if (p->local < 0)
+            continue;
+        read_peer(b, rank);
+        if (p->wants_out)
+            flush_peer(b, rank);
+    }
+}
+
+/* A process of our island has ended; its last words are in the ring. */
+static void local_ended(struct mu_backend *b, int local)
+{
+    int rank = b->shm->rank_of[local];
+
+    epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, b->shm->watch[local], NULL);
+    read_peer(b, rank);
+    if (!b->failure.status)
+        lost(b, rank, 0);
+}
+
 static void mesh_event(struct mu_backend *b, int index, uint32_t events)
 {
-    if (index < 0 || b->failure.status)
+    if (b->failure.status)
         return;
+    if (index == MU_INDEX_BELL) {
+        mu_mesh_poll(b);
+        return;
+    }
+    if (index >= MU_INDEX_LOCAL) {
+        local_ended(b, index - MU_INDEX_LOCAL);
+        return;
+    }
     if (events & EPOLLOUT)
         flush_peer(b, index);
     if (events & ~(uint32_t)EPOLLOUT)
         read_peer(b, index);
+}
+
+/* Say that we sleep, then look once more: one of us sees the other. */
+static bool rings_quiet(struct mu_backend *b)
+{
+    struct mu_desk *desk;
+
+    if (!b->shm)
+        return true;
+    desk = mu_shm_desk(b->shm, b->shm->me);
+    atomic_store(&desk->asleep, MU_SLEEP_BELL);
+    for (int i = 0; i < b->shm->nlocal; i++) {
+        struct mu_peer *p = &b->mesh->peer[b->shm->rank_of[i]];
+
+        if (p->local >= 0 && (mu_ring_readable(b->shm, i) ||
+                              (p->qlen > 0 && mu_ring_writable(b->shm, i)))) {
+            atomic_store(&desk->asleep, 0);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* A peer that has left will never enter what this rank waits for. */
@@ -299,7 +368,7 @@ static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
             return false;
         }
     }
-    return true;
+    return rings_quiet(b);
 }
 
 /* While something is under way: a link is dead when data or a window probe goes
@@ -338,9 +407,16 @@ static void mesh_abort(struct mu_backend *b)
     for (int r = 0; r < b->env.size; r++) {
         struct mu_peer *p = &b->mesh->peer[r];
 
-        if (p->fd < 0)
+        if (!linked(p))
             continue;
         /* In the middle of another message it would not be understood. */
+        if (p->local >= 0) {
+            if (p->qsent == 0)
+                mu_ring_write(b->shm, p->local, iov, 2);
+            mu_shm_ring(b->shm, p->local);
+            p->qlen = 0;
+            continue;
+        }
         if (p->qsent == 0)
             sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         p->qlen = 0;
@@ -353,6 +429,7 @@ static void mesh_forget(struct mu_backend *b)
 {
     for (int r = 0; b->mesh && r < b->env.size; r++)
         drop(b, r);
+    mu_shm_forget(b);
 }
 
 /* Until the others have said goodbye too, or a moment has passed: closing a socket with
@@ -394,7 +471,9 @@ static void mesh_close(struct mu_backend *b)
     }
     mesh_forget(b);
     mu_mesh_free(b->mesh, b->env.size);
+    mu_shm_free(b->shm);
     b->mesh = NULL;
+    b->shm = NULL;
 }
 
 const struct mu_transport mu_transport_mesh = {

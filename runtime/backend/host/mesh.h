@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh.h - TCP between ranks: one socket per pair
+/* mesh.h - messages between ranks: a TCP socket per pair, rings inside an island
  *
  * Every rank tells every other what it enters (small payloads travel along). Data of a
  * larger collective moves once all have entered it, so each message has a place to go
@@ -44,7 +44,8 @@ struct mu_parcel {
 };
 
 struct mu_peer {
-    int fd; /* -1: ourselves, or gone */
+    int fd;    /* -1: ourselves, on our island, or gone */
+    int local; /* index in our island: messages go through rings; -1: no, or gone */
     bool left, wants_out;
     int64_t silent_since; /* ns; nothing acknowledged since then, 0: it was */
 
@@ -84,6 +85,8 @@ int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err
 void mu_mesh_free(struct mu_mesh *mesh, int size);
 
 /* mesh.c */
+/* Read and write what the rings of our island allow. */
+void mu_mesh_poll(struct mu_backend *b);
 void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
                   const void *payload, struct mu_request *rq);
 

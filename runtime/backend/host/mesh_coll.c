@@ -410,6 +410,9 @@ static bool all_entered(const struct mu_backend *b, const struct mu_request *rq)
 
 int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq)
 {
+    mu_mesh_poll(b);
+    if (b->failure.status)
+        return MU_FAILED;
     if (rq->algorithm == UNDECIDED) {
         if (!all_entered(b, rq))
             return MU_WAITS;

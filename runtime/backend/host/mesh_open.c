@@ -20,6 +20,7 @@
 
 #include "runtime/backend/host/meet.h"
 #include "runtime/backend/host/mesh.h"
+#include "runtime/backend/host/shm.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/proof.h"
 
@@ -258,7 +259,8 @@ static bool hear(struct mu_backend *b, struct guest *g)
         turn_away(b, g, "it does not know the job's token");
         return true;
     }
-    if (from <= b->env.rank || from >= b->env.size || b->mesh->peer[from].fd >= 0) {
+    if (from <= b->env.rank || from >= b->env.size || b->mesh->peer[from].fd >= 0 ||
+        b->mesh->peer[from].local >= 0) {
         turn_away(b, g, "its rank is not expected");
         return true;
     }
@@ -275,7 +277,7 @@ static bool hear(struct mu_backend *b, struct guest *g)
 static int first_missing(const struct mu_backend *b)
 {
     for (int r = b->env.rank + 1; r < b->env.size; r++)
-        if (b->mesh->peer[r].fd < 0)
+        if (b->mesh->peer[r].fd < 0 && b->mesh->peer[r].local < 0)
             return r;
     return -1;
 }
@@ -353,7 +355,7 @@ static struct mu_mesh *mesh_new(const struct mu_backend *b)
         return NULL;
     mesh->peer = calloc(n, sizeof *mesh->peer);
     for (size_t r = 0; mesh->peer && r < n; r++)
-        mesh->peer[r].fd = -1;
+        mesh->peer[r].fd = mesh->peer[r].local = -1;
     share = SMALL_BYTES / MU_MESH_DEPTH / n / 64 * 64;
     mesh->small = share > 8192 ? 8192 : share < 64 ? 64 : share;
     share = INPUT_BYTES / (n - 1) / WINDOW / 64 * 64;
@@ -394,19 +396,38 @@ void mu_mesh_free(struct mu_mesh *mesh, int size)
     free(mesh);
 }
 
+/* The ranks that share memory with us, if any. */
+static int open_island(struct mu_backend *b, struct mu_meeting *m, struct mu_err *err)
+{
+    int local = 0;
+
+    for (int r = 0; r < b->env.size; r++)
+        local += m->island_of[r] == m->island_of[b->env.rank];
+    if (local == 1)
+        return 0;
+    if (mu_shm_open(b, m, err) < 0)
+        return -1;
+    for (int i = 0; i < b->shm->nlocal; i++)
+        if (i != b->shm->me)
+            b->mesh->peer[b->shm->rank_of[i]].local = i;
+    return 0;
+}
+
 int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err)
 {
     b->mesh = mesh_new(b);
     if (!b->mesh)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     b->tick = b->mesh->link_timeout / 8;
+    if (open_island(b, meeting, err) < 0)
+        return -1;
     for (int r = 0; r < b->env.rank; r++)
-        if (call(b, meeting, r, err) < 0)
+        if (b->mesh->peer[r].local < 0 && call(b, meeting, r, err) < 0)
             return -1;
     if (answer_all(b, meeting, err) < 0)
         return -1;
     for (int r = 0; r < b->env.size; r++)
-        if (r != b->env.rank &&
+        if (b->mesh->peer[r].fd >= 0 &&
             mu_engine_watch(b, b->mesh->peer[r].fd, r, EPOLLIN | EPOLLRDHUP, err) < 0)
             return -1;
     return 0;

@@ -62,16 +62,14 @@ static bool all_reached(const struct mu_shm *shm, uint64_t want)
     return true;
 }
 
-static void wake(struct mu_shm *shm, int local)
+void mu_shm_wake(struct mu_shm *shm, int local)
 {
     struct mu_desk *desk = mu_shm_desk(shm, local);
-    uint64_t one = 1;
-
+    if (!atomic_load(&desk->asleep))
+        return;
     switch (atomic_exchange(&desk->asleep, 0)) {
     case MU_SLEEP_BELL:
-        if (write(shm->bell[local], &one, sizeof one) < 0) {
-            /* Full: it has been rung. */
-        }
+        mu_shm_ring(shm, local);
         break;
     case MU_SLEEP_FUTEX:
         syscall(SYS_futex, &desk->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -90,7 +88,7 @@ void mu_shm_advance(struct mu_shm *shm, enum mu_counter counter, uint64_t by)
             continue;
         want = atomic_load(&desk->want);
         if (WANT_COUNTER(want) == counter && all_reached(shm, want))
-            wake(shm, i);
+            mu_shm_wake(shm, i);
     }
 }
 
@@ -165,6 +163,7 @@ static void shm_event(struct mu_backend *b, int index, uint32_t events)
         check_absent(b);
         return;
     }
+    index -= MU_INDEX_LOCAL;
     epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, shm->watch[index], NULL);
     if (atomic_load(&mu_shm_desk(shm, index)->presence) == MU_PRESENT)
         mu_engine_fail(b, MUSTER_EPEER, shm->rank_of[index], true, "%s died%s%s",
@@ -219,18 +218,24 @@ static void shm_late(struct mu_backend *b, const struct mu_request *rq,
                  shm->nlocal - n == 1 ? "s" : "");
 }
 
-/* Rings the bell too: the thread of a peer that has nothing started, or whose caller
- * sleeps in join, looks up.
- */
-static void say_presence(struct mu_shm *shm, enum mu_presence presence)
+void mu_shm_ring(struct mu_shm *shm, int local)
 {
     uint64_t one = 1;
 
+    if (write(shm->bell[local], &one, sizeof one) < 0) {
+        /* Full: it has been rung. */
+    }
+}
+
+/* The thread of a peer that has nothing started, or whose caller sleeps in join, looks
+ * up too.
+ */
+static void say_presence(struct mu_shm *shm, enum mu_presence presence)
+{
     atomic_store(&mu_shm_desk(shm, shm->me)->presence, presence);
     for (int i = 0; i < shm->nlocal; i++)
-        if (i != shm->me && write(shm->bell[i], &one, sizeof one) < 0) {
-            /* Full: it has been rung. */
-        }
+        if (i != shm->me)
+            mu_shm_ring(shm, i);
 }
 
 static void shm_abort(struct mu_backend *b)
@@ -241,7 +246,7 @@ static void shm_abort(struct mu_backend *b)
     say_presence(b->shm, MU_ABORTED);
 }
 
-static void shm_forget(struct mu_backend *b)
+void mu_shm_forget(struct mu_backend *b)
 {
     struct mu_shm *shm = b->shm;
 
@@ -263,7 +268,7 @@ static void shm_close(struct mu_backend *b)
 {
     if (b->shm && b->shm->base && !b->failure.status)
         say_presence(b->shm, MU_LEFT);
-    shm_forget(b);
+    mu_shm_forget(b);
     mu_shm_free(b->shm);
     b->shm = NULL;
 }
@@ -280,5 +285,5 @@ const struct mu_transport mu_transport_shm = {
     .late = shm_late,
     .abort = shm_abort,
     .close = shm_close,
-    .forget = shm_forget,
+    .forget = mu_shm_forget,
 };

@@ -62,7 +62,7 @@ struct mu_shm {
     int *watch;              /* pidfd, or the socket to it, or -1 */
     uint64_t want;           /* what a blocked request waits for */
     uint64_t stored, rounds; /* sums over the finished requests */
-    /* Scratch for one reduction, nlocal long. */
+    /* Scratch for one reduction; dst has room for a private copy besides. */
     const void **src;
     void **dst;
 };
@@ -77,6 +77,9 @@ int mu_shm_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err 
 void mu_shm_free(struct mu_shm *shm);
 
 /* shm.c */
+void mu_shm_wake(struct mu_shm *shm, int local); /* if it is asleep */
+void mu_shm_ring(struct mu_shm *shm, int local); /* its bell, in any case */
+void mu_shm_forget(struct mu_backend *b);        /* close the descriptors */
 void mu_shm_advance(struct mu_shm *shm, enum mu_counter counter, uint64_t by);
 /* Has everybody come that far? If not it becomes what arm waits for. */
 bool mu_shm_reached(struct mu_shm *shm, enum mu_counter counter, uint64_t value);

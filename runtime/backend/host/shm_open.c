@@ -367,7 +367,7 @@ static int watch_peers(struct opening *o, struct mu_err *err)
             o->socket[i] = -1;
         }
         if (shm->watch[i] >= 0 &&
-            mu_engine_watch(o->b, shm->watch[i], i, EPOLLIN, err) < 0)
+            mu_engine_watch(o->b, shm->watch[i], MU_INDEX_LOCAL + i, EPOLLIN, err) < 0)
             return -1;
     }
     return 0;
@@ -406,7 +406,7 @@ static struct mu_shm *shm_new(const struct mu_backend *b, const struct mu_meetin
     shm->bell = calloc(n, sizeof(int));
     shm->watch = calloc(n, sizeof(int));
     shm->src = calloc(n, sizeof *shm->src);
-    shm->dst = calloc(n, sizeof *shm->dst);
+    shm->dst = calloc(n + 1, sizeof *shm->dst);
     shm->len = mu_shm_length(shm->nlocal);
     if (!shm->rank_of || !shm->bell || !shm->watch || !shm->src || !shm->dst) {
         mu_shm_free(shm);
