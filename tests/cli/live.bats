@@ -1,0 +1,131 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# "This node", by way of a recorded /sys and /proc with GPUs added: four NUMA nodes whose
+# CPUs are dealt round, a NIC, and firmware that does not say where its PCI buses are.
+# messages, output, status, data and top are set by common.bash.
+# shellcheck disable=SC2154
+
+setup() {
+    load common
+    mkdir "$BATS_TEST_TMPDIR/fs"
+    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2"
+    root=$(dirname "$(find "$BATS_TEST_TMPDIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    export HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop
+}
+
+# A GPU: bus id, class, vendor, device, CPU mask, NUMA node.
+add_gpu() {
+    local dir=$root/sys/devices/pci${1%:*}/$1 template
+    template=$(find "$root/sys/devices/pci0000:40" -maxdepth 1 -name '0000:40:14.0')
+    mkdir -p "$dir"
+    echo "$2" > "$dir/class"
+    echo "$3" > "$dir/vendor"
+    echo "$4" > "$dir/device"
+    echo "$3" > "$dir/subsystem_vendor"
+    echo 0x0001 > "$dir/subsystem_device"
+    cp "$template/config" "$dir/config"
+    echo "$5" > "$dir/local_cpus"
+    echo "$6" > "$dir/numa_node"
+    echo "16.0 GT/s PCIe" > "$dir/max_link_speed"
+    echo 16 > "$dir/max_link_width"
+    ln -sfn "../../../devices/pci${1%:*}/$1" "$root/sys/bus/pci/devices/$1"
+}
+
+node1=0022,22222222 # 1,5,9,...,37
+node2=0044,44444444
+anywhere=00ff,ffffffff
+
+# What the NVIDIA driver shows: bus id, minor number, UUID.
+add_driver() {
+    mkdir -p "$root/proc/driver/nvidia/gpus/$1"
+    printf 'Model: \t\t NVIDIA A100\nIRQ:   \t\t 41\nGPU UUID: \t %s\nDevice Minor: \t %s\n' "$3" "$2" \
+        > "$root/proc/driver/nvidia/gpus/$1/information"
+}
+
+@test "GPUs by PCI ids, placed by their bus's CPUs; a BMC is none" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_gpu 0000:90:01.0 0x038000 0x1002 0x740c $node2 2
+    add_gpu 0000:a0:01.0 0x030000 0x1a03 0x2000 $node2 2
+    add_gpu 0000:b0:01.0 0x030000 0x1002 0x515e $node2 2
+    m plan --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:80:01.0 0000:90:01.0 " ]
+    [ "$(plan_columns 3 | tr '\n' ' ')" = "1,5,9,13,17,21,25,29,33,37 2,6,10,14,18,22,26,30,34,38 " ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
+}
+
+@test "case 036: numa_node -1 is not node 0" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    m plan --format tsv
+    [ $status -eq 0 ]
+    has "$messages" "PCI locality unknown"
+    [ "$(plan_columns 4 | sort -u)" = - ]
+    [ "$(plan_columns 3 | tr ',' '\n' | wc -l)" -gt 2 ]
+    m topo --format json
+    has "$output" '"local_known": false'
+}
+
+@test "UUID, minor number and model from the driver's /proc files" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_driver 0000:80:01.0 3 GPU-11111111-2222-3333-4444-555555555555
+    m topo --format json
+    [ $status -eq 0 ]
+    has "$output" '"uuid": "GPU-11111111-2222-3333-4444-555555555555"'
+    has "$output" '"minor": 3'
+    has "$output" '"model": "NVIDIA A100"'
+    # Question marks stand for what this user may not see.
+    add_driver 0000:80:01.0 3 'GPU-????????-????-????-????-????????????'
+    m topo --format json
+    has "$output" '"uuid": null'
+}
+
+@test "case 024: MIG instances are devices of their own, near their parent" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_driver 0000:80:01.0 0 GPU-11111111-2222-3333-4444-555555555555
+    mkdir -p "$root"/proc/driver/nvidia/capabilities/gpu0/mig/gi{7,8,9}/ci0
+    m plan --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:80:01.0/0 0000:80:01.0/1 0000:80:01.0/2 " ]
+    [ "$(plan_columns 4 | sort -u)" = 1 ]
+}
+
+@test "isolated CPUs are not used" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    echo 1,5,9 > "$root/sys/devices/system/cpu/isolated"
+    m plan --format tsv
+    [ "$(plan_columns 3)" = 13,17,21,25,29,33,37 ]
+}
+
+@test "several devices of one amdgpu function (CPX) by the kernel's own list" {
+    local n
+    add_gpu 0000:90:01.0 0x120000 0x1002 0x74a0 $node2 2
+    for n in 0 1 2 3; do
+        mkdir -p "$root/sys/class/kfd/kfd/topology/nodes/$n"
+        # Node 0 is the processor. 0x9008 is bus 90, device 1.
+        printf 'cpu_cores_count 0\nlocation_id %d\ndomain 0\n' $((n == 0 ? 0 : (n << 28) + 0x9008)) \
+            > "$root/sys/class/kfd/kfd/topology/nodes/$n/properties"
+    done
+    m plan --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:90:01.0/0 0000:90:01.0/1 0000:90:01.0/2 " ]
+}
+
+@test "a NIC's port: state, rate and layer" {
+    local nic
+    nic=$(find "$root/sys/class/infiniband" -mindepth 1 -maxdepth 1 -printf '%f\n' | head -n 1)
+    [ -n "$nic" ]
+    local port=$root/sys/class/infiniband/$nic/ports/1
+    mkdir -p "$port"
+    rm -rf "$root/sys/class/infiniband/$nic"/ports/[2-4]
+    echo "1: DOWN" > "$port/state"
+    echo "200 Gb/sec (4X HDR)" > "$port/rate"
+    echo InfiniBand > "$port/link_layer"
+    m topo
+    [ $status -eq 0 ]
+    [[ $output =~ $nic\ .*InfiniBand\ +down\ +200 ]]
+    echo "4: ACTIVE" > "$port/state"
+    echo Ethernet > "$port/link_layer"
+    m topo
+    [[ $output =~ $nic\ .*Ethernet\ +up\ +200 ]]
+}
