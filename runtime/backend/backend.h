@@ -45,8 +45,9 @@ struct mu_backend_env {
     const char *gpus;            /* MUSTER_PLAN gpus of this rank, "" unknown */
     uint8_t token[MU_TOKEN_LEN]; /* proves to a peer that we are of this job */
     const char
-        *master_addr; /* an address of this host that the others reach, or NULL */
-    bool force_tcp;   /* host: no shared memory, even inside a node */
+        *master_addr;      /* an address of this host that the others reach, or NULL */
+    const char *cache_dir; /* for measurements of this kind of node, or NULL */
+    bool force_tcp;        /* host: no shared memory, even inside a node */
     /* seconds; timeout is each collective's, from start; link_timeout: until a silent
      * TCP link of the host backend counts as dead, 0: 20
      */
@@ -84,6 +85,7 @@ struct mu_coll {
                      scaled in double and rounded to nearest */
     void *stream; /* GPU: work enqueued there so far produces send */
     bool direct;  /* GPU: joined at once by the same stream, so that it may run there */
+    bool hidden;  /* GPU: much computation follows; better slow than in its way */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
 };
 

@@ -18,13 +18,15 @@
 static const char usage_text[] =
     "usage: muster bench COLLECTIVE [OPTION]...\n"
     "       muster bench ddp --model NAME [OPTION]...\n"
-    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast, sendrecv\n"
+    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast, sendrecv; beside: "
+    "what an\n"
+    "all-reduce takes from a matrix product that runs beside it\n"
     "Run it as a step's tasks (srun --mpi=pmix muster bench allreduce), or with "
     "--ranks\n"
     "on one node without a launcher.\n"
     "  --ranks N        fork N ranks here, one per GPU\n"
     "  --min SIZE, --max SIZE   bytes of the buffer, default 1K and 1G, times 4 each\n"
-    "  --path PATH      auto (default), one-shot, pull, relay, nccl, all\n"
+    "  --path PATH      auto (default), one-shot, pull, relay, copy, nccl, all\n"
     "  --dtype TYPE     f32 (default), f64, f16, bf16, i32, i64\n"
     "  --batches N      timed batches for median, minimum, maximum; default 11\n"
     "  --graph          capture the calls in a CUDA graph and replay it\n"
@@ -32,11 +34,12 @@ static const char usage_text[] =
     "  --model NAME     resnet50, gpt2-124m, bert-large, llama-3.2-1b, or a file\n"
     "  --steps N        ddp: timed steps; default 30\n"
     "  --own-grads      ddp: gradients outside of the buckets, packed when ready\n"
-    "  --tsv            tab-separated values\n";
+    "  --tsv            tab-separated values\n"
+    "  --help           this\n";
 
 static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
-                                     "broadcast", "sendrecv",  "ddp",
-                                     NULL };
+                                     "broadcast", "sendrecv",  "beside",
+                                     "ddp",       NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
 
 double bench_seconds(void)
@@ -101,7 +104,9 @@ static int run(struct muster *m, const struct bench_options *options, double ini
     b.stream = mu_gpu_stream();
     bench_say(&b, "# %d x %s, %s, muster %s, muster_init %.0f ms\n", muster_size(m),
               mu_gpu_name(), muster_transport(m), muster_version(), init_ms);
-    rc = strcmp(options->kind, "ddp") == 0 ? bench_ddp(&b) : bench_collectives(&b);
+    rc = strcmp(options->kind, "ddp") == 0      ? bench_ddp(&b)
+         : strcmp(options->kind, "beside") == 0 ? bench_beside(&b)
+                                                : bench_collectives(&b);
     if (muster_finalize(m) != MUSTER_OK && rc == 0)
         rc = MUSTER_EINTERNAL;
     return rc;

@@ -51,6 +51,7 @@ double bench_seconds(void);
 
 /* Each returns an exit status. */
 int bench_collectives(struct bench *b);
+int bench_beside(struct bench *b);
 int bench_ddp(struct bench *b);
 
 #endif

@@ -102,8 +102,10 @@ static double timed(struct replay *r, bool sync, double *tail)
     for (int i = -WARM; i < n; i++) {
         double t, u;
 
-        if (i == 0)
-            r->host_ready = r->host_sync = 0, r->ready_calls = r->steps = 0;
+        if (i == 0 && sync) {
+            r->host_ready = r->host_sync = 0;
+            r->ready_calls = r->steps = 0;
+        }
         u = step(r, sync, &t);
         if (i >= 0) {
             us[i] = u;
@@ -175,14 +177,22 @@ static bool right(struct replay *r)
     return ok;
 }
 
+static const char *short_name(const char *model)
+{
+    const char *slash = strrchr(model, '/');
+
+    return slash ? slash + 1 : model;
+}
+
 static void row(struct replay *r, const char *what, double alone, double us,
                 double tail, double most)
 {
     bench_say(r->b,
               r->b->options->tsv ? "%s\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.1f\n"
-                                 : "%-12s %-22s %10.1f us  exposed %8.1f us  tail "
+                                 : "%-18s %-22s %10.1f us  exposed %8.1f us  tail "
                                    "%7.1f us  efficiency %6.2f %%  (%.1f)\n",
-              r->b->options->model, what, us, us - alone, tail, 100 * alone / us, most);
+              short_name(r->b->options->model), what, us, us - alone, tail,
+              100 * alone / us, most);
 }
 
 static void model_path(const char *name, char *path, size_t len)

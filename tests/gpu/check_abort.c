@@ -32,6 +32,7 @@ static const struct abort_case {
     { "one-shot, the peer is killed", "one-shot", 1000, false, true },
     { "pull, the peer is killed", "pull", 4 << 20, false, true },
     { "relay, the peer is killed", "relay", 4 << 20, false, true },
+    { "copy, the peer is killed", "copy", 4 << 20, false, true },
     { "one-shot in a graph, the peer is killed", "one-shot", 1000, true, true },
     { "pull in a graph, the peer is killed", "pull", 4 << 20, true, true },
     { "relay in a graph, the peer is killed", "relay", 4 << 20, true, true },
@@ -186,7 +187,7 @@ static int late_body(struct mu_world *world, void *arg)
 int main(int argc, char **argv)
 {
     int n = ranks_wanted(argc, argv), number = 0, failures = 0;
-    static char *const late[] = { "one-shot", "pull", "relay", "nccl" };
+    static char *const late[] = { "one-shot", "pull", "copy", "nccl" };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         int rc = mu_forked_run(n, true, 5, body, (void *)&cases[i]);

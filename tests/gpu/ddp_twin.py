@@ -18,6 +18,7 @@ WARM = 5
 class Layer:
     def __init__(self):
         self.params, self.gemms, self.passes = [], [], []
+        self.forward = self.backward = None
 
 
 def read_model(path):
@@ -62,25 +63,48 @@ class Work:
         torch.mul(self.a[:n], 1.0001, out=self.b[:n])
 
 
+    def capture(self, call):
+        """As a graph, so that Python's launch times do not count as computation."""
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        return graph
+
+    def forward(self, layer):
+        for g in layer.gemms:
+            self.gemm(*g)
+        for n in layer.passes:
+            self.passing(n)
+
+    def backward(self, layer):
+        for m, n, k, b in reversed(layer.gemms):
+            self.gemm(m, k, n, b)
+            self.gemm(k, n, m, b)
+        for n in reversed(layer.passes):
+            self.passing(n)
+            self.passing(n)
+
+    def prepare(self, layer):
+        if layer.gemms or layer.passes:
+            layer.forward = self.capture(lambda: self.forward(layer))
+            layer.backward = self.capture(lambda: self.backward(layer))
+
+
 class Step(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, layer, work, *params):
-        ctx.layer, ctx.work, ctx.params = layer, work, params
-        for g in layer.gemms:
-            work.gemm(*g)
-        for n in layer.passes:
-            work.passing(n)
+    def forward(ctx, x, layer, *params):
+        ctx.layer, ctx.params = layer, params
+        if layer.forward:
+            layer.forward.replay()
         return x + 0
 
     @staticmethod
     def backward(ctx, grad):
-        for m, n, k, b in reversed(ctx.layer.gemms):
-            ctx.work.gemm(m, k, n, b)
-            ctx.work.gemm(k, n, m, b)
-        for n in reversed(ctx.layer.passes):
-            ctx.work.passing(n)
-            ctx.work.passing(n)
-        return (grad, None, None, *[torch.full_like(p, 0.5) for p in ctx.params])
+        if ctx.layer.backward:
+            ctx.layer.backward.replay()
+        return (grad, None, *[torch.full_like(p, 0.5) for p in ctx.params])
 
 
 class Model(torch.nn.Module):
@@ -88,13 +112,15 @@ class Model(torch.nn.Module):
         super().__init__()
         self.layers = layers
         self.work = Work(layers, device)
+        for layer in layers:
+            self.work.prepare(layer)
         self.groups = torch.nn.ModuleList(
             torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(n, dtype=dtype, device=device))
                                    for n in l.params) for l in layers)
 
     def forward(self, x):
         for layer, group in zip(self.layers, self.groups):
-            x = Step.apply(x, layer, self.work, *group)
+            x = Step.apply(x, layer, *group)
         return x.sum()
 
 

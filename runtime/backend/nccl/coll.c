@@ -18,6 +18,8 @@
 #define BLOCKS 16
 /* From this size on, half of them reach the same rate with less contention. */
 #define PULL_FEW ((size_t)12 << 20)
+/* Below it the barriers of the copy path take longer than the transfer. */
+#define HIDDEN_LEAST ((size_t)4 << 20)
 #define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
 
 int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err)
@@ -55,7 +57,7 @@ unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
         usable |= 1u << MU_PATH_RELAY;
     if (coll->send == coll->recv && bytes >= (size_t)16 * b->reach.n &&
         mu_arena_peers(b, coll->recv, bytes, buffer))
-        usable |= 1u << MU_PATH_PULL;
+        usable |= 1u << MU_PATH_PULL | (bytes % 16 == 0 ? 1u << MU_PATH_COPY : 0);
     return usable;
 }
 
@@ -154,6 +156,47 @@ static cudaError_t launch_alone(struct mu_backend *b, const struct mu_coll *c)
     return rc;
 }
 
+/* Rounds of what the parts' area holds: meet, fetch the parts of my segment, add, hand
+ * the sum out, meet.
+ */
+static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
+                               void *const *buffer)
+{
+    const struct mu_reach *r = &b->reach;
+    size_t bytes = c->count * mu_dtype_size(c->dtype);
+    size_t most = MU_PARTS_BYTES / (r->n - 1) / 4096 * 4096 * r->n;
+    cudaError_t rc = cudaSuccess;
+
+    for (size_t at = 0; at < bytes && rc == cudaSuccess; at += most) {
+        size_t round = bytes - at < most ? bytes - at : most;
+        size_t segment = (round / 16 + r->n - 1) / r->n * 16;
+        size_t first = segment * r->rank;
+        size_t length = first >= round            ? 0
+                        : first + segment > round ? round - first
+                                                  : segment;
+        char *own = (char *)buffer[r->rank] + at + first;
+
+        rc = mu_meet(r, b->stream);
+        for (int d = 1, p; length && d < r->n && rc == cudaSuccess; d++) {
+            p = (r->rank + d) % r->n;
+            rc = cudaMemcpyAsync(b->parts + (p > r->rank ? p - 1 : p) * length,
+                                 (char *)buffer[p] + at + first, length,
+                                 cudaMemcpyDeviceToDevice, b->stream);
+        }
+        if (rc == cudaSuccess && length)
+            rc = mu_add_parts(r, own, b->parts, length, c->dtype, c->scale,
+                              ceil_div(length, 65536, BLOCKS), b->stream);
+        for (int d = 1, p; length && d < r->n && rc == cudaSuccess; d++) {
+            p = (r->rank + d) % r->n;
+            rc = cudaMemcpyAsync((char *)buffer[p] + at + first, own, length,
+                                 cudaMemcpyDeviceToDevice, b->stream);
+        }
+        if (rc == cudaSuccess)
+            rc = mu_meet(r, b->stream);
+    }
+    return rc;
+}
+
 int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
                    void *const *buffer, struct mu_err *err)
 {
@@ -179,6 +222,9 @@ int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_pat
                       coll->scale, ceil_div(bytes / b->reach.n, 8192, BLOCKS),
                       b->stream);
         break;
+    case MU_PATH_COPY:
+        rc = launch_copy(b, coll, buffer);
+        break;
     default:
         return launch_nccl(b, coll, err);
     }
@@ -202,9 +248,14 @@ static int launch(struct mu_backend *b, const struct mu_coll *coll, struct mu_er
         return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
     }
     usable = mu_nccl_usable(b, coll, buffer);
-    path = b->forced >= 0 && (usable & 1u << b->forced)
-               ? (enum mu_path)b->forced
-               : mu_path_choose(&b->table, bytes, usable);
+    path = mu_path_choose(&b->table, bytes, usable);
+    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_PATH_COPY) &&
+        !capturing(b))
+        path = MU_PATH_COPY;
+    if (b->forced >= 0 && (usable & 1u << b->forced))
+        path = (enum mu_path)b->forced;
+    if (path == MU_PATH_COPY && capturing(b))
+        path = MU_PATH_PULL; /* copies behind waiting kernels of one graph can hang */
     return mu_nccl_launch(b, coll, path, buffer, err);
 }
 

@@ -10,16 +10,16 @@
 #include "runtime/backend/nccl/nccl.h"
 
 #define REPEATS 4
-#define MEASURE_BYTES ((size_t)10 << 20)
+#define MEASURE_BYTES ((size_t)6 << 20)
 #define HOLD_US 60
 #define HOLD_NCCL_US 400
 #define KIB ((size_t)1 << 10)
 
 static const size_t sizes[MU_PATHS][MU_PATH_POINTS] = {
     [MU_PATH_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
-    [MU_PATH_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
-    [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 10240 * KIB },
-    [MU_PATH_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
+    [MU_PATH_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 24576 * KIB },
+    [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 6144 * KIB },
+    [MU_PATH_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 24576 * KIB },
 };
 
 static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
@@ -120,6 +120,13 @@ static int measure_path(struct mu_backend *b, enum mu_path path, cudaEvent_t *be
     return 0;
 }
 
+/* From now on the limit of a collective counts. */
+static void ready(struct mu_backend *b)
+{
+    b->reach.limit_ns = (uint64_t)(b->env.timeout * 1e9);
+    b->words->stuck = 0;
+}
+
 int mu_measure(struct mu_backend *b, struct mu_err *err)
 {
     /* Those that take the relay's area for zeros come before the relay. */
@@ -131,6 +138,11 @@ int mu_measure(struct mu_backend *b, struct mu_err *err)
 
     if (!b->own)
         return 0;
+    if (b->cards[0].cached) {
+        b->table = b->cards[0].table;
+        ready(b);
+        return 0;
+    }
     crc = cudaMalloc(&b->measure_buffer, MEASURE_BYTES);
     if (crc == cudaSuccess)
         crc = cudaMemsetAsync(b->measure_buffer, 0, MEASURE_BYTES, b->stream);
@@ -144,8 +156,9 @@ int mu_measure(struct mu_backend *b, struct mu_err *err)
         if (measure_path(b, order[k], between, err) < 0)
             goto out;
     rc = agree(b, err);
-    b->reach.limit_ns = (uint64_t)(b->env.timeout * 1e9);
-    b->words->stuck = 0;
+    ready(b);
+    if (rc == 0 && b->env.rank == 0)
+        mu_cache_write(b);
 out:
     for (int i = 0; i < 2; i++)
         if (between[i])

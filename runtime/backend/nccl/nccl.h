@@ -6,6 +6,7 @@
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    memory of the other ranks of this node, mapped here; arenas
  *   measure.c  start-up times of the paths
+ *   cache.c    the same, kept for the next job
  *   coll.c     start, join, drain
  *   pack.c     pack, unpack, copy, zero
  *   watch.c    the thread that notices overdue work and errors
@@ -24,7 +25,8 @@
 
 /* Device memory beyond the buckets: areas in which peers store packets and lines. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
-#define MU_LINES_BYTES ((size_t)48 << 20)
+#define MU_LINES_BYTES ((size_t)24 << 20)
+#define MU_PARTS_BYTES ((size_t)24 << 20)
 #define MU_WATCHED 64
 
 /* What each rank publishes before anything is connected. */
@@ -34,6 +36,8 @@ struct mu_card {
     int32_t nccl;       /* version of the library that is loaded */
     int32_t capability; /* 90 for sm_90 */
     int32_t mappable;   /* control is valid */
+    int32_t cached;     /* rank 0: table was measured by an earlier job */
+    struct mu_path_table table;
     cudaIpcMemHandle_t control;
     ncclUniqueId id; /* of a root rank, else zero */
 };
@@ -71,9 +75,10 @@ struct mu_backend {
     cudaStream_t stream; /* all collectives, in order */
 
     bool own;      /* our kernels can be used: one node, all mapped */
-    char *control; /* struct mu_flags, packets, lines */
+    char *control; /* struct mu_flags, packets, lines, parts */
     char *peer_control[MU_PEERS];
     struct mu_reach reach;
+    char *parts;                 /* copy: what copy engines brought */
     struct mu_host_words *words; /* host address */
     char *scratch;               /* 4 KiB of device memory */
     struct mu_path_table table;
@@ -127,7 +132,11 @@ void mu_arena_free(struct mu_backend *b, void *p);
 bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
                     void **buffer);
 
-/* measure.c */
+/* cache.c: false when there is none that can be read. Failing to write is no matter. */
+bool mu_cache_read(const struct mu_backend *b, struct mu_path_table *table);
+void mu_cache_write(const struct mu_backend *b);
+
+/* measure.c: or take the table of rank 0's card */
 int mu_measure(struct mu_backend *b, struct mu_err *err);
 
 /* coll.c */

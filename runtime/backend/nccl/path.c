@@ -4,8 +4,8 @@
 
 #define NEVER 1e30
 
-const char *const mu_path_names[MU_PATHS + 1] = { "one-shot", "pull", "relay", "nccl",
-                                                  NULL };
+const char *const mu_path_names[MU_PATHS + 1] = { "one-shot", "pull", "relay",
+                                                  "copy",     "nccl", NULL };
 
 double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t bytes)
 {

@@ -9,6 +9,7 @@ enum mu_path {
     MU_PATH_ONE_SHOT,
     MU_PATH_PULL,
     MU_PATH_RELAY,
+    MU_PATH_COPY, /* never chosen for its time: see mu_coll.hidden */
     MU_PATH_NCCL,
     MU_PATHS,
 };

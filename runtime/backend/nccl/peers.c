@@ -17,7 +17,8 @@
 #define SIGNATURE_AT ((size_t)32 << 10)
 #define PACKETS_AT ((size_t)64 << 10)
 #define LINES_AT (PACKETS_AT + MU_PACKETS_BYTES)
-#define CONTROL_BYTES (LINES_AT + MU_LINES_BYTES)
+#define PARTS_AT (LINES_AT + MU_LINES_BYTES)
+#define CONTROL_BYTES (PARTS_AT + MU_PARTS_BYTES)
 #define SIGNED 64 /* bytes that a peer reads to prove the mapping */
 
 _Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
@@ -151,6 +152,7 @@ static void reach_fill(struct mu_backend *b)
 {
     struct mu_reach *r = &b->reach;
 
+    b->parts = b->control + PARTS_AT;
     r->rank = b->env.local_rank;
     r->n = b->env.local_size;
     r->packet_slot = MU_PACKETS_BYTES / 2 / r->n / 128 * 128;

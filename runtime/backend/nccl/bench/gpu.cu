@@ -396,6 +396,11 @@ void mu_gpu_mark(void *event, void *stream)
     CHECK(cudaEventRecord((cudaEvent_t)event, s(stream)));
 }
 
+void mu_gpu_after(void *stream, void *event)
+{
+    CHECK(cudaStreamWaitEvent(s(stream), (cudaEvent_t)event, 0));
+}
+
 double mu_gpu_span(void *from, void *to)
 {
     float ms;

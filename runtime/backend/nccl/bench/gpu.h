@@ -72,6 +72,9 @@ void *mu_gpu_event(void);
 void mu_gpu_mark(void *event, void *stream);
 double mu_gpu_span(void *from, void *to); /* us; waits for `to` */
 
+/* Work enqueued on stream from now on waits for the event. */
+void mu_gpu_after(void *stream, void *event);
+
 /* Copy between this device's memory and memory mapped from a peer, by a copy engine. */
 void mu_gpu_copy(void *dst, const void *src, size_t bytes, void *stream);
 

@@ -12,6 +12,8 @@
  *             adds and pushes the sum; lines of 128 bytes carry their flag  (middle)
  *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
  *             all; a barrier before and after                            (bandwidth)
+ *   copy      copy engines bring the parts and take the sums, kernels only add and
+ * meet: slower, but the SMs stay with the computation beside      (hidden buckets)
  */
 #ifndef MU_NCCL_KERNELS_H
 #define MU_NCCL_KERNELS_H
@@ -46,7 +48,8 @@ struct mu_flags {
     uint32_t arrived[MU_PEERS][MU_BLOCKS]; /* pull: barriers, written by the peer */
     /* Own counters, touched by the block of that number only. */
     uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS];
-    uint32_t gone; /* the job was aborted: the host's word, nearer */
+    uint32_t met[MU_PEERS], meetings; /* copy: a barrier of one block */
+    uint32_t gone;                    /* the job was aborted: the host's word, nearer */
 };
 
 /* What a kernel needs to find the others: one per backend, constant after open. */
@@ -82,6 +85,15 @@ cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
                      size_t count, enum muster_dtype dtype, double scale, int blocks,
                      cudaStream_t stream);
 
+/* All ranks of the node have come so far in their streams. */
+cudaError_t mu_meet(const struct mu_reach *reach, cudaStream_t stream);
+/* own = (own + n - 1 parts of the others, in rank order) * scale, each `bytes` long, a
+ * multiple of 16; the parts lie one behind the other. Floating-point types.
+ */
+cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *parts,
+                         size_t bytes, enum muster_dtype dtype, double scale,
+                         int blocks, cudaStream_t stream);
+
 /* buffer[i] *= scale */
 cudaError_t mu_scale(void *buffer, size_t count, enum muster_dtype dtype, double scale,
                      cudaStream_t stream);
@@ -114,6 +126,7 @@ cudaError_t mu_one_shot_load(void);
 cudaError_t mu_pull_load(void);
 cudaError_t mu_relay_load(void);
 cudaError_t mu_pack_load(void);
+cudaError_t mu_copy_load(void);
 
 #ifdef __cplusplus
 }

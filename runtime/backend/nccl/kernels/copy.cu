@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* copy.cu - the few kernels beside copy engines: a barrier, and the sum of what they
+ * brought
+ *
+ * An all-reduce by copy engines takes longer than one by kernels, but leaves the SMs to
+ * the computation beside it except for the sum.
+ */
+#include "runtime/backend/nccl/kernels/device.cuh"
+
+#define THREADS 1024
+#define U 2
+
+struct add_args {
+    char *own;         /* this rank's segment, and the result */
+    const char *parts; /* of the other ranks, in rank order */
+    size_t vectors;    /* of 16 bytes, in each part */
+    int rank, n;
+    double scale;
+};
+
+__global__ void meet(const __grid_constant__ struct mu_reach r)
+{
+    struct mu_flags *mine = r.flags[r.rank];
+    const uint32_t epoch = *(volatile uint32_t *)&mine->meetings + 1;
+    const int p = threadIdx.x;
+
+    __syncthreads();
+    if (p < r.n && p != r.rank) {
+        mu_store_release(&r.flags[p]->met[r.rank], epoch);
+        mu_wait_counter(&mine->met[p], epoch, &r, p);
+    }
+    __syncthreads();
+    if (p == 0)
+        mine->meetings = epoch;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+    add_parts(const __grid_constant__ struct add_args a)
+{
+    typedef mu_acc<T> A;
+    const int E = 16 / sizeof(T);
+    const size_t stride = (size_t)gridDim.x * THREADS;
+    uint4 *own = (uint4 *)a.own;
+
+    for (size_t at = (size_t)blockIdx.x * THREADS + threadIdx.x; at < a.vectors;
+         at += stride * U) {
+        typename A::type sum[U][E];
+        mu_vec<T> x;
+        for (int p = 0; p < a.n; p++) {
+            const uint4 *from = p == a.rank ? own
+                                            : (const uint4 *)a.parts +
+                                                  (p > a.rank ? p - 1 : p) * a.vectors;
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                if (at + u * stride >= a.vectors)
+                    break;
+                x.v = mu_load_vec(from + at + u * stride);
+#pragma unroll
+                for (int j = 0; j < E; j++)
+                    sum[u][j] = p == 0 ? A::up(x.e[j]) : sum[u][j] + A::up(x.e[j]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (at + u * stride >= a.vectors)
+                break;
+#pragma unroll
+            for (int j = 0; j < E; j++)
+                x.e[j] =
+                    A::down(a.scale == 1.0 ? sum[u][j] : mu_scaled(sum[u][j], a.scale));
+            mu_store_vec(own + at + u * stride, x.v);
+        }
+    }
+}
+
+static const void *add_kernel(enum muster_dtype dtype)
+{
+    switch (dtype) {
+    case MUSTER_F32:
+        return (const void *)add_parts<float>;
+    case MUSTER_F64:
+        return (const void *)add_parts<double>;
+    case MUSTER_F16:
+        return (const void *)add_parts<__half>;
+    case MUSTER_BF16:
+        return (const void *)add_parts<__nv_bfloat16>;
+    default:
+        return NULL;
+    }
+}
+
+cudaError_t mu_meet(const struct mu_reach *reach, cudaStream_t stream)
+{
+    struct mu_reach r = *reach;
+    void *argv[] = { &r };
+
+    return cudaLaunchKernel((const void *)meet, dim3(1), dim3(32), argv, 0, stream);
+}
+
+cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *parts,
+                         size_t bytes, enum muster_dtype dtype, double scale,
+                         int blocks, cudaStream_t stream)
+{
+    struct add_args args = { (char *)own, (const char *)parts,
+                             bytes / 16,  reach->rank,
+                             reach->n,    scale };
+    void *argv[] = { &args };
+
+    if (!add_kernel(dtype) || bytes % 16)
+        return cudaErrorInvalidValue;
+    return cudaLaunchKernel(add_kernel(dtype), dim3(blocks), dim3(THREADS), argv, 0,
+                            stream);
+}
+
+cudaError_t mu_copy_load(void)
+{
+    cudaFuncAttributes attr;
+    cudaError_t rc = cudaFuncGetAttributes(&attr, (const void *)meet);
+
+    for (int t = MUSTER_F32; t <= MUSTER_BF16 && rc == cudaSuccess; t++)
+        rc = cudaFuncGetAttributes(&attr, add_kernel((enum muster_dtype)t));
+    return rc;
+}
