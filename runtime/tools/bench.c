@@ -100,6 +100,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
     *(void **)&b.module.force = symbol(m, "mu_nccl_force");
     *(void **)&b.module.peer = symbol(m, "mu_nccl_peer");
     *(void **)&b.module.sendrecv = symbol(m, "mu_nccl_sendrecv");
+    *(void **)&b.module.plain = symbol(m, "mu_nccl_plain");
     *(void **)&b.module.table = symbol(m, "mu_nccl_table");
     b.stream = mu_gpu_stream();
     bench_say(&b, "# %d x %s, %s, muster %s, muster_init %.0f ms\n", muster_size(m),

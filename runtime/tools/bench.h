@@ -29,6 +29,8 @@ struct bench_module {
     int (*sendrecv)(struct mu_backend *b, const void *send, void *recv, size_t count,
                     enum muster_dtype dtype, int peer, void *stream,
                     struct mu_err *err);
+    int (*plain)(struct mu_backend *b, const void *send, void *recv, size_t count,
+                 enum muster_dtype dtype, void *stream, struct mu_err *err);
     const struct mu_path_table *(*table)(const struct mu_backend *b);
 };
 

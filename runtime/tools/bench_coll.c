@@ -18,7 +18,7 @@ struct shot {
     struct mu_coll coll;
     char *send, *recv; /* of the arena; equal: in place */
     size_t bytes;      /* as the table counts: the larger of the two buffers */
-    bool sendrecv;
+    bool sendrecv, plain;
 };
 
 static void fire(void *arg)
@@ -33,6 +33,9 @@ static void fire(void *arg)
         rc = s->b->module.sendrecv(m->backend, s->send, s->recv, s->coll.count,
                                    s->coll.dtype, muster_rank(m) ^ 1, s->b->stream,
                                    &err);
+    else if (s->plain)
+        rc = s->b->module.plain(m->backend, s->send, s->recv, s->coll.count,
+                                s->coll.dtype, s->b->stream, &err);
     else
         rc = m->ops->start(m->backend, &s->coll, &request, &err) < 0
                  ? -1
@@ -232,6 +235,7 @@ int bench_collectives(struct bench *b)
             if (b->module.force)
                 b->module.force(b->m->backend, path);
             shot_make(&s, o->kind, bytes, arena, half);
+            s.plain = reduce && p == MU_PATH_NCCL && b->module.plain;
             rc |= row(&s, reduce ? path : "nccl", arena);
         }
     if (b->module.force)

@@ -14,10 +14,17 @@
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/core/dtype.h"
 
-/* At most this many SMs are taken from the computation beside. */
+/* At most this many SMs are taken from the computation beside; twice as many where the
+ * stream waits and there is none.
+ */
 #define BLOCKS 16
+/* The sum between copies: it has time, and a matrix product that loses a few SMs more
+ * can take a whole wave longer.
+ */
+#define ADD_BLOCKS 4
 /* From this size on, half of them reach the same rate with less contention. */
 #define PULL_FEW ((size_t)12 << 20)
+#define PULL_MANY ((size_t)20 << 20) /* the same without computation beside */
 /* Below it the barriers of the copy path take longer than the transfer. */
 #define HIDDEN_LEAST ((size_t)4 << 20)
 #define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
@@ -185,7 +192,7 @@ static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
         }
         if (rc == cudaSuccess && length)
             rc = mu_add_parts(r, own, b->parts, length, c->dtype, c->scale,
-                              ceil_div(length, 65536, BLOCKS), b->stream);
+                              ceil_div(length, 65536, ADD_BLOCKS), b->stream);
         for (int d = 1, p; length && d < r->n && rc == cudaSuccess; d++) {
             p = (r->rank + d) % r->n;
             rc = cudaMemcpyAsync((char *)buffer[p] + at + first, own, length,
@@ -203,24 +210,25 @@ int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_pat
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
     size_t packets = bytes / (element == 8 ? 8 : 12) + 1;
     int threads = packets > BLOCKS * 512 ? 1024 : 512;
+    int most = coll->direct ? 2 * BLOCKS : BLOCKS;
     cudaError_t rc = cudaSuccess;
 
     switch (path) {
     case MU_PATH_ONE_SHOT:
         rc = mu_one_shot(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
-                         coll->op, coll->scale, ceil_div(packets, threads, BLOCKS),
+                         coll->op, coll->scale, ceil_div(packets, threads, most),
                          threads, b->stream);
         break;
     case MU_PATH_PULL:
         rc = mu_pull(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
-                     bytes >= PULL_FEW ? BLOCKS / 2
-                                       : ceil_div(bytes / b->reach.n, 16384, BLOCKS),
+                     bytes >= PULL_FEW && (!coll->direct || bytes >= PULL_MANY)
+                         ? BLOCKS / 2
+                         : ceil_div(bytes / b->reach.n, 16384, most),
                      b->stream);
         break;
     case MU_PATH_RELAY:
         rc = mu_relay(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
-                      coll->scale, ceil_div(bytes / b->reach.n, 8192, BLOCKS),
-                      b->stream);
+                      coll->scale, ceil_div(bytes / b->reach.n, 8192, most), b->stream);
         break;
     case MU_PATH_COPY:
         rc = launch_copy(b, coll, buffer);

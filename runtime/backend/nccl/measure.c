@@ -2,7 +2,8 @@
 /* measure.c - the times of the paths at start-up, agreed by all ranks
  *
  * Each size is run a few times in a row on zeros: an area in which peers store serves
- * as buffer for the paths that do not use it, and stays zero. NCCL is timed too, so its
+ * as buffer for the paths that do not use it, and stays zero
+ * (lines and parts lie one behind the other). NCCL is timed too, so its
  * connections exist when the first step needs them.
  */
 #include <string.h>
@@ -12,14 +13,14 @@
 #define REPEATS 4
 #define MEASURE_BYTES ((size_t)6 << 20)
 #define HOLD_US 60
-#define HOLD_NCCL_US 400
+#define HOLD_NCCL_US 1500
 #define KIB ((size_t)1 << 10)
 
 static const size_t sizes[MU_PATHS][MU_PATH_POINTS] = {
     [MU_PATH_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
-    [MU_PATH_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 24576 * KIB },
+    [MU_PATH_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
     [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 6144 * KIB },
-    [MU_PATH_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 24576 * KIB },
+    [MU_PATH_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
 };
 
 static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,

@@ -177,6 +177,9 @@ void mu_watch_add(struct mu_backend *b, const char *what);
 int mu_nccl_force(struct mu_backend *b, const char *path);
 /* Where p of an arena is mapped from a local rank; NULL: not. */
 void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank);
+/* NCCL's own all-reduce (sum) on `stream`, without anything of ours: the baseline. */
+int mu_nccl_plain(struct mu_backend *b, const void *send, void *recv, size_t count,
+                  enum muster_dtype dtype, void *stream, struct mu_err *err);
 /* Exchange count elements with another rank, by NCCL, on `stream`. */
 int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv, size_t count,
                      enum muster_dtype dtype, int peer, void *stream,

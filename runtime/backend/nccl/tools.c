@@ -48,3 +48,15 @@ EXPORTED int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv
         return mu_comm_wait(b, b->env.timeout, "send and receive", err);
     return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, "send and receive");
 }
+
+EXPORTED int mu_nccl_plain(struct mu_backend *b, const void *send, void *recv,
+                           size_t count, enum muster_dtype dtype, void *stream,
+                           struct mu_err *err)
+{
+    ncclResult_t rc =
+        ncclAllReduce(send, recv, count, mu_nccl_type(dtype), ncclSum, b->comm, stream);
+
+    if (rc == ncclInProgress)
+        return mu_comm_wait(b, b->env.timeout, "an all-reduce of NCCL", err);
+    return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, "an all-reduce of NCCL");
+}

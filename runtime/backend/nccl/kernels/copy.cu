@@ -18,7 +18,10 @@ struct add_args {
     double scale;
 };
 
-__global__ void meet(const __grid_constant__ struct mu_reach r)
+/* So few registers that it fits beside a matrix product that fills its SM: it can wait
+ * long for a late peer.
+ */
+__global__ void __maxnreg__(32) meet(const __grid_constant__ struct mu_reach r)
 {
     struct mu_flags *mine = r.flags[r.rank];
     const uint32_t epoch = *(volatile uint32_t *)&mine->meetings + 1;
