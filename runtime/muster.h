@@ -226,6 +226,17 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
  */
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on);
 
+/* Times of the steps so far but the first, in seconds, on this rank's host: exposed is
+ * what the caller waited in sync, communication lasts from the start of a step's first
+ * bucket to the end of its sync; the difference lay under the computation. (On a GPU sync
+ * does not wait, and exposed is near 0: measure there with events.)
+ */
+struct muster_ledger {
+    uint64_t steps;
+    double seconds, communication, exposed;
+};
+void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
+
 /* ---- Weighted means and uneven data ---------------------------------------------- */
 
 /* [collective, unless no_sync is on] A micro-batch of this weight (its samples or tokens;

@@ -10,7 +10,7 @@
 
 #include "runtime/core/dtype.h"
 
-static double now(void)
+double mu_seconds(void)
 {
     struct timespec t;
 
@@ -27,9 +27,9 @@ int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_starte
                   struct mu_err *err)
 {
     pthread_mutex_lock(&m->flight_lock);
-    out->number =
-        mu_flight_enter(&m->flight, coll->what,
-                        coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll), now());
+    out->number = mu_flight_enter(&m->flight, coll->what,
+                                  coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll),
+                                  mu_seconds());
     pthread_mutex_unlock(&m->flight_lock);
     if (m->ops->start(m->backend, coll, &out->request, err) < 0)
         return mu_failure_settle(m, err);
@@ -49,7 +49,7 @@ int mu_coll_join(struct muster *m, const struct mu_started *started, const char 
     if (rc < 0)
         return mu_failure_settle(m, err);
     pthread_mutex_lock(&m->flight_lock);
-    mu_flight_leave(&m->flight, started->number, now());
+    mu_flight_leave(&m->flight, started->number, mu_seconds());
     pthread_mutex_unlock(&m->flight_lock);
     return 0;
 }
@@ -90,12 +90,12 @@ int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
     if (!m->control)
         return gather_alone(data, len, out, err);
     pthread_mutex_lock(&m->flight_lock);
-    number = mu_flight_enter(&m->flight, what, len, now());
+    number = mu_flight_enter(&m->flight, what, len, mu_seconds());
     pthread_mutex_unlock(&m->flight_lock);
     if (mu_control_gather(m->control, what, data, len, out, err) < 0)
         return mu_failure_settle(m, err);
     pthread_mutex_lock(&m->flight_lock);
-    mu_flight_leave(&m->flight, number, now());
+    mu_flight_leave(&m->flight, number, mu_seconds());
     pthread_mutex_unlock(&m->flight_lock);
     return 0;
 }

@@ -256,6 +256,11 @@ void *muster_ddp_data(const struct muster_ddp *ddp, int i)
     return i >= 0 && i < ddp->nparams ? ddp->param[i].data : NULL;
 }
 
+void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out)
+{
+    *out = ddp->ledger;
+}
+
 uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp)
 {
     return ddp->wire_bytes;

@@ -14,6 +14,7 @@
 
 #include "runtime/api/impl.h"
 #include "runtime/core/bucket.h"
+#include "runtime/core/ledger.h"
 #include "runtime/core/ready.h"
 #include "runtime/core/weight.h"
 
@@ -63,6 +64,8 @@ struct muster_ddp {
     void *hook_state;
     struct muster_hook hook_options;
     uint64_t wire_bytes;
+    struct muster_ledger ledger;
+    struct mu_ledger_step times; /* of the step at hand */
 };
 
 /* Compression of buckets. start may start collectives, finish leaves the mean in the

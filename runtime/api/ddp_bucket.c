@@ -135,6 +135,8 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     size_t from = 0;
 
+    if (ddp->times.first_start == 0)
+        ddp->times.first_start = mu_seconds();
     snprintf(bucket->what, sizeof bucket->what, "bucket %d of step %llu", b,
              (unsigned long long)ddp->step);
     if (fill(ddp, b, err) < 0)

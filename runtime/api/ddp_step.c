@@ -148,14 +148,23 @@ static void reset(struct muster_ddp *ddp)
     ddp->step++;
 }
 
+static void account(struct muster_ddp *ddp)
+{
+    ddp->times.sync_end = mu_seconds();
+    mu_ledger_add(&ddp->ledger, &ddp->times);
+    ddp->times = (struct mu_ledger_step){ .begin = ddp->times.sync_end };
+}
+
 int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
+    ddp->times.sync_begin = mu_seconds();
     if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)
         return -1;
     for (int b = 0; b < ddp->plan.nbuckets; b++)
         if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0)
             return -1;
     reset(ddp);
+    account(ddp);
     return 0;
 }
 

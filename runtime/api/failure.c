@@ -29,13 +29,11 @@ static struct mu_flight_names names_of(const struct muster *m, const int *parent
 static void record(void *arg, struct mu_flight *out)
 {
     struct muster *m = arg;
-    struct timespec t;
 
     pthread_mutex_lock(&m->flight_lock);
     *out = m->flight;
     pthread_mutex_unlock(&m->flight_lock);
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    out->now = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    out->now = mu_seconds();
     out->rank = m->world->rank;
     out->pid = getpid();
 }
@@ -72,6 +70,7 @@ static void ended(void *arg, const struct mu_ending *e)
 
     if (m->backend)
         m->ops->abort(m->backend, e->status, e->text);
+    atomic_store(&m->ended, true);
     if (m->config.return_failure)
         return;
     if (e->speaker)

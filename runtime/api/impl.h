@@ -30,6 +30,7 @@ struct muster {
     int status;                  /* of the last failed call */
     pthread_mutex_t flight_lock; /* innermost: nothing is called with it held */
     struct mu_flight flight;
+    atomic_bool ended;   /* the control thread is done with telling the backend */
     atomic_bool closing; /* in muster_finalize: a late failure is nobody's concern */
 };
 
@@ -56,6 +57,9 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
 int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
                       const struct mu_backend_ops **ops, void **module,
                       struct mu_err *err);
+
+/* Seconds of CLOCK_MONOTONIC. */
+double mu_seconds(void);
 
 /* ---- coll.c: every collective of the api goes through these two, so that the flight
  * record knows it and its wait has a deadline. coll->what is required.

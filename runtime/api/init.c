@@ -299,6 +299,9 @@ int muster_finalize(struct muster *m)
         mu_gathered_clear(&all);
     else
         rc = err.code;
+    /* After a failure the control thread may be about to abort the backend. */
+    for (int i = 0; rc != MUSTER_OK && i < 500 && !atomic_load(&m->ended); i++)
+        usleep(10000);
     atomic_store(&m->closing, true);
     m->ops->close(m->backend);
     if (m->control && mu_control_close(m->control, &err) < 0 && rc == MUSTER_OK)

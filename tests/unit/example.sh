@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The 40-line example runs alone, and the library exports muster_* and nothing else.
 dir=${MUSTER_BUILDDIR:-.}
-echo 1..2
+echo 1..3
 out=$(cd "$dir" && MUSTER_SINGLE=1 timeout 60 runtime/api/example)
 if [ "$out" = "1 ranks agree on 0.000000" ]; then
     echo "ok 1 - the example runs in a world of one"
@@ -17,4 +17,15 @@ if [ -z "$extra" ]; then
 else
     echo "not ok 2 - libmuster exports only names that start with muster_"
     echo "# $extra"
+fi
+src=${MUSTER_SRCDIR:-..}
+missing=
+for name in $(grep -o 'variable("MUSTER_[A-Z_]*")' "$src/runtime/api/init.c" | grep -o 'MUSTER_[A-Z_]*'); do
+    grep -q "^\.B $name\$" "$src/runtime/muster.3" || missing="$missing $name"
+done
+if [ -z "$missing" ]; then
+    echo "ok 3 - every variable that the library reads is in muster(3)"
+else
+    echo "not ok 3 - every variable that the library reads is in muster(3)"
+    echo "# $missing"
 fi

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "runtime/core/bucket.h"
+#include "runtime/core/ledger.h"
 #include "runtime/core/ready.h"
 
 #define F MUSTER_F32
@@ -210,12 +211,29 @@ static void buckets_start_in_index_order(void **state)
     mu_bucket_plan_clear(&plan);
 }
 
+static void the_ledger_tells_hidden_from_exposed_communication(void **state)
+{
+    struct muster_ledger l = { 0 };
+    const struct mu_ledger_step first = { 0, 1, 2, 3 }, overlapped = { 10, 14, 18, 20 },
+                                late = { 20, 0, 25, 26 };
+
+    mu_ledger_add(&l, &first);
+    assert_int_equal(l.steps, 0);
+    mu_ledger_add(&l, &overlapped);
+    assert_true(l.steps == 1 && l.seconds == 10 && l.communication == 6 &&
+                l.exposed == 2);
+    mu_ledger_add(&l, &late);
+    assert_true(l.steps == 2 && l.seconds == 16 && l.communication == 7 &&
+                l.exposed == 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_cut_into_buckets),
         cmocka_unit_test(what_cannot_be_a_gradient_is_refused),
         cmocka_unit_test(buckets_start_in_index_order),
+        cmocka_unit_test(the_ledger_tells_hidden_from_exposed_communication),
     };
 
     return cmocka_run_group_tests_name("bucket", tests, NULL, NULL);

@@ -95,6 +95,7 @@ static float mean(struct muster *m, int i, int k, unsigned present)
 
 static int mean_body(struct muster *m, int rank, void *arg)
 {
+    struct muster_ledger ledger;
     struct model model = { 0 };
 
     make(m, &model);
@@ -114,6 +115,10 @@ static int mean_body(struct muster *m, int rank, void *arg)
                 RANK_CHECK(((float *)muster_ddp_grad(model.ddp, i))[k] ==
                            mean(m, i, k, ~0u));
     }
+    muster_ddp_ledger(model.ddp, &ledger);
+    RANK_CHECK(ledger.steps == 2 && ledger.exposed > 0);
+    RANK_CHECK(ledger.exposed <= ledger.communication &&
+               ledger.communication <= ledger.seconds);
     return end(m, &model);
 }
 
