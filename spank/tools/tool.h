@@ -19,6 +19,7 @@ enum mu_exit {
 int mu_plan_main(int argc, char **argv);
 int mu_topo_main(int argc, char **argv);
 int mu_doctor_main(int argc, char **argv);
+int mu_verify_main(int argc, char **argv);
 
 /* "muster COMMAND: sentence" on standard error; returns `status`. */
 int mu_tool_fail(const char *command, int status, const char *fmt, ...)
