@@ -89,9 +89,13 @@ void mu_online_cpus(struct mu_cpuset *cpus)
     free(text);
 }
 
-static void read_cpus(struct mu_step *step)
+static void read_cpus(spank_t sp, struct mu_step *step)
 {
     struct mu_cpuset online;
+    char *cores = NULL;
+
+    if (spank_get_item(sp, S_STEP_ALLOC_CORES, &cores) == ESPANK_SUCCESS && cores)
+        mu_cpuset_parse(cores, &step->cores, NULL);
 
     if (!cpus_of_v2(&step->cpus))
         mu_current_affinity(
@@ -163,7 +167,10 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     step->nlocal = (int)nlocal;
     step->nnodes = (int)nnodes;
     step->nodeid = (int)nodeid;
-    step->het = (uint32_t)env_number(sp, "SLURM_HET_GROUP_ID", 0);
+    /* Components of a heterogeneous job have ids of their own; the variable has the
+     * first one's in all of them, and step numbers run over the whole job. */
+    if (env_number(sp, "SLURM_HET_SIZE", 0) > 0)
+        step->job = (uint32_t)env_number(sp, "SLURM_JOB_ID", (int)step->job);
     step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
     /* Slurm then uses one thread of each core, and -c counts these. */
     step->one_thread = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
@@ -175,7 +182,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
     copy_env(sp, "SLURM_STEP_RESV_PORTS", step->ports, sizeof step->ports);
-    read_cpus(step);
+    read_cpus(sp, step);
     read_launcher(sp, step);
     read_request(sp, step);
     return 0;

@@ -88,8 +88,8 @@ int slurm_spank_user_init(spank_t sp, int ac, char *av[])
 }
 
 /* In the task's own process, between fork and exec. -1 fails the task only where
- * plugstack.conf says `required`; with `optional`, the line we ship, Slurm would start the
- * program all the same. So the process ends as it would if its exec had failed.
+ * plugstack.conf says `required`; with `optional`, the line we ship, Slurm would start
+ * the program all the same. So the process ends as it would if its exec had failed.
  */
 int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 {

@@ -5,6 +5,7 @@
  *   srun.c     in srun: options checked, the bind request taken over before srun reads
  * it stepd.c    in slurmstepd: what is on for this step, the plan, once per node
  *   items.c    spank items, environment and cgroup into struct mu_step
+ *   owned.c    the step's CPUs where no cgroup tells
  *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
@@ -43,20 +44,21 @@
 
 /* One step on one node, as slurmstepd sees it in user_init. */
 struct mu_step {
-    uint32_t job, step, het; /* het: component of a heterogeneous job, 0 else */
-    int ntasks;              /* of this component's step, all nodes */
-    int nlocal;              /* tasks on this node */
+    uint32_t job, step; /* of a heterogeneous job: its first component's id */
+    int ntasks;         /* of this component's step, all nodes */
+    int nlocal;         /* tasks on this node */
     int nnodes, nodeid;
     int cpus_per_task; /* as Slurm counts, 0 no request */
     bool one_thread;   /* --hint=nomultithread: cpus_per_task counts cores */
     char host[256];    /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_ENV_TEXT];
-    char gpus[1024];       /* SLURM_STEP_GPUS: node indices, "" none */
-    char visible[4096];    /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
-    char set[MU_ENV_TEXT]; /* MUSTER_SET of an outer step, "" none */
-    char ports[256];       /* SLURM_STEP_RESV_PORTS */
-    struct mu_cpuset cpus; /* what the step may run on */
+    char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
+    char visible[4096];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
+    char set[MU_ENV_TEXT];  /* MUSTER_SET of an outer step, "" none */
+    char ports[256];        /* SLURM_STEP_RESV_PORTS */
+    struct mu_cpuset cpus;  /* what the step may run on */
+    struct mu_cpuset cores; /* Slurm\'s own core numbers of the step, see owned.c */
     bool confined; /* false: the cpus are the machine's, Slurm confines nobody */
     struct mu_request request;
     bool taken_over; /* srun or the batch step made the request neutral */
@@ -97,7 +99,7 @@ struct mu_state {
     bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is bound */
     char locality_file[4096]; /* that told where GPUs are, "" none */
     struct mu_topofile topofile;
-    int port_claim;              /* descriptor that says MASTER_PORT is ours; 0, -1 none */
+    int port_claim; /* descriptor that says MASTER_PORT is ours; 0, -1 none */
     int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
     struct mu_err failure;       /* why there is no plan */
 };
@@ -157,6 +159,13 @@ const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
 
 /* The CPUs that are on line; empty where /sys does not tell. */
 void mu_online_cpus(struct mu_cpuset *cpus);
+
+/* owned.c. The CPUs of the step on this node, out of the machine's; and, called in the
+ * task: Slurm's own binding of it says that they are others.
+ */
+void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
+                   struct mu_cpuset *cpus);
+bool mu_owned_disputed(const struct mu_state *st);
 
 /* gpus.c. Fill alloc->gpu from the step's GPUs. */
 int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,

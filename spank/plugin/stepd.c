@@ -120,8 +120,7 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     mu_node_cpus(&st->node, &machine);
     mu_online_cpus(&online);
     st->simulated = st->site.topology[0] && !mu_cpuset_inside(&machine, &online);
-    st->alloc.cpus = st->simulated ? machine : st->step.cpus;
-    mu_cpuset_and(&st->alloc.cpus, &machine);
+    mu_owned_cpus(st, &machine, &st->alloc.cpus);
     return mu_gpus_of_step(st, &st->alloc, &st->node, err);
 }
 
@@ -220,7 +219,7 @@ static int decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     request.hosts = hosts.name;
     request.nhosts = hosts.n;
     if (st->ports_first)
-        request.ras_port = mu_port_hash(st->step.job, st->step.step, st->step.het, 1,
+        request.ras_port = mu_port_hash(st->step.job, st->step.step, 0, 1,
                                         st->ports_first, st->ports_last);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
@@ -411,6 +410,11 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
 {
     if (!slot->bound || st->simulated || st->step.launcher == MU_LAUNCHER_MPI)
         return 0;
+    if (mu_owned_disputed(st))
+        return mu_err_set(
+            err, EINVAL,
+            "Slurm bound it to CPUs outside of those it told for the step; "
+            "its affinity stays");
     if (mu_apply_affinity(&slot->cpus, err) < 0)
         return -1;
     if (st->opts.mem == MU_MEM_NONE)

@@ -22,7 +22,7 @@ int mu_master_port(const struct mu_state *st)
         return port;
     if (!st->ports_first)
         return 0;
-    return mu_port_hash(st->step.job, st->step.step, st->step.het, 0, st->ports_first,
+    return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
                         st->ports_last);
 }
 

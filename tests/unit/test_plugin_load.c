@@ -106,6 +106,8 @@ spank_err_t spank_get_item(spank_t sp, spank_item_t item, ...)
     if (item == S_JOB_ARGV) {
         *va_arg(ap, int *) = 1;
         *va_arg(ap, char ***) = argv;
+    } else if (item == S_STEP_ALLOC_CORES) {
+        *va_arg(ap, char **) = "0-1";
     } else if (item == S_TASK_ID) {
         *va_arg(ap, int *) = 0;
     } else if (item == S_JOB_STEPID) {

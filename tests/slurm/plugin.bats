@@ -1,0 +1,368 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster.so in a real Slurm: options, environment, affinity, steps of every kind. Real here:
+# Slurm, processes, the affinity of 2 tasks on 2 cores, one NUMA node's memory policy. Not
+# real: the GPUs, whose place is that of a recorded machine (GPU 0, 1 near CPU 1, GPU 2, 3
+# near CPU 0). plugin_takeover.bats has the GPU bindings.
+
+top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+build=${MUSTER_BUILDDIR:-$top/build-test}
+
+setup_file() {
+    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mplug.XXXXXX")
+    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    site > "$MUSTER_DIR/site.conf"
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix plug --nodes 2 --gpus 4 \
+        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+    eval "$(cat "$MUSTER_DIR/env")"
+    # as installed: `optional`
+    sed -i 's/^required/optional/' "$MUSTER_DIR/c/etc/plugstack.conf"
+}
+
+teardown_file() {
+    [ -z "${MUSTER_DIR:-}" ] || {
+        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
+        rm -rf "$MUSTER_DIR"
+    }
+}
+
+site() { # further lines of [defaults]
+    printf '%s\n' '[defaults]' "topology = $MUSTER_DIR/machine.xml" 'mem = none' 'topo = none' "$@"
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+    export PATH=$build:$PATH
+    site > "$MUSTER_DIR/c/etc/muster.conf"
+}
+
+teardown() {
+    # whatever a test did, no node may have been drained
+    [ -z "$(sinfo -h -N -o '%T %N' | grep -Ei 'drain|down')" ]
+}
+
+step() { # srun option... -- command
+    timeout 60 srun -Q -w plug1 -n2 --gres=gpu:4 "$@" 2> "$MUSTER_DIR/err"
+}
+
+cpus='awk "\$1 == \"Cpus_allowed_list:\" { print \$2 }" /proc/self/status'
+
+# Submit a script from standard input, wait, print its output.
+job() { # sbatch option...
+    rm -f "$MUSTER_DIR/done"
+    { echo '#!/bin/bash'; cat; echo "touch $MUSTER_DIR/done"; } > "$MUSTER_DIR/job"
+    timeout 60 sbatch -Q -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$@" "$MUSTER_DIR/job" > /dev/null
+    for _ in $(seq 300); do
+        [ ! -e "$MUSTER_DIR/done" ] || break
+        sleep 0.1
+    done
+    cat "$MUSTER_DIR/out"
+}
+
+@test "each of 2 tasks on 2 cores is bound beside its GPUs, as muster verify sees it" {
+    run step muster verify
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"task 0 on plug1: cpus 1 ok; memory not bound; gpu 0000:10:00.0,0000:20:00.0 "* ]]
+    [[ "$output" == *"task 1 on plug1: cpus 0 ok; memory not bound; gpu 0000:80:00.0,0000:90:00.0 "* ]]
+    [ "$(grep -c 'environment ok' <<< "$output")" -eq 2 ]
+}
+
+@test "muster verify tells what was changed since, and fails" {
+    run step -n1 bash -c 'export RANK=9; unset CUDA_DEVICE_ORDER; muster verify'
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"RANK DIFFERS: it was changed to '9'"* ]]
+    [[ "$output" == *"CUDA_DEVICE_ORDER DIFFERS: it was removed"* ]]
+}
+
+@test "the answer does not depend on --distribution (case 013)" {
+    a=$(step --distribution=block bash -c "echo \$SLURM_PROCID \$($cpus)" | sort)
+    b=$(step --distribution=cyclic:cyclic bash -c "echo \$SLURM_PROCID \$($cpus)" | sort)
+    [ "$a" = "0 1
+1 0" ]
+    [ "$a" = "$b" ]
+}
+
+@test "the environment of the contract, on two nodes with two tasks each" {
+    run timeout 60 srun -Q -N2 -n4 --gres=gpu:4 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK \
+        $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $OMP_NUM_THREADS $CUDA_DEVICE_ORDER'
+    [ "$(sort <<< "$output")" = "0 4 0 2 0 0 1 PCI_BUS_ID
+1 4 1 2 0 0 1 PCI_BUS_ID
+2 4 0 2 1 1 1 PCI_BUS_ID
+3 4 1 2 1 1 1 PCI_BUS_ID" ]
+}
+
+@test "MASTER_ADDR and MASTER_PORT are the same in all tasks, the port is not an ephemeral one (case 043)" {
+    run timeout 60 srun -Q -N2 -n4 --gres=gpu:4 bash -c 'echo $MASTER_ADDR $MASTER_PORT'
+    [ "$(sort -u <<< "$output" | wc -l)" -eq 1 ]
+    port=${lines[0]##* }
+    read -r low high < /proc/sys/net/ipv4/ip_local_port_range
+    [ "$port" -lt "$low" ] || [ "$port" -gt "$high" ]
+}
+
+@test "two steps of a job, and two tasks of an array, have different ports (case 043)" {
+    run job -w plug1 -n2 --gres=gpu:4 <<< 'srun -Q -n1 bash -c "echo \$MASTER_PORT"
+srun -Q -n1 bash -c "echo \$MASTER_PORT"'
+    [ "${lines[0]}" != "${lines[1]}" ]
+    sbatch -Q -W --array=0-1 -n1 --gres=gpu:1 -o "$MUSTER_DIR/array.%a" \
+        --wrap 'srun -Q bash -c "echo \$MASTER_PORT"' > /dev/null
+    [ -s "$MUSTER_DIR/array.0" ]
+    ! cmp -s "$MUSTER_DIR/array.0" "$MUSTER_DIR/array.1"
+}
+
+@test "what the user set stays: OMP_NUM_THREADS, MASTER_ADDR, an NCCL variable" {
+    OMP_NUM_THREADS=7 MASTER_ADDR=here NCCL_RAS_ADDR=me:1 run step -n1 bash -c \
+        'echo $OMP_NUM_THREADS $MASTER_ADDR $NCCL_RAS_ADDR; echo $MUSTER_SET'
+    [ "${lines[0]}" = "7 here me:1" ]
+    [[ "${lines[1]}" != *MASTER_ADDR* ]]
+}
+
+@test "srun inside srun: ranks are computed anew, a value that the task changed stays" {
+    run step -n1 -c2 bash -c 'export OMP_NUM_THREADS=5
+        unset SLURM_CPU_BIND SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE
+        echo outer $RANK $WORLD_SIZE; unset SLURM_CPUS_PER_TASK
+        srun -Q --overlap -n2 bash -c "echo inner \$RANK \$WORLD_SIZE \$OMP_NUM_THREADS"'
+    [ "$(sort <<< "$output")" = "inner 0 2 5
+inner 1 2 5
+outer 0 1" ]
+}
+
+@test "keys rdzv, omp and nccl switch their variables off" {
+    run step -n1 --muster=rdzv=none,omp=none,nccl=none bash -c \
+        'echo ${RANK-no} ${MASTER_PORT-no} ${OMP_NUM_THREADS-no} ${NCCL_RAS_ADDR-no} ${MUSTER_PLAN:+yes}'
+    [ "$output" = "no no no no yes" ]
+}
+
+@test "batch script and interactive shell: not bound, no rank variables" {
+    run job -w plug1 -n1 -c2 --gres=gpu:2 <<< "echo \${RANK-no} \${MUSTER_PLAN-no}; $cpus"
+    [ "${lines[0]}" = "no no" ]
+    [ "${lines[1]}" = "0-1" ]
+}
+
+@test "a step without GPUs is left alone; --muster and enable=all switch it on" {
+    run timeout 60 srun -Q -n1 bash -c 'echo ${RANK-no}'
+    [ "$output" = no ]
+    run timeout 60 srun -Q -n1 --muster bash -c 'echo ${RANK-no}'
+    [ "$output" = 0 ]
+    site 'enable = all' > "$MUSTER_DIR/c/etc/muster.conf"
+    run timeout 60 srun -Q -n1 bash -c 'echo ${RANK-no}'
+    [ "$output" = 0 ]
+}
+
+@test "enable=off: on only for who asks; off=yes with lock: on for nobody" {
+    site 'enable = off' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 bash -c 'echo ${RANK-no}'
+    [ "$output" = no ]
+    run step -n1 --muster bash -c 'echo ${RANK-no}'
+    [ "$output" = 0 ]
+    site 'off = yes' 'lock = on' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 --muster=on bash -c 'echo ${RANK-no}'
+    [ "$output" = no ]
+    grep -q 'does not let users set on' "$MUSTER_DIR/err"
+}
+
+@test "a locked key keeps the site's value and says so" {
+    site 'omp = none' 'lock = omp' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 --muster=omp=auto bash -c 'echo ${OMP_NUM_THREADS-no}'
+    [ "$output" = no ]
+    grep -q 'does not let users set omp' "$MUSTER_DIR/err"
+}
+
+@test "sections for a node and a partition" {
+    { site; printf '[partition debug]\nomp = none\n[node plug[2-9]]\nomp = auto\n'; } \
+        > "$MUSTER_DIR/c/etc/muster.conf"
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:1 bash -c 'echo $SLURMD_NODENAME ${OMP_NUM_THREADS-no}' \
+        2> "$MUSTER_DIR/err")
+    [ "$(sort <<< "$output")" = "plug1 no
+plug2 1" ]
+}
+
+@test "a fault in the site file is named with its line, the job runs" {
+    site 'mem = most' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 bash -c 'echo ran ${RANK-no}'
+    [ "$status" -eq 0 ]
+    [ "$output" = "ran no" ]
+    grep -q 'muster.conf:5: mem takes prefer, strict or none' "$MUSTER_DIR/err"
+}
+
+@test "a site file or topology that anybody can write is not read" {
+    [ "$(id -u)" -eq 0 ] || skip "needs root"
+    chmod 666 "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 bash -c 'echo ran'
+    [ "$output" = ran ]
+    grep -q 'writable by everybody' "$MUSTER_DIR/err"
+    chmod 644 "$MUSTER_DIR/c/etc/muster.conf"
+    chmod 666 "$MUSTER_DIR/machine.xml"
+    run step -n1 bash -c 'echo ran'
+    chmod 644 "$MUSTER_DIR/machine.xml"
+    [ "$output" = ran ]
+    grep -q 'machine.xml is writable by everybody' "$MUSTER_DIR/err"
+}
+
+@test "a fifo in the place of the site file holds nobody up" {
+    rm "$MUSTER_DIR/c/etc/muster.conf"
+    mkfifo "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 bash -c 'echo ran'
+    rm "$MUSTER_DIR/c/etc/muster.conf"
+    [ "$output" = ran ]
+    grep -q 'not a regular file' "$MUSTER_DIR/err"
+}
+
+@test "an unknown key is refused by srun, sbatch and salloc, and the keys are listed" {
+    for command in 'srun --muster=numa=1 true' 'salloc --muster=numa=1 true' \
+        'sbatch --muster=numa=1 --wrap=true'; do
+        # shellcheck disable=SC2086
+        run timeout 60 $command
+        [ "$status" -ne 0 ]
+        [[ "$output" == *"unknown key 'numa'; the keys are on, off, dry-run"* ]]
+    done
+}
+
+@test "#SBATCH --muster reaches the steps, srun's own replaces it" {
+    run job -w plug1 -n1 --gres=gpu:2 --muster=omp=none <<'JOB'
+srun -Q bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
+srun -Q --muster=rdzv=none bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
+srun -Q --muster=off bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
+JOB
+    [ "$output" = "no 0
+1 no
+no no" ]
+}
+
+@test "--export=NONE: the task has its variables all the same (case 016)" {
+    run step -n1 --gres=gpu:1 --export=NONE /bin/bash -c 'echo $RANK $CUDA_VISIBLE_DEVICES'
+    [ "$output" = "0 0" ]
+}
+
+@test "-c of the job reaches the plan where Slurm tells it (case 016)" {
+    run step -n1 -c2 bash -c "echo \$OMP_NUM_THREADS \$($cpus)"
+    [ "$output" = "2 0-1" ]
+}
+
+@test "verbose prints the table once for each node, dry-run prints it and changes nothing" {
+    timeout 60 srun -Q -N2 -n4 --gres=gpu:4 --muster=verbose true 2> "$MUSTER_DIR/err"
+    [ "$(grep -c '^muster: plug[12]: step .* 2 of 4 tasks' "$MUSTER_DIR/err")" -eq 2 ]
+    [ "$(grep -c '0000:80:00.0' "$MUSTER_DIR/err")" -eq 2 ]
+    run step --muster=dry-run bash -c 'echo ${RANK-no} ${MUSTER_PLAN-no} $CUDA_VISIBLE_DEVICES'
+    [ "${lines[0]}" = "no no 0,1,2,3" ]
+    grep -q 'dry run: nothing is changed' "$MUSTER_DIR/err"
+}
+
+@test "strict: a task that cannot get what was asked fails with the reason, else it runs with a warning" {
+    run step --muster=strict,gpu-bind=map_gpu:7 true
+    [ "$status" -ne 0 ]
+    grep -q "task 0 (strict): gpu-bind 'map_gpu:7' names GPU 7" "$MUSTER_DIR/err"
+    run step --muster=gpu-bind=map_gpu:7 echo ran
+    [ "$status" -eq 0 ]
+    grep -q "warning: tasks run as Slurm placed them: gpu-bind 'map_gpu:7'" "$MUSTER_DIR/err"
+}
+
+@test "memory: node 0 is preferred or bound; a node that is not there is said, and fails under strict" {
+    run step --muster=mem=prefer muster verify
+    [[ "$output" == *"memory preferred 0 ok"* ]]
+    run step --muster=mem=strict muster verify
+    [[ "$output" == *"memory bind 0 ok"* ]]
+    run step --muster=mem=strict true
+    [ "$status" -eq 0 ]
+    grep -q 'task 1: binding memory to NUMA nodes 1 failed' "$MUSTER_DIR/err"
+    run step --muster=mem=strict,strict true
+    [ "$status" -ne 0 ]
+}
+
+@test "an explicit --cpu-bind stays, verbose names the masks that would be near" {
+    run step --cpu-bind=map_cpu:0,1 --muster=verbose bash -c "echo \$SLURM_PROCID \$($cpus)"
+    [ "$(sort <<< "$output")" = "0 0
+1 1" ]
+    grep -q -- '--cpu-bind was given and stays; near the GPUs would be --cpu-bind=mask_cpu:0x2,0x1' "$MUSTER_DIR/err"
+    SLURM_CPU_BIND=map_cpu:0,1 run step bash -c "echo \$SLURM_PROCID \$($cpus)"
+    [ "$(sort <<< "$output")" = "0 0
+1 1" ]
+}
+
+@test "SLURM_CPU_BIND of an outer step is named, and does not count as the user's (case 015)" {
+    run step -n1 -c2 bash -c "unset SLURM_CPUS_PER_TASK; srun -Q --overlap -n1 bash -c 'echo \$MUSTER_PLAN'"
+    [[ "$output" == *"cpus="[0-9]* ]]
+    grep -q 'warning: SLURM_CPU_BIND=.* comes from the step this runs in' "$MUSTER_DIR/err"
+}
+
+@test "two steps side by side with two GPUs each: each its own GPUs and CPUs (case 053)" {
+    run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
+srun -Q -n1 --exact --gres=gpu:2 bash -c 'sleep 2; echo $MUSTER_PLAN' &
+sleep 0.7
+srun -Q -n1 --exact --gres=gpu:2 bash -c 'echo $MUSTER_PLAN'
+wait
+JOB
+    [ "$(sort <<< "$output" | cut -d';' -f3,4)" = "gpus=0000:10:00.0,0000:20:00.0;cpus=0
+gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
+}
+
+@test "a heterogeneous step: one world, node and rank numbers run on" {
+    output=$(timeout 60 srun -Q -N1 -n1 --gres=gpu:2 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_PORT' \
+        : -N1 -n2 --gres=gpu:4 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_PORT' \
+        2> "$MUSTER_DIR/err")
+    [ "$(sort <<< "$output" | cut -d' ' -f1-4)" = "0 3 0 0
+1 3 0 1
+2 3 1 1" ]
+    [ "$(cut -d' ' -f5 <<< "$output" | sort -u | wc -l)" -eq 1 ]
+}
+
+@test "torchrun in a step: left to number its ranks, several on a node are warned of (case 044)" {
+    printf '#!/bin/bash\necho ${RANK-no} ${OMP_NUM_THREADS-no} ${MASTER_PORT:+port}\n' > "$MUSTER_DIR/torchrun"
+    chmod +x "$MUSTER_DIR/torchrun"
+    run step -n1 "$MUSTER_DIR/torchrun" --nproc_per_node=4 train.py
+    [ "$output" = "no no port" ]
+    ! grep -q launchers "$MUSTER_DIR/err"
+    run step "$MUSTER_DIR/torchrun" --nproc_per_node=4 train.py
+    grep -q 'warning: 2 launchers x 4 .*4 GPUs' "$MUSTER_DIR/err"
+}
+
+@test "mpirun's daemon in a step: detected, said, not bound to one task's place" {
+    printf '#!/bin/bash\necho ${RANK-no}; %s\n' "$cpus" > "$MUSTER_DIR/orted"
+    chmod +x "$MUSTER_DIR/orted"
+    run step -n1 -c2 "$MUSTER_DIR/orted"
+    [ "${lines[0]}" = no ]
+    [ "${lines[1]}" = 0-1 ]
+    grep -q "mpirun's daemon" "$MUSTER_DIR/err"
+}
+
+@test "CUDA_VISIBLE_DEVICES that the user set inside a job is noticed" {
+    run job -w plug1 -n1 --gres=gpu:4 <<< "CUDA_VISIBLE_DEVICES=2,1 srun -Q bash -c 'echo \$CUDA_VISIBLE_DEVICES'"
+    [ "$output" = 0,1,2,3 ]
+    grep -q 'CUDA_VISIBLE_DEVICES=2,1 .* is replaced in the step' "$MUSTER_DIR/err"
+}
+
+@test "TaskProlog runs after Muster and its exports win" {
+    printf '#!/bin/bash\necho "export OMP_NUM_THREADS=33"\n' > "$MUSTER_DIR/prolog"
+    chmod +x "$MUSTER_DIR/prolog"
+    run step -n1 --task-prolog="$MUSTER_DIR/prolog" bash -c 'echo $OMP_NUM_THREADS $RANK'
+    [ "$output" = "33 0" ]
+}
+
+@test "more tasks than GPUs: left as Slurm placed them with one warning, share=no is an error" {
+    run timeout 60 srun -Q -w plug1 -n2 --gres=gpu:1 bash -c 'echo ran' 2> "$MUSTER_DIR/err"
+    [ "$(grep -c ran <<< "$output")" -eq 2 ]
+    run timeout 60 srun -Q -w plug1 -n2 --gres=gpu:1 --muster=share=no,strict true
+    [ "$status" -ne 0 ]
+}
+
+@test "a plugin of another Slurm release: optional is skipped, jobs run (case 051)" {
+    command -v python3 > /dev/null || skip "no python3"
+    cp "$build/.libs/muster.so" "$MUSTER_DIR/stale.so"
+    python3 - "$MUSTER_DIR/stale.so" <<'PY'
+import subprocess, sys
+path = sys.argv[1]
+for line in subprocess.check_output(["nm", "-D", path], text=True).splitlines():
+    if line.endswith(" plugin_version"):
+        at = int(line.split()[0], 16)
+with open(path, "r+b") as f: # .rodata is loaded where it lies in the file
+    f.seek(at + 1)
+    f.write(b"\x01\x01")
+PY
+    cp "$MUSTER_DIR/c/etc/plugstack.conf" "$MUSTER_DIR/plugstack"
+    sed -i "s,[^ ]*/muster.so,$MUSTER_DIR/stale.so," "$MUSTER_DIR/c/etc/plugstack.conf"
+    run step -n1 bash -c 'echo ran ${RANK-no}'
+    cp "$MUSTER_DIR/plugstack" "$MUSTER_DIR/c/etc/plugstack.conf"
+    [ "$status" -eq 0 ]
+    [ "$output" = "ran no" ]
+}
