@@ -96,7 +96,8 @@ struct mu_state {
     struct mu_plan plan;
     struct mu_network network;
     bool have_plan, have_network;
-    bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is bound */
+    bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is
+                       bound */
     char locality_file[4096]; /* that told where GPUs are, "" none */
     struct mu_topofile topofile;
     int port_claim; /* descriptor that says MASTER_PORT is ours; 0, -1 none */
