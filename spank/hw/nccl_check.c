@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/nccl_dialect.h"
 
 void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
                   const char *fmt, ...)
@@ -160,7 +161,12 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
     c->machine = machine;
     c->here = here;
     verdict->parsable = mu_nccl_parse(c, text, len);
-    if (mu_xml_doc_parse("", text, len, &doc, &err) == 0) {
+    if (mu_xml_doc_parse("", text, len, &doc, &err) == 0 &&
+        doc.nelems > MU_NCCL_ELEMENTS_MAX) {
+        mu_check_say(c, MU_NCCL_ERROR, doc.elem[MU_NCCL_ELEMENTS_MAX].line,
+                     "more than %d elements: not a topology file",
+                     MU_NCCL_ELEMENTS_MAX);
+    } else if (doc.nelems > 0 && !err.code) {
         c->doc = &doc;
         check_version(c);
         check_hosts(c);

@@ -13,6 +13,7 @@ struct mu_check_cpu {
     int elem;
     int numaid; /* -1: unknown to the file, -2: missing or malformed */
     bool has_mask;
+    bool incomplete; /* told so already */
     struct mu_cpuset mask;
 };
 

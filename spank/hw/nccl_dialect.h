@@ -35,6 +35,8 @@
 #define MU_NCCL_CHILDREN_MAX 640
 #define MU_NCCL_NODES_MAX 256
 #define MU_GPUS_PER_FUNCTION 64
+/* Dumps of whole NVLink domains have some thousands; what is larger is no topology. */
+#define MU_NCCL_ELEMENTS_MAX 20000
 
 /* The value of one key in a muster="..." attribute; false and "" when absent. */
 bool mu_nccl_note(const char *notes, const char *key, char *buf, size_t len);

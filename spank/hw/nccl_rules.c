@@ -34,7 +34,7 @@ static int runs_of(const struct mu_cpuset *set, int *first, int *length, int mos
 /* The runs of a mask are the first, second, ... threads of the same cores: one that is
  * shorter than all others has lost some (a digit of the mask is missing).
  */
-static void check_siblings(struct mu_check *c, const struct mu_check_cpu *cpu)
+static void check_siblings(struct mu_check *c, struct mu_check_cpu *cpu)
 {
     int first[8], length[8], shorter = 0, odd = 0, whole = 0;
     int n = runs_of(&cpu->mask, first, length, 8);
@@ -49,6 +49,7 @@ static void check_siblings(struct mu_check *c, const struct mu_check_cpu *cpu)
         }
     if ((n != 2 && n != 4) || shorter != 1 || length[whole] < 4)
         return;
+    cpu->incomplete = true;
     mu_check_at(
         c, MU_NCCL_ERROR, cpu->elem,
         "affinity of numaid %d is incomplete: CPUs %d-%d are %d where %d-%d are "
@@ -151,6 +152,31 @@ static void check_exchanged(struct mu_check *c)
             c->cpu[holder].numaid, c->doc->elem[c->cpu[holder].elem].line);
 }
 
+/* One node with fewer CPUs than all the others, which are alike: its mask lost some.
+ * Not judged where the machine itself can tell.
+ */
+static bool check_outlier(struct mu_check *c)
+{
+    int most = 0, odd = -1, smaller = 0;
+
+    for (int i = 0; i < c->ncpus; i++)
+        if (mu_cpuset_count(&c->cpu[i].mask) > most)
+            most = mu_cpuset_count(&c->cpu[i].mask);
+    for (int i = 0; i < c->ncpus; i++)
+        if (mu_cpuset_count(&c->cpu[i].mask) < most) {
+            smaller++;
+            odd = i;
+        }
+    if (c->machine || c->ncpus < 3 || smaller != 1 || c->cpu[odd].incomplete)
+        return c->ncpus >= 3 && smaller == 1 && !c->machine;
+    mu_check_at(
+        c, MU_NCCL_ERROR, c->cpu[odd].elem,
+        "affinity of numaid %d is incomplete: %d CPUs where every other node has "
+        "%d",
+        c->cpu[odd].numaid, mu_cpuset_count(&c->cpu[odd].mask), most);
+    return true;
+}
+
 /* CPUs between those of the file that no <cpu> has. */
 static void check_gaps(struct mu_check *c)
 {
@@ -168,7 +194,7 @@ static void check_gaps(struct mu_check *c)
             first_size = n;
         sizes += n != first_size;
     }
-    if (sizes > 0)
+    if (sizes > 0 && !check_outlier(c))
         mu_check_at(c, MU_NCCL_WARNING, c->cpu[0].elem,
                     "the <cpu> elements have different numbers of CPUs");
     for (int cpu = -1; (cpu = mu_cpuset_next(&all, cpu)) >= 0;)

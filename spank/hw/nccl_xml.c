@@ -168,11 +168,18 @@ static bool leaf_is_gpu(const struct reader *r, int elem, const struct mu_pci_de
     return class16 == 0x0302 || class16 == 0x0380 || class16 == 0x1200;
 }
 
-static int add_gpus(struct reader *r, int index, const char *notes)
+/* Compute devices of the function: as noted, or as many as there are <gpu> elements. */
+static int add_gpus(struct reader *r, int elem, int index, const char *notes)
 {
     struct mu_machine *m = r->machine;
     const struct mu_place *place = mu_pci_place(m, index);
     long parts = mu_nccl_note_number(notes, "parts", 2, MU_GPUS_PER_FUNCTION, 1);
+    long elements = 0;
+
+    for (int e = elem + 1; e < r->doc->nelems && r->doc->elem[e].parent >= elem; e++)
+        elements += r->doc->elem[e].parent == elem && mu_xml_elem_is(r->doc, e, "gpu");
+    if (elements > parts)
+        parts = elements < MU_GPUS_PER_FUNCTION ? elements : MU_GPUS_PER_FUNCTION;
 
     for (long i = 0; i < parts; i++) {
         struct mu_gpu *gpu = mu_add_gpu(m, index, r->err);
@@ -271,7 +278,7 @@ static int read_pci(struct reader *r, int elem)
     dev->kind = bridge || dev->class_id >> 8 == 0x0604 ? MU_PCI_SWITCH : MU_PCI_DEVICE;
     if (bridge)
         return 0;
-    if (leaf_is_gpu(r, elem, dev) && add_gpus(r, index, notes) < 0)
+    if (leaf_is_gpu(r, elem, dev) && add_gpus(r, elem, index, notes) < 0)
         return -1;
     return add_nics(r, elem, index, notes);
 }
@@ -413,6 +420,9 @@ int mu_read_nccl_xml(const char *name, const char *text, size_t len,
     struct reader r = { &doc, machine, NULL, NULL, err };
     int rc = mu_xml_doc_parse(name, text, len, &doc, err);
 
+    if (rc == 0 && doc.nelems > MU_NCCL_ELEMENTS_MAX)
+        rc = mu_err_set(err, EINVAL, "%s: line %d: more than %d elements", name,
+                        doc.elem[MU_NCCL_ELEMENTS_MAX].line, MU_NCCL_ELEMENTS_MAX);
     if (rc == 0) {
         r.dev_of = calloc((size_t)doc.nelems, sizeof *r.dev_of);
         r.numa_of = calloc((size_t)doc.nelems, sizeof *r.numa_of);

@@ -166,6 +166,21 @@ static int find_row(struct parser *s, const char *label, int number)
                       number, label);
 }
 
+/* A list that somebody wrote with blanks behind its commas is one word all the same. */
+static bool next_list(const char **p, char out[512])
+{
+    char part[512];
+    size_t used = 0;
+
+    out[0] = '\0';
+    do {
+        if (!next_word(p, part, sizeof part))
+            return used > 0;
+        used += (size_t)snprintf(out + used, 512 - used, "%s", part);
+    } while (used < 511 && out[used - 1] == ',');
+    return true;
+}
+
 /* The affinity columns as words: fields[0] CPU, [1] NUMA, [2] GPU NUMA ID; "" is empty.
  * rest starts right behind the last device cell.
  */
@@ -181,7 +196,7 @@ static void split_affinity(const struct parser *s, const char *rest, char field[
         tabs += *p == '\t';
         gap++;
     }
-    for (const char *p = rest; words < 3 && next_word(&p, word[words], sizeof word[0]);)
+    for (const char *p = rest; words < 3 && next_list(&p, word[words]);)
         words++;
     /* Between the last cell and the CPU list there is one tab, or what fills a column
      * of eight; more is an empty CPU list.

@@ -168,3 +168,11 @@ END
         has "$output" "0 errors"
     done
 }
+
+@test "a mask that is shorter than all the others" {
+    sed -e 's/affinity="00000000,0000ffff,ff000000"/affinity="00000000,0000ffff,fe000000"/' \
+        "$data/nccl-xml/azure-ncv4.xml" | grep -v nvlink > "$BATS_TEST_TMPDIR/f.xml"
+    m topo --check "$BATS_TEST_TMPDIR/f.xml"
+    [ $status -eq 1 ]
+    has "$output" "affinity of numaid 1 is incomplete: 23 CPUs where every other node has 24"
+}

@@ -319,3 +319,54 @@ END
     [ "$(plan_columns 4 | tr '\n' ' ')" = "1 1 0 0 3 3 2 2 " ]
     [ "$(plan_columns 3 | tr '\n' ' ')" = "24-35 36-47 0-11 12-23 72-83 84-95 48-59 60-71 " ]
 }
+
+@test "case 010: Grace Hopper's memory nodes are no place for tasks" {
+    cat > "$BATS_TEST_TMPDIR/gh200x4" << 'END'
+	GPU0	GPU1	GPU2	GPU3	CPU Affinity	NUMA Affinity	GPU NUMA ID
+GPU0	 X 	NV6	NV6	NV6	0-71	0,4-11		4
+GPU1	NV6	 X 	NV6	NV6	72-143	1,12-19		12
+GPU2	NV6	NV6	 X 	NV6	144-215	2,20-27		20
+GPU3	NV6	NV6	NV6	 X 	216-287	3,28-35		28
+END
+    m plan --topology "$BATS_TEST_TMPDIR/gh200x4" --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-71 72-143 144-215 216-287 " ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "0 1 2 3 " ]
+    m topo --topology "$BATS_TEST_TMPDIR/gh200x4"
+    [ "$(printf '%s\n' "$output" | grep -c '(GPU memory)')" -eq 32 ]
+}
+
+@test "case 012: a node without memory is no target for memory" {
+    cat > "$BATS_TEST_TMPDIR/threadripper.xml" << 'END'
+<system version="1">
+  <cpu numaid="0" affinity="3f00003f" muster="package=0;smt=2;stride=24;memory=0;distance=10,12,12,12">
+    <pci busid="0000:10:00.0" class="0x030200"/>
+  </cpu>
+  <cpu numaid="1" affinity="f,c0000fc0" muster="package=0;smt=2;stride=24;distance=12,10,12,12"/>
+  <cpu numaid="2" affinity="3f0,0003f000" muster="package=0;smt=2;stride=24;distance=12,12,10,12"/>
+  <cpu numaid="3" affinity="fc00,00fc0000" muster="package=0;smt=2;stride=24;memory=0;distance=12,12,12,10">
+    <pci busid="0000:40:00.0" class="0x030200"/>
+  </cpu>
+</system>
+END
+    m plan --topology "$BATS_TEST_TMPDIR/threadripper.xml" --opt mem=strict --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-5,24-29 18-23,42-47 " ]
+    [ "$(plan_columns 4 | sort -u)" = 1 ]
+    [ "$(plan_columns 7 | sort -u)" = memless ]
+}
+
+@test "case 026: tasks follow the PCI order, whatever the file's order and models" {
+    cat > "$BATS_TEST_TMPDIR/mixed.xml" << 'END'
+<system version="1">
+  <cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:08:00.0" class="0x030000" vendor="0x10de" device="0x1381"><gpu dev="0"/></pci>
+    <pci busid="0000:02:00.0" class="0x030000" vendor="0x10de" device="0x1380"><gpu dev="1"/></pci>
+    <pci busid="0000:01:00.0" class="0x030000" vendor="0x10de" device="0x1381"><gpu dev="2"/></pci>
+  </cpu>
+</system>
+END
+    m plan --topology "$BATS_TEST_TMPDIR/mixed.xml" --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:01:00.0 0000:02:00.0 0000:08:00.0 " ]
+}
