@@ -284,6 +284,16 @@ static void an_extended_deadline_lets_a_slow_rank_come(void **state)
 
 #define BIG ((size_t)16 << 20) /* elements: 64 MiB */
 
+static int give_back(struct mu_backend *b, void *p, bool arena)
+{
+    if (arena)
+        host->free(b, p);
+    else
+        free(p);
+    host->close(b);
+    return 0;
+}
+
 /* Rank 0 stops the victim in the middle of a sum; the others get their buffers back,
  * write into them, wake the victim, and must find what they wrote. board[0]: the victim
  * may end; [1] how many have written; [2] the victim is through; [3] how many found it
@@ -311,8 +321,7 @@ static int stopped(struct ranks_self *self, void *arg)
             /* Stopped before it came this far: try again. */
             RANKS_CHECK(self, round == 1 && self->rank == VICTIM, "%s", err.text);
             self->board[2] = 1;
-            host->close(b);
-            return 0;
+            return give_back(b, p, arena);
         }
         if (round == 1)
             break;
@@ -328,8 +337,7 @@ static int stopped(struct ranks_self *self, void *arg)
         self->board[2] = 1;
         /* Long enough for anything it still had in hand. */
         sleep_ms(100);
-        host->close(b);
-        return 0;
+        return give_back(b, p, arena);
     }
     if (rc < 0) {
         RANKS_CHECK(self,
@@ -348,8 +356,7 @@ static int stopped(struct ranks_self *self, void *arg)
         sleep_ms(1);
     for (size_t i = 0; i < BIG; i++)
         RANKS_CHECK(self, p[i] == 0xdeadbeef, "element %zu was written to", i);
-    host->close(b);
-    return 0;
+    return give_back(b, p, arena);
 }
 
 static void after_the_deadline_nobody_writes_into_the_buffer(void **state)

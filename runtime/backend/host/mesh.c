@@ -17,8 +17,9 @@
 #include "runtime/backend/host/mesh.h"
 #include "runtime/backend/host/ring.h"
 
-#define GATHER 16      /* pieces of one sendmsg */
-#define LINGER_MS 2000 /* for the others' goodbye */
+#define GATHER 16            /* pieces of one sendmsg */
+#define LINGER_MS 2000       /* for the others' goodbye */
+#define FAILED_LINGER_MS 200 /* for the others to find the same failure themselves */
 
 static bool linked(const struct mu_peer *p)
 {
@@ -417,10 +418,12 @@ static void mesh_abort(struct mu_backend *b)
             p->qlen = 0;
             continue;
         }
-        if (p->qsent == 0)
-            sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        /* Who cannot be told sees no end before mesh_close: it would take us for dead.
+         */
+        if (p->qsent == 0 && sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                                 (ssize_t)(sizeof head + sizeof b->failure))
+            shutdown(p->fd, SHUT_WR);
         p->qlen = 0;
-        shutdown(p->fd, SHUT_WR);
         epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
     }
 }
@@ -435,9 +438,9 @@ static void mesh_forget(struct mu_backend *b)
 /* Until the others have said goodbye too, or a moment has passed: closing a socket with
  * unread data resets it.
  */
-static void linger(struct mu_backend *b)
+static void linger(struct mu_backend *b, int ms)
 {
-    int64_t end = mu_now() + LINGER_MS * 1000000LL;
+    int64_t end = mu_now() + ms * 1000000LL;
     char waste[4096];
 
     for (int r = 0; r < b->env.size; r++) {
@@ -467,7 +470,9 @@ static void mesh_close(struct mu_backend *b)
             if (b->mesh->peer[r].fd >= 0)
                 shutdown(b->mesh->peer[r].fd, SHUT_WR);
         }
-        linger(b);
+        linger(b, LINGER_MS);
+    } else if (getpid() == b->owner) {
+        linger(b, FAILED_LINGER_MS);
     }
     mesh_forget(b);
     mu_mesh_free(b->mesh, b->env.size);
