@@ -86,8 +86,8 @@ static int read_all(int fd, void *data, size_t len, int64_t deadline)
 static int tune(const struct mu_backend *b, int fd, struct mu_err *err)
 {
     double t = b->env.link_timeout > 0 ? b->env.link_timeout : DEFAULT_LINK_TIMEOUT;
-    int one = 1, count = 3, idle = t >= 2 ? (int)(t / 2) : 1,
-        gap = t >= 6 ? (int)(t / 6) : 1;
+    int idle = t >= 2 ? (int)(t / 2) : 1, gap = t >= 6 ? (int)(t / 6) : 1;
+    int one = 1, count = ((int)t - idle) / gap > 1 ? ((int)t - idle) / gap : 1;
 
     /* No TCP_USER_TIMEOUT: it also ends connections to a peer that is merely stopped,
      * once its window is full. mesh.c watches for missing acknowledgements instead.
