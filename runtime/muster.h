@@ -308,33 +308,51 @@ void *muster_ddp_data(const struct muster_ddp *ddp, int i);
 
 enum muster_compress {
     MUSTER_COMPRESS_USER,     /* your reduce */
-    MUSTER_COMPRESS_BF16,     /* half the bytes of f32; divided before the cast, summed in */
-    MUSTER_COMPRESS_F16,      /* f32; host and GPU */
-    MUSTER_COMPRESS_INT8,     /* a byte per element and a scale per 256, error feedback */
-    MUSTER_COMPRESS_POWERSGD, /* matrices as two thin ones of `rank` columns, warm start,
-                                 error feedback; vectors and small matrices as they are */
+    MUSTER_COMPRESS_BF16,     /* half the bytes of f32, on the host and on GPUs. Divided */
+    MUSTER_COMPRESS_F16,      /* by the ranks before the cast, so that a mean that fits does
+                                 not overflow on the way; summed in f32 */
+    MUSTER_COMPRESS_INT8,     /* a byte per element and a scale per 256. Of up to 127 ranks:
+                                 each has 127 / ranks steps from zero to the block's largest
+                                 magnitude, so that sums stay a byte */
+    MUSTER_COMPRESS_POWERSGD, /* a matrix of r x c as rank * (r + c) elements, warm start;
+                                 vectors, and matrices that do not shrink by half, as they
+                                 are, in the same collective */
 };
 
+/* A bucket of gradients for your own reduce: all of one dtype, with zeros between them and
+ * where this rank, or every rank, has none.
+ */
 struct muster_bucket {
     int index;
     enum muster_dtype dtype;
     size_t count;
-    void *data; /* in: this rank's gradients; out: the mean over ranks */
+    void *data;   /* in: this rank's gradients; out: the mean over ranks */
+    void *stream; /* GPU: the gradients are there for work enqueued on it, and what follows
+                     sync reads data from there: the one that was given to sync */
 };
 
-/* INT8 and POWERSGD take f32 in host memory. All ranks give the same. */
+/* INT8 and POWERSGD take f32 in host memory (elsewhere muster_ddp_create refuses them) and
+ * keep a copy of the gradients' size with what they did not send: it is added to the next
+ * step's. NaN and Inf come out as NaN on all ranks and leave nothing behind. All ranks give
+ * the same.
+ */
 struct muster_hook {
     enum muster_compress compress;
     int rank; /* POWERSGD, default 4 */
     /* POWERSGD: the rows of each parameter's matrix (its count is a multiple), 0: a vector
      */
     const size_t *rows;
-    /* USER: called in sync, bucket by bucket; it may call collectives on m. */
+    /* USER: called in sync, bucket by bucket, in the same order on all ranks; it may call
+     * collectives on m. It returns 0 or a muster_status, which sync then returns.
+     */
     int (*reduce)(void *arg, struct muster *m, const struct muster_bucket *bucket);
     void *arg;
 };
 
-/* Bytes that this rank has given to collectives for gradients since create. */
+/* Bytes that this rank has given to collectives for gradients since create, without those
+ * of a hook of your own. An all-reduce of S bytes over n ranks moves at least
+ * 2 S (n - 1) / n in and out of each, a reduce-scatter (options.shard) half of that.
+ */
 uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp);
 
 /* ---- Samples -------------------------------------------------------------------- */

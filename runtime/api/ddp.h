@@ -38,6 +38,7 @@ struct mu_ddp_bucket {
     int nstarted;
     void *stream; /* of its gradients in this step */
     bool has_stream;
+    bool hooked; /* the compression takes it */
     char what[64]; /* "bucket 7 of step 1204" */
 };
 
@@ -68,8 +69,12 @@ struct muster_ddp {
     struct mu_ledger_step times; /* of the step at hand */
 };
 
-/* Compression of buckets. start may start collectives, finish leaves the mean in the
- * bucket; both are called in bucket order on all ranks.
+/* Compression of buckets. start may start collectives, as soon as the gradients are
+ * there; advance, in sync, has their results and may start more; finish has the results
+ * of those and leaves the mean in the bucket. Each is called in bucket order on all ranks,
+ * advance for all buckets before the first finish, so that a second round is under way for
+ * every bucket at once. None may touch the bucket's memory of a gradient that is absent on
+ * all ranks.
  */
 struct mu_hook_ops {
     const char *name;
@@ -77,13 +82,22 @@ struct mu_hook_ops {
     int (*open)(struct muster_ddp *ddp, void **state, struct mu_err *err);
     void (*close)(struct muster_ddp *ddp, void *state);
     int (*start)(struct muster_ddp *ddp, void *state, int b, struct mu_err *err);
+    int (*advance)(struct muster_ddp *ddp, void *state, int b, struct mu_err *err);
     int (*finish)(struct muster_ddp *ddp, void *state, int b, void *stream,
                   struct mu_err *err);
+    /* Gradients are from now on `factor` times as large: so is what they left. */
+    void (*rescale)(struct muster_ddp *ddp, void *state, double factor);
 };
 extern const struct mu_hook_ops mu_hook_user, mu_hook_bf16, mu_hook_f16, mu_hook_int8,
     mu_hook_powersgd;
 /* Choose by ddp->hook_options; opens it. */
 int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err);
+/* For hooks: all-reduce f32 or 16-bit floats in bucket b's name, as the next of its
+ * started collectives; the sum is multiplied by scale.
+ */
+int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
+                   enum muster_op op, void *data, size_t count, double scale,
+                   struct mu_err *err);
 
 /* Is the gradient in memory that the CPU may read? Else MUSTER_EUSAGE: `what` is not
  * there on GPUs.
@@ -108,6 +122,9 @@ int mu_ddp_shard_load(struct muster_ddp *ddp, struct mu_err *err);
  * alike.
  */
 int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err);
+/* Hooks of two rounds: wait for the first, start the second. */
+int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
+                          struct mu_err *err);
 /* Wait for it (GPU: make stream wait) and put gradients into the callers' own buffers.
  */
 int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,

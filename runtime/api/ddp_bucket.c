@@ -141,8 +141,8 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
              (unsigned long long)ddp->step);
     if (fill(ddp, b, err) < 0)
         return mu_failure_settle(ddp->m, err);
-    if (ddp->hook)
-        return info->bytes ? ddp->hook->start(ddp, ddp->hook_state, b, err) : 0;
+    if (bucket->hooked)
+        return ddp->hook->start(ddp, ddp->hook_state, b, err);
     if (ddp->shard)
         return start_part(ddp, b, err);
     for (int k = 0; k < info->nparams; k++) {
@@ -160,21 +160,39 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
     return start_run(ddp, b, from, info->bytes, err);
 }
 
+static int join_all(struct muster_ddp *ddp, int b, void *stream, struct mu_err *err)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    struct mu_err more = { 0 };
+    int rc = 0;
+
+    for (int s = 0; s < bucket->nstarted; s++)
+        if (mu_coll_join(ddp->m, &bucket->started[s], bucket->what, stream,
+                         rc ? &more : err) < 0)
+            rc = -1;
+    bucket->nstarted = 0;
+    return rc;
+}
+
+int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
+                          struct mu_err *err)
+{
+    if (!ddp->bucket[b].hooked || !ddp->hook->advance)
+        return 0;
+    if (join_all(ddp, b, stream, err) < 0)
+        return -1;
+    return ddp->hook->advance(ddp, ddp->hook_state, b, err);
+}
+
 int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
                          struct mu_err *err)
 {
     struct muster *m = ddp->m;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
-    struct mu_err more = { 0 };
-    int n = 0, rc = 0;
+    int n = 0, rc = join_all(ddp, b, stream, err);
 
-    for (int s = 0; s < bucket->nstarted; s++)
-        if (mu_coll_join(m, &bucket->started[s], bucket->what, stream,
-                         rc ? &more : err) < 0)
-            rc = -1;
-    bucket->nstarted = 0;
-    if (rc == 0 && ddp->hook && info->bytes)
+    if (rc == 0 && bucket->hooked)
         rc = ddp->hook->finish(ddp, ddp->hook_state, b, stream, err);
     bucket->has_stream = false;
     bucket->stream = NULL;

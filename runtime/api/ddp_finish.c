@@ -70,7 +70,7 @@ static int scale_all(struct muster_ddp *ddp, const bool *absent, double factor,
 static int finish(struct muster_ddp *ddp, const bool *absent, struct muster_finish *f,
                   struct mu_err *err)
 {
-    double sum = 0, factor = f->scaler ? 1 / f->scaler->scale : 1;
+    double sum = 0, scale = f->scaler ? f->scaler->scale : 1, factor = 1 / scale;
 
     if (!ddp->shard)
         sum = squares_of_all(ddp, absent);
@@ -80,6 +80,8 @@ static int finish(struct muster_ddp *ddp, const bool *absent, struct muster_fini
     f->skip = f->scaler && !isfinite(sum);
     if (f->scaler)
         mu_scaler_step(f->scaler, f->skip);
+    if (f->scaler && ddp->hook && ddp->hook->rescale && f->scaler->scale != scale)
+        ddp->hook->rescale(ddp, ddp->hook_state, f->scaler->scale / scale);
     if (f->skip)
         return 0;
     if (f->max_norm > 0 && f->norm > f->max_norm && isfinite(f->norm))

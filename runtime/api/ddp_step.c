@@ -109,8 +109,8 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
                                   n > 0 ? nbytes : 0, err);
     if (control && rc == 0 && n > 0)
         rc = mu_control_roll_wait(control, step, bits, nbytes, err);
-    /* Parts and compressed buckets have no holes: there it counts as zero. */
-    if (ddp->shard || ddp->hook)
+    /* Parts have no holes: there it counts as zero. */
+    if (ddp->shard)
         n = 0;
     for (int i = 0; rc == 0 && n > 0 && i < ddp->nparams; i++)
         ddp->absent[i] = bits[i / 8] >> i % 8 & 1;
@@ -160,6 +160,9 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     ddp->times.sync_begin = mu_seconds();
     if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)
         return -1;
+    for (int b = 0; b < ddp->plan.nbuckets; b++)
+        if (mu_ddp_bucket_advance(ddp, b, stream, err) < 0)
+            return -1;
     for (int b = 0; b < ddp->plan.nbuckets; b++)
         if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0)
             return -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hook_cast.c - buckets as bf16 or fp16 on the wire, on the host and on GPUs
  *
- * Each rank divides by the number of ranks before it casts: a sum of fp16 gradients
- * that have a mean fits then, where a cast before the division overflows.
+ * Each rank divides by the number of ranks before it casts: gradients whose mean fits
+ * fp16 do not overflow then, neither in the cast nor in the sum.
  */
 #include "runtime/api/ddp.h"
 
@@ -19,6 +19,16 @@ struct cast {
 static size_t elements(const struct muster_ddp *ddp, int b)
 {
     return ddp->plan.bucket[b].bytes / mu_dtype_size(ddp->plan.bucket[b].dtype);
+}
+
+static void cast_close(struct muster_ddp *ddp, void *state)
+{
+    struct cast *c = state;
+
+    if (c->arena)
+        ddp->m->ops->free(ddp->m->backend, c->arena);
+    free(c->at);
+    free(c);
 }
 
 static int cast_open(struct muster_ddp *ddp, enum muster_dtype to, void **state,
@@ -41,8 +51,7 @@ static int cast_open(struct muster_ddp *ddp, enum muster_dtype to, void **state,
     }
     c->arena = ddp->m->ops->alloc(ddp->m->backend, total ? total : 1, err);
     if (!c->arena) {
-        free(c->at);
-        free(c);
+        cast_close(ddp, c);
         return -1;
     }
     *state = c;
@@ -59,13 +68,26 @@ static int open_f16(struct muster_ddp *ddp, void **state, struct mu_err *err)
     return cast_open(ddp, MUSTER_F16, state, err);
 }
 
-static void cast_close(struct muster_ddp *ddp, void *state)
+/* The gradients in the bucket that some rank has, where they belong in the narrow copy
+ * of it. What lies between them there is zero or from a step before: nobody reads it.
+ */
+static int pieces_of(struct muster_ddp *ddp, const struct cast *c, int b)
 {
-    struct cast *c = state;
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    size_t wide = mu_dtype_size(ddp->plan.bucket[b].dtype);
+    int n = 0;
 
-    ddp->m->ops->free(ddp->m->backend, c->arena);
-    free(c->at);
-    free(c);
+    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
+        int i = bucket->param[k];
+        size_t offset = ddp->plan.place[i].offset;
+
+        if (!ddp->absent[i] && ddp->param[i].count > 0)
+            bucket->piece[n++] =
+                (struct mu_piece){ bucket->mem + offset,
+                                   offset / wide * mu_dtype_size(c->to),
+                                   ddp->param[i].count };
+    }
+    return n;
 }
 
 static int cast_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
@@ -73,27 +95,14 @@ static int cast_start(struct muster_ddp *ddp, void *state, int b, struct mu_err 
     struct cast *c = state;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     struct muster *m = ddp->m;
-    struct mu_piece piece = { bucket->mem, 0, elements(ddp, b) };
-    struct mu_coll coll = {
-        .kind = MU_COLL_ALLREDUCE,
-        .dtype = c->to,
-        .op = MUSTER_SUM,
-        .send = c->arena + c->at[b],
-        .recv = c->arena + c->at[b],
-        .count = piece.count,
-        .scale = 1,
-        .stream = bucket->stream,
-        .what = bucket->what,
-    };
+    int n = pieces_of(ddp, c, b);
 
-    if (m->ops->pack(m->backend, &piece, 1, ddp->plan.bucket[b].dtype,
+    if (m->ops->pack(m->backend, bucket->piece, n, ddp->plan.bucket[b].dtype,
                      c->arena + c->at[b], c->to, 1.0 / m->world->size, bucket->stream,
-                     err) < 0 ||
-        mu_coll_start(m, &coll, &bucket->started[0], err) < 0)
+                     err) < 0)
         return -1;
-    bucket->nstarted = 1;
-    ddp->wire_bytes += piece.count * mu_dtype_size(c->to);
-    return 0;
+    return mu_hook_reduce(ddp, b, c->to, MUSTER_SUM, c->arena + c->at[b],
+                          elements(ddp, b), 1, err);
 }
 
 static int cast_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
@@ -101,10 +110,11 @@ static int cast_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
 {
     struct cast *c = state;
     struct muster *m = ddp->m;
-    struct mu_piece piece = { ddp->bucket[b].mem, 0, elements(ddp, b) };
+    int n = pieces_of(ddp, c, b);
 
-    return m->ops->unpack(m->backend, &piece, 1, ddp->plan.bucket[b].dtype,
-                          c->arena + c->at[b], c->to, 1, stream, err);
+    return m->ops->unpack(m->backend, ddp->bucket[b].piece, n,
+                          ddp->plan.bucket[b].dtype, c->arena + c->at[b], c->to, 1,
+                          stream, err);
 }
 
 const struct mu_hook_ops mu_hook_bf16 = {
@@ -115,7 +125,7 @@ const struct mu_hook_ops mu_hook_bf16 = {
     .finish = cast_finish,
 };
 const struct mu_hook_ops mu_hook_f16 = {
-    .name = "f16",
+    .name = "fp16",
     .open = open_f16,
     .close = cast_close,
     .start = cast_start,

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hook_powersgd.c - gradients of matrices as two thin ones
  *
- * For each matrix M plus what was lost before: P = M Q is averaged, made orthonormal,
- * and Q = M^T P is averaged; P Q^T is the mean's best guess, what it misses comes back
- * in the next step. Q stays for the next step, so that a few steps do the work of a
- * power iteration. Vectors and matrices that would not shrink by half go as they are,
- * together with the P's.
+ * For each matrix M, plus what was left of it before: P = M Q is averaged and made
+ * orthonormal, then Q = M^T P is averaged; P Q^T is the mean's projection on the space
+ * that P spans, and what M has outside of it is left for the next step. Q is kept, so
+ * that the steps together do a power iteration. Vectors, and matrices that would not
+ * shrink by half, go as they are, together with the P's.
  */
 #include "runtime/api/ddp.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/core/lowrank.h"
+#include "runtime/core/compress.h"
+#include "runtime/core/numeric.h"
 
 #define DEFAULT_RANK 4
 
 struct matrix {
-    size_t n, m, r;    /* r 0: it goes as it is */
-    size_t at_p, at_q; /* floats in the bucket's p (or plain) and q buffers */
-    float *rest;       /* n x m: M while the bucket is under way, then what was lost */
+    struct mu_lowrank shape; /* rank 0: it goes as it is */
+    size_t p, q;             /* where they start in the bucket's, floats */
+    float *rest;
+    bool spoilt; /* NaN or Inf came in this step */
 };
 
 struct work {
-    float *p, *q; /* of all parameters of the bucket */
+    float *p, *q; /* of all parameters of the bucket; p also has the plain ones */
     size_t np, nq;
 };
 
@@ -31,6 +34,16 @@ struct power {
     struct matrix *matrix; /* by parameter */
     struct work *work;     /* by bucket */
 };
+
+static float *gradient(const struct muster_ddp *ddp, int b, int i)
+{
+    return (float *)(ddp->bucket[b].mem + ddp->plan.place[i].offset);
+}
+
+static void restart(const struct matrix *x, const struct work *w, int i)
+{
+    mu_lowrank_start(&x->shape, (uint64_t)i, w->q + x->q);
+}
 
 static void power_close(struct muster_ddp *ddp, void *state)
 {
@@ -60,28 +73,32 @@ static int lay_out(struct muster_ddp *ddp, struct power *s, int i, struct mu_err
         return mu_err_set(err, MUSTER_EUSAGE,
                           "parameter '%s': %zu elements are not %zu rows", p->name,
                           p->count, p->rows);
-    x->at_p = w->np;
-    x->at_q = w->nq;
-    x->n = p->rows;
-    x->m = p->rows ? p->count / p->rows : 0;
-    if (rank > 0 && mu_lowrank_pays(x->n, x->m, (size_t)rank))
-        x->r = (size_t)rank;
-    if (x->r == 0) {
+    x->p = w->np;
+    x->q = w->nq;
+    x->shape = (struct mu_lowrank){ p->rows, p->rows ? p->count / p->rows : 0, rank };
+    if (!mu_lowrank_pays(&x->shape)) {
+        x->shape.rank = 0;
         w->np += p->count;
         return 0;
     }
-    w->np += x->n * x->r;
-    w->nq += x->m * x->r;
+    w->np += x->shape.rows * (size_t)rank;
+    w->nq += x->shape.cols * (size_t)rank;
     x->rest = calloc(p->count, sizeof *x->rest);
     return x->rest
                ? 0
-               : mu_err_set(err, MUSTER_EMEMORY, "out of memory for error feedback");
+               : mu_err_set(err, MUSTER_EMEMORY,
+                            "out of memory for the error feedback of '%s'", p->name);
 }
 
 static int power_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
 {
-    struct power *s = calloc(1, sizeof *s);
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    struct power *s;
 
+    if (ddp->hook_options.rank < 0)
+        return mu_err_set(err, MUSTER_EUSAGE, "PowerSGD of rank %d: use 1 or more",
+                          ddp->hook_options.rank);
+    s = calloc(1, sizeof *s);
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
     s->matrix = calloc((size_t)ddp->nparams + 1, sizeof *s->matrix);
@@ -96,14 +113,16 @@ static int power_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
         struct work *w = &s->work[b];
 
-        w->p = ddp->m->ops->alloc(ddp->m->backend, (w->np + 1) * sizeof(float), err);
-        w->q =
-            w->p ? ddp->m->ops->alloc(ddp->m->backend, (w->nq + 1) * sizeof(float), err)
-                 : NULL;
+        w->p = ops->alloc(ddp->m->backend, (w->np + 1) * sizeof(float), err);
+        if (!w->p)
+            goto fail;
+        w->q = ops->alloc(ddp->m->backend, (w->nq + 1) * sizeof(float), err);
         if (!w->q)
             goto fail;
-        mu_lowrank_random(w->q, w->nq, (unsigned long long)b + 1);
     }
+    for (int i = 0; i < ddp->nparams; i++)
+        if (s->matrix[i].shape.rank > 0)
+            restart(&s->matrix[i], &s->work[ddp->plan.place[i].bucket], i);
     *state = s;
     return 0;
 fail:
@@ -111,91 +130,109 @@ fail:
     return -1;
 }
 
-static int reduce(struct muster_ddp *ddp, int b, float *data, size_t count,
-                  struct mu_started *started, struct mu_err *err)
-{
-    struct mu_coll coll = {
-        .kind = MU_COLL_ALLREDUCE,
-        .dtype = MUSTER_F32,
-        .op = MUSTER_SUM,
-        .send = data,
-        .recv = data,
-        .count = count,
-        .scale = 1.0 / ddp->m->world->size,
-        .what = ddp->bucket[b].what,
-    };
-
-    ddp->wire_bytes += count * sizeof(float);
-    return mu_coll_start(ddp->m, &coll, started, err);
-}
-
 static int power_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
 {
     struct power *s = state;
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     struct work *w = &s->work[b];
 
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = bucket->param[k];
+        int i = ddp->bucket[b].param[k];
         struct matrix *x = &s->matrix[i];
-        const float *g = (const float *)(bucket->mem + ddp->plan.place[i].offset);
+        float *g = gradient(ddp, b, i);
+        size_t count = ddp->param[i].count;
 
-        if (x->r == 0) {
-            memcpy(w->p + x->at_p, g, ddp->param[i].count * sizeof *g);
-            continue;
+        if (ddp->absent[i]) {
+            memset(w->p + x->p, 0,
+                   sizeof *g *
+                       (x->shape.rank ? x->shape.rows * (size_t)x->shape.rank : count));
+        } else if (x->shape.rank == 0) {
+            memcpy(w->p + x->p, g, count * sizeof *g);
+        } else {
+            for (size_t e = 0; e < count; e++)
+                g[e] += x->rest[e];
+            mu_lowrank_left(&x->shape, g, w->q + x->q, w->p + x->p);
         }
-        for (size_t e = 0; e < x->n * x->m; e++)
-            x->rest[e] += g[e];
-        mu_lowrank_p(x->rest, x->n, x->m, w->q + x->at_q, x->r, w->p + x->at_p);
     }
-    if (reduce(ddp, b, w->p, w->np, &bucket->started[0], err) < 0)
-        return -1;
-    bucket->nstarted = 1;
-    return 0;
+    return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, w->p, w->np,
+                          1.0 / ddp->m->world->size, err);
 }
 
-static int average_q(struct muster_ddp *ddp, struct power *s, int b, struct mu_err *err)
+/* Q of this rank, and what it does not reach. */
+static void second_half(struct matrix *x, const struct work *w, int i, const float *m)
 {
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    size_t nq = x->shape.cols * (size_t)x->shape.rank;
+
+    x->spoilt = !mu_lowrank_orthonormal(&x->shape, (uint64_t)i, w->p + x->p);
+    if (x->spoilt) {
+        memset(w->q + x->q, 0, nq * sizeof *w->q);
+        return;
+    }
+    mu_lowrank_right(&x->shape, m, w->p + x->p, w->q + x->q);
+    memcpy(x->rest, m, x->shape.rows * x->shape.cols * sizeof *m);
+    mu_lowrank_subtract(&x->shape, w->p + x->p, w->q + x->q, x->rest);
+}
+
+static int power_advance(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
+{
+    struct power *s = state;
     struct work *w = &s->work[b];
-    struct mu_started started;
 
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        struct matrix *x = &s->matrix[bucket->param[k]];
+        int i = ddp->bucket[b].param[k];
 
-        if (x->r == 0)
-            continue;
-        mu_lowrank_orthonormal(w->p + x->at_p, x->n, x->r);
-        mu_lowrank_q(x->rest, x->n, x->m, w->p + x->at_p, x->r, w->q + x->at_q);
+        /* The kept Q of one that is absent everywhere is the same on all ranks: its
+         * mean is itself.
+         */
+        if (!ddp->absent[i] && s->matrix[i].shape.rank > 0)
+            second_half(&s->matrix[i], w, i, gradient(ddp, b, i));
     }
-    if (w->nq == 0)
-        return 0;
-    if (reduce(ddp, b, w->q, w->nq, &started, err) < 0)
-        return -1;
-    return mu_coll_join(ddp->m, &started, bucket->what, NULL, err);
+    return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, w->q, w->nq,
+                          1.0 / ddp->m->world->size, err);
+}
+
+/* A step that overflowed must show it, and leave nothing behind. */
+static void spoil(struct matrix *x, const struct work *w, int i, float *g)
+{
+    size_t count = x->shape.rows * x->shape.cols;
+
+    if (!x->spoilt)
+        memset(x->rest, 0, count * sizeof *x->rest);
+    for (size_t e = 0; e < count; e++)
+        g[e] = NAN;
+    restart(x, w, i);
 }
 
 static int power_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
                         struct mu_err *err)
 {
     struct power *s = state;
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     struct work *w = &s->work[b];
 
-    if (average_q(ddp, s, b, err) < 0)
-        return -1;
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = bucket->param[k];
+        int i = ddp->bucket[b].param[k];
         struct matrix *x = &s->matrix[i];
-        float *g = (float *)(bucket->mem + ddp->plan.place[i].offset);
+        float *g = gradient(ddp, b, i);
+        size_t nq = x->shape.cols * (size_t)x->shape.rank;
 
-        if (x->r == 0)
-            memcpy(g, w->p + x->at_p, ddp->param[i].count * sizeof *g);
+        if (ddp->absent[i])
+            continue;
+        if (x->shape.rank == 0)
+            memcpy(g, w->p + x->p, ddp->param[i].count * sizeof *g);
+        else if (x->spoilt || mu_first_nonfinite(w->q + x->q, MUSTER_F32, nq) < nq)
+            spoil(x, w, i, g);
         else
-            mu_lowrank_product(w->p + x->at_p, w->q + x->at_q, x->n, x->m, x->r, g,
-                               x->rest, x->rest);
+            mu_lowrank_expand(&x->shape, w->p + x->p, w->q + x->q, g);
     }
     return 0;
+}
+
+static void power_rescale(struct muster_ddp *ddp, void *state, double factor)
+{
+    struct power *s = state;
+
+    for (int i = 0; i < ddp->nparams; i++)
+        for (size_t k = 0; s->matrix[i].rest && k < ddp->param[i].count; k++)
+            s->matrix[i].rest[k] *= (float)factor;
 }
 
 const struct mu_hook_ops mu_hook_powersgd = {
@@ -204,5 +241,7 @@ const struct mu_hook_ops mu_hook_powersgd = {
     .open = power_open,
     .close = power_close,
     .start = power_start,
+    .advance = power_advance,
     .finish = power_finish,
+    .rescale = power_rescale,
 };

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_hook.c - compression over forked ranks: absent gradients, NaN, refusals, own
+ * hooks */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/core/convert.h"
+#include "tests/unit/forked.h"
+
+enum { ROWS = 24, COLS = 20, NPARAMS = 4 };
+
+/* Matrices w0 and w3, vectors b1 and b2; w3 and b1 in buffers of the caller. */
+static const size_t count[NPARAMS] = { ROWS * COLS, 9, 300, ROWS *COLS };
+static const size_t rows[NPARAMS] = { ROWS, 0, 0, ROWS };
+
+static int user_reduce(void *arg, struct muster *m, const struct muster_bucket *bucket)
+{
+    float *x = bucket->data;
+    int rc = muster_allreduce(m, x, bucket->count, bucket->dtype, MUSTER_SUM,
+                              bucket->stream);
+
+    for (size_t i = 0; i < bucket->count; i++)
+        x[i] /= (float)muster_size(m);
+    return rc;
+}
+
+struct hook_case {
+    const char *name;
+    struct muster_hook hook;
+    double bound; /* of the relative error of one step, of a matrix of rank 1 */
+};
+
+static const struct hook_case hooks[] = {
+    { "bf16", { .compress = MUSTER_COMPRESS_BF16 }, 0.01 },
+    { "fp16", { .compress = MUSTER_COMPRESS_F16 }, 0.001 },
+    { "int8", { .compress = MUSTER_COMPRESS_INT8 }, 0.06 },
+    { "PowerSGD",
+      { .compress = MUSTER_COMPRESS_POWERSGD, .rank = 2, .rows = rows },
+      1e-4 },
+    { "user", { .compress = MUSTER_COMPRESS_USER, .reduce = user_reduce }, 1e-6 },
+};
+enum { HOOKS = sizeof hooks / sizeof hooks[0] };
+
+static void runs(struct forked_world w, int (*body)(struct muster *m, int, void *),
+                 const void *arg, const char *name)
+{
+    struct forked_result r;
+
+    forked_run(&w, body, (void *)(uintptr_t)arg, 60, &r);
+    for (int k = 0; k < w.size; k++)
+        if (r.status[k] != 0)
+            fail_msg("%s, world of %d: rank %d ended with %d\n%s", name, w.size, k,
+                     r.status[k], r.text);
+    forked_clear(&r);
+}
+
+/* Buckets: one for all, and one for each. */
+static void every_hook(int (*body)(struct muster *m, int rank, void *arg))
+{
+    for (int i = 0; i < HOOKS; i++) {
+        runs((struct forked_world){ .size = 3 }, body, &hooks[i], hooks[i].name);
+        runs(
+            (struct forked_world){
+                .size = 4, .nodes = 2, .first_bucket = 256, .bucket_cap = 512 },
+            body, &hooks[i], hooks[i].name);
+    }
+}
+
+static struct muster_ddp *make(struct muster *m, const struct muster_hook *hook)
+{
+    static const char *const names[NPARAMS] = { "w0", "b1", "b2", "w3" };
+    static float own[NPARAMS][ROWS * COLS];
+    const struct muster_ddp_options o = { .hook = hook };
+    struct muster_param p[NPARAMS] = { { 0 } };
+    struct muster_ddp *ddp;
+
+    for (int i = 0; i < NPARAMS; i++) {
+        p[i].name = names[i];
+        p[i].count = count[i];
+        p[i].grad = i % 2 ? own[i] : NULL;
+    }
+    RANK_OK(muster_ddp_create(m, p, NPARAMS, &o, &ddp));
+    return ddp;
+}
+
+static int done(struct muster *m, struct muster_ddp *ddp)
+{
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static float *grad(struct muster_ddp *ddp, int i)
+{
+    return muster_ddp_grad(ddp, i);
+}
+
+/* A matrix of rank 1 (of all ranks together, too). */
+static float value(int rank, size_t k)
+{
+    return (float)(rank + 1) * 0.5f * ((float)(k / COLS) - 7.5f) *
+           ((float)(k % COLS) - 3.2f);
+}
+
+static void fill(struct muster *m, struct muster_ddp *ddp, int i)
+{
+    for (size_t k = 0; k < count[i]; k++)
+        grad(ddp, i)[k] = value(muster_rank(m), k);
+}
+
+static double relative_error(struct muster *m, struct muster_ddp *ddp, int i,
+                             unsigned present)
+{
+    double off = 0, all = 1e-30;
+
+    for (size_t k = 0; k < count[i]; k++) {
+        double mean = 0;
+
+        for (int r = 0; r < muster_size(m); r++)
+            mean += present >> r & 1 ? (double)value(r, k) / muster_size(m) : 0;
+        off += pow(grad(ddp, i)[k] - mean, 2);
+        all += mean * mean;
+    }
+    return sqrt(off / all);
+}
+
+/* w3 and b2 come from nobody in the odd steps, b1 and w0 from rank 0 alone. */
+static int absent_body(struct muster *m, int rank, void *arg)
+{
+    const struct hook_case *t = arg;
+    struct muster_ddp *ddp = make(m, &t->hook);
+
+    for (int step = 0; step < 6; step++) {
+        bool all = step % 2 == 0;
+
+        for (int i = NPARAMS - 1; i >= 0; i--) {
+            fill(m, ddp, i);
+            if (!all && i >= 2) /* what must stay, though it is not fit for sums */
+                grad(ddp, i)[5] = rank == 1 ? NAN : 1e30f;
+            if (all || (i < 2 && rank == 0))
+                RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < NPARAMS; i++) {
+            if (all || i < 2) {
+                double off = relative_error(m, ddp, i, all ? ~0u : 1);
+
+                /* What int8 left of a step before, relative to a smaller one. */
+                if (!(off < t->bound * 4)) {
+                    fprintf(stderr, "step %d, parameter %d: off by %g\n", step, i, off);
+                    return 97;
+                }
+                continue;
+            }
+            for (size_t k = 0; k < count[i]; k++)
+                RANK_CHECK(k == 5 ? (rank == 1 ? isnan(grad(ddp, i)[5]) != 0
+                                               : grad(ddp, i)[5] == 1e30f)
+                                  : grad(ddp, i)[k] == value(rank, k));
+        }
+    }
+    return done(m, ddp);
+}
+
+static void row_1_an_absent_gradient_counts_as_zero_or_stays(void **state)
+{
+    every_hook(absent_body);
+}
+
+/* All ranks get the same bits. */
+static int same_body(struct muster *m, int rank, void *arg)
+{
+    const struct hook_case *t = arg;
+    struct muster_ddp *ddp = make(m, &t->hook);
+    float all[8 * 300];
+
+    for (int step = 0; step < 3; step++) {
+        for (int i = NPARAMS - 1; i >= 0; i--) {
+            for (size_t k = 0; k < count[i]; k++)
+                grad(ddp, i)[k] = sinf((float)(k * k + (size_t)rank)) * 3;
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < NPARAMS; i++) {
+            size_t n = count[i] < 300 ? count[i] : 300;
+
+            RANK_OK(muster_allgather(m, grad(ddp, i), all, n, MUSTER_F32, NULL));
+            for (int r = 0; r < muster_size(m); r++)
+                RANK_CHECK(memcmp(all, all + (size_t)r * n, n * sizeof *all) == 0);
+        }
+    }
+    return done(m, ddp);
+}
+
+static void all_ranks_have_the_same_bits(void **state)
+{
+    every_hook(same_body);
+}
+
+/* Rank 1 overflows in step 1: everybody sees it, and step 2 knows nothing of it. */
+static int nan_body(struct muster *m, int rank, void *arg)
+{
+    const struct hook_case *t = arg;
+    struct muster_ddp *ddp = make(m, &t->hook);
+
+    for (int step = 0; step < 4; step++) {
+        for (int i = NPARAMS - 1; i >= 0; i--) {
+            fill(m, ddp, i);
+            if (step == 1 && rank == 1)
+                grad(ddp, i)[8] = i % 2 ? NAN : INFINITY;
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < NPARAMS; i++)
+            if (step == 1) {
+                RANK_CHECK(!isfinite(grad(ddp, i)[8]));
+            } else {
+                double off = relative_error(m, ddp, i, ~0u);
+
+                if (!(off < t->bound * 2)) {
+                    fprintf(stderr, "step %d, parameter %d: off by %g\n", step, i, off);
+                    return 97;
+                }
+            }
+    }
+    return done(m, ddp);
+}
+
+static void nan_is_seen_by_all_ranks_and_gone_in_the_next_step(void **state)
+{
+    every_hook(nan_body);
+}
+
+/* The loss scale falls from 1024 to 512 after an overflow: what is left of gradients
+ * that were twice as large is halved too. Sum over steps, in true units.
+ */
+static int scaled_body(struct muster *m, int rank, void *arg)
+{
+    const struct hook_case *t = arg;
+    struct muster_ddp *ddp = make(m, &t->hook);
+    struct muster_scaler s = { .scale = 1048576, .interval = 1000 };
+    double came[300] = { 0 };
+    int good = 0;
+
+    for (int step = 0; step < 12; step++) {
+        struct muster_finish f = { .scaler = &s };
+
+        for (int i = NPARAMS - 1; i >= 0; i--) {
+            for (size_t k = 0; k < count[i]; k++)
+                grad(ddp, i)[k] = (k == 0 ? 1 : 0.003f) * (float)s.scale;
+            if (step >= 1 && step < 11 && rank == 1) /* but not in what is looked at */
+                grad(ddp, 3)[0] = INFINITY;
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync_with(ddp, &f, NULL));
+        RANK_CHECK(f.skip == (step >= 1 && step < 11));
+        good += !f.skip;
+        for (int k = 0; !f.skip && k < 300; k++)
+            came[k] += grad(ddp, 2)[k];
+    }
+    RANK_CHECK(s.scale == 1024 && good == 2);
+    /* Left over in the units of the first scale it would come out a thousand times. */
+    for (int k = 1; k < 300; k++)
+        RANK_CHECK(fabs(came[k]) < 0.1);
+    return done(m, ddp);
+}
+
+static void row_10_what_is_left_follows_the_loss_scale(void **state)
+{
+    runs((struct forked_world){ .size = 2 }, scaled_body, &hooks[2], hooks[2].name);
+    runs((struct forked_world){ .size = 2 }, scaled_body, &hooks[3], hooks[3].name);
+}
+
+/* ---- Refusals ----------------------------------------------------------------------
+ */
+
+static const size_t wrong_rows[1] = { 7 };
+
+static const struct refusal {
+    const char *name;
+    enum muster_dtype dtype;
+    struct muster_hook hook;
+    int shard;
+    const char *expect;
+} refusals[] = {
+    { "int8 of f64",
+      MUSTER_F64,
+      { .compress = MUSTER_COMPRESS_INT8 },
+      0,
+      "int8 compresses f32, but parameter 'w' is f64" },
+    { "PowerSGD of bf16",
+      MUSTER_BF16,
+      { .compress = MUSTER_COMPRESS_POWERSGD },
+      0,
+      "PowerSGD compresses f32, but parameter 'w' is bf16" },
+    { "rows that do not divide",
+      MUSTER_F32,
+      { .compress = MUSTER_COMPRESS_POWERSGD, .rows = wrong_rows },
+      0,
+      "parameter 'w': 480 elements are not 7 rows" },
+    { "PowerSGD of a negative rank",
+      MUSTER_F32,
+      { .compress = MUSTER_COMPRESS_POWERSGD, .rank = -1 },
+      0,
+      "of rank -1" },
+    { "no reduce",
+      MUSTER_F32,
+      { .compress = MUSTER_COMPRESS_USER },
+      0,
+      "needs its reduce" },
+    { "no such compression",
+      MUSTER_F32,
+      { .compress = (enum muster_compress)9 },
+      0,
+      "no compression number 9" },
+    { "with ZeRO-1",
+      MUSTER_F32,
+      { .compress = MUSTER_COMPRESS_BF16 },
+      1,
+      "exclude each other" },
+};
+
+static int refusal_body(struct muster *m, int rank, void *arg)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const struct refusal *t = &refusals[i];
+        const struct muster_ddp_options o = { .hook = &t->hook, .shard = t->shard };
+        struct muster_param p = { "w", ROWS * COLS, t->dtype, NULL, NULL };
+        struct muster_ddp *ddp;
+
+        RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &ddp) == MUSTER_EUSAGE && !ddp);
+        if (!strstr(muster_error(m), t->expect)) {
+            fprintf(stderr, "%s: %s\n", t->name, muster_error(m));
+            return 97;
+        }
+    }
+    return muster_finalize(m);
+}
+
+static void what_a_hook_cannot_do_is_refused_by_name(void **state)
+{
+    runs((struct forked_world){ .size = 2 }, refusal_body, NULL, "refusals");
+}
+
+static int other_body(struct muster *m, int rank, void *arg)
+{
+    const struct muster_hook hook = { .compress = rank == 1 ? MUSTER_COMPRESS_F16
+                                                            : MUSTER_COMPRESS_BF16 };
+    const struct muster_ddp_options o = { .hook = &hook };
+    struct muster_param p = { "w", 8, MUSTER_F32, NULL, NULL };
+    struct muster_ddp *ddp;
+
+    RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &ddp) == MUSTER_ECONTRACT);
+    RANK_CHECK(strstr(muster_error(m), "on rank 1"));
+    return 0;
+}
+
+static void another_compression_on_one_rank_is_refused(void **state)
+{
+    runs((struct forked_world){ .size = 3, .return_failure = true }, other_body, NULL,
+         "another compression");
+}
+
+/* ---- The user's own ---------------------------------------------------------------
+ */
+
+static int failing_reduce(void *arg, struct muster *m, const struct muster_bucket *b)
+{
+    ++*(int *)arg;
+    return b->index == 1 ? 77 : MUSTER_OK;
+}
+
+static int failing_body(struct muster *m, int rank, void *arg)
+{
+    int calls = 0;
+    const struct muster_hook hook = { .compress = MUSTER_COMPRESS_USER,
+                                      .reduce = failing_reduce,
+                                      .arg = &calls };
+    struct muster_ddp *ddp = make(m, &hook);
+
+    for (int i = NPARAMS - 1; i >= 0; i--) {
+        fill(m, ddp, i);
+        RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+    }
+    RANK_CHECK(calls == 0);
+    RANK_CHECK(muster_ddp_sync(ddp, NULL) == MUSTER_EUSAGE && calls == 2);
+    RANK_CHECK(strstr(muster_error(m), "your hook returned 77 for bucket 1"));
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void a_hook_that_fails_ends_sync_with_its_bucket(void **state)
+{
+    runs((struct forked_world){ .size = 2, .first_bucket = 256, .bucket_cap = 512 },
+         failing_body, NULL, "failing hook");
+}
+
+/* 16-bit gradients are not cast again: bit for bit as without a hook. */
+static int short_body(struct muster *m, int rank, void *arg)
+{
+    const struct muster_hook hook = { .compress = MUSTER_COMPRESS_F16 };
+    const struct muster_ddp_options o = { .hook = &hook };
+    struct muster_param p = { "w", 64, MUSTER_BF16, NULL, NULL };
+    struct muster_ddp *ddp[2];
+
+    RANK_OK(muster_ddp_create(m, &p, 1, &o, &ddp[0]));
+    RANK_OK(muster_ddp_create(m, &p, 1, NULL, &ddp[1]));
+    for (int d = 0; d < 2; d++) {
+        uint16_t *g = muster_ddp_grad(ddp[d], 0);
+
+        for (int k = 0; k < 64; k++)
+            g[k] = mu_to_bf16(ldexpf((float)(rank + 1), k)); /* far beyond fp16 */
+        RANK_OK(muster_ddp_grad_ready(ddp[d], 0, NULL));
+        RANK_OK(muster_ddp_sync(ddp[d], NULL));
+    }
+    RANK_CHECK(memcmp(muster_ddp_grad(ddp[0], 0), muster_ddp_grad(ddp[1], 0), 128) ==
+               0);
+    muster_ddp_destroy(ddp[1]);
+    muster_ddp_destroy(ddp[0]);
+    return muster_finalize(m);
+}
+
+static void gradients_of_16_bits_are_left_as_they_are(void **state)
+{
+    runs((struct forked_world){ .size = 2 }, short_body, NULL, "16 bits");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(row_1_an_absent_gradient_counts_as_zero_or_stays),
+        cmocka_unit_test(all_ranks_have_the_same_bits),
+        cmocka_unit_test(nan_is_seen_by_all_ranks_and_gone_in_the_next_step),
+        cmocka_unit_test(row_10_what_is_left_follows_the_loss_scale),
+        cmocka_unit_test(what_a_hook_cannot_do_is_refused_by_name),
+        cmocka_unit_test(another_compression_on_one_rank_is_refused),
+        cmocka_unit_test(a_hook_that_fails_ends_sync_with_its_bucket),
+        cmocka_unit_test(gradients_of_16_bits_are_left_as_they_are),
+    };
+
+    return cmocka_run_group_tests_name("hook", tests, NULL, NULL);
+}
