@@ -43,6 +43,12 @@ struct engine_ops {
     /* Forward only. */
     int (*test)(struct engine *engine, double *loss, int *correct);
 
+    /* ZeRO-1: the weights of a parameter move to `weights` (borrowed), and only its
+     * elements from .. to - 1 are updated; momenta are kept for those alone.
+     */
+    int (*shard)(struct engine *engine, int param, void *weights, size_t from,
+                 size_t to, struct mu_err *err);
+
     /* v = momentum v + gradient + decay w; w = w - lr v */
     void (*update)(struct engine *engine, double lr, double momentum, double decay);
 

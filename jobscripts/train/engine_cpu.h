@@ -21,6 +21,8 @@ struct engine {
     const struct model *model;
     int batch_max, n;
     REAL *weights[MODEL_PARAMS], *momenta[MODEL_PARAMS], *grads[MODEL_PARAMS];
+    int borrowed[MODEL_PARAMS];                      /* the weights: do not free */
+    size_t from[MODEL_PARAMS], to[MODEL_PARAMS];     /* the elements that are updated */
     REAL *act[MODEL_LAYERS + 1]; /* act[l] is the input of layer l, act[nlayers] the scores */
     REAL *delta[2];              /* gradients by activation: of the current layer's output
                                     and input */
@@ -34,7 +36,8 @@ static void engine_close(struct engine *e)
     if (!e)
         return;
     for (int i = 0; i < MODEL_PARAMS; i++) {
-        free(e->weights[i]);
+        if (!e->borrowed[i])
+            free(e->weights[i]);
         free(e->momenta[i]);
     }
     for (int l = 0; l < MODEL_LAYERS; l++) {
@@ -93,6 +96,7 @@ static int engine_open(const struct model *model, int device, int batch_max,
     for (int i = 0; i < model->nparams; i++) {
         e->weights[i] = room(model->params[i].count, sizeof(REAL), &failed);
         e->momenta[i] = room(model->params[i].count, sizeof(REAL), &failed);
+        e->to[i] = model->params[i].count;
     }
     e->act[0] = room(batch_max * widest, sizeof(REAL), &failed);
     for (int l = 0; l < model->nlayers; l++) {
@@ -139,6 +143,27 @@ static void *engine_momenta(struct engine *e, int param)
 static void engine_set_grad(struct engine *e, int param, void *grad)
 {
     e->grads[param] = grad;
+}
+
+static int engine_shard(struct engine *e, int param, void *weights, size_t from,
+                        size_t to, struct mu_err *err)
+{
+    int failed = 0;
+    REAL *momenta = room(to - from, sizeof(REAL), &failed);
+
+    if (failed)
+        return mu_err_set(err, ENOMEM, "no memory for a part of '%s'",
+                          e->model->params[param].name);
+    memcpy(weights, e->weights[param], e->model->params[param].count * sizeof(REAL));
+    if (!e->borrowed[param])
+        free(e->weights[param]);
+    free(e->momenta[param]);
+    e->weights[param] = weights;
+    e->momenta[param] = momenta;
+    e->borrowed[param] = 1;
+    e->from[param] = from;
+    e->to[param] = to;
+    return 0;
 }
 
 static int engine_exchange(struct engine *e, int to_host, struct mu_err *err)
@@ -414,14 +439,14 @@ static int engine_test(struct engine *e, double *loss, int *correct)
 static void engine_update(struct engine *e, double lr, double momentum, double decay)
 {
     for (int i = 0; i < e->model->nparams; i++) {
-        REAL *w = e->weights[i], *v = e->momenta[i];
+        REAL *w = e->weights[i], *v = e->momenta[i]; /* of the elements from .. to - 1 */
         const REAL *g = e->grads[i];
         /* Biases are left out of the decay, as is usual. */
         REAL d = e->model->params[i].fan_in ? (REAL)decay : 0;
 
-        for (size_t k = 0; k < e->model->params[i].count; k++) {
-            v[k] = (REAL)momentum * v[k] + g[k] + d * w[k];
-            w[k] -= (REAL)lr * v[k];
+        for (size_t k = e->from[i]; k < e->to[i]; k++, v++) {
+            *v = (REAL)momentum * *v + g[k] + d * w[k];
+            w[k] -= (REAL)lr * *v;
         }
     }
 }
@@ -436,6 +461,7 @@ const struct engine_ops OPS = {
     .load = engine_load,
     .train = engine_train,
     .test = engine_test,
+    .shard = engine_shard,
     .update = engine_update,
     .exchange = engine_exchange,
     .host_weights = engine_weights,

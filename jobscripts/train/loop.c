@@ -68,6 +68,11 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
         return train_failed(t, status, err);
     train_before_update(t);
     t->ops->update(t->engine, lr, t->opt->momentum, t->opt->decay);
+    start = show_now();
+    status = t->opt->zero ? muster_ddp_gather(t->ddp) : MUSTER_OK;
+    t->sync_seconds += show_now() - start;
+    if (status != MUSTER_OK)
+        return train_failed(t, status, err);
     t->pending_sum[t->npending] = sum;
     t->pending_count[t->npending++] = n;
     t->step++;

@@ -11,7 +11,7 @@
 enum {
     O_MODEL = 256, O_HIDDEN, O_DTYPE, O_DATA, O_SAMPLES, O_TEST_SAMPLES, O_TAIL, O_EPOCHS, O_STEPS,
     O_BATCH, O_ACCUMULATE, O_LR, O_MOMENTUM, O_DECAY, O_WARMUP, O_SCHEDULE, O_SEED,
-    O_RANKS, O_SINGLE, O_BACKEND, O_TRANSPORT, O_TIMEOUT, O_FIRST_BUCKET, O_BUCKET_CAP,
+    O_RANKS, O_SINGLE, O_BACKEND, O_TRANSPORT, O_TIMEOUT, O_FIRST_BUCKET, O_BUCKET_CAP, O_COMPRESS, O_ZERO,
     O_CHECKPOINT, O_EVERY, O_KEEP, O_SHARDED, O_FOREGROUND, O_RESUME, O_RESULT, O_CURVE,
 };
 
@@ -40,6 +40,8 @@ static const struct option names[] = {
     { "timeout", required_argument, NULL, O_TIMEOUT },
     { "first-bucket", required_argument, NULL, O_FIRST_BUCKET },
     { "bucket-cap", required_argument, NULL, O_BUCKET_CAP },
+    { "compress", required_argument, NULL, O_COMPRESS },
+    { "zero", no_argument, NULL, O_ZERO },
     { "checkpoint", required_argument, NULL, O_CHECKPOINT },
     { "checkpoint-every", required_argument, NULL, O_EVERY },
     { "keep", required_argument, NULL, O_KEEP },
@@ -88,6 +90,9 @@ void train_options_help(void)
         "  --timeout SECONDS      of each collective [600]\n"
         "  --first-bucket SIZE    gradient bucket that starts first [1M]\n"
         "  --bucket-cap SIZE      other buckets [chosen by libmuster]\n"
+        "  --compress none|bf16|fp16|int8|powersgd:RANK   gradients on the wire [none]\n"
+        "  --zero                 ZeRO-1: each rank keeps and updates a part of the\n"
+        "                         optimizer state\n"
         "Checkpoints\n"
         "  --checkpoint FOLDER    write them there [none]\n"
         "  --checkpoint-every N   steps between two [an epoch]\n"
@@ -137,6 +142,28 @@ static int count(const char *what, const char *text, uint64_t *out, struct mu_er
     return 0;
 }
 
+static int set_compress(struct train_options *opt, const char *name, struct mu_err *err)
+{
+    static const char *const words[] = { "none", "bf16", "fp16", "int8", NULL };
+    static const int what[] = { -1, MUSTER_COMPRESS_BF16, MUSTER_COMPRESS_F16,
+                                MUSTER_COMPRESS_INT8 };
+    static const char power[] = "powersgd:";
+    int i = mu_parse_word(optarg, words);
+
+    opt->compress_text = optarg;
+    if (i >= 0) {
+        opt->compress = what[i];
+        return 0;
+    }
+    if (strncmp(optarg, power, sizeof power - 1) != 0)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s is '%s', not one of: none, bf16, fp16, int8, powersgd:RANK",
+                          name, optarg);
+    opt->compress = MUSTER_COMPRESS_POWERSGD;
+    return mu_parse_int(name, optarg + sizeof power - 1, 1, 1024, &opt->compress_rank,
+                        err);
+}
+
 static int set_words(struct train_options *opt, int option, const char *name,
                      struct mu_err *err)
 {
@@ -147,6 +174,8 @@ static int set_words(struct train_options *opt, int option, const char *name,
     int i = 0;
 
     switch (option) {
+    case O_COMPRESS:
+        return set_compress(opt, name, err);
     case O_DTYPE:
         if (word(name, optarg, dtypes, &i, err) < 0)
             return -1;
@@ -240,6 +269,9 @@ static int set(struct train_options *opt, int option, const char *name,
     case O_CHECKPOINT:
         opt->checkpoint = optarg;
         return 0;
+    case O_ZERO:
+        opt->zero = 1;
+        return 0;
     case O_SHARDED:
         opt->sharded = 1;
         return 0;
@@ -268,7 +300,8 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
     *opt = (struct train_options){
         .model = "mlp", .data = DATA_FOLDER, .dtype = MUSTER_F32, .seed = 1,
         .hidden = 256, .epochs = 5, .batch = 32, .accumulate = 1, .keep = 3,
-        .lr = 0.05, .momentum = 0.9, .warmup = 0.5, .cosine = 1,
+        .lr = 0.05, .momentum = 0.9, .warmup = 0.5, .cosine = 1, .compress = -1,
+        .compress_text = "none",
     };
     opterr = 0;
     optind = 1;
@@ -288,6 +321,12 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
     if (optind < argc)
         return mu_err_set(err, MUSTER_EUSAGE, "unexpected argument '%s'; see --help",
                           argv[optind]);
+    if (opt->zero && opt->checkpoint && !opt->sharded)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "--zero leaves each rank a part of the momenta: add --sharded to "
+                          "--checkpoint");
+    if (opt->zero && opt->compress >= 0)
+        return mu_err_set(err, MUSTER_EUSAGE, "--zero and --compress exclude each other");
     if (opt->resume == RESUME_MUST && !opt->checkpoint)
         return mu_err_set(err, MUSTER_EUSAGE, "--resume=must needs --checkpoint FOLDER");
     return 0;

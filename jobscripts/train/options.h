@@ -27,6 +27,10 @@ struct train_options {
     long hidden, epochs, batch, accumulate, ranks, keep;
     double lr, momentum, decay, warmup, timeout;
     uint64_t first_bucket, bucket_cap;
+    const char *compress_text; /* as given; "none" */
+    int compress;              /* enum muster_compress, -1: none */
+    long compress_rank;        /* of PowerSGD */
+    int zero;
     int cosine, sharded, foreground, single, help, version;
 };
 

@@ -40,7 +40,7 @@ static int hash_weights(struct train *t, uint64_t *h, struct mu_err *err)
 int train_collect(struct train *t, struct mu_err *err)
 {
     struct rank_figures mine = { t->train_seconds, t->cpu_seconds, t->sync_seconds,
-                                 t->stall_seconds, 0, "" };
+                                 t->stall_seconds, 0, train_momenta_bytes(t), "" };
     int status;
 
     _Static_assert(sizeof mine % sizeof(int64_t) == 0, "sent as 64-bit integers");
@@ -102,6 +102,19 @@ static double cpu_seconds(const struct train *t)
     return sum;
 }
 
+/* What of the model a rank holds, the most of any. */
+static json_t *memory_json(const struct train *t)
+{
+    uint64_t most = 0;
+
+    for (int r = 0; r < t->size; r++)
+        if (t->figures[r].momenta_bytes > most)
+            most = t->figures[r].momenta_bytes;
+    return json_pack("{s:I, s:I, s:I}", "weights", (json_int_t)t->weights_bytes,
+                     "gradients", (json_int_t)t->weights_bytes, "momenta",
+                     (json_int_t)most);
+}
+
 static json_t *result_json(const struct train *t)
 {
     const struct train_options *opt = t->opt;
@@ -138,6 +151,13 @@ static json_t *result_json(const struct train *t)
     json_object_set_new(json, "test_accuracy", json_real(t->test_accuracy));
     json_object_set_new(json, "weights", json_string(weights));
     json_object_set_new(json, "finished", json_boolean(t->step >= t->steps_total));
+    json_object_set_new(json, "compress", json_string(opt->compress_text));
+    json_object_set_new(json, "zero", json_boolean(opt->zero));
+    json_object_set_new(json, "memory", memory_json(t));
+    if (t->step > t->first_step)
+        json_object_set_new(json, "gradient_bytes_per_step",
+                            json_integer((json_int_t)(muster_ddp_wire_bytes(t->ddp) /
+                                                      (t->step - t->first_step))));
     json_object_set_new(json, "checkpoints", json_integer(t->nsaves));
     json_object_set_new(json, "by_rank", ranks_json(t));
     json_object_set_new(json, "moments", moments_json(t));

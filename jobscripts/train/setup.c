@@ -64,26 +64,93 @@ static int open_engine(struct train *t, struct mu_err *err)
     return 0;
 }
 
-static int register_params(struct train *t, struct mu_err *err)
+uint64_t train_momenta_bytes(const struct train *t)
 {
-    struct muster_param params[MODEL_PARAMS] = { { 0 } };
-    struct muster_ddp_options options = { .first_bucket = t->opt->first_bucket,
-                                          .bucket_cap = t->opt->bucket_cap };
-    int status;
+    uint64_t n = 0;
 
     for (int i = 0; i < t->model.nparams; i++)
-        params[i] = (struct muster_param){ .name = t->model.params[i].name,
-                                           .count = t->model.params[i].count,
-                                           .dtype = t->ops->dtype,
-                                           .data = t->ops->weights(t->engine, i) };
+        n += t->to[i] - t->from[i];
+    return n * muster_dtype_size(t->ops->dtype);
+}
+
+/* The elements of parameter i that lie in this rank's part of its bucket. */
+static int find_part(struct train *t, int i)
+{
+    size_t size = muster_dtype_size(t->ops->dtype), count = t->model.params[i].count;
+    uintptr_t grad = (uintptr_t)muster_ddp_grad(t->ddp, i), start, end;
+    struct muster_shard part;
+    int status = muster_ddp_shard(t->ddp, muster_ddp_bucket_of(t->ddp, i), &part);
+
+    if (status != MUSTER_OK)
+        return status;
+    start = (uintptr_t)part.grad;
+    end = start + part.count * size;
+    t->from[i] = start <= grad ? 0 : start - grad < count * size ? (start - grad) / size : count;
+    t->to[i] = end <= grad ? 0 : end - grad < count * size ? (end - grad) / size : count;
+    if (t->to[i] < t->from[i])
+        t->to[i] = t->from[i];
+    return MUSTER_OK;
+}
+
+/* Weights move into libmuster's memory, momenta shrink to this rank's part. */
+static int shard_state(struct train *t, struct mu_err *err)
+{
+    struct muster_shard part;
+    uint64_t padded = 0;
+
+    for (int i = 0; i < t->model.nparams; i++) {
+        int status = find_part(t, i);
+
+        if (status != MUSTER_OK)
+            return train_failed(t, status, err);
+        if (t->ops->shard(t->engine, i, muster_ddp_data(t->ddp, i), t->from[i], t->to[i],
+                          err) < 0)
+            return -1;
+    }
+    for (int b = 0; b < muster_ddp_buckets(t->ddp); b++) {
+        muster_ddp_shard(t->ddp, b, &part);
+        padded += part.count * (size_t)t->size;
+    }
+    t->weights_bytes = padded * muster_dtype_size(t->ops->dtype);
+    return 0;
+}
+
+static int register_params(struct train *t, struct mu_err *err)
+{
+    const struct train_options *opt = t->opt;
+    struct muster_param params[MODEL_PARAMS] = { { 0 } };
+    size_t rows[MODEL_PARAMS];
+    struct muster_hook hook = { .compress = (enum muster_compress)opt->compress,
+                                .rank = (int)opt->compress_rank,
+                                .rows = rows };
+    struct muster_ddp_options options = { .first_bucket = opt->first_bucket,
+                                          .bucket_cap = opt->bucket_cap,
+                                          .shard = opt->zero,
+                                          .hook = opt->compress >= 0 ? &hook : NULL };
+    int status;
+
+    for (int i = 0; i < t->model.nparams; i++) {
+        const struct model_param *param = &t->model.params[i];
+
+        params[i] = (struct muster_param){
+            .name = param->name,
+            .count = param->count,
+            .dtype = t->ops->dtype,
+            .data = opt->zero ? NULL : t->ops->weights(t->engine, i),
+        };
+        rows[i] = param->fan_in ? param->count / (size_t)param->fan_in : 0;
+        t->to[i] = param->count;
+    }
+    t->weights_bytes = t->model.nweights * muster_dtype_size(t->ops->dtype);
     status = muster_ddp_create(t->m, params, t->model.nparams, &options, &t->ddp);
-    if (status == MUSTER_OK)
-        status = muster_ddp_broadcast(t->ddp, 0);
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
     for (int i = 0; i < t->model.nparams; i++)
         t->ops->set_grad(t->engine, i, muster_ddp_grad(t->ddp, i));
-    return 0;
+    if (opt->zero && shard_state(t, err) < 0)
+        return -1;
+    status = muster_ddp_broadcast(t->ddp, 0);
+    return status == MUSTER_OK ? 0 : train_failed(t, status, err);
 }
 
 static int open_sampler(struct train *t, struct mu_err *err)
@@ -158,6 +225,10 @@ static void banner(const struct train *t)
     printf("Backend:              %s\n", muster_backend(t->m));
     printf("Communication:        %s, %d bucket%s\n", muster_transport(t->m),
            muster_ddp_buckets(t->ddp), muster_ddp_buckets(t->ddp) == 1 ? "" : "s");
+    if (opt->compress >= 0 || opt->zero)
+        printf("Gradients:            %s\n",
+               opt->zero ? "reduce-scattered; optimizer state sharded (ZeRO-1)"
+                         : opt->compress_text);
     printf("Model:                %s, %zu parameters, %s, %s\n", t->model.text,
            t->model.nweights, opt->dtype == MUSTER_F64 ? "fp64" : "fp32", t->ops->name);
     printf("Samples:              %llu to train on, %llu to test; %llu steps per epoch\n",

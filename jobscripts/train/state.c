@@ -23,7 +23,7 @@ static int list_items(struct train *t, struct muster_item *items,
                       char names[ITEMS][48], struct muster_sampler_state *at,
                       struct counters *counters)
 {
-    size_t size = muster_dtype_size(t->ops->dtype);
+    uint64_t size = muster_dtype_size(t->ops->dtype);
     int n = 0;
 
     for (int i = 0; i < t->model.nparams; i++) {
@@ -34,8 +34,13 @@ static int list_items(struct train *t, struct muster_item *items,
                                          .data = t->ops->host_weights(t->engine, i) };
         n++;
         snprintf(names[n], sizeof names[n], "%s.momentum", param->name);
-        items[n] = (struct muster_item){ .name = names[n], .bytes = param->count * size,
+        items[n] = (struct muster_item){ .name = names[n],
+                                         .bytes = (t->to[i] - t->from[i]) * size,
                                          .data = t->ops->host_momenta(t->engine, i) };
+        if (t->opt->zero) {
+            items[n].offset = t->from[i] * size;
+            items[n].total = param->count * size;
+        }
         n++;
     }
     items[n++] = (struct muster_item){ .name = "sampler", .data = at, .bytes = sizeof *at };

@@ -24,6 +24,7 @@
 struct rank_figures {
     double seconds, cpu_seconds, sync_seconds, stall_seconds;
     uint64_t weights_hash;
+    uint64_t momenta_bytes;
     char cpus[64];
 };
 
@@ -44,6 +45,8 @@ struct train {
     const struct engine_ops *ops;
     struct engine *engine;
     struct muster_ddp *ddp;
+    size_t from[MODEL_PARAMS], to[MODEL_PARAMS]; /* the elements that this rank updates */
+    uint64_t weights_bytes;                      /* of weights, and of gradients */
     struct muster_sampler *sampler;
     struct muster_checkpoint *checkpoint; /* NULL without --checkpoint */
     char kind[128];
@@ -86,6 +89,8 @@ extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM came */
 
 /* setup.c: data, model, engine, parameters, sampler; banner. [collective] */
 int train_setup(struct train *t, struct mu_err *err);
+/* Momenta that this rank keeps. */
+uint64_t train_momenta_bytes(const struct train *t);
 void train_clear(struct train *t);
 
 /* loop.c: epochs to the end, the step limit or a signal. [collective] */
