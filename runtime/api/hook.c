@@ -137,15 +137,29 @@ const struct mu_hook_ops mu_hook_user = {
 /* ---- The choice ---------------------------------------------------------------------
  */
 
+static bool is_cast(const struct mu_hook_ops *hook)
+{
+    return hook == &mu_hook_bf16 || hook == &mu_hook_f16;
+}
+
+/* On GPUs the kernels that cast know f32 only. */
+static bool takes(const struct muster_ddp *ddp, const struct mu_hook_ops *hook,
+                  enum muster_dtype dtype)
+{
+    bool host = mu_ddp_need_host(ddp, hook->name, NULL) == 0;
+
+    if (hook->host_f32)
+        return dtype == MUSTER_F32;
+    return host || !is_cast(hook) || dtype != MUSTER_F64;
+}
+
 static int check(struct muster_ddp *ddp, const struct mu_hook_ops *hook,
                  struct mu_err *err)
 {
-    if (!hook->host_f32)
-        return 0;
-    if (mu_ddp_need_host(ddp, hook->name, err) < 0)
+    if (hook->host_f32 && mu_ddp_need_host(ddp, hook->name, err) < 0)
         return -1;
     for (int i = 0; i < ddp->nparams; i++)
-        if (ddp->param[i].dtype != MUSTER_F32)
+        if (!takes(ddp, hook, ddp->param[i].dtype))
             return mu_err_set(err, MUSTER_EUSAGE,
                               "%s compresses f32, but parameter '%s' is %s", hook->name,
                               ddp->param[i].name, mu_dtype_name(ddp->param[i].dtype));
@@ -171,12 +185,10 @@ int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err)
         return -1;
     ddp->hook = hooks[which];
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
-        bool cast = ddp->hook == &mu_hook_bf16 || ddp->hook == &mu_hook_f16;
-
         /* 16-bit gradients are as short already. */
         ddp->bucket[b].hooked =
             ddp->plan.bucket[b].bytes > 0 &&
-            !(cast && mu_dtype_size(ddp->plan.bucket[b].dtype) <= 2);
+            !(is_cast(ddp->hook) && mu_dtype_size(ddp->plan.bucket[b].dtype) <= 2);
     }
     return 0;
 }
