@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* control_impl.h - inside of control: links, frames, state
  *
- *   control.c         open, close, the thread, what the api calls
+ *   control.c         open, close, the thread
+ *   control_call.c    what the api calls
  *   control_meet.c    listening, finding the parent, proving the job
  *   control_link.c    frames over one connection
  *   control_rule.c    what a frame, a death or a deadline leads to
+ *   control_sum.c     what the root puts together
  */
 #ifndef MU_CONTROL_IMPL_H
 #define MU_CONTROL_IMPL_H
@@ -14,12 +16,13 @@
 
 #include "runtime/boot/control.h"
 
-#define MU_CONTROL_WIDTH 16    /* children of a node in the tree of nodes */
-#define MU_CONTROL_PENDING 32  /* connections that have not proved the job yet */
-#define MU_CONTROL_ANSWER 2.0  /* seconds for the flight records */
-#define MU_CONTROL_ACK 4.0     /* seconds for the parent's acknowledgement */
-#define MU_CONTROL_VERDICT 8.0 /* seconds for a verdict from above, then we end alone  \
-                                */
+#define MU_CONTROL_WIDTH 16   /* children of a node in the tree of nodes */
+#define MU_CONTROL_PENDING 32 /* connections that have not proved the job yet */
+#define MU_CONTROL_ANSWER 2.0 /* seconds for the flight records */
+#define MU_CONTROL_ACK 4.0    /* seconds for the parent's acknowledgement */
+#define MU_CONTROL_VERDICT                                                             \
+    8.0 /* seconds for a verdict from above, then we end alone                         \
+         */
 
 enum mu_frame_type {
     MU_FRAME_GATHER = 1, /* up: one rank's bytes */
@@ -57,6 +60,7 @@ struct mu_link {
     struct mu_buffer in, out;
     bool writing; /* EPOLLOUT is asked for */
     bool gone;    /* was there, and is closed */
+    int error;    /* errno that ended it, 0: end of file */
 };
 
 /* A connection before its hello. */
@@ -134,6 +138,15 @@ struct mu_control {
 };
 
 double mu_control_now(void);
+
+/* ---- control_call.c: with the lock ---- */
+/* Fill err from how the job ended. Returns -1. */
+int mu_control_failure(const struct mu_control *c, struct mu_err *err);
+/* One gather from begin to end; returns the blob, which the caller frees. */
+char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t flags,
+                             const void *data, size_t len, size_t *blob_len,
+                             struct mu_err *err);
+
 void mu_control_wake(struct mu_control *c);
 
 /* ---- control_meet.c: listen and call_parent before the thread runs ---- */

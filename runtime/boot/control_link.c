@@ -176,6 +176,8 @@ bool mu_link_read(struct mu_control *c, struct mu_link *link)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return true;
+        if (n < 0)
+            link->error = errno;
         if (n <= 0)
             return false;
         link->in.end += (size_t)n;

@@ -243,8 +243,9 @@ static bool greet_parent(struct mu_control *c, int fd, bool local, double until)
     bool ok;
 
     if (!send_all(fd, &mine, sizeof mine) ||
-        !receive_all(fd, &theirs, sizeof theirs, until) || theirs.magic != HELLO_MAGIC ||
-        theirs.rank != c->parent || !same_token(theirs.token, mine.token)) {
+        !receive_all(fd, &theirs, sizeof theirs, until) ||
+        theirs.magic != HELLO_MAGIC || theirs.rank != c->parent ||
+        !same_token(theirs.token, mine.token)) {
         close(fd);
         return false;
     }

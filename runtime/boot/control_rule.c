@@ -7,6 +7,7 @@
  */
 #include "runtime/boot/control_impl.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,12 +84,20 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
     int rank = link->rank;
     bool up = link == &c->up;
 
+    if (link->error == ETIMEDOUT || link->error == EHOSTUNREACH ||
+        link->error == ENETUNREACH)
+        snprintf(
+            text, sizeof text,
+            "rank %d (node %s) cannot be reached any more: its node or the link to it "
+            "is dead",
+            rank, w->host_of[rank]);
+    else
+        snprintf(text, sizeof text,
+                 "rank %d (node %s, pid %d) died or left without muster_finalize", rank,
+                 w->host_of[rank], w->pid_of[rank]);
     mu_link_close(c, link);
     if (c->goodbye || c->ended)
         return;
-    snprintf(text, sizeof text,
-             "rank %d (node %s, pid %d) died or left without muster_finalize", rank,
-             w->host_of[rank], w->pid_of[rank]);
     if (!up)
         mu_control_complain(c, MUSTER_EPEER, rank, text);
     else /* the parent's own parent may decide before this orphan does */

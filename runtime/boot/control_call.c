@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control_call.c - what the api calls: agreements, waits, failures */
+#include "runtime/boot/control_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+int mu_control_failure(const struct mu_control *c, struct mu_err *err)
+{
+    return mu_err_set(err, c->ending.status, "%s", c->ending.text);
+}
+
+static void wait_begin(struct mu_control *c, const char *what)
+{
+    double now = mu_control_now(), at = now + c->env.timeout;
+
+    c->waiting_since = now;
+    mu_copy(c->waiting_for, sizeof c->waiting_for, what);
+    /* The thread looks at its next deadline anyway: mostly it need not be woken. */
+    if (c->armed == 0 || at < c->armed)
+        mu_control_wake(c);
+}
+
+void mu_control_wait_begin(struct mu_control *c, const char *what)
+{
+    pthread_mutex_lock(&c->lock);
+    wait_begin(c, what);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_wait_end(struct mu_control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
+    pthread_mutex_unlock(&c->lock);
+}
+
+char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t flags,
+                             const void *data, size_t len, size_t *blob_len,
+                             struct mu_err *err)
+{
+    uint64_t number = ++c->gathers;
+    char *blob = NULL;
+
+    if (c->parent < 0)
+        mu_control_gather_in(c, c->rank, flags, number, data, len);
+    else
+        mu_control_send_up(c, MU_FRAME_GATHER, c->rank, flags, number, data, len);
+    wait_begin(c, what);
+    while (c->all_number < number && !c->ended)
+        pthread_cond_wait(&c->changed, &c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
+    if (c->all_number < number) {
+        mu_control_failure(c, err);
+        return NULL;
+    }
+    blob = c->all;
+    *blob_len = c->all_len;
+    c->all = NULL;
+    if (!blob)
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", what);
+    return blob;
+}
+
+static int unpack(char *blob, size_t len, int size, struct mu_gathered *out,
+                  struct mu_err *err)
+{
+    struct mu_gathered g = { .blob = blob };
+    size_t n = 0;
+
+    g.at = calloc((size_t)size, sizeof *g.at);
+    g.len = calloc((size_t)size, sizeof *g.len);
+    if (!g.at || !g.len) {
+        mu_gathered_clear(&g);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", size);
+    }
+    for (int r = 0; r < size; r++) {
+        uint32_t length = 0;
+
+        if (n + sizeof length <= len)
+            memcpy(&length, blob + n, sizeof length);
+        n += sizeof length;
+        if (n > len || length > len - n) {
+            mu_gathered_clear(&g);
+            return mu_err_set(err, MUSTER_EINTERNAL, "a gather came back too short");
+        }
+        g.at[r] = blob + n;
+        g.len[r] = length;
+        n += length;
+    }
+    *out = g;
+    return 0;
+}
+
+int mu_control_gather(struct mu_control *c, const char *what, const void *data,
+                      size_t len, struct mu_gathered *out, struct mu_err *err)
+{
+    size_t blob_len = 0;
+    char *blob = NULL;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->ended)
+        mu_control_failure(c, err);
+    else
+        blob = mu_control_gather_blob(c, what, 0, data, len, &blob_len, err);
+    pthread_mutex_unlock(&c->lock);
+    return blob ? unpack(blob, blob_len, c->size, out, err) : -1;
+}
+
+void mu_gathered_clear(struct mu_gathered *g)
+{
+    free(g->blob);
+    free(g->at);
+    free(g->len);
+    *g = (struct mu_gathered){ 0 };
+}
+
+int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
+                         const uint8_t *absent, size_t nbytes, struct mu_err *err)
+{
+    size_t len = sizeof hash + nbytes;
+    char *data = malloc(len);
+    int rc = 0;
+
+    if (!data)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
+    memcpy(data, &hash, sizeof hash);
+    if (nbytes > 0)
+        memcpy(data + sizeof hash, absent, nbytes);
+    pthread_mutex_lock(&c->lock);
+    if (c->ended)
+        rc = mu_control_failure(c, err);
+    else if (c->parent < 0)
+        mu_control_roll_in(c, c->rank, step, data, len);
+    else
+        mu_control_send_up(c, MU_FRAME_ROLL, c->rank, 0, step, data, len);
+    pthread_mutex_unlock(&c->lock);
+    free(data);
+    return rc;
+}
+
+int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
+                         size_t nbytes, struct mu_err *err)
+{
+    char what[64];
+    int rc = 0;
+
+    snprintf(what, sizeof what, "the roll-call of step %llu", (unsigned long long)step);
+    pthread_mutex_lock(&c->lock);
+    wait_begin(c, what);
+    while (!(c->absent_known && c->absent_step == step) && !c->ended)
+        pthread_cond_wait(&c->changed, &c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
+    if (!(c->absent_known && c->absent_step == step))
+        rc = mu_control_failure(c, err);
+    else if (!c->absent || c->absent_len != nbytes)
+        rc = mu_err_set(err, MUSTER_ECONTRACT,
+                        "a bitmap of %zu bytes came for one of %zu", c->absent_len,
+                        nbytes);
+    else
+        memcpy(absent, c->absent, nbytes);
+    c->absent_known = false;
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+void mu_control_extend(struct mu_control *c, double seconds)
+{
+    pthread_mutex_lock(&c->lock);
+    mu_control_extend_from(c, seconds);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_fail(struct mu_control *c, int status, int rank, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    mu_control_complain(c, status, rank, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_overdue(struct mu_control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    mu_control_overdue_now(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool mu_control_failed(struct mu_control *c, struct mu_err *err)
+{
+    bool failed;
+
+    pthread_mutex_lock(&c->lock);
+    failed = c->ended;
+    if (failed)
+        mu_control_failure(c, err);
+    pthread_mutex_unlock(&c->lock);
+    return failed;
+}
