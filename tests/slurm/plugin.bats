@@ -5,6 +5,7 @@
 # real: the GPUs, whose place is that of a recorded machine (GPU 0, 1 near CPU 1, GPU 2, 3
 # near CPU 0). plugin_takeover.bats has the GPU bindings.
 
+# shellcheck disable=SC2016 # the tasks' shells expand what is in single quotes
 top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 build=${MUSTER_BUILDDIR:-$top/build-test}
 
@@ -40,7 +41,7 @@ setup() {
 
 teardown() {
     # whatever a test did, no node may have been drained
-    [ -z "$(sinfo -h -N -o '%T %N' | grep -Ei 'drain|down')" ]
+    [ "$(sinfo -h -N -o '%T %N' | grep -ciE 'drain|down')" -eq 0 ]
 }
 
 step() { # srun option... -- command
@@ -108,7 +109,7 @@ srun -Q -n1 bash -c "echo \$MASTER_PORT"'
     sbatch -Q -W --array=0-1 -n1 --gres=gpu:1 -o "$MUSTER_DIR/array.%a" \
         --wrap 'srun -Q bash -c "echo \$MASTER_PORT"' > /dev/null
     [ -s "$MUSTER_DIR/array.0" ]
-    ! cmp -s "$MUSTER_DIR/array.0" "$MUSTER_DIR/array.1"
+    [ "$(cat "$MUSTER_DIR/array.0")" != "$(cat "$MUSTER_DIR/array.1")" ]
 }
 
 @test "what the user set stays: OMP_NUM_THREADS, MASTER_ADDR, an NCCL variable" {
@@ -312,7 +313,7 @@ gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
     chmod +x "$MUSTER_DIR/torchrun"
     run step -n1 "$MUSTER_DIR/torchrun" --nproc_per_node=4 train.py
     [ "$output" = "no no port" ]
-    ! grep -q launchers "$MUSTER_DIR/err"
+    [ "$(grep -c launchers "$MUSTER_DIR/err")" -eq 0 ]
     run step "$MUSTER_DIR/torchrun" --nproc_per_node=4 train.py
     grep -q 'warning: 2 launchers x 4 .*4 GPUs' "$MUSTER_DIR/err"
 }
