@@ -125,6 +125,21 @@ int mu_gpu_open(const struct mu_state *st, int gpu)
     return access(path, R_OK | W_OK) == 0;
 }
 
+bool mu_gpus_confined(const struct mu_state *st)
+{
+    const char *prefix = st->site.devices[0] ? st->site.devices : "/dev/nvidia";
+
+    for (int number = 0; number < MU_GPUS_MAX; number++) {
+        char path[300];
+        struct stat file;
+
+        snprintf(path, sizeof path, "%s%d", prefix, number);
+        if (stat(path, &file) == 0 && access(path, R_OK | W_OK) < 0)
+            return true;
+    }
+    return false;
+}
+
 /* Does Slurm count from 0 within the step? It does when devices are confined; the
  * answer where no device file can be tried.
  */

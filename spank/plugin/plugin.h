@@ -175,6 +175,8 @@ int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,
  * device file to try.
  */
 int mu_gpu_open(const struct mu_state *st, int gpu);
+/* Is there a GPU's device file that this process may not open? */
+bool mu_gpus_confined(const struct mu_state *st);
 /* The value of CUDA_VISIBLE_DEVICES for these GPUs, called in the task. */
 int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
                     size_t len, struct mu_err *err);
@@ -189,6 +191,10 @@ void mu_current_affinity(struct mu_cpuset *cpus);
  */
 int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                      bool hidden, struct mu_err *err);
+/* Without a plan, after the take-over: CUDA_VISIBLE_DEVICES names the step's GPUs, as
+ * it would without any binding, so that a task never sees those of others.
+ */
+void mu_taskenv_restore(const struct mu_state *st, spank_t sp);
 /* Only CUDA_VISIBLE_DEVICES and SLURM_STEP_GPUS, as Slurm's own binding would have it.
  */
 int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,

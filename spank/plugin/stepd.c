@@ -446,8 +446,13 @@ int mu_stepd_task_init(struct mu_state *st, spank_t sp)
         spank_get_item(sp, S_TASK_ID, &task);
         return problem(st, task, &st->failure);
     }
-    if (!st->have_plan || spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS ||
-        task < 0 || task >= st->plan.nslots)
+    if (!st->have_plan) {
+        if (st->step.taken_over)
+            mu_taskenv_restore(st, sp);
+        return 0;
+    }
+    if (spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS || task < 0 ||
+        task >= st->plan.nslots)
         return 0;
     own = malloc(sizeof *own);
     if (!own)

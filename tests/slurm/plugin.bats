@@ -187,6 +187,15 @@ plug2 1" ]
     grep -q 'muster.conf:5: mem takes prefer, strict or none' "$MUSTER_DIR/err"
 }
 
+@test "a fault of ours after the take-over: the task sees the step's GPUs, not the node's" {
+    site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
+    run job -w plug1 -n2 --gres=gpu:2 --gpu-bind=single:1 \
+        <<< "srun -Q bash -c 'echo \$CUDA_VISIBLE_DEVICES \$SLURM_STEP_GPUS \${RANK-no}'"
+    [ "$output" = "0,1 0,1 no
+0,1 0,1 no" ]
+    grep -q 'tasks run as Slurm placed them: /nonexistent.xml' "$MUSTER_DIR/err"
+}
+
 @test "a site file or topology that anybody can write is not read" {
     [ "$(id -u)" -eq 0 ] || skip "needs root"
     chmod 666 "$MUSTER_DIR/c/etc/muster.conf"
