@@ -37,15 +37,27 @@ static void announce(struct mu_cksave *s, bool done)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The new one is on disk: point people at it, and let older ones go. Removing a large
+ * file takes long enough to be felt, so it is done in the thread where that is possible.
+ */
+static void tidy(struct muster_checkpoint *c)
+{
+    mu_ckfolder_latest(c->folder, c->name, c->save.meta.step);
+    mu_ckfolder_prune(c->folder, c->name, c->save.meta.step, c->keep, &c->m->log);
+}
+
 static void *write_thread(void *arg)
 {
-    struct mu_cksave *s = arg;
+    struct muster_checkpoint *c = arg;
+    struct mu_cksave *s = &c->save;
 
     if (s->lazy)
         copy_items(s);
     if (s->stage)
         announce(s, false);
     s->rc = mu_ckfile_write(s->path, &s->meta, s->parts, s->nparts, &s->id, &s->err);
+    if (s->rc == 0 && !c->sharded)
+        tidy(c);
     announce(s, true);
     return NULL;
 }
@@ -127,7 +139,7 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     /* Signals are for the program's own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&s->thread, NULL, write_thread, s);
+    rc = pthread_create(&s->thread, NULL, write_thread, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0)
         return mu_err_set(err, rc, "checkpoint: no thread to write it: %s",
@@ -242,9 +254,7 @@ int muster_checkpoint_wait(struct muster_checkpoint *c)
     if (status != MUSTER_OK)
         return status;
     mu_ckfolder_path(c->folder, c->name, s->meta.step, c->path, sizeof c->path);
-    if (muster_rank(c->m) == 0) {
-        mu_ckfolder_latest(c->folder, c->name, s->meta.step);
-        mu_ckfolder_prune(c->folder, c->name, s->meta.step, c->keep, &c->m->log);
-    }
+    if (c->sharded && muster_rank(c->m) == 0)
+        tidy(c);
     return MUSTER_OK;
 }

@@ -123,7 +123,8 @@ static int run(struct muster *m, const char *call, struct mu_coll *coll)
     snprintf(what, sizeof what, "%s of %zu %s", call, coll->count,
              mu_dtype_name(coll->dtype));
     coll->what = what;
-    if (mu_coll_run(m, coll, &err) < 0)
+    if ((mu_coll_on_host(m, coll) ? mu_coll_run_on_host(m, coll, &err)
+                                  : mu_coll_run(m, coll, &err)) < 0)
         return mu_fail_err(m, &err);
     return MUSTER_OK;
 }

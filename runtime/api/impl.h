@@ -25,6 +25,7 @@ struct muster {
     char *gpus;    /* MUSTER_PLAN's gpus of this rank, "" unknown */
     char **gpu_of; /* the same by rank, NULL until the ranks have met */
     char *address; /* MASTER_ADDR, or NULL */
+    void *stage;   /* backend memory for collectives on host memory, NULL before one */
     int ddps;      /* created so far: the same number on all ranks */
     struct mu_err err;
     int status;                  /* of the last failed call */
@@ -60,6 +61,10 @@ int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
 
 /* Seconds of CLOCK_MONOTONIC. */
 double mu_seconds(void);
+
+/* ---- coll_host.c: host memory on a backend that works on a GPU's. Blocks until done. */
+bool mu_coll_on_host(const struct muster *m, const struct mu_coll *coll);
+int mu_coll_run_on_host(struct muster *m, const struct mu_coll *coll, struct mu_err *err);
 
 /* ---- coll.c: every collective of the api goes through these two, so that the flight
  * record knows it and its wait has a deadline. coll->what is required.

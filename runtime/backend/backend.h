@@ -150,6 +150,8 @@ struct mu_backend_ops {
                 void *stream, struct mu_err *err);
     int (*zero)(struct mu_backend *b, void *dst, size_t bytes, void *stream,
                 struct mu_err *err);
+    /* GPU: p is memory that only the host can use. NULL: the backend takes any memory. */
+    bool (*is_host)(const struct mu_backend *b, const void *p);
 
     /* From any thread: no request started so far is overdue before `seconds` from now.
      * NULL: the backend has no deadlines of its own.

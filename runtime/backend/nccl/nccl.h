@@ -166,6 +166,7 @@ int mu_copy_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes
                   void *stream, struct mu_err *err);
 int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
                   struct mu_err *err);
+bool mu_is_host(const struct mu_backend *b, const void *p);
 
 /* watch.c */
 int mu_watch_start(struct mu_backend *b, struct mu_err *err);

@@ -289,4 +289,5 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .unpack = mu_unpack_pieces,
     .copy = mu_copy_bytes,
     .zero = mu_zero_bytes,
+    .is_host = mu_is_host,
 };

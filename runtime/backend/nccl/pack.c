@@ -58,3 +58,14 @@ int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
 
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "zeroing");
 }
+
+bool mu_is_host(const struct mu_backend *b, const void *p)
+{
+    struct cudaPointerAttributes what;
+
+    if (cudaPointerGetAttributes(&what, p) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return true;
+    }
+    return what.type == cudaMemoryTypeUnregistered || what.type == cudaMemoryTypeHost;
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_several.c - checkpoints, samplers and host memory with several ranks */
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/muster.h"
+#include "tests/unit/forked.h"
+
+static char folder[64];
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    return remove(path);
+}
+
+static int start(void **state)
+{
+    strcpy(folder, "/tmp/muster-several-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+struct call {
+    int (*body)(struct muster *m, int rank, void *arg);
+    void *arg;
+};
+
+static int and_finalize(struct muster *m, int rank, void *arg)
+{
+    struct call *call = arg;
+    int status = call->body(m, rank, call->arg);
+
+    return status ? status : muster_finalize(m);
+}
+
+static void run_all(int size, int nodes, int (*body)(struct muster *, int, void *), void *arg)
+{
+    struct forked_world w = { .size = size, .nodes = nodes };
+    struct call call = { body, arg };
+    struct forked_result r;
+
+    forked_run(&w, and_finalize, &call, 60, &r);
+    for (int i = 0; i < size; i++)
+        if (r.status[i] != 0)
+            fail_msg("rank %d of %d ended with %d:\n%s", i, size, r.status[i], r.text);
+    forked_clear(&r);
+}
+
+/* ---- checkpoints ---- */
+
+enum { BIG = 200001, PART = 1009 };
+
+static uint64_t big[BIG];
+static uint8_t part[PART * 8];
+
+/* `part` is dealt out: rank r of size holds from r * PART / size on. */
+static void make_items(struct muster_item *items, int rank, int size)
+{
+    uint64_t from = (uint64_t)(rank * PART / size * 8);
+    uint64_t to = (uint64_t)((rank + 1) * PART / size * 8);
+
+    items[0] = (struct muster_item){ .name = "big", .data = big, .bytes = sizeof big };
+    items[1] = (struct muster_item){ .name = "part", .data = part + from,
+                                     .bytes = to - from, .offset = from,
+                                     .total = PART * 8 };
+}
+
+static void fill(uint64_t step)
+{
+    for (int i = 0; i < BIG; i++)
+        big[i] = step * 7919 + (uint64_t)i;
+    for (int i = 0; i < PART * 8; i++)
+        part[i] = (uint8_t)(step + (uint64_t)i / 8);
+}
+
+static int save_shards(struct muster *m, int rank, void *arg)
+{
+    struct muster_checkpoint_options o = { .sharded = 1, .mode = MUSTER_CHECKPOINT_LAZY };
+    struct muster_checkpoint *c;
+    struct muster_item items[2];
+
+    make_items(items, rank, muster_size(m));
+    RANK_OK(muster_checkpoint_open(m, folder, &o, &c));
+    for (uint64_t step = 10; step <= 30; step += 10) {
+        fill(step);
+        RANK_OK(muster_checkpoint_save(c, step, items, 2));
+        muster_checkpoint_copied(c);
+    }
+    RANK_OK(muster_checkpoint_close(c));
+    return 0;
+}
+
+static int load_shards(struct muster *m, int rank, void *arg)
+{
+    struct muster_checkpoint_options o = { .sharded = 1 };
+    struct muster_checkpoint *c;
+    struct muster_item items[2];
+    uint64_t step, first;
+    int found;
+
+    make_items(items, rank, muster_size(m));
+    RANK_OK(muster_checkpoint_open(m, folder, &o, &c));
+    RANK_OK(muster_checkpoint_load(c, items, 2, &step, &found));
+    RANK_CHECK(found && step == 30);
+    first = items[1].offset;
+    for (int i = 0; i < BIG; i++)
+        RANK_CHECK(big[i] == 30 * 7919 + (uint64_t)i);
+    for (uint64_t i = 0; i < PART * 8; i++) {
+        int mine = i >= first && i < first + items[1].bytes;
+
+        RANK_CHECK(part[i] == (mine ? (uint8_t)(30 + i / 8) : 0));
+    }
+    RANK_OK(muster_checkpoint_close(c));
+    return 0;
+}
+
+static void shards_of_four_are_loaded_by_three_and_by_one(void **state)
+{
+    run_all(4, 2, save_shards, NULL);
+    run_all(3, 1, load_shards, NULL);
+    run_all(1, 1, load_shards, NULL);
+}
+
+/* Rank 1 cannot write: a folder is in the way of its temporary file. */
+static int fail_on_one(struct muster *m, int rank, void *arg)
+{
+    struct muster_checkpoint_options o = { .sharded = 1 };
+    struct muster_checkpoint *c;
+    struct muster_item items[2];
+    char blocked[160], committed[160];
+
+    make_items(items, rank, muster_size(m));
+    snprintf(blocked, sizeof blocked, "%s/checkpoint-000000000001.0001-of-0003.shard.tmp",
+             folder);
+    snprintf(committed, sizeof committed, "%s/checkpoint-000000000001.muster", folder);
+    RANK_OK(muster_checkpoint_open(m, folder, &o, &c));
+    if (rank == 1)
+        RANK_CHECK(mkdir(blocked, 0777) == 0);
+    RANK_CHECK(muster_checkpoint_save(c, 1, items, 2) == MUSTER_EIO);
+    RANK_CHECK(strstr(muster_error(m), "rank 1 (") && strstr(muster_error(m), blocked));
+    RANK_CHECK(access(committed, F_OK) < 0);
+    RANK_OK(muster_barrier(m));
+    if (rank == 1)
+        RANK_CHECK(rmdir(blocked) == 0);
+    RANK_OK(muster_barrier(m));
+    RANK_OK(muster_checkpoint_save(c, 1, items, 2));
+    RANK_CHECK(access(committed, F_OK) == 0);
+    RANK_OK(muster_checkpoint_close(c));
+    return 0;
+}
+
+static void what_one_rank_cannot_write_fails_on_all(void **state)
+{
+    run_all(3, 1, fail_on_one, NULL);
+}
+
+/* Rank 0's disk (a pipe that nobody reads for 4 s) is slower than the deadline of 2 s. */
+static int slow_disk(struct muster *m, int rank, void *arg)
+{
+    struct muster_item item = { .name = "big", .data = big, .bytes = sizeof big };
+    struct muster_checkpoint *c;
+    char path[160];
+    int status;
+
+    snprintf(path, sizeof path, "%s/checkpoint-000000000005.muster.tmp", folder);
+    RANK_OK(muster_checkpoint_open(m, folder, NULL, &c));
+    if (rank == 0)
+        RANK_CHECK(mkfifo(path, 0666) == 0);
+    RANK_OK(muster_barrier(m));
+    if (rank == 0 && fork() == 0) {
+        char drop[4096];
+        int fd;
+
+        sleep(4);
+        fd = open(path, O_RDONLY);
+        while (read(fd, drop, sizeof drop) > 0)
+            ;
+        _exit(0);
+    }
+    status = muster_checkpoint_save(c, 5, &item, 1);
+    /* A pipe cannot be synced: the save fails, but as a file does, not as a rank. */
+    RANK_CHECK(status == MUSTER_EIO);
+    RANK_CHECK(strstr(muster_error(m), "checkpoint-000000000005.muster cannot be written"));
+    RANK_OK(muster_checkpoint_close(c));
+    return 0;
+}
+
+static void a_slow_disk_on_rank_0_is_no_timeout(void **state)
+{
+    struct forked_world w = { .size = 3, .nodes = 1, .timeout = 2 };
+    struct call call = { slow_disk, NULL };
+    struct forked_result r;
+
+    forked_run(&w, and_finalize, &call, 60, &r);
+    for (int i = 0; i < 3; i++)
+        if (r.status[i] != 0 || r.seconds[i] < 3.9)
+            fail_msg("rank %d ended with %d after %.1f s:\n%s", i, r.status[i],
+                     r.seconds[i], r.text);
+    forked_clear(&r);
+}
+
+static int load_unsharded(struct muster *m, int rank, void *arg)
+{
+    struct muster_item items[] = { { .name = "big", .data = big, .bytes = sizeof big },
+                                   { .name = "odd", .data = part, .bytes = 13 } };
+    struct muster_checkpoint *c;
+    uint64_t step;
+    int found;
+
+    RANK_OK(muster_checkpoint_open(m, folder, NULL, &c));
+    fill(rank == 0 ? 6 : 99); /* only rank 0's is saved */
+    RANK_OK(muster_checkpoint_save(c, 6, items, 2));
+    memset(big, 0, sizeof big);
+    memset(part, 0, sizeof part);
+    RANK_OK(muster_checkpoint_load(c, items, 2, &step, &found));
+    RANK_CHECK(found && step == 6);
+    for (int i = 0; i < BIG; i++)
+        RANK_CHECK(big[i] == 6 * 7919 + (uint64_t)i);
+    for (int i = 0; i < 20; i++)
+        RANK_CHECK(part[i] == (i < 13 ? 6 + i / 8 : 0));
+    RANK_OK(muster_checkpoint_close(c));
+    return 0;
+}
+
+static void rank_0_reads_for_all(void **state)
+{
+    run_all(3, 3, load_unsharded, NULL);
+}
+
+/* ---- samplers ---- */
+
+static int other_seed(struct muster *m, int rank, void *arg)
+{
+    struct muster_sampler_options o = { .samples = 100, .batch = 4,
+                                        .seed = rank == 2 ? 8 : 7 };
+    struct muster_sampler *s;
+
+    RANK_CHECK(muster_sampler_create(m, &o, &s) == MUSTER_ECONTRACT);
+    RANK_CHECK(strstr(muster_error(m), "seed is 7 on rank 0, but 8 on rank 2"));
+    o.seed = 1;
+    o.batch = rank == 1 ? 0 : 4;
+    RANK_CHECK(muster_sampler_create(m, &o, &s) ==
+               (rank == 1 ? MUSTER_EUSAGE : MUSTER_ECONTRACT));
+    return 0;
+}
+
+static void samplers_that_differ_are_refused(void **state)
+{
+    run_all(3, 1, other_seed, NULL);
+}
+
+/* Two epochs, broken off and taken up: every rank's indices go into `seen`. */
+struct tally {
+    int seen[2][103];
+};
+
+static int walk(struct muster *m, int rank, void *arg)
+{
+    struct muster_sampler_options o = { .samples = 103, .batch = 5, .seed = 3,
+                                        .tail = MUSTER_TAIL_KEEP };
+    struct muster_sampler_state at = { 0 };
+    struct tally *tally = arg;
+    struct muster_sampler *s;
+    uint64_t index[5], n;
+
+    RANK_OK(muster_sampler_create(m, &o, &s));
+    for (int epoch = 0; epoch < 2; epoch++) {
+        muster_sampler_set_epoch(s, (uint64_t)epoch);
+        for (int step = 0; muster_sampler_next(s, index, &n); step++) {
+            for (uint64_t i = 0; i < n; i++)
+                __atomic_add_fetch(&tally->seen[epoch][index[i]], 1, __ATOMIC_RELAXED);
+            if (step == 2) {
+                muster_sampler_save(s, &at);
+                muster_sampler_destroy(s);
+                RANK_OK(muster_sampler_create(m, &o, &s));
+                RANK_OK(muster_sampler_restore(s, &at));
+            }
+        }
+        RANK_CHECK(muster_sampler_steps(s) == 0);
+    }
+    at.seed = 4;
+    RANK_CHECK(muster_sampler_restore(s, &at) == MUSTER_ECONTRACT);
+    muster_sampler_destroy(s);
+    return 0;
+}
+
+static void ranks_deal_out_each_sample_once_also_when_resumed(void **state)
+{
+    struct tally *tally = forked_shared(sizeof *tally);
+
+    run_all(4, 1, walk, tally);
+    for (int i = 0; i < 103; i++)
+        if (tally->seen[0][i] != 1 || tally->seen[1][i] != 1)
+            fail_msg("sample %d came %d and %d times", i, tally->seen[0][i],
+                     tally->seen[1][i]);
+}
+
+/* ---- host memory on a backend with memory of its own ---- */
+
+static struct mu_backend_ops strict; /* the host backend, but it takes its own memory only */
+static char *stage_of;
+
+static bool strict_is_host(const struct mu_backend *b, const void *p)
+{
+    return true;
+}
+
+static int strict_start(struct mu_backend *b, const struct mu_coll *coll,
+                        struct mu_request **out, struct mu_err *err)
+{
+    const char *in = coll->send, *to = coll->recv;
+    const struct muster *m = (const void *)stage_of;
+
+    if (coll->kind != MU_COLL_BARRIER &&
+        (in < (char *)m->stage || in >= (char *)m->stage + (4 << 20) ||
+         to < (char *)m->stage || to >= (char *)m->stage + (4 << 20)))
+        return mu_err_set(err, MUSTER_EINTERNAL, "not my memory");
+    return mu_backend_host.start(b, coll, out, err);
+}
+
+static int through_the_stage(struct muster *m, int rank, void *arg)
+{
+    enum { N = 700001 }; /* several chunks of 4 MiB, the last one odd */
+    int size = muster_size(m);
+    double *x = malloc(sizeof *x * N), *all = malloc(sizeof *all * N * (size_t)size);
+
+    strict = mu_backend_host;
+    strict.start = strict_start;
+    strict.is_host = strict_is_host;
+    stage_of = (char *)m;
+    m->ops = &strict;
+    for (int i = 0; i < N; i++)
+        x[i] = rank * 1000 + i % 1000;
+    RANK_OK(muster_allgather(m, x, all, N, MUSTER_F64, NULL));
+    for (int r = 0; r < size; r++)
+        for (int i = 0; i < N; i++)
+            RANK_CHECK(all[(size_t)r * N + (size_t)i] == r * 1000 + i % 1000);
+    RANK_OK(muster_reduce_scatter(m, all, x, N, MUSTER_F64, NULL));
+    for (int i = 0; i < N; i++)
+        RANK_CHECK(x[i] == size * (rank * 1000 + i % 1000));
+    RANK_OK(muster_allreduce(m, x, N, MUSTER_F64, MUSTER_MAX, NULL));
+    for (int i = 0; i < N; i++)
+        RANK_CHECK(x[i] == size * ((size - 1) * 1000 + i % 1000));
+    x[N - 1] = rank;
+    RANK_OK(muster_broadcast(m, x, N, MUSTER_F64, 1, NULL));
+    RANK_CHECK(x[N - 1] == 1);
+    free(x);
+    free(all);
+    m->ops = &mu_backend_host;
+    return 0;
+}
+
+static void host_memory_goes_through_the_backends_own(void **state)
+{
+    run_all(3, 1, through_the_stage, NULL);
+}
+
+int main(void)
+{
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
+    const struct CMUnitTest tests[] = {
+        IN_A_FOLDER(shards_of_four_are_loaded_by_three_and_by_one),
+        IN_A_FOLDER(what_one_rank_cannot_write_fails_on_all),
+        IN_A_FOLDER(a_slow_disk_on_rank_0_is_no_timeout),
+        IN_A_FOLDER(rank_0_reads_for_all),
+        cmocka_unit_test(samplers_that_differ_are_refused),
+        cmocka_unit_test(ranks_deal_out_each_sample_once_also_when_resumed),
+        cmocka_unit_test(host_memory_goes_through_the_backends_own),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
