@@ -15,6 +15,7 @@
 
 struct engine;
 
+/* err->code is a muster_status. */
 struct engine_ops {
     const char *name; /* for the banner: "OpenBLAS on CPUs" */
     enum muster_dtype dtype;

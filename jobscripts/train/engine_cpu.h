@@ -5,7 +5,6 @@
  * (name of the table), DTYPE and EXP/LOG.
  */
 #include <cblas.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +122,7 @@ static int engine_open(const struct model *model, int device, int batch_max,
 out:
     if (failed) {
         engine_close(e);
-        return mu_err_set(err, ENOMEM, "no memory for the model '%s' with batch %d",
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the model '%s' with batch %d",
                           model->text, batch_max);
     }
     *out = e;
@@ -177,7 +176,7 @@ static int engine_load(struct engine *e, const struct dataset *data,
     size_t pixels = (size_t)data->rows * data->cols;
 
     if (n > e->batch_max)
-        return mu_err_set(err, EINVAL, "a batch of %d for an engine of %d", n,
+        return mu_err_set(err, MUSTER_EINTERNAL, "a batch of %d for an engine of %d", n,
                           e->batch_max);
     for (int k = 0; k < n; k++) {
         const uint8_t *from = data->images + index[k] * pixels;

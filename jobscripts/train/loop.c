@@ -37,7 +37,8 @@ static int ready(void *arg, int param)
 {
     struct train *t = arg;
 
-    return muster_ddp_grad_ready(t->ddp, param, NULL) == MUSTER_OK ? 0 : -1;
+    t->ready_status = muster_ddp_grad_ready(t->ddp, param, NULL);
+    return t->ready_status == MUSTER_OK ? 0 : -1;
 }
 
 /* One step over the n samples of this rank: micro-batches whose gradients add up to the
@@ -58,7 +59,7 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
         if (t->ops->load(t->engine, &t->train_set, index + at, micro, err) < 0)
             return -1;
         if (t->ops->train(t->engine, 1.0 / n, at > 0, ready, t, &loss) < 0)
-            return train_failed(t, MUSTER_EPEER, err);
+            return train_failed(t, t->ready_status, err);
         sum += loss;
     }
     start = show_now();

@@ -39,7 +39,9 @@ static int hash_weights(struct train *t, uint64_t *h, struct mu_err *err)
 
 int train_collect(struct train *t, struct mu_err *err)
 {
-    struct rank_figures mine = { t->train_seconds, t->cpu_seconds, t->sync_seconds,
+    /* On a GPU sync only enqueues: the host's clock does not see what it waits for. */
+    double sync = muster_device(t->m) < 0 ? t->sync_seconds : -1;
+    struct rank_figures mine = { t->train_seconds, t->cpu_seconds, sync,
                                  t->stall_seconds, 0, train_momenta_bytes(t), "" };
     int status;
 

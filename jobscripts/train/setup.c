@@ -2,6 +2,7 @@
 /* setup.c - bring the parts of a run together, and say what they are */
 #include "jobscripts/train/train.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,28 @@ static int load_data(struct train *t, struct mu_err *err)
     return 0;
 }
 
+/* The GPU's engine is a module beside the NCCL backend. */
+static const struct engine_ops *find_engine(struct train *t, struct mu_err *err)
+{
+    int wide = t->opt->dtype == MUSTER_F64;
+    const char *dir = getenv("MUSTER_BACKEND_DIR");
+    const struct engine_ops *table;
+    char path[4096];
+    void *module;
+
+    if (muster_device(t->m) < 0)
+        return wide ? &engine_cpu_f64 : &engine_cpu_f32;
+    snprintf(path, sizeof path, "%s/train_cuda.so", dir ? dir : MUSTER_MODULE_DIR);
+    module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    table = module ? dlsym(module, "engine_cuda") : NULL;
+    if (!table)
+        mu_err_set(err, MUSTER_EDEVICE,
+                   "the GPU engine cannot be loaded: %s; build with CUDA, or choose "
+                   "--backend host",
+                   dlerror());
+    return table ? &table[wide] : NULL;
+}
+
 static int open_engine(struct train *t, struct mu_err *err)
 {
     const struct train_options *opt = t->opt;
@@ -55,12 +78,12 @@ static int open_engine(struct train *t, struct mu_err *err)
         err->code = MUSTER_EUSAGE;
         return -1;
     }
-    t->ops = opt->dtype == MUSTER_F64 ? &engine_cpu_f64 : &engine_cpu_f32;
-    if (t->ops->open(&t->model, muster_device(t->m), (int)opt->batch, opt->seed,
-                     &t->engine, err) < 0) {
-        err->code = MUSTER_EMEMORY;
+    t->ops = find_engine(t, err);
+    if (!t->ops)
         return -1;
-    }
+    if (t->ops->open(&t->model, muster_device(t->m), (int)opt->batch, opt->seed,
+                     &t->engine, err) < 0)
+        return -1;
     return 0;
 }
 

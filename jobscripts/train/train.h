@@ -71,6 +71,7 @@ struct train {
     /* Losses not yet added up over ranks, and how often to do that */
     double pending_sum[TRAIN_PENDING], pending_count[TRAIN_PENDING];
     int npending, interval;
+    int ready_status;         /* of the last muster_ddp_grad_ready */
 
     /* Results; equal on all ranks */
     double *loss;             /* mean of step first_step + i */

@@ -90,9 +90,9 @@ static void rank_bars(const struct mu_run *run, FILE *to)
     for (int r = 0; r < n; r++) {
         const struct mu_run_rank *k = &run->by_rank[r];
 
-        values[3 * r + 1] = k->sync_seconds;
+        values[3 * r + 1] = fmax(0, k->sync_seconds);
         values[3 * r + 2] = k->stall_seconds;
-        values[3 * r] = fmax(0, k->seconds - k->sync_seconds - k->stall_seconds);
+        values[3 * r] = fmax(0, k->seconds - values[3 * r + 1] - k->stall_seconds);
     }
     mu_plot_bars(n < run->ranks ? "Where the time went (first ranks)"
                                 : "Where the time went",

@@ -6,7 +6,7 @@
 
 static double percent(double part, double whole)
 {
-    return whole > 0 ? 100 * part / whole : 0;
+    return whole > 0 && part > 0 ? 100 * part / whole : 0;
 }
 
 void mu_report_text(const struct mu_run *run, FILE *to)
@@ -31,9 +31,13 @@ void mu_report_text(const struct mu_run *run, FILE *to)
     for (int r = 0; r < run->ranks; r++) {
         const struct mu_run_rank *k = &run->by_rank[r];
 
-        fprintf(to, "  %4d  %-16s %-12s %9.2f %9.2f %10.1f %12.2f\n", r, k->host, k->cpus,
-                k->seconds, k->cpu_seconds, percent(k->sync_seconds, k->seconds),
-                percent(k->stall_seconds, k->seconds));
+        fprintf(to, "  %4d  %-16s %-12s %9.2f %9.2f ", r, k->host, k->cpus, k->seconds,
+                k->cpu_seconds);
+        if (k->sync_seconds < 0)
+            fprintf(to, "%10s", "-");
+        else
+            fprintf(to, "%10.1f", percent(k->sync_seconds, k->seconds));
+        fprintf(to, " %12.2f\n", percent(k->stall_seconds, k->seconds));
     }
     fprintf(to, "\n  exposed: of the time, in which the rank waited for gradients\n");
 }
@@ -44,12 +48,15 @@ json_t *mu_report_json(const struct mu_run *run)
 
     for (int r = 0; r < run->ranks; r++) {
         const struct mu_run_rank *k = &run->by_rank[r];
+        json_t *exposed = k->sync_seconds < 0
+                              ? json_null()
+                              : json_real(percent(k->sync_seconds, k->seconds));
 
         json_array_append_new(
-            ranks, json_pack("{s:i, s:s, s:s, s:f, s:f, s:f, s:f}", "rank", r, "host",
+            ranks, json_pack("{s:i, s:s, s:s, s:f, s:f, s:o, s:f}", "rank", r, "host",
                              k->host, "cpus", k->cpus, "seconds", k->seconds,
-                             "cpu_seconds", k->cpu_seconds, "exposed_percent",
-                             percent(k->sync_seconds, k->seconds), "checkpoint_percent",
+                             "cpu_seconds", k->cpu_seconds, "exposed_percent", exposed,
+                             "checkpoint_percent",
                              percent(k->stall_seconds, k->seconds)));
     }
     return json_pack(

@@ -13,7 +13,8 @@ struct mu_run_rank {
     const char *host, *cpus;
     double seconds;       /* training, wall clock */
     double cpu_seconds;
-    double sync_seconds;  /* waited for gradients: communication that was not hidden */
+    double sync_seconds;  /* waited for gradients: communication that was not hidden; -1
+                             not known (on GPUs the host does not wait) */
     double stall_seconds; /* waited for checkpoints */
 };
 

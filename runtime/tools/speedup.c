@@ -86,21 +86,26 @@ static void print_world(const struct mu_speedup *line, FILE *to)
 
 void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices, FILE *to)
 {
+    /* GPUs do the work: how many cores looked on says nothing. */
+    int cores = strcmp(devices, "GPUs") != 0;
+
     fprintf(to, "SPEEDUP ANALYSIS (%s)\n======================================\n", devices);
     fprintf(to, "Baseline (");
     print_world(&table[0], to);
-    fprintf(to, "): %.2f seconds\n  Cores used: %g\n", table[0].seconds, table[0].cores);
+    fprintf(to, "): %.2f seconds\n", table[0].seconds);
+    if (cores)
+        fprintf(to, "  Cores used: %g\n", table[0].cores);
     for (int i = 1; i < n; i++) {
         fputc('\n', to);
         print_world(&table[i], to);
         fprintf(to, ":\n  Average time: %.2f seconds", table[i].seconds);
         if (table[i].runs > 1)
             fprintf(to, " (%d runs)", table[i].runs);
-        fprintf(to,
-                "\n  Speedup: %.2fx\n  Parallel efficiency: %.1f%%\n  Cores used: %g\n"
-                "  Efficiency per core: %.1f%%\n",
-                table[i].speedup, 100 * table[i].efficiency, table[i].cores,
-                100 * table[i].core_efficiency);
+        fprintf(to, "\n  Speedup: %.2fx\n  Parallel efficiency: %.1f%%\n",
+                table[i].speedup, 100 * table[i].efficiency);
+        if (cores)
+            fprintf(to, "  Cores used: %g\n  Efficiency per core: %.1f%%\n",
+                    table[i].cores, 100 * table[i].core_efficiency);
     }
     if (n == 1)
         fprintf(to, "\nOnly one size of world: nothing to compare it with.\n");

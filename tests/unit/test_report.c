@@ -242,6 +242,35 @@ static void the_text_gives_each_ranks_share(void **state)
     mu_run_clear(&run);
 }
 
+static void what_gpus_hide_is_not_made_up(void **state)
+{
+    struct mu_run runs[] = { run_of("a", 1, 1, 100, 16), run_of("b", 2, 1, 52, 16) };
+    struct mu_speedup *table;
+    struct mu_run run;
+    char *text = NULL;
+    size_t len;
+    FILE *to = open_memstream(&text, &len);
+    json_t *json = good();
+
+    json_object_set_new(json_array_get(json_object_get(json, "by_rank"), 0),
+                        "sync_seconds", json_real(-1));
+    assert_int_equal(load(json, &run, NULL), 0);
+    mu_report_text(&run, to);
+    assert_int_equal(mu_speedup_make(runs, 2, &table, NULL), 2);
+    mu_speedup_text(table, 2, "GPUs", to);
+    fclose(to);
+    assert_non_null(strstr(text, "9.00          -         5.00\n"));
+    assert_non_null(strstr(text, "Speedup: 1.92x\n"));
+    assert_null(strstr(text, "per core"));
+    json = mu_report_json(&run);
+    assert_true(json_is_null(json_object_get(
+        json_array_get(json_object_get(json, "by_rank"), 0), "exposed_percent")));
+    json_decref(json);
+    free(text);
+    free(table);
+    mu_run_clear(&run);
+}
+
 static int made(void **state)
 {
     int fd = mkstemp(path);
@@ -265,6 +294,7 @@ int main(void)
         cmocka_unit_test(runs_of_other_work_are_not_compared),
         cmocka_unit_test(the_page_holds_its_plots_and_escapes_names),
         cmocka_unit_test(a_plot_without_points_says_so),
+        cmocka_unit_test(what_gpus_hide_is_not_made_up),
         cmocka_unit_test(the_text_gives_each_ranks_share),
     };
 
