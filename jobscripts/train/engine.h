@@ -45,7 +45,8 @@ struct engine_ops {
     int (*test)(struct engine *engine, double *loss, int *correct);
 
     /* ZeRO-1: the weights of a parameter move to `weights` (borrowed), and only its
-     * elements from .. to - 1 are updated; momenta are kept for those alone.
+     * elements from .. to - 1 are updated; momenta are kept for those alone. NULL: the
+     * engine cannot do that.
      */
     int (*shard)(struct engine *engine, int param, void *weights, size_t from,
                  size_t to, struct mu_err *err);

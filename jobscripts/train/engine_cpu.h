@@ -151,7 +151,7 @@ static int engine_shard(struct engine *e, int param, void *weights, size_t from,
     REAL *momenta = room(to - from, sizeof(REAL), &failed);
 
     if (failed)
-        return mu_err_set(err, ENOMEM, "no memory for a part of '%s'",
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for a part of '%s'",
                           e->model->params[param].name);
     memcpy(weights, e->weights[param], e->model->params[param].count * sizeof(REAL));
     if (!e->borrowed[param])

@@ -81,6 +81,11 @@ static int open_engine(struct train *t, struct mu_err *err)
     t->ops = find_engine(t, err);
     if (!t->ops)
         return -1;
+    if (opt->zero && !t->ops->shard)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "--zero is not there for the engine on GPUs (%s): leave it out, "
+                          "or choose --backend host",
+                          t->ops->name);
     if (t->ops->open(&t->model, muster_device(t->m), (int)opt->batch, opt->seed,
                      &t->engine, err) < 0)
         return -1;
