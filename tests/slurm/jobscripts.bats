@@ -1,0 +1,83 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# The jobscripts that quickstart does not run, as users submit them, with the example site file.
+
+setup_file() {
+    export top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+    export build=${MUSTER_BUILDDIR:-$top/build-test}
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mjobs.XXXXXX")
+    local netns=()
+    # Names of nodes mean something only where each node has a network of its own.
+    [ "$(id -u)" -ne 0 ] || netns=(--netns)
+    "$top/tests/slurm/cluster" up "${netns[@]}" --dir "$MUSTER_DIR/c" --nodes 2 --gpus 4 --cpus 4 --fake-pci \
+        --site-file "$top/jobscripts/site/muster.conf" --plugin "$build/.libs/muster.so" > "$MUSTER_DIR/env"
+}
+
+teardown_file() {
+    [ -n "${MUSTER_DIR:-}" ] || return 0
+    "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
+    rm -rf "$MUSTER_DIR"
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+    export PATH=$build:$PATH
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# Submit a script, wait for its end, show its output.
+submit() { # script
+    local id state=PENDING
+    id=$(sbatch --parsable --cpus-per-task=1 "$top/jobscripts/$1") || return 1
+    for _ in $(seq 600); do
+        state=$(scontrol show job -o "$id" | grep -o 'JobState=[A-Z_]*')
+        case $state in *PENDING | *RUNNING | *COMPLETING | *CONFIGURING) sleep 0.5 ;; *) break ;; esac
+    done
+    cat ./*-"$id".out
+    [ "$state" = JobState=COMPLETED ]
+}
+
+@test "03_multi_node.sh: eight ranks on two nodes, a placement table from each node" {
+    EPOCHS=1 run submit 03_multi_node.sh
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output =~ World\ size:\ +8\ ranks\ on\ 2\ nodes ]]
+    [[ $output = *"muster: n1: step "* ]]
+    [[ $output = *"muster: n2: step "* ]]
+    [ "$(grep -cE '^RANK: [0-7] \| node n[12], local rank [0-3] of 4' <<< "$output")" -eq 8 ]
+    [ "$(sed -n 's/.* weights \([0-9a-f]*\).*/\1/p' <<< "$output" | sort -u | wc -l)" -eq 1 ]
+    [ -s "$(echo multi_node-*.json)" ]
+}
+
+@test "04_pytorch.sh: plain srun, and the variables that init_process_group reads bring all together" {
+    [ "$(id -u)" -eq 0 ] || skip "nodes with names that resolve need root (--netns)"
+    cat > meet.py <<'PY'
+import os, socket, sys, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+local = int(os.environ["LOCAL_RANK"])
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    listener = socket.create_server(where, backlog=world)
+    listener.settimeout(60)
+    seen = [0]
+    for _ in range(world - 1):
+        peer, _ = listener.accept()
+        seen.append(int(peer.makefile().readline()))
+    print("met", sorted(seen), flush=True)
+else:
+    for attempt in range(600):
+        try:
+            socket.create_connection(where, 5).sendall(b"%d\n" % rank)
+            break
+        except OSError:
+            time.sleep(0.1)
+print("rank %d of %d local %d visible %s" % (rank, world, local, os.environ["CUDA_VISIBLE_DEVICES"]), flush=True)
+PY
+    TRAIN="meet.py --unused" run submit 04_pytorch.sh
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
+    # single:1 makes device 0 of each process its own GPU.
+    [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) visible \1$' <<< "$output")" -eq 8 ]
+}
