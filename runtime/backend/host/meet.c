@@ -82,26 +82,31 @@ static int listen_tcp(struct mu_address *own, int size, struct mu_err *err)
     return fd;
 }
 
-static void add_host(char *hosts, size_t len, const char *host)
+static void add_host(char *hosts, size_t len, const char *host, bool first)
 {
-    size_t used = strlen(hosts);
+    size_t used = strlen(hosts), more = strlen(host) + (used ? 1 : 0);
 
-    if (used + strlen(host) + 2 < len)
+    if (used + more >= len)
+        return;
+    if (!first) {
         sprintf(hosts + used, "%s%s", used ? "," : "", host);
+        return;
+    }
+    memmove(hosts + more, hosts, used + 1);
+    memcpy(hosts, host, strlen(host));
+    if (used)
+        hosts[more - 1] = ',';
 }
 
-/* The address the launcher trusts first, then every other one, loopback last. */
+/* The address the launcher trusts first, if it is one of ours (it is rank 0's), then
+ * every other one, loopback last.
+ */
 static void list_hosts(struct mu_address *own, const char *master)
 {
     static const int order[][2] = { { AF_INET, 0 }, { AF_INET6, 0 }, { AF_INET, 1 } };
-    struct in_addr in4;
-    struct in6_addr in6;
     struct ifaddrs *list = NULL;
     char text[INET6_ADDRSTRLEN];
 
-    if (master && (inet_pton(AF_INET, master, &in4) == 1 ||
-                   inet_pton(AF_INET6, master, &in6) == 1))
-        add_host(own->hosts, sizeof own->hosts, master);
     if (getifaddrs(&list) < 0)
         return;
     for (int pass = 0; pass < 3; pass++) {
@@ -120,9 +125,9 @@ static void list_hosts(struct mu_address *own, const char *master)
             if (order[pass][0] == AF_INET6 &&
                 IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)addr))
                 continue;
-            if (inet_ntop(order[pass][0], addr, text, sizeof text) &&
-                (!master || strcmp(text, master) != 0))
-                add_host(own->hosts, sizeof own->hosts, text);
+            if (inet_ntop(order[pass][0], addr, text, sizeof text))
+                add_host(own->hosts, sizeof own->hosts, text,
+                         master && strcmp(text, master) == 0);
         }
     }
     freeifaddrs(list);
