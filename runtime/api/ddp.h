@@ -58,6 +58,7 @@ struct muster_ddp {
     bool *declined; /* by parameter: the caller said that there is none */
     bool *absent;   /* by parameter: no rank has a gradient in this step */
     bool absent_kept; /* sync leaves `absent` for what follows it */
+    double *squares;  /* sync adds those of the gradients here, NULL: it does not */
     bool screen, shard;
     struct mu_weight weight;
     double factor; /* this rank's gradients are multiplied by it; 1: not */
@@ -107,6 +108,8 @@ int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what,
 /* Multiply the gradient of parameter i where it lives. */
 int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                  struct mu_err *err);
+/* Sum of squares of bucket b's gradients, or of this rank's part of it. */
+double mu_ddp_squares(const struct muster_ddp *ddp, int b);
 /* Everything of sync but the check of its arguments. */
 int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 

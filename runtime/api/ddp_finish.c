@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ddp_finish.c - loss scale, norm and clipping behind sync
+/* ddp_finish.c - loss scale, norm and clipping, in and behind sync
  *
- * After the mean every rank has the same bits, so each finds the same norm and the same
- * overflow by itself: a NaN or Inf of one rank is in everybody's sum. Only parts
+ * The squares of a bucket are added up when it is there, while later ones are under
+ * way. After the mean every rank has the same bits, so each finds the same norm and the
+ * same overflow by itself: a NaN or Inf of one rank is in everybody's sum. Only parts
  * (ZeRO-1) have to be added up among the ranks, in rank order.
  */
 #include "runtime/api/ddp.h"
@@ -14,27 +15,30 @@
 #include "runtime/core/numeric.h"
 #include "runtime/core/scaler.h"
 
-static double squares_of_all(const struct muster_ddp *ddp, const bool *absent)
+double mu_ddp_squares(const struct muster_ddp *ddp, int b)
 {
+    struct muster_shard part;
     double sum = 0;
 
-    for (int i = 0; i < ddp->nparams; i++)
-        if (!absent[i])
+    if (ddp->shard) {
+        muster_ddp_shard(ddp, b, &part);
+        return mu_sum_squares(part.grad, part.dtype, part.count);
+    }
+    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
+        int i = ddp->bucket[b].param[k];
+
+        if (!ddp->absent[i])
             sum += mu_sum_squares(ddp->param[i].grad, ddp->param[i].dtype,
                                   ddp->param[i].count);
+    }
     return sum;
 }
 
-static int squares_of_parts(struct muster_ddp *ddp, double *sum, struct mu_err *err)
+static int add_parts(struct muster_ddp *ddp, double *sum, struct mu_err *err)
 {
     struct mu_gathered all;
-    struct muster_shard part;
-    double mine = 0;
+    double mine = *sum;
 
-    for (int b = 0; b < ddp->plan.nbuckets; b++) {
-        muster_ddp_shard(ddp, b, &part);
-        mine += mu_sum_squares(part.grad, part.dtype, part.count);
-    }
     if (mu_gather(ddp->m, "the gradient norm", &mine, sizeof mine, &all, err) < 0)
         return -1;
     *sum = 0;
@@ -67,14 +71,12 @@ static int scale_all(struct muster_ddp *ddp, const bool *absent, double factor,
 }
 
 /* One factor for both, so that elements are rounded once. */
-static int finish(struct muster_ddp *ddp, const bool *absent, struct muster_finish *f,
-                  struct mu_err *err)
+static int finish(struct muster_ddp *ddp, const bool *absent, double sum,
+                  struct muster_finish *f, struct mu_err *err)
 {
-    double sum = 0, scale = f->scaler ? f->scaler->scale : 1, factor = 1 / scale;
+    double scale = f->scaler ? f->scaler->scale : 1, factor = 1 / scale;
 
-    if (!ddp->shard)
-        sum = squares_of_all(ddp, absent);
-    else if (squares_of_parts(ddp, &sum, err) < 0)
+    if (ddp->shard && add_parts(ddp, &sum, err) < 0)
         return -1;
     f->norm = sqrt(sum) * factor;
     f->skip = f->scaler && !isfinite(sum);
@@ -93,6 +95,7 @@ int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *
 {
     struct mu_err err = { 0 };
     size_t n = (size_t)ddp->nparams;
+    double sum = 0;
     bool *absent;
     int rc;
 
@@ -105,9 +108,11 @@ int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *
         return mu_fail_err(ddp->m, &err);
     absent = ddp->absent; /* sync forgets it: keep this step's */
     ddp->absent_kept = true;
+    ddp->squares = &sum;
     rc = mu_ddp_sync(ddp, stream, &err);
+    ddp->squares = NULL;
     if (rc == 0)
-        rc = finish(ddp, absent, f, &err);
+        rc = finish(ddp, absent, sum, f, &err);
     ddp->absent_kept = false;
     memset(ddp->absent, 0, n * sizeof *ddp->absent);
     return rc < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;

@@ -163,9 +163,12 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     for (int b = 0; b < ddp->plan.nbuckets; b++)
         if (mu_ddp_bucket_advance(ddp, b, stream, err) < 0)
             return -1;
-    for (int b = 0; b < ddp->plan.nbuckets; b++)
+    for (int b = 0; b < ddp->plan.nbuckets; b++) {
         if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0)
             return -1;
+        if (ddp->squares)
+            *ddp->squares += mu_ddp_squares(ddp, b);
+    }
     reset(ddp);
     account(ddp);
     return 0;

@@ -107,13 +107,11 @@ static int int8_start(struct muster_ddp *ddp, void *state, int b, struct mu_err 
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
         int i = bucket->param[k];
         const struct tensor *t = &s->tensor[i];
-        size_t count = ddp->param[i].count;
 
-        if (ddp->absent[i])
-            memset(s->peak + t->peaks, 0, mu_int8_blocks(count) * sizeof *s->peak);
-        else
+        /* Of one that no rank has, whatever is there: nobody looks at it. */
+        if (!ddp->absent[i])
             mu_int8_peaks((const float *)(bucket->mem + ddp->plan.place[i].offset),
-                          t->rest, count, s->peak + t->peaks);
+                          t->rest, ddp->param[i].count, s->peak + t->peaks);
     }
     return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_MAX, s->peak + s->peaks[b],
                           s->peaks[b + 1] - s->peaks[b], 1, err);

@@ -237,38 +237,85 @@ static void nan_is_seen_by_all_ranks_and_gone_in_the_next_step(void **state)
     every_hook(nan_body);
 }
 
-/* The loss scale falls from 1024 to 512 after an overflow: what is left of gradients
- * that were twice as large is halved too. Sum over steps, in true units.
+/* The same gradients, of full rank, again and again: what one step does not send comes
+ * in later ones, so the mean over steps is the mean over ranks.
+ */
+static int feedback_body(struct muster *m, int rank, void *arg)
+{
+    const struct hook_case *t = arg;
+    struct muster_ddp *ddp = make(m, &t->hook);
+    static double came[NPARAMS][ROWS * COLS];
+    double off = 0, all = 0, first = 0;
+    enum { STEPS = 200 };
+
+    for (int step = 1; step <= STEPS; step++) {
+        for (int i = NPARAMS - 1; i >= 0; i--) {
+            for (size_t k = 0; k < count[i]; k++)
+                grad(ddp, i)[k] = sinf((float)(k * k + (size_t)rank));
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        off = all = 0;
+        for (int i = 0; i < NPARAMS; i++)
+            for (size_t k = 0; k < count[i]; k++) {
+                double mean = 0;
+
+                for (int r = 0; r < muster_size(m); r++)
+                    mean += (double)sinf((float)(k * k + (size_t)r)) / muster_size(m);
+                came[i][k] += grad(ddp, i)[k];
+                off += pow(came[i][k] / step - mean, 2);
+                all += mean * mean;
+            }
+        first = step == 1 ? sqrt(off / all) : first;
+    }
+    if (!(sqrt(off / all) < 0.12 && sqrt(off / all) <= first / 5)) {
+        fprintf(stderr, "off by %g, then %g\n", first, sqrt(off / all));
+        return 97;
+    }
+    return done(m, ddp);
+}
+
+static void what_a_step_does_not_send_comes_in_later_ones(void **state)
+{
+    runs((struct forked_world){ .size = 2 }, feedback_body, &hooks[2], hooks[2].name);
+    runs(
+        (struct forked_world){
+            .size = 4, .nodes = 2, .first_bucket = 256, .bucket_cap = 512 },
+        feedback_body, &hooks[3], hooks[3].name);
+}
+
+/* A loss scale that doubles in each step changes nothing, to the bit, if what was left
+ * of smaller gradients doubles too.
  */
 static int scaled_body(struct muster *m, int rank, void *arg)
 {
     const struct hook_case *t = arg;
-    struct muster_ddp *ddp = make(m, &t->hook);
-    struct muster_scaler s = { .scale = 1048576, .interval = 1000 };
-    double came[300] = { 0 };
-    int good = 0;
+    struct muster_ddp *ddp[2];
+    struct muster_scaler s = { .scale = 1, .interval = 1 };
 
-    for (int step = 0; step < 12; step++) {
-        struct muster_finish f = { .scaler = &s };
+    for (int d = 0; d < 2; d++) {
+        const struct muster_ddp_options o = { .hook = &t->hook };
+        struct muster_param p = { "w", ROWS * COLS, MUSTER_F32, NULL, NULL };
 
-        for (int i = NPARAMS - 1; i >= 0; i--) {
-            for (size_t k = 0; k < count[i]; k++)
-                grad(ddp, i)[k] = (k == 0 ? 1 : 0.003f) * (float)s.scale;
-            if (step >= 1 && step < 11 && rank == 1) /* but not in what is looked at */
-                grad(ddp, 3)[0] = INFINITY;
-            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
-        }
-        RANK_OK(muster_ddp_sync_with(ddp, &f, NULL));
-        RANK_CHECK(f.skip == (step >= 1 && step < 11));
-        good += !f.skip;
-        for (int k = 0; !f.skip && k < 300; k++)
-            came[k] += grad(ddp, 2)[k];
+        RANK_OK(muster_ddp_create(m, &p, 1, &o, &ddp[d]));
     }
-    RANK_CHECK(s.scale == 1024 && good == 2);
-    /* Left over in the units of the first scale it would come out a thousand times. */
-    for (int k = 1; k < 300; k++)
-        RANK_CHECK(fabs(came[k]) < 0.1);
-    return done(m, ddp);
+    for (int step = 0; step < 12; step++) {
+        struct muster_finish f[2] = { { .max_norm = 0 }, { .scaler = &s } };
+        double scale[2] = { 1, s.scale };
+
+        for (int d = 0; d < 2; d++) {
+            for (size_t k = 0; k < ROWS * COLS; k++)
+                grad(ddp[d], 0)[k] =
+                    sinf((float)(k * k + (size_t)rank)) * (float)scale[d];
+            RANK_OK(muster_ddp_grad_ready(ddp[d], 0, NULL));
+            RANK_OK(muster_ddp_sync_with(ddp[d], &f[d], NULL));
+        }
+        RANK_CHECK(s.scale == 2 * scale[1]);
+        RANK_CHECK(memcmp(grad(ddp[0], 0), grad(ddp[1], 0), ROWS * COLS * 4) == 0);
+        RANK_CHECK(f[0].norm == f[1].norm && f[0].norm > 1);
+    }
+    muster_ddp_destroy(ddp[1]);
+    return done(m, ddp[0]);
 }
 
 static void row_10_what_is_left_follows_the_loss_scale(void **state)
@@ -437,6 +484,7 @@ int main(void)
         cmocka_unit_test(row_1_an_absent_gradient_counts_as_zero_or_stays),
         cmocka_unit_test(all_ranks_have_the_same_bits),
         cmocka_unit_test(nan_is_seen_by_all_ranks_and_gone_in_the_next_step),
+        cmocka_unit_test(what_a_step_does_not_send_comes_in_later_ones),
         cmocka_unit_test(row_10_what_is_left_follows_the_loss_scale),
         cmocka_unit_test(what_a_hook_cannot_do_is_refused_by_name),
         cmocka_unit_test(another_compression_on_one_rank_is_refused),
