@@ -32,7 +32,8 @@ same_options() { # help text, manual
 
 @test "wrong options of muster-train are named, status 10" {
     local words
-    for words in "--nothing" "--lr fast" "--batch 0" "--dtype fp8" "--epochs" "--resume must" "extra" "--bucket-cap 1X"; do
+    for words in "--nothing" "--lr fast" "--batch 0" "--dtype fp8" "--epochs" "--resume must" "extra" "--bucket-cap 1X" \
+        "--compress int9" "--compress powersgd:0"; do
         # shellcheck disable=SC2086
         run "$build/muster-train" $words
         [ "$status" -eq 10 ]
@@ -58,6 +59,18 @@ same_options() { # help text, manual
     [ "$status" -eq 2 ]
     run "$build/muster-report" speedup
     [ "$status" -eq 2 ]
+}
+
+@test "ZeRO-1 alone has the losses of plain, to the bit, and asks for --sharded checkpoints" {
+    "$build/muster-train" --single --steps 20 --samples 500 --test-samples 100 --curve plain
+    "$build/muster-train" --single --steps 20 --samples 500 --test-samples 100 --curve zero --zero
+    cmp plain zero
+    run "$build/muster-train" --single --zero --checkpoint parts
+    [ "$status" -eq 10 ]
+    [[ $output = *"add --sharded"* ]]
+    run "$build/muster-train" --single --zero --compress bf16
+    [ "$status" -eq 10 ]
+    [[ $output = *"exclude each other"* ]]
 }
 
 @test "a result that cannot be written ends with status 16 and the file's name" {

@@ -92,6 +92,47 @@ one_weight_hash() { # output: every rank printed the same
     agree one two 1e-5 20
 }
 
+@test "ZeRO-1: four ranks with parts of the momenta agree with one; two go on from their checkpoint" {
+    run ranks 1 -N1 -- --dtype fp64 --batch 128 --steps 60 --curve one --result one.json
+    [ "$status" -eq 0 ]
+    run ranks 4 -N2 -- --dtype fp64 --zero --steps 40 --curve zero --result zero.json --checkpoint parts --sharded
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"optimizer state sharded (ZeRO-1)"* ]]
+    one_weight_hash "$output"
+    # A quarter of 2154576 bytes, and at most the padding of three buckets on top.
+    local part
+    part=$(awk -F'[: ,]+' '/"momenta"/ { print $3 }' zero.json)
+    echo "momenta: $part bytes"
+    [ "$part" -ge 538644 ] && [ "$part" -le $((538644 + 3 * 512)) ]
+    run ranks 2 -N1 -- --dtype fp64 --zero --batch 64 --steps 60 --curve zero --checkpoint parts --sharded --resume must
+    echo "$output"
+    [ "$status" -eq 0 ]
+    agree one zero 1e-6 60
+}
+
+@test "compressed gradients: the same weights on all ranks, fewer bytes, a loss like plain" {
+    run ranks 4 -N2 -- --steps 100 --samples 12800 --curve none --result none.json
+    [ "$status" -eq 0 ]
+    local how bytes
+    while read -r how bytes; do
+        run ranks 4 -N2 -- --steps 100 --samples 12800 --compress "$how" --curve "$how" --result "$how.json"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output = *"Gradients:            $how"* ]]
+        one_weight_hash "$output"
+        grep -q "\"gradient_bytes_per_step\": $bytes," "$how.json"
+        # The mean of the last 20 losses, within a tenth of plain's.
+        awk 'NR == FNR { if (FNR > 80) a += $2; next } FNR > 80 { b += $2 }
+            END { print a / 20, b / 20; exit !(a > 0 && b > 0 && b < 1.1 * a) }' none "$how"
+    done << 'BYTES'
+bf16 538688
+fp16 538688
+int8 273536
+powersgd:4 31176
+BYTES
+}
+
 @test "without PMIx each task says which srun to use, status 11" {
     run timeout 60 srun --mpi=none -n2 "$train" --steps 5
     echo "$output"
