@@ -122,8 +122,8 @@ srun -Q -n1 bash -c "echo \$MASTER_PORT"'
 @test "srun inside srun: ranks are computed anew, a value that the task changed stays" {
     run step -n1 -c2 bash -c 'export OMP_NUM_THREADS=5
         unset SLURM_CPU_BIND SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE
-        echo outer $RANK $WORLD_SIZE; unset SLURM_CPUS_PER_TASK
-        srun -Q --overlap -n2 bash -c "echo inner \$RANK \$WORLD_SIZE \$OMP_NUM_THREADS"'
+        echo outer $RANK $WORLD_SIZE; unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
+        srun -Q --overlap -n2 -c1 bash -c "echo inner \$RANK \$WORLD_SIZE \$OMP_NUM_THREADS"'
     [ "$(sort <<< "$output")" = "inner 0 2 5
 inner 1 2 5
 outer 0 1" ]
