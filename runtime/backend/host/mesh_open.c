@@ -28,8 +28,8 @@
 #define CALL_NS 5000000000LL
 #define INPUT_BYTES ((size_t)2 << 20) /* for inputs waiting to be summed */
 #define SMALL_BYTES ((size_t)1 << 20)
-#define CHUNK_MAX ((size_t)128 << 10)
-#define WINDOW 4
+#define CHUNK_MAX ((size_t)256 << 10)
+#define WINDOW 2
 #define DEFAULT_LINK_TIMEOUT 20.0
 
 struct greeting { /* from the one that accepts */
