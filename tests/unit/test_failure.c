@@ -142,8 +142,8 @@ static int body(struct muster *m, int rank, void *arg)
 static const struct fault faults[] = {
     { "kill -9 of a member", ONE_NODE, IN_BUCKET, KILL, 2, MUSTER_EPEER,
       "rank 2 (node a", 1.5 },
-    { "kill -9 of rank 0", ONE_NODE, IN_BUCKET, KILL, 0, MUSTER_EPEER,
-      "rank 0 (node a", 2.5 },
+    { "kill -9 of rank 0", ONE_NODE, IN_BUCKET, KILL, 0, MUSTER_EPEER, "rank 0 (node a",
+      2.5 },
     { "kill -9 of the first rank of another node", TWO_NODES, IN_BUCKET, KILL, 2,
       MUSTER_EPEER, "rank 2 (node b", 2.5 },
     { "kill -9 of the last rank of another node", TWO_NODES, BETWEEN_STEPS, KILL, 3,
@@ -160,6 +160,8 @@ static const struct fault faults[] = {
       MUSTER_ETIMEOUT, "rank 2 (node b) does not answer", 6 },
     { "kill -STOP of rank 0", ONE_NODE, IN_BUCKET, STOP, 0, MUSTER_ETIMEOUT,
       "rank 0 (node a", 10 },
+    { "kill -STOP of rank 0 of two nodes", TWO_NODES, IN_BUCKET, STOP, 0,
+      MUSTER_ETIMEOUT, "rank 0 (node a, pid ", 10 },
     { "case 057: a rank that stays away from a bucket", TWO_NODES, IN_BUCKET, STAY_AWAY,
       3, MUSTER_ETIMEOUT,
       "rank 3 (node b) has not entered bucket 1 of step 2; 3 others wait (rank 3 is "
@@ -206,6 +208,13 @@ static void check(const struct fault *f, const struct forked_result *r, double d
         fail_msg("%s: nobody ended with %d\n%s", f->name, f->status, r->text);
     if (!strstr(r->text, f->expect))
         fail_msg("%s: '%s' is not in\n%s", f->name, f->expect, r->text);
+    for (int k = 0; f->status > 0 && k < f->world.size; k++) {
+        char other[32];
+
+        snprintf(other, sizeof other, "muster: rank %d (", k);
+        if (k != f->rank && strstr(r->text, other))
+            fail_msg("%s: an innocent rank is named\n%s", f->name, r->text);
+    }
     last -= deed_at - start;
     print_message("# %.2f s: %s: %.*s\n", last, f->name, (int)strcspn(r->text, "\n"),
                   r->text);
@@ -325,6 +334,11 @@ static int call_local(const char *name)
 /* Another user's process says nonsense, nothing at all, and half a hello. */
 static void be_a_stranger(const struct whereabouts *at)
 {
+    struct {
+        uint32_t magic;
+        int32_t rank, pid;
+        uint8_t token[MU_TOKEN_LEN];
+    } almost = { 0x4d755331u, 2, 1, { 0 } };
     char nonsense[4096];
     int fd;
 
@@ -340,6 +354,11 @@ static void be_a_stranger(const struct whereabouts *at)
     if (fd < 0 || send(fd, nonsense, 10, MSG_NOSIGNAL) < 0)
         _exit(4);
     close(fd);
+    fd = call_tcp(at->port); /* all is right but the token */
+    if (fd < 0 || send(fd, &almost, sizeof almost, MSG_NOSIGNAL) < 0)
+        _exit(7);
+    if (recv(fd, nonsense, 1, 0) > 0)
+        _exit(8);
     fd = call_local(at->local);
     if (fd < 0)
         _exit(5);
@@ -379,16 +398,21 @@ another_users_connection_is_logged_and_dropped_and_the_job_goes_on(void **state)
 {
     struct forked_world w = { .size = 4, .nodes = 2 };
     struct forked_result r;
+    const char *told;
 
     forked_run(&w, stranger_body, NULL, 30, &r);
     for (int k = 0; k < w.size; k++)
         if (r.status[k] != 0)
             fail_msg("rank %d: %d\n%s", k, r.status[k], r.text);
+    told = strstr(r.text, "127.0.0.1 dropped: it does not know this job's token");
+    assert_non_null(told);
     assert_non_null(
-        strstr(r.text, "127.0.0.1 dropped: it does not know this job's token"));
+        strstr(strstr(told, "token"), "dropped: it does not know this job's token"));
     assert_non_null(strstr(r.text, "it left before it proved the job's token"));
     if (geteuid() == 0)
         assert_non_null(strstr(r.text, "user id 65534"));
+    if (geteuid() == 0)
+        assert_non_null(strstr(r.text, "dropped: another user"));
     forked_clear(&r);
 }
 

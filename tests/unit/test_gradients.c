@@ -151,7 +151,7 @@ static int micro_body(struct muster *m, int rank, void *arg)
         for (int k = 0; k < 2; k++) {
             double w = r == 0 ? 1 + 2 * k : 2;
 
-            top += w * (r + 10 * k);
+            top += w * (r + 1 + 10 * k);
             sum += w;
         }
     for (int k = 0; k < 2; k++) {
@@ -159,7 +159,7 @@ static int micro_body(struct muster *m, int rank, void *arg)
         RANK_OK(muster_ddp_weight(ddp, rank == 0 ? 1 + 2 * k : 2));
         for (int i = 0; i < N; i++)
             for (int e = 0; e < COUNT; e++)
-                grad(ddp, i)[e] += (float)(rank + 10 * k);
+                grad(ddp, i)[e] += (float)(rank + 1 + 10 * k);
         all_ready(m, ddp);
     }
     RANK_OK(muster_ddp_sync(ddp, NULL));
