@@ -9,9 +9,9 @@
 struct cores {
     struct mu_cpuset mine; /* CPUs this rank may run on */
     int machines;          /* kernels the ranks run on: two Slurm nodes may be one */
-    int allowed;           /* distinct CPUs that any rank may run on, over all machines */
-    int used;              /* the same, but no more per machine than ranks have threads */
-    int shared;            /* some CPU belongs to several ranks */
+    int allowed; /* distinct CPUs that any rank may run on, over all machines */
+    int used;    /* the same, but no more per machine than ranks have threads */
+    int shared;  /* some CPU belongs to several ranks */
 };
 
 /* [collective] threads: compute threads of this rank. */

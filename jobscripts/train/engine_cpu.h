@@ -20,13 +20,14 @@ struct engine {
     const struct model *model;
     int batch_max, n;
     REAL *weights[MODEL_PARAMS], *momenta[MODEL_PARAMS], *grads[MODEL_PARAMS];
-    int borrowed[MODEL_PARAMS];                      /* the weights: do not free */
-    size_t from[MODEL_PARAMS], to[MODEL_PARAMS];     /* the elements that are updated */
-    REAL *act[MODEL_LAYERS + 1]; /* act[l] is the input of layer l, act[nlayers] the scores */
-    REAL *delta[2];              /* gradients by activation: of the current layer's output
-                                    and input */
+    int borrowed[MODEL_PARAMS];                  /* the weights: do not free */
+    size_t from[MODEL_PARAMS], to[MODEL_PARAMS]; /* the elements that are updated */
+    REAL *act[MODEL_LAYERS +
+              1];   /* act[l] is the input of layer l, act[nlayers] the scores */
+    REAL *delta[2]; /* gradients by activation: of the current layer's output
+                       and input */
     uint8_t *winner[MODEL_LAYERS]; /* pooling: which of the four was the largest */
-    REAL *columns, *dcolumns;      /* one sample unrolled for a convolution, its gradient */
+    REAL *columns, *dcolumns; /* one sample unrolled for a convolution, its gradient */
     uint8_t *labels;
 };
 
@@ -122,8 +123,9 @@ static int engine_open(const struct model *model, int device, int batch_max,
 out:
     if (failed) {
         engine_close(e);
-        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the model '%s' with batch %d",
-                          model->text, batch_max);
+        return mu_err_set(err, MUSTER_EMEMORY,
+                          "no memory for the model '%s' with batch %d", model->text,
+                          batch_max);
     }
     *out = e;
     return 0;
@@ -215,9 +217,8 @@ static void unroll(const struct layer *l, const REAL *image, REAL *columns)
                     const REAL *row = image + (inside ? (y + dy) * l->in_w : 0);
 
                     for (int x = 0; x < l->in_w; x++)
-                        *columns++ = inside && x + dx >= 0 && x + dx < l->in_w
-                                         ? row[x + dx]
-                                         : 0;
+                        *columns++ =
+                            inside && x + dx >= 0 && x + dx < l->in_w ? row[x + dx] : 0;
                 }
 }
 
@@ -331,8 +332,8 @@ static double loss_of(struct engine *e, REAL *delta, REAL scale, int *correct)
     return sum;
 }
 
-static void bias_backward(const struct engine *e, const struct layer *l,
-                          const REAL *dy, int add)
+static void bias_backward(const struct engine *e, const struct layer *l, const REAL *dy,
+                          int add)
 {
     size_t area = (size_t)l->out_h * l->out_w;
     REAL *db = e->grads[l->bias];
@@ -438,7 +439,8 @@ static int engine_test(struct engine *e, double *loss, int *correct)
 static void engine_update(struct engine *e, double lr, double momentum, double decay)
 {
     for (int i = 0; i < e->model->nparams; i++) {
-        REAL *w = e->weights[i], *v = e->momenta[i]; /* of the elements from .. to - 1 */
+        REAL *w = e->weights[i],
+             *v = e->momenta[i]; /* of the elements from .. to - 1 */
         const REAL *g = e->grads[i];
         /* Biases are left out of the decay, as is usual. */
         REAL d = e->model->params[i].fan_in ? (REAL)decay : 0;

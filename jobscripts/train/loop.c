@@ -80,7 +80,8 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
     return 0;
 }
 
-/* One more point of the run's history; at most MOMENTS, each other one goes when full. */
+/* One more point of the run's history; at most MOMENTS, each other one goes when full.
+ */
 #define MOMENTS 512
 
 static void note_moment(struct train *t, double seconds)
@@ -111,8 +112,8 @@ static int talk(struct train *t, double step_seconds, struct mu_err *err)
         word[1] = fmax(1, fmin(TRAIN_PENDING, floor(TALK_EVERY / step_seconds)));
     memcpy(word + 2, t->pending_sum, (size_t)n * sizeof *word);
     memcpy(word + 2 + n, t->pending_count, (size_t)n * sizeof *word);
-    status = muster_allreduce(t->m, word, 2 + 2 * (size_t)n, MUSTER_F64, MUSTER_SUM,
-                              NULL);
+    status =
+        muster_allreduce(t->m, word, 2 + 2 * (size_t)n, MUSTER_F64, MUSTER_SUM, NULL);
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
     t->stop = word[0] > 0;
@@ -139,10 +140,13 @@ static void tell_progress(struct train *t, double lr, double seconds)
     double rate = (double)t->samples_seen / seconds;
     uint64_t done = t->step - t->first_step, left = t->steps_total - t->step;
     struct show_progress p = {
-        .epoch = t->epoch + 1, .epochs = t->opt->epochs,
+        .epoch = t->epoch + 1,
+        .epochs = t->opt->epochs,
         .step = t->steps_epoch - muster_sampler_steps(t->sampler),
         .steps = t->steps_epoch,
-        .loss = t->last_loss, .lr = lr, .rate = rate,
+        .loss = t->last_loss,
+        .lr = lr,
+        .rate = rate,
         .eta = done ? seconds / (double)done * (double)left : 0,
     };
 
@@ -214,7 +218,8 @@ static int test(struct train *t, struct mu_err *err)
 
 int train_run(struct train *t, struct mu_err *err)
 {
-    uint64_t *index = calloc((size_t)(t->opt->batch * t->opt->accumulate), sizeof *index);
+    uint64_t *index =
+        calloc((size_t)(t->opt->batch * t->opt->accumulate), sizeof *index);
     int rc = 0;
 
     if (!index)
@@ -230,11 +235,12 @@ int train_run(struct train *t, struct mu_err *err)
         if (rc == 0)
             rc = test(t, err);
         if (rc == 0 && t->rank == 0)
-            show_line(&t->show,
-                      "epoch %ld/%ld | loss %.4f | test loss %.4f | test accuracy %.4f | "
-                      "%.1f s",
-                      t->epoch + 1, t->opt->epochs, t->last_loss, t->test_loss,
-                      t->test_accuracy, t->train_seconds);
+            show_line(
+                &t->show,
+                "epoch %ld/%ld | loss %.4f | test loss %.4f | test accuracy %.4f | "
+                "%.1f s",
+                t->epoch + 1, t->opt->epochs, t->last_loss, t->test_loss,
+                t->test_accuracy, t->train_seconds);
         t->epoch++;
         muster_sampler_set_epoch(t->sampler, (uint64_t)t->epoch);
     }

@@ -32,8 +32,9 @@ static struct layer *layer_add(struct model *model, enum layer_kind kind, int in
 {
     struct layer *layer = &model->layers[model->nlayers++];
 
-    *layer = (struct layer){ .kind = kind, .in_c = in_c, .in_h = in_h, .in_w = in_w,
-                             .weight = -1, .bias = -1 };
+    *layer = (struct layer){
+        .kind = kind, .in_c = in_c, .in_h = in_h, .in_w = in_w, .weight = -1, .bias = -1
+    };
     return layer;
 }
 
@@ -75,8 +76,10 @@ int model_build(struct model *model, const char *kind, int rows, int cols, int h
     int flat = rows * cols;
 
     if (rows < 4 || cols < 4 || rows % 4 || cols % 4)
-        return mu_err_set(err, EINVAL, "images of %d x %d pixels: both must be a "
-                                       "multiple of 4", rows, cols);
+        return mu_err_set(err, EINVAL,
+                          "images of %d x %d pixels: both must be a "
+                          "multiple of 4",
+                          rows, cols);
     memset(model, 0, sizeof *model);
     model->nclasses = nclasses;
     if (strcmp(kind, "mlp") == 0) {

@@ -42,12 +42,13 @@ struct model {
 };
 
 /* kind "mlp": rows*cols - hidden - hidden - nclasses; "cnn": two 3x3 convolutions of 16
- * and 32 channels with pooling, then hidden and nclasses. rows and cols a multiple of 4.
+ * and 32 channels with pooling, then hidden and nclasses. rows and cols a multiple
+ * of 4.
  */
 int model_build(struct model *model, const char *kind, int rows, int cols, int hidden,
                 int nclasses, struct mu_err *err);
 
-size_t layer_in(const struct layer *layer);  /* elements per sample */
+size_t layer_in(const struct layer *layer); /* elements per sample */
 size_t layer_out(const struct layer *layer);
 
 #endif

@@ -30,11 +30,12 @@ static int check_srun(const struct train_options *opt, struct mu_err *err)
     if (opt->single || (single && strcmp(single, "1") == 0) || getenv("PMIX_RANK"))
         return 0;
     if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
-        return mu_err_set(err, TRAIN_EXIT_NO_SRUN,
-                          "this is job %s, but not started with srun: one process would "
-                          "train alone; write srun --mpi=pmix muster-train ... (or add "
-                          "--single if that is meant)",
-                          getenv("SLURM_JOB_ID"));
+        return mu_err_set(
+            err, TRAIN_EXIT_NO_SRUN,
+            "this is job %s, but not started with srun: one process would "
+            "train alone; write srun --mpi=pmix muster-train ... (or add "
+            "--single if that is meant)",
+            getenv("SLURM_JOB_ID"));
     return 0;
 }
 
@@ -88,10 +89,11 @@ static int train(struct train *t, struct mu_err *err)
     if (!t->stop)
         return 0;
     t->agreed = 1;
-    return mu_err_set(err, TRAIN_EXIT_REQUEUE,
-                      "stopped by a signal after step %llu; %s is written: start the same "
-                      "command again to go on",
-                      (unsigned long long)t->step, muster_checkpoint_path(t->checkpoint));
+    return mu_err_set(
+        err, TRAIN_EXIT_REQUEUE,
+        "stopped by a signal after step %llu; %s is written: start the same "
+        "command again to go on",
+        (unsigned long long)t->step, muster_checkpoint_path(t->checkpoint));
 }
 
 /* Say why and leave: together if every rank knows, else by ending the whole job. */

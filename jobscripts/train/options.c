@@ -9,12 +9,40 @@
 #include "runtime/base/parse.h"
 
 enum {
-    O_MODEL = 256, O_HIDDEN, O_DTYPE, O_DATA, O_SAMPLES, O_TEST_SAMPLES,
-    O_TAIL, O_EPOCHS, O_STEPS,
-    O_BATCH, O_ACCUMULATE, O_LR, O_MOMENTUM, O_DECAY, O_WARMUP, O_SCHEDULE, O_SEED,
-    O_RANKS, O_SINGLE, O_BACKEND, O_TRANSPORT, O_TIMEOUT, O_FIRST_BUCKET, O_BUCKET_CAP,
-    O_COMPRESS, O_ZERO,
-    O_CHECKPOINT, O_EVERY, O_KEEP, O_SHARDED, O_FOREGROUND, O_RESUME, O_RESULT, O_CURVE,
+    O_MODEL = 256,
+    O_HIDDEN,
+    O_DTYPE,
+    O_DATA,
+    O_SAMPLES,
+    O_TEST_SAMPLES,
+    O_TAIL,
+    O_EPOCHS,
+    O_STEPS,
+    O_BATCH,
+    O_ACCUMULATE,
+    O_LR,
+    O_MOMENTUM,
+    O_DECAY,
+    O_WARMUP,
+    O_SCHEDULE,
+    O_SEED,
+    O_RANKS,
+    O_SINGLE,
+    O_BACKEND,
+    O_TRANSPORT,
+    O_TIMEOUT,
+    O_FIRST_BUCKET,
+    O_BUCKET_CAP,
+    O_COMPRESS,
+    O_ZERO,
+    O_CHECKPOINT,
+    O_EVERY,
+    O_KEEP,
+    O_SHARDED,
+    O_FOREGROUND,
+    O_RESUME,
+    O_RESULT,
+    O_CURVE,
 };
 
 static const struct option names[] = {
@@ -92,7 +120,8 @@ void train_options_help(void)
         "  --timeout SECONDS      of each collective [600]\n"
         "  --first-bucket SIZE    gradient bucket that starts first [1M]\n"
         "  --bucket-cap SIZE      other buckets [chosen by libmuster]\n"
-        "  --compress none|bf16|fp16|int8|powersgd:RANK   gradients on the wire [none]\n"
+        "  --compress none|bf16|fp16|int8|powersgd:RANK   gradients on the wire "
+        "[none]\n"
         "  --zero                 ZeRO-1: each rank keeps and updates a part of the\n"
         "                         optimizer state\n"
         "Checkpoints\n"
@@ -100,20 +129,25 @@ void train_options_help(void)
         "  --checkpoint-every N   steps between two [an epoch]\n"
         "  --keep N               how many stay [3]\n"
         "  --sharded              every rank writes a part [rank 0 writes all]\n"
-        "  --foreground           wait until each is on disk [written in the background]\n"
+        "  --foreground           wait until each is on disk [written in the "
+        "background]\n"
         "  --resume auto|never|must   go on from the newest good one [auto]\n"
         "Output\n"
         "  --result FILE          figures of the run as JSON, for muster report\n"
         "  --curve FILE           step and loss, a line per step\n"
         "  --help, --version\n"
         "\n"
-        "OMP_NUM_THREADS sets the BLAS threads of a rank [1]. SIGUSR1 and SIGTERM write a\n"
+        "OMP_NUM_THREADS sets the BLAS threads of a rank [1]. SIGUSR1 and SIGTERM "
+        "write a\n"
         "checkpoint and end the run.\n"
         "\n"
-        "Exit status: 0 trained; 10 usage; 11 no PMIx, or a rank did not arrive; 12 ranks\n"
+        "Exit status: 0 trained; 10 usage; 11 no PMIx, or a rank did not arrive; 12 "
+        "ranks\n"
         "or checkpoint do not fit together; 13 a rank died; 14 a rank came too late;\n"
-        "15 GPU; 16 file or network; 17 memory; 18 weights differ or loss is not a number;\n"
-        "20 not started with srun; 21 data file; 22 stopped by a signal, run it again\n",
+        "15 GPU; 16 file or network; 17 memory; 18 weights differ or loss is not a "
+        "number;\n"
+        "20 not started with srun; 21 data file; 22 stopped by a signal, run it "
+        "again\n",
         stdout);
 }
 
@@ -131,7 +165,8 @@ static int word(const char *what, const char *text, const char *const *words, in
         strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
         strncat(list, words[i], sizeof list - strlen(list) - 1);
     }
-    return mu_err_set(err, MUSTER_EUSAGE, "%s is '%s', not one of: %s", what, text, list);
+    return mu_err_set(err, MUSTER_EUSAGE, "%s is '%s', not one of: %s", what, text,
+                      list);
 }
 
 static int count(const char *what, const char *text, uint64_t *out, struct mu_err *err)
@@ -158,9 +193,10 @@ static int set_compress(struct train_options *opt, const char *name, struct mu_e
         return 0;
     }
     if (strncmp(optarg, power, sizeof power - 1) != 0)
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "%s is '%s', not one of: none, bf16, fp16, int8, powersgd:RANK",
-                          name, optarg);
+        return mu_err_set(
+            err, MUSTER_EUSAGE,
+            "%s is '%s', not one of: none, bf16, fp16, int8, powersgd:RANK", name,
+            optarg);
     opt->compress = MUSTER_COMPRESS_POWERSGD;
     return mu_parse_int(name, optarg + sizeof power - 1, 1, 1024, &opt->compress_rank,
                         err);
@@ -300,9 +336,20 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
     int option, index = 0, at;
 
     *opt = (struct train_options){
-        .model = "mlp", .data = DATA_FOLDER, .dtype = MUSTER_F32, .seed = 1,
-        .hidden = 256, .epochs = 5, .batch = 32, .accumulate = 1, .keep = 3,
-        .lr = 0.05, .momentum = 0.9, .warmup = 0.5, .cosine = 1, .compress = -1,
+        .model = "mlp",
+        .data = DATA_FOLDER,
+        .dtype = MUSTER_F32,
+        .seed = 1,
+        .hidden = 256,
+        .epochs = 5,
+        .batch = 32,
+        .accumulate = 1,
+        .keep = 3,
+        .lr = 0.05,
+        .momentum = 0.9,
+        .warmup = 0.5,
+        .cosine = 1,
+        .compress = -1,
         .compress_text = "none",
     };
     opterr = 0;
@@ -324,12 +371,15 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
         return mu_err_set(err, MUSTER_EUSAGE, "unexpected argument '%s'; see --help",
                           argv[optind]);
     if (opt->zero && opt->checkpoint && !opt->sharded)
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "--zero leaves each rank a part of the momenta: add --sharded to "
-                          "--checkpoint");
+        return mu_err_set(
+            err, MUSTER_EUSAGE,
+            "--zero leaves each rank a part of the momenta: add --sharded to "
+            "--checkpoint");
     if (opt->zero && opt->compress >= 0)
-        return mu_err_set(err, MUSTER_EUSAGE, "--zero and --compress exclude each other");
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "--zero and --compress exclude each other");
     if (opt->resume == RESUME_MUST && !opt->checkpoint)
-        return mu_err_set(err, MUSTER_EUSAGE, "--resume=must needs --checkpoint FOLDER");
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "--resume=must needs --checkpoint FOLDER");
     return 0;
 }

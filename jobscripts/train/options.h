@@ -12,7 +12,8 @@
 enum train_exit {
     TRAIN_EXIT_NO_SRUN = 20, /* inside an allocation, but not started with srun */
     TRAIN_EXIT_DATA = 21,    /* a data file is missing, truncated or damaged */
-    TRAIN_EXIT_REQUEUE = 22, /* stopped by a signal; a checkpoint is there, run it again */
+    TRAIN_EXIT_REQUEUE =
+        22, /* stopped by a signal; a checkpoint is there, run it again */
 };
 
 enum train_resume { RESUME_AUTO, RESUME_NEVER, RESUME_MUST };

@@ -41,8 +41,13 @@ int train_collect(struct train *t, struct mu_err *err)
 {
     /* On a GPU sync only enqueues: the host's clock does not see what it waits for. */
     double sync = muster_device(t->m) < 0 ? t->sync_seconds : -1;
-    struct rank_figures mine = { t->train_seconds, t->cpu_seconds, sync,
-                                 t->stall_seconds, 0, train_momenta_bytes(t), "" };
+    struct rank_figures mine = { t->train_seconds,
+                                 t->cpu_seconds,
+                                 sync,
+                                 t->stall_seconds,
+                                 0,
+                                 train_momenta_bytes(t),
+                                 "" };
     int status;
 
     _Static_assert(sizeof mine % sizeof(int64_t) == 0, "sent as 64-bit integers");
@@ -75,12 +80,12 @@ static json_t *ranks_json(const struct train *t)
     for (int r = 0; r < t->size; r++) {
         const struct rank_figures *f = &t->figures[r];
 
-        json_array_append_new(
-            list, json_pack("{s:i, s:s, s:s, s:f, s:f, s:f, s:f}", "rank", r, "host",
-                            muster_host(t->m, r), "cpus", f->cpus, "seconds", f->seconds,
-                            "cpu_seconds", f->cpu_seconds, "sync_seconds",
-                            f->sync_seconds, "checkpoint_stall_seconds",
-                            f->stall_seconds));
+        json_array_append_new(list,
+                              json_pack("{s:i, s:s, s:s, s:f, s:f, s:f, s:f}", "rank",
+                                        r, "host", muster_host(t->m, r), "cpus",
+                                        f->cpus, "seconds", f->seconds, "cpu_seconds",
+                                        f->cpu_seconds, "sync_seconds", f->sync_seconds,
+                                        "checkpoint_stall_seconds", f->stall_seconds));
     }
     return list;
 }
@@ -90,8 +95,9 @@ static json_t *moments_json(const struct train *t)
     json_t *list = json_array();
 
     for (int i = 0; i < t->nmoments; i++)
-        json_array_append_new(list, json_pack("[I, f, f]", (json_int_t)t->moments[i].step,
-                                              t->moments[i].seconds, t->moments[i].loss));
+        json_array_append_new(list,
+                              json_pack("[I, f, f]", (json_int_t)t->moments[i].step,
+                                        t->moments[i].seconds, t->moments[i].loss));
     return list;
 }
 
@@ -123,12 +129,13 @@ static json_t *result_json(const struct train *t)
     char weights[17];
     json_t *losses = json_array(), *json;
 
-    snprintf(weights, sizeof weights, "%016llx", (unsigned long long)t->figures[0].weights_hash);
+    snprintf(weights, sizeof weights, "%016llx",
+             (unsigned long long)t->figures[0].weights_hash);
     for (uint64_t i = 0; i < t->nloss; i++)
         json_array_append_new(losses, json_real(t->loss[i]));
     json = json_pack(
-        "{s:s, s:i, s:s, s:s, s:i, s:i, s:s, s:i, s:i, s:b, s:i, s:s, s:s}",
-        "format", "muster-train", "version", 1, "model", t->model.text, "dtype",
+        "{s:s, s:i, s:s, s:s, s:i, s:i, s:s, s:i, s:i, s:b, s:i, s:s, s:s}", "format",
+        "muster-train", "version", 1, "model", t->model.text, "dtype",
         opt->dtype == MUSTER_F64 ? "fp64" : "fp32", "ranks", t->size, "nodes",
         muster_nodes(t->m), "devices", cores_devices(muster_device(t->m)), "machines",
         t->cores.machines, "cores", t->cores.used, "cores_shared", t->cores.shared,
@@ -141,7 +148,8 @@ static json_t *result_json(const struct train *t)
     json_object_set_new(json, "effective_batch",
                         json_integer((json_int_t)train_effective_batch(t)));
     json_object_set_new(json, "samples", json_integer((json_int_t)t->train_set.n));
-    json_object_set_new(json, "samples_seen", json_integer((json_int_t)t->samples_seen));
+    json_object_set_new(json, "samples_seen",
+                        json_integer((json_int_t)t->samples_seen));
     json_object_set_new(json, "epochs", json_integer(opt->epochs));
     json_object_set_new(json, "first_step", json_integer((json_int_t)t->first_step));
     json_object_set_new(json, "steps", json_integer((json_int_t)t->step));
@@ -178,7 +186,8 @@ int train_write_result(const struct train *t, struct mu_err *err)
         return 0;
     json = result_json(t);
     f = fopen(path, "we");
-    if (!json || !f || json_dumpf(json, f, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) < 0 ||
+    if (!json || !f ||
+        json_dumpf(json, f, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) < 0 ||
         fputc('\n', f) == EOF || fflush(f) == EOF)
         rc = mu_err_set(err, MUSTER_EIO, "the result cannot be written to %s: %s", path,
                         strerror(errno));

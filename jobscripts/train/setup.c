@@ -82,10 +82,11 @@ static int open_engine(struct train *t, struct mu_err *err)
     if (!t->ops)
         return -1;
     if (opt->zero && !t->ops->shard)
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "--zero is not there for the engine on GPUs (%s): leave it out, "
-                          "or choose --backend host",
-                          t->ops->name);
+        return mu_err_set(
+            err, MUSTER_EUSAGE,
+            "--zero is not there for the engine on GPUs (%s): leave it out, "
+            "or choose --backend host",
+            t->ops->name);
     if (t->ops->open(&t->model, muster_device(t->m), (int)opt->batch, opt->seed,
                      &t->engine, err) < 0)
         return -1;
@@ -113,8 +114,12 @@ static int find_part(struct train *t, int i)
         return status;
     start = (uintptr_t)part.grad;
     end = start + part.count * size;
-    t->from[i] = start <= grad ? 0 : start - grad < count * size ? (start - grad) / size : count;
-    t->to[i] = end <= grad ? 0 : end - grad < count * size ? (end - grad) / size : count;
+    t->from[i] = start <= grad                 ? 0
+                 : start - grad < count * size ? (start - grad) / size
+                                               : count;
+    t->to[i] = end <= grad                 ? 0
+               : end - grad < count * size ? (end - grad) / size
+                                           : count;
     if (t->to[i] < t->from[i])
         t->to[i] = t->from[i];
     return MUSTER_OK;
@@ -131,8 +136,8 @@ static int shard_state(struct train *t, struct mu_err *err)
 
         if (status != MUSTER_OK)
             return train_failed(t, status, err);
-        if (t->ops->shard(t->engine, i, muster_ddp_data(t->ddp, i), t->from[i], t->to[i],
-                          err) < 0)
+        if (t->ops->shard(t->engine, i, muster_ddp_data(t->ddp, i), t->from[i],
+                          t->to[i], err) < 0)
             return -1;
     }
     for (int b = 0; b < muster_ddp_buckets(t->ddp); b++) {
@@ -232,8 +237,8 @@ static void banner_cores(const struct train *t)
     if (t->cores.shared)
         printf(", shared by the %d ranks", t->size);
     if (muster_nodes(t->m) > t->cores.machines)
-        printf(" (the %d nodes are %d machine%s)", muster_nodes(t->m), t->cores.machines,
-               t->cores.machines == 1 ? "" : "s");
+        printf(" (the %d nodes are %d machine%s)", muster_nodes(t->m),
+               t->cores.machines, t->cores.machines == 1 ? "" : "s");
     printf(", %d BLAS thread%s per rank\n", t->blas_threads,
            t->blas_threads == 1 ? "" : "s");
 }
@@ -259,9 +264,10 @@ static void banner(const struct train *t)
                          : opt->compress_text);
     printf("Model:                %s, %zu parameters, %s, %s\n", t->model.text,
            t->model.nweights, opt->dtype == MUSTER_F64 ? "fp64" : "fp32", t->ops->name);
-    printf("Samples:              %llu to train on, %llu to test; %llu steps per epoch\n",
-           (unsigned long long)t->train_set.n, (unsigned long long)t->test_set.n,
-           (unsigned long long)t->steps_epoch);
+    printf(
+        "Samples:              %llu to train on, %llu to test; %llu steps per epoch\n",
+        (unsigned long long)t->train_set.n, (unsigned long long)t->test_set.n,
+        (unsigned long long)t->steps_epoch);
     printf("Learning rate:        %g x %llu/%d = %g, warm-up %g epochs, then %s\n",
            opt->lr, (unsigned long long)train_effective_batch(t), TRAIN_LR_BATCH,
            opt->lr * scale, opt->warmup, opt->cosine ? "cosine" : "constant");

@@ -20,7 +20,8 @@ double show_now(void)
 
 void show_init(struct show *show, int rank)
 {
-    *show = (struct show){ .rank = rank, .bar = rank == 0 && isatty(STDOUT_FILENO),
+    *show = (struct show){ .rank = rank,
+                           .bar = rank == 0 && isatty(STDOUT_FILENO),
                            .last_line = show_now() };
     /* A line is one write(2), also into a pipe that several ranks share. */
     setvbuf(stdout, NULL, _IOLBF, 4096);

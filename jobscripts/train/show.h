@@ -7,17 +7,17 @@
 
 struct show {
     int rank;
-    int bar;          /* standard output is a terminal and this is rank 0 */
+    int bar; /* standard output is a terminal and this is rank 0 */
     int bar_drawn;
     double last_line; /* when the last progress line was written, CLOCK_MONOTONIC */
 };
 
 struct show_progress {
-    long epoch, epochs;         /* from 1 */
-    uint64_t step, steps;       /* in this epoch */
+    long epoch, epochs;   /* from 1 */
+    uint64_t step, steps; /* in this epoch */
     double loss, lr;
-    double rate;                /* samples per second, all ranks */
-    double eta;                 /* seconds to the end of the run */
+    double rate; /* samples per second, all ranks */
+    double eta;  /* seconds to the end of the run */
 };
 
 double show_now(void); /* CLOCK_MONOTONIC, seconds */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state.c - what a run needs to go on: checkpoints, and the curve that belongs to them */
+/* state.c - what a run needs to go on: checkpoints, and the curve that belongs to them
+ */
 #include "jobscripts/train/train.h"
 
 #include <errno.h>
@@ -19,9 +20,8 @@ struct counters {
 };
 
 /* The names live in `names`, the sampler's and the counters' bytes in the last two. */
-static int list_items(struct train *t, struct muster_item *items,
-                      char names[ITEMS][48], struct muster_sampler_state *at,
-                      struct counters *counters)
+static int list_items(struct train *t, struct muster_item *items, char names[ITEMS][48],
+                      struct muster_sampler_state *at, struct counters *counters)
 {
     uint64_t size = muster_dtype_size(t->ops->dtype);
     int n = 0;
@@ -30,7 +30,8 @@ static int list_items(struct train *t, struct muster_item *items,
         const struct model_param *param = &t->model.params[i];
 
         snprintf(names[n], sizeof names[n], "%s", param->name);
-        items[n] = (struct muster_item){ .name = names[n], .bytes = param->count * size,
+        items[n] = (struct muster_item){ .name = names[n],
+                                         .bytes = param->count * size,
                                          .data = t->ops->host_weights(t->engine, i) };
         n++;
         snprintf(names[n], sizeof names[n], "%s.momentum", param->name);
@@ -43,8 +44,10 @@ static int list_items(struct train *t, struct muster_item *items,
         }
         n++;
     }
-    items[n++] = (struct muster_item){ .name = "sampler", .data = at, .bytes = sizeof *at };
-    items[n++] = (struct muster_item){ .name = "counters", .data = counters,
+    items[n++] =
+        (struct muster_item){ .name = "sampler", .data = at, .bytes = sizeof *at };
+    items[n++] = (struct muster_item){ .name = "counters",
+                                       .data = counters,
                                        .bytes = sizeof *counters };
     return n;
 }
@@ -63,8 +66,9 @@ static int save_failed(struct train *t, int status, struct mu_err *err)
 
     checkpoint_failed(t, status, err);
     mu_copy(why, sizeof why, err->text);
-    return mu_err_set(err, status, "%s; make room or choose another --checkpoint; the last "
-                                   "good checkpoint is %s",
+    return mu_err_set(err, status,
+                      "%s; make room or choose another --checkpoint; the last "
+                      "good checkpoint is %s",
                       why, *last ? last : "none");
 }
 
@@ -72,7 +76,9 @@ int train_open_checkpoint(struct train *t, struct mu_err *err)
 {
     const struct train_options *opt = t->opt;
     struct muster_checkpoint_options options = {
-        .name = "muster-train", .kind = t->kind, .keep = (int)opt->keep,
+        .name = "muster-train",
+        .kind = t->kind,
+        .keep = (int)opt->keep,
         .sharded = opt->sharded,
         .mode = opt->foreground ? MUSTER_CHECKPOINT_WAIT : MUSTER_CHECKPOINT_LAZY,
     };
@@ -105,7 +111,8 @@ int train_resume(struct train *t, struct mu_err *err)
         return checkpoint_failed(t, status, err);
     if (!found && t->opt->resume == RESUME_MUST) {
         t->agreed = 1;
-        return mu_err_set(err, MUSTER_EIO, "--resume=must, but there is no checkpoint in %s",
+        return mu_err_set(err, MUSTER_EIO,
+                          "--resume=must, but there is no checkpoint in %s",
                           t->opt->checkpoint);
     }
     if (!found)
@@ -135,7 +142,8 @@ int train_save(struct train *t, struct mu_err *err)
     double start = show_now();
     int n, status;
 
-    _Static_assert(sizeof *counters <= sizeof t->saved_counters, "room for the counters");
+    _Static_assert(sizeof *counters <= sizeof t->saved_counters,
+                   "room for the counters");
     if (!t->checkpoint || t->saved_step == t->step)
         return 0;
     /* The copy of the last save may still read what is changed now. */

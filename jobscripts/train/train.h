@@ -45,8 +45,9 @@ struct train {
     const struct engine_ops *ops;
     struct engine *engine;
     struct muster_ddp *ddp;
-    size_t from[MODEL_PARAMS], to[MODEL_PARAMS]; /* the elements that this rank updates */
-    uint64_t weights_bytes;                      /* of weights, and of gradients */
+    size_t from[MODEL_PARAMS],
+        to[MODEL_PARAMS];   /* the elements that this rank updates */
+    uint64_t weights_bytes; /* of weights, and of gradients */
     struct muster_sampler *sampler;
     struct muster_checkpoint *checkpoint; /* NULL without --checkpoint */
     char kind[128];
@@ -55,32 +56,32 @@ struct train {
     struct show show;
 
     /* Progress */
-    long epoch;               /* from 0 */
+    long epoch;                /* from 0 */
     uint64_t step, first_step; /* of the run; first_step is where this process began */
     uint64_t steps_total, steps_epoch; /* the latter of an epoch from its start */
-    int stop;                 /* all ranks agreed to stop after a signal */
+    int stop;                          /* all ranks agreed to stop after a signal */
 
     /* Checkpoints */
     uint64_t saved_step;
     struct muster_sampler_state saved_at;
     uint64_t saved_counters[2];
     int nsaves;
-    double stall_seconds;     /* that steps waited for them */
+    double stall_seconds; /* that steps waited for them */
     FILE *curve;
 
     /* Losses not yet added up over ranks, and how often to do that */
     double pending_sum[TRAIN_PENDING], pending_count[TRAIN_PENDING];
     int npending, interval;
-    int ready_status;         /* of the last muster_ddp_grad_ready */
+    int ready_status; /* of the last muster_ddp_grad_ready */
 
     /* Results; equal on all ranks */
-    double *loss;             /* mean of step first_step + i */
+    double *loss; /* mean of step first_step + i */
     uint64_t nloss;
     double last_loss, test_loss, test_accuracy;
     int tested;
     double train_seconds, test_seconds, cpu_seconds;
-    double sync_seconds;      /* in muster_ddp_sync: communication that was not hidden */
-    uint64_t samples_seen;    /* by all ranks in this process */
+    double sync_seconds;   /* in muster_ddp_sync: communication that was not hidden */
+    uint64_t samples_seen; /* by all ranks in this process */
     struct rank_figures *figures; /* by rank, after train_collect */
     struct moment *moments;       /* rank 0 */
     int nmoments;

@@ -16,7 +16,8 @@ int mu_checkpoint_least(struct muster *m, int64_t *words, size_t n)
 {
     int status = muster_allreduce(m, words, n, MUSTER_I64, MUSTER_MIN, NULL);
 
-    /* On a GPU the all-reduce is only enqueued: the barrier makes the words readable. */
+    /* On a GPU the all-reduce is only enqueued: the barrier makes the words readable.
+     */
     return status == MUSTER_OK ? muster_barrier(m) : status;
 }
 
@@ -98,19 +99,21 @@ int mu_checkpoint_items(const struct muster_checkpoint *c,
         if (item->bytes > 0 && !item->data)
             return mu_err_set(err, MUSTER_EUSAGE, "checkpoint: item '%s' has no data",
                               item->name);
-        if (item->total && (item->offset > item->total ||
-                            item->bytes > item->total - item->offset))
-            return mu_err_set(err, MUSTER_EUSAGE,
-                              "checkpoint: item '%s' of %llu bytes has no bytes %llu to "
-                              "%llu",
-                              item->name, (unsigned long long)item->total,
-                              (unsigned long long)item->offset,
-                              (unsigned long long)(item->offset + item->bytes));
+        if (item->total &&
+            (item->offset > item->total || item->bytes > item->total - item->offset))
+            return mu_err_set(
+                err, MUSTER_EUSAGE,
+                "checkpoint: item '%s' of %llu bytes has no bytes %llu to "
+                "%llu",
+                item->name, (unsigned long long)item->total,
+                (unsigned long long)item->offset,
+                (unsigned long long)(item->offset + item->bytes));
         if (item->total && !c->sharded)
-            return mu_err_set(err, MUSTER_EUSAGE,
-                              "checkpoint: each rank has a part of item '%s': that takes "
-                              "the option sharded",
-                              item->name);
+            return mu_err_set(
+                err, MUSTER_EUSAGE,
+                "checkpoint: each rank has a part of item '%s': that takes "
+                "the option sharded",
+                item->name);
     }
     return 0;
 }
@@ -136,8 +139,9 @@ static int take_options(struct muster_checkpoint *c, const char *folder,
                           sizeof c->kind - 1);
     /* Room for the longest file name must be left. */
     if (!folder || strlen(folder) + sizeof c->name + 64 > sizeof c->folder)
-        return mu_err_set(err, MUSTER_EUSAGE, "checkpoint: the folder's path is missing "
-                                              "or too long");
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "checkpoint: the folder's path is missing "
+                          "or too long");
     mu_copy(c->folder, sizeof c->folder, folder);
     return 0;
 }

@@ -20,9 +20,9 @@
  * all of it until done; lock guards copied, done and nothing else.
  */
 struct mu_cksave {
-    bool running;   /* a save was started and not waited for */
-    bool writes;    /* this rank writes a file, in a thread unless `failed` */
-    bool failed;    /* before a thread could be started: err says why */
+    bool running; /* a save was started and not waited for */
+    bool writes;  /* this rank writes a file, in a thread unless `failed` */
+    bool failed;  /* before a thread could be started: err says why */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -31,7 +31,7 @@ struct mu_cksave {
     struct mu_ckmeta meta;
     struct mu_ckpart *parts;
     int nparts;
-    bool lazy;      /* the thread copies the data to `stage` before it writes */
+    bool lazy; /* the thread copies the data to `stage` before it writes */
     uint8_t *stage;
     uint64_t stage_bytes;
     struct mu_ckid id;
@@ -50,8 +50,8 @@ struct muster_checkpoint {
     struct mu_cksave save;
 };
 
-/* [collective] rc and err of each rank: MUSTER_OK when every rc is 0; else all ranks fail
- * alike, with the sentence and muster_status of the lowest rank whose rc is not.
+/* [collective] rc and err of each rank: MUSTER_OK when every rc is 0; else all ranks
+ * fail alike, with the sentence and muster_status of the lowest rank whose rc is not.
  */
 int mu_checkpoint_agree(struct muster *m, int rc, const struct mu_err *err);
 
@@ -60,14 +60,16 @@ int mu_checkpoint_least(struct muster *m, int64_t *words, size_t n);
 /* [collective] Any number of bytes from rank root. */
 int mu_checkpoint_broadcast(struct muster *m, void *data, uint64_t bytes, int root);
 
-/* The slice of a replicated item that a shard holds: whole multiples of 64 bytes but for
- * the last.
+/* The slice of a replicated item that a shard holds: whole multiples of 64 bytes but
+ * for the last.
  */
 void mu_checkpoint_slice(uint64_t bytes, int rank, int size, uint64_t *offset,
                          uint64_t *length);
 
-/* EUSAGE for a name that is missing, too long or given twice, or a part beyond its item. */
+/* EUSAGE for a name that is missing, too long or given twice, or a part beyond its
+ * item. */
 int mu_checkpoint_items(const struct muster_checkpoint *c,
-                        const struct muster_item *items, int nitems, struct mu_err *err);
+                        const struct muster_item *items, int nitems,
+                        struct mu_err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ckfile.h - one checkpoint file: written whole or not at all, read with every bit checked
+/* ckfile.h - one checkpoint file: written whole or not at all, read with every bit
+ * checked
  *
  *   header     what it is: step, kind, shard, sizes; its own CRC32C
  *   table      an entry per part: name, which bytes of the item, where in the data

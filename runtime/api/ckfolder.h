@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ckfolder.h - the files of one name in a checkpoint folder
  *
- *   NAME-000000001200.muster             a checkpoint, or the record that commits shards
- *   NAME-000000001200.0003-of-0008.shard a shard
+ *   NAME-000000001200.muster             a checkpoint, or the record that commits
+ * shards NAME-000000001200.0003-of-0008.shard a shard
  *   *.tmp                                being written, or left by a run that died
  *   NAME-latest.muster                   link to the newest, for people
  */
@@ -24,8 +24,8 @@ int mu_ckfolder_path(const char *folder, const char *name, uint64_t step, char *
 int mu_ckfolder_shard(const char *folder, const char *name, uint64_t step,
                       uint32_t shard, uint32_t nshards, char *buf, size_t len);
 
-/* Steps of which there is a NAME-STEP.muster, newest first; caller frees *steps. Returns
- * their number, or -1.
+/* Steps of which there is a NAME-STEP.muster, newest first; caller frees *steps.
+ * Returns their number, or -1.
  */
 int mu_ckfolder_list(const char *folder, const char *name, uint64_t **steps,
                      struct mu_err *err);
@@ -33,9 +33,9 @@ int mu_ckfolder_list(const char *folder, const char *name, uint64_t **steps,
 /* Remove temporary files, and shards without a commit record. Each is logged. */
 void mu_ckfolder_sweep(const char *folder, const char *name, const struct mu_log *log);
 
-/* Keep the newest `keep` checkpoints up to step `last` (-1: all); older ones go, the commit
- * record before its shards. Later ones than `last` stay: a run that went back to an
- * earlier step must not lose its own to them. What cannot be removed is logged.
+/* Keep the newest `keep` checkpoints up to step `last` (-1: all); older ones go, the
+ * commit record before its shards. Later ones than `last` stay: a run that went back to
+ * an earlier step must not lose its own to them. What cannot be removed is logged.
  */
 void mu_ckfolder_prune(const char *folder, const char *name, uint64_t last, int keep,
                        const struct mu_log *log);

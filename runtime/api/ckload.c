@@ -50,7 +50,8 @@ static int read_ids(struct source *src, const char *path, struct mu_err *err)
         return mu_err_set(err, EIO, "%s is damaged: it does not name its shards", path);
     src->ids = malloc(part->bytes);
     if (!src->ids)
-        return mu_err_set(err, ENOMEM, "%s: no memory for %u shards", path, src->nfiles);
+        return mu_err_set(err, ENOMEM, "%s: no memory for %u shards", path,
+                          src->nfiles);
     return mu_ckfile_read(src->record, 0, 0, part->bytes, src->ids, err);
 }
 
@@ -68,8 +69,8 @@ static int source_open(struct source *src, struct muster_checkpoint *c, uint64_t
     if (check_kind(c, src->record, path, err) < 0)
         return -1;
     if (meta->step != step)
-        return mu_err_set(err, EINVAL, "%s is the checkpoint of step %llu, renamed", path,
-                          (unsigned long long)meta->step);
+        return mu_err_set(err, EINVAL, "%s is the checkpoint of step %llu, renamed",
+                          path, (unsigned long long)meta->step);
     src->nfiles = meta->nshards;
     return is_record(src->record) ? read_ids(src, path, err) : 0;
 }
@@ -162,8 +163,9 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
 {
     struct source src;
     uint64_t *got = calloc((size_t)nitems + 1, sizeof *got);
-    int rc = got ? source_open(&src, c, step, err)
-                 : mu_err_set(err, ENOMEM, "checkpoint: no memory for %d items", nitems);
+    int rc =
+        got ? source_open(&src, c, step, err)
+            : mu_err_set(err, ENOMEM, "checkpoint: no memory for %d items", nitems);
 
     if (!got)
         return rc;
@@ -180,10 +182,10 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
             char path[PATH_MAX];
 
             mu_ckfolder_path(c->folder, c->name, step, path, sizeof path);
-            rc = mu_err_set(err, MUSTER_ECONTRACT,
-                            "%s holds %llu of %llu bytes of '%s'", path,
-                            (unsigned long long)got[i],
-                            (unsigned long long)items[i].bytes, items[i].name);
+            rc =
+                mu_err_set(err, MUSTER_ECONTRACT, "%s holds %llu of %llu bytes of '%s'",
+                           path, (unsigned long long)got[i],
+                           (unsigned long long)items[i].bytes, items[i].name);
         }
     source_close(&src);
     free(got);
@@ -207,7 +209,8 @@ static int try_step(struct muster_checkpoint *c, uint64_t step,
     return status;
 }
 
-/* Is this a failure of one checkpoint (so that an older one may do), or of the world? */
+/* Is this a failure of one checkpoint (so that an older one may do), or of the world?
+ */
 static bool of_file(int status)
 {
     return status == MUSTER_EIO || status == MUSTER_ECONTRACT;
@@ -251,7 +254,8 @@ int muster_checkpoint_load(struct muster_checkpoint *c, const struct muster_item
         if (first.code == 0)
             mu_err_set(&first, status, "%s", muster_error(c->m));
         if (muster_rank(c->m) == 0)
-            mu_log(&c->m->log, MU_LOG_WARN, "checkpoint refused: %s", muster_error(c->m));
+            mu_log(&c->m->log, MU_LOG_WARN, "checkpoint refused: %s",
+                   muster_error(c->m));
         status = i + 1 < n ? MUSTER_OK
                            : mu_fail(c->m, first.code,
                                      "no checkpoint in %s can be used; the newest: %s",

@@ -44,8 +44,8 @@ static int get(const struct mu_ckfile *file, void *to, uint64_t len, uint64_t at
     uint8_t *p = to;
 
     while (len > 0) {
-        ssize_t n = pread(file->fd, p, len > 1u << 30 ? 1u << 30 : (size_t)len,
-                          (off_t)at);
+        ssize_t n =
+            pread(file->fd, p, len > 1u << 30 ? 1u << 30 : (size_t)len, (off_t)at);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -95,10 +95,10 @@ static int read_header(struct mu_ckfile *file, struct mu_err *err)
         h->file_bytes != mu_ck_file_bytes(h->nparts, h->data_bytes))
         return damaged(file, "its sizes contradict each other", err);
     if ((uint64_t)st.st_size != h->file_bytes)
-        return mu_err_set(err, EIO, "%s is %s: %llu bytes, not %llu", file->path,
-                          (uint64_t)st.st_size < h->file_bytes ? "truncated" : "damaged",
-                          (unsigned long long)st.st_size,
-                          (unsigned long long)h->file_bytes);
+        return mu_err_set(
+            err, EIO, "%s is %s: %llu bytes, not %llu", file->path,
+            (uint64_t)st.st_size < h->file_bytes ? "truncated" : "damaged",
+            (unsigned long long)st.st_size, (unsigned long long)h->file_bytes);
     h->kind[sizeof h->kind - 1] = '\0';
     file->meta = (struct mu_ckmeta){ h->step, h->shard, h->nshards, h->world, "" };
     memcpy(file->meta.kind, h->kind, sizeof h->kind);

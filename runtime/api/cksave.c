@@ -38,7 +38,8 @@ static void announce(struct mu_cksave *s, bool done)
 }
 
 /* The new one is on disk: point people at it, and let older ones go. Removing a large
- * file takes long enough to be felt, so it is done in the thread where that is possible.
+ * file takes long enough to be felt, so it is done in the thread where that is
+ * possible.
  */
 static void tidy(struct muster_checkpoint *c)
 {
@@ -62,7 +63,8 @@ static void *write_thread(void *arg)
     return NULL;
 }
 
-/* What this rank's file holds: whole items, or its part of each. Returns their bytes. */
+/* What this rank's file holds: whole items, or its part of each. Returns their bytes.
+ */
 static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *items,
                        int nitems)
 {
@@ -124,7 +126,9 @@ static int start(struct muster_checkpoint *c, uint64_t step,
 
     if (make_room(c, items, nitems, err) < 0)
         return -1;
-    s->meta = (struct mu_ckmeta){ .step = step, .shard = shard, .nshards = nshards,
+    s->meta = (struct mu_ckmeta){ .step = step,
+                                  .shard = shard,
+                                  .nshards = nshards,
                                   .world = (uint32_t)muster_size(c->m) };
     strcpy(s->meta.kind, c->kind);
     if (c->sharded)
@@ -208,11 +212,14 @@ static int commit(struct muster_checkpoint *c)
     struct mu_cksave *s = &c->save;
     size_t n = (size_t)muster_size(c->m);
     struct mu_ckid *ids = calloc(n, sizeof *ids);
-    struct mu_ckpart part = { .name = MU_CHECKPOINT_SHARDS, .data = ids,
-                              .bytes = n * sizeof *ids, .total = n * sizeof *ids };
+    struct mu_ckpart part = { .name = MU_CHECKPOINT_SHARDS,
+                              .data = ids,
+                              .bytes = n * sizeof *ids,
+                              .total = n * sizeof *ids };
     struct mu_err err = { 0 };
     char path[PATH_MAX];
-    int rc = ids ? 0 : mu_err_set(&err, ENOMEM, "checkpoint: no memory for %zu shards", n);
+    int rc =
+        ids ? 0 : mu_err_set(&err, ENOMEM, "checkpoint: no memory for %zu shards", n);
     int status = mu_checkpoint_agree(c->m, rc, &err);
 
     _Static_assert(sizeof s->id == 2 * sizeof(int64_t), "sent as two words");

@@ -88,8 +88,9 @@ static void fill_header(struct mu_ckheader *h, const struct mu_ckmeta *meta,
     h->header_crc = mu_crc32c(0, h, offsetof(struct mu_ckheader, header_crc));
 }
 
-static int write_all(int fd, const struct mu_ckheader *h, const struct mu_ckentry *table,
-                     const struct mu_ckpart *parts, uint32_t *sums, uint32_t *sums_crc)
+static int write_all(int fd, const struct mu_ckheader *h,
+                     const struct mu_ckentry *table, const struct mu_ckpart *parts,
+                     uint32_t *sums, uint32_t *sums_crc)
 {
     struct writer w = { .fd = fd, .sums = sums };
     struct mu_cktrailer trailer = { 0 };
@@ -154,8 +155,8 @@ fail:
     if (fd >= 0)
         close(fd);
     unlink(temporary);
-    return mu_err_set(err, saved, "%s cannot be written: %s (it needs %llu bytes)", path,
-                      strerror(saved), (unsigned long long)h->file_bytes);
+    return mu_err_set(err, saved, "%s cannot be written: %s (it needs %llu bytes)",
+                      path, strerror(saved), (unsigned long long)h->file_bytes);
 }
 
 int mu_ckfile_write(const char *path, const struct mu_ckmeta *meta,

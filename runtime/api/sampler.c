@@ -23,10 +23,11 @@ static int check_options(struct muster *m, const struct muster_sampler_options *
                        "muster_sampler_create: samples is %llu, it must be 1 to 2^62",
                        (unsigned long long)options->samples);
     if (options->batch < 1 || options->batch > MOST_SAMPLES / (uint64_t)muster_size(m))
-        return mu_fail(m, MUSTER_EUSAGE,
-                       "muster_sampler_create: batch is %llu, it must be at least 1 and "
-                       "at most 2^62 over all ranks",
-                       (unsigned long long)options->batch);
+        return mu_fail(
+            m, MUSTER_EUSAGE,
+            "muster_sampler_create: batch is %llu, it must be at least 1 and "
+            "at most 2^62 over all ranks",
+            (unsigned long long)options->batch);
     if ((unsigned)options->tail > MUSTER_TAIL_KEEP)
         return mu_fail(m, MUSTER_EUSAGE, "muster_sampler_create: unknown tail %d",
                        (int)options->tail);
@@ -36,10 +37,12 @@ static int check_options(struct muster *m, const struct muster_sampler_options *
 /* Compare every rank's options with rank 0's; a rank whose own are wrong takes part. */
 static int agree(struct muster *m, const struct muster_sampler_options *o, int status)
 {
-    static const char *const names[] = { "samples", "batch", "seed", "tail", "in_order" };
+    static const char *const names[] = { "samples", "batch", "seed", "tail",
+                                         "in_order" };
     enum { FIELDS = sizeof names / sizeof names[0], WORDS = FIELDS + 1 };
-    int64_t mine[WORDS] = { (int64_t)o->samples, (int64_t)o->batch, (int64_t)o->seed,
-                            o->tail, o->in_order != 0, status };
+    int64_t mine[WORDS] = { (int64_t)o->samples, (int64_t)o->batch,
+                            (int64_t)o->seed,    o->tail,
+                            o->in_order != 0,    status };
     int64_t *all = calloc((size_t)muster_size(m), sizeof mine);
     int rc;
 
@@ -60,14 +63,15 @@ static int agree(struct muster *m, const struct muster_sampler_options *o, int s
                 rc = mu_fail(m, MUSTER_ECONTRACT,
                              "muster_sampler_create: %s is %lld on rank 0, but %lld on "
                              "rank %d; it must be equal on all ranks",
-                             names[f], (long long)all[f],
-                             (long long)all[r * WORDS + f], r);
+                             names[f], (long long)all[f], (long long)all[r * WORDS + f],
+                             r);
     }
     free(all);
     return rc;
 }
 
-int muster_sampler_create(struct muster *m, const struct muster_sampler_options *options,
+int muster_sampler_create(struct muster *m,
+                          const struct muster_sampler_options *options,
                           struct muster_sampler **out)
 {
     struct muster_sampler *sampler;

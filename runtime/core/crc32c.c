@@ -9,9 +9,8 @@
 uint32_t mu_crc32c_soft(uint32_t crc, const void *data, size_t len)
 {
     static const uint32_t table[16] = {
-        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
-        0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
-        0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
+        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
         0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
     };
     const uint8_t *p = data;
@@ -67,7 +66,8 @@ HARD static uint32_t crc_hard(uint32_t crc, const void *data, size_t len)
 
 uint32_t mu_crc32c(uint32_t crc, const void *data, size_t len)
 {
-    return have_instruction() ? crc_hard(crc, data, len) : mu_crc32c_soft(crc, data, len);
+    return have_instruction() ? crc_hard(crc, data, len)
+                              : mu_crc32c_soft(crc, data, len);
 }
 #else
 uint32_t mu_crc32c(uint32_t crc, const void *data, size_t len)

@@ -17,11 +17,20 @@ void mu_plot_escape(const char *text, FILE *to)
 {
     for (; *text; text++) {
         switch (*text) {
-        case '&': fputs("&amp;", to); break;
-        case '<': fputs("&lt;", to); break;
-        case '>': fputs("&gt;", to); break;
-        case '"': fputs("&quot;", to); break;
-        default: fputc(*text, to);
+        case '&':
+            fputs("&amp;", to);
+            break;
+        case '<':
+            fputs("&lt;", to);
+            break;
+        case '>':
+            fputs("&gt;", to);
+            break;
+        case '"':
+            fputs("&quot;", to);
+            break;
+        default:
+            fputc(*text, to);
         }
     }
 }
@@ -82,7 +91,8 @@ void mu_plot_line(const char *title, const char *xlabel, const char *ylabel,
     for (double v = 0; v <= y1 * 1.0001; v += tick) {
         double at = HEIGHT - BOTTOM - v * ys;
 
-        fprintf(to, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
+        fprintf(to,
+                "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
                 LEFT, WIDTH - RIGHT, at, at);
         number(LEFT - 6, at + 4, "end", v, to);
     }
@@ -136,7 +146,8 @@ void mu_plot_bars(const char *title, const char *const *parts, int nparts,
         label(left + 5, y + BAR - 5, "start", text, to);
     }
     for (int p = 0; p < nparts; p++) {
-        fprintf(to, "<rect x=\"%.1f\" y=\"%d\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
+        fprintf(to,
+                "<rect x=\"%.1f\" y=\"%d\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
                 at, height - 22, colours[p]);
         label(at + 14, height - 13, "start", parts[p], to);
         at += 190;

@@ -19,9 +19,12 @@ static void help(void)
           "       muster report speedup [--format text|json] FILE FILE...\n"
           "       muster report --help\n"
           "\n"
-          "FILE is the result that muster-train wrote. The first form shows a run: where its\n"
-          "time went on each rank; html is one page with plots. The second compares runs\n"
-          "of the same work in worlds of several sizes: speedup, parallel efficiency, and\n"
+          "FILE is the result that muster-train wrote. The first form shows a run: "
+          "where its\n"
+          "time went on each rank; html is one page with plots. The second compares "
+          "runs\n"
+          "of the same work in worlds of several sizes: speedup, parallel efficiency, "
+          "and\n"
           "efficiency per core.\n"
           "\n"
           "Exit status: 0; 2 usage; 3 a file is bad, or the runs cannot be compared\n",
@@ -103,7 +106,8 @@ int main(int argc, char **argv)
             return 0;
         }
         if (option != 'f')
-            return usage("unknown option, or one without its value: ", argv[optind - 1]);
+            return usage("unknown option, or one without its value: ",
+                         argv[optind - 1]);
         format = mu_parse_word(optarg, formats);
         if (format < 0)
             return usage("--format is text, json or html, not ", optarg);
@@ -114,7 +118,8 @@ int main(int argc, char **argv)
     if (argc - speedup < 1)
         return usage("no file given", "");
     if (!speedup && argc > 1)
-        return usage("several files: use muster report speedup, or one of them: ", argv[1]);
+        return usage("several files: use muster report speedup, or one of them: ",
+                     argv[1]);
     if (speedup && format == HTML)
         return usage("speedup comes as text or json", "");
     rc = speedup ? compare(argv + 1, argc - 1, format) : show(argv[0], format);

@@ -7,7 +7,8 @@
 
 #include "runtime/tools/run.h"
 
-/* Runs of equal ranks and nodes are one line of the table: their time is the average. */
+/* Runs of equal ranks and nodes are one line of the table: their time is the average.
+ */
 struct mu_speedup {
     int ranks, nodes, runs;
     double seconds;         /* average */
@@ -17,12 +18,14 @@ struct mu_speedup {
     double core_efficiency; /* speedup / (cores / baseline's cores) */
 };
 
-/* The table, smallest world first: out[0] is the baseline. Caller frees *out. Returns the
- * number of lines; -1 when the runs cannot be compared, with what differs in which file.
+/* The table, smallest world first: out[0] is the baseline. Caller frees *out. Returns
+ * the number of lines; -1 when the runs cannot be compared, with what differs in which
+ * file.
  */
 int mu_speedup_make(const struct mu_run *runs, int n, struct mu_speedup **out,
                     struct mu_err *err);
-void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices, FILE *to);
+void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices,
+                     FILE *to);
 json_t *mu_speedup_json(const struct mu_speedup *table, int n);
 
 void mu_report_text(const struct mu_run *run, FILE *to);

@@ -101,11 +101,13 @@ static void rank_bars(const struct mu_run *run, FILE *to)
 
 void mu_report_html(const struct mu_run *run, FILE *to)
 {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>", to);
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>",
+          to);
     mu_plot_escape(run->path, to);
     fputs("</title>\n<style>\n"
           "body { font: 15px sans-serif; margin: 2em auto; max-width: 680px; }\n"
-          "th { text-align: left; padding-right: 2em; font-weight: normal; color: #666; }\n"
+          "th { text-align: left; padding-right: 2em; font-weight: normal; color: "
+          "#666; }\n"
           "svg { display: block; margin: 1.5em 0; max-width: 100%; }\n"
           "svg text { font: 12px sans-serif; fill: #333; }\n"
           ".grid { stroke: #ddd; }\n"

@@ -13,15 +13,17 @@ void mu_report_text(const struct mu_run *run, FILE *to)
 {
     fprintf(to, "%s\n", run->path);
     fprintf(to, "  model          %s, %s\n", run->model, run->dtype);
-    fprintf(to, "  world          %d rank%s on %d node%s, %s, %d core%s used\n", run->ranks,
-            run->ranks == 1 ? "" : "s", run->nodes, run->nodes == 1 ? "" : "s",
-            run->devices, run->cores, run->cores == 1 ? "" : "s");
+    fprintf(to, "  world          %d rank%s on %d node%s, %s, %d core%s used\n",
+            run->ranks, run->ranks == 1 ? "" : "s", run->nodes,
+            run->nodes == 1 ? "" : "s", run->devices, run->cores,
+            run->cores == 1 ? "" : "s");
     fprintf(to, "  communication  %s, %s\n", run->backend, run->transport);
-    fprintf(to, "  batch          %lld per rank, %lld effective\n", (long long)run->batch,
-            (long long)run->effective_batch);
+    fprintf(to, "  batch          %lld per rank, %lld effective\n",
+            (long long)run->batch, (long long)run->effective_batch);
     fprintf(to, "  work           %lld steps, %lld samples%s\n", (long long)run->steps,
             (long long)run->samples_seen, run->finished ? "" : " (not finished)");
-    fprintf(to, "  time           %.2f s, %.0f samples/s, %.2f cores busy\n", run->seconds,
+    fprintf(to, "  time           %.2f s, %.0f samples/s, %.2f cores busy\n",
+            run->seconds,
             run->seconds > 0 ? (double)run->samples_seen / run->seconds : 0,
             run->seconds > 0 ? run->cpu_seconds / run->seconds : 0);
     fprintf(to, "  result         loss %.4f, test loss %.4f, test accuracy %.4f\n\n",
@@ -53,20 +55,22 @@ json_t *mu_report_json(const struct mu_run *run)
                               : json_real(percent(k->sync_seconds, k->seconds));
 
         json_array_append_new(
-            ranks, json_pack("{s:i, s:s, s:s, s:f, s:f, s:o, s:f}", "rank", r, "host",
-                             k->host, "cpus", k->cpus, "seconds", k->seconds,
-                             "cpu_seconds", k->cpu_seconds, "exposed_percent", exposed,
-                             "checkpoint_percent",
-                             percent(k->stall_seconds, k->seconds)));
+            ranks,
+            json_pack("{s:i, s:s, s:s, s:f, s:f, s:o, s:f}", "rank", r, "host", k->host,
+                      "cpus", k->cpus, "seconds", k->seconds, "cpu_seconds",
+                      k->cpu_seconds, "exposed_percent", exposed, "checkpoint_percent",
+                      percent(k->stall_seconds, k->seconds)));
     }
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b, "
+        "{s:s, s:i, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:f, s:f, s:f, s:f, "
+        "s:b, "
         "s:o}",
-        "format", "muster-report", "version", 1, "model", run->model, "dtype", run->dtype,
-        "devices", run->devices, "ranks", run->ranks, "nodes", run->nodes, "cores",
-        run->cores, "steps", (json_int_t)run->steps, "samples_seen",
+        "format", "muster-report", "version", 1, "model", run->model, "dtype",
+        run->dtype, "devices", run->devices, "ranks", run->ranks, "nodes", run->nodes,
+        "cores", run->cores, "steps", (json_int_t)run->steps, "samples_seen",
         (json_int_t)run->samples_seen, "effective_batch",
         (json_int_t)run->effective_batch, "seconds", run->seconds, "samples_per_second",
-        run->seconds > 0 ? (double)run->samples_seen / run->seconds : 0, "loss", run->loss,
-        "test_accuracy", run->test_accuracy, "finished", run->finished, "by_rank", ranks);
+        run->seconds > 0 ? (double)run->samples_seen / run->seconds : 0, "loss",
+        run->loss, "test_accuracy", run->test_accuracy, "finished", run->finished,
+        "by_rank", ranks);
 }

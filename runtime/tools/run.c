@@ -16,35 +16,29 @@ static const struct field {
     size_t offset;
     double min;
 } fields[] = {
-#define FIELD(name, type, min) { #name, type, offsetof(struct mu_run, name), min }
-    FIELD(model, TEXT, 0),
-    FIELD(dtype, TEXT, 0),
-    FIELD(devices, TEXT, 0),
-    FIELD(backend, TEXT, 0),
-    FIELD(transport, TEXT, 0),
-    FIELD(ranks, COUNT, 1),
-    FIELD(nodes, COUNT, 1),
-    FIELD(machines, COUNT, 1),
-    FIELD(cores, COUNT, 1),
-    FIELD(epochs, COUNT, 1),
-    FIELD(samples, WIDE, 1),
-    FIELD(samples_seen, WIDE, 0),
-    FIELD(batch, WIDE, 1),
-    FIELD(effective_batch, WIDE, 1),
-    FIELD(steps, WIDE, 0),
-    FIELD(seconds, REAL, 0),
-    FIELD(cpu_seconds, REAL, 0),
-    FIELD(loss, REAL, -1e300),
-    FIELD(test_loss, REAL, -1e300),
-    FIELD(test_accuracy, REAL, 0),
+#define FIELD(name, type, min)                                                         \
+    {                                                                                  \
+#name, type, offsetof(struct mu_run, name), min                                \
+    }
+    FIELD(model, TEXT, 0),          FIELD(dtype, TEXT, 0),
+    FIELD(devices, TEXT, 0),        FIELD(backend, TEXT, 0),
+    FIELD(transport, TEXT, 0),      FIELD(ranks, COUNT, 1),
+    FIELD(nodes, COUNT, 1),         FIELD(machines, COUNT, 1),
+    FIELD(cores, COUNT, 1),         FIELD(epochs, COUNT, 1),
+    FIELD(samples, WIDE, 1),        FIELD(samples_seen, WIDE, 0),
+    FIELD(batch, WIDE, 1),          FIELD(effective_batch, WIDE, 1),
+    FIELD(steps, WIDE, 0),          FIELD(seconds, REAL, 0),
+    FIELD(cpu_seconds, REAL, 0),    FIELD(loss, REAL, -1e300),
+    FIELD(test_loss, REAL, -1e300), FIELD(test_accuracy, REAL, 0),
     FIELD(finished, TRUTH, 0),
 #undef FIELD
 };
 
 static int wrong(const struct mu_run *run, const char *field, struct mu_err *err)
 {
-    return mu_err_set(err, EINVAL, "%s: the field '%s' is missing or not as it should be",
-                      run->path, field);
+    return mu_err_set(err, EINVAL,
+                      "%s: the field '%s' is missing or not as it should be", run->path,
+                      field);
 }
 
 static int take_field(struct mu_run *run, const struct field *f, struct mu_err *err)
@@ -131,8 +125,8 @@ static int take_curves(struct mu_run *run, struct mu_err *err)
         m->loss = json_number_value(json_array_get(one, 2));
         run->nmoments++;
     }
-    json_array_foreach(losses, i, one)
-        run->losses[run->nlosses++] = json_number_value(one);
+    json_array_foreach(losses, i, one) run->losses[run->nlosses++] =
+        json_number_value(one);
     return 0;
 }
 
@@ -145,8 +139,8 @@ int mu_run_load(struct mu_run *run, const char *path, struct mu_err *err)
     run->path = path;
     run->json = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     if (!run->json)
-        return mu_err_set(err, EINVAL, "%s cannot be read: %s (line %d)", path, why.text,
-                          why.line > 0 ? why.line : 0);
+        return mu_err_set(err, EINVAL, "%s cannot be read: %s (line %d)", path,
+                          why.text, why.line > 0 ? why.line : 0);
     format = json_string_value(json_object_get(run->json, "format"));
     if (!format || strcmp(format, FORMAT) != 0 ||
         json_integer_value(json_object_get(run->json, "version")) != 1) {

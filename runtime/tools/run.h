@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* run.h - one training run, from the JSON file that muster-train writes with --result */
+/* run.h - one training run, from the JSON file that muster-train writes with --result
+ */
 #ifndef MU_RUN_H
 #define MU_RUN_H
 
@@ -11,7 +12,7 @@
 
 struct mu_run_rank {
     const char *host, *cpus;
-    double seconds;       /* training, wall clock */
+    double seconds; /* training, wall clock */
     double cpu_seconds;
     double sync_seconds;  /* waited for gradients: communication that was not hidden; -1
                              not known (on GPUs the host does not wait) */

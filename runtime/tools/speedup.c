@@ -11,14 +11,16 @@ static int check_same_work(const struct mu_run *a, const struct mu_run *b,
                            struct mu_err *err)
 {
     if (strcmp(a->model, b->model) != 0 || strcmp(a->dtype, b->dtype) != 0)
-        return mu_err_set(err, EINVAL, "%s trained '%s' in %s, but %s '%s' in %s: their "
-                                       "times cannot be compared",
+        return mu_err_set(err, EINVAL,
+                          "%s trained '%s' in %s, but %s '%s' in %s: their "
+                          "times cannot be compared",
                           a->path, a->model, a->dtype, b->path, b->model, b->dtype);
     /* Padding of the last step of an epoch: at most ranks - 1 samples. */
     if (llabs(a->samples_seen - b->samples_seen) >
         (int64_t)a->epochs * (a->ranks + b->ranks))
-        return mu_err_set(err, EINVAL, "%s trained on %lld samples, but %s on %lld: their "
-                                       "times cannot be compared",
+        return mu_err_set(err, EINVAL,
+                          "%s trained on %lld samples, but %s on %lld: their "
+                          "times cannot be compared",
                           a->path, (long long)a->samples_seen, b->path,
                           (long long)b->samples_seen);
     return 0;
@@ -38,8 +40,8 @@ static void add(struct mu_speedup *table, int *lines, const struct mu_run *run)
     while (i < *lines && (table[i].ranks != run->ranks || table[i].nodes != run->nodes))
         i++;
     if (i == *lines)
-        table[(*lines)++] = (struct mu_speedup){ .ranks = run->ranks,
-                                                 .nodes = run->nodes };
+        table[(*lines)++] =
+            (struct mu_speedup){ .ranks = run->ranks, .nodes = run->nodes };
     table[i].seconds += run->seconds;
     table[i].cores += run->cores;
     table[i].runs++;
@@ -84,12 +86,14 @@ static void print_world(const struct mu_speedup *line, FILE *to)
             line->nodes, line->nodes == 1 ? "" : "s");
 }
 
-void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices, FILE *to)
+void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices,
+                     FILE *to)
 {
     /* GPUs do the work: how many cores looked on says nothing. */
     int cores = strcmp(devices, "GPUs") != 0;
 
-    fprintf(to, "SPEEDUP ANALYSIS (%s)\n======================================\n", devices);
+    fprintf(to, "SPEEDUP ANALYSIS (%s)\n======================================\n",
+            devices);
     fprintf(to, "Baseline (");
     print_world(&table[0], to);
     fprintf(to, "): %.2f seconds\n", table[0].seconds);
@@ -118,11 +122,11 @@ json_t *mu_speedup_json(const struct mu_speedup *table, int n)
     for (int i = 0; i < n; i++)
         json_array_append_new(
             lines,
-            json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "ranks", table[i].ranks,
-                      "nodes", table[i].nodes, "runs", table[i].runs, "seconds",
-                      table[i].seconds, "cores", table[i].cores, "speedup",
+            json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "ranks",
+                      table[i].ranks, "nodes", table[i].nodes, "runs", table[i].runs,
+                      "seconds", table[i].seconds, "cores", table[i].cores, "speedup",
                       table[i].speedup, "parallel_efficiency", table[i].efficiency,
                       "efficiency_per_core", table[i].core_efficiency));
-    return json_pack("{s:s, s:i, s:o}", "format", "muster-speedup", "version", 1, "table",
-                     lines);
+    return json_pack("{s:s, s:i, s:o}", "format", "muster-speedup", "version", 1,
+                     "table", lines);
 }

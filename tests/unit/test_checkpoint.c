@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_checkpoint.c - saving and resuming: what survives, what is refused, and by name */
+/* test_checkpoint.c - saving and resuming: what survives, what is refused, and by name
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -50,7 +51,8 @@ static int holds(uint64_t step)
     return odd[0] == step && odd[1] == step;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+static int remove_one(const char *path, const struct stat *st, int type,
+                      struct FTW *ftw)
 {
     return remove(path);
 }
@@ -189,7 +191,8 @@ static void a_damaged_one_gives_way_to_the_one_before(void **state)
 
 static void a_foreign_one_is_refused(void **state)
 {
-    struct muster_checkpoint_options mine = { .kind = "mlp" }, other = { .kind = "cnn" };
+    struct muster_checkpoint_options mine = { .kind = "mlp" },
+                                     other = { .kind = "cnn" };
     struct muster_item longer[] = { items[0], items[1] };
     struct muster_checkpoint *c = opened(&other);
     char path[128];
@@ -298,8 +301,10 @@ static void shards_of_another_world_are_put_together(void **state)
 {
     struct muster_checkpoint_options sharded = { .sharded = 1 };
     struct mu_ckid ids[3];
-    struct mu_ckpart record = { .name = MU_CHECKPOINT_SHARDS, .data = ids,
-                                .bytes = sizeof ids, .total = sizeof ids };
+    struct mu_ckpart record = { .name = MU_CHECKPOINT_SHARDS,
+                                .data = ids,
+                                .bytes = sizeof ids,
+                                .total = sizeof ids };
     struct mu_ckmeta meta = { .step = 6, .nshards = 3, .world = 3 };
     struct muster_checkpoint *c;
     char path[128];
@@ -312,7 +317,8 @@ static void shards_of_another_world_are_put_together(void **state)
                                       { .name = "odd", .total = 17 } };
 
         for (int i = 0; i < 2; i++) {
-            mu_checkpoint_slice(items[i].bytes, r, 3, &parts[i].offset, &parts[i].bytes);
+            mu_checkpoint_slice(items[i].bytes, r, 3, &parts[i].offset,
+                                &parts[i].bytes);
             parts[i].data = (uint8_t *)items[i].data + parts[i].offset;
         }
         meta.shard = (uint32_t)r;
@@ -386,15 +392,15 @@ static void pause_us(long us)
     nanosleep(&t, NULL);
 }
 
-/* A process that saves without pause is killed at any moment; what it leaves must load. */
+/* A process that saves without pause is killed at any moment; what it leaves must load.
+ */
 static void kill_nine_at_any_moment_loses_at_most_the_last(void **state)
 {
     uint64_t last = 0;
 
     for (int round = 0; round < 40; round++) {
-        struct muster_checkpoint_options o = {
-            .mode = (enum muster_checkpoint_mode)(round % 3)
-        };
+        struct muster_checkpoint_options o = { .mode = (enum muster_checkpoint_mode)(
+                                                   round % 3) };
         struct muster_checkpoint *c;
         uint64_t step = 0, *steps = NULL;
         int found, status;
@@ -418,7 +424,8 @@ static void kill_nine_at_any_moment_loses_at_most_the_last(void **state)
         if (muster_checkpoint_load(c, items, 2, &step, &found) != MUSTER_OK)
             fail_msg("round %d: %s", round, muster_error(m));
         if (found && !holds(step))
-            fail_msg("round %d: step %llu is a mixture", round, (unsigned long long)step);
+            fail_msg("round %d: step %llu is a mixture", round,
+                     (unsigned long long)step);
         /* Not only is there a good one: none of the names is given to a bad one. */
         assert_true(mu_ckfolder_list(folder, "checkpoint", &steps, NULL) >= found);
         if (found && steps[0] != step)
@@ -442,7 +449,8 @@ static int on_a_full_disk(void)
     uint64_t step = 0;
     int found = 0, status = MUSTER_OK;
 
-    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+    if (unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("muster", folder, "tmpfs", 0, "size=6m") < 0)
         return 77;
     if (muster_checkpoint_open(m, folder, &o, &c) != MUSTER_OK)
@@ -492,7 +500,8 @@ static void wrong_arguments_are_refused(void **state)
     struct muster_item twice[] = { items[0], items[0] };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(muster_checkpoint_save(c, 1, &cases[i].item, 1), MUSTER_EUSAGE);
+        assert_int_equal(muster_checkpoint_save(c, 1, &cases[i].item, 1),
+                         MUSTER_EUSAGE);
         if (!strstr(muster_error(m), cases[i].says))
             fail_msg("%s: '%s'", cases[i].name, muster_error(m));
     }

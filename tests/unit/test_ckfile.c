@@ -20,8 +20,9 @@
 static char folder[64] = "/tmp/muster-ckfile-XXXXXX", path[128], temporary[160];
 static uint8_t big[BIG], small[100], back[BIG];
 
-static const struct mu_ckmeta meta = { .step = 1204, .nshards = 1, .world = 4,
-                                       .kind = "test" };
+static const struct mu_ckmeta meta = {
+    .step = 1204, .nshards = 1, .world = 4, .kind = "test"
+};
 static const struct mu_ckpart parts[] = {
     { .name = "small", .data = small, .bytes = sizeof small, .total = sizeof small },
     { .name = "big", .data = big, .bytes = BIG, .total = BIG },
@@ -61,9 +62,9 @@ static void crc32c_has_the_published_values(void **state)
     assert_int_equal(mu_crc32c(0, "123456789", 9), 0xe3069283u);
     for (size_t len = 0; len < 300; len++) {
         assert_int_equal(mu_crc32c(0, big, len), mu_crc32c_soft(0, big, len));
-        assert_int_equal(mu_crc32c(mu_crc32c(0, big, len / 3), big + len / 3,
-                                   len - len / 3),
-                         mu_crc32c(0, big, len));
+        assert_int_equal(
+            mu_crc32c(mu_crc32c(0, big, len / 3), big + len / 3, len - len / 3),
+            mu_crc32c(0, big, len));
     }
 }
 
@@ -123,8 +124,11 @@ static void any_range_of_a_part_is_read(void **state)
 {
     static const struct {
         uint64_t at, len;
-    } ranges[] = { { 0, 1 }, { BIG - 1, 1 }, { MU_CKFILE_BLOCK - 150, 300 },
-                   { 5, MU_CKFILE_BLOCK }, { MU_CKFILE_BLOCK - 100, MU_CKFILE_BLOCK + 1 },
+    } ranges[] = { { 0, 1 },
+                   { BIG - 1, 1 },
+                   { MU_CKFILE_BLOCK - 150, 300 },
+                   { 5, MU_CKFILE_BLOCK },
+                   { MU_CKFILE_BLOCK - 100, MU_CKFILE_BLOCK + 1 },
                    { BIG, 0 } };
     struct mu_err err = { 0 };
     struct mu_ckfile *file;
@@ -132,8 +136,8 @@ static void any_range_of_a_part_is_read(void **state)
     write_it();
     assert_int_equal(mu_ckfile_open(path, &file, &err), 0);
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
-        assert_int_equal(mu_ckfile_read(file, 1, ranges[i].at, ranges[i].len, back, &err),
-                         0);
+        assert_int_equal(
+            mu_ckfile_read(file, 1, ranges[i].at, ranges[i].len, back, &err), 0);
         assert_memory_equal(back, big + ranges[i].at, ranges[i].len);
     }
     assert_int_equal(mu_ckfile_read(file, 1, BIG, 1, back, &err), -1);
@@ -163,7 +167,8 @@ static void one_flipped_bit_anywhere_is_found(void **state)
     write_it();
     fd = open(path, O_RDWR);
     fstat(fd, &st);
-    for (off_t at = 0; at < st.st_size; at += at < 2000 || at > st.st_size - 40 ? 1 : 9973) {
+    for (off_t at = 0; at < st.st_size;
+         at += at < 2000 || at > st.st_size - 40 ? 1 : 9973) {
         uint8_t byte, wrong;
 
         assert_int_equal(pread(fd, &byte, 1, at), 1);

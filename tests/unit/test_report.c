@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_report.c - a run's file read whole or refused, and the speedup table's figures */
+/* test_report.c - a run's file read whole or refused, and the speedup table's figures
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,26 +19,27 @@ static char path[64] = "/tmp/muster-report-XXXXXX";
 static json_t *good(void)
 {
     json_t *json = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+        "s:i}",
         "format", "muster-train", "version", 1, "model", "mlp <&>", "dtype", "fp32",
         "devices", "CPU ranks, fake GPUs", "backend", "host", "transport",
         "shared memory", "ranks", 2, "nodes", 1, "machines", 1, "cores", 2, "epochs", 1,
         "samples", 600, "samples_seen", 600, "batch", 32, "effective_batch", 64);
 
     json_object_update_new(
-        json, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:b, s:[f, f, f], s:[[i, f, f], "
-                        "[i, f, f], [i, f, f]]}",
-                        "steps", 3, "seconds", 10.0, "cpu_seconds", 19.0, "loss", 0.5,
-                        "test_loss", 0.6, "test_accuracy", 0.87, "finished", 1, "losses",
-                        3.0, 2.0, 0.5, "moments", 1, 3.0, 3.0, 2, 6.0, 2.0, 3, 10.0,
-                        0.5));
+        json,
+        json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:b, s:[f, f, f], s:[[i, f, f], "
+                  "[i, f, f], [i, f, f]]}",
+                  "steps", 3, "seconds", 10.0, "cpu_seconds", 19.0, "loss", 0.5,
+                  "test_loss", 0.6, "test_accuracy", 0.87, "finished", 1, "losses", 3.0,
+                  2.0, 0.5, "moments", 1, 3.0, 3.0, 2, 6.0, 2.0, 3, 10.0, 0.5));
     json_object_set_new(
         json, "by_rank",
         json_pack("[{s:s, s:s, s:f, s:f, s:f, s:f}, {s:s, s:s, s:f, s:f, s:f, s:f}]",
                   "host", "n1", "cpus", "0", "seconds", 10.0, "cpu_seconds", 9.0,
                   "sync_seconds", 1.0, "checkpoint_stall_seconds", 0.5, "host", "n1",
-                  "cpus", "1", "seconds", 10.0, "cpu_seconds", 10.0, "sync_seconds", 2.0,
-                  "checkpoint_stall_seconds", 0.0));
+                  "cpus", "1", "seconds", 10.0, "cpu_seconds", 10.0, "sync_seconds",
+                  2.0, "checkpoint_stall_seconds", 0.0));
     return json;
 }
 
@@ -95,10 +97,10 @@ static void wrong_values_are_refused(void **state)
     static const struct {
         const char *field, *value;
     } cases[] = {
-        { "ranks", "0" },          { "ranks", "3" },        { "ranks", "\"2\"" },
-        { "cores", "0" },          { "seconds", "-1" },     { "model", "7" },
+        { "ranks", "0" },          { "ranks", "3" },          { "ranks", "\"2\"" },
+        { "cores", "0" },          { "seconds", "-1" },       { "model", "7" },
         { "finished", "1" },       { "moments", "[[1, 2]]" }, { "by_rank", "[{}, {}]" },
-        { "format", "\"other\"" }, { "version", "2" },      { "losses", "{}" },
+        { "format", "\"other\"" }, { "version", "2" },        { "losses", "{}" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -117,9 +119,16 @@ static void wrong_values_are_refused(void **state)
 static struct mu_run run_of(const char *name, int ranks, int nodes, double seconds,
                             int cores)
 {
-    return (struct mu_run){ .path = name, .model = "mlp", .dtype = "fp32", .ranks = ranks,
-                            .nodes = nodes, .cores = cores, .epochs = 1,
-                            .seconds = seconds, .samples_seen = 60000, .finished = true };
+    return (struct mu_run){ .path = name,
+                            .model = "mlp",
+                            .dtype = "fp32",
+                            .ranks = ranks,
+                            .nodes = nodes,
+                            .cores = cores,
+                            .epochs = 1,
+                            .seconds = seconds,
+                            .samples_seen = 60000,
+                            .finished = true };
 }
 
 static void the_table_has_the_tutorials_figures(void **state)
@@ -148,9 +157,10 @@ static void the_table_has_the_tutorials_figures(void **state)
     fclose(to);
     assert_non_null(strstr(text, "SPEEDUP ANALYSIS (CPU ranks, fake GPUs)\n"));
     assert_non_null(strstr(text, "Baseline (1 rank, 1 node): 362.45 seconds\n"));
-    assert_non_null(strstr(text, "4 ranks, 1 node:\n  Average time: 95.23 seconds (2 runs)\n"
-                                 "  Speedup: 3.81x\n  Parallel efficiency: 95.2%\n"
-                                 "  Cores used: 4\n  Efficiency per core: 95.2%\n"));
+    assert_non_null(strstr(text,
+                           "4 ranks, 1 node:\n  Average time: 95.23 seconds (2 runs)\n"
+                           "  Speedup: 3.81x\n  Parallel efficiency: 95.2%\n"
+                           "  Cores used: 4\n  Efficiency per core: 95.2%\n"));
     free(text);
     free(table);
 }
@@ -176,11 +186,21 @@ static void runs_of_other_work_are_not_compared(void **state)
         struct mu_run runs[2] = { base, other };
 
         switch (k) {
-        case 0: runs[1].model = "cnn"; break;
-        case 1: runs[1].dtype = "fp64"; break;
-        case 2: runs[1].samples_seen = 120000; break;
-        case 3: runs[1].finished = false; break;
-        case 4: runs[0].seconds = 0; break;
+        case 0:
+            runs[1].model = "cnn";
+            break;
+        case 1:
+            runs[1].dtype = "fp64";
+            break;
+        case 2:
+            runs[1].samples_seen = 120000;
+            break;
+        case 3:
+            runs[1].finished = false;
+            break;
+        case 4:
+            runs[0].seconds = 0;
+            break;
         }
         if (mu_speedup_make(runs, 2, &table, &err) >= 0)
             fail_msg("case %d: accepted", k);
@@ -236,8 +256,9 @@ static void the_text_gives_each_ranks_share(void **state)
     mu_report_text(&run, to);
     fclose(to);
     assert_non_null(strstr(text, "10.00 s, 60 samples/s, 1.90 cores busy"));
-    assert_non_null(strstr(text, "     1  n1               1                10.00     10.00 "
-                                 "      20.0         0.00\n"));
+    assert_non_null(strstr(text,
+                           "     1  n1               1                10.00     10.00 "
+                           "      20.0         0.00\n"));
     free(text);
     mu_run_clear(&run);
 }

@@ -18,7 +18,8 @@
 
 static char folder[64];
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+static int remove_one(const char *path, const struct stat *st, int type,
+                      struct FTW *ftw)
 {
     return remove(path);
 }
@@ -47,7 +48,8 @@ static int and_finalize(struct muster *m, int rank, void *arg)
     return status ? status : muster_finalize(m);
 }
 
-static void run_all(int size, int nodes, int (*body)(struct muster *, int, void *), void *arg)
+static void run_all(int size, int nodes, int (*body)(struct muster *, int, void *),
+                    void *arg)
 {
     struct forked_world w = { .size = size, .nodes = nodes };
     struct call call = { body, arg };
@@ -74,8 +76,10 @@ static void make_items(struct muster_item *items, int rank, int size)
     uint64_t to = (uint64_t)((rank + 1) * PART / size * 8);
 
     items[0] = (struct muster_item){ .name = "big", .data = big, .bytes = sizeof big };
-    items[1] = (struct muster_item){ .name = "part", .data = part + from,
-                                     .bytes = to - from, .offset = from,
+    items[1] = (struct muster_item){ .name = "part",
+                                     .data = part + from,
+                                     .bytes = to - from,
+                                     .offset = from,
                                      .total = PART * 8 };
 }
 
@@ -89,7 +93,8 @@ static void fill(uint64_t step)
 
 static int save_shards(struct muster *m, int rank, void *arg)
 {
-    struct muster_checkpoint_options o = { .sharded = 1, .mode = MUSTER_CHECKPOINT_LAZY };
+    struct muster_checkpoint_options o = { .sharded = 1,
+                                           .mode = MUSTER_CHECKPOINT_LAZY };
     struct muster_checkpoint *c;
     struct muster_item items[2];
 
@@ -144,8 +149,8 @@ static int fail_on_one(struct muster *m, int rank, void *arg)
     char blocked[160], committed[160];
 
     make_items(items, rank, muster_size(m));
-    snprintf(blocked, sizeof blocked, "%s/checkpoint-000000000001.0001-of-0003.shard.tmp",
-             folder);
+    snprintf(blocked, sizeof blocked,
+             "%s/checkpoint-000000000001.0001-of-0003.shard.tmp", folder);
     snprintf(committed, sizeof committed, "%s/checkpoint-000000000001.muster", folder);
     RANK_OK(muster_checkpoint_open(m, folder, &o, &c));
     if (rank == 1)
@@ -168,7 +173,8 @@ static void what_one_rank_cannot_write_fails_on_all(void **state)
     run_all(3, 1, fail_on_one, NULL);
 }
 
-/* Rank 0's disk (a pipe that nobody reads for 4 s) is slower than the deadline of 2 s. */
+/* Rank 0's disk (a pipe that nobody reads for 4 s) is slower than the deadline of 2 s.
+ */
 static int slow_disk(struct muster *m, int rank, void *arg)
 {
     struct muster_item item = { .name = "big", .data = big, .bytes = sizeof big };
@@ -194,7 +200,8 @@ static int slow_disk(struct muster *m, int rank, void *arg)
     status = muster_checkpoint_save(c, 5, &item, 1);
     /* A pipe cannot be synced: the save fails, but as a file does, not as a rank. */
     RANK_CHECK(status == MUSTER_EIO);
-    RANK_CHECK(strstr(muster_error(m), "checkpoint-000000000005.muster cannot be written"));
+    RANK_CHECK(
+        strstr(muster_error(m), "checkpoint-000000000005.muster cannot be written"));
     RANK_OK(muster_checkpoint_close(c));
     return 0;
 }
@@ -245,7 +252,8 @@ static void rank_0_reads_for_all(void **state)
 
 static int other_seed(struct muster *m, int rank, void *arg)
 {
-    struct muster_sampler_options o = { .samples = 100, .batch = 4,
+    struct muster_sampler_options o = { .samples = 100,
+                                        .batch = 4,
                                         .seed = rank == 2 ? 8 : 7 };
     struct muster_sampler *s;
 
@@ -270,8 +278,9 @@ struct tally {
 
 static int walk(struct muster *m, int rank, void *arg)
 {
-    struct muster_sampler_options o = { .samples = 103, .batch = 5, .seed = 3,
-                                        .tail = MUSTER_TAIL_KEEP };
+    struct muster_sampler_options o = {
+        .samples = 103, .batch = 5, .seed = 3, .tail = MUSTER_TAIL_KEEP
+    };
     struct muster_sampler_state at = { 0 };
     struct tally *tally = arg;
     struct muster_sampler *s;
@@ -311,7 +320,8 @@ static void ranks_deal_out_each_sample_once_also_when_resumed(void **state)
 
 /* ---- host memory on a backend with memory of its own ---- */
 
-static struct mu_backend_ops strict; /* the host backend, but it takes its own memory only */
+static struct mu_backend_ops
+    strict; /* the host backend, but it takes its own memory only */
 static char *stage_of;
 
 static bool strict_is_host(const struct mu_backend *b, const void *p)

@@ -12,8 +12,8 @@
 
 static void an_epoch_is_a_permutation(void **state)
 {
-    static const uint64_t sizes[] = { 1, 2, 3, 4, 5, 7, 10, 16, 17, 100, 255, 256, 257,
-                                      1000, 60000 };
+    static const uint64_t sizes[] = { 1,  2,   3,   4,   5,   7,    10,   16,
+                                      17, 100, 255, 256, 257, 1000, 60000 };
 
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         uint64_t n = sizes[k];
@@ -72,7 +72,9 @@ static void epochs_have_orders_of_their_own(void **state)
 
 static void seed_and_epoch_change_the_order(void **state)
 {
-    static const uint64_t pairs[][2] = { { 1, 0 }, { 1, 1 }, { 2, 0 }, { 0, 0 }, { 0, 1 } };
+    static const uint64_t pairs[][2] = {
+        { 1, 0 }, { 1, 1 }, { 2, 0 }, { 0, 0 }, { 0, 1 }
+    };
     enum { PAIRS = sizeof pairs / sizeof pairs[0], N = 1000 };
 
     for (int a = 0; a < PAIRS; a++)
@@ -105,9 +107,10 @@ static const struct world_case {
     { "7 ranks: ranks differ by one", 60001, 0, 32, 7, MUSTER_TAIL_KEEP, 268, 0, 0 },
     { "fewer samples than ranks, padded", 3, 0, 32, 8, MUSTER_TAIL_PAD, 1, 5, 0 },
     { "fewer samples than ranks, dropped", 3, 0, 32, 8, MUSTER_TAIL_DROP, 0, 0, 3 },
-    { "fewer samples than ranks, some get none", 3, 0, 32, 8, MUSTER_TAIL_KEEP, 1, 0, 0 },
-    { "taken up in the middle by another world", 1000, 384, 5, 3, MUSTER_TAIL_PAD, 42, 2,
+    { "fewer samples than ranks, some get none", 3, 0, 32, 8, MUSTER_TAIL_KEEP, 1, 0,
       0 },
+    { "taken up in the middle by another world", 1000, 384, 5, 3, MUSTER_TAIL_PAD, 42,
+      2, 0 },
     { "taken up at the end", 1000, 1000, 5, 3, MUSTER_TAIL_PAD, 0, 0, 0 },
 };
 
@@ -124,8 +127,8 @@ static void walk(const struct world_case *w)
         uint64_t consumed = step.consumed, count = step.count;
 
         for (int r = 0; r < w->size; r++) {
-            assert_int_equal(1, mu_shard_step(w->samples, position, w->batch, r, w->size,
-                                              w->tail, &step));
+            assert_int_equal(1, mu_shard_step(w->samples, position, w->batch, r,
+                                              w->size, w->tail, &step));
             assert_int_equal(step.consumed, consumed);
             assert_true(step.count <= w->batch);
             if (w->tail != MUSTER_TAIL_KEEP && step.count != count)
@@ -163,12 +166,12 @@ static void four_ranks_see_in_each_step_what_one_rank_sees(void **state)
         struct mu_step one, part;
         uint64_t next;
 
-        assert_int_equal(1, mu_shard_step(60000, position, 128, 0, 1, MUSTER_TAIL_PAD,
-                                          &one));
+        assert_int_equal(
+            1, mu_shard_step(60000, position, 128, 0, 1, MUSTER_TAIL_PAD, &one));
         next = one.first;
         for (int r = 0; r < 4; r++) {
-            assert_int_equal(1, mu_shard_step(60000, position, 32, r, 4,
-                                              MUSTER_TAIL_PAD, &part));
+            assert_int_equal(
+                1, mu_shard_step(60000, position, 32, r, 4, MUSTER_TAIL_PAD, &part));
             assert_int_equal(part.first, next);
             next += part.count;
         }

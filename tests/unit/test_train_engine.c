@@ -56,13 +56,15 @@ static void net_close(struct net *net)
         free(net->grads[i]);
 }
 
-static double train(struct net *net, const uint64_t *index, int n, double scale, int add)
+static double train(struct net *net, const uint64_t *index, int n, double scale,
+                    int add)
 {
     double loss;
 
     net->nready = 0;
     assert_int_equal(0, net->ops->load(net->engine, &data, index, n, NULL));
-    assert_int_equal(0, net->ops->train(net->engine, scale, add, note_ready, net, &loss));
+    assert_int_equal(0,
+                     net->ops->train(net->engine, scale, add, note_ready, net, &loss));
     return loss;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine_cuda.c - the engine on a GPU: cuBLAS and a few kernels, on the default stream */
+/* engine_cuda.c - the engine on a GPU: cuBLAS and a few kernels, on the default stream
+ */
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -13,8 +14,8 @@
 
 struct engine {
     const struct model *model;
-    int wide;           /* double */
-    size_t size;        /* bytes of an element */
+    int wide;    /* double */
+    size_t size; /* bytes of an element */
     int batch_max, n;
     cublasHandle_t blas;
     void *weights[MODEL_PARAMS], *momenta[MODEL_PARAMS], *grads[MODEL_PARAMS];
@@ -27,8 +28,8 @@ struct engine {
     struct {
         const struct dataset *data;
         uint8_t *images, *labels;
-    } sets[2];          /* on the GPU, copied at the first load */
-    int failed;         /* a cudaError_t or cublasStatus_t of a launch in between */
+    } sets[2];  /* on the GPU, copied at the first load */
+    int failed; /* a cudaError_t or cublasStatus_t of a launch in between */
 };
 
 static int cuda_failed(struct engine *e, struct mu_err *err, const char *what)
@@ -119,11 +120,15 @@ static int engine_exchange(struct engine *e, int to_host, struct mu_err *err)
         size_t bytes = e->model->params[i].count * e->size;
 
         if (to_host) {
-            cudaMemcpy(e->host_weights[i], e->weights[i], bytes, cudaMemcpyDeviceToHost);
-            cudaMemcpy(e->host_momenta[i], e->momenta[i], bytes, cudaMemcpyDeviceToHost);
+            cudaMemcpy(e->host_weights[i], e->weights[i], bytes,
+                       cudaMemcpyDeviceToHost);
+            cudaMemcpy(e->host_momenta[i], e->momenta[i], bytes,
+                       cudaMemcpyDeviceToHost);
         } else {
-            cudaMemcpy(e->weights[i], e->host_weights[i], bytes, cudaMemcpyHostToDevice);
-            cudaMemcpy(e->momenta[i], e->host_momenta[i], bytes, cudaMemcpyHostToDevice);
+            cudaMemcpy(e->weights[i], e->host_weights[i], bytes,
+                       cudaMemcpyHostToDevice);
+            cudaMemcpy(e->momenta[i], e->host_momenta[i], bytes,
+                       cudaMemcpyHostToDevice);
         }
     }
     return cuda_failed(e, err, "weights could not be copied");
@@ -169,8 +174,8 @@ static void make_room(struct engine *e)
     cudaEventCreateWithFlags(&e->summed, cudaEventDisableTiming);
 }
 
-static int engine_open(const struct model *model, int device, int batch_max, uint64_t seed,
-                       int wide, struct engine **out, struct mu_err *err)
+static int engine_open(const struct model *model, int device, int batch_max,
+                       uint64_t seed, int wide, struct engine **out, struct mu_err *err)
 {
     struct engine *e = calloc(1, sizeof *e);
 
@@ -254,8 +259,8 @@ static int find_set(struct engine *e, const struct dataset *data, struct mu_err 
     return i;
 }
 
-static int engine_load(struct engine *e, const struct dataset *data, const uint64_t *index,
-                       int n, struct mu_err *err)
+static int engine_load(struct engine *e, const struct dataset *data,
+                       const uint64_t *index, int n, struct mu_err *err)
 {
     int set = find_set(e, data, err);
 
@@ -282,8 +287,9 @@ static void *at(const struct engine *e, void *base, size_t elements)
 /* Row-major C (m x n) = A B + beta C, with A or B transposed as told. cuBLAS is column
  * major: it computes C's transpose as B' A'.
  */
-static void product(struct engine *e, int ta, int tb, int m, int n, int k, const void *a,
-                    int lda, const void *b, int ldb, int beta, void *c, int ldc)
+static void product(struct engine *e, int ta, int tb, int m, int n, int k,
+                    const void *a, int lda, const void *b, int ldb, int beta, void *c,
+                    int ldc)
 {
     cublasOperation_t oa = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t ob = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -347,8 +353,8 @@ static void weight_backward(struct engine *e, int i, void *dy, int add)
     int taps = l->in_c * l->kernel * l->kernel;
 
     if (l->kind == LAYER_DENSE) {
-        product(e, 1, 0, out, in, e->n, dy, out, e->act[i], in, add, e->grads[l->weight],
-                in);
+        product(e, 1, 0, out, in, e->n, dy, out, e->act[i], in, add,
+                e->grads[l->weight], in);
         return;
     }
     train_unroll(e->wide, e->act[i], e->n, l->in_c, l->in_h, l->in_w, l->kernel,
@@ -427,13 +433,13 @@ static void engine_update(struct engine *e, double lr, double momentum, double d
                      e->model->params[i].fan_in ? decay : 0);
 }
 
-#define TABLE(type, opener)                                                                \
-    {                                                                                      \
-        .name = "cuBLAS", .dtype = type, .open = opener, .close = engine_close,            \
-        .weights = engine_weights, .set_grad = engine_set_grad, .load = engine_load,       \
-        .train = engine_train, .test = engine_test, .update = engine_update,               \
-        .exchange = engine_exchange, .host_weights = engine_host_weights,                  \
-        .host_momenta = engine_host_momenta,                                               \
+#define TABLE(type, opener)                                                            \
+    {                                                                                  \
+        .name = "cuBLAS", .dtype = type, .open = opener, .close = engine_close,        \
+        .weights = engine_weights, .set_grad = engine_set_grad, .load = engine_load,   \
+        .train = engine_train, .test = engine_test, .update = engine_update,           \
+        .exchange = engine_exchange, .host_weights = engine_host_weights,              \
+        .host_momenta = engine_host_momenta,                                           \
     }
 
 /* Found with dlsym: fp32, fp64. */
