@@ -48,6 +48,7 @@ static struct mu_launch launch_variables(bool single)
         .slurm_step_num_tasks = variable("SLURM_STEP_NUM_TASKS"),
         .slurm_ntasks = variable("SLURM_NTASKS"),
         .slurm_nnodes = variable("SLURM_JOB_NUM_NODES"),
+        .slurmd_nodename = variable("SLURMD_NODENAME"),
         .rank = variable("RANK"),
         .world_size = variable("WORLD_SIZE"),
         .pmi_rank = variable("PMI_RANK"),

@@ -79,11 +79,16 @@ static long get_number(const pmix_proc_t *self, pmix_rank_t rank, const char *ke
     return n;
 }
 
-static void get_host(const pmix_proc_t *self, char *host, size_t len)
+/* The launcher's name of the node comes first: PMIx 5 under Slurm 24.11 gives the
+ * machine's own, which may be another.
+ */
+static void get_host(const pmix_proc_t *self, const char *node, char *host, size_t len)
 {
     pmix_value_t *value = NULL;
 
-    if (PMIx_Get(self, PMIX_HOSTNAME, NULL, 0, &value) == PMIX_SUCCESS && value) {
+    if (node && *node)
+        snprintf(host, len, "%s", node);
+    else if (PMIx_Get(self, PMIX_HOSTNAME, NULL, 0, &value) == PMIX_SUCCESS && value) {
         if (value->type == PMIX_STRING && value->data.string)
             snprintf(host, len, "%s", value->data.string);
         PMIX_VALUE_RELEASE(value);
@@ -359,13 +364,13 @@ static void pmix_abort(struct mu_world *world, int status, const char *why)
         sleep(3);
 }
 
-static int fill_card(struct pmix *p, struct mu_err *err)
+static int fill_card(struct pmix *p, const struct mu_launch *launch, struct mu_err *err)
 {
     long node = get_number(&p->self, p->self.rank, PMIX_NODEID);
 
     p->card.magic = CARD_MAGIC;
     p->card.pid = getpid();
-    get_host(&p->self, p->card.host, sizeof p->card.host);
+    get_host(&p->self, launch->slurmd_nodename, p->card.host, sizeof p->card.host);
     snprintf(p->card.node_key, sizeof p->card.node_key, "%ld %s", node, p->card.host);
     return mu_world_random(p->card.token, sizeof p->card.token, err);
 }
@@ -396,7 +401,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     w->meet = pmix_meet;
     w->close = pmix_close;
     w->abort = pmix_abort;
-    if (fill_card(p, err) < 0) {
+    if (fill_card(p, launch, err) < 0) {
         free(p);
         mu_world_free(w);
         return NULL;

@@ -13,6 +13,7 @@ struct mu_launch {
     const char *slurm_step_num_tasks; /* tasks of this step, set by srun */
     const char *slurm_ntasks;         /* tasks of the job or step */
     const char *slurm_nnodes;         /* SLURM_JOB_NUM_NODES */
+    const char *slurmd_nodename;      /* what Slurm calls this node, set in tasks */
     const char *rank, *world_size;    /* RANK, WORLD_SIZE */
     const char *pmi_rank;             /* PMI_RANK: a PMI-1 or PMI-2 launcher */
     bool single;                      /* a world of one without PMIx is meant */

@@ -5,7 +5,6 @@
 # real: the GPUs, whose place is that of a recorded machine (GPU 0, 1 near CPU 1, GPU 2, 3
 # near CPU 0). plugin_takeover.bats has the GPU bindings.
 
-# shellcheck disable=SC2016 # the tasks' shells expand what is in single quotes
 top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 build=${MUSTER_BUILDDIR:-$top/build-test}
 

@@ -7,7 +7,6 @@
 # The table (case 020) runs every form natively and with Muster, as an srun option and as an
 # #SBATCH line with a plain srun. On the second Slurm release it runs there.
 
-# shellcheck disable=SC2016 # the tasks' shells expand what is in single quotes
 top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 build=${MUSTER_BUILDDIR:-$top/build-test}
 

@@ -170,14 +170,14 @@ fault() {
     done
     sleep 1
     scancel "$(squeue -h -o %i -t R)"
-    ! wait $!
+    if wait $!; then return 1; fi
     sleep 1
-    ! pgrep -f "$build/tests/slurm/.*faulty --rank 1" >/dev/null
+    if pgrep -f "$build/tests/slurm/.*faulty --rank 1" >/dev/null; then return 1; fi
 }
 
 @test "the time limit ends it" {
     run timeout 100 srun --mpi=pmix -N2 --ntasks-per-node=2 --time=0:05 -K0 \
         env MUSTER_TIMEOUT=300 "$build/tests/slurm/faulty" --rank 1 --at step --do sleep:200
     [ "$status" -ne 0 ]
-    ! pgrep -f "$build/tests/slurm/.*faulty --rank 1" >/dev/null
+    if pgrep -f "$build/tests/slurm/.*faulty --rank 1" >/dev/null; then return 1; fi
 }

@@ -60,7 +60,7 @@ await_sentence() {
     grep -q 'all is well' "$MUSTER_DIR/out"
     kill %% 2>/dev/null || true # srun may wait for that daemon
     wait || true
-    ! grep -q '^muster:' "$MUSTER_DIR/out"
+    if grep -q '^muster:' "$MUSTER_DIR/out"; then return 1; fi
     "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mrt --nodes 2 --cpus 4 --netns \
         >"$MUSTER_DIR/env"
@@ -80,5 +80,5 @@ await_sentence() {
     done
     kill %% 2>/dev/null || true # Slurm itself cannot reach that node
     wait || true
-    ! pgrep -f "tests/slurm/.libs/faulty --rank 1 --at step --do sleep:50" >/dev/null
+    if pgrep -f "tests/slurm/.libs/faulty --rank 1 --at step --do sleep:50" >/dev/null; then return 1; fi
 }

@@ -20,7 +20,8 @@ else
 fi
 src=${MUSTER_SRCDIR:-..}
 missing=
-for name in $(grep -o 'variable("MUSTER_[A-Z_]*")' "$src/runtime/api/init.c" | grep -o 'MUSTER_[A-Z_]*'); do
+names=$(grep -o 'variable("MUSTER_[A-Z_]*")' "$src/runtime/api/init.c" | grep -o 'MUSTER_[A-Z_]*')
+for name in $names; do
     grep -q "^\.B $name\$" "$src/runtime/muster.3" || missing="$missing $name"
 done
 if [ -z "$missing" ]; then
