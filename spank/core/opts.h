@@ -65,7 +65,7 @@ void mu_opts_defaults(struct mu_opts *opts);
 /* A GPU binding as Slurm spells it, understood. */
 enum mu_gpu_bind_kind {
     MU_GPU_BIND_NONE,     /* no binding */
-    MU_GPU_BIND_CLOSEST,  /* every GPU near the task's CPUs */
+    MU_GPU_BIND_CLOSEST,  /* a GPU near the task's CPUs; Muster's CPUs follow the GPU */
     MU_GPU_BIND_SINGLE,   /* single:N: N tasks per GPU */
     MU_GPU_BIND_PER_TASK, /* per_task:N, --gpus-per-task: N GPUs per task */
     MU_GPU_BIND_MAP,      /* map_gpu:, map: position in the step's GPUs, by task */

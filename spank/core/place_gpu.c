@@ -47,33 +47,18 @@ static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
     return deal_groups(node, alloc, ngpus / ntasks, ngpus % ntasks, plan, err);
 }
 
-/* closest: the task's share as without a binding, then every other GPU of the step in
- * the same locality. Slurm starts from the task's CPUs; here these follow the GPU, so
- * the answer is Slurm's for a task whose CPUs are where Muster puts them, and the first
- * device of two tasks is not the same GPU. A GPU of unknown locality is near to all.
+/* closest: Muster's CPUs follow the GPU, so each task's share is close already. Where
+ * all GPUs of the step are equally close, Slurm's answer is all of them in every task,
+ * and a program then counts by LOCAL_RANK: as without a binding. Else the task sees its
+ * own share alone: Slurm's near set would have the same device 0 in several tasks.
  */
-static int deal_closest(const struct mu_node *node, const struct mu_alloc *alloc,
-                        struct mu_plan *plan, struct mu_err *err)
+static bool one_locality(const struct mu_node *node, const struct mu_alloc *alloc)
 {
-    if (deal_all(node, alloc, plan, err) < 0)
-        return -1;
-    for (int t = 0; t < plan->nslots; t++) {
-        struct mu_slot *slot = &plan->slots[t];
-        int own = slot->ngpus;
-
-        for (int i = 0; i < alloc->ngpus; i++) {
-            bool near = false, there = false;
-
-            for (int k = 0; k < own; k++) {
-                there |= slot->gpu[k] == alloc->gpu[i];
-                near |= mu_gpu_same_locality(&node->gpus[slot->gpu[k]],
-                                             &node->gpus[alloc->gpu[i]]);
-            }
-            if (near && !there)
-                give(slot, alloc->gpu[i]);
-        }
-    }
-    return 0;
+    for (int i = 1; i < alloc->ngpus; i++)
+        if (!mu_gpu_same_locality(&node->gpus[alloc->gpu[0]],
+                                  &node->gpus[alloc->gpu[i]]))
+            return false;
+    return true;
 }
 
 /* per_task:N. Where the step has N for each task, the tasks get groups of near ones;
@@ -128,9 +113,8 @@ static int deal_bound(const struct mu_node *node, const struct mu_alloc *alloc,
 {
     switch (bind->kind) {
     case MU_GPU_BIND_NONE:
-        return deal_all(node, alloc, plan, err);
     case MU_GPU_BIND_CLOSEST:
-        return deal_closest(node, alloc, plan, err);
+        return deal_all(node, alloc, plan, err);
     case MU_GPU_BIND_SINGLE:
         for (int t = 0; t < plan->nslots; t++)
             give(&plan->slots[t], alloc->gpu[t / bind->n % alloc->ngpus]);
@@ -211,7 +195,8 @@ int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
         goto out;
     plan->own_visible =
         opts->visible == MU_VISIBLE_OWN ||
-        (opts->visible != MU_VISIBLE_ALL && bind->kind != MU_GPU_BIND_NONE);
+        (opts->visible != MU_VISIBLE_ALL && bind->kind != MU_GPU_BIND_NONE &&
+         !(bind->kind == MU_GPU_BIND_CLOSEST && one_locality(node, alloc)));
     if (alloc->ntasks > alloc->ngpus &&
         (opts->share == MU_SHARE_NO ||
          (opts->share != MU_SHARE_YES && bind->kind == MU_GPU_BIND_NONE))) {

@@ -164,12 +164,13 @@ static const struct bind_case {
       "this "
       "node (0 to 3)",
       ALL, NULL },
-    { "closest: the own one first, then those beside it", machine_dgx_a100, 0, 0, 8,
-      "gpu-bind=closest", "0,1|1,0|2,3|3,2|4,5|5,4|6,7|7,6", OWN, NULL },
+    { "closest among several localities: its own alone, so device 0 is nobody else's",
+      machine_dgx_a100, 0, 0, 8, "gpu-bind=closest", "0|1|2|3|4|5|6|7", OWN, NULL },
     { "closest, a task per NUMA node", machine_dgx_a100, 0, 0, 4, "gpu-bind=closest",
       "0,1|2,3|4,5|6,7", OWN, NULL },
-    { "closest with unknown locality is all of them", machine_kvm_unknown, 0, 0, 2,
-      "gpu-bind=closest", "0,1|1,0", OWN, "PCI locality unknown" },
+    { "closest where all are equally close is as no binding: counted by LOCAL_RANK",
+      machine_kvm_unknown, 0, 0, 2, "gpu-bind=closest", "0|1", ALL,
+      "PCI locality unknown" },
     { "closest with more tasks than GPUs", machine_pair_64, 0, 0, 4, "gpu-bind=closest",
       "0|1|0|1", OWN, NULL },
 
