@@ -86,8 +86,8 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .count = (to - from) / mu_dtype_size(dtype),
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
-        /* Behind every bucket but the last there is backward left to compute. */
-        .hidden = b + 1 < ddp->plan.nbuckets,
+        /* Behind all but the last few buckets there is enough backward left to compute. */
+        .hidden = b + 3 < ddp->plan.nbuckets,
         .what = bucket->what,
     };
 

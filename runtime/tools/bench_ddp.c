@@ -91,12 +91,16 @@ static double step(struct replay *r, bool sync, double *tail)
     return us;
 }
 
-/* Median step of the slowest rank, us. */
-static double timed(struct replay *r, bool sync, double *tail)
+/* Of the steps of the slowest rank, us. */
+struct times {
+    double median, least, most, tail;
+};
+
+static struct times timed(struct replay *r, bool sync)
 {
     double us[STEPS_MAX], tails[STEPS_MAX];
     int n = r->b->options->steps;
-    float value[2];
+    float value[4];
     void *here = mu_gpu_alloc(sizeof value);
 
     for (int i = -WARM; i < n; i++) {
@@ -113,16 +117,17 @@ static double timed(struct replay *r, bool sync, double *tail)
         }
     }
     value[0] = (float)bench_median(us, n);
-    value[1] = (float)bench_median(tails, n);
+    value[1] = (float)us[0];
+    value[2] = (float)us[n - 1];
+    value[3] = (float)bench_median(tails, n);
     mu_gpu_put(here, value, sizeof value);
-    if (muster_allreduce(r->b->m, here, 2, MUSTER_F32, MUSTER_MAX, r->b->stream) !=
+    if (muster_allreduce(r->b->m, here, 4, MUSTER_F32, MUSTER_MAX, r->b->stream) !=
         MUSTER_OK)
         exit(muster_report(r->b->m));
     mu_gpu_sync(r->b->stream);
     mu_gpu_get(value, here, sizeof value);
     mu_gpu_free(here);
-    *tail = value[1];
-    return value[0];
+    return (struct times){ value[0], value[1], value[2], value[3] };
 }
 
 static void open_replay(struct replay *r)
@@ -184,15 +189,16 @@ static const char *short_name(const char *model)
     return slash ? slash + 1 : model;
 }
 
-static void row(struct replay *r, const char *what, double alone, double us,
-                double tail, double most)
+static void row(struct replay *r, const char *what, double alone, struct times t)
 {
-    bench_say(r->b,
-              r->b->options->tsv ? "%s\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.1f\n"
-                                 : "%-18s %-22s %10.1f us  exposed %8.1f us  tail "
-                                   "%7.1f us  efficiency %6.2f %%  (%.1f)\n",
-              short_name(r->b->options->model), what, us, us - alone, tail,
-              100 * alone / us, most);
+    bench_say(
+        r->b,
+        r->b->options->tsv
+            ? "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\n"
+            : "%-18s %-17s %10.1f us (%.1f to %.1f)  exposed %8.1f us  tail %7.1f "
+              "us  efficiency %6.2f %%\n",
+        short_name(r->b->options->model), what, t.median, t.least, t.most,
+        t.median - alone, t.tail, 100 * alone / t.median);
 }
 
 static void model_path(const char *name, char *path, size_t len)
@@ -203,13 +209,38 @@ static void model_path(const char *name, char *path, size_t len)
         snprintf(path, len, "%s/%s.model", MUSTER_MODEL_DIR, name);
 }
 
+/* One path for all buckets that can take it. */
+static bool with_path(struct replay *r, const char *path, double alone)
+{
+    struct bench *b = r->b;
+    char what[32];
+    struct times t;
+    bool ok;
+
+    if (b->module.force && b->module.force(b->m->backend, path) < 0)
+        return true;
+    snprintf(what, sizeof what, "muster, %s", path);
+    t = timed(r, true);
+    ok = right(r);
+    row(r, strcmp(path, "auto") == 0 ? "muster" : what, alone, t);
+    bench_say(b, "# host: grad_ready %.2f us, sync %.1f us, per bucket %.1f us; %s\n",
+              r->host_ready * 1e6 / (double)r->ready_calls,
+              r->host_sync * 1e6 / (double)r->steps,
+              (r->host_ready + r->host_sync) * 1e6 /
+                  ((double)r->steps * muster_ddp_buckets(r->ddp)),
+              ok ? "gradients right" : "gradients WRONG");
+    return ok;
+}
+
 int bench_ddp(struct bench *b)
 {
+    static const char *const paths[] = { "auto", "pull", "copy", "nccl" };
+    const char *wanted = b->options->path;
     struct replay r = { .b = b };
     struct mu_err err = { 0 };
+    struct times alone, again;
     char path[PATH_MAX];
-    double alone, again, muster, nccl, tail;
-    bool ok;
+    bool ok = true;
 
     model_path(b->options->model, path, sizeof path);
     if (bench_model_read(path, &r.model, &err) < 0)
@@ -219,24 +250,16 @@ int bench_ddp(struct bench *b)
               r.model.nparams, r.model.grad_bytes / 1e6, mu_dtype_name(r.model.dtype),
               muster_ddp_buckets(r.ddp),
               b->options->own_grads ? ", packed" : ", views");
-    alone = timed(&r, false, &tail);
-    muster = timed(&r, true, &tail);
-    ok = right(&r);
-    again = timed(&r, false, &(double){ 0 });
-    alone = again < alone ? again : alone;
-    row(&r, "without exchange", alone, alone, 0, again);
-    row(&r, "muster", alone, muster, tail, muster);
-    bench_say(b, "# host: grad_ready %.2f us, sync %.1f us, per bucket %.1f us; %s\n",
-              r.host_ready * 1e6 / (double)(r.ready_calls ? r.ready_calls : 1),
-              r.host_sync * 1e6 / (double)(r.steps ? r.steps : 1),
-              (r.host_ready + r.host_sync) * 1e6 /
-                  ((double)(r.steps ? r.steps : 1) * muster_ddp_buckets(r.ddp)),
-              ok ? "gradients right" : "gradients WRONG");
-    if (b->module.force && b->module.force(b->m->backend, "nccl") == 0) {
-        nccl = timed(&r, true, &tail);
-        row(&r, "muster, NCCL only", alone, nccl, tail, nccl);
+    alone = timed(&r, false);
+    again = timed(&r, false);
+    if (again.median < alone.median)
+        alone = again;
+    row(&r, "without exchange", alone.median, alone);
+    for (int i = 0; i < 4; i++)
+        if (i == 0 || strcmp(wanted, "all") == 0 || strcmp(wanted, paths[i]) == 0)
+            ok = with_path(&r, paths[i], alone.median) && ok;
+    if (b->module.force)
         b->module.force(b->m->backend, "auto");
-    }
     close_replay(&r);
     return ok ? 0 : 1;
 }

@@ -68,7 +68,9 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
     if (at == ENTRIES || len > VALUE_LEN || strlen(key) >= KEY_LEN)
         return mu_err_set(err, MUSTER_EINTERNAL, "no room for %zu bytes of '%s'", len,
                           key);
-    snprintf(e->key, sizeof e->key, "%s", key);
+    /* Rewriting an equal key would let a strcmp elsewhere see it half written. */
+    if (at == n)
+        snprintf(e->key, sizeof e->key, "%s", key);
     memcpy(e->value, value, len);
     e->len = len;
     if (at == n)

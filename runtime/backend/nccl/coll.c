@@ -21,7 +21,7 @@
 /* The sum between copies: it has time, and a matrix product that loses a few SMs more
  * can take a whole wave longer.
  */
-#define ADD_BLOCKS 4
+#define ADD_BLOCKS 8
 /* From this size on, half of them reach the same rate with less contention. */
 #define PULL_FEW ((size_t)12 << 20)
 #define PULL_MANY ((size_t)20 << 20) /* the same without computation beside */
