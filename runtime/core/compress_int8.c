@@ -45,40 +45,67 @@ static float step_of(float peak, int ranks)
     return step >= FLT_MIN && step <= FLT_MAX ? step : 0;
 }
 
+/* Of magnitudes below 2^22, to the nearest integer, ties to even, without a call: a
+ * float of this size has no bits behind the point.
+ */
+static float nearest(float x)
+{
+    const float big = 0x1.8p23f;
+
+    return (x + big) - big;
+}
+
+static void encode_block(const float *g, float *rest, size_t n, float step,
+                         int8_t *digit)
+{
+    float inverse = step > 0 ? 1 / step : 0;
+
+    for (size_t i = 0; i < n; i++) {
+        float x = g[i] + rest[i], steps = nearest(x * inverse);
+
+        digit[i] = (int8_t)steps;
+        rest[i] = x - steps * step;
+    }
+}
+
 void mu_int8_encode(const float *g, float *rest, size_t count, const float *peak,
                     int ranks, int32_t *word)
 {
-    for (size_t w = 0; w < mu_int8_words(count); w++)
-        word[w] = 0;
     for (size_t from = 0; from < count; from += MU_INT8_BLOCK) {
-        size_t end = block_end(from, count);
-        float top = peak[from / MU_INT8_BLOCK], step = step_of(top, ranks);
+        size_t n = block_end(from, count) - from;
+        float top = peak[from / MU_INT8_BLOCK];
+        int8_t digit[MU_INT8_BLOCK] = { 0 };
 
-        for (size_t i = from; i < end && isfinite(top); i++) {
-            float x = g[i] + rest[i];
-            int32_t n = step > 0 ? (int32_t)lrintf(x / step) : 0;
-
-            word[i / 4] += n * (1 << 8 * (i % 4));
-            rest[i] = x - (float)n * step;
-        }
+        if (isfinite(top))
+            encode_block(g + from, rest + from, n, step_of(top, ranks), digit);
+        for (size_t w = 0; w < mu_int8_words(n); w++)
+            word[from / 4 + w] = digit[4 * w] + digit[4 * w + 1] * 256 +
+                                 digit[4 * w + 2] * 65536 + digit[4 * w + 3] * 16777216;
     }
 }
 
 void mu_int8_decode(const int32_t *word, size_t count, const float *peak, int ranks,
                     float *mean)
 {
-    int32_t left = 0;
+    for (size_t from = 0; from < count; from += MU_INT8_BLOCK) {
+        size_t n = block_end(from, count) - from;
+        float top = peak[from / MU_INT8_BLOCK];
+        /* Divided first: the sum may be beyond a float where the mean is not. */
+        float unit = isfinite(top) ? step_of(top, ranks) / (float)ranks : NAN;
+        float value[MU_INT8_BLOCK];
 
-    for (size_t i = 0; i < count; i++) {
-        float top = peak[i / MU_INT8_BLOCK], step = step_of(top, ranks);
-        int32_t n;
+        for (size_t w = 0; w < mu_int8_words(n); w++) {
+            int32_t left = word[from / 4 + w];
 
-        if (i % 4 == 0)
-            left = word[i / 4];
-        /* Digits of -127 .. 127: the lowest byte, then what it leaves. */
-        n = (left & 0xff) < 128 ? left & 0xff : (left & 0xff) - 256;
-        left = (left - n) / 256;
-        /* In double: the sum may be beyond a float where the mean is not. */
-        mean[i] = isfinite(top) ? (float)((double)n * step / ranks) : NAN;
+            /* Digits of -127 .. 127: the lowest byte, then what it leaves. */
+            for (size_t k = 0; k < 4; k++) {
+                int32_t lowest = ((left + 128) & 0xff) - 128;
+
+                value[4 * w + k] = (float)lowest * unit;
+                left = (left - lowest) / 256;
+            }
+        }
+        for (size_t i = 0; i < n; i++)
+            mean[from + i] = value[i];
     }
 }
