@@ -221,6 +221,11 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
  */
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
 
+/* Had no rank a gradient for parameter i in the step of the last sync? Then leave it out of
+ * your optimizer: what is in its buffer is not of this step. Equal on all ranks.
+ */
+int muster_ddp_absent(const struct muster_ddp *ddp, int i);
+
 /* on != 0: the following grad_ready calls only accumulate locally (add your micro-batch
  * gradients up in the buffers); the first sync after on = 0 averages the sums.
  */
@@ -288,7 +293,8 @@ int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *finish,
 /* With options.shard each bucket is reduce-scattered: after sync this rank has the mean
  * gradient of its part of each bucket alone (parameters cross parts; parts have equal
  * size, the bucket is padded). Keep optimizer state for the parts only, update `data`,
- * then call muster_ddp_gather. A gradient that all ranks lack counts as zero here.
+ * then call muster_ddp_gather. A gradient that all ranks lack is zero here: ask
+ * muster_ddp_absent.
  */
 struct muster_shard {
     enum muster_dtype dtype;
@@ -333,8 +339,8 @@ struct muster_bucket {
 
 /* INT8 and POWERSGD take f32 in host memory (elsewhere muster_ddp_create refuses them) and
  * keep a copy of the gradients' size with what they did not send: it is added to the next
- * step's. NaN and Inf come out as NaN on all ranks and leave nothing behind. All ranks give
- * the same.
+ * step's. NaN and Inf come out as NaN on all ranks and leave nothing behind. What is left
+ * is in no checkpoint: a run that goes on from one starts without. All ranks give the same.
  */
 struct muster_hook {
     enum muster_compress compress;

@@ -182,7 +182,8 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params,
     ddp->used = calloc(n, sizeof *ddp->used);
     ddp->declined = calloc(n, sizeof *ddp->declined);
     ddp->absent = calloc(n, sizeof *ddp->absent);
-    if (!ddp->param || !ddp->used || !ddp->declined || !ddp->absent)
+    ddp->nobody = calloc(n, sizeof *ddp->nobody);
+    if (!ddp->param || !ddp->used || !ddp->declined || !ddp->absent || !ddp->nobody)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
                           ddp->nparams);
     if (copy_params(ddp, params, err) < 0 || make_plan(ddp, options, err) < 0 ||
@@ -243,6 +244,7 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
     free(ddp->used);
     free(ddp->declined);
     free(ddp->absent);
+    free(ddp->nobody);
     free(ddp);
 }
 
@@ -259,6 +261,11 @@ void *muster_ddp_data(const struct muster_ddp *ddp, int i)
 void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out)
 {
     *out = ddp->ledger;
+}
+
+int muster_ddp_absent(const struct muster_ddp *ddp, int i)
+{
+    return i >= 0 && i < ddp->nparams && ddp->nobody[i];
 }
 
 uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp)

@@ -57,6 +57,7 @@ struct muster_ddp {
     bool *used;     /* by parameter: has a gradient in this or an earlier micro-batch */
     bool *declined; /* by parameter: the caller said that there is none */
     bool *absent;   /* by parameter: no rank has a gradient in this step */
+    bool *nobody;   /* the same of the last sync, and with shard */
     bool absent_kept; /* sync leaves `absent` for what follows it */
     double *squares;  /* sync adds those of the gradients here, NULL: it does not */
     bool screen, shard;

@@ -109,11 +109,11 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
                                   n > 0 ? nbytes : 0, err);
     if (control && rc == 0 && n > 0)
         rc = mu_control_roll_wait(control, step, bits, nbytes, err);
-    /* Parts have no holes: there it counts as zero. */
-    if (ddp->shard)
-        n = 0;
-    for (int i = 0; rc == 0 && n > 0 && i < ddp->nparams; i++)
-        ddp->absent[i] = bits[i / 8] >> i % 8 & 1;
+    for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
+        ddp->nobody[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
+        /* Parts have no holes: there it counts as zero. */
+        ddp->absent[i] = ddp->nobody[i] && !ddp->shard;
+    }
     free(bits);
     return rc < 0 ? mu_failure_settle(ddp->m, err) : 0;
 }

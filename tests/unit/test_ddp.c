@@ -142,7 +142,8 @@ static int order_body(struct muster *m, int rank, void *arg)
         RANK_OK(muster_ddp_sync(model.ddp, NULL));
         for (int i = 0; i < N; i++)
             RANK_CHECK(((float *)muster_ddp_grad(model.ddp, i))[7] ==
-                       mean(m, i, 7, ~0u));
+                           mean(m, i, 7, ~0u) &&
+                       !muster_ddp_absent(model.ddp, i));
     }
     return end(m, &model);
 }
@@ -181,7 +182,14 @@ static int absent_body(struct muster *m, int rank, void *arg)
             RANK_CHECK(((float *)muster_ddp_grad(model.ddp, 4))[k] ==
                        mean(m, 4, k, ~0u));
         }
+        for (int i = -1; i <= N; i++)
+            RANK_CHECK(muster_ddp_absent(model.ddp, i) == (i == 2 || i == 3));
     }
+    for (int i = N - 1; i >= 0; i--)
+        RANK_OK(muster_ddp_grad_ready(model.ddp, i, NULL));
+    RANK_OK(muster_ddp_sync(model.ddp, NULL));
+    for (int i = 0; i < N; i++)
+        RANK_CHECK(!muster_ddp_absent(model.ddp, i));
     return end(m, &model);
 }
 

@@ -283,6 +283,8 @@ static int clip_body(struct muster *m, int rank, void *arg)
         RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
     RANK_OK(muster_ddp_sync_with(ddp, &f, NULL));
     RANK_CHECK(fabs(f.norm - norm) < 1e-4 && !f.skip);
+    for (int i = 0; i < N; i++)
+        RANK_CHECK(muster_ddp_absent(ddp, i) == (i == 0));
     if (!arg) {
         for (int i = 1; i < N; i++)
             squares += mu_sum_squares(grad(ddp, i), MUSTER_F32, COUNT);
