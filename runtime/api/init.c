@@ -3,7 +3,6 @@
 #include "runtime/api/impl.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,22 +146,9 @@ out:
     return rc;
 }
 
-/* The user's cache folder, by the XDG rule; NULL where there is no home. */
-static const char *cache_dir(char *path, size_t len)
-{
-    const char *base = variable("XDG_CACHE_HOME"), *home = variable("HOME");
-
-    if (base)
-        snprintf(path, len, "%s/muster", base);
-    else if (home)
-        snprintf(path, len, "%s/.cache/muster", home);
-    return base || home ? path : NULL;
-}
-
 static int open_backend(struct muster *m, struct mu_err *err)
 {
     struct mu_world *w = m->world;
-    char cache[PATH_MAX];
     struct mu_backend_env env = {
         .rank = w->rank,
         .size = w->size,
@@ -175,7 +161,6 @@ static int open_backend(struct muster *m, struct mu_err *err)
         .job = w->job,
         .gpus = m->gpus,
         .master_addr = m->address,
-        .cache_dir = cache_dir(cache, sizeof cache),
         .force_tcp = m->config.force_tcp,
         .init_timeout = m->config.init_timeout,
         .timeout = FOREVER,

@@ -46,7 +46,6 @@ struct mu_backend_env {
     uint8_t token[MU_TOKEN_LEN]; /* proves to a peer that we are of this job */
     const char
         *master_addr;      /* an address of this host that the others reach, or NULL */
-    const char *cache_dir; /* for measurements of this kind of node, or NULL */
     bool force_tcp;        /* host: no shared memory, even inside a node */
     /* seconds; timeout is each collective's, from start; link_timeout: until a silent
      * TCP link of the host backend counts as dead, 0: 20

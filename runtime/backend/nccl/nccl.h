@@ -6,7 +6,6 @@
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    memory of the other ranks of this node, mapped here; arenas
  *   measure.c  start-up times of the paths
- *   cache.c    the same, kept for the next job
  *   coll.c     start, join, drain
  *   pack.c     pack, unpack, copy, zero
  *   watch.c    the thread that notices overdue work and errors
@@ -36,8 +35,6 @@ struct mu_card {
     int32_t nccl;       /* version of the library that is loaded */
     int32_t capability; /* 90 for sm_90 */
     int32_t mappable;   /* control is valid */
-    int32_t cached;     /* rank 0: table was measured by an earlier job */
-    struct mu_path_table table;
     cudaIpcMemHandle_t control;
     ncclUniqueId id; /* of a root rank, else zero */
 };
@@ -132,11 +129,7 @@ void mu_arena_free(struct mu_backend *b, void *p);
 bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
                     void **buffer);
 
-/* cache.c: false when there is none that can be read. Failing to write is no matter. */
-bool mu_cache_read(const struct mu_backend *b, struct mu_path_table *table);
-void mu_cache_write(const struct mu_backend *b);
-
-/* measure.c: or take the table of rank 0's card */
+/* measure.c */
 int mu_measure(struct mu_backend *b, struct mu_err *err);
 
 /* coll.c */

@@ -57,7 +57,6 @@ static int card_fill(struct mu_backend *b, struct mu_card *card, struct mu_err *
             return mu_nccl_err(err, b, nrc,
                                "no NCCL id (is NCCL_SOCKET_IFNAME an interface here?)");
     }
-    card->cached = b->env.rank == 0 && mu_cache_read(b, &card->table);
     return mu_peers_prepare(b, card, err);
 }
 
