@@ -45,7 +45,8 @@ static long link_speed(int sock, const char *name)
     req.ifr_data = (char *)&cmd;
     if (ioctl(sock, SIOCETHTOOL, &req) < 0)
         return 0;
-    speed = ethtool_cmd_speed(&cmd);
+    /* Not ethtool_cmd_speed(): it shifts into the sign bit where the speed is unknown. */
+    speed = (uint32_t)cmd.speed_hi << 16 | cmd.speed;
     return speed == (uint32_t)SPEED_UNKNOWN || speed == 0xffff ? 0 : (long)speed;
 }
 
