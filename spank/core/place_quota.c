@@ -73,10 +73,32 @@ static void sets_clear(struct sets *u)
     free(u->cores);
 }
 
-/* What is local belongs together; so do the cores of a NUMA node that nobody is near.
+/* Both tasks' GPUs are known to be of one locality, whether or not it has cores here.
  */
-static void join_local(struct sets *u, const struct mu_spread *s)
+static bool same_place(const struct mu_node *node, const struct mu_slot *a,
+                       const struct mu_slot *b)
 {
+    for (int i = 0; i < a->ngpus; i++)
+        for (int k = 0; k < b->ngpus; k++) {
+            const struct mu_gpu *x = &node->gpus[a->gpu[i]],
+                                *y = &node->gpus[b->gpu[k]];
+
+            if (!x->local_known || !y->local_known || !mu_gpu_same_locality(x, y))
+                return false;
+        }
+    return a->ngpus > 0 && b->ngpus > 0;
+}
+
+/* What is local belongs together; so do tasks of one locality, and the cores of a NUMA
+ * node that nobody is near.
+ */
+static void join_local(struct sets *u, const struct mu_node *node,
+                       const struct mu_spread *s)
+{
+    for (int t = 0; t < u->ntasks; t++)
+        for (int other = t + 1; other < u->ntasks; other++)
+            if (same_place(node, &s->plan->slots[t], &s->plan->slots[other]))
+                join(u, t, other);
     for (int k = 0; k < s->nclasses; k++)
         for (int t = 0; t < u->ntasks; t++)
             if (s->distance[t * s->nclasses + k] == 0)
@@ -154,14 +176,14 @@ static void deal_evenly(struct mu_spread *s, int group, int most)
     }
 }
 
-static int group_locally(struct mu_spread *s)
+static int group_locally(const struct mu_node *node, struct mu_spread *s)
 {
     struct sets u = { 0 };
     int rc = -1, ngroups = 0;
 
     if (sets_init(&u, s) < 0)
         goto out;
-    join_local(&u, s);
+    join_local(&u, node, s);
     join_short(&u, s);
     for (int k = 0; k < s->nclasses; k++)
         s->class_group[k] = -1;
@@ -196,7 +218,7 @@ int mu_spread_quotas(const struct mu_node *node, const struct mu_alloc *alloc,
             s->placeless &= !node->gpus[s->plan->slots[t].gpu[i]].local_known;
     s->by_request = alloc->cpus_per_task > 0 && !s->placeless;
     if (!s->placeless && !s->by_request && opts->cpus != MU_CPUS_ALL) {
-        if (group_locally(s) < 0)
+        if (group_locally(node, s) < 0)
             return mu_err_set(err, ENOMEM, "out of memory");
         return 0;
     }
