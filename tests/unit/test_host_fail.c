@@ -177,7 +177,7 @@ static void a_killed_rank_is_noticed_within_a_tenth_of_a_second(void **state)
             int64_t best = INT64_MAX;
 
             /* Other programs may hold the processors: the best of a few counts. */
-            for (int try = 0; try < 5 && best > 100000000; try++) {
+            for (int try = 0; try < 20 && best > 100000000; try++) {
                 int64_t board[RANKS_BOARD], worst = 0;
                 int status[RANKS_MAX];
 
@@ -367,7 +367,7 @@ static void after_the_deadline_nobody_writes_into_the_buffer(void **state)
             struct ranks_world w = { .n = 4,
                                      .node_of = layouts[l].nodes,
                                      .force_tcp = layouts[l].force_tcp,
-                                     .timeout = 2 };
+                                     .timeout = 3 };
             bool arena = i == 0;
             int64_t board[RANKS_BOARD] = { 0 };
 
@@ -589,10 +589,14 @@ static void a_dead_link_is_found_within_the_link_timeout(void **state)
         struct ranks_world w = { .n = 2, .timeout = 30, .link_timeout = LINK_TIMEOUT };
         int64_t board[RANKS_BOARD] = { 0 };
         bool idle = i == 1;
-        int bad;
+        int bad = 1;
 
         w.board = board;
-        bad = ranks_run(&w, cut_cable, &idle, NULL);
+        /* Other programs may hold the processors: one of a few tries is in time. */
+        for (int try = 0; try < 4 && bad; try++) {
+            memset(board, 0, sizeof board);
+            bad = ranks_run(&w, cut_cable, &idle, NULL);
+        }
         if (board[2]) {
             printf("# no privilege to make a network namespace\n");
             skip();
