@@ -26,7 +26,7 @@ setup() {
 }
 
 four() { # srun with four ranks on two nodes
-    timeout 90 srun --mpi=pmix -N2 --ntasks-per-node=2 "$@"
+    timeout 90 srun -Q --mpi=pmix -N2 --ntasks-per-node=2 "$@"
 }
 
 # fault STATUS SECONDS MESSAGE OPTION...: srun ends with STATUS (a list a|b is fine) within
@@ -51,8 +51,10 @@ fault() {
 
 @test "the example trains on 4 ranks of 2 nodes, over shared memory and over TCP" {
     run four "$build/runtime/api/example"
+    echo "$output"
     [ "$output" = "4 ranks agree on 1.500000" ]
     MUSTER_TRANSPORT=tcp run four "$build/runtime/api/example"
+    echo "$output"
     [ "$output" = "4 ranks agree on 1.500000" ]
 }
 
