@@ -111,6 +111,16 @@ struct kill_case {
     enum when when;
 };
 
+#define WARM 32 /* board: rank r has its first collective behind it */
+
+static bool all_warm(const struct ranks_self *self)
+{
+    for (int r = 0; r < 4; r++)
+        if (!((volatile int64_t *)self->board)[WARM + r])
+            return false;
+    return true;
+}
+
 static int killed(struct ranks_self *self, void *arg)
 {
     const struct kill_case *k = arg;
@@ -123,7 +133,11 @@ static int killed(struct ranks_self *self, void *arg)
         return 1;
     p = host->alloc(b, count * 4, &err);
     RANKS_CHECK(self, p && reduce(b, p, 1000, &err) == 0, "%s", err.text);
+    self->board[WARM + self->rank] = 1;
     if (self->rank == VICTIM) {
+        /* A collective may be over here and not yet at the others. */
+        for (int i = 0; i < 5000 && !all_warm(self); i++)
+            sleep_ms(1);
         if (k->when == WITH_CHILD && fork() == 0) {
             sleep_ms(1500);
             _exit(0);
