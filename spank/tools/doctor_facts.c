@@ -66,15 +66,6 @@ static int count_items(const char *list)
     return list ? n : -1;
 }
 
-/* gpu-probe prints one JSON array element per device of the driver. */
-static int count_nvml(void)
-{
-    char *argv[] = { (char *)MUSTER_LIBEXECDIR "/gpu-probe", (char *)"--count", NULL };
-    char text[64];
-
-    return mu_run(argv, 5, text, sizeof text) == 0 ? atoi(text) : -1;
-}
-
 static void gather_gpus(struct mu_facts *facts)
 {
     struct mu_gpu_counts *c = &facts->gpus;
@@ -98,7 +89,6 @@ static void gather_gpus(struct mu_facts *facts)
                 close(fd);
         }
         globfree(&found);
-        c->nvml = count_nvml();
     }
 }
 
