@@ -42,8 +42,12 @@ bool mu_gpu_same_locality(const struct mu_gpu *a, const struct mu_gpu *b);
 int mu_place_cpu(const struct mu_node *node, const struct mu_alloc *alloc,
                  const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err);
 
+/* May the step take memory of this NUMA node (cpuset.mems)? */
+bool mu_place_mem_allowed(const struct mu_alloc *alloc, const struct mu_numa *numa);
+
 /* The memory nodes of slots[].cpus into slots[].mems. */
-void mu_place_mem(const struct mu_node *node, struct mu_plan *plan);
+void mu_place_mem(const struct mu_node *node, const struct mu_alloc *alloc,
+                  const struct mu_opts *opts, struct mu_plan *plan);
 
 /* Step 3: the nearest NICs of each task. Slots hold their GPUs and CPUs. */
 void mu_place_nic(const struct mu_node *node, struct mu_plan *plan);

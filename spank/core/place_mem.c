@@ -1,26 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* place_mem.c - which NUMA nodes a task's memory comes from
  *
- * The nodes of its CPUs; for one without memory of its own the nearest that has some,
- * the lowest of equally near ones. Never a GPU's memory, nothing when it is not known
- * where a task belongs.
+ * The nodes of its CPUs; for one without memory of its own, or whose memory the step
+ * may not use, the nearest that has some, the lowest of equally near ones. Never a
+ * GPU's memory, nothing when it is not known where a task belongs.
  */
 #include "spank/core/place.h"
+
+bool mu_place_mem_allowed(const struct mu_alloc *alloc, const struct mu_numa *numa)
+{
+    return mu_cpuset_empty(&alloc->mems) || mu_cpuset_has(&alloc->mems, numa->os_index);
+}
 
 static bool has_memory(const struct mu_numa *numa)
 {
     return numa->memory > 0 && !numa->gpu_memory;
 }
 
-/* Index of the nearest node with memory, or -1. */
-static int nearest_memory(const struct mu_node *node, int from)
+static bool gives_memory(const struct mu_alloc *alloc, const struct mu_numa *numa)
+{
+    return has_memory(numa) && mu_place_mem_allowed(alloc, numa);
+}
+
+/* Index of the nearest node with memory that the step may use, or -1. */
+static int nearest_memory(const struct mu_node *node, const struct mu_alloc *alloc,
+                          int from)
 {
     int best = -1;
 
-    if (has_memory(&node->numas[from]))
+    if (gives_memory(alloc, &node->numas[from]))
         return from;
     for (int i = 0; i < node->nnumas; i++)
-        if (has_memory(&node->numas[i]) &&
+        if (gives_memory(alloc, &node->numas[i]) &&
             (best < 0 ||
              mu_node_distance(node, from, i) < mu_node_distance(node, from, best)))
             best = i;
@@ -35,27 +46,65 @@ static bool place_known(const struct mu_node *node, const struct mu_slot *slot)
     return true;
 }
 
-void mu_place_mem(const struct mu_node *node, struct mu_plan *plan)
+/* The memory for CPUs of NUMA node `numa` into the slot; what is given away for being
+ * out of the step's reach is added to *away.
+ */
+static void take_memory(const struct mu_node *node, const struct mu_alloc *alloc,
+                        int numa, struct mu_slot *slot, struct mu_cpuset *away)
 {
+    int mem = nearest_memory(node, alloc, numa);
+
+    if (mem >= 0)
+        mu_cpuset_add(&slot->mems, node->numas[mem].os_index);
+    if (mem == numa)
+        return;
+    if (has_memory(&node->numas[numa])) {
+        mu_slot_note(slot, "mem-away");
+        mu_cpuset_add(away, node->numas[numa].os_index);
+    } else {
+        mu_slot_note(slot, "memless");
+    }
+}
+
+static bool has_core(const struct mu_slot *slot, const struct mu_core *core)
+{
+    for (int i = 0; i < core->ncpus; i++)
+        if (mu_cpuset_has(&slot->cpus, core->cpu[i]))
+            return true;
+    return false;
+}
+
+static void warn_away(const struct mu_alloc *alloc, const struct mu_cpuset *away,
+                      struct mu_plan *plan)
+{
+    char nodes[256], mems[256];
+
+    mu_cpuset_format(away, nodes, sizeof nodes);
+    mu_cpuset_format(&alloc->mems, mems, sizeof mems);
+    mu_plan_warn(plan,
+                 "mem=strict: tasks run on NUMA node %s, but the step may take memory "
+                 "of node %s only (cpuset.mems): that is what they are bound to",
+                 nodes, mems);
+    plan->as_asked = false;
+}
+
+void mu_place_mem(const struct mu_node *node, const struct mu_alloc *alloc,
+                  const struct mu_opts *opts, struct mu_plan *plan)
+{
+    struct mu_cpuset away = { { 0 } };
+
     for (int t = 0; t < plan->nslots; t++) {
         struct mu_slot *slot = &plan->slots[t];
 
         if (!slot->bound || !place_known(node, slot))
             continue;
         for (int c = 0; c < node->ncores; c++) {
-            int numa = node->cores[c].numa, mem;
+            int numa = node->cores[c].numa;
 
-            if (numa < 0 || numa >= node->nnumas)
-                continue;
-            for (int i = 0; i < node->cores[c].ncpus; i++)
-                if (mu_cpuset_has(&slot->cpus, node->cores[c].cpu[i])) {
-                    mem = nearest_memory(node, numa);
-                    if (mem >= 0)
-                        mu_cpuset_add(&slot->mems, node->numas[mem].os_index);
-                    if (mem != numa)
-                        mu_slot_note(slot, "memless");
-                    break;
-                }
+            if (numa >= 0 && numa < node->nnumas && has_core(slot, &node->cores[c]))
+                take_memory(node, alloc, numa, slot, &away);
         }
     }
+    if (opts->mem == MU_MEM_STRICT && !mu_cpuset_empty(&away))
+        warn_away(alloc, &away, plan);
 }

@@ -89,7 +89,7 @@ static int place(const struct mu_node *node, const struct mu_alloc *alloc,
         if (mu_place_cpu(node, alloc, opts, plan, err) < 0)
             return -1;
         if (opts->mem != MU_MEM_NONE)
-            mu_place_mem(node, plan);
+            mu_place_mem(node, alloc, opts, plan);
     }
     if (!left_to_slurm)
         mu_place_nic(node, plan);

@@ -20,7 +20,7 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
                        struct mu_plan *plan)
 {
     struct mu_cpuset no_gpu = { 0 }, gpu_memory = { 0 }, no_cpus = { 0 },
-                     no_memory = { 0 };
+                     no_memory = { 0 }, not_ours = { 0 };
 
     for (int i = 0; i < node->nnumas; i++) {
         const struct mu_numa *numa = &node->numas[i];
@@ -39,12 +39,17 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
             mu_cpuset_add(&no_cpus, numa->os_index);
         else if (numa->memory == 0)
             mu_cpuset_add(&no_memory, numa->os_index);
+        else if (!mu_place_mem_allowed(alloc, numa))
+            mu_cpuset_add(&not_ours, numa->os_index);
     }
     tell_nodes(plan, &no_gpu, "no GPU of this step is near");
     tell_nodes(plan, &gpu_memory, "memory of a GPU, not used for host pages");
     tell_nodes(plan, &no_cpus, "no CPUs");
     tell_nodes(plan, &no_memory,
                "no memory; tasks there use the nearest node that has some");
+    tell_nodes(plan, &not_ours,
+               "not in the step's cpuset.mems; tasks there use the "
+               "nearest memory that is");
 }
 
 static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc,

@@ -12,9 +12,10 @@
 
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
 {
-    const char **const slot[] = { &ask->topology, &ask->cpus,          &ask->gpus,
-                                  &ask->tasks,    &ask->cpus_per_task, &ask->gpu_bind,
-                                  &ask->opt };
+    const char **const slot[] = {
+        &ask->topology, &ask->cpus,          &ask->gpus,     &ask->mems,
+        &ask->tasks,    &ask->cpus_per_task, &ask->gpu_bind, &ask->opt,
+    };
 
     if (val < MU_ASK_TOPOLOGY || val >= MU_ASK_END)
         return false;
@@ -79,6 +80,21 @@ static int resolve_cpus(const char *command, const char *list,
     mu_cpuset_format(&extra, text, sizeof text);
     return mu_tool_usage(
         command, "--cpus: the machine has no CPU %s, or it may not be used", text);
+}
+
+static int resolve_mems(const char *command, const char *list,
+                        const struct mu_node *node, struct mu_alloc *alloc)
+{
+    struct mu_err err = { 0 };
+
+    if (!list)
+        return MU_EXIT_OK;
+    if (mu_cpuset_parse(list, &alloc->mems, &err) < 0)
+        return mu_tool_usage(command, "--mems: %s", err.text);
+    for (int i = 0; i < node->nnumas; i++)
+        if (mu_cpuset_has(&alloc->mems, node->numas[i].os_index))
+            return MU_EXIT_OK;
+    return mu_tool_usage(command, "--mems: the machine has no NUMA node %s", list);
 }
 
 /* A bus id means every device of its function; its /K form, a UUID or an index one. */
@@ -160,7 +176,8 @@ int mu_ask_resolve(const char *command, const struct mu_ask *ask,
     memset(alloc, 0, sizeof *alloc);
     memset(opts, 0, sizeof *opts);
     if (resolve_cpus(command, ask->cpus, node, alloc) != MU_EXIT_OK ||
-        resolve_gpus(command, ask->gpus, node, alloc) != MU_EXIT_OK)
+        resolve_gpus(command, ask->gpus, node, alloc) != MU_EXIT_OK ||
+        resolve_mems(command, ask->mems, node, alloc) != MU_EXIT_OK)
         return MU_EXIT_USAGE;
     tasks = alloc->ngpus > 0 ? alloc->ngpus : 1;
     if (number(command, "--tasks", ask->tasks, &tasks) != MU_EXIT_OK ||

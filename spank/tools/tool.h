@@ -35,7 +35,7 @@ int mu_tool_finish(const char *command, int status);
 
 /* The options that say what the step owns and asks for; values borrowed from argv. */
 struct mu_ask {
-    const char *topology, *cpus, *gpus, *tasks, *cpus_per_task, *gpu_bind, *opt;
+    const char *topology, *cpus, *gpus, *mems, *tasks, *cpus_per_task, *gpu_bind, *opt;
 };
 
 /* For getopt_long: the options above, with the value of `val` set to MU_ASK_FIRST + n.
@@ -45,6 +45,7 @@ enum {
     MU_ASK_TOPOLOGY = 256,
     MU_ASK_CPUS,
     MU_ASK_GPUS,
+    MU_ASK_MEMS,
     MU_ASK_TASKS,
     MU_ASK_CPUS_PER_TASK,
     MU_ASK_GPU_BIND,
@@ -55,6 +56,7 @@ enum {
     { "topology", required_argument, NULL, MU_ASK_TOPOLOGY },                          \
         { "cpus", required_argument, NULL, MU_ASK_CPUS },                              \
         { "gpus", required_argument, NULL, MU_ASK_GPUS },                              \
+        { "mems", required_argument, NULL, MU_ASK_MEMS },                              \
         { "tasks", required_argument, NULL, MU_ASK_TASKS },                            \
         { "cpus-per-task", required_argument, NULL, MU_ASK_CPUS_PER_TASK },            \
         { "gpu-bind", required_argument, NULL, MU_ASK_GPU_BIND },                      \
@@ -71,6 +73,7 @@ enum {
     "  --gpus LIST          GPUs that it owns: indices in PCI order, bus ids or "      \
     "UUIDs,\n"                                                                         \
     "                       or `none` (default: all)\n"                                \
+    "  --mems LIST          NUMA nodes whose memory it may use (default: all)\n"       \
     "  --tasks N            tasks on the node (default: one per GPU)\n"                \
     "  --cpus-per-task C    hardware threads each task asked for\n"                    \
     "  --gpu-bind SPEC      as Slurm's --gpu-bind: closest, single:1, map_gpu:1,0, "   \

@@ -370,3 +370,15 @@ END
     [ $status -eq 0 ]
     [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:01:00.0 0000:02:00.0 0000:08:00.0 " ]
 }
+
+@test "--mems: memory that the step may not use gives way to the nearest" {
+    m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --mems 0-1,7
+    [ $status -eq 0 ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 0 7 7 " ]
+    [ "$(plan_columns 7 | tr '\n' ' ')" = "- mem-away mem-away - " ]
+    m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --mems 0-1,7 --opt mem=strict
+    [ $status -eq 1 ]
+    [[ "$messages" == *"mem=strict: tasks run on NUMA node 2,6, but the step may take memory of node 0-1,7 only"* ]]
+    m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --mems 9
+    [ $status -eq 2 ]
+}

@@ -28,6 +28,8 @@ static void run_case(void **state)
     alloc.cpus_per_task = c->per_task;
     if (c->cpus)
         assert_int_equal(mu_cpuset_parse(c->cpus, &alloc.cpus, &err), 0);
+    if (c->mems)
+        assert_int_equal(mu_cpuset_parse(c->mems, &alloc.mems, &err), 0);
     if (c->gpus) {
         assert_int_equal(mu_cpuset_parse(c->gpus, &owned, &err), 0);
         alloc.ngpus = 0;

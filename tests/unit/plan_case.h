@@ -11,6 +11,7 @@ struct plan_case {
     void (*machine)(struct mu_node *node);
     const char *cpus; /* owned; NULL: all */
     const char *gpus; /* owned, places in PCI order; NULL: all */
+    const char *mems; /* NUMA nodes whose memory is owned; NULL: all */
     int ntasks, per_task;
     const char *options; /* of --muster; NULL: none */
     const char *want;    /* rows as synth_plan writes them */

@@ -156,6 +156,25 @@ static const struct plan_case cases[] = {
       .want = "0 0000:01:00.0 0-5,24-29 1 - - memless\n"
               "1 0000:02:00.0 18-23,42-47 1 - - memless\n",
       .says = { "NUMA nodes 0,3: no memory" } },
+    { .name = "cpuset.mems: a task whose node's memory is not the step's takes the nearest",
+      .machine = machine_lopsided_1_3, .ntasks = 4, .mems = "1",
+      .want = "0 0000:01:00.0 0-15,32-47 1 - - mem-away\n"
+              "1 0000:02:00.0 16-21,48-53 1 - - -\n"
+              "2 0000:03:00.0 22-26,54-58 1 - - -\n"
+              "3 0000:04:00.0 27-31,59-63 1 - - -\n",
+      .says = { "NUMA node 0: not in the step's cpuset.mems" } },
+    { .name = "cpuset.mems: mem=strict says so and is not as asked",
+      .machine = machine_lopsided_1_3, .ntasks = 1, .gpus = "0", .mems = "1",
+      .options = "mem=strict", .not_as_asked = true,
+      .want = "0 0000:01:00.0 0-15,32-47 1 - - mem-away\n",
+      .says = { "mem=strict: tasks run on NUMA node 0, but the step may take memory of node 1" } },
+    { .name = "cpuset.mems: of several others the nearest by NUMA distance",
+      .machine = machine_memoryless, .ntasks = 2, .mems = "2",
+      .want = "0 0000:01:00.0 0-5,24-29 2 - - memless\n"
+              "1 0000:02:00.0 18-23,42-47 2 - - memless\n" },
+    { .name = "cpuset.mems: nothing that the machine has: memory is not bound",
+      .machine = machine_lopsided_1_3, .ntasks = 1, .gpus = "0", .mems = "5",
+      .want = "0 0000:01:00.0 0-15,32-47 - - - mem-away\n" },
     { .name = "013: tasks without GPUs fill NUMA nodes, whatever the distribution",
       .machine = machine_rome, .ntasks = 8,
       .want = "0 - 0-15,128-143 0 - - -\n1 - 16-31,144-159 1 - - -\n"
