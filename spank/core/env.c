@@ -117,23 +117,3 @@ int mu_env_first_port(const char *ports)
                ? (int)port
                : -1;
 }
-
-bool mu_env_port_range(int eph_first, int eph_last, int *first, int *last)
-{
-    enum { ROOM = 12768, LEAST = 1024, PRIVILEGED = 1024 };
-    int low = eph_first - ROOM;
-
-    if (low < PRIVILEGED)
-        low = PRIVILEGED;
-    if (eph_first - low >= LEAST) {
-        *first = low;
-        *last = eph_first - 1;
-        return true;
-    }
-    if (65535 - eph_last >= LEAST) {
-        *first = eph_last + 1;
-        *last = 65535;
-        return true;
-    }
-    return false;
-}

@@ -58,10 +58,4 @@ bool mu_env_set_name(const char *set, int n, char *name, size_t len);
 /* The first port of "26239-26241,27000", or -1. */
 int mu_env_first_port(const char *ports);
 
-/* A port range of the site's that hashed ports may come from when it says nothing:
- * outside the kernel's ephemeral range eph_first..eph_last, at least 1024 ports, as
- * near below it as there is room, else above; false if there is none.
- */
-bool mu_env_port_range(int eph_first, int eph_last, int *first, int *last);
-
 #endif

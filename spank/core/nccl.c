@@ -4,30 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* splitmix64's finaliser: every input bit reaches every output bit, so that job ids
- * 1000 or 10000 apart do not meet.
- */
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= UINT64_C(0xbf58476d1ce4e5b9);
-    x ^= x >> 27;
-    x *= UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-int mu_port_hash(uint32_t job, uint32_t step, uint32_t het, unsigned salt, int first,
-                 int last)
-{
-    uint64_t h = mix(((uint64_t)job << 32 | step) + UINT64_C(0x9e3779b97f4a7c15));
-    int pairs = (last - first + 1) / 2;
-
-    h = mix(h ^ het);
-    if (pairs == 0)
-        return first;
-    return first + 2 * (int)(h % (uint64_t)pairs) + (int)(salt & 1);
-}
-
 /* Two tasks whose GPUs are slices of one physical GPU (same PCI function). */
 static bool ranks_share_a_gpu(const struct mu_node *node, const struct mu_plan *plan)
 {

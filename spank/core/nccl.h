@@ -34,12 +34,4 @@ struct mu_nccl_input {
 int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
                    struct mu_err *err);
 
-/* A port from first..last for this job, step and het component; `salt` separates uses
- * (0 MASTER_PORT, 1 NCCL_RAS_ADDR): two salts never give the same port. The same on
- * every node of the step. Collisions between jobs are possible, unlike with
- * MpiParams=ports=.
- */
-int mu_port_hash(uint32_t job, uint32_t step, uint32_t het, unsigned salt, int first,
-                 int last);
-
 #endif

@@ -16,6 +16,11 @@ _Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "64-bit systems only")
 
 #define NODE_BITS 1024 /* the kernel's own limit of NUMA nodes */
 
+/* MPOL_PREFERRED_MANY of Linux 5.15, by number: headers of older systems lack it, and
+ * in newer ones it is an enumerator, which #ifdef does not see.
+ */
+#define PREFERRED_MANY 5
+
 void mu_current_affinity(struct mu_cpuset *cpus)
 {
     memset(cpus, 0, sizeof *cpus);
@@ -64,11 +69,9 @@ int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *er
         return mu_err_set(err, errno, "binding memory to NUMA nodes %s failed: %s",
                           list, strerror(errno));
     }
-#ifdef MPOL_PREFERRED_MANY
-    if (mu_cpuset_count(mems) > 1 && set_policy(MPOL_PREFERRED_MANY, mems) == 0)
+    if (mu_cpuset_count(mems) > 1 && set_policy(PREFERRED_MANY, mems) == 0)
         return 0;
-#endif
-    /* Before Linux 5.15 one node only can be preferred. */
+    /* Before Linux 5.15 one node only can be preferred: the lowest. */
     mu_cpuset_add(&one, mu_cpuset_next(mems, -1));
     if (set_policy(MPOL_PREFERRED, &one) == 0)
         return 0;

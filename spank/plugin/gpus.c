@@ -140,6 +140,34 @@ bool mu_gpus_confined(const struct mu_state *st)
     return false;
 }
 
+/* The step's own, another slice of one of them, or the job's. */
+static bool gpu_is_ours(const struct mu_state *st, int gpu)
+{
+    const struct mu_node *node = &st->node;
+    char item[MU_NAME_LEN];
+    long number;
+
+    for (int k = 0; k < st->alloc.ngpus; k++)
+        if (st->alloc.gpu[k] == gpu ||
+            (node->gpus[gpu].minor >= 0 &&
+             node->gpus[st->alloc.gpu[k]].minor == node->gpus[gpu].minor))
+            return true;
+    for (int k = 0; nth_item(st->step.job_gpus, k, item, sizeof item); k++)
+        if (mu_parse_int("SLURM_JOB_GPUS", item, 0, 65535, &number, NULL) == 0 &&
+            gpu_of_number(node, (int)number) == gpu)
+            return true;
+    return false;
+}
+
+int mu_gpus_foreign(const struct mu_state *st)
+{
+    int n = 0;
+
+    for (int i = 0; i < st->node.ngpus; i++)
+        n += !gpu_is_ours(st, i) && mu_gpu_open(st, i) == 1;
+    return n;
+}
+
 /* Does Slurm count from 0 within the step? It does when devices are confined; the
  * answer where no device file can be tried.
  */

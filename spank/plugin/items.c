@@ -47,9 +47,10 @@ static int item_u32(spank_t sp, spank_item_t item, const char *what, uint32_t *o
 }
 
 /* Under cgroup v2 slurmstepd sits in step_N/slurm and is confined to nothing; the tasks
- * will be in the sibling step_N/user. Returns false where that is not the layout.
+ * will be in the sibling step_N/user, whose `file` is read. Returns false where that is
+ * not the layout.
  */
-static bool cpus_of_v2(struct mu_cpuset *cpus)
+static bool set_of_v2(const char *file, struct mu_cpuset *set)
 {
     static const char *const roots[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
     char *text = NULL, *line, *end, path[4200], *list = NULL;
@@ -65,11 +66,10 @@ static bool cpus_of_v2(struct mu_cpuset *cpus)
         if (strstr(line, "/step_") && strcmp(end, "/slurm") == 0) {
             *end = '\0';
             for (int i = 0; i < 2 && !found; i++) {
-                snprintf(path, sizeof path, "%s%.3900s/user/cpuset.cpus.effective",
-                         roots[i], line + 3);
+                snprintf(path, sizeof path, "%s%.3900s/user/%s", roots[i], line + 3,
+                         file);
                 found = mu_read_small(path, CGROUP_TEXT, &list, NULL) == 0 &&
-                        mu_cpuset_parse(list, cpus, NULL) == 0 &&
-                        !mu_cpuset_empty(cpus);
+                        mu_cpuset_parse(list, set, NULL) == 0 && !mu_cpuset_empty(set);
                 free(list);
                 list = NULL;
             }
@@ -77,6 +77,27 @@ static bool cpus_of_v2(struct mu_cpuset *cpus)
     }
     free(text);
     return found;
+}
+
+/* A task's pages can come from these NUMA nodes only: naming others in a memory policy
+ * fails. Under cgroup v1 slurmstepd's own cpuset is the step's.
+ */
+static void read_mems(struct mu_cpuset *mems)
+{
+    static const char name[] = "Mems_allowed_list:";
+    char *text = NULL, *line;
+
+    if (set_of_v2("cpuset.mems.effective", mems))
+        return;
+    if (mu_read_small("/proc/self/status", CGROUP_TEXT, &text, NULL) < 0)
+        return;
+    line = strstr(text, name);
+    if (line) {
+        line += sizeof name - 1;
+        line[strcspn(line, "\n")] = '\0';
+        mu_cpuset_parse(line, mems, NULL);
+    }
+    free(text);
 }
 
 void mu_online_cpus(struct mu_cpuset *cpus)
@@ -97,7 +118,7 @@ static void read_cpus(spank_t sp, struct mu_step *step)
     if (spank_get_item(sp, S_STEP_ALLOC_CORES, &cores) == ESPANK_SUCCESS && cores)
         mu_cpuset_parse(cores, &step->cores, NULL);
 
-    if (!cpus_of_v2(&step->cpus))
+    if (!set_of_v2("cpuset.cpus.effective", &step->cpus))
         mu_current_affinity(
             &step->cpus); /* v1: slurmstepd's own cpuset is the step's */
     mu_online_cpus(&online);
@@ -179,10 +200,12 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     read_host(step);
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
+    copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
     copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
     copy_env(sp, "SLURM_STEP_RESV_PORTS", step->ports, sizeof step->ports);
     read_cpus(sp, step);
+    read_mems(&step->mems);
     read_launcher(sp, step);
     read_request(sp, step);
     return 0;

@@ -2,14 +2,16 @@
 /* plugin.h - the one struct of state behind the hooks, and the parts that work on it.
  *
  *   plugin.c   the hooks, by context
- *   srun.c     in srun: options checked, the bind request taken over before srun reads
- * it stepd.c    in slurmstepd: what is on for this step, the plan, once per node
+ *   srun.c     in srun: options checked, the bind request taken over before srun reads it
+ *   stepd.c    in slurmstepd: what is on for this step, the plan, once per node
  *   items.c    spank items, environment and cgroup into struct mu_step
  *   owned.c    the step's CPUs where no cgroup tells
  *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
+ *   rendezvous.c  where the tasks meet: ports, network, rank 0's address
  *   port.c     is MASTER_PORT free
+ *   report.c   what a step is told once per node
  *   locality.c GPU locality from a file where the system has none
  *   topofile.c NCCL_TOPO_FILE: checked, copied, removed
  *   say.c      messages, the site file
@@ -30,6 +32,7 @@
 #include "spank/core/node.h"
 #include "spank/core/opts.h"
 #include "spank/core/plan.h"
+#include "spank/core/port.h"
 #include "spank/core/request.h"
 #include "spank/core/site.h"
 #include "spank/hw/network.h"
@@ -54,10 +57,12 @@ struct mu_step {
     char partition[256];
     char nodelist[MU_ENV_TEXT];
     char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
+    char job_gpus[1024];    /* SLURM_JOB_GPUS, likewise; "" unknown */
     char visible[4096];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
     char set[MU_ENV_TEXT];  /* MUSTER_SET of an outer step, "" none */
     char ports[256];        /* SLURM_STEP_RESV_PORTS */
     struct mu_cpuset cpus;  /* what the step may run on */
+    struct mu_cpuset mems;  /* NUMA nodes it may take memory from; empty unknown */
     struct mu_cpuset cores; /* Slurm\'s own core numbers of the step, see owned.c */
     bool confined; /* false: the cpus are the machine's, Slurm confines nobody */
     struct mu_request request;
@@ -102,7 +107,9 @@ struct mu_state {
     struct mu_topofile topofile;
     int port_claim; /* descriptor that says MASTER_PORT is ours; 0, -1 none */
     int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
+    struct mu_port_set ports_skip; /* ports of that range that belong to others */
     struct mu_err failure;       /* why there is no plan */
+    bool ranks_only; /* no plan, but tasks get the rank and rendezvous variables */
 };
 
 /* say.c. To the user's standard error, each line behind "muster: "; user_init and
@@ -177,6 +184,10 @@ int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,
 int mu_gpu_open(const struct mu_state *st, int gpu);
 /* Is there a GPU's device file that this process may not open? */
 bool mu_gpus_confined(const struct mu_state *st);
+/* How many GPUs of the node this process can open that are neither the step's nor, as
+ * far as Slurm tells, the job's: none where ConstrainDevices is on.
+ */
+int mu_gpus_foreign(const struct mu_state *st);
 /* The value of CUDA_VISIBLE_DEVICES for these GPUs, called in the task. */
 int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
                     size_t len, struct mu_err *err);
@@ -191,6 +202,9 @@ void mu_current_affinity(struct mu_cpuset *cpus);
  */
 int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                      bool hidden, struct mu_err *err);
+/* Without a plan: what does not depend on it, ranks and rendezvous; task: local rank. */
+int mu_taskenv_ranks(const struct mu_state *st, spank_t sp, int task,
+                     struct mu_err *err);
 /* Without a plan, after the take-over: CUDA_VISIBLE_DEVICES names the step's GPUs, as
  * it would without any binding, so that a task never sees those of others.
  */
@@ -201,6 +215,15 @@ int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slo
                       struct mu_err *err);
 /* The port others meet at: reserved by Slurm, or hashed; 0 none. */
 int mu_master_port(const struct mu_state *st);
+
+/* rendezvous.c. Called as the user: the range of hashed ports and what to skip in it;
+ * then st->network, without NCCL's settings where there is no plan.
+ */
+void mu_choose_ports(struct mu_state *st);
+int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
+
+/* report.c. Once per node, after the plan. */
+void mu_report(const struct mu_state *st);
 
 /* port.c. On rank 0's node: warn if another step or program has the hashed port; the
  * claim is held until release.

@@ -121,6 +121,8 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     mu_online_cpus(&online);
     st->simulated = st->site.topology[0] && !mu_cpuset_inside(&machine, &online);
     mu_owned_cpus(st, &machine, &st->alloc.cpus);
+    if (!st->simulated)
+        st->alloc.mems = st->step.mems;
     return mu_gpus_of_step(st, &st->alloc, &st->node, err);
 }
 
@@ -148,172 +150,37 @@ static int make_plan(struct mu_state *st, struct mu_err *err)
     return 0;
 }
 
-struct user_lookup {
-    struct mu_state *st;
-    spank_t sp;
-    char value[4096];
-};
-
-static int read_sysctl_range(int *first, int *last)
+/* Where the tasks meet, with or without a plan. */
+static void settle_meeting(struct mu_state *st, spank_t sp)
 {
-    char *text = NULL;
-    int n = 0;
+    struct mu_err err = { 0 };
 
-    if (mu_read_small("/proc/sys/net/ipv4/ip_local_port_range", 64, &text, NULL) == 0)
-        n = sscanf(text, "%d %d", first, last);
-    free(text);
-    return n == 2 ? 0 : -1;
+    mu_choose_ports(st);
+    if (mu_decide_network(st, sp, &err) < 0)
+        mu_warn(st, "network: %s", err.text);
+    if (st->opts.rdzv == MU_AUTO_AUTO && st->opts.mode == MU_MODE_ON)
+        mu_port_check(st);
 }
 
-static void choose_port_range(struct mu_state *st)
+/* There is no plan. Ranks and rendezvous do not depend on one: they are set all the
+ * same where Muster is on, unless a strict task is going to fail.
+ */
+static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err *err)
 {
-    int eph_first = 32768, eph_last = 60999;
-
-    st->ports_first = st->site.port_first;
-    st->ports_last = st->site.port_last;
-    if (st->ports_first)
+    st->failure = *err;
+    if (st->opts.strict == MU_FLAG_YES)
         return;
-    read_sysctl_range(&eph_first, &eph_last);
-    if (!mu_env_port_range(eph_first, eph_last, &st->ports_first, &st->ports_last))
-        st->ports_first = st->ports_last = 0;
-}
-
-static const char *users_value(void *arg, const char *name)
-{
-    struct user_lookup *look = arg;
-    const char *value = mu_item_env(look->sp, name, look->value, sizeof look->value);
-
-    return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
-}
-
-static int decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
-{
-    struct user_lookup look = { .st = st, .sp = sp };
-    struct mu_hostlist hosts = { 0 };
-    char home[1024], conf_file[1024], tmpdir[900];
-    const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
-    struct mu_topofile_request topo = { .st = st, .tmpdir = tmp ? tmp : "/tmp" };
-    struct mu_network_request request = {
-        .node = &st->node,
-        .alloc = &st->alloc,
-        .plan = &st->plan,
-        .networks = st->site.networks,
-        .exclude_hca = st->site.exclude_hca,
-        .profile_dir = PROFILE_DIR,
-        .site_profile_dir = "/etc/slurm/muster.d",
-        .conf_file = mu_item_env(sp, "NCCL_CONF_FILE", conf_file, sizeof conf_file),
-        .home = mu_item_env(sp, "HOME", home, sizeof home),
-        .nccl = st->opts.nccl == MU_AUTO_AUTO && st->alloc.ngpus > 0,
-        .timeout = 1.0,
-        .user = users_value,
-        .user_arg = &look,
-        .topo = mu_topofile_prepare,
-        .topo_arg = &topo,
-    };
-    int rc;
-
-    if (!st->step.nodelist[0])
-        return mu_err_set(err, ENOENT, "SLURM_STEP_NODELIST is not set");
-    if (mu_hostlist_parse(st->step.nodelist, &hosts, err) < 0)
-        return mu_err_context(err, "SLURM_STEP_NODELIST");
-    request.hosts = hosts.name;
-    request.nhosts = hosts.n;
-    if (st->ports_first)
-        request.ras_port = mu_port_hash(st->step.job, st->step.step, 0, 1,
-                                        st->ports_first, st->ports_last);
-    rc = mu_network_decide(&request, &st->network, err);
-    st->have_network = rc == 0;
-    mu_hostlist_clear(&hosts);
-    return rc;
-}
-
-static void show_text(const struct mu_state *st)
-{
-    char *text = NULL;
-    size_t len;
-    FILE *out = open_memstream(&text, &len);
-
-    if (!out)
+    if (st->action != MU_ACTION_PLAN || st->opts.mode != MU_MODE_ON ||
+        st->opts.rdzv != MU_AUTO_AUTO) {
+        mu_warn(st, "tasks run as Slurm placed them: %s", err->text);
         return;
-    fprintf(out, "%s: step %u.%u, %d of %d tasks%s\n", st->step.host, st->step.job,
-            st->step.step, st->step.nlocal, st->step.ntasks,
-            st->opts.mode == MU_MODE_DRY_RUN ? ", dry run: nothing is changed" : "");
-    if (st->simulated)
-        fprintf(out, "topology=%s: a machine with other CPUs, so nothing is bound\n",
-                st->site.topology);
-    if (st->locality_file[0])
-        fprintf(out, "the system does not say where the GPUs are; %s does\n",
-                st->locality_file);
-    mu_show_text(out, &st->node, &st->plan);
-    for (int i = 0; i < st->plan.ninfos; i++)
-        fprintf(out, "%s\n", st->plan.info[i]);
-    if (st->have_network) {
-        fprintf(out, "network: %s\n", st->network.choice.reason);
-        mu_settings_show(out, &st->network.settings);
     }
-    if (fclose(out) == 0)
-        mu_say_lines(text);
-    free(text);
-}
-
-/* An explicit --cpu-bind stays; tell the masks that the plan would use. */
-static void show_better_masks(const struct mu_state *st)
-{
-    struct mu_opts opts = st->opts;
-    struct mu_plan plan = { 0 };
-    char text[1800] = "", mask[512];
-    size_t at = 0;
-
-    if (mu_plan_make(&st->node, &st->alloc, &opts, &plan, NULL) < 0)
-        return;
-    for (int i = 0; i < plan.nslots; i++) {
-        char flat[512], *f = flat;
-
-        mu_cpuset_format_mask(&plan.slots[i].cpus, mask, sizeof mask);
-        for (const char *c = mask; *c; c++)
-            if (*c != ',')
-                *f++ = *c;
-        *f = '\0';
-        if (at + strlen(flat) + 4 > sizeof text)
-            break;
-        at +=
-            (size_t)snprintf(text + at, sizeof text - at, "%s0x%s", i ? "," : "", flat);
-    }
-    mu_info(st,
-            "--cpu-bind was given and stays; near the GPUs would be "
-            "--cpu-bind=mask_cpu:%s",
-            text);
-    mu_plan_clear(&plan);
-}
-
-static void say_launcher(const struct mu_state *st)
-{
-    if (st->step.launcher == MU_LAUNCHER_MPI)
-        mu_info(
-            st,
-            "the step runs mpirun's daemon: its ranks are not Slurm's tasks and are "
-            "not placed one by one; start them with `srun --mpi=pmix` instead");
-    if (st->step.launcher == MU_LAUNCHER_TORCH && st->step.nlocal > 1)
-        mu_warn(
-            st,
-            "%d launchers%s%.0d%s on %d GPUs: a launcher makes its own ranks; run one "
-            "per node (--ntasks-per-node=1)",
-            st->step.nlocal, st->step.launcher_nproc ? " x " : "",
-            st->step.launcher_nproc, st->step.launcher_nproc ? " processes" : "",
-            st->alloc.ngpus);
-}
-
-static void report(const struct mu_state *st)
-{
-    bool verbose = st->opts.verbose == MU_FLAG_YES;
-
-    for (int i = 0; i < st->plan.nwarnings; i++)
-        mu_warn(st, "%s", st->plan.warning[i]);
-    say_launcher(st);
-    if (verbose || st->opts.mode == MU_MODE_DRY_RUN)
-        show_text(st);
-    if (verbose && st->step.request.cpu_bind)
-        show_better_masks(st);
+    st->ranks_only = true;
+    settle_meeting(st, sp);
+    mu_warn(st,
+            "tasks run as Slurm placed them, with the rank and rendezvous variables "
+            "only: %s",
+            err->text);
 }
 
 void mu_stepd_user_init(struct mu_state *st, spank_t sp)
@@ -328,30 +195,25 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
             take_over_batch(st, sp);
         return;
     }
-    if (mu_items_read(sp, &st->step, &err) < 0 || settle_step(st, &err) < 0)
-        goto failed;
+    if (mu_items_read(sp, &st->step, &err) < 0 || settle_step(st, &err) < 0) {
+        st->failure = err;
+        if (st->opts.strict != MU_FLAG_YES)
+            mu_warn(st, "tasks run as Slurm placed them: %s", err.text);
+        return;
+    }
     if (st->action == MU_ACTION_NOTHING)
         return;
-    if (make_plan(st, &err) < 0)
-        goto failed;
+    if (make_plan(st, &err) < 0) {
+        go_without_plan(st, sp, &err);
+        return;
+    }
     if (st->action == MU_ACTION_NARROW)
         return;
-    choose_port_range(st);
-    if (decide_network(st, sp, &err) < 0) {
-        mu_warn(st, "network: %s", err.text);
-        err = (struct mu_err){ 0 };
-    }
-    if (st->opts.rdzv == MU_AUTO_AUTO && st->opts.mode == MU_MODE_ON)
-        mu_port_check(st);
-    report(st);
+    settle_meeting(st, sp);
+    mu_report(st);
     if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked)
         mu_err_set(&st->failure, EINVAL, "%s",
                    st->plan.nwarnings ? st->plan.warning[0] : "not as asked");
-    return;
-failed:
-    st->failure = err;
-    if (st->opts.strict != MU_FLAG_YES)
-        mu_warn(st, "tasks run as Slurm placed them: %s", err.text);
 }
 
 /* The GPUs of the step that this task cannot open are hidden by a device cgroup of its
@@ -405,6 +267,19 @@ static void say_hidden(const struct mu_state *st)
         st->step.request.gpu_bind, plus[0] ? plus : "single:1");
 }
 
+/* Case 023. Once for a job, by its first step: users cannot mend it. */
+static void say_foreign(const struct mu_state *st)
+{
+    int n = st->step.step == 0 ? mu_gpus_foreign(st) : 0;
+
+    if (n > 0)
+        mu_warn(st,
+                "this job's tasks can open %d GPU%s of the node that %s not the job's: "
+                "ConstrainDevices is off in Slurm's cgroup.conf, and only "
+                "CUDA_VISIBLE_DEVICES keeps jobs apart",
+                n, n > 1 ? "s" : "", n > 1 ? "are" : "is");
+}
+
 static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
                      struct mu_err *err)
 {
@@ -446,18 +321,23 @@ int mu_stepd_task_init(struct mu_state *st, spank_t sp)
         spank_get_item(sp, S_TASK_ID, &task);
         return problem(st, task, &st->failure);
     }
+    if (spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS)
+        task = -1;
     if (!st->have_plan) {
         if (st->step.taken_over)
             mu_taskenv_restore(st, sp);
-        return 0;
+        if (st->ranks_only && task >= 0 && mu_taskenv_ranks(st, sp, task, &err) < 0)
+            rc = problem(st, task, &err);
+        return rc;
     }
-    if (spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS || task < 0 ||
-        task >= st->plan.nslots)
+    if (task < 0 || task >= st->plan.nslots)
         return 0;
     own = malloc(sizeof *own);
     if (!own)
         return 0;
     slot = slot_of_task(st, task, &hidden, own);
+    if (task == 0 && st->action == MU_ACTION_PLAN)
+        say_foreign(st);
     if (st->action == MU_ACTION_NARROW || st->opts.mode == MU_MODE_DRY_RUN) {
         if (st->step.taken_over && mu_taskenv_narrow(st, sp, slot, &err) < 0)
             rc = problem(st, task, &err);

@@ -23,7 +23,7 @@ int mu_master_port(const struct mu_state *st)
     if (!st->ports_first)
         return 0;
     return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
-                        st->ports_last);
+                        st->ports_last, &st->ports_skip);
 }
 
 static int cores_of(const struct mu_node *node, const struct mu_cpuset *cpus)
@@ -53,7 +53,7 @@ static int task_number(spank_t sp, const char *name, int missing)
 /* The spank items count over one component of a heterogeneous step; the variables that
  * srun sets for the step, and slurmstepd for the task, over all of them.
  */
-static int add_ranks(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+static int add_ranks(const struct mu_state *st, spank_t sp, int task,
                      struct mu_env *env, struct mu_err *err)
 {
     uint32_t global = 0;
@@ -67,7 +67,7 @@ static int add_ranks(const struct mu_state *st, spank_t sp, const struct mu_slot
         world = st->step.ntasks;
     if (mu_env_add(env, "RANK", MU_ENV_RANK, err, "%d", rank) < 0 ||
         mu_env_add(env, "WORLD_SIZE", MU_ENV_RANK, err, "%d", world) < 0 ||
-        mu_env_add(env, "LOCAL_RANK", MU_ENV_RANK, err, "%d", slot->task) < 0 ||
+        mu_env_add(env, "LOCAL_RANK", MU_ENV_RANK, err, "%d", task) < 0 ||
         mu_env_add(env, "LOCAL_WORLD_SIZE", MU_ENV_RANK, err, "%d", st->step.nlocal) <
             0 ||
         mu_env_add(env, "NODE_RANK", MU_ENV_RANK, err, "%d", node) < 0)
@@ -159,19 +159,24 @@ static int add_settings(const struct mu_state *st, struct mu_env *env,
     return 0;
 }
 
+static int add_rendezvous(const struct mu_state *st, spank_t sp, int task,
+                          struct mu_env *env, struct mu_err *err)
+{
+    /* torchrun and mpirun number their own ranks. */
+    if (st->step.launcher == MU_LAUNCHER_NONE && add_ranks(st, sp, task, env, err) < 0)
+        return -1;
+    return add_master(st, env, err);
+}
+
 static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                   bool hidden, struct mu_env *env, struct mu_err *err)
 {
     bool launcher = st->step.launcher != MU_LAUNCHER_NONE;
     int cores = slot->bound ? cores_of(&st->node, &slot->cpus) : 0;
 
-    if (st->opts.rdzv == MU_AUTO_AUTO) {
-        /* torchrun and mpirun number their own ranks. */
-        if (!launcher && add_ranks(st, sp, slot, env, err) < 0)
-            return -1;
-        if (add_master(st, env, err) < 0)
-            return -1;
-    }
+    if (st->opts.rdzv == MU_AUTO_AUTO &&
+        add_rendezvous(st, sp, slot->task, env, err) < 0)
+        return -1;
     if (add_gpus(st, slot, hidden, env, err) < 0)
         return -1;
     if (st->opts.omp == MU_AUTO_AUTO && cores > 0 && !launcher &&
@@ -245,6 +250,18 @@ int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot
     if (rc == 0)
         rc = write_all(st, sp, &env, err);
     restore_step_gpus(st, sp);
+    mu_env_clear(&env);
+    return rc;
+}
+
+int mu_taskenv_ranks(const struct mu_state *st, spank_t sp, int task,
+                     struct mu_err *err)
+{
+    struct mu_env env = { 0 };
+    int rc = add_rendezvous(st, sp, task, &env, err);
+
+    if (rc == 0)
+        rc = write_all(st, sp, &env, err);
     mu_env_clear(&env);
     return rc;
 }

@@ -19,6 +19,7 @@
 #include "spank/tools/tool.h"
 
 #define NODE_BITS 1024
+#define PREFERRED_MANY 5 /* MPOL_PREFERRED_MANY, which older headers lack */
 #define PROBE_TEXT (64 * 1024)
 #define PROBE_SECONDS "10"
 
@@ -67,7 +68,7 @@ static void check_cpus(const struct mu_record *plan, struct verdict *v)
 
 static const char *policy_name(int mode)
 {
-    switch (mode & ~MPOL_MODE_FLAGS) {
+    switch (mode) {
     case MPOL_DEFAULT:
         return "default";
     case MPOL_PREFERRED:
@@ -78,8 +79,10 @@ static const char *policy_name(int mode)
         return "interleave";
     case MPOL_LOCAL:
         return "local";
+    case PREFERRED_MANY:
+        return "preferred";
     default:
-        return "preferred-many";
+        return "of another kind";
     }
 }
 
@@ -99,9 +102,15 @@ static void check_memory(const struct mu_record *plan, struct verdict *v)
         return;
     }
     mu_cpuset_format(&nodes, have, sizeof have);
-    /* One preferred node of several is all that Linux before 5.15 can hold. */
-    if (!mu_cpuset_empty(&nodes) && mu_cpuset_inside(&nodes, &plan->mems))
+    mode &= ~MPOL_MODE_FLAGS;
+    if (mu_cpuset_equal(&nodes, &plan->mems) &&
+        (mode == MPOL_BIND || mode == MPOL_PREFERRED || mode == PREFERRED_MANY))
         part(v, true, "memory %s %s ok", policy_name(mode), have);
+    else if (mode == MPOL_PREFERRED && !mu_cpuset_empty(&nodes) &&
+             mu_cpuset_inside(&nodes, &plan->mems))
+        /* all that Linux before 5.15 can hold */
+        part(v, true, "memory %s %s ok (of %s: this kernel prefers one node only)",
+             policy_name(mode), have, want);
     else
         part(v, false, "memory DIFFERS: planned node %s, policy is %s%s%s", want,
              policy_name(mode), have[0] ? " " : "", have);

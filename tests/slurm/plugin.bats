@@ -190,9 +190,24 @@ plug2 1" ]
     site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
     run job -w plug1 -n2 --gres=gpu:2 --gpu-bind=single:1 \
         <<< "srun -Q bash -c 'echo \$CUDA_VISIBLE_DEVICES \$SLURM_STEP_GPUS \${RANK-no}'"
-    [ "$output" = "0,1 0,1 no
-0,1 0,1 no" ]
-    grep -q 'tasks run as Slurm placed them: /nonexistent.xml' "$MUSTER_DIR/err"
+    [ "$(sort <<< "$output")" = "0,1 0,1 0
+0,1 0,1 1" ]
+    grep -q 'tasks run as Slurm placed them, with the rank and rendezvous variables only: /nonexistent.xml' "$MUSTER_DIR/err"
+}
+
+@test "no plan: ranks and the meeting place are set, what depends on the plan is not" {
+    site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:2 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK \
+        ${MASTER_ADDR:+addr} ${MASTER_PORT:+port} ${MUSTER_PLAN-no} ${OMP_NUM_THREADS-no} $(env | grep -c ^NCCL_)' 2> "$MUSTER_DIR/err")
+    [ "$(sort <<< "$output")" = "0 2 0 1 0 addr port no no 0
+1 2 0 1 1 addr port no no 0" ]
+    run step -n1 --muster=rdzv=none bash -c 'echo ${RANK-no}'
+    [ "$output" = no ]
+    run step -n1 --muster=dry-run bash -c 'echo ${RANK-no}'
+    [ "$output" = no ]
+    run step -n1 --muster=strict true
+    [ "$status" -ne 0 ]
+    grep -q 'error: task 0 (strict): /nonexistent.xml' "$MUSTER_DIR/err"
 }
 
 @test "a site file or topology that anybody can write is not read" {
@@ -264,17 +279,20 @@ no no" ]
     grep -q "task 0 (strict): gpu-bind 'map_gpu:7' names GPU 7" "$MUSTER_DIR/err"
     run step --muster=gpu-bind=map_gpu:7 echo ran
     [ "$status" -eq 0 ]
-    grep -q "warning: tasks run as Slurm placed them: gpu-bind 'map_gpu:7'" "$MUSTER_DIR/err"
+    grep -q "warning: tasks run as Slurm placed them, with .* variables only: gpu-bind 'map_gpu:7'" "$MUSTER_DIR/err"
 }
 
-@test "memory: node 0 is preferred or bound; a node that is not there is said, and fails under strict" {
+@test "memory: preferred or bound to nodes that the step may use; without the task's own said, and a fault under strict" {
+    # this machine has NUMA node 0 alone, the recorded one 0 and 1
+    [ "$(awk '$1 == "Mems_allowed_list:" { print $2 }' /proc/self/status)" = 0 ] || skip "several NUMA nodes"
     run step --muster=mem=prefer muster verify
-    [[ "$output" == *"memory preferred 0 ok"* ]]
+    [ "$(grep -c 'memory preferred 0 ok' <<< "$output")" -eq 2 ]
+    [ ! -s "$MUSTER_DIR/err" ]
+    run step --muster=mem=prefer,verbose true
+    grep -q "NUMA node 1: not in the step's cpuset.mems" "$MUSTER_DIR/err"
     run step --muster=mem=strict muster verify
-    [[ "$output" == *"memory bind 0 ok"* ]]
-    run step --muster=mem=strict true
-    [ "$status" -eq 0 ]
-    grep -q 'task 1: binding memory to NUMA nodes 1 failed' "$MUSTER_DIR/err"
+    [ "$(grep -c 'memory bind 0 ok' <<< "$output")" -eq 2 ]
+    [ "$(grep -c 'mem=strict: tasks run on NUMA node 1, but the step may take memory of node 0' "$MUSTER_DIR/err")" -eq 1 ]
     run step --muster=mem=strict,strict true
     [ "$status" -ne 0 ]
 }
@@ -339,6 +357,20 @@ gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
     run job -w plug1 -n1 --gres=gpu:4 <<< "CUDA_VISIBLE_DEVICES=2,1 srun -Q bash -c 'echo \$CUDA_VISIBLE_DEVICES'"
     [ "$output" = 0,1,2,3 ]
     grep -q 'CUDA_VISIBLE_DEVICES=2,1 .* is replaced in the step' "$MUSTER_DIR/err"
+}
+
+@test "case 023: without ConstrainDevices a job that owns a part of the node's GPUs is warned, once" {
+    site 'devices = '"$MUSTER_DIR/c/dev/plug1/gpu" > "$MUSTER_DIR/c/etc/muster.conf"
+    [ -c "$MUSTER_DIR/c/dev/plug1/gpu0" ] || skip "needs device files (root)"
+    warning="can open 2 GPUs of the node that are not the job's: ConstrainDevices is off"
+    run step --gres=gpu:2 true
+    [ "$(grep -c "$warning" "$MUSTER_DIR/err")" -eq 1 ]
+    run step true # owns all four
+    [ "$(grep -c ConstrainDevices "$MUSTER_DIR/err")" -eq 0 ]
+    run job -w plug1 -n2 --gres=gpu:2 <<< "srun -Q true; srun -Q true" # by the first step only
+    [ "$(grep -c "$warning" "$MUSTER_DIR/err")" -eq 1 ]
+    run job -w plug1 -n2 --gres=gpu:4 <<< "srun -Q -n1 --gres=gpu:2 true" # the job owns all
+    [ "$(grep -c ConstrainDevices "$MUSTER_DIR/err")" -eq 0 ]
 }
 
 @test "TaskProlog runs after Muster and its exports win" {

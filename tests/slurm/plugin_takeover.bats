@@ -296,3 +296,9 @@ JOB
     run batch --gres=gpu:4 --gpu-bind=map_gpu:3,2 --export=MUSTER_DIR
     expect "visible=3 opens=0123" "visible=2 opens=0123"
 }
+
+@test "case 023: with ConstrainDevices nobody is warned that the node has other GPUs" {
+    output=$(direct --gres=gpu:2)
+    [ "$(grep -c 'opens=01 ' <<< "$output")" -eq 2 ]
+    [ "$(grep -c ConstrainDevices "$MUSTER_DIR/err")" -eq 0 ]
+}

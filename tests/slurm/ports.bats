@@ -15,7 +15,7 @@ setup_file() {
     for kind in reserved hashed; do
         # shellcheck disable=SC2046
         "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/$kind" --nodes 1 --gpus 0 \
-            $([ $kind = hashed ] || echo --resv-ports) --plugin "$build/.libs/muster.so" \
+            $([ $kind = hashed ] || echo --conf MpiParams=ports=12000-12399) --plugin "$build/.libs/muster.so" \
             --site-file "$MUSTER_DIR/site.conf" --conf 'MaxStepCount=1000' >"$MUSTER_DIR/$kind.env"
     done
 }
@@ -58,6 +58,7 @@ side_by_side() { # cluster, srun option...
     [ "$(cat "$MUSTER_DIR"/step.* | grep -c '^port [0-9]')" -eq "$steps" ]
     [ -z "$(cat "$MUSTER_DIR"/step.* | grep '^port' | sort | uniq -d)" ]
     [ "$(cat "$MUSTER_DIR"/step.* | grep -c 'MASTER_PORT .* in use')" -eq 0 ]
+    echo "# reserved: $steps steps, $(cat "$MUSTER_DIR"/step.* | grep '^port' | sort -u | wc -l) ports" >&3
 }
 
 @test "steps side by side with hashed ports: each that meets another's port names it and the remedy" {
@@ -65,7 +66,7 @@ side_by_side() { # cluster, srun option...
     [ "$(cat "$MUSTER_DIR"/step.* | grep -c '^port [0-9]')" -eq "$steps" ]
     distinct=$(cat "$MUSTER_DIR"/step.* | grep '^port' | sort -u | wc -l)
     warned=$(cat "$MUSTER_DIR"/step.* | grep -c 'MASTER_PORT .* is in use on this node by another step: reserve ports with MpiParams=ports=')
-    echo "$steps steps, $distinct ports, $warned warnings"
+    echo "# hashed: $steps steps, $distinct ports, $warned warnings" >&3
     [ "$distinct" -lt "$steps" ]
     [ "$warned" -eq $((steps - distinct)) ]
 }

@@ -127,29 +127,6 @@ static void the_first_reserved_port(void **state)
     assert_int_equal(mu_env_first_port(NULL), -1);
 }
 
-static const struct range_case {
-    const char *name;
-    int eph_first, eph_last, first, last;
-} ranges[] = {
-    { "Linux as it comes", 32768, 60999, 20000, 32767 },
-    { "a low ephemeral range: above it", 1024, 50000, 50001, 65535 },
-    { "just enough room below", 2048, 65535, 1024, 2047 },
-    { "all ports are ephemeral: none", 1024, 65535, 0, 0 },
-};
-
-static void case_043_hashed_ports_lie_outside_the_ephemeral_range(void **state)
-{
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
-        int first = 0, last = 0;
-        bool got =
-            mu_env_port_range(ranges[i].eph_first, ranges[i].eph_last, &first, &last);
-
-        if (got != (ranges[i].first != 0) || first != ranges[i].first ||
-            last != ranges[i].last)
-            fail_msg("%s: %d-%d", ranges[i].name, first, last);
-    }
-}
-
 static void a_list_that_is_full_refuses_more(void **state)
 {
     struct mu_env env = { 0 };
@@ -173,7 +150,6 @@ int main(void)
         cmocka_unit_test(a_full_set_says_so),
         cmocka_unit_test(names_are_told_one_by_one),
         cmocka_unit_test(the_first_reserved_port),
-        cmocka_unit_test(case_043_hashed_ports_lie_outside_the_ephemeral_range),
         cmocka_unit_test(a_list_that_is_full_refuses_more),
     };
 

@@ -389,25 +389,6 @@ static void one_node_gets_no_network_variable(void **state)
 }
 
 /* 043: jobs 10000 apart, steps of a job, het components; RAS and MASTER_PORT apart. */
-static void ports_043_differ_by_job_step_and_use(void **state)
-{
-    int same = 0;
-
-    for (uint32_t job = 1; job <= 1000; job++) {
-        int port = mu_port_hash(job, 0, 0, 0, 20000, 29999);
-
-        assert_in_range(port, 20000, 29999);
-        same += port == mu_port_hash(job + 10000, 0, 0, 0, 20000, 29999);
-        same += port == mu_port_hash(job, 1, 0, 0, 20000, 29999);
-        same += port == mu_port_hash(job, 0, 1, 0, 20000, 29999);
-        for (uint32_t other = 1; other <= 50; other++)
-            assert_int_not_equal(port, mu_port_hash(other, 0, 0, 1, 20000, 29999));
-    }
-    /* 3000 pairs in 5000 places: 0.6 meet by chance */
-    assert_in_range(same, 0, 6);
-    assert_int_equal(mu_port_hash(7, 0, 0, 0, 500, 500), 500);
-}
-
 struct machine {
     const char *vendor, *pci, *file;
     int count;
@@ -525,7 +506,6 @@ int main(void)
         cmocka_unit_test(configuration_files_keep_line_and_order),
         cmocka_unit_test(the_user_beats_the_file_and_the_file_beats_muster),
         cmocka_unit_test(one_node_gets_no_network_variable),
-        cmocka_unit_test(ports_043_differ_by_job_step_and_use),
         cmocka_unit_test(the_first_profile_whose_conditions_hold_is_taken),
         cmocka_unit_test(a_bad_profile_line_is_named),
     };

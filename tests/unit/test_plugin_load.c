@@ -12,6 +12,7 @@
 #include <string.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -85,8 +86,12 @@ spank_err_t spank_getenv(spank_t sp, const char *name, char *buf, int len)
     return ESPANK_ENV_NOEXIST;
 }
 
+static bool plan_was_set, rank_was_set;
+
 spank_err_t spank_setenv(spank_t sp, const char *name, const char *value, int overwrite)
 {
+    plan_was_set |= strcmp(name, "MUSTER_PLAN") == 0;
+    rank_was_set |= strcmp(name, "RANK") == 0;
     return fails() ? ESPANK_ERROR : ESPANK_SUCCESS;
 }
 
@@ -211,12 +216,19 @@ static int write_conf(char *word, size_t len, enum site which)
     return 1;
 }
 
-/* All hooks of one step in a child, as slurmstepd and its task would run them. The
- * child tells how many spank calls it made, or a negative number.
+/* What a child did: how many spank calls, or a negative number; what it set. */
+struct outcome {
+    int n;
+    bool plan, rank;
+};
+
+/* All hooks of one step in a child, as slurmstepd and its task would run them; call
+ * number `at` fails.
  */
-static int run_hooks(int at, enum site which)
+static struct outcome run_all_hooks(int at, enum site which)
 {
-    int fd[2], n = -1, status;
+    struct outcome out = { -1, false, false };
+    int fd[2], status;
 
     assert_int_equal(pipe(fd), 0);
     if (fork() == 0) {
@@ -232,27 +244,33 @@ static int run_hooks(int at, enum site which)
         fail_at = at;
         if (init(NULL, n_av, av) == 0 && user_init(NULL, 0, NULL) == 0 &&
             task_init(NULL, 0, NULL) == 0 && end(NULL, 0, NULL) == 0)
-            n = calls;
+            out = (struct outcome){ calls, plan_was_set, rank_was_set };
         unlink(conf + 5);
-        if (write(fd[1], &n, sizeof n) != sizeof n)
+        if (write(fd[1], &out, sizeof out) != sizeof out)
             _exit(2);
         _exit(0);
     }
     close(fd[1]);
-    if (read(fd[0], &n, sizeof n) != sizeof n)
-        n = -2;
+    if (read(fd[0], &out, sizeof out) != sizeof out)
+        out.n = -2;
     close(fd[0]);
     wait(&status);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        n = -3;
-    return n;
+        out.n = -3;
+    return out;
+}
+
+static int run_hooks(int at, enum site which)
+{
+    return run_all_hooks(at, which).n;
 }
 
 static void the_hooks_return_0_whichever_call_into_slurm_fails(void **state)
 {
-    int total = run_hooks(0, RECORDED);
+    struct outcome whole = run_all_hooks(0, RECORDED);
+    int total = whole.n;
 
-    assert_true(total > run_hooks(0, NONE) + 30); /* a whole plan is carried out */
+    assert_true(whole.plan && whole.rank); /* a whole plan is carried out */
     for (int at = 1; at <= total; at++) {
         int n = run_hooks(at, RECORDED);
 
@@ -261,9 +279,21 @@ static void the_hooks_return_0_whichever_call_into_slurm_fails(void **state)
     }
 }
 
+/* The step owns a GPU that this machine, with no recorded one in its place, lacks. */
+static void without_a_plan_the_ranks_are_set_all_the_same(void **state)
+{
+    struct outcome out = run_all_hooks(0, NONE);
+
+    if (out.plan)
+        skip(); /* a GPU is here */
+    assert_true(out.n > 0 && out.rank);
+}
+
 static void a_site_file_that_is_missing_leaves_the_task_alone(void **state)
 {
-    assert_true(run_hooks(0, MISSING) > 0);
+    struct outcome out = run_all_hooks(0, MISSING);
+
+    assert_true(out.n > 0 && !out.plan && !out.rank);
 }
 
 /* Batch, interactive and extern steps: looked at for the bind request, never bound. */
@@ -314,6 +344,7 @@ int main(void)
         cmocka_unit_test(case_051_the_version_is_that_of_the_headers),
         cmocka_unit_test(nothing_else_is_exported),
         cmocka_unit_test(the_hooks_return_0_whichever_call_into_slurm_fails),
+        cmocka_unit_test(without_a_plan_the_ranks_are_set_all_the_same),
         cmocka_unit_test(a_site_file_that_is_missing_leaves_the_task_alone),
         cmocka_unit_test(special_steps_are_not_bound),
         cmocka_unit_test(the_option_is_checked_in_srun_and_only_copied_as_root),

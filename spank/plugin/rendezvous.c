@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* rendezvous.c - where the tasks of a step meet: the range of hashed ports, the
+ * network, rank 0's address; and with them the NCCL settings of this node
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/core/env.h"
+#include "spank/core/hostlist.h"
+#include "spank/plugin/plugin.h"
+
+struct user_lookup {
+    struct mu_state *st;
+    spank_t sp;
+    char value[4096];
+};
+
+#define RESERVED_TEXT (256 * 1024)
+#define SYSCTL "/proc/sys/net/ipv4/"
+
+static void ephemeral_range(int *first, int *last)
+{
+    char *text = NULL;
+    int a, b;
+
+    *first = 32768; /* as Linux comes */
+    *last = 60999;
+    if (mu_read_small(SYSCTL "ip_local_port_range", 64, &text, NULL) == 0 &&
+        sscanf(text, "%d %d", &a, &b) == 2) {
+        *first = a;
+        *last = b;
+    }
+    free(text);
+}
+
+void mu_choose_ports(struct mu_state *st)
+{
+    struct mu_port_set reserved = { { 0 } };
+    int eph_first, eph_last;
+    char *text = NULL;
+
+    ephemeral_range(&eph_first, &eph_last);
+    st->ports_first = st->site.port_first;
+    st->ports_last = st->site.port_last;
+    if (!st->ports_first &&
+        !mu_port_range(eph_first, eph_last, &st->ports_first, &st->ports_last)) {
+        st->ports_first = st->ports_last = 0;
+        return;
+    }
+    if (mu_read_small(SYSCTL "ip_local_reserved_ports", RESERVED_TEXT, &text, NULL) ==
+        0)
+        mu_port_set_parse(text, &reserved, NULL);
+    free(text);
+    mu_port_skip(st->ports_first, st->ports_last, eph_first, eph_last, &reserved,
+                 &st->ports_skip);
+}
+
+static const char *users_value(void *arg, const char *name)
+{
+    struct user_lookup *look = arg;
+    const char *value = mu_item_env(look->sp, name, look->value, sizeof look->value);
+
+    return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
+}
+
+int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
+{
+    struct user_lookup look = { .st = st, .sp = sp };
+    struct mu_hostlist hosts = { 0 };
+    char home[1024], conf_file[1024], tmpdir[900];
+    const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
+    struct mu_topofile_request topo = { .st = st, .tmpdir = tmp ? tmp : "/tmp" };
+    struct mu_network_request request = {
+        .node = &st->node,
+        .alloc = &st->alloc,
+        .plan = &st->plan,
+        .networks = st->site.networks,
+        .exclude_hca = st->site.exclude_hca,
+        .profile_dir = PROFILE_DIR,
+        .site_profile_dir = "/etc/slurm/muster.d",
+        .conf_file = mu_item_env(sp, "NCCL_CONF_FILE", conf_file, sizeof conf_file),
+        .home = mu_item_env(sp, "HOME", home, sizeof home),
+        .nccl = st->have_plan && st->opts.nccl == MU_AUTO_AUTO && st->alloc.ngpus > 0,
+        .timeout = 1.0,
+        .user = users_value,
+        .user_arg = &look,
+        .topo = mu_topofile_prepare,
+        .topo_arg = &topo,
+    };
+    int rc;
+
+    if (!st->step.nodelist[0])
+        return mu_err_set(err, ENOENT, "SLURM_STEP_NODELIST is not set");
+    if (mu_hostlist_parse(st->step.nodelist, &hosts, err) < 0)
+        return mu_err_context(err, "SLURM_STEP_NODELIST");
+    request.hosts = hosts.name;
+    request.nhosts = hosts.n;
+    if (st->ports_first)
+        request.ras_port =
+            mu_port_hash(st->step.job, st->step.step, 0, 1, st->ports_first,
+                         st->ports_last, &st->ports_skip);
+    rc = mu_network_decide(&request, &st->network, err);
+    st->have_network = rc == 0;
+    mu_hostlist_clear(&hosts);
+    return rc;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* report.c - what a step is told once for each node: warnings, and with verbose and
+ * dry-run the plan and its reasons
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/show.h"
+#include "spank/plugin/plugin.h"
+
+static void show_text(const struct mu_state *st)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+
+    if (!out)
+        return;
+    fprintf(out, "%s: step %u.%u, %d of %d tasks%s\n", st->step.host, st->step.job,
+            st->step.step, st->step.nlocal, st->step.ntasks,
+            st->opts.mode == MU_MODE_DRY_RUN ? ", dry run: nothing is changed" : "");
+    if (st->simulated)
+        fprintf(out, "topology=%s: a machine with other CPUs, so nothing is bound\n",
+                st->site.topology);
+    if (st->locality_file[0])
+        fprintf(out, "the system does not say where the GPUs are; %s does\n",
+                st->locality_file);
+    mu_show_text(out, &st->node, &st->plan);
+    for (int i = 0; i < st->plan.ninfos; i++)
+        fprintf(out, "%s\n", st->plan.info[i]);
+    if (st->have_network) {
+        fprintf(out, "network: %s\n", st->network.choice.reason);
+        mu_settings_show(out, &st->network.settings);
+    }
+    if (fclose(out) == 0)
+        mu_say_lines(text);
+    free(text);
+}
+
+/* An explicit --cpu-bind stays; tell the masks that the plan would use. */
+static void show_better_masks(const struct mu_state *st)
+{
+    struct mu_opts opts = st->opts;
+    struct mu_plan plan = { 0 };
+    char text[1800] = "", mask[512];
+    size_t at = 0;
+
+    if (mu_plan_make(&st->node, &st->alloc, &opts, &plan, NULL) < 0)
+        return;
+    for (int i = 0; i < plan.nslots; i++) {
+        char flat[512], *f = flat;
+
+        mu_cpuset_format_mask(&plan.slots[i].cpus, mask, sizeof mask);
+        for (const char *c = mask; *c; c++)
+            if (*c != ',')
+                *f++ = *c;
+        *f = '\0';
+        if (at + strlen(flat) + 4 > sizeof text)
+            break;
+        at +=
+            (size_t)snprintf(text + at, sizeof text - at, "%s0x%s", i ? "," : "", flat);
+    }
+    mu_info(st,
+            "--cpu-bind was given and stays; near the GPUs would be "
+            "--cpu-bind=mask_cpu:%s",
+            text);
+    mu_plan_clear(&plan);
+}
+
+static void say_launcher(const struct mu_state *st)
+{
+    if (st->step.launcher == MU_LAUNCHER_MPI)
+        mu_info(
+            st,
+            "the step runs mpirun's daemon: its ranks are not Slurm's tasks and are "
+            "not placed one by one; start them with `srun --mpi=pmix` instead");
+    if (st->step.launcher == MU_LAUNCHER_TORCH && st->step.nlocal > 1)
+        mu_warn(
+            st,
+            "%d launchers%s%.0d%s on %d GPUs: a launcher makes its own ranks; run one "
+            "per node (--ntasks-per-node=1)",
+            st->step.nlocal, st->step.launcher_nproc ? " x " : "",
+            st->step.launcher_nproc, st->step.launcher_nproc ? " processes" : "",
+            st->alloc.ngpus);
+}
+
+void mu_report(const struct mu_state *st)
+{
+    bool verbose = st->opts.verbose == MU_FLAG_YES;
+
+    for (int i = 0; i < st->plan.nwarnings; i++)
+        mu_warn(st, "%s", st->plan.warning[i]);
+    say_launcher(st);
+    if (verbose || st->opts.mode == MU_MODE_DRY_RUN)
+        show_text(st);
+    if (verbose && st->step.request.cpu_bind)
+        show_better_masks(st);
+}
