@@ -176,8 +176,14 @@ struct muster_param {
 struct muster_hook;
 
 struct muster_ddp_options {
-    size_t first_bucket; /* bytes of the bucket that starts first; default 1 MiB */
-    size_t bucket_cap;   /* bytes of the others; default 25 MiB */
+    size_t first_bucket; /* bytes of the bucket that starts first, and of the others. */
+    size_t bucket_cap;   /* Neither given: on GPUs of one node buckets are cut by the
+                            times measured at start, so that all but a small last one are
+                            hidden; else 1 MiB and 25 MiB */
+    double backward;     /* seconds of a backward pass, for that cut; 0: unknown, taken as
+                            twice what the all-reduces take */
+    int fixed_order;     /* gradients arrive from the last parameter to the first, do not
+                            learn it: see muster_ddp_grad_ready */
     int screen;          /* look for NaN and Inf before each bucket starts: the job ends with
                             the name of the rank and the parameter (host memory only) */
     int shard;           /* ZeRO-1: see muster_ddp_shard */
@@ -204,6 +210,11 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
 /* The gradient of parameter i is complete (on a GPU: once the work enqueued on stream
  * so far is done). When all of a bucket are ready its all-reduce starts; buckets start
  * in the same order on all ranks. Returns at once. Twice in a step is an error.
+ *
+ * The order in which rank 0's gradients become ready in the first synced step is taken for
+ * the later ones: buckets start in the order in which they are complete then. Where all
+ * gradients have buffers of the caller's, without shard and hook, they are also cut anew,
+ * once, so that muster_ddp_buckets and muster_ddp_bucket_of may change in that sync.
  */
 int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream);
 
@@ -217,7 +228,8 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
  * micro-batches each has added up) divided once by the number of ranks. A gradient that
  * a rank lacks counts as zero in the mean; one that all ranks lack keeps its old value.
  * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
- * host (unless this rank lacks a gradient).
+ * host (unless this rank lacks a gradient, and in the first step, for a word with the other
+ * ranks).
  */
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
 

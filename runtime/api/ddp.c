@@ -40,87 +40,6 @@ static int copy_params(struct muster_ddp *ddp, const struct muster_param *params
     return 0;
 }
 
-static size_t first_of(size_t option, size_t variable, size_t otherwise)
-{
-    return option ? option : variable ? variable : otherwise;
-}
-
-static int make_plan(struct muster_ddp *ddp, const struct muster_ddp_options *options,
-                     struct mu_err *err)
-{
-    const struct mu_config *c = &ddp->m->config;
-    size_t first = first_of(options->first_bucket, c->first_bucket, MU_BUCKET_FIRST);
-    size_t cap = first_of(options->bucket_cap, c->bucket_cap, MU_BUCKET_CAP);
-    struct mu_bucket_item *items = calloc((size_t)ddp->nparams + 1, sizeof *items);
-    int rc;
-
-    if (!items)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
-                          ddp->nparams);
-    for (int i = 0; i < ddp->nparams; i++) {
-        items[i].count = ddp->param[i].count;
-        items[i].dtype = ddp->param[i].dtype;
-    }
-    rc = mu_bucket_plan_make(items, ddp->nparams, first < cap ? first : cap, cap,
-                             ddp->shard ? ddp->m->world->size : 1, &ddp->plan, err);
-    free(items);
-    return rc;
-}
-
-static int make_bucket(struct muster_ddp *ddp, int b, struct mu_err *err)
-{
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    size_t n = (size_t)ddp->plan.bucket[b].nparams;
-
-    bucket->param = calloc(n, sizeof *bucket->param);
-    bucket->piece = calloc(n, sizeof *bucket->piece);
-    bucket->started = calloc(n + 1, sizeof *bucket->started);
-    if (!bucket->param || !bucket->piece || !bucket->started)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for bucket %d", b);
-    return 0;
-}
-
-/* One allocation for all buckets; parameters enter their bucket in offset order, which
- * is the order from the last to the first.
- */
-static int make_buckets(struct muster_ddp *ddp, struct mu_err *err)
-{
-    size_t total = 0;
-    int *filled = calloc((size_t)ddp->plan.nbuckets + 1, sizeof *filled);
-    int rc = -1;
-
-    ddp->bucket = calloc((size_t)ddp->plan.nbuckets + 1, sizeof *ddp->bucket);
-    if (!filled || !ddp->bucket) {
-        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d buckets",
-                   ddp->plan.nbuckets);
-        goto out;
-    }
-    for (int b = 0; b < ddp->plan.nbuckets; b++) {
-        if (make_bucket(ddp, b, err) < 0)
-            goto out;
-        total += ddp->plan.bucket[b].bytes;
-    }
-    ddp->arena = ddp->m->ops->alloc(ddp->m->backend, total ? total : 1, err);
-    if (!ddp->arena)
-        goto out;
-    total = 0;
-    for (int b = 0; b < ddp->plan.nbuckets; b++) {
-        ddp->bucket[b].mem = ddp->arena + total;
-        total += ddp->plan.bucket[b].bytes;
-    }
-    for (int i = ddp->nparams - 1; i >= 0; i--) {
-        const struct mu_bucket_place *at = &ddp->plan.place[i];
-        struct mu_ddp_param *p = &ddp->param[i];
-
-        ddp->bucket[at->bucket].param[filled[at->bucket]++] = i;
-        p->grad = p->own ? p->own : ddp->bucket[at->bucket].mem + at->offset;
-    }
-    rc = 0;
-out:
-    free(filled);
-    return rc;
-}
-
 /* Every rank must reduce the same buckets. Parameters come first, so that the message
  * names the parameter and not the bucket that it shifts.
  */
@@ -186,12 +105,17 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params,
     if (!ddp->param || !ddp->used || !ddp->declined || !ddp->absent || !ddp->nobody)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
                           ddp->nparams);
-    if (copy_params(ddp, params, err) < 0 || make_plan(ddp, options, err) < 0 ||
+    ddp->rule = mu_ddp_rule(ddp, options);
+    if (copy_params(ddp, params, err) < 0 ||
+        mu_ddp_plan_make(ddp, NULL, &ddp->plan, err) < 0 ||
         agree_on_model(ddp, err) < 0 || mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
         return -1;
-    if (make_buckets(ddp, err) < 0 || (ddp->shard && mu_ddp_shard_open(ddp, err) < 0))
+    if (mu_ddp_buckets_make(ddp, err) < 0 ||
+        (ddp->shard && mu_ddp_shard_open(ddp, err) < 0))
         return -1;
-    return options->hook ? mu_hook_choose(ddp, err) : 0;
+    if (options->hook && mu_hook_choose(ddp, err) < 0)
+        return -1;
+    return options->fixed_order ? 0 : mu_ddp_order_begin(ddp, err);
 }
 
 int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
@@ -226,11 +150,7 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
         return;
     if (ddp->hook)
         ddp->hook->close(ddp, ddp->hook_state);
-    for (int b = 0; ddp->bucket && b < ddp->plan.nbuckets; b++) {
-        free(ddp->bucket[b].param);
-        free(ddp->bucket[b].piece);
-        free(ddp->bucket[b].started);
-    }
+    mu_ddp_buckets_free(ddp->bucket, ddp->plan.nbuckets);
     for (int i = 0; ddp->param && i < ddp->nparams; i++)
         free(ddp->param[i].name);
     if (ddp->arena)
@@ -239,7 +159,7 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
         ddp->m->ops->free(ddp->m->backend, ddp->weights);
     mu_ready_clear(&ddp->ready);
     mu_bucket_plan_clear(&ddp->plan);
-    free(ddp->bucket);
+    free(ddp->arrival);
     free(ddp->param);
     free(ddp->used);
     free(ddp->declined);

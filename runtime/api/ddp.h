@@ -2,6 +2,8 @@
 /* ddp.h - the gradients of one model: parameters, buckets, the state of a step
  *
  *   ddp.c         create, destroy, ask, broadcast
+ *   ddp_plan.c    how large buckets are, and where they lie
+ *   ddp_order.c   the order of arrival, learned in the first step
  *   ddp_step.c    grad_ready ... sync: which bucket may start, who lacks a gradient
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
@@ -38,16 +40,26 @@ struct mu_ddp_bucket {
     int nstarted;
     void *stream; /* of its gradients in this step */
     bool has_stream;
-    bool hooked; /* the compression takes it */
+    bool hooked;   /* the compression takes it */
     char what[64]; /* "bucket 7 of step 1204" */
+};
+
+/* How buckets are cut; sizes in bytes. */
+struct mu_ddp_rule {
+    size_t first, cap;
+    struct mu_curve curve; /* no points: by first and cap */
+    double backward_us;    /* 0: unknown */
 };
 
 struct muster_ddp {
     struct muster *m;
     int nparams;
     struct mu_ddp_param *param;
+    struct mu_ddp_rule rule;
     struct mu_bucket_plan plan;
     struct mu_ready ready;
+    int *arrival; /* the gradients of the first synced step as they come, then NULL */
+    int narrived;
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
     uint64_t step;         /* syncs done */
@@ -73,10 +85,10 @@ struct muster_ddp {
 
 /* Compression of buckets. start may start collectives, as soon as the gradients are
  * there; advance, in sync, has their results and may start more; finish has the results
- * of those and leaves the mean in the bucket. Each is called in bucket order on all ranks,
- * advance for all buckets before the first finish, so that a second round is under way for
- * every bucket at once. None may touch the bucket's memory of a gradient that is absent on
- * all ranks.
+ * of those and leaves the mean in the bucket. Each is called in bucket order on all
+ * ranks, advance for all buckets before the first finish, so that a second round is
+ * under way for every bucket at once. None may touch the bucket's memory of a gradient
+ * that is absent on all ranks.
  */
 struct mu_hook_ops {
     const char *name;
@@ -113,6 +125,24 @@ int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
 double mu_ddp_squares(const struct muster_ddp *ddp, int b);
 /* Everything of sync but the check of its arguments. */
 int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err);
+
+/* ---- ddp_plan.c ---- */
+struct mu_ddp_rule mu_ddp_rule(const struct muster_ddp *ddp,
+                               const struct muster_ddp_options *options);
+/* order: the parameters as their gradients arrive, NULL: last to first. */
+int mu_ddp_plan_make(const struct muster_ddp *ddp, const int *order,
+                     struct mu_bucket_plan *out, struct mu_err *err);
+/* The arena, the buckets of ddp->plan in it, and the views. */
+int mu_ddp_buckets_make(struct muster_ddp *ddp, struct mu_err *err);
+/* Between two steps, without views: other buckets in the same arena. */
+int mu_ddp_buckets_remake(struct muster_ddp *ddp, const int *order, void *stream,
+                          struct mu_err *err);
+void mu_ddp_buckets_free(struct mu_ddp_bucket *bucket, int n);
+
+/* ---- ddp_order.c ---- */
+int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err);
+/* [collective] Behind the first synced step; later nothing. */
+int mu_ddp_order_learn(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_shard.c ---- */
 int mu_ddp_shard_open(struct muster_ddp *ddp, struct mu_err *err);

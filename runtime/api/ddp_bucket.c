@@ -86,8 +86,9 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .count = (to - from) / mu_dtype_size(dtype),
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
-        /* Behind all but the last few buckets there is enough backward left to compute. */
-        .hidden = b + 3 < ddp->plan.nbuckets,
+        /* Behind all but the last few buckets there is enough backward left to compute.
+         */
+        .hidden = ddp->ready.next + 2 < ddp->plan.nbuckets,
         .what = bucket->what,
     };
 

@@ -54,6 +54,8 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
                        "gradient of '%s' became ready twice in step %llu",
                        ddp->param[i].name, (unsigned long long)ddp->step);
     ddp->used[i] = true;
+    if (ddp->arrival)
+        ddp->arrival[ddp->narrived++] = i;
     bucket->stream = stream;
     bucket->has_stream = true;
     return start_ready(ddp, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
@@ -160,10 +162,12 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     ddp->times.sync_begin = mu_seconds();
     if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)
         return -1;
-    for (int b = 0; b < ddp->plan.nbuckets; b++)
-        if (mu_ddp_bucket_advance(ddp, b, stream, err) < 0)
+    for (int k = 0; k < ddp->plan.nbuckets; k++)
+        if (mu_ddp_bucket_advance(ddp, ddp->ready.order[k], stream, err) < 0)
             return -1;
-    for (int b = 0; b < ddp->plan.nbuckets; b++) {
+    for (int k = 0; k < ddp->plan.nbuckets; k++) {
+        int b = ddp->ready.order[k];
+
         if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0)
             return -1;
         if (ddp->squares)
@@ -183,7 +187,9 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
             ddp->m, MUSTER_EUSAGE,
             "muster_ddp_sync while no_sync is on: switch it off before the last "
             "micro-batch");
-    return mu_ddp_sync(ddp, stream, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
+    if (mu_ddp_sync(ddp, stream, &err) < 0 || mu_ddp_order_learn(ddp, stream, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
 }
 
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on)

@@ -5,9 +5,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "runtime/core/bucket_cut.h"
 #include "runtime/core/dtype.h"
 
 #define NDTYPES (MUSTER_I64 + 1)
+/* Waiting of less than this is not worth a bucket more: it costs the host as much. */
+#define SLACK_US 1.0
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -27,34 +30,131 @@ static int check_item(const struct mu_bucket_item *item, int i, struct mu_err *e
     return 0;
 }
 
-/* Walk from the last gradient to the first with one open bucket for each dtype. */
-static void fill(const struct mu_bucket_item *items, size_t first_bytes,
-                 size_t cap_bytes, struct mu_bucket_plan *plan)
+static int arriving(const struct mu_bucket_rule *rule, int n, int k)
 {
-    int open[NDTYPES];
-    size_t cap[NDTYPES];
+    return rule->order ? rule->order[k] : n - 1 - k;
+}
+
+static size_t padded(const struct mu_bucket_item *item)
+{
+    return round_up(item->count * mu_dtype_size(item->dtype), MU_BUCKET_ALIGN);
+}
+
+/* Without a curve: close[k] where the next gradient of the same dtype would exceed the
+ * cap.
+ */
+static void close_by_size(const struct mu_bucket_item *items, int n,
+                          const struct mu_bucket_rule *rule, bool *close)
+{
+    size_t filled[NDTYPES] = { 0 }, cap[NDTYPES];
+    int before[NDTYPES];
 
     for (int t = 0; t < NDTYPES; t++) {
-        open[t] = -1;
-        cap[t] = first_bytes;
+        before[t] = -1;
+        cap[t] = rule->first_bytes;
     }
-    for (int i = plan->nparams - 1; i >= 0; i--) {
-        enum muster_dtype t = items[i].dtype;
-        size_t bytes = round_up(items[i].count * mu_dtype_size(t), MU_BUCKET_ALIGN);
-        struct mu_bucket_info *b = open[t] < 0 ? NULL : &plan->bucket[open[t]];
+    for (int k = 0; k < n; k++) {
+        const struct mu_bucket_item *item = &items[arriving(rule, n, k)];
+        enum muster_dtype t = item->dtype;
 
-        if (!b || (b->bytes > 0 && b->bytes + bytes > cap[t])) {
-            if (b)
-                cap[t] = cap_bytes;
-            open[t] = plan->nbuckets++;
-            b = &plan->bucket[open[t]];
-            b->dtype = t;
+        if (filled[t] > 0 && filled[t] + padded(item) > cap[t]) {
+            close[before[t]] = true;
+            filled[t] = 0;
+            cap[t] = rule->cap_bytes;
         }
+        filled[t] += padded(item);
+        before[t] = k;
+    }
+}
+
+/* What one dtype's gradients look like to the cut. */
+struct lane {
+    size_t *bytes;
+    double *ready;
+    int *at; /* their place in the order of arrival */
+    bool *last;
+};
+
+static int cut_lane(const struct mu_bucket_item *items, int n, enum muster_dtype dtype,
+                    const struct mu_bucket_rule *rule, double us_per_byte,
+                    struct lane *lane, bool *close, struct mu_err *err)
+{
+    struct mu_bucket_load load = { 0,           lane->bytes,     lane->ready,
+                                   rule->curve, rule->cap_bytes, SLACK_US };
+    double arrived = 0;
+
+    for (int k = 0; k < n; k++) {
+        const struct mu_bucket_item *item = &items[arriving(rule, n, k)];
+
+        arrived += (double)padded(item);
+        if (item->dtype != dtype)
+            continue;
+        lane->bytes[load.n] = padded(item);
+        lane->ready[load.n] = arrived * us_per_byte;
+        lane->at[load.n++] = k;
+    }
+    if (mu_bucket_cut(&load, lane->last, NULL, err) < 0)
+        return -1;
+    for (int i = 0; i < load.n; i++)
+        close[lane->at[i]] = lane->last[i];
+    return 0;
+}
+
+static int close_by_curve(const struct mu_bucket_item *items, int n,
+                          const struct mu_bucket_rule *rule, bool *close,
+                          struct mu_err *err)
+{
+    double us = mu_curve_time(rule->curve, (double)rule->cap_bytes);
+    double us_per_byte =
+        rule->us_per_byte > 0 ? rule->us_per_byte : 2 * us / (double)rule->cap_bytes;
+    size_t room = (size_t)n + 1;
+    struct lane lane = { calloc(room, sizeof *lane.bytes),
+                         calloc(room, sizeof *lane.ready),
+                         calloc(room, sizeof *lane.at),
+                         calloc(room, sizeof *lane.last) };
+    int rc = -1;
+
+    if (!lane.bytes || !lane.ready || !lane.at || !lane.last) {
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d gradients", n);
+        goto out;
+    }
+    for (int t = 0; t < NDTYPES; t++)
+        if (cut_lane(items, n, (enum muster_dtype)t, rule, us_per_byte, &lane, close,
+                     err) < 0)
+            goto out;
+    rc = 0;
+out:
+    free(lane.bytes);
+    free(lane.ready);
+    free(lane.at);
+    free(lane.last);
+    return rc;
+}
+
+/* One open bucket for each dtype. */
+static void fill(const struct mu_bucket_item *items, const struct mu_bucket_rule *rule,
+                 const bool *close, struct mu_bucket_plan *plan)
+{
+    int open[NDTYPES];
+
+    for (int t = 0; t < NDTYPES; t++)
+        open[t] = -1;
+    for (int k = 0; k < plan->nparams; k++) {
+        int i = arriving(rule, plan->nparams, k);
+        enum muster_dtype t = items[i].dtype;
+        struct mu_bucket_info *b;
+
+        if (open[t] < 0)
+            open[t] = plan->nbuckets++;
+        b = &plan->bucket[open[t]];
+        b->dtype = t;
         plan->place[i].bucket = open[t];
         plan->place[i].offset = b->bytes;
-        b->bytes += bytes;
+        b->bytes += padded(&items[i]);
         b->nparams++;
-        b->last_param = i;
+        b->last_at = k;
+        if (close[k])
+            open[t] = -1;
     }
 }
 
@@ -65,7 +165,7 @@ static void order_by_completion(struct mu_bucket_plan *plan, int *was)
         struct mu_bucket_info info = plan->bucket[b];
         int at = b;
 
-        for (; at > 0 && plan->bucket[at - 1].last_param < info.last_param; at--) {
+        for (; at > 0 && plan->bucket[at - 1].last_at > info.last_at; at--) {
             plan->bucket[at] = plan->bucket[at - 1];
             was[at] = was[at - 1];
         }
@@ -95,33 +195,74 @@ static int renumber(struct mu_bucket_plan *plan, struct mu_err *err)
     return 0;
 }
 
-int mu_bucket_plan_make(const struct mu_bucket_item *items, int n, size_t first_bytes,
-                        size_t cap_bytes, int granule, struct mu_bucket_plan *out,
+static int cut(const struct mu_bucket_item *items, int n,
+               const struct mu_bucket_rule *rule, bool *close, struct mu_err *err)
+{
+    if (rule->curve && rule->curve->n > 0)
+        return close_by_curve(items, n, rule, close, err);
+    close_by_size(items, n, rule, close);
+    return 0;
+}
+
+int mu_bucket_plan_make(const struct mu_bucket_item *items, int n,
+                        const struct mu_bucket_rule *rule, struct mu_bucket_plan *out,
                         struct mu_err *err)
 {
     struct mu_bucket_plan plan = { .nparams = n };
+    bool *close = calloc((size_t)n + 1, sizeof *close);
 
-    for (int i = 0; i < n; i++)
-        if (check_item(&items[i], i, err) < 0)
-            return -1;
     plan.place = calloc((size_t)n + 1, sizeof *plan.place);
     plan.bucket = calloc((size_t)n + 1, sizeof *plan.bucket);
-    if (!plan.place || !plan.bucket) {
+    if (!close || !plan.place || !plan.bucket) {
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for the plan of %d parameters",
                    n);
         goto fail;
     }
-    fill(items, first_bytes, cap_bytes, &plan);
+    for (int i = 0; i < n; i++)
+        if (check_item(&items[i], i, err) < 0)
+            goto fail;
+    if (cut(items, n, rule, close, err) < 0)
+        goto fail;
+    fill(items, rule, close, &plan);
     if (renumber(&plan, err) < 0)
         goto fail;
     for (int b = 0; b < plan.nbuckets; b++)
         plan.bucket[b].bytes =
-            round_up(plan.bucket[b].bytes, MU_BUCKET_ALIGN * (size_t)granule);
+            round_up(plan.bucket[b].bytes, MU_BUCKET_ALIGN * (size_t)rule->granule);
+    free(close);
     *out = plan;
     return 0;
 fail:
+    free(close);
     mu_bucket_plan_clear(&plan);
     return -1;
+}
+
+bool mu_bucket_is_order(const int *order, int n)
+{
+    bool *seen = calloc((size_t)n + 1, sizeof *seen);
+    int k = 0;
+
+    while (seen && k < n && order[k] >= 0 && order[k] < n && !seen[order[k]])
+        seen[order[k++]] = true;
+    free(seen);
+    return k == n;
+}
+
+void mu_bucket_starts(const struct mu_bucket_plan *plan, const int *arrival,
+                      int *started)
+{
+    /* From the end: a bucket is complete with the last of its gradients. */
+    int left = plan->nbuckets;
+
+    for (int k = plan->nparams - 1; k >= 0; k--) {
+        int b = plan->place[arrival[k]].bucket, s = left;
+
+        while (s < plan->nbuckets && started[s] != b)
+            s++;
+        if (s == plan->nbuckets)
+            started[--left] = b;
+    }
 }
 
 void mu_bucket_plan_clear(struct mu_bucket_plan *plan)

@@ -3,9 +3,11 @@
 #ifndef MU_BUCKET_H
 #define MU_BUCKET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "runtime/base/err.h"
+#include "runtime/core/curve.h"
 #include "runtime/muster.h"
 
 /* Every gradient starts at a multiple of this inside its bucket, every bucket is a
@@ -29,7 +31,7 @@ struct mu_bucket_info {
     enum muster_dtype dtype;
     size_t bytes; /* padding included */
     int nparams;
-    int last_param; /* the smallest index in it: ready last in a backward pass */
+    int last_at; /* place in the order of arrival of its last gradient */
 };
 
 struct mu_bucket_plan {
@@ -38,17 +40,38 @@ struct mu_bucket_plan {
     struct mu_bucket_info *bucket; /* in the order in which they start */
 };
 
-/* Buckets are filled from the last gradient to the first, one dtype each; a bucket is
- * closed before it would exceed its cap (first_bytes for the first one of a dtype,
- * cap_bytes for the others), so only a gradient that is larger by itself makes a bucket
- * that exceeds it. `granule` (at least 1): bucket lengths are also multiples of
- * granule * MU_BUCKET_ALIGN bytes, so that a bucket divides evenly among that many
- * ranks. Buckets are numbered in the order in which a backward pass completes them. No
- * gradients: no buckets. mu_bucket_plan_clear frees what *out holds.
+/* How to cut. Without a curve a bucket is closed before it would exceed its cap:
+ * first_bytes for the first one of a dtype, cap_bytes for the others. With one, buckets
+ * are cut by bucket_cut.h, none above cap_bytes, each dtype by itself but at the times
+ * at which its gradients arrive among all. Only a gradient that is larger by itself
+ * makes a bucket that exceeds its cap.
  */
-int mu_bucket_plan_make(const struct mu_bucket_item *items, int n, size_t first_bytes,
-                        size_t cap_bytes, int granule, struct mu_bucket_plan *out,
+struct mu_bucket_rule {
+    size_t first_bytes, cap_bytes;
+    int granule; /* at least 1: bucket lengths are also multiples of granule *
+                    MU_BUCKET_ALIGN, so that they divide evenly among that many ranks */
+    const int
+        *order; /* the parameters as their gradients arrive; NULL: last to first */
+    const struct mu_curve *curve; /* NULL or without points: not measured */
+    double us_per_byte; /* of the backward pass, for each byte of gradient; 0: it takes
+                           twice as long as all-reduces of cap_bytes */
+};
+
+/* Buckets are filled in the order of arrival, one dtype each, and numbered in the order
+ * in which they are complete. No gradients: no buckets. mu_bucket_plan_clear frees what
+ * *out holds.
+ */
+int mu_bucket_plan_make(const struct mu_bucket_item *items, int n,
+                        const struct mu_bucket_rule *rule, struct mu_bucket_plan *out,
                         struct mu_err *err);
 void mu_bucket_plan_clear(struct mu_bucket_plan *plan);
+
+/* Is each of 0 .. n-1 there once? */
+bool mu_bucket_is_order(const int *order, int n);
+/* The buckets in the order in which they are complete when gradients arrive in
+ * `arrival`: *started, plan->nbuckets numbers. For buckets that must stay as they are.
+ */
+void mu_bucket_starts(const struct mu_bucket_plan *plan, const int *arrival,
+                      int *started);
 
 #endif

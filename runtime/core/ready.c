@@ -12,11 +12,14 @@ int mu_ready_init(struct mu_ready *ready, const struct mu_bucket_plan *plan,
 
     r.pending = calloc((size_t)plan->nbuckets + 1, sizeof *r.pending);
     r.marked = calloc((size_t)plan->nparams + 1, sizeof *r.marked);
-    if (!r.pending || !r.marked) {
+    r.order = calloc((size_t)plan->nbuckets + 1, sizeof *r.order);
+    if (!r.pending || !r.marked || !r.order) {
         mu_ready_clear(&r);
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d buckets",
                           plan->nbuckets);
     }
+    for (int b = 0; b < plan->nbuckets; b++)
+        r.order[b] = b;
     mu_ready_reset(&r);
     *ready = r;
     return 0;
@@ -26,6 +29,7 @@ void mu_ready_clear(struct mu_ready *ready)
 {
     free(ready->pending);
     free(ready->marked);
+    free(ready->order);
     *ready = (struct mu_ready){ 0 };
 }
 
@@ -48,7 +52,8 @@ bool mu_ready_mark(struct mu_ready *ready, int param)
 
 int mu_ready_take(struct mu_ready *ready)
 {
-    if (ready->next >= ready->plan->nbuckets || ready->pending[ready->next] > 0)
+    if (ready->next >= ready->plan->nbuckets ||
+        ready->pending[ready->order[ready->next]] > 0)
         return -1;
-    return ready->next++;
+    return ready->order[ready->next++];
 }

@@ -8,7 +8,7 @@
 #include "runtime/base/err.h"
 #include "runtime/core/bucket.h"
 
-/* The readiness of one step. Buckets start in index order on every rank whatever the
+/* The readiness of one step. Buckets start in one order on every rank whatever the
  * order of the backward pass, since collectives must match; a bucket that is complete
  * early waits for the ones before it.
  */
@@ -16,7 +16,8 @@ struct mu_ready {
     const struct mu_bucket_plan *plan; /* borrowed */
     int *pending;                      /* by bucket: gradients that are not ready */
     bool *marked;                      /* by parameter */
-    int next;                          /* the bucket that starts next */
+    int *order;                        /* of starts; index order until it is changed */
+    int next;                          /* the place in it that starts next */
 };
 
 int mu_ready_init(struct mu_ready *ready, const struct mu_bucket_plan *plan,

@@ -146,6 +146,14 @@ static const struct bucket_case {
       { 128, (size_t)3 << 33 } },
 };
 
+static int plan_make(const struct mu_bucket_item *item, int n, size_t first, size_t cap,
+                     int granule, struct mu_bucket_plan *plan, struct mu_err *err)
+{
+    const struct mu_bucket_rule rule = { first, cap, granule, NULL, NULL, 0 };
+
+    return mu_bucket_plan_make(item, n, &rule, plan, err);
+}
+
 static void gradients_are_cut_into_buckets(void **state)
 {
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
@@ -153,8 +161,7 @@ static void gradients_are_cut_into_buckets(void **state)
         struct mu_bucket_plan plan;
         struct mu_err err = { 0 };
 
-        if (mu_bucket_plan_make(t->item, t->n, t->first, t->cap, t->granule, &plan,
-                                &err) < 0)
+        if (plan_make(t->item, t->n, t->first, t->cap, t->granule, &plan, &err) < 0)
             fail_msg("%s: %s", t->name, err.text);
         if (plan.nbuckets != t->nbuckets)
             fail_msg("%s: %d buckets", t->name, plan.nbuckets);
@@ -178,9 +185,9 @@ static void what_cannot_be_a_gradient_is_refused(void **state)
     struct mu_bucket_plan plan;
     struct mu_err err = { 0 };
 
-    assert_int_equal(mu_bucket_plan_make(&bad_type, 1, 1, 1, 1, &plan, &err), -1);
+    assert_int_equal(plan_make(&bad_type, 1, 1, 1, 1, &plan, &err), -1);
     assert_non_null(strstr(err.text, "77"));
-    assert_int_equal(mu_bucket_plan_make(&too_large, 1, 1, 1, 1, &plan, &err), -1);
+    assert_int_equal(plan_make(&too_large, 1, 1, 1, 1, &plan, &err), -1);
     assert_int_equal(err.code, MUSTER_EUSAGE);
 }
 
@@ -190,7 +197,7 @@ static void buckets_start_in_index_order(void **state)
     struct mu_bucket_plan plan; /* bucket 0: parameters 3, 2; bucket 1: 1, 0 */
     struct mu_ready ready;
 
-    assert_int_equal(mu_bucket_plan_make(item, 4, 256, 256, 1, &plan, NULL), 0);
+    assert_int_equal(plan_make(item, 4, 256, 256, 1, &plan, NULL), 0);
     assert_int_equal(mu_ready_init(&ready, &plan, NULL), 0);
     for (int step = 0; step < 2; step++) {
         assert_true(mu_ready_mark(&ready, 0));
@@ -207,6 +214,64 @@ static void buckets_start_in_index_order(void **state)
         assert_int_equal(mu_ready_take(&ready), -1);
         mu_ready_reset(&ready);
     }
+    mu_ready_clear(&ready);
+    mu_bucket_plan_clear(&plan);
+}
+
+static void the_order_of_arrival_decides_where_a_gradient_lies(void **state)
+{
+    const struct mu_bucket_item item[] = { { 32, F }, { 32, F }, { 64, H }, { 32, F } };
+    const int order[] = { 1, 3, 2, 0 };
+    const struct mu_bucket_rule rule = { 256, 256, 1, order, NULL, 0 };
+    const int bucket[] = { 2, 0, 1, 0 };
+    const size_t offset[] = { 0, 0, 0, 128 };
+    struct mu_bucket_plan plan;
+
+    assert_int_equal(mu_bucket_plan_make(item, 4, &rule, &plan, NULL), 0);
+    assert_int_equal(plan.nbuckets, 3);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(plan.place[i].bucket, bucket[i]);
+        assert_int_equal(plan.place[i].offset, offset[i]);
+    }
+    mu_bucket_plan_clear(&plan);
+}
+
+static void only_a_permutation_is_an_order(void **state)
+{
+    const int good[] = { 2, 0, 1 }, twice[] = { 2, 0, 2 }, outside[] = { 0, 1, 3 },
+              below[] = { 0, -1, 2 };
+
+    assert_true(mu_bucket_is_order(good, 3));
+    assert_true(mu_bucket_is_order(good, 0));
+    assert_false(mu_bucket_is_order(twice, 3));
+    assert_false(mu_bucket_is_order(outside, 3));
+    assert_false(mu_bucket_is_order(below, 3));
+}
+
+static void buckets_that_stay_start_as_they_are_complete(void **state)
+{
+    const struct mu_bucket_item item[] = { { 32, F }, { 32, F }, { 32, F },
+                                           { 32, F }, { 32, F }, { 32, F } };
+    const int arrival[] = { 0, 3, 1, 4, 2, 5 };
+    struct mu_bucket_plan plan; /* bucket 0: 5, 4; bucket 1: 3, 2; bucket 2: 1, 0 */
+    struct mu_ready ready;
+
+    assert_int_equal(plan_make(item, 6, 256, 256, 1, &plan, NULL), 0);
+    assert_int_equal(mu_ready_init(&ready, &plan, NULL), 0);
+    mu_bucket_starts(&plan, arrival, ready.order);
+    assert_int_equal(ready.order[0], 2);
+    assert_int_equal(ready.order[1], 1);
+    assert_int_equal(ready.order[2], 0);
+    for (int k = 0; k < 2; k++)
+        assert_true(mu_ready_mark(&ready, arrival[k]));
+    assert_int_equal(mu_ready_take(&ready), -1);
+    assert_true(mu_ready_mark(&ready, arrival[2]));
+    assert_int_equal(mu_ready_take(&ready), 2);
+    for (int k = 3; k < 6; k++)
+        assert_true(mu_ready_mark(&ready, arrival[k]));
+    assert_int_equal(mu_ready_take(&ready), 1);
+    assert_int_equal(mu_ready_take(&ready), 0);
+    assert_int_equal(mu_ready_take(&ready), -1);
     mu_ready_clear(&ready);
     mu_bucket_plan_clear(&plan);
 }
@@ -233,6 +298,9 @@ int main(void)
         cmocka_unit_test(gradients_are_cut_into_buckets),
         cmocka_unit_test(what_cannot_be_a_gradient_is_refused),
         cmocka_unit_test(buckets_start_in_index_order),
+        cmocka_unit_test(the_order_of_arrival_decides_where_a_gradient_lies),
+        cmocka_unit_test(only_a_permutation_is_an_order),
+        cmocka_unit_test(buckets_that_stay_start_as_they_are_complete),
         cmocka_unit_test(the_ledger_tells_hidden_from_exposed_communication),
     };
 

@@ -93,16 +93,21 @@ static void noise_never_makes_a_larger_size_quicker(void **state)
     assert_true(mu_path_time(&t, MU_PATH_PULL, 0) >= 0.5);
 }
 
-static void knee_is_where_the_rate_is_near_its_top(void **state)
+static void the_curve_is_that_of_the_best_path(void **state)
 {
     struct mu_path_table t;
-    size_t knee;
+    struct mu_curve c;
 
     table_fill(&t);
-    knee = mu_path_knee(&t, ALL, 0.9, 64 * MIB);
-    /* 9 us + S/360e3 has 90 % of the rate of 64 MiB near 20 MiB. */
-    assert_true(knee >= 12 * MIB && knee <= 24 * MIB);
-    assert_int_equal(knee % MIB, 0);
+    mu_path_curve(&t, ALL, &c);
+    assert_true(c.n >= 12 && c.bytes[0] == 16 * KIB);
+    assert_float_equal(mu_curve_time(&c, 16 * KIB),
+                       mu_path_time(&t, MU_PATH_ONE_SHOT, 16 * KIB), 1e-9);
+    assert_float_equal(mu_curve_time(&c, 128 * MIB),
+                       mu_path_time(&t, MU_PATH_RELAY, 128 * MIB), 1e-6);
+    t = (struct mu_path_table){ 0 };
+    mu_path_curve(&t, ALL, &c);
+    assert_int_equal(c.n, 0);
 }
 
 int main(void)
@@ -112,7 +117,7 @@ int main(void)
         cmocka_unit_test(not_measured_is_never_chosen),
         cmocka_unit_test(time_follows_the_line),
         cmocka_unit_test(noise_never_makes_a_larger_size_quicker),
-        cmocka_unit_test(knee_is_where_the_rate_is_near_its_top),
+        cmocka_unit_test(the_curve_is_that_of_the_best_path),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

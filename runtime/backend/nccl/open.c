@@ -272,6 +272,14 @@ static int nccl_device(const struct mu_backend *b)
     return b->device;
 }
 
+static void nccl_curve(const struct mu_backend *b, struct mu_curve *out)
+{
+    const unsigned all = 1u << MU_PATH_ONE_SHOT | 1u << MU_PATH_PULL |
+                         1u << MU_PATH_RELAY | 1u << MU_PATH_NCCL;
+
+    mu_path_curve(&b->table, all, out);
+}
+
 __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nccl = {
     .name = "nccl",
     .open = nccl_open,
@@ -289,4 +297,5 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .copy = mu_copy_bytes,
     .zero = mu_zero_bytes,
     .is_host = mu_is_host,
+    .curve = nccl_curve,
 };

@@ -3,6 +3,7 @@
 #include "runtime/backend/nccl/path.h"
 
 #define NEVER 1e30
+#define CURVE_POINTS 14
 
 const char *const mu_path_names[MU_PATHS + 1] = { "one-shot", "pull", "relay",
                                                   "copy",     "nccl", NULL };
@@ -43,17 +44,19 @@ enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
     return best;
 }
 
-size_t mu_path_knee(const struct mu_path_table *table, unsigned usable, double share,
-                    size_t most)
+void mu_path_curve(const struct mu_path_table *table, unsigned usable,
+                   struct mu_curve *out)
 {
-    const size_t step = 1 << 20;
-    double top = most / mu_path_time(table, mu_path_choose(table, most, usable), most);
+    size_t bytes = (size_t)16 << 10;
 
-    for (size_t bytes = step; bytes < most; bytes += step) {
-        enum mu_path p = mu_path_choose(table, bytes, usable);
+    *out = (struct mu_curve){ 0 };
+    for (int i = 0; i < CURVE_POINTS; i++, bytes *= 2) {
+        double us = mu_path_time(table, mu_path_choose(table, bytes, usable), bytes);
 
-        if (bytes / mu_path_time(table, p, bytes) >= share * top)
-            return bytes;
+        if (us >= NEVER)
+            return;
+        out->bytes[i] = (double)bytes;
+        out->us[i] = us;
+        out->n = i + 1;
     }
-    return most;
 }

@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include "runtime/core/curve.h"
+
 enum mu_path {
     MU_PATH_ONE_SHOT,
     MU_PATH_PULL,
@@ -40,10 +42,10 @@ double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t
 enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
                             unsigned usable);
 
-/* The least size at which the best path has `share` (0..1) of the rate it reaches at
- * `most` bytes: buckets above it gain nothing. Rounded up to 1 MiB.
+/* The best of the usable paths at sizes from 16 KiB to 128 MiB. No points when none of
+ * them was measured.
  */
-size_t mu_path_knee(const struct mu_path_table *table, unsigned usable, double share,
-                    size_t most);
+void mu_path_curve(const struct mu_path_table *table, unsigned usable,
+                   struct mu_curve *out);
 
 #endif
