@@ -206,8 +206,11 @@ static void give_up(struct muster *m, struct mu_err *err)
     }
     if (m->config.return_failure)
         return;
-    /* Before there are connections all may fail alike: the first one speaks. */
-    usleep((m->world->rank < 8 ? (unsigned)m->world->rank : 8) * 200000);
+    /* Before there are connections all may fail alike: the first one speaks. A death is
+     * known to its neighbours alone, and Slurm ends the step within a second.
+     */
+    if (err->code != MUSTER_EPEER)
+        usleep((m->world->rank < 8 ? (unsigned)m->world->rank : 8) * 200000);
     fprintf(stderr, "muster: %s\n", err->text);
     mu_world_abort(m->world, err->code, err->text);
 }

@@ -62,6 +62,26 @@ void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg)
     call_finish(arg, status, value);
 }
 
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+/* Until the callback has come, the deadline is over or the waiter's reason to leave is
+ * there. Called with the lock held.
+ */
+static void await_done(struct mu_call *c, const struct timespec *until)
+{
+    while (!c->done) {
+        struct timespec soon = mu_in_seconds(0.05);
+        bool last = !c->leave || is_before(until, &soon);
+        int rc = pthread_cond_timedwait(&c->done_cond, &c->lock, last ? until : &soon);
+
+        if (rc == ETIMEDOUT && (last || c->leave(c->leave_arg)))
+            break;
+    }
+}
+
 struct timespec mu_in_seconds(double seconds)
 {
     struct timespec t;
@@ -88,9 +108,7 @@ pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started,
         c->done = 1;
         c->status = started == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : started;
     }
-    while (!c->done &&
-           pthread_cond_timedwait(&c->done_cond, &c->lock, until) != ETIMEDOUT)
-        ;
+    await_done(c, until);
     status = c->done ? c->status : PMIX_ERR_TIMEOUT;
     if (value) {
         *value = c->value;

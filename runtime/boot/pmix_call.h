@@ -9,6 +9,7 @@
 
 #include <pmix.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <time.h>
 
 /* Shared by the waiter and a callback that may come after the waiter left: the last of
@@ -22,6 +23,9 @@ struct mu_call {
     pmix_value_t *value; /* of a get: a copy */
     pmix_proc_t who;     /* arguments, valid until the callback */
     pmix_info_t info[2];
+    /* May be NULL: asked every 50 ms by the waiter; true: it waits no longer. */
+    bool (*leave)(void *arg);
+    void *leave_arg;
 };
 
 struct mu_call *mu_call_new(void);
@@ -29,8 +33,8 @@ struct mu_call *mu_call_new(void);
 void mu_on_fence(pmix_status_t status, void *arg);
 void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg);
 /* Wait for c and give it up; `started` is what the starting call returned.
- * PMIX_ERR_TIMEOUT at the deadline. *value (may be NULL) gets the value of a get, to be
- * released.
+ * PMIX_ERR_TIMEOUT at the deadline, or when `leave` says so. *value (may be NULL) gets
+ * the value of a get, to be released.
  */
 pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started,
                            const struct timespec *until, pmix_value_t **value);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* world_pmix.c - rank, size and exchange from PMIx 4 or 5
  *
- * Three things PMIx under Slurm does not do by itself:
+ * Four things PMIx under Slurm does not do by itself:
  * - A fence without PMIX_COLLECT_DATA does not wait for other nodes (Slurm's tree fence
  *   with TreeWidth above the number of nodes), so every fence collects.
  * - A fence succeeds without ranks that exited, so every rank's card is read after it.
  * - PMIX_TIMEOUT is not honoured for remote ranks, so the non-blocking fence is waited
  *   for with our own clock.
+ * - Nobody is told of a rank that dies in a fence, so neighbours watch each other.
  */
 #include "runtime/boot/world.h"
 
@@ -20,7 +21,9 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "runtime/boot/neighbour.h"
 #include "runtime/boot/pmix_call.h"
+#include "runtime/core/contract.h"
 #include "runtime/core/ranks.h"
 
 #define CARD_MAGIC 0x6d757331u /* "mus1": changes with struct card */
@@ -38,6 +41,8 @@ struct pmix {
     pmix_proc_t self;
     struct card card;
     const struct mu_world *world;
+    struct mu_neighbour neighbour;
+    int lost;          /* the neighbour that died in a fence, or -1 */
     char last_key[64]; /* published last: every rank does so before each fence */
 };
 
@@ -171,7 +176,15 @@ out:
     return copy ? 0 : -1;
 }
 
-static pmix_status_t fence_until(const struct pmix *p, const struct timespec *until)
+static bool lost_a_neighbour(void *arg)
+{
+    struct pmix *p = arg;
+
+    p->lost = mu_neighbour_look(&p->neighbour);
+    return p->lost >= 0;
+}
+
+static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
 {
     struct mu_call *c = mu_call_new();
     bool yes = true;
@@ -180,6 +193,8 @@ static pmix_status_t fence_until(const struct pmix *p, const struct timespec *un
         return PMIX_ERR_NOMEM;
     c->who = p->self;
     c->who.rank = PMIX_RANK_WILDCARD;
+    c->leave = lost_a_neighbour;
+    c->leave_arg = p;
     PMIX_INFO_LOAD(&c->info[0], PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
     return mu_call_wait(c, PMIx_Fence_nb(&c->who, 1, c->info, 1, mu_on_fence, c), until,
                         NULL);
@@ -205,6 +220,34 @@ static bool local_ranks(const struct mu_world *w, bool *local)
             local[rank] = true;
     PMIX_VALUE_RELEASE(value);
     return true;
+}
+
+/* The step on this node: two clusters on one machine may call theirs the same, but
+ * their servers have folders of their own.
+ */
+static uint64_t node_key(const struct pmix *p)
+{
+    pmix_proc_t all = p->self;
+    pmix_value_t *value = NULL;
+    uint64_t key = mu_hash(0, p->self.nspace, strlen(p->self.nspace));
+
+    all.rank = PMIX_RANK_WILDCARD;
+    if (PMIx_Get(&all, PMIX_NSDIR, NULL, 0, &value) != PMIX_SUCCESS || !value)
+        return key;
+    if (value->type == PMIX_STRING && value->data.string)
+        key = mu_hash(key, value->data.string, strlen(value->data.string));
+    PMIX_VALUE_RELEASE(value);
+    return key;
+}
+
+static void watch_neighbours(struct mu_world *w)
+{
+    struct pmix *p = w->impl;
+    bool *local = calloc((size_t)w->size, sizeof *local);
+
+    if (local && local_ranks(w, local))
+        mu_neighbour_open(&p->neighbour, node_key(p), w->rank, local, w->size);
+    free(local);
 }
 
 /* After a fence that did not end. Our server knows which ranks of this node published
@@ -253,6 +296,12 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     struct pmix *p = arg;
     pmix_status_t rc = fence_until(p, &until);
 
+    if (p->lost >= 0 && p->lost != p->neighbour.next)
+        usleep(300000); /* the one before it speaks */
+    if (p->lost >= 0)
+        return mu_err_set(err, MUSTER_EPEER,
+                          "rank %d (node %s) died or left before all ranks had met",
+                          p->lost, p->card.host);
     if (rc == PMIX_ERR_TIMEOUT)
         return name_missing(p->world, timeout, err);
     if (rc != PMIX_SUCCESS)
@@ -314,6 +363,7 @@ static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
     struct card *cards;
     int result;
 
+    watch_neighbours(w);
     if (publish(p, CARD_KEY, &p->card, sizeof p->card, err) < 0 ||
         fence(p, timeout, err) < 0)
         return -1;
@@ -329,7 +379,10 @@ static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
 
 static void pmix_close(struct mu_world *world)
 {
+    struct pmix *p = world->impl;
+
     PMIx_Finalize(NULL, 0);
+    mu_neighbour_close(&p->neighbour);
     free(world->impl);
     mu_world_free(world);
 }
@@ -396,6 +449,8 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     }
     p->self = *self;
     p->world = w;
+    p->neighbour = MU_NEIGHBOUR_NONE;
+    p->lost = -1;
     w->impl = p;
     w->exchange = (struct mu_exchange){ p, publish, fence, fetch };
     w->meet = pmix_meet;

@@ -2,11 +2,16 @@
 /* faulty.c - a small training loop in which one rank does something wrong
  *
  * faulty [--rank R] [--at PHASE] [--do DEED] [--steps N] [--note FILE]
- * PHASE: start (before muster_init), fence (inside it, while rank 0 is not there yet),
- *        create, bucket (between two buckets of step 3), step, save, finalize
+ *        [--save FOLDER [--sharded]]
+ * faulty --show FOLDER
+ * PHASE: start (before muster_init), fence (inside it, while a rank of another node is
+ *        not there yet), create, bucket (between two buckets of step 3), step, save (a
+ *        checkpoint's file is half written), finalize
  * DEED:  none kill stop exit0 exit3 segv sleep:SECONDS skip abort extend shape dtype
- * order The time of the deed goes to FILE, so that a test can tell how long detection
- * took.
+ *        order
+ * The time of the deed goes to FILE, so that a test can tell how long detection took.
+ * With --save a small checkpoint is made of step 2, and a large one of step 3. --show
+ * says which one is there to go on from.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -14,16 +19,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runtime/muster.h"
 
-enum { PARAMS = 4, COUNT = 1000 };
+enum { PARAMS = 4, COUNT = 1000, SMALL = 1 << 16, LARGE = 1 << 26 };
 
 static struct {
-    const char *at, *deed, *note, *save;
-    int rank, steps;
+    const char *at, *deed, *note, *save, *show;
+    int rank, steps, sharded;
 } opt = { .at = "", .deed = "none", .rank = -1, .steps = 6 };
 
 static int my_rank;
@@ -83,6 +89,92 @@ static void *act_in_fence(void *arg)
     return NULL;
 }
 
+/* ---- Checkpoints -------------------------------------------------------------------
+ */
+
+static struct muster_checkpoint *checkpoint;
+static unsigned char *state;
+
+static int open_checkpoint(struct muster *m, const char *folder)
+{
+    const struct muster_checkpoint_options o = { .kind = "faulty",
+                                                 .sharded = opt.sharded };
+
+    state = malloc(LARGE);
+    return state ? muster_checkpoint_open(m, folder, &o, &checkpoint) : MUSTER_EMEMORY;
+}
+
+/* Bytes of the file of step 3 that are written so far; 0 when it is not there, or no
+ * longer. In one file, rank 0 writes it.
+ */
+static off_t half_written(void)
+{
+    char path[4096], shard[32] = "muster";
+    struct stat st;
+
+    if (opt.sharded)
+        snprintf(shard, sizeof shard, "%04d-of-%04d.shard", my_rank,
+                 muster_size(world));
+    snprintf(path, sizeof path, "%s/checkpoint-%012d.%s.tmp", opt.save, 3, shard);
+    return stat(path, &st) == 0 ? st.st_size : 0;
+}
+
+static void *act_in_save(void *arg)
+{
+    off_t half = LARGE / 2 / (opt.sharded ? muster_size(world) : 1);
+
+    for (int i = 0; i < 100000 && half_written() < half; i++)
+        nap(0.0001);
+    if (half_written() >= half)
+        act("save");
+    return NULL;
+}
+
+/* A state of which each byte is the step. */
+static int save(int step)
+{
+    struct muster_item item = { .name = "state",
+                                .data = state,
+                                .bytes = step == 3 ? LARGE : SMALL };
+    pthread_t thread;
+
+    if (!opt.save || (step != 2 && step != 3))
+        return MUSTER_OK;
+    memset(state, step, item.bytes);
+    if (step == 3 && my_rank == opt.rank && strcmp(opt.at, "save") == 0)
+        pthread_create(&thread, NULL, act_in_save, NULL);
+    return muster_checkpoint_save(checkpoint, (uint64_t)step, &item, 1);
+}
+
+/* Tell the newest checkpoint that is whole, after looking at all of its bytes. */
+static int show(void)
+{
+    static const size_t sizes[] = { LARGE, SMALL };
+    uint64_t step = 0;
+    int found = 0, rc = MUSTER_EIO;
+
+    if (muster_init(&world, &(struct muster_options){ .single = 1 }) != MUSTER_OK ||
+        open_checkpoint(world, opt.show) != MUSTER_OK)
+        return muster_report(world);
+    for (int i = 0; i < 2 && rc != MUSTER_OK; i++) {
+        struct muster_item item = { .name = "state", .data = state, .bytes = sizes[i] };
+
+        rc = muster_checkpoint_load(checkpoint, &item, 1, &step, &found);
+        for (size_t k = 0; rc == MUSTER_OK && found && k < sizes[i]; k++)
+            if (state[k] != step)
+                return MUSTER_EIO;
+    }
+    if (rc == MUSTER_OK && found)
+        printf("step %d, whole\n", (int)step);
+    else
+        printf("none\n");
+    muster_checkpoint_close(checkpoint);
+    return muster_finalize(world);
+}
+
+/* ---- The training ------------------------------------------------------------------
+ */
+
 static struct muster_ddp *create(struct muster *m)
 {
     static float data[PARAMS][COUNT];
@@ -123,8 +215,8 @@ static int train(struct muster *m, struct muster_ddp *ddp)
         }
         if (muster_ddp_sync(ddp, NULL) != MUSTER_OK)
             return muster_report(m);
-        if (step == 3 && my_rank == 0)
-            act("save");
+        if (save(step) != MUSTER_OK)
+            return muster_report(m);
     }
     return MUSTER_OK;
 }
@@ -137,6 +229,9 @@ static void options(int argc, char **argv)
         { "do", required_argument, NULL, 'd' },
         { "steps", required_argument, NULL, 's' },
         { "note", required_argument, NULL, 'n' },
+        { "save", required_argument, NULL, 'c' },
+        { "sharded", no_argument, NULL, 'p' },
+        { "show", required_argument, NULL, 'w' },
         { NULL, 0, NULL, 0 },
     };
     int c;
@@ -152,38 +247,53 @@ static void options(int argc, char **argv)
             opt.steps = atoi(optarg);
         else if (c == 'n')
             opt.note = optarg;
+        else if (c == 'c')
+            opt.save = optarg;
+        else if (c == 'p')
+            opt.sharded = 1;
+        else if (c == 'w')
+            opt.show = optarg;
         else
             exit(2);
     }
+}
+
+/* A rank of the other node comes late, so that the others are in the fence. */
+static void linger_in_fence(void)
+{
+    pthread_t thread;
+
+    if (my_rank == (opt.rank < 2 ? 3 : 0))
+        nap(2);
+    if (my_rank == opt.rank)
+        pthread_create(&thread, NULL, act_in_fence, NULL);
 }
 
 int main(int argc, char **argv)
 {
     const char *procid = getenv("SLURM_PROCID");
     struct muster_ddp *ddp;
-    pthread_t thread;
     int rc;
 
     options(argc, argv);
+    if (opt.show)
+        return show();
     my_rank = procid ? atoi(procid) : 0;
     act("start");
-    if (strcmp(opt.at, "fence") == 0) {
-        if (my_rank == (opt.rank == 0))
-            nap(2); /* so that the others are in the fence */
-        if (my_rank == opt.rank)
-            pthread_create(&thread, NULL, act_in_fence, NULL);
-    }
+    if (strcmp(opt.at, "fence") == 0)
+        linger_in_fence();
     if (muster_init(&world, NULL) != MUSTER_OK)
         return muster_report(NULL);
     my_rank = muster_rank(world);
     act("create");
     ddp = create(world);
-    if (!ddp)
+    if (!ddp || (opt.save && open_checkpoint(world, opt.save) != MUSTER_OK))
         return muster_report(world);
     rc = train(world, ddp);
     if (rc != MUSTER_OK)
         return rc;
     act("finalize");
+    muster_checkpoint_close(checkpoint);
     muster_ddp_destroy(ddp);
     rc = muster_finalize(world);
     if (rc == MUSTER_OK && my_rank == 0)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # build: the test that loads this sets it
+# For tests that injure a job of four ranks on two nodes: its time to the end, its status, its
+# words, its checkpoint, and what it leaves. A row of the fault table for each.
+
+table_head() {
+    printf '# %-44s | %7s | %4s | %-15s | %s\n' 'what, where' 'ends in' exit checkpoint message >&3
+}
+
+table_row() { # what, seconds, status, checkpoint, message
+    printf '# %-44s | %5.2f s | %4s | %-15s | %s\n' "$@" >&3
+}
+
+four() { # srun with four ranks on two nodes
+    timeout 90 srun -Q --mpi=pmix -N2 --ntasks-per-node=2 "$@"
+}
+
+since_note() { # seconds from the deed to now
+    awk -v e="$(date +%s.%N)" -v n="$(cat "$MUSTER_DIR/note")" 'BEGIN { printf "%.2f", e - n }'
+}
+
+# Of a job whose deed is done: no process with its note, no file of ours; what the kernel takes
+# away on its own may need a moment.
+nothing_left() {
+    local i
+    for i in $(seq 20); do
+        pgrep -f "faulty --note $MUSTER_DIR/note" >/dev/null || break
+        sleep 0.1
+    done
+    echo "looked $i times"
+    ! pgrep -af "faulty --note $MUSTER_DIR/note" &&
+        [ -z "$(find /dev/shm "$MUSTER_DIR/tmp" -name '*muster*' -print -quit)" ]
+}
+
+# The newest checkpoint that a run can go on from. Looking removes what was half written.
+checkpoint_left() { # folder
+    [ -d "$1" ] || { echo none; return; }
+    MUSTER_LOG=error "$build/tests/slurm/faulty" --show "$1" &&
+        [ -z "$(find "$1" -name '*.tmp' -print -quit)" ]
+}
+
+# fault STATUS SECONDS MESSAGE CHECKPOINT OPTION...: srun ends with STATUS (a list a|b is fine)
+# within SECONDS of the deed, MESSAGE is among our words (first line), CHECKPOINT (none, "step 2,
+# whole", - for no look at it) is what a run can go on from, and nothing is left.
+fault() {
+    local status=$1 limit=$2 message=$3 checkpoint=$4 rc=0 took left=- save=()
+    shift 4
+    rm -rf "$MUSTER_DIR/note" "$MUSTER_DIR/saved"
+    mkdir -p "$MUSTER_DIR/tmp"
+    [ "$checkpoint" = - ] || save=(--save "$MUSTER_DIR/saved")
+    TMPDIR=$MUSTER_DIR/tmp four "$build/tests/slurm/faulty" --note "$MUSTER_DIR/note" "${save[@]}" "$@" \
+        >"$MUSTER_DIR/out" 2>&1 || rc=$?
+    took=$(since_note)
+    cat "$MUSTER_DIR/out"
+    [ "$checkpoint" = - ] || left=$(checkpoint_left "$MUSTER_DIR/saved")
+    table_row "$*" "$took" "$rc" "$left" "$(grep -m1 '^muster:' "$MUSTER_DIR/out")"
+    [[ "|$status|" == *"|$rc|"* ]] || return 1
+    awk -v t="$took" -v l="$limit" 'BEGIN { exit !(t <= l) }' || return 1
+    [ -z "$message" ] || grep -q -e "$message" "$MUSTER_DIR/out" || return 1
+    [ "$left" = "$checkpoint" ] || return 1
+    nothing_left
+}
