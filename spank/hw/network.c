@@ -33,6 +33,82 @@ static int parse_networks(const char *text, struct mu_addr *out, int *n,
     return 0;
 }
 
+/* Of no use to the other nodes: no address, or one of this host alone, as a line
+ * "127.0.1.1 NAME" in /etc/hosts gives.
+ */
+static bool has_global(const struct mu_peer *peer)
+{
+    for (int i = 0; i < peer->naddrs; i++)
+        if (peer->addr[i].global)
+            return true;
+    return false;
+}
+
+/* Ask for other names or addresses of the n peers at[]; resolve those. True: this gave
+ * peers[0] its address.
+ */
+static bool resolve_others(const struct mu_network_request *request,
+                           struct mu_peer *peers, const int *at, int n,
+                           struct mu_network *out)
+{
+    struct mu_node_addr *list = calloc((size_t)n, sizeof *list);
+    struct mu_peer *others = calloc((size_t)n, sizeof *others);
+    int *of = calloc((size_t)n, sizeof *of), m = 0, helped = 0;
+    bool first = false;
+
+    if (!list || !others || !of)
+        goto out;
+    for (int k = 0; k < n; k++)
+        mu_copy(list[k].host, sizeof list[k].host, peers[at[k]].host);
+    request->node_addrs(request->node_addrs_arg, list, n);
+    for (int k = 0; k < n; k++)
+        if (list[k].addr[0] && strcmp(list[k].addr, list[k].host) != 0) {
+            mu_copy(others[m].host, sizeof others[m].host, list[k].addr);
+            of[m++] = at[k];
+        }
+    if (m > 0)
+        mu_net_resolve(others, m, request->timeout, NULL);
+    for (int k = 0; k < m; k++) {
+        if (others[k].naddrs == 0)
+            continue;
+        memcpy(peers[of[k]].addr, others[k].addr, sizeof others[k].addr);
+        peers[of[k]].naddrs = others[k].naddrs;
+        first |= of[k] == 0;
+        if (helped++ == 0)
+            snprintf(out->fallback, sizeof out->fallback,
+                     "the name %s gives no address that others can reach; its "
+                     "NodeAddr %s in slurm.conf is used",
+                     peers[of[k]].host, others[k].host);
+    }
+    if (helped > 1)
+        snprintf(out->fallback + strlen(out->fallback),
+                 sizeof out->fallback - strlen(out->fallback),
+                 ", and likewise for %d more node%s", helped - 1,
+                 helped > 2 ? "s" : "");
+out:
+    free(list);
+    free(others);
+    free(of);
+    return first;
+}
+
+/* True: the address of peers[0] is the one at which Slurm reaches it. */
+static bool resolve(const struct mu_network_request *request, struct mu_peer *peers,
+                    struct mu_network *out, struct mu_err *late)
+{
+    int *at = calloc((size_t)request->nhosts, sizeof *at), n = 0;
+    bool first = false;
+
+    mu_net_resolve(peers, request->nhosts, request->timeout, late);
+    for (int i = 0; at && i < request->nhosts; i++)
+        if (!has_global(&peers[i]))
+            at[n++] = i;
+    if (n > 0 && request->node_addrs)
+        first = resolve_others(request, peers, at, n, out);
+    free(at);
+    return first;
+}
+
 /* Interface, and rank 0's address on its network. */
 static int choose_network(const struct mu_network_request *request,
                           const struct mu_addr *networks, int nnetworks,
@@ -41,6 +117,7 @@ static int choose_network(const struct mu_network_request *request,
     struct mu_peer *peers = calloc((size_t)request->nhosts, sizeof *peers);
     const struct mu_addr *master;
     struct mu_err late = { 0 };
+    bool by_slurm;
 
     if (!peers)
         return mu_err_set(err, ENOMEM, "out of memory for %d nodes", request->nhosts);
@@ -50,11 +127,15 @@ static int choose_network(const struct mu_network_request *request,
         free(peers);
         return -1;
     }
-    mu_net_resolve(peers, request->nhosts, request->timeout, &late);
+    by_slurm = resolve(request, peers, out, &late);
     mu_net_choose(&out->net, networks, nnetworks, peers, request->nhosts, &out->choice);
     if (late.text[0] && out->choice.iface < 0)
         snprintf(out->choice.reason, sizeof out->choice.reason, "%.500s", late.text);
     master = mu_net_peer_addr(&peers[0], &out->net, &out->choice);
+    /* Not a global one: then Slurm's nodes are daemons of one machine. */
+    if (!master && by_slurm)
+        master = &peers[0].addr[0];
+    out->master_known = master != NULL;
     if (master)
         mu_addr_format(master, out->master_addr, sizeof out->master_addr);
     free(peers);
@@ -129,6 +210,7 @@ int mu_network_decide(const struct mu_network_request *request, struct mu_networ
         return -1;
     if (request->nhosts == 1) {
         mu_copy(out->master_addr, sizeof out->master_addr, "127.0.0.1");
+        out->master_known = true;
         mu_copy(out->choice.reason, sizeof out->choice.reason,
                 "the step has one node: no network is needed");
     } else if (choose_network(request, networks, nnetworks, out, err) < 0) {

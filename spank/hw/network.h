@@ -12,6 +12,7 @@
 #define MU_NETWORK_H
 
 #include "spank/core/nccl.h"
+#include "spank/core/node_addr.h"
 
 /* All strings borrowed; NULL where not known. */
 struct mu_network_request {
@@ -33,6 +34,11 @@ struct mu_network_request {
     bool (*topo)(void *arg, const char *platform, const char **file,
                  const char **reason);
     void *topo_arg;
+    /* How else to reach nodes whose names do not resolve: fills in list[].addr. NULL:
+     * no way is known.
+     */
+    void (*node_addrs)(void *arg, struct mu_node_addr *list, int n);
+    void *node_addrs_arg;
     int ras_port;
     double timeout; /* seconds for name look-ups */
     /* The user's own value of a variable, see mu_settings_resolve. */
@@ -46,6 +52,9 @@ struct mu_network {
     struct mu_hca_choice hca;
     char master_addr[256];       /* of rank 0's node: an address, or its name when none
                                     is known */
+    bool master_known;           /* false: it is a name that does not resolve here */
+    char fallback[640];          /* a sentence about names that do not resolve, and what
+                                    is taken in their place; "" none is */
     char platform[64];           /* name of the profile, "" none */
     struct mu_settings settings; /* resolved: who won is in each */
 };

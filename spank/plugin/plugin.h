@@ -10,6 +10,7 @@
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
  *   rendezvous.c  where the tasks meet: ports, network, rank 0's address
+ *   nodeaddr.c where Slurm reaches a node whose name does not resolve
  *   port.c     is MASTER_PORT free
  *   report.c   what a step is told once per node
  *   locality.c GPU locality from a file where the system has none
@@ -30,6 +31,7 @@
 #include "spank/core/alloc.h"
 #include "spank/core/args.h"
 #include "spank/core/node.h"
+#include "spank/core/node_addr.h"
 #include "spank/core/opts.h"
 #include "spank/core/plan.h"
 #include "spank/core/port.h"
@@ -221,6 +223,11 @@ int mu_master_port(const struct mu_state *st);
  */
 void mu_choose_ports(struct mu_state *st);
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
+
+/* nodeaddr.c. The callback `node_addrs` of struct mu_network_request; arg is the
+ * spank_t.
+ */
+void mu_node_addrs(void *arg, struct mu_node_addr *list, int n);
 
 /* report.c. Once per node, after the plan. */
 void mu_report(const struct mu_state *st);

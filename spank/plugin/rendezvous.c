@@ -86,6 +86,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .home = mu_item_env(sp, "HOME", home, sizeof home),
         .nccl = st->have_plan && st->opts.nccl == MU_AUTO_AUTO && st->alloc.ngpus > 0,
         .timeout = 1.0,
+        .node_addrs = mu_node_addrs,
+        .node_addrs_arg = sp,
         .user = users_value,
         .user_arg = &look,
         .topo = mu_topofile_prepare,
@@ -105,6 +107,11 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
                          st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
+    if (rc == 0 && !st->network.master_known && st->opts.rdzv == MU_AUTO_AUTO)
+        mu_warn(st,
+                "MASTER_ADDR is the name %s, which gives no address that others can "
+                "reach, and slurm.conf has no NodeAddr for it",
+                st->network.master_addr);
     mu_hostlist_clear(&hosts);
     return rc;
 }

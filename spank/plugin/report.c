@@ -32,6 +32,8 @@ static void show_text(const struct mu_state *st)
         fprintf(out, "%s\n", st->plan.info[i]);
     if (st->have_network) {
         fprintf(out, "network: %s\n", st->network.choice.reason);
+        if (st->network.fallback[0])
+            fprintf(out, "network: %s\n", st->network.fallback);
         mu_settings_show(out, &st->network.settings);
     }
     if (fclose(out) == 0)

@@ -52,6 +52,29 @@ address() { # node
     [ "$output" = "$(address mnet1)" ]
 }
 
+@test "MASTER_ADDR where no name service knows the nodes: NodeAddr, and the network is found by it" {
+    on mnet1 -- cp /etc/hosts "$MUSTER_DIR/hosts" # one file for all nodes
+    on mnet1 -- bash -c 'echo 127.0.0.1 localhost >/etc/hosts'
+    run timeout 60 srun -N2 --ntasks-per-node=1 --gres=gpu:2 --muster=verbose bash -c 'echo "at $MASTER_ADDR"'
+    on mnet1 -- bash -c "cat $MUSTER_DIR/hosts >/etc/hosts"
+    echo "$output"
+    [ "$(grep -c "^at $(address mnet1)\$" <<< "$output")" -eq 2 ]
+    [[ "$output" == *"the name mnet1 gives no address that others can reach; its NodeAddr $(address mnet1) in slurm.conf is used"* ]]
+    [[ "$output" != *"no interface chosen"* ]]
+}
+
+@test "case 043: ports that the kernel reserves for others are not hashed to" {
+    cp "$MUSTER_DIR/c/etc/muster.conf" "$MUSTER_DIR/site.before"
+    echo 'ports=23000-23015' >>"$MUSTER_DIR/c/etc/muster.conf"
+    for n in mnet1 mnet2; do on $n -- bash -c 'echo 23000-23005,23008-23015 >/proc/sys/net/ipv4/ip_local_reserved_ports'; done
+    # this cluster's Slurm reserves MASTER_PORT itself; the other hashed port is NCCL's
+    got=$(for _ in 1 2 3; do seen NCCL_RAS_ADDR -N2 --ntasks-per-node=2 --gres=gpu:2; done | sort -u)
+    for n in mnet1 mnet2; do on $n -- bash -c 'echo >/proc/sys/net/ipv4/ip_local_reserved_ports'; done
+    cp "$MUSTER_DIR/site.before" "$MUSTER_DIR/c/etc/muster.conf"
+    echo "got $got"
+    [ "$got" = localhost:23007 ]
+}
+
 @test "one network: NCCL would choose eth0 itself, so nothing is set" {
     run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
     [ "$output" = unset ]

@@ -101,6 +101,20 @@ job() { # sbatch option...
     [ "$port" -lt "$low" ] || [ "$port" -gt "$high" ]
 }
 
+@test "MASTER_ADDR: where the node's name does not resolve it is the node's NodeAddr, and verbose says so" {
+    if getent hosts plug1 > /dev/null; then skip "plug1 resolves here"; fi
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:4 --muster=verbose bash -c 'echo $MASTER_ADDR' 2> "$MUSTER_DIR/err")
+    [ "$(sort -u <<< "$output")" = 127.0.0.1 ]
+    [ "$(grep -c 'the name plug1 gives no address .* NodeAddr 127.0.0.1 in slurm.conf is used, and likewise for 1 more node$' "$MUSTER_DIR/err")" -eq 2 ]
+    # a slurm.conf whose node lines are in an included file
+    cp "$MUSTER_DIR/c/etc/slurm.conf" "$MUSTER_DIR/slurm.conf"
+    grep '^NodeName' "$MUSTER_DIR/slurm.conf" > "$MUSTER_DIR/c/etc/nodes.conf"
+    { grep -v '^NodeName' "$MUSTER_DIR/slurm.conf"; echo "Include $MUSTER_DIR/c/etc/nodes.conf"; } > "$MUSTER_DIR/c/etc/slurm.conf"
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:4 bash -c 'echo $MASTER_ADDR' 2> "$MUSTER_DIR/err")
+    cp "$MUSTER_DIR/slurm.conf" "$MUSTER_DIR/c/etc/slurm.conf"
+    [ "$(sort -u <<< "$output")" = 127.0.0.1 ]
+}
+
 @test "two steps of a job, and two tasks of an array, have different ports (case 043)" {
     run job -w plug1 -n2 --gres=gpu:4 <<< 'srun -Q -n1 bash -c "echo \$MASTER_PORT"
 srun -Q -n1 bash -c "echo \$MASTER_PORT"'
