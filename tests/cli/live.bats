@@ -95,6 +95,14 @@ add_driver() {
     echo 1,5,9 > "$root/sys/devices/system/cpu/isolated"
     m plan --format tsv
     [ "$(plan_columns 3)" = 13,17,21,25,29,33,37 ]
+    # nor are they anybody's who has no GPU there
+    m plan --format tsv --gpus none --tasks 1
+    [[ ",$(plan_columns 3)," != *,[159],* ]]
+    # a machine with every CPU isolated is used all the same
+    cp "$root/sys/devices/system/cpu/online" "$root/sys/devices/system/cpu/isolated"
+    m plan --format tsv
+    [ "$status" -eq 0 ]
+    [ "$(plan_columns 3)" = 1,5,9,13,17,21,25,29,33,37 ]
 }
 
 @test "several devices of one amdgpu function (CPX) by the kernel's own list" {
