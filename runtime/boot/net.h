@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* net.h - TCP between ranks before they know each other: listen, addresses, call */
+#ifndef MU_NET_H
+#define MU_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/err.h"
+
+#define MU_NET_ADDRESSES 512 /* bytes of a list of addresses */
+#define MU_NET_HELLO 5.0 /* seconds for a hello on a connection that was just made */
+
+/* Listen on a free port, IPv6 with IPv4 inside where there is IPv6. *fd is closed by
+ * the caller, also after a failure (-1: not opened).
+ */
+int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err);
+/* The addresses of this host, numeric, comma separated, best first; `first` (or NULL)
+ * before all.
+ */
+void mu_net_addresses(const char *first, char *out, size_t len);
+
+/* What a call came to, the best of all addresses. */
+enum mu_net_answer {
+    MU_NET_SILENT,  /* nothing was heard: the host or the way to it may be dead */
+    MU_NET_REFUSED, /* the host says that nobody listens there */
+    MU_NET_GREETED, /* connected, and greet said yes */
+};
+/* Try the addresses in turn until greet is content with a connection (it takes fd, and
+ * is given until when it may take), or `until` (seconds of the monotonic clock).
+ * REFUSED is what the first address says, since others may lead to another host.
+ */
+enum mu_net_answer mu_net_call(const char *addresses, uint32_t port, double until,
+                               bool (*greet)(void *arg, int fd, double until),
+                               void *arg);
+
+/* A dead link counts as a dead peer after 10 s; no delay of small messages. */
+void mu_net_tune(int fd);
+/* All of it before `until`, or false. */
+bool mu_net_send(int fd, const void *bytes, size_t len, double until);
+bool mu_net_receive(int fd, void *bytes, size_t len, double until);
+/* Compare MU_TOKEN_LEN bytes without telling by the time how many were right. */
+bool mu_net_same_token(const uint8_t *a, const uint8_t *b);
+
+double mu_control_now(void); /* control.c */
+
+#endif
