@@ -50,6 +50,7 @@ enum muster_status {
     MUSTER_EMEMORY,        /* out of memory */
     MUSTER_ENUMERIC,       /* NaN or Inf found by screening */
     MUSTER_EINTERNAL,      /* a defect of libmuster */
+    MUSTER_ESHRUNK = 30,   /* options.elastic: ranks died, this one goes on; see below */
 };
 
 /* "timeout", "peer died", ... */
@@ -87,6 +88,8 @@ struct muster_options {
     const char *on_failure; /* MUSTER_ON_FAILURE: "end" (default): when a rank dies or does
                                not come, one sentence is printed and the whole job ends
                                with its muster_status; "return": the call returns it */
+    int elastic;            /* MUSTER_ELASTIC: when ranks die the others go on, as long as so
+                               many are left; see MUSTER_ESHRUNK. 0: the job ends */
 };
 
 /* [collective] Take rank and size from PMIx, check the placement, open control
@@ -253,6 +256,43 @@ struct muster_ledger {
     double seconds, communication, exposed;
 };
 void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
+
+/* ---- Fewer ranks ------------------------------------------------------------------ */
+
+/* With options.elastic, from the end of the first sync on, a rank that dies (killed, exited
+ * without muster_finalize, its node lost) does not end the job. Each survivor gets
+ * MUSTER_ESHRUNK once, from the call that it is in or makes next, in place of what that
+ * call would have done. By then muster_rank, muster_size, muster_node and the rest are
+ * those of the smaller world (ranks keep their order), and m, its ddp objects and samplers
+ * and memory of muster_alloc are of use as before, at the same addresses:
+ *
+ *     muster_sampler_save(sampler, &at);
+ *     while (muster_sampler_next(sampler, index, &n)) {
+ *         backward pass, muster_ddp_grad_ready ...
+ *         status = muster_ddp_sync(ddp, NULL);
+ *         if (status == MUSTER_ESHRUNK) {                  // from any of these calls
+ *             muster_sampler_restore(sampler, &at);        // deals to fewer ranks now
+ *             continue;                                    // the step again
+ *         }
+ *         optimizer;
+ *         muster_sampler_save(sampler, &at);
+ *     }
+ *
+ * Weights stay equal: when a sync returned MUSTER_OK on one survivor it does on all, so
+ * all have the same number of optimizer steps behind them. (For that a sync ends with an
+ * agreement, and on a GPU waits until the gradients are there.) Gradients, and what
+ * micro-batches have added up, are those of no step. Other collectives have no such
+ * promise: one may have been done on some ranks when it brings MUSTER_ESHRUNK to others.
+ * Do again what follows the last sync, or let rank 0 broadcast. Close a checkpoint object
+ * and open it again. What compression left over may be lost. A captured graph with
+ * collectives in it must be captured again.
+ *
+ * Fewer than `elastic` ranks, a death before the first sync has ended, and one while some
+ * are in muster_finalize already and others are not end the job, as every other failure
+ * does. So does, of ranks that cannot reach each other, the smaller part. shard cannot be
+ * elastic. Slurm must not end the step by itself: srun --kill-on-bad-exit=0 --wait=0; its
+ * exit status is that of the rank that died.
+ */
 
 /* ---- Weighted means and uneven data ---------------------------------------------- */
 

@@ -44,7 +44,7 @@ int mu_checkpoint_broadcast(struct muster *m, void *data, uint64_t bytes, int ro
 /* An errno of the file layer as a status; statuses pass. */
 static int status_of(int code)
 {
-    if (code >= MUSTER_EUSAGE && code <= MUSTER_EINTERNAL)
+    if (mu_status_known(code))
         return code;
     return code == ENOMEM ? MUSTER_EMEMORY : MUSTER_EIO;
 }

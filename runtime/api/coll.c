@@ -26,6 +26,8 @@ static size_t bytes_of(const struct mu_coll *coll)
 int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_started *out,
                   struct mu_err *err)
 {
+    if (mu_shrink_pending(m, err) < 0)
+        return -1;
     pthread_mutex_lock(&m->flight_lock);
     out->number = mu_flight_enter(&m->flight, coll->what,
                                   coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll),
@@ -87,6 +89,8 @@ int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
 {
     uint64_t number;
 
+    if (mu_shrink_pending(m, err) < 0)
+        return -1;
     if (!m->control)
         return gather_alone(data, len, out, err);
     pthread_mutex_lock(&m->flight_lock);

@@ -95,6 +95,10 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params,
     if (ddp->shard && options->hook)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "shard and a compression hook exclude each other");
+    if (ddp->shard && ddp->m->config.elastic)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "shard and MUSTER_ELASTIC exclude each other: a part of the "
+                          "optimizer state would die with its rank");
     if (ddp->screen && mu_ddp_need_host(ddp, "screening", err) < 0)
         return -1;
     ddp->param = calloc(n, sizeof *ddp->param);
@@ -140,6 +144,8 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
         muster_ddp_destroy(ddp);
         return mu_fail_err(m, &err);
     }
+    ddp->next = m->first_ddp;
+    m->first_ddp = ddp;
     *out = ddp;
     return MUSTER_OK;
 }
@@ -148,6 +154,11 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
 {
     if (!ddp)
         return;
+    for (struct muster_ddp **at = &ddp->m->first_ddp; *at; at = &(*at)->next)
+        if (*at == ddp) {
+            *at = ddp->next;
+            break;
+        }
     if (ddp->hook)
         ddp->hook->close(ddp, ddp->hook_state);
     mu_ddp_buckets_free(ddp->bucket, ddp->plan.nbuckets);

@@ -60,6 +60,8 @@ struct muster_ddp {
     struct mu_ready ready;
     int *arrival; /* the gradients of the first synced step as they come, then NULL */
     int narrived;
+    int heard;    /* how many of them rank 0 had; 0: there is no order to adopt */
+    bool movable; /* on all ranks: buckets may be cut anew */
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
     uint64_t step;         /* syncs done */
@@ -81,6 +83,7 @@ struct muster_ddp {
     uint64_t wire_bytes;
     struct muster_ledger ledger;
     struct mu_ledger_step times; /* of the step at hand */
+    struct muster_ddp *next;     /* of the same m */
 };
 
 /* Compression of buckets. start may start collectives, as soon as the gradients are
@@ -141,8 +144,19 @@ void mu_ddp_buckets_free(struct mu_ddp_bucket *bucket, int n);
 
 /* ---- ddp_order.c ---- */
 int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err);
-/* [collective] Behind the first synced step; later nothing. */
-int mu_ddp_order_learn(struct muster_ddp *ddp, void *stream, struct mu_err *err);
+/* [collective] At the end of the first synced step, before any rank counts it as done;
+ * later nothing.
+ */
+int mu_ddp_order_hear(struct muster_ddp *ddp, struct mu_err *err);
+/* Between two steps: what was heard holds from now on. */
+int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err);
+
+/* ---- ddp_step.c ---- */
+
+/* Give up what the step at hand has begun: nothing of it is under way any more, and the
+ * next call may be the first of a step.
+ */
+void mu_ddp_drop(struct muster_ddp *ddp);
 
 /* ---- ddp_shard.c ---- */
 int mu_ddp_shard_open(struct muster_ddp *ddp, struct mu_err *err);

@@ -115,7 +115,5 @@ int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *
         rc = finish(ddp, absent, sum, f, &err);
     ddp->absent_kept = false;
     memset(ddp->absent, 0, n * sizeof *ddp->absent);
-    if (rc == 0)
-        rc = mu_ddp_order_learn(ddp, stream, &err);
     return rc < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
 }

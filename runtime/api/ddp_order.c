@@ -105,16 +105,22 @@ static int adopt(struct muster_ddp *ddp, bool move, void *stream, struct mu_err 
     return 0;
 }
 
-int mu_ddp_order_learn(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+int mu_ddp_order_hear(struct muster_ddp *ddp, struct mu_err *err)
 {
-    bool move = false;
-    int rc;
+    if (!ddp->arrival)
+        return 0;
+    ddp->heard = hear(ddp, &ddp->movable, err);
+    return ddp->heard < 0 ? -1 : 0;
+}
+
+int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+{
+    int rc = 0;
 
     if (!ddp->arrival)
         return 0;
-    rc = hear(ddp, &move, err);
-    if (rc > 0)
-        rc = adopt(ddp, move, stream, err);
+    if (ddp->heard > 0)
+        rc = adopt(ddp, ddp->movable, stream, err);
     free(ddp->arrival);
     ddp->arrival = NULL;
     ddp->times.begin = mu_seconds();

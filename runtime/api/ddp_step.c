@@ -2,6 +2,7 @@
 /* ddp_step.c - one step: gradients become ready, buckets start, sync waits */
 #include "runtime/api/ddp.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +137,8 @@ static int start_rest(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     return start_ready(ddp, err);
 }
 
-static void reset(struct muster_ddp *ddp)
+/* Nothing of a step has happened yet. */
+static void clear_step(struct muster_ddp *ddp)
 {
     size_t n = (size_t)ddp->nparams;
 
@@ -147,7 +149,25 @@ static void reset(struct muster_ddp *ddp)
     mu_ready_reset(&ddp->ready);
     ddp->weight = (struct mu_weight){ 0 };
     ddp->factor = 1;
-    ddp->step++;
+    ddp->narrived = 0;
+}
+
+void mu_ddp_drop(struct muster_ddp *ddp)
+{
+    struct muster *m = ddp->m;
+
+    for (int b = 0; b < ddp->plan.nbuckets; b++) {
+        struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+
+        for (int s = 0; s < bucket->nstarted; s++)
+            m->ops->join(m->backend, bucket->started[s].request, bucket->stream, NULL);
+        bucket->nstarted = 0;
+        bucket->stream = NULL;
+        bucket->has_stream = false;
+    }
+    clear_step(ddp);
+    ddp->accumulating = false;
+    ddp->times = (struct mu_ledger_step){ .begin = mu_seconds() };
 }
 
 static void account(struct muster_ddp *ddp)
@@ -159,7 +179,11 @@ static void account(struct muster_ddp *ddp)
 
 int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
+    char what[64];
+
     ddp->times.sync_begin = mu_seconds();
+    if (mu_shrink_pending(ddp->m, err) < 0)
+        return -1;
     if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)
         return -1;
     for (int k = 0; k < ddp->plan.nbuckets; k++)
@@ -173,9 +197,14 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
         if (ddp->squares)
             *ddp->squares += mu_ddp_squares(ddp, b);
     }
-    reset(ddp);
+    snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
+    if (mu_ddp_order_hear(ddp, err) < 0 ||
+        mu_elastic_commit(ddp->m, stream, what, err) < 0)
+        return -1;
+    clear_step(ddp);
+    ddp->step++;
     account(ddp);
-    return 0;
+    return mu_ddp_order_adopt(ddp, stream, err);
 }
 
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
@@ -187,9 +216,7 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
             ddp->m, MUSTER_EUSAGE,
             "muster_ddp_sync while no_sync is on: switch it off before the last "
             "micro-batch");
-    if (mu_ddp_sync(ddp, stream, &err) < 0 || mu_ddp_order_learn(ddp, stream, &err) < 0)
-        return mu_fail_err(ddp->m, &err);
-    return MUSTER_OK;
+    return mu_ddp_sync(ddp, stream, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
 }
 
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on)

@@ -77,7 +77,7 @@ int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
             return mu_fail_err(ddp->m, &err);
         if (joined == ddp->m->world->size)
             break;
-        if (mu_ddp_sync(ddp, NULL, &err) < 0 || mu_ddp_order_learn(ddp, NULL, &err) < 0)
+        if (mu_ddp_sync(ddp, NULL, &err) < 0)
             return mu_fail_err(ddp->m, &err);
         rc = after ? after(arg) : 0;
         if (rc)

@@ -68,10 +68,12 @@ static void ended(void *arg, const struct mu_ending *e)
 {
     struct muster *m = arg;
 
+    pthread_mutex_lock(&m->swap_lock);
     if (m->backend)
         m->ops->abort(m->backend, e->status, e->text);
+    pthread_mutex_unlock(&m->swap_lock);
     atomic_store(&m->ended, true);
-    if (m->config.return_failure)
+    if (m->config.return_failure || mu_elastic_takes(m, e->status))
         return;
     if (e->speaker)
         speak(m, e);
@@ -84,8 +86,10 @@ static void extended(void *arg, double seconds)
 {
     struct muster *m = arg;
 
+    pthread_mutex_lock(&m->swap_lock);
     if (m->backend && m->ops->extend)
         m->ops->extend(m->backend, seconds);
+    pthread_mutex_unlock(&m->swap_lock);
 }
 
 struct mu_control_hooks mu_failure_hooks(struct muster *m)
@@ -97,12 +101,14 @@ void mu_failure_of_backend(void *arg, int rank, int status, const char *why)
 {
     struct muster *m = arg;
 
+    pthread_mutex_lock(&m->swap_lock);
     if (!m->control || atomic_load(&m->closing))
-        return;
-    if (status == MUSTER_ETIMEOUT)
+        ; /* nobody's concern */
+    else if (status == MUSTER_ETIMEOUT)
         mu_control_overdue(m->control);
     else
         mu_control_fail(m->control, status, rank, why);
+    pthread_mutex_unlock(&m->swap_lock);
 }
 
 /* Errors of this call alone; after the others the backend is of no use to anybody. */
@@ -115,14 +121,15 @@ int mu_failure_settle(struct muster *m, struct mu_err *err)
 {
     struct mu_err mine = *err;
 
-    if (!m->control || atomic_load(&m->closing) || is_local(err->code))
+    if (!m->control || atomic_load(&m->closing) || is_local(err->code) ||
+        err->code == MUSTER_ESHRUNK)
         return -1;
     /* The backend may notice before the control connections do, or after. */
     if (!mu_control_failed(m->control, err))
         mu_control_fail(m->control, mine.code, -1, mine.text);
     for (int i = 0; i < 1500 && !mu_control_failed(m->control, err); i++)
         nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-    if (!m->config.return_failure)
+    if (!m->config.return_failure && !mu_elastic_takes(m, err->code))
         mu_failure_park(m, err->code, err->text);
     return -1;
 }
@@ -146,6 +153,7 @@ void muster_abort(struct muster *m, int status, const char *why)
         fprintf(stderr, "muster: rank %d: %s\n", m ? m->world->rank : 0, why);
         _Exit(status);
     }
+    atomic_store(&m->giving_up, true);
     snprintf(text, sizeof text, "rank %d (node %s) ended the job: %s", m->world->rank,
              m->world->host_of[m->world->rank], why);
     mu_control_fail(m->control, status, m->world->rank, text);

@@ -59,9 +59,13 @@ static int user_call(struct muster_ddp *ddp, int b, struct mu_err *err)
         .data = ddp->bucket[b].mem,
         .stream = ddp->bucket[b].stream,
     };
-    int rc = ddp->hook_options.reduce(ddp->hook_options.arg, ddp->m, &bucket);
-    bool known = rc >= MUSTER_EUSAGE && rc <= MUSTER_EINTERNAL;
+    bool known;
+    int rc;
 
+    ddp->m->nested++; /* we are in the middle of sync */
+    rc = ddp->hook_options.reduce(ddp->hook_options.arg, ddp->m, &bucket);
+    ddp->m->nested--;
+    known = mu_status_known(rc);
     if (rc == 0)
         return 0;
     return mu_err_set(err, known ? rc : MUSTER_EUSAGE,

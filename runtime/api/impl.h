@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "runtime/backend/backend.h"
 #include "runtime/boot/control.h"
@@ -33,12 +34,28 @@ struct muster {
     struct mu_flight flight;
     atomic_bool ended;   /* the control thread is done with telling the backend */
     atomic_bool closing; /* in muster_finalize: a late failure is nobody's concern */
+
+    /* Elastic worlds: shrink.c. */
+    struct mu_survive *survive;   /* NULL: the job ends when a rank dies */
+    struct muster_ddp *first_ddp; /* all of m */
+    uint64_t commits;             /* syncs that have returned MUSTER_OK */
+    bool voting, finishing;       /* this rank's gradients are complete; in finalize */
+    int nested;  /* in a call of libmuster that has called the program back */
+    bool shrunk; /* and the program does not know yet */
+    char shrunk_text[MU_ERR_TEXT];
+    struct mu_err over; /* code 0: the world is of use */
+    atomic_bool armed; /* a sync has come to its end: from now on a death is survived */
+    atomic_bool giving_up;     /* in muster_abort */
+    pthread_mutex_t swap_lock; /* control and backend are exchanged with it held */
 };
 
 /* Remember the sentence; returns status, so that a public function ends with it. */
 int mu_fail(struct muster *m, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same from an err whose code is a muster_status. */
+bool mu_status_known(int status);
+/* The same from an err whose code is a muster_status: the end of every public function
+ * that may have waited for others. In an elastic world it is where a death is acted on.
+ */
 int mu_fail_err(struct muster *m, const struct mu_err *err);
 
 /* The failure of muster_init is the same on all tasks and task 0 tells it:
@@ -59,12 +76,39 @@ int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
                       const struct mu_backend_ops **ops, void **module,
                       struct mu_err *err);
 
+/* ---- init.c: the layers of a world that has met, in this order ---- */
+int mu_open_control(struct muster *m, double init_timeout, struct mu_err *err);
+int mu_agree_on_world(struct muster *m, struct mu_err *err);
+int mu_open_backend(struct muster *m, struct mu_backend *parent,
+                    struct mu_backend **out, struct mu_err *err);
+
+/* ---- shrink.c ---- */
+/* [collective] Make ready for a death, where the options ask for it. */
+int mu_elastic_open(struct muster *m, struct mu_err *err);
+/* Is a failure with this status one that the others survive? */
+bool mu_elastic_takes(struct muster *m, int status);
+/* Has that happened, and may this call act on it? */
+bool mu_shrink_wanted(struct muster *m);
+/* [collective among the living] Go on with fewer. Nothing of the caller's may be under
+ * way in the backend. Returns -1 with MUSTER_ESHRUNK, or with why that cannot be; 0
+ * when this rank was voting and its sync counts: the next call brings MUSTER_ESHRUNK.
+ */
+int mu_shrink(struct muster *m, struct mu_err *err);
+/* -1: *err is what every call has to say first. */
+int mu_shrink_pending(struct muster *m, struct mu_err *err);
+/* [collective] The end of a sync in an elastic world: all ranks have their gradients.
+ */
+int mu_elastic_commit(struct muster *m, void *stream, const char *what,
+                      struct mu_err *err);
+
 /* Seconds of CLOCK_MONOTONIC. */
 double mu_seconds(void);
 
-/* ---- coll_host.c: host memory on a backend that works on a GPU's. Blocks until done. */
+/* ---- coll_host.c: host memory on a backend that works on a GPU's. Blocks until done.
+ */
 bool mu_coll_on_host(const struct muster *m, const struct mu_coll *coll);
-int mu_coll_run_on_host(struct muster *m, const struct mu_coll *coll, struct mu_err *err);
+int mu_coll_run_on_host(struct muster *m, const struct mu_coll *coll,
+                        struct mu_err *err);
 
 /* ---- coll.c: every collective of the api goes through these two, so that the flight
  * record knows it and its wait has a deadline. coll->what is required.

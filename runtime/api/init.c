@@ -11,6 +11,7 @@
 
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
+#include "runtime/boot/survive.h"
 
 /* Seconds: the backend gets no deadline of its own. */
 #define FOREVER 1e8
@@ -33,6 +34,7 @@ static struct mu_config_env config_variables(void)
         .single = variable("MUSTER_SINGLE"),
         .log = variable("MUSTER_LOG"),
         .on_failure = variable("MUSTER_ON_FAILURE"),
+        .elastic = variable("MUSTER_ELASTIC"),
         .first_bucket = variable("MUSTER_FIRST_BUCKET"),
         .bucket_cap = variable("MUSTER_BUCKET_CAP"),
     };
@@ -105,23 +107,40 @@ static int read_plan(struct muster *m, struct mu_err *err)
     return m->gpus ? 0 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
 }
 
-static int open_control(struct muster *m, struct mu_err *err)
+int mu_open_control(struct muster *m, double init_timeout, struct mu_err *err)
 {
+    struct mu_control *control = NULL;
     struct mu_control_env env = {
         .world = m->world,
         .master_addr = m->address,
-        .init_timeout = m->config.init_timeout,
+        .init_timeout = init_timeout,
         .timeout = m->config.timeout,
         .everybody_speaks = m->config.return_failure,
         .log = &m->log,
         .hooks = mu_failure_hooks(m),
     };
 
-    return m->world->size == 1 ? 0 : mu_control_open(&env, &m->control, err);
+    if (m->world->size == 1)
+        return 0;
+    env.everybody_speaks |= atomic_load(&m->armed);
+    if (mu_control_open(&env, &control, err) < 0)
+        return -1;
+    pthread_mutex_lock(&m->swap_lock);
+    m->control = control;
+    pthread_mutex_unlock(&m->swap_lock);
+    return 0;
+}
+
+static void forget_gpus(struct muster *m)
+{
+    for (int r = 0; m->gpu_of && m->gpu_of[r]; r++)
+        free(m->gpu_of[r]);
+    free(m->gpu_of);
+    m->gpu_of = NULL;
 }
 
 /* What holds for the whole world, and each rank's GPU for messages. */
-static int agree_on_world(struct muster *m, struct mu_err *err)
+int mu_agree_on_world(struct muster *m, struct mu_err *err)
 {
     struct mu_contract c = { 0 };
     struct mu_gathered all;
@@ -131,12 +150,14 @@ static int agree_on_world(struct muster *m, struct mu_err *err)
         mu_contract_add(&c, err, "backend %s", m->ops->name) < 0 ||
         mu_contract_add(&c, err, "on_failure %s",
                         m->config.return_failure ? "return" : "end") < 0 ||
+        mu_contract_add(&c, err, "elastic %d", m->config.elastic) < 0 ||
         mu_contract_add(&c, err, "world of %d ranks on %d nodes", m->world->size,
                         m->world->nnodes) < 0 ||
         mu_agree(m, "muster_init", &c, err) < 0 ||
         mu_gather(m, "muster_init", m->gpus, strlen(m->gpus) + 1, &all, err) < 0)
         goto out;
-    m->gpu_of = calloc((size_t)m->world->size, sizeof *m->gpu_of);
+    forget_gpus(m);
+    m->gpu_of = calloc((size_t)m->world->size + 1, sizeof *m->gpu_of);
     for (int r = 0; m->gpu_of && r < m->world->size; r++)
         m->gpu_of[r] = strndup(all.at[r], all.len[r]);
     mu_gathered_clear(&all);
@@ -146,7 +167,8 @@ out:
     return rc;
 }
 
-static int open_backend(struct muster *m, struct mu_err *err)
+int mu_open_backend(struct muster *m, struct mu_backend *parent,
+                    struct mu_backend **out, struct mu_err *err)
 {
     struct mu_world *w = m->world;
     struct mu_backend_env env = {
@@ -168,6 +190,8 @@ static int open_backend(struct muster *m, struct mu_err *err)
         .log = &m->log,
         .failed = mu_failure_of_backend,
         .failed_arg = m,
+        .parent = parent,
+        .lost = &m->ended,
     };
 
     memcpy(env.token, w->token, sizeof env.token);
@@ -176,18 +200,18 @@ static int open_backend(struct muster *m, struct mu_err *err)
      */
     if (strcmp(m->ops->name, "host") != 0)
         env.timeout = m->config.timeout;
-    return m->ops->open(&env, &m->backend, err);
+    return m->ops->open(&env, out, err);
 }
 
 static void release(struct muster *m)
 {
-    for (int r = 0; m->gpu_of && r < m->world->size; r++)
-        free(m->gpu_of[r]);
+    forget_gpus(m);
+    mu_survive_close(m->survive);
     mu_world_close(m->world);
     if (m->module)
         dlclose(m->module);
     pthread_mutex_destroy(&m->flight_lock);
-    free(m->gpu_of);
+    pthread_mutex_destroy(&m->swap_lock);
     free(m->gpus);
     free(m->address);
     free(m);
@@ -222,9 +246,10 @@ static int start(struct muster *m, struct mu_err *err)
         mu_backend_choose(m->config.backend, m->world->size,
                           variable("MUSTER_BACKEND_DIR"), &m->ops, &m->module,
                           err) < 0 ||
-        open_control(m, err) < 0 || agree_on_world(m, err) < 0)
+        mu_open_control(m, m->config.init_timeout, err) < 0 ||
+        mu_agree_on_world(m, err) < 0 || mu_elastic_open(m, err) < 0)
         return -1;
-    return open_backend(m, err);
+    return mu_open_backend(m, NULL, &m->backend, err);
 }
 
 int mu_init_world(struct muster **out, const struct mu_config *config,
@@ -242,6 +267,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
     m->log.level = config->log;
     m->world = world;
     pthread_mutex_init(&m->flight_lock, NULL);
+    pthread_mutex_init(&m->swap_lock, NULL);
     if (start(m, &err) < 0) {
         give_up(m, &err);
         status = mu_fail_err(NULL, &err);
@@ -276,18 +302,31 @@ int muster_init(struct muster **out, const struct muster_options *options)
     return mu_init_world(out, &config, world);
 }
 
-int muster_finalize(struct muster *m)
+/* Everybody is here. Who dies on the way does not keep the others from a good end. */
+static int meet_to_end(struct muster *m, struct mu_err *err)
 {
     struct mu_gathered all;
+
+    m->shrunk = false;
+    m->finishing = true;
+    while (mu_gather(m, "muster_finalize", NULL, 0, &all, err) < 0) {
+        if (mu_shrink_wanted(m))
+            mu_shrink(m, err);
+        if (err->code != MUSTER_ESHRUNK)
+            return err->code;
+    }
+    mu_gathered_clear(&all);
+    return MUSTER_OK;
+}
+
+int muster_finalize(struct muster *m)
+{
     struct mu_err err = { 0 };
-    int rc = MUSTER_OK;
+    int rc;
 
     if (!m)
         return MUSTER_OK;
-    if (mu_gather(m, "muster_finalize", NULL, 0, &all, &err) == 0)
-        mu_gathered_clear(&all);
-    else
-        rc = err.code;
+    rc = meet_to_end(m, &err);
     /* After a failure the control thread may be about to abort the backend. */
     for (int i = 0; rc != MUSTER_OK && i < 500 && !atomic_load(&m->ended); i++)
         usleep(10000);

@@ -66,6 +66,12 @@ static void self_free(struct mu_backend *b, void *p)
     free(p);
 }
 
+/* It is the program's heap. */
+static int self_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+{
+    return 0;
+}
+
 /* Done at once; the request that comes back is only a mark. */
 static int self_start(struct mu_backend *b, const struct mu_coll *coll,
                       struct mu_request **out, struct mu_err *err)
@@ -136,6 +142,7 @@ const struct mu_backend_ops mu_backend_self = {
     .device = self_device,
     .alloc = self_alloc,
     .free = self_free,
+    .adopt = self_adopt,
     .start = self_start,
     .join = self_join,
     .drain = self_drain,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* status.c - names of statuses, versions and element sizes; the last error */
-#include "runtime/api/impl.h"
+#include "runtime/api/ddp.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,6 +29,8 @@ const char *muster_strstatus(int status)
 
     if (status == MUSTER_OK)
         return "ok";
+    if (status == MUSTER_ESHRUNK)
+        return "fewer ranks";
     if (status < MUSTER_EUSAGE || status > MUSTER_EINTERNAL)
         return "unknown status";
     return names[status - MUSTER_EUSAGE];
@@ -57,11 +59,23 @@ int mu_fail(struct muster *m, int status, const char *fmt, ...)
     return status;
 }
 
+bool mu_status_known(int status)
+{
+    return (status >= MUSTER_EUSAGE && status <= MUSTER_EINTERNAL) ||
+           status == MUSTER_ESHRUNK;
+}
+
 int mu_fail_err(struct muster *m, const struct mu_err *err)
 {
-    int known = err->code >= MUSTER_EUSAGE && err->code <= MUSTER_EINTERNAL;
+    struct mu_err e = *err;
 
-    return mu_fail(m, known ? err->code : MUSTER_EINTERNAL, "%s", err->text);
+    if (m && mu_shrink_wanted(m))
+        mu_shrink(m, &e);
+    for (struct muster_ddp *ddp = m ? m->first_ddp : NULL;
+         ddp && e.code == MUSTER_ESHRUNK; ddp = ddp->next)
+        mu_ddp_drop(ddp);
+    return mu_fail(m, mu_status_known(e.code) ? e.code : MUSTER_EINTERNAL, "%s",
+                   e.text);
 }
 
 const char *muster_error(const struct muster *m)

@@ -11,6 +11,7 @@
 #ifndef MU_BACKEND_H
 #define MU_BACKEND_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,6 +60,12 @@ struct mu_backend_env {
      */
     void (*failed)(void *arg, int rank, int status, const char *why);
     void *failed_arg;
+    /* The backend of the world that a rank was lost from, aborted, or NULL: what of it is
+     * of use to the new one may be taken; see adopt.
+     */
+    struct mu_backend *parent;
+    const atomic_bool *lost; /* true: a rank is gone, open need not wait any longer. NULL:
+                                nobody tells */
 };
 
 enum mu_coll_kind {
@@ -122,6 +129,13 @@ struct mu_backend_ops {
      */
     void *(*alloc)(struct mu_backend *b, size_t bytes, struct mu_err *err);
     void (*free)(struct mu_backend *b, void *p);
+
+    /* Collective: b takes over the memory that `from`, aborted, has given out and whose
+     * allocations it shares with the other ranks of b. It stays where it is, with what is
+     * in it, and is of the same use as memory of b. from can only be closed after that,
+     * also after a failure.
+     */
+    int (*adopt)(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 
     /* Start; never blocks. *coll is copied. */
     int (*start)(struct mu_backend *b, const struct mu_coll *coll,

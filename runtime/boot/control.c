@@ -324,6 +324,11 @@ static void flush(struct mu_control *c)
     }
 }
 
+void mu_control_discard(struct mu_control *c)
+{
+    release(c);
+}
+
 int mu_control_close(struct mu_control *c, struct mu_err *err)
 {
     size_t len;

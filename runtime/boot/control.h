@@ -72,6 +72,13 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
  */
 int mu_control_close(struct mu_control *c, struct mu_err *err);
 
+/* Free c without a word: the others see this rank leave. */
+void mu_control_discard(struct mu_control *c);
+/* From now on as with env.everybody_speaks. */
+void mu_control_all_speak(struct mu_control *c);
+/* Seconds that a wait which begins now may last. */
+double mu_control_patience(struct mu_control *c);
+
 /* What each rank gave to a gather: at[r], len[r] bytes. */
 struct mu_gathered {
     void *blob;

@@ -177,6 +177,23 @@ void mu_control_extend(struct mu_control *c, double seconds)
     pthread_mutex_unlock(&c->lock);
 }
 
+void mu_control_all_speak(struct mu_control *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->env.everybody_speaks = true;
+    pthread_mutex_unlock(&c->lock);
+}
+
+double mu_control_patience(struct mu_control *c)
+{
+    double extended;
+
+    pthread_mutex_lock(&c->lock);
+    extended = c->extended_until - mu_control_now();
+    pthread_mutex_unlock(&c->lock);
+    return extended > c->env.timeout ? extended : c->env.timeout;
+}
+
 void mu_control_fail(struct mu_control *c, int status, int rank, const char *why)
 {
     pthread_mutex_lock(&c->lock);

@@ -70,6 +70,51 @@ void mu_world_number_nodes(struct mu_world *world, const char *const *node_key)
         world->local_size += world->node_of[r] == world->node;
 }
 
+/* Nodes keep their order; the number of one whose ranks are all gone goes too. */
+static void renumber_nodes(struct mu_world *w)
+{
+    w->nnodes = 0;
+    for (int r = 0; r < w->size; r++) {
+        int old = w->node_of[r], before = r - 1;
+
+        /* Numbers of earlier ranks are new ones already, so their old ones are in
+         * local_of until they are not needed any more.
+         */
+        while (before >= 0 && w->local_of[before] != old)
+            before--;
+        w->node_of[r] = before >= 0 ? w->node_of[before] : w->nnodes++;
+        w->local_of[r] = old;
+    }
+    w->node = w->node_of[w->rank];
+    w->local_size = 0;
+    for (int r = 0; r < w->size; r++) {
+        w->local_of[r] = 0;
+        for (int q = 0; q < r; q++)
+            w->local_of[r] += w->node_of[q] == w->node_of[r];
+        w->local_size += w->node_of[r] == w->node;
+    }
+    w->local_rank = w->local_of[w->rank];
+}
+
+void mu_world_shrink(struct mu_world *world, const bool *keep)
+{
+    int n = 0, me = world->rank;
+
+    for (int r = 0; r < world->size; r++) {
+        if (!keep[r]) {
+            free(world->host_of[r]);
+            continue;
+        }
+        if (r == me)
+            world->rank = n;
+        world->node_of[n] = world->node_of[r];
+        world->host_of[n] = world->host_of[r];
+        world->pid_of[n++] = world->pid_of[r];
+    }
+    world->size = n;
+    renumber_nodes(world);
+}
+
 int mu_world_random(void *bytes, size_t len, struct mu_err *err)
 {
     if (getrandom(bytes, len, 0) != (ssize_t)len)

@@ -51,6 +51,11 @@ struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err
 void mu_world_number_nodes(struct mu_world *world, const char *const *node_key);
 void mu_world_free(struct mu_world *world);
 
+/* Leave out the ranks r without keep[r]; this one is kept. Ranks, nodes and local ranks
+ * are numbered anew, without gaps and in their old order.
+ */
+void mu_world_shrink(struct mu_world *world, const bool *keep);
+
 /* Fill len bytes from the kernel's random source. */
 int mu_world_random(void *bytes, size_t len, struct mu_err *err);
 

@@ -42,6 +42,24 @@ static int word(const char *name, const char *option, const char *env,
     return 0;
 }
 
+static int least_ranks(int option, const char *env, int *out, struct mu_err *err)
+{
+    long n = option;
+
+    if (option < 0)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "MUSTER_ELASTIC takes the least number of ranks, not %d",
+                          option);
+    if (!option && env &&
+        mu_parse_int("MUSTER_ELASTIC", env, 0, 1000000, &n, err) < 0) {
+        if (err)
+            err->code = MUSTER_EUSAGE;
+        return -1;
+    }
+    *out = (int)n;
+    return 0;
+}
+
 static int bytes(const char *name, const char *env, size_t *out, struct mu_err *err)
 {
     uint64_t n = 0;
@@ -82,6 +100,7 @@ int mu_config_make(const struct muster_options *options,
         seconds("MUSTER_INIT_TIMEOUT", o->init_timeout, env->init_timeout, 120,
                 &c.init_timeout, err) < 0 ||
         seconds("MUSTER_TIMEOUT", o->timeout, env->timeout, 600, &c.timeout, err) < 0 ||
+        least_ranks(o->elastic, env->elastic, &c.elastic, err) < 0 ||
         bytes("MUSTER_FIRST_BUCKET", env->first_bucket, &c.first_bucket, err) < 0 ||
         bytes("MUSTER_BUCKET_CAP", env->bucket_cap, &c.bucket_cap, err) < 0)
         return -1;

@@ -12,7 +12,7 @@
 /* The values of the MUSTER_* variables, NULL where unset or empty; borrowed. */
 struct mu_config_env {
     const char *backend, *transport, *init_timeout, *timeout, *single, *log,
-        *on_failure;
+        *on_failure, *elastic;
     const char *first_bucket, *bucket_cap;
 };
 
@@ -24,6 +24,7 @@ struct mu_config {
     double init_timeout, timeout; /* seconds */
     bool single;
     bool return_failure; /* a failed peer is a status of the call, not the job's end */
+    int elastic; /* the least number of ranks to go on with; 0: end when one dies */
     enum mu_log_level log;
     size_t first_bucket, bucket_cap; /* bytes; 0: the default */
 };

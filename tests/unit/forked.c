@@ -187,6 +187,7 @@ static void be_rank(const struct forked_world *spec, struct table *table, int ra
         .init_timeout = spec->init_timeout > 0 ? spec->init_timeout : 20,
         .timeout = spec->timeout > 0 ? spec->timeout : 20,
         .return_failure = spec->return_failure,
+        .elastic = spec->elastic,
         .log = MU_LOG_WARN,
         .first_bucket = spec->first_bucket,
         .bucket_cap = spec->bucket_cap,

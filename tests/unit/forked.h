@@ -21,6 +21,7 @@ struct forked_world {
     double timeout;      /* 0: 20 s */
     double init_timeout; /* 0: 20 s */
     bool return_failure, force_tcp;
+    int elastic;   /* the least number of ranks to go on with, 0: end */
     unsigned skip; /* bit r: rank r is not started at all */
     size_t first_bucket, bucket_cap;
 };

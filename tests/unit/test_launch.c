@@ -115,9 +115,11 @@ static void an_option_wins_over_its_variable_and_that_over_the_default(void **st
                                   .timeout = "2.5",
                                   .single = "1",
                                   .bucket_cap = "2M",
-                                  .on_failure = "return" };
+                                  .on_failure = "return",
+                                  .elastic = "2" };
     assert_int_equal(mu_config_make(NULL, &env, &c, NULL), 0);
     assert_true(c.timeout == 2.5 && c.force_tcp && c.single && c.return_failure);
+    assert_int_equal(c.elastic, 2);
     assert_int_equal(c.backend, MU_BACKEND_NCCL);
     assert_int_equal(c.bucket_cap, 2 << 20);
     options =
@@ -140,6 +142,8 @@ static const struct bad_case {
     { { .log = "loud" }, "MUSTER_LOG", "loud" },
     { { .bucket_cap = "True" }, "MUSTER_BUCKET_CAP", "True" }, /* ddp.md row 20 */
     { { .on_failure = "hang" }, "MUSTER_ON_FAILURE", "hang" },
+    { { .elastic = "yes" }, "MUSTER_ELASTIC", "yes" },
+    { { .elastic = "-1" }, "MUSTER_ELASTIC", "-1" },
 };
 
 static void a_setting_that_cannot_be_read_is_refused_by_name(void **state)

@@ -23,6 +23,7 @@ struct block {
     size_t each; /* bytes of one piece, whole pages */
     int pieces, own;
     uint64_t offset; /* of base in the file */
+    bool alone;      /* not in the file: like any memory of the program */
     struct block *next;
 };
 
@@ -136,7 +137,8 @@ void mu_arena_free(struct mu_backend *b, void *p)
             continue;
         *at = block->next;
         munmap(block->base, block->each * (size_t)block->pieces);
-        if (shared(b)) /* our piece's pages; the others give theirs back */
+        if (shared(b) &&
+            !block->alone) /* our piece's pages; the others give theirs back */
             fallocate(shared(b)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       (off_t)(block->offset + own), (off_t)block->each);
         free(block);
@@ -152,7 +154,7 @@ bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
     for (const struct block *k = b->arena->blocks; k && shared(b); k = k->next) {
         uintptr_t own = (uintptr_t)k->base + k->each * (size_t)k->own;
 
-        if (at < own || at - own > k->each || bytes > k->each - (at - own))
+        if (k->alone || at < own || at - own > k->each || bytes > k->each - (at - own))
             continue;
         *offset = k->offset + (at - (uintptr_t)k->base);
         return true;
@@ -165,7 +167,7 @@ void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes)
     for (const struct block *k = b->arena->blocks; k; k = k->next) {
         uint64_t len = k->each * (uint64_t)k->pieces;
 
-        if (offset >= k->offset && offset - k->offset <= len &&
+        if (!k->alone && offset >= k->offset && offset - k->offset <= len &&
             bytes <= len - (offset - k->offset))
             return k->base + (offset - k->offset);
     }
@@ -188,4 +190,87 @@ int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes)
         return -1;
     }
     return 0;
+}
+
+/* ---- A world that has lost ranks --------------------------------------------------
+ *
+ * The pieces of a block are fewer now and lie in another file. Our own stays where it
+ * is, so the mapping begins earlier or later than before by whole pieces; since no more
+ * of them are missing before ours than in all, it fits between the old one's ends.
+ */
+
+static int bring(struct mu_backend *b, uint64_t offset, const char *from, size_t bytes,
+                 struct mu_err *err)
+{
+    void *to;
+
+    if (reserve(shared(b)->fd, offset, bytes, err) < 0)
+        return -1;
+    to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared(b)->fd,
+              (off_t)offset);
+    if (to == MAP_FAILED)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot map %zu bytes: %s", bytes,
+                          strerror(errno));
+    memcpy(to, from, bytes);
+    munmap(to, bytes);
+    return 0;
+}
+
+static int remap(struct mu_backend *b, struct block *block, struct mu_err *err)
+{
+    struct block now = { .each = block->each,
+                         .pieces = shared(b)->nlocal,
+                         .own = shared(b)->me,
+                         .offset = b->arena->end };
+    char *mine = block->base + block->each * (size_t)block->own;
+    char *end = block->base + block->each * (size_t)block->pieces, *now_end;
+    size_t len = now.each * (size_t)now.pieces;
+
+    now.base = mine - now.each * (size_t)now.own;
+    now_end = now.base + len;
+    if (now.base < block->base || now_end > end)
+        return mu_err_set(err, MUSTER_EINTERNAL,
+                          "%d pieces of memory do not fit where %d were", now.pieces,
+                          block->pieces);
+    b->arena->end += len;
+    if (bring(b, now.offset + now.each * (size_t)now.own, mine, now.each, err) < 0)
+        return -1;
+    if (mmap(now.base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             shared(b)->fd, (off_t)now.offset) == MAP_FAILED)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot map %zu bytes: %s", len,
+                          strerror(errno));
+    if (now.base > block->base)
+        munmap(block->base, (size_t)(now.base - block->base));
+    if (end > now_end)
+        munmap(now_end, (size_t)(end - now_end));
+    now.next = block->next;
+    *block = now;
+    return 0;
+}
+
+int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+{
+    struct block *oldest = NULL, *block;
+
+    /* Oldest first, as they were allocated: equal offsets on all ranks. */
+    while ((block = from->arena->blocks)) {
+        from->arena->blocks = block->next;
+        block->next = oldest;
+        oldest = block;
+    }
+    while ((block = oldest)) {
+        if (!shared(b) || !shared(from) || block->alone)
+            block->alone = true;
+        else if (remap(b, block, err) < 0)
+            break;
+        oldest = block->next;
+        block->next = b->arena->blocks;
+        b->arena->blocks = block;
+    }
+    for (; oldest; oldest = block) { /* after a failure: they go with `from` */
+        block = oldest->next;
+        oldest->next = from->arena->blocks;
+        from->arena->blocks = oldest;
+    }
+    return from->arena->blocks ? -1 : 0;
 }

@@ -152,6 +152,16 @@ static void host_free(struct mu_backend *b, void *p)
     pthread_mutex_unlock(&b->lock);
 }
 
+static int host_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&b->lock);
+    rc = mu_arena_adopt(b, from, err);
+    pthread_mutex_unlock(&b->lock);
+    return rc;
+}
+
 static int host_start(struct mu_backend *b, const struct mu_coll *coll,
                       struct mu_request **out, struct mu_err *err)
 {
@@ -240,6 +250,7 @@ const struct mu_backend_ops mu_backend_host = {
     .device = host_device,
     .alloc = host_alloc,
     .free = host_free,
+    .adopt = host_adopt,
     .start = host_start,
     .join = host_join,
     .drain = host_drain,

@@ -177,6 +177,8 @@ int mu_arena_open(struct mu_backend *b, struct mu_err *err);
 void mu_arena_close(struct mu_backend *b);
 void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err);
 void mu_arena_free(struct mu_backend *b, void *p);
+/* Take over the blocks of `from`, at their addresses and with their contents. */
+int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 /* Where [p, p + bytes) lies in the shared file; false: not inside one allocation. */
 bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
                      uint64_t *offset);

@@ -19,6 +19,7 @@
 #include "runtime/base/parse.h"
 
 #define KEY "muster.host"
+#define LOOK_MS 50 /* between two looks whether a rank is lost */
 #define RECORD "v=1;kernel=%s;netns=%llu;local=%s;port=%d;hosts=%s"
 
 /* An abstract name leaves nothing behind, whatever way the process ends. */
@@ -267,6 +268,24 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
     }
     find_islands(m, b);
     return 0;
+}
+
+bool mu_meeting_over(const struct mu_backend *b, int64_t deadline)
+{
+    return mu_now() >= deadline || (b->env.lost && atomic_load(b->env.lost));
+}
+
+int mu_meeting_wait(const struct mu_backend *b, struct pollfd *fds, int n,
+                    int64_t deadline)
+{
+    int rc = 0;
+
+    do {
+        int64_t left = (deadline - mu_now() + 999999) / 1000000;
+
+        rc = poll(fds, (nfds_t)n, left < 0 ? 0 : left < LOOK_MS ? (int)left : LOOK_MS);
+    } while ((rc < 0 && errno == EINTR) || (rc == 0 && !mu_meeting_over(b, deadline)));
+    return rc;
 }
 
 void mu_meeting_clear(struct mu_meeting *m)

@@ -3,6 +3,7 @@
 #ifndef MU_HOST_MEET_H
 #define MU_HOST_MEET_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,6 +30,11 @@ int mu_meeting_hold(struct mu_meeting *meeting, const struct mu_backend *b,
                     struct mu_err *err);
 /* Do both see the same loopback interface? */
 bool mu_meeting_same_host(const struct mu_meeting *meeting, int a, int b);
+/* Is there no use in waiting any longer: late, or a rank is lost? */
+bool mu_meeting_over(const struct mu_backend *b, int64_t deadline);
+/* poll() until something happens or that is so; 0 then. */
+int mu_meeting_wait(const struct mu_backend *b, struct pollfd *fds, int n,
+                    int64_t deadline);
 void mu_meeting_clear(struct mu_meeting *meeting);
 
 #endif

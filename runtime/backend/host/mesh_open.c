@@ -52,20 +52,16 @@ struct guest {
     size_t got;
 };
 
-static int poll_until(int fd, short events, int64_t deadline)
+static int poll_until(const struct mu_backend *b, int fd, short events,
+                      int64_t deadline)
 {
     struct pollfd p = { .fd = fd, .events = events };
-    int rc;
 
-    do {
-        int64_t left = (deadline - mu_now() + 999999) / 1000000;
-
-        rc = poll(&p, 1, left > 0 ? (int)(left < 3600000 ? left : 3600000) : 0);
-    } while (rc < 0 && errno == EINTR);
-    return rc > 0 ? 0 : -1;
+    return mu_meeting_wait(b, &p, 1, deadline) > 0 ? 0 : -1;
 }
 
-static int read_all(int fd, void *data, size_t len, int64_t deadline)
+static int read_all(const struct mu_backend *b, int fd, void *data, size_t len,
+                    int64_t deadline)
 {
     char *p = data;
 
@@ -76,7 +72,7 @@ static int read_all(int fd, void *data, size_t len, int64_t deadline)
             p += n;
             len -= (size_t)n;
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR) ||
-                   poll_until(fd, POLLIN, deadline) < 0) {
+                   poll_until(b, fd, POLLIN, deadline) < 0) {
             return -1;
         }
     }
@@ -103,7 +99,8 @@ static int tune(const struct mu_backend *b, int fd, struct mu_err *err)
 
 /* ---- calling ---- */
 
-static int dial(const char *host, int port, int64_t deadline)
+static int dial(const struct mu_backend *b, const char *host, int port,
+                int64_t deadline)
 {
     struct sockaddr_in v4 = { .sin_family = AF_INET,
                               .sin_port = htons((uint16_t)port) };
@@ -126,7 +123,7 @@ static int dial(const char *host, int port, int64_t deadline)
                 is6 ? sizeof v6 : sizeof v4) == 0)
         return fd;
     if (errno == EINPROGRESS) {
-        if (poll_until(fd, POLLOUT, limit < deadline ? limit : deadline) < 0)
+        if (poll_until(b, fd, POLLOUT, limit < deadline ? limit : deadline) < 0)
             failed = ETIMEDOUT;
         else
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len);
@@ -171,7 +168,7 @@ static int dial_any(const struct mu_backend *b, const struct mu_meeting *m, int 
     while (fd < 0 && (host = mu_parse_next(&rest, ','))) {
         if (!worth_a_call(b, m, rank, host))
             continue;
-        fd = dial(host, a->port, m->deadline);
+        fd = dial(b, host, a->port, m->deadline);
         if (fd < 0)
             why = errno;
     }
@@ -196,7 +193,7 @@ static int call(struct mu_backend *b, const struct mu_meeting *m, int rank,
     mu_rank_text(b, rank, who, sizeof who);
     if (tune(b, fd, err) < 0)
         goto fail;
-    if (read_all(fd, &hello, sizeof hello, m->deadline) < 0) {
+    if (read_all(b, fd, &hello, sizeof hello, m->deadline) < 0) {
         mu_err_set(err, MUSTER_ERENDEZVOUS, "%s did not greet within %g s", who,
                    b->env.init_timeout);
         goto fail;
@@ -212,7 +209,7 @@ static int call(struct mu_backend *b, const struct mu_meeting *m, int rank,
     mu_proof_make(b->env.token, answer.nonce, hello.nonce, 'S', rank, b->env.rank,
                   expected);
     if (send(fd, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer ||
-        read_all(fd, proof, sizeof proof, m->deadline) < 0 ||
+        read_all(b, fd, proof, sizeof proof, m->deadline) < 0 ||
         !mu_proof_equal(proof, expected)) {
         mu_err_set(err, MUSTER_ERENDEZVOUS,
                    "%s refused this rank, or does not know the job's token", who);
@@ -300,6 +297,7 @@ static bool greet(const struct mu_backend *b, int listen_fd, struct guest *g)
 }
 
 #define MAX_GUESTS 64
+#define TURN_NS 200000000LL
 
 /* Until every higher rank has come. A silent guest holds nobody up. */
 static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
@@ -313,7 +311,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
         int64_t now = mu_now();
         char who[128];
 
-        if (now >= m->deadline) {
+        if (mu_meeting_over(b, m->deadline)) {
             rc = mu_err_set(err, MUSTER_ERENDEZVOUS, "%s did not connect within %g s",
                             mu_rank_text(b, missing, who, sizeof who),
                             b->env.init_timeout);
@@ -323,7 +321,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
             fds[i] = (struct pollfd){ .fd = guests[i].fd, .events = POLLIN };
         fds[n] =
             (struct pollfd){ .fd = n < MAX_GUESTS ? m->tcp_fd : -1, .events = POLLIN };
-        poll(fds, (nfds_t)n + 1, 200);
+        mu_meeting_wait(b, fds, n + 1, now + TURN_NS);
         now = mu_now();
         for (int i = n - 1; i >= 0; i--) {
             if (fds[i].revents ? !hear(b, &guests[i]) : now < guests[i].until)

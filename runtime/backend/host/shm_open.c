@@ -24,6 +24,7 @@
 #define HELLO "muster shm 1"
 #define FDS_PER_MESSAGE 128 /* the kernel takes up to 253 */
 #define HELLO_NS 5000000000LL
+#define TURN_NS 200000000LL
 
 struct hello {
     char magic[16];
@@ -102,17 +103,11 @@ static ssize_t recv_fds(int from, void *data, size_t len, int *fds, int max, int
     return n;
 }
 
-static int wait_readable(int fd, int64_t deadline)
+static int wait_readable(const struct mu_backend *b, int fd, int64_t deadline)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
-    int rc;
 
-    do {
-        int64_t left = (deadline - mu_now()) / 1000000;
-
-        rc = poll(&p, 1, left > 0 ? (int)(left < 3600000 ? left : 3600000) : 0);
-    } while (rc < 0 && errno == EINTR);
-    return rc > 0 ? 0 : -1;
+    return mu_meeting_wait(b, &p, 1, deadline) > 0 ? 0 : -1;
 }
 
 /* Another user's process is none of ours, whatever it says. */
@@ -186,7 +181,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
         int64_t now = mu_now();
         char who[128];
 
-        if (now >= o->deadline) {
+        if (mu_meeting_over(o->b, o->deadline)) {
             rc = mu_err_set(
                 err, MUSTER_ERENDEZVOUS,
                 "%s did not connect to the shared segment within %g s",
@@ -198,7 +193,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
             fds[i] = (struct pollfd){ .fd = callers[i].fd, .events = POLLIN };
         fds[n] =
             (struct pollfd){ .fd = n < MAX_CALLERS ? listen_fd : -1, .events = POLLIN };
-        poll(fds, (nfds_t)n + 1, 200);
+        mu_meeting_wait(o->b, fds, n + 1, now + TURN_NS);
         now = mu_now();
         if (fds[n].revents & POLLIN) {
             struct caller c = { .fd = accept4(listen_fd, NULL, NULL,
@@ -316,7 +311,7 @@ static int follow(struct opening *o, struct mu_meeting *meeting, struct mu_err *
         char who[128];
 
         mu_rank_text(o->b, shm->rank_of[0], who, sizeof who);
-        if (wait_readable(o->socket[0], o->deadline) < 0)
+        if (wait_readable(o->b, o->socket[0], o->deadline) < 0)
             return mu_err_set(err, MUSTER_ERENDEZVOUS,
                               "%s did not send the shared segment within %g s", who,
                               o->b->env.init_timeout);

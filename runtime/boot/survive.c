@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* survive.c - who is left: call the lowest rank that lives, or be it */
+#include "runtime/boot/survive_impl.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/core/text.h"
+
+/* ---- A forked child gives up the descriptors: its parent's death must show --------
+ */
+
+static struct {
+    pthread_mutex_t lock;
+    struct mu_survive *open;
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&all.lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&all.lock);
+}
+
+static void in_child(void)
+{
+    for (struct mu_survive *s = all.open; s; s = s->next_open) {
+        mu_survive_hang_up(s);
+        close(s->listen_fd);
+        s->listen_fd = -1;
+    }
+    all.open = NULL;
+    pthread_mutex_unlock(&all.lock);
+}
+
+static void install(void)
+{
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enter(struct mu_survive *s)
+{
+    pthread_once(&once, install);
+    pthread_mutex_lock(&all.lock);
+    s->next_open = all.open;
+    all.open = s;
+    pthread_mutex_unlock(&all.lock);
+}
+
+static void leave(struct mu_survive *s)
+{
+    pthread_mutex_lock(&all.lock);
+    for (struct mu_survive **at = &all.open; *at; at = &(*at)->next_open)
+        if (*at == s) {
+            *at = s->next_open;
+            break;
+        }
+    pthread_mutex_unlock(&all.lock);
+}
+
+/* ---- Open and close ----------------------------------------------------------------
+ */
+
+static void identify(char *machine, size_t len)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char boot[40] = "?";
+    struct stat st = { 0 };
+
+    if (f) {
+        if (!fgets(boot, sizeof boot, f))
+            boot[0] = '\0';
+        fclose(f);
+    }
+    boot[strcspn(boot, "\n")] = '\0';
+    stat("/proc/self/ns/net", &st);
+    snprintf(machine, len, "%s %llu", boot, (unsigned long long)st.st_ino);
+}
+
+int mu_survive_open(const struct mu_world *world, const char *master_addr,
+                    const struct mu_log *log, char card[MU_SURVIVE_CARD],
+                    struct mu_survive **out, struct mu_err *err)
+{
+    struct mu_survive *s = calloc(1, sizeof *s);
+    struct mu_whereabouts *mine;
+    size_t n = (size_t)world->size;
+
+    if (!s)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    s->n = s->size = world->size;
+    s->me = world->rank;
+    s->listen_fd = -1;
+    s->log = log;
+    memcpy(s->token, world->token, sizeof s->token);
+    s->at = calloc(n, sizeof *s->at);
+    s->fate = calloc(n, sizeof *s->fate);
+    s->origin_of = calloc(n, sizeof *s->origin_of);
+    s->fd = calloc(n, sizeof *s->fd);
+    if (!s->at || !s->fate || !s->origin_of || !s->fd) {
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", world->size);
+        goto fail;
+    }
+    for (int r = 0; r < s->n; r++) {
+        s->origin_of[r] = r;
+        s->fd[r] = -1;
+    }
+    mine = &s->at[s->me];
+    if (mu_net_listen(&s->listen_fd, &mine->port, err) < 0)
+        goto fail;
+    identify(mine->machine, sizeof mine->machine);
+    mu_net_addresses(world->rank == 0 ? master_addr : NULL, mine->addresses,
+                     sizeof mine->addresses);
+    memset(card, 0, MU_SURVIVE_CARD);
+    memcpy(card, mine, sizeof *mine);
+    enter(s);
+    *out = s;
+    return 0;
+fail:
+    mu_survive_close(s);
+    return -1;
+}
+
+/* A loopback address of another machine would lead to our own. */
+static void drop_loopback(char *addresses)
+{
+    char kept[MU_NET_ADDRESSES] = "", *rest = addresses, *host;
+    size_t n = 0;
+
+    while ((host = mu_parse_next(&rest, ',')))
+        if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0)
+            mu_text_add(kept, sizeof kept, &n, "%s%s", n ? "," : "", host);
+    memcpy(addresses, kept, sizeof kept);
+}
+
+int mu_survive_learn(struct mu_survive *s, int rank, const void *card, size_t len,
+                     struct mu_err *err)
+{
+    struct mu_whereabouts *at = &s->at[rank];
+
+    if (len != MU_SURVIVE_CARD)
+        return mu_err_set(err, MUSTER_ECONTRACT,
+                          "rank %d runs another release of libmuster", rank);
+    memcpy(at, card, sizeof *at);
+    at->machine[sizeof at->machine - 1] = '\0';
+    at->addresses[sizeof at->addresses - 1] = '\0';
+    if (strcmp(at->machine, s->at[s->me].machine) != 0)
+        drop_loopback(at->addresses);
+    return 0;
+}
+
+void mu_survive_close(struct mu_survive *s)
+{
+    if (!s)
+        return;
+    leave(s);
+    if (s->fd)
+        mu_survive_hang_up(s);
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    free(s->at);
+    free(s->fate);
+    free(s->origin_of);
+    free(s->fd);
+    free(s);
+}
+
+/* ---- Calling ------------------------------------------------------------------------
+ */
+
+struct call {
+    struct mu_survive *s;
+    const struct mu_join *join; /* what to say, or NULL: only see whether it lives */
+    int origin;
+};
+
+static bool greet(void *arg, int fd, double until)
+{
+    struct call *call = arg;
+
+    if (call->join && !mu_net_send(fd, call->join, sizeof *call->join, until)) {
+        close(fd);
+        return false;
+    }
+    call->s->fd[call->origin] = fd;
+    return true;
+}
+
+/* Its host has just been silent for another rank: do not wait for it once more. */
+static bool host_is_silent(const struct mu_survive *s, int origin)
+{
+    for (int o = 0; o < s->n; o++)
+        if (s->fate[o].life == MU_SILENT &&
+            strcmp(s->at[o].addresses, s->at[origin].addresses) == 0)
+            return true;
+    return false;
+}
+
+bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join)
+{
+    struct call call = { s, join, origin };
+    enum mu_net_answer answer = MU_NET_SILENT;
+
+    if (!host_is_silent(s, origin))
+        answer = mu_net_call(s->at[origin].addresses, s->at[origin].port,
+                             mu_control_now() + MU_CALL_SECONDS, greet, &call);
+    if (answer == MU_NET_REFUSED)
+        s->fate[origin].life = MU_DIED;
+    else if (answer == MU_NET_SILENT)
+        s->fate[origin].life = MU_SILENT;
+    return answer == MU_NET_GREETED;
+}
+
+void mu_survive_drop(struct mu_survive *s, int origin)
+{
+    if (s->fd[origin] >= 0)
+        close(s->fd[origin]);
+    s->fd[origin] = -1;
+}
+
+static bool hear_verdict(struct mu_survive *s, int fd, double until)
+{
+    size_t bytes = (size_t)s->n * sizeof *s->fate;
+    struct mu_fate *fate = malloc(bytes);
+    struct mu_verdict v;
+    bool ok = fate && mu_net_receive(fd, &v, sizeof v, until) &&
+              v.magic == MU_VERDICT_MAGIC && v.n == (uint32_t)s->n &&
+              mu_net_same_token(v.token, s->token) &&
+              mu_net_receive(fd, fate, bytes, until) && fate[s->me].life == MU_LIVES;
+
+    if (ok)
+        memcpy(s->fate, fate, bytes);
+    free(fate);
+    return ok;
+}
+
+int mu_survive_late(const struct mu_survive *s, int origin, double patience,
+                    struct mu_err *err)
+{
+    int rank = 0;
+
+    while (rank < s->size - 1 && s->origin_of[rank] != origin)
+        rank++;
+    return mu_err_set(err, MUSTER_ETIMEOUT,
+                      "rank %d lives, but did not join the other survivors within %g s",
+                      rank, patience);
+}
+
+/* 1: the verdict of `origin` is there; 0: it is dead; -1: late. */
+static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
+                  double until, double patience, struct mu_err *err)
+{
+    while (s->fate[origin].life == MU_LIVES) {
+        if (mu_control_now() >= until)
+            return mu_survive_late(s, origin, patience, err);
+        if (!mu_survive_call(s, origin, join))
+            break;
+        s->head = origin;
+        if (hear_verdict(s, s->fd[origin], until))
+            return 1;
+        /* It died, or its own reach for the others failed: then it lives, and we call
+         * again.
+         */
+        mu_survive_drop(s, origin);
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    }
+    return 0;
+}
+
+/* ---- The agreement ------------------------------------------------------------------
+ */
+
+int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS],
+                     double patience, struct mu_err *err)
+{
+    double until = mu_control_now() + patience;
+    struct mu_join join = { .magic = MU_JOIN_MAGIC, .origin = s->me };
+    int rc = 0;
+
+    memcpy(join.token, s->token, sizeof join.token);
+    memcpy(join.words, words, sizeof join.words);
+    mu_survive_hang_up(s);
+    for (int o = 0; o < s->me && rc == 0; o++)
+        rc = follow(s, o, &join, until, patience, err);
+    return rc == 0 ? mu_survive_lead(s, &join, until, patience, err) : rc < 0 ? -1 : 0;
+}
+
+enum mu_life mu_survive_life(const struct mu_survive *s, int rank)
+{
+    return (enum mu_life)s->fate[s->origin_of[rank]].life;
+}
+
+const int64_t *mu_survive_words(const struct mu_survive *s, int rank)
+{
+    return s->fate[s->origin_of[rank]].words;
+}
+
+bool mu_survive_leads(const struct mu_survive *s)
+{
+    return s->head == s->me;
+}
+
+void mu_survive_settle(struct mu_survive *s)
+{
+    int n = 0;
+
+    for (int r = 0; r < s->size; r++)
+        if (mu_survive_life(s, r) == MU_LIVES)
+            s->origin_of[n++] = s->origin_of[r];
+    s->size = n;
+}

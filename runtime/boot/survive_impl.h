@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* survive_impl.h - inside of survive: the agreement, and the star that it leaves
+ *
+ * "Origin" is a rank's number when the world began: the one thing that survivors which
+ * stand at different agreements have in common.
+ *
+ *   survive.c       open, call, follow
+ *   survive_lead.c  be the one that is called
+ *   survive_star.c  exchange over the connections of the agreement
+ */
+#ifndef MU_SURVIVE_IMPL_H
+#define MU_SURVIVE_IMPL_H
+
+#include "runtime/boot/net.h"
+#include "runtime/boot/survive.h"
+
+#define MU_JOIN_MAGIC 0x4d75534au    /* changes with struct mu_join */
+#define MU_VERDICT_MAGIC 0x4d755356u /* and with struct mu_fate */
+#define MU_CALL_SECONDS 5.0          /* for all addresses of a rank */
+
+struct mu_whereabouts {
+    uint32_t port, pad;
+    char machine[64]; /* kernel and network namespace: who sees the same loopback */
+    char addresses[MU_NET_ADDRESSES];
+};
+
+_Static_assert(sizeof(struct mu_whereabouts) <= MU_SURVIVE_CARD, "fits the card");
+
+/* One rank's word in an agreement; by origin. */
+struct mu_fate {
+    int32_t life, pad;
+    int64_t words[MU_SURVIVE_WORDS];
+};
+
+/* Of a survivor to the head. */
+struct mu_join {
+    uint32_t magic;
+    int32_t origin;
+    uint8_t token[MU_TOKEN_LEN];
+    int64_t words[MU_SURVIVE_WORDS];
+};
+
+/* Of the head to a survivor; n fates follow. */
+struct mu_verdict {
+    uint32_t magic, n;
+    uint8_t token[MU_TOKEN_LEN];
+};
+
+struct mu_said {
+    struct mu_said *next;
+    int origin;
+    char key[64];
+    size_t len;
+    char value[];
+};
+
+struct mu_survive {
+    int n, me; /* origins */
+    uint8_t token[MU_TOKEN_LEN];
+    const struct mu_log *log;
+    int listen_fd;
+    struct mu_whereabouts *at; /* by origin */
+    struct mu_fate *fate;      /* by origin */
+    int size, *origin_of;      /* by rank */
+
+    int head;  /* origin */
+    int *fd;   /* by origin. Head: to each other one; else to the head; -1: none */
+    char *out; /* published since the last fence */
+    size_t out_len;
+    struct mu_said *said;
+
+    struct mu_survive *next_open; /* for fork */
+};
+
+/* survive.c. Connect s->fd[origin] and say join (NULL: only see whether it lives);
+ * false: its fate says how it is dead.
+ */
+bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join);
+void mu_survive_drop(struct mu_survive *s, int origin);
+/* That rank lives, but does not come. Returns -1. */
+int mu_survive_late(const struct mu_survive *s, int origin, double patience,
+                    struct mu_err *err);
+
+/* survive_lead.c */
+int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double until,
+                    double patience, struct mu_err *err);
+
+/* survive_star.c: close all connections, forget what was said. */
+void mu_survive_hang_up(struct mu_survive *s);
+
+#endif
