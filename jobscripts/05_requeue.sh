@@ -6,6 +6,10 @@
 #
 #   sbatch 05_requeue.sh
 #
+# A rank that dies ends the step (status 13). With muster-train --elastic the others go on with
+# fewer instead; add --kill-on-bad-exit=0 --wait=0 to srun, and --no-kill to sbatch and srun for the
+# loss of a node. srun's status is then that of the dead task: see muster-train(1).
+#
 #SBATCH --job-name=requeue
 #SBATCH --output=%x-%j.out
 #SBATCH --open-mode=append        # one log for all parts

@@ -283,15 +283,15 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  * agreement, and on a GPU waits until the gradients are there.) Gradients, and what
  * micro-batches have added up, are those of no step. Other collectives have no such
  * promise: one may have been done on some ranks when it brings MUSTER_ESHRUNK to others.
- * Do again what follows the last sync, or let rank 0 broadcast. Close a checkpoint object
- * and open it again. What compression left over may be lost. A captured graph with
+ * Do again what follows the last sync, or let rank 0 broadcast. A checkpoint whose save was
+ * under way may be missing. What compression left over may be lost. A captured graph with
  * collectives in it must be captured again.
  *
  * Fewer than `elastic` ranks, a death before the first sync has ended, and one while some
  * are in muster_finalize already and others are not end the job, as every other failure
  * does. So does, of ranks that cannot reach each other, the smaller part. shard cannot be
- * elastic. Slurm must not end the step by itself: srun --kill-on-bad-exit=0 --wait=0; its
- * exit status is that of the rank that died.
+ * elastic. Slurm must not end the step by itself: see muster(3). The exit status of srun is
+ * that of the rank that died.
  */
 
 /* ---- Weighted means and uneven data ---------------------------------------------- */

@@ -155,18 +155,22 @@ static void tell_progress(struct train *t, double lr, double seconds)
 
 static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
 {
-    struct muster_sampler_state at;
+    struct muster_sampler_state at, step_at;
     double start = show_now(), cpu = cores_cpu_seconds(), lr = 0, before;
     uint64_t n, first = t->step;
     int rc = 0;
 
     before = t->train_seconds;
+    muster_sampler_save(t->sampler, &step_at);
     while (rc == 0 && !t->stop && t->step < t->steps_total &&
            muster_sampler_next(t->sampler, index, &n)) {
         muster_sampler_save(t->sampler, &at);
         lr = learning_rate(t, (double)t->epoch * (double)t->train_set.n +
                                   (double)at.position);
         rc = one_step(t, index, (int)n, lr, err);
+        if (rc < 0) /* --elastic does the step again */
+            muster_sampler_restore(t->sampler, &step_at);
+        step_at = at;
         if (rc == 0 && t->npending >= t->interval) {
             double seconds = show_now() - start;
 

@@ -44,7 +44,8 @@ static int open_world(struct train *t, struct mu_err *err)
     struct muster_options options = { .backend = t->opt->backend,
                                       .transport = t->opt->transport,
                                       .timeout = t->opt->timeout,
-                                      .single = t->opt->single };
+                                      .single = t->opt->single,
+                                      .elastic = (int)t->opt->elastic };
     int status = muster_init(&t->m, &options);
 
     if (status != MUSTER_OK)
@@ -66,9 +67,17 @@ static void say_place(struct train *t)
               muster_local_size(t->m), cpus);
 }
 
+/* With --elastic it is called again when there are fewer ranks. */
+static int run_to_end(struct train *t, struct mu_err *err)
+{
+    if (train_run(t, err) < 0 || train_collect(t, err) < 0)
+        return -1;
+    return train_agree(t, train_write_result(t, err), "write the result", err);
+}
+
 static int train(struct train *t, struct mu_err *err)
 {
-    int status;
+    int status, rc;
 
     if (train_setup(t, err) < 0)
         return -1;
@@ -76,7 +85,10 @@ static int train(struct train *t, struct mu_err *err)
     status = muster_barrier(t->m);
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
-    if (train_run(t, err) < 0 || train_collect(t, err) < 0)
+    do {
+        rc = run_to_end(t, err);
+    } while (rc < 0 && err->code == MUSTER_ESHRUNK && train_shrunk(t, err) == 0);
+    if (rc < 0)
         return -1;
     show_line(&t->show, "%llu steps, weights %016llx, %.1f s of CPU time",
               (unsigned long long)(t->step - t->first_step),
@@ -84,8 +96,6 @@ static int train(struct train *t, struct mu_err *err)
     if (t->rank == 0 && !t->stop)
         printf("Training time: %.2f seconds\nTest accuracy: %.4f\n", t->train_seconds,
                t->test_accuracy);
-    if (train_agree(t, train_write_result(t, err), "write the result", err) < 0)
-        return -1;
     if (!t->stop)
         return 0;
     t->agreed = 1;

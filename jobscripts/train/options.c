@@ -27,6 +27,7 @@ enum {
     O_SCHEDULE,
     O_SEED,
     O_RANKS,
+    O_ELASTIC,
     O_SINGLE,
     O_BACKEND,
     O_TRANSPORT,
@@ -64,6 +65,7 @@ static const struct option names[] = {
     { "schedule", required_argument, NULL, O_SCHEDULE },
     { "seed", required_argument, NULL, O_SEED },
     { "ranks", required_argument, NULL, O_RANKS },
+    { "elastic", optional_argument, NULL, O_ELASTIC },
     { "single", no_argument, NULL, O_SINGLE },
     { "backend", required_argument, NULL, O_BACKEND },
     { "transport", required_argument, NULL, O_TRANSPORT },
@@ -114,6 +116,9 @@ void train_options_help(void)
         "  --seed N               weights and order of the samples [1]\n"
         "Ranks\n"
         "  --ranks N              refuse to run with another number of ranks\n"
+        "  --elastic[=N]          when ranks die go on while N are left [N is 1; "
+        "without\n"
+        "                         the option the job ends]\n"
         "  --single               one rank without srun is meant\n"
         "  --backend host|nccl    [nccl if there is a GPU]\n"
         "  --transport shm|tcp    host backend, between ranks of a node [shm]\n"
@@ -265,6 +270,9 @@ static int set_numbers(struct train_options *opt, int option, const char *name,
         return count(name, optarg, &opt->seed, err);
     case O_RANKS:
         return mu_parse_int(name, optarg, 1, 1000000, &opt->ranks, err);
+    case O_ELASTIC:
+        opt->elastic = 1;
+        return optarg ? mu_parse_int(name, optarg, 1, 1000000, &opt->elastic, err) : 0;
     case O_TIMEOUT:
         return mu_parse_double(name, optarg, 0.1, 1e6, &opt->timeout, err);
     case O_FIRST_BUCKET:
@@ -378,6 +386,10 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
     if (opt->zero && opt->compress >= 0)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "--zero and --compress exclude each other");
+    if (opt->zero && opt->elastic)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "--zero and --elastic exclude each other: a part of the "
+                          "momenta would die with its rank");
     if (opt->resume == RESUME_MUST && !opt->checkpoint)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "--resume=must needs --checkpoint FOLDER");

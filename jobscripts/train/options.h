@@ -26,6 +26,7 @@ struct train_options {
     enum train_resume resume;
     uint64_t samples, test_samples, seed, max_steps, checkpoint_every;
     long hidden, epochs, batch, accumulate, ranks, keep;
+    long elastic; /* the least number of ranks to go on with, 0: end when one dies */
     double lr, momentum, decay, warmup, timeout;
     uint64_t first_bucket, bucket_cap;
     const char *compress_text; /* as given; "none" */

@@ -52,6 +52,7 @@ int train_collect(struct train *t, struct mu_err *err)
 
     _Static_assert(sizeof mine % sizeof(int64_t) == 0, "sent as 64-bit integers");
     mu_cpuset_format(&t->cores.mine, mine.cpus, sizeof mine.cpus);
+    free(t->figures);
     t->figures = calloc((size_t)t->size, sizeof mine);
     if (!t->figures)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for the figures of %d ranks",
@@ -143,6 +144,7 @@ static json_t *result_json(const struct train *t)
         muster_transport(t->m));
     if (!json)
         return NULL;
+    json_object_set_new(json, "ranks_lost", json_integer(t->lost));
     json_object_set_new(json, "batch", json_integer(opt->batch));
     json_object_set_new(json, "accumulate", json_integer(opt->accumulate));
     json_object_set_new(json, "effective_batch",

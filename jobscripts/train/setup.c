@@ -203,18 +203,20 @@ static int open_sampler(struct train *t, struct mu_err *err)
 }
 
 /* From where the sampler stands, perhaps after a resume in another world. */
-static int count_steps(struct train *t, struct mu_err *err)
+int train_count_steps(struct train *t, struct mu_err *err)
 {
     uint64_t left = muster_sampler_steps(t->sampler);
+    double *loss;
 
     if (t->epoch + 1 < t->opt->epochs)
         left += (uint64_t)(t->opt->epochs - t->epoch - 1) * t->steps_epoch;
     t->steps_total = t->epoch < t->opt->epochs ? t->step + left : t->step;
     if (t->opt->max_steps && t->opt->max_steps < t->steps_total)
         t->steps_total = t->opt->max_steps > t->step ? t->opt->max_steps : t->step;
-    t->loss = calloc(t->steps_total - t->step + 1, sizeof *t->loss);
-    if (!t->loss)
+    loss = realloc(t->loss, (t->steps_total - t->first_step + 1) * sizeof *loss);
+    if (!loss)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for the losses");
+    t->loss = loss;
     return 0;
 }
 
@@ -299,7 +301,7 @@ int train_setup(struct train *t, struct mu_err *err)
         return -1;
     if (t->rank == 0)
         banner(t);
-    if (train_resume(t, err) < 0 || count_steps(t, err) < 0)
+    if (train_resume(t, err) < 0 || train_count_steps(t, err) < 0)
         return -1;
     return train_agree(t, train_open_curve(t, err), "open the curve", err);
 }

@@ -38,6 +38,7 @@ struct train {
     const struct train_options *opt;
     struct muster *m;
     int rank, size;
+    int lost;         /* ranks that died, with --elastic */
     int agreed, mine; /* after a failure: all ranks know; it happened on this rank */
 
     struct model model;
@@ -91,6 +92,8 @@ extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM came */
 
 /* setup.c: data, model, engine, parameters, sampler; banner. [collective] */
 int train_setup(struct train *t, struct mu_err *err);
+/* From where the sampler stands to the end, with room for their losses. */
+int train_count_steps(struct train *t, struct mu_err *err);
 /* Momenta that this rank keeps. */
 uint64_t train_momenta_bytes(const struct train *t);
 void train_clear(struct train *t);
@@ -100,6 +103,11 @@ int train_run(struct train *t, struct mu_err *err);
 uint64_t train_effective_batch(const struct train *t);
 /* Samples of all ranks per step at which --lr holds. */
 #define TRAIN_LR_BATCH 128
+
+/* elastic.c. [collective] After a call that brought MUSTER_ESHRUNK: all ranks that are left
+ * stand at the same place again, and may go on with train_run.
+ */
+int train_shrunk(struct train *t, struct mu_err *err);
 
 /* state.c. All but the curve's are [collective]; none does anything where the options
  * do not ask for it.

@@ -158,6 +158,7 @@ int muster_checkpoint_open(struct muster *m, const char *folder,
     if (c) {
         c->m = m;
         c->pid = getpid();
+        c->shrinks = m->shrinks;
         pthread_mutex_init(&c->save.lock, NULL);
         pthread_cond_init(&c->save.changed, NULL);
         rc = take_options(c, folder, options ? options : &defaults, &err);

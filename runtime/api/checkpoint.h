@@ -41,7 +41,8 @@ struct mu_cksave {
 
 struct muster_checkpoint {
     struct muster *m;
-    pid_t pid; /* a forked child must not save */
+    pid_t pid;   /* a forked child must not save */
+    int shrinks; /* of m, when a save was last waited for */
     char folder[PATH_MAX], name[MU_CKFILE_NAME], kind[MU_CKFILE_KIND];
     char path[PATH_MAX]; /* last saved or loaded */
     int keep;

@@ -238,12 +238,27 @@ static int commit(struct muster_checkpoint *c)
     return status;
 }
 
+/* Ranks died since it began: who is left may not all know of it, and its parts may not
+ * all be there. It is on disk as a whole, or does not count.
+ */
+static void forget(struct muster_checkpoint *c)
+{
+    struct mu_cksave *s = &c->save;
+
+    if (s->running && s->writes && !s->failed)
+        pthread_join(s->thread, NULL);
+    s->running = false;
+    c->shrinks = c->m->shrinks;
+}
+
 int muster_checkpoint_wait(struct muster_checkpoint *c)
 {
     struct mu_cksave *s = &c->save;
     int64_t all = 0;
     int status;
 
+    if (c->shrinks != c->m->shrinks)
+        forget(c);
     if (!s->running)
         return MUSTER_OK;
     while (!all) {

@@ -41,6 +41,7 @@ struct muster {
     uint64_t commits;             /* syncs that have returned MUSTER_OK */
     bool voting, finishing;       /* this rank's gradients are complete; in finalize */
     int nested;  /* in a call of libmuster that has called the program back */
+    int shrinks; /* that this rank has been through */
     bool shrunk; /* and the program does not know yet */
     char shrunk_text[MU_ERR_TEXT];
     struct mu_err over; /* code 0: the world is of use */

@@ -49,6 +49,28 @@ struct shrink {
 /* ---- Before anything happens ------------------------------------------------------
  */
 
+/* A launcher that knew of a death would end the step. What it was good for, the
+ * exchange, the ranks can do for each other: they agree for the first time, on all of
+ * them.
+ */
+static int leave_launcher(struct muster *m, struct mu_err *err)
+{
+    const int64_t words[MU_SURVIVE_WORDS] = { 0 };
+
+    if (mu_survive_agree(m->survive, words, m->config.init_timeout, err) < 0)
+        return -1;
+    for (int r = 0; r < m->world->size; r++)
+        if (mu_survive_life(m->survive, r) != MU_LIVES)
+            return mu_err_set(
+                err, MUSTER_EPEER,
+                "rank %d (node %s) died, or cannot be reached, before all "
+                "ranks had met",
+                r, m->world->host_of[r]);
+    m->world->exchange = mu_survive_exchange(m->survive);
+    mu_world_leave(m->world);
+    return 0;
+}
+
 int mu_elastic_open(struct muster *m, struct mu_err *err)
 {
     char card[MU_SURVIVE_CARD];
@@ -63,7 +85,7 @@ int mu_elastic_open(struct muster *m, struct mu_err *err)
     for (int r = 0; rc == 0 && r < m->world->size; r++)
         rc = mu_survive_learn(m->survive, r, all.at[r], all.len[r], err);
     mu_gathered_clear(&all);
-    return rc;
+    return rc < 0 ? -1 : leave_launcher(m, err);
 }
 
 bool mu_elastic_takes(struct muster *m, int status)
@@ -336,6 +358,7 @@ int mu_shrink(struct muster *m, struct mu_err *err)
     free(s.was);
     tell(m, &s);
     m->shrunk = true;
+    m->shrinks++;
     if (m->voting && s.commits > (int64_t)m->commits)
         return 0;
     return mu_shrink_pending(m, err);

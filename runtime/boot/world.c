@@ -139,6 +139,12 @@ int mu_world_meet(struct mu_world *world, double timeout, struct mu_err *err)
     return world->meet ? world->meet(world, timeout, err) : 0;
 }
 
+void mu_world_leave(struct mu_world *world)
+{
+    if (world->leave)
+        world->leave(world);
+}
+
 void mu_world_close(struct mu_world *world)
 {
     if (world)

@@ -21,6 +21,7 @@ struct mu_world {
     /* Exchange the ranks' cards; see mu_world_meet. NULL: nothing to do. */
     int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
     void (*close)(struct mu_world *world); /* orderly; frees world */
+    void (*leave)(struct mu_world *world); /* see mu_world_leave; NULL: nothing to do */
     /* End the whole step with this status. Returns only if that failed. */
     void (*abort)(struct mu_world *world, int status, const char *why);
     void *impl;
@@ -37,6 +38,10 @@ int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
  * ever.
  */
 int mu_world_meet(struct mu_world *world, double timeout, struct mu_err *err);
+/* The launcher need not know any longer how this rank ends: from here on it does not end
+ * the step because of one that dies, and exchange is of no use. abort still works.
+ */
+void mu_world_leave(struct mu_world *world);
 void mu_world_close(struct mu_world *world); /* NULL is fine */
 /* Does not return: where the launcher cannot end the step, at least this process ends.
  */

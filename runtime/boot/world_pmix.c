@@ -42,6 +42,7 @@ struct pmix {
     struct card card;
     const struct mu_world *world;
     struct mu_neighbour neighbour;
+    bool left;         /* PMIx is finalized */
     int lost;          /* the neighbour that died in a fence, or -1 */
     char last_key[64]; /* published last: every rank does so before each fence */
 };
@@ -381,13 +382,27 @@ static void pmix_close(struct mu_world *world)
 {
     struct pmix *p = world->impl;
 
-    PMIx_Finalize(NULL, 0);
+    if (!p->left)
+        PMIx_Finalize(NULL, 0);
     mu_neighbour_close(&p->neighbour);
     free(world->impl);
     mu_world_free(world);
 }
 
+/* Slurm's server ends the step, a second later, when a client is lost that has not said
+ * goodbye.
+ */
+static void pmix_leave(struct mu_world *world)
+{
+    struct pmix *p = world->impl;
+
+    if (!p->left)
+        PMIx_Finalize(NULL, 0);
+    p->left = true;
+}
+
 struct last_words {
+    bool left;
     int status;
     char text[256];
 };
@@ -395,7 +410,10 @@ struct last_words {
 static void *abort_step(void *arg)
 {
     const struct last_words *words = arg;
+    pmix_proc_t self;
 
+    if (words->left)
+        PMIx_Init(&self, NULL, 0);
     PMIx_Abort(words->status, words->text, NULL, 0);
     return NULL;
 }
@@ -412,6 +430,7 @@ static void pmix_abort(struct mu_world *world, int status, const char *why)
     if (!words)
         return;
     words->status = status;
+    words->left = ((const struct pmix *)world->impl)->left;
     mu_copy(words->text, sizeof words->text, why);
     if (pthread_create(&thread, NULL, abort_step, words) == 0)
         sleep(3);
@@ -455,6 +474,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     w->exchange = (struct mu_exchange){ p, publish, fence, fetch };
     w->meet = pmix_meet;
     w->close = pmix_close;
+    w->leave = pmix_leave;
     w->abort = pmix_abort;
     if (fill_card(p, launch, err) < 0) {
         free(p);
