@@ -99,7 +99,9 @@ struct mu_facts {
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
     bool pmix_plugin;                          /* mpi_pmix*.so is in PluginDir */
     char pmix_missing[128];   /* the soname that did not load, "" fine */
-    const char *command_line; /* of the step's task, NUL replaced by blanks */
+    const char *command_line; /* of a task of another step of this job on this node, words
+                                 with blanks between them; NULL: none */
+    int command_tasks;        /* tasks of that step on this node, 0 not known */
 };
 
 /* Value of a variable, or NULL. */

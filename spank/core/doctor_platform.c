@@ -146,15 +146,12 @@ static void check_topology_files(const struct mu_facts *facts, struct mu_finding
             facts->nccl_conf ? mu_conf_find(facts->nccl_conf, names[i]) : NULL;
 
         if (env)
-            mu_findings_add(out, MU_HINT, AREA,
-                            "check it with muster topo --check --here",
+            mu_findings_add(out, MU_HINT, AREA, "",
                             "%s=%s comes from the environment%s%s", names[i], env,
                             line ? " and wins over " : "", line ? line->file : "");
         else if (line)
-            mu_findings_add(out, MU_HINT, AREA,
-                            "check it with muster topo --check --here",
-                            "%s=%s comes from %s line %d", names[i], line->value,
-                            line->file, line->line);
+            mu_findings_add(out, MU_HINT, AREA, "", "%s=%s comes from %s line %d",
+                            names[i], line->value, line->file, line->line);
     }
 }
 

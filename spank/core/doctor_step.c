@@ -136,7 +136,9 @@ static void check_launcher(const struct mu_facts *facts, struct mu_findings *out
                                              "torch.distributed.run",
                                              "torch.distributed.launch",
                                              NULL };
-    long tasks = env_number(facts, "SLURM_STEP_TASKS_PER_NODE");
+    long tasks = facts->command_tasks > 0
+                     ? facts->command_tasks
+                     : env_number(facts, "SLURM_STEP_TASKS_PER_NODE");
     const char *found = NULL;
 
     for (int i = 0; facts->command_line && launchers[i] && !found; i++)

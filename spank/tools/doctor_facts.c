@@ -254,8 +254,9 @@ static void gather_pmix(struct mu_facts *facts, const char *slurm_conf)
 /* muster.so and the Slurm release it was built for: its plugin_version symbol. Loaded
  * lazily, so that Slurm's own symbols need not be there; it runs no code on load.
  */
-static void gather_plugin(struct mu_facts *facts, const char *plugstack)
+static void gather_plugin(struct mu_doctor_input *in, const char *plugstack)
 {
+    struct mu_facts *facts = &in->facts;
     char copy[TEXT_MAX], *rest = copy, *line;
 
     if (!mu_copy(copy, sizeof copy, plugstack))
@@ -269,6 +270,8 @@ static void gather_plugin(struct mu_facts *facts, const char *plugstack)
             !strstr(path, "muster.so"))
             continue;
         mu_copy(facts->plugin_path, sizeof facts->plugin_path, path);
+        if (strstr(line, " conf="))
+            sscanf(strstr(line, " conf=") + 6, "%511s", in->site_path);
         lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
         version = lib ? dlsym(lib, "plugin_version") : NULL;
         if (version)
@@ -298,6 +301,7 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     char dir[4096], path[4200], *conf, *plugstack;
 
     gather_slurm_version(facts);
+    mu_copy(in->site_path, sizeof in->site_path, "/etc/slurm/muster.conf");
     conf_dir(facts, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/slurm.conf", dir);
     conf = read_text(path);
@@ -306,7 +310,7 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
         snprintf(path, sizeof path, "%s/plugstack.conf", dir);
     plugstack = read_text(path);
     if (plugstack)
-        gather_plugin(facts, plugstack);
+        gather_plugin(in, plugstack);
     free(plugstack);
     free(conf);
     snprintf(gres_file, sizeof gres_file, "%s/gres.conf", dir);
@@ -318,15 +322,6 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     facts->gres_conf = in->gres_text;
     facts->gres_file = gres_file;
     return 0;
-}
-
-/* The program of this step's tasks: the doctor's siblings under the same slurmstepd. */
-static void gather_command(struct mu_doctor_input *in)
-{
-    const char *name = mu_facts_env(&in->facts, "MUSTER_DOCTOR_COMMAND");
-
-    if (name && mu_copy(in->command_line, sizeof in->command_line, name))
-        in->facts.command_line = in->command_line;
 }
 
 int mu_doctor_gather(const char *topology, const char *gres_conf,
@@ -353,7 +348,7 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
     gather_gpus(facts);
     gather_peers(out);
     gather_libraries(out);
-    gather_command(out);
+    mu_doctor_tasks(out);
     if (facts->node && !topology)
         mu_pci_links_load("", facts->node, &out->links, &facts->nlinks, &out->acs,
                           &facts->nacs, NULL);

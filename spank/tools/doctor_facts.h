@@ -16,7 +16,9 @@ struct mu_doctor_input {
     struct mu_acs *acs;
     struct mu_library library[8];
     char *gres_text;
-    char command_line[4096];
+    char command_line[4096], command_step[32];
+    bool command_launches; /* the command line is a launcher's */
+    char site_path[512];   /* muster.conf, as plugstack.conf says or where it is usual */
 };
 
 /* Look at this machine: each part that cannot be read is left out. topology: a saved
@@ -25,6 +27,16 @@ struct mu_doctor_input {
  */
 int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err);
+
+/* doctor_tasks.c: fill facts.command_line and command_tasks. */
+void mu_doctor_tasks(struct mu_doctor_input *in);
+
+/* doctor_files.c: check the topology and graph files that NCCL would read, against this
+ * machine or the saved one (topology, NULL none).
+ */
+void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
+                     struct mu_findings *out);
+
 void mu_doctor_release(struct mu_doctor_input *input);
 
 #endif

@@ -69,3 +69,36 @@ teardown() {
     run env NCCL_SOCKET_IFNAME=^docker0 "$build/muster" doctor --topology "$dir/smi.txt"
     [[ "$output" == *"NCCL_SOCKET_IFNAME=^docker0 lets lo in"* ]]
 }
+
+@test "case 039: the topology file that the environment names is checked against the machine" {
+    data=$top/tests/data
+    NCCL_TOPO_FILE=$data/cases/040-azure-ndv5-masks-swapped.xml run "$build/muster" doctor \
+        --topology "$data/nccl-xml/azure-ndv5.xml"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"error   platform $data/cases/040-azure-ndv5-masks-swapped.xml line 2: numaid 0 has CPUs 48-95, which are those of NUMA node 1: exchanged"*"(NCCL_TOPO_FILE, the environment)"* ]]
+    NCCL_TOPO_FILE=$data/nccl-xml/azure-ndv5.xml run "$build/muster" doctor --all \
+        --topology "$data/nccl-xml/azure-ndv5.xml"
+    [[ "$output" == *"ok      platform $data/nccl-xml/azure-ndv5.xml fits this machine"* ]]
+    NCCL_TOPO_FILE=/nonexistent.xml run "$build/muster" doctor --topology "$data/nccl-xml/azure-ndv5.xml"
+    [[ "$output" == *"warning platform /nonexistent.xml: No such file"*"NCCL silently goes on without it"* ]]
+}
+
+@test "case 039: a graph of four GPUs on a machine with eight, with file and line of who names it" {
+    data=$top/tests/data
+    printf '# of the image\nNCCL_GRAPH_FILE=%s\n' "$data/cases/039-azure-ncv4-4gpu-graph.xml" >"$dir/nccl.conf"
+    NCCL_CONF_FILE=$dir/nccl.conf run "$build/muster" doctor --topology "$data/nccl-xml/azure-ndv5.xml"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"error   platform "*"039-azure-ncv4-4gpu-graph.xml is a graph of 4 GPUs, this machine has 8 (NCCL_GRAPH_FILE, $dir/nccl.conf line 2)"* ]]
+    NCCL_CONF_FILE=$dir/nccl.conf run "$build/muster" doctor --all --topology "$data/nccl-xml/azure-ncv4.xml"
+    [[ "$output" == *"ok      platform "*"is a graph of 4 GPUs"* ]]
+}
+
+@test "case 039: the file of the site's muster.conf is checked too, a machine with one NUMA node needs none" {
+    printf '<system version="1">\n  <cpu numaid="0" affinity="f" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">\n    <pci busid="0000:10:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>\n  </cpu>\n</system>\n' >"$dir/one.xml"
+    printf '[defaults]\ntopo = %s\n' "$dir/one.xml" >"$dir/muster.conf"
+    printf 'optional /nowhere/muster.so conf=%s\n' "$dir/muster.conf" >"$dir/plugstack.conf"
+    printf 'ClusterName=x\n' >"$dir/slurm.conf"
+    SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --topology "$dir/one.xml"
+    echo "$output"
+    [[ "$output" == *"a machine with one NUMA node needs no topology file ($dir/one.xml, topo= in $dir/muster.conf)"* ]]
+}

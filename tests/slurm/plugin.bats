@@ -358,6 +358,20 @@ gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
     grep -q 'warning: 2 launchers x 4 .*4 GPUs' "$MUSTER_DIR/err"
 }
 
+@test "case 044: muster doctor beside a running step sees a launcher for each of its tasks" {
+    printf '#!/bin/bash\ntouch %s.$SLURM_PROCID\nsleep 60\n' "$MUSTER_DIR/launched" > "$MUSTER_DIR/torchrun"
+    chmod +x "$MUSTER_DIR/torchrun"
+    run job -w plug1 -n2 --gres=gpu:4 <<JOB
+srun -Q --overlap -n2 $MUSTER_DIR/torchrun --nproc_per_node=4 train.py &
+for _ in \$(seq 100); do [ ! -e $MUSTER_DIR/launched.0 ] || [ ! -e $MUSTER_DIR/launched.1 ] || break; sleep 0.1; done
+srun -Q --overlap --gres=none -n1 $build/muster doctor
+$build/muster doctor
+scancel --signal=KILL \$SLURM_JOB_ID.0
+wait
+JOB
+    [ "$(grep -c '2 copies of torchrun run on each node' <<< "$output")" -eq 2 ]
+}
+
 @test "mpirun's daemon in a step: detected, said, not bound to one task's place" {
     printf '#!/bin/bash\necho ${RANK-no}; %s\n' "$cpus" > "$MUSTER_DIR/orted"
     chmod +x "$MUSTER_DIR/orted"

@@ -177,6 +177,9 @@ static void c044_a_launcher_per_task_is_found(void **state)
     facts.env = one;
     mu_doctor_step(&facts, &found);
     nothing_above(MU_OK);
+    facts.command_tasks = 4; /* counted, whatever the doctor's own step has */
+    mu_doctor_step(&facts, &found);
+    finding("4 copies of torchrun run on each node");
 }
 
 static const struct count_case {

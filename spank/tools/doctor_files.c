@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_files.c - the topology and graph files that NCCL would read here, each checked
+ * against the machine (case 039): those that the environment, NCCL's own files and the
+ * site name, and the one that nvidia-topologyd leaves
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/site.h"
+#include "spank/hw/machine.h"
+#include "spank/hw/sysfile.h"
+#include "spank/hw/xml.h"
+#include "spank/tools/doctor_facts.h"
+
+#define AREA "platform"
+#define TOPOLOGYD "/var/run/nvidia-topologyd/virtualTopology.xml"
+#define SITE_FILE (256 * 1024)
+#define SHOWN 5 /* errors and warnings of one file; the rest, and hints, are counted   \
+                 */
+
+/* One file under examination. */
+struct exam {
+    const char *path;
+    char from[640]; /* who names it: "NCCL_TOPO_FILE, /etc/nccl.conf line 3" */
+    struct mu_findings *out;
+    int shown, left;
+};
+
+static void tell(void *arg, const struct mu_nccl_finding *f)
+{
+    struct exam *e = arg;
+
+    if (f->level == MU_NCCL_HINT || e->shown++ >= SHOWN) {
+        e->left++;
+        return;
+    }
+    mu_findings_add(e->out, f->level == MU_NCCL_ERROR ? MU_ERROR : MU_WARNING, AREA,
+                    "correct the file, or take it away: NCCL finds a real machine's "
+                    "paths itself",
+                    "%s line %d: %s (%s)", e->path, f->line, f->text, e->from);
+}
+
+/* Case 039: a graph numbers the GPUs 0 to n - 1 of the machine it was made on. */
+static void check_graph(struct exam *e, const char *text, size_t len,
+                        const struct mu_node *node)
+{
+    struct mu_xml_doc doc = { 0 };
+    struct mu_err err = { 0 };
+    struct mu_cpuset gpus = { { 0 } };
+    char dev[32];
+    long n;
+
+    if (mu_xml_doc_parse(e->path, text, len, &doc, &err) < 0) {
+        mu_findings_add(e->out, MU_ERROR, AREA, "take the file away", "%s (%s)",
+                        err.text, e->from);
+        goto out;
+    }
+    for (int i = 0; i < doc.nelems; i++)
+        if (mu_xml_elem_is(&doc, i, "gpu") &&
+            mu_xml_elem_attr(&doc, i, "dev", dev, sizeof dev) &&
+            mu_parse_int("dev", dev, 0, MU_CPUSET_MAX - 1, &n, NULL) == 0)
+            mu_cpuset_add(&gpus, (int)n);
+    if (node && mu_cpuset_count(&gpus) != node->ngpus)
+        mu_findings_add(e->out, MU_ERROR, AREA,
+                        "take it away where the machine has another size: NCCL fails "
+                        "with \"dev not found\"",
+                        "%s is a graph of %d GPUs, this machine has %d (%s)", e->path,
+                        mu_cpuset_count(&gpus), node->ngpus, e->from);
+    else
+        mu_findings_add(e->out, MU_OK, AREA, "", "%s is a graph of %d GPUs (%s)",
+                        e->path, mu_cpuset_count(&gpus), e->from);
+out:
+    mu_xml_doc_clear(&doc);
+}
+
+static int numas_with_cpus(const struct mu_node *node)
+{
+    int n = 0;
+
+    for (int i = 0; i < node->nnumas; i++)
+        n += !mu_cpuset_empty(&node->numas[i].cpus);
+    return n;
+}
+
+static void check_topology(struct exam *e, const char *text, size_t len,
+                           const struct mu_machine *machine, bool here)
+{
+    struct mu_nccl_verdict verdict = { 0 };
+
+    mu_nccl_check(text, len, machine->node.ncores ? machine : NULL, here, tell, e,
+                  &verdict);
+    if (e->left > 0)
+        mu_findings_add(e->out, MU_HINT, AREA, "",
+                        "%s: %d more; muster topo --check %s --here shows all", e->path,
+                        e->left, e->path);
+    if (verdict.errors + verdict.warnings == 0)
+        mu_findings_add(e->out, MU_OK, AREA, "", "%s fits this machine (%s)", e->path,
+                        e->from);
+    if (!machine->node.virtual_machine && numas_with_cpus(&machine->node) == 1)
+        mu_findings_add(e->out, MU_HINT, AREA, "",
+                        "a machine with one NUMA node needs no topology file (%s, %s)",
+                        e->path, e->from);
+}
+
+static void examine(struct exam *e, bool graph, const struct mu_machine *machine,
+                    bool here)
+{
+    struct mu_err err = { 0 };
+    char *text = NULL;
+    size_t len;
+
+    e->shown = e->left = 0;
+    if (mu_read_file(e->path, &text, &len, &err) < 0)
+        mu_findings_add(e->out, MU_WARNING, AREA, "correct the name or take it away",
+                        "%s (%s): NCCL silently goes on without it", err.text, e->from);
+    else if (graph)
+        check_graph(e, text, len, machine->node.ngpus ? &machine->node : NULL);
+    else
+        check_topology(e, text, len, machine, here);
+    free(text);
+}
+
+/* The site's topo= or, if it is an NCCL file, topology= for this node; false: none. */
+static bool site_file(const struct mu_doctor_input *in, char *path, size_t len,
+                      const char **key)
+{
+    const char *host = mu_facts_env(&in->facts, "SLURMD_NODENAME");
+    const char *partition = mu_facts_env(&in->facts, "SLURM_JOB_PARTITION");
+    char *text = malloc(SITE_FILE), own[256] = "", start[512];
+    struct mu_site site = { 0 };
+    struct mu_site_keys *keys = calloc(1, sizeof *keys);
+    bool found = false;
+
+    gethostname(own, sizeof own - 1);
+    own[strcspn(own, ".")] = '\0';
+    if (!text || !keys ||
+        mu_sysfile_read("", text, SITE_FILE, "%s", in->site_path) < 0 ||
+        mu_site_parse(text, in->site_path, &site, NULL) < 0)
+        goto out;
+    mu_site_resolve(&site, partition, host ? host : own, keys);
+    if (keys->opts.topo == MU_TOPO_FILE) {
+        *key = "topo";
+        found = mu_copy(path, len, keys->opts.topo_file);
+    } else if (keys->topology[0] &&
+               mu_sysfile_read("", start, sizeof start, "%s", keys->topology) > 0 &&
+               strstr(start, "<system")) {
+        *key = "topology";
+        found = mu_copy(path, len, keys->topology);
+    }
+out:
+    mu_site_clear(&site);
+    free(keys);
+    free(text);
+    return found;
+}
+
+void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
+                     struct mu_findings *out)
+{
+    static const char *const names[] = { "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE" };
+    struct mu_machine machine = { 0 };
+    struct exam e = { .out = out };
+    char path[4096];
+    const char *key;
+
+    if (topology)
+        mu_machine_load_file(topology, &machine, NULL);
+    else
+        mu_machine_load_live(&machine, NULL);
+    for (int i = 0; i < 2; i++) {
+        const struct mu_conf_line *line =
+            in->facts.nccl_conf ? mu_conf_find(in->facts.nccl_conf, names[i]) : NULL;
+
+        e.path = mu_facts_env(&in->facts, names[i]);
+        if (e.path)
+            snprintf(e.from, sizeof e.from, "%s, the environment", names[i]);
+        else if (line && (e.path = line->value))
+            snprintf(e.from, sizeof e.from, "%s, %.500s line %d", names[i], line->file,
+                     line->line);
+        if (e.path && e.path[0])
+            examine(&e, i == 1, &machine, !topology);
+    }
+    e.path = path;
+    if (site_file(in, path, sizeof path, &key)) {
+        snprintf(e.from, sizeof e.from, "%s= in %.500s", key, in->site_path);
+        examine(&e, false, &machine, !topology);
+    }
+    if (!topology && access(TOPOLOGYD, R_OK) == 0) {
+        e.path = TOPOLOGYD;
+        snprintf(e.from, sizeof e.from, "nvidia-topologyd");
+        examine(&e, false, &machine, true);
+    }
+    mu_machine_clear(&machine);
+}
