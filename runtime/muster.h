@@ -163,8 +163,10 @@ int muster_barrier(struct muster *m);
 
 struct muster_ddp;
 
-/* One parameter tensor. Names, order, counts and dtypes must be equal on all ranks;
- * a difference is refused at create with the name and the ranks on each side.
+/* One parameter tensor. Names, order, counts, dtypes and what is frozen must be equal on
+ * all ranks; a difference is refused at create with the name and the ranks on each side. Of
+ * the shape libmuster knows the count alone (and with it compares the rows that a hook is
+ * given): the mean is taken element by element, so a transposed layout is yours to find.
  */
 struct muster_param {
     const char *name;        /* copied */
@@ -174,6 +176,10 @@ struct muster_param {
     void *grad;              /* your own gradient buffer: it is packed into a bucket when
                                 ready. NULL (best): the library hands out a view into
                                 the bucket, zero copy; see muster_ddp_grad */
+    int frozen;              /* no gradient is ever computed (requires_grad=False), or it is
+                                a buffer, of any dtype: data are broadcast, nothing else.
+                                grad is not used; it has no bucket (-1) and no gradient
+                                (NULL), muster_ddp_absent is 1, grad_ready an error */
 };
 
 struct muster_hook;
@@ -205,7 +211,7 @@ void muster_ddp_destroy(struct muster_ddp *ddp);
  */
 void *muster_ddp_grad(const struct muster_ddp *ddp, int i);
 int muster_ddp_buckets(const struct muster_ddp *ddp);
-int muster_ddp_bucket_of(const struct muster_ddp *ddp, int i);
+int muster_ddp_bucket_of(const struct muster_ddp *ddp, int i); /* -1: none */
 
 /* [collective] Copy every parameter's data from rank root to all. */
 int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
@@ -391,8 +397,10 @@ struct muster_bucket {
 
 /* INT8 and POWERSGD take f32 in host memory (elsewhere muster_ddp_create refuses them) and
  * keep a copy of the gradients' size with what they did not send: it is added to the next
- * step's. NaN and Inf come out as NaN on all ranks and leave nothing behind. What is left
- * is in no checkpoint: a run that goes on from one starts without. All ranks give the same.
+ * step's; see muster_ddp_state for checkpoints. NaN and Inf come out as NaN on all ranks
+ * and leave nothing behind. All ranks give the same. With shard, BF16 and F16 are
+ * reduce-scattered; the others leave the whole mean in the bucket, of which this rank uses
+ * its part.
  */
 struct muster_hook {
     enum muster_compress compress;
@@ -409,9 +417,23 @@ struct muster_hook {
 
 /* Bytes that this rank has given to collectives for gradients since create, without those
  * of a hook of your own. An all-reduce of S bytes over n ranks moves at least
- * 2 S (n - 1) / n in and out of each, a reduce-scatter (options.shard) half of that.
+ * 2 S (n - 1) / n in and out of each, a reduce-scatter (options.shard without a hook, or
+ * with BF16 and F16) half of that.
  */
 uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp);
+
+struct muster_item;
+
+/* What INT8 and POWERSGD keep from step to step, as items for a checkpoint beside your own:
+ * at most `room` of them into items (names and data belong to ddp). Returns how many there
+ * are, the same on all ranks; 0 without such a hook. Each rank has its own, which takes a
+ * sharded checkpoint. After muster_checkpoint_load a run in a world of the same size goes
+ * on bit for bit as if it had not stopped; in another, or from a checkpoint that has none,
+ * it starts without them, and a warning says so. They change from the first grad_ready of a
+ * step to the end of its sync: with MUSTER_CHECKPOINT_LAZY call muster_checkpoint_copied
+ * before.
+ */
+int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, int room);
 
 /* ---- Samples -------------------------------------------------------------------- */
 

@@ -87,7 +87,8 @@ int mu_checkpoint_items(const struct muster_checkpoint *c,
         const struct muster_item *item = &items[i];
 
         if (!item->name || !*item->name || strlen(item->name) >= MU_CKFILE_NAME ||
-            strncmp(item->name, RESERVED, strlen(RESERVED)) == 0)
+            (strncmp(item->name, RESERVED, strlen(RESERVED)) == 0 &&
+             !mu_checkpoint_may_miss(item->name)))
             return mu_err_set(err, MUSTER_EUSAGE,
                               "checkpoint: item %d needs a name of 1 to %d bytes that "
                               "does not start with " RESERVED,

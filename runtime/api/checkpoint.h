@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "runtime/api/ckfile.h"
@@ -15,6 +16,7 @@
  * "muster." are the library's.
  */
 #define MU_CHECKPOINT_SHARDS "muster.shards"
+#define MU_DDP_KEPT "muster.ddp."
 
 /* The one save under way. `parts` and `stage` stay from save to save. The thread owns
  * all of it until done; lock guards copied, done and nothing else.
@@ -66,6 +68,14 @@ int mu_checkpoint_broadcast(struct muster *m, void *data, uint64_t bytes, int ro
  */
 void mu_checkpoint_slice(uint64_t bytes, int rank, int size, uint64_t *offset,
                          uint64_t *length);
+
+/* Items of muster_ddp_state: a checkpoint need not have them, and one that has them
+ * need not be asked for them.
+ */
+static inline bool mu_checkpoint_may_miss(const char *name)
+{
+    return strncmp(name, MU_DDP_KEPT, strlen(MU_DDP_KEPT)) == 0;
+}
 
 /* EUSAGE for a name that is missing, too long or given twice, or a part beyond its
  * item. */

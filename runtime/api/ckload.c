@@ -141,11 +141,15 @@ static int read_file(struct source *src, struct mu_ckfile *file,
         int i = find_item(items, nitems, part->name, p);
         uint64_t total;
 
+        if (i < 0 && mu_checkpoint_may_miss(part->name))
+            continue;
         if (i < 0)
             return mu_err_set(err, MUSTER_ECONTRACT,
                               "%s holds '%s', which this program does not have", path,
                               part->name);
         total = items[i].total ? items[i].total : items[i].bytes;
+        if (part->total != total && mu_checkpoint_may_miss(part->name))
+            continue; /* another world's */
         if (part->total != total)
             return mu_err_set(err, MUSTER_ECONTRACT,
                               "%s holds '%s' of %llu bytes, this program's has %llu",
@@ -155,6 +159,21 @@ static int read_file(struct source *src, struct mu_ckfile *file,
             return -1;
     }
     return 0;
+}
+
+/* A run in another world, or whose checkpoints had no compression. */
+static void tell_missed(const struct muster_checkpoint *c, uint64_t step,
+                        const struct muster_item *items, int nitems,
+                        const uint64_t *got)
+{
+    for (int i = 0; i < nitems; i++)
+        if (mu_checkpoint_may_miss(items[i].name) && got[i] != items[i].bytes) {
+            mu_log(&c->m->log, MU_LOG_WARN,
+                   "checkpoint of step %llu: nothing of what compression left on %d "
+                   "ranks; it starts without",
+                   (unsigned long long)step, muster_size(c->m));
+            return;
+        }
 }
 
 /* Everything this rank wants of the checkpoint of `step`. */
@@ -178,7 +197,8 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
             mu_ckfile_close(file);
     }
     for (int i = 0; rc == 0 && i < nitems; i++)
-        if (got[i] != items[i].bytes) {
+        if (got[i] != items[i].bytes &&
+            (got[i] > 0 || !mu_checkpoint_may_miss(items[i].name))) {
             char path[PATH_MAX];
 
             mu_ckfolder_path(c->folder, c->name, step, path, sizeof path);
@@ -187,6 +207,8 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
                            path, (unsigned long long)got[i],
                            (unsigned long long)items[i].bytes, items[i].name);
         }
+    if (rc == 0 && muster_rank(c->m) == 0)
+        tell_missed(c, step, items, nitems, got);
     source_close(&src);
     free(got);
     return rc;
@@ -204,6 +226,10 @@ static int try_step(struct muster_checkpoint *c, uint64_t step,
     if (c->sharded || muster_rank(c->m) == 0)
         rc = read_step(c, step, items, nitems, &err);
     status = mu_checkpoint_agree(c->m, rc, &err);
+    /* The next one may not have them, and half of this one must not stay. */
+    for (int i = 0; status != MUSTER_OK && i < nitems; i++)
+        if (mu_checkpoint_may_miss(items[i].name))
+            memset(items[i].data, 0, items[i].bytes);
     for (int i = 0; status == MUSTER_OK && !c->sharded && i < nitems; i++)
         status = mu_checkpoint_broadcast(c->m, items[i].data, items[i].bytes, 0);
     return status;

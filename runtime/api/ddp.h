@@ -9,19 +9,27 @@
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
  *   ddp_finish.c  loss scale, norm, clipping
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
+ *   ddp_state.c   what compression keeps, for checkpoints
+ *   ddp_params.c  the list of parameters: check it, copy it, agree on it
  *   hook*.c       compression
  */
 #ifndef MU_DDP_H
 #define MU_DDP_H
 
+#include "runtime/api/checkpoint.h"
 #include "runtime/api/impl.h"
 #include "runtime/core/bucket.h"
 #include "runtime/core/ledger.h"
 #include "runtime/core/ready.h"
 #include "runtime/core/weight.h"
 
+/* "muster.ddp.0.12.left": the items of muster_ddp_state */
+#define MU_DDP_KEPT_NAME 64
+
 struct mu_ddp_param {
     char *name;
+    int index; /* in the caller's list */
+    bool frozen;
     size_t count;
     enum muster_dtype dtype;
     void *data; /* borrowed, may be NULL */
@@ -53,8 +61,10 @@ struct mu_ddp_rule {
 
 struct muster_ddp {
     struct muster *m;
-    int nparams;
+    /* Those that have gradients in the caller's order, then the frozen ones. */
     struct mu_ddp_param *param;
+    int nparams, nall; /* with gradients; with the frozen ones */
+    int *at;           /* by the caller's index: in param */
     struct mu_ddp_rule rule;
     struct mu_bucket_plan plan;
     struct mu_ready ready;
@@ -79,6 +89,7 @@ struct muster_ddp {
     double factor; /* this rank's gradients are multiplied by it; 1: not */
     const struct mu_hook_ops *hook;
     void *hook_state;
+    char (*kept_name)[MU_DDP_KEPT_NAME]; /* of muster_ddp_state's items */
     struct muster_hook hook_options;
     uint64_t wire_bytes;
     struct muster_ledger ledger;
@@ -102,6 +113,11 @@ struct mu_hook_ops {
     int (*advance)(struct muster_ddp *ddp, void *state, int b, struct mu_err *err);
     int (*finish)(struct muster_ddp *ddp, void *state, int b, void *stream,
                   struct mu_err *err);
+    /* What it keeps of parameter i from step to step, at most 2 items without names;
+     * may be NULL.
+     */
+    int (*keeps)(const struct muster_ddp *ddp, void *state, int i,
+                 struct muster_item *items);
     /* Gradients are from now on `factor` times as large: so is what they left. */
     void (*rescale)(struct muster_ddp *ddp, void *state, double factor);
 };
@@ -115,6 +131,28 @@ int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err);
 int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
                    enum muster_op op, void *data, size_t count, double scale,
                    struct mu_err *err);
+/* With shard: every rank gets the sum of its part of bucket b, whose elements lie in
+ * `data` as they do in the bucket, in place.
+ */
+int mu_hook_scatter(struct muster_ddp *ddp, int b, enum muster_dtype dtype, char *data,
+                    struct mu_err *err);
+
+/* ---- ddp_params.c ---- */
+/* Copy the caller's list into ddp: param, at, nparams, nall. */
+int mu_ddp_params_take(struct muster_ddp *ddp, const struct muster_param *params, int n,
+                       struct mu_err *err);
+void mu_ddp_params_clear(struct muster_ddp *ddp);
+/* [collective] Same parameters, same plan on all ranks. */
+int mu_ddp_params_agree(struct muster_ddp *ddp,
+                        const struct muster_ddp_options *options, struct mu_err *err);
+/* The parameter of the caller's index, NULL: out of range. */
+struct mu_ddp_param *mu_ddp_param(const struct muster_ddp *ddp, int i);
+
+/* ---- ddp_state.c ---- */
+int mu_ddp_state_open(struct muster_ddp *ddp, struct mu_err *err);
+/* count floats that each rank has of its own. */
+struct muster_item mu_ddp_own_item(const struct muster_ddp *ddp, void *data,
+                                   size_t count);
 
 /* Is the gradient in memory that the CPU may read? Else MUSTER_EUSAGE: `what` is not
  * there on GPUs.

@@ -18,20 +18,18 @@ static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
 
 static int check_index(struct muster_ddp *ddp, const char *call, int i)
 {
-    if (i >= 0 && i < ddp->nparams)
+    if (i >= 0 && i < ddp->nall)
         return MUSTER_OK;
     return mu_fail(ddp->m, MUSTER_EUSAGE, "%s: parameter %d is not in 0..%d", call, i,
-                   ddp->nparams - 1);
+                   ddp->nall - 1);
 }
 
-int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
+/* Of parameter i in ddp->param. */
+static int ready(struct muster_ddp *ddp, int i, void *stream)
 {
     struct mu_ddp_bucket *bucket;
     struct mu_err err = { 0 };
-    int rc = check_index(ddp, "muster_ddp_grad_ready", i);
 
-    if (rc)
-        return rc;
     if (ddp->declined[i])
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "gradient of '%s' was said to be absent in this step",
@@ -62,12 +60,26 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
     return start_ready(ddp, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
 }
 
+int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
+{
+    int rc = check_index(ddp, "muster_ddp_grad_ready", i);
+
+    if (rc)
+        return rc;
+    if (mu_ddp_param(ddp, i)->frozen)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "gradient of '%s', which was registered as frozen",
+                       mu_ddp_param(ddp, i)->name);
+    return ready(ddp, ddp->at[i], stream);
+}
+
 int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
 {
     int rc = check_index(ddp, "muster_ddp_grad_absent", i);
 
-    if (rc)
+    if (rc || mu_ddp_param(ddp, i)->frozen)
         return rc;
+    i = ddp->at[i];
     if (ddp->ready.marked[i])
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "gradient of '%s' was said to be ready in this step",
@@ -99,7 +111,10 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
 {
     struct mu_control *control = ddp->m->control;
     uint64_t what[3] = { ddp->plan_hash, ddp->id, ddp->step };
-    uint64_t step = ddp->id << 40 | ddp->step;
+    /* The n-th sync of this rank against the n-th of the others: so a rank that takes
+     * two models in another order is found, though their buckets be alike.
+     */
+    uint64_t step = ddp->m->rolls;
     size_t nbytes = (size_t)(ddp->nparams + 7) / 8;
     uint8_t *bits = calloc(nbytes + 1, 1);
     int n, rc = 0;
@@ -107,6 +122,7 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
     if (!bits)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
     n = lacking(ddp, bits);
+    ddp->m->rolls++;
     if (control)
         rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what), bits,
                                   n > 0 ? nbytes : 0, err);

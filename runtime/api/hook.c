@@ -4,11 +4,27 @@
 
 #include "runtime/core/dtype.h"
 
+/* `given` elements of this rank take part in the sum. */
+static int start_coll(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_t given,
+                      struct mu_err *err)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+
+    coll->stream = bucket->stream;
+    coll->what = bucket->what;
+    if (coll->count == 0)
+        return 0;
+    if (mu_coll_start(ddp->m, coll, &bucket->started[bucket->nstarted], err) < 0)
+        return -1;
+    bucket->nstarted++;
+    ddp->wire_bytes += given * mu_dtype_size(coll->dtype);
+    return 0;
+}
+
 int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
                    enum muster_op op, void *data, size_t count, double scale,
                    struct mu_err *err)
 {
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     struct mu_coll coll = {
         .kind = MU_COLL_ALLREDUCE,
         .dtype = dtype,
@@ -17,17 +33,27 @@ int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
         .recv = data,
         .count = count,
         .scale = scale,
-        .stream = bucket->stream,
-        .what = bucket->what,
     };
 
-    if (count == 0)
-        return 0;
-    if (mu_coll_start(ddp->m, &coll, &bucket->started[bucket->nstarted], err) < 0)
-        return -1;
-    bucket->nstarted++;
-    ddp->wire_bytes += count * mu_dtype_size(dtype);
-    return 0;
+    return start_coll(ddp, b, &coll, count, err);
+}
+
+int mu_hook_scatter(struct muster_ddp *ddp, int b, enum muster_dtype dtype, char *data,
+                    struct mu_err *err)
+{
+    const struct mu_world *w = ddp->m->world;
+    size_t part = mu_ddp_part(ddp, b);
+    struct mu_coll coll = {
+        .kind = MU_COLL_REDUCE_SCATTER,
+        .dtype = dtype,
+        .op = MUSTER_SUM,
+        .send = data,
+        .recv = data + part * (size_t)w->rank * mu_dtype_size(dtype),
+        .count = part,
+        .scale = 1,
+    };
+
+    return start_coll(ddp, b, &coll, part * (size_t)w->size, err);
 }
 
 /* ---- The user's own ---------------------------------------------------------------
@@ -188,6 +214,8 @@ int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err)
         hooks[which]->open(ddp, &ddp->hook_state, err) < 0)
         return -1;
     ddp->hook = hooks[which];
+    if (mu_ddp_state_open(ddp, err) < 0)
+        return -1;
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
         /* 16-bit gradients are as short already. */
         ddp->bucket[b].hooked =

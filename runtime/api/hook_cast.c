@@ -90,6 +90,17 @@ static int pieces_of(struct muster_ddp *ddp, const struct cast *c, int b)
     return n;
 }
 
+/* This rank's part of the bucket, paddings included: those are zeros. */
+static int own_part(struct muster_ddp *ddp, const struct cast *c, int b)
+{
+    size_t part = mu_ddp_part(ddp, b), at = part * (size_t)ddp->m->world->rank;
+    size_t wide = mu_dtype_size(ddp->plan.bucket[b].dtype);
+
+    ddp->bucket[b].piece[0] = (struct mu_piece){ ddp->bucket[b].mem + at * wide,
+                                                 at * mu_dtype_size(c->to), part };
+    return 1;
+}
+
 static int cast_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
 {
     struct cast *c = state;
@@ -101,6 +112,8 @@ static int cast_start(struct muster_ddp *ddp, void *state, int b, struct mu_err 
                      c->arena + c->at[b], c->to, 1.0 / m->world->size, bucket->stream,
                      err) < 0)
         return -1;
+    if (ddp->shard)
+        return mu_hook_scatter(ddp, b, c->to, c->arena + c->at[b], err);
     return mu_hook_reduce(ddp, b, c->to, MUSTER_SUM, c->arena + c->at[b],
                           elements(ddp, b), 1, err);
 }
@@ -110,7 +123,7 @@ static int cast_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
 {
     struct cast *c = state;
     struct muster *m = ddp->m;
-    int n = pieces_of(ddp, c, b);
+    int n = ddp->shard ? own_part(ddp, c, b) : pieces_of(ddp, c, b);
 
     return m->ops->unpack(m->backend, ddp->bucket[b].piece, n,
                           ddp->plan.bucket[b].dtype, c->arena + c->at[b], c->to, 1,

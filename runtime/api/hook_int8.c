@@ -156,6 +156,15 @@ static int int8_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
     return 0;
 }
 
+static int int8_keeps(const struct muster_ddp *ddp, void *state, int i,
+                      struct muster_item *items)
+{
+    struct int8 *s = state;
+
+    items[0] = mu_ddp_own_item(ddp, s->tensor[i].rest, ddp->param[i].count);
+    return 1;
+}
+
 static void int8_rescale(struct muster_ddp *ddp, void *state, double factor)
 {
     struct int8 *s = state;
@@ -173,5 +182,6 @@ const struct mu_hook_ops mu_hook_int8 = {
     .start = int8_start,
     .advance = int8_advance,
     .finish = int8_finish,
+    .keeps = int8_keeps,
     .rescale = int8_rescale,
 };

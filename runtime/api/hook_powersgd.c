@@ -226,6 +226,23 @@ static int power_finish(struct muster_ddp *ddp, void *state, int b, void *stream
     return 0;
 }
 
+static int power_keeps(const struct muster_ddp *ddp, void *state, int i,
+                       struct muster_item *items)
+{
+    struct power *s = state;
+    struct matrix *x = &s->matrix[i];
+
+    if (x->shape.rank == 0)
+        return 0;
+    items[0] = mu_ddp_own_item(ddp, x->rest, ddp->param[i].count);
+    items[1] = (struct muster_item){
+        /* the same on all ranks */
+        .data = s->work[ddp->plan.place[i].bucket].q + x->q,
+        .bytes = x->shape.cols * (size_t)x->shape.rank * sizeof(float)
+    };
+    return 2;
+}
+
 static void power_rescale(struct muster_ddp *ddp, void *state, double factor)
 {
     struct power *s = state;
@@ -243,5 +260,6 @@ const struct mu_hook_ops mu_hook_powersgd = {
     .start = power_start,
     .advance = power_advance,
     .finish = power_finish,
+    .keeps = power_keeps,
     .rescale = power_rescale,
 };

@@ -22,12 +22,13 @@ struct muster {
     struct mu_control *control; /* NULL in a world of one */
     const struct mu_backend_ops *ops;
     struct mu_backend *backend;
-    void *module;  /* dlopen handle of the backend, or NULL */
-    char *gpus;    /* MUSTER_PLAN's gpus of this rank, "" unknown */
-    char **gpu_of; /* the same by rank, NULL until the ranks have met */
-    char *address; /* MASTER_ADDR, or NULL */
-    void *stage;   /* backend memory for collectives on host memory, NULL before one */
-    int ddps;      /* created so far: the same number on all ranks */
+    void *module;   /* dlopen handle of the backend, or NULL */
+    char *gpus;     /* MUSTER_PLAN's gpus of this rank, "" unknown */
+    char **gpu_of;  /* the same by rank, NULL until the ranks have met */
+    char *address;  /* MASTER_ADDR, or NULL */
+    void *stage;    /* backend memory for collectives on host memory, NULL before one */
+    int ddps;       /* created so far: the same number on all ranks */
+    uint64_t rolls; /* roll-calls so far, of all ddps */
     struct mu_err err;
     int status;                  /* of the last failed call */
     pthread_mutex_t flight_lock; /* innermost: nothing is called with it held */

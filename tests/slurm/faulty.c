@@ -185,7 +185,7 @@ static struct muster_ddp *create(struct muster *m)
 
     for (int i = 0; i < PARAMS; i++) {
         snprintf(name[i], sizeof name[i], "layer%d", i);
-        p[i] = (struct muster_param){ name[i], COUNT, MUSTER_F32, data[i], NULL };
+        p[i] = (struct muster_param){ name[i], COUNT, MUSTER_F32, data[i], NULL, 0 };
     }
     if (odd && strcmp(opt.deed, "shape") == 0)
         p[2].count = COUNT + 1;

@@ -54,8 +54,9 @@ static void make(struct muster *m, struct model *model)
 
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "layer%d", i);
-        p[i] = (struct muster_param){ names[i], COUNT, MUSTER_F32, model->data[i],
-                                      i % 2 ? model->own[i] : NULL };
+        p[i] = (struct muster_param){
+            names[i], COUNT, MUSTER_F32, model->data[i], i % 2 ? model->own[i] : NULL, 0
+        };
         for (int k = 0; k < COUNT; k++)
             model->data[i][k] = (float)(muster_rank(m) * 1000 + i * COUNT + k);
     }
@@ -240,7 +241,7 @@ static void row_2_gradients_of_earlier_micro_batches_count(void **state)
 static int misuse_body(struct muster *m, int rank, void *arg)
 {
     struct model model = { 0 };
-    struct muster_param bad = { "ints", 3, MUSTER_I32, NULL, NULL };
+    struct muster_param bad = { "ints", 3, MUSTER_I32, NULL, NULL, 0 };
     struct muster_ddp *none = NULL;
 
     make(m, &model);
@@ -272,9 +273,9 @@ static void row_12_wrong_calls_are_refused_and_nothing_breaks(void **state)
 
 static int empty_body(struct muster *m, int rank, void *arg)
 {
-    struct muster_param p[3] = { { "a", 0, MUSTER_F32, NULL, NULL },
-                                 { "b", 5, MUSTER_F64, NULL, NULL },
-                                 { "c", 0, MUSTER_F64, NULL, NULL } };
+    struct muster_param p[3] = { { "a", 0, MUSTER_F32, NULL, NULL, 0 },
+                                 { "b", 5, MUSTER_F64, NULL, NULL, 0 },
+                                 { "c", 0, MUSTER_F64, NULL, NULL, 0 } };
     struct muster_ddp *ddp, *nothing;
     double *g;
 
@@ -307,7 +308,7 @@ static void row_5_empty_parameters_and_empty_models_work(void **state)
  * not. */
 static int half_body(struct muster *m, int rank, void *arg)
 {
-    struct muster_param p = { "w", 10, MUSTER_F16, NULL, NULL };
+    struct muster_param p = { "w", 10, MUSTER_F16, NULL, NULL, 0 };
     struct muster_ddp *ddp;
     uint16_t *g;
 
@@ -377,12 +378,12 @@ static int other_body(struct muster *m, int rank, void *arg)
 {
     const struct other *o = arg;
     int side = rank == 1;
-    struct muster_param p[3] = { { "first", 4, MUSTER_F32, NULL, NULL } };
+    struct muster_param p[3] = { { "first", 4, MUSTER_F32, NULL, NULL, 0 } };
     struct muster_ddp *ddp;
 
     for (int i = 1; i < 3; i++)
         p[i] = (struct muster_param){ o->pname[side], o->count[side], o->dtype[side],
-                                      NULL, NULL };
+                                      NULL,           NULL,           0 };
     RANK_CHECK(muster_ddp_create(m, p, o->nparams[side], NULL, &ddp) ==
                MUSTER_ECONTRACT);
     RANK_CHECK(ddp == NULL);

@@ -99,8 +99,8 @@ static int body(struct muster *m, int rank, void *arg)
 {
     const struct run *run = arg;
     const struct fault *f = run->fault;
-    struct muster_param p[2] = { { "a", 64, MUSTER_F32, NULL, NULL },
-                                 { "b", 64, MUSTER_F32, NULL, NULL } };
+    struct muster_param p[2] = { { "a", 64, MUSTER_F32, NULL, NULL, 0 },
+                                 { "b", 64, MUSTER_F32, NULL, NULL, 0 } };
     struct muster_ddp *ddp;
 
     if (!m)

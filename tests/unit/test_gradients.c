@@ -51,8 +51,9 @@ static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options
 
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "w%d", i);
-        p[i] = (struct muster_param){ names[i], COUNT, MUSTER_F32, NULL,
-                                      i % 2 ? own[i] : NULL };
+        p[i] = (struct muster_param){
+            names[i], COUNT, MUSTER_F32, NULL, i % 2 ? own[i] : NULL, 0
+        };
     }
     RANK_OK(muster_ddp_create(m, p, N, o, &ddp));
     return ddp;
@@ -342,9 +343,9 @@ static int zero_body(struct muster *m, int rank, void *arg)
     static const size_t count[3] = { 7, 130, 1 }; /* nothing divides evenly */
     static float data[3][130], plain[3][130], momentum[3][130];
     const struct muster_ddp_options o = { .shard = 1 };
-    struct muster_param p[3] = { { "a", 7, MUSTER_F32, data[0], NULL },
-                                 { "b", 130, MUSTER_F32, NULL, NULL },
-                                 { "c", 1, MUSTER_F32, data[2], NULL } };
+    struct muster_param p[3] = { { "a", 7, MUSTER_F32, data[0], NULL, 0 },
+                                 { "b", 130, MUSTER_F32, NULL, NULL, 0 },
+                                 { "c", 1, MUSTER_F32, data[2], NULL, 0 } };
     struct muster_ddp *ddp;
     struct muster_shard part;
     float *state[8];
@@ -424,8 +425,8 @@ static int compress_body(struct muster *m, int rank, void *arg)
     const struct muster_hook *hook = arg;
     const struct muster_ddp_options o = { .hook = hook };
     enum { ROWS = 40, COLS = 50, STEPS = 60 };
-    struct muster_param p[2] = { { "bias", 9, MUSTER_F32, NULL, NULL },
-                                 { "w", ROWS * COLS, MUSTER_F32, NULL, NULL } };
+    struct muster_param p[2] = { { "bias", 9, MUSTER_F32, NULL, NULL, 0 },
+                                 { "w", ROWS * COLS, MUSTER_F32, NULL, NULL, 0 } };
     static double got[ROWS * COLS], want[ROWS * COLS];
     struct muster_ddp *ddp;
     double off = 0, all = 0;

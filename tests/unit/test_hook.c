@@ -295,7 +295,7 @@ static int scaled_body(struct muster *m, int rank, void *arg)
 
     for (int d = 0; d < 2; d++) {
         const struct muster_ddp_options o = { .hook = &t->hook };
-        struct muster_param p = { "w", ROWS * COLS, MUSTER_F32, NULL, NULL };
+        struct muster_param p = { "w", ROWS * COLS, MUSTER_F32, NULL, NULL, 0 };
 
         RANK_OK(muster_ddp_create(m, &p, 1, &o, &ddp[d]));
     }
@@ -333,52 +333,40 @@ static const struct refusal {
     const char *name;
     enum muster_dtype dtype;
     struct muster_hook hook;
-    int shard;
     const char *expect;
 } refusals[] = {
     { "int8 of f64",
       MUSTER_F64,
       { .compress = MUSTER_COMPRESS_INT8 },
-      0,
       "int8 compresses f32, but parameter 'w' is f64" },
     { "PowerSGD of bf16",
       MUSTER_BF16,
       { .compress = MUSTER_COMPRESS_POWERSGD },
-      0,
       "PowerSGD compresses f32, but parameter 'w' is bf16" },
     { "rows that do not divide",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_POWERSGD, .rows = wrong_rows },
-      0,
       "parameter 'w': 480 elements are not 7 rows" },
     { "PowerSGD of a negative rank",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_POWERSGD, .rank = -1 },
-      0,
       "of rank -1" },
     { "no reduce",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_USER },
-      0,
       "needs its reduce" },
     { "no such compression",
       MUSTER_F32,
       { .compress = (enum muster_compress)9 },
-      0,
       "no compression number 9" },
-    { "with ZeRO-1",
-      MUSTER_F32,
-      { .compress = MUSTER_COMPRESS_BF16 },
-      1,
-      "exclude each other" },
 };
 
 static int refusal_body(struct muster *m, int rank, void *arg)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct refusal *t = &refusals[i];
-        const struct muster_ddp_options o = { .hook = &t->hook, .shard = t->shard };
-        struct muster_param p = { "w", ROWS * COLS, t->dtype, NULL, NULL };
+        const struct muster_ddp_options o = { .hook = &t->hook };
+        struct muster_param p = { "w", ROWS * COLS, t->dtype, NULL, NULL, 0 };
         struct muster_ddp *ddp;
 
         RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &ddp) == MUSTER_EUSAGE && !ddp);
@@ -400,7 +388,7 @@ static int other_body(struct muster *m, int rank, void *arg)
     const struct muster_hook hook = { .compress = rank == 1 ? MUSTER_COMPRESS_F16
                                                             : MUSTER_COMPRESS_BF16 };
     const struct muster_ddp_options o = { .hook = &hook };
-    struct muster_param p = { "w", 8, MUSTER_F32, NULL, NULL };
+    struct muster_param p = { "w", 8, MUSTER_F32, NULL, NULL, 0 };
     struct muster_ddp *ddp;
 
     RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &ddp) == MUSTER_ECONTRACT);
@@ -453,7 +441,7 @@ static int short_body(struct muster *m, int rank, void *arg)
 {
     const struct muster_hook hook = { .compress = MUSTER_COMPRESS_F16 };
     const struct muster_ddp_options o = { .hook = &hook };
-    struct muster_param p = { "w", 64, MUSTER_BF16, NULL, NULL };
+    struct muster_param p = { "w", 64, MUSTER_BF16, NULL, NULL, 0 };
     struct muster_ddp *ddp[2];
 
     RANK_OK(muster_ddp_create(m, &p, 1, &o, &ddp[0]));
