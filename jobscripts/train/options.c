@@ -125,7 +125,7 @@ void train_options_help(void)
         "  --timeout SECONDS      of each collective [600]\n"
         "  --first-bucket SIZE    gradient bucket that starts first [1M]\n"
         "  --bucket-cap SIZE      other buckets [chosen by libmuster]\n"
-        "  --compress none|bf16|fp16|int8|powersgd:RANK   gradients on the wire "
+        "  --compress none|bf16|fp16|int8|powersgd[:RANK]   gradients on the wire "
         "[none]\n"
         "  --zero                 ZeRO-1: each rank keeps and updates a part of the\n"
         "                         optimizer state\n"
@@ -197,10 +197,14 @@ static int set_compress(struct train_options *opt, const char *name, struct mu_e
         opt->compress = what[i];
         return 0;
     }
+    if (strcmp(optarg, "powersgd") == 0) { /* of the library's default rank */
+        opt->compress = MUSTER_COMPRESS_POWERSGD;
+        return 0;
+    }
     if (strncmp(optarg, power, sizeof power - 1) != 0)
         return mu_err_set(
             err, MUSTER_EUSAGE,
-            "%s is '%s', not one of: none, bf16, fp16, int8, powersgd:RANK", name,
+            "%s is '%s', not one of: none, bf16, fp16, int8, powersgd[:RANK]", name,
             optarg);
     opt->compress = MUSTER_COMPRESS_POWERSGD;
     return mu_parse_int(name, optarg + sizeof power - 1, 1, 1024, &opt->compress_rank,
@@ -383,9 +387,6 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
             err, MUSTER_EUSAGE,
             "--zero leaves each rank a part of the momenta: add --sharded to "
             "--checkpoint");
-    if (opt->zero && opt->compress >= 0)
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "--zero and --compress exclude each other");
     if (opt->zero && opt->elastic)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "--zero and --elastic exclude each other: a part of the "

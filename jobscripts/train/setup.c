@@ -261,9 +261,9 @@ static void banner(const struct train *t)
     printf("Communication:        %s, %d bucket%s\n", muster_transport(t->m),
            muster_ddp_buckets(t->ddp), muster_ddp_buckets(t->ddp) == 1 ? "" : "s");
     if (opt->compress >= 0 || opt->zero)
-        printf("Gradients:            %s\n",
-               opt->zero ? "reduce-scattered; optimizer state sharded (ZeRO-1)"
-                         : opt->compress_text);
+        printf("Gradients:            %s%s\n",
+               opt->compress >= 0 ? opt->compress_text : "reduce-scattered",
+               opt->zero ? "; optimizer state sharded (ZeRO-1)" : "");
     printf("Model:                %s, %zu parameters, %s, %s\n", t->model.text,
            t->model.nweights, opt->dtype == MUSTER_F64 ? "fp64" : "fp32", t->ops->name);
     printf(

@@ -10,8 +10,8 @@
 
 #include "runtime/base/parse.h"
 
-/* Weights, momenta, sampler, counters. */
-#define ITEMS (2 * MODEL_PARAMS + 2)
+/* Weights, momenta, sampler, counters, what compression left. */
+#define ITEMS (4 * MODEL_PARAMS + 2)
 
 /* What else goes into a checkpoint. */
 struct counters {
@@ -49,6 +49,8 @@ static int list_items(struct train *t, struct muster_item *items, char names[ITE
     items[n++] = (struct muster_item){ .name = "counters",
                                        .data = counters,
                                        .bytes = sizeof *counters };
+    if (t->opt->sharded)
+        n += muster_ddp_state(t->ddp, items + n, ITEMS - n);
     return n;
 }
 
@@ -80,10 +82,16 @@ int train_open_checkpoint(struct train *t, struct mu_err *err)
         .kind = t->kind,
         .keep = (int)opt->keep,
         .sharded = opt->sharded,
-        .mode = opt->foreground ? MUSTER_CHECKPOINT_WAIT : MUSTER_CHECKPOINT_LAZY,
+        .mode = MUSTER_CHECKPOINT_LAZY,
     };
     int status;
 
+    /* What compression left changes in the backward pass, before train_before_update.
+     */
+    if (opt->sharded && muster_ddp_state(t->ddp, NULL, 0) > 0)
+        options.mode = MUSTER_CHECKPOINT_COPY;
+    if (opt->foreground)
+        options.mode = MUSTER_CHECKPOINT_WAIT;
     if (!opt->checkpoint)
         return 0;
     snprintf(t->kind, sizeof t->kind, "muster-train %s %s", t->model.text,

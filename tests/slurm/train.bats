@@ -133,6 +133,31 @@ powersgd:4 31176
 BYTES
 }
 
+@test "int8 and powersgd: a run that stops and goes on has the undisturbed one's losses, bit for bit, with ZeRO-1 too" {
+    local how
+    for how in int8 "int8 --zero" "powersgd:2"; do
+        rm -rf parts
+        # shellcheck disable=SC2086 # two words
+        run ranks 3 -N1 -- --steps 60 --samples 6000 --compress $how --curve whole
+        [ "$status" -eq 0 ]
+        # shellcheck disable=SC2086
+        run ranks 3 -N1 -- --steps 60 --samples 6000 --compress $how --curve parted --checkpoint parts --sharded --checkpoint-every 35
+        [ "$status" -eq 0 ]
+        rm parts/*-000000000060.muster
+        # shellcheck disable=SC2086
+        run ranks 3 -N1 -- --steps 60 --samples 6000 --compress $how --curve parted --checkpoint parts --sharded --resume must
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output = *"step 35, epoch 1"* ]]
+        cmp whole parted
+    done
+    # Two ranks take it up without what was left on three.
+    run ranks 2 -N1 -- --steps 70 --samples 6000 --compress int8 --checkpoint parts --sharded --resume must
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"checkpoint of step 60: nothing of what compression left on 2 ranks; it starts without"* ]]
+}
+
 @test "without PMIx each task says which srun to use, status 11" {
     run timeout 60 srun --mpi=none -n2 "$train" --steps 5
     echo "$output"
