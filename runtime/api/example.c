@@ -11,7 +11,9 @@ int main(void)
     struct muster *m;
     struct muster_ddp *ddp;
     double weight[N] = { 0 };
-    const struct muster_param param = { "weight", N, MUSTER_F64, weight, NULL };
+    const struct muster_param param = {
+        .name = "weight", .count = N, .dtype = MUSTER_F64, .data = weight
+    };
 
     if (muster_init(&m, NULL) != MUSTER_OK)
         return muster_report(NULL);
