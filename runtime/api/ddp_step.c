@@ -122,7 +122,6 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
     if (!bits)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
     n = lacking(ddp, bits);
-    ddp->m->rolls++;
     if (control)
         rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what), bits,
                                   n > 0 ? nbytes : 0, err);
@@ -219,6 +218,7 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
         return -1;
     clear_step(ddp);
     ddp->step++;
+    ddp->m->rolls++;
     account(ddp);
     return mu_ddp_order_adopt(ddp, stream, err);
 }

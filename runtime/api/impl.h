@@ -28,7 +28,7 @@ struct muster {
     char *address;  /* MASTER_ADDR, or NULL */
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
     int ddps;       /* created so far: the same number on all ranks */
-    uint64_t rolls; /* roll-calls so far, of all ddps */
+    uint64_t rolls; /* syncs so far, of all ddps */
     struct mu_err err;
     int status;                  /* of the last failed call */
     pthread_mutex_t flight_lock; /* innermost: nothing is called with it held */
