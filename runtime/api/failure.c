@@ -97,9 +97,29 @@ struct mu_control_hooks mu_failure_hooks(struct muster *m)
     return (struct mu_control_hooks){ m, record, judge, ended, extended };
 }
 
+/* When a rank dies NCCL and CUDA may call it a failure of the device. The control
+ * connections know better, at once.
+ */
+static void await_death(struct muster *m)
+{
+    struct mu_err why;
+    bool known = !m->survive || !atomic_load(&m->armed);
+
+    for (int i = 0; i < 200 && !known; i++) {
+        pthread_mutex_lock(&m->swap_lock);
+        known = !m->control || mu_control_failed(m->control, &why);
+        pthread_mutex_unlock(&m->swap_lock);
+        if (!known)
+            nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+}
+
 void mu_failure_of_backend(void *arg, int rank, int status, const char *why)
 {
     struct muster *m = arg;
+
+    if (status == MUSTER_EDEVICE)
+        await_death(m);
 
     pthread_mutex_lock(&m->swap_lock);
     if (!m->control || atomic_load(&m->closing))
@@ -124,6 +144,8 @@ int mu_failure_settle(struct muster *m, struct mu_err *err)
     if (!m->control || atomic_load(&m->closing) || is_local(err->code) ||
         err->code == MUSTER_ESHRUNK)
         return -1;
+    if (mine.code == MUSTER_EDEVICE)
+        await_death(m);
     /* The backend may notice before the control connections do, or after. */
     if (!mu_control_failed(m->control, err))
         mu_control_fail(m->control, mine.code, -1, mine.text);

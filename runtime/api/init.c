@@ -191,6 +191,7 @@ int mu_open_backend(struct muster *m, struct mu_backend *parent,
         .failed = mu_failure_of_backend,
         .failed_arg = m,
         .parent = parent,
+        .elastic = m->survive != NULL,
         .lost = &m->ended,
     };
 

@@ -64,6 +64,7 @@ struct mu_backend_env {
      * of use to the new one may be taken; see adopt.
      */
     struct mu_backend *parent;
+    bool elastic; /* this one may become such a parent */
     const atomic_bool *lost; /* true: a rank is gone, open need not wait any longer. NULL:
                                 nobody tells */
 };

@@ -420,6 +420,8 @@ static int idle(struct mu_backend *b, cudaStream_t stream, double end,
             if (mu_now() - aborted_at > ABORT_PATIENCE)
                 return mu_nccl_aborted(b, err);
         }
+        if (end < HUGE_VAL && b->env.lost && atomic_load(b->env.lost))
+            return mu_err_set(err, MUSTER_EPEER, "a rank was lost");
         if (mu_now() > end)
             return mu_err_set(err, MUSTER_ETIMEOUT, "rank %d did not take part in time",
                               b->words->stuck ? b->local_ranks[b->words->stuck - 1]

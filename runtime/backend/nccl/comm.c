@@ -8,6 +8,18 @@
 
 #include "runtime/backend/nccl/nccl.h"
 
+/* Shrinking is of 2.27, revoking of 2.28.7, without which kernels that wait for a dead
+ * rank would hold the device until the shrink: then a new communicator is made over new
+ * ids. The library that is loaded may be older than the one this was built with.
+ */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
+#define HAVE_SHRINK 1
+#pragma weak ncclCommShrink
+#pragma weak ncclCommRevoke
+#endif
+#define REVOKE_SECONDS 3.0
+#define SHRINK_SECONDS 20.0
+
 /* One id's root thread serves about a thousand ranks in reasonable time. */
 #define RANKS_PER_ROOT 1000
 
@@ -29,7 +41,7 @@ bool mu_comm_is_root(int rank, int size)
     return false;
 }
 
-int mu_comm_begin(struct mu_backend *b, struct mu_err *err)
+static int begin_by_id(struct mu_backend *b, struct mu_err *err)
 {
     int n = mu_comm_roots(b->env.size);
     ncclUniqueId *ids = calloc(n, sizeof(*ids));
@@ -49,6 +61,97 @@ int mu_comm_begin(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
+static void nap(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+/* ---- Shrinking the communicator of a world that has lost ranks --------------------
+ */
+
+void mu_comm_take(struct mu_backend *b, struct mu_card *mine)
+{
+#ifdef HAVE_SHRINK
+    struct mu_backend *parent = b->env.parent;
+    int spared = MU_SPARED;
+
+    while (parent && atomic_load(&parent->spared) == MU_REVOKING)
+        nap();
+    if (!parent || !parent->comm || !ncclCommShrink ||
+        !atomic_compare_exchange_strong(&parent->spared, &spared, MU_TAKEN))
+        return;
+    mine->parent_size = parent->env.size;
+    mine->parent_rank = parent->env.rank;
+#endif
+}
+
+void mu_comm_spend(struct mu_backend *b)
+{
+    int taken = MU_TAKEN;
+
+    if (b->env.parent)
+        atomic_compare_exchange_strong(&b->env.parent->spared, &taken, MU_SPENT);
+}
+
+/* Only when every rank has the same one: a rank whose own was aborted already, or who
+ * stands at another, cannot.
+ */
+static bool can_shrink(const struct mu_backend *b)
+{
+    const struct mu_card *first = &b->cards[0];
+
+    for (int r = 0; r < b->env.size; r++)
+        if (b->cards[r].parent_size == 0 ||
+            b->cards[r].parent_size != first->parent_size ||
+            (r > 0 && b->cards[r].parent_rank <= b->cards[r - 1].parent_rank))
+            return false;
+    return b->env.parent != NULL;
+}
+
+static int begin_by_shrink(struct mu_backend *b, struct mu_err *err)
+{
+#ifdef HAVE_SHRINK
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int *gone = calloc((size_t)b->cards[0].parent_size, sizeof(*gone)), n = 0;
+    ncclResult_t rc;
+
+    if (!gone)
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the lost ranks");
+    for (int old = 0, r = 0; old < b->cards[0].parent_size; old++) {
+        if (r < b->env.size && b->cards[r].parent_rank == old)
+            r++;
+        else
+            gone[n++] = old;
+    }
+    config.blocking = 0;
+    config.commName = b->env.job;
+    /* What hangs in the parent ends with it. */
+    rc = ncclCommShrink(b->env.parent->comm, gone, n, &b->comm, &config,
+                        NCCL_SHRINK_ABORT);
+    free(gone);
+    if (rc != ncclSuccess && rc != ncclInProgress)
+        return mu_nccl_err(err, b, rc, "ncclCommShrink");
+    return mu_comm_wait(
+        b, b->env.init_timeout < SHRINK_SECONDS ? b->env.init_timeout : SHRINK_SECONDS,
+        "shrinking the NCCL communicator", err);
+#else
+    return mu_err_set(err, MUSTER_EINTERNAL, "this NCCL cannot shrink");
+#endif
+}
+
+int mu_comm_begin(struct mu_backend *b, struct mu_err *err)
+{
+    int rc;
+
+    if (!can_shrink(b)) {
+        mu_comm_spend(b);
+        return begin_by_id(b, err);
+    }
+    rc = begin_by_shrink(b, err);
+    mu_comm_spend(b); /* the parent is aborted, never destroyed */
+    return rc;
+}
+
 int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
                  struct mu_err *err)
 {
@@ -66,6 +169,8 @@ int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
             return mu_nccl_err(err, b, state, what);
         if (atomic_load(&b->aborted))
             return mu_nccl_aborted(b, err);
+        if (b->env.lost && atomic_load(b->env.lost))
+            return mu_err_set(err, MUSTER_EPEER, "a rank was lost in %s", what);
         if (mu_now() > end)
             return mu_err_set(
                 err, MUSTER_ETIMEOUT,
@@ -84,6 +189,34 @@ void mu_comm_abort(struct mu_backend *b)
 {
     if (b->comm)
         ncclCommAbort(b->comm);
+}
+
+/* End what is under way, and keep the rest. */
+static bool revoke(struct mu_backend *b)
+{
+    ncclResult_t state = ncclInProgress;
+#ifdef HAVE_SHRINK
+    double until = mu_now() + REVOKE_SECONDS;
+
+    if (!b->comm || !ncclCommRevoke)
+        return false;
+    state = ncclCommRevoke(b->comm, NCCL_REVOKE_DEFAULT);
+    while (state == ncclInProgress && mu_now() < until) {
+        nap();
+        if (ncclCommGetAsyncError(b->comm, &state) != ncclSuccess)
+            return false;
+    }
+#endif
+    return state == ncclSuccess;
+}
+
+void mu_comm_end(struct mu_backend *b)
+{
+    if (b->env.elastic && b->env.size > 1)
+        atomic_store(&b->spared, revoke(b) ? MU_SPARED : MU_SPENT);
+    while (atomic_load(&b->spared) == MU_SPARED || atomic_load(&b->spared) == MU_TAKEN)
+        nap();
+    mu_comm_abort(b);
 }
 
 void mu_comm_close(struct mu_backend *b)

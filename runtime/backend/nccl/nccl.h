@@ -35,6 +35,7 @@ struct mu_card {
     int32_t nccl;       /* version of the library that is loaded */
     int32_t capability; /* 90 for sm_90 */
     int32_t mappable;   /* control is valid */
+    int32_t parent_size, parent_rank; /* of a communicator to shrink; size 0: none */
     cudaIpcMemHandle_t control;
     ncclUniqueId id; /* of a root rank, else zero */
 };
@@ -61,12 +62,23 @@ struct mu_watched {
     char what[96];
 };
 
+/* The communicator of an elastic backend that is aborted: where NCCL can revoke it, its
+ * kernels end, and it is there to be shrunk by the next backend.
+ */
+enum mu_spared {
+    MU_NOT_SPARED,
+    MU_REVOKING,
+    MU_SPARED,
+    MU_TAKEN, /* the next backend is at it */
+    MU_SPENT, /* to be aborted now */
+};
+
 struct mu_backend {
     struct mu_backend_env env;
     int device;
     char pci[32];
-    struct mu_card
-        *cards;       /* by rank; only those of this node and the roots are filled */
+    struct mu_card *cards; /* by rank; only those of this node and the roots are filled,
+                              all of them where there is a parent */
     int *local_ranks; /* global rank of each local rank */
     ncclComm_t comm;
     cudaStream_t stream; /* all collectives, in order */
@@ -91,6 +103,7 @@ struct mu_backend {
     pthread_t watch, aborter;
     bool watching;
     atomic_bool stop, aborted, abort_thread, reported;
+    atomic_int spared; /* enum mu_spared */
     int abort_status;
     char why[512];
     struct mu_watched watched[MU_WATCHED];
@@ -113,6 +126,12 @@ int mu_device_check(struct mu_backend *b, struct mu_err *err);
 int mu_comm_roots(int size);
 bool mu_comm_is_root(int rank, int size);
 int mu_comm_begin(struct mu_backend *b, struct mu_err *err);
+/* Keep the parent's communicator from being aborted, and offer it in our card. */
+void mu_comm_take(struct mu_backend *b, struct mu_card *mine);
+/* Done with it. */
+void mu_comm_spend(struct mu_backend *b);
+/* In a thread of its own: abort, or revoke and abort when it is spent. */
+void mu_comm_end(struct mu_backend *b);
 /* Until the communicator is idle or the time is over. */
 int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
                  struct mu_err *err);
@@ -125,6 +144,7 @@ int mu_peers_connect(struct mu_backend *b, struct mu_err *err);
 void mu_peers_close(struct mu_backend *b);
 void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err);
 void mu_arena_free(struct mu_backend *b, void *p);
+int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 /* Where [p, p + bytes) is mapped for each local rank; false: not in an arena. */
 bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
                     void **buffer);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime/backend/nccl/nccl.h"
 
@@ -50,6 +51,7 @@ static int card_fill(struct mu_backend *b, struct mu_card *card, struct mu_err *
     ncclGetVersion(&version);
     card->nccl = version;
     card->capability = prop.major * 10 + prop.minor;
+    mu_comm_take(b, card);
     if (b->env.size > 1 && mu_comm_is_root(b->env.rank, b->env.size)) {
         ncclResult_t nrc = ncclGetUniqueId(&card->id);
 
@@ -108,7 +110,8 @@ static int cards_exchange(struct mu_backend *b, struct mu_err *err)
         return -1;
     for (int r = 0; r < b->env.size; r++)
         if (r != rank &&
-            (b->env.node_of[r] == b->env.node || mu_comm_is_root(r, b->env.size)) &&
+            (b->env.parent || b->env.node_of[r] == b->env.node ||
+             mu_comm_is_root(r, b->env.size)) &&
             card_fetch(b, r, err) < 0)
             return -1;
     return mu_device_check(b, err);
@@ -205,12 +208,14 @@ static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
     at = lap(b, at, "cards");
     if (env->size > 1 && open_peers(b, at, err) < 0)
         goto fail;
+    mu_comm_spend(b);
     if (mu_watch_start(b, err) < 0)
         goto fail;
     transport_name(b);
     *out = b;
     return 0;
 fail:
+    mu_comm_spend(b);
     if (b->words)
         b->words->abort = 1;
     if (b->comm)
@@ -223,10 +228,14 @@ fail:
 static void nccl_close(struct mu_backend *b)
 {
     struct timespec until;
+    int spared = MU_SPARED;
 
     if (!b)
         return;
     if (atomic_load(&b->abort_thread)) {
+        while (atomic_load(&b->spared) == MU_REVOKING)
+            usleep(1000);
+        atomic_compare_exchange_strong(&b->spared, &spared, MU_SPENT);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += ABORT_WAIT;
         pthread_timedjoin_np(b->aborter, NULL, &until);
@@ -244,7 +253,7 @@ static void nccl_close(struct mu_backend *b)
 
 static void *abort_comm(void *arg)
 {
-    mu_comm_abort(arg);
+    mu_comm_end(arg);
     return NULL;
 }
 
@@ -257,9 +266,13 @@ static void nccl_abort(struct mu_backend *b, int status, const char *why)
         return;
     b->abort_status = status;
     snprintf(b->why, sizeof(b->why), "%s", why);
+    if (b->env.elastic && b->env.size > 1)
+        atomic_store(&b->spared, MU_REVOKING);
     atomic_store(&b->aborted, true);
-    if (pthread_create(&b->aborter, NULL, abort_comm, b) != 0)
+    if (pthread_create(&b->aborter, NULL, abort_comm, b) != 0) {
+        atomic_store(&b->spared, MU_SPENT);
         mu_comm_abort(b);
+    }
 }
 
 static const char *nccl_transport(const struct mu_backend *b)
@@ -289,6 +302,7 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .device = nccl_device,
     .alloc = mu_arena_alloc,
     .free = mu_arena_free,
+    .adopt = mu_arena_adopt,
     .start = mu_nccl_start,
     .join = mu_nccl_join,
     .drain = mu_nccl_drain,

@@ -240,11 +240,19 @@ static int arena_map(struct mu_backend *b, struct mu_arena *a, struct mu_err *er
     return 0;
 }
 
-static void arena_drop(struct mu_backend *b, struct mu_arena *a)
+static void arena_unmap(struct mu_arena *a)
 {
-    for (int i = 0; i < MU_PEERS; i++)
+    for (int i = 0; i < MU_PEERS; i++) {
         if (a->peer[i] && a->peer[i] != a->base)
             cudaIpcCloseMemHandle(a->peer[i]);
+        a->peer[i] = NULL;
+    }
+    cudaGetLastError();
+}
+
+static void arena_drop(struct mu_backend *b, struct mu_arena *a)
+{
+    arena_unmap(a);
     cudaFree(a->base);
     cudaGetLastError();
     free(a);
@@ -296,6 +304,32 @@ void mu_arena_free(struct mu_backend *b, void *p)
             arena_drop(b, a);
             return;
         }
+}
+
+/* Our own memory stays; the ranks of the new world map it from each other, in the order
+ * in which it was allocated. Collective.
+ */
+int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+{
+    struct mu_arena *oldest = NULL, *a;
+    int rc = 0;
+
+    /* What still runs there was aborted and ends. */
+    mu_nccl_drain(from, NULL, NULL);
+    while ((a = from->arenas)) {
+        from->arenas = a->next;
+        arena_unmap(a);
+        a->next = oldest;
+        oldest = a;
+    }
+    while ((a = oldest)) {
+        oldest = a->next;
+        a->next = b->arenas;
+        b->arenas = a;
+        if (rc == 0 && b->own)
+            rc = arena_map(b, a, err);
+    }
+    return rc;
 }
 
 bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,

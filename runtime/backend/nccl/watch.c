@@ -118,7 +118,7 @@ static void *watch(void *arg)
     for (unsigned i = 0; !atomic_load(&b->stop); i++) {
         nanosleep(&(struct timespec){ .tv_nsec = PERIOD_NS }, NULL);
         if (atomic_load(&b->aborted))
-            continue;
+            break;
         look_at_kernels(b);
         look_at_events(b);
         look_at_marks(b, &seen, &since);
