@@ -154,7 +154,7 @@ static int plan_make(const struct mu_bucket_item *item, int n, size_t first, siz
     return mu_bucket_plan_make(item, n, &rule, plan, err);
 }
 
-static void gradients_are_cut_into_buckets(void **state)
+static void row_21_gradients_are_cut_into_buckets(void **state)
 {
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const struct bucket_case *t = &cases[c];
@@ -295,7 +295,7 @@ static void the_ledger_tells_hidden_from_exposed_communication(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_cut_into_buckets),
+        cmocka_unit_test(row_21_gradients_are_cut_into_buckets),
         cmocka_unit_test(what_cannot_be_a_gradient_is_refused),
         cmocka_unit_test(buckets_start_in_index_order),
         cmocka_unit_test(the_order_of_arrival_decides_where_a_gradient_lies),

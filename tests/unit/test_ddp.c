@@ -238,6 +238,47 @@ static void row_2_gradients_of_earlier_micro_batches_count(void **state)
     everywhere(accumulate_body);
 }
 
+/* Who has which gradient, another set in each step; rank 0 now and then has all, and so
+ * does not wait for the word about the others' before it begins the next step.
+ */
+static bool has_gradient(int rank, int step, int i)
+{
+    return (rank == 0 && step % 3 == 0) || (step * 7 + rank * 5 + i * 3) % 4 != 0;
+}
+
+static int bitmap_body(struct muster *m, int rank, void *arg)
+{
+    struct model model = { 0 };
+
+    make(m, &model);
+    for (int step = 0; step < 60; step++) {
+        for (int i = N - 1; i >= 0; i--) {
+            fill(m, &model, i);
+            if (has_gradient(rank, step, i))
+                RANK_OK(muster_ddp_grad_ready(model.ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(model.ddp, NULL));
+        for (int i = 0; i < N; i++) {
+            float *g = muster_ddp_grad(model.ddp, i);
+            unsigned present = 0;
+
+            for (int r = 0; r < muster_size(m); r++)
+                present |= (unsigned)has_gradient(r, step, i) << r;
+            /* The rank that has all need not know who lacks what. */
+            RANK_CHECK(!muster_ddp_absent(model.ddp, i) == (present != 0));
+            for (int k = 0; k < COUNT; k++)
+                RANK_CHECK(g[k] ==
+                           (present ? mean(m, i, k, present) : value(rank, i, k)));
+        }
+    }
+    return end(m, &model);
+}
+
+static void row_3_each_step_has_its_own_bitmap_of_absent_gradients(void **state)
+{
+    everywhere(bitmap_body);
+}
+
 static int misuse_body(struct muster *m, int rank, void *arg)
 {
     struct model model = { 0 };
@@ -416,6 +457,7 @@ int main(void)
         cmocka_unit_test(row_16_ranks_may_finish_their_gradients_in_any_order),
         cmocka_unit_test(
             row_1_an_absent_gradient_is_zero_here_and_untouched_if_absent_everywhere),
+        cmocka_unit_test(row_3_each_step_has_its_own_bitmap_of_absent_gradients),
         cmocka_unit_test(row_2_gradients_of_earlier_micro_batches_count),
         cmocka_unit_test(row_12_wrong_calls_are_refused_and_nothing_breaks),
         cmocka_unit_test(row_5_empty_parameters_and_empty_models_work),

@@ -395,7 +395,8 @@ static int zero_body(struct muster *m, int rank, void *arg)
     return finish(m, ddp);
 }
 
-static void zero_1_gives_the_same_weights_for_sizes_that_do_not_divide(void **state)
+static void
+row_23_zero_1_gives_the_same_weights_for_sizes_that_do_not_divide(void **state)
 {
     everywhere(zero_body, NULL);
     world_runs((struct forked_world){ .size = 5, .force_tcp = true }, zero_body, NULL);
@@ -555,7 +556,8 @@ int main(void)
         cmocka_unit_test(screening_names_rank_parameter_and_element),
         cmocka_unit_test(clipping_scales_to_the_norm_over_all_gradients),
         cmocka_unit_test(row_10_an_overflow_on_one_rank_is_skipped_by_all),
-        cmocka_unit_test(zero_1_gives_the_same_weights_for_sizes_that_do_not_divide),
+        cmocka_unit_test(
+            row_23_zero_1_gives_the_same_weights_for_sizes_that_do_not_divide),
         cmocka_unit_test(compression_keeps_the_mean_and_sends_the_bytes_it_computes),
         cmocka_unit_test(row_10_fp16_compression_divides_before_the_cast),
         cmocka_unit_test(non_finite_elements_are_found_in_every_type),

@@ -495,7 +495,7 @@ static void in_every_layout(ranks_body *body)
     }
 }
 
-static void ranks_that_call_different_things_are_told(void **state)
+static void row_13_ranks_that_call_different_things_are_told(void **state)
 {
     in_every_layout(disagree);
 }
@@ -505,7 +505,7 @@ static void a_rank_that_has_left_is_named_not_taken_for_dead(void **state)
     in_every_layout(leaves);
 }
 
-static void an_abort_ends_every_wait_with_its_reason(void **state)
+static void row_14_an_abort_ends_every_wait_with_its_reason(void **state)
 {
     in_every_layout(aborts);
 }
@@ -627,9 +627,9 @@ int main(void)
         cmocka_unit_test(a_rank_that_does_not_come_is_named_at_the_deadline),
         cmocka_unit_test(an_extended_deadline_lets_a_slow_rank_come),
         cmocka_unit_test(after_the_deadline_nobody_writes_into_the_buffer),
-        cmocka_unit_test(ranks_that_call_different_things_are_told),
+        cmocka_unit_test(row_13_ranks_that_call_different_things_are_told),
         cmocka_unit_test(a_rank_that_has_left_is_named_not_taken_for_dead),
-        cmocka_unit_test(an_abort_ends_every_wait_with_its_reason),
+        cmocka_unit_test(row_14_an_abort_ends_every_wait_with_its_reason),
         cmocka_unit_test(a_dead_link_is_found_within_the_link_timeout),
     };
 
