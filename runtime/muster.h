@@ -193,8 +193,10 @@ struct muster_ddp_options {
                             twice what the all-reduces take */
     int fixed_order;     /* gradients arrive from the last parameter to the first, do not
                             learn it: see muster_ddp_grad_ready */
-    int screen;          /* look for NaN and Inf before each bucket starts: the job ends with
-                            the name of the rank and the parameter (host memory only) */
+    int screen;          /* look for NaN and Inf in each rank's own gradients: the job ends
+                            with the name of the rank and the parameter, in host memory
+                            before the bucket starts, on a GPU in sync, which waits for
+                            the GPU then */
     int shard;           /* ZeRO-1: see muster_ddp_shard */
     const struct muster_hook *hook; /* compression, see there; NULL: none */
 };
@@ -329,9 +331,11 @@ struct muster_scaler {
     long skipped; /* steps, in all */
 };
 
-/* What sync does on top; host memory only. In: max_norm (0: do not clip), scaler (NULL: the
+/* What sync does on top. In: max_norm (0: do not clip), scaler (NULL: the
  * loss is not scaled). Out: the norm over all gradients, before clipping; skip: an
- * overflow was found, on all ranks alike, so leave this step's optimizer out.
+ * overflow was found, on all ranks alike, so leave this step's optimizer out. Norm and skip
+ * are the host's to know: on a GPU the call waits for the stream, for 2 KiB of sums, and
+ * cannot be captured in a graph.
  */
 struct muster_finish {
     double max_norm;
@@ -395,12 +399,12 @@ struct muster_bucket {
                      sync reads data from there: the one that was given to sync */
 };
 
-/* INT8 and POWERSGD take f32 in host memory (elsewhere muster_ddp_create refuses them) and
- * keep a copy of the gradients' size with what they did not send: it is added to the next
- * step's; see muster_ddp_state for checkpoints. NaN and Inf come out as NaN on all ranks
- * and leave nothing behind. All ranks give the same. With shard, BF16 and F16 are
- * reduce-scattered; the others leave the whole mean in the bucket, of which this rank uses
- * its part.
+/* INT8 and POWERSGD take f32, POWERSGD in host memory only (elsewhere muster_ddp_create
+ * refuses it). They keep a copy of the gradients' size with what they did not send: it is
+ * added to the next step's; see muster_ddp_state for checkpoints. NaN and Inf come out as
+ * NaN on all ranks and leave nothing behind. All ranks give the same. With shard, BF16 and
+ * F16 are reduce-scattered; the others leave the whole mean in the bucket, of which this
+ * rank uses its part.
  */
 struct muster_hook {
     enum muster_compress compress;

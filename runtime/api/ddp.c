@@ -33,8 +33,6 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params, int n
         return mu_err_set(err, MUSTER_EUSAGE,
                           "shard and MUSTER_ELASTIC exclude each other: a part of the "
                           "optimizer state would die with its rank");
-    if (ddp->screen && mu_ddp_need_host(ddp, "screening", err) < 0)
-        return -1;
     ddp->used = calloc(n, sizeof *ddp->used);
     ddp->declined = calloc(n, sizeof *ddp->declined);
     ddp->absent = calloc(n, sizeof *ddp->absent);
@@ -50,7 +48,8 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params, int n
     if (mu_ddp_buckets_make(ddp, err) < 0 ||
         (ddp->shard && mu_ddp_shard_open(ddp, err) < 0))
         return -1;
-    if (options->hook && mu_hook_choose(ddp, err) < 0)
+    if ((options->hook && mu_hook_choose(ddp, err) < 0) ||
+        (ddp->screen && mu_ddp_screen_open(ddp, err) < 0))
         return -1;
     return options->fixed_order ? 0 : mu_ddp_order_begin(ddp, err);
 }
@@ -98,6 +97,10 @@ void muster_ddp_destroy(struct muster_ddp *ddp)
         ddp->m->ops->free(ddp->m->backend, ddp->arena);
     if (ddp->weights)
         ddp->m->ops->free(ddp->m->backend, ddp->weights);
+    if (ddp->sums)
+        ddp->m->ops->free(ddp->m->backend, ddp->sums);
+    if (ddp->found)
+        ddp->m->ops->free(ddp->m->backend, ddp->found);
     mu_ready_clear(&ddp->ready);
     mu_bucket_plan_clear(&ddp->plan);
     free(ddp->arrival);

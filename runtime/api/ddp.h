@@ -8,6 +8,7 @@
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
  *   ddp_finish.c  loss scale, norm, clipping
+ *   ddp_screen.c  NaN and Inf before they spread
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
  *   ddp_state.c   what compression keeps, for checkpoints
  *   ddp_params.c  the list of parameters: check it, copy it, agree on it
@@ -49,6 +50,7 @@ struct mu_ddp_bucket {
     void *stream; /* of its gradients in this step */
     bool has_stream;
     bool hooked;   /* the compression takes it */
+    bool owned;    /* gradients of it go back into buffers of the caller */
     char what[64]; /* "bucket 7 of step 1204" */
 };
 
@@ -83,7 +85,10 @@ struct muster_ddp {
     bool *absent;   /* by parameter: no rank has a gradient in this step */
     bool *nobody;   /* the same of the last sync, and with shard */
     bool absent_kept; /* sync leaves `absent` for what follows it */
-    double *squares;  /* sync adds those of the gradients here, NULL: it does not */
+    bool follows;     /* the last sync had something to do behind each bucket */
+    bool measuring;   /* sync adds up the squares of the gradients */
+    double *sums;     /* MU_SQUARES partial sums, memory of the backend; or NULL */
+    uint32_t *found;  /* screening on a GPU, by bucket: see the backend's look */
     bool screen, shard;
     struct mu_weight weight;
     double factor; /* this rank's gradients are multiplied by it; 1: not */
@@ -106,7 +111,7 @@ struct muster_ddp {
  */
 struct mu_hook_ops {
     const char *name;
-    bool host_f32; /* only f32 in host memory */
+    bool f32, host; /* only f32; only in host memory */
     int (*open)(struct muster_ddp *ddp, void **state, struct mu_err *err);
     void (*close)(struct muster_ddp *ddp, void *state);
     int (*start)(struct muster_ddp *ddp, void *state, int b, struct mu_err *err);
@@ -119,7 +124,8 @@ struct mu_hook_ops {
     int (*keeps)(const struct muster_ddp *ddp, void *state, int i,
                  struct muster_item *items);
     /* Gradients are from now on `factor` times as large: so is what they left. */
-    void (*rescale)(struct muster_ddp *ddp, void *state, double factor);
+    int (*rescale)(struct muster_ddp *ddp, void *state, double factor, void *stream,
+                   struct mu_err *err);
 };
 extern const struct mu_hook_ops mu_hook_user, mu_hook_bf16, mu_hook_f16, mu_hook_int8,
     mu_hook_powersgd;
@@ -162,8 +168,9 @@ int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what,
 /* Multiply the gradient of parameter i where it lives. */
 int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                  struct mu_err *err);
-/* Sum of squares of bucket b's gradients, or of this rank's part of it. */
-double mu_ddp_squares(const struct muster_ddp *ddp, int b);
+/* Add the squares of bucket b's gradients, or of this rank's part of it, to ddp->sums.
+ */
+int mu_ddp_squares(struct muster_ddp *ddp, int b, void *stream, struct mu_err *err);
 /* Everything of sync but the check of its arguments. */
 int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
@@ -179,6 +186,13 @@ int mu_ddp_buckets_make(struct muster_ddp *ddp, struct mu_err *err);
 int mu_ddp_buckets_remake(struct muster_ddp *ddp, const int *order, void *stream,
                           struct mu_err *err);
 void mu_ddp_buckets_free(struct mu_ddp_bucket *bucket, int n);
+
+/* ---- ddp_screen.c ---- */
+int mu_ddp_screen_open(struct muster_ddp *ddp, struct mu_err *err);
+/* Look at this rank's gradients of bucket b, before it starts. */
+int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err);
+/* GPU: wait for stream, and fail where something was found in this step. */
+int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_order.c ---- */
 int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err);

@@ -5,23 +5,6 @@
 #include <stdio.h>
 
 #include "runtime/core/dtype.h"
-#include "runtime/core/numeric.h"
-
-/* NaN or Inf in a gradient of this rank, before it spreads to all. */
-static int screen(struct muster_ddp *ddp, int b, int i, struct mu_err *err)
-{
-    const struct mu_ddp_param *p = &ddp->param[i];
-    size_t at = mu_first_nonfinite(p->grad, p->dtype, p->count);
-
-    if (at == p->count)
-        return 0;
-    return mu_err_set(
-        err, MUSTER_ENUMERIC,
-        "rank %d: the gradient of '%s' is %g at element %zu (bucket %d of step "
-        "%llu)",
-        ddp->m->world->rank, p->name, mu_element(p->grad, p->dtype, at), at, b,
-        (unsigned long long)ddp->step);
-}
 
 int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                  struct mu_err *err)
@@ -45,6 +28,8 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     int n = 0;
 
+    if (mu_ddp_screen(ddp, b, err) < 0)
+        return -1;
     for (int k = 0; k < info->nparams; k++) {
         int i = bucket->param[k];
         const struct mu_ddp_param *p = &ddp->param[i];
@@ -58,8 +43,6 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
                 return -1;
             continue;
         }
-        if (ddp->screen && screen(ddp, b, i, err) < 0)
-            return -1;
         if (p->own)
             bucket->piece[n++] = (struct mu_piece){ p->own, offset, p->count };
         else if (mu_ddp_scale(ddp, i, ddp->factor, bucket->stream, err) < 0)
@@ -89,6 +72,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         /* Behind all but the last few buckets there is enough backward left to compute.
          */
         .hidden = ddp->ready.next + 2 < ddp->plan.nbuckets,
+        .together = !bucket->owned && !ddp->follows,
         .what = bucket->what,
     };
 
@@ -118,6 +102,7 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
         .count = part,
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
+        .together = !ddp->follows,
         .what = bucket->what,
     };
 
@@ -182,6 +167,8 @@ int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
         return 0;
     if (join_all(ddp, b, stream, err) < 0)
         return -1;
+    /* The second round follows the first where that is known to be done. */
+    ddp->bucket[b].stream = stream;
     return ddp->hook->advance(ddp, ddp->hook_state, b, err);
 }
 

@@ -2,8 +2,9 @@
 /* ddp_finish.c - loss scale, norm and clipping, in and behind sync
  *
  * The squares of a bucket are added up when it is there, while later ones are under
- * way. After the mean every rank has the same bits, so each finds the same norm and the
- * same overflow by itself: a NaN or Inf of one rank is in everybody's sum. Only parts
+ * way, by the backend where the gradients are. After the mean every rank has the same
+ * bits, and adds them up in the same order, so each finds the same norm and the same
+ * overflow by itself: a NaN or Inf of one rank is in everybody's sum. Only parts
  * (ZeRO-1) have to be added up among the ranks, in rank order.
  */
 #include "runtime/api/ddp.h"
@@ -12,26 +13,80 @@
 #include <string.h>
 
 #include "runtime/core/dtype.h"
-#include "runtime/core/numeric.h"
 #include "runtime/core/scaler.h"
 
-double mu_ddp_squares(const struct muster_ddp *ddp, int b)
+/* The next stretch of bucket b's memory from parameter *k (by offset) on with gradients
+ * that some rank has: bytes *from .. *to - 1. What lies between two of them is zero,
+ * but for a hook of the user's. False: there is none.
+ */
+static bool next_run(const struct muster_ddp *ddp, int b, const bool *absent, int *k,
+                     size_t *from, size_t *to)
 {
+    const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    size_t size = mu_dtype_size(info->dtype);
+
+    while (*k < info->nparams && absent[bucket->param[*k]])
+        ++*k;
+    if (*k == info->nparams)
+        return false;
+    *from = ddp->plan.place[bucket->param[*k]].offset;
+    do {
+        int i = bucket->param[(*k)++];
+
+        *to = ddp->plan.place[i].offset + ddp->param[i].count * size;
+    } while (*k < info->nparams && !absent[bucket->param[*k]] &&
+             ddp->hook != &mu_hook_user);
+    return true;
+}
+
+int mu_ddp_squares(struct muster_ddp *ddp, int b, void *stream, struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    enum muster_dtype dtype = ddp->plan.bucket[b].dtype;
     struct muster_shard part;
-    double sum = 0;
+    size_t from, to;
 
     if (ddp->shard) {
         muster_ddp_shard(ddp, b, &part);
-        return mu_sum_squares(part.grad, part.dtype, part.count);
+        return ops->squares(ddp->m->backend, part.grad, part.count, dtype, ddp->sums,
+                            stream, err);
     }
-    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = ddp->bucket[b].param[k];
+    for (int k = 0; next_run(ddp, b, ddp->absent, &k, &from, &to);)
+        if (to > from && ops->squares(ddp->m->backend, ddp->bucket[b].mem + from,
+                                      (to - from) / mu_dtype_size(dtype), dtype,
+                                      ddp->sums, stream, err) < 0)
+            return -1;
+    return 0;
+}
 
-        if (!ddp->absent[i])
-            sum += mu_sum_squares(ddp->param[i].grad, ddp->param[i].dtype,
-                                  ddp->param[i].count);
-    }
-    return sum;
+/* Nothing is added up yet; the memory for it is made in the first step that needs it.
+ */
+static int clear_sums(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+
+    if (!ddp->sums)
+        ddp->sums = ops->alloc(ddp->m->backend, MU_SQUARES * sizeof *ddp->sums, err);
+    return ddp->sums ? ops->zero(ddp->m->backend, ddp->sums,
+                                 MU_SQUARES * sizeof *ddp->sums, stream, err)
+                     : -1;
+}
+
+/* Waits for the stream on a GPU: the host must know whether to skip. */
+static int read_sums(struct muster_ddp *ddp, void *stream, double *sum,
+                     struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    double sums[MU_SQUARES];
+
+    if (ops->copy(ddp->m->backend, sums, ddp->sums, sizeof sums, stream, err) < 0 ||
+        ops->drain(ddp->m->backend, stream, err) < 0)
+        return mu_failure_settle(ddp->m, err);
+    *sum = 0;
+    for (int i = 0; i < MU_SQUARES; i++)
+        *sum += sums[i];
+    return 0;
 }
 
 static int add_parts(struct muster_ddp *ddp, double *sum, struct mu_err *err)
@@ -50,52 +105,82 @@ static int add_parts(struct muster_ddp *ddp, double *sum, struct mu_err *err)
     return 0;
 }
 
-static int scale_all(struct muster_ddp *ddp, const bool *absent, double factor,
-                     struct mu_err *err)
+/* Times factor where the gradients are: the part of a shard, the runs of views, and,
+ * from the bucket once more, buffers of the caller.
+ */
+static int scale_bucket(struct muster_ddp *ddp, int b, const bool *absent,
+                        double factor, void *stream, struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    int n = 0;
+
+    for (int k = 0; k < info->nparams; k++) {
+        int i = bucket->param[k];
+        size_t offset = ddp->plan.place[i].offset;
+
+        if (!absent[i] && ddp->param[i].count > 0)
+            bucket->piece[n++] =
+                (struct mu_piece){ ddp->param[i].own ? ddp->param[i].own
+                                                     : bucket->mem + offset,
+                                   offset, ddp->param[i].count };
+    }
+    return ops->unpack(ddp->m->backend, bucket->piece, n, info->dtype, bucket->mem,
+                       info->dtype, factor, stream, err);
+}
+
+static int scale_part(struct muster_ddp *ddp, int b, double factor, void *stream,
+                      struct mu_err *err)
 {
     struct muster_shard part;
+    struct mu_piece piece;
 
-    for (int i = 0; !ddp->shard && i < ddp->nparams; i++)
-        if (!absent[i] && mu_ddp_scale(ddp, i, factor, NULL, err) < 0)
-            return -1;
-    for (int b = 0; ddp->shard && factor != 1 && b < ddp->plan.nbuckets; b++) {
-        struct mu_piece piece;
+    muster_ddp_shard(ddp, b, &part);
+    piece = (struct mu_piece){ part.grad, 0, part.count };
+    return ddp->m->ops->pack(ddp->m->backend, &piece, 1, part.dtype, part.grad,
+                             part.dtype, factor, stream, err);
+}
 
-        muster_ddp_shard(ddp, b, &part);
-        piece = (struct mu_piece){ part.grad, 0, part.count };
-        if (ddp->m->ops->pack(ddp->m->backend, &piece, 1, part.dtype, part.grad,
-                              part.dtype, factor, NULL, err) < 0)
+static int scale_all(struct muster_ddp *ddp, const bool *absent, double factor,
+                     void *stream, struct mu_err *err)
+{
+    for (int b = 0; factor != 1 && b < ddp->plan.nbuckets; b++)
+        if ((ddp->shard ? scale_part(ddp, b, factor, stream, err)
+                        : scale_bucket(ddp, b, absent, factor, stream, err)) < 0)
             return -1;
-    }
     return 0;
 }
 
 /* One factor for both, so that elements are rounded once. */
-static int finish(struct muster_ddp *ddp, const bool *absent, double sum,
-                  struct muster_finish *f, struct mu_err *err)
+static int finish(struct muster_ddp *ddp, const bool *absent, struct muster_finish *f,
+                  void *stream, struct mu_err *err)
 {
-    double scale = f->scaler ? f->scaler->scale : 1, factor = 1 / scale;
+    double scale = f->scaler ? f->scaler->scale : 1, factor = 1 / scale, sum = 0;
 
+    if (read_sums(ddp, stream, &sum, err) < 0)
+        return -1;
     if (ddp->shard && add_parts(ddp, &sum, err) < 0)
         return -1;
     f->norm = sqrt(sum) * factor;
     f->skip = f->scaler && !isfinite(sum);
     if (f->scaler)
         mu_scaler_step(f->scaler, f->skip);
-    if (f->scaler && ddp->hook && ddp->hook->rescale && f->scaler->scale != scale)
-        ddp->hook->rescale(ddp, ddp->hook_state, f->scaler->scale / scale);
+    if (f->scaler && ddp->hook && ddp->hook->rescale && f->scaler->scale != scale &&
+        ddp->hook->rescale(ddp, ddp->hook_state, f->scaler->scale / scale, stream,
+                           err) < 0)
+        return -1;
     if (f->skip)
         return 0;
     if (f->max_norm > 0 && f->norm > f->max_norm && isfinite(f->norm))
         factor *= f->max_norm / f->norm;
-    return scale_all(ddp, absent, factor, err);
+    return scale_all(ddp, absent, factor, stream, err);
 }
 
 int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream)
 {
     struct mu_err err = { 0 };
     size_t n = (size_t)ddp->nparams;
-    double sum = 0;
     bool *absent;
     int rc;
 
@@ -104,15 +189,17 @@ int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *
             ddp->m, MUSTER_EUSAGE,
             "muster_ddp_sync_with: no_sync is on, max_norm is below 0 or the loss "
             "scale is not above 0");
-    if (mu_ddp_need_host(ddp, "muster_ddp_sync_with", &err) < 0)
+    if (clear_sums(ddp, stream, &err) < 0)
         return mu_fail_err(ddp->m, &err);
     absent = ddp->absent; /* sync forgets it: keep this step's */
     ddp->absent_kept = true;
-    ddp->squares = &sum;
+    ddp->measuring = true;
     rc = mu_ddp_sync(ddp, stream, &err);
-    ddp->squares = NULL;
+    ddp->measuring = false;
     if (rc == 0)
-        rc = finish(ddp, absent, sum, f, &err);
+        rc = finish(ddp, absent, f, stream, &err);
+    if (rc == 0)
+        rc = mu_ddp_order_adopt(ddp, stream, &err);
     ddp->absent_kept = false;
     memset(ddp->absent, 0, n * sizeof *ddp->absent);
     return rc < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;

@@ -112,6 +112,7 @@ static int lay_out(const struct muster_ddp *ddp, const struct mu_bucket_plan *pl
         int b = plan->place[i].bucket;
 
         list[b].param[filled[b]++] = i;
+        list[b].owned |= ddp->param[i].own != NULL;
     }
     free(filled);
     return 0;

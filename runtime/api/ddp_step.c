@@ -207,20 +207,23 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     for (int k = 0; k < ddp->plan.nbuckets; k++) {
         int b = ddp->ready.order[k];
 
-        if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0)
+        if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0 ||
+            (ddp->measuring && mu_ddp_squares(ddp, b, stream, err) < 0))
             return -1;
-        if (ddp->squares)
-            *ddp->squares += mu_ddp_squares(ddp, b);
     }
+    if (mu_ddp_screened(ddp, stream, err) < 0)
+        return -1;
     snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
     if (mu_ddp_order_hear(ddp, err) < 0 ||
         mu_elastic_commit(ddp->m, stream, what, err) < 0)
         return -1;
     clear_step(ddp);
+    ddp->follows = ddp->measuring;
     ddp->step++;
     ddp->m->rolls++;
     account(ddp);
-    return mu_ddp_order_adopt(ddp, stream, err);
+    /* What sync_with does next still finds the gradients where they are. */
+    return ddp->measuring ? 0 : mu_ddp_order_adopt(ddp, stream, err);
 }
 
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream)

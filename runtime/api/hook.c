@@ -178,7 +178,7 @@ static bool takes(const struct muster_ddp *ddp, const struct mu_hook_ops *hook,
 {
     bool host = mu_ddp_need_host(ddp, hook->name, NULL) == 0;
 
-    if (hook->host_f32)
+    if (hook->f32)
         return dtype == MUSTER_F32;
     return host || !is_cast(hook) || dtype != MUSTER_F64;
 }
@@ -186,7 +186,7 @@ static bool takes(const struct muster_ddp *ddp, const struct mu_hook_ops *hook,
 static int check(struct muster_ddp *ddp, const struct mu_hook_ops *hook,
                  struct mu_err *err)
 {
-    if (hook->host_f32 && mu_ddp_need_host(ddp, hook->name, err) < 0)
+    if (hook->host && mu_ddp_need_host(ddp, hook->name, err) < 0)
         return -1;
     for (int i = 0; i < ddp->nparams; i++)
         if (!takes(ddp, hook, ddp->param[i].dtype))

@@ -10,40 +10,39 @@
 #include "runtime/api/ddp.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/core/compress.h"
 
 struct tensor {
-    size_t peaks, words; /* where they start in the arenas, elements */
-    float *rest;
+    size_t peaks, words, rest; /* where they start in the arena's parts, elements */
 };
 
 struct int8 {
-    struct tensor *tensor; /* by parameter */
-    size_t *peaks, *words; /* by bucket, and the total */
-    char *arena;           /* peaks, then words */
-    float *peak;
+    struct tensor *tensor;       /* by parameter */
+    size_t *peaks, *words;       /* by bucket, and the total */
+    struct mu_int8_tensor *list; /* of one bucket, for the backend */
+    char *arena;                 /* peaks, then words, then what was left */
+    float *peak, *rest;
     int32_t *word;
+    size_t left; /* elements of rest */
 };
 
 static void int8_close(struct muster_ddp *ddp, void *state)
 {
     struct int8 *s = state;
 
-    for (int i = 0; s->tensor && i < ddp->nparams; i++)
-        free(s->tensor[i].rest);
     if (s->arena)
         ddp->m->ops->free(ddp->m->backend, s->arena);
     free(s->tensor);
     free(s->peaks);
     free(s->words);
+    free(s->list);
     free(s);
 }
 
-/* Parameters in the order of their buckets, so that a bucket is one run of each arena.
+/* Parameters in the order of their buckets, so that a bucket is one run of each part.
  */
-static int lay_out(struct muster_ddp *ddp, struct int8 *s, struct mu_err *err)
+static void lay_out(struct muster_ddp *ddp, struct int8 *s)
 {
     size_t peaks = 0, words = 0;
 
@@ -53,20 +52,15 @@ static int lay_out(struct muster_ddp *ddp, struct int8 *s, struct mu_err *err)
         for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
             int i = ddp->bucket[b].param[k];
             size_t count = ddp->param[i].count;
-            struct tensor *t = &s->tensor[i];
 
-            *t = (struct tensor){ peaks, words, calloc(count + 1, sizeof *t->rest) };
-            if (!t->rest)
-                return mu_err_set(err, MUSTER_EMEMORY,
-                                  "out of memory for the error feedback of '%s'",
-                                  ddp->param[i].name);
+            s->tensor[i] = (struct tensor){ peaks, words, s->left };
             peaks += mu_int8_blocks(count);
             words += mu_int8_words(count);
+            s->left += count;
         }
     }
     s->peaks[ddp->plan.nbuckets] = peaks;
     s->words[ddp->plan.nbuckets] = words;
-    return 0;
 }
 
 static int int8_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
@@ -82,37 +76,58 @@ static int int8_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
     s->tensor = calloc((size_t)ddp->nparams + 1, sizeof *s->tensor);
+    s->list = calloc((size_t)ddp->nparams + 1, sizeof *s->list);
     s->peaks = calloc(n, sizeof *s->peaks);
     s->words = calloc(n, sizeof *s->words);
-    if (!s->tensor || !s->peaks || !s->words)
+    if (!s->tensor || !s->list || !s->peaks || !s->words) {
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
-    else if (lay_out(ddp, s, err) == 0)
-        s->arena = ddp->m->ops->alloc(ddp->m->backend,
-                                      4 * (s->peaks[n - 1] + s->words[n - 1]) + 1, err);
+    } else {
+        lay_out(ddp, s);
+        s->arena = ddp->m->ops->alloc(
+            ddp->m->backend, 4 * (s->peaks[n - 1] + s->words[n - 1] + s->left) + 1,
+            err);
+    }
     if (!s->arena) {
         int8_close(ddp, s);
         return -1;
     }
     s->peak = (float *)s->arena;
     s->word = (int32_t *)(s->peak + s->peaks[n - 1]);
+    s->rest = (float *)(s->word + s->words[n - 1]);
     *state = s;
     return 0;
 }
 
-static int int8_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
+/* Let the backend do one stage for the gradients of bucket b that some rank has. Of one
+ * that no rank has, whatever is in its peaks: nobody looks at it.
+ */
+static int run(struct muster_ddp *ddp, struct int8 *s, int b, enum mu_int8_stage stage,
+               void *stream, struct mu_err *err)
 {
-    struct int8 *s = state;
     const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    int n = 0;
 
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
         int i = bucket->param[k];
         const struct tensor *t = &s->tensor[i];
 
-        /* Of one that no rank has, whatever is there: nobody looks at it. */
-        if (!ddp->absent[i])
-            mu_int8_peaks((const float *)(bucket->mem + ddp->plan.place[i].offset),
-                          t->rest, ddp->param[i].count, s->peak + t->peaks);
+        if (!ddp->absent[i] && ddp->param[i].count > 0)
+            s->list[n++] = (struct mu_int8_tensor){
+                (float *)(bucket->mem + ddp->plan.place[i].offset), s->rest + t->rest,
+                ddp->param[i].count, s->peak + t->peaks, s->word + t->words
+            };
     }
+    return n == 0 ? 0
+                  : ddp->m->ops->int8(ddp->m->backend, stage, s->list, n,
+                                      ddp->m->world->size, stream, err);
+}
+
+static int int8_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
+{
+    struct int8 *s = state;
+
+    if (run(ddp, s, b, MU_INT8_PEAKS, ddp->bucket[b].stream, err) < 0)
+        return -1;
     return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_MAX, s->peak + s->peaks[b],
                           s->peaks[b + 1] - s->peaks[b], 1, err);
 }
@@ -124,16 +139,15 @@ static int int8_advance(struct muster_ddp *ddp, void *state, int b, struct mu_er
 
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
         int i = bucket->param[k];
-        const struct tensor *t = &s->tensor[i];
-        size_t count = ddp->param[i].count;
+        size_t bytes = mu_int8_words(ddp->param[i].count) * sizeof *s->word;
 
-        if (ddp->absent[i])
-            memset(s->word + t->words, 0, mu_int8_words(count) * sizeof *s->word);
-        else
-            mu_int8_encode((const float *)(bucket->mem + ddp->plan.place[i].offset),
-                           t->rest, count, s->peak + t->peaks, ddp->m->world->size,
-                           s->word + t->words);
+        if (ddp->absent[i] && bytes > 0 &&
+            ddp->m->ops->zero(ddp->m->backend, s->word + s->tensor[i].words, bytes,
+                              bucket->stream, err) < 0)
+            return -1;
     }
+    if (run(ddp, s, b, MU_INT8_ENCODE, bucket->stream, err) < 0)
+        return -1;
     return mu_hook_reduce(ddp, b, MUSTER_I32, MUSTER_SUM, s->word + s->words[b],
                           s->words[b + 1] - s->words[b], 1, err);
 }
@@ -141,42 +155,35 @@ static int int8_advance(struct muster_ddp *ddp, void *state, int b, struct mu_er
 static int int8_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
                        struct mu_err *err)
 {
-    struct int8 *s = state;
-    const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-
-    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = bucket->param[k];
-        const struct tensor *t = &s->tensor[i];
-
-        if (!ddp->absent[i])
-            mu_int8_decode(s->word + t->words, ddp->param[i].count, s->peak + t->peaks,
-                           ddp->m->world->size,
-                           (float *)(bucket->mem + ddp->plan.place[i].offset));
-    }
-    return 0;
+    return run(ddp, state, b, MU_INT8_DECODE, stream, err);
 }
 
+/* Items are of host memory: on a GPU it is not among them. */
 static int int8_keeps(const struct muster_ddp *ddp, void *state, int i,
                       struct muster_item *items)
 {
     struct int8 *s = state;
 
-    items[0] = mu_ddp_own_item(ddp, s->tensor[i].rest, ddp->param[i].count);
+    if (mu_ddp_need_host(ddp, "", NULL) < 0)
+        return 0;
+    items[0] = mu_ddp_own_item(ddp, s->rest + s->tensor[i].rest, ddp->param[i].count);
     return 1;
 }
 
-static void int8_rescale(struct muster_ddp *ddp, void *state, double factor)
+static int int8_rescale(struct muster_ddp *ddp, void *state, double factor,
+                        void *stream, struct mu_err *err)
 {
     struct int8 *s = state;
+    struct mu_piece all = { s->rest, 0, s->left };
 
-    for (int i = 0; i < ddp->nparams; i++)
-        for (size_t k = 0; k < ddp->param[i].count; k++)
-            s->tensor[i].rest[k] *= (float)factor;
+    return s->left == 0 ? 0
+                        : ddp->m->ops->pack(ddp->m->backend, &all, 1, MUSTER_F32,
+                                            s->rest, MUSTER_F32, factor, stream, err);
 }
 
 const struct mu_hook_ops mu_hook_int8 = {
     .name = "int8",
-    .host_f32 = true,
+    .f32 = true,
     .open = int8_open,
     .close = int8_close,
     .start = int8_start,

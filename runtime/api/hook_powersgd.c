@@ -243,18 +243,21 @@ static int power_keeps(const struct muster_ddp *ddp, void *state, int i,
     return 2;
 }
 
-static void power_rescale(struct muster_ddp *ddp, void *state, double factor)
+static int power_rescale(struct muster_ddp *ddp, void *state, double factor,
+                         void *stream, struct mu_err *err)
 {
     struct power *s = state;
 
     for (int i = 0; i < ddp->nparams; i++)
         for (size_t k = 0; s->matrix[i].rest && k < ddp->param[i].count; k++)
             s->matrix[i].rest[k] *= (float)factor;
+    return 0;
 }
 
 const struct mu_hook_ops mu_hook_powersgd = {
     .name = "PowerSGD",
-    .host_f32 = true,
+    .f32 = true,
+    .host = true,
     .open = power_open,
     .close = power_close,
     .start = power_start,

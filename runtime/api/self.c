@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/compress.h"
 #include "runtime/core/convert.h"
+#include "runtime/core/numeric.h"
 #include "runtime/core/dtype.h"
 
 struct mu_backend {
@@ -21,8 +23,8 @@ static int self_open(const struct mu_backend_env *env, struct mu_backend **out,
     struct mu_backend *b;
 
     if (env->size > 1)
-        return mu_err_set(err, MUSTER_EUSAGE, "this backend is for one rank, not for %d",
-                          env->size);
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "this backend is for one rank, not for %d", env->size);
     b = calloc(1, sizeof *b);
     if (!b)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
@@ -133,6 +135,28 @@ static int self_zero(struct mu_backend *b, void *dst, size_t bytes, void *stream
     return 0;
 }
 
+static int self_squares(struct mu_backend *b, const void *data, size_t count,
+                        enum muster_dtype dtype, double *sums, void *stream,
+                        struct mu_err *err)
+{
+    sums[0] += mu_sum_squares(data, dtype, count);
+    return 0;
+}
+
+static int self_int8(struct mu_backend *b, enum mu_int8_stage stage,
+                     const struct mu_int8_tensor *tensors, int n, int ranks,
+                     void *stream, struct mu_err *err)
+{
+    for (const struct mu_int8_tensor *t = tensors; t < tensors + n; t++)
+        if (stage == MU_INT8_PEAKS)
+            mu_int8_peaks(t->g, t->rest, t->count, t->peak);
+        else if (stage == MU_INT8_ENCODE)
+            mu_int8_encode(t->g, t->rest, t->count, t->peak, ranks, t->word);
+        else
+            mu_int8_decode(t->word, t->count, t->peak, ranks, t->g);
+    return 0;
+}
+
 const struct mu_backend_ops mu_backend_self = {
     .name = "host",
     .open = self_open,
@@ -150,4 +174,6 @@ const struct mu_backend_ops mu_backend_self = {
     .unpack = self_unpack,
     .copy = self_copy,
     .zero = self_zero,
+    .squares = self_squares,
+    .int8 = self_int8,
 };

@@ -18,7 +18,9 @@
 
 #include "runtime/base/err.h"
 #include "runtime/base/log.h"
+#include "runtime/core/compress.h"
 #include "runtime/core/curve.h"
+#include "runtime/core/numeric.h"
 #include "runtime/muster.h"
 
 #define MU_TOKEN_LEN 32
@@ -94,6 +96,8 @@ struct mu_coll {
     void *stream; /* GPU: work enqueued there so far produces send */
     bool direct;  /* GPU: joined at once by the same stream, so that it may run there */
     bool hidden;  /* GPU: much computation follows; better slow than in its way */
+    bool together; /* GPU: joined when all of its like have started: nothing needs it before,
+                      so that one event serves them all */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
 };
 
@@ -164,6 +168,24 @@ struct mu_backend_ops {
     int (*copy)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
                 void *stream, struct mu_err *err);
     int (*zero)(struct mu_backend *b, void *dst, size_t bytes, void *stream,
+                struct mu_err *err);
+    /* sums[0 .. MU_SQUARES-1] += the squares of count elements of a floating-point type,
+     * in an order that count alone decides. data is 16-byte aligned, sums is memory from
+     * alloc. Host: done on return. GPU: enqueued on stream.
+     */
+    int (*squares)(struct mu_backend *b, const void *data, size_t count,
+                   enum muster_dtype dtype, double *sums, void *stream,
+                   struct mu_err *err);
+    /* GPU: *found (from alloc) becomes n - i for the first of n pieces, i, that has a NaN
+     * or Inf, unless it is larger already; offsets do not count. Enqueued on stream. NULL:
+     * the host can look itself.
+     */
+    int (*look)(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                enum muster_dtype dtype, uint32_t *found, void *stream,
+                struct mu_err *err);
+    /* One of compress.h's three, for n tensors. Host: done on return. GPU: enqueued. */
+    int (*int8)(struct mu_backend *b, enum mu_int8_stage stage,
+                const struct mu_int8_tensor *tensors, int n, int ranks, void *stream,
                 struct mu_err *err);
     /* GPU: p is memory that only the host can use. NULL: the backend takes any memory. */
     bool (*is_host)(const struct mu_backend *b, const void *p);

@@ -41,6 +41,16 @@ void mu_int8_encode(const float *g, float *rest, size_t count, const float *peak
 void mu_int8_decode(const int32_t *word, size_t count, const float *peak, int ranks,
                     float *mean);
 
+/* One gradient, for where it is worked on: the host or a GPU. */
+struct mu_int8_tensor {
+    float *g; /* in: the gradient; out of decode: the mean */
+    float *rest;
+    size_t count;
+    float *peak;
+    int32_t *word;
+};
+enum mu_int8_stage { MU_INT8_PEAKS, MU_INT8_ENCODE, MU_INT8_DECODE };
+
 /* ---- Pairs of thin matrices (PowerSGD; Vogels, Karimireddy, Jaggi, NeurIPS 2019) ----
  */
 

@@ -7,6 +7,9 @@
 
 #include "runtime/muster.h"
 
+/* Partial sums of squares that a backend keeps. */
+#define MU_SQUARES 256
+
 /* Index of the first element that is NaN or Inf, or count. Integers have none. */
 size_t mu_first_nonfinite(const void *data, enum muster_dtype dtype, size_t count);
 double mu_element(const void *data, enum muster_dtype dtype, size_t i);

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/meet.h"
+#include "runtime/core/compress.h"
+#include "runtime/core/numeric.h"
 
 static void release(struct mu_backend *b)
 {
@@ -241,6 +243,28 @@ static int host_zero(struct mu_backend *b, void *dst, size_t bytes, void *stream
     return 0;
 }
 
+static int host_squares(struct mu_backend *b, const void *data, size_t count,
+                        enum muster_dtype dtype, double *sums, void *stream,
+                        struct mu_err *err)
+{
+    sums[0] += mu_sum_squares(data, dtype, count);
+    return 0;
+}
+
+static int host_int8(struct mu_backend *b, enum mu_int8_stage stage,
+                     const struct mu_int8_tensor *tensors, int n, int ranks,
+                     void *stream, struct mu_err *err)
+{
+    for (const struct mu_int8_tensor *t = tensors; t < tensors + n; t++)
+        if (stage == MU_INT8_PEAKS)
+            mu_int8_peaks(t->g, t->rest, t->count, t->peak);
+        else if (stage == MU_INT8_ENCODE)
+            mu_int8_encode(t->g, t->rest, t->count, t->peak, ranks, t->word);
+        else
+            mu_int8_decode(t->word, t->count, t->peak, ranks, t->g);
+    return 0;
+}
+
 const struct mu_backend_ops mu_backend_host = {
     .name = "host",
     .open = host_open,
@@ -258,5 +282,7 @@ const struct mu_backend_ops mu_backend_host = {
     .unpack = host_unpack,
     .copy = host_copy,
     .zero = host_zero,
+    .squares = host_squares,
+    .int8 = host_int8,
     .extend = host_extend,
 };

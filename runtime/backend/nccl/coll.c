@@ -257,13 +257,15 @@ static int launch(struct mu_backend *b, const struct mu_coll *coll, struct mu_er
     }
     usable = mu_nccl_usable(b, coll, buffer);
     path = mu_path_choose(&b->table, bytes, usable);
-    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_PATH_COPY) &&
-        !capturing(b))
+    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_PATH_COPY))
         path = MU_PATH_COPY;
     if (b->forced >= 0 && (usable & 1u << b->forced))
         path = (enum mu_path)b->forced;
-    if (path == MU_PATH_COPY && capturing(b))
-        path = MU_PATH_PULL; /* copies behind waiting kernels of one graph can hang */
+    if (path == MU_PATH_COPY && capturing(b)) {
+        /* Copies behind waiting kernels of one graph can hang. */
+        path = b->forced == MU_PATH_COPY ? MU_PATH_PULL
+                                         : mu_path_choose(&b->table, bytes, usable);
+    }
     return mu_nccl_launch(b, coll, path, buffer, err);
 }
 
@@ -346,7 +348,10 @@ static int start_aside(struct mu_backend *b, struct mu_coll *c, struct mu_reques
     if (launch(b, c, err) < 0)
         return -1;
     b->tail = b->stream;
-    b->last = r;
+    r->number = ++b->started;
+    r->late = c->together;
+    if (r->late)
+        return 0;
     rc = cudaEventRecord(r->done, b->stream);
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "cudaEventRecord");
 }
@@ -383,16 +388,32 @@ int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
     return 0;
 }
 
-int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
-                 struct mu_err *err)
+static cudaError_t join_aside(struct mu_backend *b, struct mu_request *r,
+                              cudaStream_t stream)
 {
     cudaError_t rc = cudaSuccess;
 
-    if (!request->direct)
-        rc = cudaStreamWaitEvent(stream, request->done, 0);
+    if (r->number <= b->joined_upto && b->joined == stream)
+        return rc;
+    if (r->late)
+        rc = cudaEventRecord(r->done, b->stream);
+    if (rc == cudaSuccess)
+        rc = cudaStreamWaitEvent(stream, r->done, 0);
+    if (rc != cudaSuccess)
+        return rc;
+    b->joined = stream;
+    b->joined_upto = r->late ? b->started : r->number;
     /* Behind the last one, a stream is behind all. */
-    if (!request->direct && b->last == request && b->tail == b->stream)
+    if (b->joined_upto == b->started && b->tail == b->stream)
         b->tail = stream;
+    return rc;
+}
+
+int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
+                 struct mu_err *err)
+{
+    cudaError_t rc = request->direct ? cudaSuccess : join_aside(b, request, stream);
+
     request_put(b, request);
     if (mu_nccl_aborted(b, err) < 0)
         return -1;

@@ -7,7 +7,7 @@
  *   peers.c    memory of the other ranks of this node, mapped here; arenas
  *   measure.c  start-up times of the paths
  *   coll.c     start, join, drain
- *   pack.c     pack, unpack, copy, zero
+ *   pack.c     pack, unpack, copy, zero, squares
  *   watch.c    the thread that notices overdue work and errors
  */
 #ifndef MU_NCCL_NCCL_H
@@ -50,7 +50,9 @@ struct mu_arena {
 
 struct mu_request {
     cudaEvent_t ready, done;
-    bool direct; /* ran on the stream that joins it */
+    bool direct;     /* ran on the stream that joins it */
+    bool late;       /* no event behind it yet: see mu_coll.together */
+    uint64_t number; /* among those on the backend's stream */
     struct mu_request *next;
 };
 
@@ -97,8 +99,10 @@ struct mu_backend {
     struct mu_arena *arenas;
     unsigned arena_count;
     struct mu_request *free_requests;
-    cudaStream_t tail;       /* a stream that is behind all collectives so far */
-    struct mu_request *last; /* the last one on `stream` */
+    cudaStream_t tail;   /* a stream that is behind all collectives so far */
+    uint64_t started;    /* requests on `stream` */
+    cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
+    uint64_t joined_upto;
 
     pthread_t watch, aborter;
     bool watching;
@@ -179,6 +183,15 @@ int mu_copy_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes
                   void *stream, struct mu_err *err);
 int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
                   struct mu_err *err);
+int mu_add_squares(struct mu_backend *b, const void *data, size_t count,
+                   enum muster_dtype dtype, double *sums, void *stream,
+                   struct mu_err *err);
+int mu_look_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                   enum muster_dtype dtype, uint32_t *found, void *stream,
+                   struct mu_err *err);
+int mu_int8_tensors(struct mu_backend *b, enum mu_int8_stage stage,
+                    const struct mu_int8_tensor *tensors, int n, int ranks,
+                    void *stream, struct mu_err *err);
 bool mu_is_host(const struct mu_backend *b, const void *p);
 
 /* watch.c */

@@ -310,6 +310,9 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .unpack = mu_unpack_pieces,
     .copy = mu_copy_bytes,
     .zero = mu_zero_bytes,
+    .squares = mu_add_squares,
+    .look = mu_look_pieces,
+    .int8 = mu_int8_tensors,
     .is_host = mu_is_host,
     .curve = nccl_curve,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pack.c - tensors into a bucket and back, copies and zeros, enqueued on a stream */
+/* pack.c - tensors into a bucket and back, copies, zeros and sums, enqueued on a
+ * stream */
 #include "runtime/backend/nccl/nccl.h"
 
 static int move(const struct mu_piece *pieces, int n, bool to_bucket, void *bucket,
@@ -57,6 +58,49 @@ int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
     cudaError_t rc = cudaMemsetAsync(dst, 0, bytes, stream);
 
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "zeroing");
+}
+
+int mu_add_squares(struct mu_backend *b, const void *data, size_t count,
+                   enum muster_dtype dtype, double *sums, void *stream,
+                   struct mu_err *err)
+{
+    cudaError_t rc = mu_squares(data, count, dtype, sums, stream);
+
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "the gradient norm");
+}
+
+int mu_look_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                   enum muster_dtype dtype, uint32_t *found, void *stream,
+                   struct mu_err *err)
+{
+    struct mu_look batch[MU_LOOKS];
+
+    for (int from = 0; from < n; from += MU_LOOKS) {
+        int k = n - from < MU_LOOKS ? n - from : MU_LOOKS;
+        cudaError_t rc;
+
+        for (int i = 0; i < k; i++)
+            batch[i] = (struct mu_look){ pieces[from + i].at, pieces[from + i].count,
+                                         (uint32_t)(n - from - i) };
+        rc = mu_look_for_nonfinite(batch, k, dtype, found, stream);
+        if (rc != cudaSuccess)
+            return mu_cuda_err(err, rc, "looking for NaN and Inf");
+    }
+    return 0;
+}
+
+int mu_int8_tensors(struct mu_backend *b, enum mu_int8_stage stage,
+                    const struct mu_int8_tensor *tensors, int n, int ranks,
+                    void *stream, struct mu_err *err)
+{
+    for (int from = 0; from < n; from += MU_INT8_TENSORS) {
+        int k = n - from < MU_INT8_TENSORS ? n - from : MU_INT8_TENSORS;
+        cudaError_t rc = mu_int8_launch(stage, tensors + from, k, ranks, stream);
+
+        if (rc != cudaSuccess)
+            return mu_cuda_err(err, rc, "8-bit gradients");
+    }
+    return 0;
 }
 
 bool mu_is_host(const struct mu_backend *b, const void *p)

@@ -23,15 +23,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/core/compress.h"
+#include "runtime/core/numeric.h"
 #include "runtime/muster.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define MU_PEERS 8    /* most ranks of a node that our kernels serve */
-#define MU_BLOCKS 32  /* most blocks of one of our collectives */
-#define MU_PIECES 512 /* most pieces of one pack or unpack launch */
+#define MU_PEERS 8         /* most ranks of a node that our kernels serve */
+#define MU_BLOCKS 32       /* most blocks of one of our collectives */
+#define MU_PIECES 512      /* most pieces of one pack or unpack launch */
+#define MU_LOOKS 128       /* most pieces of one look for NaN and Inf */
+#define MU_INT8_TENSORS 64 /* most of one launch */
 
 /* Mapped host memory of one rank. The host sets abort; a kernel that waited longer than
  * its time limit stores who it waits for, and goes on waiting. mark_begin/mark_end
@@ -112,6 +116,29 @@ cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool to_bu
                            void *bucket, enum muster_dtype outside,
                            enum muster_dtype inside, double scale, cudaStream_t stream);
 
+/* sums[0 .. MU_SQUARES-1] += squares of count elements of a floating-point type, in an
+ * order that count alone decides.
+ */
+cudaError_t mu_squares(const void *data, size_t count, enum muster_dtype dtype,
+                       double *sums, cudaStream_t stream);
+
+/* *found = the largest mark of the pieces that have a NaN or Inf, or what it was if
+ * that is larger. n <= MU_LOOKS; floating-point types.
+ */
+struct mu_look {
+    const void *at;
+    size_t count;
+    uint32_t mark;
+};
+cudaError_t mu_look_for_nonfinite(const struct mu_look *pieces, int n,
+                                  enum muster_dtype dtype, uint32_t *found,
+                                  cudaStream_t stream);
+
+/* One stage of int8 for n <= MU_INT8_TENSORS tensors. */
+cudaError_t mu_int8_launch(enum mu_int8_stage stage,
+                           const struct mu_int8_tensor *tensors, int n, int ranks,
+                           cudaStream_t stream);
+
 /* Keep the stream busy for so long: what is enqueued meanwhile follows without gaps. */
 cudaError_t mu_hold(double us, cudaStream_t stream);
 
@@ -127,6 +154,8 @@ cudaError_t mu_pull_load(void);
 cudaError_t mu_relay_load(void);
 cudaError_t mu_pack_load(void);
 cudaError_t mu_copy_load(void);
+cudaError_t mu_norm_load(void);
+cudaError_t mu_int8_load(void);
 
 #ifdef __cplusplus
 }

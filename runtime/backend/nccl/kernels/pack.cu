@@ -264,5 +264,9 @@ cudaError_t mu_kernels_load(void)
         rc = mu_copy_load();
     if (rc == cudaSuccess)
         rc = mu_pack_load();
+    if (rc == cudaSuccess)
+        rc = mu_norm_load();
+    if (rc == cudaSuccess)
+        rc = mu_int8_load();
     return rc;
 }

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_gpu_side.c - what the api does on a backend that works elsewhere, as on a GPU
+ *
+ * The host backend under another name, with a look of its own: the api must leave to it
+ * what the CPU could not read on a GPU.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/core/numeric.h"
+#include "tests/unit/forked.h"
+
+enum { N = 5, COUNT = 40 };
+
+static int looks, squares, stages;
+
+static int fake_look(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                     enum muster_dtype dtype, uint32_t *found, void *stream,
+                     struct mu_err *err)
+{
+    looks++;
+    for (int i = 0; i < n; i++)
+        if (mu_first_nonfinite(pieces[i].at, dtype, pieces[i].count) <
+                pieces[i].count &&
+            *found < (uint32_t)(n - i))
+            *found = (uint32_t)(n - i);
+    return 0;
+}
+
+static int fake_squares(struct mu_backend *b, const void *data, size_t count,
+                        enum muster_dtype dtype, double *sums, void *stream,
+                        struct mu_err *err)
+{
+    /* Spread, as a grid does. */
+    squares++;
+    for (size_t i = 0; i < count; i++)
+        sums[i % MU_SQUARES] += mu_element(data, dtype, i) * mu_element(data, dtype, i);
+    return 0;
+}
+
+static int fake_int8(struct mu_backend *b, enum mu_int8_stage stage,
+                     const struct mu_int8_tensor *tensors, int n, int ranks,
+                     void *stream, struct mu_err *err)
+{
+    stages++;
+    return mu_backend_host.int8(b, stage, tensors, n, ranks, stream, err);
+}
+
+static void go_elsewhere(struct muster *m)
+{
+    static struct mu_backend_ops ops;
+
+    ops = *m->ops;
+    ops.name = "elsewhere";
+    ops.look = fake_look;
+    ops.squares = fake_squares;
+    if (muster_size(m) > 1)
+        ops.int8 = fake_int8;
+    m->ops = &ops;
+}
+
+static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options *o,
+                               float own[N][COUNT])
+{
+    static const char *const names[N] = { "a", "b", "c", "d", "e" };
+    struct muster_param p[N];
+    struct muster_ddp *ddp;
+
+    for (int i = 0; i < N; i++)
+        p[i] = (struct muster_param){
+            names[i], COUNT, MUSTER_F32, NULL, i % 2 ? own[i] : NULL, 0
+        };
+    RANK_OK(muster_ddp_create(m, p, N, o, &ddp));
+    return ddp;
+}
+
+static float value(int rank, int step, int i, int k)
+{
+    return (float)sin(rank * 3 + step * 5 + i * 7 + k);
+}
+
+static void ready(struct muster *m, struct muster_ddp *ddp, int step)
+{
+    for (int i = N - 1; i >= 0; i--) {
+        float *g = muster_ddp_grad(ddp, i);
+
+        for (int k = 0; k < COUNT; k++)
+            g[k] = value(muster_rank(m), step, i, k);
+        RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+    }
+}
+
+static void run(struct forked_world w,
+                int (*body)(struct muster *m, int rank, void *arg), void *arg)
+{
+    struct forked_result r;
+
+    w.first_bucket = 256;
+    w.bucket_cap = 512;
+    forked_run(&w, body, arg, 60, &r);
+    for (int k = 0; k < w.size; k++)
+        if (r.status[k] != 0)
+            fail_msg("rank %d of %d ended with %d\n%s", k, w.size, r.status[k], r.text);
+    forked_clear(&r);
+}
+
+static int clip_body(struct muster *m, int rank, void *arg)
+{
+    static float own[N][COUNT];
+    const struct muster_ddp_options o = { .shard = arg != NULL };
+    struct muster_finish f = { .max_norm = 0.5 };
+    struct muster_ddp *ddp;
+
+    go_elsewhere(m);
+    ddp = make(m, &o, own);
+    for (int step = 0; step < 3; step++) {
+        double want = 0, after = 0;
+
+        ready(m, ddp, step);
+        RANK_OK(muster_ddp_sync_with(ddp, &f, NULL));
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < COUNT; k++) {
+                double mean = 0, g = ((float *)muster_ddp_grad(ddp, i))[k];
+
+                for (int r = 0; r < muster_size(m); r++)
+                    mean += value(r, step, i, k) / muster_size(m);
+                want += mean * mean;
+                after += g * g;
+                if (!o.shard)
+                    RANK_CHECK(fabs(g - mean * 0.5 / f.norm) < 1e-5);
+            }
+        RANK_CHECK(fabs(f.norm - sqrt(want)) < 1e-4 && f.norm > 0.5 && !f.skip);
+        RANK_CHECK(o.shard || fabs(sqrt(after) - 0.5) < 1e-4);
+    }
+    RANK_CHECK(squares >= 3 * muster_ddp_buckets(ddp));
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void norm_and_clipping_are_done_where_the_gradients_are(void **state)
+{
+    run((struct forked_world){ .size = 1 }, clip_body, NULL);
+    run((struct forked_world){ .size = 3 }, clip_body, NULL);
+    run((struct forked_world){ .size = 3 }, clip_body, state);
+}
+
+static int overflow_body(struct muster *m, int rank, void *arg)
+{
+    static float own[N][COUNT];
+    struct muster_scaler scaler = { .scale = 4, .interval = 100 };
+    struct muster_finish f = { .scaler = &scaler };
+    struct muster_ddp *ddp;
+
+    go_elsewhere(m);
+    ddp = make(m, NULL, own);
+    for (int step = 0; step < 3; step++) {
+        for (int i = N - 1; i >= 0; i--) {
+            float *g = muster_ddp_grad(ddp, i);
+
+            for (int k = 0; k < COUNT; k++)
+                g[k] = 4;
+            if (step == 1 && rank == 1 && i == 2)
+                g[7] = INFINITY;
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync_with(ddp, &f, NULL));
+        RANK_CHECK(f.skip == (step == 1));
+        RANK_CHECK(scaler.scale == (step == 0 ? 4 : 2));
+        if (step == 0)
+            RANK_CHECK(((float *)muster_ddp_grad(ddp, 0))[0] == 1);
+    }
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void an_overflow_of_one_rank_is_skipped_by_all(void **state)
+{
+    run((struct forked_world){ .size = 3 }, overflow_body, NULL);
+}
+
+static int screen_body(struct muster *m, int rank, void *arg)
+{
+    static float own[N][COUNT];
+    const struct muster_ddp_options o = { .screen = 1 };
+    int bad = *(int *)arg, rc = MUSTER_OK;
+    struct muster_ddp *ddp;
+
+    go_elsewhere(m);
+    ddp = make(m, &o, own);
+    for (int step = 0; step < 2; step++) {
+        ready(m, ddp, step);
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+    }
+    RANK_CHECK(looks == 2 * muster_ddp_buckets(ddp));
+    for (int i = N - 1; i >= 0 && rc == MUSTER_OK; i--) {
+        /* one gradient of the same bucket is absent: it is not counted */
+        if (rank == 1 && i == 0 && bad != 0)
+            continue;
+        ((float *)muster_ddp_grad(ddp, i))[3] = rank == 1 && i == bad ? NAN : 1;
+        rc = muster_ddp_grad_ready(ddp, i, NULL);
+    }
+    if (rc == MUSTER_OK)
+        rc = muster_ddp_sync(ddp, NULL);
+    if (rc == MUSTER_OK) /* the others hear of it in a step of theirs at the latest */
+        for (int step = 2; rc == MUSTER_OK && step < 1000; step++) {
+            for (int i = N - 1; i >= 0 && rc == MUSTER_OK; i--)
+                rc = muster_ddp_grad_ready(ddp, i, NULL);
+            if (rc == MUSTER_OK)
+                rc = muster_ddp_sync(ddp, NULL);
+        }
+    RANK_CHECK(rc == MUSTER_ENUMERIC);
+    if (!strstr(muster_error(m), (const char *)arg + sizeof bad)) {
+        fprintf(stderr, "%s\n", muster_error(m));
+        return 97;
+    }
+    return 0;
+}
+
+static void screening_names_rank_and_parameter_after_the_look(void **state)
+{
+    struct {
+        int bad;
+        char text[64];
+    } cases[] = { { 3, "rank 1: the gradient of 'd' has NaN or Inf" },
+                  { 0, "rank 1: the gradient of 'a' has NaN or Inf" },
+                  { 1, "rank 1: the gradient of 'b' has NaN or Inf" },
+                  { 4, "rank 1: the gradient of 'e' has NaN or Inf" } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        run((struct forked_world){ .size = 3, .return_failure = true }, screen_body,
+            &cases[i]);
+}
+
+static int compress_body(struct muster *m, int rank, void *arg)
+{
+    static float own[N][COUNT];
+    const struct muster_hook int8 = { .compress = MUSTER_COMPRESS_INT8 };
+    const struct muster_hook power = { .compress = MUSTER_COMPRESS_POWERSGD };
+    struct muster_ddp_options o = { .hook = &int8 };
+    struct muster_ddp *ddp, *none;
+    struct muster_param p = { "w", COUNT, MUSTER_F32, NULL, NULL, 0 };
+
+    go_elsewhere(m);
+    ddp = make(m, &o, own);
+    for (int step = 0; step < 3; step++) {
+        ready(m, ddp, step);
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < COUNT; k++) {
+                double mean = 0;
+
+                for (int r = 0; r < muster_size(m); r++)
+                    mean += value(r, step, i, k) / muster_size(m);
+                RANK_CHECK(fabs(((float *)muster_ddp_grad(ddp, i))[k] - mean) < 0.05);
+            }
+    }
+    RANK_CHECK(stages == 3 * 3 * muster_ddp_buckets(ddp));
+    muster_ddp_destroy(ddp);
+    o.hook = &power;
+    RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &none) == MUSTER_EUSAGE);
+    RANK_CHECK(strstr(muster_error(m), "PowerSGD works in host memory"));
+    return muster_finalize(m);
+}
+
+static void int8_is_done_there_and_powersgd_is_refused(void **state)
+{
+    run((struct forked_world){ .size = 3 }, compress_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norm_and_clipping_are_done_where_the_gradients_are),
+        cmocka_unit_test(an_overflow_of_one_rank_is_skipped_by_all),
+        cmocka_unit_test(screening_names_rank_and_parameter_after_the_look),
+        cmocka_unit_test(int8_is_done_there_and_powersgd_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("gpu_side", tests, NULL, NULL);
+}
