@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "spank/core/hca.h"
+#include "spank/core/nccl.h"
 #include "spank/core/nccl_conf.h"
 #include "spank/core/net.h"
 #include "spank/core/node.h"
@@ -58,12 +59,6 @@ struct mu_acs {
     char busid[MU_BUSID_LEN];
     bool readable; /* the extended capability could be read (needs root) */
     bool redirect; /* ReqRedir, CmpltRedir or UpstreamFwd is on */
-};
-
-/* A library file mapped or found, with its version. */
-struct mu_library {
-    char path[512];
-    char version[32];
 };
 
 /* A link of a GPU, NIC or of the bridge above it. */

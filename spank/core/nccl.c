@@ -4,8 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two tasks whose GPUs are slices of one physical GPU (same PCI function). */
-static bool ranks_share_a_gpu(const struct mu_node *node, const struct mu_plan *plan)
+bool mu_nccl_shares_gpus(const char *version)
+{
+    int major, minor;
+
+    return sscanf(version, "%d.%d", &major, &minor) != 2 || major > 2 ||
+           (major == 2 && minor >= 30);
+}
+
+bool mu_nccl_gpu_is_shared(const struct mu_node *node, const struct mu_plan *plan)
 {
     for (int a = 0; a < plan->nslots; a++)
         for (int b = a + 1; b < plan->nslots; b++) {
@@ -44,6 +51,43 @@ static int add_hcas(const struct mu_nccl_input *in, struct mu_settings *out,
     return mu_settings_add(out, "NCCL_IB_HCA", in->hca->value, reason, err);
 }
 
+/* NCCL moves GPU memory by RDMA up to PXB, switches alone, and copies through the host
+ * beyond. On AMD's processors the host bridge forwards between its own ports as well:
+ * where no GPU of the step has a NIC behind switches, and each has one below its own
+ * host bridge, the paths call for PHB. (src/graph/paths.cc of NCCL, ncclTopoCheckGdr;
+ * its own default for P2P between GPUs already is what the path classes say, so no P2P
+ * variable is set.) Not in a virtual machine, whose flat bus only looks like one
+ * bridge, and not where an IOMMU stands between the devices.
+ */
+static int add_gdr_level(const struct mu_nccl_input *in, struct mu_settings *out,
+                         struct mu_err *err)
+{
+    int ntasks = 0;
+
+    if (in->nnodes < 2 || !in->plan || !in->direct_dma || in->node->virtual_machine)
+        return 0;
+    for (int t = 0; t < in->plan->nslots; t++) {
+        const struct mu_slot *slot = &in->plan->slots[t];
+
+        if (slot->ngpus == 0)
+            continue;
+        if (slot->nnics == 0 || slot->nic_path != MU_PATH_PHB)
+            return 0;
+        for (int i = 0; i < slot->ngpus; i++)
+            if (in->node->gpus[slot->gpu[i]].vendor != MU_VENDOR_NVIDIA ||
+                in->node->gpus[slot->gpu[i]].adopted)
+                return 0;
+        ntasks++;
+    }
+    return ntasks == 0
+               ? 0
+               : mu_settings_add(out, "NCCL_NET_GDR_LEVEL", "PHB",
+                                 "every GPU's nearest NIC is below its own host "
+                                 "bridge, and NCCL by itself stops at switches "
+                                 "(PXB)",
+                                 err);
+}
+
 int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
                    struct mu_err *err)
 {
@@ -63,7 +107,10 @@ int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
     if (in->topo_file &&
         mu_settings_add(out, "NCCL_TOPO_FILE", in->topo_file, in->topo_reason, err) < 0)
         return -1;
-    if (in->plan && ranks_share_a_gpu(in->node, in->plan))
+    if (add_gdr_level(in, out, err) < 0)
+        return -1;
+    if (in->plan && mu_nccl_gpu_is_shared(in->node, in->plan) &&
+        (!in->library || mu_nccl_shares_gpus(in->library->version)))
         return mu_settings_add(
             out, "NCCL_MULTI_RANK_GPU_ENABLE", "1",
             "several tasks use slices of one GPU; needs NCCL 2.30 or "

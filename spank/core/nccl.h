@@ -15,6 +15,20 @@
 #include "spank/core/profile.h"
 #include "spank/core/settings.h"
 
+/* A libnccl file with the version in its name, "2.28.9", "?" unknown. */
+struct mu_library {
+    char path[512];
+    char version[32];
+};
+
+/* From 2.30 on NCCL can run several ranks on one GPU (case 024). True where the version
+ * is not known.
+ */
+bool mu_nccl_shares_gpus(const char *version);
+
+/* Two tasks have slices of one GPU: the same PCI function. */
+bool mu_nccl_gpu_is_shared(const struct mu_node *node, const struct mu_plan *plan);
+
 struct mu_nccl_input {
     const struct mu_node *node;
     const struct mu_alloc *alloc;
@@ -28,6 +42,9 @@ struct mu_nccl_input {
     int ras_port;                       /* of mu_port_hash; 0: leave it */
     const char *topo_file;              /* checked and readable by the tasks, or NULL */
     const char *topo_reason;
+    const struct mu_library *library; /* the NCCL that tasks will most likely load, NULL
+                                         not known */
+    bool direct_dma; /* bare metal with AMD processors, no IOMMU in the way of devices */
 };
 
 /* Append to *out, the profile's variables first (a vendor knows its own network). */

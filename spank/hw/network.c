@@ -156,14 +156,19 @@ static int load_profiles(const struct mu_network_request *request,
 static int decide_nccl(const struct mu_network_request *request, struct mu_network *out,
                        struct mu_err *err)
 {
-    struct mu_nccl_input in = { .node = request->node,
-                                .alloc = request->alloc,
-                                .plan = request->plan,
-                                .nnodes = request->nhosts,
-                                .net = &out->net,
-                                .choice = &out->choice,
-                                .hca = &out->hca,
-                                .ras_port = request->ras_port };
+    struct mu_nccl_input in = {
+        .node = request->node,
+        .alloc = request->alloc,
+        .plan = request->plan,
+        .nnodes = request->nhosts,
+        .net = &out->net,
+        .choice = &out->choice,
+        .hca = &out->hca,
+        .ras_port = request->ras_port,
+        .library = request->library,
+        .direct_dma = strcmp(request->node->source, "this node") == 0 &&
+                      mu_platform_direct_dma(request->root ? request->root : "")
+    };
     static const char topo_name[] = "NCCL_TOPO_FILE";
     struct mu_profiles profiles = { 0 };
     struct mu_platform platform = { 0 };

@@ -40,6 +40,7 @@ struct mu_network_request {
     void (*node_addrs)(void *arg, struct mu_node_addr *list, int n);
     void *node_addrs_arg;
     int ras_port;
+    const struct mu_library *library; /* as in struct mu_nccl_input */
     double timeout; /* seconds for name look-ups */
     /* The user's own value of a variable, see mu_settings_resolve. */
     const char *(*user)(void *arg, const char *name);

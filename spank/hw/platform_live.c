@@ -31,6 +31,20 @@ static const char *live_dmi(void *arg, const char *field)
     return live->dmi;
 }
 
+bool mu_platform_direct_dma(const char *root)
+{
+    char text[4096];
+
+    if (mu_sysfile_read(root, text, sizeof text, "/proc/cpuinfo") < 0 ||
+        !strstr(text, "AuthenticAMD"))
+        return false;
+    /* "identity" is pass-through; without an IOMMU there are no groups */
+    return mu_sysfile_read(root, text, sizeof text, "/sys/kernel/iommu_groups/0/type") <
+                   0
+               ? errno == ENOENT
+               : strcmp(text, "identity") == 0;
+}
+
 static int live_pci(void *arg, const char *glob)
 {
     const struct live *live = arg;

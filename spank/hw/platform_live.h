@@ -12,6 +12,11 @@
 int mu_platform_load(const char *root, struct mu_platform *out, struct mu_err *err);
 void mu_platform_unload(struct mu_platform *platform);
 
+/* Do the processors' host bridges pass requests from device to device: AMD's, with no
+ * IOMMU that translates (none, or pass-through)? False where that is not known.
+ */
+bool mu_platform_direct_dma(const char *root);
+
 /* Read every *.ini of dir, in order of name, into *profiles. A missing directory is
  * empty. Errors name file and line.
  */

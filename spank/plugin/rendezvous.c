@@ -11,6 +11,7 @@
 
 #include "spank/core/env.h"
 #include "spank/core/hostlist.h"
+#include "spank/hw/nccl_found.h"
 #include "spank/plugin/plugin.h"
 
 struct user_lookup {
@@ -67,12 +68,34 @@ static const char *users_value(void *arg, const char *name)
     return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
 }
 
+/* Case 024: slices of one GPU in several tasks. */
+static void look_at_shared_gpu(struct mu_state *st, struct user_lookup *look,
+                               const struct mu_library *library)
+{
+    const char *nvls = users_value(look, "NCCL_NVLS_ENABLE");
+
+    if (nvls && strcmp(nvls, "1") == 0)
+        mu_warn(st,
+                "NCCL_NVLS_ENABLE=1 makes NCCL abort on slices of one GPU: unset it");
+    if (mu_nccl_shares_gpus(library->version))
+        return;
+    mu_warn(st,
+            "NCCL %s cannot run several ranks on one GPU, as this step has them: use "
+            "NCCL 2.30 or newer, or a whole GPU for each task (%s)",
+            library->version, library->path);
+    if (st->opts.strict == MU_FLAG_YES)
+        mu_err_set(&st->failure, EINVAL, "NCCL %s cannot run several ranks on one GPU",
+                   library->version);
+}
+
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
 {
     struct user_lookup look = { .st = st, .sp = sp };
     struct mu_hostlist hosts = { 0 };
     char home[1024], conf_file[1024], tmpdir[900];
     const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
+    struct mu_library library = { "", "?" };
+    char ld_path[4096];
     struct mu_topofile_request topo = { .st = st, .tmpdir = tmp ? tmp : "/tmp" };
     struct mu_network_request request = {
         .node = &st->node,
@@ -99,6 +122,10 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         return mu_err_set(err, ENOENT, "SLURM_STEP_NODELIST is not set");
     if (mu_hostlist_parse(st->step.nodelist, &hosts, err) < 0)
         return mu_err_context(err, "SLURM_STEP_NODELIST");
+    if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan) &&
+        mu_nccl_libraries(mu_item_env(sp, "LD_LIBRARY_PATH", ld_path, sizeof ld_path),
+                          &library, 1) == 1)
+        request.library = &library;
     request.hosts = hosts.name;
     request.nhosts = hosts.n;
     if (st->ports_first)
@@ -107,6 +134,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
                          st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
+    if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
+        look_at_shared_gpu(st, &look, &library);
     if (rc == 0 && !st->network.master_known && st->opts.rdzv == MU_AUTO_AUTO)
         mu_warn(st,
                 "MASTER_ADDR is the name %s, which gives no address that others can "

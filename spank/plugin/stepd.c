@@ -14,7 +14,11 @@
 #include "spank/core/hostlist.h"
 #include "spank/core/show.h"
 #include "spank/hw/node_load.h"
+#include "spank/hw/nvml.h"
 #include "spank/plugin/plugin.h"
+
+#define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */
+#define NVML_SECONDS 3
 
 void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
                       struct mu_request_words *w)
@@ -96,11 +100,27 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
     return 0;
 }
 
+/* Slurm names MIG devices by UUIDs, which only NVIDIA's library knows: asked for where
+ * Slurm used one, as it takes longer than all the rest.
+ */
+static void name_migs(struct mu_state *st)
+{
+    struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
+    int n;
+
+    if (list && strncmp(st->step.visible, "MIG-", 4) == 0) {
+        n = mu_nvml_list(NULL, NVML_SECONDS, list, NVML_DEVICES);
+        mu_nvml_name_migs(list, n, &st->node);
+    }
+    free(list);
+}
+
 static int load_node(struct mu_state *st, struct mu_err *err)
 {
     if (!st->site.topology[0]) {
         if (mu_node_load_live(&st->node, err) < 0)
             return -1;
+        name_migs(st);
         mu_locality_complete(st);
         return 0;
     }
@@ -211,7 +231,7 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
         return;
     settle_meeting(st, sp);
     mu_report(st);
-    if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked)
+    if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked && !st->failure.text[0])
         mu_err_set(&st->failure, EINVAL, "%s",
                    st->plan.nwarnings ? st->plan.warning[0] : "not as asked");
 }

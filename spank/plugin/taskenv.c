@@ -120,8 +120,10 @@ static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bo
 static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool hidden,
                     struct mu_env *env, struct mu_err *err)
 {
+    /* Of several MIG devices CUDA shows a process the first one only. */
+    bool mig = strncmp(st->step.visible, "MIG-", 4) == 0;
     bool own = st->opts.visible == MU_VISIBLE_OWN ||
-               (st->opts.visible == MU_VISIBLE_AUTO && st->plan.own_visible);
+               (st->opts.visible == MU_VISIBLE_AUTO && (st->plan.own_visible || mig));
 
     if (st->alloc.ngpus == 0)
         return 0;

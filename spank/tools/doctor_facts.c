@@ -17,13 +17,16 @@
 #include "runtime/base/parse.h"
 #include "spank/core/hostlist.h"
 #include "spank/hw/conf_live.h"
+#include "spank/hw/nccl_found.h"
 #include "spank/hw/net_live.h"
 #include "spank/hw/node_load.h"
+#include "spank/hw/nvml.h"
 #include "spank/hw/pci_links.h"
 #include "spank/hw/sysfile.h"
 #include "spank/tools/run.h"
 
 #define TEXT_MAX (256 * 1024)
+#define NVML_DEVICES 256
 #define PEERS_MAX 64 /* name look-ups for a hint: more nodes are not asked for */
 
 extern char **environ;
@@ -92,6 +95,19 @@ static void gather_gpus(struct mu_facts *facts)
     }
 }
 
+/* Case 023: what NVIDIA's library shows to this process, MIG devices aside. */
+static void ask_nvml(struct mu_facts *facts)
+{
+    struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
+    int n = list ? mu_nvml_list(NULL, 10, list, NVML_DEVICES) : -1;
+
+    if (n >= 0)
+        facts->gpus.nvml = 0;
+    for (int i = 0; i < n; i++)
+        facts->gpus.nvml += !list[i].mig;
+    free(list);
+}
+
 static void gather_peers(struct mu_doctor_input *in)
 {
     const char *list = mu_facts_env(&in->facts, "SLURM_STEP_NODELIST");
@@ -110,47 +126,6 @@ static void gather_peers(struct mu_doctor_input *in)
         mu_net_resolve(in->peers, n, 5, NULL);
     in->facts.peers = in->peers;
     in->facts.npeers = n;
-}
-
-static void add_library(struct mu_doctor_input *in, const char *path)
-{
-    struct mu_facts *facts = &in->facts;
-    struct mu_library *lib = &in->library[facts->nnccl];
-    char *real = realpath(path, NULL), *version;
-    int max = sizeof in->library / sizeof in->library[0];
-
-    if (!real || facts->nnccl == max)
-        goto out;
-    for (int i = 0; i < facts->nnccl; i++)
-        if (strcmp(in->library[i].path, real) == 0)
-            goto out;
-    version = strstr(real, ".so.");
-    mu_copy(lib->path, sizeof lib->path, real);
-    mu_copy(lib->version, sizeof lib->version, version ? version + 4 : "?");
-    facts->nnccl++;
-out:
-    free(real);
-}
-
-/* Where the loader would look first, then the usual places. */
-static void gather_libraries(struct mu_doctor_input *in)
-{
-    static const char *const places[] = { "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
-                                          "/usr/local/lib", "/usr/local/cuda/lib64",
-                                          NULL };
-    const char *env = mu_facts_env(&in->facts, "LD_LIBRARY_PATH");
-    char dirs[8192], *rest = dirs, *dir, path[8300];
-
-    in->facts.nccl = in->library;
-    if (env && mu_copy(dirs, sizeof dirs, env))
-        while ((dir = mu_parse_next(&rest, ':'))) {
-            snprintf(path, sizeof path, "%s/libnccl.so.2", dir);
-            add_library(in, path);
-        }
-    for (int i = 0; places[i]; i++) {
-        snprintf(path, sizeof path, "%s/libnccl.so.2", places[i]);
-        add_library(in, path);
-    }
 }
 
 /* "slurm 22.05.8" */
@@ -346,8 +321,13 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
                           NULL) == 0)
         facts->nccl_conf = &out->conf;
     gather_gpus(facts);
+    if (!topology)
+        ask_nvml(facts);
     gather_peers(out);
-    gather_libraries(out);
+    facts->nccl = out->library;
+    facts->nnccl =
+        mu_nccl_libraries(mu_facts_env(facts, "LD_LIBRARY_PATH"), out->library,
+                          sizeof out->library / sizeof out->library[0]);
     mu_doctor_tasks(out);
     if (facts->node && !topology)
         mu_pci_links_load("", facts->node, &out->links, &facts->nlinks, &out->acs,

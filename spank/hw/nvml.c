@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nvml.c - see nvml.h. The few calls are declared here: the library's header comes with
+ * the CUDA toolkit, which a node need not have, and its interface is stable by name.
+ */
+#include "spank/hw/nvml.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+
+typedef void *handle; /* nvmlDevice_t */
+
+struct pci_info { /* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3 */
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char busid[32];
+};
+
+struct calls {
+    int (*init)(void);
+    int (*count)(unsigned *n);
+    int (*by_index)(unsigned i, handle *device);
+    int (*uuid)(handle device, char *text, unsigned len);
+    int (*pci)(handle device, struct pci_info *info);
+    int (*mig_max)(handle device, unsigned *n); /* NULL: an old library */
+    int (*mig_by_index)(handle device, unsigned i, handle *mig);
+};
+
+static bool load(const char *library, struct calls *c)
+{
+    void *lib = dlopen(library ? library[0] ? library : NULL : "libnvidia-ml.so.1",
+                       RTLD_NOW | RTLD_LOCAL);
+    const struct {
+        void *slot;
+        const char *name;
+        bool needed;
+    } symbols[] = {
+        { &c->init, "nvmlInit_v2", true },
+        { &c->count, "nvmlDeviceGetCount_v2", true },
+        { &c->by_index, "nvmlDeviceGetHandleByIndex_v2", true },
+        { &c->uuid, "nvmlDeviceGetUUID", true },
+        { &c->pci, "nvmlDeviceGetPciInfo_v3", true },
+        { &c->mig_max, "nvmlDeviceGetMaxMigDeviceCount", false },
+        { &c->mig_by_index, "nvmlDeviceGetMigDeviceHandleByIndex", false },
+    };
+
+    for (size_t i = 0; lib && i < sizeof symbols / sizeof symbols[0]; i++) {
+        void *at = dlsym(lib, symbols[i].name);
+
+        if (!at && symbols[i].needed)
+            return false;
+        memcpy(symbols[i].slot, &at, sizeof at);
+    }
+    return lib != NULL;
+}
+
+static bool send_device(const struct calls *c, handle device, const char *busid,
+                        bool mig, int fd)
+{
+    struct mu_nvml_device out = { .mig = mig };
+
+    if (c->uuid(device, out.uuid, sizeof out.uuid) != 0)
+        return true; /* left out */
+    mu_copy(out.busid, sizeof out.busid, busid);
+    return write(fd, &out, sizeof out) == (ssize_t)sizeof out;
+}
+
+static void send_all(const struct calls *c, int fd)
+{
+    unsigned n = 0, migs;
+
+    if (c->init() != 0 || c->count(&n) != 0)
+        _exit(1);
+    for (unsigned i = 0; i < n; i++) {
+        struct pci_info pci;
+        char busid[MU_BUSID_LEN] = "";
+        handle device, mig;
+
+        memset(&pci, 0, sizeof pci);
+        if (c->by_index(i, &device) != 0 || c->pci(device, &pci) != 0 ||
+            mu_busid_normal(pci.busid, busid, NULL) < 0)
+            continue;
+        if (!send_device(c, device, busid, false, fd))
+            _exit(1);
+        if (!c->mig_max || !c->mig_by_index || c->mig_max(device, &migs) != 0)
+            continue;
+        for (unsigned k = 0; k < migs; k++)
+            if (c->mig_by_index(device, k, &mig) == 0 &&
+                !send_device(c, mig, busid, true, fd))
+                _exit(1);
+    }
+}
+
+/* Give up root for good: the library's code is not ours. */
+static void child(const char *library, int fd)
+{
+    struct calls calls = { 0 };
+    int null = open("/dev/null", O_RDWR);
+
+    if (setresgid(getegid(), getegid(), getegid()) < 0 ||
+        setresuid(geteuid(), geteuid(), geteuid()) < 0)
+        _exit(1);
+    if (null >= 0) {
+        dup2(null, 1);
+        dup2(null, 2);
+    }
+    if (!load(library, &calls))
+        _exit(1);
+    send_all(&calls, fd);
+    _exit(0);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* The child's records until it is done; false: it ran out of time. */
+static bool receive(int fd, double end, struct mu_nvml_device *list, int max, int *n)
+{
+    size_t got = 0;
+
+    for (*n = 0;;) {
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        struct mu_nvml_device scrap, *to = *n < max ? &list[*n] : &scrap;
+        double left = end - now();
+        ssize_t r;
+
+        if (left <= 0 || (poll(&p, 1, (int)(left * 1000) + 1) < 0 && errno != EINTR))
+            return false;
+        if (!p.revents)
+            continue;
+        r = read(fd, (char *)to + got, sizeof *to - got);
+        if (r <= 0)
+            return true;
+        got += (size_t)r;
+        if (got == sizeof *to) {
+            got = 0;
+            *n += *n < max;
+        }
+    }
+}
+
+int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *list,
+                 int max)
+{
+    double end = now() + timeout;
+    int fd[2], n = 0, status = 1;
+    bool in_time = false;
+    pid_t pid;
+
+    if (pipe2(fd, O_CLOEXEC) < 0)
+        return -1;
+    pid = fork();
+    if (pid == 0)
+        child(library, fd[1]);
+    close(fd[1]);
+    if (pid > 0) {
+        in_time = receive(fd[0], end, list, max, &n);
+        if (!in_time)
+            kill(pid, SIGKILL);
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+    }
+    close(fd[0]);
+    return in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? n : -1;
+}
+
+int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *node)
+{
+    int named = 0, next = 0;
+
+    for (int i = 0; i < node->ngpus; i++) {
+        struct mu_gpu *gpu = &node->gpus[i];
+
+        if (i == 0 || strcmp(gpu->busid, node->gpus[i - 1].busid) != 0)
+            next = 0; /* the first device of its function */
+        while (next < n &&
+               (!list[next].mig || strcasecmp(list[next].busid, gpu->busid) != 0))
+            next++;
+        if (next == n)
+            continue;
+        if (strncmp(gpu->uuid, "MIG-", 4) != 0) {
+            mu_copy(gpu->uuid, sizeof gpu->uuid, list[next].uuid);
+            mu_copy(gpu->label, sizeof gpu->label, list[next].uuid);
+            named++;
+        }
+        next++;
+    }
+    return named;
+}

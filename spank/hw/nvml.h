@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* nvml.h - what only NVIDIA's management library tells: how many GPUs it shows to this
+ * process, and the UUIDs of MIG devices with their parents
+ */
+#ifndef MU_NVML_H
+#define MU_NVML_H
+
+#include <stdbool.h>
+
+#include "spank/core/node.h"
+
+struct mu_nvml_device {
+    char busid[MU_BUSID_LEN]; /* of the GPU, or of a MIG device's parent */
+    char uuid[MU_NAME_LEN];
+    bool mig; /* a MIG device; its parent is in the list, before it */
+};
+
+/* List the devices, at most max, in NVML's order. The library is loaded in a child
+ * process that has given up every right but those of the effective user, and that is
+ * killed after `timeout` seconds: the driver may take its time or hang, and nothing of
+ * it stays in the caller. library: NULL the driver's own, "" the program itself (for
+ * tests). Returns the number, -1 where there is no library, no driver or no answer.
+ */
+int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *list,
+                 int max);
+
+/* Give the node's MIG devices that have no UUID those of the list, GPU by GPU, in the
+ * list's order, and label them so. Returns how many got one.
+ */
+int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *node);
+
+#endif

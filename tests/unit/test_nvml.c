@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_nvml.c - the child that asks NVIDIA's library, with a library made up here: a
+ * whole GPU, and one that is cut into three MIG devices; case 024 of the case log
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "spank/hw/nvml.h"
+
+static const char *behaviour = ""; /* "hang", "crash", "no driver" */
+
+int nvmlInit_v2(void)
+{
+    if (strcmp(behaviour, "hang") == 0)
+        sleep(60);
+    if (strcmp(behaviour, "crash") == 0)
+        abort();
+    printf("words of a library\n");
+    return strcmp(behaviour, "no driver") == 0 ? 9 : 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *n)
+{
+    *n = 2;
+    return 0;
+}
+
+/* Handles: 1, 2 the GPUs, 20 to 22 the second one's MIG devices, with a gap. */
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device)
+{
+    *device = (void *)(uintptr_t)(i + 1);
+    return 0;
+}
+
+int nvmlDeviceGetUUID(void *device, char *text, unsigned len)
+{
+    uintptr_t d = (uintptr_t)device;
+
+    snprintf(text, len, d < 10 ? "GPU-%u" : "MIG-%u", (unsigned)d);
+    return 0;
+}
+
+struct pci_info {
+    char legacy[16];
+    unsigned numbers[5];
+    char busid[32];
+};
+
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci_info *info)
+{
+    snprintf(info->busid, sizeof info->busid, "00000000:%X:00.0",
+             (uintptr_t)device == 1 ? 0x1au : 0x59u);
+    return 0;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *n)
+{
+    *n = (uintptr_t)device == 2 ? 7 : 0;
+    return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned i, void **mig)
+{
+    if (i != 0 && i != 2 && i != 3)
+        return 6; /* not found */
+    *mig = (void *)(uintptr_t)(20 + (i > 0 ? i - 1 : 0));
+    return 0;
+}
+
+static void the_child_lists_gpus_and_mig_devices(void **state)
+{
+    static const struct mu_nvml_device want[] = {
+        { "0000:1a:00.0", "GPU-1", false }, { "0000:59:00.0", "GPU-2", false },
+        { "0000:59:00.0", "MIG-20", true }, { "0000:59:00.0", "MIG-21", true },
+        { "0000:59:00.0", "MIG-22", true },
+    };
+    struct mu_nvml_device list[8];
+
+    behaviour = "";
+    assert_int_equal(mu_nvml_list("", 10, list, 8), 5);
+    for (int i = 0; i < 5; i++) {
+        assert_string_equal(list[i].busid, want[i].busid);
+        assert_string_equal(list[i].uuid, want[i].uuid);
+        assert_int_equal(list[i].mig, want[i].mig);
+    }
+    assert_int_equal(mu_nvml_list("", 10, list, 2), 2); /* no room for more */
+}
+
+static void a_library_that_fails_hangs_or_is_not_there_harms_nobody(void **state)
+{
+    static const char *const ways[] = { "no driver", "crash", "hang" };
+    struct mu_nvml_device list[8];
+    time_t begin = time(NULL);
+
+    for (int i = 0; i < 3; i++) {
+        behaviour = ways[i];
+        if (mu_nvml_list("", i == 2 ? 0.3 : 10, list, 8) != -1)
+            fail_msg("%s: an answer", ways[i]);
+    }
+    assert_int_equal(mu_nvml_list("/nonexistent.so", 10, list, 8), -1);
+    assert_true(time(NULL) - begin < 10);
+}
+
+static void case_024_mig_devices_get_their_uuids_in_order(void **state)
+{
+    static const struct mu_nvml_device list[] = {
+        { "0000:1a:00.0", "GPU-1", false }, { "0000:59:00.0", "GPU-2", false },
+        { "0000:59:00.0", "MIG-20", true }, { "0000:59:00.0", "MIG-21", true },
+        { "0000:59:00.0", "MIG-22", true },
+    };
+    struct mu_gpu gpus[4] = { { .busid = "0000:1a:00.0", .uuid = "GPU-1" },
+                              { .busid = "0000:59:00.0" },
+                              { .busid = "0000:59:00.0" },
+                              { .busid = "0000:59:00.0" } };
+    struct mu_node node = { .ngpus = 4, .gpus = gpus };
+
+    assert_int_equal(mu_nvml_name_migs(list, 5, &node), 3);
+    assert_string_equal(gpus[0].uuid, "GPU-1");
+    assert_string_equal(gpus[1].label, "MIG-20");
+    assert_string_equal(gpus[3].uuid, "MIG-22");
+    assert_int_equal(mu_node_find_gpu(&node, "MIG-21"), 2);
+    assert_int_equal(mu_nvml_name_migs(list, 5, &node), 0); /* they have theirs */
+    assert_int_equal(mu_nvml_name_migs(list, 2, &node), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_child_lists_gpus_and_mig_devices),
+        cmocka_unit_test(a_library_that_fails_hangs_or_is_not_there_harms_nobody),
+        cmocka_unit_test(case_024_mig_devices_get_their_uuids_in_order),
+    };
+
+    return cmocka_run_group_tests_name("nvml", tests, NULL, NULL);
+}
