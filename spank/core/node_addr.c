@@ -108,6 +108,6 @@ void mu_node_addrs_of_aliases(const char *aliases, struct mu_node_addr *list, in
                     strncmp(list[k].host, at, name) == 0)
                     mu_copy(list[k].addr, sizeof list[k].addr, addr);
         at = strchr(at + name, ',');
-        at += at != NULL;
+        at = at ? at + 1 : NULL;
     }
 }

@@ -192,6 +192,17 @@ outer 0 1" ]
 plug2 1" ]
 }
 
+@test "case 032: NICs with other names on the next node: each node's plan has its own" {
+    for n in A B; do cp "$top/tests/data/cases/032-node$n-topo-m.txt" "$MUSTER_DIR/node$n.txt"; done
+    printf '%s\n' '[node plug1]' "topology = $MUSTER_DIR/nodeA.txt" '[node plug2]' "topology = $MUSTER_DIR/nodeB.txt" \
+        > "$MUSTER_DIR/c/etc/muster.conf"
+    output=$(timeout 60 srun -Q -N2 -n4 --gres=gpu:2 bash -c 'echo "$RANK ${MUSTER_PLAN#*nics=}"' 2> "$MUSTER_DIR/err")
+    [ "$(sort <<< "$output")" = "0 rocep4s0f0,rocep4s0f1;path=PHB
+1 rocep137s0f0,rocep137s0f1;path=PHB
+2 mlx5_0,mlx5_1;path=PHB
+3 mlx5_2,mlx5_3;path=PHB" ]
+}
+
 @test "a fault in the site file is named with its line, the job runs" {
     site 'mem = most' > "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 bash -c 'echo ran ${RANK-no}'

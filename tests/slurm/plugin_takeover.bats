@@ -207,7 +207,7 @@ taken_direct() {
     [ "${lines[1]}" = "1 visible=3 opens=0123 plan=9 cpus=0" ]
 }
 
-@test "where Slurm binds by cgroup, the physical GPU is found by opening, not by number" {
+@test "cases 021, 026: where Slurm binds by cgroup and every task sees 0, the GPU is found by opening, not by number" {
     newer && skip "this Slurm shares the devices"
     run direct --gres=gpu:4 --gpu-bind=map_gpu:3,0
     [ "${lines[0]}" = "0 visible=0 opens=3 plan=9 cpus=0" ]

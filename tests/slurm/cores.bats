@@ -1,0 +1,49 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# Steps whose cpuset cgroup holds a part of the node's cores. Real here: Slurm, the cgroups,
+# the tasks' affinity. Not real: the GPUs, whose place is that of a recorded machine where
+# GPU 0 and 1 are near CPU 1, GPU 2 and 3 near CPU 0.
+
+top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+build=${MUSTER_BUILDDIR:-$top/build-test}
+
+setup_file() {
+    [ "$(id -u)" -eq 0 ] || skip "cpuset cgroups need root"
+    [ -d /sys/fs/cgroup/cpuset ] || skip "no cpuset controller of cgroup v1 here"
+    [ "$(nproc)" -eq 2 ] || skip "needs exactly two CPUs"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mcore.XXXXXX")
+    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.xml" > "$MUSTER_DIR/site.conf"
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix core --nodes 1 --gpus 4 \
+        --constrain-cores --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+}
+
+teardown_file() {
+    [ -z "${MUSTER_DIR:-}" ] || {
+        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
+        rm -rf "$MUSTER_DIR"
+    }
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+    export PATH=$build:$PATH
+}
+
+@test "case 002: GPUs near no CPU of the step: told with NUMA node and remedy, tasks stay inside the step" {
+    # one core, of the two: half of the GPUs are far
+    output=$(timeout 60 srun -Q -n1 -c1 --gres=gpu:4 bash -c \
+        'echo "$(awk "\$1 == \"Cpus_allowed_list:\" { print \$2 }" /proc/self/status) $MUSTER_PLAN"' 2> "$MUSTER_DIR/err")
+    cat "$MUSTER_DIR/err"
+    [[ "$output" =~ ^([01])\ .*\;cpus=([01])\;mems=0\; ]]
+    [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
+    grep -qE 'core1: warning: .*0000:[1-9]0:00.0.*NUMA node [01].*--exclusive' "$MUSTER_DIR/err"
+    # two steps at once, a core each: neither is bound to the other's
+    output=$(timeout 60 salloc -Q -n2 --gres=gpu:4 bash -c '
+        for _ in 1 2; do
+            srun -Q --exact -n1 -c1 --gres=gpu:2 bash -c "sleep 2; awk \"\\\$1 == \\\"Cpus_allowed_list:\\\" { print \\\$2 }\" /proc/self/status" &
+        done
+        wait' 2> "$MUSTER_DIR/err")
+    [ "$(sort <<< "$output" | tr '\n' ' ')" = "0 1 " ]
+}
