@@ -42,7 +42,7 @@ enum muster_status {
     MUSTER_OK = 0,
     MUSTER_EUSAGE = 10,    /* a wrong argument or call order */
     MUSTER_ERENDEZVOUS,    /* no PMIx, a rank did not arrive, no connection */
-    MUSTER_ECONTRACT,      /* ranks disagree: model, versions, placement, world */
+    MUSTER_ECONTRACT,      /* ranks disagree: model, versions, world, NCCL's network */
     MUSTER_EPEER,          /* a rank died */
     MUSTER_ETIMEOUT,       /* a rank did not come before the deadline */
     MUSTER_EDEVICE,        /* GPU, CUDA or NCCL */

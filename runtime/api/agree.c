@@ -39,6 +39,15 @@ out:
     return at;
 }
 
+int mu_refused(struct muster *m, const struct mu_err *err)
+{
+    if (m->control && !m->config.return_failure) {
+        mu_control_fail(m->control, err->code, -1, err->text);
+        mu_failure_park(m, err->code, err->text);
+    }
+    return -1;
+}
+
 static int tell_sides(struct muster *m, const char *what, const struct mu_contract *c,
                       int at, struct mu_err *err)
 {
@@ -52,12 +61,7 @@ static int tell_sides(struct muster *m, const char *what, const struct mu_contra
     mu_contract_sides((const char *const *)all.at, m->world->size, text, sizeof text);
     mu_gathered_clear(&all);
     mu_err_set(err, MUSTER_ECONTRACT, "%s: the ranks differ: %s", what, text);
-    /* All ranks are here with the same sentence; one of them tells it. */
-    if (m->control && !m->config.return_failure) {
-        mu_control_fail(m->control, err->code, -1, err->text);
-        mu_failure_park(m, err->code, err->text);
-    }
-    return -1;
+    return mu_refused(m, err);
 }
 
 int mu_agree(struct muster *m, const char *what, const struct mu_contract *contract,

@@ -22,10 +22,11 @@ struct muster {
     struct mu_control *control; /* NULL in a world of one */
     const struct mu_backend_ops *ops;
     struct mu_backend *backend;
-    void *module;   /* dlopen handle of the backend, or NULL */
-    char *gpus;     /* MUSTER_PLAN's gpus of this rank, "" unknown */
-    char **gpu_of;  /* the same by rank, NULL until the ranks have met */
-    char *address;  /* MASTER_ADDR, or NULL */
+    void *module;    /* dlopen handle of the backend, or NULL */
+    char *gpus;      /* MUSTER_PLAN's gpus of this rank, "" unknown */
+    char **gpu_of;   /* the same by rank, NULL until the ranks have met */
+    char fabric[16]; /* MUSTER_PLAN's, "" unknown */
+    char *address;   /* MASTER_ADDR, or NULL */
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
     int ddps;       /* created so far: the same number on all ranks */
     uint64_t rolls; /* syncs so far, of all ddps */
@@ -135,6 +136,16 @@ int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
  */
 int mu_agree(struct muster *m, const char *what, const struct mu_contract *contract,
              struct mu_err *err);
+
+/* All ranks are here with the same *err: one of them tells it and ends the job. -1. */
+int mu_refused(struct muster *m, const struct mu_err *err);
+
+/* ---- network.c ---- */
+/* [collective] Refuse (MUSTER_ECONTRACT), in a world of several nodes, what NCCL cannot
+ * connect: other link layers, other values of variables that choose the network or the
+ * algorithm. What merely looks wrong is a warning. fabric is MUSTER_PLAN's.
+ */
+int mu_agree_on_network(struct muster *m, const char *fabric, struct mu_err *err);
 
 /* ---- failure.c ---- */
 struct mu_control_hooks mu_failure_hooks(struct muster *m);

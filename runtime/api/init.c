@@ -103,6 +103,7 @@ static int read_plan(struct muster *m, struct mu_err *err)
         check_cpus(m, &record);
     }
     m->gpus = strdup(record.gpus);
+    memcpy(m->fabric, record.fabric, sizeof m->fabric);
     m->address = address ? strdup(address) : NULL;
     return m->gpus ? 0 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
 }
@@ -154,6 +155,8 @@ int mu_agree_on_world(struct muster *m, struct mu_err *err)
         mu_contract_add(&c, err, "world of %d ranks on %d nodes", m->world->size,
                         m->world->nnodes) < 0 ||
         mu_agree(m, "muster_init", &c, err) < 0 ||
+        (strcmp(m->ops->name, "host") != 0 &&
+         mu_agree_on_network(m, m->fabric, err) < 0) ||
         mu_gather(m, "muster_init", m->gpus, strlen(m->gpus) + 1, &all, err) < 0)
         goto out;
     forget_gpus(m);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
@@ -16,23 +17,28 @@ static const char *or_dash(const char *text)
 int mu_record_encode(const struct mu_record *record, char *line, size_t len,
                      struct mu_err *err)
 {
-    char cpus[MU_RECORD_LINE / 2], mems[1024];
-    int n;
+    char cpus[MU_RECORD_LINE / 2], mems[1024], fabric[32] = "", *text;
+    int n, rc = 0;
 
     if (mu_cpuset_format(&record->cpus, cpus, sizeof cpus) >= (int)sizeof cpus ||
         mu_cpuset_format(&record->mems, mems, sizeof mems) >= (int)sizeof mems)
         return mu_err_set(err, ENOSPC, "the CPU list of task %d is too long",
                           record->task);
-    n = snprintf(NULL, 0, "v=%d;task=%d;gpus=%s;cpus=%s;mems=%s;nics=%s;path=%s",
+    if (record->fabric[0])
+        snprintf(fabric, sizeof fabric, ";fabric=%s", record->fabric);
+    n = asprintf(&text, "v=%d;task=%d;gpus=%s;cpus=%s;mems=%s;nics=%s;path=%s%s",
                  MU_RECORD_VERSION, record->task, or_dash(record->gpus), or_dash(cpus),
-                 or_dash(mems), or_dash(record->nics), or_dash(record->path));
-    if ((size_t)n >= len)
-        return mu_err_set(err, ENOSPC, "the plan of task %d needs %d bytes",
-                          record->task, n);
-    snprintf(line, len, "v=%d;task=%d;gpus=%s;cpus=%s;mems=%s;nics=%s;path=%s",
-             MU_RECORD_VERSION, record->task, or_dash(record->gpus), or_dash(cpus),
-             or_dash(mems), or_dash(record->nics), or_dash(record->path));
-    return 0;
+                 or_dash(mems), or_dash(record->nics), or_dash(record->path), fabric);
+    if (n < 0)
+        return mu_err_set(err, ENOMEM, "out of memory for the plan of task %d",
+                          record->task);
+    if ((size_t)n < len)
+        memcpy(line, text, (size_t)n + 1);
+    else
+        rc = mu_err_set(err, ENOSPC, "the plan of task %d needs %d bytes", record->task,
+                        n);
+    free(text);
+    return rc;
 }
 
 static int decode_text(const char *key, const char *value, char *out, size_t len,
@@ -72,6 +78,8 @@ static int decode_field(const char *key, const char *value, struct mu_record *r,
         return decode_text(key, value, r->nics, sizeof r->nics, err);
     } else if (strcmp(key, "path") == 0) {
         return decode_text(key, value, r->path, sizeof r->path, err);
+    } else if (strcmp(key, "fabric") == 0) {
+        return decode_text(key, value, r->fabric, sizeof r->fabric, err);
     }
     return 0;
 }

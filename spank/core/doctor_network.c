@@ -106,14 +106,6 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
             "NCCL_SOCKET_IFNAME=%s lets lo in: NCCL obeys a given list exactly", value);
 }
 
-static const char *layer_name(enum mu_link_layer layer)
-{
-    static const char *const names[] = { "unknown link", "InfiniBand", "Ethernet",
-                                         "Omni-Path", "Slingshot" };
-
-    return names[layer];
-}
-
 /* Case 034: a row per device, with why it is used or not. */
 static void check_hcas(const struct mu_node *node, struct mu_findings *out)
 {
@@ -127,8 +119,9 @@ static void check_hcas(const struct mu_node *node, struct mu_findings *out)
         const struct mu_nic *nic = &node->nics[i];
 
         mu_findings_add(out, MU_OK, AREA, "", "%s: %s, %s, %g Gb/s, NUMA %d, %s",
-                        nic->name[0] ? nic->name : nic->busid, layer_name(nic->layer),
-                        nic->active ? "active" : "down", nic->gbits,
+                        nic->name[0] ? nic->name : nic->busid,
+                        mu_link_layer_name(nic->layer), nic->active ? "active" : "down",
+                        nic->gbits,
                         nic->numa >= 0 ? node->numas[nic->numa].os_index : -1,
                         mu_hca_verdict_name(choice.verdict[i]));
         for (int k = 0; k < i; k++)

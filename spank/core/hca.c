@@ -127,6 +127,8 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
         active += node->nics[i].active;
         out->n += out->verdict[i] == MU_HCA_USED;
     }
+    if (out->n > 0)
+        out->layer = node->nics[leader].layer;
     out->needed = out->n > 0 && out->n < active;
     write_value(node, nnics, out);
 }

@@ -29,6 +29,7 @@ const char *mu_hca_verdict_name(enum mu_hca_verdict verdict);
 struct mu_hca_choice {
     int n;                                    /* devices used */
     enum mu_hca_verdict verdict[MU_GPUS_MAX]; /* by index into mu_node.nics */
+    enum mu_link_layer layer;                 /* of those used */
     bool needed;             /* false: NCCL, which takes every active device, would come
                                 to the same set */
     char value[MU_HCA_LIST]; /* "=mlx5_0,mlx5_1"; "" when n is 0 or a name is unknown */

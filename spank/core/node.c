@@ -13,6 +13,14 @@
 
 #define NO_BUSID UINT64_MAX
 
+const char *mu_link_layer_name(enum mu_link_layer layer)
+{
+    static const char *const names[] = { "unknown", "InfiniBand", "Ethernet",
+                                         "Omni-Path", "Slingshot" };
+
+    return names[layer];
+}
+
 const char *mu_path_name(enum mu_path path)
 {
     static const char *const names[] = {

@@ -78,6 +78,9 @@ struct mu_gpu {
 
 enum mu_link_layer { MU_LINK_UNKNOWN, MU_LINK_IB, MU_LINK_ETHERNET, MU_LINK_OPA, MU_LINK_SLINGSHOT };
 
+/* "InfiniBand", "Ethernet", ..., "unknown". */
+const char *mu_link_layer_name(enum mu_link_layer layer);
+
 struct mu_nic {
     char name[MU_NAME_LEN];   /* mlx5_0, cxi0, hsn0; "" if the source has none */
     char busid[MU_BUSID_LEN]; /* "" if the source has none */

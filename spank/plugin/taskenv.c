@@ -132,7 +132,23 @@ static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool 
     return hidden ? 0 : add_visible(st, slot, own, env, err);
 }
 
-static int add_plan(const struct mu_state *st, const struct mu_slot *slot,
+/* For libmuster, which compares it over the nodes. Not known where the user chose. */
+static const char *fabric_of(const struct mu_state *st, spank_t sp)
+{
+    static const char name[] = "NCCL_IB_HCA";
+    const struct mu_hca_choice *hca = &st->network.hca;
+    const struct mu_setting *own = mu_settings_find(&st->network.settings, name);
+    char value[MU_HCA_LIST];
+
+    if (!st->have_network || st->step.nnodes < 2 ||
+        (own && own->winner != MU_WINNER_MUSTER) ||
+        (mu_item_env(sp, name, value, sizeof value) &&
+         !mu_env_set_has(st->step.set, name, value)))
+        return "";
+    return hca->n > 0 ? mu_link_layer_name(hca->layer) : "none";
+}
+
+static int add_plan(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                     struct mu_env *env, struct mu_err *err)
 {
     struct mu_record *record = malloc(sizeof *record);
@@ -141,8 +157,11 @@ static int add_plan(const struct mu_state *st, const struct mu_slot *slot,
 
     if (!record)
         return mu_err_set(err, ENOMEM, "MUSTER_PLAN: out of memory");
-    if (mu_show_record(&st->node, slot, record, err) == 0 &&
-        mu_record_encode(record, line, sizeof line, err) == 0)
+    if (mu_show_record(&st->node, slot, record, err) == 0) {
+        mu_copy(record->fabric, sizeof record->fabric, fabric_of(st, sp));
+        rc = mu_record_encode(record, line, sizeof line, err);
+    }
+    if (rc == 0)
         rc = mu_env_add(env, "MUSTER_PLAN", MU_ENV_OURS, err, "%s", line);
     free(record);
     return rc;
@@ -186,7 +205,7 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
         return -1;
     if (add_settings(st, env, err) < 0)
         return -1;
-    return add_plan(st, slot, env, err);
+    return add_plan(st, sp, slot, env, err);
 }
 
 /* Values that an outer step's Muster exported and this one does not. */

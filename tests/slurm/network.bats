@@ -75,6 +75,15 @@ address() { # node
     [ "$got" = localhost:23007 ]
 }
 
+@test "a step of several nodes says what its RDMA devices speak, for libmuster to compare" {
+    run seen MUSTER_PLAN -N2 -n2 --gres=gpu:1
+    [[ "$output" == *";fabric=InfiniBand"* ]]
+    NCCL_IB_HCA=mlx5_1 run seen MUSTER_PLAN -N2 -n2 --gres=gpu:1
+    [[ "$output" != *fabric=* ]]
+    run seen MUSTER_PLAN -N1 -n1 --gres=gpu:1
+    [[ "$output" == v=1* && "$output" != *fabric=* ]]
+}
+
 @test "one network: NCCL would choose eth0 itself, so nothing is set" {
     run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
     [ "$output" = unset ]

@@ -160,6 +160,12 @@ static void a_record_survives_the_round_trip(void **state)
     assert_int_equal(mu_record_encode(&r, out, sizeof out, NULL), 0);
     assert_string_equal(out, line);
     assert_int_equal(mu_record_encode(&r, out, sizeof line - 1, NULL), -1);
+    snprintf(r.fabric, sizeof r.fabric, "InfiniBand");
+    assert_int_equal(mu_record_encode(&r, out, sizeof out, NULL), 0);
+    assert_string_equal(out + sizeof line - 1, ";fabric=InfiniBand");
+    memset(r.fabric, 0, sizeof r.fabric);
+    assert_int_equal(mu_record_decode(out, &r, NULL), 0);
+    assert_string_equal(r.fabric, "InfiniBand");
 }
 
 static void records_of_other_versions_are_refused_by_name(void **state)

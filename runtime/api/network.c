@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* network.c - what a node cannot know by itself: do the others use the same network?
+ *
+ * The plugin chooses per node, and users export per node; NCCL itself compares nothing
+ * and hangs, or ends with an error that names no cause.
+ */
+#include "runtime/api/impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FACT_TEXT 64
+
+static const struct fact {
+    const char *name; /* of a variable; NULL: the fabric in MUSTER_PLAN */
+    bool must;        /* NCCL cannot connect ranks that differ */
+    const char *remedy;
+} facts[] = {
+    { NULL, true,
+      "choose devices of one kind: exclude-hca= in muster.conf, NCCL_IB_HCA, or "
+      "NCCL_IB_DISABLE=1 for all" },
+    { "NCCL_NET", true, "give it the same value on all nodes" },
+    { "NCCL_IB_DISABLE", true, "give it the same value on all nodes" },
+    { "NCCL_ALGO", true, "give it the same value on all nodes" },
+    { "NCCL_PROTO", true, "give it the same value on all nodes" },
+    { "NCCL_IB_GID_INDEX", false,
+      "that is right only if these indices are one network (RoCE version, VLAN)" },
+};
+#define NFACTS (sizeof facts / sizeof facts[0])
+
+struct facts {
+    char value[NFACTS][FACT_TEXT]; /* "" unset or not known */
+};
+
+static void collect(const char *fabric, struct facts *own)
+{
+    const char *net = getenv("NCCL_NET"), *off = getenv("NCCL_IB_DISABLE");
+
+    *own = (struct facts){ 0 };
+    for (size_t f = 0; f < NFACTS; f++) {
+        const char *value = facts[f].name ? getenv(facts[f].name) : fabric;
+
+        snprintf(own->value[f], FACT_TEXT, "%s", value ? value : "");
+    }
+    /* Whoever names the network does not use what the plugin saw. */
+    if ((net && net[0]) || (off && off[0] && strcmp(off, "0") != 0))
+        own->value[0][0] = '\0';
+}
+
+/* "InfiniBand on ranks 0-3, but Ethernet on ranks 4-7"; false: all are alike. */
+static bool differs(const struct facts *all, int size, size_t f, char *text, size_t len)
+{
+    bool known = true, same = true;
+    char(*line)[MU_CONTRACT_TEXT] = calloc((size_t)size, sizeof *line);
+    const char **at = calloc((size_t)size, sizeof *at);
+
+    for (int r = 0; line && at && r < size; r++) {
+        const char *value = all[r].value[f];
+
+        known &= value[0] != '\0';
+        same &= strcmp(value, all[0].value[f]) == 0;
+        if (!facts[f].name)
+            snprintf(line[r], sizeof line[r], "RDMA over %s", value);
+        else
+            snprintf(line[r], sizeof line[r], "%s%s%s", facts[f].name,
+                     value[0] ? "=" : " unset", value);
+        at[r] = line[r];
+    }
+    same |= !line || !at || (!facts[f].name && !known);
+    if (!same)
+        mu_contract_sides(at, size, text, len);
+    free(line);
+    free(at);
+    return !same;
+}
+
+static int compare(struct muster *m, const struct facts *all, struct mu_err *err)
+{
+    char text[MU_ERR_TEXT / 2];
+
+    for (size_t f = 0; f < NFACTS; f++) {
+        if (!differs(all, m->world->size, f, text, sizeof text))
+            continue;
+        if (facts[f].must) {
+            mu_err_set(err, MUSTER_ECONTRACT,
+                       "muster_init: the nodes' networks differ: %s; %s", text,
+                       facts[f].remedy);
+            return mu_refused(m, err);
+        }
+        if (m->world->rank == 0)
+            mu_log(&m->log, MU_LOG_WARN, "the nodes' networks differ: %s; %s", text,
+                   facts[f].remedy);
+    }
+    return 0;
+}
+
+int mu_agree_on_network(struct muster *m, const char *fabric, struct mu_err *err)
+{
+    struct mu_gathered gathered;
+    struct facts own, *all;
+    int rc = -1;
+
+    if (m->world->nnodes < 2)
+        return 0;
+    collect(fabric, &own);
+    if (mu_gather(m, "muster_init", &own, sizeof own, &gathered, err) < 0)
+        return -1;
+    all = calloc((size_t)m->world->size, sizeof *all);
+    for (int r = 0; all && r < m->world->size; r++)
+        if (gathered.len[r] == sizeof *all)
+            memcpy(&all[r], gathered.at[r], sizeof *all);
+    rc = all ? compare(m, all, err)
+             : mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks",
+                          m->world->size);
+    free(all);
+    mu_gathered_clear(&gathered);
+    return rc;
+}
