@@ -87,8 +87,8 @@ static int check_means(struct muster_ddp *ddp, int size, void *stream)
 
 static int train(struct muster *m, const struct plan *plan)
 {
-    struct muster_param p[2] = { { "a", COUNT, MUSTER_F32, NULL, NULL },
-                                 { "b", COUNT, MUSTER_F32, NULL, NULL } };
+    struct muster_param p[2] = { { .name = "a", .count = COUNT, .dtype = MUSTER_F32 },
+                                 { .name = "b", .count = COUNT, .dtype = MUSTER_F32 } };
     struct muster_ddp_options options = { .first_bucket = 4 * COUNT,
                                           .bucket_cap = 4 * COUNT };
     int origin = muster_rank(m), before = muster_size(m), size = before, shrunk = 0;
