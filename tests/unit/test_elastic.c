@@ -23,8 +23,11 @@
 enum phase {
     NEVER,
     BETWEEN_STEPS,
-    IN_BUCKET,  /* its first bucket has started, the others wait for the second */
-    AFTER_SYNC, /* at once behind sync: some may not have come out of it yet */
+    IN_BUCKET,      /* its first bucket has started, the others wait for the second */
+    AFTER_SYNC,     /* at once behind sync: some may not have come out of it yet */
+    WITH_THE_VOTES, /* stopped when it has handed the votes of its node on, and killed
+                       once others had their answer: what comes from above gets no
+                       further */
     IN_FINALIZE,
     BEHIND_ANOTHER, /* `after` seconds behind the first death: in the agreement */
 };
@@ -47,6 +50,7 @@ struct elastic_case {
 
 /* What the ranks tell the test, and each other. */
 struct told {
+    pid_t pid[RANKS_MAX];
     double died_at;            /* the first */
     double good_at[RANKS_MAX]; /* the first good step after MUSTER_ESHRUNK */
     double sum[RANKS_MAX];     /* of the weights at the end */
@@ -112,6 +116,37 @@ static void *second_death(void *arg)
     return NULL;
 }
 
+static void *stop_soon(void *arg)
+{
+    pause_for(0.2);
+    kill(getpid(), SIGSTOP);
+    return NULL;
+}
+
+/* Rank 1 votes late; by then the victim stands still. */
+static void before_the_vote(const struct run *run, int step)
+{
+    const struct death *d = &run->c->death[0];
+    pthread_t thread;
+
+    if (d->phase != WITH_THE_VOTES || d->step != step)
+        return;
+    if (run->origin == d->rank)
+        pthread_create(&thread, NULL, stop_soon, NULL);
+    if (run->origin == 1)
+        pause_for(0.5);
+}
+
+static void after_the_vote(const struct run *run, int step)
+{
+    const struct death *d = &run->c->death[0];
+
+    if (d->phase != WITH_THE_VOTES || d->step != step || run->origin != 0)
+        return;
+    run->told->died_at = forked_now();
+    kill(run->told->pid[d->rank], SIGKILL);
+}
+
 struct model {
     struct muster_ddp *ddp;
     float weight[2 * SMALL + LARGE], *kept;
@@ -140,9 +175,11 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
         if (i == 2)
             maybe_die(run, step, IN_BUCKET);
     }
+    before_the_vote(run, step);
     rc = muster_ddp_sync(model->ddp, NULL);
     if (rc != MUSTER_OK)
         return rc;
+    after_the_vote(run, step);
     maybe_die(run, step, AFTER_SYNC);
     for (int i = 0; i < 3; i++) {
         const float *g = muster_ddp_grad(model->ddp, i);
@@ -213,6 +250,7 @@ static int body(struct muster *m, int rank, void *arg)
     int rc, shrinks = 0;
 
     run.origin = rank;
+    told->pid[rank] = getpid();
     pthread_create(&thread, NULL, second_death, &run);
     if (open_model(m, model) != MUSTER_OK)
         return muster_report(m);
@@ -319,6 +357,13 @@ static const struct elastic_case cases[] = {
       3,
       0,
       "muster: rank 0 (",
+      0 },
+    { "some have the end of a sync and others do not",
+      NODES,
+      { { 2, 5, WITH_THE_VOTES, 0 } },
+      3,
+      0,
+      "died; 3 of 4 ranks go on",
       0 },
     { "two deaths, one after the other",
       SHM,
