@@ -312,7 +312,7 @@ static int give_back(struct mu_backend *b, void *p, bool arena)
 /* Rank 0 stops the victim in the middle of a sum; the others get their buffers back,
  * write into them, wake the victim, and must find what they wrote. board[0]: the victim
  * may end; [1] how many have written; [2] the victim is through; [3] how many found it
- * stopped inside.
+ * stopped inside; [4] how many have the first sum behind them.
  */
 static int stopped(struct ranks_self *self, void *arg)
 {
@@ -344,6 +344,10 @@ static int stopped(struct ranks_self *self, void *arg)
             break;
         /* No extend here: told late, it would lengthen the second round's deadline. */
         RANKS_CHECK(self, host->join(b, rq, NULL, &err) == 0, "%s", err.text);
+        /* Rank 0 may be through while the victim has yet to send to another. */
+        self->board[4]++;
+        while (self->board[4] < self->size)
+            sleep_ms(1);
     }
     if (self->rank == 0) {
         sleep_ms(5);
