@@ -230,7 +230,10 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
     }
     if (fetch(from, &text, &len, &err) < 0 ||
         place(st, request->tmpdir, text, len, &err) < 0) {
-        mu_warn(st, "NCCL_TOPO_FILE is not set: %s", err.text);
+        /* The site's own file: users cannot mend it, so once for a job is enough. */
+        if (st->opts.topo == MU_TOPO_FILE || st->step.step == 0 ||
+            st->opts.verbose == MU_FLAG_YES)
+            mu_warn(st, "NCCL_TOPO_FILE is not set: %s", err.text);
         free(text);
         return false;
     }

@@ -47,3 +47,23 @@ setup() {
         wait' 2> "$MUSTER_DIR/err")
     [ "$(sort <<< "$output" | tr '\n' ' ')" = "0 1 " ]
 }
+
+@test "case 006: a core that Slurm reserves for itself is no task's" {
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/spec" --prefix spec --nodes 1 --gpus 4 --constrain-cores \
+        --node-conf CoreSpecCount=1 --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/spec.env"
+    eval "$(cat "$MUSTER_DIR/spec.env")"
+    # the whole of the node: without the reservation that would be 0-1
+    output=$(timeout 60 salloc -Q --exclusive -n1 --gres=gpu:4 srun -Q --whole --gres=gpu:4 bash -c \
+        'echo "$(awk "\$1 == \"Cpus_allowed_list:\" { print \$2 }" /proc/self/status) $MUSTER_PLAN"' 2> "$MUSTER_DIR/err")
+    "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/spec"
+    cat "$MUSTER_DIR/err"
+    # one of the two CPUs is left; Slurm reserves the last core
+    [[ "$output" =~ ^0\ .*\;cpus=0\; ]]
+}
+
+@test "a site's topology file that NCCL could not use is told once for a job, by its first step" {
+    grep -q hypervisor /proc/cpuinfo || skip "a virtual machine only"
+    timeout 60 salloc -Q -n1 --gres=gpu:4 bash -c 'srun -Q true; srun -Q true; srun -Q --muster=verbose true' 2> "$MUSTER_DIR/err"
+    cat "$MUSTER_DIR/err"
+    [ "$(grep -c 'NCCL_TOPO_FILE is not set' "$MUSTER_DIR/err")" -eq 2 ] # the first and the verbose one
+}
