@@ -3,8 +3,8 @@
  *
  * Started by a plain srun; takes device LOCAL_RANK, or device 0 where it sees one. The
  * NCCL id travels through a file in /tmp. Prints one line per rank with its PCI
- * address, and from rank 0 the bus bandwidth of 1 GiB in fp32 (2 (n-1)/n bytes per
- * time, as nccl-tests counts).
+ * address, and from rank 0 the bus bandwidth of 1 GiB, or as many MiB as its argument
+ * says, in fp32 (2 (n-1)/n bytes per time, as nccl-tests counts).
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -56,21 +56,26 @@ static ncclUniqueId share_id(int rank)
         return id;
     }
     for (int tries = 0; !(f = fopen(path, "rb")); tries++) {
-        if (tries == 300)
+        if (tries == 300) {
+            printf("rank %d dies: no id from rank 0 in %s after 30 s\n", rank, path);
             exit(1);
+        }
         usleep(100000);
     }
-    if (fread(&id, sizeof id, 1, f) != 1)
+    if (fread(&id, sizeof id, 1, f) != 1) {
+        printf("rank %d dies: %s is too short\n", rank, path);
         exit(1);
+    }
     fclose(f);
     return id;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     int rank = number("SLURM_PROCID", 0), size = number("SLURM_NTASKS", 1);
     int local = number("SLURM_LOCALID", 0), devices = 0;
-    const size_t count = (size_t)1 << 28;
+    const size_t mib = argc > 1 ? strtoul(argv[1], NULL, 10) : 1024;
+    const size_t count = mib << 18;
     const int iterations = 20;
     cudaEvent_t start, stop;
     ncclComm_t comm;
