@@ -214,7 +214,7 @@ static enum mu_net_answer call_host(const char *host, const char *port, double u
 
         if (fd >= 0 && greet(arg, fd, until + MU_NET_HELLO))
             answer = MU_NET_GREETED;
-        else if (fd < 0 && errno == ECONNREFUSED)
+        else if (fd >= 0 || errno == ECONNREFUSED || errno == ECONNRESET)
             answer = MU_NET_REFUSED;
     }
     freeaddrinfo(found);

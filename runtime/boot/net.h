@@ -24,7 +24,7 @@ void mu_net_addresses(const char *first, char *out, size_t len);
 /* What a call came to, the best of all addresses. */
 enum mu_net_answer {
     MU_NET_SILENT,  /* nothing was heard: the host or the way to it may be dead */
-    MU_NET_REFUSED, /* the host says that nobody listens there */
+    MU_NET_REFUSED, /* the host says that nobody listens there, or greet failed */
     MU_NET_GREETED, /* connected, and greet said yes */
 };
 /* Try the addresses in turn until greet is content with a connection (it takes fd, and
