@@ -4,8 +4,7 @@
 # the tasks' affinity. Not real: the GPUs, whose place is that of a recorded machine where
 # GPU 0 and 1 are near CPU 1, GPU 2 and 3 near CPU 0.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "cpuset cgroups need root"
@@ -17,13 +16,6 @@ setup_file() {
     printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.xml" > "$MUSTER_DIR/site.conf"
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix core --nodes 1 --gpus 4 \
         --constrain-cores --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
-}
-
-teardown_file() {
-    [ -z "${MUSTER_DIR:-}" ] || {
-        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-        rm -rf "$MUSTER_DIR"
-    }
 }
 
 setup() {

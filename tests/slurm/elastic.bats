@@ -4,20 +4,13 @@
 # ranks each. A row for each death: until the others are connected again, until the next step is in
 # the curve (which is written every half second), srun's exit status, the message.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 train=$build/muster-train
 
 setup_file() {
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mel.XXXXXX")
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --nodes 2 --cpus 4 >"$MUSTER_DIR/env"
-}
-
-teardown_file() {
-    [ -n "${MUSTER_DIR:-}" ] || return 0
-    "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-    rm -rf "$MUSTER_DIR"
 }
 
 setup() {

@@ -4,8 +4,7 @@
 # of one kernel with two ranks each. MUSTER_TIMEOUT is 3 s here, MUSTER_INIT_TIMEOUT 5 s; a rank
 # that dies is told at once, one that stops at the deadline.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 load faults
 
 setup_file() {

@@ -4,8 +4,7 @@
 # Real here: interfaces, addresses, name look-ups, connections between the nodes. Not
 # real: the GPUs (a recorded machine) and NCCL itself.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
@@ -19,21 +18,6 @@ setup_file() {
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mnet --nodes 2 --gpus 4 \
         --cpus 4 --netns --resv-ports --plugin "$build/.libs/muster.so" \
         --site-file "$MUSTER_DIR/site.conf" >"$MUSTER_DIR/env"
-}
-
-teardown_file() {
-    [ -z "${MUSTER_DIR:-}" ] || {
-        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-        rm -rf "$MUSTER_DIR"
-    }
-}
-
-setup() {
-    eval "$(cat "$MUSTER_DIR/env")"
-}
-
-on() { # node, command
-    "$top/tests/slurm/cluster" exec --dir "$MUSTER_DIR/c" "$@"
 }
 
 # The value of one variable in every task, sorted and unique.

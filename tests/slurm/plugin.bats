@@ -5,8 +5,7 @@
 # real: the GPUs, whose place is that of a recorded machine (GPU 0, 1 near CPU 1, GPU 2, 3
 # near CPU 0). plugin_takeover.bats has the GPU bindings.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
@@ -19,13 +18,6 @@ setup_file() {
     eval "$(cat "$MUSTER_DIR/env")"
     # as installed: `optional`
     sed -i 's/^required/optional/' "$MUSTER_DIR/c/etc/plugstack.conf"
-}
-
-teardown_file() {
-    [ -z "${MUSTER_DIR:-}" ] || {
-        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-        rm -rf "$MUSTER_DIR"
-    }
 }
 
 site() { # further lines of [defaults]

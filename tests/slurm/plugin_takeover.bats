@@ -7,8 +7,7 @@
 # The table (case 020) runs every form natively and with Muster, as an srun option and as an
 # #SBATCH line with a plain srun. On the second Slurm release it runs there.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "device cgroups need root"
@@ -46,17 +45,6 @@ SHOW
     eval "$(cat "$MUSTER_DIR/env")"
     srun --help | grep -q tres-bind && touch "$MUSTER_DIR/tres-bind"
     true
-}
-
-teardown_file() {
-    [ -z "${MUSTER_DIR:-}" ] || {
-        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-        rm -rf "$MUSTER_DIR"
-    }
-}
-
-setup() {
-    eval "$(cat "$MUSTER_DIR/env")"
 }
 
 newer() { [ -e "$MUSTER_DIR/tres-bind" ]; }

@@ -3,8 +3,7 @@
 # MASTER_PORT of many steps at once: reserved ports never meet; where hashed ones meet, the
 # step that comes second says so.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 steps=${MUSTER_PORT_STEPS:-16}
 
 setup_file() {

@@ -3,8 +3,7 @@
 # jobscripts/05_requeue.sh as it is meant to be used: preempted by a job of a better partition,
 # and on a node that dies. Its curve is that of a run that nobody disturbed, bit for bit.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     export MUSTER_DIR EPOCHS=2 MUSTER_TIMEOUT=60 MUSTER_INIT_TIMEOUT=60
@@ -17,11 +16,6 @@ setup_file() {
     cd "$MUSTER_DIR" || return 1
     timeout 200 srun --mpi=pmix -N1 -n4 --gres=gpu:4 "$build/muster-train" --batch 32 --epochs $EPOCHS \
         --curve "$MUSTER_DIR/undisturbed" >/dev/null
-}
-
-teardown_file() {
-    "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-    rm -rf "$MUSTER_DIR"
 }
 
 setup() {

@@ -4,8 +4,7 @@
 # nodes of one kernel with two ranks each; between the nodes TCP, inside them shared memory.
 # MUSTER_TIMEOUT is 3 s here, MUSTER_INIT_TIMEOUT 5 s. Deaths are in faults.bats.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 load faults
 
 setup_file() {
@@ -13,11 +12,6 @@ setup_file() {
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mrt.XXXXXX")
     make -s -C "$build" tests/slurm/faulty runtime/api/example >/dev/null
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --nodes 2 --cpus 4 >"$MUSTER_DIR/env"
-}
-
-teardown_file() {
-    "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-    rm -rf "$MUSTER_DIR"
 }
 
 setup() {

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # libmuster between two network namespaces: a link that dies, a daemon that dies.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
@@ -15,20 +14,9 @@ setup_file() {
         >"$MUSTER_DIR/env"
 }
 
-teardown_file() {
-    [ -z "${MUSTER_DIR:-}" ] || {
-        "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-        rm -rf "$MUSTER_DIR"
-    }
-}
-
 setup() {
     eval "$(cat "$MUSTER_DIR/env")"
     export MUSTER_TIMEOUT=60
-}
-
-on() { # node, command
-    "$top/tests/slurm/cluster" exec --dir "$MUSTER_DIR/c" "$@"
 }
 
 four() {

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # muster-train under a real Slurm: ranks that agree, and ends that say what happened.
 
-top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-build=${MUSTER_BUILDDIR:-$top/build-test}
+source "$BATS_TEST_DIRNAME/common.bash"
 train=$build/muster-train
 
 setup_file() {
