@@ -145,7 +145,9 @@ static const char *fabric_of(const struct mu_state *st, spank_t sp)
         (mu_item_env(sp, name, value, sizeof value) &&
          !mu_env_set_has(st->step.set, name, value)))
         return "";
-    return hca->n > 0 ? mu_link_layer_name(hca->layer) : "none";
+    if (hca->n == 0)
+        return "none";
+    return hca->layer == MU_LINK_UNKNOWN ? "" : mu_link_layer_name(hca->layer);
 }
 
 static int add_plan(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
