@@ -545,7 +545,9 @@ int muster_checkpoint_open(struct muster *m, const char *folder,
 int muster_checkpoint_close(struct muster_checkpoint *checkpoint);
 
 /* [collective] Save the items as of `step`; one of the same step is replaced. Waits for
- * the save before it, and reports its failure. items may go at once, data see mode.
+ * the save before it, and reports its failure. items may go at once, data see mode. A
+ * file that cannot be written leaves the world whole: go on, or muster_finalize before you
+ * exit (who exits without counts as dead).
  */
 int muster_checkpoint_save(struct muster_checkpoint *checkpoint, uint64_t step,
                            const struct muster_item *items, int nitems);

@@ -215,8 +215,14 @@ static int train(struct muster *m, struct muster_ddp *ddp)
         }
         if (muster_ddp_sync(ddp, NULL) != MUSTER_OK)
             return muster_report(m);
-        if (save(step) != MUSTER_OK)
-            return muster_report(m);
+        if (save(step) != MUSTER_OK) {
+            int status = muster_report(m);
+
+            /* A full disk leaves the world whole: the ranks part in order. */
+            if (status == MUSTER_EIO)
+                muster_finalize(m);
+            return status;
+        }
     }
     return MUSTER_OK;
 }

@@ -37,10 +37,10 @@ address() { # node
 }
 
 @test "MASTER_ADDR where no name service knows the nodes: NodeAddr, and the network is found by it" {
-    on mnet1 -- cp /etc/hosts "$MUSTER_DIR/hosts" # one file for all nodes
+    hosts=$(on mnet1 -- cat /etc/hosts) # one file for all nodes
     on mnet1 -- bash -c 'echo 127.0.0.1 localhost >/etc/hosts'
     run timeout 60 srun -N2 --ntasks-per-node=1 --gres=gpu:2 --muster=verbose bash -c 'echo "at $MASTER_ADDR"'
-    on mnet1 -- bash -c "cat $MUSTER_DIR/hosts >/etc/hosts"
+    on mnet1 -- bash -c 'echo "$1" >/etc/hosts' bash "$hosts"
     echo "$output"
     [ "$(grep -c "^at $(address mnet1)\$" <<< "$output")" -eq 2 ]
     [[ "$output" == *"the name mnet1 gives no address that others can reach; its NodeAddr $(address mnet1) in slurm.conf is used"* ]]
