@@ -46,7 +46,7 @@ await_sentence() {
         sleep 0.1
     done
     grep -q 'all is well' "$MUSTER_DIR/out"
-    kill %% 2>/dev/null || true # srun may wait for that daemon
+    pkill -KILL -f 'srun .*faulty --rank 1 --at step --do sleep:4$' # it may wait for that daemon
     wait || true
     if grep -q '^muster:' "$MUSTER_DIR/out"; then return 1; fi
     "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
@@ -66,7 +66,7 @@ await_sentence() {
         pgrep -f "tests/slurm/.*faulty --rank 1 --at step --do sleep:50" >/dev/null || break
         sleep 0.1
     done
-    kill %% 2>/dev/null || true # Slurm itself cannot reach that node
+    pkill -KILL -f 'srun .*faulty --rank 1 --at step --do sleep:50' # Slurm cannot reach that node
     wait || true
     if pgrep -f "tests/slurm/.libs/faulty --rank 1 --at step --do sleep:50" >/dev/null; then return 1; fi
 }
