@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mesh_coll.c - the collectives over messages
  *
- * small   the payload travels with the announcement; everybody computes. One hop.
- * large   the vector has a part for each rank, its owner. In rounds of a chunk per
- * part: every rank sends each owner its input, the owner combines in rank order and
- *         sends the result to all. A result (or a credit) says that the owner has used
- * a round of input; at most `window` rounds run ahead of that. Broadcast: only
- * the root has input. All-gather: no input, own part as result. Reduce-scatter: no
- * results, only credits.
+ * small: the payload travels with the announcement; everybody computes. One hop.
+ *
+ * large: the vector has a part for each rank, its owner. In rounds of a chunk per part
+ * every rank sends each owner its input; the owner combines in rank order and sends the
+ * result to all. A result (or a credit) says that the owner has used a round of input;
+ * at most `window` rounds run ahead of that. Broadcast: only the root has input.
+ * All-gather: no input, own part as result. Reduce-scatter: no results, only credits.
  */
 #include <stdio.h>
 #include <string.h>
@@ -439,19 +439,23 @@ int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq)
 
 /* ---- who is late ---- */
 
-/* The one that has got least far: who waits for somebody else has at least entered and
- * given its input.
+/* Who waits for somebody else has entered, and gives its input as far as the window
+ * goes; its results stop with the one that it waits for. So the least input tells, and
+ * results only where all gave the same.
  */
+static bool further_behind(const struct mu_peer *p, const struct mu_peer *than)
+{
+    return p->got != than->got ? p->got < than->got : p->results < than->results;
+}
+
 void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
                   struct mu_failure *failure)
 {
     int missing = 0, slowest = -1;
-    uint64_t least = UINT64_MAX;
     char who[256] = "";
 
     for (int r = 0; r < b->env.size; r++) {
         const struct mu_peer *p = &b->mesh->peer[r];
-        uint64_t far = p->got + p->results;
 
         if (r == b->env.rank)
             continue;
@@ -464,8 +468,7 @@ void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
             } else if (missing <= 9) {
                 snprintf(who + used, sizeof who - used, ", rank %d", r);
             }
-        } else if (far < least) {
-            least = far;
+        } else if (slowest < 0 || further_behind(p, &b->mesh->peer[slowest])) {
             slowest = r;
         }
     }
