@@ -50,6 +50,9 @@ struct mu_int8_tensor {
     int32_t *word;
 };
 enum mu_int8_stage { MU_INT8_PEAKS, MU_INT8_ENCODE, MU_INT8_DECODE };
+/* One stage for n tensors in host memory: what the backends there call `int8`. */
+void mu_int8_run(enum mu_int8_stage stage, const struct mu_int8_tensor *tensors, int n,
+                 int ranks);
 
 /* ---- Pairs of thin matrices (PowerSGD; Vogels, Karimireddy, Jaggi, NeurIPS 2019) ----
  */

@@ -80,3 +80,15 @@ void mu_int8_decode(const int32_t *word, size_t count, const float *peak, int ra
             mean[from + i] = value[i];
     }
 }
+
+void mu_int8_run(enum mu_int8_stage stage, const struct mu_int8_tensor *tensors, int n,
+                 int ranks)
+{
+    for (const struct mu_int8_tensor *t = tensors; t < tensors + n; t++)
+        if (stage == MU_INT8_PEAKS)
+            mu_int8_peaks(t->g, t->rest, t->count, t->peak);
+        else if (stage == MU_INT8_ENCODE)
+            mu_int8_encode(t->g, t->rest, t->count, t->peak, ranks, t->word);
+        else
+            mu_int8_decode(t->word, t->count, t->peak, ranks, t->g);
+}

@@ -115,28 +115,28 @@ nothing_left() {
     [ -z "$(find saved -name '*.tmp')" ]
 }
 
+# The death ends the whole job, with this sentence; nothing stays.
+job_ends() { # pattern
+    local rc=0
+    wait "$job" || rc=$?
+    cat out
+    [ "$rc" -eq 13 ] || [ "$rc" -eq 137 ] || return 1
+    grep -q "$1" out || return 1
+    nothing_left
+}
+
 @test "below the least number of ranks the job ends with status 13 and says so" {
     start --elastic=4
     await_lines 60
     kill_ranks 2
-    rc=0
-    wait "$job" || rc=$?
-    cat out
-    [ "$rc" -eq 13 ] || [ "$rc" -eq 137 ]
-    grep -q '^muster: rank 2 .* died; 3 ranks are left, and MUSTER_ELASTIC asks for at least 4$' out
-    nothing_left
+    job_ends '^muster: rank 2 .* died; 3 ranks are left, and MUSTER_ELASTIC asks for at least 4$'
 }
 
 @test "without --elastic a death ends the job with status 13" {
     start
     await_lines 60
     kill_ranks 2
-    rc=0
-    wait "$job" || rc=$?
-    cat out
-    [ "$rc" -eq 13 ] || [ "$rc" -eq 137 ]
-    grep -q '^muster: rank 2 .*died' out
-    nothing_left
+    job_ends '^muster: rank 2 .*died'
 }
 
 @test "--elastic and --zero exclude each other" {

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The jobscripts that quickstart does not run, as users submit them, with the example site file.
 
+source "$BATS_TEST_DIRNAME/common.bash"
+
 setup_file() {
-    export top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-    export build=${MUSTER_BUILDDIR:-$top/build-test}
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mjobs.XXXXXX")
     local netns=()
@@ -12,12 +12,6 @@ setup_file() {
     [ "$(id -u)" -ne 0 ] || netns=(--netns)
     "$top/tests/slurm/cluster" up "${netns[@]}" --dir "$MUSTER_DIR/c" --nodes 2 --gpus 4 --cpus 4 --fake-pci \
         --site-file "$top/jobscripts/site/muster.conf" --plugin "$build/.libs/muster.so" > "$MUSTER_DIR/env"
-}
-
-teardown_file() {
-    [ -n "${MUSTER_DIR:-}" ] || return 0
-    "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
-    rm -rf "$MUSTER_DIR"
 }
 
 setup() {

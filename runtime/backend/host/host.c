@@ -255,13 +255,7 @@ static int host_int8(struct mu_backend *b, enum mu_int8_stage stage,
                      const struct mu_int8_tensor *tensors, int n, int ranks,
                      void *stream, struct mu_err *err)
 {
-    for (const struct mu_int8_tensor *t = tensors; t < tensors + n; t++)
-        if (stage == MU_INT8_PEAKS)
-            mu_int8_peaks(t->g, t->rest, t->count, t->peak);
-        else if (stage == MU_INT8_ENCODE)
-            mu_int8_encode(t->g, t->rest, t->count, t->peak, ranks, t->word);
-        else
-            mu_int8_decode(t->word, t->count, t->peak, ranks, t->g);
+    mu_int8_run(stage, tensors, n, ranks);
     return 0;
 }
 
