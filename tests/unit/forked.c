@@ -280,3 +280,17 @@ void forked_clear(struct forked_result *result)
     free(result->text);
     result->text = NULL;
 }
+
+void forked_well(const char *what, struct forked_world w,
+                 int (*body)(struct muster *m, int rank, void *arg), void *arg)
+{
+    struct forked_result r;
+
+    forked_run(&w, body, arg, 60, &r);
+    for (int k = 0; k < w.size; k++)
+        if (r.status[k] != 0)
+            fail_msg("%s: rank %d of %d on %d node%s ended with %d\n%s", what, k,
+                     w.size, w.nodes ? w.nodes : 1, w.nodes > 1 ? "s" : "", r.status[k],
+                     r.text);
+    forked_clear(&r);
+}

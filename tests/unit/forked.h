@@ -26,6 +26,9 @@ struct forked_world {
     size_t first_bucket, bucket_cap;
 };
 
+/* For a world in which small models have several buckets. */
+#define SMALL_BUCKETS .first_bucket = 256, .bucket_cap = 512
+
 struct forked_result {
     int status[RANKS_MAX];     /* exit status; 128 + signal when killed */
     double seconds[RANKS_MAX]; /* from the start until it ended */
@@ -41,6 +44,12 @@ void forked_run(const struct forked_world *w,
                 int (*body)(struct muster *m, int rank, void *arg), void *arg,
                 double limit, struct forked_result *out);
 void forked_clear(struct forked_result *result);
+
+/* The same with 60 s; the test fails, with `what` and standard error, unless every rank
+ * ends with 0.
+ */
+void forked_well(const char *what, struct forked_world w,
+                 int (*body)(struct muster *m, int rank, void *arg), void *arg);
 
 /* Memory that the forked ranks share with the test. */
 void *forked_shared(size_t bytes);

@@ -17,26 +17,15 @@
 static void everywhere(int (*body)(struct muster *m, int rank, void *arg))
 {
     static const struct forked_world worlds[] = {
-        { .size = 1 },
-        { .size = 2 },
-        { .size = 4 },
-        { .size = 4, .nodes = 2 },
-        { .size = 3, .force_tcp = true },
+        { .size = 1, SMALL_BUCKETS },
+        { .size = 2, SMALL_BUCKETS },
+        { .size = 4, SMALL_BUCKETS },
+        { .size = 4, .nodes = 2, SMALL_BUCKETS },
+        { .size = 3, .force_tcp = true, SMALL_BUCKETS },
     };
 
-    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
-        struct forked_world w = worlds[i];
-        struct forked_result r;
-
-        w.first_bucket = 256;
-        w.bucket_cap = 512;
-        forked_run(&w, body, NULL, 60, &r);
-        for (int k = 0; k < w.size; k++)
-            if (r.status[k] != 0)
-                fail_msg("world of %d on %d nodes: rank %d ended with %d\n%s", w.size,
-                         w.nodes, k, r.status[k], r.text);
-        forked_clear(&r);
-    }
+    for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++)
+        forked_well("everywhere", worlds[i], body, NULL);
 }
 
 enum { N = 6, COUNT = 40 };
@@ -367,14 +356,8 @@ static int half_body(struct muster *m, int rank, void *arg)
 
 static void row_10_fp16_means_do_not_overflow_in_the_sum(void **state)
 {
-    struct forked_world w = { .size = 8 };
-    struct forked_result r;
-
-    forked_run(&w, half_body, NULL, 60, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("rank %d: %d\n%s", k, r.status[k], r.text);
-    forked_clear(&r);
+    forked_well("fp16", (struct forked_world){ .size = 8, SMALL_BUCKETS }, half_body,
+                NULL);
 }
 
 /* ---- Ranks that do not have the same model -------------------------------------- */
@@ -438,16 +421,11 @@ static int other_body(struct muster *m, int rank, void *arg)
 static void
 row_7_another_model_is_refused_with_the_parameter_and_the_ranks(void **state)
 {
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        struct forked_world w = { .size = 3, .return_failure = true };
-        struct forked_result r;
-
-        forked_run(&w, other_body, (void *)(uintptr_t)&others[i], 30, &r);
-        for (int k = 0; k < w.size; k++)
-            if (r.status[k] != 0)
-                fail_msg("%s: rank %d: %d\n%s", others[i].name, k, r.status[k], r.text);
-        forked_clear(&r);
-    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        forked_well(
+            others[i].name,
+            (struct forked_world){ .size = 3, .return_failure = true, SMALL_BUCKETS },
+            other_body, (void *)(uintptr_t)&others[i]);
 }
 
 int main(void)

@@ -97,20 +97,6 @@ static void ready(struct muster *m, struct muster_ddp *ddp, int step)
     }
 }
 
-static void run(struct forked_world w,
-                int (*body)(struct muster *m, int rank, void *arg), void *arg)
-{
-    struct forked_result r;
-
-    w.first_bucket = 256;
-    w.bucket_cap = 512;
-    forked_run(&w, body, arg, 60, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("rank %d of %d ended with %d\n%s", k, w.size, r.status[k], r.text);
-    forked_clear(&r);
-}
-
 static int clip_body(struct muster *m, int rank, void *arg)
 {
     static float own[N][COUNT];
@@ -146,9 +132,12 @@ static int clip_body(struct muster *m, int rank, void *arg)
 
 static void norm_and_clipping_are_done_where_the_gradients_are(void **state)
 {
-    run((struct forked_world){ .size = 1 }, clip_body, NULL);
-    run((struct forked_world){ .size = 3 }, clip_body, NULL);
-    run((struct forked_world){ .size = 3 }, clip_body, state);
+    forked_well("alone", (struct forked_world){ .size = 1, SMALL_BUCKETS }, clip_body,
+                NULL);
+    forked_well("plain", (struct forked_world){ .size = 3, SMALL_BUCKETS }, clip_body,
+                NULL);
+    forked_well("shard", (struct forked_world){ .size = 3, SMALL_BUCKETS }, clip_body,
+                state);
 }
 
 static int overflow_body(struct muster *m, int rank, void *arg)
@@ -182,7 +171,8 @@ static int overflow_body(struct muster *m, int rank, void *arg)
 
 static void an_overflow_of_one_rank_is_skipped_by_all(void **state)
 {
-    run((struct forked_world){ .size = 3 }, overflow_body, NULL);
+    forked_well("overflow", (struct forked_world){ .size = 3, SMALL_BUCKETS },
+                overflow_body, NULL);
 }
 
 static int screen_body(struct muster *m, int rank, void *arg)
@@ -234,8 +224,10 @@ static void screening_names_rank_and_parameter_after_the_look(void **state)
                   { 4, "rank 1: the gradient of 'e' has NaN or Inf" } };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        run((struct forked_world){ .size = 3, .return_failure = true }, screen_body,
-            &cases[i]);
+        forked_well(
+            cases[i].text,
+            (struct forked_world){ .size = 3, .return_failure = true, SMALL_BUCKETS },
+            screen_body, &cases[i]);
 }
 
 static int compress_body(struct muster *m, int rank, void *arg)
@@ -271,7 +263,8 @@ static int compress_body(struct muster *m, int rank, void *arg)
 
 static void int8_is_done_there_and_powersgd_is_refused(void **state)
 {
-    run((struct forked_world){ .size = 3 }, compress_body, NULL);
+    forked_well("int8", (struct forked_world){ .size = 3, SMALL_BUCKETS },
+                compress_body, NULL);
 }
 
 int main(void)

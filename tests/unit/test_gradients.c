@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_gradients.c - weighted means, join, screening, norm, loss scale, ZeRO-1,
- * compression */
+/* test_gradients.c - weighted means, join, screening, norm, loss scale, compression */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,26 +19,12 @@
 
 enum { N = 4, COUNT = 50 };
 
-static void world_runs(struct forked_world w,
-                       int (*body)(struct muster *m, int rank, void *arg), void *arg)
-{
-    struct forked_result r;
-
-    w.first_bucket = 256;
-    w.bucket_cap = 512;
-    forked_run(&w, body, arg, 60, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("world of %d: rank %d ended with %d\n%s", w.size, k, r.status[k],
-                     r.text);
-    forked_clear(&r);
-}
-
 static void everywhere(int (*body)(struct muster *m, int rank, void *arg), void *arg)
 {
-    world_runs((struct forked_world){ .size = 1 }, body, arg);
-    world_runs((struct forked_world){ .size = 3 }, body, arg);
-    world_runs((struct forked_world){ .size = 4, .nodes = 2 }, body, arg);
+    forked_well("alone", (struct forked_world){ .size = 1, SMALL_BUCKETS }, body, arg);
+    forked_well("a node", (struct forked_world){ .size = 3, SMALL_BUCKETS }, body, arg);
+    forked_well("nodes", (struct forked_world){ .size = 4, .nodes = 2, SMALL_BUCKETS },
+                body, arg);
 }
 
 static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options *o,
@@ -264,8 +249,10 @@ static int screen_body(struct muster *m, int rank, void *arg)
 
 static void screening_names_rank_parameter_and_element(void **state)
 {
-    world_runs((struct forked_world){ .size = 4, .nodes = 2, .return_failure = true },
-               screen_body, NULL);
+    forked_well("screening",
+                (struct forked_world){
+                    .size = 4, .nodes = 2, .return_failure = true, SMALL_BUCKETS },
+                screen_body, NULL);
 }
 
 static int clip_body(struct muster *m, int rank, void *arg)
@@ -332,74 +319,6 @@ static int scale_body(struct muster *m, int rank, void *arg)
 static void row_10_an_overflow_on_one_rank_is_skipped_by_all(void **state)
 {
     everywhere(scale_body, NULL);
-}
-
-/* ---- ZeRO-1 -------------------------------------------------------------------------
- */
-
-/* Momentum SGD on parts against the same on whole gradients: the same weights. */
-static int zero_body(struct muster *m, int rank, void *arg)
-{
-    static const size_t count[3] = { 7, 130, 1 }; /* nothing divides evenly */
-    static float data[3][130], plain[3][130], momentum[3][130];
-    const struct muster_ddp_options o = { .shard = 1 };
-    struct muster_param p[3] = { { "a", 7, MUSTER_F32, data[0], NULL, 0 },
-                                 { "b", 130, MUSTER_F32, NULL, NULL, 0 },
-                                 { "c", 1, MUSTER_F32, data[2], NULL, 0 } };
-    struct muster_ddp *ddp;
-    struct muster_shard part;
-    float *state[8];
-    size_t kept = 0;
-    int size = muster_size(m);
-
-    data[0][3] = (float)rank; /* the broadcast makes it rank 0's */
-    RANK_OK(muster_ddp_create(m, p, 3, &o, &ddp));
-    RANK_OK(muster_ddp_broadcast(ddp, 0));
-    for (int b = 0; b < muster_ddp_buckets(ddp); b++) {
-        RANK_OK(muster_ddp_shard(ddp, b, &part));
-        state[b] = calloc(part.count, sizeof(float));
-        kept += part.count;
-    }
-    RANK_CHECK(kept * (size_t)size <= 138 + 3 * 32 * (size_t)size); /* padding is all */
-    for (int step = 1; step <= 5; step++) {
-        for (int i = 2; i >= 0; i--) {
-            for (size_t k = 0; k < count[i]; k++) {
-                float sum = 0, *g = &momentum[i][k];
-
-                for (int r = 0; r < size; r++)
-                    sum += (float)((r + 1) * step + (int)k);
-                *g = 0.5f * *g + sum * (float)(1.0 / size);
-                plain[i][k] -= 0.125f * *g;
-                grad(ddp, i)[k] = (float)((rank + 1) * step + (int)k);
-            }
-            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
-        }
-        RANK_OK(muster_ddp_sync(ddp, NULL));
-        for (int b = 0; b < muster_ddp_buckets(ddp); b++) {
-            RANK_OK(muster_ddp_shard(ddp, b, &part));
-            for (size_t k = 0; k < part.count; k++) {
-                state[b][k] = 0.5f * state[b][k] + ((float *)part.grad)[k];
-                ((float *)part.data)[k] -= 0.125f * state[b][k];
-            }
-        }
-        RANK_OK(muster_ddp_gather(ddp));
-    }
-    for (int i = 0; i < 3; i++)
-        for (size_t k = 0; k < count[i]; k++)
-            if (fabsf(((float *)muster_ddp_data(ddp, i))[k] - plain[i][k]) > 1e-3f) {
-                fprintf(stderr, "rank %d: parameter %d element %zu: %g, not %g\n", rank,
-                        i, k, (double)((float *)muster_ddp_data(ddp, i))[k],
-                        (double)plain[i][k]);
-                return 97;
-            }
-    return finish(m, ddp);
-}
-
-static void
-row_23_zero_1_gives_the_same_weights_for_sizes_that_do_not_divide(void **state)
-{
-    everywhere(zero_body, NULL);
-    world_runs((struct forked_world){ .size = 5, .force_tcp = true }, zero_body, NULL);
 }
 
 /* ---- Compression
@@ -526,7 +445,8 @@ static int no_overflow_body(struct muster *m, int rank, void *arg)
 
 static void row_10_fp16_compression_divides_before_the_cast(void **state)
 {
-    world_runs((struct forked_world){ .size = 4 }, no_overflow_body, NULL);
+    forked_well("fp16", (struct forked_world){ .size = 4, SMALL_BUCKETS },
+                no_overflow_body, NULL);
 }
 
 static void non_finite_elements_are_found_in_every_type(void **state)
@@ -556,8 +476,6 @@ int main(void)
         cmocka_unit_test(screening_names_rank_parameter_and_element),
         cmocka_unit_test(clipping_scales_to_the_norm_over_all_gradients),
         cmocka_unit_test(row_10_an_overflow_on_one_rank_is_skipped_by_all),
-        cmocka_unit_test(
-            row_23_zero_1_gives_the_same_weights_for_sizes_that_do_not_divide),
         cmocka_unit_test(compression_keeps_the_mean_and_sends_the_bytes_it_computes),
         cmocka_unit_test(row_10_fp16_compression_divides_before_the_cast),
         cmocka_unit_test(non_finite_elements_are_found_in_every_type),

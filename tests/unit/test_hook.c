@@ -49,28 +49,15 @@ static const struct hook_case hooks[] = {
 };
 enum { HOOKS = sizeof hooks / sizeof hooks[0] };
 
-static void runs(struct forked_world w, int (*body)(struct muster *m, int, void *),
-                 const void *arg, const char *name)
-{
-    struct forked_result r;
-
-    forked_run(&w, body, (void *)(uintptr_t)arg, 60, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("%s, world of %d: rank %d ended with %d\n%s", name, w.size, k,
-                     r.status[k], r.text);
-    forked_clear(&r);
-}
-
 /* Buckets: one for all, and one for each. */
 static void every_hook(int (*body)(struct muster *m, int rank, void *arg))
 {
     for (int i = 0; i < HOOKS; i++) {
-        runs((struct forked_world){ .size = 3 }, body, &hooks[i], hooks[i].name);
-        runs(
-            (struct forked_world){
-                .size = 4, .nodes = 2, .first_bucket = 256, .bucket_cap = 512 },
-            body, &hooks[i], hooks[i].name);
+        forked_well(hooks[i].name, (struct forked_world){ .size = 3 }, body,
+                    (void *)(uintptr_t)&hooks[i]);
+        forked_well(hooks[i].name,
+                    (struct forked_world){ .size = 4, .nodes = 2, SMALL_BUCKETS }, body,
+                    (void *)(uintptr_t)&hooks[i]);
     }
 }
 
@@ -277,11 +264,11 @@ static int feedback_body(struct muster *m, int rank, void *arg)
 
 static void what_a_step_does_not_send_comes_in_later_ones(void **state)
 {
-    runs((struct forked_world){ .size = 2 }, feedback_body, &hooks[2], hooks[2].name);
-    runs(
-        (struct forked_world){
-            .size = 4, .nodes = 2, .first_bucket = 256, .bucket_cap = 512 },
-        feedback_body, &hooks[3], hooks[3].name);
+    forked_well(hooks[2].name, (struct forked_world){ .size = 2 }, feedback_body,
+                (void *)(uintptr_t)&hooks[2]);
+    forked_well(hooks[3].name,
+                (struct forked_world){ .size = 4, .nodes = 2, SMALL_BUCKETS },
+                feedback_body, (void *)(uintptr_t)&hooks[3]);
 }
 
 /* A loss scale that doubles in each step changes nothing, to the bit, if what was left
@@ -320,8 +307,10 @@ static int scaled_body(struct muster *m, int rank, void *arg)
 
 static void row_10_what_is_left_follows_the_loss_scale(void **state)
 {
-    runs((struct forked_world){ .size = 2 }, scaled_body, &hooks[2], hooks[2].name);
-    runs((struct forked_world){ .size = 2 }, scaled_body, &hooks[3], hooks[3].name);
+    forked_well(hooks[2].name, (struct forked_world){ .size = 2 }, scaled_body,
+                (void *)(uintptr_t)&hooks[2]);
+    forked_well(hooks[3].name, (struct forked_world){ .size = 2 }, scaled_body,
+                (void *)(uintptr_t)&hooks[3]);
 }
 
 /* ---- Refusals ----------------------------------------------------------------------
@@ -380,7 +369,7 @@ static int refusal_body(struct muster *m, int rank, void *arg)
 
 static void what_a_hook_cannot_do_is_refused_by_name(void **state)
 {
-    runs((struct forked_world){ .size = 2 }, refusal_body, NULL, "refusals");
+    forked_well("refusals", (struct forked_world){ .size = 2 }, refusal_body, NULL);
 }
 
 static int other_body(struct muster *m, int rank, void *arg)
@@ -398,8 +387,9 @@ static int other_body(struct muster *m, int rank, void *arg)
 
 static void another_compression_on_one_rank_is_refused(void **state)
 {
-    runs((struct forked_world){ .size = 3, .return_failure = true }, other_body, NULL,
-         "another compression");
+    forked_well("another compression",
+                (struct forked_world){ .size = 3, .return_failure = true }, other_body,
+                NULL);
 }
 
 /* ---- The user's own ---------------------------------------------------------------
@@ -432,8 +422,8 @@ static int failing_body(struct muster *m, int rank, void *arg)
 
 static void a_hook_that_fails_ends_sync_with_its_bucket(void **state)
 {
-    runs((struct forked_world){ .size = 2, .first_bucket = 256, .bucket_cap = 512 },
-         failing_body, NULL, "failing hook");
+    forked_well("failing hook", (struct forked_world){ .size = 2, SMALL_BUCKETS },
+                failing_body, NULL);
 }
 
 /* 16-bit gradients are not cast again: bit for bit as without a hook. */
@@ -463,7 +453,7 @@ static int short_body(struct muster *m, int rank, void *arg)
 
 static void gradients_of_16_bits_are_left_as_they_are(void **state)
 {
-    runs((struct forked_world){ .size = 2 }, short_body, NULL, "16 bits");
+    forked_well("16 bits", (struct forked_world){ .size = 2 }, short_body, NULL);
 }
 
 int main(void)

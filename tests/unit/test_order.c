@@ -90,14 +90,8 @@ static int end(struct muster *m, struct model *model)
 static void run(const char *what, struct forked_world w,
                 int (*body)(struct muster *m, int rank, void *arg))
 {
-    struct forked_result r;
-
     w.first_bucket = w.bucket_cap = 2 * COUNT * sizeof(float);
-    forked_run(&w, body, NULL, 60, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("%s: rank %d ended with %d\n%s", what, k, r.status[k], r.text);
-    forked_clear(&r);
+    forked_well(what, w, body, NULL);
 }
 
 static void everywhere(int (*body)(struct muster *m, int rank, void *arg))

@@ -14,22 +14,6 @@
 
 enum { N = 5, COUNT = 60 };
 
-static void world_runs(struct forked_world w,
-                       int (*body)(struct muster *m, int rank, void *arg), void *arg,
-                       const char *name)
-{
-    struct forked_result r;
-
-    w.first_bucket = w.first_bucket ? w.first_bucket : 256;
-    w.bucket_cap = 512;
-    forked_run(&w, body, arg, 60, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("%s, world of %d: rank %d ended with %d\n%s", name, w.size, k,
-                     r.status[k], r.text);
-    forked_clear(&r);
-}
-
 /* ---- Frozen ---------------------------------------------------------------------- */
 
 static float data[N][COUNT];
@@ -107,8 +91,10 @@ static void frozen_parameters_are_broadcast_and_nothing_else(void **state)
     static int shard;
 
     for (int size = 1; size <= 4; size++)
-        world_runs((struct forked_world){ .size = size, .nodes = size / 2 + 1 },
-                   frozen_body, size == 3 ? &shard : NULL, "frozen");
+        forked_well(
+            "frozen",
+            (struct forked_world){ .size = size, .nodes = size / 2 + 1, SMALL_BUCKETS },
+            frozen_body, size == 3 ? &shard : NULL);
 }
 
 static int refusal_body(struct muster *m, int rank, void *arg)
@@ -133,7 +119,8 @@ static int refusal_body(struct muster *m, int rank, void *arg)
 
 static void row_22_what_is_no_parameter_is_refused(void **state)
 {
-    world_runs((struct forked_world){ .size = 2 }, refusal_body, NULL, "refusals");
+    forked_well("refusals", (struct forked_world){ .size = 2, SMALL_BUCKETS },
+                refusal_body, NULL);
 }
 
 /* ---- Ranks that differ -------------------------------------------------------------
@@ -263,9 +250,10 @@ static int difference_body(struct muster *m, int rank, void *arg)
 static void row_7_each_difference_is_refused_with_the_ranks_on_each_side(void **state)
 {
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
-        world_runs((struct forked_world){ .size = 3, .return_failure = true },
-                   difference_body, (void *)(uintptr_t)&differences[i],
-                   differences[i].name);
+        forked_well(
+            differences[i].name,
+            (struct forked_world){ .size = 3, .return_failure = true, SMALL_BUCKETS },
+            difference_body, (void *)(uintptr_t)&differences[i]);
 }
 
 /* Row 20: the lists are equal, but rank 2 reduces other buckets later on: it calls a
@@ -302,10 +290,13 @@ static int roll_body(struct muster *m, int rank, void *arg)
 
 static void row_20_a_rank_that_reduces_other_buckets_is_named(void **state)
 {
-    world_runs(
-        (struct forked_world){
-            .size = 4, .nodes = 2, .timeout = 2, .return_failure = true },
-        roll_body, NULL, "roll call");
+    forked_well("roll call",
+                (struct forked_world){ .size = 4,
+                                       .nodes = 2,
+                                       .timeout = 2,
+                                       .return_failure = true,
+                                       SMALL_BUCKETS },
+                roll_body, NULL);
 }
 
 int main(void)
