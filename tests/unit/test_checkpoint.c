@@ -23,6 +23,7 @@
 #include "runtime/api/ckfolder.h"
 #include "runtime/api/checkpoint.h"
 #include "runtime/muster.h"
+#include "tests/unit/patience.h"
 
 #define WORDS 300000 /* more than one block */
 
@@ -416,7 +417,7 @@ static void kill_nine_at_any_moment_loses_at_most_the_last(void **state)
                 muster_checkpoint_copied(c);
             }
         }
-        pause_us(3000 + round * 1117 % 20000);
+        pause_us(PATIENCE * (3000 + round * 1117 % 20000));
         kill(child, SIGKILL);
         waitpid(child, &status, 0);
         assert_true(WIFSIGNALED(status));

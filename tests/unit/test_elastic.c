@@ -116,6 +116,14 @@ static void *second_death(void *arg)
     return NULL;
 }
 
+static void in_a_thread(void *(*work)(void *), void *arg)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, work, arg) != 0 || pthread_detach(thread) != 0)
+        _exit(96);
+}
+
 static void *stop_soon(void *arg)
 {
     pause_for(0.2);
@@ -127,12 +135,11 @@ static void *stop_soon(void *arg)
 static void before_the_vote(const struct run *run, int step)
 {
     const struct death *d = &run->c->death[0];
-    pthread_t thread;
 
     if (d->phase != WITH_THE_VOTES || d->step != step)
         return;
     if (run->origin == d->rank)
-        pthread_create(&thread, NULL, stop_soon, NULL);
+        in_a_thread(stop_soon, NULL);
     if (run->origin == 1)
         pause_for(0.5);
 }
@@ -244,14 +251,13 @@ static int body(struct muster *m, int rank, void *arg)
     struct told *told = run.told;
     struct model *model = calloc(1, sizeof *model);
     struct muster_sampler_state at;
-    pthread_t thread;
     uint64_t next;
     double sum = 0;
     int rc, shrinks = 0;
 
     run.origin = rank;
     told->pid[rank] = getpid();
-    pthread_create(&thread, NULL, second_death, &run);
+    in_a_thread(second_death, &run);
     if (open_model(m, model) != MUSTER_OK)
         return muster_report(m);
     for (int step = 0; step < STEPS;) {

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/forked.h"
+#include "tests/unit/patience.h"
 
 enum deed {
     KILL,
@@ -187,13 +188,6 @@ static bool status_is_right(const struct fault *f, int status)
         return status > 0;
     return status == f->status || (f->status > 0 && status == 128 + SIGKILL);
 }
-
-/* ThreadSanitizer makes all of it slower, and the end of a process above all. */
-#ifdef __SANITIZE_THREAD__
-#define PATIENCE 6
-#else
-#define PATIENCE 1
-#endif
 
 static void check(const struct fault *f, const struct forked_result *r, double deed_at,
                   double start)

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/unit/patience.h"
 #include "tests/unit/ranks.h"
 
 static const struct mu_backend_ops *const host = &mu_backend_host;
@@ -42,6 +44,14 @@ static void sleep_ms(int ms)
     struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
 
     nanosleep(&t, NULL);
+}
+
+static double mono_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static int reduce(struct mu_backend *b, float *p, size_t count, struct mu_err *err)
@@ -288,6 +298,69 @@ static void a_rank_without_the_token_is_not_let_in(void **state)
     in_both_transports(wrong_token);
 }
 
+/* ---- a rank that stops while descriptors change hands ---- */
+
+static int stopping; /* in a rank: who stops, once its address is known to all */
+
+static int fence_then_stop(void *arg, double timeout, struct mu_err *err)
+{
+    struct ranks_self *self = arg;
+
+    if (self->plain.fence(arg, timeout, err) < 0)
+        return -1;
+    if (self->rank == stopping)
+        raise(SIGSTOP);
+    return 0;
+}
+
+/* Its sockets listen and the kernel takes connections for it, but it gives nothing. */
+static int stops(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    char name[32];
+    double start, took;
+    int rc;
+
+    stopping = *(int *)arg;
+    snprintf(name, sizeof name, "rank %d ", stopping);
+    self->env.init_timeout = 0.5;
+    self->plain = self->env.exchange;
+    self->env.exchange.fence = fence_then_stop;
+    start = mono_seconds();
+    rc = host->open(&self->env, &b, &err);
+    took = mono_seconds() - start;
+    if (self->rank == stopping) {
+        RANKS_CHECK(self, rc < 0, "opened long after the deadline");
+        return 0;
+    }
+    self->board[0]++;
+    while (self->board[0] < self->size - 1)
+        sleep_ms(1);
+    kill(self->pids[stopping], SIGCONT);
+    RANKS_CHECK(self, rc < 0 && took < 2 * PATIENCE, "%d after %g s", rc, took);
+    RANKS_CHECK(self, err.code == MUSTER_ERENDEZVOUS, "code %d: %s", err.code,
+                err.text);
+    if (strstr(err.text, name))
+        self->board[1]++;
+    while (self->board[1] == 0 && mono_seconds() - start < 5)
+        sleep_ms(1);
+    RANKS_CHECK(self, self->board[1] > 0, "nobody names rank %d: %s", stopping,
+                err.text);
+    return 0;
+}
+
+static void row_17_who_waits_for_descriptors_does_not_wait_for_ever(void **state)
+{
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int who = 0; who < 3; who++) {
+            struct ranks_world w = { .n = 3, .force_tcp = tcp };
+
+            if (ranks_run(&w, stops, &who, NULL) != 0)
+                fail_msg("%s: rank %d stops", tcp ? "TCP" : "shared memory", who);
+        }
+}
+
 /* ---- idle ---- */
 
 static double cpu_seconds(void)
@@ -399,6 +472,7 @@ int main(void)
         cmocka_unit_test(forked_children_are_harmless),
         cmocka_unit_test(strangers_are_dropped_and_the_job_goes_on),
         cmocka_unit_test(a_rank_without_the_token_is_not_let_in),
+        cmocka_unit_test(row_17_who_waits_for_descriptors_does_not_wait_for_ever),
         cmocka_unit_test(idle_and_waiting_ranks_sleep),
         cmocka_unit_test(at_most_8_mib_beside_the_arena),
     };
