@@ -17,7 +17,7 @@ WARM = 5
 
 class Layer:
     def __init__(self):
-        self.params, self.gemms, self.passes = [], [], []
+        self.params, self.gemms, self.passes, self.grads = [], [], [], []
         self.forward = self.backward = None
 
 
@@ -62,7 +62,6 @@ class Work:
     def passing(self, n):
         torch.mul(self.a[:n], 1.0001, out=self.b[:n])
 
-
     def capture(self, call):
         """As a graph, so that Python's launch times do not count as computation."""
         call()
@@ -85,17 +84,21 @@ class Work:
         for n in reversed(layer.passes):
             self.passing(n)
             self.passing(n)
+        for grad in reversed(layer.grads):
+            grad.fill_(0.5)
 
-    def prepare(self, layer):
+    def prepare(self, layer, dtype, device):
+        layer.grads = [torch.empty(n, dtype=dtype, device=device) for n in layer.params]
         if layer.gemms or layer.passes:
             layer.forward = self.capture(lambda: self.forward(layer))
+        if layer.gemms or layer.passes or layer.grads:
             layer.backward = self.capture(lambda: self.backward(layer))
 
 
 class Step(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, layer, *params):
-        ctx.layer, ctx.params = layer, params
+        ctx.layer = layer
         if layer.forward:
             layer.forward.replay()
         return x + 0
@@ -104,7 +107,8 @@ class Step(torch.autograd.Function):
     def backward(ctx, grad):
         if ctx.layer.backward:
             ctx.layer.backward.replay()
-        return (grad, None, *[torch.full_like(p, 0.5) for p in ctx.params])
+        # Each a new tensor over the memory that the graph wrote: autograd takes it as it is.
+        return (grad, None, *[g.detach() for g in ctx.layer.grads])
 
 
 class Model(torch.nn.Module):
@@ -113,7 +117,7 @@ class Model(torch.nn.Module):
         self.layers = layers
         self.work = Work(layers, device)
         for layer in layers:
-            self.work.prepare(layer)
+            self.work.prepare(layer, dtype, device)
         self.groups = torch.nn.ModuleList(
             torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(n, dtype=dtype, device=device))
                                    for n in l.params) for l in layers)

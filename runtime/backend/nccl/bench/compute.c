@@ -66,14 +66,20 @@ void mu_compute_gemm(struct mu_compute *c, int m, int n, int k, int batch)
 {
     const float one = 1.0f, zero = 0.0f;
 
-    /* Row-major m x n = (m x k) (k x n), as a column-major product of the transposes.
+    /* Row-major m x n = (m x k) (k x n), as a column-major product of the transposes;
+     * the calls that PyTorch makes.
      */
-    blas_check(cublasGemmStridedBatchedEx(c->blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k,
-                                          &one, c->b, CUDA_R_16BF, n, (long long)n * k,
-                                          c->a, CUDA_R_16BF, k, (long long)m * k, &zero,
-                                          c->c, CUDA_R_16BF, n, (long long)m * n, batch,
-                                          CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-               "a matrix product of the replay");
+    blas_check(
+        batch == 1
+            ? cublasGemmEx(c->blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, c->b,
+                           CUDA_R_16BF, n, c->a, CUDA_R_16BF, k, &zero, c->c,
+                           CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT)
+            : cublasGemmStridedBatchedEx(
+                  c->blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, c->b, CUDA_R_16BF,
+                  n, (long long)n * k, c->a, CUDA_R_16BF, k, (long long)m * k, &zero,
+                  c->c, CUDA_R_16BF, n, (long long)m * n, batch, CUBLAS_COMPUTE_32F,
+                  CUBLAS_GEMM_DEFAULT),
+        "a matrix product of the replay");
 }
 
 void mu_compute_pass(struct mu_compute *c, size_t elements)

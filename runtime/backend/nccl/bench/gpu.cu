@@ -437,5 +437,5 @@ void mu_gpu_time(void (*fn)(void *arg), void *arg, int batch, int n, bool graph,
 
 void mu_gpu_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
-    CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s(stream)));
+    CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s(stream)));
 }
