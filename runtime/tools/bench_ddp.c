@@ -2,8 +2,9 @@
 /* bench_ddp.c - replay a model's training step: what its gradient exchange costs
  *
  * A step runs the model's matrix products and passes, forward and then backward, and
- * writes each gradient where its layer ends. Timed without any exchange, with Muster,
- * and with Muster restricted to NCCL. tests/gpu/ddp_twin.py does the same with PyTorch.
+ * writes each gradient where its layer ends; a layer is a captured graph. Timed without
+ * any exchange, with Muster, and with Muster restricted to NCCL. tests/gpu/ddp_twin.py
+ * does the same with PyTorch.
  */
 #include "runtime/tools/bench.h"
 
@@ -20,31 +21,49 @@
 #define STEPS_MAX 1000
 #define WARM 5
 
+/* Seconds of the host in calls. */
+struct host_time {
+    double seconds;
+    long calls;
+};
+
+/* NULL: it has none. */
+struct layer_work {
+    struct replay *r;
+    const struct bench_layer *layer;
+    void *forward, *backward; /* graphs */
+};
+
 struct replay {
     struct bench *b;
     struct bench_model model;
     struct mu_compute *compute;
+    struct layer_work *work; /* by layer */
     struct muster_ddp *ddp;
     void **grad; /* where each gradient is written */
     void *event[3];
-    double host_ready, host_sync; /* seconds of the host in all steps */
-    long ready_calls, steps;
+    /* grad_ready that only marks, grad_ready that starts a bucket, sync */
+    struct host_time mark, start, sync;
 };
 
-static void forward(struct replay *r)
+static void forward(void *arg)
 {
-    const struct bench_model *m = &r->model;
+    const struct layer_work *w = arg;
+    const struct bench_model *m = &w->r->model;
 
-    for (int i = 0; i < m->ngemms; i++)
-        mu_compute_gemm(r->compute, m->gemm[i].m, m->gemm[i].n, m->gemm[i].k,
+    for (int i = w->layer->gemm; i < w->layer->gemm + w->layer->ngemms; i++)
+        mu_compute_gemm(w->r->compute, m->gemm[i].m, m->gemm[i].n, m->gemm[i].k,
                         m->gemm[i].batch);
-    for (int i = 0; i < m->npasses; i++)
-        mu_compute_pass(r->compute, m->pass[i]);
+    for (int i = w->layer->pass; i < w->layer->pass + w->layer->npasses; i++)
+        mu_compute_pass(w->r->compute, m->pass[i]);
 }
 
 /* Twice the products and passes of its forward, then the layer's gradients. */
-static void backward_layer(struct replay *r, const struct bench_layer *l, bool sync)
+static void backward(void *arg)
 {
+    const struct layer_work *w = arg;
+    const struct replay *r = w->r;
+    const struct bench_layer *l = w->layer;
     const struct bench_model *m = &r->model;
 
     for (int i = l->gemm + l->ngemms - 1; i >= l->gemm; i--) {
@@ -55,35 +74,77 @@ static void backward_layer(struct replay *r, const struct bench_layer *l, bool s
     }
     for (int i = 2 * l->npasses - 1; i >= 0; i--)
         mu_compute_pass(r->compute, m->pass[l->pass + i / 2]);
-    for (int i = l->param + l->nparams - 1; i >= l->param; i--) {
+    for (int i = l->param + l->nparams - 1; i >= l->param; i--)
         mu_compute_write(r->compute, r->grad[i], m->param[i].count, m->param[i].dtype);
-        if (!sync)
-            continue;
+}
+
+/* Run once before, so that nothing is loaded while it is captured. */
+static void *captured(void (*fn)(void *arg), struct layer_work *w, bool any)
+{
+    if (!any)
+        return NULL;
+    fn(w);
+    mu_gpu_sync(w->r->b->stream);
+    return mu_gpu_capture(fn, w, 1, w->r->b->stream);
+}
+
+static void capture_layers(struct replay *r)
+{
+    r->work = calloc((size_t)r->model.nlayers + 1, sizeof *r->work);
+    if (!r->work)
+        exit(MUSTER_EMEMORY);
+    for (int i = 0; i < r->model.nlayers; i++) {
+        const struct bench_layer *l = &r->model.layer[i];
+        bool computes = l->ngemms + l->npasses > 0;
+        struct layer_work *w = &r->work[i];
+
+        *w = (struct layer_work){ .r = r, .layer = l };
+        w->forward = captured(forward, w, computes);
+        w->backward = captured(backward, w, computes || l->nparams > 0);
+    }
+}
+
+static void add_time(struct host_time *t, double from)
+{
+    t->seconds += bench_seconds() - from;
+    t->calls++;
+}
+
+/* The layer's gradients are there. */
+static void exchange(struct replay *r, const struct bench_layer *l)
+{
+    for (int i = l->param + l->nparams - 1; i >= l->param; i--) {
+        uint64_t wire = muster_ddp_wire_bytes(r->ddp);
         double from = bench_seconds();
+
         if (muster_ddp_grad_ready(r->ddp, i, r->b->stream) != MUSTER_OK)
             exit(muster_report(r->b->m));
-        r->host_ready += bench_seconds() - from;
-        r->ready_calls++;
+        add_time(muster_ddp_wire_bytes(r->ddp) == wire ? &r->mark : &r->start, from);
     }
 }
 
 /* us of the step, and from the last gradient to the end in *tail. */
 static double step(struct replay *r, bool sync, double *tail)
 {
-    const struct bench_model *m = &r->model;
+    int n = r->model.nlayers;
     double us;
 
     mu_gpu_mark(r->event[0], r->b->stream);
-    forward(r);
-    for (int l = m->nlayers - 1; l >= 0; l--)
-        backward_layer(r, &m->layer[l], sync);
+    for (int l = 0; l < n; l++)
+        if (r->work[l].forward)
+            mu_gpu_replay(r->work[l].forward, r->b->stream);
+    for (int l = n - 1; l >= 0; l--) {
+        if (r->work[l].backward)
+            mu_gpu_replay(r->work[l].backward, r->b->stream);
+        if (sync)
+            exchange(r, &r->model.layer[l]);
+    }
     mu_gpu_mark(r->event[1], r->b->stream);
     if (sync) {
         double from = bench_seconds();
         if (muster_ddp_sync(r->ddp, r->b->stream) != MUSTER_OK)
             exit(muster_report(r->b->m));
-        r->host_sync += bench_seconds() - from;
-        r->steps++;
+        add_time(&r->sync, from);
     }
     mu_gpu_mark(r->event[2], r->b->stream);
     us = mu_gpu_span(r->event[0], r->event[2]);
@@ -106,10 +167,8 @@ static struct times timed(struct replay *r, bool sync)
     for (int i = -WARM; i < n; i++) {
         double t, u;
 
-        if (i == 0 && sync) {
-            r->host_ready = r->host_sync = 0;
-            r->ready_calls = r->steps = 0;
-        }
+        if (i == 0)
+            r->mark = r->start = r->sync = (struct host_time){ 0 };
         u = step(r, sync, &t);
         if (i >= 0) {
             us[i] = u;
@@ -149,11 +208,17 @@ static void open_replay(struct replay *r)
         r->grad[i] = muster_ddp_grad(r->ddp, i);
     for (int i = 0; i < 3; i++)
         r->event[i] = mu_gpu_event();
+    capture_layers(r);
 }
 
 static void close_replay(struct replay *r)
 {
     mu_gpu_sync(r->b->stream);
+    for (int i = 0; i < r->model.nlayers; i++) {
+        mu_gpu_capture_free(r->work[i].forward);
+        mu_gpu_capture_free(r->work[i].backward);
+    }
+    free(r->work);
     muster_ddp_destroy(r->ddp);
     mu_compute_destroy(r->compute);
     free(r->grad);
@@ -209,6 +274,12 @@ static void model_path(const char *name, char *path, size_t len)
         snprintf(path, len, "%s/%s.model", MUSTER_MODEL_DIR, name);
 }
 
+/* us of a call */
+static double each(const struct host_time *t)
+{
+    return t->calls > 0 ? t->seconds * 1e6 / (double)t->calls : 0;
+}
+
 /* One path for all buckets that can take it. */
 static bool with_path(struct replay *r, const char *path, double alone)
 {
@@ -223,11 +294,12 @@ static bool with_path(struct replay *r, const char *path, double alone)
     t = timed(r, true);
     ok = right(r);
     row(r, strcmp(path, "auto") == 0 ? "muster" : what, alone, t);
-    bench_say(b, "# host: grad_ready %.2f us, sync %.1f us, per bucket %.1f us; %s\n",
-              r->host_ready * 1e6 / (double)r->ready_calls,
-              r->host_sync * 1e6 / (double)r->steps,
-              (r->host_ready + r->host_sync) * 1e6 /
-                  ((double)r->steps * muster_ddp_buckets(r->ddp)),
+    bench_say(b,
+              "# host: grad_ready %.2f us, %.1f us where it starts a bucket, sync %.1f "
+              "us, per bucket %.1f us; %s\n",
+              each(&r->mark), each(&r->start), each(&r->sync),
+              (r->start.seconds + r->sync.seconds) * 1e6 /
+                  ((double)r->sync.calls * muster_ddp_buckets(r->ddp)),
               ok ? "gradients right" : "gradients WRONG");
     return ok;
 }

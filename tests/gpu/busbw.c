@@ -3,14 +3,16 @@
  *
  * Started by a plain srun; takes device LOCAL_RANK, or device 0 where it sees one. The
  * NCCL id travels through a file in /tmp. Prints one line per rank with its PCI
- * address, and from rank 0 the bus bandwidth of 1 GiB, or as many MiB as its argument
- * says, in fp32 (2 (n-1)/n bytes per time, as nccl-tests counts).
+ * address, and from rank 0 how long the start took and the bus bandwidth of 1 GiB, or
+ * as many MiB as its argument says, in fp32 (2 (n-1)/n bytes per time, as nccl-tests
+ * counts).
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CUDA(call)                                                                     \
@@ -56,11 +58,11 @@ static ncclUniqueId share_id(int rank)
         return id;
     }
     for (int tries = 0; !(f = fopen(path, "rb")); tries++) {
-        if (tries == 300) {
+        if (tries == 6000) {
             printf("rank %d dies: no id from rank 0 in %s after 30 s\n", rank, path);
             exit(1);
         }
-        usleep(100000);
+        usleep(5000);
     }
     if (fread(&id, sizeof id, 1, f) != 1) {
         printf("rank %d dies: %s is too short\n", rank, path);
@@ -68,6 +70,20 @@ static ncclUniqueId share_id(int rank)
     }
     fclose(f);
     return id;
+}
+
+/* ms since the last call */
+static double lap(void)
+{
+    static struct timespec last;
+    struct timespec now;
+    double ms;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ms = (double)(now.tv_sec - last.tv_sec) * 1e3 +
+         (double)(now.tv_nsec - last.tv_nsec) * 1e-6;
+    last = now;
+    return ms;
 }
 
 int main(int argc, char **argv)
@@ -81,8 +97,10 @@ int main(int argc, char **argv)
     ncclComm_t comm;
     char busid[32];
     float *buffer, first, ms;
+    double context, communicator;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
+    lap();
     CUDA(cudaGetDeviceCount(&devices));
     CUDA(cudaSetDevice(devices > 1 ? local : 0));
     CUDA(cudaDeviceGetPCIBusId(busid, sizeof busid, devices > 1 ? local : 0));
@@ -90,13 +108,19 @@ int main(int argc, char **argv)
            devices > 1 ? local : 0, busid,
            getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "unset");
     CUDA(cudaMalloc((void **)&buffer, count * sizeof *buffer));
+    context = lap();
     NCCL(ncclCommInitRank(&comm, size, share_id(rank), rank));
+    communicator = lap();
     CUDA(cudaEventCreate(&start));
     CUDA(cudaEventCreate(&stop));
     first = (float)(rank + 1);
     CUDA(cudaMemcpy(buffer, &first, sizeof first, cudaMemcpyHostToDevice));
-    NCCL(ncclAllReduce(buffer, buffer, count, ncclFloat, ncclSum, comm, 0));
+    NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat, ncclSum, comm, 0));
     CUDA(cudaMemcpy(&first, buffer, sizeof first, cudaMemcpyDeviceToHost));
+    if (rank == 0)
+        printf("start: device %.0f ms, ncclCommInitRank %.0f ms, first all-reduce "
+               "%.0f ms\n",
+               context, communicator, lap());
     if (first != (float)(size * (size + 1) / 2)) {
         printf("rank %d: the sum is %g\n", rank, first);
         return 1;
@@ -111,7 +135,7 @@ int main(int argc, char **argv)
     CUDA(cudaEventSynchronize(stop));
     CUDA(cudaEventElapsedTime(&ms, start, stop));
     if (rank == 0)
-        printf("busbw %.0f GB/s\n", (double)count * sizeof(float) * 2 * (size - 1) /
+        printf("busbw %.4g GB/s\n", (double)count * sizeof(float) * 2 * (size - 1) /
                                         size / (ms / iterations / 1e3) / 1e9);
     ncclCommDestroy(comm);
     return 0;

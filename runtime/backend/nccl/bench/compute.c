@@ -74,11 +74,11 @@ void mu_compute_gemm(struct mu_compute *c, int m, int n, int k, int batch)
             ? cublasGemmEx(c->blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, c->b,
                            CUDA_R_16BF, n, c->a, CUDA_R_16BF, k, &zero, c->c,
                            CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT)
-            : cublasGemmStridedBatchedEx(
-                  c->blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, c->b, CUDA_R_16BF,
-                  n, (long long)n * k, c->a, CUDA_R_16BF, k, (long long)m * k, &zero,
-                  c->c, CUDA_R_16BF, n, (long long)m * n, batch, CUBLAS_COMPUTE_32F,
-                  CUBLAS_GEMM_DEFAULT),
+            : cublasGemmStridedBatchedEx(c->blas, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k,
+                                         &one, c->b, CUDA_R_16BF, n, (long long)n * k,
+                                         c->a, CUDA_R_16BF, k, (long long)m * k, &zero,
+                                         c->c, CUDA_R_16BF, n, (long long)m * n, batch,
+                                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
         "a matrix product of the replay");
 }
 
