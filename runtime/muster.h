@@ -399,8 +399,7 @@ struct muster_bucket {
                      sync reads data from there: the one that was given to sync */
 };
 
-/* INT8 and POWERSGD take f32, POWERSGD in host memory only (elsewhere muster_ddp_create
- * refuses it). They keep a copy of the gradients' size with what they did not send: it is
+/* INT8 and POWERSGD take f32, on the host and on GPUs. They keep a copy of the gradients' size with what they did not send: it is
  * added to the next step's; see muster_ddp_state for checkpoints. NaN and Inf come out as
  * NaN on all ranks and leave nothing behind. All ranks give the same. With shard, BF16 and
  * F16 are reduce-scattered; the others leave the whole mean in the bucket, of which this

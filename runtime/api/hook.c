@@ -186,8 +186,6 @@ static bool takes(const struct muster_ddp *ddp, const struct mu_hook_ops *hook,
 static int check(struct muster_ddp *ddp, const struct mu_hook_ops *hook,
                  struct mu_err *err)
 {
-    if (hook->host && mu_ddp_need_host(ddp, hook->name, err) < 0)
-        return -1;
     for (int i = 0; i < ddp->nparams; i++)
         if (!takes(ddp, hook, ddp->param[i].dtype))
             return mu_err_set(err, MUSTER_EUSAGE,

@@ -5,94 +5,128 @@
  * orthonormal, then Q = M^T P is averaged; P Q^T is the mean's projection on the space
  * that P spans, and what M has outside of it is left for the next step. Q is kept, so
  * that the steps together do a power iteration. Vectors, and matrices that would not
- * shrink by half, go as they are, together with the P's.
+ * shrink by half, go as they are, together with the P's. The backend does the
+ * arithmetic, where the gradients are.
  */
 #include "runtime/api/ddp.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/core/compress.h"
-#include "runtime/core/numeric.h"
 
 #define DEFAULT_RANK 4
 
 struct matrix {
-    struct mu_lowrank shape; /* rank 0: it goes as it is */
-    size_t p, q;             /* where they start in the bucket's, floats */
-    float *rest;
-    bool spoilt; /* NaN or Inf came in this step */
+    struct mu_lowrank shape;         /* rank 0: it goes as it is */
+    size_t p, q, rest, parts, index; /* where its own begin in the arena's regions */
 };
 
-struct work {
-    float *p, *q; /* of all parameters of the bucket; p also has the plain ones */
-    size_t np, nq;
+/* Of a bucket: where its run of each region begins. p also has the plain ones. */
+struct run {
+    size_t p, np, q, nq;
 };
 
 struct power {
     struct matrix *matrix; /* by parameter */
-    struct work *work;     /* by bucket */
+    struct run *run;       /* by bucket */
+    struct mu_lowrank_tensor *list;
+    char *arena;
+    size_t np, nq, nrest, nparts, nmatrices; /* elements of the regions */
+    float *p, *q, *own, *rest, *parts;
+    uint32_t *spoilt;
 };
-
-static float *gradient(const struct muster_ddp *ddp, int b, int i)
-{
-    return (float *)(ddp->bucket[b].mem + ddp->plan.place[i].offset);
-}
-
-static void restart(const struct matrix *x, const struct work *w, int i)
-{
-    mu_lowrank_start(&x->shape, (uint64_t)i, w->q + x->q);
-}
 
 static void power_close(struct muster_ddp *ddp, void *state)
 {
     struct power *s = state;
 
-    for (int i = 0; s->matrix && i < ddp->nparams; i++)
-        free(s->matrix[i].rest);
-    for (int b = 0; s->work && b < ddp->plan.nbuckets; b++) {
-        if (s->work[b].p)
-            ddp->m->ops->free(ddp->m->backend, s->work[b].p);
-        if (s->work[b].q)
-            ddp->m->ops->free(ddp->m->backend, s->work[b].q);
-    }
+    if (s->arena)
+        ddp->m->ops->free(ddp->m->backend, s->arena);
     free(s->matrix);
-    free(s->work);
+    free(s->run);
+    free(s->list);
     free(s);
 }
 
-static int lay_out(struct muster_ddp *ddp, struct power *s, int i, struct mu_err *err)
+/* Floats; regions and the runs of buckets begin on lines of 256 bytes. */
+static size_t line(size_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+static int lay_out(struct muster_ddp *ddp, struct power *s, int i, size_t *parts,
+                   struct mu_err *err)
 {
     const struct mu_ddp_param *p = &ddp->param[i];
     struct matrix *x = &s->matrix[i];
-    struct work *w = &s->work[ddp->plan.place[i].bucket];
     int rank = ddp->hook_options.rank ? ddp->hook_options.rank : DEFAULT_RANK;
 
     if (p->rows > 0 && p->count % p->rows != 0)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "parameter '%s': %zu elements are not %zu rows", p->name,
                           p->count, p->rows);
-    x->p = w->np;
-    x->q = w->nq;
-    x->shape = (struct mu_lowrank){ p->rows, p->rows ? p->count / p->rows : 0, rank };
+    *x = (struct matrix){ { p->rows, p->rows ? p->count / p->rows : 0, rank },
+                          s->np,
+                          s->nq,
+                          s->nrest,
+                          *parts,
+                          s->nmatrices };
     if (!mu_lowrank_pays(&x->shape)) {
         x->shape.rank = 0;
-        w->np += p->count;
+        s->np += p->count;
         return 0;
     }
-    w->np += x->shape.rows * (size_t)rank;
-    w->nq += x->shape.cols * (size_t)rank;
-    x->rest = calloc(p->count, sizeof *x->rest);
-    return x->rest
-               ? 0
-               : mu_err_set(err, MUSTER_EMEMORY,
-                            "out of memory for the error feedback of '%s'", p->name);
+    s->np += x->shape.rows * (size_t)rank;
+    s->nq += x->shape.cols * (size_t)rank;
+    s->nrest += p->count;
+    *parts += mu_lowrank_parts(&x->shape);
+    s->nmatrices++;
+    return 0;
+}
+
+/* Parameters in the order of their buckets, so that a bucket is one run of P and of Q.
+ * One bucket after the other works in parts: they share it.
+ */
+static int lay_out_all(struct muster_ddp *ddp, struct power *s, struct mu_err *err)
+{
+    for (int b = 0; b < ddp->plan.nbuckets; b++) {
+        struct run *run = &s->run[b];
+        size_t parts = 0;
+
+        *run = (struct run){ .p = s->np, .q = s->nq };
+        for (int k = 0; k < ddp->plan.bucket[b].nparams; k++)
+            if (lay_out(ddp, s, ddp->bucket[b].param[k], &parts, err) < 0)
+                return -1;
+        run->np = s->np - run->p;
+        run->nq = s->nq - run->q;
+        s->np = line(s->np);
+        s->nq = line(s->nq);
+        s->nparts = parts > s->nparts ? parts : s->nparts;
+    }
+    return 0;
+}
+
+/* The Q's of the first step. */
+static int begin(struct muster_ddp *ddp, struct power *s, struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    float *q = malloc(s->nq * sizeof *q + 1);
+    int rc;
+
+    if (!q)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
+    for (int i = 0; i < ddp->nparams; i++)
+        if (s->matrix[i].shape.rank > 0)
+            mu_lowrank_start(&s->matrix[i].shape, (uint64_t)i, q + s->matrix[i].q);
+    rc = ops->copy(ddp->m->backend, s->q, q, s->nq * sizeof *q, NULL, err);
+    if (rc == 0)
+        rc = ops->drain(ddp->m->backend, NULL, err);
+    free(q);
+    return rc;
 }
 
 static int power_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
 {
-    const struct mu_backend_ops *ops = ddp->m->ops;
     struct power *s;
 
     if (ddp->hook_options.rank < 0)
@@ -102,27 +136,28 @@ static int power_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
     s->matrix = calloc((size_t)ddp->nparams + 1, sizeof *s->matrix);
-    s->work = calloc((size_t)ddp->plan.nbuckets + 1, sizeof *s->work);
-    if (!s->matrix || !s->work) {
+    s->list = calloc((size_t)ddp->nparams + 1, sizeof *s->list);
+    s->run = calloc((size_t)ddp->plan.nbuckets + 1, sizeof *s->run);
+    if (!s->matrix || !s->list || !s->run) {
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
         goto fail;
     }
-    for (int i = 0; i < ddp->nparams; i++)
-        if (lay_out(ddp, s, i, err) < 0)
-            goto fail;
-    for (int b = 0; b < ddp->plan.nbuckets; b++) {
-        struct work *w = &s->work[b];
-
-        w->p = ops->alloc(ddp->m->backend, (w->np + 1) * sizeof(float), err);
-        if (!w->p)
-            goto fail;
-        w->q = ops->alloc(ddp->m->backend, (w->nq + 1) * sizeof(float), err);
-        if (!w->q)
-            goto fail;
-    }
-    for (int i = 0; i < ddp->nparams; i++)
-        if (s->matrix[i].shape.rank > 0)
-            restart(&s->matrix[i], &s->work[ddp->plan.place[i].bucket], i);
+    if (lay_out_all(ddp, s, err) < 0)
+        goto fail;
+    s->arena = ddp->m->ops->alloc(ddp->m->backend,
+                                  sizeof(float) * (s->np + 2 * s->nq + line(s->nrest) +
+                                                   line(s->nparts) + s->nmatrices + 1),
+                                  err);
+    if (!s->arena)
+        goto fail;
+    s->p = (float *)s->arena;
+    s->q = s->p + s->np;
+    s->own = s->q + s->nq;
+    s->rest = s->own + s->nq;
+    s->parts = s->rest + line(s->nrest);
+    s->spoilt = (uint32_t *)(s->parts + line(s->nparts));
+    if (begin(ddp, s, err) < 0)
+        goto fail;
     *state = s;
     return 0;
 fail:
@@ -130,116 +165,118 @@ fail:
     return -1;
 }
 
+/* Let the backend do one stage for the matrices of bucket b that some rank has. */
+static int run_stage(struct muster_ddp *ddp, struct power *s, int b,
+                     enum mu_lowrank_stage stage, void *stream, struct mu_err *err)
+{
+    const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    int n = 0;
+
+    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
+        int i = bucket->param[k];
+        const struct matrix *x = &s->matrix[i];
+
+        if (!ddp->absent[i] && x->shape.rank > 0)
+            s->list[n++] = (struct mu_lowrank_tensor){
+                .shape = x->shape,
+                .seed = (uint64_t)i,
+                .g = (float *)(bucket->mem + ddp->plan.place[i].offset),
+                .rest = s->rest + x->rest,
+                .p = s->p + x->p,
+                .q = s->q + x->q,
+                .own = s->own + x->q,
+                .parts = s->parts + x->parts,
+                .spoilt = s->spoilt + x->index,
+            };
+    }
+    return n == 0
+               ? 0
+               : ddp->m->ops->lowrank(ddp->m->backend, stage, s->list, n, stream, err);
+}
+
+/* The gradients that go as they are, to their place among the P's or back. */
+static int move_plain(struct muster_ddp *ddp, struct power *s, int b, bool back,
+                      void *stream, struct mu_err *err)
+{
+    const struct mu_backend_ops *ops = ddp->m->ops;
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    int n = 0;
+
+    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
+        int i = bucket->param[k];
+        const struct matrix *x = &s->matrix[i];
+
+        if (!ddp->absent[i] && x->shape.rank == 0 && ddp->param[i].count > 0)
+            bucket->piece[n++] =
+                (struct mu_piece){ bucket->mem + ddp->plan.place[i].offset,
+                                   x->p * sizeof(float), ddp->param[i].count };
+    }
+    if (n == 0)
+        return 0;
+    return back ? ops->unpack(ddp->m->backend, bucket->piece, n, MUSTER_F32, s->p,
+                              MUSTER_F32, 1, stream, err)
+                : ops->pack(ddp->m->backend, bucket->piece, n, MUSTER_F32, s->p,
+                            MUSTER_F32, 1, stream, err);
+}
+
 static int power_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
 {
     struct power *s = state;
-    struct work *w = &s->work[b];
+    const struct run *run = &s->run[b];
+    const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
 
     for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = ddp->bucket[b].param[k];
-        struct matrix *x = &s->matrix[i];
-        float *g = gradient(ddp, b, i);
-        size_t count = ddp->param[i].count;
+        int i = bucket->param[k];
+        const struct matrix *x = &s->matrix[i];
+        size_t count =
+            x->shape.rank ? x->shape.rows * (size_t)x->shape.rank : ddp->param[i].count;
 
-        if (ddp->absent[i]) {
-            memset(w->p + x->p, 0,
-                   sizeof *g *
-                       (x->shape.rank ? x->shape.rows * (size_t)x->shape.rank : count));
-        } else if (x->shape.rank == 0) {
-            memcpy(w->p + x->p, g, count * sizeof *g);
-        } else {
-            for (size_t e = 0; e < count; e++)
-                g[e] += x->rest[e];
-            mu_lowrank_left(&x->shape, g, w->q + x->q, w->p + x->p);
-        }
+        if (ddp->absent[i] && count > 0 &&
+            ddp->m->ops->zero(ddp->m->backend, s->p + x->p, count * sizeof *s->p,
+                              bucket->stream, err) < 0)
+            return -1;
     }
-    return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, w->p, w->np,
+    if (move_plain(ddp, s, b, false, bucket->stream, err) < 0 ||
+        run_stage(ddp, s, b, MU_LOWRANK_LEFT, bucket->stream, err) < 0)
+        return -1;
+    return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, s->p + run->p, run->np,
                           1.0 / ddp->m->world->size, err);
 }
 
-/* Q of this rank, and what it does not reach. */
-static void second_half(struct matrix *x, const struct work *w, int i, const float *m)
-{
-    size_t nq = x->shape.cols * (size_t)x->shape.rank;
-
-    x->spoilt = !mu_lowrank_orthonormal(&x->shape, (uint64_t)i, w->p + x->p);
-    if (x->spoilt) {
-        memset(w->q + x->q, 0, nq * sizeof *w->q);
-        return;
-    }
-    mu_lowrank_right(&x->shape, m, w->p + x->p, w->q + x->q);
-    memcpy(x->rest, m, x->shape.rows * x->shape.cols * sizeof *m);
-    mu_lowrank_subtract(&x->shape, w->p + x->p, w->q + x->q, x->rest);
-}
-
+/* The kept Q of one that is absent everywhere is the same on all ranks: its mean is
+ * itself.
+ */
 static int power_advance(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
 {
     struct power *s = state;
-    struct work *w = &s->work[b];
+    const struct run *run = &s->run[b];
 
-    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = ddp->bucket[b].param[k];
-
-        /* The kept Q of one that is absent everywhere is the same on all ranks: its
-         * mean is itself.
-         */
-        if (!ddp->absent[i] && s->matrix[i].shape.rank > 0)
-            second_half(&s->matrix[i], w, i, gradient(ddp, b, i));
-    }
-    return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, w->q, w->nq,
+    if (run_stage(ddp, s, b, MU_LOWRANK_RIGHT, ddp->bucket[b].stream, err) < 0)
+        return -1;
+    return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, s->q + run->q, run->nq,
                           1.0 / ddp->m->world->size, err);
-}
-
-/* A step that overflowed must show it, and leave nothing behind. */
-static void spoil(struct matrix *x, const struct work *w, int i, float *g)
-{
-    size_t count = x->shape.rows * x->shape.cols;
-
-    if (!x->spoilt)
-        memset(x->rest, 0, count * sizeof *x->rest);
-    for (size_t e = 0; e < count; e++)
-        g[e] = NAN;
-    restart(x, w, i);
 }
 
 static int power_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
                         struct mu_err *err)
 {
-    struct power *s = state;
-    struct work *w = &s->work[b];
-
-    for (int k = 0; k < ddp->plan.bucket[b].nparams; k++) {
-        int i = ddp->bucket[b].param[k];
-        struct matrix *x = &s->matrix[i];
-        float *g = gradient(ddp, b, i);
-        size_t nq = x->shape.cols * (size_t)x->shape.rank;
-
-        if (ddp->absent[i])
-            continue;
-        if (x->shape.rank == 0)
-            memcpy(g, w->p + x->p, ddp->param[i].count * sizeof *g);
-        else if (x->spoilt || mu_first_nonfinite(w->q + x->q, MUSTER_F32, nq) < nq)
-            spoil(x, w, i, g);
-        else
-            mu_lowrank_expand(&x->shape, w->p + x->p, w->q + x->q, g);
-    }
-    return 0;
+    if (move_plain(ddp, state, b, true, stream, err) < 0)
+        return -1;
+    return run_stage(ddp, state, b, MU_LOWRANK_FINISH, stream, err);
 }
 
 static int power_keeps(const struct muster_ddp *ddp, void *state, int i,
                        struct muster_item *items)
 {
     struct power *s = state;
-    struct matrix *x = &s->matrix[i];
+    const struct matrix *x = &s->matrix[i];
 
     if (x->shape.rank == 0)
         return 0;
-    items[0] = mu_ddp_own_item(ddp, x->rest, ddp->param[i].count);
-    items[1] = (struct muster_item){
-        /* the same on all ranks */
-        .data = s->work[ddp->plan.place[i].bucket].q + x->q,
-        .bytes = x->shape.cols * (size_t)x->shape.rank * sizeof(float)
-    };
+    items[0] = mu_ddp_own_item(ddp, s->rest + x->rest, ddp->param[i].count);
+    items[1] = (struct muster_item){ .data = s->q + x->q, /* the same on all ranks */
+                                     .bytes = x->shape.cols * (size_t)x->shape.rank *
+                                              sizeof(float) };
     return 2;
 }
 
@@ -247,17 +284,16 @@ static int power_rescale(struct muster_ddp *ddp, void *state, double factor,
                          void *stream, struct mu_err *err)
 {
     struct power *s = state;
+    struct mu_piece all = { s->rest, 0, s->nrest };
 
-    for (int i = 0; i < ddp->nparams; i++)
-        for (size_t k = 0; s->matrix[i].rest && k < ddp->param[i].count; k++)
-            s->matrix[i].rest[k] *= (float)factor;
-    return 0;
+    return s->nrest == 0 ? 0
+                         : ddp->m->ops->pack(ddp->m->backend, &all, 1, MUSTER_F32,
+                                             s->rest, MUSTER_F32, factor, stream, err);
 }
 
 const struct mu_hook_ops mu_hook_powersgd = {
     .name = "PowerSGD",
     .f32 = true,
-    .host = true,
     .open = power_open,
     .close = power_close,
     .start = power_start,

@@ -151,6 +151,14 @@ static int self_int8(struct mu_backend *b, enum mu_int8_stage stage,
     return 0;
 }
 
+static int self_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
+                        const struct mu_lowrank_tensor *tensors, int n, void *stream,
+                        struct mu_err *err)
+{
+    mu_lowrank_run(stage, tensors, n);
+    return 0;
+}
+
 const struct mu_backend_ops mu_backend_self = {
     .name = "host",
     .open = self_open,
@@ -170,4 +178,5 @@ const struct mu_backend_ops mu_backend_self = {
     .zero = self_zero,
     .squares = self_squares,
     .int8 = self_int8,
+    .lowrank = self_lowrank,
 };

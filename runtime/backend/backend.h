@@ -187,6 +187,10 @@ struct mu_backend_ops {
     int (*int8)(struct mu_backend *b, enum mu_int8_stage stage,
                 const struct mu_int8_tensor *tensors, int n, int ranks, void *stream,
                 struct mu_err *err);
+    /* The same of compress.h's thin matrices; all of one rank, of which g is not empty. */
+    int (*lowrank)(struct mu_backend *b, enum mu_lowrank_stage stage,
+                   const struct mu_lowrank_tensor *tensors, int n, void *stream,
+                   struct mu_err *err);
     /* GPU: p is memory that only the host can use. NULL: the backend takes any memory. */
     bool (*is_host)(const struct mu_backend *b, const void *p);
 

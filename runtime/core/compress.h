@@ -87,4 +87,29 @@ void mu_lowrank_expand(const struct mu_lowrank *l, const float *p, const float *
 void mu_lowrank_subtract(const struct mu_lowrank *l, const float *p, const float *q,
                          float *m);
 
+/* One gradient, for where it is worked on: the host or a GPU. */
+struct mu_lowrank_tensor {
+    struct mu_lowrank shape;
+    uint64_t seed;    /* of start and orthonormal */
+    float *g;         /* in: the gradient; out of FINISH: the mean */
+    float *rest;      /* what was not sent, as large as g */
+    float *p, *q;     /* see the stages */
+    float *own;       /* as large as q: this rank's */
+    float *parts;     /* GPU: mu_lowrank_parts floats that RIGHT works in */
+    uint32_t *spoilt; /* NaN or Inf came in this step */
+};
+/* Between LEFT and RIGHT the ranks take the mean of p, between RIGHT and FINISH of q. */
+enum mu_lowrank_stage {
+    MU_LOWRANK_LEFT,   /* g += rest, p = g q */
+    MU_LOWRANK_RIGHT,  /* p orthonormal, own = q = g^T p; zeros where p is not finite */
+    MU_LOWRANK_FINISH, /* rest = g - p own^T, g = p q^T. Where p or q is not finite: g = NaN
+                          and q as at the start; rest then stays for p, is 0 for q */
+};
+/* One stage for n tensors in host memory: what the backends there call `lowrank`. */
+void mu_lowrank_run(enum mu_lowrank_stage stage,
+                    const struct mu_lowrank_tensor *tensors, int n);
+
+/* The floats of `parts`. */
+size_t mu_lowrank_parts(const struct mu_lowrank *l);
+
 #endif

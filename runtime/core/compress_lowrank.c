@@ -4,11 +4,10 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
-/* A column whose part outside of the columns before it is smaller than this, relative
- * to the whole, is rounding noise of a float.
- */
-#define DEPENDENT 1e-6
+#include "runtime/core/lowrank_both.h"
+#include "runtime/core/numeric.h"
 
 bool mu_lowrank_pays(const struct mu_lowrank *l)
 {
@@ -18,21 +17,10 @@ bool mu_lowrank_pays(const struct mu_lowrank *l)
            2 * r * (l->rows + l->cols) <= l->rows * l->cols;
 }
 
-/* -1 .. 1, by position alone (SplitMix64's finaliser). */
-static float noise(uint64_t seed, uint64_t i)
-{
-    uint64_t x = seed * 0x9e3779b97f4a7c15u + (i + 1) * 0xd1342543de82ef95u;
-
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    x ^= x >> 31;
-    return (float)((double)(x >> 11) * 0x1p-52 - 1);
-}
-
 void mu_lowrank_start(const struct mu_lowrank *l, uint64_t seed, float *q)
 {
     for (size_t i = 0; i < l->cols * (size_t)l->rank; i++)
-        q[i] = noise(seed, i);
+        q[i] = mu_lowrank_noise(seed, i);
 }
 
 /* Eight sums side by side, which a compiler may keep in one vector register. */
@@ -109,9 +97,10 @@ bool mu_lowrank_orthonormal(const struct mu_lowrank *l, uint64_t seed, float *p)
             return false;
         left = take_out(p, rows, k);
         /* rank <= rows, so there is a direction; a drawn one hits it at once. */
-        for (uint64_t draw = 1; left <= DEPENDENT * whole || left < FLT_MIN; draw++) {
+        for (uint64_t draw = 1; left <= MU_LOWRANK_DEPENDENT * whole || left < FLT_MIN;
+             draw++) {
             for (size_t i = 0; i < rows; i++)
-                column[i] = noise(seed ^ draw << 32, k * rows + i);
+                column[i] = mu_lowrank_redraw(seed, draw, k * rows + i);
             whole = 1;
             left = take_out(p, rows, k);
         }
@@ -137,4 +126,62 @@ void mu_lowrank_expand(const struct mu_lowrank *l, const float *p, const float *
     for (size_t i = 0; i < l->rows; i++)
         for (size_t k = 0; k < (size_t)l->rank; k++)
             add_scaled(m + i * l->cols, p[k * l->rows + i], q + k * l->cols, l->cols);
+}
+
+/* ---- A step of a tensor -----------------------------------------------------------
+ */
+
+static void left_half(const struct mu_lowrank_tensor *t)
+{
+    for (size_t e = 0; e < t->shape.rows * t->shape.cols; e++)
+        t->g[e] += t->rest[e];
+    mu_lowrank_left(&t->shape, t->g, t->q, t->p);
+}
+
+static void right_half(const struct mu_lowrank_tensor *t)
+{
+    size_t bytes = t->shape.cols * (size_t)t->shape.rank * sizeof *t->q;
+
+    *t->spoilt = !mu_lowrank_orthonormal(&t->shape, t->seed, t->p);
+    if (*t->spoilt)
+        memset(t->q, 0, bytes);
+    else
+        mu_lowrank_right(&t->shape, t->g, t->p, t->q);
+    memcpy(t->own, t->q, bytes);
+}
+
+static void finish(const struct mu_lowrank_tensor *t)
+{
+    size_t count = t->shape.rows * t->shape.cols;
+    size_t nq = t->shape.cols * (size_t)t->shape.rank;
+
+    if (!*t->spoilt && mu_first_nonfinite(t->q, MUSTER_F32, nq) == nq) {
+        memcpy(t->rest, t->g, count * sizeof *t->rest);
+        mu_lowrank_subtract(&t->shape, t->p, t->own, t->rest);
+        mu_lowrank_expand(&t->shape, t->p, t->q, t->g);
+        return;
+    }
+    if (!*t->spoilt)
+        memset(t->rest, 0, count * sizeof *t->rest);
+    for (size_t e = 0; e < count; e++)
+        t->g[e] = NAN;
+    mu_lowrank_start(&t->shape, t->seed, t->q);
+}
+
+void mu_lowrank_run(enum mu_lowrank_stage stage,
+                    const struct mu_lowrank_tensor *tensors, int n)
+{
+    static void (*const stages[])(const struct mu_lowrank_tensor *) = {
+        [MU_LOWRANK_LEFT] = left_half,
+        [MU_LOWRANK_RIGHT] = right_half,
+        [MU_LOWRANK_FINISH] = finish,
+    };
+
+    for (int i = 0; i < n; i++)
+        stages[stage](&tensors[i]);
+}
+
+size_t mu_lowrank_parts(const struct mu_lowrank *l)
+{
+    return mu_lowrank_segments(l) * l->cols * (size_t)l->rank;
 }

@@ -53,6 +53,14 @@ static int fake_int8(struct mu_backend *b, enum mu_int8_stage stage,
     return mu_backend_host.int8(b, stage, tensors, n, ranks, stream, err);
 }
 
+static int fake_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
+                        const struct mu_lowrank_tensor *tensors, int n, void *stream,
+                        struct mu_err *err)
+{
+    stages++;
+    return mu_backend_host.lowrank(b, stage, tensors, n, stream, err);
+}
+
 static void go_elsewhere(struct muster *m)
 {
     static struct mu_backend_ops ops;
@@ -61,8 +69,10 @@ static void go_elsewhere(struct muster *m)
     ops.name = "elsewhere";
     ops.look = fake_look;
     ops.squares = fake_squares;
-    if (muster_size(m) > 1)
+    if (muster_size(m) > 1) {
         ops.int8 = fake_int8;
+        ops.lowrank = fake_lowrank;
+    }
     m->ops = &ops;
 }
 
@@ -234,10 +244,8 @@ static int compress_body(struct muster *m, int rank, void *arg)
 {
     static float own[N][COUNT];
     const struct muster_hook int8 = { .compress = MUSTER_COMPRESS_INT8 };
-    const struct muster_hook power = { .compress = MUSTER_COMPRESS_POWERSGD };
-    struct muster_ddp_options o = { .hook = &int8 };
-    struct muster_ddp *ddp, *none;
-    struct muster_param p = { "w", COUNT, MUSTER_F32, NULL, NULL, 0 };
+    const struct muster_ddp_options o = { .hook = &int8 };
+    struct muster_ddp *ddp;
 
     go_elsewhere(m);
     ddp = make(m, &o, own);
@@ -255,16 +263,49 @@ static int compress_body(struct muster *m, int rank, void *arg)
     }
     RANK_CHECK(stages == 3 * 3 * muster_ddp_buckets(ddp));
     muster_ddp_destroy(ddp);
-    o.hook = &power;
-    RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &none) == MUSTER_EUSAGE);
-    RANK_CHECK(strstr(muster_error(m), "PowerSGD works in host memory"));
     return muster_finalize(m);
 }
 
-static void int8_is_done_there_and_powersgd_is_refused(void **state)
+/* Matrices of 8 x 5 and vectors; what comes is the mean of rank-1 matrices. */
+static int thin_body(struct muster *m, int rank, void *arg)
+{
+    static const size_t rows[N] = { 8, 0, 8, 8, 0 };
+    static float own[N][COUNT];
+    const struct muster_hook hook = { .compress = MUSTER_COMPRESS_POWERSGD,
+                                      .rank = 1,
+                                      .rows = rows };
+    const struct muster_ddp_options o = { .hook = &hook };
+    double mean = 0;
+    struct muster_ddp *ddp;
+
+    for (int r = 0; r < muster_size(m); r++)
+        mean += (double)(r + 1) / muster_size(m);
+    go_elsewhere(m);
+    ddp = make(m, &o, own);
+    for (int step = 0; step < 3; step++) {
+        for (int i = N - 1; i >= 0; i--) {
+            for (int k = 0; k < COUNT; k++)
+                ((float *)muster_ddp_grad(ddp, i))[k] =
+                    (float)((rank + 1) * (k / 5 + 1) * (k % 5 - 3));
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < COUNT; k++)
+                RANK_CHECK(fabs(((float *)muster_ddp_grad(ddp, i))[k] -
+                                mean * (k / 5 + 1) * (k % 5 - 3)) < 1e-3);
+    }
+    RANK_CHECK(stages >= 3 * 3 && stages % 9 == 0);
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void compression_is_done_where_the_gradients_are(void **state)
 {
     forked_well("int8", (struct forked_world){ .size = 3, SMALL_BUCKETS },
                 compress_body, NULL);
+    forked_well("PowerSGD", (struct forked_world){ .size = 3, SMALL_BUCKETS },
+                thin_body, NULL);
 }
 
 int main(void)
@@ -273,7 +314,7 @@ int main(void)
         cmocka_unit_test(norm_and_clipping_are_done_where_the_gradients_are),
         cmocka_unit_test(an_overflow_of_one_rank_is_skipped_by_all),
         cmocka_unit_test(screening_names_rank_and_parameter_after_the_look),
-        cmocka_unit_test(int8_is_done_there_and_powersgd_is_refused),
+        cmocka_unit_test(compression_is_done_where_the_gradients_are),
     };
 
     return cmocka_run_group_tests_name("gpu_side", tests, NULL, NULL);

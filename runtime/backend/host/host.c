@@ -259,6 +259,14 @@ static int host_int8(struct mu_backend *b, enum mu_int8_stage stage,
     return 0;
 }
 
+static int host_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
+                        const struct mu_lowrank_tensor *tensors, int n, void *stream,
+                        struct mu_err *err)
+{
+    mu_lowrank_run(stage, tensors, n);
+    return 0;
+}
+
 const struct mu_backend_ops mu_backend_host = {
     .name = "host",
     .open = host_open,
@@ -278,5 +286,6 @@ const struct mu_backend_ops mu_backend_host = {
     .zero = host_zero,
     .squares = host_squares,
     .int8 = host_int8,
+    .lowrank = host_lowrank,
     .extend = host_extend,
 };

@@ -192,6 +192,9 @@ int mu_look_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
 int mu_int8_tensors(struct mu_backend *b, enum mu_int8_stage stage,
                     const struct mu_int8_tensor *tensors, int n, int ranks,
                     void *stream, struct mu_err *err);
+int mu_lowrank_tensors(struct mu_backend *b, enum mu_lowrank_stage stage,
+                       const struct mu_lowrank_tensor *tensors, int n, void *stream,
+                       struct mu_err *err);
 bool mu_is_host(const struct mu_backend *b, const void *p);
 
 /* watch.c */

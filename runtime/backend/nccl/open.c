@@ -321,6 +321,7 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .squares = mu_add_squares,
     .look = mu_look_pieces,
     .int8 = mu_int8_tensors,
+    .lowrank = mu_lowrank_tensors,
     .is_host = mu_is_host,
     .curve = nccl_curve,
 };

@@ -103,6 +103,20 @@ int mu_int8_tensors(struct mu_backend *b, enum mu_int8_stage stage,
     return 0;
 }
 
+int mu_lowrank_tensors(struct mu_backend *b, enum mu_lowrank_stage stage,
+                       const struct mu_lowrank_tensor *tensors, int n, void *stream,
+                       struct mu_err *err)
+{
+    for (int from = 0; from < n; from += MU_LOWRANK_TENSORS) {
+        int k = n - from < MU_LOWRANK_TENSORS ? n - from : MU_LOWRANK_TENSORS;
+        cudaError_t rc = mu_lowrank_launch(stage, tensors + from, k, stream);
+
+        if (rc != cudaSuccess)
+            return mu_cuda_err(err, rc, "PowerSGD");
+    }
+    return 0;
+}
+
 bool mu_is_host(const struct mu_backend *b, const void *p)
 {
     struct cudaPointerAttributes what;

@@ -75,6 +75,64 @@ template <typename T> union mu_vec {
     }
 };
 
+/* ---- One launch for many tensors --------------------------------------------------
+ */
+
+/* The whole list travels as the kernel's argument, so that a captured launch keeps it:
+ * item i has the blocks first[i] .. first[i + 1] - 1 of the grid.
+ */
+template <typename T, int MAX> struct mu_list {
+    int n;
+    uint32_t first[MAX + 1];
+    T item[MAX];
+
+    /* By a block: its item, and which of the item's blocks it is. */
+    __device__ const T &of(uint32_t *block) const
+    {
+        int lo = 0, hi = n - 1;
+
+        while (lo < hi) { /* the last item that begins at or before this block */
+            int mid = (lo + hi + 1) / 2;
+            if (first[mid] <= blockIdx.x)
+                lo = mid;
+            else
+                hi = mid - 1;
+        }
+        *block = blockIdx.x - first[lo];
+        return item[lo];
+    }
+
+    /* One without blocks is left out. False: the grid or the list is full. */
+    bool add(const T &x, size_t blocks)
+    {
+        if (blocks == 0)
+            return true;
+        if (n == MAX || first[n] + blocks > 0x7fffffff)
+            return false;
+        item[n++] = x;
+        first[n] = (uint32_t)(first[n - 1] + blocks);
+        return true;
+    }
+
+    void clear()
+    {
+        n = 0;
+        first[0] = 0;
+    }
+};
+
+/* args begin with such a list, named `list`. */
+template <typename A>
+cudaError_t mu_launch(const void *kernel, A *args, int threads, cudaStream_t stream)
+{
+    void *argv[] = { args };
+
+    if (args->list.n == 0)
+        return cudaSuccess;
+    return cudaLaunchKernel(kernel, dim3(args->list.first[args->list.n]), dim3(threads),
+                            argv, 0, stream);
+}
+
 /* ---- Memory that a peer writes or reads ----------------------------------------- */
 
 /* One access of 16 bytes, atomic as a whole (PTX: scalar type .b128). */

@@ -36,6 +36,7 @@ extern "C" {
 #define MU_PIECES 512      /* most pieces of one pack or unpack launch */
 #define MU_LOOKS 128       /* most pieces of one look for NaN and Inf */
 #define MU_INT8_TENSORS 64 /* most of one launch */
+#define MU_LOWRANK_TENSORS 64
 
 /* Mapped host memory of one rank. The host sets abort; a kernel that waited longer than
  * its time limit stores who it waits for, and goes on waiting. mark_begin/mark_end
@@ -139,6 +140,11 @@ cudaError_t mu_int8_launch(enum mu_int8_stage stage,
                            const struct mu_int8_tensor *tensors, int n, int ranks,
                            cudaStream_t stream);
 
+/* One stage of PowerSGD for n <= MU_LOWRANK_TENSORS tensors, all of one rank. */
+cudaError_t mu_lowrank_launch(enum mu_lowrank_stage stage,
+                              const struct mu_lowrank_tensor *tensors, int n,
+                              cudaStream_t stream);
+
 /* Keep the stream busy for so long: what is enqueued meanwhile follows without gaps. */
 cudaError_t mu_hold(double us, cudaStream_t stream);
 
@@ -156,6 +162,7 @@ cudaError_t mu_pack_load(void);
 cudaError_t mu_copy_load(void);
 cudaError_t mu_norm_load(void);
 cudaError_t mu_int8_load(void);
+cudaError_t mu_powersgd_load(void);
 
 #ifdef __cplusplus
 }

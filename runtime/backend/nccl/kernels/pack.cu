@@ -268,5 +268,7 @@ cudaError_t mu_kernels_load(void)
         rc = mu_norm_load();
     if (rc == cudaSuccess)
         rc = mu_int8_load();
+    if (rc == cudaSuccess)
+        rc = mu_powersgd_load();
     return rc;
 }

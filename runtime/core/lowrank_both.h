@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* lowrank_both.h - what of compress.h's thin matrices the host and a GPU must do alike
+ */
+#ifndef MU_LOWRANK_BOTH_H
+#define MU_LOWRANK_BOTH_H
+
+#include <stdint.h>
+
+#include "runtime/base/both.h"
+#include "runtime/core/compress.h"
+
+/* A column whose part outside of the columns before it is smaller than this, relative
+ * to the whole, is rounding noise of a float.
+ */
+#define MU_LOWRANK_DEPENDENT 1e-6
+
+/* -1 .. 1, by position alone (SplitMix64's finaliser). */
+MU_BOTH static inline float mu_lowrank_noise(uint64_t seed, uint64_t i)
+{
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + (i + 1) * 0xd1342543de82ef95u;
+
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    return (float)((double)(x >> 11) * 0x1p-52 - 1);
+}
+
+/* The same for element i of a column that is drawn for the draw-th time. */
+MU_BOTH static inline float mu_lowrank_redraw(uint64_t seed, uint64_t draw, uint64_t i)
+{
+    return mu_lowrank_noise(seed ^ draw << 32, i);
+}
+
+/* On a GPU the sums of RIGHT are taken in segments of so many rows, by size alone, and
+ * then added up in order. Few rows are one segment, many rows MU_LOWRANK_SEGMENTS.
+ */
+#define MU_LOWRANK_SEGMENTS 64
+MU_BOTH static inline size_t mu_lowrank_segment_rows(const struct mu_lowrank *l)
+{
+    size_t each = (l->rows + MU_LOWRANK_SEGMENTS - 1) / MU_LOWRANK_SEGMENTS;
+
+    return each < MU_LOWRANK_SEGMENTS ? MU_LOWRANK_SEGMENTS : each;
+}
+
+MU_BOTH static inline size_t mu_lowrank_segments(const struct mu_lowrank *l)
+{
+    size_t each = mu_lowrank_segment_rows(l);
+
+    return (l->rows + each - 1) / each;
+}
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_thin.c - the arithmetic of powersgd.cu, thread by thread on the CPU */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "runtime/backend/nccl/kernels/powersgd.h"
+
+/* A tensor with all that a step of it needs. */
+struct thin {
+    struct mu_lowrank_tensor x;
+    size_t count, np, nq;
+    uint32_t spoilt;
+};
+
+static float *floats(size_t n)
+{
+    float *p = calloc(n + 1, sizeof *p);
+
+    assert_non_null(p);
+    return p;
+}
+
+static struct thin *thin_new(struct mu_lowrank shape, uint64_t seed)
+{
+    struct thin *t = calloc(1, sizeof *t);
+
+    assert_non_null(t);
+    t->count = shape.rows * shape.cols;
+    t->np = shape.rows * (size_t)shape.rank;
+    t->nq = shape.cols * (size_t)shape.rank;
+    t->x = (struct mu_lowrank_tensor){
+        .shape = shape,
+        .seed = seed,
+        .g = floats(t->count),
+        .rest = floats(t->count),
+        .p = floats(t->np),
+        .q = floats(t->nq),
+        .own = floats(t->nq),
+        .parts = floats(mu_lowrank_parts(&shape)),
+        .spoilt = &t->spoilt,
+    };
+    mu_lowrank_start(&shape, seed, t->x.q);
+    return t;
+}
+
+static void thin_free(struct thin *t)
+{
+    free(t->x.g);
+    free(t->x.rest);
+    free(t->x.p);
+    free(t->x.q);
+    free(t->x.own);
+    free(t->x.parts);
+    free(t);
+}
+
+/* ---- The kernels of powersgd.cu, with their grids ---------------------------------
+ */
+
+/* A warp's shuffles, then warp after warp. */
+#define FOLD(name, type)                                                               \
+    static type name(type *v, int threads)                                             \
+    {                                                                                  \
+        type sum = 0;                                                                  \
+                                                                                       \
+        for (int w = 0; w < threads; w += 32) {                                        \
+            for (int d = 16; d > 0; d /= 2)                                            \
+                for (int l = 0; l < d; l++)                                            \
+                    v[w + l] += v[w + l + d];                                          \
+            sum = w == 0 ? v[0] : sum + v[w];                                          \
+        }                                                                              \
+        return sum;                                                                    \
+    }
+FOLD(fold, float)
+FOLD(fold_double, double)
+
+static void left(const struct mu_lowrank_tensor *x, int k, int n, int most)
+{
+    static float sum[MU_THIN_THREADS][MU_THIN_ROWS][MU_THIN], v[MU_THIN_THREADS];
+
+    for (size_t row = 0; row < x->shape.rows; row += MU_THIN_ROWS) {
+        size_t left = x->shape.rows - row;
+        int nrows = left < MU_THIN_ROWS ? (int)left : MU_THIN_ROWS;
+
+        for (int t = 0; t < MU_THIN_THREADS; t++)
+            mu_thin_left(x, row, nrows, k, n, most, k == 0, t, sum[t]);
+        for (int r = 0; r < nrows; r++)
+            for (int c = 0; c < n; c++) {
+                for (int t = 0; t < MU_THIN_THREADS; t++)
+                    v[t] = sum[t][r][c];
+                x->p[(size_t)(k + c) * x->shape.rows + row + (size_t)r] =
+                    fold(v, MU_THIN_THREADS);
+            }
+    }
+}
+
+static void dots(const struct mu_lowrank_tensor *x, int k, int j, int n,
+                 double sum[MU_THIN])
+{
+    static double dot[MU_THIN_LONG][MU_THIN], v[MU_THIN_LONG];
+
+    for (int t = 0; t < MU_THIN_LONG; t++)
+        mu_thin_dots(x, k, j, n, t, dot[t]);
+    for (int c = 0; c < n; c++) {
+        for (int t = 0; t < MU_THIN_LONG; t++)
+            v[t] = dot[t][c];
+        sum[c] = fold_double(v, MU_THIN_LONG);
+    }
+}
+
+static double norm(const struct mu_lowrank_tensor *x, int k)
+{
+    double sum[MU_THIN];
+
+    dots(x, k, k, 1, sum);
+    return sqrt(sum[0]);
+}
+
+static double take_out(const struct mu_lowrank_tensor *x, int k)
+{
+    static double square[MU_THIN_LONG];
+    double sum[MU_THIN];
+
+    if (k == 0)
+        return norm(x, 0);
+    for (int pass = 0; pass < 2; pass++)
+        for (int j = 0; j < k; j += MU_THIN) {
+            int n = k - j < MU_THIN ? k - j : MU_THIN;
+
+            dots(x, k, j, n, sum);
+            for (int t = 0; t < MU_THIN_LONG; t++)
+                square[t] = mu_thin_take_out(x, k, j, n, t, sum);
+        }
+    return sqrt(fold_double(square, MU_THIN_LONG));
+}
+
+static void orthonormal(const struct mu_lowrank_tensor *x)
+{
+    *x->spoilt = 1;
+    for (int k = 0; k < x->shape.rank; k++) {
+        double whole = norm(x, k), rest;
+
+        if (!(whole <= DBL_MAX))
+            return;
+        rest = take_out(x, k);
+        for (uint64_t draw = 1; mu_thin_dependent(whole, rest); draw++) {
+            for (int t = 0; t < MU_THIN_LONG; t++)
+                mu_thin_redraw(x, k, draw, t);
+            whole = 1;
+            rest = take_out(x, k);
+        }
+        for (int t = 0; t < MU_THIN_LONG; t++)
+            mu_thin_divide(x, k, rest, t);
+    }
+    *x->spoilt = 0;
+}
+
+static void stage(const struct mu_lowrank_tensor *x, size_t from, size_t to, int k,
+                  int n, int most, float *p)
+{
+    for (size_t i = from; i < to; i++)
+        for (int c = 0; c < n; c++)
+            p[(i - from) * (size_t)most + (size_t)c] =
+                x->p[(size_t)(k + c) * x->shape.rows + i];
+}
+
+static size_t tiles(const struct mu_lowrank_tensor *x)
+{
+    return (x->shape.cols + MU_THIN_TILE - 1) / MU_THIN_TILE;
+}
+
+static size_t at_most(size_t from, size_t step, size_t end)
+{
+    return end - from < step ? end : from + step;
+}
+
+static void right(const struct mu_lowrank_tensor *x, int k, int n, int most)
+{
+    const size_t each = mu_lowrank_segment_rows(&x->shape);
+    float p[MU_LOWRANK_SEGMENTS * MU_THIN];
+
+    for (size_t s = 0; s < mu_lowrank_segments(&x->shape); s++)
+        for (size_t tile = 0; tile < tiles(x); tile++)
+            for (int t = 0; t < MU_THIN_THREADS; t++) {
+                float sum[2][MU_THIN] = { { 0 } };
+                size_t end = at_most(s * each, each, x->shape.rows), to;
+
+                for (size_t i = s * each; i < end; i = to) {
+                    to = at_most(i, MU_LOWRANK_SEGMENTS, end);
+                    stage(x, i, to, k, n, most, p);
+                    mu_thin_right(x, tile, i, to, p, n, most, t, sum);
+                }
+                mu_thin_store(x, tile, s, k, n, most, t, sum);
+            }
+}
+
+static void finish(const struct mu_lowrank_tensor *x, int k, int n, int most)
+{
+    float p[MU_THIN_DEEP * MU_THIN];
+
+    for (size_t from = 0; from < x->shape.rows; from += MU_THIN_DEEP)
+        for (size_t tile = 0; tile < tiles(x); tile++)
+            for (int t = 0; t < MU_THIN_THREADS; t++) {
+                size_t to = at_most(from, MU_THIN_DEEP, x->shape.rows);
+
+                if (*x->spoilt) {
+                    mu_thin_spoil(x, tile, from, to, t);
+                    continue;
+                }
+                stage(x, from, to, k, n, most, p);
+                mu_thin_finish(x, tile, from, to, p, k, n, most, t);
+            }
+}
+
+static void by_threads(enum mu_lowrank_stage which, const struct mu_lowrank_tensor *x)
+{
+    const size_t nq = x->shape.cols * (size_t)x->shape.rank;
+    const int most = x->shape.rank <= 4 ? 4 : MU_THIN;
+
+    if (which == MU_LOWRANK_RIGHT)
+        orthonormal(x);
+    for (size_t e = 0; which == MU_LOWRANK_FINISH && e < nq; e++)
+        if (!(fabsf(x->q[e]) <= FLT_MAX))
+            *x->spoilt |= 2;
+    for (int k = 0; k < x->shape.rank; k += most) {
+        int n = x->shape.rank - k < most ? x->shape.rank - k : most;
+
+        if (which == MU_LOWRANK_LEFT)
+            left(x, k, n, most);
+        else if (which == MU_LOWRANK_RIGHT)
+            right(x, k, n, most);
+        else if (k == 0 || !*x->spoilt)
+            finish(x, k, n, most);
+    }
+    for (size_t e = 0; which == MU_LOWRANK_RIGHT && e < nq; e++)
+        mu_thin_combine(x, mu_lowrank_segments(&x->shape), e);
+    if (which == MU_LOWRANK_FINISH && *x->spoilt)
+        mu_lowrank_start(&x->shape, x->seed, x->q);
+}
+
+/* ---- Against the host's -----------------------------------------------------------
+ */
+
+/* Relative to the whole: elements that should be 0 are rounding noise. */
+static double off(const float *got, const float *want, size_t n)
+{
+    double sum = 0, all = 1e-30;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += pow((double)got[i] - (double)want[i], 2);
+        all += pow((double)want[i], 2);
+    }
+    return sqrt(sum / all);
+}
+
+static const struct thin_case {
+    const char *name;
+    struct mu_lowrank shape;
+    bool low; /* M has rank 1: columns of P depend on one another */
+} cases[] = {
+    { "one row of blocks", { 4, 300, 1 }, false },
+    { "rank 4", { 130, 257, 4 }, false },
+    { "rank 3, rows and columns that are not full", { 67, 129, 3 }, false },
+    { "rank 8", { 70, 512, 8 }, false },
+    { "rank 11, in two goes", { 90, 260, 11 }, false },
+    { "rank 19, in three goes", { 90, 100, 19 }, false },
+    { "more rows than 64 segments of 64", { 4170, 40, 4 }, false },
+    { "columns that depend on one another", { 100, 80, 4 }, true },
+};
+
+static void fill(struct thin *t, const struct thin_case *c, int step)
+{
+    for (size_t e = 0; e < t->count; e++) {
+        size_t i = e / c->shape.cols, j = e % c->shape.cols;
+
+        t->x.g[e] = c->low ? (float)(i + 1) * (float)((int)j - 3) * (float)(step + 1)
+                           : sinf((float)(e * e % 10007) + (float)step);
+    }
+}
+
+static void compare(const struct thin_case *c, int step, const struct thin *gpu,
+                    const struct thin *cpu)
+{
+    /* Directions that were drawn for columns that are noise are any. */
+    const double bound = c->low ? 1e-3 : 2e-4;
+
+    if (gpu->spoilt || off(gpu->x.g, cpu->x.g, cpu->count) > bound)
+        fail_msg("%s, step %d: the mean is off by %g", c->name, step,
+                 off(gpu->x.g, cpu->x.g, cpu->count));
+    if (!c->low && off(gpu->x.rest, cpu->x.rest, cpu->count) > bound)
+        fail_msg("%s, step %d: what is left is off by %g", c->name, step,
+                 off(gpu->x.rest, cpu->x.rest, cpu->count));
+}
+
+static void threads_do_what_the_host_does(void **state)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct thin_case *c = &cases[i];
+        struct thin *gpu = thin_new(c->shape, 3), *cpu = thin_new(c->shape, 3);
+
+        for (int step = 0; step < 3; step++) {
+            fill(gpu, c, step);
+            fill(cpu, c, step);
+            for (int s = MU_LOWRANK_LEFT; s <= MU_LOWRANK_FINISH; s++) {
+                by_threads((enum mu_lowrank_stage)s, &gpu->x);
+                mu_lowrank_run((enum mu_lowrank_stage)s, &cpu->x, 1);
+            }
+            compare(c, step, gpu, cpu);
+        }
+        thin_free(gpu);
+        thin_free(cpu);
+    }
+}
+
+static void columns_are_orthonormal_whatever_they_were(void **state)
+{
+    const struct mu_lowrank shape = { 700, 60, 12 };
+    static const float noise[] = { 1, 1e-3f, 0, 1e-30f };
+
+    for (int c = 0; c < 4; c++) {
+        struct thin *t = thin_new(shape, 9);
+
+        for (size_t i = 0; i < t->np; i++)
+            t->x.p[i] = (c == 1 ? 1 : 0) + noise[c] * sinf((float)(i * 7));
+        orthonormal(&t->x);
+        assert_int_equal(t->spoilt, 0);
+        for (int a = 0; a < shape.rank; a++)
+            for (int b = 0; b <= a; b++) {
+                double sum = 0;
+
+                for (size_t i = 0; i < shape.rows; i++)
+                    sum += (double)t->x.p[(size_t)a * shape.rows + i] *
+                           t->x.p[(size_t)b * shape.rows + i];
+                if (fabs(sum - (a == b)) > 1e-5)
+                    fail_msg("noise %g: columns %d and %d: %g", (double)noise[c], a, b,
+                             sum);
+            }
+        thin_free(t);
+    }
+}
+
+/* As the host has it, to the bit: what stays, what begins anew. */
+static void nan_spoils_a_step_as_on_the_host(void **state)
+{
+    const struct thin_case *c = &cases[1];
+
+    for (int late = 0; late < 2; late++) {
+        struct thin *t[2] = { thin_new(c->shape, 3), thin_new(c->shape, 3) };
+
+        for (int k = 0; k < 2; k++) {
+            fill(t[k], c, 0);
+            t[k]->x.rest[5] = 0.5f;
+            t[k]->x.g[300] = late ? 1 : NAN;
+            for (int s = MU_LOWRANK_LEFT; s <= MU_LOWRANK_FINISH; s++) {
+                if (late && s == MU_LOWRANK_FINISH) /* came from another rank */
+                    t[k]->x.q[7] = INFINITY;
+                if (k == 0)
+                    by_threads((enum mu_lowrank_stage)s, &t[k]->x);
+                else
+                    mu_lowrank_run((enum mu_lowrank_stage)s, &t[k]->x, 1);
+                /* What is sent of it is not NaN once more. */
+                for (size_t e = 0; s == MU_LOWRANK_RIGHT && e < t[k]->nq; e++)
+                    assert_true(late ? isfinite(t[k]->x.q[e]) : t[k]->x.q[e] == 0);
+            }
+            for (size_t e = 0; e < t[k]->count; e++)
+                assert_true(isnan(t[k]->x.g[e]));
+            assert_true(t[k]->x.rest[5] == (late ? 0 : 0.5f));
+        }
+        assert_memory_equal(t[0]->x.rest, t[1]->x.rest, t[0]->count * 4);
+        assert_memory_equal(t[0]->x.q, t[1]->x.q, t[0]->nq * 4);
+        thin_free(t[0]);
+        thin_free(t[1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_what_the_host_does),
+        cmocka_unit_test(columns_are_orthonormal_whatever_they_were),
+        cmocka_unit_test(nan_spoils_a_step_as_on_the_host),
+    };
+
+    return cmocka_run_group_tests_name("thin", tests, NULL, NULL);
+}
