@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,8 +222,37 @@ static int await_children(struct mu_control *c, double until, struct mu_err *err
     return rc;
 }
 
+static void shut(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void shut_all(struct mu_control *c)
+{
+    for (int i = c->down ? c->nchildren - 1 : -1; i >= -1; i--) {
+        struct mu_link *link = mu_control_link(c, i);
+
+        shut(&link->fd);
+        shut(&link->pidfd);
+    }
+    for (int i = 0; i < MU_CONTROL_PENDING; i++)
+        shut(&c->pending[i].fd);
+    shut(&c->unix_fd);
+    shut(&c->tcp_fd);
+    shut(&c->wake_fd);
+    shut(&c->epoll_fd);
+}
+
+static void in_child(struct mu_forkable *f)
+{
+    shut_all((void *)((char *)f - offsetof(struct mu_control, fork)));
+}
+
 static void release(struct mu_control *c)
 {
+    mu_fork_leave(&c->fork);
     if (c->thread_started) {
         pthread_mutex_lock(&c->lock);
         c->stop = true;
@@ -233,17 +263,7 @@ static void release(struct mu_control *c)
     mu_link_close(c, &c->up);
     for (int i = 0; c->down && i < c->nchildren; i++)
         mu_link_close(c, &c->down[i]);
-    for (int i = 0; i < MU_CONTROL_PENDING; i++)
-        if (c->pending[i].fd >= 0)
-            close(c->pending[i].fd);
-    if (c->unix_fd >= 0)
-        close(c->unix_fd);
-    if (c->tcp_fd >= 0)
-        close(c->tcp_fd);
-    if (c->wake_fd >= 0)
-        close(c->wake_fd);
-    if (c->epoll_fd >= 0)
-        close(c->epoll_fd);
+    shut_all(c);
     for (int r = 0; c->records && r < c->size; r++)
         free((void *)(uintptr_t)c->records[r]);
     free(c->records);
@@ -287,6 +307,8 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
 
     if (!c)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    c->fork.in_child = in_child;
+    mu_fork_enter(&c->fork);
     if (make_tree(c, err) < 0 || open_descriptors(c, err) < 0 ||
         start_thread(c, err) < 0 || x->fence(x->arg, env->init_timeout, err) < 0 ||
         (c->parent >= 0 && mu_control_call_parent(c, until, err) < 0) ||

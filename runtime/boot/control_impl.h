@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "runtime/backend/fork.h"
 #include "runtime/boot/control.h"
 
 #define MU_CONTROL_WIDTH 16   /* children of a node in the tree of nodes */
@@ -132,6 +133,8 @@ struct mu_control {
 
     const struct mu_flight **records; /* root, while collecting */
     int nrecords;
+
+    struct mu_forkable fork;
 
     bool ended, told; /* ending is final; the hook was called */
     struct mu_ending ending;

@@ -2,7 +2,7 @@
 /* survive.c - who is left: call the lowest rank that lives, or be it */
 #include "runtime/boot/survive_impl.h"
 
-#include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,63 +13,17 @@
 #include "runtime/base/parse.h"
 #include "runtime/core/text.h"
 
-/* ---- A forked child gives up the descriptors: its parent's death must show --------
- */
-
-static struct {
-    pthread_mutex_t lock;
-    struct mu_survive *open;
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&all.lock);
-}
-
-static void in_parent(void)
-{
-    pthread_mutex_unlock(&all.lock);
-}
-
-static void in_child(void)
-{
-    for (struct mu_survive *s = all.open; s; s = s->next_open) {
-        mu_survive_hang_up(s);
-        close(s->listen_fd);
-        s->listen_fd = -1;
-    }
-    all.open = NULL;
-    pthread_mutex_unlock(&all.lock);
-}
-
-static void install(void)
-{
-    pthread_atfork(before_fork, in_parent, in_child);
-}
-
-static void enter(struct mu_survive *s)
-{
-    pthread_once(&once, install);
-    pthread_mutex_lock(&all.lock);
-    s->next_open = all.open;
-    all.open = s;
-    pthread_mutex_unlock(&all.lock);
-}
-
-static void leave(struct mu_survive *s)
-{
-    pthread_mutex_lock(&all.lock);
-    for (struct mu_survive **at = &all.open; *at; at = &(*at)->next_open)
-        if (*at == s) {
-            *at = s->next_open;
-            break;
-        }
-    pthread_mutex_unlock(&all.lock);
-}
-
 /* ---- Open and close ----------------------------------------------------------------
  */
+
+static void in_child(struct mu_forkable *f)
+{
+    struct mu_survive *s = (void *)((char *)f - offsetof(struct mu_survive, fork));
+
+    mu_survive_hang_up(s);
+    close(s->listen_fd);
+    s->listen_fd = -1;
+}
 
 static void identify(char *machine, size_t len)
 {
@@ -122,7 +76,8 @@ int mu_survive_open(const struct mu_world *world, const char *master_addr,
                      sizeof mine->addresses);
     memset(card, 0, MU_SURVIVE_CARD);
     memcpy(card, mine, sizeof *mine);
-    enter(s);
+    s->fork.in_child = in_child;
+    mu_fork_enter(&s->fork);
     *out = s;
     return 0;
 fail:
@@ -162,7 +117,7 @@ void mu_survive_close(struct mu_survive *s)
 {
     if (!s)
         return;
-    leave(s);
+    mu_fork_leave(&s->fork);
     if (s->fd)
         mu_survive_hang_up(s);
     if (s->listen_fd >= 0)

@@ -11,6 +11,7 @@
 #ifndef MU_SURVIVE_IMPL_H
 #define MU_SURVIVE_IMPL_H
 
+#include "runtime/backend/fork.h"
 #include "runtime/boot/net.h"
 #include "runtime/boot/survive.h"
 
@@ -69,7 +70,7 @@ struct mu_survive {
     size_t out_len;
     struct mu_said *said;
 
-    struct mu_survive *next_open; /* for fork */
+    struct mu_forkable fork;
 };
 
 /* survive.c. Connect s->fd[origin] and say join (NULL: only see whether it lives);

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -301,6 +302,61 @@ static void a_rank_that_never_starts_ends_the_job_at_the_init_deadline(void **st
     forked_clear(&r);
 }
 
+/* ---- Forked children ---------------------------------------------------------------
+ */
+
+static int sockets(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *e;
+    char to[64];
+    int n = 0;
+
+    while ((e = readdir(dir))) {
+        ssize_t len = readlinkat(dirfd(dir), e->d_name, to, sizeof to - 1);
+
+        n += len > 7 && strncmp(to, "socket:", 7) == 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+static int child_body(struct muster *m, int rank, void *arg)
+{
+    int status, before = *(int *)arg;
+    float x = 1;
+
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = fork();
+
+        if (pid == 0)
+            _exit(sockets() - before);
+        waitpid(pid, &status, 0);
+        RANK_CHECK(status == 0);
+        RANK_CHECK(sockets() > before);
+        x = 1;
+        RANK_OK(muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL));
+        RANK_CHECK(x == (float)muster_size(m));
+        RANK_OK(muster_barrier(m));
+    }
+    return muster_finalize(m);
+}
+
+/* A data loader's worker that outlives its parent must not hide its death: where GPUs
+ * work the control connections alone tell of it.
+ */
+static void a_forked_child_holds_no_connection(void **state)
+{
+    int before = sockets();
+
+    for (int elastic = 0; elastic < 2; elastic++)
+        for (int nodes = 1; nodes <= 4; nodes += 3)
+            forked_well(
+                "forked children",
+                (struct forked_world){ .size = 4, .nodes = nodes, .elastic = elastic },
+                child_body, &before);
+}
+
 /* ---- Strangers
  * ------------------------------------------------------------------------ */
 
@@ -422,6 +478,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_ends_with_the_name_of_the_guilty_rank),
         cmocka_unit_test(a_failure_can_be_returned_instead),
+        cmocka_unit_test(a_forked_child_holds_no_connection),
         cmocka_unit_test(a_rank_that_never_starts_ends_the_job_at_the_init_deadline),
         cmocka_unit_test(
             another_users_connection_is_logged_and_dropped_and_the_job_goes_on),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* host.c - the host backend's table of functions */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,17 @@ static int connect_all(struct mu_backend *b, struct mu_err *err)
     return rc;
 }
 
+static void give_up(struct mu_forkable *f)
+{
+    struct mu_backend *b = (void *)((char *)f - offsetof(struct mu_backend, fork));
+
+    b->transport->forget(b);
+    close(b->epoll_fd);
+    close(b->bell_fd);
+    close(b->timer_fd);
+    b->epoll_fd = b->bell_fd = b->timer_fd = -1;
+}
+
 static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
                      struct mu_err *err)
 {
@@ -71,9 +83,10 @@ static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
     if (mu_engine_open(b, err) < 0 || copy_world(b, err) < 0 ||
         connect_all(b, err) < 0 || mu_arena_open(b, err) < 0)
         goto fail;
-    mu_fork_enter(b);
+    b->fork.in_child = give_up;
+    mu_fork_enter(&b->fork);
     if (mu_engine_start(b, err) < 0) {
-        mu_fork_leave(b);
+        mu_fork_leave(&b->fork);
         goto fail;
     }
     *out = b;
@@ -95,7 +108,7 @@ static void host_close(struct mu_backend *b)
     if (!b)
         return;
     if (in_child(b)) {
-        /* fork.c has closed the descriptors; only memory is left, and the parent's
+        /* The descriptors are closed already; only memory is left, and the parent's
          * shared state must not change.
          */
         b->failure.status = MUSTER_EUSAGE;
@@ -104,7 +117,7 @@ static void host_close(struct mu_backend *b)
         return;
     }
     mu_engine_stop(b);
-    mu_fork_leave(b);
+    mu_fork_leave(&b->fork);
     b->transport->close(b);
     release(b);
 }

@@ -19,6 +19,7 @@
 #include <sys/types.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/backend/fork.h"
 #include "runtime/backend/host/elements.h"
 
 #define MU_FAILURE_TEXT 512
@@ -112,7 +113,7 @@ struct mu_backend {
     struct mu_mesh *mesh;
     struct mu_arena *arena;
     pid_t owner;
-    struct mu_backend *next_open; /* fork.c */
+    struct mu_forkable fork;
 
     pthread_t thread;
     bool thread_started;
@@ -188,9 +189,5 @@ void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes);
  * still stores into the shared ones is not seen here.
  */
 int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes);
-
-/* ---- fork.c ---- */
-void mu_fork_enter(struct mu_backend *b);
-void mu_fork_leave(struct mu_backend *b);
 
 #endif
