@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.h - open the NCCL backend in a forked rank, for the GPU tests */
+/* common.h - for the GPU tests: open the NCCL backend in a forked rank (common.c), TAP of
+ * several ranks (tap.c)
+ */
 #ifndef TESTS_GPU_COMMON_H
 #define TESTS_GPU_COMMON_H
 
