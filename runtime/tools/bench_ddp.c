@@ -2,9 +2,9 @@
 /* bench_ddp.c - replay a model's training step: what its gradient exchange costs
  *
  * A step runs the model's matrix products and passes, forward and then backward, and
- * writes each gradient where its layer ends; a layer is a captured graph. Timed without
- * any exchange, with Muster, and with Muster restricted to NCCL. tests/gpu/ddp_twin.py
- * does the same with PyTorch.
+ * writes each gradient where its layer ends. The forward pass and each layer's backward
+ * are captured graphs. Timed without any exchange, with Muster, and with Muster
+ * restricted to NCCL. tests/gpu/ddp_twin.py does the same with PyTorch.
  */
 #include "runtime/tools/bench.h"
 
@@ -27,17 +27,17 @@ struct host_time {
     long calls;
 };
 
-/* NULL: it has none. */
 struct layer_work {
     struct replay *r;
     const struct bench_layer *layer;
-    void *forward, *backward; /* graphs */
+    void *backward; /* a graph; NULL: it has nothing to do */
 };
 
 struct replay {
     struct bench *b;
     struct bench_model model;
     struct mu_compute *compute;
+    void *forward;           /* a graph */
     struct layer_work *work; /* by layer */
     struct muster_ddp *ddp;
     void **grad; /* where each gradient is written */
@@ -48,14 +48,14 @@ struct replay {
 
 static void forward(void *arg)
 {
-    const struct layer_work *w = arg;
-    const struct bench_model *m = &w->r->model;
+    const struct replay *r = arg;
+    const struct bench_model *m = &r->model;
 
-    for (int i = w->layer->gemm; i < w->layer->gemm + w->layer->ngemms; i++)
-        mu_compute_gemm(w->r->compute, m->gemm[i].m, m->gemm[i].n, m->gemm[i].k,
+    for (int i = 0; i < m->ngemms; i++)
+        mu_compute_gemm(r->compute, m->gemm[i].m, m->gemm[i].n, m->gemm[i].k,
                         m->gemm[i].batch);
-    for (int i = w->layer->pass; i < w->layer->pass + w->layer->npasses; i++)
-        mu_compute_pass(w->r->compute, m->pass[i]);
+    for (int i = 0; i < m->npasses; i++)
+        mu_compute_pass(r->compute, m->pass[i]);
 }
 
 /* Twice the products and passes of its forward, then the layer's gradients. */
@@ -79,13 +79,11 @@ static void backward(void *arg)
 }
 
 /* Run once before, so that nothing is loaded while it is captured. */
-static void *captured(void (*fn)(void *arg), struct layer_work *w, bool any)
+static void *captured(void (*fn)(void *arg), void *arg, void *stream)
 {
-    if (!any)
-        return NULL;
-    fn(w);
-    mu_gpu_sync(w->r->b->stream);
-    return mu_gpu_capture(fn, w, 1, w->r->b->stream);
+    fn(arg);
+    mu_gpu_sync(stream);
+    return mu_gpu_capture(fn, arg, 1, stream);
 }
 
 static void capture_layers(struct replay *r)
@@ -93,14 +91,13 @@ static void capture_layers(struct replay *r)
     r->work = calloc((size_t)r->model.nlayers + 1, sizeof *r->work);
     if (!r->work)
         exit(MUSTER_EMEMORY);
+    r->forward = captured(forward, r, r->b->stream);
     for (int i = 0; i < r->model.nlayers; i++) {
         const struct bench_layer *l = &r->model.layer[i];
-        bool computes = l->ngemms + l->npasses > 0;
-        struct layer_work *w = &r->work[i];
 
-        *w = (struct layer_work){ .r = r, .layer = l };
-        w->forward = captured(forward, w, computes);
-        w->backward = captured(backward, w, computes || l->nparams > 0);
+        r->work[i] = (struct layer_work){ .r = r, .layer = l };
+        if (l->ngemms + l->npasses + l->nparams > 0)
+            r->work[i].backward = captured(backward, &r->work[i], r->b->stream);
     }
 }
 
@@ -130,9 +127,7 @@ static double step(struct replay *r, bool sync, double *tail)
     double us;
 
     mu_gpu_mark(r->event[0], r->b->stream);
-    for (int l = 0; l < n; l++)
-        if (r->work[l].forward)
-            mu_gpu_replay(r->work[l].forward, r->b->stream);
+    mu_gpu_replay(r->forward, r->b->stream);
     for (int l = n - 1; l >= 0; l--) {
         if (r->work[l].backward)
             mu_gpu_replay(r->work[l].backward, r->b->stream);
@@ -214,10 +209,9 @@ static void open_replay(struct replay *r)
 static void close_replay(struct replay *r)
 {
     mu_gpu_sync(r->b->stream);
-    for (int i = 0; i < r->model.nlayers; i++) {
-        mu_gpu_capture_free(r->work[i].forward);
+    mu_gpu_capture_free(r->forward);
+    for (int i = 0; i < r->model.nlayers; i++)
         mu_gpu_capture_free(r->work[i].backward);
-    }
     free(r->work);
     muster_ddp_destroy(r->ddp);
     mu_compute_destroy(r->compute);

@@ -56,11 +56,25 @@ static void chooses(void **state)
     table_fill(&t);
     for (size_t i = 0; i < sizeof(choose_cases) / sizeof(choose_cases[0]); i++) {
         const struct choose_case *c = &choose_cases[i];
-        enum mu_path got = mu_path_choose(&t, c->bytes, c->usable);
+        enum mu_path got = mu_path_choose(&t, c->bytes, c->usable, true);
 
         if (got != c->path)
             fail_msg("%s: %s", c->name, mu_path_names[got]);
     }
+}
+
+/* NCCL starts a thread in each call: worth it only where it gains more. */
+static void the_call_counts_unless_it_is_captured(void **state)
+{
+    const unsigned two = BIT(MU_PATH_PULL) | BIT(MU_PATH_NCCL);
+    struct mu_path_table t;
+
+    table_fill(&t);
+    t.curve[MU_PATH_NCCL].call_us = 70;
+    t.curve[MU_PATH_PULL].call_us = 4;
+    assert_int_equal(mu_path_choose(&t, 128 * MIB, two, true), MU_PATH_NCCL);
+    assert_int_equal(mu_path_choose(&t, 128 * MIB, two, false), MU_PATH_PULL);
+    assert_int_equal(mu_path_choose(&t, 1024 * MIB, two, false), MU_PATH_NCCL);
 }
 
 static void not_measured_is_never_chosen(void **state)
@@ -68,7 +82,7 @@ static void not_measured_is_never_chosen(void **state)
     struct mu_path_table t = { 0 };
 
     line(&t.curve[MU_PATH_NCCL], 20, 370e3);
-    assert_int_equal(mu_path_choose(&t, 4096, ALL), MU_PATH_NCCL);
+    assert_int_equal(mu_path_choose(&t, 4096, ALL, true), MU_PATH_NCCL);
 }
 
 static void time_follows_the_line(void **state)
@@ -88,7 +102,8 @@ static void noise_never_makes_a_larger_size_quicker(void **state)
 {
     struct mu_path_table t = { 0 };
 
-    t.curve[MU_PATH_PULL] = (struct mu_path_curve){ 2, { 65536, 1 << 20 }, { 9, 4 } };
+    t.curve[MU_PATH_PULL] =
+        (struct mu_path_curve){ .n = 2, .bytes = { 65536, 1 << 20 }, .us = { 9, 4 } };
     assert_true(mu_path_time(&t, MU_PATH_PULL, 64 * MIB) >= 4);
     assert_true(mu_path_time(&t, MU_PATH_PULL, 0) >= 0.5);
 }
@@ -114,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chooses),
+        cmocka_unit_test(the_call_counts_unless_it_is_captured),
         cmocka_unit_test(not_measured_is_never_chosen),
         cmocka_unit_test(time_follows_the_line),
         cmocka_unit_test(noise_never_makes_a_larger_size_quicker),

@@ -246,6 +246,7 @@ static int launch(struct mu_backend *b, const struct mu_coll *coll, struct mu_er
 {
     size_t bytes = coll->count * mu_dtype_size(coll->dtype);
     void *buffer[MU_PEERS];
+    bool captured = capturing(b);
     unsigned usable;
     enum mu_path path;
 
@@ -257,15 +258,16 @@ static int launch(struct mu_backend *b, const struct mu_coll *coll, struct mu_er
         return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
     }
     usable = mu_nccl_usable(b, coll, buffer);
-    path = mu_path_choose(&b->table, bytes, usable);
+    path = mu_path_choose(&b->table, bytes, usable, captured);
     if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_PATH_COPY))
         path = MU_PATH_COPY;
     if (b->forced >= 0 && (usable & 1u << b->forced))
         path = (enum mu_path)b->forced;
-    if (path == MU_PATH_COPY && capturing(b)) {
+    if (path == MU_PATH_COPY && captured) {
         /* Copies behind waiting kernels of one graph can hang. */
-        path = b->forced == MU_PATH_COPY ? MU_PATH_PULL
-                                         : mu_path_choose(&b->table, bytes, usable);
+        path = b->forced == MU_PATH_COPY
+                   ? MU_PATH_PULL
+                   : mu_path_choose(&b->table, bytes, usable, true);
     }
     return mu_nccl_launch(b, coll, path, buffer, err);
 }

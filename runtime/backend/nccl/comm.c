@@ -178,10 +178,10 @@ int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
                 "or NCCL_SOCKET_IFNAME names a network that the others do "
                 "not reach",
                 what, timeout);
-        if (polls > 5000)
-            sched_yield();
-        if (polls > 20000)
-            nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+        /* NCCL works in threads of its own, on this core where a task has only one. */
+        sched_yield();
+        if (polls > 1000)
+            nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
     }
 }
 

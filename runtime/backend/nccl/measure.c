@@ -43,12 +43,15 @@ static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
     coll->send = coll->recv;
 }
 
+/* *call_us: of the host, in one call. */
 static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
-                      cudaEvent_t *between, float *us, struct mu_err *err)
+                      cudaEvent_t *between, float *us, float *call_us,
+                      struct mu_err *err)
 {
     struct mu_coll coll;
     void *buffer[MU_PEERS];
     cudaError_t rc = cudaSuccess;
+    double from;
     float ms = 0;
 
     coll_fill(b, path, bytes, &coll, buffer);
@@ -58,12 +61,14 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
     b->nccl_warm = true;
     /* All launches are enqueued before the first begins: the host's time is no part. */
     rc = mu_hold(path == MU_PATH_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
+    from = mu_now();
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
         if (mu_nccl_launch(b, &coll, path, buffer, err) < 0)
             return -1;
         if (i == 0) /* the first of each size warms up */
             rc = cudaEventRecord(between[0], b->stream);
     }
+    *call_us = (float)((mu_now() - from) * 1e6 / (REPEATS + 1));
     if (rc == cudaSuccess)
         rc = cudaEventRecord(between[1], b->stream);
     if (rc != cudaSuccess)
@@ -80,25 +85,30 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
  */
 static int agree(struct mu_backend *b, struct mu_err *err)
 {
-    float flat[MU_PATHS * MU_PATH_POINTS];
+    float flat[MU_PATHS][MU_PATH_POINTS + 1];
+    const size_t n = sizeof flat / sizeof flat[0][0];
     cudaError_t rc;
 
-    for (int i = 0; i < MU_PATHS * MU_PATH_POINTS; i++)
-        flat[i] = b->table.curve[i / MU_PATH_POINTS].us[i % MU_PATH_POINTS];
-    rc = cudaMemcpyAsync(b->scratch, flat, sizeof(flat), cudaMemcpyHostToDevice,
+    for (int p = 0; p < MU_PATHS; p++) {
+        memcpy(flat[p], b->table.curve[p].us, sizeof b->table.curve[p].us);
+        flat[p][MU_PATH_POINTS] = b->table.curve[p].call_us;
+    }
+    rc = cudaMemcpyAsync(b->scratch, flat, sizeof flat, cudaMemcpyHostToDevice,
                          b->stream);
     if (rc == cudaSuccess)
-        rc = mu_one_shot(&b->reach, b->scratch, b->scratch, MU_PATHS * MU_PATH_POINTS,
-                         MUSTER_F32, MUSTER_MAX, 1.0, 1, 256, b->stream);
+        rc = mu_one_shot(&b->reach, b->scratch, b->scratch, n, MUSTER_F32, MUSTER_MAX,
+                         1.0, 1, 256, b->stream);
     if (rc == cudaSuccess)
-        rc = cudaMemcpyAsync(flat, b->scratch, sizeof(flat), cudaMemcpyDeviceToHost,
+        rc = cudaMemcpyAsync(flat, b->scratch, sizeof flat, cudaMemcpyDeviceToHost,
                              b->stream);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "agreeing on the start-up measurement");
     if (mu_nccl_wait(b, b->env.init_timeout, err) < 0)
         return -1;
-    for (int i = 0; i < MU_PATHS * MU_PATH_POINTS; i++)
-        b->table.curve[i / MU_PATH_POINTS].us[i % MU_PATH_POINTS] = flat[i];
+    for (int p = 0; p < MU_PATHS; p++) {
+        memcpy(b->table.curve[p].us, flat[p], sizeof b->table.curve[p].us);
+        b->table.curve[p].call_us = flat[p][MU_PATH_POINTS];
+    }
     return 0;
 }
 
@@ -106,6 +116,7 @@ static int measure_path(struct mu_backend *b, enum mu_path path, cudaEvent_t *be
                         struct mu_err *err)
 {
     struct mu_path_curve *curve = &b->table.curve[path];
+    float call_us;
 
     for (int i = 0; i < MU_PATH_POINTS; i++) {
         size_t bytes = sizes[path][i];
@@ -114,8 +125,10 @@ static int measure_path(struct mu_backend *b, enum mu_path path, cudaEvent_t *be
             (path == MU_PATH_RELAY && !mu_relay_fits(&b->reach, bytes)))
             break;
         curve->bytes[i] = (float)bytes;
-        if (time_point(b, path, bytes, between, &curve->us[i], err) < 0)
+        if (time_point(b, path, bytes, between, &curve->us[i], &call_us, err) < 0)
             return -1;
+        if (i == 0 || call_us < curve->call_us)
+            curve->call_us = call_us;
         curve->n = i + 1;
     }
     return 0;

@@ -28,13 +28,14 @@ double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t
 }
 
 enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
-                            unsigned usable)
+                            unsigned usable, bool captured)
 {
     enum mu_path best = MU_PATH_NCCL;
     double least = NEVER;
 
     for (int p = 0; p < MU_PATHS; p++) {
-        double us = mu_path_time(table, p, bytes);
+        double us =
+            mu_path_time(table, p, bytes) + (captured ? 0 : table->curve[p].call_us);
 
         if ((usable & 1u << p) && us < least) {
             least = us;
@@ -51,7 +52,8 @@ void mu_path_curve(const struct mu_path_table *table, unsigned usable,
 
     *out = (struct mu_curve){ 0 };
     for (int i = 0; i < CURVE_POINTS; i++, bytes *= 2) {
-        double us = mu_path_time(table, mu_path_choose(table, bytes, usable), bytes);
+        double us =
+            mu_path_time(table, mu_path_choose(table, bytes, usable, false), bytes);
 
         if (us >= NEVER)
             return;

@@ -3,6 +3,7 @@
 #ifndef MU_NCCL_PATH_H
 #define MU_NCCL_PATH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "runtime/core/curve.h"
@@ -27,6 +28,7 @@ extern const char *const mu_path_names[MU_PATHS + 1]; /* ends with NULL */
 struct mu_path_curve {
     int n;
     float bytes[MU_PATH_POINTS], us[MU_PATH_POINTS];
+    float call_us; /* of the host, in a call: a GPU with nothing to do waits for it */
 };
 
 struct mu_path_table {
@@ -36,11 +38,12 @@ struct mu_path_table {
 /* Microseconds, at least 0.5; a huge number for a path without points. */
 double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t bytes);
 
-/* The quickest of the paths whose bit is set in `usable` (1 << path). MU_PATH_NCCL when
- * none is, or when none of them was measured.
+/* The quickest of the paths whose bit is set in `usable` (1 << path), the host's call
+ * included unless the launch is captured. MU_PATH_NCCL when none is, or when none of
+ * them was measured.
  */
 enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
-                            unsigned usable);
+                            unsigned usable, bool captured);
 
 /* The best of the usable paths at sizes from 16 KiB to 128 MiB. No points when none of
  * them was measured.
