@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* machine.c - growing the arrays of a machine while a reader fills them */
+/* machine.c - growing the arrays of a machine while a reader fills them; its normal form */
 #include "spank/hw/machine.h"
 
 #include <errno.h>
@@ -127,6 +127,27 @@ int mu_node_matrices(struct mu_node *node, struct mu_err *err)
         node->gpu_nic[i] = MU_PATH_NONE;
     for (size_t i = 0; i < gg; i++)
         node->gpu_gpu[i] = MU_PATH_NONE;
+    return 0;
+}
+
+int mu_machine_finish(struct mu_machine *machine, struct mu_err *err)
+{
+    struct mu_node *node = &machine->node;
+
+    /* By number while the nodes change their order. */
+    for (int i = 0; i < machine->nplaces; i++)
+        if (machine->place[i].numa >= 0)
+            machine->place[i].numa = node->numas[machine->place[i].numa].os_index;
+    if (mu_node_finish(node, err) < 0)
+        return -1;
+    for (int i = 0; i < machine->nplaces; i++) {
+        int os_index = machine->place[i].numa;
+
+        machine->place[i].numa = -1;
+        for (int n = 0; n < node->nnumas && os_index >= 0; n++)
+            if (node->numas[n].os_index == os_index)
+                machine->place[i].numa = n;
+    }
     return 0;
 }
 

@@ -2,7 +2,7 @@
 /* machine.h - what the readers of this folder fill: a node and the PCI tree behind it.
  *
  * The planner needs only struct mu_node. The tree is kept for those who write or check
- * NCCL topology files; it is referred to by bus id, since mu_node_finish reorders GPUs
+ * NCCL topology files; it is referred to by bus id, since mu_machine_finish reorders GPUs
  * and NICs.
  */
 #ifndef MU_MACHINE_H
@@ -46,7 +46,7 @@ struct mu_machine {
     struct mu_place *place;
     bool links_are_max; /* link_speed is what the card can do, not what it does now */
     int ngpu_devs,
-        nnic_devs; /* before mu_node_finish: dev[] index of each GPU and NIC */
+        nnic_devs; /* before mu_machine_finish: dev[] index of each GPU and NIC */
     int *gpu_dev, *nic_dev;
     char arch[16];             /* x86_64, aarch64, ppc64le, "" unknown */
     char cpu_vendor[32];       /* GenuineIntel, AuthenticAMD, "" unknown */
@@ -82,8 +82,11 @@ enum mu_path mu_pci_path(const struct mu_machine *machine, int a, int b);
 /* The place of the host above device `index`. */
 const struct mu_place *mu_pci_place(const struct mu_machine *machine, int index);
 
-/* Fill both path matrices of the node from the tree; before mu_node_finish. */
+/* Fill both path matrices of the node from the tree; before mu_machine_finish. */
 int mu_pci_fill_paths(struct mu_machine *machine, struct mu_err *err);
+
+/* mu_node_finish, after which the places still name their NUMA nodes. */
+int mu_machine_finish(struct mu_machine *machine, struct mu_err *err);
 
 /* A GPU that computes, by PCI ids; display cards (a BMC's, ATI's ES1000, an integrated
  * one) are not. class_id has 24 bits.

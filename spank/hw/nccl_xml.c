@@ -433,7 +433,7 @@ int mu_read_nccl_xml(const char *name, const char *text, size_t len,
     if (rc == 0) {
         machine->links_are_max = true;
         mu_copy(machine->node.source, sizeof machine->node.source, "nccl xml");
-        rc = mu_node_finish(&machine->node, err);
+        rc = mu_machine_finish(machine, err);
         if (rc < 0)
             mu_err_context(err, "%s", name);
     }

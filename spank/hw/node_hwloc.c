@@ -115,7 +115,7 @@ static int read_numas(hwloc_topology_t topo, const char *root, struct mu_node *n
         mu_cpuset_and(&numa->cpus, &online);
     }
     forget_no_memory(node);
-    /* Now, and not in mu_node_finish alone, since places refer to them by index. */
+    /* Now, and not in mu_machine_finish alone: distances are read in this order. */
     if (node->nnumas > 1)
         qsort(node->numas, (size_t)node->nnumas, sizeof *node->numas, by_os_index);
     return 0;
@@ -324,7 +324,7 @@ static int fill(hwloc_topology_t topo, const char *root, struct mu_machine *mach
         mu_hwloc_devices(topo, root, machine, err) < 0)
         return -1;
     mark_gpu_memory(machine, root);
-    return mu_node_finish(&machine->node, err);
+    return mu_machine_finish(machine, err);
 }
 
 static int open_topology(hwloc_topology_t *topo, struct mu_err *err)

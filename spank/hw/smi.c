@@ -287,14 +287,14 @@ static int read_clean(const char *name, char *text, struct mu_machine *m,
     if (line > 0) {
         rc = from_numa_config(config, m, err);
         if (rc == 0)
-            rc = mu_node_finish(&m->node, err);
+            rc = mu_machine_finish(m, err);
         return rc < 0 ? mu_err_context(err, "%s: line %d", name, line) : 0;
     }
     if (mu_smi_table_parse(name, text, &table, err) < 0)
         return -1;
     rc = from_table(&table, m, err);
     if (rc == 0)
-        rc = mu_node_finish(&m->node, err);
+        rc = mu_machine_finish(m, err);
     if (rc < 0)
         mu_err_context(err, "%s", name);
     mu_smi_table_clear(&table);

@@ -103,6 +103,31 @@ setup() {
     has "$output" '<pci busid="0000:06:00.0" class="0x030200" vendor="0x10de" device="0x2335" subsystem_vendor="0x10de" subsystem_device="0x18bf"'
 }
 
+@test "nccl-xml: an NCCL file written anew has every device where it was, in whatever order its nodes stand" {
+    local f out=$BATS_TEST_TMPDIR/out.xml n=0 total=0 extra=${MUSTER_EXTRA_TOPOLOGIES:-}
+    placed() { "$muster" plan --topology "$1" --format tsv 2> /dev/null | cut -f 1-4,6; }
+    for f in "$data"/nccl-xml/*.xml ${extra:+"$extra"/nccl-xml/*.xml}; do
+        "$muster" topo --topology "$f" --format nccl-xml > "$out" 2> /dev/null || continue
+        total=$((total + 1))
+        if ! "$muster" topo --check "$out" --topology "$f" | grep 'is under numaid' &&
+            diff -u <(placed "$f") <(placed "$out"); then
+            n=$((n + 1))
+        else
+            echo "$f"
+        fi
+    done
+    echo "$n of $total"
+    [ $total -ge 29 ]
+    [ $n -eq $total ]
+}
+
+@test "nccl-xml: a source that names neither CPUs nor classes is not written as an empty file" {
+    m topo --topology "$data/nccl-xml/aws-g5-48xl.xml" --format nccl-xml
+    [ $status -eq 3 ]
+    [ -z "$output" ]
+    has "$messages" "neither CPUs nor the class of its devices"
+}
+
 @test "nccl-xml: a source without PCI addresses cannot be written" {
     m topo --topology "$data/cases/001-dgx-a100-topo-m.txt" --format nccl-xml
     [ $status -eq 3 ]
