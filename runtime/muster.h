@@ -522,11 +522,12 @@ struct muster_checkpoint_options {
     enum muster_checkpoint_mode mode;
 };
 
-/* Something to be saved, in host memory. All ranks give the same names, below 128 bytes,
- * in the same order. total = 0: every rank has the same bytes (weights; a sharded save
- * lets each write a part of them). Otherwise this rank holds bytes offset .. offset +
- * bytes - 1 of an item of total bytes (sharded optimizer state), which takes a sharded
- * checkpoint; on load the division may be another.
+/* Something to be saved, in host memory or on this rank's GPU: from there save copies it at
+ * once, behind what the GPU has been given so far, whatever the mode. All ranks give the
+ * same names, below 128 bytes, in the same order. total = 0: every rank has the same bytes
+ * (weights; a sharded save lets each write a part of them). Otherwise this rank holds bytes
+ * offset .. offset + bytes - 1 of an item of total bytes (sharded optimizer state), which
+ * takes a sharded checkpoint; on load the division may be another.
  */
 struct muster_item {
     const char *name;

@@ -21,23 +21,41 @@ int mu_checkpoint_least(struct muster *m, int64_t *words, size_t n)
     return status == MUSTER_OK ? muster_barrier(m) : status;
 }
 
+bool mu_checkpoint_away(const struct muster *m, const void *p)
+{
+    return m->ops->is_host && p && !m->ops->is_host(m->backend, p);
+}
+
+int mu_checkpoint_bring(struct muster *m, void *dst, const void *src, uint64_t bytes,
+                        struct mu_err *err)
+{
+    if (bytes == 0)
+        return 0;
+    if (mu_checkpoint_away(m, dst) || mu_checkpoint_away(m, src))
+        return m->ops->bring(m->backend, dst, src, bytes, err);
+    memcpy(dst, src, bytes);
+    return 0;
+}
+
 int mu_checkpoint_broadcast(struct muster *m, void *data, uint64_t bytes, int root)
 {
     uint64_t words = bytes / sizeof(int32_t), rest = bytes % sizeof(int32_t);
     uint8_t *end = (uint8_t *)data + bytes - rest;
+    struct mu_err err = { 0 };
     int32_t tail = 0;
     int status = MUSTER_OK;
 
     if (words > 0)
         status = muster_broadcast(m, data, words, MUSTER_I32, root, NULL);
     if (status == MUSTER_OK && rest > 0) {
-        memcpy(&tail, end, rest);
+        if (mu_checkpoint_bring(m, &tail, end, rest, &err) < 0)
+            return mu_fail_err(m, &err);
         status = muster_broadcast(m, &tail, 1, MUSTER_I32, root, NULL);
     }
     if (status == MUSTER_OK)
         status = muster_barrier(m);
-    if (status == MUSTER_OK && rest > 0)
-        memcpy(end, &tail, rest);
+    if (status == MUSTER_OK && mu_checkpoint_bring(m, end, &tail, rest, &err) < 0)
+        return mu_fail_err(m, &err);
     return status;
 }
 

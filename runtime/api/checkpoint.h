@@ -35,7 +35,7 @@ struct mu_cksave {
     int nparts;
     bool lazy; /* the thread copies the data to `stage` before it writes */
     uint8_t *stage;
-    uint64_t stage_bytes;
+    uint64_t stage_bytes, brought; /* its first bytes are what came from a GPU */
     struct mu_ckid id;
     int rc;
     struct mu_err err;
@@ -68,6 +68,12 @@ int mu_checkpoint_broadcast(struct muster *m, void *data, uint64_t bytes, int ro
  */
 void mu_checkpoint_slice(uint64_t bytes, int rank, int size, uint64_t *offset,
                          uint64_t *length);
+
+/* Is p memory of a GPU? Then it is read and written by mu_checkpoint_bring. */
+bool mu_checkpoint_away(const struct muster *m, const void *p);
+/* memcpy, also from and to a GPU. The GPU has done what it was given before. */
+int mu_checkpoint_bring(struct muster *m, void *dst, const void *src, uint64_t bytes,
+                        struct mu_err *err);
 
 /* Items of muster_ddp_state: a checkpoint need not have them, and one that has them
  * need not be asked for them.

@@ -100,9 +100,30 @@ static struct mu_ckfile *source_file(struct source *src, uint32_t i, bool *close
     return file;
 }
 
+/* Bytes at .. at + len - 1 of part p into memory of the host or of a GPU. */
+static int read_to(struct muster *m, struct mu_ckfile *file, int p, uint64_t at,
+                   uint64_t len, uint8_t *to, struct mu_err *err)
+{
+    uint8_t *here;
+    int rc;
+
+    if (!mu_checkpoint_away(m, to))
+        return mu_ckfile_read(file, p, at, len, to, err);
+    here = malloc(len);
+    if (!here)
+        return mu_err_set(err, ENOMEM, "checkpoint: no memory for %llu bytes",
+                          (unsigned long long)len);
+    rc = mu_ckfile_read(file, p, at, len, here, err);
+    if (rc == 0)
+        rc = mu_checkpoint_bring(m, to, here, len, err);
+    free(here);
+    return rc;
+}
+
 /* The bytes of `item` that this rank wants and part p of the file has. */
-static int read_overlap(struct mu_ckfile *file, int p, const struct muster_item *item,
-                        uint64_t *got, struct mu_err *err)
+static int read_overlap(struct muster *m, struct mu_ckfile *file, int p,
+                        const struct muster_item *item, uint64_t *got,
+                        struct mu_err *err)
 {
     const struct mu_ckpart *part = mu_ckfile_part(file, p);
     uint64_t want = item->total ? item->offset : 0;
@@ -114,8 +135,8 @@ static int read_overlap(struct mu_ckfile *file, int p, const struct muster_item 
     if (from >= to)
         return 0;
     *got += to - from;
-    return mu_ckfile_read(file, p, from - part->offset, to - from,
-                          (uint8_t *)item->data + (from - want), err);
+    return read_to(m, file, p, from - part->offset, to - from,
+                   (uint8_t *)item->data + (from - want), err);
 }
 
 static int find_item(const struct muster_item *items, int nitems, const char *name,
@@ -155,7 +176,7 @@ static int read_file(struct source *src, struct mu_ckfile *file,
                               "%s holds '%s' of %llu bytes, this program's has %llu",
                               path, part->name, (unsigned long long)part->total,
                               (unsigned long long)total);
-        if (read_overlap(file, p, &items[i], &got[i], err) < 0)
+        if (read_overlap(src->c->m, file, p, &items[i], &got[i], err) < 0)
             return -1;
     }
     return 0;
@@ -214,6 +235,17 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
     return rc;
 }
 
+static int forget(struct muster *m, const struct muster_item *item, struct mu_err *err)
+{
+    if (!mu_checkpoint_away(m, item->data)) {
+        memset(item->data, 0, item->bytes);
+        return 0;
+    }
+    if (m->ops->zero(m->backend, item->data, item->bytes, NULL, err) < 0)
+        return -1;
+    return m->ops->drain(m->backend, NULL, err);
+}
+
 /* With the option sharded every rank reads what it wants; else rank 0 reads for all, so
  * the others need not see the folder.
  */
@@ -228,8 +260,8 @@ static int try_step(struct muster_checkpoint *c, uint64_t step,
     status = mu_checkpoint_agree(c->m, rc, &err);
     /* The next one may not have them, and half of this one must not stay. */
     for (int i = 0; status != MUSTER_OK && i < nitems; i++)
-        if (mu_checkpoint_may_miss(items[i].name))
-            memset(items[i].data, 0, items[i].bytes);
+        if (mu_checkpoint_may_miss(items[i].name) && forget(c->m, &items[i], &err) < 0)
+            return mu_fail_err(c->m, &err);
     for (int i = 0; status == MUSTER_OK && !c->sharded && i < nitems; i++)
         status = mu_checkpoint_broadcast(c->m, items[i].data, items[i].bytes, 0);
     return status;

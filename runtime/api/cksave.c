@@ -17,12 +17,37 @@
  */
 #define MEET_EVERY 1 /* seconds */
 
+/* What is on a GPU comes now, whatever the mode: no thread of ours works there. */
+static int bring_items(struct muster_checkpoint *c, struct mu_err *err)
+{
+    struct mu_cksave *s = &c->save;
+
+    s->brought = 0;
+    for (int i = 0; i < s->nparts; i++) {
+        struct mu_ckpart *part = &s->parts[i];
+        uint8_t *to = s->stage + s->brought;
+
+        if (!mu_checkpoint_away(c->m, part->data))
+            continue;
+        if (mu_checkpoint_bring(c->m, to, part->data, part->bytes, err) < 0)
+            return -1;
+        part->data = to;
+        s->brought += part->bytes;
+    }
+    return 0;
+}
+
 static void copy_items(struct mu_cksave *s)
 {
-    uint8_t *to = s->stage;
+    const uint8_t *here = s->stage, *end = here + s->brought;
+    uint8_t *to = s->stage + s->brought;
 
     for (int i = 0; i < s->nparts; i++) {
-        memcpy(to, s->parts[i].data, s->parts[i].bytes);
+        const uint8_t *data = s->parts[i].data;
+
+        if (data >= here && data < end)
+            continue;
+        memcpy(to, data, s->parts[i].bytes);
         s->parts[i].data = to;
         to += s->parts[i].bytes;
     }
@@ -63,7 +88,8 @@ static void *write_thread(void *arg)
     return NULL;
 }
 
-/* What this rank's file holds: whole items, or its part of each. Returns their bytes.
+/* What this rank's file holds: whole items, or its part of each. Returns the bytes of
+ * those that are copied before they are written.
  */
 static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *items,
                        int nitems)
@@ -88,7 +114,8 @@ static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *it
         }
         part->offset = offset;
         part->bytes = length;
-        bytes += length;
+        if (c->mode != MUSTER_CHECKPOINT_WAIT || mu_checkpoint_away(c->m, part->data))
+            bytes += length;
     }
     return bytes;
 }
@@ -104,7 +131,8 @@ static int make_room(struct muster_checkpoint *c, const struct muster_item *item
         return mu_err_set(err, ENOMEM, "checkpoint: no memory for %d items", nitems);
     s->parts = parts;
     bytes = divide(c, items, nitems);
-    if (c->mode != MUSTER_CHECKPOINT_WAIT && (!s->stage || bytes > s->stage_bytes)) {
+    if ((c->mode != MUSTER_CHECKPOINT_WAIT || bytes > 0) &&
+        (!s->stage || bytes > s->stage_bytes)) {
         free(s->stage);
         s->stage = malloc(bytes + 1);
         s->stage_bytes = s->stage ? bytes : 0;
@@ -124,7 +152,7 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     sigset_t all, before;
     int rc;
 
-    if (make_room(c, items, nitems, err) < 0)
+    if (make_room(c, items, nitems, err) < 0 || bring_items(c, err) < 0)
         return -1;
     s->meta = (struct mu_ckmeta){ .step = step,
                                   .shard = shard,

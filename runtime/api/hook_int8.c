@@ -158,14 +158,11 @@ static int int8_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
     return run(ddp, state, b, MU_INT8_DECODE, stream, err);
 }
 
-/* Items are of host memory: on a GPU it is not among them. */
 static int int8_keeps(const struct muster_ddp *ddp, void *state, int i,
                       struct muster_item *items)
 {
     struct int8 *s = state;
 
-    if (mu_ddp_need_host(ddp, "", NULL) < 0)
-        return 0;
     items[0] = mu_ddp_own_item(ddp, s->rest + s->tensor[i].rest, ddp->param[i].count);
     return 1;
 }

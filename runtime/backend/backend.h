@@ -193,6 +193,11 @@ struct mu_backend_ops {
                    struct mu_err *err);
     /* GPU: p is memory that only the host can use. NULL: the backend takes any memory. */
     bool (*is_host)(const struct mu_backend *b, const void *p);
+    /* GPU: copy, on either side memory of the host or of the GPU, behind all that any
+     * stream has been given so far; done on return. Where is_host is.
+     */
+    int (*bring)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                 struct mu_err *err);
 
     /* From any thread: no request started so far is overdue before `seconds` from now.
      * NULL: the backend has no deadlines of its own.

@@ -5,10 +5,12 @@
  *
  * All of libmuster but PMIx: ranks are forked, the backend is NCCL.
  */
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/api/impl.h"
 #include "runtime/core/compress.h"
@@ -415,6 +417,72 @@ static void feedback(struct rank *r, struct muster *m)
     muster_ddp_destroy(ddp);
 }
 
+/* By all ranks, each what it finds. */
+static void remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    char path[512];
+
+    while (dir && (entry = readdir(dir))) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        unlink(path);
+    }
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+/* What is left on the GPU goes through a checkpoint: another ddp goes on from it. */
+static void resume(struct rank *r, struct muster *m, const struct muster_hook *hook,
+                   const char *name)
+{
+    enum { STEPS = 6, STOP = 3, ITEMS = 2 * N };
+    const struct muster_checkpoint_options o = { .sharded = 1, .keep = 1 };
+    struct muster_item items[ITEMS];
+    uint64_t undisturbed[STEPS], step = 0;
+    int before = m->ddps, found = 0, n;
+    struct muster_checkpoint *c;
+    bool same = true, told = false;
+    char folder[64];
+
+    snprintf(folder, sizeof folder, "/tmp/check-powersgd.%d.%s", (int)getppid(), name);
+    ok(m, muster_checkpoint_open(m, folder, &o, &c));
+    for (int go = 0; go < 3; go++) { /* undisturbed, without what was left, with it */
+        struct muster_ddp *ddp = make(m, hook);
+
+        n = muster_ddp_state(ddp, items, ITEMS);
+        if (go == 2)
+            ok(m, muster_checkpoint_load(c, items, n, &step, &found));
+        for (int s = go == 0 ? 0 : STOP; s < STEPS; s++) {
+            uint64_t hash;
+
+            if (go == 0 && s == STOP)
+                ok(m, muster_checkpoint_save(c, STOP, items, n));
+            hash = one_step(r, m, ddp, s);
+            undisturbed[s] = go == 0 ? hash : undisturbed[s];
+            told |= go == 1 && hash != undisturbed[s];
+            same &= go != 2 || hash == undisturbed[s];
+        }
+        muster_ddp_destroy(ddp);
+        m->ddps = before; /* as in a new process */
+    }
+    ok(m, muster_checkpoint_close(c));
+    check(r, n > 0 && found && step == STOP && told && same,
+          "%s: a run taken up from a checkpoint goes on bit for bit", name);
+    remove_folder(folder);
+}
+
+static void resumes(struct rank *r, struct muster *m)
+{
+    const struct muster_hook power = { .compress = MUSTER_COMPRESS_POWERSGD,
+                                       .rows = rows };
+    const struct muster_hook int8 = { .compress = MUSTER_COMPRESS_INT8 };
+
+    resume(r, m, &power, "PowerSGD");
+    resume(r, m, &int8, "int8");
+}
+
 static int body(struct mu_world *world, void *arg)
 {
     struct mu_config config = { .backend = MU_BACKEND_NCCL,
@@ -436,6 +504,7 @@ static int body(struct mu_world *world, void *arg)
     spoilt(&r);
     steps(&r, m);
     feedback(&r, m);
+    resumes(&r, m);
     times(&r, (struct mu_lowrank){ 768, 3072, 4 });
     times(&r, (struct mu_lowrank){ 4096, 4096, 4 });
     times(&r, (struct mu_lowrank){ 50257, 768, 4 });

@@ -26,21 +26,72 @@ struct run {
     const char *name;
     struct muster_hook hook;
     int nitems, shard, frozen;
+    int elsewhere; /* 1: and saved by a copy, 2: and lazily */
     char folder[64];
 };
 
+#define INT8                                                                           \
+    {                                                                                  \
+        .compress = MUSTER_COMPRESS_INT8                                               \
+    }
+#define POWERSGD                                                                       \
+    {                                                                                  \
+        .compress = MUSTER_COMPRESS_POWERSGD, .rank = 2, .rows = rows                  \
+    }
 static struct run runs[] = {
-    { "int8", { .compress = MUSTER_COMPRESS_INT8 }, 3, 0, 0, "" },
-    { "int8 and ZeRO-1", { .compress = MUSTER_COMPRESS_INT8 }, 3, 1, 0, "" },
-    { "int8 and a frozen one", { .compress = MUSTER_COMPRESS_INT8 }, 2, 0, 1, "" },
-    { "powersgd:2",
-      { .compress = MUSTER_COMPRESS_POWERSGD, .rank = 2, .rows = rows },
-      4,
-      0,
-      0,
-      "" },
-    { "bf16", { .compress = MUSTER_COMPRESS_BF16 }, 0, 0, 0, "" },
+    { "int8", INT8, 3, 0, 0, 0, "" },
+    { "int8 and ZeRO-1", INT8, 3, 1, 0, 0, "" },
+    { "int8 and a frozen one", INT8, 2, 0, 1, 0, "" },
+    { "int8 elsewhere", INT8, 3, 0, 0, 1, "" },
+    { "powersgd:2 elsewhere", POWERSGD, 4, 0, 0, 2, "" },
+    { "powersgd:2", POWERSGD, 4, 0, 0, 0, "" },
+    { "bf16", { .compress = MUSTER_COMPRESS_BF16 }, 0, 0, 0, 0, "" },
 };
+
+/* The host backend, but what it gives out counts as memory of a GPU. */
+static struct {
+    char *from, *to;
+} given[64];
+static int ngiven;
+static uint64_t to_host, from_host;
+
+static void *gpu_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+{
+    char *p = mu_backend_host.alloc(b, bytes, err);
+
+    given[ngiven].from = p;
+    given[ngiven++].to = p + bytes;
+    return p;
+}
+
+static bool gpu_is_host(const struct mu_backend *b, const void *p)
+{
+    for (int i = 0; i < ngiven; i++)
+        if ((const char *)p >= given[i].from && (const char *)p < given[i].to)
+            return false;
+    return true;
+}
+
+static int gpu_bring(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                     struct mu_err *err)
+{
+    *(gpu_is_host(b, dst) ? &to_host : &from_host) += bytes;
+    memcpy(dst, src, bytes);
+    return 0;
+}
+
+/* What collectives take of the host's goes through its own, as on a GPU. */
+static void go_elsewhere(struct muster *m)
+{
+    static struct mu_backend_ops ops;
+
+    ops = *m->ops;
+    ops.name = "elsewhere";
+    ops.alloc = gpu_alloc;
+    ops.is_host = gpu_is_host;
+    ops.bring = gpu_bring;
+    m->ops = &ops;
+}
 
 static struct muster_ddp *make(struct muster *m, const struct run *run, bool plain)
 {
@@ -87,7 +138,11 @@ static uint64_t step_hash(struct muster *m, struct muster_ddp *ddp, int step)
 
 static struct muster_checkpoint *open_folder(struct muster *m, const struct run *run)
 {
-    const struct muster_checkpoint_options o = { .sharded = 1 };
+    static const enum muster_checkpoint_mode modes[] = { MUSTER_CHECKPOINT_WAIT,
+                                                         MUSTER_CHECKPOINT_COPY,
+                                                         MUSTER_CHECKPOINT_LAZY };
+    const struct muster_checkpoint_options o = { .sharded = 1,
+                                                 .mode = modes[run->elsewhere] };
     struct muster_checkpoint *c;
 
     RANK_OK(muster_checkpoint_open(m, run->folder, &o, &c));
@@ -100,18 +155,27 @@ static struct muster_checkpoint *open_folder(struct muster *m, const struct run 
 static int resume_body(struct muster *m, int rank, void *arg)
 {
     const struct run *run = arg;
-    struct muster_ddp *ddp = make(m, run, false), *again;
-    struct muster_checkpoint *c = open_folder(m, run);
-    struct muster_item items[ITEMS];
-    uint64_t undisturbed[STEPS], step;
+    struct muster_ddp *ddp, *again;
+    struct muster_checkpoint *c;
+    struct muster_item items[ITEMS + 1];
+    char mine[16] = "";
+    const struct muster_item beside = { .name = "mine", .data = mine, .bytes = 16 };
+    uint64_t undisturbed[STEPS], step, own = 0, all = 0;
     bool told = false;
     int found, n;
 
+    if (run->elsewhere)
+        go_elsewhere(m);
+    ddp = make(m, run, false);
+    c = open_folder(m, run);
     n = muster_ddp_state(ddp, items, ITEMS);
     RANK_CHECK(n == run->nitems && muster_ddp_state(ddp, items, 0) == n);
+    items[n] = beside;
     for (int s = 0; s < STEPS; s++) {
         if (s == STOP)
-            RANK_OK(muster_checkpoint_save(c, STOP, items, n));
+            RANK_OK(muster_checkpoint_save(c, STOP, items, n + 1));
+        muster_checkpoint_copied(c);
+        memset(mine, s < STOP ? 'a' + s : 'x', sizeof mine - 1);
         undisturbed[s] = step_hash(m, ddp, s);
     }
     muster_ddp_destroy(ddp);
@@ -126,10 +190,17 @@ static int resume_body(struct muster *m, int rank, void *arg)
 
     again = make(m, run, false);
     RANK_CHECK(muster_ddp_state(again, items, ITEMS) == n);
-    RANK_OK(muster_checkpoint_load(c, items, n, &step, &found));
-    RANK_CHECK(found && step == STOP);
+    items[n] = beside;
+    RANK_OK(muster_checkpoint_load(c, items, n + 1, &step, &found));
+    RANK_CHECK(found && step == STOP && strspn(mine, "c") == sizeof mine - 1);
     for (int s = STOP; s < STEPS; s++)
         RANK_CHECK(step_hash(m, again, s) == undisturbed[s]);
+    for (int i = 0; i < n; i++) {
+        own += items[i].total ? items[i].bytes : 0; /* saved whole, others in parts */
+        all += items[i].bytes;
+    }
+    RANK_CHECK(!run->elsewhere || (to_host >= own && to_host <= all));
+    RANK_CHECK(!run->elsewhere || from_host == all);
     muster_ddp_destroy(again);
     RANK_OK(muster_checkpoint_close(c));
     return muster_finalize(m);
@@ -139,7 +210,9 @@ static int resume_body(struct muster *m, int rank, void *arg)
 static int elsewhere_body(struct muster *m, int rank, void *arg)
 {
     const struct run *run = arg;
-    struct muster_item items[ITEMS] = { { 0 } };
+    char mine[16];
+    const struct muster_item beside = { .name = "mine", .data = mine, .bytes = 16 };
+    struct muster_item items[ITEMS + 1] = { { 0 } };
     struct muster_ddp *ddp[2] = { make(m, run, false), make(m, run, true) };
     struct muster_checkpoint *c = open_folder(m, run);
     uint64_t step = 0;
@@ -148,7 +221,8 @@ static int elsewhere_body(struct muster *m, int rank, void *arg)
     for (int plain = 0; plain < 2; plain++) {
         n = muster_ddp_state(ddp[plain], items, ITEMS);
         RANK_CHECK(n == (plain ? 0 : run->nitems));
-        RANK_OK(muster_checkpoint_load(c, items, n, &step, &found));
+        items[n] = beside;
+        RANK_OK(muster_checkpoint_load(c, items, n + 1, &step, &found));
         RANK_CHECK(found && step == STOP);
         for (int i = 0; i < n && items[i].total; i++)
             for (size_t k = 0; k < items[i].bytes / sizeof(float); k++)

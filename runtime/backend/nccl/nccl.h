@@ -196,6 +196,8 @@ int mu_lowrank_tensors(struct mu_backend *b, enum mu_lowrank_stage stage,
                        const struct mu_lowrank_tensor *tensors, int n, void *stream,
                        struct mu_err *err);
 bool mu_is_host(const struct mu_backend *b, const void *p);
+int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                   struct mu_err *err);
 
 /* watch.c */
 int mu_watch_start(struct mu_backend *b, struct mu_err *err);

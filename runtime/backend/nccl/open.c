@@ -323,5 +323,6 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .int8 = mu_int8_tensors,
     .lowrank = mu_lowrank_tensors,
     .is_host = mu_is_host,
+    .bring = mu_bring_bytes,
     .curve = nccl_curve,
 };

@@ -127,3 +127,18 @@ bool mu_is_host(const struct mu_backend *b, const void *p)
     }
     return what.type == cudaMemoryTypeUnregistered || what.type == cudaMemoryTypeHost;
 }
+
+int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                   struct mu_err *err)
+{
+    cudaError_t rc = cudaSetDevice(b->device);
+
+    if (rc == cudaSuccess)
+        rc = cudaDeviceSynchronize();
+    if (rc == cudaSuccess)
+        rc = cudaMemcpy(dst, src, bytes, cudaMemcpyDefault);
+    /* From pageable memory it may be done before it has arrived. */
+    if (rc == cudaSuccess)
+        rc = cudaDeviceSynchronize();
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "copying between host and GPU");
+}
