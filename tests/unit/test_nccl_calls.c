@@ -222,9 +222,9 @@ static struct mu_backend backend(bool own)
                             .forced = -1,
                             .own = own,
                             .reach = { .n = 2 } };
-    struct mu_path_curve nccl = { 2, { 1 << 16, 1 << 24 }, { 20, 70 } },
-                         pull = { 2, { 1 << 16, 1 << 24 }, { 8, 58 } },
-                         one = { 2, { 1 << 12, 1 << 20 }, { 3, 12 } };
+    struct mu_path_curve nccl = { 2, { 1 << 16, 1 << 24 }, { 20, 70 }, 0 },
+                         pull = { 2, { 1 << 16, 1 << 24 }, { 8, 58 }, 0 },
+                         one = { 2, { 1 << 12, 1 << 20 }, { 3, 12 }, 0 };
 
     b.table.curve[MU_PATH_NCCL] = nccl;
     b.table.curve[MU_PATH_PULL] = pull;
