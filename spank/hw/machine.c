@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* machine.c - growing the arrays of a machine while a reader fills them; its normal form */
+/* machine.c - growing the arrays of a machine while a reader fills them; its normal
+ * form */
 #include "spank/hw/machine.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 /* machine.h - what the readers of this folder fill: a node and the PCI tree behind it.
  *
  * The planner needs only struct mu_node. The tree is kept for those who write or check
- * NCCL topology files; it is referred to by bus id, since mu_machine_finish reorders GPUs
- * and NICs.
+ * NCCL topology files; it is referred to by bus id, since mu_machine_finish reorders
+ * GPUs and NICs.
  */
 #ifndef MU_MACHINE_H
 #define MU_MACHINE_H
@@ -125,7 +125,8 @@ struct mu_nccl_verdict {
  * machine (here: the machine is the node this runs on). Each finding goes to `tell`.
  */
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
-                   bool here, void (*tell)(void *arg, const struct mu_nccl_finding *finding),
+                   bool here,
+                   void (*tell)(void *arg, const struct mu_nccl_finding *finding),
                    void *arg, struct mu_nccl_verdict *verdict);
 
 /* As mu_node_load_live and mu_node_load_file, with the tree. */

@@ -31,12 +31,24 @@ static int runs_of(const struct mu_cpuset *set, int *first, int *length, int mos
     return n;
 }
 
+/* CPUs that another element claims are not missing from this one. */
+static bool elsewhere(const struct mu_check *c, const struct mu_check_cpu *cpu,
+                      int first, int last)
+{
+    for (int i = 0; i < c->ncpus; i++)
+        for (int k = first; k <= last && &c->cpu[i] != cpu; k++)
+            if (c->cpu[i].has_mask && mu_cpuset_has(&c->cpu[i].mask, k))
+                return true;
+    return false;
+}
+
 /* The runs of a mask are the first, second, ... threads of the same cores: one that is
- * shorter than all others has lost some (a digit of the mask is missing).
+ * shorter than all others by whole digits has lost them. A machine with irregular nodes
+ * has other shapes.
  */
 static void check_siblings(struct mu_check *c, struct mu_check_cpu *cpu)
 {
-    int first[8], length[8], shorter = 0, odd = 0, whole = 0;
+    int first[8], length[8], shorter = 0, odd = 0, whole = 0, end, lost;
     int n = runs_of(&cpu->mask, first, length, 8);
 
     for (int i = 1; i < n; i++)
@@ -47,7 +59,11 @@ static void check_siblings(struct mu_check *c, struct mu_check_cpu *cpu)
             shorter++;
             odd = i;
         }
-    if ((n != 2 && n != 4) || shorter != 1 || length[whole] < 4)
+    if ((n != 2 && n != 4) || shorter != 1 || cpu->numaid < 0)
+        return;
+    end = first[odd] + length[odd];
+    lost = length[whole] - length[odd];
+    if (end % 4 != 0 || lost % 4 != 0 || elsewhere(c, cpu, end, end + lost - 1))
         return;
     cpu->incomplete = true;
     mu_check_at(
@@ -97,7 +113,6 @@ static void read_cpu(struct mu_check *c, int elem)
     if (mu_cpuset_empty(&cpu->mask))
         mu_check_at(c, MU_NCCL_WARNING, elem, "affinity of numaid %d has no CPU",
                     cpu->numaid);
-    check_siblings(c, cpu);
     if (!mu_xml_elem_attr(c->doc, elem, "arch", buf, sizeof buf))
         mu_check_at(c, MU_NCCL_HINT, elem,
                     "<cpu> without arch: older NCCL fails on it");
@@ -238,6 +253,9 @@ void mu_check_cpus(struct mu_check *c)
     for (int e = 0; e < c->doc->nelems; e++)
         if (mu_xml_elem_is(c->doc, e, "cpu"))
             read_cpu(c, e);
+    for (int i = 0; i < c->ncpus; i++)
+        if (c->cpu[i].has_mask)
+            check_siblings(c, &c->cpu[i]);
     if (c->ncpus == 0)
         mu_check_at(c, MU_NCCL_ERROR, 0, "no <cpu> in it");
     for (int b = 0; b < c->ncpus; b++)

@@ -69,16 +69,14 @@ static int add_gpu(struct mu_alloc *alloc, int gpu, struct mu_err *err)
     return 0;
 }
 
-int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,
+int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *alloc,
                     const struct mu_node *node, struct mu_err *err)
 {
     char item[MU_NAME_LEN];
-    bool uuids = are_uuids(st->step.visible);
+    bool uuids = are_uuids(visible);
 
     alloc->ngpus = 0;
-    for (int k = 0;
-         nth_item(uuids ? st->step.visible : st->step.gpus, k, item, sizeof item);
-         k++) {
+    for (int k = 0; nth_item(uuids ? visible : numbers, k, item, sizeof item); k++) {
         long number;
         int gpu;
 

@@ -13,6 +13,7 @@
  *   nodeaddr.c where Slurm reaches a node whose name does not resolve
  *   port.c     is MASTER_PORT free
  *   report.c   what a step is told once per node
+ *   others.c   the job's other steps on this node, and what is shared with them
  *   locality.c GPU locality from a file where the system has none
  *   topofile.c NCCL_TOPO_FILE: checked, copied, removed
  *   say.c      messages, the site file
@@ -177,8 +178,10 @@ void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
                    struct mu_cpuset *cpus);
 bool mu_owned_disputed(const struct mu_state *st);
 
-/* gpus.c. Fill alloc->gpu from the step's GPUs. */
-int mu_gpus_of_step(const struct mu_state *st, struct mu_alloc *alloc,
+/* gpus.c. Fill alloc->gpu from a step's SLURM_STEP_GPUS, or from its CUDA_VISIBLE_DEVICES
+ * where that holds UUIDs.
+ */
+int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *alloc,
                     const struct mu_node *node, struct mu_err *err);
 /* Can this process open the GPU (index into node.gpus)? 1 yes, 0 no, -1 there is no
  * device file to try.
@@ -231,6 +234,11 @@ void mu_node_addrs(void *arg, struct mu_node_addr *list, int n);
 
 /* report.c. Once per node, after the plan. */
 void mu_report(const struct mu_state *st);
+
+/* others.c. Called as the user, after the plan: say which CPUs and GPUs of this step other
+ * steps of the job use at this moment.
+ */
+void mu_others_say(const struct mu_state *st);
 
 /* port.c. On rank 0's node: warn if another step or program has the hashed port; the
  * claim is held until release.

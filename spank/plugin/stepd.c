@@ -143,7 +143,7 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     mu_owned_cpus(st, &machine, &st->alloc.cpus);
     if (!st->simulated)
         st->alloc.mems = st->step.mems;
-    return mu_gpus_of_step(st, &st->alloc, &st->node, err);
+    return mu_gpus_of_step(st->step.gpus, st->step.visible, &st->alloc, &st->node, err);
 }
 
 /* The options as the planner is to see them. */

@@ -2,43 +2,16 @@
 /* doctor_tasks.c - what the job's other steps run on this node (case 044): their tasks
  * are the children of a slurmstepd with our job id in their environment
  */
-#include <ctype.h>
-#include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
 #include "spank/core/args.h"
+#include "spank/hw/step_tasks.h"
 #include "spank/hw/sysfile.h"
 #include "spank/tools/doctor_facts.h"
 
-#define ENVIRON_MAX (256 * 1024)
 #define ARGS_MAX 64
-
-/* The value of a variable in the text of /proc/PID/environ, NULL. */
-static const char *value_of(const char *text, long len, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *at = text; at < text + len; at += strlen(at) + 1)
-        if (strncmp(at, name, n) == 0 && at[n] == '=')
-            return at + n + 1;
-    return NULL;
-}
-
-static bool started_by_slurmstepd(const char *pid)
-{
-    char stat[512], comm[32];
-    const char *close;
-    long parent;
-
-    if (mu_sysfile_read("", stat, sizeof stat, "/proc/%s/stat", pid) < 0 ||
-        !(close = strrchr(stat, ')')) || sscanf(close + 1, " %*c %ld", &parent) != 1)
-        return false;
-    return mu_sysfile_read("", comm, sizeof comm, "/proc/%ld/comm", parent) > 0 &&
-           strncmp(comm, "slurmstepd", 10) == 0;
-}
 
 /* Its words into argv (pointers into text); 0 when it cannot be read. */
 static int read_words(const char *pid, char *text, size_t len, char **argv, int max)
@@ -74,41 +47,22 @@ static void remember(struct mu_doctor_input *in, int argc, char **argv,
     facts->command_line = in->command_line;
 }
 
-static void look_at(struct mu_doctor_input *in, const char *pid, char *text)
+static void look_at(void *arg, const struct mu_step_task *task)
 {
-    const char *job = mu_facts_env(&in->facts, "SLURM_JOB_ID");
-    const char *own = mu_facts_env(&in->facts, "SLURM_STEP_ID");
-    const char *their_job, *their_step;
     char step[32], words[4096], *argv[ARGS_MAX];
     int argc;
-    long len;
 
-    if (!started_by_slurmstepd(pid))
+    if (!mu_copy(step, sizeof step, task->step))
         return;
-    len = mu_sysfile_read("", text, ENVIRON_MAX, "/proc/%s/environ", pid);
-    if (len <= 0)
-        return;
-    their_job = value_of(text, len, "SLURM_JOB_ID");
-    their_step = value_of(text, len, "SLURM_STEP_ID");
-    if (!their_job || !their_step || strcmp(their_job, job) != 0 ||
-        (own && strcmp(own, their_step) == 0) ||
-        !mu_copy(step, sizeof step, their_step))
-        return;
-    argc = read_words(pid, words, sizeof words, argv, ARGS_MAX);
+    argc = read_words(task->pid, words, sizeof words, argv, ARGS_MAX);
     if (argc > 0)
-        remember(in, argc, argv, step);
+        remember(arg, argc, argv, step);
 }
 
 void mu_doctor_tasks(struct mu_doctor_input *in)
 {
-    DIR *proc = mu_facts_env(&in->facts, "SLURM_JOB_ID") ? opendir("/proc") : NULL;
-    char *text = malloc(ENVIRON_MAX);
-    struct dirent *entry;
+    const char *job = mu_facts_env(&in->facts, "SLURM_JOB_ID");
 
-    while (proc && text && (entry = readdir(proc)))
-        if (isdigit((unsigned char)entry->d_name[0]))
-            look_at(in, entry->d_name, text);
-    free(text);
-    if (proc)
-        closedir(proc);
+    if (job)
+        mu_step_tasks(job, mu_facts_env(&in->facts, "SLURM_STEP_ID"), look_at, in);
 }

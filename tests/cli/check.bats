@@ -176,3 +176,20 @@ END
     [ $status -eq 1 ]
     has "$output" "affinity of numaid 1 is incomplete: 23 CPUs where every other node has 24"
 }
+
+@test "an irregular machine's masks are not taken for masks that lack a digit" {
+    local f=$BATS_TEST_TMPDIR/f.xml
+    # threads that are no whole digits short, and CPUs that another node has
+    printf '%s\n' '<system version="1">' '  <cpu numaid="0" affinity="2ffc" arch="x86_64" vendor="GenuineIntel"/>' '</system>' > "$f"
+    m topo --check "$f"
+    has "$output" "0 errors"
+    printf '%s\n' '<system version="1">' '  <cpu numaid="0" affinity="ff00f" arch="x86_64" vendor="GenuineIntel"/>' \
+        '  <cpu numaid="1" affinity="ff0" arch="x86_64" vendor="GenuineIntel"/>' '</system>' > "$f"
+    m topo --check "$f"
+    has "$output" "0 errors"
+    # the same without the other node
+    sed -i '/numaid="1"/d' "$f"
+    m topo --check "$f"
+    [ $status -eq 1 ]
+    has "$output" "affinity of numaid 0 is incomplete: CPUs 0-3 are 4 where 12-19 are 8, so 4-7 are missing"
+}

@@ -341,6 +341,26 @@ JOB
 gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
 }
 
+@test "a step that overlaps another one says what it shares with it; side by side nothing is shared (case 053)" {
+    run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
+srun -Q --overlap -n1 --gres=gpu:2 bash -c 'sleep 3' &
+sleep 1
+srun -Q --overlap -n2 --gres=gpu:4 --muster=verbose true
+srun -Q --overlap -n2 --gres=gpu:4 true
+wait
+JOB
+    [ "$(grep -c 'shares' "$MUSTER_DIR/err")" -eq 1 ]
+    grep -qE 'plug1: this step shares CPUs 1 and GPUs 0000:10:00.0,0000:20:00.0 with step [0-9]+\.0, which runs here too' "$MUSTER_DIR/err"
+    run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
+srun -Q --exact -n1 --gres=gpu:2 sleep 3 &
+sleep 1
+srun -Q --exact -n1 --gres=gpu:2 --muster=verbose true
+wait
+JOB
+    grep -q 'step [0-9]*\.1, 1 of 1 tasks' "$MUSTER_DIR/err"
+    [ "$(grep -c 'shares' "$MUSTER_DIR/err")" -eq 0 ]
+}
+
 @test "a heterogeneous step: one world, node and rank numbers run on" {
     output=$(timeout 60 srun -Q -N1 -n1 --gres=gpu:2 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_PORT' \
         : -N1 -n2 --gres=gpu:4 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_PORT' \

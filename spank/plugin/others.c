@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* others.c - steps that overlap: what this step shares with the job's other steps on
+ * this node (case 053). A step that was told to overlap, or started from inside of
+ * another one, gets what that one has; who measures should know. Slurm says nothing of
+ * it, the other steps' processes do.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/hw/step_tasks.h"
+#include "spank/plugin/plugin.h"
+
+#define STEPS_MAX 16
+
+struct other {
+    long step;
+    struct mu_cpuset cpus;
+    bool gpu[MU_GPUS_MAX]; /* by index into st->alloc.gpu */
+};
+
+struct others {
+    const struct mu_state *st;
+    int n;
+    struct other step[STEPS_MAX];
+};
+
+static bool listed(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = list; at && *at;
+         at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, word, n) == 0 && (at[n] == ',' || !at[n]))
+            return true;
+    return false;
+}
+
+/* By MUSTER_PLAN; without it by Slurm's numbers, which a task that Slurm narrowed does
+ * not have in the node's count.
+ */
+static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
+                     struct other *other)
+{
+    const char *plan = mu_step_task_env(task, "MUSTER_PLAN");
+    const char *numbers = mu_step_task_env(task, "SLURM_STEP_GPUS");
+    const char *visible = mu_step_task_env(task, "CUDA_VISIBLE_DEVICES");
+    const char *narrowed = mu_step_task_env(task, "SLURMD_TRES_BIND");
+    struct mu_alloc theirs = { 0 };
+    struct mu_record record;
+
+    if (plan && mu_record_decode(plan, &record, NULL) == 0) {
+        for (int i = 0; i < st->alloc.ngpus; i++)
+            other->gpu[i] |= listed(record.gpus, st->node.gpus[st->alloc.gpu[i]].label);
+        return;
+    }
+    if (!numbers || (narrowed && *narrowed) ||
+        mu_gpus_of_step(numbers, visible ? visible : "", &theirs, &st->node, NULL) < 0)
+        return;
+    for (int i = 0; i < st->alloc.ngpus; i++)
+        for (int k = 0; k < theirs.ngpus; k++)
+            other->gpu[i] |= theirs.gpu[k] == st->alloc.gpu[i];
+}
+
+static void add_cpus(const struct mu_step_task *task, struct other *other)
+{
+    cpu_set_t set;
+    long pid;
+
+    if (mu_parse_int("pid", task->pid, 1, INT32_MAX, &pid, NULL) < 0 ||
+        sched_getaffinity((pid_t)pid, sizeof set, &set) < 0)
+        return;
+    for (int c = 0; c < CPU_SETSIZE; c++)
+        if (CPU_ISSET(c, &set))
+            mu_cpuset_add(&other->cpus, c);
+}
+
+static void look_at(void *arg, const struct mu_step_task *task)
+{
+    struct others *all = arg;
+    const char *host = mu_step_task_env(task, "SLURMD_NODENAME");
+    long step;
+    int i = 0;
+
+    /* Two slurmd on one machine are two nodes; batch and interactive steps own nothing.
+     */
+    if ((host && strcmp(host, all->st->step.host) != 0) ||
+        mu_parse_int("step", task->step, 0, MU_STEP_SPECIAL - 1L, &step, NULL) < 0)
+        return;
+    while (i < all->n && all->step[i].step != step)
+        i++;
+    if (i == STEPS_MAX)
+        return;
+    if (i == all->n)
+        all->step[all->n++].step = step;
+    add_cpus(task, &all->step[i]);
+    add_gpus(all->st, task, &all->step[i]);
+}
+
+static void say(const struct mu_state *st, const struct other *other)
+{
+    struct mu_cpuset cpus = other->cpus;
+    char list[512] = "", gpus[1024] = "";
+    size_t at = 0;
+
+    mu_cpuset_and(&cpus, &st->alloc.cpus);
+    mu_cpuset_format(&cpus, list, sizeof list);
+    for (int i = 0; i < st->alloc.ngpus && at < sizeof gpus - 80; i++)
+        if (other->gpu[i])
+            at += (size_t)snprintf(gpus + at, sizeof gpus - at, "%s%s", at ? "," : "",
+                                   st->node.gpus[st->alloc.gpu[i]].label);
+    if (list[0] || gpus[0])
+        mu_info(st, "this step shares %s%s%s%s%s with step %u.%ld, which runs here too",
+                list[0] ? "CPUs " : "", list, list[0] && gpus[0] ? " and " : "",
+                gpus[0] ? "GPUs " : "", gpus, st->step.job, other->step);
+}
+
+void mu_others_say(const struct mu_state *st)
+{
+    struct others *all = calloc(1, sizeof *all);
+    char job[16], own[16];
+
+    if (!all)
+        return;
+    all->st = st;
+    snprintf(job, sizeof job, "%u", st->step.job);
+    snprintf(own, sizeof own, "%u", st->step.step);
+    mu_step_tasks(job, own, look_at, all);
+    for (int i = 0; i < all->n; i++)
+        say(st, &all->step[i]);
+    free(all);
+}
