@@ -267,9 +267,11 @@ static void options(int argc, char **argv)
 /* A rank of the other node comes late, so that the others are in the fence. */
 static void linger_in_fence(void)
 {
+    const char *ntasks = getenv("SLURM_NTASKS");
+    int size = ntasks ? atoi(ntasks) : 1;
     pthread_t thread;
 
-    if (my_rank == (opt.rank < 2 ? 3 : 0))
+    if (my_rank == (opt.rank < size / 2 ? size - 1 : 0))
         nap(2);
     if (my_rank == opt.rank)
         pthread_create(&thread, NULL, act_in_fence, NULL);

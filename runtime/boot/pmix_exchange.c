@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pmix_exchange.c - publish, fetch and fence over PMIx 4 or 5
+ *
+ * Four things PMIx under Slurm does not do by itself:
+ * - A fence without PMIX_COLLECT_DATA does not wait for other nodes (Slurm's tree fence
+ *   with TreeWidth above the number of nodes), so every fence collects.
+ * - A fence succeeds without ranks that exited, so every rank's card is read after it.
+ * - PMIX_TIMEOUT is not honoured for remote ranks, so the non-blocking fence is waited
+ *   for with our own clock.
+ * - Nobody is told of a rank that dies in a fence, so neighbours watch each other.
+ */
+#include "runtime/boot/world_pmix.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/boot/pmix_call.h"
+#include "runtime/core/ranks.h"
+
+int mu_pmix_publish(void *arg, const char *key, const void *value, size_t len,
+                    struct mu_err *err)
+{
+    struct pmix *p = arg;
+    pmix_value_t v;
+    pmix_status_t rc;
+
+    mu_copy(p->last_key, sizeof p->last_key, key);
+    PMIX_VALUE_CONSTRUCT(&v);
+    v.type = PMIX_BYTE_OBJECT;
+    v.data.bo.bytes = (char *)(uintptr_t)value; /* PMIx_Put copies */
+    v.data.bo.size = len;
+    rc = PMIx_Put(PMIX_GLOBAL, key, &v);
+    if (rc == PMIX_SUCCESS)
+        rc = PMIx_Commit();
+    if (rc != PMIX_SUCCESS)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Put of %s failed: %s", key,
+                          PMIx_Error_string(rc));
+    return 0;
+}
+
+static int start_get(const struct pmix *p, int rank, const char *key, double timeout,
+                     struct mu_call **out)
+{
+    int seconds = timeout < 1 ? 1 : (int)timeout;
+    struct mu_call *c = *out = mu_call_new();
+    bool yes = true;
+
+    if (!c)
+        return PMIX_ERR_NOMEM;
+    c->who = p->self;
+    c->who.rank = (pmix_rank_t)rank;
+    PMIX_INFO_LOAD(&c->info[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    /* Our own server has it all after a fence that collects. Without this word it would
+     * ask Slurm for a rank that died, and Slurm then cancels the step (same node) or
+     * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
+     */
+    PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    return PMIx_Get_nb(&c->who, key, c->info, 2, mu_on_get, c);
+}
+
+int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *len,
+                  double timeout, struct mu_err *err)
+{
+    struct timespec until = mu_in_seconds(timeout);
+    pmix_value_t *v = NULL;
+    struct mu_call *c;
+    pmix_status_t rc = start_get(arg, rank, key, timeout, &c);
+    void *copy = NULL;
+
+    if (!c)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
+    rc = mu_call_wait(c, rc, &until, &v);
+    if (rc != PMIX_SUCCESS || !v || v->type != PMIX_BYTE_OBJECT) {
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d has no %s: %s", rank, key,
+                   PMIx_Error_string(rc));
+        goto out;
+    }
+    copy = malloc(v->data.bo.size + 1);
+    if (!copy) {
+        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
+        goto out;
+    }
+    memcpy(copy, v->data.bo.bytes, v->data.bo.size);
+    *value = copy;
+    *len = v->data.bo.size;
+out:
+    if (v)
+        PMIX_VALUE_RELEASE(v);
+    return copy ? 0 : -1;
+}
+
+static bool lost_a_neighbour(void *arg)
+{
+    struct pmix *p = arg;
+
+    p->lost = mu_neighbour_look(&p->neighbour);
+    return p->lost >= 0;
+}
+
+static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
+{
+    struct mu_call *c = mu_call_new();
+    bool yes = true;
+
+    if (!c)
+        return PMIX_ERR_NOMEM;
+    c->who = p->self;
+    c->who.rank = PMIX_RANK_WILDCARD;
+    c->leave = lost_a_neighbour;
+    c->leave_arg = p;
+    PMIX_INFO_LOAD(&c->info[0], PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+    return mu_call_wait(c, PMIx_Fence_nb(&c->who, 1, c->info, 1, mu_on_fence, c), until,
+                        NULL);
+}
+
+/* ---- Who is missing ------------------------------------------------------------ */
+
+bool mu_pmix_local_ranks(const struct mu_world *w, bool *local)
+{
+    const struct pmix *p = w->impl;
+    pmix_proc_t all = p->self;
+    pmix_value_t *value = NULL;
+    char *rest, *item;
+    long rank;
+
+    all.rank = PMIX_RANK_WILDCARD;
+    if (PMIx_Get(&all, PMIX_LOCAL_PEERS, NULL, 0, &value) != PMIX_SUCCESS || !value)
+        return false;
+    rest = value->type == PMIX_STRING ? value->data.string : NULL;
+    while ((item = mu_parse_next(&rest, ',')))
+        if (mu_parse_int("", item, 0, w->size - 1, &rank, NULL) == 0)
+            local[rank] = true;
+    PMIX_VALUE_RELEASE(value);
+    return true;
+}
+
+/* After a fence that did not end. Our server knows which ranks of this node published
+ * what comes before it; those of other nodes it must not be asked for (see start_get),
+ * so a rank of their own node names them.
+ */
+static int name_missing(const struct mu_world *w, double timeout, struct mu_err *err)
+{
+    const struct pmix *p = w->impl;
+    bool *missing = calloc((size_t)w->size, sizeof *missing);
+    struct timespec until = mu_in_seconds(2);
+    char ranks[256];
+    int n = 0;
+
+    if (!missing || !mu_pmix_local_ranks(w, missing))
+        goto unknown;
+    for (int r = 0; r < w->size; r++) {
+        struct mu_call *c = NULL;
+        pmix_status_t rc = PMIX_SUCCESS;
+
+        if (missing[r])
+            rc = start_get(p, r, p->last_key, 1, &c);
+        missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
+        n += missing[r];
+    }
+    if (n == 0)
+        goto unknown;
+    mu_ranks_text(missing, w->size, ranks, sizeof ranks);
+    free(missing);
+    return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                      "%s did not arrive within %g s (MUSTER_INIT_TIMEOUT)", ranks,
+                      timeout);
+unknown:
+    free(missing);
+    sleep(3); /* so that a rank that can name the missing one speaks first */
+    return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                      "a rank of another node did not arrive within %g s "
+                      "(MUSTER_INIT_TIMEOUT); those of %s did",
+                      timeout, p->card.host);
+}
+
+int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
+{
+    struct timespec until = mu_in_seconds(timeout);
+    struct pmix *p = arg;
+    pmix_status_t rc = fence_until(p, &until);
+
+    if (p->lost >= 0 && p->lost != p->neighbour.next)
+        usleep(300000); /* the one before it speaks */
+    if (p->lost >= 0)
+        return mu_err_set(err, MUSTER_EPEER,
+                          "rank %d (node %s) died or left before all ranks had met",
+                          p->lost, p->card.host);
+    if (rc == PMIX_ERR_TIMEOUT)
+        return name_missing(p->world, timeout, err);
+    if (rc != PMIX_SUCCESS)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Fence failed: %s",
+                          PMIx_Error_string(rc));
+    return 0;
+}
