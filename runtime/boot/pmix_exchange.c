@@ -136,37 +136,50 @@ bool mu_pmix_local_ranks(const struct mu_world *w, bool *local)
     return true;
 }
 
-/* After a fence that did not end. Our server knows which ranks of this node published
- * what comes before it; those of other nodes it must not be asked for (see start_get),
- * so a rank of their own node names them.
+/* After a fence that did not end: which ranks have not come to it. Our server knows
+ * those of this node that published what comes before it. Those of other nodes it must
+ * not be asked for: see start_get, and on three nodes each server then waits for the
+ * dead one and answers nobody. A rank of their own node names them, and the only rank
+ * that is not of ours names itself.
  */
-static int name_missing(const struct mu_world *w, double timeout, struct mu_err *err)
+static int find_missing(const struct mu_world *w, bool *missing)
 {
     const struct pmix *p = w->impl;
-    bool *missing = calloc((size_t)w->size, sizeof *missing);
     struct timespec until = mu_in_seconds(2);
-    char ranks[256];
-    int n = 0;
+    int n = 0, elsewhere = w->size, other = -1;
 
-    if (!missing || !mu_pmix_local_ranks(w, missing))
-        goto unknown;
+    if (!mu_pmix_local_ranks(w, missing))
+        return 0;
     for (int r = 0; r < w->size; r++) {
         struct mu_call *c = NULL;
         pmix_status_t rc = PMIX_SUCCESS;
 
+        elsewhere -= missing[r];
         if (missing[r])
             rc = start_get(p, r, p->last_key, 1, &c);
+        else
+            other = r;
         missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
         n += missing[r];
     }
-    if (n == 0)
-        goto unknown;
-    mu_ranks_text(missing, w->size, ranks, sizeof ranks);
-    free(missing);
-    return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                      "%s did not arrive within %g s (MUSTER_INIT_TIMEOUT)", ranks,
-                      timeout);
-unknown:
+    if (n == 0 && elsewhere == 1)
+        n = missing[other] = true;
+    return n;
+}
+
+static int name_missing(const struct mu_world *w, double timeout, struct mu_err *err)
+{
+    const struct pmix *p = w->impl;
+    bool *missing = calloc((size_t)w->size, sizeof *missing);
+    char ranks[256];
+
+    if (missing && find_missing(w, missing) > 0) {
+        mu_ranks_text(missing, w->size, ranks, sizeof ranks);
+        free(missing);
+        return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                          "%s did not arrive within %g s (MUSTER_INIT_TIMEOUT)", ranks,
+                          timeout);
+    }
     free(missing);
     sleep(3); /* so that a rank that can name the missing one speaks first */
     return mu_err_set(err, MUSTER_ERENDEZVOUS,

@@ -52,6 +52,17 @@ deaths() {
     fault '11|137' 8 'rank 3 did not arrive within 5 s' none --at fence --do stop --rank 3
 }
 
+# Alone on its node a rank has no neighbour: its death is told at the init deadline.
+@test "in the first fence, a rank alone on its node: named at the init deadline" {
+    local rank deed
+    local per_node=1
+    for rank in 0 1; do
+        for deed in kill exit0 stop; do
+            fault '11|137' 16 "rank $rank did not arrive within 5 s" none --at fence --do $deed --rank $rank
+        done
+    done
+}
+
 @test "in bucket k, at each place of the tree: named within a second" {
     local rank node=1
     for rank in 0 1 2 3; do
