@@ -319,3 +319,23 @@ const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
             return &peer->addr[i];
     return NULL;
 }
+
+static bool on_this_node(const struct mu_addr *addr, const struct mu_net *net)
+{
+    if (addr->family == AF_INET && addr->byte[0] == 127)
+        return true;
+    for (int i = 0; i < net->nifaces; i++)
+        for (int k = 0; k < net->iface[i].naddrs; k++)
+            if (mu_addr_same(addr, &net->iface[i].addr[k]))
+                return true;
+    return false;
+}
+
+const struct mu_addr *mu_net_own_addr(const struct mu_peer *own,
+                                      const struct mu_net *net)
+{
+    for (int i = 0; i < own->naddrs; i++)
+        if (on_this_node(&own->addr[i], net))
+            return &own->addr[i];
+    return NULL;
+}

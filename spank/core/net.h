@@ -93,4 +93,10 @@ const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
                                        const struct mu_net *net,
                                        const struct mu_net_choice *choice);
 
+/* The first address of `own`, this node's own name, that a program can bind to here:
+ * one of an interface, or of 127.0.0.0/8. NULL: there is none.
+ */
+const struct mu_addr *mu_net_own_addr(const struct mu_peer *own,
+                                      const struct mu_net *net);
+
 #endif

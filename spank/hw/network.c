@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/parse.h"
 #include "spank/hw/conf_live.h"
@@ -142,6 +143,33 @@ static int choose_network(const struct mu_network_request *request,
     return 0;
 }
 
+/* PyTorch's gloo listens at the first address of the node's own name (gethostname) that
+ * it can bind to, at loopback when there is none, and tells that address to the others.
+ * Where they cannot reach it the ranks never meet, whatever MASTER_ADDR is.
+ */
+static int add_gloo(const struct mu_network_request *request, struct mu_network *out,
+                    struct mu_err *err)
+{
+    char reason[160], text[MU_ADDR_TEXT] = "no address of this node";
+    struct mu_peer own = { .host = "" };
+    const struct mu_addr *addr;
+
+    if (request->nhosts < 2 || out->choice.iface < 0 ||
+        gethostname(own.host, sizeof own.host - 1) < 0)
+        return 0;
+    mu_net_resolve(&own, 1, request->timeout, NULL);
+    addr = mu_net_own_addr(&own, &out->net);
+    if (addr && addr->global)
+        return 0;
+    if (addr)
+        mu_addr_format(addr, text, sizeof text);
+    snprintf(reason, sizeof reason,
+             "gloo takes the address of the node's own name, and %.64s gives %s",
+             own.host, text);
+    return mu_settings_add(&out->settings, "GLOO_SOCKET_IFNAME",
+                           out->net.iface[out->choice.iface].name, reason, err);
+}
+
 static int load_profiles(const struct mu_network_request *request,
                          struct mu_profiles *profiles, struct mu_err *err)
 {
@@ -221,10 +249,13 @@ int mu_network_decide(const struct mu_network_request *request, struct mu_networ
     } else if (choose_network(request, networks, nnetworks, out, err) < 0) {
         return -1;
     }
-    if (request->nccl && decide_nccl(request, out, err) < 0) {
+    if ((request->gloo && add_gloo(request, out, err) < 0) ||
+        (request->nccl && decide_nccl(request, out, err) < 0)) {
         mu_network_clear(out);
         return -1;
     }
+    if (!request->nccl)
+        mu_settings_resolve(&out->settings, request->user, request->user_arg, NULL);
     return 0;
 }
 

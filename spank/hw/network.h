@@ -27,7 +27,8 @@ struct mu_network_request {
     const char *site_profile_dir; /* the site's own, tried first */
     const char *root; /* a recorded /sys tree for the platform; NULL: this machine */
     const char *conf_file, *home; /* NCCL_CONF_FILE and HOME of the user */
-    bool nccl;                    /* false: only the rendezvous address is wanted */
+    bool nccl;                    /* false: nothing of NCCL's is wanted */
+    bool gloo; /* GLOO_SOCKET_IFNAME where gloo would take loopback */
     /* Asked for a topology file when neither the user nor NCCL's files name one; false:
      * none. NULL: never. What it returns lives as long as `out`.
      */
@@ -41,7 +42,7 @@ struct mu_network_request {
     void *node_addrs_arg;
     int ras_port;
     const struct mu_library *library; /* as in struct mu_nccl_input */
-    double timeout; /* seconds for name look-ups */
+    double timeout;                   /* seconds for name look-ups */
     /* The user's own value of a variable, see mu_settings_resolve. */
     const char *(*user)(void *arg, const char *name);
     void *user_arg;

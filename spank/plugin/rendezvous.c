@@ -108,6 +108,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .conf_file = mu_item_env(sp, "NCCL_CONF_FILE", conf_file, sizeof conf_file),
         .home = mu_item_env(sp, "HOME", home, sizeof home),
         .nccl = st->have_plan && st->opts.nccl == MU_AUTO_AUTO && st->alloc.ngpus > 0,
+        .gloo = st->opts.rdzv == MU_AUTO_AUTO,
         .timeout = 1.0,
         .node_addrs = mu_node_addrs,
         .node_addrs_arg = sp,

@@ -27,6 +27,17 @@ seen() { # variable, srun option...
     timeout 60 srun "$@" bash -c "echo \"\${$name-unset}\"" 2>"$MUSTER_DIR/err" | sort -u
 }
 
+meet_program() {
+    cat >"$MUSTER_DIR/meet.py" <<'P'
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="env://")
+t = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(t)
+print("rank", dist.get_rank(), "of", dist.get_world_size(), "local", os.environ["LOCAL_RANK"], "sum", int(t.item()))
+dist.destroy_process_group()
+P
+}
+
 address() { # node
     on "$1" -- ip -4 -o addr show eth0 | awk '{ sub("/.*", "", $4); print $4 }'
 }
@@ -128,18 +139,36 @@ address() { # node
 
 @test "ranks of an unmodified PyTorch program meet: gloo, env://, two nodes, eight tasks" {
     /usr/bin/python3 -c "import torch.distributed" 2>/dev/null || skip "no python3-torch"
-    cat >"$MUSTER_DIR/meet.py" <<'P'
-import os, torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method="env://")
-t = torch.ones(1) * (dist.get_rank() + 1)
-dist.all_reduce(t)
-print("rank", dist.get_rank(), "of", dist.get_world_size(), "local", os.environ["LOCAL_RANK"], "sum", int(t.item()))
-dist.destroy_process_group()
-P
+    meet_program
     run timeout 180 srun -N2 --ntasks-per-node=4 --gres=gpu:4 --export=ALL /usr/bin/python3 "$MUSTER_DIR/meet.py"
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'of 8 local [0-3] sum 36' <<<"$output")" -eq 8 ]
+}
+
+@test "gloo where the nodes' own names give loopback or nothing: told the interface, and the ranks meet" {
+    [ "$(seen GLOO_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)" = unset ]
+    hosts=$(on mnet1 -- cat /etc/hosts) # one file for all nodes
+    on mnet1 -- bash -c 'printf "127.0.0.1 localhost\n127.0.1.1 mnet1\n" >/etc/hosts'
+    names=$(seen GLOO_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)
+    mine=$(GLOO_SOCKET_IFNAME=mine seen GLOO_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)
+    off=$(seen GLOO_SOCKET_IFNAME -N2 -n2 --gres=gpu:1 --muster=rdzv=none)
+    one=$(seen GLOO_SOCKET_IFNAME -N1 -n2 --gres=gpu:2)
+    why=$(timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true 2>&1)
+    met=8
+    if /usr/bin/python3 -c "import torch.distributed" 2>/dev/null; then
+        meet_program
+        met=$(timeout 180 srun -N2 --ntasks-per-node=4 --gres=gpu:4 /usr/bin/python3 "$MUSTER_DIR/meet.py" | grep -c 'of 8 local [0-3] sum 36')
+    fi
+    on mnet1 -- bash -c 'echo "$1" >/etc/hosts' bash "$hosts"
+    echo "$names; $mine; $off; $one; $met; $why"
+    [ "$names" = eth0 ]
+    [ "$mine" = mine ]
+    [ "$off" = unset ]
+    [ "$one" = unset ]
+    [[ "$why" == *"GLOO_SOCKET_IFNAME=eth0: gloo takes the address of the node's own name, and mnet1 gives 127.0.1.1"* ]]
+    [[ "$why" == *"and mnet2 gives no address of this node"* ]]
+    [ "$met" -eq 8 ]
 }
 
 @test "--export=NONE: the variables of the contract are there all the same" {

@@ -359,6 +359,64 @@ static void a_step_of_two_nodes_gets_interface_and_address(void **state)
     free(out);
 }
 
+static const struct gloo_case {
+    const char *name, *host, *user, *value, *reason;
+} gloo_cases[] = {
+    { "its name gives an address of the network", "10.9.5.15", NULL, NULL, NULL },
+    { "its name gives a loopback address", "127.0.1.1", NULL, "data",
+      "gives 127.0.1.1" },
+    { "its name gives an address of another node", "10.9.5.16", NULL, "data",
+      "gives no address of this node" },
+    { "its name is not known", "nowhere.invalid", NULL, "data",
+      "nowhere.invalid gives no address of this node" },
+    { "the user named an interface", "127.0.1.1", "mine", "data", "gives 127.0.1.1" },
+};
+
+static const char *users_interface(void *arg, const char *name)
+{
+    const struct gloo_case *c = arg;
+
+    return strcmp(name, "GLOO_SOCKET_IFNAME") == 0 ? c->user : NULL;
+}
+
+static void gloo_is_told_the_interface_where_it_would_take_loopback(void **state)
+{
+    char *hosts[] = { "10.9.5.16", "10.9.5.15" };
+    struct mu_network *out = calloc(1, sizeof *out);
+    struct mu_err err = { 0 };
+
+    own_namespace();
+    if (unshare(CLONE_NEWUTS) < 0)
+        skip();
+    ip("set -e; ip link set lo up; ip link add data type veth peer name other;"
+       "ip addr add 10.9.5.15/20 dev data; ip link set data up; ip link set other up");
+    load_with_carrier(&out->net, "data");
+    mu_net_clear(&out->net);
+    for (size_t i = 0; i < sizeof gloo_cases / sizeof gloo_cases[0]; i++) {
+        const struct gloo_case *c = &gloo_cases[i];
+        struct mu_network_request request = { .hosts = hosts,
+                                              .nhosts = 2,
+                                              .gloo = true,
+                                              .timeout = 5,
+                                              .user = users_interface,
+                                              .user_arg = (void *)c };
+        const struct mu_setting *s;
+
+        if (sethostname(c->host, strlen(c->host)) < 0)
+            skip();
+        if (mu_network_decide(&request, out, &err) < 0)
+            fail_msg("%s: %s", c->name, err.text);
+        s = mu_settings_find(&out->settings, "GLOO_SOCKET_IFNAME");
+        if ((s ? 1 : 0) != (c->value ? 1 : 0))
+            fail_msg("%s: %s", c->name, s ? s->value : "not set");
+        if (s && (strcmp(s->value, c->value) != 0 || !strstr(s->reason, c->reason) ||
+                  (s->winner == MU_WINNER_USER) != (c->user != NULL)))
+            fail_msg("%s: %s: %s", c->name, s->value, s->reason);
+        mu_network_clear(out);
+    }
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +427,7 @@ int main(void)
         cmocka_unit_test(bridges_027_and_dead_ports_029_are_seen_as_they_are),
         cmocka_unit_test(an_address_on_lo_only_031_serves_the_rendezvous),
         cmocka_unit_test(a_step_of_two_nodes_gets_interface_and_address),
+        cmocka_unit_test(gloo_is_told_the_interface_where_it_would_take_loopback),
     };
 
     return cmocka_run_group_tests_name("net_live", tests, NULL, NULL);
