@@ -203,6 +203,11 @@ void mu_watch_add(struct mu_backend *b, const char *what)
     note("watch ");
 }
 
+char *mu_parts_of(const struct mu_backend *b, int local_rank)
+{
+    return b->peer_control[local_rank];
+}
+
 bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
                     void **buffer)
 {
@@ -271,10 +276,10 @@ static void a_bucket_of_views_is_two_event_calls_and_its_path(void **state)
                    small = bucket(64 << 10, false, true);
     struct mu_coll *path[] = { &hidden, &last, &small };
     static const char *const expect[] = {
-        "record:s1 wait:own ask meet:own copy:own add:own copy:own meet:own | "
+        "record:s1 wait:own ask copy:own meet:own add:own copy:own meet:own | "
         "record:own wait:s1 ",
-        "record:s1 wait:own pull:own | record:own wait:s1 ",
-        "record:s1 wait:own one-shot:own | record:own wait:s1 ",
+        "record:s1 wait:own ask pull:own | record:own wait:s1 ",
+        "record:s1 wait:own ask one-shot:own | record:own wait:s1 ",
     };
 
     for (int i = 0; i < 3; i++) {
@@ -293,9 +298,9 @@ static void one_event_joins_all_of_a_step(void **state)
     for (int i = 0; i < 2; i++) {
         calls[0] = '\0';
         step(&b, &c, 3, S1);
-        assert_string_equal(calls, "record:s1 wait:own pull:own | "
-                                   "record:s1 wait:own pull:own | "
-                                   "record:s1 wait:own pull:own | "
+        assert_string_equal(calls, "record:s1 wait:own ask pull:own | "
+                                   "record:s1 wait:own ask pull:own | "
+                                   "record:s1 wait:own ask pull:own | "
                                    "record:own wait:s1 ");
     }
     assert_int_equal(events, 6); /* those of the first step serve the next */
@@ -308,8 +313,8 @@ static void a_bucket_that_is_copied_back_has_its_own_event(void **state)
     struct mu_coll c = bucket(8 * MIB, false, false);
 
     step(&b, &c, 2, S1);
-    assert_string_equal(calls, "record:s1 wait:own pull:own record:own | "
-                               "record:s1 wait:own pull:own record:own | "
+    assert_string_equal(calls, "record:s1 wait:own ask pull:own record:own | "
+                               "record:s1 wait:own ask pull:own record:own | "
                                "wait:s1 wait:s1 ");
     mu_nccl_close(&b);
 }
@@ -363,7 +368,7 @@ static void between_nodes_nccl_means_and_is_watched(void **state)
 
     step(&b, &c, 1, S1);
     assert_string_equal(
-        calls, "record:s1 wait:own ask nccl-mean:own watch | record:own wait:s1 ");
+        calls, "record:s1 wait:own ask ask nccl-mean:own watch | record:own wait:s1 ");
     mu_nccl_close(&b);
 }
 
@@ -378,15 +383,15 @@ static void a_direct_one_follows_what_ran_before_it(void **state)
     step(&b, &c, 1, S1);
     calls[0] = '\0';
     step(&b, &direct, 1, S1); /* s1 is behind everything since it joined */
-    assert_string_equal(calls, "one-shot:s1 | ");
+    assert_string_equal(calls, "ask one-shot:s1 | ");
     direct.stream = S2;
     calls[0] = '\0';
     step(&b, &direct, 1, S2);
-    assert_string_equal(calls, "record:s1 wait:s2 one-shot:s2 | ");
+    assert_string_equal(calls, "record:s1 wait:s2 ask one-shot:s2 | ");
     assert_int_equal(mu_nccl_start(&b, &c, &r, NULL), 0);
     calls[0] = '\0';
     step(&b, &direct, 1, S2); /* one of the backend's stream is under way */
-    assert_string_equal(calls, "record:own wait:s2 one-shot:s2 | ");
+    assert_string_equal(calls, "record:own wait:s2 ask one-shot:s2 | ");
     assert_int_equal(mu_nccl_join(&b, r, S1, NULL), 0);
     mu_nccl_close(&b);
 }

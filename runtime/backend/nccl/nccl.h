@@ -6,6 +6,7 @@
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    memory of the other ranks of this node, mapped here; arenas
  *   measure.c  start-up times of the paths
+ *   launch.c   which way a collective takes, and its kernels and calls
  *   coll.c     start, join, drain
  *   pack.c     pack, unpack, copy, zero, squares
  *   watch.c    the thread that notices overdue work and errors
@@ -32,9 +33,9 @@
 struct mu_card {
     uint8_t uuid[16];
     char pci[32];
-    int32_t nccl;       /* version of the library that is loaded */
-    int32_t capability; /* 90 for sm_90 */
-    int32_t mappable;   /* control is valid */
+    int32_t nccl;                     /* version of the library that is loaded */
+    int32_t capability;               /* 90 for sm_90 */
+    int32_t mappable;                 /* control is valid */
     int32_t parent_size, parent_rank; /* of a communicator to shrink; size 0: none */
     cudaIpcMemHandle_t control;
     ncclUniqueId id; /* of a root rank, else zero */
@@ -81,7 +82,7 @@ struct mu_backend {
     char pci[32];
     struct mu_card *cards; /* by rank; only those of this node and the roots are filled,
                               all of them where there is a parent */
-    int *local_ranks; /* global rank of each local rank */
+    int *local_ranks;      /* global rank of each local rank */
     ncclComm_t comm;
     cudaStream_t stream; /* all collectives, in order */
 
@@ -89,7 +90,6 @@ struct mu_backend {
     char *control; /* struct mu_flags, packets, lines, parts */
     char *peer_control[MU_PEERS];
     struct mu_reach reach;
-    char *parts;                 /* copy: what copy engines brought */
     struct mu_host_words *words; /* host address */
     char *scratch;               /* 4 KiB of device memory */
     struct mu_path_table table;
@@ -146,6 +146,8 @@ void mu_comm_close(struct mu_backend *b);
 int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *err);
 int mu_peers_connect(struct mu_backend *b, struct mu_err *err);
 void mu_peers_close(struct mu_backend *b);
+/* copy: where the others put their parts of this local rank's segment. */
+char *mu_parts_of(const struct mu_backend *b, int local_rank);
 void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err);
 void mu_arena_free(struct mu_backend *b, void *p);
 int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
@@ -156,12 +158,17 @@ bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
 /* measure.c */
 int mu_measure(struct mu_backend *b, struct mu_err *err);
 
-/* coll.c */
+/* launch.c */
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
 unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
                         void **buffer);
 int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
                    void *const *buffer, struct mu_err *err);
+/* By the quickest path that is usable. */
+int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
+                    struct mu_err *err);
+
+/* coll.c */
 int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
                   struct mu_request **out, struct mu_err *err);
 int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,

@@ -152,7 +152,6 @@ static void reach_fill(struct mu_backend *b)
 {
     struct mu_reach *r = &b->reach;
 
-    b->parts = b->control + PARTS_AT;
     r->rank = b->env.local_rank;
     r->n = b->env.local_size;
     r->packet_slot = MU_PACKETS_BYTES / 2 / r->n / 128 * 128;
@@ -163,6 +162,11 @@ static void reach_fill(struct mu_backend *b)
         r->packets[i] = b->peer_control[i] + PACKETS_AT;
         r->lines[i] = b->peer_control[i] + LINES_AT;
     }
+}
+
+char *mu_parts_of(const struct mu_backend *b, int local_rank)
+{
+    return b->peer_control[local_rank] + PARTS_AT;
 }
 
 int mu_peers_connect(struct mu_backend *b, struct mu_err *err)

@@ -13,7 +13,7 @@
  *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
  *             all; a barrier before and after                            (bandwidth)
  *   copy      copy engines bring the parts and take the sums, kernels only add and
- * meet: slower, but the SMs stay with the computation beside      (hidden buckets)
+ *             meet: slower, but the SMs stay with the computation   (hidden buckets)
  */
 #ifndef MU_NCCL_KERNELS_H
 #define MU_NCCL_KERNELS_H
