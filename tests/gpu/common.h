@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.h - for the GPU tests: open the NCCL backend in a forked rank (common.c), TAP of
- * several ranks (tap.c)
+/* common.h - for the GPU tests: open the NCCL backend in a forked rank (common.c), TAP
+ * of several ranks (tap.c)
  */
 #ifndef TESTS_GPU_COMMON_H
 #define TESTS_GPU_COMMON_H

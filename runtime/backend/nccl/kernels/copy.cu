@@ -79,18 +79,8 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 static const void *add_kernel(enum muster_dtype dtype)
 {
-    switch (dtype) {
-    case MUSTER_F32:
-        return (const void *)add_parts<float>;
-    case MUSTER_F64:
-        return (const void *)add_parts<double>;
-    case MUSTER_F16:
-        return (const void *)add_parts<__half>;
-    case MUSTER_BF16:
-        return (const void *)add_parts<__nv_bfloat16>;
-    default:
-        return NULL;
-    }
+    return mu_by_float<const void *>(
+        dtype, [](auto x) { return (const void *)add_parts<decltype(x)>; });
 }
 
 cudaError_t mu_meet(const struct mu_reach *reach, cudaStream_t stream)

@@ -44,6 +44,31 @@ template <> struct mu_acc<__nv_bfloat16> {
     }
 };
 
+/* of(x), x of the type that dtype names; NULL for integers. */
+template <typename R, typename F> R mu_by_float(enum muster_dtype dtype, F of)
+{
+    switch (dtype) {
+    case MUSTER_F32:
+        return of(float());
+    case MUSTER_F64:
+        return of(double());
+    case MUSTER_F16:
+        return of(__half());
+    case MUSTER_BF16:
+        return of(__nv_bfloat16());
+    default:
+        return NULL;
+    }
+}
+
+/* The same with integers. */
+template <typename R, typename F> R mu_by_type(enum muster_dtype dtype, F of)
+{
+    return dtype == MUSTER_I32   ? of(int32_t())
+           : dtype == MUSTER_I64 ? of(int64_t())
+                                 : mu_by_float<R>(dtype, of);
+}
+
 /* NaN wins over a number in min and max, so that every rank sees it. */
 template <int OP, typename A> __device__ inline A mu_combine(A a, A b)
 {

@@ -5,10 +5,11 @@
 #include "runtime/backend/nccl/kernels/int8.h"
 
 #define WARPS 8
+#define EACH ((size_t)WARPS * MU_INT8_BLOCK) /* elements of a CUDA block */
+
 struct int8_args {
-    int n, ranks;
-    uint32_t first[MU_INT8_TENSORS + 1]; /* CUDA block that begins tensor i */
-    struct mu_int8_tensor tensor[MU_INT8_TENSORS];
+    struct mu_list<struct mu_int8_tensor, MU_INT8_TENSORS> list;
+    int ranks;
 };
 
 /* What a lane works on. */
@@ -20,17 +21,10 @@ struct lane {
 /* False, for a whole warp: the tensor has no such block. */
 __device__ inline bool find(const struct int8_args &a, struct lane *l)
 {
-    int lo = 0, hi = a.n - 1;
+    uint32_t block;
 
-    while (lo < hi) { /* the last tensor that begins at or before this block */
-        int mid = (lo + hi + 1) / 2;
-        if (a.first[mid] <= blockIdx.x)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    l->t = &a.tensor[lo];
-    l->block = (size_t)(blockIdx.x - a.first[lo]) * WARPS + threadIdx.x / 32;
+    l->t = &a.list.of(&block);
+    l->block = (size_t)block * WARPS + threadIdx.x / 32;
     l->from = mu_int8_lane(l->t->count, l->block, threadIdx.x % 32, &l->n);
     return l->block * MU_INT8_BLOCK < l->t->count;
 }
@@ -83,29 +77,14 @@ cudaError_t mu_int8_launch(enum mu_int8_stage stage,
                            const struct mu_int8_tensor *tensors, int n, int ranks,
                            cudaStream_t stream)
 {
-    const size_t each = (size_t)WARPS * MU_INT8_BLOCK;
     struct int8_args args;
-    void *argv[] = { &args };
-    size_t blocks = 0;
 
-    if (n > MU_INT8_TENSORS)
-        return cudaErrorInvalidValue;
-    args.n = 0;
+    args.list.clear();
     args.ranks = ranks;
-    for (int i = 0; i < n; i++) {
-        if (tensors[i].count == 0)
-            continue;
-        args.tensor[args.n] = tensors[i];
-        args.first[args.n++] = (uint32_t)blocks;
-        blocks += (tensors[i].count + each - 1) / each;
-    }
-    if (blocks == 0)
-        return cudaSuccess;
-    if (blocks > 0x7fffffff)
-        return cudaErrorInvalidValue;
-    args.first[args.n] = (uint32_t)blocks;
-    return cudaLaunchKernel(kernel(stage), dim3((unsigned)blocks), dim3(WARPS * 32),
-                            argv, 0, stream);
+    for (int i = 0; i < n; i++)
+        if (!args.list.add(tensors[i], (tensors[i].count + EACH - 1) / EACH))
+            return cudaErrorInvalidValue;
+    return mu_launch(kernel(stage), &args, WARPS * 32, stream);
 }
 
 cudaError_t mu_int8_load(void)

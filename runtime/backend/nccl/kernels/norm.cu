@@ -55,75 +55,61 @@ cudaError_t mu_squares(const void *data, size_t count, enum muster_dtype dtype,
 #define THREADS 512
 #define PER_BLOCK (THREADS * 16) /* elements */
 
-struct look_args {
-    int n;
+template <typename U> struct look_args {
+    struct mu_list<struct mu_look, MU_LOOKS> list;
     uint32_t *found;
-    uint32_t first[MU_LOOKS + 1]; /* block that begins piece i; first[n] is the grid */
-    struct mu_look piece[MU_LOOKS];
+    U exponent;
 };
 
 /* An exponent of all ones, in integers: no option of the compiler changes the answer.
  */
 template <typename U>
 __global__ void __launch_bounds__(THREADS)
-    look(const __grid_constant__ struct look_args a, U exponent)
+    look(const __grid_constant__ struct look_args<U> a)
 {
-    int lo = 0, hi = a.n - 1;
+    uint32_t block;
+    const struct mu_look &p = a.list.of(&block);
+    size_t from = (size_t)block * PER_BLOCK;
+    size_t end = p.count - from < PER_BLOCK ? p.count : from + PER_BLOCK;
     bool bad = false;
 
-    while (lo < hi) { /* the last piece that begins at or before this block */
-        int mid = (lo + hi + 1) / 2;
-        if (a.first[mid] <= blockIdx.x)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    const struct mu_look &p = a.piece[lo];
-    size_t from = (size_t)(blockIdx.x - a.first[lo]) * PER_BLOCK;
-    size_t end = p.count - from < PER_BLOCK ? p.count : from + PER_BLOCK;
     for (size_t i = from + threadIdx.x; i < end; i += THREADS)
-        bad |= (((const U *)p.at)[i] & exponent) == exponent;
+        bad |= (((const U *)p.at)[i] & a.exponent) == a.exponent;
     if (bad)
         atomicMax(a.found, p.mark);
+}
+
+template <typename U>
+static cudaError_t look_for(const struct mu_look *pieces, int n, U exponent,
+                            uint32_t *found, cudaStream_t stream)
+{
+    struct look_args<U> args;
+
+    args.list.clear();
+    args.found = found;
+    args.exponent = exponent;
+    for (int i = 0; i < n; i++)
+        if (!args.list.add(pieces[i], (pieces[i].count + PER_BLOCK - 1) / PER_BLOCK))
+            return cudaErrorInvalidValue;
+    return mu_launch((const void *)look<U>, &args, THREADS, stream);
 }
 
 cudaError_t mu_look_for_nonfinite(const struct mu_look *pieces, int n,
                                   enum muster_dtype dtype, uint32_t *found,
                                   cudaStream_t stream)
 {
-    struct look_args args;
-    uint16_t e16 = dtype == MUSTER_F16 ? 0x7c00 : 0x7f80;
-    uint32_t e32 = 0x7f800000u;
-    uint64_t e64 = (uint64_t)0x7ff << 52;
-    const void *fn = (const void *)look<uint16_t>;
-    void *exponent = &e16;
-    size_t blocks = 0;
-
-    if (n > MU_LOOKS || dtype > MUSTER_BF16)
+    switch (dtype) {
+    case MUSTER_F32:
+        return look_for<uint32_t>(pieces, n, 0x7f800000u, found, stream);
+    case MUSTER_F64:
+        return look_for<uint64_t>(pieces, n, (uint64_t)0x7ff << 52, found, stream);
+    case MUSTER_F16:
+        return look_for<uint16_t>(pieces, n, 0x7c00, found, stream);
+    case MUSTER_BF16:
+        return look_for<uint16_t>(pieces, n, 0x7f80, found, stream);
+    default:
         return cudaErrorInvalidValue;
-    if (dtype == MUSTER_F32) {
-        fn = (const void *)look<uint32_t>;
-        exponent = &e32;
-    } else if (dtype == MUSTER_F64) {
-        fn = (const void *)look<uint64_t>;
-        exponent = &e64;
     }
-    args.n = 0;
-    args.found = found;
-    for (int i = 0; i < n; i++) {
-        if (pieces[i].count == 0)
-            continue;
-        args.piece[args.n] = pieces[i];
-        args.first[args.n++] = (uint32_t)blocks;
-        blocks += (pieces[i].count + PER_BLOCK - 1) / PER_BLOCK;
-    }
-    if (blocks == 0)
-        return cudaSuccess;
-    if (blocks > 0x7fffffff)
-        return cudaErrorInvalidValue;
-    args.first[args.n] = (uint32_t)blocks;
-    void *argv[] = { &args, exponent };
-    return cudaLaunchKernel(fn, dim3((unsigned)blocks), dim3(THREADS), argv, 0, stream);
 }
 
 cudaError_t mu_norm_load(void)

@@ -161,21 +161,8 @@ template <typename T> static one_shot_fn one_shot_of(enum muster_op op, int n)
 
 static one_shot_fn one_shot_kernel(enum muster_dtype dtype, enum muster_op op, int n)
 {
-    switch (dtype) {
-    case MUSTER_F32:
-        return one_shot_of<float>(op, n);
-    case MUSTER_F64:
-        return one_shot_of<double>(op, n);
-    case MUSTER_F16:
-        return one_shot_of<__half>(op, n);
-    case MUSTER_BF16:
-        return one_shot_of<__nv_bfloat16>(op, n);
-    case MUSTER_I32:
-        return one_shot_of<int32_t>(op, n);
-    case MUSTER_I64:
-        return one_shot_of<int64_t>(op, n);
-    }
-    return NULL;
+    return mu_by_type<one_shot_fn>(
+        dtype, [=](auto x) { return one_shot_of<decltype(x)>(op, n); });
 }
 
 size_t mu_one_shot_limit(const struct mu_reach *reach, size_t element)

@@ -5,14 +5,10 @@
 #define THREADS 512
 #define PER_BLOCK (THREADS * 16) /* elements */
 
-/* The whole list travels as the kernel's argument, so that a captured launch keeps it.
- */
 template <int MAX> struct pack_args {
+    struct mu_list<struct mu_pack_piece, MAX> list;
     char *bucket;
     double scale;
-    int n;
-    uint32_t first[MAX + 1]; /* block that begins piece i; first[n] is the grid */
-    struct mu_pack_piece piece[MAX];
 };
 
 template <typename D, typename S> __device__ inline D convert(S x, double scale)
@@ -52,17 +48,9 @@ template <typename O, typename I, bool TO_BUCKET, int MAX>
 __global__ void __launch_bounds__(THREADS)
     pack(const __grid_constant__ struct pack_args<MAX> a)
 {
-    int lo = 0, hi = a.n - 1;
-
-    while (lo < hi) { /* the last piece that begins at or before this block */
-        int mid = (lo + hi + 1) / 2;
-        if (a.first[mid] <= blockIdx.x)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    const struct mu_pack_piece &p = a.piece[lo];
-    size_t from = (size_t)(blockIdx.x - a.first[lo]) * PER_BLOCK;
+    uint32_t block;
+    const struct mu_pack_piece &p = a.list.of(&block);
+    size_t from = (size_t)block * PER_BLOCK;
     size_t count = p.count - from < PER_BLOCK ? p.count - from : PER_BLOCK;
     O *outside = (O *)p.at + from;
     I *inside = (I *)(a.bucket + p.offset) + from;
@@ -102,25 +90,14 @@ static cudaError_t launch(const void *fn, const struct mu_pack_piece *pieces, in
                           void *bucket, double scale, cudaStream_t stream)
 {
     struct pack_args<MAX> args;
-    void *argv[] = { &args };
-    size_t blocks = 0;
 
+    args.list.clear();
     args.bucket = (char *)bucket;
     args.scale = scale;
-    args.n = 0;
-    for (int i = 0; i < n; i++) {
-        if (pieces[i].count == 0)
-            continue;
-        args.piece[args.n] = pieces[i];
-        args.first[args.n++] = (uint32_t)blocks;
-        blocks += (pieces[i].count + PER_BLOCK - 1) / PER_BLOCK;
-    }
-    if (blocks == 0)
-        return cudaSuccess;
-    if (blocks > 0x7fffffff)
-        return cudaErrorInvalidValue;
-    args.first[args.n] = (uint32_t)blocks;
-    return cudaLaunchKernel(fn, dim3((unsigned)blocks), dim3(THREADS), argv, 0, stream);
+    for (int i = 0; i < n; i++)
+        if (!args.list.add(pieces[i], (pieces[i].count + PER_BLOCK - 1) / PER_BLOCK))
+            return cudaErrorInvalidValue;
+    return mu_launch(fn, &args, THREADS, stream);
 }
 
 template <int MAX, bool TO> struct table {
@@ -187,21 +164,8 @@ cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool to_bu
 
 static const void *scale_kernel(enum muster_dtype dtype)
 {
-    switch (dtype) {
-    case MUSTER_F32:
-        return (const void *)scale_all<float>;
-    case MUSTER_F64:
-        return (const void *)scale_all<double>;
-    case MUSTER_F16:
-        return (const void *)scale_all<__half>;
-    case MUSTER_BF16:
-        return (const void *)scale_all<__nv_bfloat16>;
-    case MUSTER_I32:
-        return (const void *)scale_all<int32_t>;
-    case MUSTER_I64:
-        return (const void *)scale_all<int64_t>;
-    }
-    return NULL;
+    return mu_by_type<const void *>(
+        dtype, [](auto x) { return (const void *)scale_all<decltype(x)>; });
 }
 
 cudaError_t mu_scale(void *buffer, size_t count, enum muster_dtype dtype, double scale,

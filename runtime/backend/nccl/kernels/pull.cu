@@ -124,18 +124,7 @@ template <typename T> static pull_fn pull_of(int n)
 
 static pull_fn pull_kernel(enum muster_dtype dtype, int n)
 {
-    switch (dtype) {
-    case MUSTER_F32:
-        return pull_of<float>(n);
-    case MUSTER_F64:
-        return pull_of<double>(n);
-    case MUSTER_F16:
-        return pull_of<__half>(n);
-    case MUSTER_BF16:
-        return pull_of<__nv_bfloat16>(n);
-    default:
-        return NULL;
-    }
+    return mu_by_float<pull_fn>(dtype, [=](auto x) { return pull_of<decltype(x)>(n); });
 }
 
 bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op)

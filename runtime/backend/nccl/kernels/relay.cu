@@ -318,18 +318,8 @@ template <typename T> static relay_fn relay_of(int n)
 
 static relay_fn relay_kernel(enum muster_dtype dtype, int n)
 {
-    switch (dtype) {
-    case MUSTER_F32:
-        return relay_of<float>(n);
-    case MUSTER_F64:
-        return relay_of<double>(n);
-    case MUSTER_F16:
-        return relay_of<__half>(n);
-    case MUSTER_BF16:
-        return relay_of<__nv_bfloat16>(n);
-    default:
-        return NULL;
-    }
+    return mu_by_float<relay_fn>(dtype,
+                                 [=](auto x) { return relay_of<decltype(x)>(n); });
 }
 
 static size_t quads_for(const struct mu_reach *reach, size_t bytes)

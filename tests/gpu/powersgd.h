@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* powersgd.h - what the two halves of check_powersgd share */
+#ifndef TESTS_GPU_POWERSGD_H
+#define TESTS_GPU_POWERSGD_H
+
+#include "runtime/api/impl.h"
+#include "tests/gpu/common.h"
+
+/* -1 .. 1, and the next state. */
+static inline float random_value(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return (float)((int32_t)(*x >> 32) * 0x1p-31);
+}
+
+/* n zeros; ends the program where there is no memory. */
+float *floats(size_t n);
+/* The norm of the difference of n floats in device memory, relative to want's. */
+double off(const float *device, const float *want, size_t n);
+
+/* Whole steps of muster_ddp: all ranks against a world of CPUs, error feedback, and a
+ * checkpoint of what was left.
+ */
+void whole_steps(struct rank *r, struct muster *m);
+
+#endif
