@@ -82,6 +82,7 @@ struct mu_facts {
     struct mu_gpu_counts gpus;
     const char *gres_conf; /* text, NULL: not readable */
     const char *gres_file; /* its name, for messages */
+    const char *host;      /* this node as Slurm calls it, NULL: not known */
     int threads_per_core;  /* as slurm.conf says, 0 unknown */
     const struct mu_acs *acs;
     int nacs;
@@ -94,8 +95,8 @@ struct mu_facts {
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
     bool pmix_plugin;                          /* mpi_pmix*.so is in PluginDir */
     char pmix_missing[128];   /* the soname that did not load, "" fine */
-    const char *command_line; /* of a task of another step of this job on this node, words
-                                 with blanks between them; NULL: none */
+    const char *command_line; /* of a task of another step of this job on this node,
+                                 words with blanks between them; NULL: none */
     int command_tasks;        /* tasks of that step on this node, 0 not known */
 };
 

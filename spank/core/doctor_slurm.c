@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "spank/core/gres_conf.h"
+#include "spank/core/hostlist.h"
 
 #define AREA "slurm"
 
@@ -34,13 +35,43 @@ static void cores_to_cpus(const struct mu_node *node, const struct mu_cpuset *co
         }
 }
 
+/* Lines with NodeName= are for these nodes alone. */
+static bool for_this_node(const struct mu_facts *facts, const struct mu_gres *gres)
+{
+    struct mu_hostlist list = { 0 };
+    bool found;
+
+    if (!gres->nodes[0] || !facts->host)
+        return true;
+    if (mu_hostlist_parse(gres->nodes, &list, NULL) < 0)
+        return false;
+    found = mu_hostlist_find(&list, facts->host) >= 0;
+    mu_hostlist_clear(&list);
+    return found;
+}
+
+/* Only this node's lines stay. Returns how many of them are device files. */
+static int keep_own(const struct mu_facts *facts, struct mu_gres_conf *conf)
+{
+    int n = 0, files = 0;
+
+    for (int i = 0; i < conf->n; i++)
+        if (for_this_node(facts, &conf->gres[i])) {
+            conf->gres[n] = conf->gres[i];
+            files += conf->gres[n++].has_file;
+        }
+    conf->n = n;
+    return files;
+}
+
 static int find_by_minor(const struct mu_node *node, int minor)
 {
+    if (minor < 0)
+        return -1;
     for (int i = 0; i < node->ngpus; i++)
         if (node->gpus[i].minor == minor)
             return i;
-    return minor >= 0 && minor < node->ngpus && node->gpus[minor].minor < 0 ? minor
-                                                                            : -1;
+    return minor < node->ngpus && node->gpus[minor].minor < 0 ? minor : -1;
 }
 
 /* Case 014 a: thread ids in place of core ids. */
@@ -65,10 +96,9 @@ static void check_core_ids(const struct mu_facts *facts, const struct mu_gres *g
 
 /* Case 014 b, c: the cores Slurm believes in against those of the PCI bus. */
 static void check_locality(const struct mu_facts *facts, const struct mu_gres *gres,
-                           struct mu_findings *out)
+                           int g, struct mu_findings *out)
 {
     const struct mu_node *node = facts->node;
-    int g = find_by_minor(node, gres->minor);
     struct mu_cpuset cpus, here;
     char says[512], is[512];
 
@@ -94,18 +124,27 @@ static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
 {
     struct mu_gres_conf *conf = calloc(1, sizeof *conf);
     struct mu_err err = { 0 };
-    int without = 0;
+    int without = 0, files, position = 0;
 
     if (!conf)
         return;
     if (mu_gres_conf_parse(facts->gres_file, facts->gres_conf, conf, &err) < 0)
         mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
+    files = keep_own(facts, conf);
     for (int i = 0; i < conf->n; i++) {
+        int g = find_by_minor(facts->node, conf->gres[i].minor);
+
+        /* Of other files Slurm's number is the position, where they are all the GPUs.
+         */
+        if (conf->gres[i].minor < 0 && conf->gres[i].has_file &&
+            files == facts->node->ngpus)
+            g = position;
+        position += conf->gres[i].has_file;
         without += !conf->gres[i].cores_given;
         if (!conf->gres[i].cores_given || facts->node->smt_guess)
             continue;
         check_core_ids(facts, &conf->gres[i], out);
-        check_locality(facts, &conf->gres[i], out);
+        check_locality(facts, &conf->gres[i], g, out);
     }
     if (conf->n && without == conf->n && !conf->autodetect)
         mu_findings_add(

@@ -40,25 +40,37 @@ static void take_keys(char *line, struct keys *keys)
     }
 }
 
-/* /dev/nvidia3 and /dev/nvidia[0-3]: the minors it stands for; false: another file. */
-static bool file_minors(const char *file, struct mu_cpuset *out)
+/* The numbers at the end of a file's name: /dev/nvidia3 or /dev/gpu[0-3]; false: none.
+ */
+static bool file_numbers(const char *file, struct mu_cpuset *out)
 {
-    static const char prefix[] = "/dev/nvidia";
-    const char *p = file ? file : "";
+    const char *p = strchr(file, '[');
     char list[128];
     size_t len;
 
-    if (strncmp(p, prefix, sizeof prefix - 1) != 0)
-        return false;
-    p += sizeof prefix - 1;
-    if (*p == '[')
+    if (p)
         p++;
+    else
+        for (p = file + strlen(file); p > file && p[-1] >= '0' && p[-1] <= '9';)
+            p--;
     if (!mu_copy(list, sizeof list, p))
         return false;
     len = strlen(list);
     if (len && list[len - 1] == ']')
         list[len - 1] = '\0';
     return mu_cpuset_parse(list, out, NULL) == 0 && !mu_cpuset_empty(out);
+}
+
+/* The numbers of NVIDIA's own device files are minors; those of MIG's capabilities are
+ * not.
+ */
+static bool are_minors(const char *file)
+{
+    static const char prefix[] = "/dev/nvidia";
+    const char *end = file + sizeof prefix - 1;
+
+    return strncmp(file, prefix, sizeof prefix - 1) == 0 &&
+           (*end == '[' || (*end >= '0' && *end <= '9'));
 }
 
 static int add(struct mu_gres_conf *out, const struct mu_gres *gres, struct mu_err *err)
@@ -73,7 +85,7 @@ static int take_line(char *line, int number, struct mu_gres_conf *out,
                      struct mu_err *err)
 {
     struct mu_gres gres = { .line = number, .minor = -1 };
-    struct mu_cpuset minors = { 0 };
+    struct mu_cpuset numbers = { 0 };
     struct keys keys;
 
     take_keys(line, &keys);
@@ -89,10 +101,12 @@ static int take_line(char *line, int number, struct mu_gres_conf *out,
     }
     if (keys.nodes)
         mu_copy(gres.nodes, sizeof gres.nodes, keys.nodes);
-    if (!file_minors(keys.file, &minors))
+    gres.has_file = keys.file != NULL;
+    if (!keys.file || !file_numbers(keys.file, &numbers))
         return add(out, &gres, err);
-    for (int m = mu_cpuset_next(&minors, -1); m >= 0; m = mu_cpuset_next(&minors, m)) {
-        gres.minor = m;
+    for (int k = mu_cpuset_next(&numbers, -1); k >= 0;
+         k = mu_cpuset_next(&numbers, k)) {
+        gres.minor = are_minors(keys.file) ? k : -1;
         if (add(out, &gres, err) < 0)
             return mu_err_context(err, "line %d", number);
     }

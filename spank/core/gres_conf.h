@@ -10,7 +10,8 @@
 
 struct mu_gres {
     int line;
-    int minor; /* N of File=/dev/nvidiaN, -1: another file or none */
+    int minor;     /* N of File=/dev/nvidiaN, -1: another file or none */
+    bool has_file; /* one device file; false: a line without File= */
     bool cores_given;
     struct mu_cpuset cores; /* abstract core numbers of Slurm, not Linux CPUs */
     char cores_text[256];

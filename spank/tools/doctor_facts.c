@@ -299,6 +299,19 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     return 0;
 }
 
+/* Slurm's name of this node; a saved machine or a file given by hand may be of another.
+ */
+static void gather_host(struct mu_doctor_input *in, bool foreign)
+{
+    struct mu_facts *facts = &in->facts;
+
+    facts->host = mu_facts_env(facts, "SLURMD_NODENAME");
+    if (facts->host || foreign || gethostname(in->host, sizeof in->host - 1) < 0)
+        return;
+    in->host[strcspn(in->host, ".")] = '\0';
+    facts->host = in->host;
+}
+
 int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err)
 {
@@ -307,6 +320,7 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
     *out = (struct mu_doctor_input){ 0 };
     facts->env = environ;
     gather_cpus(facts);
+    gather_host(out, topology || gres_conf);
     if (topology) {
         if (mu_node_load_file(topology, &out->node, err) < 0)
             return -1;

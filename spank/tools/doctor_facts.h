@@ -16,6 +16,7 @@ struct mu_doctor_input {
     struct mu_acs *acs;
     struct mu_library library[8];
     char *gres_text;
+    char host[256]; /* gethostname, up to the first dot */
     char command_line[4096], command_step[32];
     bool command_launches; /* the command line is a launcher's */
     char site_path[512];   /* muster.conf, as plugstack.conf says or where it is usual */

@@ -358,6 +358,24 @@ static void c014_gres_conf_against_the_hardware(void **state)
                       "Name=gpu File=/dev/nvidia1 COREs=4-7\n";
     mu_doctor_slurm(&facts, &found);
     assert_int_equal(found.n, 0);
+    /* one file for many nodes: those of others are not held against this one */
+    facts.host = "n7";
+    facts.gres_conf = "NodeName=n[1-6] Name=gpu File=/dev/nvidia[0-1] Cores=0-63\n"
+                      "NodeName=n[7-8] Name=gpu File=/dev/nvidia0 Cores=0-3\n"
+                      "NodeName=n[7-8] Name=gpu File=/dev/nvidia1 Cores=4-7\n";
+    mu_doctor_slurm(&facts, &found);
+    assert_int_equal(found.n, 0);
+    facts.host = NULL;
+    /* other files: by position, where they are as many as the GPUs */
+    facts.gres_conf = "Name=gpu File=/dev/dri/renderD128 Cores=0-3\n"
+                      "Name=gpu File=/dev/dri/renderD129 Cores=0-3\n";
+    mu_doctor_slurm(&facts, &found);
+    assert_int_equal(found.n, 1);
+    finding("GPU1: Slurm says 0-3,8-11 (gres.conf line 2), hardware says 4-7,12-15");
+    mu_findings_clear(&found);
+    facts.gres_conf = "Name=gpu File=/dev/gpu[0-3] Cores=4-7\n";
+    mu_doctor_slurm(&facts, &found);
+    assert_int_equal(found.n, 0);
     facts.gres_conf = "Name=gpu File=/dev/nvidia[0-1]\n";
     mu_doctor_slurm(&facts, &found);
     finding("names no Cores=");

@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# A node that Slurm is told to be a recorded machine: 64 cores of two threads, four GPUs whose
+# numbers run against those of the CPUs. Real here: Slurm, its counting of threads and cores,
+# gres.conf. Not real: the CPUs and GPUs, so nothing is bound; the plan is looked at.
+
+source "$BATS_TEST_DIRNAME/common.bash"
+
+setup_file() {
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mmach.XXXXXX")
+    cat > "$MUSTER_DIR/machine.txt" << 'END'
+     GPU0 GPU1 GPU2 GPU3 CPU Affinity NUMA Affinity
+GPU0 X    NV4  NV4  NV4  48-63,112-127 3
+GPU1 NV4  X    NV4  NV4  32-47,96-111 2
+GPU2 NV4  NV4  X    NV4  16-31,80-95 1
+GPU3 NV4  NV4  NV4  X    0-15,64-79 0
+END
+    printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.txt" > "$MUSTER_DIR/site.conf"
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mach --nodes 1 --gpus 4 --cpus 128 --threads 2 \
+        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+}
+
+# GPUs and CPUs of each task's plan, in task order, and what srun said in $MUSTER_DIR/err.
+plans() { # srun option...
+    timeout 60 srun -Q "$@" bash -c 'echo "$MUSTER_PLAN"' 2> "$MUSTER_DIR/err" |
+        sed 's/.*task=\([0-9]*\);gpus=\([^;]*\);cpus=\([^;]*\);.*/\1 \2 \3/' | sort -n
+}
+
+@test "case 005: each task beside its GPU, against the order of the CPUs; -c counts threads" {
+    run plans --exclusive -n4 --gres=gpu:4
+    [ "$output" = "0 GPU0 48-63,112-127
+1 GPU1 32-47,96-111
+2 GPU2 16-31,80-95
+3 GPU3 0-15,64-79" ]
+    # 16 are 8 cores, each in its own quadrant
+    run plans --exclusive -n4 -c16 --gres=gpu:4
+    [ "$output" = "0 GPU0 48-55,112-119
+1 GPU1 32-39,96-103
+2 GPU2 16-23,80-87
+3 GPU3 0-7,64-71" ]
+    run plans --exclusive -n4 -c32 --gres=gpu:4
+    [ "${lines[0]}" = "0 GPU0 48-63,112-127" ]
+}
+
+@test "case 014: gres.conf names other cores than the hardware: the plan holds to the hardware, the doctor tells" {
+    cp "$MUSTER_DIR/c/etc/gres.conf" "$MUSTER_DIR/gres.conf"
+    local file=$MUSTER_DIR/c/dev/mach1/gpu
+    [ -e "${file}0" ] || skip "needs device files (root)"
+    # GPU 0 and 1 where GPU 3 and 2 are, as who counts GPUs and cores alike would write
+    for i in 0 1 2 3; do
+        echo "NodeName=mach1 Name=gpu File=$file$i Cores=$((16 * i))-$((16 * i + 15))"
+    done > "$MUSTER_DIR/c/etc/gres.conf"
+    scontrol reconfigure
+    sleep 1
+    run plans -n1 -c32 --gres=gpu:1 --gres-flags=enforce-binding
+    echo "$output"
+    cat "$MUSTER_DIR/err"
+    [ "$output" = "0 GPU0 48-63,112-127" ]
+    run timeout 60 srun -Q -n1 --gres=gpu:1 "$build/muster" doctor --topology "$MUSTER_DIR/machine.txt"
+    cp "$MUSTER_DIR/gres.conf" "$MUSTER_DIR/c/etc/gres.conf"
+    scontrol reconfigure
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"GPU0: Slurm says 0-15,64-79 ("*"gres.conf line 1"*"hardware says 48-63,112-127 (NUMA 3)"* ]]
+    [[ "$output" == *"GPU3: Slurm says 48-63,112-127 ("*"hardware says 0-15,64-79 (NUMA 0)"* ]]
+    [ "$(sinfo -h -N -o '%T' | grep -ciE 'drain|down')" -eq 0 ]
+}
