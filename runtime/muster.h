@@ -399,11 +399,11 @@ struct muster_bucket {
                      sync reads data from there: the one that was given to sync */
 };
 
-/* INT8 and POWERSGD take f32, on the host and on GPUs. They keep a copy of the gradients' size with what they did not send: it is
- * added to the next step's; see muster_ddp_state for checkpoints. NaN and Inf come out as
- * NaN on all ranks and leave nothing behind. All ranks give the same. With shard, BF16 and
- * F16 are reduce-scattered; the others leave the whole mean in the bucket, of which this
- * rank uses its part.
+/* INT8 takes f32, POWERSGD f32 and 16-bit floats, on the host and on GPUs. They keep an f32
+ * per element with what they did not send: it is added to the next step's; see
+ * muster_ddp_state for checkpoints. NaN and Inf come out as NaN on all ranks and leave
+ * nothing behind. All ranks give the same. With shard, BF16 and F16 are reduce-scattered;
+ * the others leave the whole mean in the bucket, of which this rank uses its part.
  */
 struct muster_hook {
     enum muster_compress compress;

@@ -111,7 +111,7 @@ struct muster_ddp {
  */
 struct mu_hook_ops {
     const char *name;
-    bool f32; /* only f32 */
+    bool f32, floats; /* only f32; only f32, fp16 and bf16 */
     int (*open)(struct muster_ddp *ddp, void **state, struct mu_err *err);
     void (*close)(struct muster_ddp *ddp, void *state);
     int (*start)(struct muster_ddp *ddp, void *state, int b, struct mu_err *err);

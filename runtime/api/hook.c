@@ -180,6 +180,8 @@ static bool takes(const struct muster_ddp *ddp, const struct mu_hook_ops *hook,
 
     if (hook->f32)
         return dtype == MUSTER_F32;
+    if (hook->floats)
+        return dtype == MUSTER_F32 || mu_dtype_size(dtype) == 2;
     return host || !is_cast(hook) || dtype != MUSTER_F64;
 }
 
@@ -189,7 +191,8 @@ static int check(struct muster_ddp *ddp, const struct mu_hook_ops *hook,
     for (int i = 0; i < ddp->nparams; i++)
         if (!takes(ddp, hook, ddp->param[i].dtype))
             return mu_err_set(err, MUSTER_EUSAGE,
-                              "%s compresses f32, but parameter '%s' is %s", hook->name,
+                              "%s compresses f32%s, but parameter '%s' is %s",
+                              hook->name, hook->floats ? " and 16-bit floats" : "",
                               ddp->param[i].name, mu_dtype_name(ddp->param[i].dtype));
     return 0;
 }

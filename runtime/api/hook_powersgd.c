@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "runtime/core/compress.h"
+#include "runtime/core/dtype.h"
 
 #define DEFAULT_RANK 4
 
@@ -71,7 +72,7 @@ static int lay_out(struct muster_ddp *ddp, struct power *s, int i, size_t *parts
                           s->nrest,
                           *parts,
                           s->nmatrices };
-    if (!mu_lowrank_pays(&x->shape)) {
+    if (!mu_lowrank_pays(&x->shape, mu_dtype_size(p->dtype))) {
         x->shape.rank = 0;
         s->np += p->count;
         return 0;
@@ -79,7 +80,7 @@ static int lay_out(struct muster_ddp *ddp, struct power *s, int i, size_t *parts
     s->np += x->shape.rows * (size_t)rank;
     s->nq += x->shape.cols * (size_t)rank;
     s->nrest += p->count;
-    *parts += mu_lowrank_parts(&x->shape);
+    *parts += mu_lowrank_parts(&x->shape, p->dtype);
     s->nmatrices++;
     return 0;
 }
@@ -180,7 +181,9 @@ static int run_stage(struct muster_ddp *ddp, struct power *s, int b,
             s->list[n++] = (struct mu_lowrank_tensor){
                 .shape = x->shape,
                 .seed = (uint64_t)i,
+                .kind = ddp->param[i].dtype,
                 .g = (float *)(bucket->mem + ddp->plan.place[i].offset),
+                .g16 = (uint16_t *)(bucket->mem + ddp->plan.place[i].offset),
                 .rest = s->rest + x->rest,
                 .p = s->p + x->p,
                 .q = s->q + x->q,
@@ -213,10 +216,12 @@ static int move_plain(struct muster_ddp *ddp, struct power *s, int b, bool back,
     }
     if (n == 0)
         return 0;
-    return back ? ops->unpack(ddp->m->backend, bucket->piece, n, MUSTER_F32, s->p,
-                              MUSTER_F32, 1, stream, err)
-                : ops->pack(ddp->m->backend, bucket->piece, n, MUSTER_F32, s->p,
-                            MUSTER_F32, 1, stream, err);
+    return back
+               ? ops->unpack(ddp->m->backend, bucket->piece, n,
+                             ddp->plan.bucket[b].dtype, s->p, MUSTER_F32, 1, stream,
+                             err)
+               : ops->pack(ddp->m->backend, bucket->piece, n, ddp->plan.bucket[b].dtype,
+                           s->p, MUSTER_F32, 1, stream, err);
 }
 
 static int power_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
@@ -293,7 +298,7 @@ static int power_rescale(struct muster_ddp *ddp, void *state, double factor,
 
 const struct mu_hook_ops mu_hook_powersgd = {
     .name = "PowerSGD",
-    .f32 = true,
+    .floats = true,
     .open = power_open,
     .close = power_close,
     .start = power_start,

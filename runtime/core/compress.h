@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runtime/muster.h"
+
 /* ---- 8-bit integers ------------------------------------------------------------- */
 
 /* Elements that share a scale: 4 bytes per 256 are 1.6 % on top. */
@@ -65,8 +67,8 @@ struct mu_lowrank {
     int rank;
 };
 
-/* Are P and Q together at most half of M? */
-bool mu_lowrank_pays(const struct mu_lowrank *l);
+/* Are P and Q, floats, together at most half of M, elements of size bytes? */
+bool mu_lowrank_pays(const struct mu_lowrank *l, size_t size);
 /* The Q of the first step: equal for equal seeds, columns independent. */
 void mu_lowrank_start(const struct mu_lowrank *l, uint64_t seed, float *q);
 /* p = M q */
@@ -90,26 +92,30 @@ void mu_lowrank_subtract(const struct mu_lowrank *l, const float *p, const float
 /* One gradient, for where it is worked on: the host or a GPU. */
 struct mu_lowrank_tensor {
     struct mu_lowrank shape;
-    uint64_t seed;    /* of start and orthonormal */
-    float *g;         /* in: the gradient; out of FINISH: the mean */
-    float *rest;      /* what was not sent, as large as g */
-    float *p, *q;     /* see the stages */
-    float *own;       /* as large as q: this rank's */
-    float *parts;     /* GPU: mu_lowrank_parts floats that RIGHT works in */
+    uint64_t seed;          /* of start and orthonormal */
+    enum muster_dtype kind; /* of the gradient: f32, or fp16 or bf16 */
+    float *g;               /* f32. In: the gradient; out of FINISH: the mean */
+    uint16_t *g16;          /* the same of 16 bits: LEFT leaves it as it is */
+    float *rest;            /* what was not sent, as large as g */
+    float *p, *q;           /* see the stages */
+    float *own;             /* as large as q: this rank's */
+    float *parts;     /* mu_lowrank_parts floats to work in, between two stages of use
+                         to other tensors */
     uint32_t *spoilt; /* NaN or Inf came in this step */
 };
-/* Between LEFT and RIGHT the ranks take the mean of p, between RIGHT and FINISH of q. */
+/* Between LEFT and RIGHT the ranks take the mean of p, between RIGHT and FINISH of q.
+ */
 enum mu_lowrank_stage {
     MU_LOWRANK_LEFT,   /* g += rest, p = g q */
     MU_LOWRANK_RIGHT,  /* p orthonormal, own = q = g^T p; zeros where p is not finite */
-    MU_LOWRANK_FINISH, /* rest = g - p own^T, g = p q^T. Where p or q is not finite: g = NaN
-                          and q as at the start; rest then stays for p, is 0 for q */
+    MU_LOWRANK_FINISH, /* rest = g - p own^T, g = p q^T. Where p or q is not finite: g =
+                          NaN and q as at the start; rest then stays for p, is 0 for q
+                        */
 };
 /* One stage for n tensors in host memory: what the backends there call `lowrank`. */
 void mu_lowrank_run(enum mu_lowrank_stage stage,
                     const struct mu_lowrank_tensor *tensors, int n);
 
-/* The floats of `parts`. */
-size_t mu_lowrank_parts(const struct mu_lowrank *l);
+size_t mu_lowrank_parts(const struct mu_lowrank *l, enum muster_dtype kind);
 
 #endif

@@ -6,15 +6,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/core/convert.h"
 #include "runtime/core/lowrank_both.h"
 #include "runtime/core/numeric.h"
 
-bool mu_lowrank_pays(const struct mu_lowrank *l)
+bool mu_lowrank_pays(const struct mu_lowrank *l, size_t size)
 {
     size_t r = (size_t)l->rank;
 
     return r <= l->rows && r <= l->cols &&
-           2 * r * (l->rows + l->cols) <= l->rows * l->cols;
+           2 * sizeof(float) * r * (l->rows + l->cols) <= size * l->rows * l->cols;
 }
 
 void mu_lowrank_start(const struct mu_lowrank *l, uint64_t seed, float *q)
@@ -168,6 +169,24 @@ static void finish(const struct mu_lowrank_tensor *t)
     mu_lowrank_start(&t->shape, t->seed, t->q);
 }
 
+/* A gradient of 16 bits, in f32 where there is room. */
+static void widen(const struct mu_lowrank_tensor *t, bool with_rest)
+{
+    for (size_t e = 0; e < t->shape.rows * t->shape.cols; e++) {
+        t->parts[e] =
+            t->kind == MUSTER_F16 ? mu_from_f16(t->g16[e]) : mu_from_bf16(t->g16[e]);
+        if (with_rest)
+            t->parts[e] += t->rest[e];
+    }
+}
+
+static void narrow(const struct mu_lowrank_tensor *t)
+{
+    for (size_t e = 0; e < t->shape.rows * t->shape.cols; e++)
+        t->g16[e] =
+            t->kind == MUSTER_F16 ? mu_to_f16(t->parts[e]) : mu_to_bf16(t->parts[e]);
+}
+
 void mu_lowrank_run(enum mu_lowrank_stage stage,
                     const struct mu_lowrank_tensor *tensors, int n)
 {
@@ -177,11 +196,24 @@ void mu_lowrank_run(enum mu_lowrank_stage stage,
         [MU_LOWRANK_FINISH] = finish,
     };
 
-    for (int i = 0; i < n; i++)
-        stages[stage](&tensors[i]);
+    for (int i = 0; i < n; i++) {
+        struct mu_lowrank_tensor t = tensors[i];
+
+        if (t.kind != MUSTER_F32) {
+            widen(&t, stage != MU_LOWRANK_LEFT);
+            t.g = t.parts;
+        }
+        stages[stage](&t);
+        if (t.kind != MUSTER_F32 && stage == MU_LOWRANK_FINISH)
+            narrow(&t);
+    }
 }
 
-size_t mu_lowrank_parts(const struct mu_lowrank *l)
+/* Segments on a GPU, M in f32 on the host. */
+size_t mu_lowrank_parts(const struct mu_lowrank *l, enum muster_dtype kind)
 {
-    return mu_lowrank_segments(l) * l->cols * (size_t)l->rank;
+    size_t parts = mu_lowrank_segments(l) * l->cols * (size_t)l->rank;
+    size_t whole = kind == MUSTER_F32 ? 0 : l->rows * l->cols;
+
+    return parts > whole ? parts : whole;
 }

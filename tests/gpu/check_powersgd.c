@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "runtime/core/compress.h"
+#include "runtime/core/convert.h"
+#include "runtime/core/dtype.h"
 #include "tests/gpu/powersgd.h"
 
 /* ---- Kernels ----------------------------------------------------------------------
@@ -40,9 +42,10 @@ float *floats(size_t n)
     return p;
 }
 
-static void tensor_open(struct rank *r, struct tensor *t, struct mu_lowrank shape)
+static void tensor_open(struct rank *r, struct tensor *t, struct mu_lowrank shape,
+                        enum muster_dtype kind)
 {
-    size_t parts = mu_lowrank_parts(&shape);
+    size_t parts = mu_lowrank_parts(&shape, kind);
     struct mu_err err = { 0 };
     float *at;
 
@@ -56,16 +59,21 @@ static void tensor_open(struct rank *r, struct tensor *t, struct mu_lowrank shap
         exit(1);
     }
     at = (float *)t->arena;
-    t->device = (struct mu_lowrank_tensor){ .shape = shape, .seed = 3, .p = at };
+    t->device =
+        (struct mu_lowrank_tensor){ .shape = shape, .seed = 3, .kind = kind, .p = at };
     t->device.q = at += t->np;
     t->device.own = at += t->nq;
     t->device.g = at += t->nq;
+    t->device.g16 = (uint16_t *)at;
     t->device.rest = at += t->count;
     t->device.parts = at += t->count;
     t->device.spoilt = (uint32_t *)(at + parts);
     t->host = (struct mu_lowrank_tensor){ .shape = shape,
                                           .seed = 3,
+                                          .kind = kind,
                                           .g = floats(t->count),
+                                          .g16 = (uint16_t *)floats(t->count),
+                                          .parts = floats(parts),
                                           .rest = floats(t->count),
                                           .p = floats(t->np),
                                           .q = floats(t->nq),
@@ -77,6 +85,8 @@ static void tensor_close(struct rank *r, struct tensor *t)
 {
     r->ops->free(r->b, t->arena);
     free(t->host.g);
+    free(t->host.g16);
+    free(t->host.parts);
     free(t->host.rest);
     free(t->host.p);
     free(t->host.q);
@@ -97,9 +107,15 @@ static void fill(struct tensor *t, int step, int rank)
 {
     uint64_t x = (uint64_t)(step * 64 + rank + 1);
 
-    for (size_t e = 0; e < t->count; e++)
+    for (size_t e = 0; e < t->count; e++) {
         t->host.g[e] = random_value(&x);
-    mu_gpu_put(t->device.g, t->host.g, t->count * 4);
+        t->host.g16[e] = t->host.kind == MUSTER_F16 ? mu_to_f16(t->host.g[e])
+                                                    : mu_to_bf16(t->host.g[e]);
+    }
+    if (t->host.kind == MUSTER_F32)
+        mu_gpu_put(t->device.g, t->host.g, t->count * 4);
+    else
+        mu_gpu_put(t->device.g16, t->host.g16, t->count * 2);
 }
 
 static void stage(struct rank *r, struct tensor *t, enum mu_lowrank_stage which)
@@ -127,22 +143,45 @@ double off(const float *device, const float *want, size_t n)
     return isfinite(sum) ? sqrt(sum / all) : INFINITY;
 }
 
+/* The same of the means of t, of which the host has worked on the 16-bit ones too. */
+static double off_mean(const struct tensor *t)
+{
+    uint16_t *got;
+    double sum = 0, all = 1e-30;
+
+    if (t->host.kind == MUSTER_F32)
+        return off(t->device.g, t->host.g, t->count);
+    got = (uint16_t *)floats(t->count);
+    mu_gpu_get(got, t->device.g16, t->count * 2);
+    for (size_t e = 0; e < t->count; e++) {
+        bool half = t->host.kind == MUSTER_F16;
+        uint16_t want = t->host.g16[e];
+        double x = half ? mu_from_f16(want) : mu_from_bf16(want);
+
+        sum += pow((double)(half ? mu_from_f16(got[e]) : mu_from_bf16(got[e])) - x, 2);
+        all += x * x;
+    }
+    free(got);
+    return isfinite(sum) ? sqrt(sum / all) : INFINITY;
+}
+
 static uint64_t hash_of(struct rank *r, const struct tensor *t)
 {
-    return mu_gpu_hash(t->device.g, t->count * 4, r->stream) * 3 +
+    return mu_gpu_hash(t->device.g, t->count * mu_dtype_size(t->host.kind), r->stream) *
+               3 +
            mu_gpu_hash(t->device.rest, t->count * 4, r->stream) * 5 +
            mu_gpu_hash(t->device.q, t->nq * 4, r->stream);
 }
 
 /* Three steps of a world of one, twice. */
-static void kernels(struct rank *r, struct mu_lowrank shape)
+static void kernels(struct rank *r, struct mu_lowrank shape, enum muster_dtype kind)
 {
     struct tensor t;
     uint64_t first = 0;
     double worst = 0;
     bool again = true;
 
-    tensor_open(r, &t, shape);
+    tensor_open(r, &t, shape, kind);
     for (int go = 0; go < 2; go++) {
         begin(r, &t);
         for (int step = 0; step < 3; step++) {
@@ -154,7 +193,7 @@ static void kernels(struct rank *r, struct mu_lowrank shape)
             for (int s = MU_LOWRANK_LEFT; s <= MU_LOWRANK_FINISH && go == 0; s++)
                 mu_lowrank_run((enum mu_lowrank_stage)s, &t.host, 1);
             if (go == 0) {
-                worst = fmax(worst, off(t.device.g, t.host.g, t.count));
+                worst = fmax(worst, off_mean(&t));
                 worst = fmax(worst, off(t.device.rest, t.host.rest, t.count));
             }
         }
@@ -162,11 +201,12 @@ static void kernels(struct rank *r, struct mu_lowrank shape)
             first = hash_of(r, &t);
         again = hash_of(r, &t) == first;
     }
-    check(r, worst < 5e-4, "%zu x %zu, rank %d: mean and rest as on the CPU (off %.1e)",
-          shape.rows, shape.cols, shape.rank, worst);
+    check(r, worst < 5e-4,
+          "%s, %zu x %zu, rank %d: mean and rest as on the CPU (off %.1e)",
+          mu_dtype_name(kind), shape.rows, shape.cols, shape.rank, worst);
     check(r, again && same_everywhere(r, first),
-          "%zu x %zu, rank %d: the same bits again, and on all ranks", shape.rows,
-          shape.cols, shape.rank);
+          "%s, %zu x %zu, rank %d: the same bits again, and on all ranks",
+          mu_dtype_name(kind), shape.rows, shape.cols, shape.rank);
     tensor_close(r, &t);
 }
 
@@ -182,7 +222,8 @@ static void many(struct rank *r)
     for (int i = 0; i < MANY; i++) {
         size_t at = (size_t)i;
 
-        tensor_open(r, &t[i], (struct mu_lowrank){ 16 + 3 * at, 700 - 9 * at, 4 });
+        tensor_open(r, &t[i], (struct mu_lowrank){ 16 + 3 * at, 700 - 9 * at, 4 },
+                    MUSTER_F32);
         begin(r, &t[i]);
         fill(&t[i], i, 0);
         list[i] = t[i].device;
@@ -214,7 +255,7 @@ static void spoilt(struct rank *r)
     float *got = floats(150000), start[2000];
     struct tensor t;
 
-    tensor_open(r, &t, shape);
+    tensor_open(r, &t, shape, MUSTER_F32);
     mu_lowrank_start(&shape, 3, start);
     for (int late = 0; late < 2; late++) {
         bool right = true;
@@ -267,7 +308,7 @@ static void times(struct rank *r, struct mu_lowrank shape)
     struct tensor t;
     double us[20];
 
-    tensor_open(r, &t, shape);
+    tensor_open(r, &t, shape, MUSTER_F32);
     begin(r, &t);
     fill(&t, 0, 0);
     for (int s = MU_LOWRANK_LEFT; s <= MU_LOWRANK_FINISH; s++) {
@@ -298,7 +339,10 @@ static int body(struct mu_world *world, void *arg)
     r.ops = m->ops;
     r.stream = mu_gpu_stream();
     for (size_t i = 0; i < SHAPES; i++)
-        kernels(&r, shapes[i]);
+        kernels(&r, shapes[i], MUSTER_F32);
+    kernels(&r, shapes[0], MUSTER_BF16);
+    kernels(&r, shapes[5], MUSTER_BF16);
+    kernels(&r, shapes[3], MUSTER_F16);
     many(&r);
     spoilt(&r);
     whole_steps(&r, m);

@@ -313,6 +313,70 @@ static void row_10_what_is_left_follows_the_loss_scale(void **state)
                 (void *)(uintptr_t)&hooks[3]);
 }
 
+/* A matrix of rank 1 and a vector of 16 bits: what comes is their mean, to their
+ * precision, and the same on all ranks.
+ */
+static int narrow_body(struct muster *m, int rank, void *arg)
+{
+    const enum muster_dtype dtype = *(const enum muster_dtype *)arg;
+    static const size_t of_first[2] = { ROWS, 0 };
+    const struct muster_hook hook = { .compress = MUSTER_COMPRESS_POWERSGD,
+                                      .rank = 1,
+                                      .rows = of_first };
+    const struct muster_ddp_options o = { .hook = &hook };
+    struct muster_param p[2] = { { "w", ROWS * COLS, dtype, NULL, NULL, 0 },
+                                 { "b", ROWS * COLS, dtype, NULL, NULL, 0 } };
+    struct muster_ddp *ddp;
+    float *seen = calloc(ROWS * COLS, sizeof *seen);
+
+    RANK_OK(muster_ddp_create(m, p, 2, &o, &ddp));
+    for (int step = 0; step < 3; step++) {
+        for (int i = 1; i >= 0; i--) {
+            uint16_t *g = muster_ddp_grad(ddp, i);
+
+            for (size_t k = 0; k < ROWS * COLS; k++)
+                g[k] = dtype == MUSTER_F16 ? mu_to_f16(value(rank, k))
+                                           : mu_to_bf16(value(rank, k));
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < 2; i++) {
+            double off = 0, all = 0;
+
+            RANK_OK(mu_convert(seen, MUSTER_F32, muster_ddp_grad(ddp, i), dtype,
+                               ROWS * COLS, 1, NULL));
+            for (size_t k = 0; k < ROWS * COLS; k++) {
+                double mean = 0;
+
+                for (int r = 0; r < muster_size(m); r++)
+                    mean += (double)value(r, k) / muster_size(m);
+                off += pow(seen[k] - mean, 2);
+                all += mean * mean;
+            }
+            RANK_CHECK(sqrt(off / all) < (dtype == MUSTER_F16 ? 1e-3 : 8e-3));
+            RANK_OK(
+                muster_allreduce(m, seen, ROWS * COLS, MUSTER_F32, MUSTER_MAX, NULL));
+            for (size_t k = 0; k < ROWS * COLS; k++) {
+                uint16_t mine = ((uint16_t *)muster_ddp_grad(ddp, i))[k];
+
+                RANK_CHECK(seen[k] == (dtype == MUSTER_F16 ? mu_from_f16(mine)
+                                                           : mu_from_bf16(mine)));
+            }
+        }
+    }
+    free(seen);
+    return done(m, ddp);
+}
+
+static void powersgd_takes_16_bits(void **state)
+{
+    static const enum muster_dtype dtypes[] = { MUSTER_F16, MUSTER_BF16 };
+
+    for (int i = 0; i < 2; i++)
+        forked_well("16 bits", (struct forked_world){ .size = 3 }, narrow_body,
+                    (void *)(uintptr_t)&dtypes[i]);
+}
+
 /* ---- Refusals ----------------------------------------------------------------------
  */
 
@@ -328,10 +392,10 @@ static const struct refusal {
       MUSTER_F64,
       { .compress = MUSTER_COMPRESS_INT8 },
       "int8 compresses f32, but parameter 'w' is f64" },
-    { "PowerSGD of bf16",
-      MUSTER_BF16,
+    { "PowerSGD of f64",
+      MUSTER_F64,
       { .compress = MUSTER_COMPRESS_POWERSGD },
-      "PowerSGD compresses f32, but parameter 'w' is bf16" },
+      "PowerSGD compresses f32 and 16-bit floats, but parameter 'w' is f64" },
     { "rows that do not divide",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_POWERSGD, .rows = wrong_rows },
@@ -464,6 +528,7 @@ int main(void)
         cmocka_unit_test(nan_is_seen_by_all_ranks_and_gone_in_the_next_step),
         cmocka_unit_test(what_a_step_does_not_send_comes_in_later_ones),
         cmocka_unit_test(row_10_what_is_left_follows_the_loss_scale),
+        cmocka_unit_test(powersgd_takes_16_bits),
         cmocka_unit_test(what_a_hook_cannot_do_is_refused_by_name),
         cmocka_unit_test(another_compression_on_one_rank_is_refused),
         cmocka_unit_test(a_hook_that_fails_ends_sync_with_its_bucket),

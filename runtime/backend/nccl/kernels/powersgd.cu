@@ -18,7 +18,7 @@ struct thin_args {
 /* ---- LEFT -------------------------------------------------------------------------
  */
 
-template <int MOST>
+template <int MOST, enum muster_dtype KIND>
 __global__ void __launch_bounds__(MU_THIN_THREADS)
     left(const __grid_constant__ struct thin_args a)
 {
@@ -31,9 +31,9 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
     const int nrows = rows - row < MU_THIN_ROWS ? (int)(rows - row) : MU_THIN_ROWS;
 
     if (a.k == 0 && nrows == MU_THIN_ROWS)
-        mu_thin_left(&x, row, MU_THIN_ROWS, 0, a.n, MOST, true, t, sum);
+        mu_thin_left(&x, row, MU_THIN_ROWS, 0, a.n, MOST, KIND, true, t, sum);
     else
-        mu_thin_left(&x, row, nrows, a.k, a.n, MOST, a.k == 0, t, sum);
+        mu_thin_left(&x, row, nrows, a.k, a.n, MOST, KIND, a.k == 0, t, sum);
 #pragma unroll
     for (int r = 0; r < MU_THIN_ROWS; r++)
 #pragma unroll
@@ -158,7 +158,7 @@ __host__ __device__ static size_t tiles(const struct mu_lowrank &l)
     return (l.cols + MU_THIN_TILE - 1) / MU_THIN_TILE;
 }
 
-template <int MOST>
+template <int MOST, enum muster_dtype KIND>
 __global__ void __launch_bounds__(MU_THIN_THREADS)
     right(const __grid_constant__ struct thin_args a)
 {
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
 
         __syncthreads();
         stage<MOST>(x, i, to, a.k, a.n, p);
-        mu_thin_right(&x, tile, i, to, p, a.n, MOST, threadIdx.x, sum);
+        mu_thin_right(&x, tile, i, to, p, a.n, MOST, KIND, threadIdx.x, sum);
     }
     mu_thin_store(&x, tile, segment, a.k, a.n, MOST, threadIdx.x, sum);
 }
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(256) judge(const __grid_constant__ struct thin
         atomicOr(x.spoilt, 2u);
 }
 
-template <int MOST>
+template <int MOST, enum muster_dtype KIND>
 __global__ void __launch_bounds__(MU_THIN_THREADS)
     finish(const __grid_constant__ struct thin_args a)
 {
@@ -224,12 +224,10 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
 
     if (*x.spoilt == 0) {
         stage<MOST>(x, from, to, a.k, a.n, p);
-        mu_thin_finish(&x, tile, from, to, p, a.k, a.n, MOST, threadIdx.x);
+        mu_thin_finish(&x, tile, from, to, p, MOST, KIND, threadIdx.x);
         return;
     }
-    if (a.k > 0)
-        return;
-    mu_thin_spoil(&x, tile, from, to, threadIdx.x);
+    mu_thin_spoil(&x, tile, from, to, KIND, threadIdx.x);
     /* Nobody reads q in such a step any more. */
     for (size_t e = threadIdx.x; block == 0 && e < x.shape.cols * (size_t)x.shape.rank;
          e += MU_THIN_THREADS)
@@ -241,21 +239,32 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
 
 enum kernel { LEFT, ORTHONORMAL, RIGHT, COMBINE, JUDGE, FINISH, KERNELS };
 
-static const void *kernel_of(enum kernel which, bool few)
+template <int MOST, enum muster_dtype KIND>
+static const void *kernel_for(enum kernel which)
 {
-    switch (which) {
-    case LEFT:
-        return few ? (const void *)left<FEW> : (const void *)left<MU_THIN>;
-    case ORTHONORMAL:
+    return which == LEFT    ? (const void *)left<MOST, KIND>
+           : which == RIGHT ? (const void *)right<MOST, KIND>
+                            : (const void *)finish<MOST, KIND>;
+}
+
+static const void *kernel_of(enum kernel which, bool few, enum muster_dtype kind)
+{
+    if (which == ORTHONORMAL)
         return (const void *)orthonormal;
-    case RIGHT:
-        return few ? (const void *)right<FEW> : (const void *)right<MU_THIN>;
-    case COMBINE:
-        return (const void *)combine;
-    case JUDGE:
-        return (const void *)judge;
+    if (which == COMBINE || which == JUDGE)
+        return which == COMBINE ? (const void *)combine : (const void *)judge;
+    switch (kind) {
+    case MUSTER_F32:
+        return few ? kernel_for<FEW, MUSTER_F32>(which)
+                   : kernel_for<MU_THIN, MUSTER_F32>(which);
+    case MUSTER_F16:
+        return few ? kernel_for<FEW, MUSTER_F16>(which)
+                   : kernel_for<MU_THIN, MUSTER_F16>(which);
+    case MUSTER_BF16:
+        return few ? kernel_for<FEW, MUSTER_BF16>(which)
+                   : kernel_for<MU_THIN, MUSTER_BF16>(which);
     default:
-        return few ? (const void *)finish<FEW> : (const void *)finish<MU_THIN>;
+        return NULL;
     }
 }
 
@@ -283,24 +292,30 @@ static int threads_of(enum kernel which)
                                                 : MU_THIN_THREADS;
 }
 
-/* All columns of the rank; those that a kernel takes at once. */
+/* Columns of the rank that a launch takes. */
+static int step_of(enum kernel which, int rank, int most)
+{
+    return which == LEFT || which == RIGHT ? most : rank;
+}
+
 static cudaError_t run(enum kernel which, const struct mu_lowrank_tensor *tensors,
                        int n, cudaStream_t stream)
 {
-    const int rank = tensors[0].shape.rank;
-    const bool few = rank <= FEW;
-    const int most = threads_of(which) != MU_THIN_THREADS ? rank : few ? FEW : MU_THIN;
+    const int rank = tensors[0].shape.rank, most = rank <= FEW ? FEW : MU_THIN;
+    const void *fn = kernel_of(which, rank <= FEW, tensors[0].kind);
     cudaError_t rc = cudaSuccess;
     struct thin_args args;
 
     args.list.clear();
     for (int i = 0; i < n; i++)
-        if (tensors[i].shape.rank != rank ||
+        if (!fn || tensors[i].shape.rank != rank ||
+            tensors[i].kind != tensors[0].kind ||
             !args.list.add(tensors[i], blocks_of(which, tensors[i].shape)))
             return cudaErrorInvalidValue;
-    for (args.k = 0; args.k < rank && rc == cudaSuccess; args.k += most) {
+    for (args.k = 0; args.k < rank && rc == cudaSuccess;
+         args.k += step_of(which, rank, most)) {
         args.n = rank - args.k < most ? rank - args.k : most;
-        rc = mu_launch(kernel_of(which, few), &args, threads_of(which), stream);
+        rc = mu_launch(fn, &args, threads_of(which), stream);
     }
     return rc;
 }
@@ -326,7 +341,13 @@ cudaError_t mu_powersgd_load(void)
     cudaFuncAttributes attr;
     cudaError_t rc = cudaSuccess;
 
-    for (int k = 0; k < 2 * KERNELS && rc == cudaSuccess; k++)
-        rc = cudaFuncGetAttributes(&attr, kernel_of((enum kernel)(k / 2), k % 2));
+    for (int t = MUSTER_F32; t <= MUSTER_BF16; t++)
+        for (int k = 0; k < 2 * KERNELS && rc == cudaSuccess; k++) {
+            const void *fn =
+                kernel_of((enum kernel)(k / 2), k % 2, (enum muster_dtype)t);
+
+            if (fn)
+                rc = cudaFuncGetAttributes(&attr, fn);
+        }
     return rc;
 }

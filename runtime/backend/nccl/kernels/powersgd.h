@@ -22,7 +22,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
+
 #include "runtime/core/compress.h"
+#include "runtime/core/convert.h"
 #include "runtime/core/lowrank_both.h"
 
 #define MU_THIN 8
@@ -32,21 +38,63 @@
 #define MU_THIN_DEEP 32
 #define MU_THIN_LONG 512
 
+/* ---- M ----------------------------------------------------------------------------
+ *
+ * A gradient of f32 becomes M when it is first read. One of 16 bits cannot hold it, so
+ * each stage reads it and what was left, and M is their sum again.
+ */
+
+MU_BOTH static inline float mu_thin_up(uint16_t bits, const enum muster_dtype kind)
+{
+#ifdef __CUDACC__
+    return kind == MUSTER_F16 ? __half2float(__ushort_as_half(bits))
+                              : __bfloat162float(__ushort_as_bfloat16(bits));
+#else
+    return kind == MUSTER_F16 ? mu_from_f16(bits) : mu_from_bf16(bits);
+#endif
+}
+
+MU_BOTH static inline uint16_t mu_thin_down(float x, const enum muster_dtype kind)
+{
+#ifdef __CUDACC__
+    return kind == MUSTER_F16 ? __half_as_ushort(__float2half_rn(x))
+                              : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+#else
+    return kind == MUSTER_F16 ? mu_to_f16(x) : mu_to_bf16(x);
+#endif
+}
+
+/* Element `at` of M; first: the gradient has not become M yet. */
+MU_BOTH static inline float mu_thin_m(const struct mu_lowrank_tensor *x, size_t at,
+                                      const enum muster_dtype kind, bool first)
+{
+    if (kind != MUSTER_F32)
+        return mu_thin_up(x->g16[at], kind) + x->rest[at];
+    return first ? x->g[at] + x->rest[at] : x->g[at];
+}
+
+MU_BOTH static inline void mu_thin_set(const struct mu_lowrank_tensor *x, size_t at,
+                                       const enum muster_dtype kind, float value)
+{
+    if (kind == MUSTER_F32)
+        x->g[at] = value;
+    else
+        x->g16[at] = mu_thin_down(value, kind);
+}
+
 /* ---- P = M Q ----------------------------------------------------------------------
  */
 
-/* Thread t's part of rows row .. row + nrows - 1 of P, into sum[row][column]; with
- * `add` g += rest first.
+/* Thread t's part of rows row .. row + nrows - 1 of P, into sum[row][column]; `first`:
+ * these are the first columns of the rank.
  */
 MU_BOTH static inline void mu_thin_left(const struct mu_lowrank_tensor *x, size_t row,
                                         int nrows, int k, int n, const int most,
-                                        bool add, int t,
+                                        const enum muster_dtype kind, bool first, int t,
                                         float sum[MU_THIN_ROWS][MU_THIN])
 {
     const size_t cols = x->shape.cols;
     const float *__restrict__ q = x->q + (size_t)k * cols;
-    const float *__restrict__ rest = x->rest;
-    float *__restrict__ g = x->g;
 
     for (int r = 0; r < MU_THIN_ROWS; r++)
         for (int c = 0; c < MU_THIN; c++)
@@ -57,11 +105,10 @@ MU_BOTH static inline void mu_thin_left(const struct mu_lowrank_tensor *x, size_
 
         for (int r = 0; r < MU_THIN_ROWS; r++)
             if (r < nrows)
-                m[r] =
-                    g[at + (size_t)r * cols] + (add ? rest[at + (size_t)r * cols] : 0);
+                m[r] = mu_thin_m(x, at + (size_t)r * cols, kind, first);
         for (int r = 0; r < MU_THIN_ROWS; r++)
-            if (r < nrows && add)
-                g[at + (size_t)r * cols] = m[r];
+            if (r < nrows && first && kind == MUSTER_F32)
+                x->g[at + (size_t)r * cols] = m[r];
         for (int c = 0; c < most; c++)
             if (c < n) {
                 float y = q[(size_t)c * cols + j];
@@ -81,14 +128,15 @@ MU_BOTH static inline void mu_thin_left(const struct mu_lowrank_tensor *x, size_
  */
 MU_BOTH static inline void mu_thin_right(const struct mu_lowrank_tensor *x, size_t tile,
                                          size_t from, size_t to, const float *p, int n,
-                                         const int most, int t, float sum[2][MU_THIN])
+                                         const int most, const enum muster_dtype kind,
+                                         int t, float sum[2][MU_THIN])
 {
     const size_t cols = x->shape.cols;
     const size_t j = tile * MU_THIN_TILE + (size_t)t, next = j + MU_THIN_THREADS;
 
     for (size_t i = from; i < to; i++) {
-        float m[2] = { j < cols ? x->g[i * cols + j] : 0,
-                       next < cols ? x->g[i * cols + next] : 0 };
+        float m[2] = { j < cols ? mu_thin_m(x, i * cols + j, kind, false) : 0,
+                       next < cols ? mu_thin_m(x, i * cols + next, kind, false) : 0 };
 
         for (int c = 0; c < most; c++)
             if (c < n) {
@@ -131,69 +179,95 @@ MU_BOTH static inline void mu_thin_combine(const struct mu_lowrank_tensor *x,
 /* ---- The mean, and what is left ---------------------------------------------------
  */
 
-/* Column j of rows row .. row + nrows - 1, whose n values of P are in p, `most` apart:
- * k 0 sets g and rest, later ones add to them.
- */
-MU_BOTH static inline void mu_thin_finish_rows(const struct mu_lowrank_tensor *x,
-                                               size_t j, size_t row, int nrows,
-                                               const float *p, int k, int n,
-                                               const int most, const float own[MU_THIN],
-                                               const float mean[MU_THIN])
+/* Of column j, n columns of the rank from k on: this rank's Q, and the mean. */
+MU_BOTH static inline void mu_thin_pair(const struct mu_lowrank_tensor *x, size_t j,
+                                        int k, int n, const int most,
+                                        float own[MU_THIN], float mean[MU_THIN])
 {
-    const size_t cols = x->shape.cols;
-    float *__restrict__ g = x->g + row * cols + j;
-    float *__restrict__ rest = x->rest + row * cols + j;
+    for (int c = 0; c < most; c++)
+        if (c < n) {
+            own[c] = x->own[(size_t)(k + c) * x->shape.cols + j];
+            mean[c] = x->q[(size_t)(k + c) * x->shape.cols + j];
+        }
+}
+
+/* Take n products out of *left and add them to *sum; P's values are `apart`. */
+MU_BOTH static inline void mu_thin_products(const float *p, size_t apart, int n,
+                                            const int most, const float own[MU_THIN],
+                                            const float mean[MU_THIN], float *left,
+                                            float *sum)
+{
+    for (int c = 0; c < most; c++)
+        if (c < n) {
+            float y = p[(size_t)c * apart];
+
+            *left = fmaf(-y, own[c], *left);
+            *sum = fmaf(y, mean[c], *sum);
+        }
+}
+
+/* Column j of rows row .. row + nrows - 1; own, mean and p are of the first columns of
+ * the rank, p's rows `most` apart.
+ */
+MU_BOTH static inline void
+mu_thin_finish_rows(const struct mu_lowrank_tensor *x, size_t j, size_t row, int nrows,
+                    const float *p, const int most, const enum muster_dtype kind,
+                    const float own[MU_THIN], const float mean[MU_THIN])
+{
+    const size_t cols = x->shape.cols, at = row * cols + j;
+    const int rank = x->shape.rank;
     float left[MU_THIN_ROWS], sum[MU_THIN_ROWS];
 
     for (int r = 0; r < MU_THIN_ROWS; r++)
         if (r < nrows) {
-            left[r] = k == 0 ? g[(size_t)r * cols] : rest[(size_t)r * cols];
-            sum[r] = k == 0 ? 0 : g[(size_t)r * cols];
+            left[r] = mu_thin_m(x, at + (size_t)r * cols, kind, false);
+            sum[r] = 0;
         }
     for (int r = 0; r < MU_THIN_ROWS; r++)
-        if (r < nrows) {
-            for (int c = 0; c < most; c++)
-                if (c < n) {
-                    float y = p[r * most + c];
+        if (r < nrows)
+            mu_thin_products(p + r * most, 1, rank, most, own, mean, &left[r], &sum[r]);
+    for (int k = most; k < rank; k += most) {
+        float more_own[MU_THIN], more_mean[MU_THIN];
 
-                    left[r] = fmaf(-y, own[c], left[r]);
-                    sum[r] = fmaf(y, mean[c], sum[r]);
-                }
-            rest[(size_t)r * cols] = left[r];
-            g[(size_t)r * cols] = sum[r];
+        mu_thin_pair(x, j, k, rank - k, most, more_own, more_mean);
+        for (int r = 0; r < MU_THIN_ROWS; r++)
+            if (r < nrows)
+                mu_thin_products(x->p + (size_t)k * x->shape.rows + row + (size_t)r,
+                                 x->shape.rows, rank - k, most, more_own, more_mean,
+                                 &left[r], &sum[r]);
+    }
+    for (int r = 0; r < MU_THIN_ROWS; r++)
+        if (r < nrows) {
+            x->rest[at + (size_t)r * cols] = left[r];
+            mu_thin_set(x, at + (size_t)r * cols, kind, sum[r]);
         }
 }
 
 /* Thread t's two columns of rows from .. to - 1. */
 MU_BOTH static inline void mu_thin_finish(const struct mu_lowrank_tensor *x,
                                           size_t tile, size_t from, size_t to,
-                                          const float *p, int k, int n, const int most,
-                                          int t)
+                                          const float *p, const int most,
+                                          const enum muster_dtype kind, int t)
 {
-    const size_t cols = x->shape.cols;
-
     for (int h = 0; h < 2; h++) {
         const size_t j = tile * MU_THIN_TILE + (size_t)(t + h * MU_THIN_THREADS);
         float own[MU_THIN], mean[MU_THIN];
 
-        if (j >= cols)
+        if (j >= x->shape.cols)
             return;
-        for (int c = 0; c < most; c++)
-            if (c < n) {
-                own[c] = x->own[(size_t)(k + c) * cols + j];
-                mean[c] = x->q[(size_t)(k + c) * cols + j];
-            }
+        mu_thin_pair(x, j, 0, x->shape.rank, most, own, mean);
         for (size_t i = from; i < to; i += MU_THIN_ROWS)
             mu_thin_finish_rows(x, j, i,
                                 to - i < MU_THIN_ROWS ? (int)(to - i) : MU_THIN_ROWS,
-                                p + (i - from) * (size_t)most, k, n, most, own, mean);
+                                p + (i - from) * (size_t)most, most, kind, own, mean);
     }
 }
 
 /* The same where P or Q is not finite: 1 in *spoilt is P's, which nothing was sent of.
  */
 MU_BOTH static inline void mu_thin_spoil(const struct mu_lowrank_tensor *x, size_t tile,
-                                         size_t from, size_t to, int t)
+                                         size_t from, size_t to,
+                                         const enum muster_dtype kind, int t)
 {
     const size_t cols = x->shape.cols;
 
@@ -201,7 +275,7 @@ MU_BOTH static inline void mu_thin_spoil(const struct mu_lowrank_tensor *x, size
         const size_t j = tile * MU_THIN_TILE + (size_t)(t + h * MU_THIN_THREADS);
 
         for (size_t i = from; i < to && j < cols; i++) {
-            x->g[i * cols + j] = NAN;
+            mu_thin_set(x, i * cols + j, kind, NAN);
             if (!(*x->spoilt & 1))
                 x->rest[i * cols + j] = 0;
         }
