@@ -189,8 +189,8 @@ static int judge(struct muster *m, struct shrink *s, int left, bool first_lives,
     *alone = is_minority(s, left, first_lives);
     if (*alone)
         return mu_err_set(err, MUSTER_EPEER,
-                          "%s; the %d rank%s here end, since the others may go on",
-                          s->dead, left, left == 1 ? "" : "s");
+                          "%s; the %d rank%s here end%s, since the others may go on",
+                          s->dead, left, left == 1 ? "" : "s", left == 1 ? "s" : "");
     if (left < m->config.elastic)
         return mu_err_set(err, MUSTER_EPEER,
                           "%s; %d rank%s left, and MUSTER_ELASTIC asks for at least %d",

@@ -1,0 +1,107 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster-train --elastic where the network splits: three nodes in network namespaces of their own,
+# a rank on each. The larger part goes on; the smaller one ends, and says so on its own node (srun
+# hears nothing of it).
+
+source "$BATS_TEST_DIRNAME/common.bash"
+train=$build/muster-train
+
+setup_file() {
+    [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+    ip netns list >/dev/null 2>&1 || skip "no network namespaces here"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/meln.XXXXXX")
+    make -s -C "$build" muster-train >/dev/null
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix men --nodes 3 --cpus 4 --netns \
+        >"$MUSTER_DIR/env"
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+    export MUSTER_TIMEOUT=30 MUSTER_INIT_TIMEOUT=30
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+teardown() {
+    local n
+    for n in 1 2 3; do on men$n -- ip link set eth0 up; done
+}
+
+# Ranks that train until they are ended, each with its words in said.RANK.
+start() { # NODES
+    # shellcheck disable=SC2016 # the task's own rank
+    timeout -k 10 100 srun -Q --mpi=pmix -N"$1" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
+        bash -c 'exec "$@" >"said.$SLURM_PROCID" 2>&1' bash "$train" --hidden 64 --samples 20000 \
+        --test-samples 500 --epochs 1000 --curve "$PWD/curve" --elastic >out 2>&1 &
+    job=$!
+    await 60
+}
+
+await() { # lines of the curve
+    local i n
+    for i in $(seq 600); do
+        n=$({ wc -l <curve; } 2>/dev/null || echo 0)
+        [ "$n" -lt "$1" ] || return 0
+        sleep 0.05
+    done
+    echo "no $1 lines after $i looks"
+    cat said.*
+    return 1
+}
+
+await_words() { # RANK SECONDS PATTERN
+    local i
+    for i in $(seq $(($2 * 10))); do
+        ! grep -q -e "$3" "said.$1" || return 0
+        sleep 0.1
+    done
+    grep . said.*
+    return 1
+}
+
+# No process of that rank of this test's step is left, a second later.
+gone() { # RANK
+    local pid
+    sleep 1
+    for pid in $(pgrep -f "muster-train .*--curve $PWD/curve"); do
+        ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "PMIX_RANK=$1" || return 1
+    done
+}
+
+# Slurm cannot reach a node without its cable: its own processes are ended here.
+stop() {
+    pkill -KILL -f "muster-train .*--curve $PWD/curve" || true
+    wait "$job" || true
+}
+
+@test "a node that is cut off ends and says why; the two others go on" {
+    start 3
+    on men3 -- ip link set eth0 down
+    await_words 0 25 'rank 2 (node men3, pid [0-9]*) cannot be reached any more; 2 of 3 ranks go on'
+    await_words 2 40 '; the 1 rank here ends, since the others may go on$'
+    gone 2
+    await $(($(wc -l <curve) + 20))
+    grep -h '^muster:' said.0 said.2 | sed 's/^/# /' >&3
+    stop
+}
+
+@test "rank 0 that is cut off is the smaller part: ranks 1 and 2 go on without it" {
+    start 3
+    on men1 -- ip link set eth0 down
+    await_words 1 25 'rank 0 (node men1, pid [0-9]*) cannot be reached any more; 2 of 3 ranks go on'
+    await_words 0 40 '; the 1 rank here ends, since the others may go on$'
+    gone 0
+    grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
+    stop
+}
+
+@test "of two halves the one with rank 0 goes on" {
+    start 2
+    on men2 -- ip link set eth0 down
+    await_words 0 25 'rank 1 (node men2, pid [0-9]*) cannot be reached any more; 1 of 2 ranks go on'
+    await_words 1 40 '; the 1 rank here ends, since the others may go on$'
+    gone 1
+    grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
+    stop
+}
