@@ -42,17 +42,22 @@ await_lines() { # NUMBER: the curve has that many
     return 1
 }
 
-kill_ranks() { # RANK...: the tasks of this test's step
-    local pid rank victims=()
+signal_ranks() { # SIGNAL RANK...: to the tasks of this test's step
+    local pid rank victims=() signal=$1
+    shift
     for pid in $(pgrep -f "muster-train .*--curve $PWD/curve"); do
         for rank in "$@"; do
             ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "PMIX_RANK=$rank" || victims+=("$pid")
         done
     done
     [ "${#victims[@]}" -eq $# ] || { echo "ranks $*: processes ${victims[*]}"; return 1; }
+    kill "-$signal" "${victims[@]}"
+}
+
+kill_ranks() { # RANK...
     killed_at=$(date +%s.%N)
     lines_before=$(lines)
-    kill -9 "${victims[@]}"
+    signal_ranks KILL "$@"
 }
 
 # Steps 0, 1, 2, ... with nothing missing and nothing twice, and a loss that has gone down on both
@@ -115,14 +120,33 @@ nothing_left() {
     [ -z "$(find saved -name '*.tmp')" ]
 }
 
+@test "a survivor that stands still is waited for" {
+    start --elastic
+    await_lines 60
+    signal_ranks STOP 2
+    kill_ranks 3
+    sleep 2
+    if grep -q 'go on' out; then return 1; fi
+    signal_ranks CONT 2
+    finish 3 "rank 3, and rank 2 stopped for 2 s"
+}
+
 # The death ends the whole job, with this sentence; nothing stays.
-job_ends() { # pattern
+job_ends() { # pattern [status]
     local rc=0
     wait "$job" || rc=$?
     cat out
-    [ "$rc" -eq 13 ] || [ "$rc" -eq 137 ] || return 1
+    [ "$rc" -eq "${2:-13}" ] || [ "$rc" -eq 137 ] || return 1
     grep -q "$1" out || return 1
     nothing_left
+}
+
+@test "a survivor that stands still for good is named at the deadline, with status 14" {
+    MUSTER_TIMEOUT=4 start --elastic
+    await_lines 60
+    signal_ranks STOP 2
+    kill_ranks 3
+    job_ends '^muster: .*rank 2 lives, but did not join the other survivors within [0-9.]* s' 14
 }
 
 @test "below the least number of ranks the job ends with status 13 and says so" {

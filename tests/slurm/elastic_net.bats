@@ -25,15 +25,15 @@ setup() {
 
 teardown() {
     local n
-    for n in 1 2 3; do on men$n -- ip link set eth0 up; done
+    for n in 1 2 3; do on men$n -- ip link set eth0 up || true; done # one may be lost
 }
 
 # Ranks that train until they are ended, each with its words in said.RANK.
-start() { # NODES
+start() { # NODES [OPTION]
     # shellcheck disable=SC2016 # the task's own rank
-    timeout -k 10 100 srun -Q --mpi=pmix -N"$1" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
+    timeout -k 10 100 srun -Q "${@:2}" --mpi=pmix -N"$1" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
         bash -c 'exec "$@" >"said.$SLURM_PROCID" 2>&1' bash "$train" --hidden 64 --samples 20000 \
-        --test-samples 500 --epochs 1000 --curve "$PWD/curve" --elastic >out 2>&1 &
+        --test-samples 500 --epochs "${epochs:-1000}" --curve "$PWD/curve" --elastic >out 2>&1 &
     job=$!
     await 60
 }
@@ -60,13 +60,17 @@ await_words() { # RANK SECONDS PATTERN
     return 1
 }
 
-# No process of that rank of this test's step is left, a second later.
-gone() { # RANK
+# The process of that rank of this test's step, if it is there.
+process() { # RANK
     local pid
-    sleep 1
     for pid in $(pgrep -f "muster-train .*--curve $PWD/curve"); do
-        ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "PMIX_RANK=$1" || return 1
+        ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "PMIX_RANK=$1" || echo "$pid"
     done
+}
+
+gone() { # RANK: a second later
+    sleep 1
+    [ -z "$(process "$1")" ]
 }
 
 # Slurm cannot reach a node without its cable: its own processes are ended here.
@@ -103,5 +107,22 @@ stop() {
     await_words 1 40 '; the 1 rank here ends, since the others may go on$'
     gone 1
     grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
+    stop
+}
+
+# The last one: the node stays away.
+@test "a node is lost for good: with srun --no-kill the others finish" {
+    local victim epochs=8 rank
+    start 3 --no-kill
+    victim=$(process 2)
+    kill -9 "$(cat "$MUSTER_DIR/c/run/slurmd.men3.pid")" "$(ps -o ppid= -p "$victim" | tr -d ' ')" "$victim"
+    scontrol update NodeName=men3 State=DOWN Reason=test
+    await_words 0 20 'rank 2 (node men3, pid [0-9]*) died; 2 of 3 ranks go on'
+    for rank in 0 1; do
+        await_words $rank 60 "RANK: $rank .* steps, weights"
+    done
+    [ "$(grep -ho 'weights [0-9a-f]*' said.0 said.1 | sort -u | wc -l)" -eq 1 ]
+    awk '$1 != NR - 1 { exit 1 }' curve
+    squeue -h -o %i -t R | xargs scancel # srun itself waits for the lost node
     stop
 }
