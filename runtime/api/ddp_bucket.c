@@ -6,6 +6,12 @@
 
 #include "runtime/core/dtype.h"
 
+/* A bucket is hidden where so many gradients have still to be computed: a layer of
+ * BERT-large, whose buckets would else be waited for behind the last gradient (an
+ * embedding's mostly, which takes long to send and no time to compute).
+ */
+#define HIDDEN_BETWEEN ((size_t)48 << 20)
+
 int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                  struct mu_err *err)
 {
@@ -69,9 +75,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .count = (to - from) / mu_dtype_size(dtype),
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
-        /* Behind all but the last few buckets there is enough backward left to compute.
-         */
-        .hidden = ddp->ready.next + 2 < ddp->plan.nbuckets,
+        .hidden = mu_ready_between(&ddp->ready) >= HIDDEN_BETWEEN,
         .together = !bucket->owned && !ddp->follows,
         .what = bucket->what,
     };

@@ -50,6 +50,15 @@ bool mu_ready_mark(struct mu_ready *ready, int param)
     return true;
 }
 
+size_t mu_ready_between(const struct mu_ready *ready)
+{
+    size_t bytes = 0;
+
+    for (int k = ready->next; k + 1 < ready->plan->nbuckets; k++)
+        bytes += ready->plan->bucket[ready->order[k]].bytes;
+    return bytes;
+}
+
 int mu_ready_take(struct mu_ready *ready)
 {
     if (ready->next >= ready->plan->nbuckets ||

@@ -27,6 +27,8 @@ void mu_ready_clear(struct mu_ready *ready);
 void mu_ready_reset(struct mu_ready *ready);
 /* False when the parameter was marked before in this step. */
 bool mu_ready_mark(struct mu_ready *ready, int param);
+/* Bytes of the buckets between the last one started and the very last one. */
+size_t mu_ready_between(const struct mu_ready *ready);
 /* The next bucket that may start now, or -1; it counts as started then. */
 int mu_ready_take(struct mu_ready *ready);
 

@@ -248,6 +248,27 @@ static void only_a_permutation_is_an_order(void **state)
     assert_false(mu_bucket_is_order(below, 3));
 }
 
+static void what_comes_before_the_last_bucket_is_known(void **state)
+{
+    const struct mu_bucket_item item[] = {
+        { 128, F }, { 64, F }, { 96, F }, { 32, F }
+    };
+    struct mu_bucket_plan
+        plan; /* one gradient each; those of 32, 96, 64, 128 in turn */
+    struct mu_ready ready;
+    static const size_t between[] = { 640, 256, 0, 0 };
+
+    assert_int_equal(plan_make(item, 4, 1, 1, 1, &plan, NULL), 0);
+    assert_int_equal(mu_ready_init(&ready, &plan, NULL), 0);
+    for (int i = 3; i >= 0; i--) {
+        assert_true(mu_ready_mark(&ready, i));
+        assert_int_equal(mu_ready_take(&ready), 3 - i);
+        assert_int_equal(mu_ready_between(&ready), between[3 - i]);
+    }
+    mu_ready_clear(&ready);
+    mu_bucket_plan_clear(&plan);
+}
+
 static void buckets_that_stay_start_as_they_are_complete(void **state)
 {
     const struct mu_bucket_item item[] = { { 32, F }, { 32, F }, { 32, F },
@@ -300,6 +321,7 @@ int main(void)
         cmocka_unit_test(buckets_start_in_index_order),
         cmocka_unit_test(the_order_of_arrival_decides_where_a_gradient_lies),
         cmocka_unit_test(only_a_permutation_is_an_order),
+        cmocka_unit_test(what_comes_before_the_last_bucket_is_known),
         cmocka_unit_test(buckets_that_stay_start_as_they_are_complete),
         cmocka_unit_test(the_ledger_tells_hidden_from_exposed_communication),
     };
