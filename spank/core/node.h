@@ -123,6 +123,11 @@ void mu_node_clear(struct mu_node *node);
  */
 int mu_node_finish(struct mu_node *node, struct mu_err *err);
 
+/* Put `parts` entries in the place of GPU `gpu`, alike but for sub (0, 1, ...); the arrays
+ * must be owned. Indices above it move. Labels are the caller's.
+ */
+int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *err);
+
 /* Write a PCI address as plans do ("07:00.0", "00000000:07:00.0" and upper case become
  * "0000:07:00.0"); a domain above ffff keeps its digits. *key, if not NULL, sorts in PCI
  * order. -1 when text is no PCI address; then nothing is written.

@@ -179,10 +179,37 @@ int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *lis
     return in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? n : -1;
 }
 
-int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *node)
+/* A GPU that the node shows as one device, and NVML cut into several, becomes several.
+ */
+static int split_gpus(const struct mu_nvml_device *list, int n, struct mu_node *node,
+                      struct mu_err *err)
+{
+    for (int i = 0, entries; i < node->ngpus; i += entries) {
+        const char *busid = node->gpus[i].busid;
+        int migs = 0;
+
+        entries = 1;
+        while (i + entries < node->ngpus &&
+               strcmp(busid, node->gpus[i + entries].busid) == 0)
+            entries++;
+        for (int k = 0; k < n; k++)
+            migs += list[k].mig && strcasecmp(list[k].busid, busid) == 0;
+        if (entries > 1 || migs < 2)
+            continue;
+        if (mu_node_split_gpu(node, i, migs, err) < 0)
+            return -1;
+        entries = migs;
+    }
+    return 0;
+}
+
+int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *node,
+                      struct mu_err *err)
 {
     int named = 0, next = 0;
 
+    if (split_gpus(list, n, node, err) < 0)
+        return -1;
     for (int i = 0; i < node->ngpus; i++) {
         struct mu_gpu *gpu = &node->gpus[i];
 

@@ -25,8 +25,10 @@ int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *lis
                  int max);
 
 /* Give the node's MIG devices that have no UUID those of the list, GPU by GPU, in the
- * list's order, and label them so. Returns how many got one.
+ * list's order, and label them so. A GPU that is one device to the PCI bus and several
+ * MIG devices in the list becomes as many. Returns how many got a UUID.
  */
-int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *node);
+int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *node,
+                      struct mu_err *err);
 
 #endif

@@ -103,24 +103,24 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
 /* Slurm names MIG devices by UUIDs, which only NVIDIA's library knows: asked for where
  * Slurm used one, as it takes longer than all the rest.
  */
-static void name_migs(struct mu_state *st)
+static int name_migs(struct mu_state *st, struct mu_err *err)
 {
     struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
-    int n;
+    int n, rc = 0;
 
     if (list && strncmp(st->step.visible, "MIG-", 4) == 0) {
         n = mu_nvml_list(NULL, NVML_SECONDS, list, NVML_DEVICES);
-        mu_nvml_name_migs(list, n, &st->node);
+        rc = mu_nvml_name_migs(list, n, &st->node, err);
     }
     free(list);
+    return rc < 0 ? -1 : 0;
 }
 
 static int load_node(struct mu_state *st, struct mu_err *err)
 {
     if (!st->site.topology[0]) {
-        if (mu_node_load_live(&st->node, err) < 0)
+        if (mu_node_load_live(&st->node, err) < 0 || name_migs(st, err) < 0)
             return -1;
-        name_migs(st);
         mu_locality_complete(st);
         return 0;
     }

@@ -121,13 +121,65 @@ static void case_024_mig_devices_get_their_uuids_in_order(void **state)
                               { .busid = "0000:59:00.0" } };
     struct mu_node node = { .ngpus = 4, .gpus = gpus };
 
-    assert_int_equal(mu_nvml_name_migs(list, 5, &node), 3);
+    assert_int_equal(mu_nvml_name_migs(list, 5, &node, NULL), 3);
     assert_string_equal(gpus[0].uuid, "GPU-1");
     assert_string_equal(gpus[1].label, "MIG-20");
     assert_string_equal(gpus[3].uuid, "MIG-22");
     assert_int_equal(mu_node_find_gpu(&node, "MIG-21"), 2);
-    assert_int_equal(mu_nvml_name_migs(list, 5, &node), 0); /* they have theirs */
-    assert_int_equal(mu_nvml_name_migs(list, 2, &node), 0);
+    assert_int_equal(mu_nvml_name_migs(list, 5, &node, NULL), 0); /* they have theirs */
+    assert_int_equal(mu_nvml_name_migs(list, 2, &node, NULL), 0);
+}
+
+/* As the PCI bus shows a cut GPU: one device. */
+static void case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
+{
+    static const struct mu_nvml_device list[] = {
+        { "0000:59:00.0", "GPU-2", false }, { "0000:59:00.0", "MIG-20", true },
+        { "0000:59:00.0", "MIG-21", true }, { "0000:59:00.0", "MIG-22", true },
+        { "0000:1a:00.0", "GPU-1", false },
+    };
+    static const char *const uuid[] = { "GPU-1", "MIG-20", "MIG-21", "MIG-22", "GPU-3" };
+    struct mu_node node = { .ngpus = 3, .nnics = 1 };
+
+    node.gpus = calloc(3, sizeof *node.gpus);
+    node.nics = calloc(1, sizeof *node.nics);
+    node.gpu_nic = calloc(3, sizeof *node.gpu_nic);
+    node.gpu_gpu = calloc(9, sizeof *node.gpu_gpu);
+    node.nvlinks = calloc(9, sizeof *node.nvlinks);
+    for (int i = 0; i < 3; i++) {
+        static const char *const busid[] = { "0000:1a:00.0", "0000:59:00.0",
+                                             "0000:8b:00.0" };
+
+        strcpy(node.gpus[i].busid, busid[i]);
+        node.gpus[i].sub = -1;
+        node.gpus[i].numa = i;
+        node.gpu_nic[i] = i == 1 ? MU_PATH_PXB : MU_PATH_SYS;
+        for (int k = 0; k < 3; k++) {
+            node.gpu_gpu[i * 3 + k] = i == k ? MU_PATH_NONE : MU_PATH_NODE;
+            node.nvlinks[i * 3 + k] = i == k ? 0 : 10 * i + k;
+        }
+    }
+    strcpy(node.gpus[0].uuid, "GPU-1");
+    strcpy(node.gpus[2].uuid, "GPU-3");
+    assert_int_equal(mu_nvml_name_migs(list, 5, &node, NULL), 3);
+    assert_int_equal(node.ngpus, 5);
+    for (int i = 0; i < 5; i++) {
+        bool part = i > 0 && i < 4;
+
+        assert_string_equal(node.gpus[i].uuid, uuid[i]);
+        assert_int_equal(node.gpus[i].sub, part ? i - 1 : -1);
+        assert_int_equal(node.gpus[i].numa, i == 0 ? 0 : part ? 1 : 2);
+        assert_int_equal(node.gpu_nic[i], part ? MU_PATH_PXB : MU_PATH_SYS);
+        assert_int_equal(node.gpu_gpu[i * 5 + i], MU_PATH_NONE);
+    }
+    assert_int_equal(node.gpu_gpu[1 * 5 + 3], MU_PATH_PIX); /* slices of one GPU */
+    assert_int_equal(node.gpu_gpu[3 * 5 + 4], MU_PATH_NODE);
+    assert_int_equal(node.nvlinks[1 * 5 + 2], 0);
+    assert_int_equal(node.nvlinks[3 * 5 + 4], 12);
+    assert_int_equal(node.nvlinks[4 * 5 + 0], 20);
+    assert_int_equal(mu_nvml_name_migs(list, 5, &node, NULL), 0);
+    assert_int_equal(node.ngpus, 5);
+    mu_node_clear(&node);
 }
 
 int main(void)
@@ -136,6 +188,8 @@ int main(void)
         cmocka_unit_test(the_child_lists_gpus_and_mig_devices),
         cmocka_unit_test(a_library_that_fails_hangs_or_is_not_there_harms_nobody),
         cmocka_unit_test(case_024_mig_devices_get_their_uuids_in_order),
+        cmocka_unit_test(
+            case_024_one_function_becomes_as_many_devices_as_it_was_cut_into),
     };
 
     return cmocka_run_group_tests_name("nvml", tests, NULL, NULL);

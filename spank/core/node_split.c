@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* node_split.c - one GPU that is several devices: MIG, which the PCI bus does not show
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "spank/core/node.h"
+
+/* The GPU before the split that entry i is of. */
+static int origin(int i, int gpu, int parts)
+{
+    return i < gpu ? i : i < gpu + parts ? gpu : i - parts + 1;
+}
+
+/* The rows of an old matrix of `cols` columns; with square, its columns as well. `self`
+ * is what parts of one GPU are to each other.
+ */
+static int *spread(const int *old, int ngpus, int cols, int gpu, int parts, bool square,
+                   int self)
+{
+    int rows = ngpus + parts - 1, width = square ? rows : cols;
+    int *m = calloc((size_t)rows * (size_t)width + 1, sizeof *m);
+
+    for (int r = 0; m && r < rows; r++)
+        for (int c = 0; c < width; c++) {
+            int from = origin(r, gpu, parts), to = square ? origin(c, gpu, parts) : c;
+
+            m[r * width + c] =
+                square && r != c && from == to ? self : old[from * cols + to];
+        }
+    return m;
+}
+
+int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *err)
+{
+    int n = node->ngpus, total = n + parts - 1;
+    struct mu_gpu *gpus;
+    int *nic = NULL, *peer = NULL, *links = NULL;
+
+    if (total > MU_NODE_GPUS_MAX)
+        return mu_err_set(err, EINVAL,
+                          "%d GPUs and MIG devices; at most %d are possible", total,
+                          MU_NODE_GPUS_MAX);
+    gpus = calloc((size_t)total, sizeof *gpus);
+    if (node->gpu_nic)
+        nic = spread((int *)node->gpu_nic, n, node->nnics, gpu, parts, false, 0);
+    if (node->gpu_gpu)
+        peer = spread((int *)node->gpu_gpu, n, n, gpu, parts, true, MU_PATH_PIX);
+    if (node->nvlinks)
+        links = spread(node->nvlinks, n, n, gpu, parts, true, 0);
+    if (!gpus || (node->gpu_nic && !nic) || (node->gpu_gpu && !peer) ||
+        (node->nvlinks && !links)) {
+        free(gpus);
+        free(nic);
+        free(peer);
+        free(links);
+        return mu_err_set(err, ENOMEM, "out of memory for %d GPUs", total);
+    }
+    for (int i = 0; i < total; i++) {
+        gpus[i] = node->gpus[origin(i, gpu, parts)];
+        if (i >= gpu && i < gpu + parts)
+            gpus[i].sub = i - gpu;
+    }
+    free(node->gpus);
+    free(node->gpu_nic);
+    free(node->gpu_gpu);
+    free(node->nvlinks);
+    node->gpus = gpus;
+    node->gpu_nic = (enum mu_path *)nic;
+    node->gpu_gpu = (enum mu_path *)peer;
+    node->nvlinks = links;
+    node->ngpus = total;
+    return 0;
+}
