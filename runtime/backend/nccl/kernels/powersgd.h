@@ -36,7 +36,7 @@
 #define MU_THIN_THREADS 128
 #define MU_THIN_TILE (2 * MU_THIN_THREADS)
 #define MU_THIN_DEEP 32
-#define MU_THIN_LONG 512
+#define MU_THIN_LONG 1024
 
 /* ---- M ----------------------------------------------------------------------------
  *
@@ -310,8 +310,8 @@ MU_BOTH static inline double mu_thin_take_out(const struct mu_lowrank_tensor *x,
                                               const double dot[MU_THIN])
 {
     const size_t rows = x->shape.rows;
-    const float *p = x->p + (size_t)j * rows;
-    float *column = x->p + (size_t)k * rows;
+    const float *__restrict__ p = x->p + (size_t)j * rows;
+    float *__restrict__ column = x->p + (size_t)k * rows;
     double square = 0;
 
     for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG) {
