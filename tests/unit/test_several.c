@@ -318,6 +318,48 @@ static void ranks_deal_out_each_sample_once_also_when_resumed(void **state)
                      tally->seen[1][i]);
 }
 
+/* 10 samples for 4 ranks of 3 each: the two that are missing are the epoch's first two.
+ */
+struct padded {
+    int in_order, seen[10], first[2];
+};
+
+static int pad(struct muster *m, int rank, void *arg)
+{
+    struct padded *padded = arg;
+    struct muster_sampler_options o = {
+        .samples = 10, .batch = 3, .seed = 3, .in_order = padded->in_order
+    };
+    struct muster_sampler *s;
+    uint64_t index[3], n;
+
+    RANK_OK(muster_sampler_create(m, &o, &s));
+    RANK_CHECK(muster_sampler_next(s, index, &n) == 1 && n == 3);
+    for (int i = 0; i < 3; i++) {
+        RANK_CHECK(index[i] < 10);
+        __atomic_add_fetch(&padded->seen[index[i]], 1, __ATOMIC_RELAXED);
+        if (rank == 0 && i < 2)
+            padded->first[i] = (int)index[i];
+    }
+    RANK_CHECK(muster_sampler_next(s, index, &n) == 0);
+    muster_sampler_destroy(s);
+    return 0;
+}
+
+static void padding_takes_the_first_samples_of_the_epoch_again(void **state)
+{
+    for (int in_order = 0; in_order < 2; in_order++) {
+        struct padded *padded = forked_shared(sizeof *padded);
+
+        padded->in_order = in_order;
+        run_all(4, 1, pad, padded);
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(padded->seen[i],
+                             1 + (i == padded->first[0] || i == padded->first[1]));
+        assert_true(!in_order || (padded->first[0] == 0 && padded->first[1] == 1));
+    }
+}
+
 /* ---- host memory on a backend with memory of its own ---- */
 
 static struct mu_backend_ops
@@ -389,6 +431,7 @@ int main(void)
         IN_A_FOLDER(rank_0_reads_for_all),
         cmocka_unit_test(samplers_that_differ_are_refused),
         cmocka_unit_test(ranks_deal_out_each_sample_once_also_when_resumed),
+        cmocka_unit_test(padding_takes_the_first_samples_of_the_epoch_again),
         cmocka_unit_test(host_memory_goes_through_the_backends_own),
     };
 
