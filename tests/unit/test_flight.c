@@ -219,6 +219,7 @@ static const struct half_case {
     { 0x1.8p-25f, 0x0001, 0x3340 },
     { 1.00048828125f, 0x3c00, 0x3f80 }, /* half way: to even */
     { 1.00146484375f, 0x3c02, 0x3f80 },
+    { 1.00390625f, 0x3c04, 0x3f80 }, /* of bf16 half way */
     { 1.01171875f, 0x3c0c, 0x3f82 },
 };
 
