@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_nccl_peers.c - GPU memory of other ranks is used only where it proves to be
+ * theirs, on a fake of CUDA whose device memory is the host's
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "runtime/backend/nccl/nccl.h"
+
+static int opened; /* handles that are open */
+
+/* ---- CUDA ------------------------------------------------------------------------ */
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    *p = malloc(bytes);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
+{
+    return cudaMalloc(p, bytes);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    return cudaFree(p);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
+{
+    *device = host;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *p, int byte, size_t bytes)
+{
+    memset(p, byte, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes,
+                       enum cudaMemcpyKind kind)
+{
+    memcpy(dst, src, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
+                            enum cudaMemcpyKind kind, cudaStream_t s)
+{
+    return cudaMemcpy(dst, src, bytes, kind);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return cudaSuccess;
+}
+
+/* A handle holds the address; 0: a machine on which it cannot be opened. */
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p)
+{
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &p, sizeof p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t handle, unsigned flags)
+{
+    void *at;
+
+    memcpy(&at, &handle, sizeof at);
+    if (!at)
+        return cudaErrorInvalidValue;
+    *p = at;
+    opened++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *p)
+{
+    opened--;
+    return cudaSuccess;
+}
+
+/* ---- The rest of the backend ------------------------------------------------------
+ */
+
+cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool into,
+                           void *buffer, enum muster_dtype own, enum muster_dtype other,
+                           double scale, cudaStream_t stream)
+{
+    assert_int_equal(n, 1);
+    memcpy(buffer, pieces[0].at, pieces[0].count * 4);
+    return cudaSuccess;
+}
+
+int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+{
+    return 0;
+}
+
+int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
+{
+    return mu_err_set(err, MUSTER_EDEVICE, "%s", what);
+}
+
+/* ---- Two ranks, of which the other one only answers --------------------------------
+ */
+
+static int said, answer;
+
+static int publish(void *arg, const char *key, const void *value, size_t len,
+                   struct mu_err *err)
+{
+    assert_int_equal(len, sizeof said);
+    memcpy(&said, value, len);
+    return 0;
+}
+
+static int fence(void *arg, double timeout, struct mu_err *err)
+{
+    return 0;
+}
+
+static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
+                 double timeout, struct mu_err *err)
+{
+    *len = sizeof said;
+    *value = malloc(sizeof said);
+    memcpy(*value, rank == 0 ? &said : &answer, sizeof said);
+    return 0;
+}
+
+static struct mu_backend *backend(int rank)
+{
+    static int both[2] = { 0, 1 };
+    struct mu_backend *b = calloc(1, sizeof *b);
+
+    b->env = (struct mu_backend_env){ .rank = rank,
+                                      .size = 2,
+                                      .local_rank = rank,
+                                      .local_size = 2,
+                                      .nnodes = 1,
+                                      .job = "1.0",
+                                      .init_timeout = 1,
+                                      .exchange = { NULL, publish, fence, fetch } };
+    b->local_ranks = both;
+    return b;
+}
+
+static const struct peer_case {
+    const char *name;
+    bool foreign;    /* what the handle leads to is not the peer's */
+    bool shut;       /* the handle cannot be opened */
+    bool unmappable; /* the peer has no handle */
+    int answer;      /* could the peer map ours? */
+    int said, own;
+} cases[] = {
+    { "all is well", false, false, false, 1, 1, 1 },
+    { "reads give other bytes than the peer wrote", true, false, false, 1, 0, 0 },
+    { "the handle cannot be opened", false, true, false, 1, 0, 0 },
+    { "the peer has no handle", false, false, true, 1, 0, 0 },
+    { "the peer cannot map ours", false, false, false, 0, 1, 0 },
+};
+
+static void row_18_memory_that_is_not_proved_is_left_to_nccl(void **state)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct peer_case *c = &cases[i];
+        struct mu_backend *b = backend(0), *peer = backend(1);
+        struct mu_card cards[2] = { { .mappable = 0 } };
+        struct mu_err err = { 0 };
+
+        assert_int_equal(mu_peers_prepare(b, &cards[0], &err), 0);
+        assert_int_equal(mu_peers_prepare(peer, &cards[1], &err), 0);
+        b->cards = cards;
+        if (c->foreign)
+            memset(peer->control, 0x55, 64 << 10);
+        if (c->shut)
+            memset(&cards[1].control, 0, sizeof cards[1].control);
+        if (c->unmappable)
+            cards[1].mappable = 0;
+        answer = c->answer;
+        if (mu_peers_connect(b, &err) < 0)
+            fail_msg("%s: %s", c->name, err.text);
+        if (said != c->said || b->own != c->own)
+            fail_msg("%s: said %d, own paths %d", c->name, said, b->own);
+        mu_peers_close(b);
+        mu_peers_close(peer);
+        assert_int_equal(opened, 0);
+        free(b);
+        free(peer);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(row_18_memory_that_is_not_proved_is_left_to_nccl),
+    };
+
+    return cmocka_run_group_tests_name("nccl_peers", tests, NULL, NULL);
+}
