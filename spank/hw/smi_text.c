@@ -23,11 +23,31 @@ struct parser {
     struct mu_err *err;
 };
 
+/* What a mail ("> "), `srun -l` ("0: ") or an editor (a byte order mark) put before a
+ * line. */
+static const char *skip_prefix(const char *p)
+{
+    size_t digits;
+
+    if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
+        p += 3;
+    while (*p == '>')
+        p += p[1] == ' ' ? 2 : 1;
+    digits = strspn(p, "0123456789");
+    return digits > 0 && p[digits] == ':' && p[digits + 1] == ' ' ? p + digits + 2 : p;
+}
+
 void mu_smi_strip(char *text)
 {
     char *out = text;
+    bool start = true;
 
     for (const char *p = text; *p; p++) {
+        if (start)
+            p = skip_prefix(p);
+        if (!*p)
+            break;
+        start = *p == '\n';
         if (*p == '\033' && p[1] == '[') {
             p += 2;
             while (*p && !(*p >= '@' && *p <= '~'))

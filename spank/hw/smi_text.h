@@ -41,7 +41,9 @@ int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
                        struct mu_err *err);
 void mu_smi_table_clear(struct mu_smi_table *table);
 
-/* Remove terminal escape sequences and carriage returns in place. */
+/* Remove terminal escape sequences, carriage returns, and what mail, `srun -l` and
+ * editors put before lines, in place.
+ */
 void mu_smi_strip(char *text);
 
 #endif

@@ -171,6 +171,17 @@ END
     has "$messages" "line 3: a second row is labelled GPU0"
 }
 
+@test "nvidia-smi's text as it comes in reports: quoted, numbered by srun -l, with a byte order mark" {
+    local text=$data/cases/001-dgx-a100-topo-m.txt way want
+    m plan --topology "$text" --format tsv
+    want=$output
+    for way in 's/^/> /' 's/^/>> /' 's/^/0: /' '1s/^/\xef\xbb\xbf/' 's/$/\r/' 's/^/    /' 's/GPU[0-9]/\x1b[4m&\x1b[0m/'; do
+        sed "$way" "$text" > "$BATS_TEST_TMPDIR/topo"
+        m plan --topology "$BATS_TEST_TMPDIR/topo" --format tsv
+        [ "$output" = "$want" ] || { echo "$way: $messages"; return 1; }
+    done
+}
+
 @test "case 001: GPU order against NUMA order on a DGX A100" {
     m plan --topology "$data/cases/001-dgx-a100-topo-m.txt" --format tsv
     [ $status -eq 0 ]
