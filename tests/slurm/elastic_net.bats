@@ -25,6 +25,7 @@ setup() {
 
 teardown() {
     local n
+    stop
     for n in 1 2 3; do on men$n -- ip link set eth0 up || true; done # one may be lost
 }
 
@@ -76,7 +77,7 @@ gone() { # RANK: a second later
 # Slurm cannot reach a node without its cable: its own processes are ended here.
 stop() {
     pkill -KILL -f "muster-train .*--curve $PWD/curve" || true
-    wait "$job" || true
+    wait || true
 }
 
 @test "a node that is cut off ends and says why; the two others go on" {
@@ -87,7 +88,6 @@ stop() {
     gone 2
     await $(($(wc -l <curve) + 20))
     grep -h '^muster:' said.0 said.2 | sed 's/^/# /' >&3
-    stop
 }
 
 @test "rank 0 that is cut off is the smaller part: ranks 1 and 2 go on without it" {
@@ -97,7 +97,6 @@ stop() {
     await_words 0 40 '; the 1 rank here ends, since the others may go on$'
     gone 0
     grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
-    stop
 }
 
 @test "of two halves the one with rank 0 goes on" {
@@ -107,7 +106,6 @@ stop() {
     await_words 1 40 '; the 1 rank here ends, since the others may go on$'
     gone 1
     grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
-    stop
 }
 
 # The last one: the node stays away.
@@ -124,5 +122,4 @@ stop() {
     [ "$(grep -ho 'weights [0-9a-f]*' said.0 said.1 | sort -u | wc -l)" -eq 1 ]
     awk '$1 != NR - 1 { exit 1 }' curve
     squeue -h -o %i -t R | xargs scancel # srun itself waits for the lost node
-    stop
 }
