@@ -35,7 +35,6 @@ start() { # NODES [OPTION]
     timeout -k 10 100 srun -Q "${@:2}" --mpi=pmix -N"$1" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
         bash -c 'exec "$@" >"said.$SLURM_PROCID" 2>&1' bash "$train" --hidden 64 --samples 20000 \
         --test-samples 500 --epochs "${epochs:-1000}" --curve "$PWD/curve" --elastic >out 2>&1 &
-    job=$!
     await 60
 }
 
