@@ -75,6 +75,10 @@ void mu_gpu_free(void *p)
 void mu_gpu_put(void *device, const void *host, size_t bytes)
 {
     CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+    /* A small copy from pageable memory may return before it has arrived, and other
+     * streams do not wait for it.
+     */
+    CHECK(cudaStreamSynchronize(0));
 }
 
 void mu_gpu_get(void *host, const void *device, size_t bytes)
