@@ -138,9 +138,9 @@ bool mu_pmix_local_ranks(const struct mu_world *w, bool *local)
 
 /* After a fence that did not end: which ranks have not come to it. Our server knows
  * those of this node that published what comes before it. Those of other nodes it must
- * not be asked for: see start_get, and on three nodes each server then waits for the
- * dead one and answers nobody. A rank of their own node names them, and the only rank
- * that is not of ours names itself.
+ * not be asked for: see start_get, and asked on three nodes it missed ranks that were
+ * well. A rank of their own node names them, and the only rank that is not of ours
+ * names itself.
  */
 static int find_missing(const struct mu_world *w, bool *missing)
 {
@@ -162,8 +162,10 @@ static int find_missing(const struct mu_world *w, bool *missing)
         missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
         n += missing[r];
     }
-    if (n == 0 && elsewhere == 1)
-        n = missing[other] = true;
+    if (n == 0 && elsewhere == 1) {
+        missing[other] = true;
+        n = 1;
+    }
     return n;
 }
 
