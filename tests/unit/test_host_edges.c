@@ -337,7 +337,10 @@ static int stops(struct ranks_self *self, void *arg)
     self->board[0]++;
     while (self->board[0] < self->size - 1)
         sleep_ms(1);
-    kill(self->pids[stopping], SIGCONT);
+    /* Once: a second one could undo the stop by which a leak checker looks at a rank.
+     */
+    if (self->rank == (stopping == 0))
+        kill(self->pids[stopping], SIGCONT);
     RANKS_CHECK(self, rc < 0 && took < 2 * PATIENCE, "%d after %g s", rc, took);
     RANKS_CHECK(self, err.code == MUSTER_ERENDEZVOUS, "code %d: %s", err.code,
                 err.text);
