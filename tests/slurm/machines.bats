@@ -53,6 +53,10 @@ plans() { # srun option...
     done > "$MUSTER_DIR/c/etc/gres.conf"
     scontrol reconfigure
     sleep 1
+    if scontrol show node mach1 | grep -q "doesn't match socket boundaries"; then
+        cp "$MUSTER_DIR/gres.conf" "$MUSTER_DIR/c/etc/gres.conf"
+        skip "this Slurm drains a node with such a gres.conf"
+    fi
     run plans -n1 -c32 --gres=gpu:1 --gres-flags=enforce-binding
     echo "$output"
     cat "$MUSTER_DIR/err"

@@ -37,11 +37,21 @@ field() { # job, name
     scontrol show job -o "$1" | tr ' ' '\n' | sed -n "s/^$2=//p"
 }
 
-# Slurm lets a job that was put back rest for two minutes: hurry it. True at its end.
+# Slurm lets a job that was put back rest for two minutes: hurry it. True at its end. Preempted, it is
+# put back by its script and, since 24.11, by Slurm too: then it starts once more behind its end, finds
+# all done and ends; but within two seconds slurmd takes that for the job that was killed.
 over() { # job
-    case $(field "$1" JobState) in
-    COMPLETED | FAILED | CANCELLED | TIMEOUT) return 0 ;;
-    PENDING) scontrol update "JobId=$1" StartTime=now 2>/dev/null ;;
+    local state
+    state=$(field "$1" JobState)
+    case $state in
+    COMPLETED | FAILED | CANCELLED | TIMEOUT)
+        sleep 1
+        [ "$(field "$1" JobState)" = "$state" ] && return 0
+        ;;
+    PENDING)
+        sleep 3
+        scontrol update "JobId=$1" StartTime=now 2>/dev/null
+        ;;
     esac
     return 1
 }
@@ -59,6 +69,7 @@ ends_undisturbed() { # job
     wait_for 180 over "$1"
     cat "requeue-$1.out"
     echo "# restarts $(field "$1" Restarts), resumed from: $(grep -o 'resumed from .*' "requeue-$1.out" | cut -c1-90)" >&3
+    echo "state $(field "$1" JobState), exit $(field "$1" ExitCode), reason $(field "$1" Reason)"
     [ "$(field "$1" JobState)" = COMPLETED ]
     [ "$(field "$1" Restarts)" -ge 1 ]
     grep -q "resumed from checkpoints-$1/" "requeue-$1.out"
