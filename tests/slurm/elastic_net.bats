@@ -79,32 +79,28 @@ stop() {
     wait || true
 }
 
+# One of N ranks, each on a node, loses its network: it ends, the others go on.
+cut_off() { # NODES VICTIM, WITNESS among the others
+    local node=men$(($2 + 1))
+    start "$1"
+    on "$node" -- ip link set eth0 down
+    await_words "$3" 25 "rank $2 (node $node, pid [0-9]*) cannot be reached any more; $(($1 - 1)) of $1 ranks go on"
+    await_words "$2" 40 '; the 1 rank here ends, since the others may go on$'
+    gone "$2"
+    grep -h '^muster:' "said.$3" "said.$2" | sed 's/^/# /' >&3
+}
+
 @test "a node that is cut off ends and says why; the two others go on" {
-    start 3
-    on men3 -- ip link set eth0 down
-    await_words 0 25 'rank 2 (node men3, pid [0-9]*) cannot be reached any more; 2 of 3 ranks go on'
-    await_words 2 40 '; the 1 rank here ends, since the others may go on$'
-    gone 2
+    cut_off 3 2 0
     await $(($(wc -l <curve) + 20))
-    grep -h '^muster:' said.0 said.2 | sed 's/^/# /' >&3
 }
 
 @test "rank 0 that is cut off is the smaller part: ranks 1 and 2 go on without it" {
-    start 3
-    on men1 -- ip link set eth0 down
-    await_words 1 25 'rank 0 (node men1, pid [0-9]*) cannot be reached any more; 2 of 3 ranks go on'
-    await_words 0 40 '; the 1 rank here ends, since the others may go on$'
-    gone 0
-    grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
+    cut_off 3 0 1
 }
 
 @test "of two halves the one with rank 0 goes on" {
-    start 2
-    on men2 -- ip link set eth0 down
-    await_words 0 25 'rank 1 (node men2, pid [0-9]*) cannot be reached any more; 1 of 2 ranks go on'
-    await_words 1 40 '; the 1 rank here ends, since the others may go on$'
-    gone 1
-    grep -h '^muster:' said.0 said.1 | sed 's/^/# /' >&3
+    cut_off 2 1 0
 }
 
 # The last one: the node stays away.
