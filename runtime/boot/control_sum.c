@@ -177,7 +177,7 @@ static bool hashes_agree(struct mu_control *c, const struct mu_roll *roll)
             common = roll->hash[r];
         }
     }
-    if (most == c->size)
+    if (most >= c->size)
         return true;
     odd = calloc((size_t)c->size, sizeof *odd);
     for (int r = c->size - 1; odd && r >= 0; r--) {

@@ -45,7 +45,8 @@ static long link_speed(int sock, const char *name)
     req.ifr_data = (char *)&cmd;
     if (ioctl(sock, SIOCETHTOOL, &req) < 0)
         return 0;
-    /* Not ethtool_cmd_speed(): it shifts into the sign bit where the speed is unknown. */
+    /* Not ethtool_cmd_speed(): it shifts into the sign bit where the speed is unknown.
+     */
     speed = (uint32_t)cmd.speed_hi << 16 | cmd.speed;
     return speed == (uint32_t)SPEED_UNKNOWN || speed == 0xffff ? 0 : (long)speed;
 }
@@ -243,9 +244,19 @@ static bool read_until(int fd, void *buf, size_t len, double end)
     return true;
 }
 
+/* An address needs no look-up. */
+static bool resolve_address(struct mu_peer *peer)
+{
+    peer->naddrs = !strchr(peer->host, '/') &&
+                   mu_addr_parse(peer->host, &peer->addr[0], NULL) == 0;
+    return peer->naddrs > 0;
+}
+
 static void child(struct mu_peer *peers, int n, int fd)
 {
     for (int i = 0; i < n; i++) {
+        if (peers[i].naddrs > 0)
+            continue;
         resolve_one(&peers[i]);
         if (write(fd, &peers[i], sizeof peers[i]) != (ssize_t)sizeof peers[i])
             break;
@@ -256,9 +267,13 @@ static void child(struct mu_peer *peers, int n, int fd)
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
 {
     double end = now() + timeout;
-    int fd[2], rc = 0;
+    int fd[2], rc = 0, names = 0;
     pid_t pid;
 
+    for (int i = 0; i < n; i++)
+        names += !resolve_address(&peers[i]);
+    if (names == 0)
+        return 0;
     if (pipe2(fd, O_CLOEXEC) < 0)
         return mu_err_set(err, errno, "no pipe for name look-ups: %s", strerror(errno));
     pid = fork();
@@ -272,7 +287,8 @@ int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *
         child(peers, n, fd[1]);
     close(fd[1]);
     for (int i = 0; i < n && rc == 0; i++)
-        if (!read_until(fd[0], &peers[i], sizeof peers[i], end)) {
+        if (peers[i].naddrs == 0 &&
+            !read_until(fd[0], &peers[i], sizeof peers[i], end)) {
             peers[i].naddrs = 0;
             rc =
                 mu_err_set(err, ETIMEDOUT,

@@ -145,6 +145,20 @@ static void names_resolve_and_a_silent_name_service_ends(void **state)
     assert_true(now() - start < 2);
 }
 
+/* With no time at all: nobody is asked. */
+static void an_address_is_its_own_look_up(void **state)
+{
+    struct mu_peer peers[2] = { { .host = "127.0.0.9" }, { .host = "2001:db8::7" } };
+    char text[MU_ADDR_TEXT];
+
+    assert_int_equal(mu_net_resolve(peers, 2, 0, NULL), 0);
+    assert_int_equal(peers[0].naddrs, 1);
+    assert_int_equal(peers[1].naddrs, 1);
+    assert_false(peers[0].addr[0].global);
+    mu_addr_format(&peers[1].addr[0], text, sizeof text);
+    assert_string_equal(text, "2001:db8::7");
+}
+
 static void put(const char *root, const char *path, const char *text)
 {
     char full[512], command[600];
@@ -421,6 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_resolve_and_a_silent_name_service_ends),
+        cmocka_unit_test(an_address_is_its_own_look_up),
         cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
         cmocka_unit_test(the_shipped_profiles_know_their_platforms),
         cmocka_unit_test(nccl_files_are_read_in_its_order),
