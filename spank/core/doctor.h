@@ -10,6 +10,7 @@
 #define MU_DOCTOR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "spank/core/hca.h"
 #include "spank/core/nccl.h"
@@ -21,7 +22,7 @@ enum mu_severity { MU_OK, MU_HINT, MU_WARNING, MU_ERROR };
 
 struct mu_finding {
     enum mu_severity severity;
-    char area[16];   /* "step", "gpu", "network", "slurm", "platform" */
+    char area[16];   /* "step", "gpu", "network", "slurm", "platform", "limits" */
     char what[1024]; /* one sentence */
     char todo[512];  /* what to do; "" where there is nothing to do */
 };
@@ -70,6 +71,16 @@ struct mu_link {
     bool on_root_bus;
 };
 
+#define MU_UNLIMITED UINT64_MAX
+
+/* Bytes that this process may have, which are those of the tasks it starts. */
+struct mu_limits {
+    bool known;         /* false: the machine is a saved one */
+    uint64_t memlock;   /* locked, or MU_UNLIMITED */
+    uint64_t addresses; /* virtual, or MU_UNLIMITED */
+    uint64_t shm_free;  /* still free in /dev/shm; MU_UNLIMITED: not known */
+};
+
 struct mu_facts {
     char *const *env;            /* NAME=VALUE, NULL at the end */
     struct mu_cpuset affinity;   /* of this process */
@@ -87,6 +98,7 @@ struct mu_facts {
     const struct mu_acs *acs;
     int nacs;
     bool iommu;
+    struct mu_limits limits;
     const struct mu_link *link;
     int nlinks;
     const struct mu_library *nccl; /* every libnccl found */
@@ -114,6 +126,8 @@ void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out);
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out);
 /* Cases 036 039 042: virtual machines, links, ACS, two NCCLs. */
 void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out);
+/* Locked memory, addresses, /dev/shm. */
+void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out);
 
 /* One sentence for a CPU mask from a log, Slurm's (0x...) or NCCL's (words with
  * commas): the CPU list and the NUMA nodes of `node` (may be NULL).

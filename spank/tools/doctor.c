@@ -141,6 +141,7 @@ static int examine(const struct options *o)
     mu_doctor_network(&input->facts, &findings);
     mu_doctor_slurm(&input->facts, &findings);
     mu_doctor_platform(&input->facts, &findings);
+    mu_doctor_limits(&input->facts, &findings);
     mu_doctor_files(input, o->topology, &findings);
     if (o->json)
         print_json(&findings);

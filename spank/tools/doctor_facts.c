@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
@@ -106,6 +108,28 @@ static void ask_nvml(struct mu_facts *facts)
     for (int i = 0; i < n; i++)
         facts->gpus.nvml += !list[i].mig;
     free(list);
+}
+
+static uint64_t limit_of(int resource)
+{
+    struct rlimit l;
+
+    return getrlimit((__rlimit_resource_t)resource, &l) < 0 ||
+                   l.rlim_cur == RLIM_INFINITY
+               ? MU_UNLIMITED
+               : l.rlim_cur;
+}
+
+static void gather_limits(struct mu_limits *limits)
+{
+    struct statvfs fs;
+
+    *limits = (struct mu_limits){ .known = true,
+                                  .memlock = limit_of(RLIMIT_MEMLOCK),
+                                  .addresses = limit_of(RLIMIT_AS),
+                                  .shm_free = MU_UNLIMITED };
+    if (statvfs("/dev/shm", &fs) == 0)
+        limits->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
 static void gather_peers(struct mu_doctor_input *in)
@@ -335,8 +359,10 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
                           NULL) == 0)
         facts->nccl_conf = &out->conf;
     gather_gpus(facts);
-    if (!topology)
+    if (!topology) {
         ask_nvml(facts);
+        gather_limits(&facts->limits);
+    }
     gather_peers(out);
     facts->nccl = out->library;
     facts->nnccl =

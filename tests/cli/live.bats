@@ -137,3 +137,11 @@ add_driver() {
     m topo
     [[ $output =~ $nic\ .*Ethernet\ +up\ +200 ]]
 }
+
+@test "the doctor tells the limits under which CUDA and RDMA cannot start" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    (ulimit -v 8388608; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true
+    has "$(cat "$BATS_TEST_TMPDIR/out")" "may have 8 GiB of addresses (ulimit -v): CUDA"
+    (ulimit -v unlimited; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true
+    ! grep -q 'ulimit -v' "$BATS_TEST_TMPDIR/out" || false
+}

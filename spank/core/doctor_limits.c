@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_limits.c - limits under which NCCL or CUDA cannot start */
+#include "spank/core/doctor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define AREA "limits"
+#define MIB (UINT64_C(1) << 20)
+/* NCCL's shared memory segments are of 9 to 10 MB, a few for each GPU that has no other
+ * way to a neighbour; a container's usual 64 MiB hold those of two GPUs.
+ */
+#define SHM_EACH (64 * MIB)
+
+static void size_text(uint64_t bytes, char *buf, size_t len)
+{
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+    int u = 0;
+
+    while (u < 4 && bytes >= 1024 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        u++;
+    }
+    snprintf(buf, len, "%" PRIu64 " %s", bytes, units[u]);
+}
+
+/* Verbs devices; Slingshot's library has its own way. */
+static const struct mu_nic *verbs_device(const struct mu_node *node)
+{
+    for (int i = 0; node && i < node->nnics; i++) {
+        const struct mu_nic *nic = &node->nics[i];
+
+        if (nic->active && nic->name[0] && nic->layer != MU_LINK_SLINGSHOT)
+            return nic;
+    }
+    return NULL;
+}
+
+static void check_locked_memory(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const struct mu_nic *nic = verbs_device(facts->node);
+    char most[32];
+
+    if (!nic || facts->limits.memlock == MU_UNLIMITED)
+        return;
+    size_text(facts->limits.memlock, most, sizeof most);
+    mu_findings_add(
+        out, MU_WARNING, AREA,
+        "LimitMEMLOCK=infinity in slurmd's unit file, and "
+        "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, since srun hands on the "
+        "limits of the shell it is started from",
+        "a process may lock %s of memory (ulimit -l), and %s needs all that it sends "
+        "and receives locked: NCCL ends with \"Cannot allocate memory\"",
+        most, nic->name);
+}
+
+static void check_addresses(const struct mu_facts *facts, struct mu_findings *out)
+{
+    char most[32];
+
+    if (!facts->node || facts->node->ngpus == 0 ||
+        facts->limits.addresses == MU_UNLIMITED)
+        return;
+    size_text(facts->limits.addresses, most, sizeof most);
+    mu_findings_add(
+        out, MU_WARNING, AREA,
+        "ulimit -v unlimited in the shell, VSizeFactor=0 in slurm.conf; limit memory "
+        "by cgroups (ConstrainRAMSpace=yes)",
+        "a process may have %s of addresses (ulimit -v): CUDA reserves more than the "
+        "memory of the node and its GPUs, and does not start",
+        most);
+}
+
+static void check_shared_memory(const struct mu_facts *facts, struct mu_findings *out)
+{
+    uint64_t need = facts->node ? SHM_EACH * (uint64_t)facts->node->ngpus : 0;
+
+    if (!facts->node || facts->node->ngpus < 2 || facts->limits.shm_free >= need)
+        return;
+    mu_findings_add(
+        out, MU_WARNING, AREA,
+        "give the container more (--shm-size=1g), or remove what dead jobs left there "
+        "(ls -l /dev/shm)",
+        "/dev/shm has %" PRIu64 " MiB left for %d GPUs, which may need %" PRIu64
+        ": NCCL ends with \"No space left on device\"",
+        facts->limits.shm_free / MIB, facts->node->ngpus, need / MIB);
+}
+
+void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (!facts->limits.known)
+        return;
+    check_locked_memory(facts, out);
+    check_addresses(facts, out);
+    check_shared_memory(facts, out);
+}
