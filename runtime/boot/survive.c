@@ -238,6 +238,8 @@ int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS]
                      double patience, struct mu_err *err)
 {
     double until = mu_control_now() + patience;
+    /* The head says who is missing: who called before it must not give up before it. */
+    double follow_until = until + MU_CALL_SECONDS;
     struct mu_join join = { .magic = MU_JOIN_MAGIC, .origin = s->me };
     int rc = 0;
 
@@ -245,7 +247,7 @@ int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS]
     memcpy(join.words, words, sizeof join.words);
     mu_survive_hang_up(s);
     for (int o = 0; o < s->me && rc == 0; o++)
-        rc = follow(s, o, &join, until, patience, err);
+        rc = follow(s, o, &join, follow_until, patience, err);
     return rc == 0 ? mu_survive_lead(s, &join, until, patience, err) : rc < 0 ? -1 : 0;
 }
 

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_survive.c - who is named when survivors do not all come: ranks are forked, and
+ * know each other's cards by shared memory
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/boot/survive.h"
+#include "tests/unit/patience.h"
+
+enum { RANKS = 3 };
+
+struct shared {
+    atomic_int ready;
+    char card[RANKS][MU_SURVIVE_CARD];
+    char text[RANKS][MU_ERR_TEXT];
+};
+
+static void pause_seconds(double s)
+{
+    nanosleep(&(struct timespec){ (time_t)s, (long)((s - (double)(time_t)s) * 1e9) },
+              NULL);
+}
+
+/* Waits `begin` seconds, then agrees; never with a negative one. */
+static void rank(struct shared *sh, int me, double begin, double patience)
+{
+    const struct mu_log log = { .level = MU_LOG_ERROR };
+    const int64_t words[MU_SURVIVE_WORDS] = { 0 };
+    struct mu_err err = { 0 };
+    struct mu_world *world = mu_world_new(me, RANKS, "1.0", &err);
+    struct mu_survive *s;
+
+    if (!world || mu_survive_open(world, NULL, &log, sh->card[me], &s, &err) < 0)
+        _exit(1);
+    atomic_fetch_add(&sh->ready, 1);
+    while (atomic_load(&sh->ready) < RANKS)
+        pause_seconds(0.001);
+    for (int r = 0; r < RANKS; r++)
+        if (mu_survive_learn(s, r, sh->card[r], MU_SURVIVE_CARD, &err) < 0)
+            _exit(1);
+    if (begin < 0)
+        for (;;)
+            pause();
+    pause_seconds(begin);
+    if (mu_survive_agree(s, words, patience, &err) < 0)
+        snprintf(sh->text[me], sizeof sh->text[me], "%s", err.text);
+    if (me == 1) /* as a process that waits for the head's word to end it */
+        pause_seconds(patience);
+    mu_survive_close(s);
+    mu_world_free(world);
+    _exit(0);
+}
+
+/* The first to call has waited longest and is not to blame. */
+static void who_never_called_is_named_not_who_waited_longest(void **state)
+{
+    const double patience = 0.6 * PATIENCE, begin[RANKS] = { patience / 2, 0, -1 };
+    struct shared *sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pid[RANKS];
+    int status;
+
+    assert_ptr_not_equal(sh, MAP_FAILED);
+    for (int r = 0; r < RANKS; r++) {
+        pid[r] = fork();
+        assert_true(pid[r] >= 0);
+        if (pid[r] == 0)
+            rank(sh, r, begin[r], patience);
+    }
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+        assert_int_equal(status, 0);
+    }
+    kill(pid[2], SIGKILL);
+    waitpid(pid[2], &status, 0);
+    assert_non_null(strstr(sh->text[0], "rank 2 lives, but did not join"));
+    munmap(sh, sizeof *sh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_never_called_is_named_not_who_waited_longest),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
