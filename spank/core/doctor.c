@@ -65,6 +65,20 @@ const char *mu_facts_env(const struct mu_facts *facts, const char *name)
     return NULL;
 }
 
+/* Slingshot's library has its own way. */
+const struct mu_nic *mu_facts_verbs(const struct mu_facts *facts)
+{
+    const struct mu_node *node = facts->node;
+
+    for (int i = 0; node && i < node->nnics; i++) {
+        const struct mu_nic *nic = &node->nics[i];
+
+        if (nic->active && nic->name[0] && nic->layer != MU_LINK_SLINGSHOT)
+            return nic;
+    }
+    return NULL;
+}
+
 int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
                            size_t len, struct mu_err *err)
 {

@@ -81,6 +81,13 @@ struct mu_limits {
     uint64_t shm_free;  /* still free in /dev/shm; MU_UNLIMITED: not known */
 };
 
+/* Can NICs read and write GPU memory (GPUDirect RDMA)? */
+enum mu_gpudirect {
+    MU_GPUDIRECT_UNKNOWN,
+    MU_GPUDIRECT_NONE, /* the driver has neither of the two ways */
+    MU_GPUDIRECT_READY,
+};
+
 struct mu_facts {
     char *const *env;            /* NAME=VALUE, NULL at the end */
     struct mu_cpuset affinity;   /* of this process */
@@ -98,6 +105,7 @@ struct mu_facts {
     const struct mu_acs *acs;
     int nacs;
     bool iommu;
+    enum mu_gpudirect gpudirect;
     struct mu_limits limits;
     const struct mu_link *link;
     int nlinks;
@@ -114,6 +122,8 @@ struct mu_facts {
 
 /* Value of a variable, or NULL. */
 const char *mu_facts_env(const struct mu_facts *facts, const char *name);
+/* A device with an active port that NCCL uses by verbs, or NULL. */
+const struct mu_nic *mu_facts_verbs(const struct mu_facts *facts);
 
 /* Cases 005 013 015 016 044: what the step got, and what its environment brings along.
  */
@@ -124,7 +134,7 @@ void mu_doctor_gpu(const struct mu_facts *facts, struct mu_findings *out);
 void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out);
 /* Cases 014 048 051: gres.conf, PMIx, the plugin's version. */
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out);
-/* Cases 036 039 042: virtual machines, links, ACS, two NCCLs. */
+/* Cases 036 039 042: virtual machines, links, ACS, GPUDirect RDMA, two NCCLs. */
 void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out);
 /* Locked memory, addresses, /dev/shm. */
 void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out);

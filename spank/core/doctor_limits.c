@@ -24,21 +24,9 @@ static void size_text(uint64_t bytes, char *buf, size_t len)
     snprintf(buf, len, "%" PRIu64 " %s", bytes, units[u]);
 }
 
-/* Verbs devices; Slingshot's library has its own way. */
-static const struct mu_nic *verbs_device(const struct mu_node *node)
-{
-    for (int i = 0; node && i < node->nnics; i++) {
-        const struct mu_nic *nic = &node->nics[i];
-
-        if (nic->active && nic->name[0] && nic->layer != MU_LINK_SLINGSHOT)
-            return nic;
-    }
-    return NULL;
-}
-
 static void check_locked_memory(const struct mu_facts *facts, struct mu_findings *out)
 {
-    const struct mu_nic *nic = verbs_device(facts->node);
+    const struct mu_nic *nic = mu_facts_verbs(facts);
     char most[32];
 
     if (!nic || facts->limits.memlock == MU_UNLIMITED)

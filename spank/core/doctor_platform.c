@@ -116,6 +116,22 @@ static void check_acs(const struct mu_facts *facts, struct mu_findings *out)
                         unreadable);
 }
 
+/* NCCL says "GPU Direct RDMA Disabled", in a log that few people read. */
+static void check_gpudirect(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const struct mu_nic *nic = mu_facts_verbs(facts);
+
+    if (nic && facts->gpudirect == MU_GPUDIRECT_NONE)
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "modprobe nvidia_peermem (at boot: /etc/modules-load.d), or install "
+            "NVIDIA's open kernel modules, which need none",
+            "%s cannot reach the GPUs' memory: nvidia_peermem is not loaded, and the "
+            "driver is not the open one; NCCL copies all that leaves the node through "
+            "host memory",
+            nic->name);
+}
+
 /* Case 042 c */
 static void check_libraries(const struct mu_facts *facts, struct mu_findings *out)
 {
@@ -163,6 +179,7 @@ void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out)
     }
     check_links(facts, out);
     check_acs(facts, out);
+    check_gpudirect(facts, out);
     check_libraries(facts, out);
     check_topology_files(facts, out);
 }

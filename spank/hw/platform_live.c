@@ -45,6 +45,26 @@ bool mu_platform_direct_dma(const char *root)
                : strcmp(text, "identity") == 0;
 }
 
+enum mu_gpudirect mu_platform_gpudirect(const char *root)
+{
+    /* Where NCCL looks, too. */
+    static const char *const modules[] = {
+        "/sys/module/nvidia_peermem/version",
+        "/sys/kernel/mm/memory_peers/nv_mem/version",
+        "/sys/kernel/mm/memory_peers/nv_mem_nc/version"
+    };
+    char text[4096];
+
+    if (mu_sysfile_read(root, text, sizeof text, "/proc/driver/nvidia/version") < 0)
+        return MU_GPUDIRECT_UNKNOWN;
+    if (strstr(text, "Open Kernel Module"))
+        return MU_GPUDIRECT_READY;
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++)
+        if (mu_sysfile_read(root, text, sizeof text, "%s", modules[i]) >= 0)
+            return MU_GPUDIRECT_READY;
+    return MU_GPUDIRECT_NONE;
+}
+
 static int live_pci(void *arg, const char *glob)
 {
     const struct live *live = arg;

@@ -4,6 +4,7 @@
 #define MU_PLATFORM_LIVE_H
 
 #include "runtime/base/err.h"
+#include "spank/core/doctor.h"
 #include "spank/core/profile.h"
 
 /* Fill *out from root/sys ("" is the live system; a recorded tree otherwise, where
@@ -16,6 +17,11 @@ void mu_platform_unload(struct mu_platform *platform);
  * IOMMU that translates (none, or pass-through)? False where that is not known.
  */
 bool mu_platform_direct_dma(const char *root);
+
+/* By NVIDIA's driver: DMA-BUF, which its open kernel modules have, or nvidia_peermem (or
+ * nv_peer_mem, its forerunner).
+ */
+enum mu_gpudirect mu_platform_gpudirect(const char *root);
 
 /* Read every *.ini of dir, in order of name, into *profiles. A missing directory is
  * empty. Errors name file and line.

@@ -24,6 +24,7 @@
 #include "spank/hw/node_load.h"
 #include "spank/hw/nvml.h"
 #include "spank/hw/pci_links.h"
+#include "spank/hw/platform_live.h"
 #include "spank/hw/sysfile.h"
 #include "spank/tools/run.h"
 
@@ -340,6 +341,7 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err)
 {
     struct mu_facts *facts = &out->facts;
+    const char *root = getenv("HWLOC_FSROOT");
 
     *out = (struct mu_doctor_input){ 0 };
     facts->env = environ;
@@ -362,6 +364,7 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
     if (!topology) {
         ask_nvml(facts);
         gather_limits(&facts->limits);
+        facts->gpudirect = mu_platform_gpudirect(root ? root : "");
     }
     gather_peers(out);
     facts->nccl = out->library;

@@ -119,14 +119,18 @@ add_driver() {
     [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:90:01.0/0 0000:90:01.0/1 0000:90:01.0/2 " ]
 }
 
-@test "a NIC's port: state, rate and layer" {
-    local nic
+# The recorded NIC, as one with a port; its name is in $nic, the port's folder in $port.
+one_port() { # state
     nic=$(find "$root/sys/class/infiniband" -mindepth 1 -maxdepth 1 -printf '%f\n' | head -n 1)
     [ -n "$nic" ]
-    local port=$root/sys/class/infiniband/$nic/ports/1
+    port=$root/sys/class/infiniband/$nic/ports/1
     mkdir -p "$port"
     rm -rf "$root/sys/class/infiniband/$nic"/ports/[2-4]
-    echo "1: DOWN" > "$port/state"
+    echo "$1" > "$port/state"
+}
+
+@test "a NIC's port: state, rate and layer" {
+    one_port "1: DOWN"
     echo "200 Gb/sec (4X HDR)" > "$port/rate"
     echo InfiniBand > "$port/link_layer"
     m topo
@@ -144,4 +148,25 @@ add_driver() {
     has "$(cat "$BATS_TEST_TMPDIR/out")" "may have 8 GiB of addresses (ulimit -v): CUDA"
     (ulimit -v unlimited; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true
     ! grep -q 'ulimit -v' "$BATS_TEST_TMPDIR/out" || false
+}
+
+@test "the doctor tells when NICs cannot reach the GPUs' memory, by the driver's version and modules" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    one_port "4: ACTIVE"
+    m doctor
+    ! grep -q peermem <<< "$output" || false # no driver, nothing known
+    mkdir -p "$root/proc/driver/nvidia" "$root/sys/module/nvidia_peermem"
+    echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024" \
+        > "$root/proc/driver/nvidia/version"
+    m doctor
+    [ $status -eq 1 ]
+    has "$output" "$nic cannot reach the GPUs' memory: nvidia_peermem is not loaded"
+    echo 535.183.01 > "$root/sys/module/nvidia_peermem/version"
+    m doctor
+    ! grep -q peermem <<< "$output" || false
+    rm "$root/sys/module/nvidia_peermem/version"
+    echo "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build" \
+        > "$root/proc/driver/nvidia/version"
+    m doctor
+    ! grep -q peermem <<< "$output" || false
 }
