@@ -3,7 +3,8 @@
  *
  *   srun            init: the option, checked when given; the take-over
  *   sbatch, salloc  init: the option, checked when given
- *   slurmstepd      init (option)   user_init (plan)   task_init (apply)   exit
+ *   slurmstepd      init (option)   user_init (plan)   task_init (apply)   task_exit
+ *                   exit
  *
  * Each returns 0 or -1: Slurm releases differ in what other values do.
  */
@@ -21,6 +22,7 @@ SPANK_PLUGIN(muster, 1);
 int slurm_spank_init(spank_t sp, int ac, char *av[]);
 int slurm_spank_user_init(spank_t sp, int ac, char *av[]);
 int slurm_spank_task_init(spank_t sp, int ac, char *av[]);
+int slurm_spank_task_exit(spank_t sp, int ac, char *av[]);
 int slurm_spank_exit(spank_t sp, int ac, char *av[]);
 
 static struct mu_state state;
@@ -95,6 +97,13 @@ int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 {
     if (spank_context() == S_CTX_REMOTE && mu_stepd_task_init(&state, sp) < 0)
         _exit(EXIT_FAILURE);
+    return 0;
+}
+
+int slurm_spank_task_exit(spank_t sp, int ac, char *av[])
+{
+    if (spank_context() == S_CTX_REMOTE)
+        mu_stepd_task_exit(&state);
     return 0;
 }
 

@@ -108,6 +108,7 @@ struct mu_state {
                        bound */
     char locality_file[4096]; /* that told where GPUs are, "" none */
     struct mu_topofile topofile;
+    int exited;     /* tasks of this node that have ended */
     int port_claim; /* descriptor that says MASTER_PORT is ours; 0, -1 none */
     int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
     struct mu_port_set ports_skip; /* ports of that range that belong to others */
@@ -154,6 +155,7 @@ int mu_srun_check(const struct mu_state *st);
 /* stepd.c */
 void mu_stepd_user_init(struct mu_state *st, spank_t sp);
 int mu_stepd_task_init(struct mu_state *st, spank_t sp);
+void mu_stepd_task_exit(struct mu_state *st);
 void mu_stepd_exit(struct mu_state *st);
 /* Words of the environment for mu_request_decide; buffers hold what they point to. */
 struct mu_request_buffer {

@@ -375,6 +375,13 @@ out:
     return rc;
 }
 
+/* srun may return, and start the next step, before slurmstepd is gone. */
+void mu_stepd_task_exit(struct mu_state *st)
+{
+    if (++st->exited == st->step.nlocal)
+        mu_port_release(st);
+}
+
 void mu_stepd_exit(struct mu_state *st)
 {
     mu_port_release(st);
