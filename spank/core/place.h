@@ -8,7 +8,7 @@
 #include "spank/core/plan.h"
 
 /* Add a sentence to the plan's warnings (or infos). When the list is full, or memory is
- * out, it is dropped. mu_plan_warn does not touch plan->as_asked.
+ * out, it is dropped. A plan with a warning is not as asked.
  */
 void mu_plan_warn(struct mu_plan *plan, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -70,7 +70,6 @@ static int deal_per_task(const struct mu_node *node, const struct mu_alloc *allo
     int ngpus = alloc->ngpus, ntasks = plan->nslots;
 
     if (n > ngpus) {
-        plan->as_asked = false;
         mu_plan_warn(plan,
                      "the GPU binding asks for %d GPUs per task, but the step owns "
                      "%d on this node: each task gets all of them; ask Slurm for more "
@@ -142,7 +141,6 @@ static int refuse_or_leave(const struct mu_alloc *alloc, const struct mu_opts *o
             alloc->ntasks, alloc->ngpus, alloc->ngpus == 1 ? "" : "s",
             opts->share == MU_SHARE_NO ? "share=no" : "strict", alloc->ngpus,
             alloc->ngpus);
-    plan->as_asked = false;
     *left_to_slurm = true;
     mu_plan_warn(plan,
                  "%d tasks on this node but %d GPU%s: tasks are left as Slurm placed "

@@ -85,7 +85,6 @@ static void warn_away(const struct mu_alloc *alloc, const struct mu_cpuset *away
                  "mem=strict: tasks run on NUMA node %s, but the step may take memory "
                  "of node %s only (cpuset.mems): that is what they are bound to",
                  nodes, mems);
-    plan->as_asked = false;
 }
 
 void mu_place_mem(const struct mu_node *node, const struct mu_alloc *alloc,

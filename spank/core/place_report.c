@@ -129,7 +129,6 @@ static void tell(const struct mu_node *node, struct mu_spread *s,
 
     if (trouble->ngpus == 0)
         return;
-    s->plan->as_asked = false;
     out = open_memstream(&text, &len);
     if (!out)
         return;
@@ -179,7 +178,6 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
     for (int c = 0; c < s->own.n; c++)
         have += s->own.cores[c].width;
     if (s->own.n < ntasks) {
-        s->plan->as_asked = false;
         mu_plan_warn(
             s->plan,
             "%d tasks on this node but the step owns %d core%s: tasks share cores; "
@@ -192,7 +190,6 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
 
         if (got >= per_task)
             continue;
-        s->plan->as_asked = false;
         mu_plan_warn(
             s->plan,
             "task %d has %d of the %d CPUs that it asked for: the step owns %d "
@@ -215,7 +212,8 @@ static void report_unknown(const struct mu_node *node, struct mu_spread *s)
         mu_plan_warn(
             s->plan,
             "PCI locality unknown%s: the system does not say which NUMA node the "
-            "GPUs are near; CPUs are divided evenly, memory is not bound",
+            "GPUs are near; CPUs are divided evenly, memory is not bound; "
+            "NCCL_TOPO_FILE in /etc/nccl.conf can name a file that tells it",
             node->virtual_machine ? " (virtual machine)" : "");
 }
 

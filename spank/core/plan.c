@@ -20,6 +20,7 @@ void mu_plan_warn(struct mu_plan *plan, const char *fmt, ...)
 {
     va_list ap;
 
+    plan->as_asked = false;
     va_start(ap, fmt);
     say(plan->warning, &plan->nwarnings, fmt, ap);
     va_end(ap);

@@ -58,7 +58,7 @@ add_driver() {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     m plan --format tsv
-    [ $status -eq 0 ]
+    [ $status -eq 1 ]
     has "$messages" "PCI locality unknown"
     [ "$(plan_columns 4 | sort -u)" = - ]
     [ "$(plan_columns 3 | tr ',' '\n' | wc -l)" -gt 2 ]
