@@ -45,10 +45,17 @@ static bool stop(struct scan *s, const char *what)
     return false;
 }
 
+/* What is wrong is the line that is not closed, not the one after it. */
+static void not_the_next_line(struct scan *s, int ch)
+{
+    if (ch == '\n')
+        s->line--;
+}
+
 static const char *show(int ch, char buf[32])
 {
     if (ch < 0)
-        return "the file ends";
+        return "the end of the file";
     if (ch == '\t')
         return "a tab";
     if (ch == '\n' || ch == '\r')
@@ -89,6 +96,7 @@ static bool value(struct scan *s, int *last)
     char buf[32], text[96];
 
     if (quote != '"' && quote != '\'') {
+        not_the_next_line(s, quote);
         snprintf(text, sizeof text, "an attribute's value starts with %s, not a quote",
                  show(quote, buf));
         return stop(s, text);
@@ -138,8 +146,7 @@ static bool attributes(struct scan *s, int last, bool *single)
     }
     if (last == '>')
         return true;
-    if (last == '\n')
-        s->line--; /* the line that is not closed, not the one after it */
+    not_the_next_line(s, last);
     snprintf(text, sizeof text, "expected '>' or a blank and an attribute, got %s",
              show(last, buf));
     return stop(s, text);

@@ -390,6 +390,30 @@ static int read_distances(struct reader *r)
     return 0;
 }
 
+/* NCCL takes a class that the file leaves out from sysfs; a plan without a GPU would be
+ * wrong without a word.
+ */
+static int check_classes(const struct reader *r)
+{
+    char text[32];
+    int first = -1;
+
+    for (int e = 0; e < r->doc->nelems; e++) {
+        if (!mu_xml_elem_is(r->doc, e, "pci"))
+            continue;
+        if (mu_xml_elem_attr(r->doc, e, "class", text, sizeof text))
+            return 0;
+        first = first < 0 ? e : first;
+    }
+    if (first < 0 || r->machine->node.ngpus > 0 || r->machine->node.ncores == 0)
+        return 0;
+    return mu_err_set(
+        r->err, EINVAL,
+        "%s: line %d: no <pci> in it has a class, so none is known to be a "
+        "GPU; give the GPUs class=\"0x030200\"",
+        r->doc->file, r->doc->elem[first].line);
+}
+
 static int read_elements(struct reader *r)
 {
     for (int e = 0; e < r->doc->nelems; e++)
@@ -405,6 +429,8 @@ static int read_elements(struct reader *r)
     if (r->machine->node.nnumas + r->machine->node.ncores + r->machine->ndevs == 0)
         return mu_err_set(r->err, EINVAL, "%s: line %d: no <cpu> in it", r->doc->file,
                           r->doc->elem[0].line);
+    if (check_classes(r) < 0)
+        return -1;
     flat_machine(r);
     cut_local(&r->machine->node);
     if (read_distances(r) < 0 || mu_pci_fill_paths(r->machine, r->err) < 0)

@@ -390,11 +390,42 @@ static int check_complete(const char *name, const struct mu_xml_count *in_text,
         name, in_text->pci_devices - loaded, in_text->pci_devices, in_text->odd_line);
 }
 
+/* From the first tag to the end of the last, as a string of its own: hwloc takes no
+ * blank line before the topology and no text behind it. The caller frees it.
+ */
+static char *only_topology(const char *text, size_t len)
+{
+    static const char last[] = "</topology>";
+    const size_t n = sizeof last - 1;
+    const char *start = memchr(text, '<', len), *end = text + len;
+
+    while (start && end > start + n && memcmp(end - n, last, n) != 0)
+        end--;
+    return start ? strndup(start, (size_t)(end - start)) : NULL;
+}
+
+static int cannot_read(const char *name, const struct mu_xml_count *count,
+                       struct mu_err *err)
+{
+    unsigned api = hwloc_get_api_version();
+
+    return mu_err_set(
+        err, EINVAL,
+        "%s: line %d: hwloc (API %u.%u) cannot read this topology (format version "
+        "%s); %s",
+        name, count->topology_line, api >> 16, (api >> 8) & 255,
+        count->version[0] ? count->version : "1",
+        count->version[0] == '3' && api < 0x30000
+            ? "lstopo of hwloc 2.12 or newer converts it"
+            : "save it again on the machine with lstopo FILE.xml");
+}
+
 int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
                       struct mu_machine *machine, struct mu_err *err)
 {
     struct mu_xml_count count;
     hwloc_topology_t topo;
+    char *xml;
     int rc;
 
     if (mu_xml_count_hwloc(name, text, len, &count, err) < 0)
@@ -404,18 +435,10 @@ int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
     if (open_topology(&topo, err) < 0)
         return -1;
     hwloc_topology_set_io_types_filter(topo, HWLOC_TYPE_FILTER_KEEP_ALL);
-    if (hwloc_topology_set_xmlbuffer(topo, text, (int)len + 1) < 0 ||
+    xml = only_topology(text, len);
+    if (!xml || hwloc_topology_set_xmlbuffer(topo, xml, (int)strlen(xml) + 1) < 0 ||
         hwloc_topology_load(topo) < 0) {
-        rc = mu_err_set(
-            err, EINVAL,
-            "%s: line %d: hwloc (API %u.%u) cannot read this topology (format "
-            "version %s)%s",
-            name, count.topology_line, hwloc_get_api_version() >> 16,
-            (hwloc_get_api_version() >> 8) & 255,
-            count.version[0] ? count.version : "1",
-            count.version[0] == '3' && hwloc_get_api_version() < 0x30000
-                ? "; lstopo of hwloc 2.12 or newer converts it"
-                : "");
+        rc = cannot_read(name, &count, err);
         goto out;
     }
     mu_copy(machine->node.source, sizeof machine->node.source, "hwloc xml");
@@ -424,6 +447,7 @@ int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
         rc = mu_err_context(err, "%s", name);
 out:
     hwloc_topology_destroy(topo);
+    free(xml);
     if (rc < 0)
         mu_machine_clear(machine);
     return rc;

@@ -70,6 +70,26 @@ int mu_read_file(const char *path, char **text, size_t *len, struct mu_err *err)
     return rc;
 }
 
+/* What it is instead, where the first bytes tell. */
+static const char *what_bytes(const char *text)
+{
+    static const char *const known[][2] = {
+        { "\x1f\x8b", " but a compressed one: unpack it" },
+        { "\xfd"
+          "7zXZ",
+          " but a compressed one: unpack it" },
+        { "BZh", " but a compressed one: unpack it" },
+        { "\x28\xb5\x2f\xfd", " but a compressed one: unpack it" },
+        { "\xff\xfe", " in UTF-8 but in UTF-16: save it as UTF-8" },
+        { "\xfe\xff", " in UTF-8 but in UTF-16: save it as UTF-8" },
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strncmp(text, known[i][0], strlen(known[i][0])) == 0)
+            return known[i][1];
+    return "";
+}
+
 /* By the first element; no element: the text of nvidia-smi. */
 static int read_text(const char *path, const char *text, size_t len,
                      struct mu_machine *machine, struct mu_err *err)
@@ -79,8 +99,9 @@ static int read_text(const char *path, const char *text, size_t len,
 
     if (strspn(text, " \t\r\n") == len)
         return mu_err_set(err, EINVAL, "%s: line 1: the file is empty", path);
-    if (memchr(text, '\0', len))
-        return mu_err_set(err, EINVAL, "%s: line 1: not a text file", path);
+    if (memchr(text, '\0', len) || !strncmp(text, "\x1f\x8b", 2))
+        return mu_err_set(err, EINVAL, "%s: line 1: not a text file%s", path,
+                          what_bytes(text));
     mu_xml_start(&xml, path, text, len);
     if (text[strspn(text, "\xef\xbb\xbf \t\r\n")] != '<')
         return mu_read_smi(path, text, len, machine, err);

@@ -19,55 +19,11 @@ struct parser {
     const char *file;
     struct mu_smi_table *table;
     bool cpu_column, numa_column, gpu_numa_column;
-    int rows; /* device rows read */
+    int rows;     /* device rows read */
+    int affinity; /* words behind the cells of the last GPU's row */
+    bool unended; /* no line end behind this line: the file may be cut off */
     struct mu_err *err;
 };
-
-/* What a mail ("> "), `srun -l` ("0: ") or an editor (a byte order mark) put before a
- * line. */
-static const char *skip_prefix(const char *p)
-{
-    size_t digits;
-
-    if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
-        p += 3;
-    while (*p == '>')
-        p += p[1] == ' ' ? 2 : 1;
-    digits = strspn(p, "0123456789");
-    return digits > 0 && p[digits] == ':' && p[digits + 1] == ' ' ? p + digits + 2 : p;
-}
-
-void mu_smi_strip(char *text)
-{
-    char *out = text;
-    bool start = true;
-
-    for (const char *p = text; *p; p++) {
-        if (start)
-            p = skip_prefix(p);
-        if (!*p)
-            break;
-        start = *p == '\n';
-        if (*p == '\033' && p[1] == '[') {
-            p += 2;
-            while (*p && !(*p >= '@' && *p <= '~'))
-                p++;
-            if (!*p)
-                break;
-            continue;
-        }
-        if (*p != '\r' && *p != '\033')
-            *out++ = *p;
-    }
-    *out = '\0';
-}
-
-void mu_smi_table_clear(struct mu_smi_table *table)
-{
-    free(table->col);
-    free(table->cell);
-    memset(table, 0, sizeof *table);
-}
 
 static bool is_gpu_name(const char *word)
 {
@@ -87,9 +43,16 @@ static bool next_word(const char **p, char *buf, size_t len)
     return n > 0;
 }
 
-/* The header names devices only: its first word is GPU0 and the second one not a cell.
+/* A title behind the devices: "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"; in other
+ * languages "CPU-..." too.
  */
-static bool is_header(const char *line)
+static bool is_affinity(const char *word)
+{
+    return strncmp(word, "CPU", 3) == 0 || strncmp(word, "NUMA", 4) == 0 ||
+           strcmp(word, "GPU") == 0;
+}
+
+bool mu_smi_is_header(const char *line)
 {
     char first[MU_NAME_LEN], second[MU_NAME_LEN];
     const char *p = line;
@@ -98,8 +61,15 @@ static bool is_header(const char *line)
         return false;
     if (!next_word(&p, second, sizeof second))
         return false;
-    return is_gpu_name(second) || strcmp(second, "CPU") == 0 ||
-           (line[0] == ' ' || line[0] == '\t');
+    return is_gpu_name(second) || is_affinity(second) ||
+           ((line[0] == ' ' || line[0] == '\t') && strcmp(second, "X") != 0);
+}
+
+void mu_smi_table_clear(struct mu_smi_table *table)
+{
+    free(table->col);
+    free(table->cell);
+    memset(table, 0, sizeof *table);
 }
 
 static int read_header(struct parser *s, const char *line, int number)
@@ -112,8 +82,7 @@ static int read_header(struct parser *s, const char *line, int number)
     if (!t->col)
         return mu_err_set(s->err, ENOMEM, "%s: no memory to read it", s->file);
     while (next_word(&p, word, sizeof word)) {
-        if (strcmp(word, "CPU") == 0 || strcmp(word, "NUMA") == 0 ||
-            strcmp(word, "GPU") == 0)
+        if (is_affinity(word))
             break;
         if (t->ncols == MU_SMI_COLS)
             return mu_err_set(s->err, EINVAL, "%s: line %d: more than %d columns",
@@ -127,7 +96,7 @@ static int read_header(struct parser *s, const char *line, int number)
         t->col[t->ncols].gpu_numa = -1;
         t->col[t->ncols++].gpu = is_gpu_name(word);
     }
-    s->cpu_column = strstr(line, "CPU Aff") != NULL || strcmp(word, "CPU") == 0;
+    s->cpu_column = strstr(line, "CPU Aff") != NULL || strncmp(word, "CPU", 3) == 0;
     s->gpu_numa_column = strstr(line, "GPU NUMA") != NULL;
     /* The first NUMA title is the affinity's, unless it belongs to "GPU NUMA ID". */
     p = strstr(line, "NUMA");
@@ -239,16 +208,23 @@ static int read_affinity(struct parser *s, struct mu_smi_col *col, const char *r
     struct mu_cpuset *set[] = { &col->cpus, &col->numas };
     bool *given[] = { &col->cpus_given, &col->numas_given };
     char field[3][512];
+    int words = 0;
     long id;
 
+    for (const char *p = rest; next_list(&p, field[0]);)
+        words++;
+    if (s->unended && words < s->affinity)
+        return mu_err_set(s->err, EINVAL,
+                          "%s: line %d: the file ends within row %s: it is cut off",
+                          s->file, col->line, col->name);
+    s->affinity = words;
     split_affinity(s, rest, field);
     for (int i = 0; i < 2; i++) {
         if (field[i][0] == '\0' || strcmp(field[i], "N/A") == 0)
             continue;
-        if (mu_cpuset_parse(field[i], set[i], NULL) < 0)
-            return mu_err_set(s->err, EINVAL,
-                              "%s: line %d: %s of %s is not a list of numbers: '%.60s'",
-                              s->file, col->line, what[i], col->name, field[i]);
+        if (mu_cpuset_parse(field[i], set[i], s->err) < 0)
+            return mu_err_context(s->err, "%s: line %d: %s of %s", s->file, col->line,
+                                  what[i], col->name);
         *given[i] = true;
     }
     if (mu_parse_int("", field[2], 0, MU_CPUSET_MAX - 1, &id, NULL) == 0)
@@ -329,8 +305,9 @@ static int check_rows(const struct parser *s)
 
     for (int i = 0; i < t->ncols; i++)
         if (t->col[i].gpu && !t->col[i].line)
-            return mu_err_set(s->err, EINVAL, "%s: %s has a column and no row", s->file,
-                              t->col[i].name);
+            return mu_err_set(s->err, EINVAL,
+                              "%s: %s has a column and no row: is the file cut off?",
+                              s->file, t->col[i].name);
     return 0;
 }
 
@@ -342,10 +319,17 @@ int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
     char *rest = text, *line;
 
     memset(table, 0, sizeof *table);
+    if (strstr(text, "ROCm System") || strstr(text, "XGMI"))
+        return mu_err_set(
+            err, EINVAL,
+            "%s: the text of AMD's tools does not say which CPUs are near "
+            "a GPU: save the machine with lstopo FILE.xml",
+            file);
     while (rc == 0 && (line = mu_parse_next(&rest, '\n'))) {
         number++;
+        s.unended = !rest;
         if (!table->col) {
-            if (is_header(line))
+            if (mu_smi_is_header(line))
                 rc = read_header(&s, line, number);
         } else if (strstr(line, "Legend")) {
             legend++;

@@ -39,10 +39,16 @@ struct mu_smi_table {
 /* text is modified. Errors name file and line. */
 int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
                        struct mu_err *err);
+/* The header names devices only: its first word is a GPU and the second one not a cell.
+ */
+bool mu_smi_is_header(const char *line);
+
 void mu_smi_table_clear(struct mu_smi_table *table);
 
-/* Remove terminal escape sequences, carriage returns, and what mail, `srun -l` and
- * editors put before lines, in place.
+/* Make plain lines of what people paste, in place: terminal escape sequences, carriage
+ * returns, a byte order mark, blanks that do not break, the bars of a table, and what
+ * mail ("> "), `srun -l` ("0: "), pdsh ("node01: ") or a comment ("# ") put before
+ * every line.
  */
 void mu_smi_strip(char *text);
 

@@ -44,6 +44,7 @@ END
 3|'7' where a tag must start|3s/$/7/
 2|a line break|2s/ vendor=.*$/\n&/
 10|the file ends within <cpu>|10,11d
+4|an attribute's value starts with a line break, not a quote|4s/link_speed=.*/link_speed=/
 4|a value is longer than 255|4s/0x030200/&xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx/
 END
 }
@@ -60,6 +61,10 @@ END
 8|is there twice|8s/numaid="1"/numaid="0"/
 8|exchanged|2s/numaid="0"/numaid="2"/;8s/numaid="1"/numaid="0"/
 2|not a mask|2s/000000ff/00g0ff/
+2|is CPUs none for NCCL, not 0-7: write lower-case digits without 0x|2s/"00000000,/"0x00000000,/
+2|is CPUs none for NCCL, not 0-7|2s/000000ff/000000FF/
+2|is CPUs 32-39 for NCCL, not 0-7,32-39|2s/00000000,000000ff/ff,000000FF/
+2|is CPUs 0-7 for NCCL, not 0-7,64-71: write|2s/00000000,000000ff/ff00000000000000ff/
 2|no numaid|2s/numaid="0" //
 9|0000:11:00.0 is there twice|9s/0000:21/0000:11/
 4|must be written 0000:1a:00.0|4s/0000:11/0000:1A/
@@ -77,6 +82,8 @@ END
         has "$output" "$part"
     done << 'END'
 4|does not know it|4s,16 GT/s,fast,
+4|does not know it|4s,16 GT/s,16.0 GT/s,
+2|NCCL knows x86_64, arm64 and ppc64 only|2s/x86_64/aarch64/
 4|an idle link|4s,16 GT/s,2.5 GT/s,
 4|NCCL counts 16 lanes|4s/link_width="16"/link_width="0"/
 2|no affinity|2s/affinity="[^"]*" //

@@ -115,71 +115,10 @@ gpu-bind --gpu-bind nearest
 END
 }
 
-@test "exit 3: a file that is not there, is empty, is broken or is something else" {
-    m plan --topology /nowhere/machine.xml
-    [ $status -eq 3 ]
-    has "$messages" "/nowhere/machine.xml: No such file"
-    : > "$BATS_TEST_TMPDIR/empty"
-    m plan --topology "$BATS_TEST_TMPDIR/empty"
-    [ $status -eq 3 ]
-    has "$messages" "empty: line 1: the file is empty"
-    head -c 9000 "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" > "$BATS_TEST_TMPDIR/cut.xml"
-    m plan --topology "$BATS_TEST_TMPDIR/cut.xml"
-    [ $status -eq 3 ]
-    [[ $messages =~ cut.xml:\ line\ [0-9]+: ]]
-    [ "$(printf '%s\n' "$messages" | wc -l)" -eq 1 ]
-    m plan --topology "$data/SOURCES.md"
-    [ $status -eq 3 ]
-    has "$messages" "not the output of nvidia-smi topo -m"
-    m plan --topology "$data"
-    [ $status -eq 3 ]
-    printf 'GPU0\0' > "$BATS_TEST_TMPDIR/binary"
-    m plan --topology "$BATS_TEST_TMPDIR/binary"
-    [ $status -eq 3 ]
-}
-
 @test "exit 3: a topology file without any CPU" {
     m plan --topology "$data/nccl-xml/aws-g5-48xl.xml"
     [ $status -eq 3 ]
     has "$messages" "names no CPUs"
-}
-
-@test "an hwloc 3 file is refused by hwloc 2 with what to do" {
-    m plan --topology "$data/hwloc-xml/nvidia-dgx-spark-gb10-v3format.xml"
-    [ $status -eq 0 ] && skip "this hwloc reads version 3"
-    [ $status -eq 3 ]
-    has "$messages" "line 3"
-    has "$messages" "format version 3.0"
-    has "$messages" "converts it"
-}
-
-@test "a file from which hwloc drops the PCI tree is refused with the line" {
-    m plan --topology "$data/hwloc-xml/nvidia-dgx2h-16xv100-10ib-comments-crlf.xml"
-    [ $status -eq 3 ]
-    has "$messages" "dropped 194 of its 324 PCI devices"
-    has "$messages" "line 545"
-}
-
-@test "rows of a matrix that cannot be told apart are refused" {
-    cat > "$BATS_TEST_TMPDIR/rows" << 'END'
-     GPU0 GPU1 CPU Affinity NUMA Affinity
-GPU0 X    NV4  0-15         0
-GPU0 NV4  X    16-31        1
-END
-    m plan --topology "$BATS_TEST_TMPDIR/rows"
-    [ $status -eq 3 ]
-    has "$messages" "line 3: a second row is labelled GPU0"
-}
-
-@test "nvidia-smi's text as it comes in reports: quoted, numbered by srun -l, with a byte order mark" {
-    local text=$data/cases/001-dgx-a100-topo-m.txt way want
-    m plan --topology "$text" --format tsv
-    want=$output
-    for way in 's/^/> /' 's/^/>> /' 's/^/0: /' '1s/^/\xef\xbb\xbf/' 's/$/\r/' 's/^/    /' 's/GPU[0-9]/\x1b[4m&\x1b[0m/'; do
-        sed "$way" "$text" > "$BATS_TEST_TMPDIR/topo"
-        m plan --topology "$BATS_TEST_TMPDIR/topo" --format tsv
-        [ "$output" = "$want" ] || { echo "$way: $messages"; return 1; }
-    done
 }
 
 @test "case 001: GPU order against NUMA order on a DGX A100" {
@@ -309,7 +248,7 @@ GPU2	SYS	SYS	 X 	SYS	0-95	0-1		N/A
 GPU3	SYS	SYS	SYS	 X 	0-95	0-1		N/A
 END
     m plan --topology "$BATS_TEST_TMPDIR/vm" --format tsv
-    [ $status -eq 0 ]
+    [ $status -eq 1 ]
     [ "$(plan_columns 3 | tr '\n' ' ')" = "0-23 24-47 48-71 72-95 " ]
     [ "$(plan_columns 4 | sort -u)" = - ]
     has "$messages" "locality unknown"
