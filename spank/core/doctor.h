@@ -15,6 +15,7 @@
 #include "spank/core/hca.h"
 #include "spank/core/nccl.h"
 #include "spank/core/nccl_conf.h"
+#include "spank/core/slurm_conf.h"
 #include "spank/core/net.h"
 #include "spank/core/node.h"
 
@@ -98,8 +99,7 @@ struct mu_facts {
     int npeers;
     const struct mu_conf *nccl_conf;
     struct mu_gpu_counts gpus;
-    const char *gres_conf; /* text, NULL: not readable */
-    const char *gres_file; /* its name, for messages */
+    const struct mu_slurm_files *gres; /* gres.conf, NULL: not readable */
     const char *host;      /* this node as Slurm calls it, NULL: not known */
     int threads_per_core;  /* as slurm.conf says, 0 unknown */
     const struct mu_acs *acs;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "spank/core/gres_conf.h"
-#include "spank/core/hostlist.h"
 
 #define AREA "slurm"
 
@@ -35,35 +34,6 @@ static void cores_to_cpus(const struct mu_node *node, const struct mu_cpuset *co
         }
 }
 
-/* Lines with NodeName= are for these nodes alone. */
-static bool for_this_node(const struct mu_facts *facts, const struct mu_gres *gres)
-{
-    struct mu_hostlist list = { 0 };
-    bool found;
-
-    if (!gres->nodes[0] || !facts->host)
-        return true;
-    if (mu_hostlist_parse(gres->nodes, &list, NULL) < 0)
-        return false;
-    found = mu_hostlist_find(&list, facts->host) >= 0;
-    mu_hostlist_clear(&list);
-    return found;
-}
-
-/* Only this node's lines stay. Returns how many of them are device files. */
-static int keep_own(const struct mu_facts *facts, struct mu_gres_conf *conf)
-{
-    int n = 0, files = 0;
-
-    for (int i = 0; i < conf->n; i++)
-        if (for_this_node(facts, &conf->gres[i])) {
-            conf->gres[n] = conf->gres[i];
-            files += conf->gres[n++].has_file;
-        }
-    conf->n = n;
-    return files;
-}
-
 static int find_by_minor(const struct mu_node *node, int minor)
 {
     if (minor < 0)
@@ -74,9 +44,9 @@ static int find_by_minor(const struct mu_node *node, int minor)
     return minor < node->ngpus && node->gpus[minor].minor < 0 ? minor : -1;
 }
 
-/* Case 014 a: thread ids in place of core ids. */
-static void check_core_ids(const struct mu_facts *facts, const struct mu_gres *gres,
-                           struct mu_findings *out)
+/* Case 014 a: thread ids in place of core ids. True: told, once for a line. */
+static bool check_core_ids(const struct mu_facts *facts, const struct mu_gres *gres,
+                           const struct mu_gres *before, struct mu_findings *out)
 {
     int last = -1, cores = facts->node->ncores;
 
@@ -84,14 +54,16 @@ static void check_core_ids(const struct mu_facts *facts, const struct mu_gres *g
          c = mu_cpuset_next(&gres->cores, c))
         last = c;
     if (last < cores)
-        return;
-    mu_findings_add(
-        out, MU_ERROR, AREA,
-        "write core numbers as Slurm counts them (0 to the number of cores "
-        "minus 1, no hardware threads), or AutoDetect=nvml",
-        "%s line %d: Cores=%s are CPU numbers of Linux: this machine has %d "
-        "cores, so core %d does not exist",
-        facts->gres_file, gres->line, gres->cores_text, cores, last);
+        return false;
+    if (!before || before->line != gres->line || before->file != gres->file)
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "write core numbers as Slurm counts them (0 to the number of cores "
+            "minus 1, no hardware threads), or AutoDetect=nvml",
+            "%s line %d: Cores=%s are CPU numbers of Linux: this machine has %d "
+            "cores, so core %d does not exist",
+            gres->file, gres->line, gres->cores_text, cores, last);
+    return true;
 }
 
 /* Case 014 b, c: the cores Slurm believes in against those of the PCI bus. */
@@ -116,42 +88,61 @@ static void check_locality(const struct mu_facts *facts, const struct mu_gres *g
         "correct Cores= in gres.conf, or use AutoDetect=nvml; Muster itself goes "
         "by the PCI bus",
         "GPU%d: Slurm says %s (%s line %d), hardware says %s (NUMA %d)", g, says,
-        facts->gres_file, gres->line, is,
+        gres->file, gres->line, is,
         node->gpus[g].numa >= 0 ? node->numas[node->gpus[g].numa].os_index : -1);
+}
+
+/* This node's lines of all files; one that is missing or wrong is told. */
+static void read_gres(const struct mu_facts *facts, struct mu_gres_conf *conf,
+                      struct mu_findings *out)
+{
+    for (int i = 0; i < facts->gres->n; i++) {
+        const struct mu_slurm_file *file = &facts->gres->file[i];
+        struct mu_err err = { 0 };
+
+        if (!file->text)
+            mu_findings_add(out, MU_WARNING, AREA,
+                            "make it readable; until then its lines are not compared",
+                            "%s line %d includes %s, which cannot be read",
+                            facts->gres->file[file->from].path, file->line, file->path);
+        else if (mu_gres_conf_parse(file->path, file->text, facts->host, conf, &err) <
+                 0)
+            mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
+    }
 }
 
 static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
 {
     struct mu_gres_conf *conf = calloc(1, sizeof *conf);
-    struct mu_err err = { 0 };
-    int without = 0, files, position = 0;
+    int without = 0, files = 0, position = 0;
 
     if (!conf)
         return;
-    if (mu_gres_conf_parse(facts->gres_file, facts->gres_conf, conf, &err) < 0)
-        mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
-    files = keep_own(facts, conf);
+    read_gres(facts, conf, out);
+    for (int i = 0; i < conf->n; i++)
+        files += conf->gres[i].has_file;
     for (int i = 0; i < conf->n; i++) {
-        int g = find_by_minor(facts->node, conf->gres[i].minor);
+        const struct mu_gres *gres = &conf->gres[i];
+        int g = find_by_minor(facts->node, gres->minor);
 
         /* Of other files Slurm's number is the position, where they are all the GPUs.
          */
-        if (conf->gres[i].minor < 0 && conf->gres[i].has_file &&
-            files == facts->node->ngpus)
+        if (gres->minor < 0 && gres->has_file && files == facts->node->ngpus)
             g = position;
-        position += conf->gres[i].has_file;
-        without += !conf->gres[i].cores_given;
-        if (!conf->gres[i].cores_given || facts->node->smt_guess)
+        position += gres->has_file;
+        without += !gres->cores_given;
+        if (!gres->cores_given || facts->node->smt_guess)
             continue;
-        check_core_ids(facts, &conf->gres[i], out);
-        check_locality(facts, &conf->gres[i], g, out);
+        if (!check_core_ids(facts, gres, i ? gres - 1 : NULL, out))
+            check_locality(facts, gres, g, out);
     }
     if (conf->n && without == conf->n && !conf->autodetect)
         mu_findings_add(
             out, MU_HINT, AREA,
             "add Cores= or AutoDetect=nvml, so that Slurm hands out CPUs near "
             "the GPUs",
-            "%s names no Cores=: Slurm knows no GPU's locality", facts->gres_file);
+            "%s names no Cores=: Slurm knows no GPU's locality",
+            facts->gres->file[0].path);
     free(conf);
 }
 
@@ -213,7 +204,7 @@ static void check_plugin(const struct mu_facts *facts, struct mu_findings *out)
 
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out)
 {
-    if (facts->gres_conf && facts->node && facts->node->ngpus)
+    if (facts->gres && facts->node && facts->node->ngpus)
         check_gres(facts, out);
     check_pmix(facts, out);
     check_plugin(facts, out);

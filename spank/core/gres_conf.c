@@ -3,42 +3,12 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "runtime/base/parse.h"
-
-/* One line's keys, borrowed from a copy of the line. */
-struct keys {
-    const char *name, *file, *cores, *nodes, *autodetect;
-};
-
-static void take_keys(char *line, struct keys *keys)
-{
-    char *save = NULL;
-
-    *keys = (struct keys){ 0 };
-    for (char *word = strtok_r(line, " \t\r", &save); word;
-         word = strtok_r(NULL, " \t\r", &save)) {
-        char *value = strchr(word, '=');
-
-        if (!value)
-            continue;
-        *value++ = '\0';
-        if (strcasecmp(word, "Name") == 0)
-            keys->name = value;
-        else if (strcasecmp(word, "File") == 0 ||
-                 strcasecmp(word, "MultipleFiles") == 0)
-            keys->file = value;
-        else if (strcasecmp(word, "Cores") == 0 || strcasecmp(word, "CPUs") == 0)
-            keys->cores = value;
-        else if (strcasecmp(word, "NodeName") == 0)
-            keys->nodes = value;
-        else if (strcasecmp(word, "AutoDetect") == 0)
-            keys->autodetect = value;
-    }
-}
+#include "spank/core/hostlist.h"
+#include "spank/core/slurm_conf.h"
 
 /* The numbers at the end of a file's name: /dev/nvidia3 or /dev/gpu[0-3]; false: none.
  */
@@ -81,53 +51,102 @@ static int add(struct mu_gres_conf *out, const struct mu_gres *gres, struct mu_e
     return 0;
 }
 
-static int take_line(char *line, int number, struct mu_gres_conf *out,
+/* A line without NodeName= is every node's. */
+static bool for_node(const char *line, const char *host)
+{
+    struct mu_hostlist list = { 0 };
+    char nodes[8192];
+    bool found;
+
+    if (!host || !mu_slurm_value(line, "NodeName", nodes, sizeof nodes))
+        return true;
+    if (mu_hostlist_parse(nodes, &list, NULL) < 0)
+        return false;
+    found = mu_hostlist_find(&list, host) >= 0;
+    mu_hostlist_clear(&list);
+    return found;
+}
+
+/* The next of "/dev/nvidia[0,2],/dev/nvidia4": a comma within brackets parts nothing.
+ */
+static char *next_file(char **rest)
+{
+    char *file = *rest, *p = file;
+    int depth = 0;
+
+    if (!file || !*file)
+        return NULL;
+    for (; *p && (*p != ',' || depth > 0); p++)
+        depth += (*p == '[') - (*p == ']');
+    *rest = *p ? p + 1 : NULL;
+    *p = '\0';
+    return file;
+}
+
+static int add_files(char *files, struct mu_gres *gres, struct mu_gres_conf *out,
                      struct mu_err *err)
 {
-    struct mu_gres gres = { .line = number, .minor = -1 };
-    struct mu_cpuset numbers = { 0 };
-    struct keys keys;
+    char *file;
 
-    take_keys(line, &keys);
-    if (keys.autodetect && strcasecmp(keys.autodetect, "off") != 0)
-        out->autodetect = true;
-    if (!keys.name || strcasecmp(keys.name, "gpu") != 0)
-        return 0;
-    if (keys.cores) {
-        gres.cores_given = true;
-        mu_copy(gres.cores_text, sizeof gres.cores_text, keys.cores);
-        if (mu_cpuset_parse(keys.cores, &gres.cores, err) < 0)
-            return mu_err_context(err, "line %d: Cores", number);
-    }
-    if (keys.nodes)
-        mu_copy(gres.nodes, sizeof gres.nodes, keys.nodes);
-    gres.has_file = keys.file != NULL;
-    if (!keys.file || !file_numbers(keys.file, &numbers))
-        return add(out, &gres, err);
-    for (int k = mu_cpuset_next(&numbers, -1); k >= 0;
-         k = mu_cpuset_next(&numbers, k)) {
-        gres.minor = are_minors(keys.file) ? k : -1;
-        if (add(out, &gres, err) < 0)
-            return mu_err_context(err, "line %d", number);
+    while ((file = next_file(&files))) {
+        struct mu_cpuset numbers = { 0 };
+
+        gres->minor = -1;
+        if (!file_numbers(file, &numbers)) {
+            if (add(out, gres, err) < 0)
+                return -1;
+            continue;
+        }
+        for (int k = mu_cpuset_next(&numbers, -1); k >= 0;
+             k = mu_cpuset_next(&numbers, k)) {
+            gres->minor = are_minors(file) ? k : -1;
+            if (add(out, gres, err) < 0)
+                return -1;
+        }
     }
     return 0;
 }
 
-int mu_gres_conf_parse(const char *file, const char *text, struct mu_gres_conf *out,
-                       struct mu_err *err)
+static int take_line(const char *line, const char *host, struct mu_gres *gres,
+                     struct mu_gres_conf *out, struct mu_err *err)
 {
-    char *copy = strdup(text), *rest = copy, *line;
-    int number = 0, rc = 0;
+    char value[1024], files[4096];
 
-    *out = (struct mu_gres_conf){ 0 };
-    if (!copy)
-        return mu_err_set(err, ENOMEM, "%s: out of memory", file);
-    while (rc == 0 && (line = mu_parse_next(&rest, '\n'))) {
-        number++;
-        line[strcspn(line, "#")] = '\0';
-        if (take_line(line, number, out, err) < 0)
-            rc = mu_err_context(err, "%s", file);
+    if (!for_node(line, host))
+        return 0;
+    if (mu_slurm_value(line, "AutoDetect", value, sizeof value) &&
+        strcasecmp(value, "off") != 0)
+        out->autodetect = true;
+    if (!mu_slurm_value(line, "Name", value, sizeof value) ||
+        strcasecmp(value, "gpu") != 0)
+        return 0;
+    if (mu_slurm_value(line, "Cores", value, sizeof value) ||
+        mu_slurm_value(line, "CPUs", value, sizeof value)) {
+        gres->cores_given = true;
+        snprintf(gres->cores_text, sizeof gres->cores_text, "%.255s", value);
+        if (mu_cpuset_parse(value, &gres->cores, err) < 0)
+            return mu_err_context(err, "Cores");
     }
-    free(copy);
-    return rc;
+    gres->has_file = mu_slurm_value(line, "File", files, sizeof files);
+    if (gres->has_file)
+        return add_files(files, gres, out, err);
+    /* All of these make one device, a MIG slice. */
+    gres->has_file = mu_slurm_value(line, "MultipleFiles", files, sizeof files);
+    return add(out, gres, err);
+}
+
+int mu_gres_conf_parse(const char *file, const char *text, const char *host,
+                       struct mu_gres_conf *out, struct mu_err *err)
+{
+    int number = 1;
+
+    for (const char *line = text; line; number++) {
+        struct mu_gres gres = { .file = file, .line = number, .minor = -1 };
+
+        if (take_line(line, host, &gres, out, err) < 0)
+            return mu_err_context(err, "%s: line %d", file, number);
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return 0;
 }

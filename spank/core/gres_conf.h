@@ -9,13 +9,13 @@
 #define MU_GRES_MAX 256
 
 struct mu_gres {
+    const char *file; /* borrowed from mu_gres_conf_parse */
     int line;
     int minor;     /* N of File=/dev/nvidiaN, -1: another file or none */
     bool has_file; /* one device file; false: a line without File= */
     bool cores_given;
     struct mu_cpuset cores; /* abstract core numbers of Slurm, not Linux CPUs */
     char cores_text[256];
-    char nodes[256]; /* NodeName=, "" for every node */
 };
 
 struct mu_gres_conf {
@@ -25,10 +25,10 @@ struct mu_gres_conf {
     bool autodetect;       /* AutoDetect= with something else than off */
 };
 
-/* Read the gpu lines of a gres.conf. Unknown keys are skipped; Cores= or CPUs= that are
- * no list fail with the line.
+/* Add the gpu lines of a gres.conf that are for this node (all lines when host is
+ * NULL). Unknown keys are skipped; Cores= or CPUs= that are no list fail with the line.
  */
-int mu_gres_conf_parse(const char *file, const char *text, struct mu_gres_conf *out,
-                       struct mu_err *err);
+int mu_gres_conf_parse(const char *file, const char *text, const char *host,
+                       struct mu_gres_conf *out, struct mu_err *err);
 
 #endif

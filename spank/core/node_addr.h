@@ -13,16 +13,10 @@ struct mu_node_addr {
     char addr[256]; /* an address or another name; "" not known */
 };
 
-/* Put lines that end in a backslash together with the next one, in place. */
-void mu_slurm_conf_join(char *text);
-
-/* One line of slurm.conf: if it is a NodeName line, the NodeAddr (else NodeHostname) of
+/* One line of slurm.conf, joined with those it goes on in: if it has a NodeName, the NodeAddr (else NodeHostname) of
  * those of the n entries that it names and that have no address yet.
  */
 void mu_node_addrs_of_line(const char *line, struct mu_node_addr *list, int n);
-
-/* The file of an `Include FILE` line; false: it is none. */
-bool mu_slurm_include_of_line(const char *line, char *out, size_t len);
 
 /* The same for "n1:10.0.0.1:host1,n2:[fd00::2]:host2". */
 void mu_node_addrs_of_aliases(const char *aliases, struct mu_node_addr *list, int n);

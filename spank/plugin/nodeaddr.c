@@ -3,16 +3,12 @@
  * Slurm's library: SLURM_NODE_ALIASES (cloud nodes), else the slurm.conf that slurmd
  * gave to slurmstepd. Read only for nodes whose names do not resolve.
  */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/base/parse.h"
 #include "spank/core/node_addr.h"
+#include "spank/hw/slurm_files.h"
 #include "spank/plugin/plugin.h"
-
-#define CONF_TEXT (4 << 20)
-#define DEPTH 3 /* of included files */
 
 /* slurmd's own configuration: SLURM_CONF of this process comes from it, not from the
  * job. */
@@ -23,31 +19,21 @@ static const char *slurm_conf(void)
     return path && path[0] == '/' ? path : "/etc/slurm/slurm.conf";
 }
 
-/* An included file's path: relative ones are meant from slurm.conf's folder. */
-static bool beside(const char *file, char *out, size_t len)
+static void look_in(const char *path, struct mu_node_addr *list, int n)
 {
-    const char *conf = slurm_conf(), *slash = strrchr(conf, '/');
+    struct mu_slurm_files *files = calloc(1, sizeof *files);
+    char *rest, *line;
 
-    if (file[0] == '/')
-        return mu_copy(out, len, file);
-    return (size_t)snprintf(out, len, "%.*s/%s", (int)(slash - conf), conf, file) < len;
-}
-
-static void look_in(const char *path, struct mu_node_addr *list, int n, int depth)
-{
-    char *text = NULL, *rest, *line, file[1024], next[2048];
-
-    if (mu_read_small(path, CONF_TEXT, &text, NULL) < 0)
+    if (!files)
         return;
-    mu_slurm_conf_join(text);
-    rest = text;
-    while ((line = mu_parse_next(&rest, '\n'))) {
-        if (!mu_slurm_include_of_line(line, file, sizeof file))
+    mu_slurm_files_load(path, files);
+    for (int i = 0; i < files->n; i++) {
+        rest = files->file[i].text;
+        while (rest && (line = mu_parse_next(&rest, '\n')))
             mu_node_addrs_of_line(line, list, n);
-        else if (depth < DEPTH && beside(file, next, sizeof next))
-            look_in(next, list, n, depth + 1);
     }
-    free(text);
+    mu_slurm_files_clear(files);
+    free(files);
 }
 
 void mu_node_addrs(void *sp, struct mu_node_addr *list, int n)
@@ -56,5 +42,5 @@ void mu_node_addrs(void *sp, struct mu_node_addr *list, int n)
 
     if (mu_item_env(sp, "SLURM_NODE_ALIASES", aliases, sizeof aliases))
         mu_node_addrs_of_aliases(aliases, list, n);
-    look_in(slurm_conf(), list, n, 0);
+    look_in(slurm_conf(), list, n);
 }

@@ -182,24 +182,14 @@ static void conf_dir(const struct mu_facts *facts, char *buf, size_t len)
         *slash = '\0';
 }
 
-/* A key's value in slurm.conf's text; false: not there. */
-static bool slurm_key(const char *text, const char *key, char *buf, size_t len)
+/* A key's value in slurm.conf and what it includes; false: not there. */
+static bool slurm_key(const struct mu_slurm_files *conf, const char *key, char *buf,
+                      size_t len)
 {
-    size_t n = strlen(key);
-
-    for (const char *line = text; line && *line;) {
-        if (strncasecmp(line, key, n) == 0 && line[n] == '=') {
-            size_t end = strcspn(line + n + 1, " \t\n#");
-
-            if (end >= len)
-                return false;
-            memcpy(buf, line + n + 1, end);
-            buf[end] = '\0';
+    for (int i = 0; i < conf->n; i++)
+        if (conf->file[i].text &&
+            mu_slurm_text_value(conf->file[i].text, key, buf, len))
             return true;
-        }
-        line = strchr(line, '\n');
-        line += line != NULL;
-    }
     return false;
 }
 
@@ -227,7 +217,7 @@ static void check_pmix_library(struct mu_facts *facts, const char *plugin)
         mu_copy(facts->pmix_missing, sizeof facts->pmix_missing, so);
 }
 
-static void gather_pmix(struct mu_facts *facts, const char *slurm_conf)
+static void gather_pmix(struct mu_facts *facts, const struct mu_slurm_files *slurm_conf)
 {
     static const char *const usual[] = { "/usr/lib/x86_64-linux-gnu/slurm-wlm",
                                          "/usr/lib/x86_64-linux-gnu/slurm",
@@ -297,30 +287,26 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
                         struct mu_err *err)
 {
     struct mu_facts *facts = &in->facts;
-    static char gres_file[4200];
-    char dir[4096], path[4200], *conf, *plugstack;
+    char dir[4096], path[4200], *plugstack;
 
     gather_slurm_version(facts);
     mu_copy(in->site_path, sizeof in->site_path, "/etc/slurm/muster.conf");
     conf_dir(facts, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/slurm.conf", dir);
-    conf = read_text(path);
-    gather_pmix(facts, conf ? conf : "");
-    if (!conf || !slurm_key(conf, "PlugStackConfig", path, sizeof path))
+    mu_slurm_files_load(path, &in->slurm);
+    gather_pmix(facts, &in->slurm);
+    if (!slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
         snprintf(path, sizeof path, "%s/plugstack.conf", dir);
     plugstack = read_text(path);
     if (plugstack)
         gather_plugin(in, plugstack);
     free(plugstack);
-    free(conf);
-    snprintf(gres_file, sizeof gres_file, "%s/gres.conf", dir);
-    if (gres_conf)
-        mu_copy(gres_file, sizeof gres_file, gres_conf);
-    in->gres_text = read_text(gres_file);
-    if (gres_conf && !in->gres_text)
+    snprintf(path, sizeof path, "%s/gres.conf", dir);
+    mu_slurm_files_load(gres_conf ? gres_conf : path, &in->gres);
+    if (gres_conf && (in->gres.n == 0 || !in->gres.file[0].text))
         return mu_err_set(err, errno, "%s: %s", gres_conf, strerror(errno));
-    facts->gres_conf = in->gres_text;
-    facts->gres_file = gres_file;
+    if (in->gres.n > 0 && in->gres.file[0].text)
+        facts->gres = &in->gres;
     return 0;
 }
 
@@ -389,5 +375,6 @@ void mu_doctor_release(struct mu_doctor_input *input)
     free(input->peers);
     free(input->links);
     free(input->acs);
-    free(input->gres_text);
+    mu_slurm_files_clear(&input->gres);
+    mu_slurm_files_clear(&input->slurm);
 }

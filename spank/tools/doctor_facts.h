@@ -4,6 +4,7 @@
 #define MU_DOCTOR_FACTS_H
 
 #include "spank/core/doctor.h"
+#include "spank/hw/slurm_files.h"
 
 /* Everything owned; pointers in `facts` go into the other fields. */
 struct mu_doctor_input {
@@ -15,7 +16,7 @@ struct mu_doctor_input {
     struct mu_link *links;
     struct mu_acs *acs;
     struct mu_library library[8];
-    char *gres_text;
+    struct mu_slurm_files gres, slurm; /* gres.conf, slurm.conf */
     char host[256]; /* gethostname, up to the first dot */
     char command_line[4096], command_step[32];
     bool command_launches; /* the command line is a launcher's */

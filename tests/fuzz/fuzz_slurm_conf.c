@@ -6,6 +6,7 @@
 
 #include "spank/core/node_addr.h"
 #include "spank/core/port.h"
+#include "spank/core/slurm_conf.h"
 #include "tests/fuzz/fuzz.h"
 
 static void lines(char *text, struct mu_node_addr *list, int n)

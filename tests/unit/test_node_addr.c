@@ -27,6 +27,8 @@ static const struct line_case {
     { "fewer addresses than nodes", "NodeName=n[1-3] NodeAddr=10.0.0.[1-2]", "n3", "" },
     { "any case, tabs, blanks in front", "  nodename=n1\tNODEADDR=10.0.0.1", "n1",
       "10.0.0.1" },
+    { "blanks around '=', quotes", "NodeName = n1 NodeAddr = \"10.0.0.1\"", "n1",
+      "10.0.0.1" },
     { "a comment", "#NodeName=n1 NodeAddr=10.0.0.1", "n1", "" },
     { "a comment behind", "NodeName=n1 #NodeAddr=10.0.0.1", "n1", "" },
     { "another key that holds the word", "DownNodes=n1 NodeAddr=10.0.0.1", "n1", "" },
@@ -83,30 +85,12 @@ static void aliases_of_cloud_nodes_tell_the_address(void **state)
     }
 }
 
-static void included_files_and_long_lines(void **state)
-{
-    char text[] = "NodeName=n1 \\\n NodeAddr=10.0.0.1\nA=\\x\n", file[16];
-    struct mu_node_addr one = { "n1", "" };
-
-    mu_slurm_conf_join(text);
-    text[strcspn(text, "\n")] = '\0';
-    mu_node_addrs_of_line(text, &one, 1);
-    assert_string_equal(one.addr, "10.0.0.1");
-    assert_true(mu_slurm_include_of_line("  include\tnodes.conf # x", file, 16));
-    assert_string_equal(file, "nodes.conf");
-    assert_false(mu_slurm_include_of_line("Includes=x", file, 16));
-    assert_false(mu_slurm_include_of_line("Include", file, 16));
-    assert_false(mu_slurm_include_of_line("Include  ", file, 16));
-    assert_false(mu_slurm_include_of_line("Include a-name-too-long-for-it", file, 16));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_of_slurm_conf_tells_the_address),
         cmocka_unit_test(one_line_serves_several_nodes_and_the_first_line_holds),
         cmocka_unit_test(aliases_of_cloud_nodes_tell_the_address),
-        cmocka_unit_test(included_files_and_long_lines),
     };
 
     return cmocka_run_group_tests_name("node_addr", tests, NULL, NULL);

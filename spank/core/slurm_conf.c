@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/core/slurm_conf.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+
+#define BLANKS " \t\r"
+
+/* The line end of a line that goes on is moved behind its last part, so that lines keep
+ * their numbers.
+ */
+void mu_slurm_conf_join(char *text)
+{
+    for (char *at = text; (at = strchr(at, '\\')); at++) {
+        char *newline = at + 1 + (at[1] == '\r'), *end;
+
+        if (*newline != '\n')
+            continue;
+        for (end = newline + 1; *end && *end != '\n'; end++)
+            if (*end == '\\' && end[1 + (end[1] == '\r')] == '\n')
+                end += 1 + (end[1] == '\r');
+        memset(at, ' ', (size_t)(newline - at));
+        memmove(newline, newline + 1, (size_t)(end - newline - 1));
+        end[-1] = *end ? '\n' : ' ';
+    }
+}
+
+/* Where the line ends, its comment left out. */
+static const char *end_of(const char *line)
+{
+    const char *end = line;
+
+    while (*end && *end != '\n' && !(*end == '#' && (end == line || end[-1] != '\\')))
+        end++;
+    return end;
+}
+
+static const char *skip_blanks(const char *at, const char *end)
+{
+    while (at < end && strchr(BLANKS, *at))
+        at++;
+    return at;
+}
+
+struct pair {
+    const char *key, *value;
+    size_t nkey, nvalue;
+};
+
+/* The next KEY=VALUE of *at, which is moved behind it; words without '=' are passed. */
+static bool next_pair(const char **at, const char *end, struct pair *pair)
+{
+    while ((*at = skip_blanks(*at, end)) < end) {
+        const char *p = *at;
+
+        pair->key = p;
+        while (p < end && (isalnum((unsigned char)*p) || *p == '_' || *p == '.'))
+            p++;
+        pair->nkey = (size_t)(p - pair->key);
+        p = skip_blanks(p, end);
+        if (p == end || *p != '=' || pair->nkey == 0) {
+            *at += pair->nkey > 0 ? pair->nkey : 1;
+            continue;
+        }
+        p = skip_blanks(p + 1, end);
+        pair->value = p;
+        if (p < end && *p == '"' && memchr(p + 1, '"', (size_t)(end - p - 1))) {
+            pair->value = ++p;
+            p = memchr(p, '"', (size_t)(end - p));
+            *at = p + 1;
+        } else {
+            while (p < end && !strchr(BLANKS, *p))
+                p++;
+            *at = p;
+        }
+        pair->nvalue = (size_t)(p - pair->value);
+        return true;
+    }
+    return false;
+}
+
+bool mu_slurm_value(const char *line, const char *key, char *buf, size_t len)
+{
+    const char *end = end_of(line);
+    struct pair pair;
+
+    buf[0] = '\0';
+    while (next_pair(&line, end, &pair)) {
+        if (pair.nkey != strlen(key) || strncasecmp(pair.key, key, pair.nkey) != 0)
+            continue;
+        if (pair.nvalue >= len)
+            return false;
+        memcpy(buf, pair.value, pair.nvalue);
+        buf[pair.nvalue] = '\0';
+        return true;
+    }
+    return false;
+}
+
+bool mu_slurm_text_value(const char *text, const char *key, char *buf, size_t len)
+{
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (mu_slurm_value(line, key, buf, len))
+            return true;
+    }
+    return false;
+}
+
+bool mu_slurm_include_of_line(const char *line, char *out, size_t len)
+{
+    const char *end = end_of(line);
+    size_t n = 0;
+
+    line = skip_blanks(line, end);
+    if (strncasecmp(line, "Include", 7) != 0 || line + 7 >= end ||
+        !strchr(BLANKS, line[7]))
+        return false;
+    line = skip_blanks(line + 7, end);
+    while (line + n < end && !strchr(BLANKS, line[n]))
+        n++;
+    if (n == 0 || n >= len)
+        return false;
+    memcpy(out, line, n);
+    out[n] = '\0';
+    return true;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_doctor_step.c - what the doctor finds about a step's CPUs, masks and launchers;
+ * case numbers of the case log */
+#include "tests/unit/doctor_case.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void c005_cpus_per_task_counts_threads(void **state)
+{
+    char *env[] = { "SLURM_CPUS_PER_TASK=16", NULL };
+    struct doctor_machine m;
+    struct mu_facts facts = { .env = env, .node = &m.node };
+
+    doctor_machine(&m);
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("-c 16 on a 2-thread machine is 8 cores per task");
+}
+
+static void c013_the_mask_before_and_after_is_shown(void **state)
+{
+    char *env[] = { "SLURM_PROCID=0", "SLURM_CPU_BIND_LIST=0x3",
+                    "MUSTER_PLAN=v=1;task=0;gpus=-;cpus=4-5;mems=-;nics=-;path=-",
+                    NULL };
+    struct mu_facts facts = { .env = env };
+
+    mu_cpuset_add_range(&facts.affinity, 4, 5);
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("runs on CPUs 4-5 as Muster placed it; Slurm's own mask was 0x3");
+    mu_cpuset_add(&facts.affinity, 6);
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("placed this task on CPUs 4-5, but it runs on 4-6");
+}
+
+static void c015_an_inherited_mask_is_decoded_and_named(void **state)
+{
+    char *env[] = { "SLURM_CPU_BIND=quiet,mask_cpu:0x200000",
+                    "SLURM_CPU_BIND_LIST=0x200000", NULL };
+    char *task[] = { "SLURM_PROCID=0", "SLURM_CPU_BIND_LIST=0x1", NULL };
+    struct mu_facts facts = { .env = env };
+    char text[256];
+
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("0x200000 is CPUs 21");
+    doctor_finding("unset SLURM_CPU_BIND");
+    mu_findings_clear(&doctor_found);
+    facts.env = task;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_nothing_above(MU_OK);
+    assert_int_equal(
+        mu_doctor_explain_mask("0x00000000000003000000000000070000000000000300"
+                               "000000000007",
+                               NULL, text, sizeof text, NULL),
+        0);
+    assert_non_null(strstr(text, "CPUs 0-2,56-57,112-114,168-169"));
+    assert_int_equal(
+        mu_doctor_explain_mask("0x0000000000000FFF80000000000000000000000FFF800"
+                               "0000000",
+                               NULL, text, sizeof text, NULL),
+        0);
+    assert_non_null(strstr(text, "CPUs 39-51,143-155"));
+}
+
+static void c016_one_cpu_while_the_job_owns_many(void **state)
+{
+    char *env[] = { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=32",
+                    "SLURM_STEP_TASKS_PER_NODE=4", NULL };
+    char *all[] = { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=4",
+                    "SLURM_STEP_TASKS_PER_NODE=4", NULL };
+    char *both[] = { "SLURM_CPUS_PER_TASK=4", "SRUN_CPUS_PER_TASK=8", NULL };
+    struct mu_facts facts = { .env = env };
+
+    mu_cpuset_add(&facts.affinity, 3);
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("1 CPU while the job owns 32");
+    doctor_finding("export SRUN_CPUS_PER_TASK");
+    mu_findings_clear(&doctor_found);
+    facts.env = all;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_nothing_above(MU_OK);
+    facts.env = both;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("differ: srun refuses to start");
+}
+
+static void c018_nccl_masks_are_explained_with_their_numa_nodes(void **state)
+{
+    struct doctor_machine m;
+    char text[256];
+
+    doctor_machine(&m);
+    assert_int_equal(mu_doctor_explain_mask("f0f", &m.node, text, sizeof text, NULL),
+                     0);
+    assert_string_equal(text, "f0f is CPUs 0-3,8-11, on NUMA nodes 0 of this machine");
+    assert_int_equal(mu_doctor_explain_mask("ffff,ffffffff,ffffffff,ff000000,00000000,"
+                                            "00000000",
+                                            NULL, text, sizeof text, NULL),
+                     0);
+    assert_non_null(strstr(text, "CPUs 88-175"));
+}
+
+static void c044_a_launcher_per_task_is_found(void **state)
+{
+    char *env[] = { "SLURM_PROCID=0", "SLURM_STEP_TASKS_PER_NODE=8(x16)", NULL };
+    char *one[] = { "SLURM_PROCID=0", "SLURM_STEP_TASKS_PER_NODE=1(x16)", NULL };
+    struct mu_facts facts = { .env = env,
+                              .command_line = "torchrun --nproc_per_node=8 t" };
+
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("8 copies of torchrun run on each node");
+    doctor_finding("8 x 8 = 64");
+    mu_findings_clear(&doctor_found);
+    facts.env = one;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_nothing_above(MU_OK);
+    facts.command_tasks = 4; /* counted, whatever the doctor's own step has */
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("4 copies of torchrun run on each node");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DOCTOR_TEST(c005_cpus_per_task_counts_threads),
+        DOCTOR_TEST(c013_the_mask_before_and_after_is_shown),
+        DOCTOR_TEST(c015_an_inherited_mask_is_decoded_and_named),
+        DOCTOR_TEST(c016_one_cpu_while_the_job_owns_many),
+        DOCTOR_TEST(c018_nccl_masks_are_explained_with_their_numa_nodes),
+        DOCTOR_TEST(c044_a_launcher_per_task_is_found),
+    };
+
+    return cmocka_run_group_tests_name("doctor step", tests, NULL, NULL);
+}
