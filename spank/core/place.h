@@ -19,11 +19,11 @@ void mu_plan_inform(struct mu_plan *plan, const char *fmt, ...)
 void mu_slot_note(struct mu_slot *slot, const char *word);
 
 /* Step 1: GPUs to tasks. plan->slots[] are there and zeroed but for task. Returns -1
- * when no deal is possible. *shared_out is set when there are more tasks than GPUs and
- * the tasks stay as Slurm placed them: no GPU is given out and nothing is bound.
+ * when no deal is possible. *left_to_slurm is true when there are more tasks than GPUs
+ * and the tasks stay as Slurm placed them: no GPU is given out and nothing is bound.
  */
 int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
-                 const struct mu_opts *opts, struct mu_plan *plan, bool *shared_out,
+                 const struct mu_opts *opts, struct mu_plan *plan, bool *left_to_slurm,
                  struct mu_err *err);
 
 /* Cut gpus[0..ngpus-1] (indices into node->gpus, ascending) into nbig groups of `size`

@@ -3,49 +3,10 @@
 #include "spank/core/plan.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "spank/core/place.h"
-
-static void say(char **list, int *n, const char *fmt, va_list ap)
-{
-    if (*n < MU_PLAN_WARNINGS && vasprintf(&list[*n], fmt, ap) >= 0)
-        (*n)++;
-}
-
-void mu_plan_warn(struct mu_plan *plan, const char *fmt, ...)
-{
-    va_list ap;
-
-    plan->as_asked = false;
-    va_start(ap, fmt);
-    say(plan->warning, &plan->nwarnings, fmt, ap);
-    va_end(ap);
-}
-
-void mu_plan_inform(struct mu_plan *plan, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    say(plan->info, &plan->ninfos, fmt, ap);
-    va_end(ap);
-}
-
-void mu_slot_note(struct mu_slot *slot, const char *word)
-{
-    size_t used = strlen(slot->note);
-    const char *at = strstr(slot->note, word);
-
-    if (at && (at == slot->note || at[-1] == '+'))
-        return;
-    if (used + strlen(word) + 2 <= sizeof slot->note)
-        snprintf(slot->note + used, sizeof slot->note - used, "%s%s", used ? "+" : "",
-                 word);
-}
 
 static int check(const struct mu_node *node, const struct mu_alloc *alloc,
                  struct mu_err *err)
@@ -67,7 +28,7 @@ static int check(const struct mu_node *node, const struct mu_alloc *alloc,
     return 0;
 }
 
-static void note_sources(const struct mu_node *node, struct mu_plan *plan)
+static void note_binding(const struct mu_node *node, struct mu_plan *plan)
 {
     for (int t = 0; t < plan->nslots; t++) {
         struct mu_slot *slot = &plan->slots[t];
@@ -79,23 +40,23 @@ static void note_sources(const struct mu_node *node, struct mu_plan *plan)
     }
 }
 
+/* The GPU comes first: CPUs, memory and NICs are those near it. */
 static int place(const struct mu_node *node, const struct mu_alloc *alloc,
                  const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err)
 {
-    bool left_to_slurm = false;
+    bool left_to_slurm;
 
     if (mu_place_gpu(node, alloc, opts, plan, &left_to_slurm, err) < 0)
         return -1;
-    if (!left_to_slurm && opts->bind != MU_BIND_NONE) {
+    if (left_to_slurm)
+        return 0;
+    if (opts->bind != MU_BIND_NONE) {
         if (mu_place_cpu(node, alloc, opts, plan, err) < 0)
             return -1;
         if (opts->mem != MU_MEM_NONE)
             mu_place_mem(node, alloc, opts, plan);
     }
-    if (!left_to_slurm)
-        mu_place_nic(node, plan);
-    note_sources(node, plan);
-    mu_plan_facts(node, alloc, plan);
+    mu_place_nic(node, plan);
     return 0;
 }
 
@@ -118,6 +79,8 @@ int mu_plan_make(const struct mu_node *node, const struct mu_alloc *alloc,
         mu_plan_clear(&made);
         return -1;
     }
+    note_binding(node, &made);
+    mu_plan_facts(node, alloc, &made);
     *plan = made;
     return 0;
 }

@@ -35,6 +35,19 @@ int mu_spread_quotas(const struct mu_node *node, const struct mu_alloc *alloc,
                      const struct mu_opts *opts, struct mu_spread *s,
                      struct mu_err *err);
 
+/* Give the tasks of one group as many cores as their quotas say, into task_of; where
+ * there are fewer cores than tasks, straight into the slots, which share them. -1: out
+ * of memory.
+ */
+int mu_spread_solve(const struct mu_node *node, const struct mu_alloc *alloc,
+                    struct mu_spread *s, int group);
+
+/* The slot is bound to a core (index into node->cores) too: to those of its CPUs that
+ * the step owns.
+ */
+void mu_spread_give(const struct mu_node *node, const struct mu_alloc *alloc,
+                    struct mu_slot *slot, int core);
+
 /* When slots have their CPUs: notes, and warnings where what was asked was not had. */
 void mu_spread_report(const struct mu_node *node, const struct mu_alloc *alloc,
                       const struct mu_opts *opts, struct mu_spread *s);
