@@ -49,9 +49,10 @@ SHOW
 
 newer() { [ -e "$MUSTER_DIR/tres-bind" ]; }
 
-# A direct srun; its standard error goes to a file.
+# A direct srun; its standard error goes to a file. Its input is not the caller's: srun reads all
+# there is.
 direct() { # srun option...
-    timeout 60 srun -Q -w take1 -n2 "$@" "$MUSTER_DIR/show" 2> "$MUSTER_DIR/err" | sort
+    timeout 60 srun -Q -w take1 -n2 "$@" "$MUSTER_DIR/show" < /dev/null 2> "$MUSTER_DIR/err" | sort
 }
 
 # The same options as #SBATCH lines, a plain srun (or $inner) inside.
@@ -115,12 +116,13 @@ all_of() { # options: the GPUs of the step
 }
 
 each_form() { # function called with: name, options, GPU 0, GPU 1
-    local name options a b bad=0
+    local name options a b bad=0 n=0
     while IFS='|' read -r name options a b; do
         # shellcheck disable=SC2086
         "$1" "$name" "$options" $a $b || { echo "form: $name"; bad=1; }
+        n=$((n + 1))
     done < <(forms)
-    return $bad
+    [ $n -eq "$(forms | wc -l)" ] && return $bad
 }
 
 native_direct() {
@@ -247,9 +249,10 @@ taken_direct() {
     cat > "$MUSTER_DIR/job" <<'JOB'
 #!/bin/bash
 #SBATCH -w take1 -n2 --gres=gpu:4 --gpu-bind=single:1
-srun -Q -n1 --exact --gres=gpu:2 sleep 6 &
-sleep 1
+srun -Q -n1 --exact --gres=gpu:2 bash -c 'touch $MUSTER_DIR/first; sleep 20' &
+for _ in $(seq 100); do [ -e $MUSTER_DIR/first ] && break; sleep 0.1; done
 srun -Q -n1 --exact --gres=gpu:2 $MUSTER_DIR/show
+kill %1
 wait
 JOB
     run submit
