@@ -93,7 +93,10 @@ int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
 {
     char value[64];
 
-    if (in->profile && mu_profile_apply(in->profile, in->platform, out, err) < 0)
+    /* A profile is about the network: within a node its algorithm, protocol and
+     * channels would only cost. */
+    if (in->profile && in->nnodes > 1 &&
+        mu_profile_apply(in->profile, in->platform, out, err) < 0)
         return -1;
     if (add_network(in, out, err) < 0 || add_hcas(in, out, err) < 0)
         return -1;

@@ -196,7 +196,7 @@ static const char *why(const struct mu_profile *profile, const char *name)
 {
     for (int i = 0; i < profile->nrules; i++)
         if (profile->rule[i].kind == MU_RULE_WHY &&
-            strcmp(profile->rule[i].key, name) == 0)
+            fnmatch(profile->rule[i].key, name, 0) == 0)
             return profile->rule[i].text;
     return "the platform's vendor states it";
 }

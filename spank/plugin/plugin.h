@@ -91,6 +91,10 @@ struct mu_topofile {
 
 struct mu_state {
     char conf[4096]; /* the site file */
+    struct {
+        dev_t dev;
+        ino_t ino; /* 0 not known */
+    } host_ns;     /* mount namespace in which the plan was made */
     bool conf_given; /* conf= in plugstack.conf */
     bool option_given, option_too_long;
     char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
@@ -228,6 +232,22 @@ int mu_master_port(const struct mu_state *st);
  */
 void mu_choose_ports(struct mu_state *st);
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
+
+/* The user's own value of a variable, NULL if there is none or an outer step's Muster set
+ * it; arg is a struct mu_user_lookup.
+ */
+struct mu_user_lookup {
+    struct mu_state *st;
+    spank_t sp;
+    char value[4096];
+};
+const char *mu_users_value(void *arg, const char *name);
+
+/* image.c. In user_init, and in the task's process: where the task is in a container by
+ * now, what the image sets is not overwritten; with verbose the first task tells.
+ */
+void mu_image_remember(struct mu_state *st);
+void mu_image_settle(struct mu_state *st, spank_t sp, int task);
 
 /* nodeaddr.c. The callback `node_addrs` of struct mu_network_request; arg is the
  * spank_t.

@@ -8,17 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "spank/core/env.h"
 #include "spank/core/hostlist.h"
 #include "spank/hw/nccl_found.h"
 #include "spank/plugin/plugin.h"
-
-struct user_lookup {
-    struct mu_state *st;
-    spank_t sp;
-    char value[4096];
-};
 
 #define RESERVED_TEXT (256 * 1024)
 #define SYSCTL "/proc/sys/net/ipv4/"
@@ -60,19 +55,19 @@ void mu_choose_ports(struct mu_state *st)
                  &st->ports_skip);
 }
 
-static const char *users_value(void *arg, const char *name)
+const char *mu_users_value(void *arg, const char *name)
 {
-    struct user_lookup *look = arg;
+    struct mu_user_lookup *look = arg;
     const char *value = mu_item_env(look->sp, name, look->value, sizeof look->value);
 
     return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
 }
 
 /* Case 024: slices of one GPU in several tasks. */
-static void look_at_shared_gpu(struct mu_state *st, struct user_lookup *look,
+static void look_at_shared_gpu(struct mu_state *st, struct mu_user_lookup *look,
                                const struct mu_library *library)
 {
-    const char *nvls = users_value(look, "NCCL_NVLS_ENABLE");
+    const char *nvls = mu_users_value(look, "NCCL_NVLS_ENABLE");
 
     if (nvls && strcmp(nvls, "1") == 0)
         mu_warn(st,
@@ -88,11 +83,31 @@ static void look_at_shared_gpu(struct mu_state *st, struct user_lookup *look,
                    library->version);
 }
 
+/* muster.d beside the site file, which only root may change: its values go into the
+ * environment of every user. NULL: there is none.
+ */
+static const char *site_profiles(const struct mu_state *st, char *buf, size_t len)
+{
+    const char *slash = strrchr(st->conf, '/');
+    struct stat dir;
+
+    if (!slash ||
+        (size_t)snprintf(buf, len, "%.*s/muster.d", (int)(slash - st->conf),
+                         st->conf) >= len ||
+        stat(buf, &dir) < 0)
+        return NULL;
+    if (dir.st_uid == 0 && !(dir.st_mode & S_IWOTH))
+        return buf;
+    mu_warn(st, "%s %s; its profiles are not read", buf,
+            dir.st_uid ? "does not belong to root" : "is writable by everybody");
+    return NULL;
+}
+
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
 {
-    struct user_lookup look = { .st = st, .sp = sp };
+    struct mu_user_lookup look = { .st = st, .sp = sp };
     struct mu_hostlist hosts = { 0 };
-    char home[1024], conf_file[1024], tmpdir[900];
+    char home[1024], conf_file[1024], tmpdir[900], site_dir[4096];
     const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
     struct mu_library library = { "", "?" };
     char ld_path[4096];
@@ -104,7 +119,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .networks = st->site.networks,
         .exclude_hca = st->site.exclude_hca,
         .profile_dir = PROFILE_DIR,
-        .site_profile_dir = "/etc/slurm/muster.d",
+        .site_profile_dir = site_profiles(st, site_dir, sizeof site_dir),
         .conf_file = mu_item_env(sp, "NCCL_CONF_FILE", conf_file, sizeof conf_file),
         .home = mu_item_env(sp, "HOME", home, sizeof home),
         .nccl = st->have_plan && st->opts.nccl == MU_AUTO_AUTO && st->alloc.ngpus > 0,
@@ -112,7 +127,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .timeout = 1.0,
         .node_addrs = mu_node_addrs,
         .node_addrs_arg = sp,
-        .user = users_value,
+        .user = mu_users_value,
         .user_arg = &look,
         .topo = mu_topofile_prepare,
         .topo_arg = &topo,

@@ -229,6 +229,7 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
     }
     if (st->action == MU_ACTION_NARROW)
         return;
+    mu_image_remember(st);
     settle_meeting(st, sp);
     mu_report(st);
     if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked && !st->failure.text[0])
@@ -368,6 +369,7 @@ int mu_stepd_task_init(struct mu_state *st, spank_t sp)
     if (bind_task(st, slot, &err) < 0)
         rc = problem(st, task, &err);
     err = (struct mu_err){ 0 };
+    mu_image_settle(st, sp, task);
     if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
         rc = problem(st, task, &err);
 out:

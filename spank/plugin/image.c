@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* image.c - a task that another plugin (pyxis) put into a container: what the image
+ * sets, by its environment or its own nccl.conf, is left to it like what the user sets.
+ * Decided in the task's process, where the container's files are in place.
+ */
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "spank/hw/conf_live.h"
+#include "spank/plugin/plugin.h"
+
+static bool mount_namespace(struct stat *ns)
+{
+    return stat("/proc/self/ns/mnt", ns) == 0;
+}
+
+void mu_image_remember(struct mu_state *st)
+{
+    struct stat ns;
+
+    if (mount_namespace(&ns)) {
+        st->host_ns.dev = ns.st_dev;
+        st->host_ns.ino = ns.st_ino;
+    }
+}
+
+/* A line for each name that Muster would have set on the host. */
+static void say_changes(const struct mu_state *st, const struct mu_settings *before)
+{
+    for (int i = 0; i < before->n; i++) {
+        const struct mu_setting *now = &st->network.settings.item[i];
+
+        if (before->item[i].winner == MU_WINNER_MUSTER &&
+            now->winner != MU_WINNER_MUSTER)
+            mu_info(st, "in the container %s stays %s (Muster would set %s: %s)",
+                    now->name, now->kept, now->value, now->reason);
+    }
+}
+
+void mu_image_settle(struct mu_state *st, spank_t sp, int task)
+{
+    struct mu_user_lookup look = { .st = st, .sp = sp };
+    struct mu_settings *before;
+    struct mu_conf conf = { 0 };
+    char home[1024], conf_file[1024];
+    struct stat ns;
+
+    if (!st->have_network || !st->host_ns.ino || !mount_namespace(&ns) ||
+        (ns.st_dev == st->host_ns.dev && ns.st_ino == st->host_ns.ino))
+        return;
+    before = malloc(sizeof *before);
+    if (before && mu_conf_load_live(
+                      mu_item_env(sp, "NCCL_CONF_FILE", conf_file, sizeof conf_file),
+                      mu_item_env(sp, "HOME", home, sizeof home), "/etc/nccl.conf",
+                      &conf, NULL) == 0) {
+        *before = st->network.settings;
+        mu_settings_resolve(&st->network.settings, mu_users_value, &look, &conf);
+        if (task == 0 && st->opts.verbose == MU_FLAG_YES)
+            say_changes(st, before);
+    }
+    mu_conf_clear(&conf);
+    free(before);
+}

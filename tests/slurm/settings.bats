@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# Who sets NCCL's variables: the site's profile, the user's environment and files, the image of
+# a container. Real here: Slurm, the files, the mount namespace of a task. Not real: pyxis, of
+# which container.c does what counts here.
+
+source "$BATS_TEST_DIRNAME/common.bash"
+
+setup_file() {
+    [ "$(id -u)" -eq 0 ] || skip "mount namespaces, and a folder that root owns"
+    command -v cc > /dev/null || skip "no C compiler"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mset.XXXXXX")
+    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    printf '%s\n' '[defaults]' "topology = $MUSTER_DIR/machine.xml" 'mem = none' > "$MUSTER_DIR/site.conf"
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mset --nodes 2 --gpus 4 \
+        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+    eval "$(cat "$MUSTER_DIR/env")"
+    cc -shared -fPIC -D_GNU_SOURCE -o "$MUSTER_DIR/container.so" "$BATS_TEST_DIRNAME/container.c"
+    mkdir "$MUSTER_DIR/image" "$MUSTER_DIR/home" "$MUSTER_DIR/c/etc/muster.d"
+    cp /etc/passwd /etc/group /etc/nsswitch.conf /etc/ld.so.cache "$MUSTER_DIR/image/"
+    printf '# of the image\nNCCL_SITE_FILE=image\n' > "$MUSTER_DIR/image/nccl.conf"
+    sed -i "1i required $MUSTER_DIR/container.so $MUSTER_DIR/image" "$MUSTER_DIR/c/etc/plugstack.conf"
+    cat > "$MUSTER_DIR/c/etc/muster.d/10-site.ini" << 'END'
+[other]
+dmi = sys_vendor: No Such Vendor
+set = NCCL_SITE_OTHER=1
+[site]
+file = /etc/passwd
+set = NCCL_SITE_ENV=7
+why = NCCL_SITE_ENV: the switches want it
+set = NCCL_SITE_FILE=8
+END
+}
+
+# NCCL_SITE_ENV, _FILE and _OTHER of all tasks, sorted and unique; what Muster said in err.
+seen() { # srun option...
+    timeout 60 srun -Q --gres=gpu:2 "$@" bash -c \
+        'echo "${NCCL_SITE_ENV-unset} ${NCCL_SITE_FILE-unset} ${NCCL_SITE_OTHER-unset}"' 2> "$MUSTER_DIR/err" | sort -u
+}
+
+said() { # part
+    grep -qF -- "$1" "$MUSTER_DIR/err" || { cat "$MUSTER_DIR/err"; return 1; }
+}
+
+@test "a site's own profile: the first section that fits, for steps of several nodes, with its reasons" {
+    run seen -N2 -n4 --muster=verbose
+    [ "$output" = "7 8 unset" ]
+    said 'NCCL_SITE_ENV=7: profile site: the switches want it'
+    said "NCCL_SITE_FILE=8: profile site: the platform's vendor states it"
+    run seen -N1 -n2 --muster=verbose
+    [ "$output" = "unset unset unset" ]
+}
+
+@test "the user's environment wins over a profile, and verbose says who won" {
+    NCCL_SITE_ENV=mine run seen -N2 -n2 --muster=verbose
+    [ "$output" = "mine 8 unset" ]
+    said 'NCCL_SITE_ENV stays mine from the environment (Muster would set 7: profile site: the switches want it)'
+    NCCL_SITE_ENV=mine run seen -N2 -n2
+    ! grep NCCL_SITE "$MUSTER_DIR/err" || false
+}
+
+@test "a line of ~/.nccl.conf wins over a profile, and verbose names it" {
+    printf 'NCCL_DEBUG=WARN\nNCCL_SITE_ENV = home\n' > "$MUSTER_DIR/home/.nccl.conf"
+    HOME=$MUSTER_DIR/home run seen -N2 -n2 --muster=verbose
+    [ "$output" = "unset 8 unset" ]
+    said "NCCL_SITE_ENV stays home from $MUSTER_DIR/home/.nccl.conf line 2 (Muster would set 7:"
+    # NCCL_CONF_FILE stands in its place
+    echo NCCL_SITE_FILE=named > "$MUSTER_DIR/named.conf"
+    HOME=$MUSTER_DIR/home NCCL_CONF_FILE=$MUSTER_DIR/named.conf run seen -N2 -n2 --muster=verbose
+    [ "$output" = "7 unset unset" ]
+    said "NCCL_SITE_FILE stays named from $MUSTER_DIR/named.conf line 1"
+}
+
+@test "what a container's image sets stays: its environment, its nccl.conf; verbose says so once for a node" {
+    TEST_IMAGE=1 run seen -N2 -n4 --muster=verbose
+    [ "$output" = "image unset unset" ]
+    said 'in the container NCCL_SITE_ENV stays image from the environment (Muster would set 7:'
+    said 'in the container NCCL_SITE_FILE stays image from /etc/nccl.conf line 2 (Muster would set 8:'
+    [ "$(grep -c 'in the container NCCL_SITE_ENV' "$MUSTER_DIR/err")" -eq 2 ]
+    TEST_IMAGE=1 run seen -N2 -n4
+    [ "$output" = "image unset unset" ]
+    ! grep NCCL_SITE "$MUSTER_DIR/err" || false
+    # ranks are no matter of the image
+    TEST_IMAGE=1 run timeout 60 srun -Q -N2 -n2 --gres=gpu:1 bash -c 'echo "$RANK ${NCCL_RAS_ADDR:+ras}"'
+    [ "$(sort <<< "$output")" = "0 ras
+1 ras" ]
+}
+
+@test "a profile with a fault is named with its line, the tasks run" {
+    echo 'sets = X=1' > "$MUSTER_DIR/c/etc/muster.d/20-wrong.ini"
+    run seen -N2 -n2
+    rm "$MUSTER_DIR/c/etc/muster.d/20-wrong.ini"
+    [ "$output" = "unset unset unset" ]
+    said 'muster.d/20-wrong.ini line 1: a line before the first [PROFILE]'
+}
+
+@test "profiles that others may write are not read" {
+    chmod 777 "$MUSTER_DIR/c/etc/muster.d"
+    run seen -N2 -n2
+    chmod 755 "$MUSTER_DIR/c/etc/muster.d"
+    [ "$output" = "unset unset unset" ]
+    said 'muster.d is writable by everybody; its profiles are not read'
+}
