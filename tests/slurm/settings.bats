@@ -82,7 +82,7 @@ said() { # part
     [ "$output" = "image unset unset" ]
     ! grep NCCL_SITE "$MUSTER_DIR/err" || false
     # ranks are no matter of the image
-    TEST_IMAGE=1 run timeout 60 srun -Q -N2 -n2 --gres=gpu:1 bash -c 'echo "$RANK ${NCCL_RAS_ADDR:+ras}"'
+    output=$(TEST_IMAGE=1 timeout 60 srun -Q -N2 -n2 --gres=gpu:1 bash -c 'echo "$RANK ${NCCL_RAS_ADDR:+ras}"' 2> "$MUSTER_DIR/err")
     [ "$(sort <<< "$output")" = "0 ras
 1 ras" ]
 }
