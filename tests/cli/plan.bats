@@ -163,18 +163,12 @@ END
 }
 
 @test "case 005: GPU numbers run against CPU numbers" {
-    cat > "$BATS_TEST_TMPDIR/perlmutter" << 'END'
-     GPU0 GPU1 GPU2 GPU3 CPU Affinity NUMA Affinity
-GPU0 X    NV4  NV4  NV4  48-63,112-127 3
-GPU1 NV4  X    NV4  NV4  32-47,96-111 2
-GPU2 NV4  NV4  X    NV4  16-31,80-95 1
-GPU3 NV4  NV4  NV4  X    0-15,64-79 0
-END
-    m plan --topology "$BATS_TEST_TMPDIR/perlmutter" --format tsv
+    local machine=$data/plugin/four-gpus-against-the-cpus.txt
+    m plan --topology "$machine" --format tsv
     [ $status -eq 0 ]
     [ "$(plan_columns 3 | tr '\n' ' ')" = "48-63,112-127 32-47,96-111 16-31,80-95 0-15,64-79 " ]
     # -c 16 gave CPUs 0-31,64-95: two GPUs have nothing near.
-    m plan --topology "$BATS_TEST_TMPDIR/perlmutter" --format tsv --cpus 0-31,64-95 --cpus-per-task 16
+    m plan --topology "$machine" --format tsv --cpus 0-31,64-95 --cpus-per-task 16
     [ $status -eq 1 ]
     has "$messages" "GPU0"
     has "$messages" "GPU1"

@@ -73,22 +73,36 @@ setup() {
     has "$output" "4 of 4 GPUs have no NIC nearer than SYS."
 }
 
-@test "nccl-xml: the plan made from the written file is the plan made from the machine" {
+# Write each machine of a folder as an NCCL file and call same FROM WRITTEN, which fails on a
+# difference; prints those that failed.
+written_anew() { # folder
     local f out=$BATS_TEST_TMPDIR/out.xml n=0 total=0 extra=${MUSTER_EXTRA_TOPOLOGIES:-}
-    for f in "$data"/hwloc-xml/*.xml ${extra:+"$extra"/hwloc-xml/*.xml}; do
+    for f in "$data/$1"/*.xml ${extra:+"$extra/$1"/*.xml}; do
         "$muster" topo --topology "$f" --format nccl-xml > "$out" 2> /dev/null || continue
         total=$((total + 1))
-        "$muster" topo --check "$out" > "$BATS_TEST_TMPDIR/check" || { echo "$f"; cat "$BATS_TEST_TMPDIR/check"; continue; }
-        m plan --topology "$f" --format tsv
-        if diff -u <(printf '%s\n' "$output") <("$muster" plan --topology "$out" --format tsv 2> /dev/null); then
-            n=$((n + 1))
-        else
-            echo "$f"
-        fi
+        if same "$f" "$out"; then n=$((n + 1)); else echo "$f"; fi
     done
     echo "$n of $total"
     [ $total -ge 29 ]
     [ $n -eq $total ]
+}
+
+@test "nccl-xml: the plan made from the written file is the plan made from the machine" {
+    same() {
+        "$muster" topo --check "$2" &&
+            diff -u <("$muster" plan --topology "$1" --format tsv 2> /dev/null) \
+                <("$muster" plan --topology "$2" --format tsv 2> /dev/null)
+    }
+    written_anew hwloc-xml
+}
+
+@test "nccl-xml: an NCCL file written anew has every device where it was, in whatever order its nodes stand" {
+    placed() { "$muster" plan --topology "$1" --format tsv 2> /dev/null | cut -f 1-4,6; }
+    same() {
+        ! "$muster" topo --check "$2" --topology "$1" | grep 'is under numaid' &&
+            diff -u <(placed "$1") <(placed "$2")
+    }
+    written_anew nccl-xml
 }
 
 @test "nccl-xml: NCCL's dialect, and no gpu or net elements" {
@@ -101,24 +115,6 @@ setup() {
     [[ ! $output =~ '<net' ]]
     has "$output" '<cpu numaid="1" affinity="ffff0000,00000000,00000000,00000000,ffff0000" arch="x86_64" vendor="AuthenticAMD" familyid="26" modelid="2"'
     has "$output" '<pci busid="0000:06:00.0" class="0x030200" vendor="0x10de" device="0x2335" subsystem_vendor="0x10de" subsystem_device="0x18bf"'
-}
-
-@test "nccl-xml: an NCCL file written anew has every device where it was, in whatever order its nodes stand" {
-    local f out=$BATS_TEST_TMPDIR/out.xml n=0 total=0 extra=${MUSTER_EXTRA_TOPOLOGIES:-}
-    placed() { "$muster" plan --topology "$1" --format tsv 2> /dev/null | cut -f 1-4,6; }
-    for f in "$data"/nccl-xml/*.xml ${extra:+"$extra"/nccl-xml/*.xml}; do
-        "$muster" topo --topology "$f" --format nccl-xml > "$out" 2> /dev/null || continue
-        total=$((total + 1))
-        if ! "$muster" topo --check "$out" --topology "$f" | grep 'is under numaid' &&
-            diff -u <(placed "$f") <(placed "$out"); then
-            n=$((n + 1))
-        else
-            echo "$f"
-        fi
-    done
-    echo "$n of $total"
-    [ $total -ge 29 ]
-    [ $n -eq $total ]
 }
 
 @test "nccl-xml: a source that names neither CPUs nor classes is not written as an empty file" {

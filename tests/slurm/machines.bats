@@ -9,13 +9,7 @@ source "$BATS_TEST_DIRNAME/common.bash"
 setup_file() {
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mmach.XXXXXX")
-    cat > "$MUSTER_DIR/machine.txt" << 'END'
-     GPU0 GPU1 GPU2 GPU3 CPU Affinity NUMA Affinity
-GPU0 X    NV4  NV4  NV4  48-63,112-127 3
-GPU1 NV4  X    NV4  NV4  32-47,96-111 2
-GPU2 NV4  NV4  X    NV4  16-31,80-95 1
-GPU3 NV4  NV4  NV4  X    0-15,64-79 0
-END
+    cp "$top/tests/data/plugin/four-gpus-against-the-cpus.txt" "$MUSTER_DIR/machine.txt"
     printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.txt" > "$MUSTER_DIR/site.conf"
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mach --nodes 1 --gpus 4 --cpus 128 --threads 2 \
         --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"

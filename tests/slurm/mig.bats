@@ -13,7 +13,8 @@ setup_file() {
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mmig.XXXXXX")
     chmod 755 "$MUSTER_DIR"
     mkdir "$MUSTER_DIR/lib"
-    cc -shared -fPIC -o "$MUSTER_DIR/lib/libnvidia-ml.so.1" "$BATS_TEST_DIRNAME/mig.c"
+    cc -shared -fPIC -I"$top" -o "$MUSTER_DIR/lib/libnvidia-ml.so.1" "$BATS_TEST_DIRNAME/mig.c" \
+        "$top/tests/unit/fake_nvml.c"
     lstopo-no-graphics --no-io --of xml | awk '
         { line[NR] = $0 }
         /<\/object>/ { last = NR }

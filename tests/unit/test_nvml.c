@@ -13,10 +13,15 @@
 #include <cmocka.h>
 
 #include "spank/hw/nvml.h"
+#include "tests/unit/fake_nvml.h"
 
 static const char *behaviour = ""; /* "hang", "crash", "no driver" */
 
-int nvmlInit_v2(void)
+const struct fake_gpu fake_gpus[] = { { "00000000:1A:00.0", "" },
+                                      { "00000000:59:00.0", "m-mm---" } };
+const unsigned fake_ngpus = 2;
+
+int fake_nvml_init(void)
 {
     if (strcmp(behaviour, "hang") == 0)
         sleep(60);
@@ -24,54 +29,6 @@ int nvmlInit_v2(void)
         abort();
     printf("words of a library\n");
     return strcmp(behaviour, "no driver") == 0 ? 9 : 0;
-}
-
-int nvmlDeviceGetCount_v2(unsigned *n)
-{
-    *n = 2;
-    return 0;
-}
-
-/* Handles: 1, 2 the GPUs, 20 to 22 the second one's MIG devices, with a gap. */
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device)
-{
-    *device = (void *)(uintptr_t)(i + 1);
-    return 0;
-}
-
-int nvmlDeviceGetUUID(void *device, char *text, unsigned len)
-{
-    uintptr_t d = (uintptr_t)device;
-
-    snprintf(text, len, d < 10 ? "GPU-%u" : "MIG-%u", (unsigned)d);
-    return 0;
-}
-
-struct pci_info {
-    char legacy[16];
-    unsigned numbers[5];
-    char busid[32];
-};
-
-int nvmlDeviceGetPciInfo_v3(void *device, struct pci_info *info)
-{
-    snprintf(info->busid, sizeof info->busid, "00000000:%X:00.0",
-             (uintptr_t)device == 1 ? 0x1au : 0x59u);
-    return 0;
-}
-
-int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *n)
-{
-    *n = (uintptr_t)device == 2 ? 7 : 0;
-    return 0;
-}
-
-int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned i, void **mig)
-{
-    if (i != 0 && i != 2 && i != 3)
-        return 6; /* not found */
-    *mig = (void *)(uintptr_t)(20 + (i > 0 ? i - 1 : 0));
-    return 0;
 }
 
 static void the_child_lists_gpus_and_mig_devices(void **state)
@@ -131,14 +88,16 @@ static void case_024_mig_devices_get_their_uuids_in_order(void **state)
 }
 
 /* As the PCI bus shows a cut GPU: one device. */
-static void case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
+static void
+case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
 {
     static const struct mu_nvml_device list[] = {
         { "0000:59:00.0", "GPU-2", false }, { "0000:59:00.0", "MIG-20", true },
         { "0000:59:00.0", "MIG-21", true }, { "0000:59:00.0", "MIG-22", true },
         { "0000:1a:00.0", "GPU-1", false },
     };
-    static const char *const uuid[] = { "GPU-1", "MIG-20", "MIG-21", "MIG-22", "GPU-3" };
+    static const char *const uuid[] = { "GPU-1", "MIG-20", "MIG-21", "MIG-22",
+                                        "GPU-3" };
     struct mu_node node = { .ngpus = 3, .nnics = 1 };
 
     node.gpus = calloc(3, sizeof *node.gpus);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_nvml.h - as much of NVIDIA's library as spank/hw/nvml.c calls, for made-up GPUs:
+ * who links fake_nvml.c says which. GPU k has the UUID GPU-k from 1, the MIG devices of
+ * all GPUs MIG-20 and on.
+ */
+#ifndef FAKE_NVML_H
+#define FAKE_NVML_H
+
+struct fake_gpu {
+    const char *busid; /* as NVML prints it: 00000000:1A:00.0 */
+    const char *mig;   /* a letter per MIG slot: 'm' a device, '-' none */
+};
+extern const struct fake_gpu fake_gpus[];
+extern const unsigned fake_ngpus;
+
+/* What nvmlInit_v2 does and returns. */
+int fake_nvml_init(void);
+
+#endif
