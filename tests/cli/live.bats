@@ -170,3 +170,42 @@ one_port() { # state
     m doctor
     ! grep -q peermem <<< "$output" || false
 }
+
+# This node's own file, $1 a sed program that spoils it, checked against this node.
+check_here() {
+    m topo --format nccl-xml
+    printf '%s\n' "$output" | sed -e "$1" > "$BATS_TEST_TMPDIR/f.xml"
+    m topo --check "$BATS_TEST_TMPDIR/f.xml" --here
+}
+
+@test "--check --here: this node's own file fits, and each difference is told with its line" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $node2 2
+    check_here ''
+    [ $status -eq 0 ] || { echo "$output"; return 1; }
+    has "$output" ": 0 errors"
+    gpu=$(grep -n 0000:80:01.0 "$BATS_TEST_TMPDIR/f.xml" | cut -d: -f1)
+    while IFS='|' read -r want level part program; do
+        check_here "$program"
+        [ $status -eq "$want" ] || { echo "$program: $status $output"; return 1; }
+        has "$output" "$level$part" || { echo "$program"; return 1; }
+    done << END
+1|f.xml:3: error: |this node has no NUMA node 7|3s/numaid="1"/numaid="7"/
+1|f.xml:2: error: |numaid 0 has CPUs 0,4,8,12,16,20,24,28,32; NUMA node 0 of this node has 0,4,8,12,16,20,24,28,32,36|2s/"11,/"01,/
+1|error: |numaid 1 has CPUs 2,6,10,14,18,22,26,30,34,38, which are those of NUMA node 2: exchanged (node 1 has 1,5,9,13,17,21,25,29,33,37)|s/numaid="1"/numaid="x"/;s/numaid="2"/numaid="1"/;s/numaid="x"/numaid="2"/
+1|f.xml:$gpu: error: |this node has no GPU 0000:81:01.0|s/0000:80:01.0/0000:81:01.0/
+1|f.xml:$gpu: error: |0000:90:01.0 is under numaid 1; on this node it is at NUMA node 2|s/0000:80:01.0/x/;s/0000:90:01.0/0000:80:01.0/;s/"x"/"0000:90:01.0"/
+0|f.xml:$gpu: warning: |link_speed 8 GT/s of 0000:80:01.0 is slower than the card, 16 GT/s|${gpu}s,16.0 GT/s,8.0 GT/s,
+1|f.xml:1: error: |made for another size of machine: 1 GPUs in the file, 2 on this node|/0000:90:01.0/d
+1|warning: |GPU 0000:90:01.0 of this node is not in the file: NCCL places it by sysfs|/0000:90:01.0/d
+1|f.xml:1: error: |made for another machine: none of its devices is on this node|s/0000:80:01/0000:a0:01/;s/0000:90:01/0000:b0:01/
+END
+}
+
+@test "--check --here: on a node with one NUMA node no file is needed, and that is said" {
+    for n in 1 2 3; do rm -rf "$root/sys/devices/system/node/node$n"; done
+    echo 0 > "$root/sys/devices/system/node/online"
+    printf '<system version="1">\n  <cpu numaid="0" affinity="1" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">\n  </cpu>\n</system>\n' > "$BATS_TEST_TMPDIR/f.xml"
+    m topo --check "$BATS_TEST_TMPDIR/f.xml" --here
+    has "$output" "hint: this node has one NUMA node: NCCL needs no topology file for CPUs there"
+}
