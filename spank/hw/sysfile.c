@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,4 +73,27 @@ long mu_sysfile_number(const char *root, long none, const char *path, ...)
         return none;
     n = strtol(buf, &end, 0);
     return end == buf ? none : n;
+}
+
+int mu_file_trusted(const char *path, const struct stat *st, struct mu_err *err)
+{
+    if (st->st_uid != 0 && st->st_uid != getuid())
+        return mu_err_set(err, EPERM,
+                          "%s belongs to user %u, not to root; it is not read", path,
+                          (unsigned)st->st_uid);
+    if (st->st_mode & S_IWOTH)
+        return mu_err_set(err, EPERM, "%s is writable by everybody; it is not read",
+                          path);
+    return 0;
+}
+
+int mu_check_owner(const char *path, struct mu_err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return mu_err_set(err, EINVAL, "%s: not a regular file", path);
+    return mu_file_trusted(path, &st, err);
 }

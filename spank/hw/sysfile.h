@@ -5,6 +5,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
+
+#include "runtime/base/err.h"
 
 /* Read root/path (printf form) into buf, at most len - 1 bytes, without the final
  * newline and always terminated. root is "" for the live system. Only regular files are
@@ -16,5 +19,12 @@ long mu_sysfile_read(const char *root, char *buf, size_t len, const char *path, 
 /* The same as a number; `none` when it cannot be read or is not one. */
 long mu_sysfile_number(const char *root, long none, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Files whose text counts for other users must belong to root or to who runs this, and
+ * be writable by nobody else: -1 with the reason. *st is what stat or fstat gave;
+ * mu_check_owner looks itself and takes regular files only.
+ */
+int mu_file_trusted(const char *path, const struct stat *st, struct mu_err *err);
+int mu_check_owner(const char *path, struct mu_err *err);
 
 #endif

@@ -136,12 +136,11 @@ void mu_say_lines(char *text);
 int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err);
 
 /* The site file into *keys, for a partition and a node (NULL unknown). No file at the
- * default place is an empty one. The file and what it names must belong to root or to
- * the user slurmd runs as, and be writable by nobody else.
+ * default place is an empty one. It must be trusted (spank/hw/sysfile.h), as must what it
+ * names.
  */
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
                  struct mu_site_keys *keys, struct mu_err *err);
-int mu_check_owner(const char *path, struct mu_err *err);
 
 /* Options, site and defaults together, every field of *opts set. `taken` gets the names
  * of keys that the site locked against the user. Fails on a bad --muster text.
@@ -267,9 +266,6 @@ void mu_others_say(const struct mu_state *st);
  */
 void mu_port_check(struct mu_state *st);
 void mu_port_release(struct mu_state *st);
-
-/* locality.c. Complete st->node where the system does not know a GPU's place. */
-void mu_locality_complete(struct mu_state *st);
 
 /* topofile.c. The callback `topo` of struct mu_network_request, called as the user; arg
  * is a struct mu_topofile_request. Remove undoes it, called as root.

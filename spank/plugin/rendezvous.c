@@ -13,6 +13,7 @@
 #include "spank/core/env.h"
 #include "spank/core/hostlist.h"
 #include "spank/hw/nccl_found.h"
+#include "spank/hw/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define RESERVED_TEXT (256 * 1024)
@@ -89,6 +90,7 @@ static void look_at_shared_gpu(struct mu_state *st, struct mu_user_lookup *look,
 static const char *site_profiles(const struct mu_state *st, char *buf, size_t len)
 {
     const char *slash = strrchr(st->conf, '/');
+    struct mu_err err = { 0 };
     struct stat dir;
 
     if (!slash ||
@@ -96,10 +98,9 @@ static const char *site_profiles(const struct mu_state *st, char *buf, size_t le
                          st->conf) >= len ||
         stat(buf, &dir) < 0)
         return NULL;
-    if (dir.st_uid == 0 && !(dir.st_mode & S_IWOTH))
+    if (mu_file_trusted(buf, &dir, &err) == 0)
         return buf;
-    mu_warn(st, "%s %s; its profiles are not read", buf,
-            dir.st_uid ? "does not belong to root" : "is writable by everybody");
+    mu_warn(st, "%s", err.text);
     return NULL;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define SITE_FILE_MAX (256 * 1024)
@@ -99,29 +100,6 @@ int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err)
     return *text ? 0 : mu_err_set(err, ENOMEM, "%s: out of memory", path);
 }
 
-static int trusted(const char *path, const struct stat *st, struct mu_err *err)
-{
-    if (st->st_uid != 0 && st->st_uid != getuid())
-        return mu_err_set(err, EPERM,
-                          "%s belongs to user %u, not to root; it is not read", path,
-                          (unsigned)st->st_uid);
-    if (st->st_mode & S_IWOTH)
-        return mu_err_set(err, EPERM, "%s is writable by everybody; it is not read",
-                          path);
-    return 0;
-}
-
-int mu_check_owner(const char *path, struct mu_err *err)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0)
-        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return mu_err_set(err, EINVAL, "%s: not a regular file", path);
-    return trusted(path, &st, err);
-}
-
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
                  struct mu_site_keys *keys, struct mu_err *err)
 {
@@ -134,7 +112,7 @@ int mu_site_load(const struct mu_state *st, const char *partition, const char *h
     fd = open_regular(st->conf, &file, err);
     if (fd < 0)
         return errno == ENOENT && !st->conf_given ? 0 : -1;
-    if (trusted(st->conf, &file, err) < 0)
+    if (mu_file_trusted(st->conf, &file, err) < 0)
         goto out;
     if (file.st_size > SITE_FILE_MAX) {
         mu_err_set(err, EFBIG, "%s: larger than %d bytes", st->conf, SITE_FILE_MAX);

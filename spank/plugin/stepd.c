@@ -13,8 +13,10 @@
 #include "spank/core/env.h"
 #include "spank/core/hostlist.h"
 #include "spank/core/show.h"
+#include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"
 #include "spank/hw/nvml.h"
+#include "spank/hw/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */
@@ -118,10 +120,16 @@ static int name_migs(struct mu_state *st, struct mu_err *err)
 
 static int load_node(struct mu_state *st, struct mu_err *err)
 {
+    struct mu_err why = { 0 };
+
     if (!st->site.topology[0]) {
         if (mu_node_load_live(&st->node, err) < 0 || name_migs(st, err) < 0)
             return -1;
-        mu_locality_complete(st);
+        mu_locality_complete(&st->node, "", st->locality_file, sizeof st->locality_file,
+                             &why);
+        if (why.text[0])
+            mu_info(st, "/etc/nccl.conf does not help with the GPUs' locality: %s",
+                    why.text);
         return 0;
     }
     if (mu_check_owner(st->site.topology, err) < 0)

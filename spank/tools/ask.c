@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"
 #include "spank/tools/tool.h"
 
@@ -46,6 +47,23 @@ static int ask_topo_file(const char *command, const struct mu_ask *ask,
     return MU_EXIT_OK;
 }
 
+/* As the plugin does; the note says topofile. */
+static void complete_live(const char *command, struct mu_node *node)
+{
+    const char *root = getenv("HWLOC_FSROOT");
+    struct mu_err why = { 0 };
+    char file[4200];
+
+    if (strcmp(node->source, "this node") != 0 || getenv("HWLOC_XMLFILE") ||
+        getenv("HWLOC_SYNTHETIC"))
+        return;
+    mu_locality_complete(node, root ? root : "", file, sizeof file, &why);
+    if (why.text[0])
+        mu_tool_fail(command, MU_EXIT_OK,
+                     "/etc/nccl.conf does not help with the GPUs' locality: %s",
+                     why.text);
+}
+
 int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *node)
 {
     struct mu_err err = { 0 };
@@ -54,6 +72,8 @@ int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *n
     if (ask->topology ? mu_node_load_file(ask->topology, node, &err) < 0
                       : mu_node_load_live(node, &err) < 0)
         return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
+    if (!ask->topology)
+        complete_live(command, node);
     return ask_topo_file(command, ask, node);
 }
 

@@ -66,6 +66,37 @@ add_driver() {
     has "$output" '"local_known": false'
 }
 
+@test "case 036: where the system does not place the GPUs, the file that /etc/nccl.conf names does, and the note says so" {
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    mkdir -p "$root/etc"
+    echo 'NCCL_TOPO_FILE=/topo.xml' > "$root/etc/nccl.conf"
+    cat > "$root/topo.xml" << 'END'
+<system version="1">
+  <cpu numaid="1" affinity="22,22222222" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:80:01.0" class="0x030200"/>
+  </cpu>
+  <cpu numaid="2" affinity="44,44444444" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:90:01.0" class="0x030200"/>
+  </cpu>
+</system>
+END
+    m plan --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
+    [ "$(plan_columns 7 | sort -u)" = topofile ]
+    # one that contradicts itself is not believed
+    sed -i 's/44,44444444/22,22222222/' "$root/topo.xml"
+    m plan --format tsv
+    [ $status -eq 1 ]
+    has "$messages" "/etc/nccl.conf does not help with the GPUs' locality: the topology file gives NUMA nodes 1 and 2 the same CPUs"
+    has "$messages" "PCI locality unknown"
+    # nor one that anybody can write
+    chmod 666 "$root/topo.xml"
+    m plan --format tsv
+    has "$messages" "topo.xml is writable by everybody; it is not read"
+}
+
 @test "UUID, minor number and model from the driver's /proc files" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     add_driver 0000:80:01.0 3 GPU-11111111-2222-3333-4444-555555555555

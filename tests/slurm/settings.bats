@@ -100,5 +100,5 @@ said() { # part
     run seen -N2 -n2
     chmod 755 "$MUSTER_DIR/c/etc/muster.d"
     [ "$output" = "unset unset unset" ]
-    said 'muster.d is writable by everybody; its profiles are not read'
+    said 'muster.d is writable by everybody; it is not read'
 }
