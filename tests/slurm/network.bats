@@ -79,6 +79,13 @@ address() { # node
     [[ "$output" == v=1* && "$output" != *fabric=* ]]
 }
 
+@test "RDMA devices: one exact list for all tasks of a node, or none" {
+    run seen NCCL_IB_HCA -N2 --ntasks-per-node=2 --gres=gpu:2
+    echo "$output"
+    [ "$(wc -l <<< "$output")" -eq 1 ]
+    [[ "$output" =~ ^(unset|=mlx5_[0-9](,mlx5_[0-9])*)$ ]]
+}
+
 @test "one network: NCCL would choose eth0 itself, so nothing is set" {
     run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
     [ "$output" = unset ]

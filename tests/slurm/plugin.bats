@@ -69,6 +69,16 @@ job() { # sbatch option...
     [[ "$output" == *"CUDA_DEVICE_ORDER DIFFERS: it was removed"* ]]
 }
 
+@test "muster verify tells other CPUs and another memory policy than planned" {
+    run step -n1 taskset -c 0,1 muster verify
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"cpus DIFFER: planned "[01]", has 0-1"* ]]
+    command -v numactl > /dev/null || return 0
+    run step -n1 --muster=mem=prefer numactl --interleave=0 muster verify
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"memory DIFFERS: planned node 0, policy is interleave 0"* ]]
+}
+
 @test "the answer does not depend on --distribution (case 013)" {
     a=$(step --distribution=block bash -c "echo \$SLURM_PROCID \$($cpus)" | sort)
     b=$(step --distribution=cyclic:cyclic bash -c "echo \$SLURM_PROCID \$($cpus)" | sort)
@@ -183,6 +193,11 @@ outer 0 1" ]
         2> "$MUSTER_DIR/err")
     [ "$(sort <<< "$output")" = "plug1 no
 plug2 1" ]
+    # the user's option beats both
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:1 --muster=omp=none bash -c 'echo ${OMP_NUM_THREADS-no}' 2> "$MUSTER_DIR/err")
+    [ "$(sort -u <<< "$output")" = no ]
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:1 --muster=omp=auto bash -c 'echo ${OMP_NUM_THREADS-no}' 2> "$MUSTER_DIR/err")
+    [ "$(sort -u <<< "$output")" = 1 ]
 }
 
 @test "case 032: NICs with other names on the next node: each node's plan has its own" {
@@ -340,6 +355,17 @@ wait
 JOB
     [ "$(sort <<< "$output" | cut -d';' -f3,4)" = "gpus=0000:10:00.0,0000:20:00.0;cpus=0
 gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
+}
+
+@test "two jobs on one node: GPUs, CPUs, meeting place and RAS port of each are its own" {
+    for i in 1 2; do
+        timeout 60 srun -Q -w plug1 -n1 --gres=gpu:2 bash -c 'sleep 2
+            echo "$MUSTER_PLAN;$MASTER_PORT;$NCCL_RAS_ADDR"' > "$MUSTER_DIR/two.$i" 2> "$MUSTER_DIR/err" &
+    done
+    wait
+    for field in 3 4 8 9; do # gpus, cpus, port, RAS
+        [ "$(cut -d';' -f$field "$MUSTER_DIR"/two.[12] | sort -u | grep -c .)" -eq 2 ] || { cat "$MUSTER_DIR"/two.[12]; return 1; }
+    done
 }
 
 @test "a step that overlaps another one says what it shares with it; side by side nothing is shared (case 053)" {

@@ -87,6 +87,49 @@ said() { # part
 1 ras" ]
 }
 
+@test "a topology file that is no file of bytes, or on a platform with its own, is not given out" {
+    mkfifo "$MUSTER_DIR/fifo.xml"
+    topo() { timeout 60 srun -Q -N2 -n2 --gres=gpu:1 --muster=topo="$1" bash -c 'echo ${NCCL_TOPO_FILE:+set}' 2> "$MUSTER_DIR/err"; }
+    run topo "$MUSTER_DIR/fifo.xml" # nobody writes to it: two seconds, then without
+    [ -z "${output//$'\n'/}" ]
+    said "NCCL_TOPO_FILE is not set: $MUSTER_DIR/fifo.xml was not read within 2 s"
+    cp "$top/tests/data/nccl-xml/azure-ndv5.xml" "$MUSTER_DIR/good.xml"
+    run topo "$MUSTER_DIR/good.xml"
+    [ "$(sort -u <<< "$output")" = set ]
+    # the user's own nccl.conf names one
+    echo NCCL_TOPO_FILE=/mine.xml > "$MUSTER_DIR/home/.nccl.conf"
+    HOME=$MUSTER_DIR/home run topo "$MUSTER_DIR/good.xml"
+    [ -z "${output//$'\n'/}" ]
+    printf '[aws-test]\nfile = /etc/passwd\n' > "$MUSTER_DIR/c/etc/muster.d/05-aws.ini"
+    run topo "$MUSTER_DIR/good.xml"
+    rm "$MUSTER_DIR/c/etc/muster.d/05-aws.ini"
+    [ -z "${output//$'\n'/}" ]
+    said "$MUSTER_DIR/good.xml is not given to NCCL: this platform brings a topology of its own"
+}
+
+@test "topo=auto: on a virtual machine whose layout the site states, that file; elsewhere none" {
+    printf '<system version="1">\n' > "$MUSTER_DIR/vm.xml"
+    for n in 0 1; do
+        printf '  <cpu numaid="%d" affinity="%d" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">\n' $n $((n + 1))
+        printf '    <pci busid="0000:%d0:00.0" class="0x030200"/>\n' $((2 * n + 1)) $((2 * n + 2))
+        echo '  </cpu>'
+    done >> "$MUSTER_DIR/vm.xml"
+    echo '</system>' >> "$MUSTER_DIR/vm.xml"
+    sed -i "s,^topology.*,topology = $MUSTER_DIR/vm.xml," "$MUSTER_DIR/c/etc/muster.conf"
+    see() { timeout 60 srun -Q -N1 -n2 --gres=gpu:4 "$@" bash -c '[ -z "$NCCL_TOPO_FILE" ] || md5sum < "$NCCL_TOPO_FILE"' 2> "$MUSTER_DIR/err" | sort -u; }
+    auto=$(see --muster=verbose)
+    none=$(see --muster=topo=none)
+    cp "$MUSTER_DIR/site.conf" "$MUSTER_DIR/c/etc/muster.conf"
+    [ -z "$none" ]
+    if grep -q hypervisor /proc/cpuinfo; then
+        [ "$auto" = "$(md5sum < "$MUSTER_DIR/vm.xml")" ]
+        timeout 60 srun -Q -N1 -n1 --gres=gpu:4 true
+        [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'muster.[0-9]*.[0-9]*.*' -newer "$MUSTER_DIR/vm.xml")" ]
+    else
+        [ -z "$auto" ]
+    fi
+}
+
 @test "a profile with a fault is named with its line, the tasks run" {
     echo 'sets = X=1' > "$MUSTER_DIR/c/etc/muster.d/20-wrong.ini"
     run seen -N2 -n2
