@@ -204,8 +204,7 @@ one_port() { # state
 
 # This node's own file, $1 a sed program that spoils it, checked against this node.
 check_here() {
-    m topo --format nccl-xml
-    printf '%s\n' "$output" | sed -e "$1" > "$BATS_TEST_TMPDIR/f.xml"
+    "$muster" topo --format nccl-xml | sed -e "$1" > "$BATS_TEST_TMPDIR/f.xml"
     m topo --check "$BATS_TEST_TMPDIR/f.xml" --here
 }
 
