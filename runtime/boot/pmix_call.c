@@ -62,6 +62,16 @@ void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg)
     call_finish(arg, status, value);
 }
 
+bool mu_call_done(struct mu_call *c)
+{
+    bool done;
+
+    pthread_mutex_lock(&c->lock);
+    done = c->done;
+    pthread_mutex_unlock(&c->lock);
+    return done;
+}
+
 static bool is_before(const struct timespec *a, const struct timespec *b)
 {
     return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;

@@ -32,6 +32,8 @@ struct mu_call *mu_call_new(void);
 /* Callbacks, with the call as their argument. */
 void mu_on_fence(pmix_status_t status, void *arg);
 void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg);
+/* Has the callback come? */
+bool mu_call_done(struct mu_call *c);
 /* Wait for c and give it up; `started` is what the starting call returned.
  * PMIX_ERR_TIMEOUT at the deadline, or when `leave` says so. *value (may be NULL) gets
  * the value of a get, to be released.

@@ -7,7 +7,7 @@
  * - A fence succeeds without ranks that exited, so every rank's card is read after it.
  * - PMIX_TIMEOUT is not honoured for remote ranks, so the non-blocking fence is waited
  *   for with our own clock.
- * - Nobody is told of a rank that dies in a fence, so neighbours watch each other.
+ * - Nobody is told of a rank that dies in a fence, so ranks watch each other.
  */
 #include "runtime/boot/world_pmix.h"
 
@@ -91,14 +91,6 @@ out:
     return copy ? 0 : -1;
 }
 
-static bool lost_a_neighbour(void *arg)
-{
-    struct pmix *p = arg;
-
-    p->lost = mu_neighbour_look(&p->neighbour);
-    return p->lost >= 0;
-}
-
 static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
 {
     struct mu_call *c = mu_call_new();
@@ -108,7 +100,7 @@ static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
         return PMIX_ERR_NOMEM;
     c->who = p->self;
     c->who.rank = PMIX_RANK_WILDCARD;
-    c->leave = lost_a_neighbour;
+    c->leave = mu_pmix_watch_look;
     c->leave_arg = p;
     PMIX_INFO_LOAD(&c->info[0], PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
     return mu_call_wait(c, PMIx_Fence_nb(&c->who, 1, c->info, 1, mu_on_fence, c), until,
@@ -138,9 +130,9 @@ bool mu_pmix_local_ranks(const struct mu_world *w, bool *local)
 
 /* After a fence that did not end: which ranks have not come to it. Our server knows
  * those of this node that published what comes before it. Those of other nodes it must
- * not be asked for: see start_get, and asked on three nodes it missed ranks that were
- * well. A rank of their own node names them, and the only rank that is not of ours
- * names itself.
+ * not be asked for now: see start_get, and asked on three nodes it missed ranks that
+ * were well. A rank of their own node names them, the only rank that is not of ours
+ * names itself, and the ring of nodes tells of one next to us that stands still.
  */
 static int find_missing(const struct mu_world *w, bool *missing)
 {
@@ -162,7 +154,9 @@ static int find_missing(const struct mu_world *w, bool *missing)
         missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
         n += missing[r];
     }
-    if (n == 0 && elsewhere == 1) {
+    if (n == 0 && elsewhere > 1)
+        other = mu_node_ring_silent(&p->watch.nodes);
+    if (n == 0 && elsewhere > 0 && other >= 0) {
         missing[other] = true;
         n = 1;
     }
@@ -183,6 +177,9 @@ static int name_missing(const struct mu_world *w, double timeout, struct mu_err 
                           timeout);
     }
     free(missing);
+    /* Not the rank whose card did not come: Slurm's server there may be held up,
+     * waiting for a node that is dead.
+     */
     sleep(3); /* so that a rank that can name the missing one speaks first */
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
@@ -194,14 +191,12 @@ int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
 {
     struct timespec until = mu_in_seconds(timeout);
     struct pmix *p = arg;
-    pmix_status_t rc = fence_until(p, &until);
+    pmix_status_t rc;
 
-    if (p->lost >= 0 && p->lost != p->neighbour.next)
-        usleep(300000); /* the one before it speaks */
-    if (p->lost >= 0)
-        return mu_err_set(err, MUSTER_EPEER,
-                          "rank %d (node %s) died or left before all ranks had met",
-                          p->lost, p->card.host);
+    mu_node_ring_enter(&p->watch.nodes);
+    rc = fence_until(p, &until);
+    if (p->watch.lost >= 0)
+        return mu_pmix_watch_tell(p, err);
     if (rc == PMIX_ERR_TIMEOUT)
         return name_missing(p->world, timeout, err);
     if (rc != PMIX_SUCCESS)

@@ -74,34 +74,6 @@ static void get_host(const pmix_proc_t *self, const char *node, char *host, size
 
 /* ---- Meeting ------------------------------------------------------------------- */
 
-/* The step on this node: two clusters on one machine may call theirs the same, but
- * their servers have folders of their own.
- */
-static uint64_t node_key(const struct pmix *p)
-{
-    pmix_proc_t all = p->self;
-    pmix_value_t *value = NULL;
-    uint64_t key = mu_hash(0, p->self.nspace, strlen(p->self.nspace));
-
-    all.rank = PMIX_RANK_WILDCARD;
-    if (PMIx_Get(&all, PMIX_NSDIR, NULL, 0, &value) != PMIX_SUCCESS || !value)
-        return key;
-    if (value->type == PMIX_STRING && value->data.string)
-        key = mu_hash(key, value->data.string, strlen(value->data.string));
-    PMIX_VALUE_RELEASE(value);
-    return key;
-}
-
-static void watch_neighbours(struct mu_world *w)
-{
-    struct pmix *p = w->impl;
-    bool *local = calloc((size_t)w->size, sizeof *local);
-
-    if (local && mu_pmix_local_ranks(w, local))
-        mu_neighbour_open(&p->neighbour, node_key(p), w->rank, local, w->size);
-    free(local);
-}
-
 static int read_card(struct mu_world *w, int rank, struct card *card,
                      struct mu_err *err)
 {
@@ -155,7 +127,7 @@ static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
     struct card *cards;
     int result;
 
-    watch_neighbours(w);
+    mu_pmix_watch_open(w);
     if (mu_pmix_publish(p, CARD_KEY, &p->card, sizeof p->card, err) < 0 ||
         mu_pmix_fence(p, timeout, err) < 0)
         return -1;
@@ -175,7 +147,7 @@ static void pmix_close(struct mu_world *world)
 
     if (!p->left)
         PMIx_Finalize(NULL, 0);
-    mu_neighbour_close(&p->neighbour);
+    mu_pmix_watch_close(p);
     free(world->impl);
     mu_world_free(world);
 }
@@ -259,8 +231,10 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     }
     p->self = *self;
     p->world = w;
-    p->neighbour = MU_NEIGHBOUR_NONE;
-    p->lost = -1;
+    p->watch = (struct mu_pmix_watch){ .neighbour = MU_NEIGHBOUR_NONE,
+                                       .nodes = MU_NODE_RING_NONE,
+                                       .suspect = -1,
+                                       .lost = -1 };
     w->impl = p;
     w->exchange =
         (struct mu_exchange){ p, mu_pmix_publish, mu_pmix_fence, mu_pmix_fetch };

@@ -3,6 +3,7 @@
  *
  *   world_pmix.c     open, meet, close, abort
  *   pmix_exchange.c  publish, fetch, fence; who is missing when a fence does not end
+ *   pmix_watch.c     who died while this rank waits in a fence
  *   pmix_call.c      one non-blocking call of PMIx and the wait for it
  */
 #ifndef MU_WORLD_PMIX_H
@@ -11,6 +12,8 @@
 #include <pmix.h>
 
 #include "runtime/boot/neighbour.h"
+#include "runtime/boot/node_ring.h"
+#include "runtime/boot/pmix_call.h"
 #include "runtime/boot/world.h"
 
 /* What each rank tells the others first. */
@@ -21,13 +24,26 @@ struct card {
     uint8_t token[MU_TOKEN_LEN]; /* rank 0's counts */
 };
 
+struct mu_pmix_watch {
+    struct mu_neighbour neighbour;
+    struct mu_node_ring nodes;
+    struct mu_call *asked; /* for the card of the next node's first rank, or NULL */
+    pmix_status_t asked_rc;
+    bool *local, *gone; /* ranks of this node, and those of them without a process */
+    int suspect;        /* one of the latter, seen once; -1: none */
+    double next_look;   /* for tasks, seconds of the monotonic clock */
+    int lost;           /* the rank that died, or -1 */
+    char lost_host[128];
+    bool never_came; /* before it called muster_init */
+    unsigned behind; /* ranks of this node that speak of it before this one */
+};
+
 struct pmix {
     pmix_proc_t self;
     struct card card;
     const struct mu_world *world;
-    struct mu_neighbour neighbour;
+    struct mu_pmix_watch watch;
     bool left;         /* PMIx is finalized */
-    int lost;          /* the neighbour that died in a fence, or -1 */
     char last_key[64]; /* published last: every rank does so before each fence */
 };
 
@@ -40,5 +56,14 @@ int mu_pmix_fetch(void *pmix, int rank, const char *key, void **value, size_t *l
 int mu_pmix_fence(void *pmix, double timeout, struct mu_err *err);
 /* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
 bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
+
+/* ---- pmix_watch.c ---- */
+/* Before the card is published. Where nobody can be watched nobody is. */
+void mu_pmix_watch_open(struct mu_world *w);
+/* A rank was lost: see watch.lost. Does not block; the arg is struct pmix. */
+bool mu_pmix_watch_look(void *pmix);
+/* The sentence of it; one rank speaks before the others that know. Returns -1. */
+int mu_pmix_watch_tell(const struct pmix *p, struct mu_err *err);
+void mu_pmix_watch_close(struct pmix *p);
 
 #endif

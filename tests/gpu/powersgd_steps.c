@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* powersgd_steps.c - PowerSGD of muster_ddp on GPUs, and what it leaves in checkpoints
  */
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "runtime/core/compress.h"
 #include "tests/gpu/powersgd.h"
+#include "tests/unit/folder.h"
 
 enum { N = 4 };
 static const size_t counts[N] = { 512 * 640, 1000, 3001 * 128, 96 * 96 };
@@ -171,22 +171,6 @@ static void feedback(struct rank *r, struct muster *m)
     muster_ddp_destroy(ddp);
 }
 
-/* By all ranks, each what it finds. */
-static void remove_folder(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    char path[512];
-
-    while (dir && (entry = readdir(dir))) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (dir)
-        closedir(dir);
-    rmdir(folder);
-}
-
 /* What is left on the GPU goes through a checkpoint: another ddp goes on from it. */
 static void resume(struct rank *r, struct muster *m, const struct muster_hook *hook,
                    const char *name)
@@ -224,7 +208,7 @@ static void resume(struct rank *r, struct muster *m, const struct muster_hook *h
     ok(m, muster_checkpoint_close(c));
     check(r, n > 0 && found && step == STOP && told && same,
           "%s: a run taken up from a checkpoint goes on bit for bit", name);
-    remove_folder(folder);
+    folder_remove(folder); /* by all ranks, each what it finds */
 }
 
 void whole_steps(struct rank *r, struct muster *m)

@@ -12,8 +12,8 @@ table_row() { # what, seconds, status, checkpoint, message
     printf '# %-44s | %5.2f s | %4s | %-15s | %s\n' "$@" >&3
 }
 
-four() { # srun with four ranks on two nodes, or per_node on each
-    timeout 90 srun -Q --mpi=pmix -N2 --ntasks-per-node="${per_node:-2}" "$@"
+four() { # srun with four ranks on two nodes, or per_node on each of `nodes`, called ${prefix}1, ...
+    timeout 90 srun -Q --mpi=pmix -w "${prefix:-n}[1-${nodes:-2}]" --ntasks-per-node="${per_node:-2}" "$@"
 }
 
 since_note() { # seconds from the deed to now

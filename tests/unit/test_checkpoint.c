@@ -3,7 +3,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,6 +22,7 @@
 #include "runtime/api/ckfolder.h"
 #include "runtime/api/checkpoint.h"
 #include "runtime/muster.h"
+#include "tests/unit/folder.h"
 #include "tests/unit/patience.h"
 
 #define WORDS 300000 /* more than one block */
@@ -52,12 +52,6 @@ static int holds(uint64_t step)
     return odd[0] == step && odd[1] == step;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type,
-                      struct FTW *ftw)
-{
-    return remove(path);
-}
-
 static int start(void **state)
 {
     strcpy(folder, "/tmp/muster-checkpoint-XXXXXX");
@@ -66,7 +60,7 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return folder_remove(folder);
 }
 
 static struct muster_checkpoint *opened(const struct muster_checkpoint_options *options)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_several.c - checkpoints, samplers and host memory with several ranks */
 #include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,15 +13,10 @@
 #include <cmocka.h>
 
 #include "runtime/muster.h"
+#include "tests/unit/folder.h"
 #include "tests/unit/forked.h"
 
 static char folder[64];
-
-static int remove_one(const char *path, const struct stat *st, int type,
-                      struct FTW *ftw)
-{
-    return remove(path);
-}
 
 static int start(void **state)
 {
@@ -32,7 +26,7 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return folder_remove(folder);
 }
 
 struct call {

@@ -2,7 +2,6 @@
 /* test_state.c - what compression left goes into checkpoints, and the run goes on as if
  * it had not stopped
  */
-#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +14,7 @@
 #include <cmocka.h>
 
 #include "runtime/api/ddp.h"
+#include "tests/unit/folder.h"
 #include "tests/unit/forked.h"
 
 /* Gradients of full rank, others in each step. 3 is where the run stops. */
@@ -273,21 +273,6 @@ static char *in_world(int size, int (*body)(struct muster *m, int rank, void *ar
     return text;
 }
 
-static void remove_folder(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    char path[512];
-
-    while (dir && (entry = readdir(dir))) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        unlink(path);
-    }
-    if (dir)
-        closedir(dir);
-    rmdir(folder);
-}
-
 static void what_compression_left_is_taken_up_bit_for_bit(void **state)
 {
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
@@ -302,7 +287,7 @@ static void what_compression_left_is_taken_up_bit_for_bit(void **state)
             free(text);
             free(in_world(2, one_file_body, &runs[i]));
         }
-        remove_folder(runs[i].folder);
+        assert_int_equal(folder_remove(runs[i].folder), 0);
     }
 }
 

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* pmix_watch.c - who died while this rank waits in a fence
+ *
+ * Three ways to see it, since PMIx under Slurm tells nothing: a ring of the ranks of
+ * this node, a ring of the first ranks of all nodes, and the processes of this node's
+ * tasks.
+ */
+#include "runtime/boot/world_pmix.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/boot/tasks.h"
+#include "runtime/core/contract.h"
+
+#define RING_KEY "muster.ring"
+#define TASKS_EVERY 0.5 /* seconds */
+
+/* The step on this node: two clusters on one machine may call theirs the same, but
+ * their servers have folders of their own.
+ */
+static uint64_t node_key(const struct pmix *p)
+{
+    pmix_proc_t all = p->self;
+    pmix_value_t *value = NULL;
+    uint64_t key = mu_hash(0, p->self.nspace, strlen(p->self.nspace));
+
+    all.rank = PMIX_RANK_WILDCARD;
+    if (PMIx_Get(&all, PMIX_NSDIR, NULL, 0, &value) != PMIX_SUCCESS || !value)
+        return key;
+    if (value->type == PMIX_STRING && value->data.string)
+        key = mu_hash(key, value->data.string, strlen(value->data.string));
+    PMIX_VALUE_RELEASE(value);
+    return key;
+}
+
+/* ---- The first rank of the next node ----------------------------------------------
+ */
+
+/* Ask for its card at once, while it is well: our server answers when that rank has
+ * published it. Whether it ever comes does not matter to the fence.
+ */
+static void ask_next(struct pmix *p)
+{
+    struct mu_call *c = mu_call_new();
+
+    if (!c)
+        return;
+    c->who = p->self;
+    c->who.rank = (pmix_rank_t)p->watch.nodes.next;
+    p->watch.asked_rc = PMIx_Get_nb(&c->who, RING_KEY, NULL, 0, mu_on_get, c);
+    p->watch.asked = c;
+}
+
+/* The answer has come, or we want it no longer. */
+static void hear_next(struct pmix *p)
+{
+    struct timespec now = mu_in_seconds(0);
+    pmix_value_t *v = NULL;
+
+    if (mu_call_wait(p->watch.asked, p->watch.asked_rc, &now, &v) == PMIX_SUCCESS &&
+        v && v->type == PMIX_BYTE_OBJECT)
+        mu_node_ring_told(&p->watch.nodes, v->data.bo.bytes, v->data.bo.size);
+    if (v)
+        PMIX_VALUE_RELEASE(v);
+    p->watch.asked = NULL;
+}
+
+/* Where a rank runs, before it has told anything; 0: not known. Slurm knows no node id
+ * of ranks elsewhere.
+ */
+static uint64_t host_of(const struct pmix *p, int rank)
+{
+    pmix_proc_t who = p->self;
+    pmix_value_t *value = NULL;
+    uint64_t key = 0;
+    pmix_info_t info;
+    bool yes = true;
+
+    who.rank = (pmix_rank_t)rank;
+    PMIX_INFO_LOAD(&info, PMIX_OPTIONAL, &yes, PMIX_BOOL);
+    if (PMIx_Get(&who, PMIX_HOSTNAME, &info, 1, &value) != PMIX_SUCCESS || !value)
+        return 0;
+    if (value->type == PMIX_STRING && value->data.string)
+        key = mu_hash(2, value->data.string, strlen(value->data.string));
+    PMIX_VALUE_RELEASE(value);
+    return key;
+}
+
+static void open_node_ring(struct mu_world *w)
+{
+    struct pmix *p = w->impl;
+    struct mu_node_ring *n = &p->watch.nodes;
+    uint64_t *node_of = calloc((size_t)w->size, sizeof *node_of);
+    bool known = node_of != NULL;
+
+    for (int r = 0; known && r < w->size; r++) {
+        node_of[r] = p->watch.local[r] ? 1 : host_of(p, r);
+        known = node_of[r] != 0;
+    }
+    if (known)
+        mu_node_ring_open(n, w->rank, node_of, w->size, p->card.host);
+    free(node_of);
+    if (n->next >= 0 &&
+        mu_pmix_publish(p, RING_KEY, &n->mine, sizeof n->mine, NULL) == 0)
+        ask_next(p);
+}
+
+void mu_pmix_watch_open(struct mu_world *w)
+{
+    struct pmix *p = w->impl;
+    struct mu_pmix_watch *watch = &p->watch;
+
+    watch->local = calloc((size_t)w->size, sizeof *watch->local);
+    watch->gone = calloc((size_t)w->size, sizeof *watch->gone);
+    if (!watch->local || !watch->gone || !mu_pmix_local_ranks(w, watch->local)) {
+        free(watch->local);
+        watch->local = NULL;
+        return;
+    }
+    mu_neighbour_open(&watch->neighbour, node_key(p), w->rank, watch->local, w->size);
+    watch->next_look = mu_control_now() + TASKS_EVERY;
+    open_node_ring(w);
+}
+
+/* ---- Looking -----------------------------------------------------------------------
+ */
+
+/* The nearest rank behind us on this node that has no process: of those that see it the
+ * one before it speaks. What is seen twice is true.
+ */
+static int look_for_tasks(struct pmix *p)
+{
+    struct mu_pmix_watch *watch = &p->watch;
+    int size = p->world->size, me = p->world->rank, found = -1;
+    double now = mu_control_now();
+
+    if (!watch->local || now < watch->next_look)
+        return -1;
+    watch->next_look = now + TASKS_EVERY;
+    watch->behind = 0;
+    if (mu_tasks_gone("/proc", getpid(), watch->local, size, watch->gone) > 0)
+        for (int i = 1; i < size && found < 0; i++) {
+            int r = (me + i) % size;
+
+            if (watch->local[r] && watch->gone[r])
+                found = r;
+            else
+                watch->behind += watch->local[r];
+        }
+    if (found >= 0 && found == watch->suspect)
+        return found;
+    watch->suspect = found;
+    return -1;
+}
+
+bool mu_pmix_watch_look(void *arg)
+{
+    struct pmix *p = arg;
+    struct mu_pmix_watch *watch = &p->watch;
+    const char *host = p->card.host;
+
+    if (watch->asked && mu_call_done(watch->asked))
+        hear_next(p);
+    watch->lost = mu_neighbour_look(&watch->neighbour);
+    watch->behind = watch->lost != watch->neighbour.next;
+    if (watch->lost < 0) {
+        watch->lost = mu_node_ring_look(&watch->nodes, &host);
+        watch->behind = 1; /* where Slurm ends the step we are not to speak of it */
+    }
+    if (watch->lost < 0) {
+        host = p->card.host;
+        watch->lost = look_for_tasks(p);
+        watch->never_came = watch->lost >= 0;
+    }
+    if (watch->lost >= 0)
+        mu_copy(watch->lost_host, sizeof watch->lost_host, host);
+    return watch->lost >= 0;
+}
+
+int mu_pmix_watch_tell(const struct pmix *p, struct mu_err *err)
+{
+    const struct mu_pmix_watch *watch = &p->watch;
+
+    usleep((watch->behind < 8 ? watch->behind : 8) * 300000);
+    return mu_err_set(err, MUSTER_EPEER, "rank %d (node %s) %s", watch->lost,
+                      watch->lost_host,
+                      watch->never_came ? "ended before it called muster_init"
+                                        : "died or left before all ranks had met");
+}
+
+void mu_pmix_watch_close(struct pmix *p)
+{
+    if (p->watch.asked)
+        hear_next(p);
+    mu_neighbour_close(&p->watch.neighbour);
+    mu_node_ring_close(&p->watch.nodes);
+    free(p->watch.local);
+    free(p->watch.gone);
+}
