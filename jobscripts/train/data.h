@@ -3,7 +3,6 @@
 #ifndef TRAIN_DATA_H
 #define TRAIN_DATA_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/base/err.h"

@@ -3,7 +3,6 @@
 #ifndef TRAIN_RNG_H
 #define TRAIN_RNG_H
 
-#include <math.h>
 #include <stdint.h>
 
 struct rng {

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int train_failed(const struct train *t, int status, struct mu_err *err)
 {

@@ -7,7 +7,6 @@
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* The driver's device files: a fake GPU of a test cluster has other names, so the host

@@ -3,7 +3,6 @@
 #ifndef MU_CKFORMAT_H
 #define MU_CKFORMAT_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/api/ckfile.h"

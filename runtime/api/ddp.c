@@ -2,7 +2,6 @@
 /* ddp.c - register the parameters of a model, lay out its buckets, broadcast it */
 #include "runtime/api/ddp.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include "runtime/core/flight.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"

@@ -3,7 +3,6 @@
 #ifndef MU_FLIGHT_H
 #define MU_FLIGHT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -2,7 +2,6 @@
 /* numeric.c - look for NaN and Inf, add up squares */
 #include "runtime/core/numeric.h"
 
-#include <math.h>
 #include <stdint.h>
 
 #include "runtime/core/convert.h"

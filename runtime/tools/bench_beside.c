@@ -3,7 +3,6 @@
  */
 #include "runtime/tools/bench.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 /* report_html.c - one run as a page that needs no other file */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/tools/plot.h"
 #include "runtime/tools/report.h"

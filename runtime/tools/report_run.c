@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* report_run.c - one run as text and as JSON */
-#include <string.h>
 
 #include "runtime/tools/report.h"
 

@@ -2,7 +2,6 @@
 /* doctor.c - findings, and what the checks share */
 #include "spank/core/doctor.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 /* doctor_network.c - interfaces that mislead, RDMA devices that are not alike */
 #include "spank/core/doctor.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define AREA "network"

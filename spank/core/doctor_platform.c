@@ -2,7 +2,6 @@
 /* doctor_platform.c - virtual machines, slow links, ACS, two NCCLs in one process */
 #include "spank/core/doctor.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define AREA "platform"

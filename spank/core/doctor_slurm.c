@@ -2,7 +2,6 @@
 /* doctor_slurm.c - gres.conf against the hardware, PMIx, the plugin's version */
 #include "spank/core/doctor.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

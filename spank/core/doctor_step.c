@@ -2,7 +2,6 @@
 /* doctor_step.c - CPUs of the step, inherited bindings, launchers inside launchers */
 #include "spank/core/doctor.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * then forms them out of neighbours.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "spank/core/place.h"
 

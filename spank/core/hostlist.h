@@ -3,8 +3,6 @@
 #ifndef MU_HOSTLIST_H
 #define MU_HOSTLIST_H
 
-#include <stdbool.h>
-
 #include "runtime/base/err.h"
 
 #define MU_HOSTLIST_MAX 65536 /* names; more is taken for a mistake */

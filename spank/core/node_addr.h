@@ -5,9 +5,6 @@
 #ifndef MU_NODE_ADDR_H
 #define MU_NODE_ADDR_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 struct mu_node_addr {
     char host[256];
     char addr[256]; /* an address or another name; "" not known */

@@ -3,7 +3,6 @@
 #include "spank/core/opts.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

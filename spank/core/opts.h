@@ -4,7 +4,6 @@
 #define MU_OPTS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "runtime/base/err.h"
 #include "spank/core/alloc.h"

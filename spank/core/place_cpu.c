@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "spank/core/place.h"
 #include "spank/core/spread.h"

@@ -6,7 +6,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "spank/core/place.h"
 #include "spank/core/spread.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void mu_port_set_add(struct mu_port_set *set, int first, int last)
+static void add_range(struct mu_port_set *set, int first, int last)
 {
     for (int port = first < 0 ? 0 : first; port <= last && port < MU_PORTS; port++)
         set->word[port / 64] |= UINT64_C(1) << port % 64;
@@ -32,7 +32,7 @@ int mu_port_set_parse(const char *text, struct mu_port_set *set, struct mu_err *
         if (end == at || first < 0 || last < first || last >= MU_PORTS ||
             (*end != ',' && *end != '\n' && *end))
             return mu_err_set(err, EINVAL, "'%.64s' is no list of ports", text);
-        mu_port_set_add(&out, (int)first, (int)last);
+        add_range(&out, (int)first, (int)last);
         at = end + (*end == ',');
         at += strspn(at, " \t\n");
     }
@@ -85,7 +85,7 @@ void mu_port_skip(int first, int last, int eph_first, int eph_last,
     *skip = (struct mu_port_set){ { 0 } };
     for (int port = first; port <= last; port++)
         if ((port >= eph_first && port <= eph_last) || mu_port_set_has(reserved, port))
-            mu_port_set_add(skip, port, port);
+            add_range(skip, port, port);
     if (any_left(skip, first, last))
         return;
     /* The kernel gives no reserved port to an outgoing connection: where the whole

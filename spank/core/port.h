@@ -21,7 +21,6 @@ struct mu_port_set {
     uint64_t word[MU_PORTS / 64];
 };
 
-void mu_port_set_add(struct mu_port_set *set, int first, int last);
 bool mu_port_set_has(const struct mu_port_set *set, int port);
 
 /* As /proc/sys/net/ipv4/ip_local_reserved_ports has it: "8080,9148-9150"; "" is empty.

@@ -3,7 +3,6 @@
 #ifndef MU_SETTINGS_H
 #define MU_SETTINGS_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "runtime/base/err.h"

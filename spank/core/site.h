@@ -3,8 +3,6 @@
 #ifndef MU_SITE_H
 #define MU_SITE_H
 
-#include <stdbool.h>
-
 #include "runtime/base/err.h"
 #include "spank/core/opts.h"
 

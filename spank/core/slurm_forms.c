@@ -2,60 +2,11 @@
 #include "spank/core/slurm_forms.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
 
 #define FORM_TEXT 4096
-
-static int one_count(char *item, int *count, int *times, struct mu_err *err)
-{
-    char *open = strchr(item, '(');
-    long n, t = 1;
-
-    if (open) {
-        size_t len = strlen(open);
-
-        if (open[1] != 'x' || open[len - 1] != ')')
-            return mu_err_set(err, EINVAL, "'%.80s' is not of the form N(xTIMES)",
-                              item);
-        open[len - 1] = '\0';
-        *open = '\0';
-        if (mu_parse_int("a repetition (xN)", open + 2, 1, 1 << 20, &t, err) < 0)
-            return -1;
-    }
-    if (mu_parse_int("a count", item, 0, INT_MAX, &n, err) < 0)
-        return -1;
-    *count = (int)n;
-    *times = (int)t;
-    return 0;
-}
-
-int mu_counts_parse(const char *text, int *out, int max, struct mu_err *err)
-{
-    int total = 0;
-
-    while (text) {
-        const char *comma = strchr(text, ',');
-        size_t n = comma ? (size_t)(comma - text) : strlen(text);
-        char item[64];
-        int count = 0, times = 0;
-
-        if (n >= sizeof item)
-            return mu_err_set(err, EINVAL, "'%.80s' is not a list of counts", text);
-        memcpy(item, text, n);
-        item[n] = '\0';
-        if (one_count(item, &count, &times, err) < 0)
-            return -1;
-        for (int i = 0; i < times && total < INT_MAX; i++, total++)
-            if (total < max)
-                out[total] = count;
-        text = comma ? comma + 1 : NULL;
-    }
-    return total;
-}
 
 /* One item of the list: 0 and *count = 0 for a resource that is no GPU. */
 static int one_gpu_count(char *item, int *count, struct mu_err *err)

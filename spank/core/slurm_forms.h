@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* slurm_forms.h - Slurm's counted texts: "2(x3),1", "a100:4,v100:4" */
+/* slurm_forms.h - Slurm's ways to count GPUs: "a100:4,v100:4", "gres/gpu:2" */
 #ifndef MU_SLURM_FORMS_H
 #define MU_SLURM_FORMS_H
 
 #include "runtime/base/err.h"
-
-/* "2(x3),1" -> 2,2,2,1: at most max counts into out; returns how many there are, which
- * may be more than max, or -1.
- */
-int mu_counts_parse(const char *text, int *out, int max, struct mu_err *err);
 
 /* The number of GPUs in "8", "a100:8", "gpu:a100:8", "gpu:8", "a100:4,v100:4" (8),
  * "gres/gpu:a100=1", "cpu=4,gres/gpu=1". Resources other than GPUs are skipped where

@@ -7,7 +7,6 @@
  * the optimum. Bellman-Ford is used: the graphs are small (tasks x classes of cores),
  * and backward edges have negative costs.
  */
-#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

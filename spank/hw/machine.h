@@ -73,12 +73,6 @@ int mu_node_matrices(struct mu_node *node, struct mu_err *err);
 /* Index of the first device with this bus id, or -1. */
 int mu_pci_find(const struct mu_machine *machine, const char *busid);
 
-/* How near two devices of the tree are. PIX: at most one bridge on each side below the
- * common one (none below a merged switch); NODE, PKG and SYS come from the places of
- * their hosts.
- */
-enum mu_path mu_pci_path(const struct mu_machine *machine, int a, int b);
-
 /* The place of the host above device `index`. */
 const struct mu_place *mu_pci_place(const struct mu_machine *machine, int index);
 

@@ -6,7 +6,6 @@
  * ignores; see nccl_write.c for its keys.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

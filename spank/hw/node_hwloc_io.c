@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* node_hwloc_io.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"

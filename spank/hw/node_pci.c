@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* node_pci.c - the PCI tree: how near two devices are, and which of them compute */
-#include <errno.h>
 #include <string.h>
 
 #include "spank/hw/machine.h"
@@ -44,7 +43,11 @@ static enum mu_path place_path(const struct mu_place *a, const struct mu_place *
     return MU_PATH_SYS;
 }
 
-enum mu_path mu_pci_path(const struct mu_machine *machine, int a, int b)
+/* How near two devices of the tree are. PIX: at most one bridge on each side below the
+ * common one (none below a merged switch); NODE, PKG and SYS come from the places of
+ * their hosts.
+ */
+static enum mu_path pci_path(const struct mu_machine *machine, int a, int b)
 {
     const struct mu_pci_dev *dev = machine->dev;
     int start_a = a, start_b = b, da = depth(machine, a), db = depth(machine, b);
@@ -83,11 +86,11 @@ int mu_pci_fill_paths(struct mu_machine *machine, struct mu_err *err)
         for (int n = 0; a >= 0 && n < node->nnics; n++)
             if (machine->nic_dev[n] >= 0)
                 node->gpu_nic[g * node->nnics + n] =
-                    mu_pci_path(machine, a, machine->nic_dev[n]);
+                    pci_path(machine, a, machine->nic_dev[n]);
         for (int h = 0; a >= 0 && h < node->ngpus; h++)
             if (machine->gpu_dev[h] >= 0)
                 node->gpu_gpu[g * node->ngpus + h] =
-                    mu_pci_path(machine, a, machine->gpu_dev[h]);
+                    pci_path(machine, a, machine->gpu_dev[h]);
     }
     return 0;
 }

@@ -42,14 +42,6 @@ void mu_sysfs_isolated(const char *root, struct mu_cpuset *out)
         mu_cpuset_parse(buf, out, NULL);
 }
 
-bool mu_sysfs_online(const char *root, struct mu_cpuset *out)
-{
-    char buf[8192];
-
-    return read_text(root, buf, sizeof buf, "/sys/devices/system/cpu/online") &&
-           mu_cpuset_parse(buf, out, NULL) == 0;
-}
-
 /* "Device Minor: \t 3" -> the text behind the colon and blanks. */
 static bool field(char *text, const char *key, char *out, size_t len)
 {

@@ -4,7 +4,6 @@
 #define MU_SMI_TEXT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"

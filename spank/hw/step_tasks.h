@@ -3,8 +3,6 @@
 #ifndef MU_STEP_TASKS_H
 #define MU_STEP_TASKS_H
 
-#include <stdbool.h>
-
 /* What is borrowed is valid during the call alone. */
 struct mu_step_task {
     const char *pid;

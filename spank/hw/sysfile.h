@@ -3,7 +3,6 @@
 #ifndef MU_SYSFILE_H
 #define MU_SYSFILE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
 

@@ -18,9 +18,6 @@ bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out);
 /* CPUs kept out of the scheduler's balancing (isolcpus=); empty when none. */
 void mu_sysfs_isolated(const char *root, struct mu_cpuset *out);
 
-/* CPUs that are online; false when not known. */
-bool mu_sysfs_online(const char *root, struct mu_cpuset *out);
-
 /* UUID, minor number and model of an NVIDIA GPU from /proc/driver/nvidia; the number of
  * MIG compute instances of minor number N is *instances (0: MIG is off).
  */

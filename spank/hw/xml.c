@@ -263,8 +263,8 @@ static void copy_value(struct mu_xml_slice value, char *buf, size_t len)
     buf[n] = '\0';
 }
 
-bool mu_xml_attr(const struct mu_xml_event *event, const char *name, char *buf,
-                 size_t len)
+static bool event_attr(const struct mu_xml_event *event, const char *name, char *buf,
+                       size_t len)
 {
     buf[0] = '\0';
     for (int i = 0; i < event->nattrs; i++)
@@ -288,11 +288,11 @@ int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
         if (mu_xml_next(&xml, &event, err) < 0)
             return -1;
         if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "topology")) {
-            mu_xml_attr(&event, "version", count->version, sizeof count->version);
+            event_attr(&event, "version", count->version, sizeof count->version);
             count->topology_line = event.line;
         }
         if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "object") &&
-            mu_xml_attr(&event, "type", type, sizeof type) &&
+            event_attr(&event, "type", type, sizeof type) &&
             strcmp(type, "PCIDev") == 0)
             count->pci_devices++;
         if ((event.kind == MU_XML_TEXT || event.kind == MU_XML_COMMENT) &&

@@ -60,12 +60,6 @@ int mu_xml_next(struct mu_xml *xml, struct mu_xml_event *event, struct mu_err *e
 
 bool mu_xml_is(const struct mu_xml_event *event, const char *name);
 
-/* Copy an attribute, entities replaced, into buf; false (and "") when it is absent.
- * A value that does not fit is cut.
- */
-bool mu_xml_attr(const struct mu_xml_event *event, const char *name, char *buf,
-                 size_t len);
-
 /* What an hwloc XML holds by its text alone. */
 struct mu_xml_count {
     char version[16]; /* of the format, "" for hwloc 1 */
@@ -107,7 +101,9 @@ void mu_xml_doc_clear(struct mu_xml_doc *doc);
 
 bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name);
 
-/* As mu_xml_attr. */
+/* Copy an attribute, entities replaced, into buf; false (and "") when it is absent.
+ * A value that does not fit is cut.
+ */
 bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name,
                       char *buf, size_t len);
 

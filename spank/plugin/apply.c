@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>

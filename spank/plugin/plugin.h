@@ -123,7 +123,6 @@ struct mu_state {
 /* say.c. To the user's standard error, each line behind "muster: "; user_init and
  * later. mu_say_lines takes text of several lines. Warnings name the node.
  */
-void mu_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void mu_info(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_warn(const struct mu_state *st, const char *fmt, ...)

@@ -15,17 +15,6 @@
 
 #define SITE_FILE_MAX (256 * 1024)
 
-void mu_say(const char *fmt, ...)
-{
-    char text[2048];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    slurm_spank_log("muster: %s", text);
-}
-
 void mu_info(const struct mu_state *st, const char *fmt, ...)
 {
     char text[2048];

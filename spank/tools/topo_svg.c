@@ -6,7 +6,6 @@
  * alone.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "spank/tools/topo.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* topo_text.c - the node as tables for a terminal */
-#include <string.h>
 
 #include "spank/tools/topo.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_hostlist.c - Slurm's compressed host names and counts (case 045) */
+/* test_hostlist.c - Slurm's compressed host names and GPU counts (case 045) */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,32 +85,6 @@ static void a_name_above_the_limit_is_refused(void **state)
     assert_int_equal(mu_hostlist_parse(text, &list, NULL), -1);
 }
 
-static const struct count_case {
-    const char *name, *text;
-    int n, want[6];
-} counts[] = {
-    { "case 045: 2(x3),1", "2(x3),1", 4, { 2, 2, 2, 1 } },
-    { "case 045: 1(x2)", "1(x2)", 2, { 1, 1 } },
-    { "case 045: 4(x2)", "4(x2)", 2, { 4, 4 } },
-    { "one count", "8", 1, { 8 } },
-    { "words", "all", -1, { 0 } },
-    { "an open bracket", "1(x2", -1, { 0 } },
-    { "no times", "1(x)", -1, { 0 } },
-    { "nothing", "", -1, { 0 } },
-    { "more than there is room for", "1(x9)", 9, { 1, 1, 1, 1, 1, 1 } },
-};
-
-static void counts_are_written_out(void **state)
-{
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        int out[6] = { 0 };
-
-        if (mu_counts_parse(counts[i].text, out, 6, NULL) != counts[i].n)
-            fail_msg("%s", counts[i].name);
-        assert_memory_equal(out, counts[i].want, sizeof out);
-    }
-}
-
 static const struct gpu_case {
     const char *text;
     int want; /* -1: refused */
@@ -153,7 +127,6 @@ int main(void)
         cmocka_unit_test(host_lists_are_expanded_or_refused),
         cmocka_unit_test(a_name_is_found_by_position),
         cmocka_unit_test(a_name_above_the_limit_is_refused),
-        cmocka_unit_test(counts_are_written_out),
         cmocka_unit_test(case_045_gpu_counts_in_all_spellings),
     };
 

@@ -7,7 +7,6 @@
  * counters once more; the other steps, then looks for sleepers. One of them sees the
  * other.
  */
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
