@@ -94,6 +94,28 @@ bad:
                       "'%.80s' is not an address or subnet like 10.1.0.0/16", text);
 }
 
+int mu_networks_parse(const char *text, struct mu_addr *out, int *n, struct mu_err *err)
+{
+    char copy[2048], *rest = copy, *item;
+
+    *n = 0;
+    if (!text || !text[0])
+        return 0;
+    if (!mu_copy(copy, sizeof copy, text))
+        return mu_err_set(err, EINVAL, "networks is longer than %zu characters",
+                          sizeof copy - 1);
+    while ((item = mu_parse_next(&rest, ','))) {
+        item += strspn(item, " \t");
+        item[strcspn(item, " \t")] = '\0';
+        if (*n == MU_NETWORKS_MAX)
+            return mu_err_set(err, EINVAL, "networks names more than %d subnets",
+                              MU_NETWORKS_MAX);
+        if (mu_addr_parse(item, &out[(*n)++], err) < 0)
+            return mu_err_context(err, "networks");
+    }
+    return 0;
+}
+
 void mu_addr_format(const struct mu_addr *addr, char *buf, size_t len)
 {
     if (!addr->family || !inet_ntop(addr->family, addr->byte, buf, (socklen_t)len))

@@ -51,6 +51,13 @@ int mu_iface_add_addr(struct mu_iface *iface, const struct mu_addr *addr);
 
 /* "10.1.2.3", "10.1.0.0/16", "fd00::/8"; without a length: all bits. */
 int mu_addr_parse(const char *text, struct mu_addr *out, struct mu_err *err);
+
+/* The site's networks=: subnets with commas between them, blanks allowed; "" or NULL: none.
+ * out has room for MU_NETWORKS_MAX.
+ */
+#define MU_NETWORKS_MAX 32
+int mu_networks_parse(const char *text, struct mu_addr *out, int *n,
+                      struct mu_err *err);
 /* The address alone, without the length. */
 void mu_addr_format(const struct mu_addr *addr, char *buf, size_t len);
 bool mu_addr_in(const struct mu_addr *addr, const struct mu_addr *subnet);

@@ -239,13 +239,20 @@ int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err)
     *work = *opts;
     for (rest = copy; (item = mu_parse_next(&rest, ','));) {
         char *value = strchr(item, '=');
+        bool digits = strspn(item, "0123456789abcdefx") == strlen(item) && *item;
 
         if (value)
             *value++ = '\0';
-        if (mu_opts_set(work, item, value, err) < 0) {
-            mu_err_context(err, "--muster");
-            goto out;
-        }
+        if (digits && work->gpu_bind[0] && !mu_opts_is_key(item))
+            mu_err_set(
+                err, EINVAL,
+                "'%.80s' stands behind a comma; within gpu-bind write + instead: "
+                "gpu-bind=%.200s+%.80s",
+                item, work->gpu_bind, item);
+        else if (mu_opts_set(work, item, value, err) == 0)
+            continue;
+        mu_err_context(err, "--muster");
+        goto out;
     }
     /* Giving the option at all asks for the plugin, whatever the site's default. */
     if (work->mode == MU_MODE_UNSET)

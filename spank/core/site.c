@@ -10,6 +10,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/hostlist.h"
+#include "spank/core/net.h"
 
 struct reading {
     const char *rest; /* text not yet handed to inih */
@@ -49,6 +50,17 @@ static int append(const char *key, char *list, size_t len, const char *value,
         return mu_err_set(err, E2BIG, "%s is longer than %zu characters", key, len - 2);
     snprintf(list + at, len - at, "%s%s", at ? "," : "", value);
     return 0;
+}
+
+static int set_networks(struct mu_site_keys *keys, const char *value,
+                        struct mu_err *err)
+{
+    struct mu_addr list[MU_NETWORKS_MAX];
+    int n;
+
+    if (mu_networks_parse(value, list, &n, err) < 0)
+        return -1;
+    return append("networks", keys->networks, sizeof keys->networks, value, err);
 }
 
 static int set_path(const char *key, char *path, size_t len, const char *value,
@@ -108,7 +120,7 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
     if (strcmp(key, "enable") == 0)
         return set_enable(keys, value, err);
     if (strcmp(key, "networks") == 0)
-        return append(key, keys->networks, sizeof keys->networks, value, err);
+        return set_networks(keys, value, err);
     if (strcmp(key, "exclude-hca") == 0)
         return append(key, keys->exclude_hca, sizeof keys->exclude_hca, value, err);
     if (strcmp(key, "topology") == 0)
@@ -119,6 +131,11 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
         return set_ports(keys, value, err);
     if (strcmp(key, "lock") == 0)
         return set_lock(keys, value, err);
+    if (strcmp(key, "topo") == 0 && strpbrk(value, "./") && value[0] != '/')
+        return mu_err_set(err, EINVAL,
+                          "topo takes auto, none or, here, an absolute path, not "
+                          "'%.80s'",
+                          value);
     if (mu_opts_is_key(key))
         return mu_opts_set(&keys->opts, key, value, err);
     return mu_err_set(
@@ -179,6 +196,11 @@ static int add_section(struct mu_site *site, char *title, struct mu_err *err)
         *name++ = '\0';
         name += strspn(name, " \t");
     }
+    if (name && strcmp(title, "partition") == 0 && strpbrk(name, ", \t*?[]"))
+        return mu_err_set(err, EINVAL,
+                          "a section is for one partition, not for '%.80s'; repeat it "
+                          "for each",
+                          name);
     if (name && *name && strcmp(title, "partition") == 0)
         return add_rule(site, MU_SITE_PARTITION, name, err);
     if (name && *name && strcmp(title, "node") == 0) {
@@ -251,7 +273,8 @@ static char *next_line(char *buf, int len, void *arg)
 int mu_site_parse(const char *text, const char *file, struct mu_site *site,
                   struct mu_err *err)
 {
-    struct reading r = { .rest = text, .err = err };
+    bool mark = strncmp(text, "\xef\xbb\xbf", 3) == 0; /* of an editor */
+    struct reading r = { .rest = text + (mark ? 3 : 0), .err = err };
     int line = ini_parse_stream(next_line, &r, on_pair, &r);
 
     if (r.bad_line == 0 && line == 0) {

@@ -12,28 +12,6 @@
 #include "spank/hw/net_live.h"
 #include "spank/hw/platform_live.h"
 
-#define NETWORKS_MAX 32
-
-static int parse_networks(const char *text, struct mu_addr *out, int *n,
-                          struct mu_err *err)
-{
-    char copy[2048], *rest = copy, *item;
-
-    *n = 0;
-    if (!text || !text[0])
-        return 0;
-    if (!mu_copy(copy, sizeof copy, text))
-        return mu_err_set(err, EINVAL, "networks= is too long");
-    while ((item = mu_parse_next(&rest, ','))) {
-        if (*n == NETWORKS_MAX)
-            return mu_err_set(err, EINVAL, "networks= names more than %d subnets",
-                              NETWORKS_MAX);
-        if (mu_addr_parse(item, &out[(*n)++], err) < 0)
-            return mu_err_context(err, "networks=");
-    }
-    return 0;
-}
-
 /* Of no use to the other nodes: no address, or one of this host alone, as a line
  * "127.0.1.1 NAME" in /etc/hosts gives.
  */
@@ -232,14 +210,14 @@ out:
 int mu_network_decide(const struct mu_network_request *request, struct mu_network *out,
                       struct mu_err *err)
 {
-    struct mu_addr networks[NETWORKS_MAX];
+    struct mu_addr networks[MU_NETWORKS_MAX];
     int nnetworks;
 
     *out = (struct mu_network){ .choice = { .iface = -1 } };
     if (request->nhosts < 1)
         return mu_err_set(err, EINVAL, "the step has no nodes");
     mu_copy(out->master_addr, sizeof out->master_addr, request->hosts[0]);
-    if (parse_networks(request->networks, networks, &nnetworks, err) < 0)
+    if (mu_networks_parse(request->networks, networks, &nnetworks, err) < 0)
         return -1;
     if (request->nhosts == 1) {
         mu_copy(out->master_addr, sizeof out->master_addr, "127.0.0.1");

@@ -184,12 +184,20 @@ static void subnets_are_read_whole_or_refused(void **state)
         "",    "10.1",       "10.1.0.0/33",  "10.1.0.0/",
         "x/8", "fd00::/129", "10.1.0.0/8/8", "10.1.0.0/-1"
     };
-    struct mu_addr addr;
+    struct mu_addr addr, list[MU_NETWORKS_MAX];
     struct mu_err err;
+    int n;
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (mu_addr_parse(bad[i], &addr, &err) == 0)
             fail_msg("'%s' accepted", bad[i]);
+    assert_int_equal(
+        mu_networks_parse("10.1.0.0/16, 10.2.0.0/16 ,fd00::/8", list, &n, NULL), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(list[1].prefix, 16);
+    assert_int_equal(mu_networks_parse("10.1.0.0/16,", list, &n, NULL), -1);
+    assert_int_equal(mu_networks_parse("", list, &n, NULL), 0);
+    assert_int_equal(n, 0);
     assert_int_equal(mu_addr_parse("10.1.0.0/0", &addr, NULL), 0);
     assert_int_equal(addr.prefix, 0);
 }

@@ -383,7 +383,7 @@ static void a_step_of_two_nodes_gets_interface_and_address(void **state)
     mu_network_clear(out);
     request.networks = "10.9.0.0/20,nonsense";
     assert_int_equal(mu_network_decide(&request, out, &err), -1);
-    assert_non_null(strstr(err.text, "networks=: 'nonsense'"));
+    assert_non_null(strstr(err.text, "networks: 'nonsense'"));
     mu_network_clear(out);
     free(out);
 }

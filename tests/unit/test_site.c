@@ -92,6 +92,19 @@ static void the_later_section_of_one_kind_wins(void **state)
     mu_site_clear(&site);
 }
 
+static void what_editors_leave_is_no_part_of_the_file(void **state)
+{
+    struct mu_site site = { 0 };
+    static struct mu_site_keys k;
+
+    parse("\xef\xbb\xbf[defaults]\r\nmem = none\r\n[node n1]\r\nmem=strict\r\n", &site);
+    mu_site_resolve(&site, NULL, "n2", &k);
+    assert_int_equal(k.opts.mem, MU_MEM_NONE);
+    mu_site_resolve(&site, NULL, "n1", &k);
+    assert_int_equal(k.opts.mem, MU_MEM_STRICT);
+    mu_site_clear(&site);
+}
+
 static void an_empty_file_says_nothing(void **state)
 {
     struct mu_site site = { 0 };
@@ -133,6 +146,16 @@ static const struct bad_case {
     { "privileged ports", "[defaults]\nports = 1-2000\n",
       "ports takes a number from 1024" },
     { "one port", "[defaults]\nports = 2000\n", "ports takes FIRST-LAST" },
+    { "a network that is none", "[defaults]\nnetworks = 10.1.0.0/16, eth0\n",
+      "muster.conf:2: networks: 'eth0' is not an address or subnet" },
+    { "a network of too many bits", "[defaults]\nnetworks = 10.0.0.0/99\n",
+      "muster.conf:2: networks: '10.0.0.0/99'" },
+    { "a topology file for tasks by a relative name", "[defaults]\ntopo = topo.xml\n",
+      "muster.conf:2: topo takes auto, none or, here, an absolute path" },
+    { "a section for two partitions", "[partition a,b]\nmem = none\n",
+      "muster.conf:1: a section is for one partition, not for 'a,b'" },
+    { "a section for all partitions", "[partition *]\nmem = none\n",
+      "muster.conf:1: a section is for one partition" },
     { "a lock that is no key", "[defaults]\nlock = enable\n",
       "lock takes keys of --muster" },
 };
@@ -203,6 +226,7 @@ int main(void)
         cmocka_unit_test(defaults_hold_everywhere),
         cmocka_unit_test(a_node_beats_its_partition_and_both_beat_the_defaults),
         cmocka_unit_test(the_later_section_of_one_kind_wins),
+        cmocka_unit_test(what_editors_leave_is_no_part_of_the_file),
         cmocka_unit_test(an_empty_file_says_nothing),
         cmocka_unit_test(faults_are_named_by_file_and_line),
         cmocka_unit_test(a_line_that_inih_would_cut_is_refused),
