@@ -142,6 +142,10 @@ END
     [ $status -eq 0 ]
     has "$output" "warning: numaid -1"
     has "$output" "1 <gpu> and 1 <net>"
+    m topo --check "$data/cases/036a-h200-baremetal-numa0-nccl-dump.xml" # the same dump of the bare machine
+    [ $status -eq 0 ]
+    has "$output" "3 <gpu> and 3 <net>"
+    [[ $output != *"numaid -1"* ]]
 }
 
 @test "case 039: a file for four GPUs on a machine with two" {
