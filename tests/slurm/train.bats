@@ -272,8 +272,8 @@ job_state() {
         state=$(job_state "$job")
         case $state in
         COMPLETED | FAILED | CANCELLED | TIMEOUT) break ;;
-        # Slurm lets a requeued job rest for two minutes.
-        PENDING) scontrol update "JobId=$job" StartTime=now ;;
+        # Slurm lets a requeued job rest for two minutes; it may have started by now.
+        PENDING) scontrol update "JobId=$job" StartTime=now || true ;;
         esac
         sleep 0.5
     done
