@@ -6,6 +6,8 @@
  */
 #include <sched.h>
 #include <slurm/spank.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 
 SPANK_PLUGIN(container, 1);
@@ -18,16 +20,35 @@ static int wanted(spank_t sp)
            spank_getenv(sp, "TEST_IMAGE", value, sizeof value) == ESPANK_SUCCESS;
 }
 
+/* What is mounted here is seen nowhere else. In a chroot "/" may be no mount point, so
+ * that it cannot be made private; it is then where nothing is shared.
+ */
+static int private_mounts(void)
+{
+    char line[4096];
+    int shared = 0;
+    FILE *f;
+
+    if (unshare(CLONE_NEWNS) < 0)
+        return -1;
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+        return 0;
+    f = fopen("/proc/self/mountinfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        shared |= strstr(line, " shared:") != NULL;
+    if (f)
+        fclose(f);
+    return f && !shared ? 0 : -1;
+}
+
 /* As root, in the task's process. */
 int slurm_spank_task_init_privileged(spank_t sp, int ac, char **av)
 {
     if (!wanted(sp) || ac < 1)
         return 0;
-    if (unshare(CLONE_NEWNS) < 0 ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount(av[0], "/etc", NULL, MS_BIND, NULL) < 0)
+    if (private_mounts() < 0)
         return -1;
-    return 0;
+    return mount(av[0], "/etc", NULL, MS_BIND, NULL);
 }
 
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
