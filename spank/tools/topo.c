@@ -87,7 +87,9 @@ static int show(const struct request *r)
         break;
     case NCCL_XML:
         if (mu_nccl_write(stdout, &machine, &err) < 0)
-            rc = mu_tool_fail(COMMAND, MU_EXIT_INPUT, "%s", err.text);
+            rc = mu_tool_fail(COMMAND, MU_EXIT_INPUT, "%s%s%s",
+                              r->ask.topology ? r->ask.topology : "",
+                              r->ask.topology ? ": " : "", err.text);
         break;
     case SVG:
         rc = draw(&machine.node, &r->ask);

@@ -124,11 +124,37 @@ written_anew() { # folder
     has "$messages" "neither CPUs nor the class of its devices"
 }
 
+@test "nccl-xml: a machine beyond NCCL's limits is refused, a mask that is too long is left to the system" {
+    local f=$BATS_TEST_TMPDIR/big.xml
+    {
+        printf '<system version="1">\n  <cpu numaid="0" affinity="f" arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="17">\n'
+        for n in $(seq 0 299); do
+            printf '    <pci busid="0000:%02x:%02x.0" class="0x020700"/>\n' $((n / 32 + 1)) $((n % 32))
+        done
+        printf '  </cpu>\n</system>\n'
+    } > "$f"
+    m topo --topology "$f" --format nccl-xml
+    [ $status -eq 3 ]
+    has "$messages" "$f: the machine needs 302 elements; NCCL reads files of at most 256"
+    m topo --check "$f"
+    [ $status -eq 3 ]
+    has "$output" "more than 256 elements in one file"
+    # 1024 CPUs are 32 words, NCCL's strings end in the 29th
+    sed -i "2s/affinity=\"f\"/affinity=\"ffffffff$(printf ',00000000%.0s' $(seq 31))\"/; 4,302d" "$f"
+    m topo --topology "$f" --format nccl-xml
+    [ $status -eq 0 ]
+    [[ ! $output =~ affinity ]]
+    printf '%s\n' "$output" > "$BATS_TEST_TMPDIR/written.xml"
+    m topo --check "$BATS_TEST_TMPDIR/written.xml"
+    [ $status -eq 0 ]
+    has "$output" "no affinity: NCCL takes the CPUs of numaid 0 from sysfs"
+}
+
 @test "nccl-xml: a source without PCI addresses cannot be written" {
     m topo --topology "$data/cases/001-dgx-a100-topo-m.txt" --format nccl-xml
     [ $status -eq 3 ]
     [ -z "$output" ]
-    has "$messages" "no PCI addresses"
+    has "$messages" "001-dgx-a100-topo-m.txt: nvidia-smi names no PCI addresses"
 }
 
 @test "svg: well-formed, a rectangle per core, each task's colour" {
