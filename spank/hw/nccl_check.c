@@ -66,8 +66,10 @@ enum mu_check_pci mu_check_kind(const struct mu_check *c, int elem)
     return MU_CHECK_OTHER;
 }
 
-/* RCCL files look alike but have another version; NCCL would refuse them. */
-static void check_version(struct mu_check *c)
+/* RCCL files look alike but have another version; NCCL would refuse them. False: it is
+ * something else, and its elements mean nothing here.
+ */
+static bool check_version(struct mu_check *c)
 {
     char version[32];
     int root = 0;
@@ -79,20 +81,24 @@ static void check_version(struct mu_check *c)
     if (!mu_xml_elem_is(c->doc, root, "system")) {
         mu_check_at(c, MU_NCCL_ERROR, root,
                     "the outermost element is not <system>: not a topology file%s",
-                    mu_xml_elem_is(c->doc, root, "graphs") ? " but an NCCL graph" : "");
-        c->verdict->parsable = false;
-        return;
+                    mu_xml_elem_is(c->doc, root, "graphs") ? " but an NCCL graph"
+                    : mu_xml_elem_is(c->doc, root, "topology")
+                        ? " but hwloc's; muster topo --topology FILE --format nccl-xml "
+                          "makes one of it"
+                        : "");
+        return c->verdict->parsable = false;
     }
     mu_xml_elem_attr(c->doc, root, "version", version, sizeof version);
     if (strcmp(version, c->rccl ? "2" : "1") == 0) {
         if (c->rccl)
             mu_check_at(c, MU_NCCL_HINT, root,
                         "an RCCL file (version 2): NCCL itself would refuse it");
-        return;
+        return true;
     }
     mu_check_at(c, MU_NCCL_ERROR, root, "version is \"%s\"; %s reads version %s only",
                 version, c->rccl ? "RCCL" : "NCCL", c->rccl ? "2" : "1");
     c->verdict->parsable = false;
+    return true;
 }
 
 static void check_hosts(struct mu_check *c)
@@ -137,6 +143,17 @@ static void check_job_elements(struct mu_check *c)
             gpus, nets);
 }
 
+static void check_elements(struct mu_check *c)
+{
+    check_hosts(c);
+    mu_check_cpus(c);
+    mu_check_pcis(c);
+    mu_check_links(c);
+    check_job_elements(c);
+    if (c->machine)
+        mu_check_compare(c);
+}
+
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
                    bool here,
                    void (*tell)(void *arg, const struct mu_nccl_finding *finding),
@@ -168,14 +185,8 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
                      MU_NCCL_ELEMENTS_MAX);
     } else if (doc.nelems > 0 && !err.code) {
         c->doc = &doc;
-        check_version(c);
-        check_hosts(c);
-        mu_check_cpus(c);
-        mu_check_pcis(c);
-        mu_check_links(c);
-        check_job_elements(c);
-        if (machine)
-            mu_check_compare(c);
+        if (check_version(c))
+            check_elements(c);
     } else if (strspn(text, " \r\n") == len) {
         mu_check_say(c, MU_NCCL_ERROR, 1, "the file is empty: NCCL ignores it");
     } else if (verdict->parsable) {

@@ -139,6 +139,9 @@ static int add_gpu(const char *command, const char *word, const struct mu_node *
         return MU_EXIT_OK;
     }
     found = mu_node_find_gpu(node, word);
+    if (node->ngpus == 0)
+        return mu_tool_usage(
+            command, "--gpus: there is no GPU '%s'; the machine has none", word);
     if (found < 0)
         return mu_tool_usage(
             command,
@@ -207,7 +210,7 @@ int mu_ask_resolve(const char *command, const struct mu_ask *ask,
     if (ask->opt && mu_opts_parse(ask->opt, opts, &err) < 0)
         return mu_tool_usage(command, "--opt: %s", err.text);
     if (ask->gpu_bind && mu_opts_set(opts, "gpu-bind", ask->gpu_bind, &err) < 0)
-        return mu_tool_usage(command, "--gpu-bind: %s", err.text);
+        return mu_tool_usage(command, "--%s", err.text); /* "gpu-bind: ..." */
     mu_opts_defaults(&defaults);
     mu_opts_merge(opts, &defaults);
     return MU_EXIT_OK;

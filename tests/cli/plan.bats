@@ -98,7 +98,7 @@ END
         m plan --topology "$f" $words
         [ $status -eq 2 ] || { echo "$words: $status"; return 1; }
         [ -z "$output" ]
-        has "$messages" "$part"
+        has "$messages" "${part//_/ }"
     done << 'END'
 --tasks --tasks 0
 --tasks --tasks four
@@ -111,8 +111,19 @@ END
 needs --cpus
 only,    extra
 cpus --opt cpus=some
-gpu-bind --gpu-bind nearest
+--gpu-bind:_'nearest'_is --gpu-bind nearest
+--gpu-bind_takes_a_value --gpu-bind=
+--gpu-bind:_single:_takes_a_number --gpu-bind single:0
 END
+}
+
+@test "exit 2: a GPU of a machine that has none" {
+    m plan --topology "$data/hwloc-xml/llnl-quartz-cpuonly-opa.xml" --gpus 0
+    [ $status -eq 2 ]
+    has "$messages" "there is no GPU 0; the machine has 0"
+    m plan --topology "$data/hwloc-xml/llnl-quartz-cpuonly-opa.xml" --gpus 06:00.0
+    [ $status -eq 2 ]
+    has "$messages" "there is no GPU '06:00.0'; the machine has none"
 }
 
 @test "exit 3: a topology file without any CPU" {
