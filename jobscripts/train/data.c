@@ -131,7 +131,7 @@ static int load_images(struct dataset *data, struct idx *idx, uint64_t limit,
 static int load_labels(struct dataset *data, struct idx *idx, uint32_t images,
                        struct mu_err *err)
 {
-    uint32_t n;
+    uint32_t n = 0;
 
     if (idx_header(idx, LABELS_MAGIC, &n, 1, err) < 0)
         return -1;

@@ -138,9 +138,10 @@ int mu_run_load(struct mu_run *run, const char *path, struct mu_err *err)
     memset(run, 0, sizeof *run);
     run->path = path;
     run->json = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (!run->json && json_error_code(&why) == json_error_cannot_open_file)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
     if (!run->json)
-        return mu_err_set(err, EINVAL, "%s cannot be read: %s (line %d)", path,
-                          why.text, why.line > 0 ? why.line : 0);
+        return mu_err_set(err, EINVAL, "%s line %d: %s", path, why.line, why.text);
     format = json_string_value(json_object_get(run->json, "format"));
     if (!format || strcmp(format, FORMAT) != 0 ||
         json_integer_value(json_object_get(run->json, "version")) != 1) {

@@ -128,7 +128,7 @@ static int choose_network(const struct mu_network_request *request,
 static int add_gloo(const struct mu_network_request *request, struct mu_network *out,
                     struct mu_err *err)
 {
-    char reason[160], text[MU_ADDR_TEXT] = "no address of this node";
+    char reason[192], text[MU_ADDR_TEXT] = "no address of this node";
     struct mu_peer own = { .host = "" };
     const struct mu_addr *addr;
 

@@ -41,16 +41,14 @@ static int parse(int argc, char **argv, struct options *o)
                                            { NULL, 0, NULL, 0 } };
     int c;
 
-    while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
         switch (c) {
         case 'f':
             o->json = strcmp(optarg, "json") == 0;
-            if (!o->json && strcmp(optarg, "text") != 0) {
-                fprintf(stderr,
-                        "muster doctor: --format takes text or json, not '%s'\n",
-                        optarg);
-                return 2;
-            }
+            if (!o->json && strcmp(optarg, "text") != 0)
+                return mu_tool_usage("doctor", "--format is text or json, not '%s'",
+                                     optarg);
             break;
         case 't':
             o->topology = optarg;
@@ -68,11 +66,11 @@ static int parse(int argc, char **argv, struct options *o)
             fputs(usage, stdout);
             return -1;
         default:
-            return MU_EXIT_USAGE;
+            return mu_tool_bad_option("doctor", c, argv);
         }
     }
     if (optind < argc)
-        return mu_tool_usage("doctor", "'%s' is too much", argv[optind]);
+        return mu_tool_usage("doctor", "takes options only, not '%s'", argv[optind]);
     return 0;
 }
 
@@ -128,8 +126,7 @@ static int examine(const struct options *o)
     if (o->mask) {
         if (mu_doctor_explain_mask(o->mask, input->facts.node, text, sizeof text,
                                    &err) < 0) {
-            fprintf(stderr, "muster doctor: --mask: %s\n", err.text);
-            status = 2;
+            status = mu_tool_usage("doctor", "--mask: %s", err.text);
         } else {
             puts(text);
         }

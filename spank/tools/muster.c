@@ -26,7 +26,7 @@ static const struct command commands[] = {
     { "verify", mu_verify_main, "as a step's task: planned against actual placement",
       NULL },
     { "bench", NULL, "collectives, pairs, all-to-all and DDP replay",
-      "install the runtime's half of Muster" },
+      "it is built where configure finds CUDA and NCCL" },
     { "report", NULL, "a job's ledger as text, JSON or HTML",
       "install the runtime's half of Muster" },
 };

@@ -139,10 +139,8 @@ int mu_plan_main(int argc, char **argv)
             help();
             return mu_tool_finish(COMMAND, MU_EXIT_OK);
         }
-        if (c == ':')
-            return mu_tool_usage(COMMAND, "%s needs a value", argv[optind - 1]);
         if (c != 'f')
-            return mu_tool_usage(COMMAND, "no such option: %s", argv[optind - 1]);
+            return mu_tool_bad_option(COMMAND, c, argv);
         format = mu_parse_word(optarg, formats);
         if (format < 0)
             return mu_tool_usage(COMMAND, "--format is text, tsv or json, not '%s'",

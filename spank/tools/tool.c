@@ -3,6 +3,7 @@
 #include "spank/tools/tool.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,14 @@ int mu_tool_usage(const char *command, const char *fmt, ...)
     va_end(ap);
     fprintf(stderr, "muster %s: see `muster %s --help`\n", command, command);
     return MU_EXIT_USAGE;
+}
+
+int mu_tool_bad_option(const char *command, int c, char *const *argv)
+{
+    const char *option = argv[optind - 1];
+
+    return c == ':' ? mu_tool_usage(command, "%s needs a value", option)
+                    : mu_tool_usage(command, "no such option: %s", option);
 }
 
 int mu_tool_finish(const char *command, int status)

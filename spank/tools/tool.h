@@ -29,6 +29,11 @@ int mu_tool_fail(const char *command, int status, const char *fmt, ...)
 int mu_tool_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What getopt_long gave for an option it cannot take: '?', or ':' where the value is
+ * missing (a short option string that begins with a colon, and opterr 0).
+ */
+int mu_tool_bad_option(const char *command, int c, char *const *argv);
+
 /* Flush standard output; a full disk or a closed pipe is MU_EXIT_INPUT, with a message.
  */
 int mu_tool_finish(const char *command, int status);

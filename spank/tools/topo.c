@@ -162,14 +162,12 @@ int mu_topo_main(int argc, char **argv)
             help();
             return mu_tool_finish(COMMAND, MU_EXIT_OK);
         }
-        if (c == ':')
-            return mu_tool_usage(COMMAND, "%s needs a value", argv[optind - 1]);
         if (c == 'c')
             r.check = optarg;
         else if (c == 'H')
             r.here = true;
         else if (c != 'f')
-            return mu_tool_usage(COMMAND, "no such option: %s", argv[optind - 1]);
+            return mu_tool_bad_option(COMMAND, c, argv);
         else if ((r.format = mu_parse_word(optarg, formats)) < 0)
             return mu_tool_usage(
                 COMMAND, "--format is text, json, nccl-xml or svg, not '%s'", optarg);

@@ -214,7 +214,7 @@ static int verify(void)
                          "MUSTER_PLAN is not set: run this as a task of a step that "
                          "Muster places (srun --muster muster verify)");
     } else if (mu_record_decode(line, plan, &err) < 0) {
-        status = mu_tool_fail("verify", MU_EXIT_INPUT, "MUSTER_PLAN: %s", err.text);
+        status = mu_tool_fail("verify", MU_EXIT_INPUT, "%s", err.text);
     } else {
         check_cpus(plan, v);
         check_memory(plan, v);
@@ -235,9 +235,10 @@ int mu_verify_main(int argc, char **argv)
                                              { NULL, 0, NULL, 0 } };
     int c;
 
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
         if (c != 'h')
-            return mu_tool_usage("verify", "unknown option");
+            return mu_tool_bad_option("verify", c, argv);
         puts("usage: srun [OPTION]... muster verify\n"
              "\n"
              "Compares what Muster planned for this task (MUSTER_PLAN) with what it "
@@ -248,6 +249,6 @@ int mu_verify_main(int argc, char **argv)
         return mu_tool_finish("verify", MU_EXIT_OK);
     }
     if (optind < argc)
-        return mu_tool_usage("verify", "unexpected argument '%s'", argv[optind]);
+        return mu_tool_usage("verify", "takes no argument, not '%s'", argv[optind]);
     return verify();
 }

@@ -33,7 +33,7 @@ teardown() {
 @test "wrong usage is status 2 with the option's name, an unreadable file status 3 with its own" {
     run "$build/muster" doctor --format xml
     [ "$status" -eq 2 ]
-    [[ "$output" == *"--format takes text or json, not 'xml'"* ]]
+    [[ "$output" == *"--format is text or json, not 'xml'"* ]]
     run "$build/muster" doctor more
     [ "$status" -eq 2 ]
     run "$build/muster" doctor --topology /nonexistent

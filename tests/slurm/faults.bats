@@ -6,6 +6,7 @@
 
 source "$BATS_TEST_DIRNAME/common.bash"
 load faults
+# shellcheck disable=SC2034 # `four` reads it
 prefix=f
 
 setup_file() {
@@ -75,6 +76,7 @@ deaths() {
     fault '11|137' 40 'rank 0 did not arrive within 3 s' none --at fence --do kill --rank 0
     fault '11|137' 40 'rank 1 did not arrive within 3 s' none --at start --do exit0 --rank 1
     fault '11|137' 14 'rank 1 did not arrive within 3 s' none --at fence --do stop --rank 1
+    # shellcheck disable=SC2034
     nodes=3
     fault '11|137' 40 'a rank of another node did not arrive within 3 s' none --at start --do kill --rank 1
     fault '11|137' 14 'a rank of another node did not arrive within 3 s' none --at start --do stop --rank 1

@@ -96,7 +96,7 @@ static void c018_nccl_masks_are_explained_with_their_numa_nodes(void **state)
     doctor_machine(&m);
     assert_int_equal(mu_doctor_explain_mask("f0f", &m.node, text, sizeof text, NULL),
                      0);
-    assert_string_equal(text, "f0f is CPUs 0-3,8-11, on NUMA nodes 0 of this machine");
+    assert_string_equal(text, "f0f is CPUs 0-3,8-11, on NUMA node 0 of this machine");
     assert_int_equal(mu_doctor_explain_mask("ffff,ffffffff,ffffffff,ff000000,00000000,"
                                             "00000000",
                                             NULL, text, sizeof text, NULL),
