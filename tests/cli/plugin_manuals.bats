@@ -38,6 +38,35 @@ keys_of() {
     done
 }
 
+@test "every NCCL variable that the plugin may set is in muster-env(7)" {
+    names=$(cat "$top"/spank/core/nccl.c "$top"/spank/hw/network.c | tr -d '\n' |
+        grep -oE 'mu_settings_add\([^;]*"(NCCL|GLOO)_[A-Z_]*"' | grep -oE '(NCCL|GLOO)_[A-Z_]*' | sort -u)
+    [ "$(wc -w <<< "$names")" -ge 7 ]
+    for name in $names; do
+        grep -q "^\.It Ev $name" "$pages/muster-env.7" || { echo "$name is missing"; return 1; }
+    done
+}
+
+# Per section of a profile that sets something: a reason for each value, and above the values,
+# in the section's or the file's comments, a public source.
+@test "every value of a shipped profile has a reason and a public source" {
+    for file in "$top"/spank/profiles/*.ini; do
+        run awk '
+            /^#/ && /([a-z0-9-]+\.)+(com|org|uk|ch)/ { sourced = 1 }
+            /^#/ && /Source|source/ { sourced = 1 }
+            /^\[/ { section = $0; split("", why) }
+            /^why = / { sub(/:.*/, "", $3); why[$3] = 1 }
+            /^set = / { name = $3; sub(/=.*/, "", name); set[++n] = section " " name; at[n] = section; var[n] = name
+                if (!sourced) print set[n] ": no source" }
+            /^why = / { reason[section, $3] = 1 }
+            END { for (i = 1; i <= n; i++)
+                if (!((at[i], var[i]) in reason) && !(var[i] ~ /^NCCL_/ && (at[i], "NCCL_*") in reason))
+                    print set[i] ": no reason" }' "$file"
+        [ -z "$output" ] || { echo "$file: $output"; return 1; }
+    done
+    [ "$(cat "$top"/spank/profiles/*.ini | grep -c '^set = ')" -ge 20 ]
+}
+
 @test "the manual pages are well formed" {
     command -v mandoc > /dev/null || skip "no mandoc"
     for page in "$pages"/*.[578]; do
