@@ -21,56 +21,7 @@
 #include "runtime/api/ckfile.h"
 #include "runtime/api/ckfolder.h"
 #include "runtime/api/checkpoint.h"
-#include "runtime/muster.h"
-#include "tests/unit/folder.h"
-#include "tests/unit/patience.h"
-
-#define WORDS 300000 /* more than one block */
-
-static struct muster *m;
-static char folder[64];
-static uint64_t weights[WORDS], odd[3];
-
-static struct muster_item items[] = {
-    { .name = "weights", .data = weights, .bytes = sizeof weights },
-    { .name = "odd", .data = odd, .bytes = 17 },
-};
-
-/* Every word tells the step, so a mixture of two saves shows. */
-static void fill(uint64_t step)
-{
-    for (size_t i = 0; i < WORDS; i++)
-        weights[i] = step * 1000003 + i;
-    odd[0] = odd[1] = odd[2] = step;
-}
-
-static int holds(uint64_t step)
-{
-    for (size_t i = 0; i < WORDS; i++)
-        if (weights[i] != step * 1000003 + i)
-            return 0;
-    return odd[0] == step && odd[1] == step;
-}
-
-static int start(void **state)
-{
-    strcpy(folder, "/tmp/muster-checkpoint-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int stop(void **state)
-{
-    return folder_remove(folder);
-}
-
-static struct muster_checkpoint *opened(const struct muster_checkpoint_options *options)
-{
-    struct muster_checkpoint *c;
-
-    if (muster_checkpoint_open(m, folder, options, &c) != MUSTER_OK)
-        fail_msg("%s", muster_error(m));
-    return c;
-}
+#include "tests/unit/checkpoints.h"
 
 static void save(struct muster_checkpoint *c, uint64_t step)
 {
@@ -92,19 +43,6 @@ static void expect_load(struct muster_checkpoint *c, uint64_t expected)
     assert_int_equal(step, expected);
     if (expected)
         assert_true(holds(expected));
-}
-
-static void path_of(char *path, uint64_t step)
-{
-    sprintf(path, "%s/checkpoint-%012llu.muster", folder, (unsigned long long)step);
-}
-
-static int exists(uint64_t step)
-{
-    char path[128];
-
-    path_of(path, step);
-    return access(path, F_OK) == 0;
 }
 
 static void damage(uint64_t step)
@@ -366,118 +304,6 @@ static void slices_cover_an_item_once(void **state)
         }
 }
 
-static void a_forked_child_does_not_save(void **state)
-{
-    struct muster_checkpoint *c = opened(NULL);
-    int status;
-    pid_t child = fork();
-
-    if (child == 0)
-        _exit(muster_checkpoint_save(c, 1, items, 2));
-    waitpid(child, &status, 0);
-    assert_int_equal(WEXITSTATUS(status), MUSTER_EUSAGE);
-    assert_false(exists(1));
-    muster_checkpoint_close(c);
-}
-
-static void pause_us(long us)
-{
-    struct timespec t = { 0, us * 1000 };
-
-    nanosleep(&t, NULL);
-}
-
-/* A process that saves without pause is killed at any moment; what it leaves must load.
- */
-static void kill_nine_at_any_moment_loses_at_most_the_last(void **state)
-{
-    uint64_t last = 0;
-
-    for (int round = 0; round < 40; round++) {
-        struct muster_checkpoint_options o = { .mode = (enum muster_checkpoint_mode)(
-                                                   round % 3) };
-        struct muster_checkpoint *c;
-        uint64_t step = 0, *steps = NULL;
-        int found, status;
-        pid_t child = fork();
-
-        if (child == 0) {
-            if (muster_checkpoint_open(m, folder, &o, &c) != MUSTER_OK)
-                _exit(1);
-            for (uint64_t s = last + 1;; s++) {
-                fill(s);
-                if (muster_checkpoint_save(c, s, items, 2) != MUSTER_OK)
-                    _exit(1);
-                muster_checkpoint_copied(c);
-            }
-        }
-        pause_us(PATIENCE * (3000 + round * 1117 % 20000));
-        kill(child, SIGKILL);
-        waitpid(child, &status, 0);
-        assert_true(WIFSIGNALED(status));
-        c = opened(NULL);
-        if (muster_checkpoint_load(c, items, 2, &step, &found) != MUSTER_OK)
-            fail_msg("round %d: %s", round, muster_error(m));
-        if (found && !holds(step))
-            fail_msg("round %d: step %llu is a mixture", round,
-                     (unsigned long long)step);
-        /* Not only is there a good one: none of the names is given to a bad one. */
-        assert_true(mu_ckfolder_list(folder, "checkpoint", &steps, NULL) >= found);
-        if (found && steps[0] != step)
-            fail_msg("round %d: step %llu is there, but bad", round,
-                     (unsigned long long)steps[0]);
-        free(steps);
-        if (step < last)
-            fail_msg("round %d: step %llu after %llu", round, (unsigned long long)step,
-                     (unsigned long long)last);
-        last = step;
-        muster_checkpoint_close(c);
-    }
-    assert_true(last > 0);
-}
-
-/* In a mount namespace of its own: a file system of 6 MB, room for two checkpoints. */
-static int on_a_full_disk(void)
-{
-    struct muster_checkpoint_options o = { .keep = 2, .mode = MUSTER_CHECKPOINT_COPY };
-    struct muster_checkpoint *c;
-    uint64_t step = 0;
-    int found = 0, status = MUSTER_OK;
-
-    if (unshare(CLONE_NEWNS) < 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("muster", folder, "tmpfs", 0, "size=6m") < 0)
-        return 77;
-    if (muster_checkpoint_open(m, folder, &o, &c) != MUSTER_OK)
-        return 1;
-    for (uint64_t s = 1; s <= 3 && status == MUSTER_OK; s++) {
-        fill(s);
-        status = muster_checkpoint_save(c, s, items, 2);
-    }
-    status = status == MUSTER_OK ? muster_checkpoint_wait(c) : status;
-    if (status != MUSTER_EIO || !strstr(muster_error(m), "No space left on device") ||
-        !strstr(muster_error(m), "checkpoint-000000000003.muster"))
-        return 2;
-    if (muster_checkpoint_load(c, items, 2, &step, &found) != MUSTER_OK || step != 2 ||
-        !holds(2))
-        return 3;
-    return muster_checkpoint_close(c) == MUSTER_OK ? 0 : 4;
-}
-
-static void a_full_disk_is_told_and_the_last_good_one_stays(void **state)
-{
-    int status;
-    pid_t child = fork();
-
-    if (child == 0)
-        _exit(on_a_full_disk());
-    waitpid(child, &status, 0);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip(); /* no right to mount a file system */
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 static void wrong_arguments_are_refused(void **state)
 {
     static const struct {
@@ -508,7 +334,6 @@ static void wrong_arguments_are_refused(void **state)
 
 int main(void)
 {
-#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
     const struct CMUnitTest tests[] = {
         IN_A_FOLDER(an_empty_folder_holds_none),
         IN_A_FOLDER(the_newest_is_loaded_and_three_are_kept),
@@ -520,14 +345,8 @@ int main(void)
         IN_A_FOLDER(leftovers_are_swept),
         IN_A_FOLDER(shards_of_another_world_are_put_together),
         cmocka_unit_test(slices_cover_an_item_once),
-        IN_A_FOLDER(a_forked_child_does_not_save),
-        IN_A_FOLDER(kill_nine_at_any_moment_loses_at_most_the_last),
-        IN_A_FOLDER(a_full_disk_is_told_and_the_last_good_one_stays),
         IN_A_FOLDER(wrong_arguments_are_refused),
     };
-    struct muster_options alone = { .single = 1, .backend = "host", .log = "error" };
 
-    if (muster_init(&m, &alone) != MUSTER_OK)
-        return muster_report(NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL) + muster_finalize(m);
+    return cmocka_run_group_tests(tests, alone, together);
 }

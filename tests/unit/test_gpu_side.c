@@ -61,19 +61,16 @@ static int fake_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
     return mu_backend_host.lowrank(b, stage, tensors, n, stream, err);
 }
 
-static void go_elsewhere(struct muster *m)
+static void fake_kernels(struct muster *m)
 {
-    static struct mu_backend_ops ops;
+    struct mu_backend_ops *ops = forked_elsewhere(m);
 
-    ops = *m->ops;
-    ops.name = "elsewhere";
-    ops.look = fake_look;
-    ops.squares = fake_squares;
+    ops->look = fake_look;
+    ops->squares = fake_squares;
     if (muster_size(m) > 1) {
-        ops.int8 = fake_int8;
-        ops.lowrank = fake_lowrank;
+        ops->int8 = fake_int8;
+        ops->lowrank = fake_lowrank;
     }
-    m->ops = &ops;
 }
 
 static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options *o,
@@ -114,7 +111,7 @@ static int clip_body(struct muster *m, int rank, void *arg)
     struct muster_finish f = { .max_norm = 0.5 };
     struct muster_ddp *ddp;
 
-    go_elsewhere(m);
+    fake_kernels(m);
     ddp = make(m, &o, own);
     for (int step = 0; step < 3; step++) {
         double want = 0, after = 0;
@@ -157,7 +154,7 @@ static int overflow_body(struct muster *m, int rank, void *arg)
     struct muster_finish f = { .scaler = &scaler };
     struct muster_ddp *ddp;
 
-    go_elsewhere(m);
+    fake_kernels(m);
     ddp = make(m, NULL, own);
     for (int step = 0; step < 3; step++) {
         for (int i = N - 1; i >= 0; i--) {
@@ -192,7 +189,7 @@ static int screen_body(struct muster *m, int rank, void *arg)
     int bad = *(int *)arg, rc = MUSTER_OK;
     struct muster_ddp *ddp;
 
-    go_elsewhere(m);
+    fake_kernels(m);
     ddp = make(m, &o, own);
     for (int step = 0; step < 2; step++) {
         ready(m, ddp, step);
@@ -247,7 +244,7 @@ static int compress_body(struct muster *m, int rank, void *arg)
     const struct muster_ddp_options o = { .hook = &int8 };
     struct muster_ddp *ddp;
 
-    go_elsewhere(m);
+    fake_kernels(m);
     ddp = make(m, &o, own);
     for (int step = 0; step < 3; step++) {
         ready(m, ddp, step);
@@ -280,7 +277,7 @@ static int thin_body(struct muster *m, int rank, void *arg)
 
     for (int r = 0; r < muster_size(m); r++)
         mean += (double)(r + 1) / muster_size(m);
-    go_elsewhere(m);
+    fake_kernels(m);
     ddp = make(m, &o, own);
     for (int step = 0; step < 3; step++) {
         for (int i = N - 1; i >= 0; i--) {

@@ -81,16 +81,13 @@ static int gpu_bring(struct mu_backend *b, void *dst, const void *src, size_t by
 }
 
 /* What collectives take of the host's goes through its own, as on a GPU. */
-static void go_elsewhere(struct muster *m)
+static void keep_on_a_gpu(struct muster *m)
 {
-    static struct mu_backend_ops ops;
+    struct mu_backend_ops *ops = forked_elsewhere(m);
 
-    ops = *m->ops;
-    ops.name = "elsewhere";
-    ops.alloc = gpu_alloc;
-    ops.is_host = gpu_is_host;
-    ops.bring = gpu_bring;
-    m->ops = &ops;
+    ops->alloc = gpu_alloc;
+    ops->is_host = gpu_is_host;
+    ops->bring = gpu_bring;
 }
 
 static struct muster_ddp *make(struct muster *m, const struct run *run, bool plain)
@@ -165,7 +162,7 @@ static int resume_body(struct muster *m, int rank, void *arg)
     int found, n;
 
     if (run->elsewhere)
-        go_elsewhere(m);
+        keep_on_a_gpu(m);
     ddp = make(m, run, false);
     c = open_folder(m, run);
     n = muster_ddp_state(ddp, items, ITEMS);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* elastic.h - a training in which ranks die, for the tests of going on with fewer */
+#ifndef TEST_ELASTIC_H
+#define TEST_ELASTIC_H
+
+#include "tests/unit/forked.h"
+
+#define STEPS 12
+#define SMALL 64
+#define LARGE 100000 /* beyond what travels in a desk: the zero-copy path */
+
+enum phase {
+    NEVER,
+    BETWEEN_STEPS,
+    IN_BUCKET,      /* its first bucket has started, the others wait for the second */
+    AFTER_SYNC,     /* at once behind sync: some may not have come out of it yet */
+    WITH_THE_VOTES, /* stopped when it has handed the votes of its node on, and killed
+                       once others had their answer: what comes from above gets no
+                       further */
+    IN_FINALIZE,
+    BEHIND_ANOTHER, /* `after` seconds behind the first death: in the agreement */
+};
+
+struct death {
+    int rank, step;
+    enum phase phase;
+    double after;
+};
+
+struct elastic_case {
+    const char *name;
+    struct forked_world world;
+    struct death death[3];
+    int left;           /* ranks at the end */
+    int status;         /* of the survivors */
+    const char *expect; /* on standard error */
+    double slow; /* seconds that rank 1 computes in the step of the first death */
+};
+
+/* What the ranks tell the test, and each other. */
+struct told {
+    pid_t pid[RANKS_MAX];
+    double died_at;            /* the first */
+    double good_at[RANKS_MAX]; /* the first good step after MUSTER_ESHRUNK */
+    double sum[RANKS_MAX];     /* of the weights at the end */
+    int steps[RANKS_MAX], shrinks[RANKS_MAX], size[RANKS_MAX];
+    uint64_t position[RANKS_MAX]; /* of the sampler */
+};
+
+struct run {
+    const struct elastic_case *c;
+    struct told *told;
+    int origin;
+};
+
+/* What each rank does; arg is a struct run. */
+int elastic_train(struct muster *m, int rank, void *arg);
+
+#endif
