@@ -16,6 +16,7 @@
 #include "runtime/muster.h"
 
 struct muster {
+    const char *version; /* of libmuster: the same on all ranks */
     struct mu_config config;
     struct mu_log log;
     struct mu_world *world;

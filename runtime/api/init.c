@@ -140,6 +140,26 @@ static void forget_gpus(struct muster *m)
     m->gpu_of = NULL;
 }
 
+/* What every rank of the world must have alike. */
+static int describe_world(const struct muster *m, struct mu_contract *c,
+                          struct mu_err *err)
+{
+    const struct mu_world *w = m->world;
+
+    if (mu_contract_add(c, err, "libmuster %s", m->version) < 0 ||
+        mu_contract_add(c, err, "backend %s", m->ops->name) < 0 ||
+        mu_contract_add(c, err, "on_failure %s",
+                        m->config.return_failure ? "return" : "end") < 0 ||
+        mu_contract_add(c, err, "elastic %d", m->config.elastic) < 0 ||
+        mu_contract_add(c, err, "world of %d ranks on %d nodes", w->size, w->nnodes) <
+            0)
+        return -1;
+    for (int r = 0; r < w->size; r++)
+        if (mu_contract_add(c, err, "rank %d on node %d", r, w->node_of[r]) < 0)
+            return -1;
+    return 0;
+}
+
 /* What holds for the whole world, and each rank's GPU for messages. */
 int mu_agree_on_world(struct muster *m, struct mu_err *err)
 {
@@ -147,14 +167,7 @@ int mu_agree_on_world(struct muster *m, struct mu_err *err)
     struct mu_gathered all;
     int rc = -1;
 
-    if (mu_contract_add(&c, err, "libmuster %s", muster_version()) < 0 ||
-        mu_contract_add(&c, err, "backend %s", m->ops->name) < 0 ||
-        mu_contract_add(&c, err, "on_failure %s",
-                        m->config.return_failure ? "return" : "end") < 0 ||
-        mu_contract_add(&c, err, "elastic %d", m->config.elastic) < 0 ||
-        mu_contract_add(&c, err, "world of %d ranks on %d nodes", m->world->size,
-                        m->world->nnodes) < 0 ||
-        mu_agree(m, "muster_init", &c, err) < 0 ||
+    if (describe_world(m, &c, err) < 0 || mu_agree(m, "muster_init", &c, err) < 0 ||
         (strcmp(m->ops->name, "host") != 0 &&
          mu_agree_on_network(m, m->fabric, err) < 0) ||
         mu_gather(m, "muster_init", m->gpus, strlen(m->gpus) + 1, &all, err) < 0)
@@ -268,6 +281,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
         return mu_fail(NULL, MUSTER_EMEMORY, "out of memory");
     }
     m->config = *config;
+    m->version = muster_version();
     m->log.level = config->log;
     m->world = world;
     pthread_mutex_init(&m->flight_lock, NULL);
