@@ -15,6 +15,7 @@
 #include "runtime/core/convert.h"
 #include "runtime/core/dtype.h"
 #include "tests/gpu/powersgd.h"
+#include "tests/unit/lowrank_host.h"
 
 /* ---- Kernels ----------------------------------------------------------------------
  */
@@ -85,14 +86,8 @@ static void tensor_open(struct rank *r, struct tensor *t, struct mu_lowrank shap
 static void tensor_close(struct rank *r, struct tensor *t)
 {
     r->ops->free(r->b, t->arena);
-    free(t->host.g);
-    free(t->host.g16);
-    free(t->host.parts);
-    free(t->host.rest);
-    free(t->host.p);
-    free(t->host.q);
-    free(t->host.own);
     free(t->host.spoilt);
+    lowrank_host_free(&t->host);
 }
 
 static void begin(struct rank *r, struct tensor *t)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/backend/nccl/kernels/powersgd.h"
+#include "tests/unit/lowrank_host.h"
 
 /* A tensor with all that a step of it needs. */
 struct thin {
@@ -53,13 +54,7 @@ static struct thin *thin_new(struct mu_lowrank shape, uint64_t seed,
 
 static void thin_free(struct thin *t)
 {
-    free(t->x.g);
-    free(t->x.g16);
-    free(t->x.rest);
-    free(t->x.p);
-    free(t->x.q);
-    free(t->x.own);
-    free(t->x.parts);
+    lowrank_host_free(&t->x);
     free(t);
 }
 
