@@ -16,7 +16,7 @@
 #include "runtime/core/contract.h"
 
 #define RING_KEY "muster.ring"
-#define TASKS_EVERY 0.5 /* seconds */
+#define TASKS_EVERY 0.25 /* seconds */
 
 /* The step on this node: two clusters on one machine may call theirs the same, but
  * their servers have folders of their own.
@@ -173,7 +173,6 @@ bool mu_pmix_watch_look(void *arg)
     if (watch->lost < 0) {
         host = p->card.host;
         watch->lost = look_for_tasks(p);
-        watch->never_came = watch->lost >= 0;
     }
     if (watch->lost >= 0)
         mu_copy(watch->lost_host, sizeof watch->lost_host, host);
@@ -185,10 +184,9 @@ int mu_pmix_watch_tell(const struct pmix *p, struct mu_err *err)
     const struct mu_pmix_watch *watch = &p->watch;
 
     usleep((watch->behind < 8 ? watch->behind : 8) * 300000);
-    return mu_err_set(err, MUSTER_EPEER, "rank %d (node %s) %s", watch->lost,
-                      watch->lost_host,
-                      watch->never_came ? "ended before it called muster_init"
-                                        : "died or left before all ranks had met");
+    return mu_err_set(err, MUSTER_EPEER,
+                      "rank %d (node %s) died or left before all ranks had met",
+                      watch->lost, watch->lost_host);
 }
 
 void mu_pmix_watch_close(struct pmix *p)

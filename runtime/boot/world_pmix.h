@@ -34,7 +34,6 @@ struct mu_pmix_watch {
     double next_look;   /* for tasks, seconds of the monotonic clock */
     int lost;           /* the rank that died, or -1 */
     char lost_host[128];
-    bool never_came; /* before it called muster_init */
     unsigned behind; /* ranks of this node that speak of it before this one */
 };
 

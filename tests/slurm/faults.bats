@@ -44,8 +44,8 @@ deaths() {
 # MUSTER_INIT_TIMEOUT is 120 s by default; a task that ended is not waited for so long.
 @test "before muster_init: a death is named within seconds, a stop at the init deadline" {
     export MUSTER_INIT_TIMEOUT=60
-    deaths 4 'rank 2 (node f2) ended before it called muster_init' none start 2
-    fault 13 4 'rank 0 (node f1) ended before it called muster_init' none --at start --do exit0 --rank 0
+    deaths 4 'rank 2 (node f2) died or left before all ranks had met' none start 2
+    fault 13 4 'rank 0 (node f1) died or left before all ranks had met' none --at start --do exit0 --rank 0
     MUSTER_INIT_TIMEOUT=3
     fault '11|137' 6 'rank 2 did not arrive within 3 s' none --at start --do stop --rank 2
 }
