@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# jobscripts/05_requeue.sh as it is meant to be used: preempted by a job of a better partition,
-# and on a node that dies. Its curve is that of a run that nobody disturbed, bit for bit.
+# jobscripts/05_requeue.sh as it is meant to be used: signalled before its time is over, preempted
+# by a job of a better partition, and on a node that dies. Its curve is that of a run that nobody disturbed, bit for bit.
 
 source "$BATS_TEST_DIRNAME/common.bash"
 
@@ -75,6 +75,14 @@ ends_undisturbed() { # job
     grep -q "resumed from checkpoints-$1/" "requeue-$1.out"
     cmp "requeue-$1.tsv" "$MUSTER_DIR/undisturbed"
     [ -z "$(find "checkpoints-$1" -name '*.tmp')" ]
+}
+
+@test "signalled: a checkpoint, the script puts the job back, then it goes on to the same curve" {
+    local job
+    start_training -p low
+    scancel --signal=USR1 "$job"
+    ends_undisturbed "$job"
+    grep -q 'part 1 of this job is done' "requeue-$job.out"
 }
 
 @test "preempted: a checkpoint in the grace time, the better job runs, then it goes on to the same curve" {

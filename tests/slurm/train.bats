@@ -258,35 +258,6 @@ wait_for() { # seconds, file
     agree undisturbed stopped 1e-6 469
 }
 
-job_state() {
-    scontrol show job -o "$1" | grep -o 'JobState=[A-Z_]*' | cut -d= -f2
-}
-
-@test "05_requeue.sh: signalled and put back into the queue, the job ends with the undisturbed curve" {
-    local job i state=
-    export EPOCHS=1 PATH=$build:$PATH
-    job=$(sbatch --parsable --cpus-per-task=1 "$top/jobscripts/05_requeue.sh")
-    wait_for 60 "requeue-$job.tsv"
-    scancel --signal=USR1 "$job"
-    for i in $(seq 300); do
-        state=$(job_state "$job")
-        case $state in
-        COMPLETED | FAILED | CANCELLED | TIMEOUT) break ;;
-        # Slurm lets a requeued job rest for two minutes; it may have started by now.
-        PENDING) scontrol update "JobId=$job" StartTime=now || true ;;
-        esac
-        sleep 0.5
-    done
-    cat "requeue-$job.out"
-    [ "$state" = COMPLETED ]
-    grep -q 'part 1 of this job is done' "requeue-$job.out"
-    grep -q "resumed from checkpoints-$job/" "requeue-$job.out"
-    run ranks 4 -N1 -- --epochs 1 --curve undisturbed
-    [ "$status" -eq 0 ]
-    # the same ranks in the same order: equal in every bit
-    cmp "requeue-$job.tsv" undisturbed
-}
-
 @test "shards of four ranks are taken up by three" {
     run ranks 4 -N2 -- --steps 40 --samples 6000 --checkpoint parts --sharded --checkpoint-every 20
     echo "$output"
