@@ -144,7 +144,7 @@ static void go_on_calling(struct mu_node_ring *n, double now)
     }
     /* The answer is so short that it comes in one piece. */
     if (good && recv(n->call, half, sizeof half, MSG_DONTWAIT) == sizeof half &&
-        memcmp(half, n->theirs.secret + sizeof half, sizeof half) == 0) {
+        mu_net_same_token(half, n->theirs.secret + sizeof half)) {
         n->to = (struct mu_node_ring_link){ .fd = n->call };
         n->call = -1;
         return;
@@ -172,7 +172,7 @@ static bool is_the_one_before(const struct mu_node_ring *n,
                               const struct mu_node_ring_hello *h)
 {
     return h->magic == MAGIC && h->rank == n->before &&
-           memcmp(h->half, n->mine.secret, sizeof h->half) == 0;
+           mu_net_same_token(h->half, n->mine.secret);
 }
 
 static void hear_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c,

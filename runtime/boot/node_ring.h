@@ -17,9 +17,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/backend/backend.h"
 #include "runtime/boot/net.h"
 
-#define MU_NODE_RING_HALF 16
+#define MU_NODE_RING_HALF MU_TOKEN_LEN /* of the secret */
 #define MU_NODE_RING_CALLERS 4
 
 /* What a rank tells the one before it, over PMIx. */

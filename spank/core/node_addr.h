@@ -10,8 +10,9 @@ struct mu_node_addr {
     char addr[256]; /* an address or another name; "" not known */
 };
 
-/* One line of slurm.conf, joined with those it goes on in: if it has a NodeName, the NodeAddr (else NodeHostname) of
- * those of the n entries that it names and that have no address yet.
+/* One line of slurm.conf, joined with those it goes on in: if it has a NodeName, the
+ * NodeAddr (else NodeHostname) of those of the n entries that it names and that have no
+ * address yet.
  */
 void mu_node_addrs_of_line(const char *line, struct mu_node_addr *list, int n);
 

@@ -15,8 +15,7 @@
 void mu_slurm_conf_join(char *text);
 
 /* The value of the first `key` of the line (which ends at a line end or '\0'); false
- * and
- * "": it has none, or one longer than buf.
+ * and "": it has none, or one longer than buf.
  */
 bool mu_slurm_value(const char *line, const char *key, char *buf, size_t len);
 

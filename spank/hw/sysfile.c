@@ -75,6 +75,13 @@ long mu_sysfile_number(const char *root, long none, const char *path, ...)
     return end == buf ? none : n;
 }
 
+const char *mu_sysfile_root(void)
+{
+    const char *root = getenv("HWLOC_FSROOT");
+
+    return root ? root : "";
+}
+
 int mu_file_trusted(const char *path, const struct stat *st, struct mu_err *err)
 {
     if (st->st_uid != 0 && st->st_uid != getuid())

@@ -8,6 +8,9 @@
 
 #include "runtime/base/err.h"
 
+/* The recorded tree that hwloc reads in place of this machine (HWLOC_FSROOT), or "". */
+const char *mu_sysfile_root(void);
+
 /* Read root/path (printf form) into buf, at most len - 1 bytes, without the final
  * newline and always terminated. root is "" for the live system. Only regular files are
  * read (a FIFO would block). Returns the length, -1 with errno set.

@@ -8,6 +8,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"
+#include "spank/hw/sysfile.h"
 #include "spank/tools/tool.h"
 
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
@@ -49,14 +50,13 @@ static int ask_topo_file(const char *command, const struct mu_ask *ask,
 /* As the plugin does; the note says topofile. */
 static void complete_live(const char *command, struct mu_node *node)
 {
-    const char *root = getenv("HWLOC_FSROOT");
     struct mu_err why = { 0 };
     char file[4200];
 
     if (strcmp(node->source, "this node") != 0 || getenv("HWLOC_XMLFILE") ||
         getenv("HWLOC_SYNTHETIC"))
         return;
-    mu_locality_complete(node, root ? root : "", file, sizeof file, &why);
+    mu_locality_complete(node, mu_sysfile_root(), file, sizeof file, &why);
     if (why.text[0])
         mu_tool_fail(command, MU_EXIT_OK,
                      "/etc/nccl.conf does not help with the GPUs' locality: %s",

@@ -327,7 +327,6 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err)
 {
     struct mu_facts *facts = &out->facts;
-    const char *root = getenv("HWLOC_FSROOT");
 
     *out = (struct mu_doctor_input){ 0 };
     facts->env = environ;
@@ -350,7 +349,7 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
     if (!topology) {
         ask_nvml(facts);
         gather_limits(&facts->limits);
-        facts->gpudirect = mu_platform_gpudirect(root ? root : "");
+        facts->gpudirect = mu_platform_gpudirect(mu_sysfile_root());
     }
     gather_peers(out);
     facts->nccl = out->library;
