@@ -127,7 +127,7 @@ cudaError_t mu_meet(const struct mu_reach *r, cudaStream_t s)
 
 cudaError_t mu_add_parts(const struct mu_reach *r, void *own, const void *parts,
                          size_t bytes, enum muster_dtype dtype, double scale,
-                         int blocks, cudaStream_t s)
+                         cudaStream_t s)
 {
     note("add:%s ", name(s));
     return cudaSuccess;

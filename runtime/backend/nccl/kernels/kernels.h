@@ -97,7 +97,7 @@ cudaError_t mu_meet(const struct mu_reach *reach, cudaStream_t stream);
  */
 cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *parts,
                          size_t bytes, enum muster_dtype dtype, double scale,
-                         int blocks, cudaStream_t stream);
+                         cudaStream_t stream);
 
 /* buffer[i] *= scale */
 cudaError_t mu_scale(void *buffer, size_t count, enum muster_dtype dtype, double scale,
