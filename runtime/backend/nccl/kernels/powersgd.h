@@ -38,6 +38,15 @@
 #define MU_THIN_DEEP 32
 #define MU_THIN_LONG 1024
 
+/* A thread of the long block reads so many rows ahead: alone on its SM, it waits for
+ * memory else.
+ */
+#ifdef __CUDACC__
+#define MU_THIN_AHEAD _Pragma("unroll 4")
+#else
+#define MU_THIN_AHEAD
+#endif
+
 /* ---- M ----------------------------------------------------------------------------
  *
  * A gradient of f32 becomes M when it is first read. One of 16 bits cannot hold it, so
@@ -296,6 +305,7 @@ MU_BOTH static inline void mu_thin_dots(const struct mu_lowrank_tensor *x, int k
 
     for (int c = 0; c < MU_THIN; c++)
         dot[c] = 0;
+    MU_THIN_AHEAD
     for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG)
         for (int c = 0; c < MU_THIN; c++)
             if (c < n)
@@ -314,6 +324,7 @@ MU_BOTH static inline double mu_thin_take_out(const struct mu_lowrank_tensor *x,
     float *__restrict__ column = x->p + (size_t)k * rows;
     double square = 0;
 
+    MU_THIN_AHEAD
     for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG) {
         float v = column[i];
 
@@ -347,6 +358,7 @@ MU_BOTH static inline void mu_thin_divide(const struct mu_lowrank_tensor *x, int
 {
     const size_t rows = x->shape.rows;
 
+    MU_THIN_AHEAD
     for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG)
         x->p[(size_t)k * rows + i] = (float)(x->p[(size_t)k * rows + i] / by);
 }
