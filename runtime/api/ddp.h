@@ -76,6 +76,7 @@ struct muster_ddp {
     bool movable; /* on all ranks: buckets may be cut anew */
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
+    size_t arena_bytes;
     uint64_t step;         /* syncs done */
     uint64_t id;           /* of this ddp among those of m */
     uint64_t plan_hash;

@@ -6,11 +6,12 @@
 
 #include "runtime/core/dtype.h"
 
-/* A bucket is hidden where so many gradients have still to be computed: a layer of
- * BERT-large, whose buckets would else be waited for behind the last gradient (an
- * embedding's mostly, which takes long to send and no time to compute).
+/* A bucket is hidden where so much has still to be computed: this share of all
+ * gradients, about a layer. The last bucket does not count (an embedding's mostly, which
+ * takes long to send and no time to compute).
  */
-#define HIDDEN_BETWEEN ((size_t)48 << 20)
+#define BETWEEN_SHARE 40
+#define BETWEEN_LEAST ((size_t)16 << 20)
 
 int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                  struct mu_err *err)
@@ -60,6 +61,13 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
                      info->dtype, ddp->factor, bucket->stream, err);
 }
 
+static bool is_hidden(const struct muster_ddp *ddp)
+{
+    size_t between = mu_ready_between(&ddp->ready);
+
+    return between >= BETWEEN_LEAST && between >= ddp->arena_bytes / BETWEEN_SHARE;
+}
+
 static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
                      struct mu_err *err)
 {
@@ -75,7 +83,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .count = (to - from) / mu_dtype_size(dtype),
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
-        .hidden = mu_ready_between(&ddp->ready) >= HIDDEN_BETWEEN,
+        .hidden = is_hidden(ddp),
         .together = !bucket->owned && !ddp->follows,
         .what = bucket->what,
     };

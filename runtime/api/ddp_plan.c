@@ -131,6 +131,7 @@ int mu_ddp_buckets_make(struct muster_ddp *ddp, struct mu_err *err)
 {
     size_t total = total_bytes(&ddp->plan);
 
+    ddp->arena_bytes = total;
     ddp->bucket = make_list(&ddp->plan, err);
     if (!ddp->bucket)
         return -1;
@@ -151,7 +152,7 @@ int mu_ddp_buckets_remake(struct muster_ddp *ddp, const int *order, void *stream
 {
     struct mu_bucket_plan plan;
     struct mu_ddp_bucket *list = NULL;
-    size_t total = total_bytes(&ddp->plan);
+    size_t total = ddp->arena_bytes;
 
     if (mu_ddp_plan_make(ddp, order, &plan, err) < 0)
         return -1;
