@@ -186,7 +186,7 @@ static int late_body(struct mu_world *world, void *arg)
 
 int main(int argc, char **argv)
 {
-    int n = ranks_wanted(argc, argv), number = 0, failures = 0;
+    int n = ranks_wanted(argc, argv, 2), number = 0, failures = 0;
     static char *const late[] = { "one-shot", "pull", "copy", "nccl" };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -368,7 +368,7 @@ static int body(struct mu_world *world, void *arg)
 
 int main(int argc, char **argv)
 {
-    int n = ranks_wanted(argc, argv);
+    int n = ranks_wanted(argc, argv, 2);
 
     if (argc > 2)
         repetitions = atoi(argv[2]);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_norm.c - sums of squares, the look for NaN and Inf, and 8-bit integers on the
- * GPU against the CPU
+/* check_kernels.c - kernels that need no peer against the CPU: sums of squares, the look
+ * for NaN and Inf, 8-bit integers, the sum of what copy engines brought
  *
- *   check_norm [RANKS]
+ *   check_kernels [RANKS]
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/core/compress.h"
 #include "runtime/core/convert.h"
 #include "runtime/core/dtype.h"
@@ -153,6 +154,78 @@ static void int8(struct rank *r, const struct place *p, size_t count)
     free(word);
 }
 
+/* Element i of the mean of n ranks' lists, `count` elements each: added in rank order,
+ * 16-bit ones in fp32. 0.25 and 1/n of the n used here are exact.
+ */
+static void mean_of(void *to, const void *lists, enum muster_dtype dtype, int n,
+                    size_t count, double scale)
+{
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        double wide = 0;
+
+        for (int p = 0; p < n; p++) {
+            size_t at = (size_t)p * count + i;
+            float x = dtype == MUSTER_F32   ? ((const float *)lists)[at]
+                      : dtype == MUSTER_F16 ? mu_from_f16(((const uint16_t *)lists)[at])
+                                            : mu_from_bf16(((const uint16_t *)lists)[at]);
+
+            if (dtype == MUSTER_F64)
+                wide += ((const double *)lists)[at];
+            else
+                sum = p == 0 ? x : sum + x;
+        }
+        sum *= (float)scale;
+        if (dtype == MUSTER_F32)
+            ((float *)to)[i] = sum;
+        else if (dtype == MUSTER_F64)
+            ((double *)to)[i] = wide * scale;
+        else
+            ((uint16_t *)to)[i] =
+                dtype == MUSTER_F16 ? mu_to_f16(sum) : mu_to_bf16(sum);
+    }
+}
+
+/* As rank `rank` of n: the own part, and behind it those of the others. */
+static bool parts_as(struct rank *r, const struct place *p, enum muster_dtype dtype,
+                     int n, int rank, size_t bytes)
+{
+    const struct mu_reach reach = { .rank = rank, .n = n };
+    const size_t count = bytes / mu_dtype_size(dtype);
+    char *lists = p->host, *want = malloc(bytes), *got = malloc(bytes);
+    const double scale = rank ? 1.0 / n : 1.0;
+    bool right;
+
+    if (!want || !got)
+        exit(1);
+    fill(lists, dtype, (size_t)n * count, 11);
+    mean_of(want, lists, dtype, n, count, scale);
+    copy(r, p->data, lists + (size_t)rank * bytes, bytes);
+    for (int q = 0, at = 1; q < n; q++)
+        if (q != rank)
+            copy(r, p->data + (size_t)at++ * bytes, lists + (size_t)q * bytes, bytes);
+    right = mu_add_parts(&reach, p->data, p->data + bytes, bytes, dtype, scale,
+                         r->stream) == cudaSuccess;
+    copy(r, got, p->data, bytes);
+    right = right && memcmp(got, want, bytes) == 0;
+    free(want);
+    free(got);
+    return right;
+}
+
+static void parts(struct rank *r, const struct place *p, enum muster_dtype dtype)
+{
+    static const size_t sizes[] = { 16, 16 * 511, 16 * 512, 16 * 513, 16 * 100003 };
+    bool right = true;
+
+    for (int n = 2; n <= MU_PEERS; n *= 2)
+        for (int rank = 0; rank < n; rank += n - 1)
+            for (int i = 0; i < 5; i++)
+                right &= parts_as(r, p, dtype, n, rank, sizes[i]);
+    check(r, right, "%s: the parts of 2 to 8 ranks added up as on the CPU",
+          mu_dtype_name(dtype));
+}
+
 static int body(struct mu_world *world, void *arg)
 {
     struct rank r = { 0 };
@@ -176,6 +249,7 @@ static int body(struct mu_world *world, void *arg)
     for (int d = MUSTER_F32; d <= MUSTER_BF16; d++) {
         squares(&r, &p, (enum muster_dtype)d);
         looks(&r, &p, (enum muster_dtype)d);
+        parts(&r, &p, (enum muster_dtype)d);
     }
     int8(&r, &p, 1);
     int8(&r, &p, 257);
@@ -189,5 +263,5 @@ static int body(struct mu_world *world, void *arg)
 
 int main(int argc, char **argv)
 {
-    return mu_forked_run(ranks_wanted(argc, argv), true, 20, body, NULL);
+    return mu_forked_run(ranks_wanted(argc, argv, 1), true, 20, body, NULL);
 }

@@ -355,6 +355,6 @@ static int body(struct mu_world *world, void *arg)
 
 int main(int argc, char **argv)
 {
-    return mu_forked_run(ranks_wanted(argc, argv), true, 20, body,
+    return mu_forked_run(ranks_wanted(argc, argv, 1), true, 20, body,
                          argc > 2 && strcmp(argv[2], "short") == 0 ? argv : NULL);
 }

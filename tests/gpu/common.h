@@ -33,9 +33,9 @@ void allreduce(struct rank *r, const void *send, void *recv, size_t count,
                enum muster_dtype dtype, enum muster_op op, double scale);
 
 /* The number of ranks from the arguments or all devices; ends the program with a TAP
- * skip where there are fewer than two. Counts devices in a child: CUDA must not be
+ * skip where there are fewer than `least`. Counts devices in a child: CUDA must not be
  * started before the ranks are forked.
  */
-int ranks_wanted(int argc, char **argv);
+int ranks_wanted(int argc, char **argv, int least);
 
 #endif

@@ -67,7 +67,7 @@ void check(struct rank *r, bool ok, const char *fmt, ...)
     say(r, "%sok %d - %s\n", all ? "" : "not ", r->number, text);
 }
 
-int ranks_wanted(int argc, char **argv)
+int ranks_wanted(int argc, char **argv, int least)
 {
     int status = 0, n;
     pid_t pid = fork();
@@ -78,8 +78,8 @@ int ranks_wanted(int argc, char **argv)
     n = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     if (argc > 1 && atoi(argv[1]) > 0 && atoi(argv[1]) < n)
         n = atoi(argv[1]);
-    if (n < 2) {
-        printf("1..0 # SKIP %d GPUs here, two are needed\n", n);
+    if (n < least) {
+        printf("1..0 # SKIP %d GPUs, %d needed\n", n, least);
         exit(0);
     }
     return n;

@@ -225,7 +225,7 @@ static int body(struct mu_world *world, void *arg)
 
 int main(int argc, char **argv)
 {
-    int n = ranks_wanted(argc, argv);
+    int n = ranks_wanted(argc, argv, 2);
     size_t largest = argc > 2 ? (size_t)atoi(argv[2]) : 1024;
 
     return mu_forked_run(n, true, 10, body, &largest);
