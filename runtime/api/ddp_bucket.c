@@ -7,8 +7,8 @@
 #include "runtime/core/dtype.h"
 
 /* A bucket is hidden where so much has still to be computed: this share of all
- * gradients, about a layer. The last bucket does not count (an embedding's mostly, which
- * takes long to send and no time to compute).
+ * gradients, about a layer. The last bucket does not count (an embedding's mostly,
+ * which takes long to send and no time to compute).
  */
 #define BETWEEN_SHARE 40
 #define BETWEEN_LEAST ((size_t)16 << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_kernels.c - kernels that need no peer against the CPU: sums of squares, the look
- * for NaN and Inf, 8-bit integers, the sum of what copy engines brought
+/* check_kernels.c - kernels that need no peer against the CPU: sums of squares, the
+ * look for NaN and Inf, 8-bit integers, the sum of what copy engines brought
  *
  *   check_kernels [RANKS]
  */
@@ -166,9 +166,10 @@ static void mean_of(void *to, const void *lists, enum muster_dtype dtype, int n,
 
         for (int p = 0; p < n; p++) {
             size_t at = (size_t)p * count + i;
-            float x = dtype == MUSTER_F32   ? ((const float *)lists)[at]
-                      : dtype == MUSTER_F16 ? mu_from_f16(((const uint16_t *)lists)[at])
-                                            : mu_from_bf16(((const uint16_t *)lists)[at]);
+            float x = dtype == MUSTER_F32 ? ((const float *)lists)[at]
+                      : dtype == MUSTER_F16
+                          ? mu_from_f16(((const uint16_t *)lists)[at])
+                          : mu_from_bf16(((const uint16_t *)lists)[at]);
 
             if (dtype == MUSTER_F64)
                 wide += ((const double *)lists)[at];
