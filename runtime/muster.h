@@ -111,7 +111,9 @@ void muster_abort(struct muster *m, int status, const char *why)
  */
 const char *muster_error(const struct muster *m);
 /* Print muster_error to standard error with the rank; returns the status of that
- * failure, fit for exit().
+ * failure, fit for exit(): if this process exits without muster_finalize then, the whole
+ * job ends with that status, and the others say why (not in an elastic world, where they
+ * go on).
  */
 int muster_report(const struct muster *m);
 

@@ -131,17 +131,23 @@ void mu_failure_of_backend(void *arg, int rank, int status, const char *why)
     pthread_mutex_unlock(&m->swap_lock);
 }
 
-/* Errors of this call alone; after the others the backend is of no use to anybody. */
-static bool is_local(int status)
+/* An error of this call alone? After any other the world is of no use to anybody, and
+ * one of these two can be how it ended.
+ */
+static bool is_local(struct muster *m, int status)
 {
-    return status == MUSTER_EUSAGE || status == MUSTER_EMEMORY;
+    struct mu_err known;
+
+    return (status == MUSTER_EUSAGE || status == MUSTER_EMEMORY) &&
+           !(m->backend && m->ops->broken && m->ops->broken(m->backend)) &&
+           !mu_control_failed(m->control, &known);
 }
 
 int mu_failure_settle(struct muster *m, struct mu_err *err)
 {
     struct mu_err mine = *err;
 
-    if (!m->control || atomic_load(&m->closing) || is_local(err->code) ||
+    if (!m->control || atomic_load(&m->closing) || is_local(m, err->code) ||
         err->code == MUSTER_ESHRUNK)
         return -1;
     if (mine.code == MUSTER_EDEVICE)

@@ -161,4 +161,11 @@ int mu_failure_settle(struct muster *m, struct mu_err *err);
 void mu_failure_park(struct muster *m, int status, const char *why)
     __attribute__((noreturn));
 
+/* ---- leave.c: exit() without muster_finalize ---- */
+/* From now on this process leaves `m` behind when it exits. */
+void mu_leave_watch(struct muster *m);
+/* ... and if so, because of the failure that m holds. */
+void mu_leave_reported(const struct muster *m);
+void mu_leave_forget(const struct muster *m);
+
 #endif

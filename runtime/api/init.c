@@ -294,6 +294,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
         release(m);
         return status;
     }
+    mu_leave_watch(m);
     *out = m;
     return MUSTER_OK;
 }
@@ -349,6 +350,7 @@ int muster_finalize(struct muster *m)
     for (int i = 0; rc != MUSTER_OK && i < 500 && !atomic_load(&m->ended); i++)
         usleep(10000);
     atomic_store(&m->closing, true);
+    mu_leave_forget(m);
     m->ops->close(m->backend);
     if (m->control && mu_control_close(m->control, &err) < 0 && rc == MUSTER_OK)
         rc = err.code;

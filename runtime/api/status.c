@@ -87,9 +87,15 @@ int muster_report(const struct muster *m)
 {
     int status = m ? m->status : init_failure.status;
 
+    if (status == MUSTER_OK) {
+        fprintf(stderr, "muster: muster_report was called, but no call had failed\n");
+        return MUSTER_EINTERNAL;
+    }
+    if (m)
+        mu_leave_reported(m);
     if (m && m->world)
         fprintf(stderr, "muster: rank %d: %s\n", m->world->rank, m->err.text);
     else if (m || !init_failure.told)
         fprintf(stderr, "muster: %s\n", muster_error(m));
-    return status ? status : MUSTER_EINTERNAL;
+    return status;
 }

@@ -124,6 +124,10 @@ struct mu_backend_ops {
      * closed (not collectively) after that. why is copied.
      */
     void (*abort)(struct mu_backend *b, int status, const char *why);
+    /* Aborted, or failed by itself: an error of a call is not that call's own any more.
+     * NULL: never.
+     */
+    bool (*broken)(const struct mu_backend *b);
 
     /* One line for the banner: "shared memory", "TCP", "NVLink". Borrowed. */
     const char *(*transport)(const struct mu_backend *b);

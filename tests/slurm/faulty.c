@@ -8,7 +8,7 @@
  *        not there yet), create, bucket (between two buckets of step 3), step, save (a
  *        checkpoint's file is half written), finalize
  * DEED:  none kill stop exit0 exit3 segv sleep:SECONDS skip abort extend shape dtype
- *        order
+ *        order memory (it can get no more of it)
  * The time of the deed goes to FILE, so that a test can tell how long detection took.
  * With --save a small checkpoint is made of step 2, and a large one of step 3. --show
  * says which one is there to go on from.
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -75,6 +76,8 @@ static int act(const char *phase)
         nap(atof(opt.deed + 6));
     else if (strcmp(opt.deed, "abort") == 0)
         muster_abort(world, 42, "the loss is not a number");
+    else if (strcmp(opt.deed, "memory") == 0)
+        setrlimit(RLIMIT_AS, &(struct rlimit){ 1, 1 });
     else if (strcmp(opt.deed, "extend") == 0) {
         muster_extend(world, 30);
         nap(5);
@@ -101,7 +104,11 @@ static int open_checkpoint(struct muster *m, const char *folder)
                                                  .sharded = opt.sharded };
 
     state = malloc(LARGE);
-    return state ? muster_checkpoint_open(m, folder, &o, &checkpoint) : MUSTER_EMEMORY;
+    if (!state) {
+        fprintf(stderr, "faulty: no memory for its state\n");
+        exit(1);
+    }
+    return muster_checkpoint_open(m, folder, &o, &checkpoint);
 }
 
 /* Bytes of the file of step 3 that are written so far; 0 when it is not there, or no

@@ -89,3 +89,15 @@ setup() {
     fault 42 1 'rank 2 (node n2) ended the job: the loss is not a number' - \
         --rank 2 --at step --do abort
 }
+
+@test "a call that fails on one rank, and exit(muster_report(m)) behind it: all end with its status and reason" {
+    fault '17|137' 5 'rank 2 (node n2) ended the job: cannot map [0-9]* bytes: Cannot allocate memory' - \
+        --rank 2 --at create --do memory
+    fault '17|137' 5 'rank 0 (node n1) ended the job: cannot map [0-9]* bytes: Cannot allocate memory' - \
+        --rank 0 --at create --do memory
+}
+
+@test "a backend that cannot be loaded ends the step with the status of a device" {
+    export MUSTER_BACKEND=nccl MUSTER_BACKEND_DIR=/nowhere
+    fault '15|137' 5 'cannot load the NCCL backend: /nowhere/backend_nccl.so' - --rank 0 --at start
+}

@@ -29,6 +29,7 @@ enum deed {
     STAY_AWAY,
     ELSEWHERE,
     GIVE_UP,
+    LEAVE,
     SLOW,
     EXTEND
 };
@@ -86,6 +87,9 @@ static void act(struct muster *m, const struct run *run)
         break;
     case GIVE_UP:
         muster_abort(m, 42, "the loss is not a number");
+    case LEAVE:
+        muster_extend(m, -1);
+        exit(muster_report(m));
     case SLOW:
         pause_for(1.0);
         break;
@@ -176,6 +180,9 @@ static const struct fault faults[] = {
       "rank 1", 5 },
     { "muster_abort ends all with its status and reason", TWO_NODES, IN_BUCKET, GIVE_UP,
       3, 42, "rank 3 (node b) ended the job: the loss is not a number", 1.5 },
+    { "exit behind a failed call ends all with its status and reason", TWO_NODES,
+      BETWEEN_STEPS, LEAVE, 2, MUSTER_EUSAGE,
+      "rank 2 (node b) ended the job: muster_extend takes seconds above 0", 1.5 },
     { "a slow rank below the deadline survives", SLOW_LIMIT, BETWEEN_STEPS, SLOW, 3, 0,
       "", 10 },
     { "row 15: a rank that extends the deadline survives", SLOW_LIMIT, BETWEEN_STEPS,

@@ -126,6 +126,11 @@ static void host_abort(struct mu_backend *b, int status, const char *why)
         mu_engine_abort(b, status, why);
 }
 
+static bool host_broken(const struct mu_backend *b)
+{
+    return atomic_load(&b->failed) != 0;
+}
+
 static void host_extend(struct mu_backend *b, double seconds)
 {
     if (!in_child(b))
@@ -283,6 +288,7 @@ const struct mu_backend_ops mu_backend_host = {
     .open = host_open,
     .close = host_close,
     .abort = host_abort,
+    .broken = host_broken,
     .transport = host_transport,
     .device = host_device,
     .alloc = host_alloc,

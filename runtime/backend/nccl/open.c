@@ -283,6 +283,11 @@ static void nccl_abort(struct mu_backend *b, int status, const char *why)
     }
 }
 
+static bool nccl_broken(const struct mu_backend *b)
+{
+    return atomic_load(&b->aborted);
+}
+
 static const char *nccl_transport(const struct mu_backend *b)
 {
     return b->transport;
@@ -306,6 +311,7 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .open = nccl_open,
     .close = nccl_close,
     .abort = nccl_abort,
+    .broken = nccl_broken,
     .transport = nccl_transport,
     .device = nccl_device,
     .alloc = mu_arena_alloc,
