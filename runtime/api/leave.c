@@ -31,8 +31,11 @@ static void at_exit(void)
     struct muster *m = left_behind();
     struct mu_err known;
 
-    /* In an elastic world the others go on without this rank. */
-    if (m && !m->survive && !mu_control_failed(m->control, &known))
+    /* In an elastic world the others go on without this rank. Of several that leave, each
+     * stays until the first one's reason is told.
+     */
+    if (m && !m->survive &&
+        !(m->config.return_failure && mu_control_failed(m->control, &known)))
         muster_abort(m, m->status, m->err.text);
 }
 
