@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# common.bash - what the bats files with one cluster of their own share: `load common`. The
-# cluster of $MUSTER_DIR/c goes with the file; a file with more to do has its own functions.
+# common.bash - what the bats files that run a real Slurm share: the cluster of $MUSTER_DIR/c, which
+# goes with the file (one with more to do has its own functions), and how to wait.
 
 top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 # shellcheck disable=SC2034 # for the files that load this one
@@ -20,4 +20,39 @@ setup() {
 # On a node of a cluster with --netns.
 on() { # node, command
     "$top/tests/slurm/cluster" exec --dir "$MUSTER_DIR/c" "$@"
+}
+
+# wait_for SECONDS COMMAND...: until COMMAND succeeds, at least so long; then a sentence, and 1.
+# COMMAND is a condition: what fails inside it does not end the test.
+wait_for() {
+    local limit=$1 until=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -le "$until" ] || { echo "waited $limit s in vain for: $*" >&2; return 1; }
+        sleep 0.1
+    done
+}
+
+has_lines() { # file, number: at least so many
+    [ "$(lines_of "$1")" -ge "$2" ]
+}
+
+lines_of() { # file: how many it has, none where it is not there
+    wc -l 2>/dev/null <"$1" || echo 0
+}
+
+no_process() { # pattern of its command line
+    ! pgrep -f -- "$1" >/dev/null
+}
+
+field() { # job, name: as `scontrol show job` has it
+    scontrol show job -o "$1" | tr ' ' '\n' | sed -n "s/^$2=//p"
+}
+
+job_is() { # job, state (a list A|B is fine)
+    [[ "|$2|" == *"|$(field "$1" JobState)|"* ]]
+}
+
+job_becomes() { # seconds, job, state (a list A|B is fine): Slurm may write it down a little later
+    wait_for "$1" job_is "$2" "$3" || { echo "job $2 is $(field "$2" JobState)" >&2; return 1; }
 }

@@ -27,19 +27,8 @@ start() {
     job=$!
 }
 
-lines() {
-    wc -l 2>/dev/null <curve || echo 0
-}
-
 await_lines() { # NUMBER: the curve has that many
-    local i
-    for i in $(seq 600); do
-        [ "$(lines)" -lt "$1" ] || return 0
-        sleep 0.05
-    done
-    echo "no $1 lines after $i looks"
-    cat out
-    return 1
+    wait_for 40 has_lines curve "$1" || { cat out; return 1; }
 }
 
 signal_ranks() { # SIGNAL RANK...: to the tasks of this test's step
@@ -56,7 +45,7 @@ signal_ranks() { # SIGNAL RANK...: to the tasks of this test's step
 
 kill_ranks() { # RANK...
     killed_at=$(date +%s.%N)
-    lines_before=$(lines)
+    lines_before=$(lines_of curve)
     signal_ranks KILL "$@"
 }
 
@@ -94,7 +83,7 @@ finish() { # ranks left, what was done
 }
 
 nothing_left() {
-    ! pgrep -f "muster-train .*--curve $PWD/curve"
+    no_process "muster-train .*--curve $PWD/curve"
 }
 
 @test "one of four is killed in training: three go on and finish, weights equal, the curve has no gap" {

@@ -39,25 +39,11 @@ start() { # NODES [OPTION]
 }
 
 await() { # lines of the curve
-    local i n
-    for i in $(seq 600); do
-        n=$({ wc -l <curve; } 2>/dev/null || echo 0)
-        [ "$n" -lt "$1" ] || return 0
-        sleep 0.05
-    done
-    echo "no $1 lines after $i looks"
-    cat said.*
-    return 1
+    wait_for 40 has_lines curve "$1" || { cat said.*; return 1; }
 }
 
 await_words() { # RANK SECONDS PATTERN
-    local i
-    for i in $(seq $(($2 * 10))); do
-        ! grep -q -e "$3" "said.$1" || return 0
-        sleep 0.1
-    done
-    grep . said.*
-    return 1
+    wait_for "$2" grep -qs -e "$3" "said.$1" || { grep . said.*; return 1; }
 }
 
 # The process of that rank of this test's step, if it is there.
@@ -92,7 +78,7 @@ cut_off() { # NODES VICTIM, WITNESS among the others
 
 @test "a node that is cut off ends and says why; the two others go on" {
     cut_off 3 2 0
-    await $(($(wc -l <curve) + 20))
+    await $(($(lines_of curve) + 20))
 }
 
 @test "rank 0 that is cut off is the smaller part: ranks 1 and 2 go on without it" {

@@ -23,14 +23,9 @@ since_note() { # seconds from the deed to now
 # Of a job whose deed is done: no process with its note, no file of ours; what the kernel takes
 # away on its own may need a moment.
 nothing_left() {
-    local i
-    for i in $(seq 20); do
-        pgrep -f "faulty --note $MUSTER_DIR/note" >/dev/null || break
-        sleep 0.1
-    done
-    echo "looked $i times"
-    ! pgrep -af "faulty --note $MUSTER_DIR/note" &&
-        [ -z "$(find /dev/shm "$MUSTER_DIR/tmp" -name '*muster*' -print -quit)" ]
+    local ours="faulty --note $MUSTER_DIR/note"
+    wait_for 3 no_process "$ours" || { pgrep -af "$ours"; return 1; }
+    [ -z "$(find /dev/shm "$MUSTER_DIR/tmp" -name '*muster*' -print -quit)" ]
 }
 
 # The newest checkpoint that a run can go on from. Looking removes what was half written.

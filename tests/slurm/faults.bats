@@ -138,11 +138,7 @@ start_sleeper() { # option of srun
     rm -rf "$MUSTER_DIR/note" "$MUSTER_DIR/saved"
     MUSTER_TIMEOUT=300 four "$@" "$build/tests/slurm/faulty" --note "$MUSTER_DIR/note" \
         --save "$MUSTER_DIR/saved" --rank 1 --at step --do sleep:150 >"$MUSTER_DIR/out" 2>&1 &
-    for _ in $(seq 150); do
-        [ ! -s "$MUSTER_DIR/note" ] || return 0
-        sleep 0.1
-    done
-    return 1
+    wait_for 15 test -s "$MUSTER_DIR/note"
 }
 
 # end_sleeper WHAT LIMIT: it ends, nothing is left, step 2 is there.
@@ -159,17 +155,6 @@ end_sleeper() {
     nothing_left
 }
 
-job_is() { # job, state: at its end, which Slurm may write down a little later
-    local i state
-    for i in $(seq 100); do
-        state=$(scontrol show job -o "$1" | grep -o 'JobState=[A-Z_]*')
-        [ "$state" != "JobState=$2" ] || return 0
-        sleep 0.1
-    done
-    echo "$state after $i looks"
-    return 1
-}
-
 @test "scancel ends it at once" {
     start_sleeper
     date +%s.%N >"$MUSTER_DIR/note"
@@ -183,7 +168,7 @@ job_is() { # job, state: at its end, which Slurm may write down a little later
     job=$(squeue -h -o %i -t R)
     scontrol update JobId="$job" EndTime=now+2 # a limit is whole minutes; Slurm looks every half a minute
     end_sleeper 'time limit' 50
-    job_is "$job" TIMEOUT
+    job_becomes 15 "$job" TIMEOUT
 }
 
 @test "slurmd killed: the job goes on to its end; a node set down ends it" {
@@ -191,15 +176,9 @@ job_is() { # job, state: at its end, which Slurm may write down a little later
     rm -rf "$MUSTER_DIR/note" "$MUSTER_DIR/saved"
     four "$build/tests/slurm/faulty" --note "$MUSTER_DIR/note" --save "$MUSTER_DIR/saved" \
         --rank 1 --at step --do sleep:2 >"$MUSTER_DIR/out" 2>&1 &
-    for _ in $(seq 150); do
-        [ ! -s "$MUSTER_DIR/note" ] || break
-        sleep 0.1
-    done
+    wait_for 15 test -s "$MUSTER_DIR/note"
     kill -9 "$(cat "$MUSTER_DIR/c/run/slurmd.f2.pid")"
-    for _ in $(seq 150); do
-        grep -q 'all is well' "$MUSTER_DIR/out" && break
-        sleep 0.1
-    done
+    wait_for 15 grep -q 'all is well' "$MUSTER_DIR/out" || true # asked below, with all nodes back
     table_row 'slurmd killed in step 3' "$(since_note)" - "$(checkpoint_left "$MUSTER_DIR/saved")" \
         "$(grep -m1 'all is well' "$MUSTER_DIR/out")"
     kill %% 2>/dev/null || true # srun waits for that daemon
@@ -217,5 +196,5 @@ job_is() { # job, state: at its end, which Slurm may write down a little later
     scontrol update NodeName=f2 State=DOWN Reason=test
     end_sleeper 'node set DOWN in step 3' 20
     scontrol update NodeName=f2 State=RESUME || true # it comes back by itself
-    job_is "$job" NODE_FAIL
+    job_becomes 15 "$job" NODE_FAIL
 }

@@ -22,14 +22,11 @@ setup() {
 
 # Submit a script, wait for its end, show its output.
 submit() { # script
-    local id state=PENDING
+    local id
     id=$(sbatch --parsable --cpus-per-task=1 "$top/jobscripts/$1") || return 1
-    for _ in $(seq 600); do
-        state=$(scontrol show job -o "$id" | grep -o 'JobState=[A-Z_]*')
-        case $state in *PENDING | *RUNNING | *COMPLETING | *CONFIGURING) sleep 0.5 ;; *) break ;; esac
-    done
+    job_becomes 330 "$id" 'COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY' || true
     cat ./*-"$id".out
-    [ "$state" = JobState=COMPLETED ]
+    job_is "$id" COMPLETED
 }
 
 @test "03_multi_node.sh: eight ranks on two nodes, a placement table from each node" {

@@ -31,7 +31,7 @@ setup() {
 }
 
 teardown() {
-    [ -n "${BATS_TEST_COMPLETED:-}" ] || cat "$MUSTER_DIR/err"
+    [ -n "${BATS_TEST_COMPLETED:-}" ] || { echo "${output:-}"; cat "$MUSTER_DIR/err"; }
     # whatever a test did, no node may have been drained
     [ "$(sinfo -h -N -o '%T %N' | grep -ciE 'drain|down')" -eq 0 ]
 }
@@ -47,10 +47,7 @@ job() { # sbatch option...
     rm -f "$MUSTER_DIR/done"
     { echo '#!/bin/bash'; cat; echo "touch $MUSTER_DIR/done"; } > "$MUSTER_DIR/job"
     timeout 60 sbatch -Q -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$@" "$MUSTER_DIR/job" > /dev/null
-    for _ in $(seq 300); do
-        [ ! -e "$MUSTER_DIR/done" ] || break
-        sleep 0.1
-    done
+    wait_for 31 test -e "$MUSTER_DIR/done" || return 1
     cat "$MUSTER_DIR/out"
 }
 
@@ -448,6 +445,7 @@ JOB
     run job -w plug1 -n2 --gres=gpu:2 <<< "srun -Q true; srun -Q true" # by the first step only
     [ "$(grep -c "$warning" "$MUSTER_DIR/err")" -eq 1 ]
     run job -w plug1 -n2 --gres=gpu:4 <<< "srun -Q -n1 --gres=gpu:2 true" # the job owns all
+    [ "$status" -eq 0 ]
     [ "$(grep -c ConstrainDevices "$MUSTER_DIR/err")" -eq 0 ]
 }
 

@@ -71,10 +71,7 @@ submit() {
     rm -f "$MUSTER_DIR/done"
     echo "touch $MUSTER_DIR/done" >> "$MUSTER_DIR/job"
     timeout 60 sbatch -Q -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" > /dev/null
-    for _ in $(seq 300); do
-        [ ! -e "$MUSTER_DIR/done" ] || break
-        sleep 0.1
-    done
+    wait_for 31 test -e "$MUSTER_DIR/done" || return 1
     sort "$MUSTER_DIR/out"
 }
 

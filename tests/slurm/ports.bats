@@ -31,6 +31,10 @@ setup() {
     rm -f "$MUSTER_DIR"/step.*
 }
 
+all_have_started() {
+    [ "$(cat "$MUSTER_DIR"/step.* 2>/dev/null | grep -c ^port)" -ge "$steps" ]
+}
+
 # Start the steps side by side, each until all have started; one output file each.
 side_by_side() { # cluster, srun option...
     eval "$(cat "$MUSTER_DIR/$1.env")"
@@ -44,12 +48,10 @@ side_by_side() { # cluster, srun option...
                 while [ -e \$MUSTER_DIR/hold ]; do sleep 0.5; done" \
                 >$MUSTER_DIR/step.$i 2>&1 &
         done
-        for _ in $(seq 300); do
-            [ "$(cat $MUSTER_DIR/step.* | grep -c ^port)" -lt "$steps" ] || break
-            sleep 0.5
-        done
-        rm $MUSTER_DIR/hold
-        wait'
+        wait' &
+    wait_for 160 all_have_started || true # the tests count them
+    rm "$MUSTER_DIR/hold"
+    wait $!
 }
 
 @test "steps side by side with reserved ports: no two have the same, nobody warns" {

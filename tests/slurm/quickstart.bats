@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The newcomer's tour, run as a newcomer runs it.
 
+source "$BATS_TEST_DIRNAME/common.bash"
+
 setup() {
-    top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
     state=${TMPDIR:-/tmp}/muster-quickstart-$(id -u)
 }
 
 teardown() {
     "$top/tests/slurm/cluster" down --dir "$state"
 }
+
+teardown_file() { :; } # no $MUSTER_DIR here
 
 # Processes of this cluster: its daemons have its folder in their command line or open files.
 nothing_left() {
@@ -62,11 +65,7 @@ nothing_left() {
     EPOCHS=500 perl -e '$SIG{INT} = "DEFAULT"; setpgrp(0, 0); exec @ARGV' \
         "$top/jobscripts/quickstart" --no-install > "$log" 2>&1 3>&- &
     pid=$!
-    for _ in $(seq 900); do
-        grep -q '^DDP Configuration' "$log" && break
-        sleep 0.2
-    done
-    grep -q '^DDP Configuration' "$log"
+    wait_for 190 grep -q '^DDP Configuration' "$log"
     kill -INT -- "-$pid"
     wait "$pid" || code=$?
     [ "$code" -eq 130 ]

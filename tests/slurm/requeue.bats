@@ -24,19 +24,6 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
 }
 
-wait_for() { # seconds, command...
-    local until=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $until ] || { echo "waited in vain for $*"; return 1; }
-        sleep 0.2
-    done
-}
-
-field() { # job, name
-    scontrol show job -o "$1" | tr ' ' '\n' | sed -n "s/^$2=//p"
-}
-
 # Slurm lets a job that was put back rest for two minutes: hurry it. True at its end. Preempted, it is
 # put back by its script and, since 24.11, by Slurm too: then it starts once more behind its end, finds
 # all done and ends; but within two seconds slurmd takes that for the job that was killed.
@@ -46,7 +33,7 @@ over() { # job
     case $state in
     COMPLETED | FAILED | CANCELLED | TIMEOUT)
         sleep 1
-        [ "$(field "$1" JobState)" = "$state" ] && return 0
+        job_is "$1" "$state" && return 0
         ;;
     PENDING)
         sleep 3
@@ -56,13 +43,9 @@ over() { # job
     return 1
 }
 
-some_losses() { # file
-    [ "$(wc -l 2>/dev/null <"$1")" -gt 20 ]
-}
-
 start_training() { # option of sbatch...; leaves $job
     job=$(sbatch --parsable --cpus-per-task=1 "$@" "$top/jobscripts/05_requeue.sh")
-    wait_for 60 test -e "requeue-$job.tsv" && wait_for 60 some_losses "requeue-$job.tsv"
+    wait_for 60 test -e "requeue-$job.tsv" && wait_for 60 has_lines "requeue-$job.tsv" 21
 }
 
 ends_undisturbed() { # job
@@ -70,7 +53,7 @@ ends_undisturbed() { # job
     cat "requeue-$1.out"
     echo "# restarts $(field "$1" Restarts), resumed from: $(grep -o 'resumed from .*' "requeue-$1.out" | cut -c1-90)" >&3
     echo "state $(field "$1" JobState), exit $(field "$1" ExitCode), reason $(field "$1" Reason)"
-    [ "$(field "$1" JobState)" = COMPLETED ]
+    job_is "$1" COMPLETED
     [ "$(field "$1" Restarts)" -ge 1 ]
     grep -q "resumed from checkpoints-$1/" "requeue-$1.out"
     cmp "requeue-$1.tsv" "$MUSTER_DIR/undisturbed"

@@ -23,15 +23,6 @@ four() {
     timeout 100 srun --mpi=pmix -N2 --ntasks-per-node=2 "$@"
 }
 
-# Until $MUSTER_DIR/out has our sentence, at most so many seconds.
-await_sentence() {
-    local until=$((SECONDS + $1))
-    while [ $SECONDS -lt $until ] && ! grep -q '^muster:' "$MUSTER_DIR/out"; do
-        sleep 0.1
-    done
-    grep -q '^muster:' "$MUSTER_DIR/out"
-}
-
 @test "four ranks train across two network namespaces" {
     run four "$build/runtime/api/example"
     [ "$output" = "4 ranks agree on 1.500000" ]
@@ -41,11 +32,7 @@ await_sentence() {
     four "$build/tests/slurm/faulty" --rank 1 --at step --do sleep:4 >"$MUSTER_DIR/out" 2>&1 &
     sleep 2
     kill -9 "$(cat "$MUSTER_DIR/c/run/slurmd.mrt2.pid")"
-    for _ in $(seq 150); do
-        grep -q 'all is well' "$MUSTER_DIR/out" && break
-        sleep 0.1
-    done
-    grep -q 'all is well' "$MUSTER_DIR/out"
+    wait_for 15 grep -q 'all is well' "$MUSTER_DIR/out"
     pkill -KILL -f 'srun .*faulty --rank 1 --at step --do sleep:4$' || true # it may wait for that daemon
     wait || true
     if grep -q '^muster:' "$MUSTER_DIR/out"; then return 1; fi
@@ -55,18 +42,16 @@ await_sentence() {
 }
 
 @test "a link that dies is told within the TCP user timeout, on both sides, nothing is left" {
+    local ranks='tests/slurm/.libs/faulty --rank 1 --at step --do sleep:50'
     four "$build/tests/slurm/faulty" --rank 1 --at step --do sleep:50 >"$MUSTER_DIR/out" 2>&1 &
     sleep 3
     start=$(date +%s.%N)
     on mrt2 -- ip link set eth0 down
-    await_sentence 25
+    wait_for 25 grep -q '^muster:' "$MUSTER_DIR/out"
     echo "# link down | $(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }') s | $(grep -m1 '^muster:' "$MUSTER_DIR/out")" >&3
     grep -q 'rank 2 (node mrt2' "$MUSTER_DIR/out"
-    for _ in $(seq 300); do
-        pgrep -f "tests/slurm/.libs/faulty --rank 1 --at step --do sleep:50" >/dev/null || break
-        sleep 0.1
-    done
+    wait_for 35 no_process "$ranks" || true # asked below, with srun ended
     pkill -KILL -f 'srun .*faulty --rank 1 --at step --do sleep:50' # Slurm cannot reach that node
     wait || true
-    if pgrep -f "tests/slurm/.libs/faulty --rank 1 --at step --do sleep:50" >/dev/null; then return 1; fi
+    no_process "$ranks"
 }

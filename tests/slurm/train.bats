@@ -210,20 +210,10 @@ BYTES
     [[ $output = *"resumed from saved/muster-train-000000000040.muster: step 40"* ]]
 }
 
-wait_for() { # seconds, file
-    local i
-    for i in $(seq $(($1 * 10))); do
-        [ ! -e "$2" ] || return 0
-        sleep 0.1
-    done
-    echo "no $2 after $1 s ($i looks)"
-    return 1
-}
-
 @test "kill -9 of one of three ranks ends the others with status 13 within 5 s, and a checkpoint stays" {
     ranks 3 -N1 -- --epochs 50 --checkpoint kept --checkpoint-every 10 > out 2>&1 &
     local step=$! victim killed code=0
-    wait_for 60 kept/muster-train-latest.muster
+    wait_for 60 test -e kept/muster-train-latest.muster
     victim=$(pgrep -f -- "--checkpoint kept" | while read -r p; do
         grep -qz '^PMIX_RANK=2$' "/proc/$p/environ" 2>/dev/null && readlink "/proc/$p/exe" | grep -q muster-train && echo "$p"
     done)
@@ -243,7 +233,7 @@ wait_for() { # seconds, file
 @test "USR1 to the step gives a checkpoint and status 22; gone on with in another world it ends where an undisturbed run ends" {
     ranks 4 -N1 --job-name=stopme -- --dtype fp64 --epochs 1 --checkpoint stop --curve stopped > out 2>&1 &
     local step=$! code=0
-    wait_for 60 stopped
+    wait_for 60 test -e stopped
     sleep 1
     scancel --signal=USR1 --name=stopme
     wait "$step" || code=$?
