@@ -155,7 +155,7 @@ static void int8(struct rank *r, const struct place *p, size_t count)
 }
 
 /* Element i of the mean of n ranks' lists, `count` elements each: added in rank order,
- * 16-bit ones in fp32. 0.25 and 1/n of the n used here are exact.
+ * 16-bit ones in fp32. 1/n of the n used here is exact.
  */
 static void mean_of(void *to, const void *lists, enum muster_dtype dtype, int n,
                     size_t count, double scale)

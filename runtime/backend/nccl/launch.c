@@ -6,7 +6,7 @@
 #include "runtime/core/dtype.h"
 
 /* At most this many SMs are taken from the computation beside; twice as many where the
- * stream waits and there is none.
+ * stream waits and there is none. (All of them, for a moment: the sum between copies.)
  */
 #define BLOCKS 16
 /* From this size on, half of them reach the same rate with less contention. */
