@@ -13,7 +13,8 @@ table_row() { # what, seconds, status, checkpoint, message
 }
 
 four() { # srun with four ranks on two nodes, or per_node on each of `nodes`, called ${prefix}1, ...
-    timeout 90 srun -Q --mpi=pmix -w "${prefix:-n}[1-${nodes:-2}]" --ntasks-per-node="${per_node:-2}" "$@"
+    mkdir -p "$MUSTER_DIR/tmp"
+    TMPDIR=$MUSTER_DIR/tmp timeout 90 srun -Q --mpi=pmix -w "${prefix:-n}[1-${nodes:-2}]" --ntasks-per-node="${per_node:-2}" "$@"
 }
 
 since_note() { # seconds from the deed to now
@@ -42,9 +43,8 @@ fault() {
     local status=$1 limit=$2 message=$3 checkpoint=$4 rc=0 took left=- save=()
     shift 4
     rm -rf "$MUSTER_DIR/note" "$MUSTER_DIR/saved"
-    mkdir -p "$MUSTER_DIR/tmp"
     [ "$checkpoint" = - ] || save=(--save "$MUSTER_DIR/saved")
-    TMPDIR=$MUSTER_DIR/tmp four "$build/tests/slurm/faulty" --note "$MUSTER_DIR/note" "${save[@]}" "$@" \
+    four "$build/tests/slurm/faulty" --note "$MUSTER_DIR/note" "${save[@]}" "$@" \
         >"$MUSTER_DIR/out" 2>&1 || rc=$?
     took=$(since_note)
     cat "$MUSTER_DIR/out"

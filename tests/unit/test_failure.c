@@ -249,6 +249,11 @@ static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
     }
 }
 
+static void a_report_without_a_failure_is_a_defect(void **state)
+{
+    assert_int_equal(muster_report(NULL), MUSTER_EINTERNAL);
+}
+
 /* ---- on_failure=return -------------------------------------------------------------
  */
 
@@ -484,6 +489,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_ends_with_the_name_of_the_guilty_rank),
+        cmocka_unit_test(a_report_without_a_failure_is_a_defect),
         cmocka_unit_test(a_failure_can_be_returned_instead),
         cmocka_unit_test(a_forked_child_holds_no_connection),
         cmocka_unit_test(a_rank_that_never_starts_ends_the_job_at_the_init_deadline),
