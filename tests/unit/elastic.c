@@ -28,14 +28,30 @@ static void die(const struct run *run)
     pause_for(10);
 }
 
-static void maybe_die(const struct run *run, int step, enum phase phase)
+static bool has_come(const struct run *run, int step, enum phase phase)
 {
     for (int i = 0; i < 3; i++) {
         const struct death *d = &run->c->death[i];
 
         if (d->phase == phase && d->rank == run->origin && d->step == step)
-            die(run);
+            return true;
     }
+    return false;
+}
+
+static void maybe_die(const struct run *run, int step, enum phase phase)
+{
+    if (has_come(run, step, phase))
+        die(run);
+}
+
+static void maybe_give_up(struct muster *m, const struct run *run, int step)
+{
+    if (!has_come(run, step, GIVES_UP))
+        return;
+    run->told->died_at = forked_now();
+    muster_extend(m, -1);
+    exit(muster_report(m));
 }
 
 static bool dies_in_finalize(const struct run *run)
@@ -116,6 +132,7 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
     float *w = model->weight;
 
     maybe_die(run, step, BETWEEN_STEPS);
+    maybe_give_up(m, run, step);
     if (run->c->slow > 0 && run->origin == 1 && step == run->c->death[0].step)
         pause_for(run->c->slow);
     for (int i = 2; i >= 0; i--) {

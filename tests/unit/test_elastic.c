@@ -35,6 +35,13 @@ static const struct elastic_case cases[] = {
       0,
       "muster: rank 2 (node a, pid ",
       0 },
+    { "one of 4 gives up by exit(muster_report(m))",
+      NODES,
+      { { 3, 5, GIVES_UP, 0 } },
+      3,
+      0,
+      "died; 3 of 4 ranks go on",
+      0 },
     { "TCP: one of 4 in a bucket",
       TCP,
       { { 2, 5, IN_BUCKET, 0 } },
@@ -181,7 +188,8 @@ static double check(const struct elastic_case *c, const struct told *told,
 
     for (int k = 0; k < c->world.size; k++) {
         if (dies(c, k)) {
-            if (r->status[k] != 128 + SIGKILL)
+            if (r->status[k] !=
+                (c->death[0].phase == GIVES_UP ? MUSTER_EUSAGE : 128 + SIGKILL))
                 fail_msg("%s: rank %d did not die: %d\n%s", c->name, k, r->status[k],
                          r->text);
             continue;
@@ -218,7 +226,7 @@ static double check(const struct elastic_case *c, const struct told *told,
 static double run_case(const struct elastic_case *c)
 {
     struct told *told = forked_shared(sizeof *told);
-    struct run run = { c, told, 0 };
+    struct run run = { .c = c, .told = told };
     struct forked_result r;
     double took;
 
