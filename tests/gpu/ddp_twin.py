@@ -127,22 +127,28 @@ class Model(torch.nn.Module):
         return x.sum()
 
 
-def timed(module, model, steps, device):
+def step(ddp, model, x):
+    for p in model.parameters():
+        p.grad = None
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    ddp(x).backward()
+    b.record()
+    b.synchronize()
+    return a.elapsed_time(b) * 1000
+
+
+def timed(ddp, model, steps, device):
+    """Medians of the slowest rank: steps without the exchange, and with it, in turn."""
     x = torch.ones(1, device=device, requires_grad=True)
-    times = []
-    for i in range(-WARM, steps):
-        for p in model.parameters():
-            p.grad = None
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        module(x).backward()
-        b.record()
-        b.synchronize()
-        if i >= 0:
-            times.append(a.elapsed_time(b) * 1000)
-    t = torch.tensor([statistics.median(times)], device=device)
+    alone, times = [], []
+    for i in range(WARM + steps):
+        with ddp.no_sync():
+            alone.append(step(ddp, model, x))
+        times.append(step(ddp, model, x))
+    t = torch.tensor([statistics.median(us[WARM:]) for us in (alone, times)], device=device)
     dist.all_reduce(t, op=dist.ReduceOp.MAX)
-    return t.item()
+    return t.tolist()
 
 
 def rank_main(rank, ranks, path, steps):
@@ -154,17 +160,16 @@ def rank_main(rank, ranks, path, steps):
     layers, dtype = read_model(path)
     model = Model(layers, dtype, device)
     name = os.path.basename(path).removesuffix(".model")
-    alone = timed(model, model, steps, device)
     rows = []
     for label, options in (("pytorch ddp", {}), ("pytorch ddp, views", {"gradient_as_bucket_view": True})):
         ddp = DistributedDataParallel(model, device_ids=[rank], **options)
-        rows.append((label, timed(ddp, model, steps, device)))
+        rows.append((label, *timed(ddp, model, steps, device)))
         del ddp
-    alone = min(alone, timed(model, model, steps, device))
     if rank == 0:
         print(f"# {torch.cuda.get_device_name()} x {ranks}, PyTorch {torch.__version__}, "
               f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
-        for label, us in [("without exchange", alone)] + rows:
+        for label, alone, us in rows:
+            print(f"{name:<12} {'without exchange':<22} {alone:10.1f} us")
             print(f"{name:<12} {label:<22} {us:10.1f} us  exposed {us - alone:8.1f} us  "
                   f"efficiency {100 * alone / us:6.2f} %", flush=True)
     dist.destroy_process_group()
