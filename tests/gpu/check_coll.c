@@ -329,8 +329,8 @@ static void others(struct rank *r, char *arena)
 
 static int body(struct mu_world *world, void *arg)
 {
-    static const char *const paths[] = { "auto",  "one-shot", "pull",
-                                         "relay", "nccl",     NULL };
+    static const char *const paths[] = { "auto", "one-shot", "pull", "relay",
+                                         "copy", "nccl",     NULL };
     struct rank r = { 0 };
     struct mu_err err = { 0 };
     char *arena;

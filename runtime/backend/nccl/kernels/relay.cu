@@ -8,8 +8,8 @@
  *
  *   push warps   my parts of the others' segments -> their owners' areas
  *   add warps    wait for the parts of my segment, add in rank order, store the sum
- * here and push it to everybody copy warps   wait for the sums of the others' segments,
- * store them here
+ *                here and push it to everybody
+ *   copy warps   wait for the sums of the others' segments, store them here
  *
  * Areas are double-buffered by the parity of the epoch: a rank in epoch e finished e-1,
  * so every owner began e-1, so everybody has finished reading e-2. In place is fine: a
