@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tune.c - times of our kernels over blocks and chunk sizes, NCCL beside: a table for
- * whoever sets the constants in coll.c
+ * whoever sets the constants in launch.c
  *
  *   tune [RANKS [LARGEST-MIB]]
  */
