@@ -90,8 +90,9 @@ static int train(struct train *t, struct mu_err *err)
     } while (rc < 0 && err->code == MUSTER_ESHRUNK && train_shrunk(t, err) == 0);
     if (rc < 0)
         return -1;
-    show_line(&t->show, "%llu steps, weights %016llx, %.1f s of CPU time",
+    show_line(&t->show, "%llu step%s, weights %016llx, %.1f s of CPU time",
               (unsigned long long)(t->step - t->first_step),
+              mu_plural((long)(t->step - t->first_step)),
               (unsigned long long)t->figures[t->rank].weights_hash, t->cpu_seconds);
     if (t->rank == 0 && !t->stop)
         printf("Training time: %.2f seconds\nTest accuracy: %.4f\n", t->train_seconds,

@@ -239,9 +239,9 @@ static void banner_cores(const struct train *t)
         printf(", shared by the %d ranks", t->size);
     if (muster_nodes(t->m) > t->cores.machines)
         printf(" (the %d nodes are %d machine%s)", muster_nodes(t->m),
-               t->cores.machines, t->cores.machines == 1 ? "" : "s");
+               t->cores.machines, mu_plural(t->cores.machines));
     printf(", %d BLAS thread%s per rank\n", t->blas_threads,
-           t->blas_threads == 1 ? "" : "s");
+           mu_plural(t->blas_threads));
 }
 
 static void banner(const struct train *t)
@@ -252,13 +252,13 @@ static void banner(const struct train *t)
 
     printf("DDP Configuration\n======================================\n");
     printf("World size:           %d rank%s on %d node%s\n", t->size,
-           t->size == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+           mu_plural(t->size), nodes, mu_plural(nodes));
     printf("Devices:              %s\n", cores_devices(muster_device(t->m)));
     banner_cores(t);
     banner_batch(t);
     printf("Backend:              %s\n", muster_backend(t->m));
     printf("Communication:        %s, %d bucket%s\n", muster_transport(t->m),
-           muster_ddp_buckets(t->ddp), muster_ddp_buckets(t->ddp) == 1 ? "" : "s");
+           muster_ddp_buckets(t->ddp), mu_plural(muster_ddp_buckets(t->ddp)));
     if (opt->compress >= 0 || opt->zero)
         printf("Gradients:            %s%s\n",
                opt->compress >= 0 ? opt->compress_text : "reduce-scattered",
@@ -266,9 +266,9 @@ static void banner(const struct train *t)
     printf("Model:                %s, %zu parameters, %s, %s\n", t->model.text,
            t->model.nweights, opt->dtype == MUSTER_F64 ? "fp64" : "fp32", t->ops->name);
     printf(
-        "Samples:              %llu to train on, %llu to test; %llu steps per epoch\n",
+        "Samples:              %llu to train on, %llu to test; %llu step%s per epoch\n",
         (unsigned long long)t->train_set.n, (unsigned long long)t->test_set.n,
-        (unsigned long long)t->steps_epoch);
+        (unsigned long long)t->steps_epoch, mu_plural((long)t->steps_epoch));
     printf("Learning rate:        %g x %llu/%d = %g, warm-up %g epochs, then %s\n",
            opt->lr, (unsigned long long)train_effective_batch(t), TRAIN_LR_BATCH,
            opt->lr * scale, opt->warmup, opt->cosine ? "cosine" : "constant");
@@ -285,8 +285,7 @@ int train_setup(struct train *t, struct mu_err *err)
         return mu_err_set(err, MUSTER_ECONTRACT,
                           "this run has %d rank%s, but --ranks says %ld; start it with "
                           "srun --ntasks=%ld",
-                          t->size, t->size == 1 ? "" : "s", t->opt->ranks,
-                          t->opt->ranks);
+                          t->size, mu_plural(t->size), t->opt->ranks, t->opt->ranks);
     }
     t->blas_threads = engine_cpu_threads();
     status = cores_collect(t->m, t->blas_threads, &t->cores);

@@ -191,8 +191,9 @@ static void tell_missed(const struct muster_checkpoint *c, uint64_t step,
         if (mu_checkpoint_may_miss(items[i].name) && got[i] != items[i].bytes) {
             mu_log(&c->m->log, MU_LOG_WARN,
                    "checkpoint of step %llu: nothing of what compression left on %d "
-                   "ranks; it starts without",
-                   (unsigned long long)step, muster_size(c->m));
+                   "rank%s; it starts without",
+                   (unsigned long long)step, muster_size(c->m),
+                   mu_plural(muster_size(c->m)));
             return;
         }
 }

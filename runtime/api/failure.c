@@ -61,7 +61,8 @@ static void speak(struct muster *m, const struct mu_ending *e)
         fprintf(stderr, "muster:   %s\n", line);
     }
     if (printed > MOST_LINES)
-        fprintf(stderr, "muster:   and %d more ranks\n", printed - MOST_LINES);
+        fprintf(stderr, "muster:   and %d more rank%s\n", printed - MOST_LINES,
+                mu_plural(printed - MOST_LINES));
 }
 
 static void ended(void *arg, const struct mu_ending *e)

@@ -151,8 +151,8 @@ static int describe_world(const struct muster *m, struct mu_contract *c,
         mu_contract_add(c, err, "on_failure %s",
                         m->config.return_failure ? "return" : "end") < 0 ||
         mu_contract_add(c, err, "elastic %d", m->config.elastic) < 0 ||
-        mu_contract_add(c, err, "world of %d ranks on %d nodes", w->size, w->nnodes) <
-            0)
+        mu_contract_add(c, err, "world of %d rank%s on %d node%s", w->size,
+                        mu_plural(w->size), w->nnodes, mu_plural(w->nnodes)) < 0)
         return -1;
     for (int r = 0; r < w->size; r++)
         if (mu_contract_add(c, err, "rank %d on node %d", r, w->node_of[r]) < 0)

@@ -190,12 +190,12 @@ static int judge(struct muster *m, struct shrink *s, int left, bool first_lives,
     if (*alone)
         return mu_err_set(err, MUSTER_EPEER,
                           "%s; the %d rank%s here end%s, since the others may go on",
-                          s->dead, left, left == 1 ? "" : "s", left == 1 ? "s" : "");
+                          s->dead, left, mu_plural(left), left == 1 ? "s" : "");
     if (left < m->config.elastic)
-        return mu_err_set(err, MUSTER_EPEER,
-                          "%s; %d rank%s left, and MUSTER_ELASTIC asks for at least %d",
-                          s->dead, left, left == 1 ? " is" : "s are",
-                          m->config.elastic);
+        return mu_err_set(
+            err, MUSTER_EPEER,
+            "%s; %d rank%s %s left, and MUSTER_ELASTIC asks for at least %d", s->dead,
+            left, mu_plural(left), left == 1 ? "is" : "are", m->config.elastic);
     if (finishing > 0 && finishing < left)
         return mu_err_set(
             err, MUSTER_EPEER,
@@ -327,8 +327,8 @@ static int shrink(struct muster *m, struct shrink *s, bool *alone, struct mu_err
         before = left;
         rc = connect_again(m, err);
         if (rc < 0 && same == SAME_AGAIN)
-            return mu_err_context(err, "%d ranks are left, but cannot connect again",
-                                  left);
+            return mu_err_context(err, "%d rank%s %s left, but cannot connect again",
+                                  left, mu_plural(left), left == 1 ? "is" : "are");
         if (rc < 0)
             mu_log(&m->log, MU_LOG_INFO, "once more: %s", err->text);
     }

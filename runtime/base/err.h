@@ -23,4 +23,10 @@ int mu_err_set(struct mu_err *err, int code, const char *fmt, ...)
 int mu_err_context(struct mu_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The end of a counted noun in a sentence: "%d GPU%s", n, mu_plural(n). */
+static inline const char *mu_plural(long n)
+{
+    return n == 1 ? "" : "s";
+}
+
 #endif

@@ -76,7 +76,8 @@ static int blame_silent(const struct mu_flight *const *records, int size,
         return -1;
     n = name_rank(guilty, names, text, len);
     if (first > 1)
-        mu_text_add(text, len, &n, " and %d more do not answer", first - 1);
+        mu_text_add(text, len, &n, " and %d more %s not answer", first - 1,
+                    first == 2 ? "does" : "do");
     else
         mu_text_add(text, len, &n, " does not answer (stopped, or its node hangs)");
     if (behind > 0)
@@ -128,12 +129,13 @@ static int blame_behind(const struct mu_flight *const *records, int size,
     }
     n = name_rank(guilty, names, text, len);
     if (behind > 1)
-        mu_text_add(text, len, &n, " and %d more have", behind - 1);
+        mu_text_add(text, len, &n, " and %d more %s", behind - 1,
+                    behind == 2 ? "has" : "have");
     else
         mu_text_add(text, len, &n, " has");
-    mu_text_add(text, len, &n, " not entered %s; %d other%s",
-                name_of(records, size, least + 1), waiting,
-                waiting == 1 ? " waits" : "s wait");
+    mu_text_add(text, len, &n, " not entered %s; %d other%s %s",
+                name_of(records, size, least + 1), waiting, mu_plural(waiting),
+                waiting == 1 ? "waits" : "wait");
     if (records[guilty]->doing[0])
         mu_text_add(text, len, &n, " (rank %d is %s)", guilty, records[guilty]->doing);
     return guilty;
@@ -170,9 +172,9 @@ static int blame_other(const struct mu_flight *const *records, int size,
     if (guilty < 0)
         return -1;
     n = name_rank(guilty, names, text, len);
-    mu_text_add(text, len, &n, " is in %s while %d other%s in %s",
-                mu_flight_find(records[guilty], number)->what, most,
-                most == 1 ? " is" : "s are", common->what);
+    mu_text_add(text, len, &n, " is in %s while %d other%s %s in %s",
+                mu_flight_find(records[guilty], number)->what, most, mu_plural(most),
+                most == 1 ? "is" : "are", common->what);
     return guilty;
 }
 

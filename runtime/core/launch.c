@@ -21,6 +21,7 @@ static int refuse_singleton(const struct mu_launch *l, int pmix_size,
     const char *have =
         pmix_size == 1 ? "PMIx knows a world of 1" : "no PMIx server answers";
     long tasks = number(l->slurm_step_num_tasks, 0);
+    long ntasks = number(l->slurm_ntasks, 1), nnodes = number(l->slurm_nnodes, 1);
 
     if (tasks > 1)
         return mu_err_set(
@@ -28,14 +29,13 @@ static int refuse_singleton(const struct mu_launch *l, int pmix_size,
             "Slurm started %ld tasks but %s%s: start it with `srun "
             "--mpi=pmix` (MUSTER_SINGLE=1 if %ld separate runs are meant)",
             tasks, have, l->pmi_rank ? " (PMI_RANK is set: --mpi=pmi2?)" : "", tasks);
-    if (!l->slurm_step_num_tasks && l->slurm_job_id &&
-        (number(l->slurm_ntasks, 1) > 1 || number(l->slurm_nnodes, 1) > 1))
+    if (!l->slurm_step_num_tasks && l->slurm_job_id && (ntasks > 1 || nnodes > 1))
         return mu_err_set(
             err, MUSTER_ERENDEZVOUS,
-            "this is Slurm job %s with %ld tasks on %ld nodes but not a task of "
+            "this is Slurm job %s with %ld task%s on %ld node%s but not a task of "
             "it: start it with `srun --mpi=pmix` (MUSTER_SINGLE=1 if one "
             "process is meant)",
-            l->slurm_job_id, number(l->slurm_ntasks, 1), number(l->slurm_nnodes, 1));
+            l->slurm_job_id, ntasks, mu_plural(ntasks), nnodes, mu_plural(nnodes));
     if (number(l->world_size, 1) > 1)
         return mu_err_set(
             err, MUSTER_ERENDEZVOUS,

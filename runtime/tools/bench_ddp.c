@@ -318,9 +318,10 @@ int bench_ddp(struct bench *b)
     if (bench_model_read(path, &r.model, &err) < 0)
         bench_die(&err);
     open_replay(&r);
-    bench_say(b, "# %s: %d tensors, %.1f MB of %s gradients in %d buckets%s\n", path,
-              r.model.nparams, r.model.grad_bytes / 1e6, mu_dtype_name(r.model.dtype),
-              muster_ddp_buckets(r.ddp),
+    bench_say(b, "# %s: %d tensor%s, %.1f MB of %s gradients in %d bucket%s%s\n", path,
+              r.model.nparams, mu_plural(r.model.nparams), r.model.grad_bytes / 1e6,
+              mu_dtype_name(r.model.dtype), muster_ddp_buckets(r.ddp),
+              mu_plural(muster_ddp_buckets(r.ddp)),
               b->options->own_grads ? ", packed" : ", views");
     for (int i = 0; i < 4; i++)
         if (i == 0 || strcmp(wanted, "all") == 0 || strcmp(wanted, paths[i]) == 0)

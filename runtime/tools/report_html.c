@@ -22,8 +22,9 @@ static void figures(const struct mu_run *run, FILE *to)
     fputs("<table>\n", to);
     row("Model", run->model, to);
     row("Precision", run->dtype, to);
-    snprintf(text, sizeof text, "%d ranks, %d nodes, %d cores used", run->ranks,
-             run->nodes, run->cores);
+    snprintf(text, sizeof text, "%d rank%s, %d node%s, %d core%s used", run->ranks,
+             mu_plural(run->ranks), run->nodes, mu_plural(run->nodes), run->cores,
+             mu_plural(run->cores));
     row("World", text, to);
     row("Devices", run->devices, to);
     row("Communication", run->transport, to);

@@ -13,9 +13,8 @@ void mu_report_text(const struct mu_run *run, FILE *to)
     fprintf(to, "%s\n", run->path);
     fprintf(to, "  model          %s, %s\n", run->model, run->dtype);
     fprintf(to, "  world          %d rank%s on %d node%s, %s, %d core%s used\n",
-            run->ranks, run->ranks == 1 ? "" : "s", run->nodes,
-            run->nodes == 1 ? "" : "s", run->devices, run->cores,
-            run->cores == 1 ? "" : "s");
+            run->ranks, mu_plural(run->ranks), run->nodes, mu_plural(run->nodes),
+            run->devices, run->cores, mu_plural(run->cores));
     fprintf(to, "  communication  %s, %s\n", run->backend, run->transport);
     fprintf(to, "  batch          %lld per rank, %lld effective\n",
             (long long)run->batch, (long long)run->effective_batch);

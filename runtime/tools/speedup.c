@@ -82,8 +82,8 @@ int mu_speedup_make(const struct mu_run *runs, int n, struct mu_speedup **out,
 
 static void print_world(const struct mu_speedup *line, FILE *to)
 {
-    fprintf(to, "%d rank%s, %d node%s", line->ranks, line->ranks == 1 ? "" : "s",
-            line->nodes, line->nodes == 1 ? "" : "s");
+    fprintf(to, "%d rank%s, %d node%s", line->ranks, mu_plural(line->ranks),
+            line->nodes, mu_plural(line->nodes));
 }
 
 void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices,

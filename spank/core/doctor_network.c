@@ -150,10 +150,10 @@ static void check_unused_fabric(const struct mu_facts *facts, struct mu_findings
         ((net && strcmp(net, "Socket") == 0) || (disable && strcmp(disable, "1") == 0)))
         mu_findings_add(
             out, MU_WARNING, AREA, "unset it",
-            "%s makes NCCL use sockets although %d RDMA devices of up to %g "
-            "Gb/s are here",
+            "%s makes NCCL use sockets although %d RDMA device%s of up to %g "
+            "Gb/s %s here",
             net && strcmp(net, "Socket") == 0 ? "NCCL_NET=Socket" : "NCCL_IB_DISABLE=1",
-            n, gbits);
+            n, mu_plural(n), gbits, n == 1 ? "is" : "are");
 }
 
 void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out)

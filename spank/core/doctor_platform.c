@@ -18,9 +18,10 @@ static void check_lost_locality(const struct mu_node *node, struct mu_findings *
             out, MU_WARNING, AREA,
             "give the guest a NUMA layout and PCI expander bridges on the host, "
             "or state the layout with topology= in muster.conf",
-            "%d of %d GPUs have no NUMA node (numa_node is -1)%s: CPUs are "
+            "%d of %d GPU%s without a NUMA node (numa_node is -1)%s: CPUs are "
             "divided evenly",
-            lost, node->ngpus, node->virtual_machine ? " in this virtual machine" : "");
+            lost, node->ngpus, mu_plural(node->ngpus),
+            node->virtual_machine ? " in this virtual machine" : "");
 }
 
 /* Case 036 (5): a core whose threads the firmware puts on two NUMA nodes. */
@@ -111,8 +112,8 @@ static void check_acs(const struct mu_facts *facts, struct mu_findings *out)
     }
     if (unreadable)
         mu_findings_add(out, MU_HINT, AREA, "run muster doctor as root to see them",
-                        "the ACS bits of %d bridges above GPUs cannot be read",
-                        unreadable);
+                        "the ACS bits of %d bridge%s above GPUs cannot be read",
+                        unreadable, mu_plural(unreadable));
 }
 
 /* NCCL says "GPU Direct RDMA Disabled", in a log that few people read. */

@@ -60,8 +60,8 @@ static bool check_core_ids(const struct mu_facts *facts, const struct mu_gres *g
             "write core numbers as Slurm counts them (0 to the number of cores "
             "minus 1, no hardware threads), or AutoDetect=nvml",
             "%s line %d: Cores=%s are CPU numbers of Linux: this machine has %d "
-            "cores, so core %d does not exist",
-            gres->file, gres->line, gres->cores_text, cores, last);
+            "core%s, so core %d does not exist",
+            gres->file, gres->line, gres->cores_text, cores, mu_plural(cores), last);
     return true;
 }
 

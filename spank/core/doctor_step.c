@@ -28,13 +28,14 @@ static void check_threads(const struct mu_facts *facts, struct mu_findings *out)
 {
     long c = env_number(facts, "SLURM_CPUS_PER_TASK");
     int t = threads(facts);
+    long cores = t > 1 ? (c + t - 1) / t : c;
 
     if (c > 0 && t > 1)
         mu_findings_add(
             out, MU_HINT, AREA, "",
-            "-c %ld on a %d-thread machine is %ld cores per task: Slurm counts "
+            "-c %ld on a %d-thread machine is %ld core%s per task: Slurm counts "
             "hardware threads",
-            c, t, (c + t - 1) / t);
+            c, t, cores, mu_plural(cores));
 }
 
 /* Case 016: one core for a task whose share of the job's CPUs is larger. */
@@ -56,7 +57,7 @@ static void check_one_cpu(const struct mu_facts *facts, struct mu_findings *out)
         "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK in the job script, or "
         "give -c to srun: since Slurm 22.05 srun does not read the sbatch value",
         "this task may use %d CPU%s while the job owns %d on this node", own,
-        own == 1 ? "" : "s", job);
+        mu_plural(own), job);
 }
 
 static void check_inherited_bind(const struct mu_facts *facts, struct mu_findings *out)

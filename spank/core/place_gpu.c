@@ -135,18 +135,18 @@ static int refuse_or_leave(const struct mu_alloc *alloc, const struct mu_opts *o
         return mu_err_set(
             err, EINVAL,
             "%d tasks on this node but %d GPU%s, and %s: start "
-            "%d tasks per node (--ntasks-per-node=%d), ask for more GPUs, or "
+            "%d task%s per node (--ntasks-per-node=%d), ask for more GPUs, or "
             "say share=yes",
-            alloc->ntasks, alloc->ngpus, alloc->ngpus == 1 ? "" : "s",
+            alloc->ntasks, alloc->ngpus, mu_plural(alloc->ngpus),
             opts->share == MU_SHARE_NO ? "share=no" : "strict", alloc->ngpus,
-            alloc->ngpus);
+            mu_plural(alloc->ngpus), alloc->ngpus);
     *left_to_slurm = true;
     mu_plan_warn(plan,
                  "%d tasks on this node but %d GPU%s: tasks are left as Slurm placed "
-                 "them; start %d tasks per node, or let tasks share GPUs with "
+                 "them; start %d task%s per node, or let tasks share GPUs with "
                  "--muster=share=yes",
-                 alloc->ntasks, alloc->ngpus, alloc->ngpus == 1 ? "" : "s",
-                 alloc->ngpus);
+                 alloc->ntasks, alloc->ngpus, mu_plural(alloc->ngpus), alloc->ngpus,
+                 mu_plural(alloc->ngpus));
     return 0;
 }
 

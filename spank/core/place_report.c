@@ -89,7 +89,7 @@ static void put_gpus(FILE *out, const struct mu_node *node, const struct mu_spre
             int cores = near_cores(node, s, g);
 
             fprintf(out, "%s%d core%s", numa >= 0 ? ": " : " (", cores,
-                    cores == 1 ? "" : "s");
+                    mu_plural(cores));
         }
         fputs(numa >= 0 || count ? ")" : "", out);
         sep = "; ";
@@ -114,7 +114,7 @@ static void put_used_numas(FILE *out, const struct mu_node *node,
         fputs("others", out);
         return;
     }
-    fprintf(out, "those of NUMA node%s ", mu_cpuset_count(&numas) > 1 ? "s" : "");
+    fprintf(out, "those of NUMA node%s ", mu_plural(mu_cpuset_count(&numas)));
     put_list(out, &numas);
 }
 
@@ -124,7 +124,7 @@ static void tell(const struct mu_node *node, struct mu_spread *s,
     char *text = NULL;
     size_t len;
     FILE *out;
-    bool many = mu_cpuset_count(&trouble->tasks) > 1;
+    int ntasks = mu_cpuset_count(&trouble->tasks);
 
     if (trouble->ngpus == 0)
         return;
@@ -135,9 +135,9 @@ static void tell(const struct mu_node *node, struct mu_spread *s,
                : "the step owns too few CPUs near GPU ",
           out);
     put_gpus(out, node, s, trouble, !none);
-    fprintf(out, ": task%s ", many ? "s" : "");
+    fprintf(out, ": task%s ", mu_plural(ntasks));
     put_list(out, &trouble->tasks);
-    fprintf(out, " use%s ", many ? "" : "s");
+    fprintf(out, " %s ", ntasks > 1 ? "use" : "uses");
     put_used_numas(out, node, s, &trouble->tasks);
     fputs("; " HOW, out);
     if (fclose(out) == 0)
@@ -181,7 +181,7 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
             s->plan,
             "%d tasks on this node but the step owns %d core%s: tasks share cores; "
             "ask Slurm for more CPUs with -c or --exclusive",
-            ntasks, s->own.n, s->own.n == 1 ? "" : "s");
+            ntasks, s->own.n, mu_plural(s->own.n));
         return;
     }
     for (int t = 0; t < ntasks && per_task > 0; t++) {
@@ -192,9 +192,10 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
         mu_plan_warn(
             s->plan,
             "task %d has %d of the %d CPUs that it asked for: the step owns %d "
-            "CPUs in %d cores for %d tasks on this node, and cores are not split; "
+            "CPU%s in %d core%s for %d task%s on this node, and cores are not split; "
             "ask Slurm for --exclusive or a smaller -c",
-            t, got, per_task, have, s->own.n, ntasks);
+            t, got, per_task, have, mu_plural(have), s->own.n, mu_plural(s->own.n),
+            ntasks, mu_plural(ntasks));
         return;
     }
 }

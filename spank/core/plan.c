@@ -23,8 +23,8 @@ static int check(const struct mu_node *node, const struct mu_alloc *alloc,
         if (alloc->gpu[i] < 0 || alloc->gpu[i] >= node->ngpus)
             return mu_err_set(err, EINVAL,
                               "the step owns GPU number %d, but the node has "
-                              "%d GPUs",
-                              alloc->gpu[i], node->ngpus);
+                              "%d GPU%s",
+                              alloc->gpu[i], node->ngpus, mu_plural(node->ngpus));
     return 0;
 }
 

@@ -12,8 +12,8 @@ static void tell_nodes(struct mu_plan *plan, const struct mu_cpuset *set,
     if (mu_cpuset_empty(set))
         return;
     mu_cpuset_format(set, list, sizeof list);
-    mu_plan_inform(plan, "NUMA node%s %s: %s", mu_cpuset_count(set) > 1 ? "s" : "",
-                   list, fact);
+    mu_plan_inform(plan, "NUMA node%s %s: %s", mu_plural(mu_cpuset_count(set)), list,
+                   fact);
 }
 
 static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,

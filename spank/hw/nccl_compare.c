@@ -155,8 +155,8 @@ static void compare_sizes(struct mu_check *c, int gpus, int missing)
     }
     if (gpus > 0 && gpus != own)
         mu_check_at(c, MU_NCCL_ERROR, 0,
-                    "made for another size of machine: %d GPUs in the file, %d on %s",
-                    gpus, own, whose(c));
+                    "made for another size of machine: %d GPU%s in the file, %d on %s",
+                    gpus, mu_plural(gpus), own, whose(c));
     else if (gpus > 0 && missing == gpus)
         mu_check_at(c, MU_NCCL_ERROR, 0,
                     "made for another machine: none of its devices is on %s", whose(c));

@@ -236,13 +236,14 @@ static void check_exchanged(struct mu_check *c)
  */
 static bool check_outlier(struct mu_check *c)
 {
-    int most = 0, odd = -1, smaller = 0;
+    int most = 0, fewest = 0, odd = -1, smaller = 0;
 
     for (int i = 0; i < c->ncpus; i++)
         if (mu_cpuset_count(&c->cpu[i].mask) > most)
             most = mu_cpuset_count(&c->cpu[i].mask);
     for (int i = 0; i < c->ncpus; i++)
         if (mu_cpuset_count(&c->cpu[i].mask) < most) {
+            fewest = mu_cpuset_count(&c->cpu[i].mask);
             smaller++;
             odd = i;
         }
@@ -250,9 +251,9 @@ static bool check_outlier(struct mu_check *c)
         return c->ncpus >= 3 && smaller == 1 && !c->machine;
     mu_check_at(
         c, MU_NCCL_ERROR, c->cpu[odd].elem,
-        "affinity of numaid %d is incomplete: %d CPUs where every other node has "
+        "affinity of numaid %d is incomplete: %d CPU%s where every other node has "
         "%d",
-        c->cpu[odd].numaid, mu_cpuset_count(&c->cpu[odd].mask), most);
+        c->cpu[odd].numaid, fewest, mu_plural(fewest), most);
     return true;
 }
 

@@ -117,8 +117,8 @@ void mu_check_pcis(struct mu_check *c)
     }
     if (bare > 0)
         mu_check_at(c, MU_NCCL_HINT, 0,
-                    "%d <pci> elements without a class: NCCL takes it from sysfs",
-                    bare);
+                    "%d <pci> element%s without a class: NCCL takes it from sysfs",
+                    bare, mu_plural(bare));
 }
 
 /* The GPU (<pci> element) a link element belongs to, or the one with that bus id. */
@@ -181,7 +181,8 @@ static void check_one_link(struct mu_check *c, int elem)
     }
     if (strcmp(own, target) == 0) {
         mu_check_at(c, MU_NCCL_ERROR, elem,
-                    "impossible link: GPU %s has %ld links to itself", own, n);
+                    "impossible link: GPU %s has %ld link%s to itself", own, n,
+                    mu_plural(n));
         return;
     }
     if (strncmp(tclass, "0x0680", 6) == 0 || strcmp(target, "fffffff:ff:ff.0") == 0)
@@ -197,7 +198,8 @@ static void check_one_link(struct mu_check *c, int elem)
     back = count_between(c, peer, own);
     if (mu_check_kind(c, peer) == MU_CHECK_GPU && back != count_between(c, gpu, target))
         mu_check_at(c, MU_NCCL_WARNING, elem,
-                    "%ld links from %s to %.40s, but %ld back", n, own, target, back);
+                    "%ld link%s from %s to %.40s, but %ld back", n, mu_plural(n), own,
+                    target, back);
 }
 
 static void check_net(struct mu_check *c, int elem)

@@ -63,7 +63,7 @@ static bool resolve_others(const struct mu_network_request *request,
         snprintf(out->fallback + strlen(out->fallback),
                  sizeof out->fallback - strlen(out->fallback),
                  ", and likewise for %d more node%s", helped - 1,
-                 helped > 2 ? "s" : "");
+                 mu_plural(helped - 1));
 out:
     free(list);
     free(others);

@@ -384,10 +384,11 @@ static int check_complete(const char *name, const struct mu_xml_count *in_text,
         return 0;
     return mu_err_set(
         err, EINVAL,
-        "%s: hwloc dropped %d of its %d PCI devices without an error; line "
+        "%s: hwloc dropped %d of its %d PCI device%s without an error; line "
         "%d has a comment or text between objects, which hwloc cannot "
         "read: remove it, or save the machine again with lstopo",
-        name, in_text->pci_devices - loaded, in_text->pci_devices, in_text->odd_line);
+        name, in_text->pci_devices - loaded, in_text->pci_devices,
+        mu_plural(in_text->pci_devices), in_text->odd_line);
 }
 
 /* From the first tag to the end of the last, as a string of its own: hwloc takes no

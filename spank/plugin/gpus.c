@@ -93,8 +93,8 @@ int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *a
             if (gpu < 0)
                 return mu_err_set(err, ENODEV,
                                   "Slurm gave the step GPU %ld, but this node "
-                                  "shows %d GPUs",
-                                  number, node->ngpus);
+                                  "shows %d GPU%s",
+                                  number, node->ngpus, mu_plural(node->ngpus));
         }
         if (add_gpu(alloc, gpu, err) < 0)
             return -1;

@@ -18,8 +18,8 @@ static void show_text(const struct mu_state *st)
 
     if (!out)
         return;
-    fprintf(out, "%s: step %u.%u, %d of %d tasks%s\n", st->step.host, st->step.job,
-            st->step.step, st->step.nlocal, st->step.ntasks,
+    fprintf(out, "%s: step %u.%u, %d of %d task%s%s\n", st->step.host, st->step.job,
+            st->step.step, st->step.nlocal, st->step.ntasks, mu_plural(st->step.ntasks),
             st->opts.mode == MU_MODE_DRY_RUN ? ", dry run: nothing is changed" : "");
     if (st->simulated)
         fprintf(out, "topology=%s: a machine with other CPUs, so nothing is bound\n",
@@ -73,19 +73,21 @@ static void show_better_masks(const struct mu_state *st)
 
 static void say_launcher(const struct mu_state *st)
 {
+    int nproc = st->step.launcher_nproc;
+    char each[32] = "";
+
+    if (nproc)
+        snprintf(each, sizeof each, " x %d process%s", nproc, nproc == 1 ? "" : "es");
     if (st->step.launcher == MU_LAUNCHER_MPI)
         mu_info(
             st,
             "the step runs mpirun's daemon: its ranks are not Slurm's tasks and are "
             "not placed one by one; start them with `srun --mpi=pmix` instead");
     if (st->step.launcher == MU_LAUNCHER_TORCH && st->step.nlocal > 1)
-        mu_warn(
-            st,
-            "%d launchers%s%.0d%s on %d GPUs: a launcher makes its own ranks; run one "
-            "per node (--ntasks-per-node=1)",
-            st->step.nlocal, st->step.launcher_nproc ? " x " : "",
-            st->step.launcher_nproc, st->step.launcher_nproc ? " processes" : "",
-            st->alloc.ngpus);
+        mu_warn(st,
+                "%d launchers%s on %d GPU%s: a launcher makes its own ranks; run one "
+                "per node (--ntasks-per-node=1)",
+                st->step.nlocal, each, st->alloc.ngpus, mu_plural(st->alloc.ngpus));
 }
 
 void mu_report(const struct mu_state *st)

@@ -305,7 +305,7 @@ static void say_foreign(const struct mu_state *st)
                 "this job's tasks can open %d GPU%s of the node that %s not the job's: "
                 "ConstrainDevices is off in Slurm's cgroup.conf, and only "
                 "CUDA_VISIBLE_DEVICES keeps jobs apart",
-                n, n > 1 ? "s" : "", n > 1 ? "are" : "is");
+                n, mu_plural(n), n > 1 ? "are" : "is");
 }
 
 static int bind_task(const struct mu_state *st, const struct mu_slot *slot,

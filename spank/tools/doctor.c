@@ -90,8 +90,8 @@ static void print_text(const struct mu_findings *findings, bool all)
         shown++;
     }
     if (!shown)
-        printf("nothing wrong found (%d checks in order; --all shows them)\n",
-               in_order);
+        printf("nothing wrong found (%d check%s in order; --all shows them)\n",
+               in_order, mu_plural(in_order));
 }
 
 static void print_json(const struct mu_findings *findings)

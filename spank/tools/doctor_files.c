@@ -51,6 +51,7 @@ static void check_graph(struct exam *e, const char *text, size_t len,
     struct mu_err err = { 0 };
     struct mu_cpuset gpus = { { 0 } };
     char dev[32];
+    int count;
     long n;
 
     if (mu_xml_doc_parse(e->path, text, len, &doc, &err) < 0) {
@@ -63,15 +64,16 @@ static void check_graph(struct exam *e, const char *text, size_t len,
             mu_xml_elem_attr(&doc, i, "dev", dev, sizeof dev) &&
             mu_parse_int("dev", dev, 0, MU_CPUSET_MAX - 1, &n, NULL) == 0)
             mu_cpuset_add(&gpus, (int)n);
-    if (node && mu_cpuset_count(&gpus) != node->ngpus)
+    count = mu_cpuset_count(&gpus);
+    if (node && count != node->ngpus)
         mu_findings_add(e->out, MU_ERROR, AREA,
                         "take it away where the machine has another size: NCCL fails "
                         "with \"dev not found\"",
-                        "%s is a graph of %d GPUs, this machine has %d (%s)", e->path,
-                        mu_cpuset_count(&gpus), node->ngpus, e->from);
+                        "%s is a graph of %d GPU%s, this machine has %d (%s)", e->path,
+                        count, mu_plural(count), node->ngpus, e->from);
     else
-        mu_findings_add(e->out, MU_OK, AREA, "", "%s is a graph of %d GPUs (%s)",
-                        e->path, mu_cpuset_count(&gpus), e->from);
+        mu_findings_add(e->out, MU_OK, AREA, "", "%s is a graph of %d GPU%s (%s)",
+                        e->path, count, mu_plural(count), e->from);
 out:
     mu_xml_doc_clear(&doc);
 }

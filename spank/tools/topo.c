@@ -130,8 +130,9 @@ static int check(const struct request *r)
     if (rc == MU_EXIT_OK) {
         mu_nccl_check(text, len, compare ? &machine : NULL, r->here, print_finding,
                       file, &verdict);
-        printf("%s: %d errors, %d warnings, %d hints\n", r->check, verdict.errors,
-               verdict.warnings, verdict.hints);
+        printf("%s: %d error%s, %d warning%s, %d hint%s\n", r->check, verdict.errors,
+               mu_plural(verdict.errors), verdict.warnings, mu_plural(verdict.warnings),
+               verdict.hints, mu_plural(verdict.hints));
         rc = !verdict.parsable ? MU_EXIT_INPUT
              : verdict.errors  ? MU_EXIT_NOT_AS_ASKED
                                : MU_EXIT_OK;

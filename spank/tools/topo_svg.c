@@ -399,9 +399,11 @@ void mu_topo_svg(FILE *out, const struct mu_node *node, const struct mu_plan *pl
             "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\">\n",
             width_of(&d), height, width_of(&d), height);
     fprintf(out, "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n");
-    snprintf(title, sizeof title, "%s%s%s: %d cores, %d NUMA nodes, %d GPUs, %d NICs",
-             node->source, node->host[0] ? " " : "", node->host, node->ncores,
-             node->nnumas, node->ngpus, node->nnics);
+    snprintf(title, sizeof title,
+             "%s%s%s: %d core%s, %d NUMA node%s, %d GPU%s, %d NIC%s", node->source,
+             node->host[0] ? " " : "", node->host, node->ncores,
+             mu_plural(node->ncores), node->nnumas, mu_plural(node->nnumas),
+             node->ngpus, mu_plural(node->ngpus), node->nnics, mu_plural(node->nnics));
     text(&d, PAD, 26, 16, "start", title);
     draw_memory_nodes(&d, 44);
     y = draw_packages(&d, y, false);

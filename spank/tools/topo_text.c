@@ -202,13 +202,13 @@ static void remarks(FILE *out, const struct mu_node *node)
     fputc('\n', out);
     if (!mu_cpuset_empty(&empty) && unknown == 0)
         fprintf(out, "NUMA node%s %s: no GPU there.\n",
-                mu_cpuset_count(&empty) > 1 ? "s" : "",
+                mu_plural(mu_cpuset_count(&empty)),
                 cpu_list(&empty, list, sizeof list));
     if (unknown > 0)
         fprintf(out,
-                "PCI locality of %d of %d GPUs unknown%s: their CPUs are dealt out "
+                "PCI locality of %d of %d GPU%s unknown%s: their CPUs are dealt out "
                 "evenly, memory is not bound.\n",
-                unknown, node->ngpus,
+                unknown, node->ngpus, mu_plural(node->ngpus),
                 node->virtual_machine ? " (virtual machine)" : "");
     for (int i = 0; i < node->ngpus; i++) {
         enum mu_path path;
@@ -218,8 +218,8 @@ static void remarks(FILE *out, const struct mu_node *node)
         alone += path == MU_PATH_SYS;
     }
     if (alone > 0)
-        fprintf(out, "%d of %d GPUs have no NIC nearer than SYS.\n", alone,
-                node->ngpus);
+        fprintf(out, "%d of %d GPU%s without a NIC nearer than SYS.\n", alone,
+                node->ngpus, mu_plural(node->ngpus));
     if (node->smt_guess)
         fputs("The source lists CPUs that do not fall into equal runs: each CPU counts "
               "as "
@@ -229,10 +229,13 @@ static void remarks(FILE *out, const struct mu_node *node)
 
 void mu_topo_text(FILE *out, const struct mu_node *node)
 {
-    fprintf(out, "%s%s%s: %d cores, %d CPUs, %d NUMA nodes, %d GPUs, %d NICs%s\n",
+    int cpus = count_cpus(node);
+
+    fprintf(out, "%s%s%s: %d core%s, %d CPU%s, %d NUMA node%s, %d GPU%s, %d NIC%s%s\n",
             node->source, node->host[0] ? " " : "", node->host, node->ncores,
-            count_cpus(node), node->nnumas, node->ngpus, node->nnics,
-            node->virtual_machine ? ", virtual machine" : "");
+            mu_plural(node->ncores), cpus, mu_plural(cpus), node->nnumas,
+            mu_plural(node->nnumas), node->ngpus, mu_plural(node->ngpus), node->nnics,
+            mu_plural(node->nnics), node->virtual_machine ? ", virtual machine" : "");
     numa_table(out, node);
     gpu_table(out, node);
     nic_table(out, node);

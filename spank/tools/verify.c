@@ -194,7 +194,7 @@ static void check_environment(struct verdict *v)
 
     check_ranks(v);
     if (v->differs == before)
-        part(v, true, "environment ok (%d variables)", n);
+        part(v, true, "environment ok (%d variable%s)", n, mu_plural(n));
 }
 
 static int verify(void)

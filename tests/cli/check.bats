@@ -105,7 +105,7 @@ END
     m topo --check "$data/cases/039-azure-ncv4-4gpu-graph.xml"
     [ $status -eq 3 ]
     has "$output" "not a topology file but an NCCL graph"
-    has "$output" "1 errors, 0 warnings, 0 hints"
+    has "$output" "1 error, 0 warnings, 0 hints"
     sed '/^<?xml/d; /DOCTYPE/d' "$data/hwloc-xml/synthetic-opa-hfi.xml" > "$BATS_TEST_TMPDIR/hwloc.xml"
     m topo --check "$BATS_TEST_TMPDIR/hwloc.xml"
     [ $status -eq 3 ]

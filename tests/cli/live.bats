@@ -226,7 +226,7 @@ check_here() {
 1|f.xml:$gpu: error: |this node has no GPU 0000:81:01.0|s/0000:80:01.0/0000:81:01.0/
 1|f.xml:$gpu: error: |0000:90:01.0 is under numaid 1; on this node it is at NUMA node 2|s/0000:80:01.0/x/;s/0000:90:01.0/0000:80:01.0/;s/"x"/"0000:90:01.0"/
 0|f.xml:$gpu: warning: |link_speed 8 GT/s of 0000:80:01.0 is slower than the card, 16 GT/s|${gpu}s,16.0 GT/s,8.0 GT/s,
-1|f.xml:1: error: |made for another size of machine: 1 GPUs in the file, 2 on this node|/0000:90:01.0/d
+1|f.xml:1: error: |made for another size of machine: 1 GPU in the file, 2 on this node|/0000:90:01.0/d
 1|warning: |GPU 0000:90:01.0 of this node is not in the file: NCCL places it by sysfs|/0000:90:01.0/d
 1|f.xml:1: error: |made for another machine: none of its devices is on this node|s/0000:80:01/0000:a0:01/;s/0000:90:01/0000:b0:01/
 END

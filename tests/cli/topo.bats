@@ -70,7 +70,7 @@ setup() {
 
 @test "text: NICs that are no nearer than SYS are told (case 009c)" {
     m topo --topology "$data/cases/009c-4xa100-all-on-numa1-topo-m.txt"
-    has "$output" "4 of 4 GPUs have no NIC nearer than SYS."
+    has "$output" "4 of 4 GPUs without a NIC nearer than SYS."
 }
 
 # Write each machine of a folder as an NCCL file and call same FROM WRITTEN, which fails on a

@@ -184,7 +184,7 @@ static void c036_a_flat_virtual_machine(void **state)
     m.cores[1].cpu[1] = 12; /* its second thread is on the other NUMA cell */
     mu_doctor_platform(&facts, &doctor_found);
     doctor_finding(
-        "2 of 2 GPUs have no NUMA node (numa_node is -1) in this virtual machine");
+        "2 of 2 GPUs without a NUMA node (numa_node is -1) in this virtual machine");
     doctor_finding("2 GPUs and NICs sit on the root bus");
     doctor_finding("0000:05:00.0 runs at 16 GT/s x16, the card can do 32 GT/s x16");
     doctor_finding("the uplink of switch 0000:00:01.0 reports 0.25 GB/s");
@@ -206,7 +206,7 @@ static void c042_acs_and_two_nccls(void **state)
     mu_doctor_platform(&facts, &doctor_found);
     doctor_finding(
         "bridge 0000:16:00.0 above a GPU redirects peer requests (ACS) and the IOMMU");
-    doctor_finding("the ACS bits of 1 bridges above GPUs cannot be read");
+    doctor_finding("the ACS bits of 1 bridge above GPUs cannot be read");
     doctor_finding("two NCCL versions are in reach: 2.28.9");
     mu_findings_clear(&doctor_found);
     /* in a guest the opposite bits are wanted */

@@ -46,7 +46,7 @@ static const struct verdict_case {
       { 9, 5, 9, 5 },
       NULL,
       1,
-      "rank 1 (node a) and 1 more have not entered bucket 6 of step 1204; 2 others "
+      "rank 1 (node a) and 1 more has not entered bucket 6 of step 1204; 2 others "
       "wait" },
     { "one waits",
       2,

@@ -78,10 +78,9 @@ int mu_device_choose(struct mu_backend *b, struct mu_err *err)
         if (b->device < 0)
             return mu_err_set(
                 err, MUSTER_EDEVICE,
-                "GPU %s of MUSTER_PLAN is not among the %d devices that CUDA shows "
-                "this "
-                "process: CUDA_VISIBLE_DEVICES was changed after the task started",
-                gpu, ndevices);
+                "GPU %s of MUSTER_PLAN is not among the %d device%s that CUDA shows "
+                "this process: CUDA_VISIBLE_DEVICES was changed after the task started",
+                gpu, ndevices, mu_plural(ndevices));
     } else if ((rc = cudaGetDevice(&b->device)) != cudaSuccess) {
         /* No plan: the program's own choice (cudaSetDevice, CUDA_VISIBLE_DEVICES). */
         return mu_cuda_err(err, rc, "cudaGetDevice");
