@@ -6,6 +6,8 @@
 #include "runtime/base/err.h"
 #include "spank/core/opts.h"
 
+/* Where the site file is usual; there it may be missing. */
+#define MU_SITE_FILE "/etc/slurm/muster.conf"
 #define MU_SITE_LOCKS 24
 
 /* For which steps Muster is on when the user does not say. */

@@ -49,13 +49,15 @@ static struct spank_option option = {
     on_option,
 };
 
-/* The words behind the path in plugstack.conf. */
+/* The words behind the path in plugstack.conf. The line that is installed names the
+ * usual site file, which need not be there; another one that is named must be.
+ */
 static void read_arguments(int ac, char *av[])
 {
-    mu_copy(state.conf, sizeof state.conf, "/etc/slurm/muster.conf");
+    mu_copy(state.conf, sizeof state.conf, MU_SITE_FILE);
     for (int i = 0; i < ac; i++) {
         if (strncmp(av[i], "conf=", 5) == 0) {
-            state.conf_given = true;
+            state.conf_needed = strcmp(av[i] + 5, MU_SITE_FILE) != 0;
             if (!mu_copy(state.conf, sizeof state.conf, av[i] + 5))
                 slurm_error("muster: plugstack.conf: conf= is too long");
         } else {

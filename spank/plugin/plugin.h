@@ -95,7 +95,7 @@ struct mu_state {
         dev_t dev;
         ino_t ino; /* 0 not known */
     } host_ns;     /* mount namespace in which the plan was made */
-    bool conf_given; /* conf= in plugstack.conf */
+    bool conf_needed; /* plugstack.conf names another than the usual one */
     bool option_given, option_too_long;
     char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
 

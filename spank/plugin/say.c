@@ -100,7 +100,7 @@ int mu_site_load(const struct mu_state *st, const char *partition, const char *h
     memset(keys, 0, sizeof *keys);
     fd = open_regular(st->conf, &file, err);
     if (fd < 0)
-        return errno == ENOENT && !st->conf_given ? 0 : -1;
+        return errno == ENOENT && !st->conf_needed ? 0 : -1;
     if (mu_file_trusted(st->conf, &file, err) < 0)
         goto out;
     if (file.st_size > SITE_FILE_MAX) {

@@ -195,17 +195,20 @@ static void nothing_else_is_exported(void **state)
 
 typedef int hook(spank_t sp, int ac, char *av[]);
 
-/* The site file of a run: none, one that is not there, a machine of two CPUs. */
-enum site { NONE, MISSING, RECORDED };
+/* The site file of a run: none, the usual one, named as the installed line does,
+ * another one that is not there, a machine of two CPUs.
+ */
+enum site { NONE, USUAL, MISSING, RECORDED };
 
 static int write_conf(char *word, size_t len, enum site which)
 {
     char path[] = "/tmp/muster-test.XXXXXX";
     FILE *conf;
 
-    snprintf(word, len, "conf=/nonexistent/muster.conf");
+    snprintf(word, len, "conf=%s",
+             which == USUAL ? "/etc/slurm/muster.conf" : "/nonexistent/muster.conf");
     if (which != RECORDED)
-        return which == MISSING;
+        return which != NONE;
     conf = fdopen(mkstemp(path), "w");
     assert_non_null(conf);
     fprintf(conf,
@@ -245,7 +248,8 @@ static struct outcome run_all_hooks(int at, enum site which)
         if (init(NULL, n_av, av) == 0 && user_init(NULL, 0, NULL) == 0 &&
             task_init(NULL, 0, NULL) == 0 && end(NULL, 0, NULL) == 0)
             out = (struct outcome){ calls, plan_was_set, rank_was_set };
-        unlink(conf + 5);
+        if (which == RECORDED)
+            unlink(conf + 5);
         if (write(fd[1], &out, sizeof out) != sizeof out)
             _exit(2);
         _exit(0);
@@ -286,6 +290,15 @@ static void without_a_plan_the_ranks_are_set_all_the_same(void **state)
 
     if (out.plan)
         skip(); /* a GPU is here */
+    assert_true(out.n > 0 && out.rank);
+}
+
+static void the_usual_site_file_may_be_missing(void **state)
+{
+    struct outcome out = run_all_hooks(0, USUAL);
+
+    if (access("/etc/slurm/muster.conf", F_OK) == 0)
+        skip(); /* a site file is here */
     assert_true(out.n > 0 && out.rank);
 }
 
@@ -345,6 +358,7 @@ int main(void)
         cmocka_unit_test(nothing_else_is_exported),
         cmocka_unit_test(the_hooks_return_0_whichever_call_into_slurm_fails),
         cmocka_unit_test(without_a_plan_the_ranks_are_set_all_the_same),
+        cmocka_unit_test(the_usual_site_file_may_be_missing),
         cmocka_unit_test(a_site_file_that_is_missing_leaves_the_task_alone),
         cmocka_unit_test(special_steps_are_not_bound),
         cmocka_unit_test(the_option_is_checked_in_srun_and_only_copied_as_root),
