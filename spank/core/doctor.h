@@ -100,8 +100,8 @@ struct mu_facts {
     const struct mu_conf *nccl_conf;
     struct mu_gpu_counts gpus;
     const struct mu_slurm_files *gres; /* gres.conf, NULL: not readable */
-    const char *host;      /* this node as Slurm calls it, NULL: not known */
-    int threads_per_core;  /* as slurm.conf says, 0 unknown */
+    const char *host;     /* this node as Slurm calls it, NULL: not known */
+    int threads_per_core; /* as slurm.conf says, 0 unknown */
     const struct mu_acs *acs;
     int nacs;
     bool iommu;
@@ -113,7 +113,10 @@ struct mu_facts {
     int nnccl;
     char slurm_version[32]; /* of the installed slurmd or srun, "" unknown */
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
-    bool pmix_plugin;                          /* mpi_pmix*.so is in PluginDir */
+    char plugin_from[512];    /* the line that names it, "FILE line N" */
+    char plugin_fault[512];   /* why it cannot be loaded, "" it can */
+    bool plugin_required;     /* that line says required */
+    bool pmix_plugin;         /* mpi_pmix*.so is in PluginDir */
     char pmix_missing[128];   /* the soname that did not load, "" fine */
     const char *command_line; /* of a task of another step of this job on this node,
                                  words with blanks between them; NULL: none */

@@ -181,9 +181,17 @@ static void check_plugin(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *a = facts->plugin_version, *b = facts->slurm_version;
 
-    if (!b[0])
+    if (facts->plugin_fault[0])
+        mu_findings_add(out, MU_ERROR, AREA,
+                        "install it here, mount its folder, or correct the line",
+                        "%s: %s cannot be loaded (%s): %s", facts->plugin_from,
+                        facts->plugin_path, facts->plugin_fault,
+                        facts->plugin_required
+                            ? "required stops every srun, sbatch and salloc"
+                            : "steps run without Muster");
+    else if (!b[0])
         return;
-    if (!facts->plugin_path[0])
+    else if (!facts->plugin_path[0])
         mu_findings_add(out, MU_HINT, AREA,
                         "add the line of muster-spank(8) to plugstack.conf",
                         "no plugstack.conf line loads muster.so");
@@ -201,10 +209,20 @@ static void check_plugin(const struct mu_facts *facts, struct mu_findings *out)
                         b);
 }
 
+static void check_required(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (facts->plugin_required && !facts->plugin_fault[0])
+        mu_findings_add(out, MU_HINT, AREA, "write optional",
+                        "%s says required: where %s is missing, or Slurm is upgraded "
+                        "before it, every srun, sbatch and salloc stops",
+                        facts->plugin_from, facts->plugin_path);
+}
+
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out)
 {
     if (facts->gres && facts->node && facts->node->ngpus)
         check_gres(facts, out);
     check_pmix(facts, out);
     check_plugin(facts, out);
+    check_required(facts, out);
 }

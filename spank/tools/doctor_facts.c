@@ -28,7 +28,6 @@
 #include "spank/hw/sysfile.h"
 #include "spank/tools/run.h"
 
-#define TEXT_MAX (256 * 1024)
 #define NVML_DEVICES 256
 #define PEERS_MAX 64 /* name look-ups for a hint: more nodes are not asked for */
 
@@ -217,90 +216,54 @@ static void check_pmix_library(struct mu_facts *facts, const char *plugin)
         mu_copy(facts->pmix_missing, sizeof facts->pmix_missing, so);
 }
 
-static void gather_pmix(struct mu_facts *facts, const struct mu_slurm_files *slurm_conf)
+bool mu_doctor_plugin_dir(const struct mu_doctor_input *in, const char *pattern,
+                          char *file, size_t len)
 {
     static const char *const usual[] = { "/usr/lib/x86_64-linux-gnu/slurm-wlm",
                                          "/usr/lib/x86_64-linux-gnu/slurm",
                                          "/usr/lib64/slurm", "/usr/local/lib/slurm",
                                          NULL };
-    char dir[512], pattern[600];
+    char dir[512], full[1100];
     glob_t found;
 
     for (int i = -1; i < 0 || usual[i]; i++) {
         if (i >= 0)
             mu_copy(dir, sizeof dir, usual[i]);
-        else if (!slurm_key(slurm_conf, "PluginDir", dir, sizeof dir))
+        else if (!slurm_key(&in->slurm, "PluginDir", dir, sizeof dir))
             continue;
-        snprintf(pattern, sizeof pattern, "%s/mpi_pmix*.so", dir);
-        if (glob(pattern, 0, NULL, &found) != 0)
+        snprintf(full, sizeof full, "%s/%s", dir, pattern);
+        if (glob(full, 0, NULL, &found) != 0)
             continue;
-        facts->pmix_plugin = true;
-        check_pmix_library(facts, found.gl_pathv[0]);
+        mu_copy(file, len, found.gl_pathv[0]);
         globfree(&found);
-        return;
+        return true;
     }
+    return false;
 }
 
-/* muster.so and the Slurm release it was built for: its plugin_version symbol. Loaded
- * lazily, so that Slurm's own symbols need not be there; it runs no code on load.
- */
-static void gather_plugin(struct mu_doctor_input *in, const char *plugstack)
+static void gather_pmix(struct mu_doctor_input *in)
 {
-    struct mu_facts *facts = &in->facts;
-    char copy[TEXT_MAX], *rest = copy, *line;
+    char path[512];
 
-    if (!mu_copy(copy, sizeof copy, plugstack))
-        return;
-    while ((line = mu_parse_next(&rest, '\n'))) {
-        char word[16], path[512];
-        const unsigned *version;
-        void *lib;
-
-        if (sscanf(line, " %15[a-z] %511s", word, path) != 2 ||
-            !strstr(path, "muster.so"))
-            continue;
-        mu_copy(facts->plugin_path, sizeof facts->plugin_path, path);
-        if (strstr(line, " conf="))
-            sscanf(strstr(line, " conf=") + 6, "%511s", in->site_path);
-        lib = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-        version = lib ? dlsym(lib, "plugin_version") : NULL;
-        if (version)
-            snprintf(facts->plugin_version, sizeof facts->plugin_version, "%u.%02u.%u",
-                     *version >> 16 & 0xff, *version >> 8 & 0xff, *version & 0xff);
-        if (lib)
-            dlclose(lib);
-    }
-}
-
-static char *read_text(const char *path)
-{
-    char *text = malloc(TEXT_MAX);
-
-    if (text && mu_sysfile_read("", text, TEXT_MAX, "%s", path) < 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    in->facts.pmix_plugin = mu_doctor_plugin_dir(in, "mpi_pmix*.so", path, sizeof path);
+    if (in->facts.pmix_plugin)
+        check_pmix_library(&in->facts, path);
 }
 
 static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
                         struct mu_err *err)
 {
     struct mu_facts *facts = &in->facts;
-    char dir[4096], path[4200], *plugstack;
+    char dir[4096], path[4200];
 
     gather_slurm_version(facts);
-    mu_copy(in->site_path, sizeof in->site_path, "/etc/slurm/muster.conf");
     conf_dir(facts, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/slurm.conf", dir);
     mu_slurm_files_load(path, &in->slurm);
-    gather_pmix(facts, &in->slurm);
+    gather_pmix(in);
     if (!slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
         snprintf(path, sizeof path, "%s/plugstack.conf", dir);
-    plugstack = read_text(path);
-    if (plugstack)
-        gather_plugin(in, plugstack);
-    free(plugstack);
+    mu_doctor_plugstack(in, path);
     snprintf(path, sizeof path, "%s/gres.conf", dir);
     mu_slurm_files_load(gres_conf ? gres_conf : path, &in->gres);
     if (gres_conf && (in->gres.n == 0 || !in->gres.file[0].text))

@@ -39,6 +39,19 @@ void mu_doctor_tasks(struct mu_doctor_input *in);
 void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
                      struct mu_findings *out);
 
+/* doctor_site.c: fill facts.plugin_* and site_path from plugstack.conf and what it
+ * includes.
+ */
+void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path);
+/* The site file, as a step would read it, and what it names. */
+void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out);
+
+/* The first file of this pattern (glob) in the folders of Slurm's plugins, the configured
+ * one first; false: none has it.
+ */
+bool mu_doctor_plugin_dir(const struct mu_doctor_input *in, const char *pattern,
+                          char *file, size_t len);
+
 void mu_doctor_release(struct mu_doctor_input *input);
 
 #endif

@@ -102,3 +102,64 @@ teardown() {
     echo "$output"
     [[ "$output" == *"a machine with one NUMA node needs no topology file ($dir/one.xml, topo= in $dir/muster.conf)"* ]]
 }
+
+# Where plugstack.conf is, with this line in it.
+plugstack() {
+    printf '# ours\n%s\n' "$1" > "$dir/plugstack.conf"
+    printf 'ClusterName=x\n' > "$dir/slurm.conf"
+}
+
+doctor() { SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --all; }
+
+@test "a plugin that is not where plugstack.conf says, or is none, is told with file and line" {
+    plugstack "optional /nowhere/muster.so"
+    doctor
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"error   slurm    $dir/plugstack.conf line 2: /nowhere/muster.so cannot be loaded (cannot open"*"steps run without Muster"* ]]
+    echo text > "$dir/muster.so"
+    plugstack "required $dir/muster.so"
+    doctor
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"line 2: $dir/muster.so cannot be loaded ("*"): required stops every srun, sbatch and salloc"* ]]
+}
+
+@test "the plugin's line is found in a file that plugstack.conf includes, by a pattern beside it" {
+    plugstack "include plugstack.conf.d/*.conf"
+    mkdir "$dir/plugstack.conf.d"
+    echo "optional /nowhere/muster.so" > "$dir/plugstack.conf.d/10-muster.conf"
+    doctor
+    echo "$output"
+    [[ "$output" == *"plugstack.conf.d/10-muster.conf line 1: /nowhere/muster.so cannot be loaded"* ]]
+}
+
+@test "the site file: missing, broken, of a wrong mode, a folder, and what it names" {
+    local what sentence n=0
+    plugstack "optional /nowhere/muster.so conf=$dir/muster.conf"
+    while IFS='|' read -r what sentence; do
+        n=$((n + 1))
+        rm -rf "$dir/muster.conf" "$dir/muster.d"
+        printf '[defaults]\nmem = prefer\n' > "$dir/muster.conf"
+        (cd "$dir" && eval "$what")
+        doctor
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"error   slurm    "*"$sentence"* ]]
+    done << 'ROWS'
+rm muster.conf|plugstack.conf line 2 names
+echo bogus = 1 >> muster.conf|muster.conf:3: unknown key 'bogus'
+chmod 666 muster.conf|muster.conf is writable by everybody
+chmod 600 muster.conf|muster.conf is not readable by everybody
+rm muster.conf; mkdir muster.conf|muster.conf: not a regular file
+truncate -s 300000 muster.conf|muster.conf: larger than 262144 bytes
+echo topology = /nowhere.xml >> muster.conf|topology: /nowhere.xml: No such file
+mkdir muster.d; echo bogus > muster.d/a.ini|muster.d/a.ini line 1: not a
+ROWS
+    [ $n -eq 8 ]
+    rm -rf "$dir/muster.d"
+    printf '[defaults]\nmem = prefer\n' > "$dir/muster.conf"
+    doctor
+    echo "$output"
+    [[ "$output" == *"ok      slurm    $dir/muster.conf can be read and is well formed"* ]]
+}

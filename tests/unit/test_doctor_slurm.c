@@ -156,12 +156,32 @@ static void c048_c051_slurms_plugins(void **state)
     doctor_finding("no mpi_pmix*.so");
 }
 
+static void a_plugin_that_cannot_be_loaded(void **state)
+{
+    struct mu_facts facts = { .plugin_path = "/nfs/muster.so",
+                              .plugin_from = "/etc/slurm/plugstack.conf line 3",
+                              .plugin_fault = "No such file or directory" };
+
+    mu_doctor_slurm(&facts, &doctor_found);
+    doctor_finding("/etc/slurm/plugstack.conf line 3: /nfs/muster.so cannot be loaded "
+                   "(No such file or directory): steps run without Muster");
+    mu_findings_clear(&doctor_found);
+    facts.plugin_required = true;
+    mu_doctor_slurm(&facts, &doctor_found);
+    doctor_finding("required stops every srun");
+    mu_findings_clear(&doctor_found);
+    facts.plugin_fault[0] = '\0';
+    mu_doctor_slurm(&facts, &doctor_found);
+    doctor_finding("plugstack.conf line 3 says required");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         DOCTOR_TEST(c014_gres_conf_against_the_hardware),
         DOCTOR_TEST(c014_interleaved_sockets_are_counted_by_package),
         DOCTOR_TEST(c048_c051_slurms_plugins),
+        DOCTOR_TEST(a_plugin_that_cannot_be_loaded),
     };
 
     return cmocka_run_group_tests_name("doctor slurm", tests, NULL, NULL);

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* doctor_site.c - what an admin set up: the line for muster.so in plugstack.conf and
+ * the files that it includes, the site file, and the profiles beside it
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "spank/core/site.h"
+#include "spank/hw/node_load.h"
+#include "spank/hw/platform_live.h"
+#include "spank/hw/sysfile.h"
+#include "spank/tools/doctor_facts.h"
+
+#define AREA "slurm"
+#define TEXT_MAX (256 * 1024)
+#define INCLUDE_DEPTH 4
+
+static char *read_text(const char *path)
+{
+    char *text = malloc(TEXT_MAX + 1);
+
+    if (text && mu_sysfile_read("", text, TEXT_MAX + 1, "%s", path) < 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* muster.so and the Slurm release it was built for: its plugin_version symbol. Loaded
+ * lazily, so that Slurm's own symbols need not be there; it runs no code on load.
+ */
+static void look_at_plugin(struct mu_facts *facts)
+{
+    void *lib = dlopen(facts->plugin_path, RTLD_LAZY | RTLD_LOCAL);
+    const unsigned *version = lib ? dlsym(lib, "plugin_version") : NULL;
+    const char *why = version ? "" : lib ? "it is no plugin of Slurm" : dlerror();
+    size_t n = strlen(facts->plugin_path);
+
+    if (strncmp(why, facts->plugin_path, n) == 0 && why[n] == ':')
+        why += n + 1 + (why[n + 1] == ' ');
+    mu_copy(facts->plugin_fault, sizeof facts->plugin_fault, why);
+    facts->plugin_version[0] = '\0';
+    if (version)
+        snprintf(facts->plugin_version, sizeof facts->plugin_version, "%u.%02u.%u",
+                 *version >> 16 & 0xff, *version >> 8 & 0xff, *version & 0xff);
+    if (lib)
+        dlclose(lib);
+}
+
+static void read_line(struct mu_doctor_input *in, const char *file, int number,
+                      const char *line)
+{
+    struct mu_facts *facts = &in->facts;
+    const char *conf = strstr(line, " conf=");
+    char word[16], path[512];
+
+    if (sscanf(line, " %15[a-z] %511s", word, path) != 2 || !strstr(path, "muster.so"))
+        return;
+    if (path[0] == '/' ||
+        !mu_doctor_plugin_dir(in, path, facts->plugin_path, sizeof facts->plugin_path))
+        mu_copy(facts->plugin_path, sizeof facts->plugin_path, path);
+    snprintf(facts->plugin_from, sizeof facts->plugin_from, "%.400s line %d", file,
+             number);
+    facts->plugin_required = strcmp(word, "required") == 0;
+    if (conf)
+        sscanf(conf + strlen(" conf="), "%511s", in->site_path);
+    look_at_plugin(facts);
+}
+
+static void read_plugstack(struct mu_doctor_input *in, const char *path, int depth);
+
+/* A pattern, meant from the including file's folder where it is relative. */
+static void read_included(struct mu_doctor_input *in, const char *from,
+                          const char *pattern, int depth)
+{
+    const char *slash = strrchr(from, '/');
+    char full[1600];
+    glob_t found;
+    int n = pattern[0] == '/' || !slash ? snprintf(full, sizeof full, "%s", pattern)
+                                        : snprintf(full, sizeof full, "%.*s/%s",
+                                                   (int)(slash - from), from, pattern);
+
+    if (n < 0 || n >= (int)sizeof full || glob(full, 0, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        read_plugstack(in, found.gl_pathv[i], depth);
+    globfree(&found);
+}
+
+static void read_plugstack(struct mu_doctor_input *in, const char *path, int depth)
+{
+    char *text = depth < INCLUDE_DEPTH ? read_text(path) : NULL, *rest = text, *line;
+    char word[16], pattern[512];
+
+    for (int number = 1; (line = mu_parse_next(&rest, '\n')); number++) {
+        if (sscanf(line, " %15[a-z] %511s", word, pattern) == 2 &&
+            strcmp(word, "include") == 0)
+            read_included(in, path, pattern, depth + 1);
+        else
+            read_line(in, path, number, line);
+    }
+    free(text);
+}
+
+void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path)
+{
+    mu_copy(in->site_path, sizeof in->site_path, MU_SITE_FILE);
+    read_plugstack(in, path, 0);
+}
+
+/* The recorded machine that the site gave this node, and its own profiles. */
+static int check_named(const struct mu_doctor_input *in, const struct mu_site *site,
+                       struct mu_err *err)
+{
+    const char *slash = strrchr(in->site_path, '/');
+    struct mu_site_keys *keys = calloc(1, sizeof *keys);
+    struct mu_profiles profiles = { 0 };
+    struct mu_node node = { 0 };
+    struct stat st;
+    char dir[600];
+    int rc = 0;
+
+    snprintf(dir, sizeof dir, "%.*s/muster.d", slash ? (int)(slash - in->site_path) : 0,
+             in->site_path);
+    if (keys)
+        mu_site_resolve(site, mu_facts_env(&in->facts, "SLURM_JOB_PARTITION"),
+                        in->facts.host, keys);
+    if (keys && keys->topology[0] &&
+        (mu_check_owner(keys->topology, err) < 0 ||
+         mu_node_load_file(keys->topology, &node, err) < 0))
+        rc = mu_err_context(err, "topology");
+    if (rc == 0 && stat(dir, &st) == 0 &&
+        (mu_file_trusted(dir, &st, err) < 0 ||
+         mu_profiles_load(dir, &profiles, err) < 0))
+        rc = -1;
+    mu_node_clear(&node);
+    mu_profiles_clear(&profiles);
+    free(keys);
+    return rc;
+}
+
+/* As the plugin reads it; and every user's step must be able to. */
+static int check_file(const struct mu_doctor_input *in, const struct stat *st,
+                      struct mu_err *err)
+{
+    struct mu_site site = { 0 };
+    char *text = NULL;
+    int rc = -1;
+
+    if (mu_check_owner(in->site_path, err) < 0)
+        goto out;
+    if (!(st->st_mode & S_IROTH)) {
+        mu_err_set(
+            err, EACCES,
+            "%s is not readable by everybody: a step reads it with its user's rights",
+            in->site_path);
+        goto out;
+    }
+    if (st->st_size > TEXT_MAX) {
+        mu_err_set(err, EFBIG, "%s: larger than %d bytes", in->site_path, TEXT_MAX);
+        goto out;
+    }
+    text = read_text(in->site_path);
+    if (!text)
+        mu_err_set(err, errno, "%s: %s", in->site_path, strerror(errno));
+    else if (mu_site_parse(text, in->site_path, &site, err) == 0)
+        rc = check_named(in, &site, err);
+out:
+    mu_site_clear(&site);
+    free(text);
+    return rc;
+}
+
+void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out)
+{
+    struct mu_err err = { 0 };
+    struct stat st;
+
+    if (stat(in->site_path, &st) < 0) {
+        if (strcmp(in->site_path, MU_SITE_FILE) != 0)
+            mu_findings_add(out, MU_ERROR, AREA, "make the file, or correct the line",
+                            "%s names %s: %s; steps run without Muster",
+                            in->facts.plugin_from, in->site_path, strerror(errno));
+        else if (in->facts.plugin_path[0])
+            mu_findings_add(out, MU_OK, AREA, "",
+                            "there is no %s: Muster is on for steps that own GPUs",
+                            in->site_path);
+    } else if (check_file(in, &st, &err) < 0) {
+        mu_findings_add(out, MU_ERROR, AREA, "correct it; see muster.conf(5)",
+                        "%s; steps run without Muster, or without a plan", err.text);
+    } else {
+        mu_findings_add(out, MU_OK, AREA, "", "%s can be read and is well formed",
+                        in->site_path);
+    }
+}
