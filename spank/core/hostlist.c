@@ -71,7 +71,8 @@ static int expand(const char *done, const char *rest, struct mu_hostlist *list,
 {
     const char *open = strchr(rest, '[');
     const char *close = open ? strchr(open, ']') : NULL;
-    char name[MU_HOST_LEN], ranges[4096], *next = ranges, *range;
+    char name[MU_HOST_LEN], *ranges, *next, *range;
+    int rc = 0;
 
     if (snprintf(name, sizeof name, "%s%.*s", done,
                  open ? (int)(open - rest) : (int)strlen(rest),
@@ -80,14 +81,15 @@ static int expand(const char *done, const char *rest, struct mu_hostlist *list,
                           MU_HOST_LEN - 1);
     if (!open)
         return add_name(list, name, err);
-    if (!close || (size_t)(close - open) >= sizeof ranges)
+    if (!close)
         return mu_err_set(err, EINVAL, "host list: '%.80s' has no closing ']'", open);
-    memcpy(ranges, open + 1, (size_t)(close - open - 1));
-    ranges[close - open - 1] = '\0';
-    while ((range = mu_parse_next(&next, ',')))
-        if (expand_range(name, range, close + 1, list, err) < 0)
-            return -1;
-    return 0;
+    ranges = next = strndup(open + 1, (size_t)(close - open - 1));
+    if (!ranges)
+        return mu_err_set(err, ENOMEM, "host list: out of memory");
+    while (rc == 0 && (range = mu_parse_next(&next, ',')))
+        rc = expand_range(name, range, close + 1, list, err);
+    free(ranges);
+    return rc;
 }
 
 /* The length of the first item of the list, whose commas may be inside brackets. */

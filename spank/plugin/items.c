@@ -18,6 +18,16 @@ const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len)
     return spank_getenv(sp, name, buf, (int)len) == ESPANK_SUCCESS ? buf : NULL;
 }
 
+const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len)
+{
+    spank_err_t rc = spank_getenv(sp, name, buf, (int)len);
+
+    if (rc != ESPANK_SUCCESS && rc != ESPANK_NOSPACE)
+        return NULL;
+    buf[len - 1] = '\0';
+    return buf;
+}
+
 static void copy_env(spank_t sp, const char *name, char *buf, size_t len)
 {
     if (!mu_item_env(sp, name, buf, len))
@@ -203,7 +213,10 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
     copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
-    copy_env(sp, "SLURM_STEP_RESV_PORTS", step->ports, sizeof step->ports);
+    /* Of the ports only the first is used. */
+    if (!mu_item_env_begin(sp, "SLURM_STEP_RESV_PORTS", step->ports,
+                           sizeof step->ports))
+        step->ports[0] = '\0';
     read_cpus(sp, step);
     read_mems(&step->mems);
     read_launcher(sp, step);

@@ -42,6 +42,7 @@
 
 #define MU_OPTION_TEXT 4096
 #define MU_ENV_TEXT 8192
+#define MU_NODES_TEXT (128 * 1024) /* more the kernel gives no program in one variable */
 
 /* Step ids from here up are no steps of tasks: interactive, batch, extern. */
 #define MU_STEP_SPECIAL 0xfffffffau
@@ -58,7 +59,7 @@ struct mu_step {
     bool one_thread;   /* --hint=nomultithread: cpus_per_task counts cores */
     char host[256];    /* Slurm's name of this node */
     char partition[256];
-    char nodelist[MU_ENV_TEXT];
+    char nodelist[MU_NODES_TEXT];
     char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
     char job_gpus[1024];    /* SLURM_JOB_GPUS, likewise; "" unknown */
     char visible[4096];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
@@ -169,8 +170,11 @@ extern const struct mu_request_slurm mu_this_slurm;
 
 /* items.c */
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
-/* A variable of the step or task; NULL if it is not there or does not fit. */
+/* A variable of the step or task; NULL if it is not there or does not fit. _begin: its
+ * beginning where it does not fit.
+ */
 const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
+const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len);
 
 /* The CPUs that are on line; empty where /sys does not tell. */
 void mu_online_cpus(struct mu_cpuset *cpus);

@@ -59,7 +59,9 @@ void mu_choose_ports(struct mu_state *st)
 const char *mu_users_value(void *arg, const char *name)
 {
     struct mu_user_lookup *look = arg;
-    const char *value = mu_item_env(look->sp, name, look->value, sizeof look->value);
+    /* A value that does not fit is none of Muster's. */
+    const char *value =
+        mu_item_env_begin(look->sp, name, look->value, sizeof look->value);
 
     return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
 }
@@ -136,7 +138,9 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     int rc;
 
     if (!st->step.nodelist[0])
-        return mu_err_set(err, ENOENT, "SLURM_STEP_NODELIST is not set");
+        return mu_err_set(
+            err, ENOENT, "SLURM_STEP_NODELIST is not set, or longer than %d characters",
+            MU_NODES_TEXT - 1);
     if (mu_hostlist_parse(st->step.nodelist, &hosts, err) < 0)
         return mu_err_context(err, "SLURM_STEP_NODELIST");
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan) &&

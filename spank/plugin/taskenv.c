@@ -142,7 +142,7 @@ static const char *fabric_of(const struct mu_state *st, spank_t sp)
 
     if (!st->have_network || st->step.nnodes < 2 ||
         (own && own->winner != MU_WINNER_MUSTER) ||
-        (mu_item_env(sp, name, value, sizeof value) &&
+        (mu_item_env_begin(sp, name, value, sizeof value) &&
          !mu_env_set_has(st->step.set, name, value)))
         return "";
     if (hca->n == 0)
@@ -234,7 +234,8 @@ static int write_all(const struct mu_state *st, spank_t sp, const struct mu_env 
         const char *name = env->item[i].name;
 
         if (!mu_env_may_write(env->item[i].rule, name,
-                              mu_item_env(sp, name, value, sizeof value), st->step.set))
+                              mu_item_env_begin(sp, name, value, sizeof value),
+                              st->step.set))
             continue;
         if (spank_setenv(sp, name, env->item[i].value, 1) != ESPANK_SUCCESS)
             rc = mu_err_set(err, EIO, "%s could not be set", name);

@@ -85,6 +85,25 @@ static void a_name_above_the_limit_is_refused(void **state)
     assert_int_equal(mu_hostlist_parse(text, &list, NULL), -1);
 }
 
+/* Every second of 6000 nodes: what a scattered job of a large machine has. */
+static void a_bracket_may_hold_thousands_of_numbers(void **state)
+{
+    struct mu_hostlist list = { 0 };
+    struct mu_err err = { 0 };
+    char *text = malloc(32768);
+    size_t at = (size_t)sprintf(text, "gpu[");
+
+    for (int i = 0; i < 3000; i++)
+        at += (size_t)sprintf(text + at, "%s%04d", i ? "," : "", 2 * i);
+    strcpy(text + at, "]");
+    if (mu_hostlist_parse(text, &list, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(list.n, 3000);
+    assert_string_equal(list.name[2999], "gpu5998");
+    mu_hostlist_clear(&list);
+    free(text);
+}
+
 static const struct gpu_case {
     const char *text;
     int want; /* -1: refused */
@@ -127,6 +146,7 @@ int main(void)
         cmocka_unit_test(host_lists_are_expanded_or_refused),
         cmocka_unit_test(a_name_is_found_by_position),
         cmocka_unit_test(a_name_above_the_limit_is_refused),
+        cmocka_unit_test(a_bracket_may_hold_thousands_of_numbers),
         cmocka_unit_test(case_045_gpu_counts_in_all_spellings),
     };
 

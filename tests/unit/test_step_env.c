@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_step_env.c - what muster.so makes of a step's environment that the sandbox's
+ * Slurm cannot give it: thousands of nodes, values of any length. The slurm_ and spank_
+ * functions below stand in for slurmstepd.
+ */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <slurm/slurm_errno.h>
+#include <slurm/spank.h>
+#include <cmocka.h>
+
+#define VARS 32
+
+static struct {
+    char *name, *value;
+} env[VARS];
+static int nenv;
+static char said[65536];
+
+static const char *get(const char *name)
+{
+    for (int i = 0; i < nenv; i++)
+        if (strcmp(env[i].name, name) == 0)
+            return env[i].value;
+    return NULL;
+}
+
+static void put(const char *name, const char *value)
+{
+    for (int i = 0; i < nenv; i++)
+        if (strcmp(env[i].name, name) == 0) {
+            free(env[i].value);
+            env[i].value = strdup(value);
+            return;
+        }
+    assert_in_range(nenv, 0, VARS - 1);
+    env[nenv].name = strdup(name);
+    env[nenv++].value = strdup(value);
+}
+
+#define TALKER(function)                                                               \
+    void function(const char *fmt, ...)                                                \
+    {                                                                                  \
+        size_t at = strlen(said);                                                      \
+        va_list ap;                                                                    \
+        va_start(ap, fmt);                                                             \
+        vsnprintf(said + at, sizeof said - at, fmt, ap);                               \
+        va_end(ap);                                                                    \
+    }
+TALKER(slurm_error)
+TALKER(slurm_info)
+TALKER(slurm_spank_log)
+
+const char *spank_strerror(spank_err_t err)
+{
+    return "stub";
+}
+
+spank_context_t spank_context(void)
+{
+    return S_CTX_REMOTE;
+}
+
+spank_err_t spank_option_register(spank_t sp, struct spank_option *opt)
+{
+    return ESPANK_SUCCESS;
+}
+
+/* As Slurm does it: what fits is copied. */
+spank_err_t spank_getenv(spank_t sp, const char *name, char *buf, int len)
+{
+    const char *value = get(name);
+
+    if (!value)
+        return ESPANK_ENV_NOEXIST;
+    return snprintf(buf, (size_t)len, "%s", value) >= len ? ESPANK_NOSPACE
+                                                          : ESPANK_SUCCESS;
+}
+
+spank_err_t spank_setenv(spank_t sp, const char *name, const char *value, int overwrite)
+{
+    if (get(name) && !overwrite)
+        return ESPANK_ENV_EXISTS;
+    put(name, value);
+    return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_unsetenv(spank_t sp, const char *name)
+{
+    return ESPANK_SUCCESS;
+}
+
+static uint32_t nnodes = 2;
+
+spank_err_t spank_get_item(spank_t sp, spank_item_t item, ...)
+{
+    static char *argv[] = { "prog", NULL };
+    va_list ap;
+
+    va_start(ap, item);
+    if (item == S_JOB_ARGV) {
+        *va_arg(ap, int *) = 1;
+        *va_arg(ap, char ***) = argv;
+    } else if (item == S_STEP_ALLOC_CORES) {
+        *va_arg(ap, char **) = "0-1";
+    } else if (item == S_TASK_ID) {
+        *va_arg(ap, int *) = 0;
+    } else {
+        *va_arg(ap, uint32_t *) =
+            item == S_JOB_TOTAL_TASK_COUNT || item == S_JOB_NNODES
+                ? nnodes
+                : item == S_JOB_LOCAL_TASK_COUNT || item == S_JOB_ID;
+    }
+    va_end(ap);
+    return ESPANK_SUCCESS;
+}
+
+typedef int hook(spank_t sp, int ac, char *av[]);
+
+/* One task of a step on a recorded machine, whose environment is then in env[]. */
+static void run_step(const char *site)
+{
+    char conf[] = "/tmp/muster-test.XXXXXX", word[64], path[4096], *av[] = { word };
+    FILE *file = fdopen(mkstemp(conf), "w");
+    void *so;
+
+    assert_non_null(file);
+    fprintf(file,
+            "[defaults]\nenable=all\ntopo=none\ntopology=%s/tests/data/plugin/%s\n%s\n",
+            getenv("MUSTER_SRCDIR"), "two-cpus-four-gpus.xml", site);
+    fclose(file);
+    snprintf(word, sizeof word, "conf=%s", conf);
+    snprintf(path, sizeof path, "%s/.libs/muster.so", getenv("MUSTER_BUILDDIR"));
+    so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!so)
+        fail_msg("%s", dlerror());
+    said[0] = '\0';
+    ((hook *)dlsym(so, "slurm_spank_init"))(NULL, 1, av);
+    ((hook *)dlsym(so, "slurm_spank_user_init"))(NULL, 0, NULL);
+    ((hook *)dlsym(so, "slurm_spank_task_init"))(NULL, 0, NULL);
+    ((hook *)dlsym(so, "slurm_spank_exit"))(NULL, 0, NULL);
+    dlclose(so);
+    unlink(conf);
+}
+
+static int begin(void **state)
+{
+    for (int i = 0; i < nenv; i++) {
+        free(env[i].name);
+        free(env[i].value);
+    }
+    nenv = 0;
+    nnodes = 2;
+    put("SLURM_STEP_NODELIST", "10.250.0.[1-2]");
+    put("SLURM_STEP_GPUS", "0");
+    put("CUDA_VISIBLE_DEVICES", "0");
+    put("SLURM_PROCID", "0");
+    return 0;
+}
+
+static void nothing_is_said(void)
+{
+    if (said[0])
+        fail_msg("it says: %s", said);
+}
+
+static void a_list_of_nodes_may_be_as_long_as_the_kernel_allows(void **state)
+{
+    char *list = malloc(128 * 1024);
+    size_t at = 0;
+
+    nnodes = 5000;
+    for (unsigned i = 0; i < nnodes; i++)
+        at += (size_t)sprintf(list + at, "%s10.%u.%u.%u", i ? "," : "", 200 + i % 50,
+                              i / 200, i % 200);
+    put("SLURM_STEP_NODELIST", list);
+    run_step("");
+    nothing_is_said();
+    assert_string_equal(get("MASTER_ADDR"), "10.200.0.0");
+    assert_string_equal(get("RANK"), "0");
+    free(list);
+}
+
+static void of_many_reserved_ports_the_first_is_taken(void **state)
+{
+    char list[2048];
+    size_t at = 0;
+
+    for (int i = 0; i < 256; i++)
+        at += (size_t)sprintf(list + at, "%s%d", i ? "," : "", 12001 + 2 * i);
+    put("SLURM_STEP_RESV_PORTS", list);
+    run_step("");
+    nothing_is_said();
+    assert_string_equal(get("MASTER_PORT"), "12001");
+}
+
+static void a_long_value_of_the_users_stays(void **state)
+{
+    char *value = malloc(10001);
+
+    memset(value, 'x', 10000);
+    value[10000] = '\0';
+    put("MASTER_ADDR", value);
+    put("NCCL_RAS_ADDR", value);
+    run_step("");
+    assert_true(strcmp(get("MASTER_ADDR"), value) == 0);
+    assert_true(strcmp(get("NCCL_RAS_ADDR"), value) == 0);
+    assert_null(strstr(get("MUSTER_SET"), "MASTER_ADDR"));
+    assert_non_null(get("MASTER_PORT"));
+    free(value);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_list_of_nodes_may_be_as_long_as_the_kernel_allows,
+                               begin),
+        cmocka_unit_test_setup(of_many_reserved_ports_the_first_is_taken, begin),
+        cmocka_unit_test_setup(a_long_value_of_the_users_stays, begin),
+    };
+
+    return cmocka_run_group_tests_name("step_env", tests, NULL, NULL);
+}
