@@ -34,12 +34,12 @@ static bool file_numbers(const char *file, struct mu_cpuset *out)
 /* The numbers of NVIDIA's own device files are minors; those of MIG's capabilities are
  * not.
  */
-static bool are_minors(const char *file)
+static bool are_minors(const struct mu_gres_conf *conf, const char *file)
 {
-    static const char prefix[] = "/dev/nvidia";
-    const char *end = file + sizeof prefix - 1;
+    const char *prefix = conf->devices ? conf->devices : "/dev/nvidia";
+    const char *end = file + strlen(prefix);
 
-    return strncmp(file, prefix, sizeof prefix - 1) == 0 &&
+    return strncmp(file, prefix, strlen(prefix)) == 0 &&
            (*end == '[' || (*end >= '0' && *end <= '9'));
 }
 
@@ -99,7 +99,7 @@ static int add_files(char *files, struct mu_gres *gres, struct mu_gres_conf *out
         }
         for (int k = mu_cpuset_next(&numbers, -1); k >= 0;
              k = mu_cpuset_next(&numbers, k)) {
-            gres->minor = are_minors(file) ? k : -1;
+            gres->minor = are_minors(out, file) ? k : -1;
             if (add(out, gres, err) < 0)
                 return -1;
         }
@@ -149,4 +149,26 @@ int mu_gres_conf_parse(const char *file, const char *text, const char *host,
         line = line ? line + 1 : NULL;
     }
     return 0;
+}
+
+static int gpu_of_minor(const struct mu_node *node, int minor)
+{
+    for (int i = 0; i < node->ngpus && minor >= 0; i++)
+        if (node->gpus[i].minor == minor)
+            return i;
+    return -1;
+}
+
+void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *node,
+                        struct mu_gres_order *out)
+{
+    out->n = 0;
+    if (conf->autodetect || conf->n > MU_NODE_GPUS_MAX)
+        return;
+    for (int i = 0; i < conf->n; i++) {
+        out->gpu[i] = gpu_of_minor(node, conf->gres[i].minor);
+        if (out->gpu[i] < 0)
+            return;
+    }
+    out->n = conf->n;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gres_conf.h - what gres.conf says about the cores near each GPU */
+/* gres_conf.h - what gres.conf says about the cores near each GPU, and their order */
 #ifndef MU_GRES_CONF_H
 #define MU_GRES_CONF_H
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
+#include "spank/core/node.h"
 
 #define MU_GRES_MAX 256
 
@@ -19,6 +20,8 @@ struct mu_gres {
 };
 
 struct mu_gres_conf {
+    const char *devices; /* borrowed: what the files are called before their number,
+                            NULL /dev/nvidia */
     int n;
     struct mu_gres
         gres[MU_GRES_MAX]; /* one per device file, or per line without File= */
@@ -30,5 +33,21 @@ struct mu_gres_conf {
  */
 int mu_gres_conf_parse(const char *file, const char *text, const char *host,
                        struct mu_gres_conf *out, struct mu_err *err);
+
+/* The GPUs (indices into node->gpus) in the order in which Slurm counts them; n is 0
+ * where that is the PCI order.
+ */
+struct mu_gres_order {
+    int n;
+    int gpu[MU_NODE_GPUS_MAX];
+};
+
+/* Slurm 21.08 and later write the place of a GPU among the node's into SLURM_STEP_GPUS,
+ * not the number in its device file's name. Under AutoDetect the places are those of
+ * the PCI bus, else those of gres.conf's lines. Where these name other files than
+ * /dev/nvidiaN, or one that no GPU of the node has, the PCI order is all there is.
+ */
+void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *node,
+                        struct mu_gres_order *out);
 
 #endif

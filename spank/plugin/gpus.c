@@ -10,7 +10,7 @@
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
 
-static bool all_minors_known(const struct mu_node *node)
+bool mu_gpus_have_minors(const struct mu_node *node)
 {
     for (int i = 0; i < node->ngpus; i++)
         if (node->gpus[i].minor < 0)
@@ -18,22 +18,17 @@ static bool all_minors_known(const struct mu_node *node)
     return node->ngpus > 0;
 }
 
-/* Slurm's number is the one in the device file's name: the minor number with NVIDIA's
- * driver. On a recorded machine and where no minors are known it counts in PCI order.
- */
-static int gpu_of_number(const struct mu_node *node, int number)
+static int gpu_of_number(const struct mu_node *node, const struct mu_gres_order *order,
+                         int number)
 {
-    if (!all_minors_known(node))
-        return number < node->ngpus ? number : -1;
-    for (int i = 0; i < node->ngpus; i++)
-        if (node->gpus[i].minor == number)
-            return i;
-    return -1;
+    if (order->n > 0)
+        return number < order->n ? order->gpu[number] : -1;
+    return number < node->ngpus ? number : -1;
 }
 
-static bool are_uuids(const char *visible)
+static bool is_uuid(const char *item)
 {
-    return strncmp(visible, "GPU-", 4) == 0 || strncmp(visible, "MIG-", 4) == 0;
+    return strncmp(item, "GPU-", 4) == 0 || strncmp(item, "MIG-", 4) == 0;
 }
 
 /* The k-th item of a comma list. */
@@ -68,18 +63,20 @@ static int add_gpu(struct mu_alloc *alloc, int gpu, struct mu_err *err)
     return 0;
 }
 
-int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *alloc,
+int mu_gpus_of_step(const char *numbers, const char *visible,
+                    const struct mu_gres_order *order, struct mu_alloc *alloc,
                     const struct mu_node *node, struct mu_err *err)
 {
-    char item[MU_NAME_LEN];
-    bool uuids = are_uuids(visible);
-
     alloc->ngpus = 0;
-    for (int k = 0; nth_item(uuids ? visible : numbers, k, item, sizeof item); k++) {
+    /* Slurm writes both lists side by side, and the second has the UUIDs of MIG devices
+     * between the numbers of whole GPUs. */
+    for (int k = 0;; k++) {
+        char item[MU_NAME_LEN];
+        bool uuid = nth_item(visible, k, item, sizeof item) && is_uuid(item);
         long number;
         int gpu;
 
-        if (uuids) {
+        if (uuid) {
             gpu = mu_node_find_gpu(node, item);
             if (gpu < 0)
                 return mu_err_set(err, ENODEV,
@@ -87,9 +84,11 @@ int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *a
                                   "does not list; its place is not known",
                                   item);
         } else {
+            if (!nth_item(numbers, k, item, sizeof item))
+                return 0;
             if (mu_parse_int("SLURM_STEP_GPUS", item, 0, 65535, &number, err) < 0)
                 return -1;
-            gpu = gpu_of_number(node, (int)number);
+            gpu = gpu_of_number(node, order, (int)number);
             if (gpu < 0)
                 return mu_err_set(err, ENODEV,
                                   "Slurm gave the step GPU %ld, but this node "
@@ -99,7 +98,6 @@ int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *a
         if (add_gpu(alloc, gpu, err) < 0)
             return -1;
     }
-    return 0;
 }
 
 int mu_gpu_open(const struct mu_state *st, int gpu)
@@ -109,7 +107,7 @@ int mu_gpu_open(const struct mu_state *st, int gpu)
     char path[300];
     struct stat file;
 
-    if (st->site.devices[0] && !all_minors_known(&st->node))
+    if (st->site.devices[0] && !mu_gpus_have_minors(&st->node))
         number = gpu;
     else if (st->site.topology[0] && !st->site.devices[0])
         return -1;
@@ -151,7 +149,7 @@ static bool gpu_is_ours(const struct mu_state *st, int gpu)
             return true;
     for (int k = 0; nth_item(st->step.job_gpus, k, item, sizeof item); k++)
         if (mu_parse_int("SLURM_JOB_GPUS", item, 0, 65535, &number, NULL) == 0 &&
-            gpu_of_number(node, (int)number) == gpu)
+            gpu_of_number(node, &st->order, (int)number) == gpu)
             return true;
     return false;
 }
@@ -194,7 +192,7 @@ static int cuda_index(const struct mu_state *st, int gpu)
 int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
                     size_t len, struct mu_err *err)
 {
-    bool uuids = are_uuids(st->step.visible);
+    bool uuids = strstr(st->step.visible, "GPU-") || strstr(st->step.visible, "MIG-");
     size_t at = 0;
 
     buf[0] = '\0';

@@ -203,9 +203,12 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     if (env_number(sp, "SLURM_HET_SIZE", 0) > 0)
         step->job = (uint32_t)env_number(sp, "SLURM_JOB_ID", (int)step->job);
     step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
-    /* Slurm then uses one thread of each core, and -c counts these. */
-    step->one_thread = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
-                       strcmp(hint, "nomultithread") == 0;
+    /* --threads-per-core, which --hint=nomultithread and compute_bound set to 1: Slurm
+     * uses so many threads of each core, and -c counts these. */
+    step->threads = env_number(sp, "SLURM_THREADS_PER_CORE", 0);
+    if (step->threads == 0)
+        step->threads = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
+                        strcmp(hint, "nomultithread") == 0;
     copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
     read_host(step);
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);

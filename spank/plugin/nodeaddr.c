@@ -10,9 +10,7 @@
 #include "spank/hw/slurm_files.h"
 #include "spank/plugin/plugin.h"
 
-/* slurmd's own configuration: SLURM_CONF of this process comes from it, not from the
- * job. */
-static const char *slurm_conf(void)
+const char *mu_slurm_conf_path(void)
 {
     const char *path = getenv("SLURM_CONF");
 
@@ -42,5 +40,5 @@ void mu_node_addrs(void *sp, struct mu_node_addr *list, int n)
 
     if (mu_item_env(sp, "SLURM_NODE_ALIASES", aliases, sizeof aliases))
         mu_node_addrs_of_aliases(aliases, list, n);
-    look_in(slurm_conf(), list, n);
+    look_in(mu_slurm_conf_path(), list, n);
 }

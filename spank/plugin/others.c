@@ -57,7 +57,8 @@ static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
         return;
     }
     if (!numbers || (narrowed && *narrowed) ||
-        mu_gpus_of_step(numbers, visible ? visible : "", &theirs, &st->node, NULL) < 0)
+        mu_gpus_of_step(numbers, visible ? visible : "", &st->order, &theirs, &st->node,
+                        NULL) < 0)
         return;
     for (int i = 0; i < st->alloc.ngpus; i++)
         for (int k = 0; k < theirs.ngpus; k++)

@@ -79,6 +79,19 @@ void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
     mu_cpuset_and(cpus, machine);
 }
 
+int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int threads)
+{
+    long width = 1, cores;
+
+    for (int i = 0; i < node->ncores; i++)
+        if (node->cores[i].ncpus > width)
+            width = node->cores[i].ncpus;
+    if (threads <= 0 || threads >= width || cpus_per_task <= 0)
+        return cpus_per_task;
+    cores = ((long)cpus_per_task + threads - 1) / threads;
+    return cores < MU_CPUSET_MAX ? (int)(cores * width) : cpus_per_task;
+}
+
 bool mu_owned_disputed(const struct mu_state *st)
 {
     struct mu_cpuset now, online;

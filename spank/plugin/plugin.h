@@ -31,6 +31,7 @@
 #include "runtime/base/record.h"
 #include "spank/core/alloc.h"
 #include "spank/core/args.h"
+#include "spank/core/gres_conf.h"
 #include "spank/core/node.h"
 #include "spank/core/node_addr.h"
 #include "spank/core/opts.h"
@@ -56,13 +57,13 @@ struct mu_step {
     int nlocal;         /* tasks on this node */
     int nnodes, nodeid;
     int cpus_per_task; /* as Slurm counts, 0 no request */
-    bool one_thread;   /* --hint=nomultithread: cpus_per_task counts cores */
+    int threads;       /* of each core that cpus_per_task counts, 0 all of them */
     char host[256];    /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_NODES_TEXT];
     char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
     char job_gpus[1024];    /* SLURM_JOB_GPUS, likewise; "" unknown */
-    char visible[4096];     /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
+    char visible[MU_ENV_TEXT]; /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
     char set[MU_ENV_TEXT];  /* MUSTER_SET of an outer step, "" none */
     char ports[256];        /* SLURM_STEP_RESV_PORTS */
     struct mu_cpuset cpus;  /* what the step may run on */
@@ -105,6 +106,7 @@ struct mu_state {
     struct mu_site_keys site;
     struct mu_step step;
     struct mu_node node;
+    struct mu_gres_order order; /* how Slurm counts node.gpus */
     struct mu_alloc alloc;
     struct mu_plan plan;
     struct mu_network network;
@@ -185,12 +187,20 @@ void mu_online_cpus(struct mu_cpuset *cpus);
 void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
                    struct mu_cpuset *cpus);
 bool mu_owned_disputed(const struct mu_state *st);
+/* The node's CPUs that -c asks for, where it counts `threads` of each core (0: all). */
+int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int threads);
 
-/* gpus.c. Fill alloc->gpu from a step's SLURM_STEP_GPUS, or from its CUDA_VISIBLE_DEVICES
- * where that holds UUIDs.
+/* gres.c. Which of the node's GPUs Slurm means by each number, into st->order. */
+void mu_gres_find_order(struct mu_state *st);
+
+/* gpus.c. Fill alloc->gpu from a step's SLURM_STEP_GPUS; those of its
+ * CUDA_VISIBLE_DEVICES that are UUIDs by these.
  */
-int mu_gpus_of_step(const char *numbers, const char *visible, struct mu_alloc *alloc,
+int mu_gpus_of_step(const char *numbers, const char *visible,
+                    const struct mu_gres_order *order, struct mu_alloc *alloc,
                     const struct mu_node *node, struct mu_err *err);
+/* Is the device file of every GPU known? */
+bool mu_gpus_have_minors(const struct mu_node *node);
 /* Can this process open the GPU (index into node.gpus)? 1 yes, 0 no, -1 there is no
  * device file to try.
  */
@@ -255,6 +265,8 @@ void mu_image_settle(struct mu_state *st, spank_t sp, int task);
  * spank_t.
  */
 void mu_node_addrs(void *arg, struct mu_node_addr *list, int n);
+/* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job. */
+const char *mu_slurm_conf_path(void);
 
 /* report.c. Once per node, after the plan. */
 void mu_report(const struct mu_state *st);

@@ -109,7 +109,7 @@ static int name_migs(struct mu_state *st, struct mu_err *err)
     struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
     int n, rc = 0;
 
-    if (list && strncmp(st->step.visible, "MIG-", 4) == 0) {
+    if (list && strstr(st->step.visible, "MIG-")) {
         n = mu_nvml_list(NULL, NVML_SECONDS, list, NVML_DEVICES);
         rc = mu_nvml_name_migs(list, n, &st->node, err);
     }
@@ -141,16 +141,17 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     struct mu_cpuset machine, online;
 
     st->alloc.ntasks = st->step.nlocal;
-    st->alloc.cpus_per_task = st->step.cpus_per_task;
-    if (st->step.one_thread && st->node.ncores)
-        st->alloc.cpus_per_task *= st->node.cores[0].ncpus;
+    st->alloc.cpus_per_task =
+        mu_cpus_of_request(&st->node, st->step.cpus_per_task, st->step.threads);
     mu_node_cpus(&st->node, &machine);
     mu_online_cpus(&online);
     st->simulated = st->site.topology[0] && !mu_cpuset_inside(&machine, &online);
     mu_owned_cpus(st, &machine, &st->alloc.cpus);
     if (!st->simulated)
         st->alloc.mems = st->step.mems;
-    return mu_gpus_of_step(st->step.gpus, st->step.visible, &st->alloc, &st->node, err);
+    mu_gres_find_order(st);
+    return mu_gpus_of_step(st->step.gpus, st->step.visible, &st->order, &st->alloc,
+                           &st->node, err);
 }
 
 /* The options as the planner is to see them. */

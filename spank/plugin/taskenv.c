@@ -104,7 +104,7 @@ static const char *visible_name(const struct mu_state *st)
 static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bool own,
                        struct mu_env *env, struct mu_err *err)
 {
-    char text[4096];
+    char text[MU_ENV_TEXT];
     int rc;
 
     if (own && slot->ngpus > 0)
@@ -121,7 +121,7 @@ static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool 
                     struct mu_env *env, struct mu_err *err)
 {
     /* Of several MIG devices CUDA shows a process the first one only. */
-    bool mig = strncmp(st->step.visible, "MIG-", 4) == 0;
+    bool mig = strstr(st->step.visible, "MIG-");
     bool own = st->opts.visible == MU_VISIBLE_OWN ||
                (st->opts.visible == MU_VISIBLE_AUTO && (st->plan.own_visible || mig));
 

@@ -12,7 +12,8 @@ setup_file() {
     cp "$top/tests/data/plugin/four-gpus-against-the-cpus.txt" "$MUSTER_DIR/machine.txt"
     printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.txt" > "$MUSTER_DIR/site.conf"
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mach --nodes 1 --gpus 4 --cpus 128 --threads 2 \
-        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" --conf TaskPlugin=task/none \
+        > "$MUSTER_DIR/env"
 }
 
 # GPUs and CPUs of each task's plan, in task order, and what srun said in $MUSTER_DIR/err.
@@ -35,6 +36,25 @@ plans() { # srun option...
 3 GPU3 0-7,64-71" ]
     run plans --exclusive -n4 -c32 --gres=gpu:4
     [ "${lines[0]}" = "0 GPU0 48-63,112-127" ]
+}
+
+@test "-c counts cores where Slurm uses one thread of each, from srun and from #SBATCH" {
+    local want="0 GPU0 48-55,112-119
+1 GPU1 32-39,96-103
+2 GPU2 16-23,80-87
+3 GPU3 0-7,64-71" option
+    for option in --threads-per-core=1 --hint=nomultithread; do
+        run plans --exclusive -n4 -c8 $option --gres=gpu:4
+        echo "srun $option: $output"
+        [ "$output" = "$want" ]
+        printf '#!/bin/bash\nsrun -Q -c8 bash -c '"'"'echo "$MUSTER_PLAN"'"'"' 2>/dev/null\n' > "$MUSTER_DIR/job"
+        timeout 60 sbatch -Q -W --exclusive -n4 -c8 $option --gres=gpu:4 -o "$MUSTER_DIR/out" "$MUSTER_DIR/job"
+        run sed 's/.*task=\([0-9]*\);gpus=\([^;]*\);cpus=\([^;]*\);.*/\1 \2 \3/' <(sort "$MUSTER_DIR/out")
+        echo "sbatch $option: $output"
+        [ "$output" = "$want" ]
+    done
+    run plans --exclusive -n4 -c8 --threads-per-core=2 --gres=gpu:4
+    [ "${lines[0]}" = "0 GPU0 48-51,112-115" ]
 }
 
 @test "case 014: gres.conf names other cores than the hardware: the plan holds to the hardware, the doctor tells" {

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gres.c - the order in which Slurm counts the node's GPUs, where it is not the PCI
+ * bus's
+ *
+ * Where devices are confined, Slurm's number is a device file, by its place in
+ * gres.conf. Where they are not, all that a job has is the number in
+ * CUDA_VISIBLE_DEVICES, and CUDA counts along the PCI bus: so do the jobs beside this
+ * one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "spank/hw/slurm_files.h"
+#include "spank/plugin/plugin.h"
+
+/* One of the files beside slurm.conf; a missing one has no text. */
+static void load(const char *name, struct mu_slurm_files *files)
+{
+    const char *conf = mu_slurm_conf_path();
+    char path[1024];
+    int folder = (int)(strrchr(conf, '/') - conf);
+
+    memset(files, 0, sizeof *files);
+    if (snprintf(path, sizeof path, "%.*s/%s", folder, conf, name) < (int)sizeof path)
+        mu_slurm_files_load(path, files);
+}
+
+static bool devices_confined(void)
+{
+    struct mu_slurm_files *files = calloc(1, sizeof *files);
+    bool confined = false;
+    char value[16];
+
+    if (!files)
+        return false;
+    load("cgroup.conf", files);
+    for (int i = 0; i < files->n && !confined; i++)
+        confined = files->file[i].text &&
+                   mu_slurm_text_value(files->file[i].text, "ConstrainDevices", value,
+                                       sizeof value) &&
+                   strcasecmp(value, "yes") == 0;
+    mu_slurm_files_clear(files);
+    free(files);
+    return confined;
+}
+
+void mu_gres_find_order(struct mu_state *st)
+{
+    struct mu_slurm_files *files;
+    struct mu_gres_conf *conf;
+
+    st->order.n = 0;
+    if (!mu_gpus_have_minors(&st->node) || !devices_confined())
+        return;
+    files = calloc(1, sizeof *files);
+    conf = calloc(1, sizeof *conf);
+    if (files && conf) {
+        conf->devices = st->site.devices[0] ? st->site.devices : NULL;
+        load("gres.conf", files);
+        for (int i = 0; i < files->n; i++)
+            if (files->file[i].text)
+                mu_gres_conf_parse(files->file[i].path, files->file[i].text,
+                                   st->step.host, conf, NULL);
+        mu_gres_order_make(conf, &st->node, &st->order);
+        mu_slurm_files_clear(files);
+    }
+    free(files);
+    free(conf);
+}

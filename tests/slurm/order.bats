@@ -1,0 +1,93 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# GPUs whose device files are not numbered along the PCI bus, as on a DGX A100: the first GPU of
+# the bus is gpu2. Real here: Slurm, its device cgroups, character devices. Not real: the GPUs,
+# which are in a recorded /sys with what NVIDIA's driver would show of them.
+
+source "$BATS_TEST_DIRNAME/common.bash"
+
+setup_file() {
+    [ "$(id -u)" -eq 0 ] || skip "device files need root"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mord.XXXXXX")
+    mkdir "$MUSTER_DIR/fs"
+    tar -C "$MUSTER_DIR/fs" -xjf "$top/tests/data/hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2"
+    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    add_gpu 80 2
+    add_gpu 90 3
+    add_gpu a0 0
+    add_gpu b0 1
+    chmod -R a+rX "$MUSTER_DIR"
+    {
+        printf '[defaults]\nbind = none\n'
+        printf '[node ord1]\ndevices = %s\n' "$MUSTER_DIR/c/dev/ord1/gpu"
+    } > "$MUSTER_DIR/site.conf"
+    cat > "$MUSTER_DIR/show" <<'SHOW'
+#!/bin/bash
+opens=''
+for f in "$MUSTER_DIR"/c/dev/ord1/gpu*; do
+    { : < "$f"; } 2>&1 | grep -q 'not permitted' || opens=$opens${f##*gpu}
+done
+plan=$(sed -n 's/.*;gpus=\([^;]*\);.*/\1/p' <<< "$MUSTER_PLAN" | sed 's/0000:\(..\):01.0/\1/g')
+echo "$SLURM_PROCID slurm=$SLURM_STEP_GPUS opens=$opens plan=$plan visible=$CUDA_VISIBLE_DEVICES"
+SHOW
+    chmod +x "$MUSTER_DIR/show"
+}
+
+teardown() {
+    [ -z "${MUSTER_DIR:-}" ] || "$top/tests/slurm/cluster" down --dir "$MUSTER_DIR/c"
+}
+
+teardown_file() {
+    [ -z "${MUSTER_DIR:-}" ] || rm -rf "$MUSTER_DIR"
+}
+
+setup() {
+    true
+}
+
+add_gpu() { # bus, minor number
+    local dir=$root/sys/devices/pci0000:$1/0000:$1:01.0 driver=$root/proc/driver/nvidia/gpus/0000:$1:01.0
+    mkdir -p "$dir" "$driver"
+    echo 0x030200 > "$dir/class"
+    echo 0x10de > "$dir/vendor"
+    echo 0x2330 > "$dir/device"
+    echo 0x10de > "$dir/subsystem_vendor"
+    echo 0x0001 > "$dir/subsystem_device"
+    cp "$(find "$root/sys/devices/pci0000:40" -maxdepth 1 -name '0000:40:14.0')/config" "$dir/config"
+    echo 0022,22222222 > "$dir/local_cpus"
+    echo 1 > "$dir/numa_node"
+    ln -sfn "../../../devices/pci0000:$1/0000:$1:01.0" "$root/sys/bus/pci/devices/0000:$1:01.0"
+    printf 'Model: \t\t NVIDIA A100\nDevice Minor: \t %s\n' "$2" > "$driver/information"
+}
+
+up() { # option of the cluster...
+    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix ord \
+        --nodes 1 --gpus 4 --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" "$@" > "$MUSTER_DIR/env"
+    eval "$(cat "$MUSTER_DIR/env")"
+}
+
+shown() { # srun option...
+    timeout 60 srun -Q "$@" --muster=on "$MUSTER_DIR/show" 2> "$MUSTER_DIR/err" | sort
+}
+
+@test "device cgroups: Slurm's number is a line of gres.conf, and its device file tells the GPU" {
+    [ -d /sys/fs/cgroup/devices ] || skip "no devices controller of cgroup v1 here"
+    up --constrain
+    run shown -n1 --gres=gpu:1
+    cat "$MUSTER_DIR/err"
+    echo "$output"
+    [ "$output" = "0 slurm=0 opens=0 plan=a0 visible=0" ]
+    run shown -n1 --gres=gpu:2
+    echo "$output"
+    [ "$output" = "0 slurm=0,1 opens=01 plan=a0,b0 visible=0,1" ]
+}
+
+@test "no device cgroups: Slurm's number is CUDA's, along the PCI bus" {
+    up
+    run shown -n1 --gres=gpu:1
+    cat "$MUSTER_DIR/err"
+    echo "$output"
+    [ "$output" = "0 slurm=0 opens=0123 plan=80 visible=0" ]
+}

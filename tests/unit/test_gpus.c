@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_gpus.c - which GPUs Slurm's numbers and UUIDs mean */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "spank/plugin/plugin.h"
+
+enum { NGPUS = 5 };
+
+/* Four GPUs along the bus, their device files numbered as on a DGX A100, the last one
+ * two MIG devices.
+ */
+static struct mu_gpu gpus[NGPUS] = {
+    { .busid = "0000:07:00.0", .label = "0000:07:00.0", .minor = 2, .uuid = "GPU-7" },
+    { .busid = "0000:0f:00.0", .label = "0000:0f:00.0", .minor = 3, .uuid = "GPU-f" },
+    { .busid = "0000:47:00.0", .label = "0000:47:00.0", .minor = 0, .uuid = "GPU-4" },
+    { .busid = "0000:4e:00.0", .label = "MIG-a", .minor = 1, .uuid = "MIG-a" },
+    { .busid = "0000:4e:00.0", .label = "MIG-b", .minor = 1, .uuid = "MIG-b" },
+};
+
+static void print_gpus(const int *gpu, int n, char *out, size_t len)
+{
+    size_t at = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(out + at, len - at, "%s%d", i ? "," : "", gpu[i]);
+}
+
+static const struct order_case {
+    const char *name, *conf,
+        *want; /* GPUs by place on the bus; "" the bus's own order */
+} orders[] = {
+    { "a range of device files", "Name=gpu File=/dev/nvidia[0-3]\n", "2,3,0,1" },
+    { "a line each, in another order",
+      "Name=gpu File=/dev/nvidia3\nName=gpu File=/dev/nvidia[0,1]\n", "1,2,3" },
+    { "lines of other nodes",
+      "NodeName=n[2-3] Name=gpu File=/dev/nvidia0\n"
+      "NodeName=n1 Name=gpu File=/dev/nvidia2\n",
+      "0" },
+    { "other resources", "Name=nic File=/dev/nvidia0\nName=gpu File=/dev/nvidia1\n",
+      "3" },
+    { "AutoDetect", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[0-3]\n", "" },
+    { "AutoDetect=off", "AutoDetect=off\nName=gpu File=/dev/nvidia[0-3]\n", "2,3,0,1" },
+    { "files of another kind", "Name=gpu File=/dev/dri/renderD[128-131]\n", "" },
+    { "a file that no GPU has", "Name=gpu File=/dev/nvidia[0-4]\n", "" },
+    { "MIG's capabilities",
+      "Name=gpu MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap30\n", "" },
+    { "counts only", "Name=gpu Count=4\n", "" },
+    { "nothing", "", "" },
+};
+
+static void slurm_counts_along_gres_conf(void **state)
+{
+    struct mu_node node = { .ngpus = NGPUS, .gpus = gpus };
+
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        static struct mu_gres_conf conf;
+        struct mu_gres_order order;
+        char got[256];
+
+        memset(&conf, 0, sizeof conf);
+        assert_int_equal(
+            mu_gres_conf_parse("gres.conf", orders[i].conf, "n1", &conf, NULL), 0);
+        mu_gres_order_make(&conf, &node, &order);
+        print_gpus(order.gpu, order.n, got, sizeof got);
+        if (strcmp(got, orders[i].want) != 0)
+            fail_msg("%s: '%s', not '%s'", orders[i].name, got, orders[i].want);
+    }
+}
+
+static const struct step_case {
+    const char *name, *numbers, *visible;
+    bool by_file; /* order 2,3,0,1 */
+    const char *want, *says;
+} steps[] = {
+    { "numbers are places on the bus", "0,2", "0,1", false, "0,2", NULL },
+    { "numbers are lines of gres.conf", "0,3", "0,1", true, "1,2", NULL },
+    { "MIG devices alone", "4,3", "MIG-b,MIG-a", false, "3,4", NULL },
+    { "a whole GPU, then a MIG device", "1,4", "1,MIG-b", false, "1,4", NULL },
+    { "a MIG device, then a whole GPU", "3,1", "MIG-a,0", false, "1,3", NULL },
+    { "no visible devices (gpu-bind=none)", "1,2", "", false, "1,2", NULL },
+    { "no GPU", "", "", false, "", NULL },
+    { "more than the node has", "5", "5", false, NULL,
+      "Slurm gave the step GPU 5, but this node shows 5 GPUs" },
+    { "more than gres.conf has", "4", "4", true, NULL,
+      "Slurm gave the step GPU 4, but this node shows 5 GPUs" },
+    { "a MIG device that nobody knows", "3", "MIG-c", false, NULL,
+      "Slurm gave the step MIG-c, which this node does not list; its place is not "
+      "known" },
+    { "no number", "NoDevFiles", "NoDevFiles", false, NULL,
+      "SLURM_STEP_GPUS takes a number" },
+};
+
+static void a_step_has_the_gpus_that_slurm_numbers(void **state)
+{
+    struct mu_node node = { .ngpus = NGPUS, .gpus = gpus };
+    const struct mu_gres_order bus = { 0 }, files = { 4, { 2, 3, 0, 1 } };
+
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        const struct step_case *c = &steps[i];
+        static struct mu_alloc alloc;
+        struct mu_err err = { 0 };
+        char got[256];
+        int rc = mu_gpus_of_step(c->numbers, c->visible, c->by_file ? &files : &bus,
+                                 &alloc, &node, &err);
+
+        if (rc < 0 ? !c->says || !strstr(err.text, c->says) : !c->want)
+            fail_msg("%s: %d '%s'", c->name, rc, err.text);
+        print_gpus(alloc.gpu, alloc.ngpus, got, sizeof got);
+        if (rc == 0 && strcmp(got, c->want) != 0)
+            fail_msg("%s: '%s', not '%s'", c->name, got, c->want);
+    }
+}
+
+static void whole_gpus_beside_mig_devices_are_named_by_uuid(void **state)
+{
+    static struct mu_state st = { .node = { .ngpus = NGPUS, .gpus = gpus },
+                                  .step = { .visible = "1,MIG-b" } };
+    const int both[] = { 1, 4 };
+    char text[64];
+
+    assert_int_equal(mu_gpus_visible(&st, both, 2, text, sizeof text, NULL), 0);
+    assert_string_equal(text, "GPU-f,MIG-b");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slurm_counts_along_gres_conf),
+        cmocka_unit_test(a_step_has_the_gpus_that_slurm_numbers),
+        cmocka_unit_test(whole_gpus_beside_mig_devices_are_named_by_uuid),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
