@@ -8,8 +8,6 @@
  *
  * Each returns 0 or -1: Slurm releases differ in what other values do.
  */
-#include "config.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

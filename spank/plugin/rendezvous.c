@@ -2,8 +2,6 @@
 /* rendezvous.c - where the tasks of a step meet: the range of hashed ports, the
  * network, rank 0's address; and with them the NCCL settings of this node
  */
-#include "config.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,6 @@
 /* stepd.c - in slurmstepd: what Muster does for this step, decided once per node as the
  * user (user_init), carried out in each task (task_init)
  */
-#include "config.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
