@@ -27,7 +27,8 @@ void show_init(struct show *show, int rank)
     setvbuf(stdout, NULL, _IOLBF, 4096);
 }
 
-void show_duration(double seconds, char *buf, int len)
+/* "1:02:03", "2:03" */
+static void put_duration(double seconds, char *buf, int len)
 {
     long s = seconds > 0 ? (long)(seconds + 0.5) : 0;
 
@@ -60,7 +61,7 @@ static void draw_bar(struct show *show, const struct show_progress *p)
         strcat(bar, filled >= 8 * (i + 1) ? "█"
                     : filled > 8 * i      ? eighths[filled - 8 * i]
                                           : " ");
-    show_duration(p->eta, eta, sizeof eta);
+    put_duration(p->eta, eta, sizeof eta);
     printf("\r\033[Kepoch %ld/%ld %3llu%% |%s| %llu/%llu  loss %.4f  %.0f samples/s  "
            "ETA %s",
            p->epoch, p->epochs,
@@ -85,7 +86,7 @@ void show_progress(struct show *show, const struct show_progress *p)
     if (now - show->last_line < LINE_EVERY)
         return;
     show->last_line = now;
-    show_duration(p->eta, eta, sizeof eta);
+    put_duration(p->eta, eta, sizeof eta);
     show_line(show,
               "epoch %ld/%ld | step %llu/%llu | loss %.4f | lr %.5f | %.0f samples/s | "
               "ETA %s",

@@ -30,7 +30,4 @@ void show_line(struct show *show, const char *fmt, ...)
 void show_progress(struct show *show, const struct show_progress *p);
 void show_bar_end(struct show *show);
 
-/* "1:02:03", "2:03" */
-void show_duration(double seconds, char *buf, int len);
-
 #endif

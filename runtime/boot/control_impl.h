@@ -95,7 +95,6 @@ struct mu_control {
     int *child;             /* ranks */
     int nchildren, nlinked;
     struct mu_link up, *down; /* down[i] to child[i] */
-    bool parent_ready;
 
     int epoll_fd, wake_fd, unix_fd, tcp_fd;
     struct mu_pending pending[MU_CONTROL_PENDING];
@@ -195,7 +194,6 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link);
 double mu_control_deadlines(struct mu_control *c, double now);
 /* The job fails: at the root it is decided, elsewhere told upwards. */
 void mu_control_complain(struct mu_control *c, int status, int rank, const char *text);
-void mu_control_collect(struct mu_control *c);
 void mu_control_overdue_now(struct mu_control *c);
 void mu_control_extend_from(struct mu_control *c, double seconds);
 

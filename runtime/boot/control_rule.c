@@ -152,7 +152,7 @@ static void answer(struct mu_control *c)
 }
 
 /* The root asks everybody what it is doing. */
-void mu_control_collect(struct mu_control *c)
+static void collect(struct mu_control *c)
 {
     if (c->records || c->ended)
         return;
@@ -174,7 +174,7 @@ static void overdue(struct mu_control *c, double now)
         return;
     c->overdue = true;
     if (c->parent < 0) {
-        mu_control_collect(c);
+        collect(c);
         return;
     }
     mu_control_send_up(c, MU_FRAME_OVERDUE, c->rank, 0, 0, NULL, 0);

@@ -45,9 +45,7 @@ void mu_findings_add(struct mu_findings *findings, enum mu_severity severity,
 enum mu_severity mu_findings_worst(const struct mu_findings *findings);
 const char *mu_severity_name(enum mu_severity severity);
 
-/* An openable character device of the step, and how many there are, each counted its
- * own way; -1: not known.
- */
+/* How many GPUs there are, each counted its own way; -1: not known. */
 struct mu_gpu_counts {
     int slurm;    /* SLURM_STEP_GPUS or SLURM_GPUS_ON_NODE */
     int visible;  /* CUDA_VISIBLE_DEVICES */
@@ -100,8 +98,7 @@ struct mu_facts {
     const struct mu_conf *nccl_conf;
     struct mu_gpu_counts gpus;
     const struct mu_slurm_files *gres; /* gres.conf, NULL: not readable */
-    const char *host;     /* this node as Slurm calls it, NULL: not known */
-    int threads_per_core; /* as slurm.conf says, 0 unknown */
+    const char *host; /* this node as Slurm calls it, NULL: not known */
     const struct mu_acs *acs;
     int nacs;
     bool iommu;

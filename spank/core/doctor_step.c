@@ -9,6 +9,7 @@
 
 #define AREA "step"
 
+/* The first number of "8", "8(x2)" or "4,8"; -1: the variable is not set. */
 static long env_number(const struct mu_facts *facts, const char *name)
 {
     const char *text = mu_facts_env(facts, name);
@@ -16,12 +17,12 @@ static long env_number(const struct mu_facts *facts, const char *name)
     return text ? strtol(text, NULL, 10) : -1;
 }
 
-/* Hardware threads of the machine's first core. */
+/* Hardware threads of the machine's first core, 0 unknown. */
 static int threads(const struct mu_facts *facts)
 {
     return facts->node && facts->node->core_data && facts->node->ncores
                ? facts->node->cores[0].ncpus
-               : facts->threads_per_core;
+               : 0;
 }
 
 static void check_threads(const struct mu_facts *facts, struct mu_findings *out)
@@ -126,7 +127,6 @@ static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
                 : "");
 }
 
-/* The first number of "8", "8(x2)" or "4,8". */
 static void check_launcher(const struct mu_facts *facts, struct mu_findings *out)
 {
     static const char *const launchers[] = { "torchrun",

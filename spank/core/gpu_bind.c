@@ -119,7 +119,7 @@ static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
     return 0;
 }
 
-/* 1: text is of this kind and *arg is what follows the colon. */
+/* True: text is of this kind and *arg is what follows the colon. */
 static bool is_kind(char *text, const char *name, char **arg)
 {
     *arg = behind(text, name);

@@ -7,7 +7,6 @@
 #ifndef MU_NCCL_H
 #define MU_NCCL_H
 
-#include "spank/core/alloc.h"
 #include "spank/core/hca.h"
 #include "spank/core/net.h"
 #include "spank/core/node.h"
@@ -31,7 +30,6 @@ bool mu_nccl_gpu_is_shared(const struct mu_node *node, const struct mu_plan *pla
 
 struct mu_nccl_input {
     const struct mu_node *node;
-    const struct mu_alloc *alloc;
     const struct mu_plan *plan;
     int nnodes;                         /* of the step */
     const struct mu_net *net;           /* NULL: not looked at (one node) */

@@ -186,7 +186,7 @@ static bool better(const struct mu_net *net, int a, int b)
     return a < b;
 }
 
-/* The best interface with an address for which want() holds; sets *addr. */
+/* What an address is looked for by: one network, or peers that it must reach. */
 struct search {
     const struct mu_net *net;
     const struct mu_addr *network; /* NULL: by peers */
@@ -202,6 +202,7 @@ static bool wanted(const struct search *s, const struct mu_addr *addr)
                       : reaches_all(addr, s->peers, s->npeers);
 }
 
+/* The best interface with a wanted address, which is put into *addr; -1 none. */
 static int find(const struct search *s, struct mu_addr *addr)
 {
     int best = -1;
@@ -330,7 +331,6 @@ void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
 }
 
 const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
-                                       const struct mu_net *net,
                                        const struct mu_net_choice *choice)
 {
     for (int i = 0; choice->addr.family && i < peer->naddrs; i++)

@@ -97,7 +97,6 @@ void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
  * to one, else its first global one. NULL: it has none.
  */
 const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
-                                       const struct mu_net *net,
                                        const struct mu_net_choice *choice);
 
 /* The first address of `own`, this node's own name, that a program can bind to here:

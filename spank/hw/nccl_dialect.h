@@ -9,8 +9,8 @@
  *         packages=N:LIST/N:LIST  the CPUs of each, where the node spans several
  *         smt=K;stride=S thread t of a core is CPU c + t*S
  *         cores=A+B,C..  the cores themselves, where smt cannot tell them
- *         cache=N        cores per shared cache, in order, when it is below the NUMA
- * node caches=N:LIST/N:LIST  the CPUs of each cache, where the groups are unequal
+ *         cache=N        cores per shared cache, in order, when it is below the node
+ *         caches=N:LIST/N:LIST  the CPUs of each cache, where the groups are unequal
  *         distance=A,B.. the row of the NUMA distance table, columns as the elements
  *         memory=0       a node without memory
  *         usable=LIST    the CPUs that may be used, when these are not all of affinity

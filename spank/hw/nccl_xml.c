@@ -3,7 +3,7 @@
  *
  * Read as leniently as people write them; what NCCL itself would refuse is nccl_check's
  * business. Our own files carry one more attribute, muster="key=value;...", which NCCL
- * ignores; see nccl_write.c for its keys.
+ * ignores; nccl_dialect.h lists its keys.
  */
 #include <errno.h>
 #include <stdlib.h>

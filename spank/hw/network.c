@@ -110,7 +110,7 @@ static int choose_network(const struct mu_network_request *request,
     mu_net_choose(&out->net, networks, nnetworks, peers, request->nhosts, &out->choice);
     if (late.text[0] && out->choice.iface < 0)
         snprintf(out->choice.reason, sizeof out->choice.reason, "%.500s", late.text);
-    master = mu_net_peer_addr(&peers[0], &out->net, &out->choice);
+    master = mu_net_peer_addr(&peers[0], &out->choice);
     /* Not a global one: then Slurm's nodes are daemons of one machine. */
     if (!master && by_slurm)
         master = &peers[0].addr[0];
@@ -164,7 +164,6 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
 {
     struct mu_nccl_input in = {
         .node = request->node,
-        .alloc = request->alloc,
         .plan = request->plan,
         .nnodes = request->nhosts,
         .net = &out->net,

@@ -43,9 +43,7 @@ struct mu_ask {
     const char *topology, *cpus, *gpus, *mems, *tasks, *cpus_per_task, *gpu_bind, *opt;
 };
 
-/* For getopt_long: the options above, with the value of `val` set to MU_ASK_FIRST + n.
- * MU_ASK_OPTIONS goes into the caller's table.
- */
+/* What getopt_long gives for them; MU_ASK_OPTIONS goes into the caller's table. */
 enum {
     MU_ASK_TOPOLOGY = 256,
     MU_ASK_CPUS,

@@ -50,7 +50,6 @@ static void the_gdr_level_follows_from_the_paths(void **state)
         struct mu_opts opts;
         struct mu_err err = { 0 };
         struct mu_nccl_input in = { .node = &node,
-                                    .alloc = &alloc,
                                     .plan = &plan,
                                     .nnodes = c->nnodes,
                                     .direct_dma = c->direct_dma };

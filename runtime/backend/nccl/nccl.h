@@ -112,7 +112,6 @@ struct mu_backend {
     char why[512];
     struct mu_watched watched[MU_WATCHED];
     unsigned watched_head, watched_tail;
-    uint32_t marks; /* captured collectives of NCCL */
     char transport[64];
 };
 
