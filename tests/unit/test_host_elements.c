@@ -16,6 +16,7 @@
 #endif
 
 #include "runtime/backend/host/elements.h"
+#include "runtime/core/dtype.h"
 #include "runtime/base/proof.h"
 #include "tests/unit/host_ref.h"
 
@@ -34,7 +35,7 @@ static void check_widen(enum muster_dtype dtype)
 
         if (isnan(want) ? !isnan(out[i])
                         : out[i] != want || !signbit(out[i]) != !signbit(want))
-            fail_msg("%s %04x is %g, should be %g", mu_element_name(dtype), i, out[i],
+            fail_msg("%s %04x is %g, should be %g", mu_dtype_name(dtype), i, out[i],
                      want);
     }
 }
@@ -65,7 +66,7 @@ static void check_narrow(enum muster_dtype dtype)
             uint16_t want = ref_narrow(dtype, in[k]);
 
             if (isnan(in[k]) ? !isnan(ref_widen(dtype, out[k])) : out[k] != want)
-                fail_msg("%s of %a is %04x, should be %04x", mu_element_name(dtype),
+                fail_msg("%s of %a is %04x, should be %04x", mu_dtype_name(dtype),
                          in[k], out[k], want);
         }
     }

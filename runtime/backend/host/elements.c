@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "runtime/core/dtype.h"
+
 /* One build serves every x86-64: the loader picks the widest version the CPU has. A
  * sanitizer's runtime is not up yet when the loader asks, so those builds have one.
  */
@@ -27,30 +29,6 @@ typedef int64_t i64 __attribute__((aligned(1), may_alias));
 
 /* Accumulators of one block stay in the first-level cache. */
 #define BLOCK 2048
-
-size_t mu_element_size(enum muster_dtype dtype)
-{
-    switch (dtype) {
-    case MUSTER_F16:
-    case MUSTER_BF16:
-        return 2;
-    case MUSTER_F32:
-    case MUSTER_I32:
-        return 4;
-    case MUSTER_F64:
-    case MUSTER_I64:
-        return 8;
-    }
-    return 0;
-}
-
-const char *mu_element_name(enum muster_dtype dtype)
-{
-    static const char *const names[] = { "fp32", "fp64",  "fp16",
-                                         "bf16", "int32", "int64" };
-
-    return (unsigned)dtype < sizeof names / sizeof names[0] ? names[dtype] : "unknown";
-}
 
 static inline float from_bits(uint32_t bits)
 {
@@ -241,7 +219,7 @@ void mu_elements_reduce(enum muster_dtype dtype, enum muster_op op, double scale
                         size_t count)
 {
     const struct type *type = &types[dtype];
-    size_t size = mu_element_size(dtype);
+    size_t size = mu_dtype_size(dtype);
     int64_t acc[BLOCK];
 
     for (size_t at = 0; at < count; at += BLOCK) {
@@ -301,7 +279,7 @@ static void narrow_from_double(void *dst, enum muster_dtype to, const double *wi
 void mu_elements_convert(void *dst, enum muster_dtype to, const void *src,
                          enum muster_dtype from, double scale, size_t count)
 {
-    size_t in = mu_element_size(from), out = mu_element_size(to);
+    size_t in = mu_dtype_size(from), out = mu_dtype_size(to);
 
     if (to == from && scale == 1.0) {
         memmove(dst, src, count * in);

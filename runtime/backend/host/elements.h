@@ -12,9 +12,6 @@
 
 #include "runtime/muster.h"
 
-size_t mu_element_size(enum muster_dtype dtype); /* bytes; 0 for an unknown dtype */
-const char *mu_element_name(enum muster_dtype dtype);
-
 /* Combine count elements of nsrc >= 1 arrays, ((src[0] op src[1]) op src[2]) ..., times
  * scale, and store the result to ndst arrays. A destination may be one of the sources
  * (the same address), not overlap one otherwise. Integers wrap; scaled integers are

@@ -7,6 +7,7 @@
 
 #include "runtime/backend/host/meet.h"
 #include "runtime/core/compress.h"
+#include "runtime/core/dtype.h"
 #include "runtime/core/numeric.h"
 
 static void release(struct mu_backend *b)
@@ -197,7 +198,7 @@ static int host_start(struct mu_backend *b, const struct mu_coll *coll,
     if (!rq)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     rq->coll = *coll;
-    rq->esize = mu_element_size(coll->dtype);
+    rq->esize = mu_dtype_size(coll->dtype);
     if (coll->kind == MU_COLL_BARRIER)
         rq->coll.count = 0;
     rq->deadline = mu_now() + (int64_t)(b->env.timeout * 1e9);

@@ -24,6 +24,16 @@
 
 #define MU_FAILURE_TEXT 512
 
+/* What a rank says that it calls: all ranks must say the same. Goes over the wire and
+ * through shared memory, between equal machines.
+ */
+struct mu_signature {
+    uint8_t kind, dtype, op;
+    int32_t root;
+    uint64_t count;
+    double scale;
+};
+
 /* Why the backend is unusable; status 0: it is not. */
 struct mu_failure {
     int status; /* muster_status */
@@ -106,7 +116,6 @@ struct mu_backend {
     struct mu_backend_env env; /* node_of, host_of copied */
     int *node_of;
     char **host_of;
-    char *job;
     const struct mu_transport *transport;
     char transport_name[32];
     struct mu_shm *shm;
@@ -172,6 +181,12 @@ int mu_request_check(const struct mu_backend *b, const struct mu_coll *coll,
 void mu_request_settle(const struct mu_backend *b, struct mu_request *rq);
 void mu_request_finish(struct mu_request *rq);
 const char *mu_kind_name(enum mu_coll_kind kind);
+struct mu_signature mu_request_signature(const struct mu_request *rq);
+/* True when `rank`, which has said `theirs`, calls the same; else the backend has
+ * failed.
+ */
+bool mu_request_agrees(struct mu_backend *b, const struct mu_request *rq, int rank,
+                       const struct mu_signature *theirs);
 
 /* ---- arena.c ---- */
 int mu_arena_open(struct mu_backend *b, struct mu_err *err);

@@ -13,9 +13,8 @@
 
 #include "runtime/backend/host/host.h"
 
-#define MU_MESH_DEPTH                                                                  \
-    8 /* entries of a peer that are kept; it runs half of it ahead                     \
-       */
+/* Entries of a peer that are kept; it runs half of them ahead. */
+#define MU_MESH_DEPTH 8
 #define MU_MESH_READ 16384
 
 enum mu_verb {
@@ -29,11 +28,9 @@ enum mu_verb {
 
 /* On the wire, in the byte order of the (equal) machines; the greeting checks it. */
 struct mu_head {
-    uint8_t verb, kind, dtype, op;
-    int32_t root;
+    uint8_t verb;
+    struct mu_signature call; /* of MU_SAY_ENTER */
     uint64_t seq, round, len; /* len: payload bytes */
-    uint64_t count;
-    double scale;
 };
 
 /* A message on its way out; payload borrowed until it is sent. */

@@ -100,13 +100,8 @@ bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
 {
     struct mu_coll *c = &rq->coll;
     struct mu_head head = { .verb = MU_SAY_ENTER,
-                            .kind = (uint8_t)c->kind,
-                            .dtype = (uint8_t)c->dtype,
-                            .op = (uint8_t)c->op,
-                            .root = c->root,
-                            .seq = rq->seq,
-                            .count = c->count,
-                            .scale = c->scale };
+                            .call = mu_request_signature(rq),
+                            .seq = rq->seq };
 
     /* A large one is entered when all before it are done, so that what arrives is
      * always for the one under way; small ones may run ahead.
@@ -125,57 +120,13 @@ bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
     return true;
 }
 
-static void describe(const struct mu_head *h, char *buf, size_t len)
-{
-    if (h->kind == MU_COLL_BARRIER)
-        snprintf(buf, len, "a barrier");
-    else if (h->kind == MU_COLL_BROADCAST)
-        snprintf(buf, len, "broadcast of %llu %s from rank %d",
-                 (unsigned long long)h->count,
-                 mu_element_name((enum muster_dtype)h->dtype), h->root);
-    else
-        snprintf(buf, len, "%s of %llu %s (operation %d, scale %g)",
-                 mu_kind_name((enum mu_coll_kind)h->kind), (unsigned long long)h->count,
-                 mu_element_name((enum muster_dtype)h->dtype), h->op, h->scale);
-}
-
-static bool same_call(const struct mu_coll *c, const struct mu_head *h)
-{
-    if ((int)c->kind != h->kind)
-        return false;
-    if (c->kind == MU_COLL_BARRIER)
-        return true;
-    if ((int)c->dtype != h->dtype || c->count != h->count)
-        return false;
-    if (c->kind == MU_COLL_BROADCAST)
-        return c->root == h->root;
-    return c->kind == MU_COLL_ALLGATHER ||
-           ((int)c->op == h->op && c->scale == h->scale);
-}
-
 static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 {
-    const struct mu_coll *c = &rq->coll;
-    struct mu_head own = { .kind = (uint8_t)c->kind,
-                           .dtype = (uint8_t)c->dtype,
-                           .op = (uint8_t)c->op,
-                           .root = c->root,
-                           .count = c->count,
-                           .scale = c->scale };
-
     for (int r = 0; r < b->env.size; r++) {
         const struct mu_head *h = &b->mesh->peer[r].entry[rq->seq % MU_MESH_DEPTH];
-        char who[128], this[128], that[128];
 
-        if (r == b->env.rank || same_call(c, h))
-            continue;
-        describe(&own, this, sizeof this);
-        describe(h, that, sizeof that);
-        mu_engine_fail(b, MUSTER_ECONTRACT, r, true,
-                       "%s calls %s where rank %d calls %s (%s)",
-                       mu_rank_text(b, r, who, sizeof who), that, b->env.rank, this,
-                       mu_request_text(rq));
-        return false;
+        if (r != b->env.rank && !mu_request_agrees(b, rq, r, &h->call))
+            return false;
     }
     return true;
 }

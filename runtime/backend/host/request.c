@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/backend/host/host.h"
+#include "runtime/core/dtype.h"
 
 const char *mu_kind_name(enum mu_coll_kind kind)
 {
@@ -27,6 +28,63 @@ const char *mu_request_text(const struct mu_request *rq)
     return rq->what;
 }
 
+struct mu_signature mu_request_signature(const struct mu_request *rq)
+{
+    const struct mu_coll *c = &rq->coll;
+
+    return (struct mu_signature){ .kind = (uint8_t)c->kind,
+                                  .dtype = (uint8_t)c->dtype,
+                                  .op = (uint8_t)c->op,
+                                  .root = c->root,
+                                  .count = c->count,
+                                  .scale = c->scale };
+}
+
+static void describe(const struct mu_signature *s, char *buf, size_t len)
+{
+    const char *type = mu_dtype_name((enum muster_dtype)s->dtype);
+    unsigned long long count = s->count;
+
+    if (s->kind == MU_COLL_BARRIER)
+        snprintf(buf, len, "a barrier");
+    else if (s->kind == MU_COLL_BROADCAST)
+        snprintf(buf, len, "broadcast of %llu %s from rank %d", count, type, s->root);
+    else
+        snprintf(buf, len, "%s of %llu %s (operation %d, scale %g)",
+                 mu_kind_name((enum mu_coll_kind)s->kind), count, type, s->op,
+                 s->scale);
+}
+
+static bool same_call(const struct mu_signature *a, const struct mu_signature *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    if (a->kind == MU_COLL_BARRIER)
+        return true;
+    if (a->dtype != b->dtype || a->count != b->count)
+        return false;
+    if (a->kind == MU_COLL_BROADCAST)
+        return a->root == b->root;
+    return a->kind == MU_COLL_ALLGATHER || (a->op == b->op && a->scale == b->scale);
+}
+
+bool mu_request_agrees(struct mu_backend *b, const struct mu_request *rq, int rank,
+                       const struct mu_signature *theirs)
+{
+    struct mu_signature own = mu_request_signature(rq);
+    char who[128], this[128], that[128];
+
+    if (same_call(&own, theirs))
+        return true;
+    describe(&own, this, sizeof this);
+    describe(theirs, that, sizeof that);
+    mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
+                   "%s calls %s where rank %d calls %s (%s)",
+                   mu_rank_text(b, rank, who, sizeof who), that, b->env.rank, this,
+                   mu_request_text(rq));
+    return false;
+}
+
 static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
 {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
@@ -37,7 +95,7 @@ static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
 int mu_request_check(const struct mu_backend *b, const struct mu_coll *coll,
                      struct mu_err *err)
 {
-    size_t esize = mu_element_size(coll->dtype), n = (size_t)b->env.size, bytes;
+    size_t esize = mu_dtype_size(coll->dtype), n = (size_t)b->env.size, bytes;
 
     if ((unsigned)coll->kind > MU_COLL_BARRIER)
         return mu_err_set(err, MUSTER_EUSAGE, "unknown collective %d", (int)coll->kind);

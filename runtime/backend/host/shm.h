@@ -32,11 +32,9 @@ enum mu_counter {
 
 enum mu_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
 
-/* What a rank says on entering a request; all must agree on the first six. */
+/* What a rank says on entering a request. */
 struct mu_entry {
-    int32_t kind, dtype, op, root;
-    uint64_t count;
-    double scale;
+    struct mu_signature call;
     bool arena;                /* zero copy is possible on this rank */
     uint64_t send_at, recv_at; /* offsets in the file */
 };

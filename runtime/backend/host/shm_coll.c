@@ -72,12 +72,7 @@ static void fill_entry(const struct mu_backend *b, const struct mu_request *rq,
     size_t bytes = c->count * rq->esize, n = (size_t)b->shm->nlocal;
     size_t sends = c->kind == MU_COLL_REDUCE_SCATTER ? n * bytes : bytes;
 
-    *e = (struct mu_entry){ .kind = c->kind,
-                            .dtype = c->dtype,
-                            .op = c->op,
-                            .root = c->root,
-                            .count = c->count,
-                            .scale = c->scale };
+    *e = (struct mu_entry){ .call = mu_request_signature(rq) };
     if (c->kind == MU_COLL_BARRIER || bytes == 0)
         return;
     e->arena = mu_arena_offset(b, c->send, sends, &e->send_at);
@@ -106,53 +101,15 @@ bool mu_shm_post(struct mu_backend *b, struct mu_request *rq)
     return true;
 }
 
-static void describe(const struct mu_entry *e, char *buf, size_t len)
-{
-    if (e->kind == MU_COLL_BARRIER)
-        snprintf(buf, len, "a barrier");
-    else if (e->kind == MU_COLL_BROADCAST)
-        snprintf(buf, len, "broadcast of %llu %s from rank %d",
-                 (unsigned long long)e->count,
-                 mu_element_name((enum muster_dtype)e->dtype), e->root);
-    else
-        snprintf(buf, len, "%s of %llu %s (operation %d, scale %g)",
-                 mu_kind_name((enum mu_coll_kind)e->kind), (unsigned long long)e->count,
-                 mu_element_name((enum muster_dtype)e->dtype), e->op, e->scale);
-}
-
-static bool same_call(const struct mu_entry *a, const struct mu_entry *e)
-{
-    if (a->kind != e->kind)
-        return false;
-    if (a->kind == MU_COLL_BARRIER)
-        return true;
-    if (a->dtype != e->dtype || a->count != e->count)
-        return false;
-    if (a->kind == MU_COLL_BROADCAST)
-        return a->root == e->root;
-    return a->kind == MU_COLL_ALLGATHER || (a->op == e->op && a->scale == e->scale);
-}
-
 /* Every rank has entered: do they mean the same? */
 static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 {
     struct mu_shm *shm = b->shm;
-    const struct mu_entry *mine = entry_of(shm, shm->me, rq->seq);
 
-    for (int i = 0; i < shm->nlocal; i++) {
-        const struct mu_entry *other = entry_of(shm, i, rq->seq);
-        char who[128], this[128], that[128];
-
-        if (same_call(mine, other))
-            continue;
-        describe(mine, this, sizeof this);
-        describe(other, that, sizeof that);
-        mu_engine_fail(b, MUSTER_ECONTRACT, shm->rank_of[i], true,
-                       "%s calls %s where rank %d calls %s (%s)",
-                       mu_rank_text(b, shm->rank_of[i], who, sizeof who), that,
-                       b->env.rank, this, mu_request_text(rq));
-        return false;
-    }
+    for (int i = 0; i < shm->nlocal; i++)
+        if (!mu_request_agrees(b, rq, shm->rank_of[i],
+                               &entry_of(shm, i, rq->seq)->call))
+            return false;
     return true;
 }
 
