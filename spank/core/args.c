@@ -67,6 +67,12 @@ static bool is_complete(const char *word)
 
 const char *mu_args_srun(int argc, char *const *argv, const char *name, int least)
 {
+    return mu_args_srun_letter(argc, argv, name, least, '\0');
+}
+
+const char *mu_args_srun_letter(int argc, char *const *argv, const char *name,
+                                int least, char letter)
+{
     const char *found = NULL;
 
     for (int i = 1; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
@@ -78,6 +84,8 @@ const char *mu_args_srun(int argc, char *const *argv, const char *name, int leas
             if (!value)
                 value = is_complete(word) || i + 1 == argc ? "" : argv[++i];
             found = value;
+        } else if (letter && word[1] == letter) {
+            found = word[2] ? word + 2 : i + 1 < argc ? argv[++i] : "";
         } else if (!is_complete(word)) {
             i++;
         }

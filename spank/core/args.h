@@ -10,6 +10,9 @@
  * one word too many is read rather than one too few.
  */
 const char *mu_args_srun(int argc, char *const *argv, const char *name, int least);
+/* The same of an option that has a letter, too, and always a value: -w LIST, -wLIST. */
+const char *mu_args_srun_letter(int argc, char *const *argv, const char *name,
+                                int least, char letter);
 
 enum mu_launcher {
     MU_LAUNCHER_NONE,

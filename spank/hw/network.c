@@ -23,11 +23,20 @@ static bool has_global(const struct mu_peer *peer)
     return false;
 }
 
+static int find_host(const struct mu_network_request *request, const char *name,
+                     int missing)
+{
+    for (int i = 0; name && i < request->nhosts; i++)
+        if (strcmp(request->hosts[i], name) == 0)
+            return i;
+    return missing;
+}
+
 /* Ask for other names or addresses of the n peers at[]; resolve those. True: this gave
- * peers[0] its address.
+ * peers[head] its address.
  */
 static bool resolve_others(const struct mu_network_request *request,
-                           struct mu_peer *peers, const int *at, int n,
+                           struct mu_peer *peers, const int *at, int n, int head,
                            struct mu_network *out)
 {
     struct mu_node_addr *list = calloc((size_t)n, sizeof *list);
@@ -52,7 +61,7 @@ static bool resolve_others(const struct mu_network_request *request,
             continue;
         memcpy(peers[of[k]].addr, others[k].addr, sizeof others[k].addr);
         peers[of[k]].naddrs = others[k].naddrs;
-        first |= of[k] == 0;
+        first |= of[k] == head;
         if (helped++ == 0)
             snprintf(out->fallback, sizeof out->fallback,
                      "the name %s gives no address that others can reach; its "
@@ -71,10 +80,40 @@ out:
     return first;
 }
 
-/* True: the address of peers[0] is the one at which Slurm reaches it. */
-static bool resolve(const struct mu_network_request *request, struct mu_peer *peers,
-                    struct mu_network *out, struct mu_err *late)
+/* This node needs no name service to know where it is: the addresses of its interfaces
+ * take the place of a name that is loopback here ("127.0.1.1 NAME" in /etc/hosts) or
+ * not known. What the other nodes resolve it to is among them.
+ */
+static void resolve_self(struct mu_peer *own, struct mu_network *out)
 {
+    const int room = sizeof own->addr / sizeof own->addr[0];
+    const struct mu_net *net = &out->net;
+    int n = 0;
+
+    for (int i = 0; i < net->nifaces; i++) {
+        const struct mu_iface *iface = &net->iface[i];
+
+        if (!iface->up || !iface->carrier || mu_iface_is_private(iface))
+            continue;
+        for (int k = 0; k < iface->naddrs && n < room; k++)
+            if (iface->addr[k].global)
+                own->addr[n++] = iface->addr[k];
+    }
+    if (n == 0)
+        return;
+    own->naddrs = n;
+    if (!out->fallback[0])
+        snprintf(out->fallback, sizeof out->fallback,
+                 "the name %s gives this node no address that others can reach; its "
+                 "interfaces do",
+                 own->host);
+}
+
+/* True: peers[head] has the address at which Slurm reaches it, and no better one. */
+static bool resolve(const struct mu_network_request *request, struct mu_peer *peers,
+                    int head, struct mu_network *out, struct mu_err *late)
+{
+    int self = find_host(request, request->self, -1);
     int *at = calloc((size_t)request->nhosts, sizeof *at), n = 0;
     bool first = false;
 
@@ -83,9 +122,11 @@ static bool resolve(const struct mu_network_request *request, struct mu_peer *pe
         if (!has_global(&peers[i]))
             at[n++] = i;
     if (n > 0 && request->node_addrs)
-        first = resolve_others(request, peers, at, n, out);
+        first = resolve_others(request, peers, at, n, head, out);
+    if (self >= 0 && !has_global(&peers[self]))
+        resolve_self(&peers[self], out);
     free(at);
-    return first;
+    return first && !has_global(&peers[head]);
 }
 
 /* Interface, and rank 0's address on its network. */
@@ -96,6 +137,7 @@ static int choose_network(const struct mu_network_request *request,
     struct mu_peer *peers = calloc((size_t)request->nhosts, sizeof *peers);
     const struct mu_addr *master;
     struct mu_err late = { 0 };
+    int head = find_host(request, request->head, 0);
     bool by_slurm;
 
     if (!peers)
@@ -106,14 +148,14 @@ static int choose_network(const struct mu_network_request *request,
         free(peers);
         return -1;
     }
-    by_slurm = resolve(request, peers, out, &late);
+    by_slurm = resolve(request, peers, head, out, &late);
     mu_net_choose(&out->net, networks, nnetworks, peers, request->nhosts, &out->choice);
     if (late.text[0] && out->choice.iface < 0)
         snprintf(out->choice.reason, sizeof out->choice.reason, "%.500s", late.text);
-    master = mu_net_peer_addr(&peers[0], &out->choice);
+    master = mu_net_peer_addr(&peers[head], &out->choice);
     /* Not a global one: then Slurm's nodes are daemons of one machine. */
     if (!master && by_slurm)
-        master = &peers[0].addr[0];
+        master = &peers[head].addr[0];
     out->master_known = master != NULL;
     if (master)
         mu_addr_format(master, out->master_addr, sizeof out->master_addr);
@@ -215,7 +257,8 @@ int mu_network_decide(const struct mu_network_request *request, struct mu_networ
     *out = (struct mu_network){ .choice = { .iface = -1 } };
     if (request->nhosts < 1)
         return mu_err_set(err, EINVAL, "the step has no nodes");
-    mu_copy(out->master_addr, sizeof out->master_addr, request->hosts[0]);
+    mu_copy(out->master_addr, sizeof out->master_addr,
+            request->hosts[find_host(request, request->head, 0)]);
     if (mu_networks_parse(request->networks, networks, &nnetworks, err) < 0)
         return -1;
     if (request->nhosts == 1) {

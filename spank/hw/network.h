@@ -19,8 +19,10 @@ struct mu_network_request {
     const struct mu_node *node;
     const struct mu_alloc *alloc;
     const struct mu_plan *plan;
-    char *const *hosts; /* the nodes of the step, in order; hosts[0] is rank 0's */
+    char *const *hosts; /* the nodes of the step, in order */
     int nhosts;
+    const char *head; /* rank 0's among them; NULL: the first */
+    const char *self; /* this node among them; NULL: not known */
     const char *networks; /* the site's networks=, comma separated */
     const char *exclude_hca;
     const char *profile_dir;      /* shipped profiles; may be absent */

@@ -167,17 +167,23 @@ static void read_request(spank_t sp, struct mu_step *step)
 }
 
 /* SLURMD_NODENAME is set for the tasks, after user_init. Several slurmd of one machine
- * share its host name: then the list of the step's nodes tells, by position.
+ * share its host name: then the list of the step's nodes tells, by position. Rank 0's
+ * node is the first, unless srun says otherwise.
  */
-static void read_host(struct mu_step *step)
+static void read_hosts(spank_t sp, struct mu_step *step)
 {
     struct mu_hostlist hosts = { 0 };
 
     gethostname(step->host, sizeof step->host - 1);
     step->host[strcspn(step->host, ".")] = '\0';
-    if (mu_hostlist_parse(step->nodelist, &hosts, NULL) == 0 &&
-        step->nodeid < hosts.n && mu_hostlist_find(&hosts, step->host) < 0)
-        mu_copy(step->host, sizeof step->host, hosts.name[step->nodeid]);
+    if (mu_hostlist_parse(step->nodelist, &hosts, NULL) == 0) {
+        if (step->nodeid < hosts.n && mu_hostlist_find(&hosts, step->host) < 0)
+            mu_copy(step->host, sizeof step->host, hosts.name[step->nodeid]);
+        copy_env(sp, MU_HEAD_VARIABLE, step->head, sizeof step->head);
+        if (mu_hostlist_find(&hosts, step->head) < 0)
+            mu_copy(step->head, sizeof step->head, hosts.name[0]);
+    }
+    step->is_head = strcmp(step->host, step->head) == 0;
     mu_hostlist_clear(&hosts);
 }
 
@@ -210,7 +216,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
         step->threads = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
                         strcmp(hint, "nomultithread") == 0;
     copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
-    read_host(step);
+    read_hosts(sp, step);
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);

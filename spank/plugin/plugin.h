@@ -10,6 +10,7 @@
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
  *   rendezvous.c  where the tasks meet: ports, network, rank 0's address
+ *   head.c     which node rank 0 is on
  *   nodeaddr.c where Slurm reaches a node whose name does not resolve
  *   port.c     is MASTER_PORT free
  *   report.c   what a step is told once per node
@@ -61,6 +62,8 @@ struct mu_step {
     char host[256];    /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_NODES_TEXT];
+    char head[256];         /* Slurm's name of rank 0's node */
+    bool is_head;           /* that is this node */
     char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
     char job_gpus[1024];    /* SLURM_JOB_GPUS, likewise; "" unknown */
     char visible[MU_ENV_TEXT]; /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
@@ -156,6 +159,12 @@ int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
 void mu_srun_init(struct mu_state *st);
 void mu_srun_inherited(const struct mu_state *st);
 int mu_srun_check(const struct mu_state *st);
+
+/* head.c. In srun: tell the nodes which one rank 0 is on, where that is not the first
+ * of the step (argv: srun's own command line).
+ */
+#define MU_HEAD_VARIABLE "SLURM_MUSTER_HEAD"
+void mu_srun_tell_head(int argc, char **argv);
 
 /* stepd.c */
 void mu_stepd_user_init(struct mu_state *st, spank_t sp);

@@ -57,7 +57,7 @@ void mu_port_check(struct mu_state *st)
     bool taken;
 
     st->port_claim = -1;
-    if (st->step.nodeid != 0 || port <= 0 || port == mu_env_first_port(st->step.ports))
+    if (!st->step.is_head || port <= 0 || port == mu_env_first_port(st->step.ports))
         return;
     st->port_claim = claim_name(port);
     taken = st->port_claim < 0 && errno == EADDRINUSE;

@@ -185,6 +185,7 @@ void mu_srun_init(struct mu_state *st)
     argc = read_cmdline(&text, argv, WORDS_MAX);
     find_option(st, argc, argv);
     words_of_srun(argc, argv, &words);
+    mu_srun_tell_head(argc, argv);
     on = will_be_on(st);
     mu_request_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (on) {

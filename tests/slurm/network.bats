@@ -47,6 +47,20 @@ address() { # node
     [ "$output" = "$(address mnet1)" ]
 }
 
+@test "tasks that follow a list of the user's: MASTER_ADDR is that of the node with rank 0" {
+    printf '# mine\nmnet2*2\nmnet1\n' >"$MUSTER_DIR/hosts"
+    for how in "SLURM_HOSTFILE=$MUSTER_DIR/hosts srun" "SLURM_HOSTFILE=$MUSTER_DIR/hosts srun --export=NONE" \
+        "srun -m arbitrary -w mnet2,mnet2,mnet1" "srun --distribution=arbitrary --nodelist=$MUSTER_DIR/hosts"; do
+        run timeout 60 env $how -Q -N2 -n3 --gres=gpu:2 /bin/bash -c 'echo "$RANK $SLURMD_NODENAME $MASTER_ADDR"'
+        echo "$how: $output"
+        [ "$(sort <<<"$output")" = "0 mnet2 $(address mnet2)
+1 mnet2 $(address mnet2)
+2 mnet1 $(address mnet2)" ]
+    done
+    run seen MASTER_ADDR -w mnet2,mnet1 -N2 -n2 --gres=gpu:1 # not arbitrary: in Slurm's own order
+    [ "$output" = "$(address mnet1)" ]
+}
+
 @test "MASTER_ADDR where no name service knows the nodes: NodeAddr, and the network is found by it" {
     hosts=$(on mnet1 -- cat /etc/hosts) # one file for all nodes
     on mnet1 -- bash -c 'echo 127.0.0.1 localhost >/etc/hosts'

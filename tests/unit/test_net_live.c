@@ -388,6 +388,56 @@ static void a_step_of_two_nodes_gets_interface_and_address(void **state)
     free(out);
 }
 
+static const struct own_case {
+    const char *name, *own, *head, *addr;
+    bool known;
+} own_cases[] = {
+    { "127.0.1.1 as Debian's installer writes it", "127.0.1.1", NULL, "10.9.5.16",
+      true },
+    { "the same on rank 0's node", "127.0.1.1", "127.0.1.1", "10.9.5.15", true },
+    { "no name at all, on rank 0's node", "here.invalid", "here.invalid", "10.9.5.15",
+      true },
+};
+
+/* Everybody else knows this node by its address: the network is found all the same. */
+static void the_own_name_need_not_resolve_to_an_address_of_the_network(void **state)
+{
+    struct mu_network *out = calloc(1, sizeof *out);
+    struct mu_err err = { 0 };
+
+    own_namespace();
+    ip("set -e; ip link set lo up; ip link add br-ff type bridge;"
+       "ip addr add 172.18.0.1/16 dev br-ff; ip link set br-ff up;"
+       "ip link add veth0 type veth peer name veth1; ip link set veth0 up; ip link set "
+       "veth1 master br-ff; ip link set veth1 up;"
+       "ip link add data type veth peer name other; ip addr add 10.9.5.15/20 dev data;"
+       "ip link set data up; ip link set other up");
+    load_with_carrier(&out->net, "br-ff");
+    load_with_carrier(&out->net, "data");
+    mu_net_clear(&out->net);
+    for (size_t i = 0; i < sizeof own_cases / sizeof own_cases[0]; i++) {
+        const struct own_case *c = &own_cases[i];
+        char *hosts[] = { "10.9.5.16", (char *)(uintptr_t)c->own };
+        struct mu_network_request request = { .hosts = hosts,
+                                              .nhosts = 2,
+                                              .head = c->head,
+                                              .self = c->own,
+                                              .timeout = 5,
+                                              .user = no_user };
+
+        if (mu_network_decide(&request, out, &err) < 0)
+            fail_msg("%s: %s", c->name, err.text);
+        if (out->choice.iface < 0 ||
+            strcmp(out->net.iface[out->choice.iface].name, "data") != 0)
+            fail_msg("%s: %s", c->name, out->choice.reason);
+        if (strcmp(out->master_addr, c->addr) != 0 || out->master_known != c->known)
+            fail_msg("%s: MASTER_ADDR %s", c->name, out->master_addr);
+        assert_non_null(strstr(out->fallback, "its interfaces do"));
+        mu_network_clear(out);
+    }
+    free(out);
+}
+
 static const struct gloo_case {
     const char *name, *host, *user, *value, *reason;
 } gloo_cases[] = {
@@ -457,6 +507,7 @@ int main(void)
         cmocka_unit_test(bridges_027_and_dead_ports_029_are_seen_as_they_are),
         cmocka_unit_test(an_address_on_lo_only_031_serves_the_rendezvous),
         cmocka_unit_test(a_step_of_two_nodes_gets_interface_and_address),
+        cmocka_unit_test(the_own_name_need_not_resolve_to_an_address_of_the_network),
         cmocka_unit_test(gloo_is_told_the_interface_where_it_would_take_loopback),
     };
 

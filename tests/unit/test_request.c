@@ -282,6 +282,26 @@ static void sruns_own_words_are_told_from_the_programs(void **state)
     }
 }
 
+static void an_option_of_sruns_is_found_by_its_letter(void **state)
+{
+    static const char *const words[][3] = {
+        { "srun -w n3,n1 prog", "n3,n1" },   { "srun -n2 -wn3 prog", "n3" },
+        { "srun --nodelist=n2 prog", "n2" }, { "srun --nodelist n2 -w n1 prog", "n1" },
+        { "srun -n2 prog -w n1", NULL },     { "srun -w", "" },
+    };
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        char copy[128], *argv[32];
+        const char *got;
+
+        strcpy(copy, words[i][0]);
+        got = mu_args_srun_letter(split(copy, argv), argv, "nodelist", 6, 'w');
+        if ((got == NULL) != (words[i][1] == NULL) ||
+            (got && strcmp(got, words[i][1]) != 0))
+            fail_msg("%s: '%s'", words[i][0], got ? got : "not found");
+    }
+}
+
 static const struct launcher_case {
     const char *line;
     enum mu_launcher want;
@@ -316,6 +336,7 @@ int main(void)
         cmocka_unit_test(every_form_is_taken_over_or_left),
         cmocka_unit_test(a_request_survives_the_round_trip),
         cmocka_unit_test(sruns_own_words_are_told_from_the_programs),
+        cmocka_unit_test(an_option_of_sruns_is_found_by_its_letter),
         cmocka_unit_test(case_044_launchers_inside_a_step_are_known),
     };
 

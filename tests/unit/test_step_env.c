@@ -218,12 +218,24 @@ static void a_long_value_of_the_users_stays(void **state)
     free(value);
 }
 
+static void rank_0_s_node_is_the_one_that_srun_names(void **state)
+{
+    put("SLURM_MUSTER_HEAD", "10.250.0.2");
+    run_step("");
+    assert_string_equal(get("MASTER_ADDR"), "10.250.0.2");
+    begin(state);
+    put("SLURM_MUSTER_HEAD", "no.node.of.the.step");
+    run_step("");
+    assert_string_equal(get("MASTER_ADDR"), "10.250.0.1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_list_of_nodes_may_be_as_long_as_the_kernel_allows,
                                begin),
         cmocka_unit_test_setup(of_many_reserved_ports_the_first_is_taken, begin),
+        cmocka_unit_test_setup(rank_0_s_node_is_the_one_that_srun_names, begin),
         cmocka_unit_test_setup(a_long_value_of_the_users_stays, begin),
     };
 
