@@ -9,8 +9,6 @@
 #include "spank/hw/node_load.h"
 #include "spank/hw/sysfile.h"
 
-#define TOPOLOGYD "/var/run/nvidia-topologyd/virtualTopology.xml"
-
 static bool all_known(const struct mu_node *node)
 {
     for (int i = 0; i < node->ngpus; i++)
@@ -42,7 +40,7 @@ void mu_locality_complete(struct mu_node *node, const char *root, char *file,
     if (all_known(node))
         return;
     snprintf(etc, sizeof etc, "%.1000s/etc/nccl.conf", root);
-    snprintf(path[1], sizeof path[1], "%.1000s%s", root, TOPOLOGYD);
+    snprintf(path[1], sizeof path[1], "%.1000s%s", root, MU_TOPOLOGYD_FILE);
     if (mu_conf_load_live(NULL, NULL, etc, &conf, NULL) == 0 &&
         (line = mu_conf_find(&conf, "NCCL_TOPO_FILE")))
         snprintf(path[0], sizeof path[0], "%.1000s%.3000s", root, line->value);

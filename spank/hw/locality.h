@@ -9,6 +9,9 @@
 
 #include "spank/core/node.h"
 
+/* Where nvidia-topologyd, which clouds run in their guests, leaves an NCCL file. */
+#define MU_TOPOLOGYD_FILE "/var/run/nvidia-topologyd/virtualTopology.xml"
+
 /* Complete the GPUs of a live node whose place is not known from NCCL's topology file:
  * the one that /etc/nccl.conf names, or that of nvidia-topologyd, below root ("" the
  * running system). Files that belong to neither root nor the caller are not read. file:

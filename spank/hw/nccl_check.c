@@ -24,6 +24,26 @@ void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
     c->tell(c->arg, &finding);
 }
 
+void mu_check_list(const struct mu_cpuset *set, char buf[MU_CHECK_LIST])
+{
+    if (mu_cpuset_format(set, buf, MU_CHECK_LIST) >= MU_CHECK_LIST)
+        memcpy(buf + MU_CHECK_LIST - 4, "...", 4);
+    if (!buf[0])
+        mu_copy(buf, MU_CHECK_LIST, "none");
+}
+
+int mu_check_pci_with(const struct mu_check *c, const char *busid)
+{
+    char other[64];
+
+    for (int e = 0; e < c->doc->nelems; e++)
+        if (mu_xml_elem_is(c->doc, e, "pci") &&
+            mu_xml_elem_attr(c->doc, e, "busid", other, sizeof other) &&
+            strcmp(busid, other) == 0)
+            return e;
+    return -1;
+}
+
 int mu_check_cpu_of(const struct mu_check *c, int elem)
 {
     for (elem = c->doc->elem[elem].parent; elem >= 0; elem = c->doc->elem[elem].parent)
@@ -31,14 +51,6 @@ int mu_check_cpu_of(const struct mu_check *c, int elem)
             if (c->cpu[i].elem == elem)
                 return i;
     return -1;
-}
-
-static bool has_child(const struct mu_xml_doc *doc, int elem, const char *name)
-{
-    for (int e = elem + 1; e < doc->nelems && doc->elem[e].parent >= elem; e++)
-        if (doc->elem[e].parent == elem && mu_xml_elem_is(doc, e, name))
-            return true;
-    return false;
 }
 
 static unsigned hex(const struct mu_check *c, int elem, const char *name)
@@ -53,15 +65,15 @@ enum mu_check_pci mu_check_kind(const struct mu_check *c, int elem)
 {
     unsigned class_id = hex(c, elem, "class"), vendor = hex(c, elem, "vendor");
 
-    if (has_child(c->doc, elem, "pci") || class_id >> 8 == 0x0604)
+    if (mu_xml_elem_has(c->doc, elem, "pci") || class_id >> 8 == 0x0604)
         return MU_CHECK_SWITCH;
-    if (has_child(c->doc, elem, "gpu"))
+    if (mu_xml_elem_has(c->doc, elem, "gpu"))
         return MU_CHECK_GPU;
     if (vendor ? mu_pci_is_gpu(class_id, vendor, hex(c, elem, "device"))
                : class_id >> 8 == 0x0302 || class_id >> 8 == 0x0380 ||
                      class_id >> 8 == 0x1200)
         return MU_CHECK_GPU;
-    if (has_child(c->doc, elem, "nic") || class_id >> 16 == 0x02)
+    if (mu_xml_elem_has(c->doc, elem, "nic") || class_id >> 16 == 0x02)
         return MU_CHECK_NIC;
     return MU_CHECK_OTHER;
 }

@@ -36,11 +36,18 @@ void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
 #define mu_check_at(c, level, index, ...)                                              \
     mu_check_say((c), (level), (c)->doc->elem[index].line, __VA_ARGS__)
 
+/* The CPUs as a list for a sentence, cut with "..."; "none" for the empty set. */
+#define MU_CHECK_LIST 256
+void mu_check_list(const struct mu_cpuset *set, char buf[MU_CHECK_LIST]);
+
 /* Whether NCCL's own reader gets through the text; what stops it is told. */
 bool mu_nccl_parse(struct mu_check *c, const char *text, size_t len);
 
 /* The element's <cpu> (index into cpu[]), -1. */
 int mu_check_cpu_of(const struct mu_check *c, int elem);
+
+/* The first <pci> element with this bus id, as it is written; -1. */
+int mu_check_pci_with(const struct mu_check *c, const char *busid);
 
 /* The kinds a <pci> may be. */
 enum mu_check_pci { MU_CHECK_SWITCH, MU_CHECK_GPU, MU_CHECK_NIC, MU_CHECK_OTHER };

@@ -6,14 +6,6 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/nccl_check.h"
 
-static void list(const struct mu_cpuset *set, char buf[256])
-{
-    if (mu_cpuset_format(set, buf, 256) >= 256)
-        memcpy(buf + 252, "...", 4);
-    if (!buf[0])
-        mu_copy(buf, 256, "none");
-}
-
 static const char *whose(const struct mu_check *c)
 {
     return c->here ? "this node" : "the machine";
@@ -45,8 +37,8 @@ static void compare_mask(struct mu_check *c, const struct mu_check_cpu *cpu)
     for (int i = 0; i < node->nnumas; i++)
         if (mu_cpuset_equal(&cpu->mask, &node->numas[i].cpus))
             other = node->numas[i].os_index;
-    list(&cpu->mask, file);
-    list(&node->numas[index].cpus, machine);
+    mu_check_list(&cpu->mask, file);
+    mu_check_list(&node->numas[index].cpus, machine);
     if (other >= 0)
         mu_check_at(c, MU_NCCL_ERROR, cpu->elem,
                     "numaid %d has CPUs %s, which are those of NUMA node %d: exchanged "
@@ -127,18 +119,6 @@ static void compare_device(struct mu_check *c, int elem, enum mu_check_pci kind,
         compare_numa(c, elem, busid, node->nics[found].numa);
 }
 
-static bool in_file(const struct mu_check *c, const char *busid)
-{
-    char other[64];
-
-    for (int e = 0; e < c->doc->nelems; e++)
-        if (mu_xml_elem_is(c->doc, e, "pci") &&
-            mu_xml_elem_attr(c->doc, e, "busid", other, sizeof other) &&
-            strcmp(busid, other) == 0)
-            return true;
-    return false;
-}
-
 static void compare_sizes(struct mu_check *c, int gpus, int missing)
 {
     const struct mu_node *node = &c->machine->node;
@@ -148,7 +128,7 @@ static void compare_sizes(struct mu_check *c, int gpus, int missing)
         if (node->gpus[i].sub > 0)
             continue;
         own++;
-        if (!in_file(c, node->gpus[i].busid))
+        if (mu_check_pci_with(c, node->gpus[i].busid) < 0)
             mu_check_say(c, MU_NCCL_WARNING, 0,
                          "GPU %s of %s is not in the file: NCCL places it by sysfs",
                          node->gpus[i].busid, whose(c));

@@ -9,14 +9,6 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/nccl_check.h"
 
-static void list(const struct mu_cpuset *set, char buf[256])
-{
-    if (mu_cpuset_format(set, buf, 256) >= 256)
-        memcpy(buf + 252, "...", 4);
-    if (!buf[0])
-        mu_copy(buf, 256, "none");
-}
-
 /* Lengths of the runs of the set; returns how many runs (at most `most` are stored). */
 static int runs_of(const struct mu_cpuset *set, int *first, int *length, int most)
 {
@@ -113,8 +105,8 @@ static void check_dialect(struct mu_check *c, const struct mu_check_cpu *cpu,
     as_nccl_reads(text, &read);
     if (mu_cpuset_equal(&read, &cpu->mask))
         return;
-    list(&read, is);
-    list(&cpu->mask, written);
+    mu_check_list(&read, is);
+    mu_check_list(&cpu->mask, written);
     mu_check_at(
         c, MU_NCCL_ERROR, cpu->elem,
         "affinity \"%.60s\" is CPUs %s for NCCL, not %s: write lower-case digits "
@@ -195,7 +187,7 @@ static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
     mu_cpuset_and(&both, &a->mask);
     if (!a->has_mask || !b->has_mask || mu_cpuset_empty(&both))
         return false;
-    list(&both, text);
+    mu_check_list(&both, text);
     if (mu_cpuset_equal(&a->mask, &b->mask)) {
         mu_check_at(
             c, MU_NCCL_ERROR, b->elem,
@@ -283,7 +275,7 @@ static void check_gaps(struct mu_check *c)
     mu_cpuset_andnot(&gap, &all);
     if (last < 0 || mu_cpuset_empty(&gap))
         return;
-    list(&gap, text);
+    mu_check_list(&gap, text);
     mu_check_at(c, c->ncpus == 1 ? MU_NCCL_WARNING : MU_NCCL_HINT, c->cpu[0].elem,
                 "CPUs %s are in no affinity: NUMA nodes without devices, or left out%s",
                 text, c->ncpus == 1 ? "; all devices are put on this one node" : "");

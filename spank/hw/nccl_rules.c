@@ -11,7 +11,8 @@
 /* dddd:bb:dd.f in lower case: NCCL compares the text with sysfs's. */
 static void check_busid(struct mu_check *c, int elem)
 {
-    char raw[64], normal[MU_BUSID_LEN], other[64];
+    char raw[64], normal[MU_BUSID_LEN];
+    int first;
 
     if (!mu_xml_elem_attr(c->doc, elem, "busid", raw, sizeof raw)) {
         mu_check_at(c, MU_NCCL_ERROR, elem, "<pci> has no busid");
@@ -26,14 +27,10 @@ static void check_busid(struct mu_check *c, int elem)
             "busid \"%.40s\" must be written %s: NCCL compares it with sysfs as "
             "text",
             raw, normal);
-    for (int e = 0; e < elem; e++)
-        if (mu_xml_elem_is(c->doc, e, "pci") &&
-            mu_xml_elem_attr(c->doc, e, "busid", other, sizeof other) &&
-            strcmp(raw, other) == 0) {
-            mu_check_at(c, MU_NCCL_ERROR, elem, "busid %.40s is there twice (line %d)",
-                        raw, c->doc->elem[e].line);
-            return;
-        }
+    first = mu_check_pci_with(c, raw);
+    if (first >= 0 && first < elem)
+        mu_check_at(c, MU_NCCL_ERROR, elem, "busid %.40s is there twice (line %d)", raw,
+                    c->doc->elem[first].line);
 }
 
 /* GT/s of a link text as NCCL knows them, 0 for others (which it takes as 8 GT/s). It
@@ -121,24 +118,12 @@ void mu_check_pcis(struct mu_check *c)
                     bare, mu_plural(bare));
 }
 
-/* The GPU (<pci> element) a link element belongs to, or the one with that bus id. */
+/* The <pci> element that a link element belongs to, -1. */
 static int pci_above(const struct mu_check *c, int elem)
 {
     while (elem >= 0 && !mu_xml_elem_is(c->doc, elem, "pci"))
         elem = c->doc->elem[elem].parent;
     return elem;
-}
-
-static int pci_with(const struct mu_check *c, const char *busid)
-{
-    char other[64];
-
-    for (int e = 0; e < c->doc->nelems; e++)
-        if (mu_xml_elem_is(c->doc, e, "pci") &&
-            mu_xml_elem_attr(c->doc, e, "busid", other, sizeof other) &&
-            strcmp(busid, other) == 0)
-            return e;
-    return -1;
 }
 
 static bool is_link(const struct mu_check *c, int elem)
@@ -187,7 +172,7 @@ static void check_one_link(struct mu_check *c, int elem)
     }
     if (strncmp(tclass, "0x0680", 6) == 0 || strcmp(target, "fffffff:ff:ff.0") == 0)
         return; /* a switch, which the file need not list */
-    peer = pci_with(c, target);
+    peer = mu_check_pci_with(c, target);
     if (peer < 0) {
         mu_check_at(c, MU_NCCL_WARNING, elem,
                     "link from %s to %.40s, which is not in "

@@ -148,19 +148,11 @@ static int dev_above(const struct reader *r, int elem)
     return -1;
 }
 
-static bool has_child(const struct reader *r, int elem, const char *name)
-{
-    for (int e = elem + 1; e < r->doc->nelems && r->doc->elem[e].parent >= elem; e++)
-        if (r->doc->elem[e].parent == elem && mu_xml_elem_is(r->doc, e, name))
-            return true;
-    return false;
-}
-
 static bool leaf_is_gpu(const struct reader *r, int elem, const struct mu_pci_dev *dev)
 {
     unsigned class16 = dev->class_id >> 8;
 
-    if (has_child(r, elem, "gpu"))
+    if (mu_xml_elem_has(r->doc, elem, "gpu"))
         return true;
     if (dev->vendor)
         return mu_pci_is_gpu(dev->class_id, dev->vendor, dev->device);
@@ -250,7 +242,7 @@ static int read_pci(struct reader *r, int elem)
     char raw[64], notes[256];
     struct mu_pci_dev *dev;
     int parent = dev_above(r, elem), index;
-    bool bridge = has_child(r, elem, "pci");
+    bool bridge = mu_xml_elem_has(r->doc, elem, "pci");
 
     if (parent < 0)
         return fail(r, elem, "a <pci> outside any <cpu>", "");

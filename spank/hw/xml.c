@@ -310,6 +310,14 @@ bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name)
     return elem >= 0 && same(doc->elem[elem].name, name);
 }
 
+bool mu_xml_elem_has(const struct mu_xml_doc *doc, int elem, const char *name)
+{
+    for (int e = elem + 1; e < doc->nelems && doc->elem[e].parent >= elem; e++)
+        if (doc->elem[e].parent == elem && mu_xml_elem_is(doc, e, name))
+            return true;
+    return false;
+}
+
 bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name,
                       char *buf, size_t len)
 {

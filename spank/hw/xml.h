@@ -100,6 +100,8 @@ int mu_xml_doc_parse(const char *file, const char *text, size_t len,
 void mu_xml_doc_clear(struct mu_xml_doc *doc);
 
 bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name);
+/* Has the element a child of this name? */
+bool mu_xml_elem_has(const struct mu_xml_doc *doc, int elem, const char *name);
 
 /* Copy an attribute, entities replaced, into buf; false (and "") when it is absent.
  * A value that does not fit is cut.

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/locality.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/sysfs.h"
 #include "spank/plugin/plugin.h"
@@ -217,8 +218,7 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
 
     if (!from)
         return false;
-    if (strncmp(platform, "aws-", 4) == 0 ||
-        access("/var/run/nvidia-topologyd/virtualTopology.xml", F_OK) == 0) {
+    if (strncmp(platform, "aws-", 4) == 0 || access(MU_TOPOLOGYD_FILE, F_OK) == 0) {
         mu_info(st,
                 "%s is not given to NCCL: this platform brings a topology of its own",
                 from);

@@ -10,16 +10,16 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/site.h"
+#include "spank/hw/locality.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/sysfile.h"
 #include "spank/hw/xml.h"
 #include "spank/tools/doctor_facts.h"
 
 #define AREA "platform"
-#define TOPOLOGYD "/var/run/nvidia-topologyd/virtualTopology.xml"
 #define SITE_FILE (256 * 1024)
-#define SHOWN 5 /* errors and warnings of one file; the rest, and hints, are counted   \
-                 */
+/* Errors and warnings of one file; the rest, and hints, are counted. */
+#define SHOWN 5
 
 /* One file under examination. */
 struct exam {
@@ -190,8 +190,8 @@ void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
         snprintf(e.from, sizeof e.from, "%s= in %.500s", key, in->site_path);
         examine(&e, false, &machine, !topology);
     }
-    if (!topology && access(TOPOLOGYD, R_OK) == 0) {
-        e.path = TOPOLOGYD;
+    if (!topology && access(MU_TOPOLOGYD_FILE, R_OK) == 0) {
+        e.path = MU_TOPOLOGYD_FILE;
         snprintf(e.from, sizeof e.from, "nvidia-topologyd");
         examine(&e, false, &machine, true);
     }
