@@ -6,32 +6,9 @@
 #include <string.h>
 
 #include "spank/core/gres_conf.h"
+#include "spank/core/slurm_cores.h"
 
 #define AREA "slurm"
-
-/* Linux CPUs of Slurm's abstract cores, which count the node's cores in order of
- * package, then core. That is the order of cores[] only where packages are not
- * interleaved, so they are taken package by package.
- */
-static void cores_to_cpus(const struct mu_node *node, const struct mu_cpuset *cores,
-                          struct mu_cpuset *cpus)
-{
-    int number = 0, packages = 0;
-
-    for (int i = 0; i < node->ncores; i++)
-        if (node->cores[i].package >= packages)
-            packages = node->cores[i].package + 1;
-    *cpus = (struct mu_cpuset){ 0 };
-    for (int p = packages ? 0 : -1; p < packages; p++)
-        for (int i = 0; i < node->ncores; i++) {
-            if (node->cores[i].package != p)
-                continue;
-            for (int k = 0; mu_cpuset_has(cores, number) && k < node->cores[i].ncpus;
-                 k++)
-                mu_cpuset_add(cpus, node->cores[i].cpu[k]);
-            number++;
-        }
-}
 
 static int find_by_minor(const struct mu_node *node, int minor)
 {
@@ -73,9 +50,9 @@ static void check_locality(const struct mu_facts *facts, const struct mu_gres *g
     struct mu_cpuset cpus, here;
     char says[512], is[512];
 
-    if (g < 0 || !node->gpus[g].local_known)
+    if (g < 0 || !node->gpus[g].local_known ||
+        !mu_slurm_cores(node, &gres->cores, &cpus))
         return;
-    cores_to_cpus(node, &gres->cores, &cpus);
     mu_node_cpus(node, &here);
     mu_cpuset_and(&here, &node->gpus[g].local);
     if (mu_cpuset_equal(&cpus, &here))
