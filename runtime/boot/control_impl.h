@@ -21,9 +21,8 @@
 #define MU_CONTROL_PENDING 32 /* connections that have not proved the job yet */
 #define MU_CONTROL_ANSWER 2.0 /* seconds for the flight records */
 #define MU_CONTROL_ACK 4.0    /* seconds for the parent's acknowledgement */
-#define MU_CONTROL_VERDICT                                                             \
-    8.0 /* seconds for a verdict from above, then we end alone                         \
-         */
+/* Seconds for a verdict from above; then we end alone. */
+#define MU_CONTROL_VERDICT 8.0
 
 enum mu_frame_type {
     MU_FRAME_GATHER = 1, /* up: one rank's bytes */

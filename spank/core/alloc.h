@@ -3,9 +3,7 @@
 #ifndef MU_ALLOC_H
 #define MU_ALLOC_H
 
-#include "runtime/base/cpuset.h"
-
-#define MU_GPUS_MAX 128
+#include "spank/core/node.h"
 
 struct mu_alloc {
     struct mu_cpuset cpus; /* Linux CPU numbers the step may run on */

@@ -163,7 +163,7 @@ void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *n
                         struct mu_gres_order *out)
 {
     out->n = 0;
-    if (conf->autodetect || conf->n > MU_NODE_GPUS_MAX)
+    if (conf->autodetect || conf->n > MU_GPUS_MAX)
         return;
     for (int i = 0; i < conf->n; i++) {
         out->gpu[i] = gpu_of_minor(node, conf->gres[i].minor);

@@ -292,9 +292,9 @@ static void tidy_memory(struct mu_node *node)
 
 int mu_node_finish(struct mu_node *node, struct mu_err *err)
 {
-    if (node->ngpus > MU_NODE_GPUS_MAX)
+    if (node->ngpus > MU_GPUS_MAX)
         return mu_err_set(err, EINVAL, "%d GPUs; at most %d are possible", node->ngpus,
-                          MU_NODE_GPUS_MAX);
+                          MU_GPUS_MAX);
     if (sort_cores(node, err) < 0)
         return -1;
     if (sort_numas(node) < 0 || sort_devices(node) < 0)

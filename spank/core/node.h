@@ -19,7 +19,7 @@
 #define MU_CORE_CPUS 8 /* hardware threads of one core: 8 on POWER8 */
 #define MU_BUSID_LEN 24
 #define MU_NAME_LEN 64
-#define MU_NODE_GPUS_MAX 128 /* as MU_GPUS_MAX of alloc.h */
+#define MU_GPUS_MAX 128 /* of a machine, MIG devices included */
 
 /* How near two devices are, or a device and a CPU; smaller is nearer. NVIDIA's and
  * NCCL's vocabulary, with PKG added: same package, other NUMA node (NPS4, SNC), which

@@ -50,7 +50,7 @@ static void put_list(FILE *out, const struct mu_cpuset *set)
 
 /* What is said about GPUs that have a trouble in common. */
 struct trouble {
-    bool gpu[MU_NODE_GPUS_MAX];
+    bool gpu[MU_GPUS_MAX];
     struct mu_cpuset tasks;
     int ngpus;
 };
@@ -68,7 +68,7 @@ static void trouble_add(struct trouble *trouble, int gpu, int task)
 static void put_gpus(FILE *out, const struct mu_node *node, const struct mu_spread *s,
                      const struct trouble *trouble, bool count)
 {
-    bool said[MU_NODE_GPUS_MAX] = { false };
+    bool said[MU_GPUS_MAX] = { false };
     const char *sep = "";
 
     for (int g = 0; g < node->ngpus; g++) {

@@ -11,8 +11,8 @@
 
 #include "runtime/backend/nccl/nccl.h"
 
-#define GRANULE                                                                        \
-    ((size_t)2 << 20) /* an allocation of its own, so that IPC maps its base */
+/* Bytes: an allocation of its own, so that IPC maps its base. */
+#define GRANULE ((size_t)2 << 20)
 #define SCRATCH_BYTES 4096
 #define SIGNATURE_AT ((size_t)32 << 10)
 #define PACKETS_AT ((size_t)64 << 10)
