@@ -348,8 +348,8 @@ static int disagree(struct ranks_self *self, void *arg)
                 "accepted");
     /* Whoever sees it first tells the others, naming a rank of the other opinion. */
     RANKS_CHECK(self,
-                err.code == MUSTER_ECONTRACT && strstr(err.text, "99999 fp32") &&
-                    strstr(err.text, "100000 fp32") && strstr(err.text, "rank 2"),
+                err.code == MUSTER_ECONTRACT && strstr(err.text, "99999 f32") &&
+                    strstr(err.text, "100000 f32") && strstr(err.text, "rank 2"),
                 "code %d: %s", err.code, err.text);
     host->close(b);
     return 0;
