@@ -134,6 +134,27 @@ static void trim(struct mu_spread *s, int task, int cpus)
         }
 }
 
+static int cpus_of(const struct mu_spread *s, int task)
+{
+    int n = 0;
+
+    for (int c = 0; c < s->own.n; c++)
+        n += s->task_of[c] == task ? s->own.cores[c].width : 0;
+    return n;
+}
+
+/* Cores that a trimmed task left go to one that is short, lowest first. */
+static void fill_up(struct mu_spread *s, int task, int cpus)
+{
+    int have = cpus_of(s, task);
+
+    for (int c = 0; c < s->own.n && have < cpus; c++)
+        if (s->task_of[c] < 0) {
+            s->task_of[c] = task;
+            have += s->own.cores[c].width;
+        }
+}
+
 /* A task of narrow cores may have fewer CPUs than it asked for: one more core each, as
  * long as there are any. True when quotas grew.
  */
@@ -145,11 +166,7 @@ static bool grow(struct mu_spread *s, int cpus)
     for (int t = 0; t < s->plan->nslots; t++)
         used += s->quota[t];
     for (int t = 0; t < s->plan->nslots && used < s->own.n; t++) {
-        int have = 0;
-
-        for (int c = 0; c < s->own.n; c++)
-            have += s->task_of[c] == t ? s->own.cores[c].width : 0;
-        if (have < cpus) {
+        if (cpus_of(s, t) < cpus) {
             s->quota[t]++;
             used++;
             grew = true;
@@ -172,19 +189,87 @@ static int solve(const struct mu_node *node, const struct mu_alloc *alloc,
     return 0;
 }
 
+/* A core of the task could go and leave it what it asked for. */
+static bool has_spare(const struct mu_spread *s, int task, int cpus)
+{
+    int have = cpus_of(s, task);
+
+    for (int c = 0; c < s->own.n; c++)
+        if (s->task_of[c] == task && have - s->own.cores[c].width >= cpus)
+            return true;
+    return false;
+}
+
+static int count_short(const struct mu_spread *s, int cpus)
+{
+    int n = 0;
+
+    for (int t = 0; t < s->plan->nslots; t++)
+        n += cpus_of(s, t) < cpus;
+    return n;
+}
+
+static int solve_anew(const struct mu_node *node, const struct mu_alloc *alloc,
+                      struct mu_spread *s)
+{
+    for (int c = 0; c < s->own.n; c++)
+        s->task_of[c] = -1;
+    return solve(node, alloc, s);
+}
+
+/* Where cores differ in width (threads off line, efficiency cores), a quota that grew
+ * may be a core too many for the wide ones that the task then got. It is lowered unless
+ * that leaves another task short, and who is short already grows by what came free.
+ */
+static int even_out(const struct mu_node *node, const struct mu_alloc *alloc,
+                    struct mu_spread *s)
+{
+    int cpus = alloc->cpus_per_task, before = count_short(s, cpus);
+
+    for (int t = 0; t < s->plan->nslots; t++)
+        while (s->quota[t] > 1 && has_spare(s, t, cpus)) {
+            s->quota[t]--;
+            if (solve_anew(node, alloc, s) < 0)
+                return -1;
+            if (count_short(s, cpus) <= before)
+                continue;
+            s->quota[t]++;
+            if (solve_anew(node, alloc, s) < 0)
+                return -1;
+            break;
+        }
+    while (before > 0 && grow(s, cpus))
+        if (solve_anew(node, alloc, s) < 0)
+            return -1;
+    return 0;
+}
+
+/* Fewer cores than tasks are shared out already. */
+static int meet_request(const struct mu_node *node, const struct mu_alloc *alloc,
+                        struct mu_spread *s)
+{
+    if (s->own.n < s->plan->nslots)
+        return 0;
+    while (s->by_request && grow(s, alloc->cpus_per_task))
+        if (solve_anew(node, alloc, s) < 0)
+            return -1;
+    if (s->by_request)
+        return even_out(node, alloc, s);
+    for (int t = 0; t < s->plan->nslots; t++)
+        trim(s, t, alloc->cpus_per_task);
+    for (int t = 0; t < s->plan->nslots; t++)
+        fill_up(s, t, alloc->cpus_per_task);
+    return 0;
+}
+
 static int spread(const struct mu_node *node, const struct mu_alloc *alloc,
                   const struct mu_opts *opts, struct mu_spread *s, struct mu_err *err)
 {
     if (mu_spread_quotas(node, alloc, opts, s, err) < 0)
         return -1;
-    do {
-        for (int c = 0; c < s->own.n; c++)
-            s->task_of[c] = -1;
-        if (solve(node, alloc, s) < 0)
-            return mu_err_set(err, ENOMEM, "out of memory");
-    } while (s->by_request && grow(s, alloc->cpus_per_task));
-    for (int t = 0; t < s->plan->nslots && s->placeless && alloc->cpus_per_task; t++)
-        trim(s, t, alloc->cpus_per_task);
+    if (solve_anew(node, alloc, s) < 0 ||
+        (alloc->cpus_per_task > 0 && meet_request(node, alloc, s) < 0))
+        return mu_err_set(err, ENOMEM, "out of memory");
     for (int c = 0; c < s->own.n; c++)
         if (s->task_of[c] >= 0)
             mu_spread_give(node, alloc, &s->plan->slots[s->task_of[c]],

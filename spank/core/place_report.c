@@ -200,15 +200,45 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
     }
 }
 
+/* Firmware that places some slots only, or a device passed through later. */
+static void report_some_unknown(const struct mu_node *node, struct mu_spread *s,
+                                const struct trouble *unknown)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+
+    if (!out)
+        return;
+    fputs("PCI locality unknown of GPU ", out);
+    put_gpus(out, node, s, unknown, false);
+    fprintf(out, ": the system does not say which NUMA node it is near; task%s ",
+            mu_plural(mu_cpuset_count(&unknown->tasks)));
+    put_list(out, &unknown->tasks);
+    fputs(" got CPUs without regard to it, and no memory policy; NCCL_TOPO_FILE in "
+          "/etc/nccl.conf can name a file that tells it",
+          out);
+    if (fclose(out) == 0)
+        mu_plan_warn(s->plan, "%s", text);
+    free(text);
+}
+
 static void report_unknown(const struct mu_node *node, struct mu_spread *s)
 {
-    struct mu_cpuset tasks = { 0 };
+    struct trouble unknown = { 0 };
+    bool all = true;
 
     for (int t = 0; t < s->plan->nslots; t++)
-        for (int i = 0; i < s->plan->slots[t].ngpus; i++)
-            if (!node->gpus[s->plan->slots[t].gpu[i]].local_known)
-                mu_cpuset_add(&tasks, t);
-    if (!mu_cpuset_empty(&tasks))
+        for (int i = 0; i < s->plan->slots[t].ngpus; i++) {
+            int gpu = s->plan->slots[t].gpu[i];
+
+            all &= !node->gpus[gpu].local_known;
+            if (!node->gpus[gpu].local_known)
+                trouble_add(&unknown, gpu, t);
+        }
+    if (unknown.ngpus > 0 && !all)
+        report_some_unknown(node, s, &unknown);
+    else if (unknown.ngpus > 0)
         mu_plan_warn(
             s->plan,
             "PCI locality unknown%s: the system does not say which NUMA node the "

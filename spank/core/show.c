@@ -8,7 +8,7 @@
 
 #include "runtime/base/parse.h"
 
-/* A growing comma list; `cut` when it did not fit. */
+/* A growing comma list; one that does not fit ends in "...". */
 struct list {
     char *text;
     size_t size, used;
@@ -17,11 +17,15 @@ struct list {
 
 static void list_add(struct list *list, const char *item)
 {
+    static const char more[] = "...";
     size_t len = strlen(item), comma = list->used > 0;
 
-    if (list->used + comma + len + 1 > list->size) {
-        list->cut = true;
+    if (list->cut)
         return;
+    if (list->used + comma + len + sizeof more + 1 > list->size) {
+        list->cut = true;
+        item = more;
+        len = sizeof more - 1;
     }
     if (comma)
         list->text[list->used++] = ',';
@@ -34,8 +38,8 @@ static const char *nic_label(const struct mu_nic *nic)
     return nic->name[0] ? nic->name : nic->busid[0] ? nic->busid : "?";
 }
 
-int mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
-                   struct mu_record *out, struct mu_err *err)
+void mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
+                    struct mu_record *out)
 {
     struct mu_record record = { .task = slot->task };
     struct list gpus = { record.gpus, sizeof record.gpus, 0, false };
@@ -45,15 +49,10 @@ int mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
         list_add(&gpus, node->gpus[slot->gpu[i]].label);
     for (int i = 0; i < slot->nnics; i++)
         list_add(&nics, nic_label(&node->nics[slot->nic[i]]));
-    if (gpus.cut || nics.cut)
-        return mu_err_set(err, ENAMETOOLONG,
-                          "task %d has more %s than a plan line holds", slot->task,
-                          gpus.cut ? "GPUs" : "NICs");
     record.cpus = slot->cpus;
     record.mems = slot->mems;
     mu_copy(record.path, sizeof record.path, mu_path_name(slot->nic_path));
     *out = record;
-    return 0;
 }
 
 static void put_gpus(FILE *out, const struct mu_node *node, const struct mu_slot *slot)
@@ -143,8 +142,9 @@ static void put_cell(FILE *out, const struct mu_node *node, const struct mu_slot
         put_set(out, &slot->mems);
         break;
     case NIC:
-        /* A list of all of them only says that none is near. */
-        if (slot->nnics > 2 && slot->nic_path == MU_PATH_SYS)
+        /* A list of all of them only says that none is near; of virtual functions one
+         * switch has dozens. */
+        if (slot->nnics > (slot->nic_path == MU_PATH_SYS ? 2 : 16))
             fprintf(out, "any of %d", slot->nnics);
         else
             put_nics(out, node, slot);

@@ -15,8 +15,10 @@ void mu_show_text(FILE *out, const struct mu_node *node, const struct mu_plan *p
 /* Header `task gpus cpus mems nics nic_path note`, tab separated; empty is "-". */
 void mu_show_tsv(FILE *out, const struct mu_node *node, const struct mu_plan *plan);
 
-/* One task for MUSTER_PLAN. */
-int mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
-                   struct mu_record *out, struct mu_err *err);
+/* One task for MUSTER_PLAN. A list of GPUs or NICs that is too long (virtual functions,
+ * MIG devices) ends in "...".
+ */
+void mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
+                    struct mu_record *out);
 
 #endif

@@ -155,14 +155,13 @@ static int add_plan(const struct mu_state *st, spank_t sp, const struct mu_slot 
 {
     struct mu_record *record = malloc(sizeof *record);
     char line[MU_RECORD_LINE];
-    int rc = -1;
+    int rc;
 
     if (!record)
         return mu_err_set(err, ENOMEM, "MUSTER_PLAN: out of memory");
-    if (mu_show_record(&st->node, slot, record, err) == 0) {
-        mu_copy(record->fabric, sizeof record->fabric, fabric_of(st, sp));
-        rc = mu_record_encode(record, line, sizeof line, err);
-    }
+    mu_show_record(&st->node, slot, record);
+    mu_copy(record->fabric, sizeof record->fabric, fabric_of(st, sp));
+    rc = mu_record_encode(record, line, sizeof line, err);
     if (rc == 0)
         rc = mu_env_add(env, "MUSTER_PLAN", MU_ENV_OURS, err, "%s", line);
     free(record);

@@ -8,6 +8,7 @@ source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "device files need root"
+    command -v bzip2 > /dev/null || skip "needs bzip2"
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mord.XXXXXX")
     mkdir "$MUSTER_DIR/fs"
