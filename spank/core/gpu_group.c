@@ -37,7 +37,7 @@ static bool same_bin(const struct mu_gpu *a, const struct mu_gpu *b, enum round 
 {
     switch (round) {
     case BY_LOCALITY:
-        return mu_gpu_same_locality(a, b);
+        return a->local_known == b->local_known && mu_gpu_same_locality(a, b);
     case BY_PACKAGE:
         return a->package == b->package;
     case BY_NODE:

@@ -14,23 +14,25 @@
 #include "spank/core/place.h"
 #include "spank/core/spread.h"
 
-/* The distance of every task to every class: that of its nearest GPU. */
+/* The distance of every task to every class: that of its nearest GPU whose place is
+ * known, 0 if there is none.
+ */
 static void fill_distances(const struct mu_node *node, struct mu_spread *s)
 {
     for (int t = 0; t < s->plan->nslots; t++) {
         const struct mu_slot *slot = &s->plan->slots[t];
 
         for (int k = 0; k < s->nclasses; k++) {
-            int best = 0;
+            int best = -1;
 
             for (int i = 0; i < slot->ngpus; i++) {
                 int d =
                     mu_node_core_distance(node, slot->gpu[i], s->classes[k].example);
 
-                if (i == 0 || d < best)
+                if (node->gpus[slot->gpu[i]].local_known && (best < 0 || d < best))
                     best = d;
             }
-            s->distance[t * s->nclasses + k] = best;
+            s->distance[t * s->nclasses + k] = best < 0 ? 0 : best;
         }
     }
 }

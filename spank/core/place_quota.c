@@ -3,7 +3,8 @@
  *
  * cpus=local: tasks and classes of cores that are local to each other are joined, over
  * and over, so that GPUs of one locality, and localities that overlap, are one group. A
- * group with fewer cores than tasks joins the nearest one that has cores.
+ * group with fewer cores than tasks joins the nearest one that has cores. Tasks whose
+ * place nobody knows, beside others, share what is near nobody.
  */
 #include <errno.h>
 #include <limits.h>
@@ -88,6 +89,34 @@ static bool same_place(const struct mu_node *node, const struct mu_slot *a,
     return a->ngpus > 0 && b->ngpus > 0;
 }
 
+static bool has_place(const struct mu_node *node, const struct mu_slot *slot)
+{
+    for (int i = 0; i < slot->ngpus; i++)
+        if (node->gpus[slot->gpu[i]].local_known)
+            return true;
+    return false;
+}
+
+/* Without such cores each finds room for itself (join_short). */
+static void join_homeless(struct sets *u, const struct mu_node *node,
+                          const struct mu_spread *s)
+{
+    int first = -1, free_class = -1;
+
+    for (int k = 0; k < s->nclasses && free_class < 0; k++)
+        if (u->tasks[root(u, u->ntasks + k)] == 0)
+            free_class = k;
+    for (int t = 0; t < u->ntasks && free_class >= 0; t++) {
+        if (has_place(node, &s->plan->slots[t]))
+            continue;
+        first = first < 0 ? t : first;
+        join(u, first, t);
+    }
+    for (int k = free_class; k < s->nclasses && first >= 0; k++)
+        if (u->tasks[root(u, u->ntasks + k)] == 0)
+            join(u, first, u->ntasks + k);
+}
+
 /* What is local belongs together; so do tasks of one locality, and the cores of a NUMA
  * node that nobody is near.
  */
@@ -100,8 +129,10 @@ static void join_local(struct sets *u, const struct mu_node *node,
                 join(u, t, other);
     for (int k = 0; k < s->nclasses; k++)
         for (int t = 0; t < u->ntasks; t++)
-            if (s->distance[t * s->nclasses + k] == 0)
+            if (s->distance[t * s->nclasses + k] == 0 &&
+                has_place(node, &s->plan->slots[t]))
                 join(u, t, u->ntasks + k);
+    join_homeless(u, node, s);
     for (int k = 0; k < s->nclasses; k++)
         for (int other = k + 1; other < s->nclasses; other++)
             if (u->tasks[root(u, u->ntasks + k)] == 0 &&

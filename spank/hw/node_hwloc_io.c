@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* node_hwloc_io.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,8 +49,65 @@ static int machine_numas(const struct mu_node *node)
     return n;
 }
 
+static void busid(char out[MU_BUSID_LEN], const struct hwloc_pcidev_attr_s *pci)
+{
+    snprintf(out, MU_BUSID_LEN, "%04x:%02x:%02x.%01x", (unsigned)pci->domain,
+             (unsigned)pci->bus, (unsigned)pci->dev, (unsigned)pci->func);
+}
+
+/* Of the nodes with CPUs the one nearest to `from`, itself if it has some; -1 when two
+ * are equally near.
+ */
+static int nearest_with_cpus(const struct mu_node *node, int from)
+{
+    int best = -1, least = INT_MAX;
+    bool tie = false;
+
+    if (!mu_cpuset_empty(&node->numas[from].cpus))
+        return from;
+    for (int i = 0; i < node->nnumas; i++) {
+        int d = mu_node_distance(node, from, i);
+
+        if (mu_cpuset_empty(&node->numas[i].cpus) || d > least)
+            continue;
+        tie = d == least;
+        best = i;
+        least = d;
+    }
+    return tie ? -1 : best;
+}
+
+/* hwloc places a bus by its CPUs. A NUMA node without any (memory only, or all its CPUs
+ * off line) is a place all the same: the kernel has its number and its distances.
+ */
+static void place_by_node(struct walk *w, hwloc_obj_t bridge, struct mu_place *place)
+{
+    hwloc_obj_t first =
+        bridge->type == HWLOC_OBJ_BRIDGE ? bridge->io_first_child : bridge;
+    const struct mu_node *node = &w->machine->node;
+    char id[MU_BUSID_LEN];
+    int os_index, numa = -1;
+
+    if (!first ||
+        (first->type != HWLOC_OBJ_PCI_DEVICE && first->type != HWLOC_OBJ_BRIDGE))
+        return;
+    busid(id, first->type == HWLOC_OBJ_BRIDGE ? &first->attr->bridge.upstream.pci
+                                              : &first->attr->pcidev);
+    os_index = mu_sysfs_pci_numa(w->root, id);
+    for (int i = 0; i < node->nnumas && os_index >= 0; i++)
+        if (node->numas[i].os_index == os_index)
+            numa = nearest_with_cpus(node, i);
+    if (numa < 0)
+        return;
+    place->numa = numa;
+    place->package = node->numas[numa].package;
+    place->local = node->numas[numa].cpus;
+    place->known = true;
+}
+
 /* Where the host bridge hangs. Attached to the whole of a machine with several NUMA
- * nodes means that the firmware did not say (numa_node -1).
+ * nodes means that the firmware did not say (numa_node -1), or named a node without
+ * CPUs.
  */
 static int add_place(struct walk *w, hwloc_obj_t bridge)
 {
@@ -73,13 +131,9 @@ static int add_place(struct walk *w, hwloc_obj_t bridge)
     place->known = place->numa >= 0 || near->type != HWLOC_OBJ_MACHINE;
     if (!place->known && machine_numas(node) <= 1)
         place->known = true;
+    if (!place->known && w->root)
+        place_by_node(w, bridge, place);
     return w->machine->nplaces - 1;
-}
-
-static void busid(char out[MU_BUSID_LEN], const struct hwloc_pcidev_attr_s *pci)
-{
-    snprintf(out, MU_BUSID_LEN, "%04x:%02x:%02x.%01x", (unsigned)pci->domain,
-             (unsigned)pci->bus, (unsigned)pci->dev, (unsigned)pci->func);
 }
 
 /* hwloc has the bandwidth of all lanes in GB/s, after encoding: undo both for the lane

@@ -125,6 +125,17 @@ int mu_sysfs_nvidia_numa(const char *root, const char *busid)
     return -1;
 }
 
+int mu_sysfs_pci_numa(const char *root, const char *busid)
+{
+    char buf[32];
+    long n;
+
+    if (read_text(root, buf, sizeof buf, "/sys/bus/pci/devices/%s/numa_node", busid) &&
+        mu_parse_int("numa_node", buf, 0, 65535, &n, NULL) == 0)
+        return (int)n;
+    return -1;
+}
+
 /* KFD's location_id is bus << 8 | device << 3 | function in its low 16 bits; above are
  * the partition's number. Function bits too hold the partition in CPX mode.
  */

@@ -26,6 +26,10 @@ void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances);
 /* The NUMA node that is the GPU's own memory (Grace, POWER9), or -1. */
 int mu_sysfs_nvidia_numa(const char *root, const char *busid);
 
+/* The NUMA node that the firmware gives a PCI device, which may have no CPUs; -1: none.
+ */
+int mu_sysfs_pci_numa(const char *root, const char *busid);
+
 /* Number of compute devices the amdgpu driver made of one PCI function (CPX), 0
  * unknown. */
 int mu_sysfs_amd_parts(const char *root, const char *busid);

@@ -66,6 +66,44 @@ add_driver() {
     has "$output" '"local_known": false'
 }
 
+# A fifth NUMA node without CPUs: memory alone, or a socket whose CPUs are off line; its distances
+# from nodes 0 to 3.
+add_node4() {
+    local nodes=$root/sys/devices/system/node n
+    mkdir "$nodes/node4"
+    sed 's/Node 1/Node 4/' "$nodes/node1/meminfo" > "$nodes/node4/meminfo"
+    echo > "$nodes/node4/cpulist"
+    echo 0000,00000000,00000000 > "$nodes/node4/cpumap"
+    echo "$* 10" > "$nodes/node4/distance"
+    for n in 0 1 2 3; do
+        echo "$(cat "$nodes/node$n/distance") $1" > "$nodes/node$n/distance"
+        shift
+    done
+    echo 0-4 > "$nodes/online"
+    echo 0-4 > "$nodes/possible"
+}
+
+@test "a GPU of a NUMA node without CPUs has those of the nearest node" {
+    add_node4 24 24 17 24
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 0000,00000000 4
+    m plan --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 3 | tr '\n' ' ')" = "1,5,9,13,17,21,25,29,33,37 2,6,10,14,18,22,26,30,34,38 " ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
+}
+
+@test "a GPU of a NUMA node without CPUs that two others are equally near has no place, and is named" {
+    add_node4 24 17 17 24
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 0000,00000000 4
+    m plan --format tsv
+    [ $status -eq 1 ]
+    has "$messages" "PCI locality unknown of GPU 0000:90:01.0:"
+    [ "$(plan_columns 3 | head -n 1)" = 1,5,9,13,17,21,25,29,33,37 ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 - " ]
+}
+
 @test "case 036: where the system does not place the GPUs, the file that /etc/nccl.conf names does, and the note says so" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1

@@ -61,6 +61,26 @@ static void one_unknown(struct mu_node *node)
     synth_links(node);
 }
 
+static void two_unknown(struct mu_node *node)
+{
+    synth_cpus(node, 2, 1, 8, 1);
+    synth_gpu(node, "0000:01:00.0", 0);
+    synth_gpu(node, "0000:03:00.0", 1);
+    synth_gpu(node, "0000:05:00.0", -1);
+    synth_gpu(node, "0000:06:00.0", -1);
+    synth_links(node);
+}
+
+static void unknown_first(struct mu_node *node)
+{
+    synth_cpus(node, 2, 1, 8, 1);
+    synth_gpu(node, "0000:01:00.0", -1);
+    synth_gpu(node, "0000:02:00.0", 0);
+    synth_gpu(node, "0000:03:00.0", 1);
+    synth_gpu(node, "0000:04:00.0", 0);
+    synth_gpu(node, "0000:05:00.0", 1);
+}
+
 /* clang-format off */
 static const struct plan_case cases[] = {
     { .name = "-c counts CPUs on cores of one and two threads alike",
@@ -77,6 +97,36 @@ static const struct plan_case cases[] = {
               "1 0000:02:00.0 1,9 0 - - -\n"
               "2 0000:03:00.0 4-5 1 - - -\n"
               "3 0000:04:00.0 6,14 1 - - -\n" },
+    { .name = "a GPU of unknown place goes where there is most room, the others stay local",
+      .machine = one_unknown, .ntasks = 5,
+      .want = "0 0000:01:00.0 0-2 0 - - -\n"
+              "1 0000:02:00.0 3-5 0 - - -\n"
+              "2 0000:03:00.0 8-11 1 - - -\n"
+              "3 0000:04:00.0 12-15 1 - - -\n"
+              "4 0000:05:00.0 6-7 - - - unknown\n",
+      .not_as_asked = true },
+    { .name = "two of them spread",
+      .machine = two_unknown, .ntasks = 4,
+      .want = "0 0000:01:00.0 0-3 0 - - -\n"
+              "1 0000:03:00.0 8-11 1 - - -\n"
+              "2 0000:05:00.0 4-7 - - - unknown\n"
+              "3 0000:06:00.0 12-15 - - - unknown\n",
+      .not_as_asked = true },
+    { .name = "a GPU of unknown place that is first on the bus does not mix the others",
+      .machine = unknown_first, .ntasks = 2, .gpus = "0-4", .options = "gpu-bind=per_task:2",
+      .want = "0 0000:02:00.0,0000:04:00.0 0-7 0 - - -\n"
+              "1 0000:03:00.0,0000:05:00.0 8-15 1 - - -\n" },
+    { .name = "cores near nobody are theirs",
+      .machine = one_unknown, .ntasks = 3, .gpus = "0-1,4",
+      .want = "0 0000:01:00.0 0-3 0 - - -\n"
+              "1 0000:02:00.0 4-7 0 - - -\n"
+              "2 0000:05:00.0 8-15 - - - unknown\n",
+      .not_as_asked = true },
+    { .name = "beside a known GPU an unknown one does not make the task homeless",
+      .machine = one_unknown, .ntasks = 2,
+      .want = "0 0000:01:00.0,0000:02:00.0 0-7 0 - - -\n"
+              "1 0000:03:00.0,0000:04:00.0,0000:05:00.0 8-15 - - - unknown\n",
+      .not_as_asked = true },
     { .name = "one GPU whose place nobody knows: the others keep theirs, and it is named",
       .machine = one_unknown, .ntasks = 5, .per_task = 2,
       .want = "0 0000:01:00.0 0-1 0 - - -\n"
