@@ -39,17 +39,35 @@ void mu_control_wait_end(struct mu_control *c)
     pthread_mutex_unlock(&c->lock);
 }
 
+static int send_gather(struct mu_control *c, const char *what, uint32_t flags,
+                       uint64_t number, const void *data, size_t len,
+                       struct mu_err *err)
+{
+    size_t name = strlen(what) + 1;
+    char *frame = malloc(name + len);
+
+    if (!frame)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", what);
+    memcpy(frame, what, name);
+    if (len > 0)
+        memcpy(frame + name, data, len);
+    mu_control_send_up(c, MU_FRAME_GATHER, c->rank, flags, number, frame, name + len);
+    free(frame);
+    return 0;
+}
+
 char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t flags,
                              const void *data, size_t len, size_t *blob_len,
                              struct mu_err *err)
 {
-    uint64_t number = ++c->gathers;
+    uint64_t number = c->gathers + 1;
     char *blob = NULL;
 
     if (c->parent < 0)
-        mu_control_gather_in(c, c->rank, flags, number, data, len);
-    else
-        mu_control_send_up(c, MU_FRAME_GATHER, c->rank, flags, number, data, len);
+        mu_control_gather_in(c, c->rank, flags, number, what, data, len);
+    else if (send_gather(c, what, flags, number, data, len, err) < 0)
+        return NULL;
+    c->gathers = number;
     wait_begin(c, what);
     while (c->all_number < number && !c->ended)
         pthread_cond_wait(&c->changed, &c->lock);

@@ -25,7 +25,7 @@
 #define MU_CONTROL_VERDICT 8.0
 
 enum mu_frame_type {
-    MU_FRAME_GATHER = 1, /* up: one rank's bytes */
+    MU_FRAME_GATHER = 1, /* up: what a rank calls it, and behind its NUL its bytes */
     MU_FRAME_ALL,        /* down: everybody's */
     MU_FRAME_ROLL,       /* up: hash and bitmap of a step */
     MU_FRAME_ABSENT,     /* down: what every rank lacks */
@@ -198,7 +198,8 @@ void mu_control_extend_from(struct mu_control *c, double seconds);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */
 void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
-                          uint64_t number, const void *data, size_t len);
+                          uint64_t number, const char *what, const void *data,
+                          size_t len);
 void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
                         size_t len);
 void mu_control_sums_clear(struct mu_control *c);

@@ -267,6 +267,7 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
 {
     struct ending_frame e;
     double seconds;
+    size_t name;
 
     if (f->type == MU_FRAME_OVERDUE) {
         mu_link_send(c, link, MU_FRAME_ACK, c->rank, 0, 0, NULL, 0);
@@ -279,7 +280,10 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
     }
     switch (f->type) {
     case MU_FRAME_GATHER:
-        mu_control_gather_in(c, f->from, f->flags, f->number, data, f->len);
+        name = strnlen(data, f->len) + 1;
+        if (name <= f->len)
+            mu_control_gather_in(c, f->from, f->flags, f->number, data, data + name,
+                                 f->len - name);
         break;
     case MU_FRAME_ROLL:
         mu_control_roll_in(c, f->from, f->number, data, f->len);

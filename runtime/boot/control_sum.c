@@ -6,7 +6,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/contract.h"
 #include "runtime/core/ranks.h"
+
+/* ---- Who is the odd one ------------------------------------------------------------
+ */
+
+/* The ranks that have another value than most; NULL: all have the same, or no memory.
+ * *most: how many have that of `usual`. The caller frees.
+ */
+static bool *odd_ones(const uint64_t *value, int size, int *most, int *usual)
+{
+    bool *odd;
+
+    *most = *usual = 0;
+    for (int r = 0; r < size; r++) {
+        int same = 0;
+
+        if (r > 0 && value[r] == value[r - 1])
+            continue;
+        for (int s = 0; s < size; s++)
+            same += value[s] == value[r];
+        if (same > *most) {
+            *most = same;
+            *usual = r;
+        }
+    }
+    odd = *most < size ? calloc((size_t)size, sizeof *odd) : NULL;
+    for (int r = 0; odd && r < size; r++)
+        odd[r] = value[r] != value[*usual];
+    return odd;
+}
+
+static int first_of(const bool *odd, int size)
+{
+    for (int r = 0; odd && r < size; r++)
+        if (odd[r])
+            return r;
+    return -1;
+}
 
 /* ---- Gather ------------------------------------------------------------------------
  */
@@ -16,7 +54,7 @@ struct mu_gather {
     uint64_t number;
     int count;
     uint32_t flags;
-    char **data; /* by rank: length as uint32_t, then the bytes */
+    char **data; /* by rank: length as uint32_t, the bytes, then what it calls it */
 };
 
 static void free_gather(struct mu_gather *g, int size)
@@ -28,8 +66,7 @@ static void free_gather(struct mu_gather *g, int size)
     free(g);
 }
 
-static struct mu_gather *find_gather(struct mu_control *c, uint64_t number,
-                                     uint32_t flags)
+static struct mu_gather *find_gather(struct mu_control *c, uint64_t number)
 {
     struct mu_gather *g = c->gathering;
 
@@ -45,7 +82,6 @@ static struct mu_gather *find_gather(struct mu_control *c, uint64_t number,
         return NULL;
     }
     g->number = number;
-    g->flags = flags;
     g->next = c->gathering;
     c->gathering = g;
     return g;
@@ -59,6 +95,41 @@ static uint32_t length_of(const char *entry)
     return len;
 }
 
+static const char *called(const struct mu_gather *g, int rank)
+{
+    return g->data[rank] + sizeof(uint32_t) + length_of(g->data[rank]);
+}
+
+/* Gathers are counted, so ranks in other calls meet in one: what they say to each other
+ * there would be taken for something else.
+ */
+static bool names_agree(struct mu_control *c, const struct mu_gather *g)
+{
+    uint64_t *name = calloc((size_t)c->size, sizeof *name);
+    char text[MU_ERR_TEXT], ranks[128];
+    int most, usual, first;
+    bool *odd;
+
+    if (!name) {
+        mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
+        return false;
+    }
+    for (int r = 0; r < c->size; r++)
+        name[r] = mu_hash(0, called(g, r), strlen(called(g, r)));
+    odd = odd_ones(name, c->size, &most, &usual);
+    free(name);
+    if (most == c->size)
+        return true;
+    first = first_of(odd, c->size);
+    mu_ranks_text(odd, odd ? c->size : 0, ranks, sizeof ranks);
+    snprintf(text, sizeof text, "%s called %s where %d other%s called %s",
+             odd ? ranks : "a rank", first < 0 ? "something else" : called(g, first),
+             most, most == 1 ? "" : "s", called(g, usual));
+    free(odd);
+    mu_control_complain(c, MUSTER_ECONTRACT, first, text);
+    return false;
+}
+
 /* All ranks are there: one blob to everybody, and to the caller on this rank. */
 static void finish_gather(struct mu_control *c, struct mu_gather *g)
 {
@@ -66,6 +137,8 @@ static void finish_gather(struct mu_control *c, struct mu_gather *g)
     size_t total = 0, n = 0;
     char *blob;
 
+    if (!names_agree(c, g))
+        return;
     for (int r = 0; r < c->size; r++)
         total += sizeof(uint32_t) + length_of(g->data[r]);
     blob = malloc(total + 1);
@@ -93,29 +166,23 @@ static void finish_gather(struct mu_control *c, struct mu_gather *g)
 }
 
 void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
-                          uint64_t number, const void *data, size_t len)
+                          uint64_t number, const char *what, const void *data,
+                          size_t len)
 {
-    struct mu_gather *g = find_gather(c, number, flags);
+    struct mu_gather *g = find_gather(c, number);
     uint32_t length = (uint32_t)len;
-    char *entry = malloc(sizeof length + len);
+    size_t name = strlen(what) + 1;
+    char *entry = malloc(sizeof length + len + name);
 
     if (!g || !entry || from < 0 || from >= c->size || g->data[from]) {
         free(entry);
         return;
     }
-    if (g->flags != flags) {
-        char text[MU_ERR_TEXT];
-
-        free(entry);
-        snprintf(text, sizeof text,
-                 "rank %d is %s muster_finalize while another rank is not", from,
-                 flags & MU_FRAME_LAST ? "in" : "not in");
-        mu_control_complain(c, MUSTER_ECONTRACT, from, text);
-        return;
-    }
     memcpy(entry, &length, sizeof length);
     if (len > 0)
         memcpy(entry + sizeof length, data, len);
+    memcpy(entry + sizeof length + len, what, name);
+    g->flags |= flags;
     g->data[from] = entry;
     if (++g->count == c->size)
         finish_gather(c, g);
@@ -157,38 +224,20 @@ static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
     return roll;
 }
 
-/* The hash most ranks have; a difference names the ranks that have another. */
+/* A difference names the ranks that have another hash than most. */
 static bool hashes_agree(struct mu_control *c, const struct mu_roll *roll)
 {
-    uint64_t common = roll->hash[0];
     char text[MU_ERR_TEXT], ranks[128];
-    bool *odd;
-    int most = 0, first = -1;
+    int most, usual, first;
+    bool *odd = odd_ones(roll->hash, c->size, &most, &usual);
 
-    for (int r = 0; r < c->size; r++) {
-        int same = 0;
-
-        if (r > 0 && roll->hash[r] == roll->hash[r - 1])
-            continue;
-        for (int s = 0; s < c->size; s++)
-            same += roll->hash[s] == roll->hash[r];
-        if (same > most) {
-            most = same;
-            common = roll->hash[r];
-        }
-    }
-    if (most >= c->size)
+    if (most == c->size)
         return true;
-    odd = calloc((size_t)c->size, sizeof *odd);
-    for (int r = c->size - 1; odd && r >= 0; r--) {
-        odd[r] = roll->hash[r] != common;
-        if (odd[r])
-            first = r;
-    }
-    if (odd)
-        mu_ranks_text(odd, c->size, ranks, sizeof ranks);
+    first = first_of(odd, c->size);
+    mu_ranks_text(odd, odd ? c->size : 0, ranks, sizeof ranks);
     snprintf(text, sizeof text,
-             "%s reduced other buckets in step %llu than the %d others",
+             "%s reduced other buckets in step %llu than the %d others, or scaled or "
+             "clipped them otherwise",
              odd ? ranks : "a rank", (unsigned long long)roll->step, most);
     free(odd);
     mu_control_complain(c, MUSTER_ECONTRACT, first, text);
