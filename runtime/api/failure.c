@@ -198,6 +198,8 @@ int muster_extend(struct muster *m, double seconds)
     if (!(seconds > 0))
         return mu_fail(m, MUSTER_EUSAGE, "muster_extend takes seconds above 0, not %g",
                        seconds);
+    if (seconds > MU_FOREVER)
+        seconds = MU_FOREVER;
     if (m->control)
         mu_control_extend(m->control, seconds);
     return MUSTER_OK;

@@ -15,6 +15,9 @@
 #include "runtime/core/flight.h"
 #include "runtime/muster.h"
 
+/* Seconds; what is longer does not fit the nanoseconds of a backend's clock. */
+#define MU_FOREVER 1e8
+
 struct muster {
     const char *version; /* of libmuster: the same on all ranks */
     struct mu_config config;

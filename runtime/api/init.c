@@ -13,9 +13,6 @@
 #include "runtime/base/record.h"
 #include "runtime/boot/survive.h"
 
-/* Seconds: the backend gets no deadline of its own. */
-#define FOREVER 1e8
-
 /* An empty variable counts as unset. */
 static const char *variable(const char *name)
 {
@@ -201,7 +198,7 @@ int mu_open_backend(struct muster *m, struct mu_backend *parent,
         .master_addr = m->address,
         .force_tcp = m->config.force_tcp,
         .init_timeout = m->config.init_timeout,
-        .timeout = FOREVER,
+        .timeout = MU_FOREVER,
         .exchange = w->exchange,
         .log = &m->log,
         .failed = mu_failure_of_backend,
@@ -338,6 +335,17 @@ static int meet_to_end(struct muster *m, struct mu_err *err)
     return MUSTER_OK;
 }
 
+/* A failure that comes meanwhile must not be told to a backend that is gone. */
+static void close_backend(struct muster *m)
+{
+    struct mu_backend *backend = m->backend;
+
+    pthread_mutex_lock(&m->swap_lock);
+    m->backend = NULL;
+    pthread_mutex_unlock(&m->swap_lock);
+    m->ops->close(backend);
+}
+
 int muster_finalize(struct muster *m)
 {
     struct mu_err err = { 0 };
@@ -351,7 +359,7 @@ int muster_finalize(struct muster *m)
         usleep(10000);
     atomic_store(&m->closing, true);
     mu_leave_forget(m);
-    m->ops->close(m->backend);
+    close_backend(m);
     if (m->control && mu_control_close(m->control, &err) < 0 && rc == MUSTER_OK)
         rc = err.code;
     if (rc != MUSTER_OK)
