@@ -41,8 +41,11 @@ static int make(struct muster_ddp *ddp, const struct muster_param *params, int n
                           ddp->nparams);
     ddp->rule = mu_ddp_rule(ddp, options);
     if (mu_ddp_plan_make(ddp, NULL, &ddp->plan, err) < 0 ||
-        mu_ddp_params_agree(ddp, options, err) < 0 ||
-        mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
+        mu_ddp_params_agree(ddp, options, err) < 0)
+        return -1;
+    /* A call that fails on this rank alone is no step of the others. */
+    ddp->id = (uint64_t)ddp->m->ddps++;
+    if (mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
         return -1;
     if (mu_ddp_buckets_make(ddp, err) < 0 ||
         (ddp->shard && mu_ddp_shard_open(ddp, err) < 0))
@@ -69,7 +72,6 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
     if (!ddp)
         return mu_fail(m, MUSTER_EMEMORY, "out of memory");
     ddp->m = m;
-    ddp->id = (uint64_t)m->ddps++;
     if (make(ddp, params, nparams, options ? options : &none, &err) < 0) {
         muster_ddp_destroy(ddp);
         return mu_fail_err(m, &err);
@@ -80,10 +82,26 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
     return MUSTER_OK;
 }
 
+/* Other ranks and threads of ours may be writing into what is about to go. */
+static void await_started(struct muster_ddp *ddp)
+{
+    struct mu_err err = { 0 };
+
+    for (int b = 0; ddp->bucket && b < ddp->plan.nbuckets; b++) {
+        struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+
+        for (int s = 0; s < bucket->nstarted; s++)
+            mu_coll_join(ddp->m, &bucket->started[s], bucket->what, bucket->stream,
+                         &err);
+        bucket->nstarted = 0;
+    }
+}
+
 void muster_ddp_destroy(struct muster_ddp *ddp)
 {
     if (!ddp)
         return;
+    await_started(ddp);
     for (struct muster_ddp **at = &ddp->m->first_ddp; *at; at = &(*at)->next)
         if (*at == ddp) {
             *at = ddp->next;
