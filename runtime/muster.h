@@ -117,8 +117,8 @@ const char *muster_error(const struct muster *m);
  */
 int muster_report(const struct muster *m);
 
-/* Every rank's waits, also those that have begun, last at least this long from now: before
- * something that takes its time on one rank (a checkpoint, an evaluation).
+/* Every rank's waits, also those that have begun, last at least this many seconds (above 0)
+ * from now: before something that takes its time on one rank (a checkpoint, an evaluation).
  */
 int muster_extend(struct muster *m, double seconds);
 /* What this rank is busy with ("saving a checkpoint"; NULL: nothing special), for the
@@ -208,6 +208,8 @@ struct muster_ddp_options {
  */
 int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
                       const struct muster_ddp_options *options, struct muster_ddp **out);
+/* Waits for buckets that have started. To be called before muster_finalize. NULL is fine.
+ */
 void muster_ddp_destroy(struct muster_ddp *ddp);
 
 /* Where the gradient of parameter i lives: your buffer, or the library's, 128-byte
@@ -306,6 +308,8 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
 
 /* ---- Weighted means and uneven data ---------------------------------------------- */
 
+struct muster_finish;
+
 /* [collective, unless no_sync is on] A micro-batch of this weight (its samples or tokens;
  * 0: this rank has none) begins: call it before its backward pass. sync then gives
  *   sum over ranks and micro-batches of w * g / sum of w
@@ -314,12 +318,17 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  */
 int muster_ddp_weight(struct muster_ddp *ddp, double weight);
 
-/* [collective] This rank is out of data: it takes part with weight 0 in the steps of the
+/* [collective] This rank is out of data, between two steps: it takes part with weight 0 in the steps of the
  * others, who call muster_ddp_weight in each, and returns when all have joined. after (may
  * be NULL) is called with arg behind each such step, when the gradients are there, for the
  * optimizer: so all ranks keep the same weights. What it returns other than 0 is returned.
  */
 int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg);
+/* [collective] The same where the others call muster_ddp_sync_with: *finish is what they
+ * give it, and what it gives them is there when after is called (skip: no optimizer).
+ */
+int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
+                         int (*after)(void *arg), void *arg);
 
 /* ---- Norm, clipping, loss scale --------------------------------------------------- */
 
@@ -328,12 +337,12 @@ int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg);
  */
 struct muster_scaler {
     double scale;
-    int interval; /* good steps until it doubles */
+    int interval; /* good steps until it doubles; 0: after each */
     int good;     /* since the last change */
     long skipped; /* steps, in all */
 };
 
-/* What sync does on top. In: max_norm (0: do not clip), scaler (NULL: the
+/* What sync does on top, on all ranks alike. In: max_norm (0: do not clip), scaler (NULL: the
  * loss is not scaled). Out: the norm over all gradients, before clipping; skip: an
  * overflow was found, on all ranks alike, so leave this step's optimizer out. Norm and skip
  * are the host's to know: on a GPU the call waits for the stream, for 2 KiB of sums, and

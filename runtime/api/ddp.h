@@ -77,8 +77,8 @@ struct muster_ddp {
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
     size_t arena_bytes;
-    uint64_t step;         /* syncs done */
-    uint64_t id;           /* of this ddp among those of m */
+    uint64_t step; /* syncs done */
+    uint64_t id;   /* of this ddp among those of m */
     uint64_t plan_hash;
     bool accumulating;
     bool *used;     /* by parameter: has a gradient in this or an earlier micro-batch */
@@ -88,8 +88,10 @@ struct muster_ddp {
     bool absent_kept; /* sync leaves `absent` for what follows it */
     bool follows;     /* the last sync had something to do behind each bucket */
     bool measuring;   /* sync adds up the squares of the gradients */
-    double *sums;     /* MU_SQUARES partial sums, memory of the backend; or NULL */
-    uint32_t *found;  /* screening on a GPU, by bucket: see the backend's look */
+    uint64_t
+        finishing;   /* hash of how they are scaled and clipped then; 0: not at all */
+    double *sums;    /* MU_SQUARES partial sums, memory of the backend; or NULL */
+    uint32_t *found; /* screening on a GPU, by bucket: see the backend's look */
     bool screen, shard;
     struct mu_weight weight;
     double factor; /* this rank's gradients are multiplied by it; 1: not */
@@ -143,6 +145,14 @@ int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
  */
 int mu_hook_scatter(struct muster_ddp *ddp, int b, enum muster_dtype dtype, char *data,
                     struct mu_err *err);
+
+/* ---- ddp_finish.c ---- */
+/* Are they of use? -1 with MUSTER_EUSAGE. */
+int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
+                        struct mu_err *err);
+/* [collective] muster_ddp_sync_with, f checked. */
+int mu_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+                     struct mu_err *err);
 
 /* ---- ddp_params.c ---- */
 /* Copy the caller's list into ddp: param, at, nparams, nall. */

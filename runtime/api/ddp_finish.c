@@ -177,30 +177,67 @@ static int finish(struct muster_ddp *ddp, const bool *absent, struct muster_fini
     return scale_all(ddp, absent, factor, stream, err);
 }
 
-int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream)
+int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
+                        struct mu_err *err)
 {
-    struct mu_err err = { 0 };
+    if (!f)
+        return mu_err_set(err, MUSTER_EUSAGE, "%s: no struct muster_finish was given",
+                          call);
+    if (!(f->max_norm >= 0))
+        return mu_err_set(err, MUSTER_EUSAGE, "%s: max_norm is %g, use 0 or more", call,
+                          f->max_norm);
+    if (f->scaler && !(f->scaler->scale > 0 && isfinite(f->scaler->scale)))
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s: the loss scale is %g, use a number above 0", call,
+                          f->scaler->scale);
+    return 0;
+}
+
+/* Ranks that finish otherwise end up with other gradients, so it is compared with what
+ * is reduced.
+ */
+static uint64_t hash_of(const struct muster_finish *f)
+{
+    double say[3] = { f->max_norm, f->scaler ? f->scaler->scale : 0, 1 };
+
+    return mu_hash(0, say, sizeof say);
+}
+
+int mu_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+                     struct mu_err *err)
+{
     size_t n = (size_t)ddp->nparams;
     bool *absent;
     int rc;
 
-    if (ddp->accumulating || f->max_norm < 0 || (f->scaler && !(f->scaler->scale > 0)))
-        return mu_fail(
-            ddp->m, MUSTER_EUSAGE,
-            "muster_ddp_sync_with: no_sync is on, max_norm is below 0 or the loss "
-            "scale is not above 0");
-    if (clear_sums(ddp, stream, &err) < 0)
-        return mu_fail_err(ddp->m, &err);
+    if (clear_sums(ddp, stream, err) < 0)
+        return -1;
     absent = ddp->absent; /* sync forgets it: keep this step's */
     ddp->absent_kept = true;
     ddp->measuring = true;
-    rc = mu_ddp_sync(ddp, stream, &err);
+    ddp->finishing = hash_of(f);
+    rc = mu_ddp_sync(ddp, stream, err);
+    ddp->finishing = 0;
     ddp->measuring = false;
     if (rc == 0)
-        rc = finish(ddp, absent, f, stream, &err);
+        rc = finish(ddp, absent, f, stream, err);
     if (rc == 0)
-        rc = mu_ddp_order_adopt(ddp, stream, &err);
+        rc = mu_ddp_order_adopt(ddp, stream, err);
     ddp->absent_kept = false;
     memset(ddp->absent, 0, n * sizeof *ddp->absent);
-    return rc < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
+    return rc;
+}
+
+int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream)
+{
+    struct mu_err err = { 0 };
+
+    if (ddp->accumulating)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_sync_with while no_sync is on: switch it off before "
+                       "the last micro-batch");
+    if (mu_ddp_finish_check(f, "muster_ddp_sync_with", &err) < 0 ||
+        mu_ddp_sync_with(ddp, f, stream, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
 }

@@ -110,7 +110,7 @@ static int lacking(const struct muster_ddp *ddp, uint8_t *bits)
 static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
 {
     struct mu_control *control = ddp->m->control;
-    uint64_t what[3] = { ddp->plan_hash, ddp->id, ddp->step };
+    uint64_t what[4] = { ddp->plan_hash, ddp->id, ddp->step, ddp->finishing };
     /* The n-th sync of this rank against the n-th of the others: so a rank that takes
      * two models in another order is found, though their buckets be alike.
      */

@@ -67,17 +67,42 @@ int muster_ddp_weight(struct muster_ddp *ddp, double weight)
     return MUSTER_OK;
 }
 
-int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
+/* Ranks join between two steps. */
+static int check_between(const struct muster_ddp *ddp, struct mu_err *err)
+{
+    bool begun = ddp->weight.given && !ddp->accumulating;
+
+    for (int i = 0; i < ddp->nparams; i++)
+        begun |= ddp->ready.marked[i];
+    return begun
+               ? mu_err_set(err, MUSTER_EUSAGE,
+                            "muster_ddp_join in the middle of step %llu: sync it first",
+                            (unsigned long long)ddp->step)
+               : 0;
+}
+
+static int step_of_others(struct muster_ddp *ddp, struct muster_finish *finish,
+                          struct mu_err *err)
+{
+    return finish ? mu_ddp_sync_with(ddp, finish, NULL, err)
+                  : mu_ddp_sync(ddp, NULL, err);
+}
+
+int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
+                         int (*after)(void *arg), void *arg)
 {
     struct mu_err err = { 0 };
     int joined, rc;
 
+    if (check_between(ddp, &err) < 0 ||
+        (finish && mu_ddp_finish_check(finish, "muster_ddp_join_with", &err) < 0))
+        return mu_fail_err(ddp->m, &err);
     for (;;) {
         if (exchange(ddp, true, &joined, &err) < 0)
             return mu_fail_err(ddp->m, &err);
         if (joined == ddp->m->world->size)
             break;
-        if (mu_ddp_sync(ddp, NULL, &err) < 0)
+        if (step_of_others(ddp, finish, &err) < 0)
             return mu_fail_err(ddp->m, &err);
         rc = after ? after(arg) : 0;
         if (rc)
@@ -85,4 +110,9 @@ int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
     }
     ddp->factor = 1;
     return MUSTER_OK;
+}
+
+int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
+{
+    return muster_ddp_join_with(ddp, NULL, after, arg);
 }
