@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/api/ckfolder.h"
@@ -165,6 +166,17 @@ static int take_options(struct muster_checkpoint *c, const char *folder,
     return 0;
 }
 
+/* Waits are by a clock that nobody sets. */
+static void init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 int muster_checkpoint_open(struct muster *m, const char *folder,
                            const struct muster_checkpoint_options *options,
                            struct muster_checkpoint **out)
@@ -174,12 +186,15 @@ int muster_checkpoint_open(struct muster *m, const char *folder,
     struct mu_err err = { 0 };
     int rc = c ? 0 : mu_err_set(&err, MUSTER_EMEMORY, "checkpoint: no memory"), status;
 
-    if (c) {
+    if (c && !out)
+        rc = mu_err_set(&err, MUSTER_EUSAGE,
+                        "muster_checkpoint_open needs a place for its result");
+    if (rc == 0) {
         c->m = m;
         c->pid = getpid();
         c->shrinks = m->shrinks;
         pthread_mutex_init(&c->save.lock, NULL);
-        pthread_cond_init(&c->save.changed, NULL);
+        init_condition(&c->save.changed);
         rc = take_options(c, folder, options ? options : &defaults, &err);
     }
     if (rc == 0 && (c->sharded || muster_rank(m) == 0))

@@ -238,6 +238,8 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
 
 static int forget(struct muster *m, const struct muster_item *item, struct mu_err *err)
 {
+    if (item->bytes == 0)
+        return 0;
     if (!mu_checkpoint_away(m, item->data)) {
         memset(item->data, 0, item->bytes);
         return 0;

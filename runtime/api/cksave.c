@@ -44,7 +44,7 @@ static void copy_items(struct mu_cksave *s)
     for (int i = 0; i < s->nparts; i++) {
         const uint8_t *data = s->parts[i].data;
 
-        if (data >= here && data < end)
+        if ((data >= here && data < end) || s->parts[i].bytes == 0)
             continue;
         memcpy(to, data, s->parts[i].bytes);
         s->parts[i].data = to;
@@ -223,7 +223,7 @@ static bool done_soon(struct mu_cksave *s)
 
     if (!s->writes || s->failed)
         return true;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += MEET_EVERY;
     pthread_mutex_lock(&s->lock);
     while (!s->done && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)

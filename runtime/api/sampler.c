@@ -16,8 +16,12 @@ struct muster_sampler {
     uint64_t epoch, position;
 };
 
-static int check_options(struct muster *m, const struct muster_sampler_options *options)
+static int check_options(struct muster *m, const struct muster_sampler_options *options,
+                         struct muster_sampler **out)
 {
+    if (!out)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_sampler_create needs a place for its result");
     if (options->samples < 1 || options->samples > MOST_SAMPLES)
         return mu_fail(m, MUSTER_EUSAGE,
                        "muster_sampler_create: samples is %llu, it must be 1 to 2^62",
@@ -74,17 +78,18 @@ int muster_sampler_create(struct muster *m,
                           const struct muster_sampler_options *options,
                           struct muster_sampler **out)
 {
+    static const struct muster_sampler_options none; /* refused: it has no samples */
+    const struct muster_sampler_options *o = options ? options : &none;
     struct muster_sampler *sampler;
-    int status = check_options(m, options);
+    int status = agree(m, o, check_options(m, o, out));
 
-    status = agree(m, options, status);
     if (status != MUSTER_OK)
         return status;
     sampler = calloc(1, sizeof *sampler);
     if (!sampler)
         return mu_fail(m, MUSTER_EMEMORY, "muster_sampler_create: no memory");
     sampler->m = m;
-    sampler->options = *options;
+    sampler->options = *o;
     muster_sampler_set_epoch(sampler, 0);
     *out = sampler;
     return MUSTER_OK;
