@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "runtime/backend/host/shm.h"
 
@@ -61,11 +62,18 @@ void mu_arena_close(struct mu_backend *b)
     b->arena = NULL;
 }
 
-/* A file size limit would end in SIGXFSZ, which nobody expects of an allocation. */
+/* A file size limit would end in SIGXFSZ, which nobody expects of an allocation; and
+ * the kernel takes pages for a file in memory until it has to kill somebody for more.
+ */
 static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
 {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     struct rlimit limit;
 
+    if (pages > 0 && page > 0 && bytes / (size_t)page >= (size_t)pages)
+        return mu_err_set(err, MUSTER_EMEMORY,
+                          "cannot reserve %zu bytes: this node has %zu", bytes,
+                          (size_t)pages * (size_t)page);
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         offset + bytes > limit.rlim_cur)
         return mu_err_set(err, MUSTER_EMEMORY,
