@@ -139,11 +139,15 @@ bool mu_addr_same(const struct mu_addr *a, const struct mu_addr *b)
 
 bool mu_iface_is_private(const struct mu_iface *iface)
 {
-    static const char *const patterns[] = { "docker*", "br-*",     "virbr*", "veth*",
-                                            "cni*",    "flannel*", "cali*",  "podman*",
-                                            "lxcbr*",  NULL };
+    static const char *const patterns[] = {
+        "docker*",    "br-*",   "virbr*",      "vnet*",  "veth*",   "cni*",
+        "flannel*",   "cali*",  "cilium*",     "kube-*", "podman*", "lxcbr*",
+        "lxdbr*",     "incus*", "tmfifo_net*", "wg*",    "tun*",    "tap*",
+        "tailscale*", "zt*",    NULL
+    };
+    static const char *const kinds[] = { "tun", "wireguard", NULL };
 
-    if (iface->loopback)
+    if (iface->loopback || mu_parse_word(iface->kind, kinds) >= 0)
         return true;
     for (int i = 0; patterns[i]; i++)
         if (fnmatch(patterns[i], iface->name, 0) == 0)
@@ -222,28 +226,28 @@ static int find(const struct search *s, struct mu_addr *addr)
     return best;
 }
 
-/* NCCL takes ib* first, else all but docker* and lo. It would take `chosen` by itself
- * when that is the only interface of its first non-empty class.
+/* NCCL goes by the beginnings of names: ib first, then all but docker and lo, these
+ * last; "lom1" is of lo's class. 0 is the first class.
+ */
+static int nccl_class(const char *name)
+{
+    if (strncmp(name, "ib", 2) == 0)
+        return 0;
+    return strncmp(name, "docker", 6) == 0 || strncmp(name, "lo", 2) == 0 ? 2 : 1;
+}
+
+/* It would take `chosen` by itself when that is the only interface of the first class
+ * that has one, and not of the last.
  */
 static bool nccl_takes(const struct mu_net *net, int chosen)
 {
-    int others = 0;
-    bool chosen_ib = strncmp(net->iface[chosen].name, "ib", 2) == 0, any_ib = false;
+    int class = nccl_class(net->iface[chosen].name);
 
-    for (int i = 0; i < net->nifaces; i++) {
-        const struct mu_iface *iface = &net->iface[i];
-        bool ib = strncmp(iface->name, "ib", 2) == 0;
-
-        if (!usable(iface) || !iface->naddrs || i == chosen)
-            continue;
-        any_ib |= ib;
-        if (iface->loopback || strncmp(iface->name, "docker", 6) == 0)
-            continue;
-        if (chosen_ib ? ib : true)
-            others++;
-    }
-    return others == 0 && (chosen_ib || !any_ib) &&
-           strncmp(net->iface[chosen].name, "docker", 6) != 0;
+    for (int i = 0; i < net->nifaces; i++)
+        if (i != chosen && usable(&net->iface[i]) && net->iface[i].naddrs &&
+            nccl_class(net->iface[i].name) <= class)
+            return false;
+    return class < 2;
 }
 
 /* A global address on lo (BGP to the host): good for a rendezvous, not for NCCL. */

@@ -70,8 +70,9 @@ struct mu_peer {
     struct mu_addr addr[8];
 };
 
-/* Made by software for this host alone (docker0, br-*, virbr*, veth*, cni*, lo):
- * every node may have the same address on it.
+/* Made by software for this host alone (docker0, br-*, virbr*, veth*, cni*, lo), where
+ * every node may have the same address, or a tunnel (wg*, tun*, tailscale*), whose
+ * packets go another interface's way in the end.
  */
 bool mu_iface_is_private(const struct mu_iface *iface);
 

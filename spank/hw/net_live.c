@@ -169,10 +169,15 @@ int mu_net_load_live(struct mu_net *net, struct mu_err *err)
         goto out;
     }
     for (const struct ifaddrs *a = list; a; a = a->ifa_next) {
-        struct mu_iface *iface = find_iface(&out, a->ifa_name);
+        struct mu_iface *iface;
         struct mu_addr addr;
+        char name[MU_IFACE_NAME];
 
-        if (!iface && !(iface = mu_net_add_iface(&out, a->ifa_name)))
+        /* "eth0:1" is a label of an address of eth0, not another interface. */
+        mu_copy(name, sizeof name, a->ifa_name);
+        name[strcspn(name, ":")] = '\0';
+        iface = find_iface(&out, name);
+        if (!iface && !(iface = mu_net_add_iface(&out, name)))
             goto memory;
         iface->up = a->ifa_flags & IFF_UP;
         iface->carrier = a->ifa_flags & IFF_RUNNING;

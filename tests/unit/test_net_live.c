@@ -79,6 +79,7 @@ static void bridges_027_and_dead_ports_029_are_seen_as_they_are(void **state)
        "ip link add slow type ifb; ip addr add 10.9.3.15/20 dev slow; ip link set slow "
        "up;"
        "ip link add fast type veth peer name other; ip addr add 10.9.5.15/20 dev fast;"
+       "ip addr add 10.9.5.99/20 dev fast label fast:1;"
        "ip link set fast up; ip link set other up;"
        "ip link add dead type veth peer name gone; ip addr add 10.9.6.15/20 dev dead;"
        "ip link set dead up");
@@ -87,6 +88,7 @@ static void bridges_027_and_dead_ports_029_are_seen_as_they_are(void **state)
     for (int i = 0; i < net.nifaces; i++) {
         const struct mu_iface *iface = &net.iface[i];
 
+        assert_null(strchr(iface->name, ':'));
         if (strcmp(iface->name, "dead") == 0)
             assert_false(iface->carrier);
         if (strcmp(iface->name, "fast") == 0) {
@@ -94,6 +96,7 @@ static void bridges_027_and_dead_ports_029_are_seen_as_they_are(void **state)
             assert_int_equal(iface->mbits, 10000);
             assert_string_equal(iface->kind, "veth");
             assert_int_equal(iface->addr[0].prefix, 20);
+            assert_int_equal(iface->addr[1].byte[3], 99); /* the labelled one */
         }
         if (strcmp(iface->name, "docker0") == 0)
             assert_string_equal(iface->kind, "bridge");
