@@ -11,33 +11,43 @@ static bool live(const struct mu_iface *iface)
     return iface->up && iface->carrier && iface->naddrs > 0;
 }
 
+/* Addresses of x and y of which the second is in the first's subnet; false: none are.
+ */
+static bool same_subnet(const struct mu_iface *x, const struct mu_iface *y,
+                        const struct mu_addr **a, const struct mu_addr **b)
+{
+    for (int i = 0; i < x->naddrs; i++)
+        for (int k = 0; k < y->naddrs; k++)
+            if (x->addr[i].global && mu_addr_in(&y->addr[k], &x->addr[i])) {
+                *a = &x->addr[i];
+                *b = &y->addr[k];
+                return true;
+            }
+    return false;
+}
+
 /* Case 029: the kernel sends by the first matching route, whatever name was asked for.
  */
 static void check_same_subnet(const struct mu_net *net, struct mu_findings *out)
 {
-    for (int a = 0; a < net->nifaces; a++)
-        for (int b = a + 1; b < net->nifaces; b++) {
-            const struct mu_iface *x = &net->iface[a], *y = &net->iface[b];
+    for (int i = 0; i < net->nifaces; i++)
+        for (int k = i + 1; k < net->nifaces; k++) {
+            const struct mu_iface *x = &net->iface[i], *y = &net->iface[k];
+            const struct mu_addr *a, *b;
+            char at[MU_ADDR_TEXT], bt[MU_ADDR_TEXT];
 
-            if (!live(x) || !live(y) || x->loopback || y->loopback)
+            if (!live(x) || !live(y) || x->loopback || y->loopback ||
+                !same_subnet(x, y, &a, &b))
                 continue;
-            for (int i = 0; i < x->naddrs; i++)
-                for (int k = 0; k < y->naddrs; k++) {
-                    char at[MU_ADDR_TEXT], bt[MU_ADDR_TEXT];
-
-                    if (!x->addr[i].global || !mu_addr_in(&y->addr[k], &x->addr[i]))
-                        continue;
-                    mu_addr_format(&x->addr[i], at, sizeof at);
-                    mu_addr_format(&y->addr[k], bt, sizeof bt);
-                    mu_findings_add(
-                        out, MU_WARNING, AREA,
-                        "put the ports into separate subnets or set up source "
-                        "routing; `ip route get PEER` shows which one is used",
-                        "%s (%s/%d) and %s (%s/%d) are in one subnet: the kernel "
-                        "may send through %s what was meant for %s",
-                        x->name, at, x->addr[i].prefix, y->name, bt, y->addr[k].prefix,
-                        x->name, y->name);
-                }
+            mu_addr_format(a, at, sizeof at);
+            mu_addr_format(b, bt, sizeof bt);
+            mu_findings_add(out, MU_WARNING, AREA,
+                            "put the ports into separate subnets or set up source "
+                            "routing; `ip route get PEER` shows which one is used",
+                            "%s (%s/%d) and %s (%s/%d) are in one subnet: the kernel "
+                            "may send through %s what was meant for %s",
+                            x->name, at, a->prefix, y->name, bt, b->prefix, x->name,
+                            y->name);
         }
 }
 
@@ -93,16 +103,90 @@ static void check_shared_address(const struct mu_facts *facts, struct mu_finding
                 }
 }
 
+/* The value that NCCL goes by, and in *from where it comes from; NULL: none. */
+static const char *nccl_value(const struct mu_facts *facts, const char *name,
+                              const char **from)
+{
+    const char *value = mu_facts_env(facts, name);
+    const struct mu_conf_line *line =
+        facts->nccl_conf && !value ? mu_conf_find(facts->nccl_conf, name) : NULL;
+
+    *from = line ? line->file : "the environment";
+    return line ? line->value : value;
+}
+
+/* Does a list, as NCCL reads it, take this name? "^": all but these; "=": whole names,
+ * else beginnings; what follows a colon is a port.
+ */
+static bool list_takes(const char *list, const char *name)
+{
+    bool not = list[0] == '^', found = false;
+    bool whole = list[not ] == '=';
+
+    for (list += not +whole; *list && !found; list += strspn(list, ",")) {
+        size_t item = strcspn(list, ","), len = strcspn(list, ":,");
+
+        found = len > 0 && strncmp(list, name, len) == 0 && (!whole || !name[len]);
+        list += item;
+    }
+    return found != not ;
+}
+
+/* Case 027, and names of another machine: NCCL obeys a given list exactly. */
 static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
 {
-    const char *value = mu_facts_env(facts, "NCCL_SOCKET_IFNAME");
+    const char *from, *value = nccl_value(facts, "NCCL_SOCKET_IFNAME", &from);
+    const char *dead = NULL;
+    int n = 0;
 
-    if (value && value[0] == '^' && !strstr(value, "lo"))
+    if (!value || strlen(value) < 2)
+        return;
+    if (value[0] == '^' && list_takes(value, "lo"))
         mu_findings_add(
             out, MU_WARNING, AREA,
             "name the interface instead (NCCL_SOCKET_IFNAME==eth0), or leave "
             "it to Muster",
             "NCCL_SOCKET_IFNAME=%s lets lo in: NCCL obeys a given list exactly", value);
+    for (int i = 0; facts->net && i < facts->net->nifaces; i++) {
+        const struct mu_iface *iface = &facts->net->iface[i];
+
+        if (!list_takes(value, iface->name))
+            continue;
+        n += live(iface);
+        if (!live(iface))
+            dead = iface->name;
+    }
+    if (facts->net && n == 0)
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "unset it (Muster sets what is needed, node by node), or name "
+            "the network in muster.conf with networks=",
+            "NCCL_SOCKET_IFNAME=%s (%s) names no interface that can be used "
+            "here%s%s%s: NCCL ends with \"no socket interface found\"",
+            value, from, dead ? " (" : "", dead ? dead : "",
+            dead ? " is down or has no address)" : "");
+}
+
+/* The same for the list of RDMA devices; NCCL then goes on with sockets. */
+static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *from, *value = nccl_value(facts, "NCCL_IB_HCA", &from);
+    const struct mu_node *node = facts->node;
+    int n = 0, taken = 0;
+
+    for (int i = 0; value && node && i < node->nnics; i++) {
+        bool verbs = node->nics[i].active && node->nics[i].name[0] &&
+                     node->nics[i].layer != MU_LINK_SLINGSHOT;
+
+        n += verbs;
+        taken += verbs && list_takes(value, node->nics[i].name);
+    }
+    if (n > 0 && taken == 0)
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "unset it: Muster lists the devices of each node",
+                        "NCCL_IB_HCA=%s (%s) takes none of the %d active RDMA devices: "
+                        "NCCL goes over sockets",
+                        value, from, n);
 }
 
 /* Case 034: a row per device, with why it is used or not. */
@@ -164,6 +248,7 @@ void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out)
         check_shared_address(facts, out);
     }
     check_ifname(facts, out);
+    check_hca_list(facts, out);
     if (facts->node)
         check_hcas(facts->node, out);
     check_unused_fabric(facts, out);

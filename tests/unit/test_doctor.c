@@ -112,6 +112,12 @@ static void c027_c029_c031_misleading_interfaces(void **state)
     add(&net, "eno1", "10.9.3.15/20", false);
     add(&net, "enp37s0f0", "10.9.5.15/20", false);
     add(&net, "docker0", "172.17.0.1/16", false);
+    for (int i = 1; i <= 2; i++) { /* one finding for two ports, whatever they hold */
+        struct mu_addr more = { 0 };
+
+        mu_addr_parse(i == 1 ? "fd00:9::1/64" : "fd00:9::2/64", &more, NULL);
+        mu_iface_add_addr(&net.iface[i], &more);
+    }
     assert_int_equal(mu_addr_parse("172.17.0.1", &peer.addr[0], NULL), 0);
     mu_doctor_network(&facts, &doctor_found);
     doctor_finding(
@@ -127,6 +133,56 @@ static void c027_c029_c031_misleading_interfaces(void **state)
     assert_int_equal(doctor_finding("203.0.113.17, is on lo")->severity, MU_ERROR);
     mu_net_clear(&net);
     mu_net_clear(&lo);
+}
+
+static const struct list_case {
+    const char *name, *variable;
+    const char *want; /* NULL: nothing is wrong with it */
+} lists[] = {
+    { "a beginning", "NCCL_SOCKET_IFNAME=eno", NULL },
+    { "a whole name", "NCCL_SOCKET_IFNAME==eno1", NULL },
+    { "all but some, lo among them", "NCCL_SOCKET_IFNAME=^docker,lo", NULL },
+    { "lo is not in flannel", "NCCL_SOCKET_IFNAME=^docker,flannel",
+      "NCCL_SOCKET_IFNAME=^docker,flannel lets lo in" },
+    { "a beginning as a whole name", "NCCL_SOCKET_IFNAME==eno",
+      "NCCL_SOCKET_IFNAME==eno (the environment) names no interface that can be used "
+      "here: " },
+    { "another machine's name", "NCCL_SOCKET_IFNAME=ens,bond0",
+      "names no interface that can be used here: " },
+    { "an interface without an address", "NCCL_SOCKET_IFNAME=ib0",
+      "names no interface that can be used here (ib0 is down or has no address)" },
+    { "too short to count for NCCL", "NCCL_SOCKET_IFNAME=x", NULL },
+    { "devices by their beginning", "NCCL_IB_HCA=mlx5", NULL },
+    { "a device and its port", "NCCL_IB_HCA==mlx5_0:1", NULL },
+    { "all but another one", "NCCL_IB_HCA=^mlx5_7", NULL },
+    { "another machine's devices", "NCCL_IB_HCA==rocep4s0f0,rocep4s0f1",
+      "takes none of the 1 active RDMA devices" },
+    { "a device that is down", "NCCL_IB_HCA=mlx5_1",
+      "takes none of the 1 active RDMA devices" },
+};
+
+static void a_list_that_names_nothing_here_is_found(void **state)
+{
+    struct mu_nic nics[] = { { .name = "mlx5_0", .active = true, .numa = -1 },
+                             { .name = "mlx5_1", .numa = -1 } };
+    struct mu_node node = { .nnics = 2, .nics = nics };
+    struct mu_net net = { 0 };
+
+    add(&net, "lo", "127.0.0.1/8", true);
+    add(&net, "eno1", "10.9.3.15/20", false);
+    add(&net, "ib0", NULL, false);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        char *env[] = { (char *)(uintptr_t)lists[i].variable, NULL };
+        struct mu_facts facts = { .env = env, .net = &net, .node = &node };
+
+        mu_doctor_network(&facts, &doctor_found);
+        if (!lists[i].want && mu_findings_worst(&doctor_found) > MU_HINT)
+            fail_msg("%s: %s", lists[i].name, doctor_found.item[0].what);
+        if (lists[i].want)
+            doctor_finding(lists[i].want);
+        mu_findings_clear(&doctor_found);
+    }
+    mu_net_clear(&net);
 }
 
 static void c034_c035_each_hca_is_judged(void **state)
@@ -242,6 +298,7 @@ int main(void)
         DOCTOR_TEST(c026_c038_order_and_models),
         DOCTOR_TEST(c024_mig_slices_need_a_new_nccl),
         DOCTOR_TEST(c027_c029_c031_misleading_interfaces),
+        DOCTOR_TEST(a_list_that_names_nothing_here_is_found),
         DOCTOR_TEST(c034_c035_each_hca_is_judged),
         DOCTOR_TEST(c036_a_flat_virtual_machine),
         DOCTOR_TEST(c042_acs_and_two_nccls),
