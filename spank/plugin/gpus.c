@@ -163,12 +163,14 @@ int mu_gpus_foreign(const struct mu_state *st)
     return n;
 }
 
-/* Does Slurm count from 0 within the step? It does when devices are confined; the
- * answer where no device file can be tried.
+/* Does a task count from 0 within the step? It does when devices are confined; the
+ * answer where no device file can be tried (AMD's and Intel's GPUs, a recorded
+ * machine).
  */
 static bool counts_within_step(const struct mu_state *st)
 {
-    return strcmp(st->step.visible, st->step.gpus) != 0;
+    return st->devices_confined ||
+           (st->step.visible[0] && strcmp(st->step.visible, st->step.gpus) != 0);
 }
 
 /* CUDA's number of a GPU: its place, in PCI order, among those the task can open. */

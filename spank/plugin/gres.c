@@ -52,7 +52,8 @@ void mu_gres_find_order(struct mu_state *st)
     struct mu_gres_conf *conf;
 
     st->order.n = 0;
-    if (!mu_gpus_have_minors(&st->node) || !devices_confined())
+    st->devices_confined = devices_confined();
+    if (!st->devices_confined || !mu_gpus_have_minors(&st->node))
         return;
     files = calloc(1, sizeof *files);
     conf = calloc(1, sizeof *conf);

@@ -187,6 +187,19 @@ static void read_hosts(spank_t sp, struct mu_step *step)
     mu_hostlist_clear(&hosts);
 }
 
+static void read_visible(spank_t sp, struct mu_step *step)
+{
+    static const char *const names[] = { "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                         "ZE_AFFINITY_MASK" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        step->visible_name = names[i];
+        copy_env(sp, names[i], step->visible, sizeof step->visible);
+        if (step->visible[0])
+            return;
+    }
+}
+
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
 {
     char hint[64];
@@ -220,7 +233,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
-    copy_env(sp, "CUDA_VISIBLE_DEVICES", step->visible, sizeof step->visible);
+    read_visible(sp, step);
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
     /* Of the ports only the first is used. */
     if (!mu_item_env_begin(sp, "SLURM_STEP_RESV_PORTS", step->ports,

@@ -66,7 +66,10 @@ struct mu_step {
     bool is_head;           /* that is this node */
     char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
     char job_gpus[1024];    /* SLURM_JOB_GPUS, likewise; "" unknown */
-    char visible[MU_ENV_TEXT]; /* CUDA_VISIBLE_DEVICES as Slurm set it for the step */
+    /* The step's devices as Slurm set them, and in which variable: CUDA_VISIBLE_DEVICES,
+     * or that of AMD's or Intel's GPUs. */
+    char visible[MU_ENV_TEXT];
+    const char *visible_name;
     char set[MU_ENV_TEXT];  /* MUSTER_SET of an outer step, "" none */
     char ports[256];        /* SLURM_STEP_RESV_PORTS */
     struct mu_cpuset cpus;  /* what the step may run on */
@@ -110,6 +113,7 @@ struct mu_state {
     struct mu_step step;
     struct mu_node node;
     struct mu_gres_order order; /* how Slurm counts node.gpus */
+    bool devices_confined;      /* cgroup.conf: a task opens its step's GPUs alone */
     struct mu_alloc alloc;
     struct mu_plan plan;
     struct mu_network network;
@@ -199,7 +203,9 @@ bool mu_owned_disputed(const struct mu_state *st);
 /* The node's CPUs that -c asks for, where it counts `threads` of each core (0: all). */
 int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int threads);
 
-/* gres.c. Which of the node's GPUs Slurm means by each number, into st->order. */
+/* gres.c. Which of the node's GPUs Slurm means by each number, into st->order, and
+ * st->devices_confined.
+ */
 void mu_gres_find_order(struct mu_state *st);
 
 /* gpus.c. Fill alloc->gpu from a step's SLURM_STEP_GPUS; those of its

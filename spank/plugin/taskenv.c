@@ -261,7 +261,7 @@ void mu_taskenv_restore(const struct mu_state *st, spank_t sp)
     /* Where devices are confined, leaving the variable out shows the step's own; the
      * step's value has the node's numbers and would be wrong. */
     if (st->step.visible[0] && !mu_gpus_confined(st))
-        spank_setenv(sp, "CUDA_VISIBLE_DEVICES", st->step.visible, 0);
+        spank_setenv(sp, st->step.visible_name, st->step.visible, 0);
 }
 
 int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,

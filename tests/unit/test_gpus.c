@@ -128,12 +128,50 @@ static void whole_gpus_beside_mig_devices_are_named_by_uuid(void **state)
     assert_string_equal(text, "GPU-f,MIG-b");
 }
 
+/* AMD's GPUs have no device file of their own to try. */
+static const struct index_case {
+    const char *name, *step, *visible;
+    bool confined;
+    const char *want;
+} indices[] = {
+    { "free devices: the node's numbers", "2,3", "2,3", false, "3" },
+    { "free devices, Slurm told to bind nothing", "2,3", "", false, "3" },
+    { "confined: the step's", "2,3", "2,3", true, "1" },
+    { "counted from 0 by Slurm: the step's", "2,3", "0,1", false, "1" },
+};
+
+static void without_device_files_the_count_is_slurms(void **state)
+{
+    static struct mu_gpu amd[4];
+    const int last = 3;
+
+    for (int i = 0; i < 4; i++)
+        amd[i] = (struct mu_gpu){ .vendor = MU_VENDOR_AMD, .minor = -1 };
+    for (size_t i = 0; i < sizeof indices / sizeof indices[0]; i++) {
+        static struct mu_state st;
+        char text[64];
+
+        memset(&st, 0, sizeof st);
+        st.node = (struct mu_node){ .ngpus = 4, .gpus = amd };
+        st.alloc.ngpus = 2;
+        st.alloc.gpu[0] = 2;
+        st.alloc.gpu[1] = 3;
+        st.devices_confined = indices[i].confined;
+        snprintf(st.step.gpus, sizeof st.step.gpus, "%s", indices[i].step);
+        snprintf(st.step.visible, sizeof st.step.visible, "%s", indices[i].visible);
+        assert_int_equal(mu_gpus_visible(&st, &last, 1, text, sizeof text, NULL), 0);
+        if (strcmp(text, indices[i].want) != 0)
+            fail_msg("%s: '%s', not '%s'", indices[i].name, text, indices[i].want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slurm_counts_along_gres_conf),
         cmocka_unit_test(a_step_has_the_gpus_that_slurm_numbers),
         cmocka_unit_test(whole_gpus_beside_mig_devices_are_named_by_uuid),
+        cmocka_unit_test(without_device_files_the_count_is_slurms),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
