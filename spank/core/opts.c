@@ -3,109 +3,64 @@
 #include "spank/core/opts.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
 
-/* A key with a fixed set of words: word i is stored as i + 1, since 0 is "not given".
+/* A key of --muster: which enum it sets, and how. */
+struct key {
+    const char *name;
+    size_t offset; /* in struct mu_opts; gpu-bind, a text, has none */
+    int (*set)(struct mu_opts *opts, const struct key *key, const char *value,
+               struct mu_err *err);
+    const char *words[4]; /* of set_words */
+    int yes, no;          /* of set_switch */
+};
+
+/* Every field in the table is an enum, and those are ints to the compilers that Slurm
+ * is built with; 0 is "not given" in each.
  */
-struct word_key {
-    const char *key;
-    size_t offset;
-    const char *words[4];
-};
+_Static_assert(sizeof(enum mu_bind) == sizeof(int), "enums are ints");
 
-#define WORDS(key, field, ...)                                                         \
-    {                                                                                  \
-        key, offsetof(struct mu_opts, field),                                          \
-        {                                                                              \
-            __VA_ARGS__, NULL                                                          \
-        }                                                                              \
-    }
+static int *field_of(struct mu_opts *opts, const struct key *key)
+{
+    return (int *)((char *)opts + key->offset);
+}
 
-static const struct word_key word_keys[] = {
-    WORDS("bind", bind, "auto", "none"),
-    WORDS("cpus", cpus, "local", "all"),
-    WORDS("mem", mem, "prefer", "strict", "none"),
-    WORDS("visible", visible, "auto", "own", "all"),
-    WORDS("nccl", nccl, "auto", "none"),
-    WORDS("rdzv", rdzv, "auto", "none"),
-    WORDS("omp", omp, "auto", "none"),
-};
-
-static const char all_keys[] = "on, off, dry-run, verbose, strict, bind, cpus, mem, "
-                               "gpu-bind, visible, share, nccl, rdzv, omp, topo";
-
-static int set_words(struct mu_opts *opts, const struct word_key *k, const char *value,
+/* Word i of the key's is stored as i + 1. */
+static int set_words(struct mu_opts *opts, const struct key *k, const char *value,
                      struct mu_err *err)
 {
     int i = value ? mu_parse_word(value, k->words) : -1;
 
     if (i < 0)
-        return mu_err_set(err, EINVAL, "%s takes %s%s%s%s%s, not '%.80s'", k->key,
+        return mu_err_set(err, EINVAL, "%s takes %s%s%s%s%s, not '%.80s'", k->name,
                           k->words[0], k->words[2] ? ", " : " or ", k->words[1],
                           k->words[2] ? " or " : "", k->words[2] ? k->words[2] : "",
                           value ? value : "");
-    /* Every field in the table is an enum, and those are ints to the compilers that
-     * Slurm is built with; the assertion below holds them to it. */
-    _Static_assert(sizeof(enum mu_bind) == sizeof(int), "enums are ints");
-    *(int *)((char *)opts + k->offset) = i + 1;
+    *field_of(opts, k) = i + 1;
     return 0;
 }
 
 /* The bare words; in a site file, where each key has a value, they take yes or no. */
-static int set_switch(const char *key, const char *value, bool *yes, struct mu_err *err)
+static int set_switch(struct mu_opts *opts, const struct key *key, const char *value,
+                      struct mu_err *err)
 {
     static const char *const words[] = { "no", "yes", NULL };
     int i = value ? mu_parse_word(value, words) : 1;
 
     if (i < 0)
         return mu_err_set(err, EINVAL, "%s takes no value, or yes or no, not '%.80s'",
-                          key, value);
-    *yes = i == 1;
+                          key->name, value);
+    *field_of(opts, key) = i == 1 ? key->yes : key->no;
     return 0;
 }
 
-static int set_mode(struct mu_opts *opts, int mode, const char *key, const char *value,
+static int set_topo(struct mu_opts *opts, const struct key *key, const char *value,
                     struct mu_err *err)
-{
-    bool yes = true;
-
-    if (set_switch(key, value, &yes, err) < 0)
-        return -1;
-    if (mode == MU_MODE_DRY_RUN)
-        opts->mode = yes ? MU_MODE_DRY_RUN : MU_MODE_ON;
-    else
-        opts->mode = yes == (mode == MU_MODE_ON) ? MU_MODE_ON : MU_MODE_OFF;
-    return 0;
-}
-
-static int set_flag(enum mu_flag *flag, const char *key, const char *value,
-                    struct mu_err *err)
-{
-    bool yes = true;
-
-    if (set_switch(key, value, &yes, err) < 0)
-        return -1;
-    *flag = yes ? MU_FLAG_YES : MU_FLAG_NO;
-    return 0;
-}
-
-/* share= has a third state without a word, the default: left alone, with a warning. */
-static int set_share(struct mu_opts *opts, const char *value, struct mu_err *err)
-{
-    static const char *const words[] = { "warn", "yes", "no", NULL };
-    int i = value ? mu_parse_word(value, words) : -1;
-
-    if (i < 0)
-        return mu_err_set(err, EINVAL, "share takes yes, no or warn, not '%.80s'",
-                          value ? value : "");
-    opts->share = (enum mu_share)(MU_SHARE_WARN + i);
-    return 0;
-}
-
-static int set_topo(struct mu_opts *opts, const char *value, struct mu_err *err)
 {
     static const char *const words[] = { "auto", "none", NULL };
     int i = value ? mu_parse_word(value, words) : -1;
@@ -125,7 +80,8 @@ static int set_topo(struct mu_opts *opts, const char *value, struct mu_err *err)
     return 0;
 }
 
-static int set_gpu_bind(struct mu_opts *opts, const char *value, struct mu_err *err)
+static int set_gpu_bind(struct mu_opts *opts, const struct key *key, const char *value,
+                        struct mu_err *err)
 {
     struct mu_gpu_bind *bind;
     char text[sizeof opts->gpu_bind];
@@ -152,72 +108,71 @@ static int set_gpu_bind(struct mu_opts *opts, const char *value, struct mu_err *
     return 0;
 }
 
+#define FIELD(name) offsetof(struct mu_opts, name)
+
+static const struct key keys[] = {
+    { "on", FIELD(mode), set_switch, .yes = MU_MODE_ON, .no = MU_MODE_OFF },
+    { "off", FIELD(mode), set_switch, .yes = MU_MODE_OFF, .no = MU_MODE_ON },
+    { "dry-run", FIELD(mode), set_switch, .yes = MU_MODE_DRY_RUN, .no = MU_MODE_ON },
+    { "verbose", FIELD(verbose), set_switch, .yes = MU_FLAG_YES, .no = MU_FLAG_NO },
+    { "strict", FIELD(strict), set_switch, .yes = MU_FLAG_YES, .no = MU_FLAG_NO },
+    { "bind", FIELD(bind), set_words, .words = { "auto", "none" } },
+    { "cpus", FIELD(cpus), set_words, .words = { "local", "all" } },
+    { "mem", FIELD(mem), set_words, .words = { "prefer", "strict", "none" } },
+    { "gpu-bind", .set = set_gpu_bind },
+    { "visible", FIELD(visible), set_words, .words = { "auto", "own", "all" } },
+    { "share", FIELD(share), set_words, .words = { "warn", "yes", "no" } },
+    { "nccl", FIELD(nccl), set_words, .words = { "auto", "none" } },
+    { "rdzv", FIELD(rdzv), set_words, .words = { "auto", "none" } },
+    { "omp", FIELD(omp), set_words, .words = { "auto", "none" } },
+    { "topo", FIELD(topo), .set = set_topo },
+};
+
+#define NKEYS (sizeof keys / sizeof keys[0])
+
+static const struct key *find_key(const char *name)
+{
+    for (size_t i = 0; i < NKEYS; i++)
+        if (strcmp(name, keys[i].name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
 int mu_opts_set(struct mu_opts *opts, const char *key, const char *value,
                 struct mu_err *err)
 {
-    for (size_t i = 0; i < sizeof word_keys / sizeof word_keys[0]; i++)
-        if (strcmp(key, word_keys[i].key) == 0)
-            return set_words(opts, &word_keys[i], value, err);
-    if (strcmp(key, "on") == 0)
-        return set_mode(opts, MU_MODE_ON, key, value, err);
-    if (strcmp(key, "off") == 0)
-        return set_mode(opts, MU_MODE_OFF, key, value, err);
-    if (strcmp(key, "dry-run") == 0)
-        return set_mode(opts, MU_MODE_DRY_RUN, key, value, err);
-    if (strcmp(key, "verbose") == 0)
-        return set_flag(&opts->verbose, key, value, err);
-    if (strcmp(key, "strict") == 0)
-        return set_flag(&opts->strict, key, value, err);
-    if (strcmp(key, "share") == 0)
-        return set_share(opts, value, err);
-    if (strcmp(key, "topo") == 0)
-        return set_topo(opts, value, err);
-    if (strcmp(key, "gpu-bind") == 0)
-        return set_gpu_bind(opts, value, err);
-    return mu_err_set(err, EINVAL, "unknown key '%.80s'; the keys are %s", key,
-                      all_keys);
+    const struct key *known = find_key(key);
+    char all[256] = "";
+    size_t at = 0;
+
+    if (known)
+        return known->set(opts, known, value, err);
+    for (size_t i = 0; i < NKEYS; i++)
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "",
+                               keys[i].name);
+    return mu_err_set(err, EINVAL, "unknown key '%.80s'; the keys are %s", key, all);
 }
 
 bool mu_opts_is_key(const char *word)
 {
-    static const char *const others[] = { "on",      "off",      "dry-run",
-                                          "verbose", "strict",   "share",
-                                          "topo",    "gpu-bind", NULL };
-
-    for (size_t i = 0; i < sizeof word_keys / sizeof word_keys[0]; i++)
-        if (strcmp(word, word_keys[i].key) == 0)
-            return true;
-    return mu_parse_word(word, others) >= 0;
-}
-
-static int *field_of(struct mu_opts *opts, const char *key)
-{
-    for (size_t i = 0; i < sizeof word_keys / sizeof word_keys[0]; i++)
-        if (strcmp(key, word_keys[i].key) == 0)
-            return (int *)((char *)opts + word_keys[i].offset);
-    if (strcmp(key, "verbose") == 0)
-        return (int *)&opts->verbose;
-    if (strcmp(key, "strict") == 0)
-        return (int *)&opts->strict;
-    if (strcmp(key, "share") == 0)
-        return (int *)&opts->share;
-    if (strcmp(key, "topo") == 0)
-        return (int *)&opts->topo;
-    return (int *)&opts->mode;
+    return find_key(word) != NULL;
 }
 
 bool mu_opts_unset(struct mu_opts *opts, const char *key)
 {
+    const struct key *known = find_key(key);
     bool given;
 
-    if (strcmp(key, "gpu-bind") == 0) {
+    if (!known)
+        return false;
+    if (known->set == set_gpu_bind) {
         given = opts->gpu_bind[0];
         opts->gpu_bind[0] = '\0';
         return given;
     }
-    given = *field_of(opts, key) != 0;
-    *field_of(opts, key) = 0;
-    if (strcmp(key, "topo") == 0)
+    given = *field_of(opts, known) != 0;
+    *field_of(opts, known) = 0;
+    if (known->set == set_topo)
         opts->topo_file[0] = '\0';
     return given;
 }
@@ -265,31 +220,17 @@ out:
     return rc;
 }
 
-#define MERGE(field)                                                                   \
-    do {                                                                               \
-        if (!opts->field)                                                              \
-            opts->field = lower->field;                                                \
-    } while (0)
-
 void mu_opts_merge(struct mu_opts *opts, const struct mu_opts *lower)
 {
-    MERGE(mode);
-    MERGE(verbose);
-    MERGE(strict);
-    MERGE(bind);
-    MERGE(cpus);
-    MERGE(mem);
-    MERGE(visible);
-    MERGE(share);
-    MERGE(nccl);
-    MERGE(rdzv);
-    MERGE(omp);
-    if (!opts->topo) {
-        opts->topo = lower->topo;
+    struct mu_opts from = *lower;
+
+    if (!opts->topo)
         mu_copy(opts->topo_file, sizeof opts->topo_file, lower->topo_file);
-    }
     if (!opts->gpu_bind[0])
         mu_copy(opts->gpu_bind, sizeof opts->gpu_bind, lower->gpu_bind);
+    for (size_t i = 0; i < NKEYS; i++)
+        if (keys[i].set != set_gpu_bind && !*field_of(opts, &keys[i]))
+            *field_of(opts, &keys[i]) = *field_of(&from, &keys[i]);
 }
 
 void mu_opts_defaults(struct mu_opts *opts)

@@ -88,7 +88,7 @@ static const struct bad_case {
     { "an empty value", "cpus=", "cpus takes local or all" },
     { "a bare word with a wrong value", "verbose=2",
       "verbose takes no value, or yes or no" },
-    { "share without a value", "share", "share takes yes, no or warn" },
+    { "share without a value", "share", "share takes warn, yes or no" },
     { "a misspelt topo word is no file", "topo=atuo",
       "topo takes auto, none or a file name" },
     { "gpu-bind without a value", "gpu-bind",
