@@ -31,21 +31,20 @@ static void check_cut_cores(const struct mu_node *node, struct mu_findings *out)
         const struct mu_core *core = &node->cores[i];
         int first = -1;
 
-        for (int n = 0; n < node->nnumas; n++)
-            for (int k = 0; k < core->ncpus; k++)
-                if (mu_cpuset_has(&node->numas[n].cpus, core->cpu[k])) {
-                    if (first >= 0 && first != n) {
-                        mu_findings_add(
-                            out, MU_WARNING, AREA,
-                            "define the guest's NUMA cells along its cores",
-                            "the NUMA cells cut cores in two: the threads of "
-                            "core %d..%d are on nodes %d and %d",
-                            core->cpu[0], core->cpu[core->ncpus - 1],
-                            node->numas[first].os_index, node->numas[n].os_index);
-                        return;
-                    }
-                    first = n;
-                }
+        for (int n = 0; n < node->nnumas; n++) {
+            if (!mu_core_in(core, &node->numas[n].cpus))
+                continue;
+            if (first >= 0) {
+                mu_findings_add(out, MU_WARNING, AREA,
+                                "define the guest's NUMA cells along its cores",
+                                "the NUMA cells cut cores in two: the threads of "
+                                "core %d..%d are on nodes %d and %d",
+                                core->cpu[0], core->cpu[core->ncpus - 1],
+                                node->numas[first].os_index, node->numas[n].os_index);
+                return;
+            }
+            first = n;
+        }
     }
 }
 

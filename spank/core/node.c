@@ -304,6 +304,23 @@ int mu_node_finish(struct mu_node *node, struct mu_err *err)
     return 0;
 }
 
+bool mu_core_in(const struct mu_core *core, const struct mu_cpuset *set)
+{
+    for (int i = 0; i < core->ncpus; i++)
+        if (mu_cpuset_has(set, core->cpu[i]))
+            return true;
+    return false;
+}
+
+int mu_node_core_count(const struct mu_node *node, const struct mu_cpuset *set)
+{
+    int n = 0;
+
+    for (int i = 0; i < node->ncores; i++)
+        n += mu_core_in(&node->cores[i], set);
+    return n;
+}
+
 void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out)
 {
     memset(out, 0, sizeof *out);
@@ -329,9 +346,8 @@ int mu_node_core_distance(const struct mu_node *node, int gpu, int core)
 
     if (!g->local_known)
         return 0;
-    for (int i = 0; i < c->ncpus; i++)
-        if (mu_cpuset_has(&g->local, c->cpu[i]))
-            return 0;
+    if (mu_core_in(c, &g->local))
+        return 0;
     distance = 4 * mu_node_distance(node, g->numa, c->numa);
     if (g->package >= 0 && c->package >= 0 && g->package != c->package)
         distance += 2;

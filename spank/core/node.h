@@ -134,6 +134,10 @@ int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *e
  */
 int mu_busid_normal(const char *text, char out[MU_BUSID_LEN], uint64_t *key);
 
+/* Is a CPU of the core in the set? And how many cores have one there? */
+bool mu_core_in(const struct mu_core *core, const struct mu_cpuset *set);
+int mu_node_core_count(const struct mu_node *node, const struct mu_cpuset *set);
+
 /* All CPUs of cores[]. */
 void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out);
 

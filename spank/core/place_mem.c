@@ -66,14 +66,6 @@ static void take_memory(const struct mu_node *node, const struct mu_alloc *alloc
     }
 }
 
-static bool has_core(const struct mu_slot *slot, const struct mu_core *core)
-{
-    for (int i = 0; i < core->ncpus; i++)
-        if (mu_cpuset_has(&slot->cpus, core->cpu[i]))
-            return true;
-    return false;
-}
-
 static void warn_away(const struct mu_alloc *alloc, const struct mu_cpuset *away,
                       struct mu_plan *plan)
 {
@@ -100,7 +92,8 @@ void mu_place_mem(const struct mu_node *node, const struct mu_alloc *alloc,
         for (int c = 0; c < node->ncores; c++) {
             int numa = node->cores[c].numa;
 
-            if (numa >= 0 && numa < node->nnumas && has_core(slot, &node->cores[c]))
+            if (numa >= 0 && numa < node->nnumas &&
+                mu_core_in(&node->cores[c], &slot->cpus))
                 take_memory(node, alloc, numa, slot, &away);
         }
     }

@@ -38,9 +38,8 @@ static enum mu_path from_cpus(const struct mu_node *node, const struct mu_slot *
             path = MU_PATH_NODE;
         else if (core->package >= 0 && core->package == n->package)
             path = MU_PATH_PKG;
-        for (int i = 0; i < core->ncpus && path < best; i++)
-            if (mu_cpuset_has(&slot->cpus, core->cpu[i]))
-                best = path;
+        if (path < best && mu_core_in(core, &slot->cpus))
+            best = path;
     }
     return best;
 }

@@ -85,19 +85,6 @@ static void put_nics(FILE *out, const struct mu_node *node, const struct mu_slot
         fputc('-', out);
 }
 
-static int core_count(const struct mu_node *node, const struct mu_slot *slot)
-{
-    int n = 0;
-
-    for (int c = 0; c < node->ncores; c++)
-        for (int i = 0; i < node->cores[c].ncpus; i++)
-            if (mu_cpuset_has(&slot->cpus, node->cores[c].cpu[i])) {
-                n++;
-                break;
-            }
-    return n;
-}
-
 void mu_show_tsv(FILE *out, const struct mu_node *node, const struct mu_plan *plan)
 {
     fputs("task\tgpus\tcpus\tmems\tnics\tnic_path\tnote\n", out);
@@ -136,7 +123,7 @@ static void put_cell(FILE *out, const struct mu_node *node, const struct mu_slot
         put_set(out, &slot->cpus);
         break;
     case CORES:
-        fprintf(out, "%d", core_count(node, slot));
+        fprintf(out, "%d", mu_node_core_count(node, &slot->cpus));
         break;
     case MEMORY:
         put_set(out, &slot->mems);

@@ -28,13 +28,7 @@ const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t le
     return buf;
 }
 
-static void copy_env(spank_t sp, const char *name, char *buf, size_t len)
-{
-    if (!mu_item_env(sp, name, buf, len))
-        buf[0] = '\0';
-}
-
-static int env_number(spank_t sp, const char *name, int missing)
+int mu_item_number(spank_t sp, const char *name, int missing)
 {
     char text[32];
     long n;
@@ -43,6 +37,12 @@ static int env_number(spank_t sp, const char *name, int missing)
         mu_parse_int(name, text, 0, 1 << 30, &n, NULL) < 0)
         return missing;
     return (int)n;
+}
+
+static void copy_env(spank_t sp, const char *name, char *buf, size_t len)
+{
+    if (!mu_item_env(sp, name, buf, len))
+        buf[0] = '\0';
 }
 
 static int item_u32(spank_t sp, spank_item_t item, const char *what, uint32_t *out,
@@ -219,12 +219,12 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     step->nodeid = (int)nodeid;
     /* Components of a heterogeneous job have ids of their own; the variable has the
      * first one's in all of them, and step numbers run over the whole job. */
-    if (env_number(sp, "SLURM_HET_SIZE", 0) > 0)
-        step->job = (uint32_t)env_number(sp, "SLURM_JOB_ID", (int)step->job);
-    step->cpus_per_task = env_number(sp, "SLURM_CPUS_PER_TASK", 0);
+    if (mu_item_number(sp, "SLURM_HET_SIZE", 0) > 0)
+        step->job = (uint32_t)mu_item_number(sp, "SLURM_JOB_ID", (int)step->job);
+    step->cpus_per_task = mu_item_number(sp, "SLURM_CPUS_PER_TASK", 0);
     /* --threads-per-core, which --hint=nomultithread and compute_bound set to 1: Slurm
      * uses so many threads of each core, and -c counts these. */
-    step->threads = env_number(sp, "SLURM_THREADS_PER_CORE", 0);
+    step->threads = mu_item_number(sp, "SLURM_THREADS_PER_CORE", 0);
     if (step->threads == 0)
         step->threads = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
                         strcmp(hint, "nomultithread") == 0;

@@ -2,13 +2,14 @@
 /* plugin.h - the one struct of state behind the hooks, and the parts that work on it.
  *
  *   plugin.c   the hooks, by context
- *   srun.c     in srun: options checked, the bind request taken over before srun reads it
- *   stepd.c    in slurmstepd: what is on for this step, the plan, once per node
+ *   srun.c     in srun: options checked, the bind request taken over before srun reads
+ * it stepd.c    in slurmstepd: what is on for this step, the plan, once per node
  *   items.c    spank items, environment and cgroup into struct mu_step
  *   owned.c    the step's CPUs where no cgroup tells
  *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
+ *   image.c    in the task: what the image of its container sets
  *   rendezvous.c  where the tasks meet: ports, network, rank 0's address
  *   head.c     which node rank 0 is on
  *   nodeaddr.c where Slurm reaches a node whose name does not resolve
@@ -74,7 +75,7 @@ struct mu_step {
     char ports[256];        /* SLURM_STEP_RESV_PORTS */
     struct mu_cpuset cpus;  /* what the step may run on */
     struct mu_cpuset mems;  /* NUMA nodes it may take memory from; empty unknown */
-    struct mu_cpuset cores; /* Slurm\'s own core numbers of the step, see owned.c */
+    struct mu_cpuset cores; /* Slurm's own core numbers of the step, see owned.c */
     bool confined; /* false: the cpus are the machine's, Slurm confines nobody */
     struct mu_request request;
     bool taken_over; /* srun or the batch step made the request neutral */
@@ -189,6 +190,8 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
  * beginning where it does not fit.
  */
 const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
+/* The same as a number from 0 on; `missing` if it is none. */
+int mu_item_number(spank_t sp, const char *name, int missing);
 const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len);
 
 /* The CPUs that are on line; empty where /sys does not tell. */

@@ -26,30 +26,6 @@ int mu_master_port(const struct mu_state *st)
                         st->ports_last, &st->ports_skip);
 }
 
-static int cores_of(const struct mu_node *node, const struct mu_cpuset *cpus)
-{
-    int n = 0;
-
-    for (int i = 0; i < node->ncores; i++)
-        for (int k = 0; k < node->cores[i].ncpus; k++)
-            if (mu_cpuset_has(cpus, node->cores[i].cpu[k])) {
-                n++;
-                break;
-            }
-    return n;
-}
-
-static int task_number(spank_t sp, const char *name, int missing)
-{
-    char text[32];
-    long n;
-
-    if (!mu_item_env(sp, name, text, sizeof text) ||
-        mu_parse_int(name, text, 0, 1 << 30, &n, NULL) < 0)
-        return missing;
-    return (int)n;
-}
-
 /* The spank items count over one component of a heterogeneous step; the variables that
  * srun sets for the step, and slurmstepd for the task, over all of them.
  */
@@ -60,9 +36,9 @@ static int add_ranks(const struct mu_state *st, spank_t sp, int task,
     int rank, world, node;
 
     spank_get_item(sp, S_TASK_GLOBAL_ID, &global);
-    rank = task_number(sp, "SLURM_PROCID", (int)global);
-    node = task_number(sp, "SLURM_NODEID", st->step.nodeid);
-    world = task_number(sp, "SLURM_STEP_NUM_TASKS", 0);
+    rank = mu_item_number(sp, "SLURM_PROCID", (int)global);
+    node = mu_item_number(sp, "SLURM_NODEID", st->step.nodeid);
+    world = mu_item_number(sp, "SLURM_STEP_NUM_TASKS", 0);
     if (world < st->step.ntasks)
         world = st->step.ntasks;
     if (mu_env_add(env, "RANK", MU_ENV_RANK, err, "%d", rank) < 0 ||
@@ -194,7 +170,7 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
                   bool hidden, struct mu_env *env, struct mu_err *err)
 {
     bool launcher = st->step.launcher != MU_LAUNCHER_NONE;
-    int cores = slot->bound ? cores_of(&st->node, &slot->cpus) : 0;
+    int cores = slot->bound ? mu_node_core_count(&st->node, &slot->cpus) : 0;
 
     if (st->opts.rdzv == MU_AUTO_AUTO &&
         add_rendezvous(st, sp, slot->task, env, err) < 0)

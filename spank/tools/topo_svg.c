@@ -44,9 +44,8 @@ static const char *colour(int task, char buf[8])
 static int task_of_core(const struct drawing *d, const struct mu_core *core)
 {
     for (int t = 0; d->plan && t < d->plan->nslots; t++)
-        for (int c = 0; c < core->ncpus; c++)
-            if (mu_cpuset_has(&d->plan->slots[t].cpus, core->cpu[c]))
-                return t;
+        if (mu_core_in(core, &d->plan->slots[t].cpus))
+            return t;
     return -1;
 }
 
