@@ -381,7 +381,7 @@ sleep 1
 srun -Q --exact -n1 --gres=gpu:2 --muster=verbose true
 wait
 JOB
-    grep -q 'step [0-9]*\.1, 1 of 1 tasks' "$MUSTER_DIR/err"
+    grep -q 'step [0-9]*\.1, 1 of 1 task' "$MUSTER_DIR/err"
     [ "$(grep -c 'shares' "$MUSTER_DIR/err")" -eq 0 ]
 }
 
