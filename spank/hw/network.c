@@ -32,17 +32,16 @@ static int find_host(const struct mu_network_request *request, const char *name,
     return missing;
 }
 
-/* Ask for other names or addresses of the n peers at[]; resolve those. True: this gave
- * peers[head] its address.
+/* Ask for other names or addresses of the n peers at[]; resolve those. told[i] becomes
+ * true where this gave peers[i] its address.
  */
-static bool resolve_others(const struct mu_network_request *request,
-                           struct mu_peer *peers, const int *at, int n, int head,
+static void resolve_others(const struct mu_network_request *request,
+                           struct mu_peer *peers, const int *at, int n, bool *told,
                            struct mu_network *out)
 {
     struct mu_node_addr *list = calloc((size_t)n, sizeof *list);
     struct mu_peer *others = calloc((size_t)n, sizeof *others);
     int *of = calloc((size_t)n, sizeof *of), m = 0, helped = 0;
-    bool first = false;
 
     if (!list || !others || !of)
         goto out;
@@ -61,7 +60,7 @@ static bool resolve_others(const struct mu_network_request *request,
             continue;
         memcpy(peers[of[k]].addr, others[k].addr, sizeof others[k].addr);
         peers[of[k]].naddrs = others[k].naddrs;
-        first |= of[k] == head;
+        told[of[k]] = true;
         if (helped++ == 0)
             snprintf(out->fallback, sizeof out->fallback,
                      "the name %s gives no address that others can reach; its "
@@ -77,7 +76,6 @@ out:
     free(list);
     free(others);
     free(of);
-    return first;
 }
 
 /* This node needs no name service to know where it is: the addresses of its interfaces
@@ -115,18 +113,21 @@ static bool resolve(const struct mu_network_request *request, struct mu_peer *pe
 {
     int self = find_host(request, request->self, -1);
     int *at = calloc((size_t)request->nhosts, sizeof *at), n = 0;
-    bool first = false;
+    bool *told = calloc((size_t)request->nhosts, sizeof *told), slurms = false;
 
     mu_net_resolve(peers, request->nhosts, request->timeout, late);
     for (int i = 0; at && i < request->nhosts; i++)
         if (!has_global(&peers[i]))
             at[n++] = i;
-    if (n > 0 && request->node_addrs)
-        first = resolve_others(request, peers, at, n, head, out);
-    if (self >= 0 && !has_global(&peers[self]))
+    if (n > 0 && told && request->node_addrs)
+        resolve_others(request, peers, at, n, told, out);
+    /* Not in place of what Slurm told, which is what the other nodes go by. */
+    if (self >= 0 && told && !told[self] && !has_global(&peers[self]))
         resolve_self(&peers[self], out);
+    slurms = told && told[head] && !has_global(&peers[head]);
     free(at);
-    return first && !has_global(&peers[head]);
+    free(told);
+    return slurms;
 }
 
 /* Interface, and rank 0's address on its network. */
