@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* run.h - one training run, from the JSON file that muster-train writes with --result
  */
-#ifndef MU_RUN_H
-#define MU_RUN_H
+#ifndef MU_REPORT_RUN_H
+#define MU_REPORT_RUN_H
 
 #include <jansson.h>
 #include <stdbool.h>

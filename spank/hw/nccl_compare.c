@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/parse.h"
 #include "spank/hw/nccl_check.h"
 
 static const char *whose(const struct mu_check *c)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/parse.h"
 #include "spank/core/show.h"
 #include "spank/plugin/plugin.h"
 

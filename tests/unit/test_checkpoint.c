@@ -19,7 +19,6 @@
 #include <cmocka.h>
 
 #include "runtime/api/ckfile.h"
-#include "runtime/api/ckfolder.h"
 #include "runtime/api/checkpoint.h"
 #include "tests/unit/checkpoints.h"
 
