@@ -64,7 +64,6 @@ const char *mu_facts_env(const struct mu_facts *facts, const char *name)
     return NULL;
 }
 
-/* Slingshot's library has its own way. */
 const struct mu_nic *mu_facts_verbs(const struct mu_facts *facts)
 {
     const struct mu_node *node = facts->node;
@@ -72,7 +71,7 @@ const struct mu_nic *mu_facts_verbs(const struct mu_facts *facts)
     for (int i = 0; node && i < node->nnics; i++) {
         const struct mu_nic *nic = &node->nics[i];
 
-        if (nic->active && nic->name[0] && nic->layer != MU_LINK_SLINGSHOT)
+        if (nic->active && nic->name[0] && mu_nic_has_verbs(nic))
             return nic;
     }
     return NULL;

@@ -176,7 +176,7 @@ static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out
 
     for (int i = 0; value && node && i < node->nnics; i++) {
         bool verbs = node->nics[i].active && node->nics[i].name[0] &&
-                     node->nics[i].layer != MU_LINK_SLINGSHOT;
+                     mu_nic_has_verbs(&node->nics[i]);
 
         n += verbs;
         taken += verbs && list_takes(value, node->nics[i].name);

@@ -14,6 +14,7 @@ const char *mu_hca_verdict_name(enum mu_hca_verdict verdict)
         [MU_HCA_USED] = "used",
         [MU_HCA_DOWN] = "no active port",
         [MU_HCA_EXCLUDED] = "left out by exclude-hca",
+        [MU_HCA_VIRTUAL] = "a virtual function",
         [MU_HCA_LAYER] = "another link layer",
         [MU_HCA_SPEED] = "slower",
         [MU_HCA_FAR] = "not the nearest of any GPU of the step",
@@ -43,6 +44,21 @@ static bool leads(const struct mu_nic *a, const struct mu_nic *b)
     return a->layer == MU_LINK_IB && b->layer != MU_LINK_IB;
 }
 
+/* Virtual functions share the wire of a physical one, and on the host belong to the
+ * machine's guests: they count where they are all there is.
+ */
+static void leave_out_virtual(const struct mu_node *node, int nnics,
+                              struct mu_hca_choice *out)
+{
+    bool physical = false;
+
+    for (int i = 0; i < nnics; i++)
+        physical |= out->verdict[i] == MU_HCA_USED && !node->nics[i].virtual_fn;
+    for (int i = 0; i < nnics; i++)
+        if (physical && out->verdict[i] == MU_HCA_USED && node->nics[i].virtual_fn)
+            out->verdict[i] = MU_HCA_VIRTUAL;
+}
+
 /* Mark what is out by itself; returns the leader of the rest, -1 if nothing is left. */
 static int screen(const struct mu_node *node, int nnics, const char *exclude,
                   struct mu_hca_choice *out)
@@ -55,6 +71,11 @@ static int screen(const struct mu_node *node, int nnics, const char *exclude,
         out->verdict[i] = !nic->active                   ? MU_HCA_DOWN
                           : excluded(nic->name, exclude) ? MU_HCA_EXCLUDED
                                                          : MU_HCA_USED;
+    }
+    leave_out_virtual(node, nnics, out);
+    for (int i = 0; i < nnics; i++) {
+        const struct mu_nic *nic = &node->nics[i];
+
         if (out->verdict[i] == MU_HCA_USED &&
             (leader < 0 || leads(nic, &node->nics[leader])))
             leader = i;
@@ -91,16 +112,20 @@ static void write_value(const struct mu_node *node, int nnics,
     size_t len = 0;
 
     for (int i = 0; i < nnics; i++) {
-        const char *name = node->nics[i].name;
+        const struct mu_nic *nic = &node->nics[i];
+        char port[16] = "";
 
         if (out->verdict[i] != MU_HCA_USED)
             continue;
-        if (!name[0] || len + strlen(name) + 2 > sizeof out->value) {
+        if (!nic->name[0] || !mu_nic_has_verbs(nic) ||
+            len + strlen(nic->name) + sizeof port > sizeof out->value) {
             out->value[0] = '\0';
             return;
         }
-        len += (size_t)snprintf(out->value + len, sizeof out->value - len, "%c%s",
-                                len ? ',' : '=', name);
+        if (nic->port)
+            snprintf(port, sizeof port, ":%d", nic->port);
+        len += (size_t)snprintf(out->value + len, sizeof out->value - len, "%c%s%s",
+                                len ? ',' : '=', nic->name, port);
     }
 }
 
@@ -109,6 +134,7 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
 {
     int nnics = node->nnics < MU_GPUS_MAX ? node->nnics : MU_GPUS_MAX;
     int leader, active = 0;
+    bool ports = false;
 
     *out = (struct mu_hca_choice){ 0 };
     leader = screen(node, nnics, exclude, out);
@@ -126,9 +152,10 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
     for (int i = 0; i < nnics; i++) {
         active += node->nics[i].active;
         out->n += out->verdict[i] == MU_HCA_USED;
+        ports |= out->verdict[i] == MU_HCA_USED && node->nics[i].port;
     }
     if (out->n > 0)
         out->layer = node->nics[leader].layer;
-    out->needed = out->n > 0 && out->n < active;
+    out->needed = out->n > 0 && (out->n < active || ports);
     write_value(node, nnics, out);
 }

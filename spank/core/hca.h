@@ -18,6 +18,7 @@ enum mu_hca_verdict {
     MU_HCA_USED,
     MU_HCA_DOWN,     /* no active port */
     MU_HCA_EXCLUDED, /* the site's exclude-hca= */
+    MU_HCA_VIRTUAL,  /* an SR-IOV function beside physical ones */
     MU_HCA_LAYER,    /* another link layer than the chosen ones */
     MU_HCA_SPEED,    /* slower class than the chosen ones */
     MU_HCA_FAR,      /* another device is nearer to every GPU of the step */
@@ -32,11 +33,12 @@ struct mu_hca_choice {
     enum mu_link_layer layer;                 /* of those used */
     bool needed;             /* false: NCCL, which takes every active device, would come
                                 to the same set */
-    char value[MU_HCA_LIST]; /* "=mlx5_0,mlx5_1"; "" when n is 0 or a name is unknown */
+    char value[MU_HCA_LIST]; /* "=mlx5_0,mlx4_0:1"; "" when n is 0, a name is unknown, or
+                                NCCL does not drive them by verbs */
 };
 
 /* Among the active devices that no pattern of `exclude` (comma-separated, with * and ?)
- * names: one link layer, the one with the fastest port (InfiniBand on a tie), one speed
+ * names, physical functions where there are any: one link layer, the one with the fastest port (InfiniBand on a tie), one speed
  * class, and of these the nearest of each GPU of the step. A device that is nearest
  * only because all are at MU_PATH_SYS stays in.
  */

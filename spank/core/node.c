@@ -15,10 +15,15 @@
 
 const char *mu_link_layer_name(enum mu_link_layer layer)
 {
-    static const char *const names[] = { "unknown", "InfiniBand", "Ethernet",
-                                         "Omni-Path", "Slingshot" };
+    static const char *const names[] = { "unknown",   "InfiniBand", "Ethernet",
+                                         "Omni-Path", "Slingshot",  "EFA" };
 
     return names[layer];
+}
+
+bool mu_nic_has_verbs(const struct mu_nic *nic)
+{
+    return nic->layer != MU_LINK_SLINGSHOT && nic->layer != MU_LINK_EFA;
 }
 
 const char *mu_path_name(enum mu_path path)

@@ -76,7 +76,14 @@ struct mu_gpu {
     bool adopted;             /* the system does not know it, a topology file does */
 };
 
-enum mu_link_layer { MU_LINK_UNKNOWN, MU_LINK_IB, MU_LINK_ETHERNET, MU_LINK_OPA, MU_LINK_SLINGSHOT };
+enum mu_link_layer {
+    MU_LINK_UNKNOWN,
+    MU_LINK_IB,
+    MU_LINK_ETHERNET,
+    MU_LINK_OPA,
+    MU_LINK_SLINGSHOT,
+    MU_LINK_EFA, /* Amazon's */
+};
 
 /* "InfiniBand", "Ethernet", ..., "unknown". */
 const char *mu_link_layer_name(enum mu_link_layer layer);
@@ -88,7 +95,11 @@ struct mu_nic {
     int package;
     enum mu_link_layer layer;
     bool active;     /* a port is up (true where the source does not say) */
-    double gbits;    /* port rate in Gb/s, 0 unknown */
+    double gbits;    /* port rate in Gb/s, 0 unknown; of several ports the best one's, as
+                        is the layer */
+    int port;        /* the only port of that kind, where other active ones of the device
+                        are of another; 0: all are alike */
+    bool virtual_fn; /* an SR-IOV function whose physical one this system has */
     char guid[32];   /* system image GUID: equal on the ports of one card; "" unknown */
 };
 
@@ -113,6 +124,9 @@ struct mu_node {
     enum mu_path *gpu_gpu; /* ngpus x ngpus: the PCI path */
     int *nvlinks;          /* ngpus x ngpus: number of NVLinks (or xGMI), 0 none */
 };
+
+/* NCCL drives it by verbs; Slingshot and EFA have libraries of their own. */
+bool mu_nic_has_verbs(const struct mu_nic *nic);
 
 /* All zero is a valid empty node. */
 void mu_node_clear(struct mu_node *node);

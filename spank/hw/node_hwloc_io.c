@@ -10,6 +10,7 @@
 
 #define CRAY 0x17db /* PCI vendor of Slingshot's Cassini NIC; HPE's own id is 1590 */
 #define HPE 0x1590
+#define AMAZON 0x1d0f
 
 struct walk {
     hwloc_topology_t topo;
@@ -257,6 +258,8 @@ static enum mu_link_layer layer_of(const struct mu_pci_dev *dev, const char *nam
     if (dev->vendor == CRAY || strncmp(name, "hsn", 3) == 0 ||
         strncmp(name, "cxi", 3) == 0)
         return MU_LINK_SLINGSHOT;
+    if (dev->vendor == AMAZON)
+        return MU_LINK_EFA;
     if (dev->class_id >> 8 == 0x0207)
         return MU_LINK_IB;
     return dev->class_id >> 8 == 0x0200 ? MU_LINK_ETHERNET : MU_LINK_UNKNOWN;

@@ -10,6 +10,8 @@
 #include "spank/hw/sysfile.h"
 #include "spank/hw/sysfs.h"
 
+#define PORTS_MAX 4
+
 /* Something to read there: an empty file counts as missing. */
 #define read_text(root, buf, len, ...)                                                 \
     (mu_sysfile_read(root, buf, len, __VA_ARGS__) > 0)
@@ -165,45 +167,84 @@ int mu_sysfs_amd_parts(const char *root, const char *busid)
     return parts;
 }
 
-static void nic_port(const char *root, struct mu_nic *nic, int port, bool *up)
+struct port {
+    bool there, active;
+    double gbits;
+    enum mu_link_layer layer;
+};
+
+/* layer: what is known without asking the port. */
+static struct port read_port(const char *root, const char *name, int number,
+                             enum mu_link_layer layer)
 {
+    static const char folder[] = "/sys/class/infiniband/%s/ports/%d/%s";
+    struct port port = { .layer = layer };
     char buf[256];
     double rate;
 
-    if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/state",
-                  nic->name, port) &&
-        buf[0] == '4')
-        *up = true;
-    if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/rate",
-                  nic->name, port)) {
+    if (!read_text(root, buf, sizeof buf, folder, name, number, "state"))
+        return port;
+    port.there = true;
+    port.active = buf[0] == '4';
+    if (read_text(root, buf, sizeof buf, folder, name, number, "rate")) {
         rate = strtod(buf, NULL);
-        if (rate > nic->gbits && rate < 1e6)
-            nic->gbits = rate;
+        if (rate > 0 && rate < 1e6)
+            port.gbits = rate;
     }
-    if (nic->layer != MU_LINK_OPA && nic->layer != MU_LINK_SLINGSHOT &&
-        read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/link_layer",
-                  nic->name, port))
-        nic->layer = strcasecmp(buf, "InfiniBand") == 0 ? MU_LINK_IB
+    if (layer != MU_LINK_OPA && layer != MU_LINK_SLINGSHOT && layer != MU_LINK_EFA &&
+        read_text(root, buf, sizeof buf, folder, name, number, "link_layer"))
+        port.layer = strcasecmp(buf, "InfiniBand") == 0 ? MU_LINK_IB
                      : strcasecmp(buf, "Ethernet") == 0 ? MU_LINK_ETHERNET
                                                         : MU_LINK_UNKNOWN;
+    return port;
+}
+
+static bool better_port(const struct port *a, const struct port *b)
+{
+    if (a->active != b->active)
+        return a->active;
+    if (a->gbits != b->gbits)
+        return a->gbits > b->gbits;
+    return a->layer == MU_LINK_IB && b->layer != MU_LINK_IB;
+}
+
+/* A card of two ports may speak InfiniBand on one and Ethernet on the other, or have a
+ * cable in one alone. False: the device has no ports.
+ */
+static bool read_ports(const char *root, struct mu_nic *nic)
+{
+    struct port port[PORTS_MAX];
+    int best = -1;
+
+    for (int i = 0; i < PORTS_MAX; i++) {
+        port[i] = read_port(root, nic->name, i + 1, nic->layer);
+        if (port[i].there && (best < 0 || better_port(&port[i], &port[best])))
+            best = i;
+    }
+    if (best < 0)
+        return false;
+    nic->active = port[best].active;
+    nic->gbits = port[best].gbits;
+    nic->layer = port[best].layer;
+    for (int i = 0; i < PORTS_MAX; i++)
+        if (port[i].active &&
+            (port[i].gbits != port[best].gbits || port[i].layer != port[best].layer))
+            nic->port = best + 1;
+    return true;
 }
 
 void mu_sysfs_nic(const char *root, struct mu_nic *nic)
 {
     char buf[256];
-    bool up = false, any = false;
+    bool any;
     double rate;
 
     if (nic->name[0] == '\0' || strchr(nic->name, '/'))
         return;
-    for (int port = 1; port <= 4; port++)
-        if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/ports/%d/state",
-                      nic->name, port)) {
-            any = true;
-            nic_port(root, nic, port, &up);
-        }
-    if (any)
-        nic->active = up;
+    any = read_ports(root, nic);
+    nic->virtual_fn =
+        read_text(root, buf, sizeof buf,
+                  "/sys/class/infiniband/%s/device/physfn/vendor", nic->name);
     if (read_text(root, buf, sizeof buf, "/sys/class/infiniband/%s/sys_image_guid",
                   nic->name))
         mu_copy(nic->guid, sizeof nic->guid, buf);

@@ -211,6 +211,22 @@ one_port() { # state
     [[ $output =~ $nic\ .*Ethernet\ +up\ +200 ]]
 }
 
+@test "a card with two ports: the active one counts, not the last" {
+    one_port "4: ACTIVE"
+    echo "56 Gb/sec (4X FDR)" > "$port/rate"
+    echo InfiniBand > "$port/link_layer"
+    mkdir "${port%1}2"
+    echo "1: DOWN" > "${port%1}2/state"
+    echo "100 Gb/sec (4X EDR)" > "${port%1}2/rate"
+    echo Ethernet > "${port%1}2/link_layer"
+    m topo
+    [[ $output =~ $nic\ .*InfiniBand\ +up\ +56 ]]
+    # both active, of two kinds: one port of the device is used
+    echo "4: ACTIVE" > "${port%1}2/state"
+    m topo
+    [[ $output =~ $nic\ .*Ethernet\ +up\ +100 ]]
+}
+
 @test "the doctor tells the limits under which CUDA and RDMA cannot start" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     (ulimit -v 8388608; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true

@@ -223,7 +223,9 @@ static void subnets_are_read_whole_or_refused(void **state)
  */
 static const struct hca_case {
     const char *name;
-    const char *nics[6]; /* "name layer gbits state", layer I or E, state U or D */
+    const char *nics[6]; /* "name layer gbits state", layer I, E, S (Slingshot) or A
+                            (EFA), state U, D, V (a virtual function) or the number of
+                            the only port that counts */
     const char *paths[4];
     const char *exclude;
     int gpus[4], ngpus;
@@ -287,6 +289,46 @@ static const struct hca_case {
       2,
       "=mlx5_0",
       true },
+    { "one port of a card with two kinds of ports is named by its number",
+      { "mlx4_0 I 56 1" },
+      { "0" },
+      "",
+      { 0 },
+      1,
+      "=mlx4_0:1",
+      true },
+    { "virtual functions are left to the guests",
+      { "mlx5_0 I 200 U", "mlx5_2 I 200 V", "mlx5_3 I 200 V" },
+      { "000" },
+      "",
+      { 0 },
+      1,
+      "=mlx5_0",
+      true },
+    { "virtual functions alone are used",
+      { "mlx5_0 I 200 D", "mlx5_2 I 200 V", "mlx5_3 I 200 V" },
+      { "000" },
+      "",
+      { 0 },
+      1,
+      "=mlx5_2,mlx5_3",
+      false },
+    { "Slingshot has no list: NCCL does not drive it by verbs",
+      { "hsn0 S 200 U", "hsn1 S 200 U" },
+      { "05", "50" },
+      "",
+      { 0 },
+      1,
+      "",
+      true },
+    { "nor has EFA",
+      { "rdmap79s0 A 100 U", "rdmap80s0 A 100 U" },
+      { "05", "50" },
+      "",
+      { 0 },
+      1,
+      "",
+      true },
     { "no active device: no list",
       { "mlx5_0 I 400 D" },
       { "0" },
@@ -314,8 +356,13 @@ static void rdma_devices_are_of_one_kind_and_near(void **state)
             assert_int_equal(sscanf(c->nics[node.nnics], "%63s %c %lf %c", nic->name,
                                     &layer, &nic->gbits, &up),
                              4);
-            nic->layer = layer == 'I' ? MU_LINK_IB : MU_LINK_ETHERNET;
-            nic->active = up == 'U';
+            nic->layer = layer == 'I'   ? MU_LINK_IB
+                         : layer == 'S' ? MU_LINK_SLINGSHOT
+                         : layer == 'A' ? MU_LINK_EFA
+                                        : MU_LINK_ETHERNET;
+            nic->active = up != 'D';
+            nic->virtual_fn = up == 'V';
+            nic->port = up >= '1' && up <= '4' ? up - '0' : 0;
         }
         for (; node.ngpus < 4 && c->paths[node.ngpus]; node.ngpus++)
             for (int k = 0; k < node.nnics; k++)
