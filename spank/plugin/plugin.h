@@ -125,7 +125,8 @@ struct mu_state {
     struct mu_topofile topofile;
     int exited;     /* tasks of this node that have ended */
     int port_claim; /* descriptor that says MASTER_PORT is ours; 0, -1 none */
-    int ports_first, ports_last; /* of hashed ports; 0: there is no such range */
+    int ports_first, ports_last; /* of hashed ports */
+    bool ports_ephemeral;        /* any outgoing connection may hold them */
     struct mu_port_set ports_skip; /* ports of that range that belong to others */
     struct mu_err failure;       /* why there is no plan */
     bool ranks_only; /* no plan, but tasks get the rank and rendezvous variables */
@@ -254,13 +255,18 @@ void mu_taskenv_restore(const struct mu_state *st, spank_t sp);
  */
 int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                       struct mu_err *err);
-/* The port others meet at: reserved by Slurm, or hashed; 0 none. */
+/* The port others meet at: reserved by Slurm, or hashed. */
 int mu_master_port(const struct mu_state *st);
 
-/* rendezvous.c. Called as the user: the range of hashed ports and what to skip in it;
- * then st->network, without NCCL's settings where there is no plan.
+/* rendezvous.c. In srun on a node of the job, which is rank 0's as a rule: tell all nodes
+ * what its kernel says of ports, so that they hash alike even if their own differ.
  */
-void mu_choose_ports(struct mu_state *st);
+#define MU_PORTS_VARIABLE "SLURM_MUSTER_PORTS"
+#define MU_PORTS_TEXT 4096
+void mu_srun_tell_ports(void);
+/* Called as the user: the range of hashed ports and what to skip in it; then st->network, without NCCL's settings where there is no plan.
+ */
+void mu_choose_ports(struct mu_state *st, spank_t sp);
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
 
 /* The user's own value of a variable, NULL if there is none or an outer step's Muster set

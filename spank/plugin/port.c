@@ -59,6 +59,14 @@ void mu_port_check(struct mu_state *st)
     st->port_claim = -1;
     if (!st->step.is_head || port <= 0 || port == mu_env_first_port(st->step.ports))
         return;
+    /* Once for a job: its user cannot mend it. */
+    if (st->ports_ephemeral && st->step.step == 0)
+        mu_warn(
+            st,
+            "every port is ephemeral on this node (ip_local_port_range), so that any "
+            "connection may hold MASTER_PORT %d: leave 1024 of them out, or reserve "
+            "ports with MpiParams=ports=FIRST-LAST in slurm.conf",
+            port);
     st->port_claim = claim_name(port);
     taken = st->port_claim < 0 && errno == EADDRINUSE;
     if (taken || !can_listen(port))

@@ -17,39 +17,73 @@
 #define RESERVED_TEXT (256 * 1024)
 #define SYSCTL "/proc/sys/net/ipv4/"
 
-static void ephemeral_range(int *first, int *last)
+/* What this machine's kernel says of ports, in one line: "32768-60999;8080,9148-9150",
+ * ephemeral ones and those reserved for others.
+ */
+static void kernel_ports(char *buf, size_t len)
 {
     char *text = NULL;
-    int a, b;
+    int a = 32768, b = 60999; /* as Linux comes */
 
-    *first = 32768; /* as Linux comes */
-    *last = 60999;
     if (mu_read_small(SYSCTL "ip_local_port_range", 64, &text, NULL) == 0 &&
-        sscanf(text, "%d %d", &a, &b) == 2) {
-        *first = a;
-        *last = b;
+        sscanf(text, "%d %d", &a, &b) != 2) {
+        a = 32768;
+        b = 60999;
     }
+    free(text);
+    text = NULL;
+    if (mu_read_small(SYSCTL "ip_local_reserved_ports", RESERVED_TEXT, &text, NULL) ==
+        0)
+        text[strcspn(text, "\n")] = '\0';
+    snprintf(buf, len, "%d-%d;%s", a, b, text ? text : "");
     free(text);
 }
 
-void mu_choose_ports(struct mu_state *st)
+static bool read_kernel_ports(const char *line, int *eph_first, int *eph_last,
+                              struct mu_port_set *reserved)
+{
+    const char *list = strchr(line, ';');
+
+    return list && sscanf(line, "%d-%d;", eph_first, eph_last) == 2 && *eph_first > 0 &&
+           *eph_last >= *eph_first && *eph_last < MU_PORTS &&
+           mu_port_set_parse(list + 1, reserved, NULL) == 0;
+}
+
+void mu_srun_tell_ports(void)
+{
+    char *line = getenv("SLURMD_NODENAME") ? malloc(RESERVED_TEXT) : NULL;
+
+    unsetenv(MU_PORTS_VARIABLE);
+    if (line) {
+        kernel_ports(line, RESERVED_TEXT);
+        if (strlen(line) < MU_PORTS_TEXT)
+            setenv(MU_PORTS_VARIABLE, line, 1);
+    }
+    free(line);
+}
+
+void mu_choose_ports(struct mu_state *st, spank_t sp)
 {
     struct mu_port_set reserved = { { 0 } };
-    int eph_first, eph_last;
-    char *text = NULL;
+    int eph_first = 32768, eph_last = 60999;
+    char told[MU_PORTS_TEXT], *own = malloc(RESERVED_TEXT);
 
-    ephemeral_range(&eph_first, &eph_last);
+    if (!mu_item_env(sp, MU_PORTS_VARIABLE, told, sizeof told) ||
+        !read_kernel_ports(told, &eph_first, &eph_last, &reserved)) {
+        if (own)
+            kernel_ports(own, RESERVED_TEXT);
+        if (own && !read_kernel_ports(own, &eph_first, &eph_last, &reserved))
+            eph_first = 32768, eph_last = 60999;
+    }
+    free(own);
     st->ports_first = st->site.port_first;
     st->ports_last = st->site.port_last;
     if (!st->ports_first &&
         !mu_port_range(eph_first, eph_last, &st->ports_first, &st->ports_last)) {
-        st->ports_first = st->ports_last = 0;
-        return;
+        /* Better one that a connection may hold than none: programs end without. */
+        mu_port_range(32768, 60999, &st->ports_first, &st->ports_last);
+        st->ports_ephemeral = true;
     }
-    if (mu_read_small(SYSCTL "ip_local_reserved_ports", RESERVED_TEXT, &text, NULL) ==
-        0)
-        mu_port_set_parse(text, &reserved, NULL);
-    free(text);
     mu_port_skip(st->ports_first, st->ports_last, eph_first, eph_last, &reserved,
                  &st->ports_skip);
 }
@@ -149,10 +183,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     request.nhosts = hosts.n;
     request.head = st->step.head;
     request.self = st->step.host;
-    if (st->ports_first)
-        request.ras_port =
-            mu_port_hash(st->step.job, st->step.step, 0, 1, st->ports_first,
-                         st->ports_last, &st->ports_skip);
+    request.ras_port = mu_port_hash(st->step.job, st->step.step, 0, 1, st->ports_first,
+                                    st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))

@@ -186,6 +186,7 @@ void mu_srun_init(struct mu_state *st)
     find_option(st, argc, argv);
     words_of_srun(argc, argv, &words);
     mu_srun_tell_head(argc, argv);
+    mu_srun_tell_ports();
     on = will_be_on(st);
     mu_request_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (on) {

@@ -181,7 +181,7 @@ static void settle_meeting(struct mu_state *st, spank_t sp)
 {
     struct mu_err err = { 0 };
 
-    mu_choose_ports(st);
+    mu_choose_ports(st, sp);
     if (mu_decide_network(st, sp, &err) < 0)
         mu_warn(st, "network: %s", err.text);
     if (st->opts.rdzv == MU_AUTO_AUTO && st->opts.mode == MU_MODE_ON)

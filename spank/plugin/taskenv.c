@@ -20,8 +20,6 @@ int mu_master_port(const struct mu_state *st)
     /* An outer step's reservation reaches a nested srun that has none of its own. */
     if (port > 0 && !mu_env_set_has(st->step.set, "MASTER_PORT", text))
         return port;
-    if (!st->ports_first)
-        return 0;
     return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
                         st->ports_last, &st->ports_skip);
 }

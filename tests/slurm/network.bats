@@ -85,6 +85,16 @@ address() { # node
     [ "$got" = localhost:23007 ]
 }
 
+@test "case 043: nodes whose kernels have other ephemeral ports hash alike from a batch script" {
+    on mnet2 -- bash -c 'echo 15000 65000 >/proc/sys/net/ipv4/ip_local_port_range'
+    timeout 60 sbatch -Q -W -N2 -n2 --gres=gpu:1 -o "$MUSTER_DIR/alike" --wrap \
+        'srun -Q bash -c "echo \$NCCL_RAS_ADDR"; srun -Q --export=NONE /bin/bash -c "echo none \$NCCL_RAS_ADDR"'
+    on mnet2 -- bash -c 'echo 32768 60999 >/proc/sys/net/ipv4/ip_local_port_range'
+    cat "$MUSTER_DIR/alike"
+    [ "$(grep -c 'localhost:[23]' "$MUSTER_DIR/alike")" -eq 4 ]
+    [ "$(sort -u "$MUSTER_DIR/alike" | wc -l)" -eq 2 ]
+}
+
 @test "a step of several nodes says what its RDMA devices speak, for libmuster to compare" {
     run seen MUSTER_PLAN -N2 -n2 --gres=gpu:1
     [[ "$output" == *";fabric=InfiniBand"* ]]

@@ -229,6 +229,41 @@ static void rank_0_s_node_is_the_one_that_srun_names(void **state)
     assert_string_equal(get("MASTER_ADDR"), "10.250.0.1");
 }
 
+static int port(void)
+{
+    return atoi(get("MASTER_PORT"));
+}
+
+/* So that nodes whose kernels are set up otherwise come to one port. */
+static void the_settings_of_ports_are_those_that_srun_tells(void **state)
+{
+    put("SLURM_MUSTER_PORTS", "15000-65000;");
+    run_step("");
+    nothing_is_said();
+    assert_in_range(port(), 2232, 14999);
+    begin(state);
+    put("SLURM_MUSTER_PORTS", "32768-60999;23000-23005,23008-23015");
+    run_step("ports=23000-23015");
+    nothing_is_said();
+    assert_int_equal(port(), 23006);
+    for (int i = 0; i < 3; i++) { /* what is no such line does not count */
+        static const char *const bad[] = { "15000-70000;", "15000", "15000-65000;x" };
+
+        begin(state);
+        put("SLURM_MUSTER_PORTS", bad[i]);
+        run_step("ports=23000-23001");
+        assert_int_equal(port(), 23000);
+    }
+}
+
+static void there_is_a_port_also_where_all_are_ephemeral(void **state)
+{
+    put("SLURM_MUSTER_PORTS", "1024-65535;");
+    run_step("");
+    assert_in_range(port(), 20000, 32767);
+    assert_non_null(strstr(said, "every port is ephemeral on this node"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +271,8 @@ int main(void)
                                begin),
         cmocka_unit_test_setup(of_many_reserved_ports_the_first_is_taken, begin),
         cmocka_unit_test_setup(rank_0_s_node_is_the_one_that_srun_names, begin),
+        cmocka_unit_test_setup(the_settings_of_ports_are_those_that_srun_tells, begin),
+        cmocka_unit_test_setup(there_is_a_port_also_where_all_are_ephemeral, begin),
         cmocka_unit_test_setup(a_long_value_of_the_users_stays, begin),
     };
 
