@@ -51,11 +51,15 @@ static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
  * and a program then counts by LOCAL_RANK: as without a binding. Else the task sees its
  * own share alone: Slurm's near set would have the same device 0 in several tasks.
  */
-static bool one_locality(const struct mu_node *node, const struct mu_alloc *alloc)
+static bool one_locality(const struct mu_node *node, const int *gpu, int ngpus)
 {
-    for (int i = 1; i < alloc->ngpus; i++)
-        if (!mu_gpu_same_locality(&node->gpus[alloc->gpu[0]],
-                                  &node->gpus[alloc->gpu[i]]))
+    int first = 0;
+
+    /* One of unknown place is as near as any other and tells nothing. */
+    while (first < ngpus - 1 && !node->gpus[gpu[first]].local_known)
+        first++;
+    for (int i = first + 1; i < ngpus; i++)
+        if (!mu_gpu_same_locality(&node->gpus[gpu[first]], &node->gpus[gpu[i]]))
             return false;
     return true;
 }
@@ -160,10 +164,8 @@ static void note_gpus(const struct mu_node *node, struct mu_plan *plan)
     for (int t = 0; t < plan->nslots; t++) {
         struct mu_slot *slot = &plan->slots[t];
 
-        for (int k = 1; k < slot->ngpus; k++)
-            if (!mu_gpu_same_locality(&node->gpus[slot->gpu[0]],
-                                      &node->gpus[slot->gpu[k]]))
-                mu_slot_note(slot, "split");
+        if (!one_locality(node, slot->gpu, slot->ngpus))
+            mu_slot_note(slot, "split");
         if (slot->ngpus > 0 && users[slot->gpu[0]] > 1)
             mu_slot_note(slot, "shared");
         for (int k = 0; k < slot->ngpus; k++) {
@@ -193,7 +195,8 @@ int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
     plan->own_visible =
         opts->visible == MU_VISIBLE_OWN ||
         (opts->visible != MU_VISIBLE_ALL && bind->kind != MU_GPU_BIND_NONE &&
-         !(bind->kind == MU_GPU_BIND_CLOSEST && one_locality(node, alloc)));
+         !(bind->kind == MU_GPU_BIND_CLOSEST &&
+           one_locality(node, alloc->gpu, alloc->ngpus)));
     if (alloc->ntasks > alloc->ngpus &&
         (opts->share == MU_SHARE_NO ||
          (opts->share != MU_SHARE_YES && bind->kind == MU_GPU_BIND_NONE))) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "spank/core/slurm_forms.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -27,7 +28,10 @@ static int one_gpu_count(char *item, int *count, struct mu_err *err)
     last = strpbrk(name, ":=");
     while (last && strpbrk(last + 1, ":="))
         last = strpbrk(last + 1, ":=");
-    if (!last && strcmp(name, "gpu") == 0) {
+    /* "gpu", "a100", "gpu:a100": without a number Slurm takes one. */
+    if (isalpha((unsigned char)*name) &&
+        (!last || (last == name + 3 && strncmp(name, "gpu", 3) == 0 &&
+                   isalpha((unsigned char)last[1])))) {
         *count = 1;
         return 0;
     }

@@ -123,7 +123,11 @@ static const struct gpu_case {
     { "cpu=4,mem=10G", 0 },
     { "gres/nic:1", 0 },
     { "gres/gpumem:80", 0 },
-    { "a100", -1 },
+    { "a100", 1 },
+    { "gpu:a100", 1 },
+    { "gres/gpu:a100", 1 },
+    { "gres:gpu:a100,gpu:v100:2", 3 },
+    { "gpu:", -1 },
     { "a100:x", -1 },
     { "", -1 },
 };

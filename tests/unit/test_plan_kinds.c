@@ -116,6 +116,11 @@ static const struct plan_case cases[] = {
       .machine = unknown_first, .ntasks = 2, .gpus = "0-4", .options = "gpu-bind=per_task:2",
       .want = "0 0000:02:00.0,0000:04:00.0 0-7 0 - - -\n"
               "1 0000:03:00.0,0000:05:00.0 8-15 1 - - -\n" },
+    { .name = "nor does it hide that a task's others are apart",
+      .machine = unknown_first, .ntasks = 1,
+      .want = "0 0000:01:00.0,0000:02:00.0,0000:03:00.0,0000:04:00.0,0000:05:00.0 0-15 - "
+              "- - split+unknown\n",
+      .not_as_asked = true },
     { .name = "cores near nobody are theirs",
       .machine = one_unknown, .ntasks = 3, .gpus = "0-1,4",
       .want = "0 0000:01:00.0 0-3 0 - - -\n"
