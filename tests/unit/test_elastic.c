@@ -267,11 +267,81 @@ static void a_second_death_in_the_agreement_is_survived(void **state)
         }
 }
 
+/* ---- Memory that some have freed already --------------------------------------------
+ */
+
+enum { PATCH = 4096 / sizeof(float), SPREAD = 3 * PATCH };
+
+static void paint(float *p, size_t n, float value)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = value;
+}
+
+/* To free is no collective: when rank 3 dies rank 0 has freed, and has allocated anew,
+ * and the others are about to. What they have must not lie on what rank 0 has.
+ */
+static int free_body(struct muster *m, int rank, void *arg)
+{
+    struct muster_param p = { "a", 4, MUSTER_F32, NULL, NULL, 0 };
+    struct muster_ddp *ddp;
+    float *gone, *stays, *late = NULL;
+    int rc = MUSTER_OK;
+
+    RANK_OK(muster_ddp_create(m, &p, 1, NULL, &ddp));
+    gone = muster_alloc(m, PATCH * sizeof *gone);
+    stays = muster_alloc(m, SPREAD * sizeof *stays);
+    RANK_OK(muster_ddp_sync(ddp, NULL));
+    paint(gone, PATCH, 50);
+    paint(stays, SPREAD, (float)rank);
+    if (rank == 0) {
+        muster_free(m, gone);
+        late = muster_alloc(m, SPREAD * sizeof *late);
+    } else if (rank == 3) {
+        kill(getpid(), SIGKILL);
+    }
+    while (rc == MUSTER_OK)
+        rc = muster_barrier(m);
+    RANK_CHECK(rc == MUSTER_ESHRUNK);
+    if (rank > 0) {
+        RANK_CHECK(gone[0] == 50 && gone[PATCH - 1] == 50);
+        paint(gone, PATCH, 60);
+        late = muster_alloc(m, SPREAD * sizeof *late);
+        paint(late, SPREAD, 70);
+    }
+    RANK_OK(muster_barrier(m));
+    for (size_t i = 0; i < SPREAD; i++)
+        RANK_CHECK(stays[i] == (float)rank);
+    for (int step = 0; step < 3; step++) {
+        paint(late, SPREAD, 1);
+        RANK_OK(muster_allreduce(m, stays, SPREAD, MUSTER_F32, MUSTER_SUM, NULL));
+        RANK_OK(muster_allreduce(m, late, SPREAD, MUSTER_F32, MUSTER_SUM, NULL));
+        for (size_t i = 0; i < SPREAD; i++)
+            RANK_CHECK(stays[i] == 3 && late[i] == 3);
+        paint(stays, SPREAD, 1);
+    }
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void memory_that_some_have_freed_shifts_nothing(void **state)
+{
+    struct forked_world w = { .size = 4, .elastic = 2 };
+    struct forked_result r;
+
+    forked_run(&w, free_body, NULL, 60, &r);
+    for (int k = 0; k < 3; k++)
+        if (r.status[k] != 0)
+            fail_msg("rank %d ended with %d\n%s", k, r.status[k], r.text);
+    forked_clear(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on_with_equal_weights),
         cmocka_unit_test(a_second_death_in_the_agreement_is_survived),
+        cmocka_unit_test(memory_that_some_have_freed_shifts_nothing),
     };
 
     return cmocka_run_group_tests_name("elastic", tests, NULL, NULL);

@@ -4,8 +4,9 @@
  * On one island an allocation is a block of the shared file with a piece for each rank,
  * one behind the other; each rank takes the pages of its own piece (on its own NUMA
  * node) and maps all of them. Offsets are handed out in order and never reused, so
- * equal calls give equal offsets without a word between the ranks. Otherwise it is
- * private memory.
+ * equal calls give equal offsets without a word between the ranks. Where they were not
+ * equal (a rank was lost in between), nothing overlaps, and there is no zero copy of
+ * what lies elsewhere. Otherwise it is private memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ struct block {
 
 struct mu_arena {
     struct block *blocks;
-    uint64_t end; /* where the next block goes */
+    uint64_t begin, end; /* in the file: of the first block, of the next one */
 };
 
 /* With several islands there is no zero copy, and no need to share. */
@@ -45,8 +46,16 @@ int mu_arena_open(struct mu_backend *b, struct mu_err *err)
     if (!b->arena)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     if (shared(b))
-        b->arena->end = (shared(b)->len + PAGE - 1) / PAGE * PAGE;
+        b->arena->begin = (shared(b)->len + PAGE - 1) / PAGE * PAGE;
+    b->arena->end = b->arena->begin;
     return 0;
+}
+
+uint64_t mu_arena_used(const struct mu_backend *b)
+{
+    return b && b->arena && shared(b)
+               ? (b->arena->end - b->arena->begin) / (uint64_t)shared(b)->nlocal
+               : 0;
 }
 
 void mu_arena_close(struct mu_backend *b)
@@ -155,7 +164,7 @@ void mu_arena_free(struct mu_backend *b, void *p)
 }
 
 bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
-                     uint64_t *offset)
+                     uint64_t *offset, uint64_t *block)
 {
     uintptr_t at = (uintptr_t)p;
 
@@ -165,6 +174,7 @@ bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
         if (k->alone || at < own || at - own > k->each || bytes > k->each - (at - own))
             continue;
         *offset = k->offset + (at - (uintptr_t)k->base);
+        *block = k->offset;
         return true;
     }
     return false;
@@ -204,7 +214,9 @@ int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes)
  *
  * The pieces of a block are fewer now and lie in another file. Our own stays where it
  * is, so the mapping begins earlier or later than before by whole pieces; since no more
- * of them are missing before ours than in all, it fits between the old one's ends.
+ * of them are missing before ours than in all, it fits between the old one's ends. Its
+ * offset follows from the old one alone: some ranks have freed a block that others
+ * still have.
  */
 
 static int bring(struct mu_backend *b, uint64_t offset, const char *from, size_t bytes,
@@ -224,12 +236,16 @@ static int bring(struct mu_backend *b, uint64_t offset, const char *from, size_t
     return 0;
 }
 
-static int remap(struct mu_backend *b, struct block *block, struct mu_err *err)
+static int remap(struct mu_backend *b, const struct mu_backend *from,
+                 struct block *block, struct mu_err *err)
 {
+    uint64_t before =
+        (block->offset - from->arena->begin) / (uint64_t)shared(from)->nlocal;
     struct block now = { .each = block->each,
                          .pieces = shared(b)->nlocal,
                          .own = shared(b)->me,
-                         .offset = b->arena->end };
+                         .offset =
+                             b->arena->begin + before * (uint64_t)shared(b)->nlocal };
     char *mine = block->base + block->each * (size_t)block->own;
     char *end = block->base + block->each * (size_t)block->pieces, *now_end;
     size_t len = now.each * (size_t)now.pieces;
@@ -240,7 +256,6 @@ static int remap(struct mu_backend *b, struct block *block, struct mu_err *err)
         return mu_err_set(err, MUSTER_EINTERNAL,
                           "%d pieces of memory do not fit where %d were", now.pieces,
                           block->pieces);
-    b->arena->end += len;
     if (bring(b, now.offset + now.each * (size_t)now.own, mine, now.each, err) < 0)
         return -1;
     if (mmap(now.base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
@@ -260,6 +275,9 @@ int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err 
 {
     struct block *oldest = NULL, *block;
 
+    /* Behind what any rank has allocated: from here on they are equal again. */
+    if (shared(b) && shared(from))
+        b->arena->end = b->arena->begin + b->arena_used * (uint64_t)shared(b)->nlocal;
     /* Oldest first, as they were allocated: equal offsets on all ranks. */
     while ((block = from->arena->blocks)) {
         from->arena->blocks = block->next;
@@ -269,7 +287,7 @@ int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err 
     while ((block = oldest)) {
         if (!shared(b) || !shared(from) || block->alone)
             block->alone = true;
-        else if (remap(b, block, err) < 0)
+        else if (remap(b, from, block, err) < 0)
             break;
         oldest = block->next;
         block->next = b->arena->blocks;

@@ -48,6 +48,10 @@ static int connect_all(struct mu_backend *b, struct mu_err *err)
         b->transport = meeting.nislands == 1 ? &mu_transport_shm : &mu_transport_mesh;
         if (meeting.nislands > 1 && meeting.nislands < b->env.size)
             strcpy(b->transport_name, "shared memory + TCP");
+        for (int r = 0; r < b->env.size; r++)
+            if (meeting.island_of[r] == meeting.island_of[b->env.rank] &&
+                meeting.address[r].arena > b->arena_used)
+                b->arena_used = meeting.address[r].arena;
         rc = b->transport->connect(b, &meeting, err);
     }
     mu_meeting_clear(&meeting);

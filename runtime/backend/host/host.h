@@ -121,6 +121,7 @@ struct mu_backend {
     struct mu_shm *shm;
     struct mu_mesh *mesh;
     struct mu_arena *arena;
+    uint64_t arena_used; /* most of any rank of the island in the world before */
     pid_t owner;
     struct mu_forkable fork;
 
@@ -197,7 +198,9 @@ void mu_arena_free(struct mu_backend *b, void *p);
 int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 /* Where [p, p + bytes) lies in the shared file; false: not inside one allocation. */
 bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
-                     uint64_t *offset);
+                     uint64_t *offset, uint64_t *block);
+/* Bytes of a rank's pieces so far, freed ones too; b may be NULL. */
+uint64_t mu_arena_used(const struct mu_backend *b);
 /* The same bytes of any rank of the node in our mapping; NULL: not inside one. */
 void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes);
 /* Give [p, p + bytes) private pages with the present contents: whatever a late rank

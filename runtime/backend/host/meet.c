@@ -20,7 +20,7 @@
 
 #define KEY "muster.host"
 #define LOOK_MS 50 /* between two looks whether a rank is lost */
-#define RECORD "v=1;kernel=%s;netns=%llu;local=%s;port=%d;hosts=%s"
+#define RECORD "v=1;kernel=%s;netns=%llu;local=%s;port=%d;arena=%llu;hosts=%s"
 
 /* An abstract name leaves nothing behind, whatever way the process ends. */
 static int listen_local(struct mu_address *own, struct mu_err *err)
@@ -150,6 +150,8 @@ static int read_record(const struct mu_backend *b, int rank, char *text,
             mu_copy(out->kernel, sizeof out->kernel, value);
         else if (strcmp(item, "netns") == 0)
             out->netns = strtoull(value, NULL, 10);
+        else if (strcmp(item, "arena") == 0)
+            out->arena = strtoull(value, NULL, 10);
         else if (strcmp(item, "local") == 0)
             mu_copy(out->local, sizeof out->local, value);
         else if (strcmp(item, "hosts") == 0)
@@ -252,6 +254,7 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     own = &m->address[b->env.rank];
     identify(own);
+    own->arena = mu_arena_used(b->env.parent);
     if (n > 1) {
         m->unix_fd = listen_local(own, err);
         if (m->unix_fd < 0)
@@ -261,7 +264,8 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
             return -1;
         list_hosts(own, b->env.master_addr);
         snprintf(record, sizeof record, RECORD, own->kernel,
-                 (unsigned long long)own->netns, own->local, own->port, own->hosts);
+                 (unsigned long long)own->netns, own->local, own->port,
+                 (unsigned long long)own->arena, own->hosts);
         if (x->publish(x->arg, KEY, record, strlen(record), err) < 0 ||
             x->fence(x->arg, b->env.init_timeout, err) < 0 || fetch_all(m, b, err) < 0)
             return mu_err_context(err, "host backend");

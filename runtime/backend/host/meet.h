@@ -14,6 +14,7 @@ struct mu_address {
     uint64_t netns;  /* inode of the network namespace */
     char local[64];  /* abstract AF_UNIX name, without the leading zero byte */
     int port;        /* TCP */
+    uint64_t arena;  /* mu_arena_used of the backend before */
     char hosts[512]; /* numeric addresses, comma separated, best first */
 };
 

@@ -35,8 +35,9 @@ enum mu_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
 /* What a rank says on entering a request. */
 struct mu_entry {
     struct mu_signature call;
-    bool arena;                /* zero copy is possible on this rank */
-    uint64_t send_at, recv_at; /* offsets in the file */
+    bool arena;                      /* zero copy is possible on this rank */
+    uint64_t send_at, recv_at;       /* offsets in the file */
+    uint64_t send_block, recv_block; /* ... of the allocations around them */
 };
 
 struct mu_desk {

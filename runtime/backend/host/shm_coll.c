@@ -75,10 +75,10 @@ static void fill_entry(const struct mu_backend *b, const struct mu_request *rq,
     *e = (struct mu_entry){ .call = mu_request_signature(rq) };
     if (c->kind == MU_COLL_BARRIER || bytes == 0)
         return;
-    e->arena = mu_arena_offset(b, c->send, sends, &e->send_at);
+    e->arena = mu_arena_offset(b, c->send, sends, &e->send_at, &e->send_block);
     /* Others store into recv only in all-reduce. */
     if (c->kind == MU_COLL_ALLREDUCE && e->arena)
-        e->arena = mu_arena_offset(b, c->recv, bytes, &e->recv_at);
+        e->arena = mu_arena_offset(b, c->recv, bytes, &e->recv_at, &e->recv_block);
 }
 
 bool mu_shm_post(struct mu_backend *b, struct mu_request *rq)
@@ -374,21 +374,34 @@ static int staged_progress(struct mu_backend *b, struct mu_request *rq)
 
 /* ---- all ---- */
 
+/* Do all ranks have these in allocations that the others have too? */
+static bool in_arena(const struct mu_shm *shm, const struct mu_request *rq)
+{
+    const struct mu_entry *any = entry_of(shm, 0, rq->seq);
+    bool one = rq->coll.kind == MU_COLL_BROADCAST, all = true;
+
+    for (int i = 0; i < shm->nlocal; i++) {
+        const struct mu_entry *e = entry_of(shm, i, rq->seq);
+
+        if (!one || shm->rank_of[i] == rq->coll.root)
+            all = all && e->arena &&
+                  (one || (e->send_block == any->send_block &&
+                           e->recv_block == any->recv_block));
+    }
+    return all;
+}
+
 static void decide(struct mu_backend *b, struct mu_request *rq)
 {
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
     size_t each = chunk_elements(shm, rq);
-    bool arena = true;
 
     if (is_small(shm, rq)) {
         rq->algorithm = SMALL;
         return;
     }
-    for (int i = 0; i < shm->nlocal; i++)
-        if (c->kind != MU_COLL_BROADCAST || shm->rank_of[i] == c->root)
-            arena = arena && entry_of(shm, i, rq->seq)->arena;
-    rq->algorithm = arena ? ARENA : STAGED;
+    rq->algorithm = in_arena(shm, rq) ? ARENA : STAGED;
     rq->base = shm->rounds;
     rq->nrounds = (part_of(shm, c, 0).n + each - 1) / each;
 }
