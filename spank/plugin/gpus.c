@@ -10,10 +10,23 @@
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
 
+/* NVIDIA's driver has this GPU, as far as it can be told: one that it leaves out beside
+ * others is lost, or given to a virtual machine. Neither Slurm nor CUDA counts it.
+ */
+static bool is_driven(const struct mu_node *node, int gpu)
+{
+    if (node->gpus[gpu].vendor != MU_VENDOR_NVIDIA || node->gpus[gpu].minor >= 0)
+        return true;
+    for (int i = 0; i < node->ngpus; i++)
+        if (node->gpus[i].vendor == MU_VENDOR_NVIDIA && node->gpus[i].minor >= 0)
+            return false;
+    return true;
+}
+
 bool mu_gpus_have_minors(const struct mu_node *node)
 {
     for (int i = 0; i < node->ngpus; i++)
-        if (node->gpus[i].minor < 0)
+        if (node->gpus[i].minor < 0 && is_driven(node, i))
             return false;
     return node->ngpus > 0;
 }
@@ -23,7 +36,10 @@ static int gpu_of_number(const struct mu_node *node, const struct mu_gres_order 
 {
     if (order->n > 0)
         return number < order->n ? order->gpu[number] : -1;
-    return number < node->ngpus ? number : -1;
+    for (int i = 0; i < node->ngpus; i++)
+        if (is_driven(node, i) && number-- == 0)
+            return i;
+    return -1;
 }
 
 static bool is_uuid(const char *item)
@@ -173,7 +189,9 @@ static bool counts_within_step(const struct mu_state *st)
            (st->step.visible[0] && strcmp(st->step.visible, st->step.gpus) != 0);
 }
 
-/* CUDA's number of a GPU: its place, in PCI order, among those the task can open. */
+/* CUDA's number of a GPU, or that of another make's driver: its place, in PCI order,
+ * among those of the same make that the task can open.
+ */
 static int cuda_index(const struct mu_state *st, int gpu)
 {
     int index = 0;
@@ -181,6 +199,9 @@ static int cuda_index(const struct mu_state *st, int gpu)
     for (int i = 0; i < gpu; i++) {
         int open = mu_gpu_open(st, i);
 
+        if (!is_driven(&st->node, i) ||
+            st->node.gpus[i].vendor != st->node.gpus[gpu].vendor)
+            continue;
         if (open < 0 && counts_within_step(st)) {
             open = 0;
             for (int k = 0; k < st->alloc.ngpus; k++)

@@ -218,7 +218,7 @@ void mu_gres_find_order(struct mu_state *st);
 int mu_gpus_of_step(const char *numbers, const char *visible,
                     const struct mu_gres_order *order, struct mu_alloc *alloc,
                     const struct mu_node *node, struct mu_err *err);
-/* Is the device file of every GPU known? */
+/* Is the device file of every GPU known that the driver has? */
 bool mu_gpus_have_minors(const struct mu_node *node);
 /* Can this process open the GPU (index into node.gpus)? 1 yes, 0 no, -1 there is no
  * device file to try.

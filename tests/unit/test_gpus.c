@@ -165,6 +165,29 @@ static void without_device_files_the_count_is_slurms(void **state)
     }
 }
 
+/* Of five GPUs the first is AMD's, the third is with a virtual machine. */
+static void what_the_driver_leaves_out_is_not_counted(void **state)
+{
+    static struct mu_gpu mixed[5] = {
+        { .busid = "0000:03:00.0", .vendor = MU_VENDOR_AMD, .minor = -1 },
+        { .busid = "0000:07:00.0", .vendor = MU_VENDOR_NVIDIA, .minor = 0 },
+        { .busid = "0000:0f:00.0", .vendor = MU_VENDOR_NVIDIA, .minor = -1 },
+        { .busid = "0000:47:00.0", .vendor = MU_VENDOR_NVIDIA, .minor = 1 },
+        { .busid = "0000:4e:00.0", .vendor = MU_VENDOR_NVIDIA, .minor = 2 },
+    };
+    static struct mu_state st = { .node = { .ngpus = 5, .gpus = mixed } };
+    const struct mu_gres_order bus = { 0 };
+    const int last = 4;
+    char text[64];
+
+    assert_int_equal(mu_gpus_of_step("1,2,3", "1,2,3", &bus, &st.alloc, &st.node, NULL),
+                     0);
+    print_gpus(st.alloc.gpu, st.alloc.ngpus, text, sizeof text);
+    assert_string_equal(text, "1,3,4");
+    assert_int_equal(mu_gpus_visible(&st, &last, 1, text, sizeof text, NULL), 0);
+    assert_string_equal(text, "2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +195,7 @@ int main(void)
         cmocka_unit_test(a_step_has_the_gpus_that_slurm_numbers),
         cmocka_unit_test(whole_gpus_beside_mig_devices_are_named_by_uuid),
         cmocka_unit_test(without_device_files_the_count_is_slurms),
+        cmocka_unit_test(what_the_driver_leaves_out_is_not_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
