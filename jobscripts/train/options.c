@@ -151,8 +151,8 @@ void train_options_help(void)
         "or checkpoint do not fit together; 13 a rank died; 14 a rank came too late;\n"
         "15 GPU; 16 file or network; 17 memory; 18 weights differ or loss is not a "
         "number;\n"
-        "20 not started with srun; 21 data file; 22 stopped by a signal, run it "
-        "again\n",
+        "19 a defect; 20 not started with srun; 21 data file; 22 stopped by a signal: "
+        "run it\nagain\n",
         stdout);
 }
 

@@ -16,7 +16,7 @@ static const char *const formats[] = { "text", "json", "html", NULL };
 static void help(void)
 {
     fputs("usage: muster report [--format text|json|html] FILE\n"
-          "       muster report speedup [--format text|json] FILE FILE...\n"
+          "       muster report speedup [--format text|json] FILE...\n"
           "       muster report --help\n"
           "\n"
           "FILE is the result that muster-train wrote. The first form shows a run: "
@@ -27,7 +27,9 @@ static void help(void)
           "and\n"
           "efficiency per core.\n"
           "\n"
-          "Exit status: 0; 2 usage; 3 a file is bad, or the runs cannot be compared\n",
+          "Exit status: 0; 1 output could not be written; 2 usage; 3 a file is bad, or "
+          "the\n"
+          "runs cannot be compared\n",
           stdout);
 }
 

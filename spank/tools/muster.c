@@ -25,9 +25,9 @@ static const struct command commands[] = {
       NULL },
     { "verify", mu_verify_main, "as a step's task: planned against actual placement",
       NULL },
-    { "bench", NULL, "collectives, pairs, all-to-all and DDP replay",
+    { "bench", NULL, "on GPUs: time collectives, or a model's gradient exchange",
       "it is built where configure finds CUDA and NCCL" },
-    { "report", NULL, "a job's ledger as text, JSON or HTML",
+    { "report", NULL, "show a training run, as text, JSON or HTML, or compare several",
       "install the runtime's half of Muster" },
 };
 
@@ -63,7 +63,8 @@ static int help(void)
         printf("  %-8s %s%s\n", commands[i].name, commands[i].text,
                there ? "" : " (not installed here)");
     }
-    puts("\nManual: muster(7), muster.conf(5), muster-env(7)");
+    puts("\nManual: muster(1), muster(7), muster-env(7), muster.conf(5), "
+         "muster-spank(8)");
     return mu_tool_finish("help", MU_EXIT_OK);
 }
 
