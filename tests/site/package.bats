@@ -52,7 +52,11 @@ teardown_file() {
         --site-file "$BATS_TEST_TMPDIR/site.conf" > "$BATS_TEST_TMPDIR/env"
     eval "$(cat "$BATS_TEST_TMPDIR/env")"
     run timeout 60 srun -n2 --gres=gpu:4 --muster=verbose muster verify
+    # the very file, where there is no site file
+    cp /usr/share/muster/site/plugstack.conf "$state/etc/plugstack.conf"
+    as_it_is=$(timeout 60 srun -n1 --muster=on bash -c 'echo rank ${RANK-no}' 2>&1)
     "$top/tests/slurm/cluster" down --dir "$state"
+    [ "$as_it_is" = "rank 0" ]
     echo "$output"
     [[ "$output" == *"muster: pkg1: step "*" 2 of 2 tasks"* ]]
     [[ "$output" == *"task 1 on pkg1: "* ]]
