@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "runtime/base/parse.h"
 #include "spank/hw/sysfile.h"
@@ -138,6 +139,14 @@ int mu_sysfs_pci_numa(const char *root, const char *busid)
     return -1;
 }
 
+static bool kfd_has_node(const char *root, int node)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/sys/class/kfd/kfd/topology/nodes/%d", root, node);
+    return access(path, F_OK) == 0;
+}
+
 /* KFD's location_id is bus << 8 | device << 3 | function in its low 16 bits; above are
  * the partition's number. Function bits too hold the partition in CPX mode.
  */
@@ -151,11 +160,13 @@ int mu_sysfs_amd_parts(const char *root, const char *busid)
     for (int i = 0; i < 256; i++) {
         char buf[4096], value[32];
         long location, dom;
+        bool told = read_text(root, buf, sizeof buf,
+                              "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
 
-        if (!read_text(root, buf, sizeof buf,
-                       "/sys/class/kfd/kfd/topology/nodes/%d/properties", i))
+        /* Of a device that a cgroup hides the driver gives no properties. */
+        if (!told && !kfd_has_node(root, i))
             break;
-        if (!field(buf, "location_id ", value, sizeof value) ||
+        if (!told || !field(buf, "location_id ", value, sizeof value) ||
             mu_parse_int("", value, 0, 0xffffffffL, &location, NULL) < 0 ||
             !field(buf, "domain ", value, sizeof value) ||
             mu_parse_int("", value, 0, 0xffffffffL, &dom, NULL) < 0)

@@ -177,12 +177,15 @@ END
 @test "several devices of one amdgpu function (CPX) by the kernel's own list" {
     local n
     add_gpu 0000:90:01.0 0x120000 0x1002 0x74a0 $node2 2
-    for n in 0 1 2 3; do
+    for n in 0 1 2 4; do
         mkdir -p "$root/sys/class/kfd/kfd/topology/nodes/$n"
         # Node 0 is the processor. 0x9008 is bus 90, device 1.
         printf 'cpu_cores_count 0\nlocation_id %d\ndomain 0\n' $((n == 0 ? 0 : (n << 28) + 0x9008)) \
             > "$root/sys/class/kfd/kfd/topology/nodes/$n/properties"
     done
+    # one that a device cgroup hides: the driver tells nothing of it
+    mkdir "$root/sys/class/kfd/kfd/topology/nodes/3"
+    : > "$root/sys/class/kfd/kfd/topology/nodes/3/properties"
     m plan --format tsv
     [ $status -eq 0 ]
     [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:90:01.0/0 0000:90:01.0/1 0000:90:01.0/2 " ]
