@@ -285,7 +285,7 @@ static int free_body(struct muster *m, int rank, void *arg)
 {
     struct muster_param p = { "a", 4, MUSTER_F32, NULL, NULL, 0 };
     struct muster_ddp *ddp;
-    float *gone, *stays, *late = NULL;
+    float *gone, *stays, *more, *late = NULL;
     int rc = MUSTER_OK;
 
     RANK_OK(muster_ddp_create(m, &p, 1, NULL, &ddp));
@@ -297,12 +297,15 @@ static int free_body(struct muster *m, int rank, void *arg)
     if (rank == 0) {
         muster_free(m, gone);
         late = muster_alloc(m, SPREAD * sizeof *late);
+        paint(late, SPREAD, 70);
     } else if (rank == 3) {
         kill(getpid(), SIGKILL);
     }
     while (rc == MUSTER_OK)
         rc = muster_barrier(m);
     RANK_CHECK(rc == MUSTER_ESHRUNK);
+    more = muster_alloc(m, PATCH * sizeof *more);
+    paint(more, PATCH, 80);
     if (rank > 0) {
         RANK_CHECK(gone[0] == 50 && gone[PATCH - 1] == 50);
         paint(gone, PATCH, 60);
@@ -311,7 +314,7 @@ static int free_body(struct muster *m, int rank, void *arg)
     }
     RANK_OK(muster_barrier(m));
     for (size_t i = 0; i < SPREAD; i++)
-        RANK_CHECK(stays[i] == (float)rank);
+        RANK_CHECK(stays[i] == (float)rank && late[i] == 70);
     for (int step = 0; step < 3; step++) {
         paint(late, SPREAD, 1);
         RANK_OK(muster_allreduce(m, stays, SPREAD, MUSTER_F32, MUSTER_SUM, NULL));
