@@ -12,38 +12,42 @@
 /* ---- Who is the odd one ------------------------------------------------------------
  */
 
-/* The ranks that have another value than most; NULL: all have the same, or no memory.
- * *most: how many have that of `usual`. The caller frees.
+/* The first rank that has another value than most, -1: all have the same. *usual is one
+ * of most, others their list.
  */
-static bool *odd_ones(const uint64_t *value, int size, int *most, int *usual)
+static int odd_one(const uint64_t *value, int size, int *usual, char *others,
+                   size_t len)
 {
-    bool *odd;
+    int most = 0, odd = -1;
+    bool *same;
 
-    *most = *usual = 0;
     for (int r = 0; r < size; r++) {
-        int same = 0;
+        int n = 0;
 
         if (r > 0 && value[r] == value[r - 1])
             continue;
         for (int s = 0; s < size; s++)
-            same += value[s] == value[r];
-        if (same > *most) {
-            *most = same;
+            n += value[s] == value[r];
+        if (n > most) {
+            most = n;
             *usual = r;
         }
     }
-    odd = *most < size ? calloc((size_t)size, sizeof *odd) : NULL;
-    for (int r = 0; odd && r < size; r++)
-        odd[r] = value[r] != value[*usual];
+    if (most >= size)
+        return -1;
+    same = calloc((size_t)size, sizeof *same);
+    for (int r = size - 1; r >= 0; r--) {
+        if (value[r] != value[*usual])
+            odd = r;
+        else if (same)
+            same[r] = true;
+    }
+    if (same)
+        mu_ranks_text(same, size, others, len);
+    else
+        snprintf(others, len, "%d others", most);
+    free(same);
     return odd;
-}
-
-static int first_of(const bool *odd, int size)
-{
-    for (int r = 0; odd && r < size; r++)
-        if (odd[r])
-            return r;
-    return -1;
 }
 
 /* ---- Gather ------------------------------------------------------------------------
@@ -106,9 +110,8 @@ static const char *called(const struct mu_gather *g, int rank)
 static bool names_agree(struct mu_control *c, const struct mu_gather *g)
 {
     uint64_t *name = calloc((size_t)c->size, sizeof *name);
-    char text[MU_ERR_TEXT], ranks[128];
-    int most, usual, first;
-    bool *odd;
+    char text[MU_ERR_TEXT], others[128];
+    int odd, usual;
 
     if (!name) {
         mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
@@ -116,17 +119,13 @@ static bool names_agree(struct mu_control *c, const struct mu_gather *g)
     }
     for (int r = 0; r < c->size; r++)
         name[r] = mu_hash(0, called(g, r), strlen(called(g, r)));
-    odd = odd_ones(name, c->size, &most, &usual);
+    odd = odd_one(name, c->size, &usual, others, sizeof others);
     free(name);
-    if (most == c->size)
+    if (odd < 0)
         return true;
-    first = first_of(odd, c->size);
-    mu_ranks_text(odd, odd ? c->size : 0, ranks, sizeof ranks);
-    snprintf(text, sizeof text, "%s called %s where %d other%s called %s",
-             odd ? ranks : "a rank", first < 0 ? "something else" : called(g, first),
-             most, most == 1 ? "" : "s", called(g, usual));
-    free(odd);
-    mu_control_complain(c, MUSTER_ECONTRACT, first, text);
+    snprintf(text, sizeof text, "rank %d called %s where %s called %s", odd,
+             called(g, odd), others, called(g, usual));
+    mu_control_complain(c, MUSTER_ECONTRACT, odd, text);
     return false;
 }
 
@@ -224,23 +223,19 @@ static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
     return roll;
 }
 
-/* A difference names the ranks that have another hash than most. */
+/* A difference names a rank that has another hash than most. */
 static bool hashes_agree(struct mu_control *c, const struct mu_roll *roll)
 {
-    char text[MU_ERR_TEXT], ranks[128];
-    int most, usual, first;
-    bool *odd = odd_ones(roll->hash, c->size, &most, &usual);
+    char text[MU_ERR_TEXT], others[128];
+    int usual, odd = odd_one(roll->hash, c->size, &usual, others, sizeof others);
 
-    if (most == c->size)
+    if (odd < 0)
         return true;
-    first = first_of(odd, c->size);
-    mu_ranks_text(odd, odd ? c->size : 0, ranks, sizeof ranks);
     snprintf(text, sizeof text,
-             "%s reduced other buckets in step %llu than the %d others, or scaled or "
-             "clipped them otherwise",
-             odd ? ranks : "a rank", (unsigned long long)roll->step, most);
-    free(odd);
-    mu_control_complain(c, MUSTER_ECONTRACT, first, text);
+             "rank %d reduced other buckets in step %llu than %s, or scaled or clipped "
+             "them otherwise",
+             odd, (unsigned long long)roll->step, others);
+    mu_control_complain(c, MUSTER_ECONTRACT, odd, text);
     return false;
 }
 

@@ -120,14 +120,14 @@ static const struct other {
     const char *expect;
 } others[] = {
     { "a barrier where the others give weights", barrier_for_weight,
-      "rank 1 called muster_barrier where 2 others called the weights of step 0" },
+      "rank 1 called muster_barrier where ranks 0, 2 called the weights of step 0" },
     { "a weight where the others meet in a barrier", weight_for_barrier,
-      "rank 1 called the weights of step 0 where 2 others called muster_barrier" },
+      "rank 1 called the weights of step 0 where ranks 0, 2 called muster_barrier" },
     { "muster_finalize where the others meet in a barrier", finalize_for_barrier,
-      "rank 1 called muster_finalize where 2 others called muster_barrier" },
+      "rank 1 called muster_finalize where ranks 0, 2 called muster_barrier" },
     { "another max_norm", other_norm,
-      "rank 1 reduced other buckets in step 0 than the 2 "
-      "others, or scaled or clipped them otherwise" },
+      "rank 1 reduced other buckets in step 0 than ranks 0, 2, or scaled or clipped "
+      "them otherwise" },
     { "another loss scale", other_scale, "rank 1 reduced other buckets in step 0" },
     { "no loss scale", no_scale, "rank 1 reduced other buckets in step 0" },
     { "muster_ddp_sync for muster_ddp_sync_with", plain_sync,
