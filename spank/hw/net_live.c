@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
@@ -23,6 +24,9 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+
+#define CHILDREN 8    /* that look names up side by side, */
+#define NAMES_EACH 64 /* where there are more than so many */
 
 static struct mu_iface *find_iface(struct mu_net *net, const char *name)
 {
@@ -257,23 +261,70 @@ static bool resolve_address(struct mu_peer *peer)
     return peer->naddrs > 0;
 }
 
-static void child(struct mu_peer *peers, int n, int fd)
+/* What a child tells of one name; short enough for one write to be whole. */
+struct answer {
+    int index;
+    struct mu_peer peer;
+};
+_Static_assert(sizeof(struct answer) <= PIPE_BUF, "answers of several children mix");
+
+/* Every step-th name from `first` on. */
+static void child(const struct mu_peer *peers, int n, int first, int step, int fd)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = first; i < n; i += step) {
+        struct answer answer = { .index = i, .peer = peers[i] };
+
         if (peers[i].naddrs > 0)
             continue;
-        resolve_one(&peers[i]);
-        if (write(fd, &peers[i], sizeof peers[i]) != (ssize_t)sizeof peers[i])
+        resolve_one(&answer.peer);
+        if (write(fd, &answer, sizeof answer) != (ssize_t)sizeof answer)
             break;
     }
     _exit(0);
 }
 
+/* As many children as share the work; returns their number. A look-up is a turn of the
+ * name server's or a walk through /etc/hosts: a thousand take longer than the limit.
+ */
+static int start_children(const struct mu_peer *peers, int n, int names, int fd,
+                          pid_t *pid)
+{
+    int want = names > NAMES_EACH ? CHILDREN : 1, started = 0;
+
+    for (int k = 0; k < want; k++, started++) {
+        pid[k] = fork();
+        if (pid[k] == 0)
+            child(peers, n, k, want, fd);
+        if (pid[k] < 0)
+            break;
+    }
+    return started;
+}
+
+/* 0, or the number, from 1, of the first peer that was not told of before `end`. */
+static int take_answers(struct mu_peer *peers, int n, int names, int fd, double end)
+{
+    bool *told = calloc((size_t)n, sizeof *told);
+    struct answer answer;
+    int late = 0;
+
+    while (told && names > 0 && read_until(fd, &answer, sizeof answer, end)) {
+        peers[answer.index] = answer.peer;
+        told[answer.index] = true;
+        names--;
+    }
+    for (int i = 0; i < n && names > 0 && !late; i++)
+        if (!told || (!told[i] && peers[i].naddrs == 0))
+            late = i + 1;
+    free(told);
+    return late;
+}
+
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
 {
     double end = now() + timeout;
-    int fd[2], rc = 0, names = 0;
-    pid_t pid;
+    int fd[2], rc = 0, names = 0, children;
+    pid_t pid[CHILDREN];
 
     for (int i = 0; i < n; i++)
         names += !resolve_address(&peers[i]);
@@ -281,29 +332,23 @@ int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *
         return 0;
     if (pipe2(fd, O_CLOEXEC) < 0)
         return mu_err_set(err, errno, "no pipe for name look-ups: %s", strerror(errno));
-    pid = fork();
-    if (pid < 0) {
-        close(fd[0]);
-        close(fd[1]);
-        return mu_err_set(err, errno, "no process for name look-ups: %s",
-                          strerror(errno));
-    }
-    if (pid == 0)
-        child(peers, n, fd[1]);
+    children = start_children(peers, n, names, fd[1], pid);
+    if (children == 0)
+        rc =
+            mu_err_set(err, errno, "no process for name look-ups: %s", strerror(errno));
     close(fd[1]);
-    for (int i = 0; i < n && rc == 0; i++)
-        if (peers[i].naddrs == 0 &&
-            !read_until(fd[0], &peers[i], sizeof peers[i], end)) {
-            peers[i].naddrs = 0;
-            rc =
-                mu_err_set(err, ETIMEDOUT,
-                           "the name %s was not resolved within %.1f s: check the name "
-                           "service of this node",
-                           peers[i].host, timeout);
-        }
-    kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    if (rc == 0)
+        rc = take_answers(peers, n, names, fd[0], end);
+    if (rc > 0)
+        rc = mu_err_set(err, ETIMEDOUT,
+                        "the name %s was not resolved within %.1f s: check the name "
+                        "service of this node",
+                        peers[rc - 1].host, timeout);
+    for (int k = 0; k < children; k++) {
+        kill(pid[k], SIGKILL);
+        while (waitpid(pid[k], NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
     close(fd[0]);
     return rc;
 }

@@ -149,6 +149,28 @@ static void names_resolve_and_a_silent_name_service_ends(void **state)
 }
 
 /* With no time at all: nobody is asked. */
+/* More names than one child is given: each peer gets its own answer all the same. */
+static void many_names_are_looked_up_side_by_side(void **state)
+{
+    enum { N = 200 };
+    struct mu_peer *peers = calloc(N, sizeof *peers);
+    struct mu_err err = { 0 };
+
+    for (int i = 0; i < N; i++)
+        snprintf(peers[i].host, sizeof peers[i].host, "%s",
+                 i % 3 ? "localhost" : "0x7f000102"); /* an address to getaddrinfo */
+    if (mu_net_resolve(peers, N, 20, &err) < 0)
+        fail_msg("%s", err.text);
+    for (int i = 0; i < N; i++) {
+        assert_true(peers[i].naddrs >= 1);
+        if (i % 3 == 0)
+            assert_int_equal(peers[i].addr[0].byte[3], 2);
+        else
+            assert_string_equal(peers[i].host, "localhost");
+    }
+    free(peers);
+}
+
 static void an_address_is_its_own_look_up(void **state)
 {
     struct mu_peer peers[2] = { { .host = "127.0.0.9" }, { .host = "2001:db8::7" } };
@@ -503,6 +525,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_resolve_and_a_silent_name_service_ends),
+        cmocka_unit_test(many_names_are_looked_up_side_by_side),
         cmocka_unit_test(an_address_is_its_own_look_up),
         cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
         cmocka_unit_test(the_shipped_profiles_know_their_platforms),
