@@ -20,9 +20,9 @@ static char *behind(char *text, const char *prefix)
     return strncasecmp(text, prefix, n) == 0 ? text + n : NULL;
 }
 
-/* "gpu:X" up to Slurm 23.02, "gres/gpu:X" from 23.11; gres:gpu:X is taken on input. */
-static char *behind_gpu(char *text)
+char *mu_gpu_bind_behind(char *text)
 {
+    /* The last up to Slurm 23.02, the first from 23.11; the second on input. */
     static const char *const prefixes[] = { "gres/gpu:", "gres:gpu:", "gpu:" };
 
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
@@ -34,20 +34,17 @@ static char *behind_gpu(char *text)
     return NULL;
 }
 
-/* The gpu part of a `+`-joined list. A text without any prefix is the part itself; a
- * list that binds other resources only gives NULL.
- */
-static char *gpu_part(char *list)
+char *mu_gpu_bind_part(char *list)
 {
     char *rest = list, *item;
     bool first = true;
 
     while ((item = mu_parse_next(&rest, '+'))) {
-        char *part = behind_gpu(item);
+        char *part = mu_gpu_bind_behind(item);
 
         if (part)
             return part;
-        if (first && !rest && strncasecmp(item, "gres/", 5) != 0)
+        if (first && !rest && strncasecmp(item, "gres", 4) != 0)
             return item;
         first = false;
     }
@@ -168,7 +165,7 @@ int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err 
     work = calloc(1, sizeof *work);
     if (!work)
         return mu_err_set(err, ENOMEM, "GPU binding: out of memory");
-    part = gpu_part(copy);
+    part = mu_gpu_bind_part(copy);
     if (part && (rest = behind(part, "verbose,"))) {
         work->verbose = true;
         part = rest;

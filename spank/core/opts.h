@@ -86,4 +86,11 @@ struct mu_gpu_bind {
  */
 int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err);
 
+/* What stands behind "gres/gpu:", "gres:gpu:" or "gpu:"; NULL: nothing of these. */
+char *mu_gpu_bind_behind(char *text);
+/* The gpu part of a '+' list, without its prefix; the list is cut there. A text without
+ * any prefix is the part itself; NULL: the list binds other resources only.
+ */
+char *mu_gpu_bind_part(char *list);
+
 #endif

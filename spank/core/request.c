@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "runtime/base/parse.h"
 #include "spank/core/opts.h"
@@ -23,23 +22,15 @@ static int kind_of(const char *text)
     return kind;
 }
 
-/* Copy the gpu part of a stored binding ("gpu:X", "gres/gpu:X", a '+' list) without its
- * prefix; false if it has none or does not fit.
- */
+/* Copy the gpu part of a stored binding; false if it has none or does not fit. */
 static bool gpu_part(const char *text, char *out, size_t len)
 {
-    char copy[MU_REQUEST_TEXT], *rest = copy, *item;
+    char copy[MU_REQUEST_TEXT], *part;
 
     if (!text || !mu_copy(copy, sizeof copy, text))
         return false;
-    while ((item = mu_parse_next(&rest, '+'))) {
-        if (strncasecmp(item, "gres/gpu:", 9) == 0 ||
-            strncasecmp(item, "gres:gpu:", 9) == 0)
-            return mu_copy(out, len, item + 9);
-        if (strncasecmp(item, "gpu:", 4) == 0)
-            return mu_copy(out, len, item + 4);
-    }
-    return strncasecmp(text, "gres", 4) != 0 && *text && mu_copy(out, len, text);
+    part = mu_gpu_bind_part(copy);
+    return part && *part && mu_copy(out, len, part);
 }
 
 /* All parts of a --tres-bind list but the gpu one, then "gres/gpu:none". */
@@ -51,8 +42,7 @@ static void neutral_tres(const char *text, char *out, size_t len)
     if (!text || !mu_copy(copy, sizeof copy, text))
         copy[0] = '\0';
     while ((item = mu_parse_next(&rest, '+')))
-        if (*item && strncasecmp(item, "gres/gpu:", 9) != 0 &&
-            strncasecmp(item, "gres:gpu:", 9) != 0 && at + strlen(item) + 16 < len)
+        if (*item && !mu_gpu_bind_behind(item) && at + strlen(item) + 16 < len)
             at += (size_t)snprintf(out + at, len - at, "%s+", item);
     snprintf(out + at, len - at, "gres/gpu:none");
 }

@@ -41,6 +41,8 @@ static const struct bind_case {
       MU_GPU_BIND_MAP, 0, 0, "0|1" },
     { "a --tres-bind list without gpu", "gres/nic:closest", MU_GPU_BIND_NONE, 0, 0,
       "" },
+    { "another resource, with a colon", "gres:shard:closest", MU_GPU_BIND_NONE, 0, 0,
+      "" },
     { "two other resources", "gres/nic:closest+gres/shard:per_task:1", MU_GPU_BIND_NONE,
       0, 0, "" },
 };
