@@ -52,7 +52,7 @@ address() { # node
     for how in "SLURM_HOSTFILE=$MUSTER_DIR/hosts srun" "SLURM_HOSTFILE=$MUSTER_DIR/hosts srun --export=NONE" \
         "srun -m arbitrary -w mnet2,mnet2,mnet1" "srun --distribution=arbitrary --nodelist=$MUSTER_DIR/hosts"; do
         # shellcheck disable=SC2086 # a command and its words
-        run timeout 60 env $how -Q -N2 -n3 --gres=gpu:2 /bin/bash -c 'echo "$RANK $SLURMD_NODENAME $MASTER_ADDR"'
+        run timeout 60 env $how -Q -n3 --gres=gpu:2 /bin/bash -c 'echo "$RANK $SLURMD_NODENAME $MASTER_ADDR"'
         echo "$how: $output"
         [ "$(sort <<<"$output")" = "0 mnet2 $(address mnet2)
 1 mnet2 $(address mnet2)
