@@ -375,6 +375,26 @@ static const char *no_user(void *arg, const char *name)
     return NULL;
 }
 
+/* A namespace with a bridge of containers or guests and, beside it, the nodes' network
+ * 10.9.0.0/20 at `data`.
+ */
+static void bridge_beside_data(const char *bridge, const char *address)
+{
+    char script[1024];
+
+    own_namespace();
+    snprintf(script, sizeof script,
+             "set -e; ip link set lo up; ip link add %s type bridge;"
+             "ip addr add %s dev %s; ip link set %s up;"
+             "ip link add veth0 type veth peer name veth1; ip link set veth0 up;"
+             "ip link set veth1 master %s; ip link set veth1 up;"
+             "ip link add data type veth peer name other;"
+             "ip addr add 10.9.5.15/20 dev data;"
+             "ip link set data up; ip link set other up",
+             bridge, address, bridge, bridge, bridge);
+    ip(script);
+}
+
 static void a_step_of_two_nodes_gets_interface_and_address(void **state)
 {
     char *hosts[] = { "10.9.5.16", "10.9.5.15" };
@@ -391,13 +411,7 @@ static void a_step_of_two_nodes_gets_interface_and_address(void **state)
     struct mu_network *out = calloc(1, sizeof *out);
     struct mu_err err = { 0 };
 
-    own_namespace();
-    ip("set -e; ip link set lo up; ip link add virbr7 type bridge;"
-       "ip addr add 192.168.122.1/24 dev virbr7; ip link set virbr7 up;"
-       "ip link add veth0 type veth peer name veth1; ip link set veth0 up; ip link set "
-       "veth1 master virbr7; ip link set veth1 up;"
-       "ip link add data type veth peer name other; ip addr add 10.9.5.15/20 dev data;"
-       "ip link set data up; ip link set other up");
+    bridge_beside_data("virbr7", "192.168.122.1/24");
     load_with_carrier(&out->net, "data");
     mu_net_clear(&out->net);
     if (mu_network_decide(&request, out, &err) < 0)
@@ -430,13 +444,7 @@ static void the_own_name_need_not_resolve_to_an_address_of_the_network(void **st
     struct mu_network *out = calloc(1, sizeof *out);
     struct mu_err err = { 0 };
 
-    own_namespace();
-    ip("set -e; ip link set lo up; ip link add br-ff type bridge;"
-       "ip addr add 172.18.0.1/16 dev br-ff; ip link set br-ff up;"
-       "ip link add veth0 type veth peer name veth1; ip link set veth0 up; ip link set "
-       "veth1 master br-ff; ip link set veth1 up;"
-       "ip link add data type veth peer name other; ip addr add 10.9.5.15/20 dev data;"
-       "ip link set data up; ip link set other up");
+    bridge_beside_data("br-ff", "172.18.0.1/16");
     load_with_carrier(&out->net, "br-ff");
     load_with_carrier(&out->net, "data");
     mu_net_clear(&out->net);

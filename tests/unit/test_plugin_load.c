@@ -17,38 +17,15 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/unit/slurm_says.h"
+
 static int calls, fail_at; /* spank calls so far; the one that fails, 0 none */
 static spank_context_t context = S_CTX_REMOTE;
 static uint32_t step_id;
-static char said[65536];
 
 static int fails(void)
 {
     return ++calls == fail_at;
-}
-
-static void say(const char *fmt, va_list ap)
-{
-    size_t at = strlen(said);
-
-    vsnprintf(said + at, sizeof said - at, fmt, ap);
-}
-
-#define TALKER(name)                                                                   \
-    void name(const char *fmt, ...)                                                    \
-    {                                                                                  \
-        va_list ap;                                                                    \
-        va_start(ap, fmt);                                                             \
-        say(fmt, ap);                                                                  \
-        va_end(ap);                                                                    \
-    }
-TALKER(slurm_error)
-TALKER(slurm_info)
-TALKER(slurm_spank_log)
-
-const char *spank_strerror(spank_err_t err)
-{
-    return "stub";
 }
 
 spank_context_t spank_context(void)
