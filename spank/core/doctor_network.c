@@ -120,16 +120,16 @@ static const char *nccl_value(const struct mu_facts *facts, const char *name,
  */
 static bool list_takes(const char *list, const char *name)
 {
-    bool not = list[0] == '^', found = false;
-    bool whole = list[not ] == '=';
+    bool all_but = list[0] == '^', found = false;
+    bool whole = list[all_but] == '=';
 
-    for (list += not +whole; *list && !found; list += strspn(list, ",")) {
+    for (list += all_but + whole; *list && !found; list += strspn(list, ",")) {
         size_t item = strcspn(list, ","), len = strcspn(list, ":,");
 
         found = len > 0 && strncmp(list, name, len) == 0 && (!whole || !name[len]);
         list += item;
     }
-    return found != not ;
+    return found != all_but;
 }
 
 /* Case 027, and names of another machine: NCCL obeys a given list exactly. */

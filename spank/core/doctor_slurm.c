@@ -10,14 +10,14 @@
 
 #define AREA "slurm"
 
+/* Where a machine's minors are not known, the place on the bus stands in. */
 static int find_by_minor(const struct mu_node *node, int minor)
 {
-    if (minor < 0)
-        return -1;
-    for (int i = 0; i < node->ngpus; i++)
-        if (node->gpus[i].minor == minor)
-            return i;
-    return minor < node->ngpus && node->gpus[minor].minor < 0 ? minor : -1;
+    int found = mu_node_gpu_of_minor(node, minor);
+
+    if (found < 0 && minor >= 0 && minor < node->ngpus && node->gpus[minor].minor < 0)
+        return minor;
+    return found;
 }
 
 /* Case 014 a: thread ids in place of core ids. True: told, once for a line. */

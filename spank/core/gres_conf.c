@@ -151,14 +151,6 @@ int mu_gres_conf_parse(const char *file, const char *text, const char *host,
     return 0;
 }
 
-static int gpu_of_minor(const struct mu_node *node, int minor)
-{
-    for (int i = 0; i < node->ngpus && minor >= 0; i++)
-        if (node->gpus[i].minor == minor)
-            return i;
-    return -1;
-}
-
 void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *node,
                         struct mu_gres_order *out)
 {
@@ -166,7 +158,7 @@ void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *n
     if (conf->autodetect || conf->n > MU_GPUS_MAX)
         return;
     for (int i = 0; i < conf->n; i++) {
-        out->gpu[i] = gpu_of_minor(node, conf->gres[i].minor);
+        out->gpu[i] = mu_node_gpu_of_minor(node, conf->gres[i].minor);
         if (out->gpu[i] < 0)
             return;
     }

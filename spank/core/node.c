@@ -377,3 +377,11 @@ int mu_node_find_gpu(const struct mu_node *node, const char *text)
             return i;
     return -1;
 }
+
+int mu_node_gpu_of_minor(const struct mu_node *node, int minor)
+{
+    for (int i = 0; i < node->ngpus && minor >= 0; i++)
+        if (node->gpus[i].minor == minor)
+            return i;
+    return -1;
+}

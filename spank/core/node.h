@@ -178,5 +178,7 @@ int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_er
  * UUID is text, or -1.
  */
 int mu_node_find_gpu(const struct mu_node *node, const char *text);
+/* Index of the GPU with this device minor, or -1; a minor below 0 is nobody's. */
+int mu_node_gpu_of_minor(const struct mu_node *node, int minor);
 
 #endif

@@ -12,7 +12,7 @@
 #include "spank/hw/net_live.h"
 #include "spank/hw/platform_live.h"
 
-/* Of no use to the other nodes: no address, or one of this host alone, as a line
+/* An address that other nodes can reach: not that of this host alone, as a line
  * "127.0.1.1 NAME" in /etc/hosts gives.
  */
 static bool has_global(const struct mu_peer *peer)

@@ -116,9 +116,14 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
     }
 }
 
+/* What the device files are called before their number. */
+static const char *device_prefix(const struct mu_state *st)
+{
+    return st->site.devices[0] ? st->site.devices : "/dev/nvidia";
+}
+
 int mu_gpu_open(const struct mu_state *st, int gpu)
 {
-    const char *prefix = st->site.devices[0] ? st->site.devices : "/dev/nvidia";
     int number = st->node.gpus[gpu].minor;
     char path[300];
     struct stat file;
@@ -129,7 +134,7 @@ int mu_gpu_open(const struct mu_state *st, int gpu)
         return -1;
     if (number < 0)
         return -1;
-    snprintf(path, sizeof path, "%s%d", prefix, number);
+    snprintf(path, sizeof path, "%s%d", device_prefix(st), number);
     if (stat(path, &file) < 0)
         return -1;
     /* access asks the device cgroup as open would, without waking up the GPU. */
@@ -138,13 +143,11 @@ int mu_gpu_open(const struct mu_state *st, int gpu)
 
 bool mu_gpus_confined(const struct mu_state *st)
 {
-    const char *prefix = st->site.devices[0] ? st->site.devices : "/dev/nvidia";
-
     for (int number = 0; number < MU_GPUS_MAX; number++) {
         char path[300];
         struct stat file;
 
-        snprintf(path, sizeof path, "%s%d", prefix, number);
+        snprintf(path, sizeof path, "%s%d", device_prefix(st), number);
         if (stat(path, &file) == 0 && access(path, R_OK | W_OK) < 0)
             return true;
     }

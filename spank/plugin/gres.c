@@ -52,7 +52,7 @@ void mu_gres_find_order(struct mu_state *st)
     struct mu_gres_conf *conf;
 
     st->order.n = 0;
-    st->devices_confined = devices_confined();
+    st->devices_confined = st->node.ngpus > 0 && devices_confined();
     if (!st->devices_confined || !mu_gpus_have_minors(&st->node))
         return;
     files = calloc(1, sizeof *files);

@@ -16,6 +16,9 @@
 
 #define RESERVED_TEXT (256 * 1024)
 #define SYSCTL "/proc/sys/net/ipv4/"
+/* Ephemeral ports as Linux comes. */
+#define EPHEMERAL_FIRST 32768
+#define EPHEMERAL_LAST 60999
 
 /* What this machine's kernel says of ports, in one line: "32768-60999;8080,9148-9150",
  * ephemeral ones and those reserved for others.
@@ -23,12 +26,12 @@
 static void kernel_ports(char *buf, size_t len)
 {
     char *text = NULL;
-    int a = 32768, b = 60999; /* as Linux comes */
+    int a = EPHEMERAL_FIRST, b = EPHEMERAL_LAST;
 
     if (mu_read_small(SYSCTL "ip_local_port_range", 64, &text, NULL) == 0 &&
         sscanf(text, "%d %d", &a, &b) != 2) {
-        a = 32768;
-        b = 60999;
+        a = EPHEMERAL_FIRST;
+        b = EPHEMERAL_LAST;
     }
     free(text);
     text = NULL;
@@ -65,7 +68,7 @@ void mu_srun_tell_ports(void)
 void mu_choose_ports(struct mu_state *st, spank_t sp)
 {
     struct mu_port_set reserved = { { 0 } };
-    int eph_first = 32768, eph_last = 60999;
+    int eph_first = EPHEMERAL_FIRST, eph_last = EPHEMERAL_LAST;
     char told[MU_PORTS_TEXT], *own = malloc(RESERVED_TEXT);
 
     if (!mu_item_env(sp, MU_PORTS_VARIABLE, told, sizeof told) ||
@@ -73,7 +76,7 @@ void mu_choose_ports(struct mu_state *st, spank_t sp)
         if (own)
             kernel_ports(own, RESERVED_TEXT);
         if (own && !read_kernel_ports(own, &eph_first, &eph_last, &reserved))
-            eph_first = 32768, eph_last = 60999;
+            eph_first = EPHEMERAL_FIRST, eph_last = EPHEMERAL_LAST;
     }
     free(own);
     st->ports_first = st->site.port_first;
@@ -81,7 +84,8 @@ void mu_choose_ports(struct mu_state *st, spank_t sp)
     if (!st->ports_first &&
         !mu_port_range(eph_first, eph_last, &st->ports_first, &st->ports_last)) {
         /* Better one that a connection may hold than none: programs end without. */
-        mu_port_range(32768, 60999, &st->ports_first, &st->ports_last);
+        mu_port_range(EPHEMERAL_FIRST, EPHEMERAL_LAST, &st->ports_first,
+                      &st->ports_last);
         st->ports_ephemeral = true;
     }
     mu_port_skip(st->ports_first, st->ports_last, eph_first, eph_last, &reserved,
