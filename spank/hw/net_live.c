@@ -4,7 +4,6 @@
 #include "spank/hw/net_live.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <linux/ethtool.h>
@@ -13,20 +12,16 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/child.h"
 
-#define CHILDREN 8    /* that look names up side by side, */
-#define NAMES_EACH 64 /* where there are more than so many */
+#define NAMES_EACH 64 /* more names than so many are looked up side by side */
 
 static struct mu_iface *find_iface(struct mu_net *net, const char *name)
 {
@@ -223,36 +218,6 @@ static void resolve_one(struct mu_peer *peer)
     freeaddrinfo(list);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-/* Read exactly len bytes before `end`. */
-static bool read_until(int fd, void *buf, size_t len, double end)
-{
-    size_t got = 0;
-
-    while (got < len) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        double left = end - now();
-        ssize_t n;
-
-        if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) < 0)
-            return false;
-        if (!p.revents)
-            continue;
-        n = read(fd, (char *)buf + got, len - got);
-        if (n <= 0)
-            return false;
-        got += (size_t)n;
-    }
-    return true;
-}
-
 /* An address needs no look-up. */
 static bool resolve_address(struct mu_peer *peer)
 {
@@ -268,87 +233,77 @@ struct answer {
 };
 _Static_assert(sizeof(struct answer) <= PIPE_BUF, "answers of several children mix");
 
-/* Every step-th name from `first` on. */
-static void child(const struct mu_peer *peers, int n, int first, int step, int fd)
-{
-    for (int i = first; i < n; i += step) {
-        struct answer answer = { .index = i, .peer = peers[i] };
+struct names {
+    struct mu_peer *peers;
+    int n;        /* peers */
+    int left;     /* names that need a look-up */
+    int children; /* that share them */
+};
 
-        if (peers[i].naddrs > 0)
+/* In the child: every name of its share. */
+static int look_up(void *arg, int index, int fd)
+{
+    const struct names *names = arg;
+
+    for (int i = index; i < names->n; i += names->children) {
+        struct answer answer = { .index = i, .peer = names->peers[i] };
+
+        if (answer.peer.naddrs > 0)
             continue;
         resolve_one(&answer.peer);
         if (write(fd, &answer, sizeof answer) != (ssize_t)sizeof answer)
-            break;
+            return 1;
     }
-    _exit(0);
+    return 0;
 }
 
-/* As many children as share the work; returns their number. A look-up is a turn of the
- * name server's or a walk through /etc/hosts: a thousand take longer than the limit.
- */
-static int start_children(const struct mu_peer *peers, int n, int names, int fd,
-                          pid_t *pid)
+/* 0, or the number, from 1, of the first peer without an answer at the deadline. */
+static int take_answers(struct names *names, const struct mu_children *children,
+                        double deadline)
 {
-    int want = names > NAMES_EACH ? CHILDREN : 1, started = 0;
-
-    for (int k = 0; k < want; k++, started++) {
-        pid[k] = fork();
-        if (pid[k] == 0)
-            child(peers, n, k, want, fd);
-        if (pid[k] < 0)
-            break;
-    }
-    return started;
-}
-
-/* 0, or the number, from 1, of the first peer that was not told of before `end`. */
-static int take_answers(struct mu_peer *peers, int n, int names, int fd, double end)
-{
-    bool *told = calloc((size_t)n, sizeof *told);
+    bool *answered = calloc((size_t)names->n, sizeof *answered);
     struct answer answer;
     int late = 0;
 
-    while (told && names > 0 && read_until(fd, &answer, sizeof answer, end)) {
-        peers[answer.index] = answer.peer;
-        told[answer.index] = true;
-        names--;
+    while (answered && names->left > 0 &&
+           mu_children_read(children, &answer, sizeof answer, deadline) ==
+               (ssize_t)sizeof answer) {
+        names->peers[answer.index] = answer.peer;
+        answered[answer.index] = true;
+        names->left--;
     }
-    for (int i = 0; i < n && names > 0 && !late; i++)
-        if (!told || (!told[i] && peers[i].naddrs == 0))
+    for (int i = 0; i < names->n && names->left > 0 && !late; i++)
+        if (!answered || (!answered[i] && names->peers[i].naddrs == 0))
             late = i + 1;
-    free(told);
+    free(answered);
     return late;
 }
 
+/* As many children as share the work: a look-up is a turn of the name server's or a
+ * walk through /etc/hosts, and a thousand take longer than the limit.
+ */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
 {
-    double end = now() + timeout;
-    int fd[2], rc = 0, names = 0, children;
-    pid_t pid[CHILDREN];
+    double deadline = mu_child_clock() + timeout;
+    struct names names = { .peers = peers, .n = n };
+    struct mu_children children;
+    int rc;
 
     for (int i = 0; i < n; i++)
-        names += !resolve_address(&peers[i]);
-    if (names == 0)
+        names.left += !resolve_address(&peers[i]);
+    if (names.left == 0)
         return 0;
-    if (pipe2(fd, O_CLOEXEC) < 0)
-        return mu_err_set(err, errno, "no pipe for name look-ups: %s", strerror(errno));
-    children = start_children(peers, n, names, fd[1], pid);
-    if (children == 0)
-        rc =
-            mu_err_set(err, errno, "no process for name look-ups: %s", strerror(errno));
-    close(fd[1]);
-    if (rc == 0)
-        rc = take_answers(peers, n, names, fd[0], end);
+    names.children = names.left > NAMES_EACH ? MU_CHILDREN_MAX : 1;
+    rc = mu_children_start(&children, names.children, look_up, &names, err);
+    if (rc < 0)
+        mu_err_context(err, "name look-ups");
+    else
+        rc = take_answers(&names, &children, deadline);
     if (rc > 0)
         rc = mu_err_set(err, ETIMEDOUT,
                         "the name %s was not resolved within %.1f s: check the name "
                         "service of this node",
                         peers[rc - 1].host, timeout);
-    for (int k = 0; k < children; k++) {
-        kill(pid[k], SIGKILL);
-        while (waitpid(pid[k], NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
-    close(fd[0]);
+    mu_children_end(&children, 0);
     return rc;
 }

@@ -5,17 +5,13 @@
 #include "spank/hw/nvml.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/child.h"
 
 typedef void *handle; /* nvmlDevice_t */
 
@@ -74,12 +70,12 @@ static bool send_device(const struct calls *c, handle device, const char *busid,
     return write(fd, &out, sizeof out) == (ssize_t)sizeof out;
 }
 
-static void send_all(const struct calls *c, int fd)
+static bool send_all(const struct calls *c, int fd)
 {
     unsigned n = 0, migs;
 
     if (c->init() != 0 || c->count(&n) != 0)
-        _exit(1);
+        return false;
     for (unsigned i = 0; i < n; i++) {
         struct pci_info pci;
         char busid[MU_BUSID_LEN] = "";
@@ -90,92 +86,40 @@ static void send_all(const struct calls *c, int fd)
             mu_busid_normal(pci.busid, busid, NULL) < 0)
             continue;
         if (!send_device(c, device, busid, false, fd))
-            _exit(1);
+            return false;
         if (!c->mig_max || !c->mig_by_index || c->mig_max(device, &migs) != 0)
             continue;
         for (unsigned k = 0; k < migs; k++)
             if (c->mig_by_index(device, k, &mig) == 0 &&
                 !send_device(c, mig, busid, true, fd))
-                _exit(1);
+                return false;
     }
+    return true;
 }
 
-/* Give up root for good: the library's code is not ours. */
-static void child(const char *library, int fd)
+static int ask(void *library, int index, int fd)
 {
     struct calls calls = { 0 };
-    int null = open("/dev/null", O_RDWR);
 
-    if (setresgid(getegid(), getegid(), getegid()) < 0 ||
-        setresuid(geteuid(), geteuid(), geteuid()) < 0)
-        _exit(1);
-    if (null >= 0) {
-        dup2(null, 1);
-        dup2(null, 2);
-    }
-    if (!load(library, &calls))
-        _exit(1);
-    send_all(&calls, fd);
-    _exit(0);
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-/* The child's records until it is done; false: it ran out of time. */
-static bool receive(int fd, double end, struct mu_nvml_device *list, int max, int *n)
-{
-    size_t got = 0;
-
-    for (*n = 0;;) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        struct mu_nvml_device scrap, *to = *n < max ? &list[*n] : &scrap;
-        double left = end - now();
-        ssize_t r;
-
-        if (left <= 0 || (poll(&p, 1, (int)(left * 1000) + 1) < 0 && errno != EINTR))
-            return false;
-        if (!p.revents)
-            continue;
-        r = read(fd, (char *)to + got, sizeof *to - got);
-        if (r <= 0)
-            return true;
-        got += (size_t)r;
-        if (got == sizeof *to) {
-            got = 0;
-            *n += *n < max;
-        }
-    }
+    return load(library, &calls) && send_all(&calls, fd) ? 0 : 1;
 }
 
 int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *list,
                  int max)
 {
-    double end = now() + timeout;
-    int fd[2], n = 0, status = 1;
-    bool in_time = false;
-    pid_t pid;
+    double deadline = mu_child_clock() + timeout;
+    struct mu_nvml_device one;
+    struct mu_children child;
+    ssize_t got = -1;
+    int n = 0, status;
 
-    if (pipe2(fd, O_CLOEXEC) < 0)
-        return -1;
-    pid = fork();
-    if (pid == 0)
-        child(library, fd[1]);
-    close(fd[1]);
-    if (pid > 0) {
-        in_time = receive(fd[0], end, list, max, &n);
-        if (!in_time)
-            kill(pid, SIGKILL);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
-    }
-    close(fd[0]);
-    return in_time && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? n : -1;
+    if (mu_children_start(&child, 1, ask, (char *)(uintptr_t)library, NULL) == 0)
+        while ((got = mu_children_read(&child, &one, sizeof one, deadline)) ==
+               (ssize_t)sizeof one)
+            if (n < max)
+                list[n++] = one;
+    status = mu_children_end(&child, got < 0 ? 0 : deadline);
+    return got >= 0 && status == 0 ? n : -1;
 }
 
 /* A GPU that the node shows as one device, and NVML cut into several, becomes several.

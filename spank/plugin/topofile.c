@@ -9,17 +9,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/child.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/sysfs.h"
@@ -27,7 +25,7 @@
 
 #define FILE_MAX (1 << 20)
 #define FILE_NAME "nccl-topology.xml"
-#define DEADLINE_MS 2000
+#define DEADLINE_S 2
 
 /* What the child says before it sends the bytes. */
 struct verdict {
@@ -59,17 +57,15 @@ static bool write_all(int fd, const void *data, size_t len)
     return true;
 }
 
-/* In the child: give up root for good, then look at the user's file. */
-static void child(const char *path, int fd)
+/* In the child: look at the user's file, whose path is `arg`. */
+static int look(void *arg, int index, int fd)
 {
+    const char *path = arg;
     struct mu_nccl_verdict checked;
     struct verdict v = { 0 };
     struct mu_err err = { 0 };
     char *text = NULL;
 
-    if (setresgid(getegid(), getegid(), getegid()) < 0 ||
-        setresuid(geteuid(), geteuid(), geteuid()) < 0)
-        _exit(1);
     if (mu_read_file(path, &text, &v.len, &err) < 0) {
         v.error = err.code ? err.code : EIO;
         mu_copy(v.first, sizeof v.first, err.text);
@@ -83,56 +79,34 @@ static void child(const char *path, int fd)
     }
     if (write_all(fd, &v, sizeof v) && v.len)
         write_all(fd, text, v.len);
-    _exit(0);
+    return 0;
 }
 
-static long now_ms(void)
+/* What the child answers in time: its verdict and, into *data, the bytes. */
+static bool answer(const struct mu_children *child, struct verdict *v, char **data)
 {
-    struct timespec t;
+    double deadline = mu_child_clock() + DEADLINE_S;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-static bool read_all(int fd, void *data, size_t len, long end)
-{
-    for (size_t got = 0; got < len;) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        long left = end - now_ms();
-        ssize_t n;
-
-        if (left <= 0 || poll(&p, 1, (int)left) <= 0)
-            return false;
-        n = read(fd, (char *)data + got, len - got);
-        if (n <= 0)
-            return false;
-        got += (size_t)n;
-    }
-    return true;
+    if (mu_children_read(child, v, sizeof *v, deadline) != (ssize_t)sizeof *v)
+        return false;
+    if (v->len == 0)
+        return true;
+    *data = v->len <= FILE_MAX ? malloc(v->len) : NULL;
+    return *data && mu_children_read(child, *data, v->len, deadline) == (ssize_t)v->len;
 }
 
 /* The checked bytes of a file of the user's; the caller frees *text. */
 static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
 {
+    struct mu_children child;
     struct verdict v = { 0 };
-    long end = now_ms() + DEADLINE_MS;
-    int fd[2], rc = -1;
     char *data = NULL;
-    pid_t pid;
+    int rc = -1;
 
-    if (pipe2(fd, O_CLOEXEC) < 0)
-        return mu_err_set(err, errno, "%s: no pipe: %s", path, strerror(errno));
-    pid = fork();
-    if (pid == 0)
-        child(path, fd[1]);
-    close(fd[1]);
-    if (pid < 0)
-        mu_err_set(err, errno, "%s: no process: %s", path, strerror(errno));
-    else if (!read_all(fd[0], &v, sizeof v, end) ||
-             (v.len && (v.len > FILE_MAX || !(data = malloc(v.len)) ||
-                        !read_all(fd[0], data, v.len, end))))
-        mu_err_set(err, ETIMEDOUT, "%s was not read within %d s", path,
-                   DEADLINE_MS / 1000);
+    if (mu_children_start(&child, 1, look, (char *)(uintptr_t)path, err) < 0)
+        mu_err_context(err, "%s", path);
+    else if (!answer(&child, &v, &data))
+        mu_err_set(err, ETIMEDOUT, "%s was not read within %d s", path, DEADLINE_S);
     else if (v.error)
         mu_err_set(err, v.error, "%s", v.first);
     else if (!v.parsable || v.errors)
@@ -140,12 +114,7 @@ static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
                    v.first);
     else
         rc = 0;
-    if (pid > 0) {
-        kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
-    close(fd[0]);
+    mu_children_end(&child, 0);
     if (rc == 0) {
         *text = data;
         *len = v.len;

@@ -21,6 +21,7 @@
 #include "spank/hw/network.h"
 #include "spank/hw/platform_live.h"
 #include "spank/hw/sysfile.h"
+#include "tests/unit/hang.h"
 
 /* A namespace of this test's own; skips where it may not be made. */
 static void own_namespace(void)
@@ -169,6 +170,29 @@ static void many_names_are_looked_up_side_by_side(void **state)
             assert_string_equal(peers[i].host, "localhost");
     }
     free(peers);
+}
+
+/* Eight children wait for a file of the name service, and none of them can be killed.
+ */
+static void look_ups_that_the_kernel_waits_for_are_left_at_the_deadline(void **state)
+{
+    enum { N = 200 };
+    struct mu_peer *peers = calloc(N, sizeof *peers);
+    struct mu_err err = { 0 };
+    double start;
+    int rc;
+
+    for (int i = 0; i < N; i++)
+        snprintf(peers[i].host, sizeof peers[i].host, "node%d", i);
+    if (!hang_begin("/etc/hosts"))
+        skip();
+    start = now();
+    rc = mu_net_resolve(peers, N, 0.5, &err);
+    hang_end();
+    free(peers);
+    assert_int_equal(rc, -1);
+    assert_non_null(strstr(err.text, "node0 was not resolved within 0.5 s"));
+    assert_true(now() - start < 5);
 }
 
 static void an_address_is_its_own_look_up(void **state)
@@ -534,6 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_resolve_and_a_silent_name_service_ends),
         cmocka_unit_test(many_names_are_looked_up_side_by_side),
+        cmocka_unit_test(look_ups_that_the_kernel_waits_for_are_left_at_the_deadline),
         cmocka_unit_test(an_address_is_its_own_look_up),
         cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
         cmocka_unit_test(the_shipped_profiles_know_their_platforms),

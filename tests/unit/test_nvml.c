@@ -14,6 +14,7 @@
 
 #include "spank/hw/nvml.h"
 #include "tests/unit/fake_nvml.h"
+#include "tests/unit/hang.h"
 
 static const char *behaviour = ""; /* "hang", "crash", "no driver" */
 
@@ -63,6 +64,26 @@ static void a_library_that_fails_hangs_or_is_not_there_harms_nobody(void **state
     }
     assert_int_equal(mu_nvml_list("/nonexistent.so", 10, list, 8), -1);
     assert_true(time(NULL) - begin < 10);
+}
+
+/* The child that opens it cannot be killed. */
+static void a_library_that_the_kernel_waits_for_is_left_at_the_deadline(void **state)
+{
+    char library[] = "/tmp/muster-test-XXXXXX";
+    struct mu_nvml_device list[8];
+    time_t begin = time(NULL);
+    int fd = mkstemp(library), n;
+
+    close(fd);
+    if (!hang_begin(library)) {
+        unlink(library);
+        skip();
+    }
+    n = mu_nvml_list(library, 0.3, list, 8);
+    hang_end();
+    unlink(library);
+    assert_int_equal(n, -1);
+    assert_true(time(NULL) - begin < 5);
 }
 
 static void case_024_mig_devices_get_their_uuids_in_order(void **state)
@@ -146,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_child_lists_gpus_and_mig_devices),
         cmocka_unit_test(a_library_that_fails_hangs_or_is_not_there_harms_nobody),
+        cmocka_unit_test(a_library_that_the_kernel_waits_for_is_left_at_the_deadline),
         cmocka_unit_test(case_024_mig_devices_get_their_uuids_in_order),
         cmocka_unit_test(
             case_024_one_function_becomes_as_many_devices_as_it_was_cut_into),

@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
 #include <cmocka.h>
 
+#include "tests/unit/hang.h"
 #include "tests/unit/slurm_says.h"
 
 #define VARS 32
@@ -52,9 +54,12 @@ spank_context_t spank_context(void)
     return S_CTX_REMOTE;
 }
 
+static char option_text[256]; /* of --muster, "" not given */
+
 spank_err_t spank_option_register(spank_t sp, struct spank_option *opt)
 {
-    return ESPANK_SUCCESS;
+    return option_text[0] && opt->cb(opt->val, option_text, 1) != 0 ? ESPANK_ERROR
+                                                                    : ESPANK_SUCCESS;
 }
 
 /* As Slurm does it: what fits is copied. */
@@ -142,6 +147,7 @@ static int begin(void **state)
     }
     nenv = 0;
     nnodes = 2;
+    option_text[0] = '\0';
     put("SLURM_STEP_NODELIST", "10.250.0.[1-2]");
     put("SLURM_STEP_GPUS", "0");
     put("CUDA_VISIBLE_DEVICES", "0");
@@ -247,6 +253,30 @@ static void there_is_a_port_also_where_all_are_ephemeral(void **state)
     assert_non_null(strstr(said, "every port is ephemeral on this node"));
 }
 
+/* The child that reads it cannot be killed; the step starts without the file. */
+static void a_topology_file_that_the_kernel_waits_for_is_left_out_in_time(void **state)
+{
+    char file[] = "/tmp/muster-test-XXXXXX", want[128];
+    time_t begun = time(NULL);
+
+    close(mkstemp(file));
+    if (!hang_begin(file)) {
+        unlink(file);
+        skip();
+    }
+    snprintf(want, sizeof want, "NCCL_TOPO_FILE is not set: %s was not read within 2 s",
+             file);
+    snprintf(option_text, sizeof option_text, "topo=%s", file);
+    run_step("");
+    hang_end();
+    unlink(file);
+    if (!strstr(said, want))
+        fail_msg("it says: %s", said);
+    assert_true(time(NULL) - begun < 8);
+    assert_string_equal(get("RANK"), "0");
+    assert_null(get("NCCL_TOPO_FILE"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +287,8 @@ int main(void)
         cmocka_unit_test_setup(the_settings_of_ports_are_those_that_srun_tells, begin),
         cmocka_unit_test_setup(there_is_a_port_also_where_all_are_ephemeral, begin),
         cmocka_unit_test_setup(a_long_value_of_the_users_stays, begin),
+        cmocka_unit_test_setup(
+            a_topology_file_that_the_kernel_waits_for_is_left_out_in_time, begin),
     };
 
     return cmocka_run_group_tests_name("step_env", tests, NULL, NULL);

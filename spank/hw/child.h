@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* child.h - work that may hang or crash (a user's file, a vendor's library, a name
+ * service), in child processes with a deadline
+ *
+ * A child that waits in the kernel does not die of SIGKILL. The parent never waits for
+ * such a child: it leaves the child behind, and whoever waits for any child of this
+ * process, or init after it, reaps it.
+ */
+#ifndef MU_CHILD_H
+#define MU_CHILD_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "runtime/base/err.h"
+
+#define MU_CHILDREN_MAX 8
+
+/* Children that share one pipe. */
+struct mu_children {
+    int fd; /* the parent reads here */
+    int n;
+    pid_t pid[MU_CHILDREN_MAX];
+};
+
+/* In child number `index`: write the answer to fd, return the exit status. */
+typedef int mu_child_work(void *arg, int index, int fd);
+
+/* Seconds of the monotonic clock, in which deadlines are. */
+double mu_child_clock(void);
+
+/* Start `want` children, or fewer where the system refuses more; -1: none. A child has
+ * the effective ids of the caller for good, /dev/null as standard files, and no other
+ * descriptor than fd. Always followed by mu_children_end.
+ */
+int mu_children_start(struct mu_children *children, int want, mu_child_work *work,
+                      void *arg, struct mu_err *err);
+
+/* Read len bytes before `deadline`. Returns len, or fewer where all children closed the
+ * pipe before, or -1 out of time (*buf may hold a part then).
+ */
+ssize_t mu_children_read(const struct mu_children *children, void *buf, size_t len,
+                         double deadline);
+
+/* Close the pipe, let the children end by themselves until `deadline` (0: kill them at
+ * once), kill the others. Takes at most 0.2 s more. Returns the exit status of the last
+ * child, -1 where it did not exit by itself.
+ */
+int mu_children_end(struct mu_children *children, double deadline);
+
+#endif
