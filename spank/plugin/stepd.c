@@ -79,8 +79,6 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
 
     if (mu_site_load(st, st->step.partition, st->step.host, &st->site, err) < 0 ||
         mu_settle(st, &st->site, &st->opts, taken, sizeof taken, err) < 0) {
-        /* Without readable settings the defaults hold, the failure is told. */
-        mu_opts_defaults(&st->opts);
         st->action = st->step.taken_over ? MU_ACTION_NARROW : MU_ACTION_NOTHING;
         return -1;
     }
@@ -209,6 +207,20 @@ static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err
             err->text);
 }
 
+/* Without readable settings of the site the user's own hold, and the defaults: `strict`
+ * then fails the tasks with the reason, unless Muster is off.
+ */
+static void settle_without_site(struct mu_state *st)
+{
+    char taken[256];
+
+    memset(&st->site, 0, sizeof st->site);
+    if (mu_settle(st, &st->site, &st->opts, taken, sizeof taken, NULL) < 0)
+        mu_opts_defaults(&st->opts);
+    if (st->opts.mode == MU_MODE_OFF)
+        st->opts.strict = MU_FLAG_NO;
+}
+
 void mu_stepd_user_init(struct mu_state *st, spank_t sp)
 {
     struct mu_err err = { 0 };
@@ -222,6 +234,7 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
         return;
     }
     if (mu_items_read(sp, &st->step, &err) < 0 || settle_step(st, &err) < 0) {
+        settle_without_site(st);
         st->failure = err;
         if (st->opts.strict != MU_FLAG_YES)
             mu_warn(st, "tasks run as Slurm placed them: %s", err.text);

@@ -216,6 +216,17 @@ plug2 1" ]
     grep -q 'muster.conf:5: mem takes prefer, strict or none' "$MUSTER_DIR/err"
 }
 
+@test "strict holds where the site file is broken: the task fails with the file's fault" {
+    site 'mem = most' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 --muster=strict bash -c 'echo ran'
+    [ "$status" -ne 0 ]
+    [ -z "$output" ]
+    grep -q 'error: task 0 (strict): .*muster.conf:5: mem takes prefer, strict or none' "$MUSTER_DIR/err"
+    run step -n1 --muster=off,strict bash -c 'echo ran' # off asks for nothing
+    [ "$status" -eq 0 ]
+    [ "$output" = ran ]
+}
+
 @test "a fault of ours after the take-over: the task sees the step's GPUs, not the node's" {
     site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
     run job -w plug1 -n2 --gres=gpu:2 --gpu-bind=single:1 \

@@ -277,6 +277,43 @@ static void a_topology_file_that_the_kernel_waits_for_is_left_out_in_time(void *
     assert_null(get("NCCL_TOPO_FILE"));
 }
 
+/* The task's process of a strict step ends with status 1 before the program starts. */
+static int status_of_task(const char *site)
+{
+    int status = -1;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        run_step(site);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void strict_holds_where_the_site_file_is_broken(void **state)
+{
+    static const struct {
+        const char *option, *site;
+        int status;
+    } cases[] = {
+        { "strict", "mem=most", 1 },
+        { "strict,omp=none", "[nonsense]", 1 },
+        { "strict", "", 0 },
+        { "verbose", "mem=most", 0 },
+        { "off,strict", "mem=most", 0 }, /* nothing was asked for */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(option_text, sizeof option_text, "%s", cases[i].option);
+        if (status_of_task(cases[i].site) != cases[i].status)
+            fail_msg("--muster=%s and '%s': not status %d", cases[i].option,
+                     cases[i].site, cases[i].status);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +326,7 @@ int main(void)
         cmocka_unit_test_setup(a_long_value_of_the_users_stays, begin),
         cmocka_unit_test_setup(
             a_topology_file_that_the_kernel_waits_for_is_left_out_in_time, begin),
+        cmocka_unit_test_setup(strict_holds_where_the_site_file_is_broken, begin),
     };
 
     return cmocka_run_group_tests_name("step_env", tests, NULL, NULL);
