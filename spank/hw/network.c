@@ -240,6 +240,7 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
         request->topo(request->topo_arg, out->platform, &in.topo_file, &in.topo_reason);
     if (mu_nccl_decide(&in, &out->settings, err) < 0)
         goto out;
+    mu_copy(out->refused, sizeof out->refused, mu_platform_refused(&platform));
     mu_settings_resolve(&out->settings, request->user, request->user_arg, &conf);
     rc = 0;
 out:

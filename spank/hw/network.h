@@ -21,8 +21,8 @@ struct mu_network_request {
     const struct mu_plan *plan;
     char *const *hosts; /* the nodes of the step, in order */
     int nhosts;
-    const char *head; /* rank 0's among them; NULL: the first */
-    const char *self; /* this node among them; NULL: not known */
+    const char *head;     /* rank 0's among them; NULL: the first */
+    const char *self;     /* this node among them; NULL: not known */
     const char *networks; /* the site's networks=, comma separated */
     const char *exclude_hca;
     const char *profile_dir;      /* shipped profiles; may be absent */
@@ -54,12 +54,13 @@ struct mu_network {
     struct mu_net net;
     struct mu_net_choice choice; /* one node: iface -1 and a reason */
     struct mu_hca_choice hca;
-    char master_addr[256];       /* of rank 0's node: an address, or its name when none
-                                    is known */
-    bool master_known;           /* false: it is a name that does not resolve here */
-    char fallback[640];          /* a sentence about names that do not resolve, and what
-                                    is taken in their place; "" none is */
-    char platform[64];           /* name of the profile, "" none */
+    char master_addr[256];     /* of rank 0's node: an address, or its name when none
+                                  is known */
+    bool master_known;         /* false: it is a name that does not resolve here */
+    char fallback[640];        /* a sentence about names that do not resolve, and what
+                                  is taken in their place; "" none is */
+    char refused[MU_ERR_TEXT]; /* why a set-from file is not read, "" none is refused */
+    char platform[64];         /* name of the profile, "" none */
     struct mu_settings settings; /* resolved: who won is in each */
 };
 

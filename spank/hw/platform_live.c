@@ -19,6 +19,7 @@ struct live {
     char dmi[256]; /* the field asked for last */
     int nids;
     char (*id)[10]; /* "10de:2330" */
+    struct mu_err refused;
 };
 
 static const char *live_dmi(void *arg, const char *field)
@@ -123,11 +124,15 @@ static bool live_exists(void *arg, const char *path)
 
 static char *live_read(void *arg, const char *path)
 {
-    const struct live *live = arg;
-    char *text = malloc(PROFILE_TEXT_MAX);
+    struct live *live = arg;
+    char full[4096], *text = malloc(PROFILE_TEXT_MAX);
+    struct mu_err err = { 0 };
 
-    if (text && mu_sysfile_read(live->root, text, PROFILE_TEXT_MAX, "%s", path) >= 0)
+    snprintf(full, sizeof full, "%s%s", live->root, path);
+    if (text && mu_owned_read(full, text, PROFILE_TEXT_MAX, &err) >= 0)
         return text;
+    if (err.code == EPERM)
+        live->refused = err;
     free(text);
     return NULL;
 }
@@ -190,6 +195,13 @@ void mu_platform_unload(struct mu_platform *platform)
     *platform = (struct mu_platform){ 0 };
 }
 
+const char *mu_platform_refused(const struct mu_platform *platform)
+{
+    const struct live *live = platform->arg;
+
+    return live->refused.text;
+}
+
 static int is_ini(const struct dirent *entry)
 {
     return fnmatch("*.ini", entry->d_name, FNM_PERIOD) == 0;
@@ -204,10 +216,9 @@ static int load_profile(const char *dir, const char *name, struct mu_profiles *p
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (!text)
         return mu_err_set(err, ENOMEM, "%s: out of memory", path);
-    if (mu_sysfile_read("", text, PROFILE_TEXT_MAX, "%s", path) < 0)
-        rc = mu_err_set(err, errno, "%s: %s", path, strerror(errno));
-    else
-        rc = mu_profiles_parse(profiles, path, text, err);
+    rc = mu_owned_read(path, text, PROFILE_TEXT_MAX, err) < 0
+             ? -1
+             : mu_profiles_parse(profiles, path, text, err);
     free(text);
     return rc;
 }

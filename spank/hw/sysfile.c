@@ -10,20 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static long read_path(const char *path, char *buf, size_t len)
+/* Read the whole of a file, without the final newline; closes fd. */
+static long read_and_close(int fd, char *buf, size_t len)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
     size_t got = 0;
     ssize_t n = 0;
 
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        errno = EINVAL;
-        return -1;
-    }
     while (got < len - 1 && (n = read(fd, buf + got, len - 1 - got)) > 0)
         got += (size_t)n;
     close(fd);
@@ -33,6 +25,29 @@ static long read_path(const char *path, char *buf, size_t len)
         got--;
     buf[got] = '\0';
     return (long)got;
+}
+
+/* A FIFO in the place of a file must hold nobody up. */
+static int open_regular(const char *path, struct stat *st, struct mu_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
+        close(fd);
+        errno = EINVAL;
+        return mu_err_set(err, EINVAL, "%s: not a regular file", path);
+    }
+    return fd;
+}
+
+static long read_path(const char *path, char *buf, size_t len)
+{
+    struct stat st;
+    int fd = open_regular(path, &st, NULL);
+
+    return fd < 0 ? -1 : read_and_close(fd, buf, len);
 }
 
 static long read_formatted(const char *root, char *buf, size_t len, const char *path,
@@ -82,16 +97,40 @@ const char *mu_sysfile_root(void)
     return root ? root : "";
 }
 
-int mu_file_trusted(const char *path, const struct stat *st, struct mu_err *err)
+int mu_refuse_foreign(const char *path, const struct stat *st, struct mu_err *err)
 {
     if (st->st_uid != 0 && st->st_uid != getuid())
         return mu_err_set(err, EPERM,
-                          "%s belongs to user %u, not to root; it is not read", path,
-                          (unsigned)st->st_uid);
-    if (st->st_mode & S_IWOTH)
-        return mu_err_set(err, EPERM, "%s is writable by everybody; it is not read",
-                          path);
+                          "%s belongs to user %u, not to root; it is not read: run "
+                          "chown root %s",
+                          path, (unsigned)st->st_uid, path);
+    if (st->st_mode & (S_IWGRP | S_IWOTH))
+        return mu_err_set(
+            err, EPERM, "%s is writable by %s; it is not read: run chmod go-w %s", path,
+            st->st_mode & S_IWOTH ? "everybody" : "its group", path);
     return 0;
+}
+
+int mu_owned_open(const char *path, struct stat *st, struct mu_err *err)
+{
+    int fd = open_regular(path, st, err);
+
+    if (fd >= 0 && mu_refuse_foreign(path, st, err) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+long mu_owned_read(const char *path, char *buf, size_t len, struct mu_err *err)
+{
+    struct stat st;
+    int fd = mu_owned_open(path, &st, err);
+    long n = fd < 0 ? -1 : read_and_close(fd, buf, len);
+
+    if (fd >= 0 && n < 0)
+        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+    return n;
 }
 
 int mu_check_owner(const char *path, struct mu_err *err)
@@ -102,5 +141,5 @@ int mu_check_owner(const char *path, struct mu_err *err)
         return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return mu_err_set(err, EINVAL, "%s: not a regular file", path);
-    return mu_file_trusted(path, &st, err);
+    return mu_refuse_foreign(path, &st, err);
 }

@@ -22,11 +22,18 @@ long mu_sysfile_read(const char *root, char *buf, size_t len, const char *path, 
 long mu_sysfile_number(const char *root, long none, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Files whose text counts for other users must belong to root or to who runs this, and
- * be writable by nobody else: -1 with the reason. *st is what stat or fstat gave;
- * mu_check_owner looks itself and takes regular files only.
+/* A file or folder whose content counts for other users must belong to root or to who
+ * runs this, and be writable by nobody else: -1 with the reason and the command that
+ * mends it. *st is what stat or fstat gave; mu_check_owner looks itself and takes
+ * regular files only.
  */
-int mu_file_trusted(const char *path, const struct stat *st, struct mu_err *err);
+int mu_refuse_foreign(const char *path, const struct stat *st, struct mu_err *err);
 int mu_check_owner(const char *path, struct mu_err *err);
+
+/* Open such a file, without waiting where it is a FIFO: a descriptor, or -1 with the
+ * reason (err->code ENOENT: there is none). mu_owned_read is mu_sysfile_read of it.
+ */
+int mu_owned_open(const char *path, struct stat *st, struct mu_err *err);
+long mu_owned_read(const char *path, char *buf, size_t len, struct mu_err *err);
 
 #endif

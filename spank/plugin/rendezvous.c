@@ -122,8 +122,8 @@ static void look_at_shared_gpu(struct mu_state *st, struct mu_user_lookup *look,
                    library->version);
 }
 
-/* muster.d beside the site file, which only root may change: its values go into the
- * environment of every user. NULL: there is none.
+/* muster.d beside the site file, which only root may change, as each file in it: its
+ * values go into the environment of every user. NULL: there is none.
  */
 static const char *site_profiles(const struct mu_state *st, char *buf, size_t len)
 {
@@ -136,7 +136,7 @@ static const char *site_profiles(const struct mu_state *st, char *buf, size_t le
                          st->conf) >= len ||
         stat(buf, &dir) < 0)
         return NULL;
-    if (mu_file_trusted(buf, &dir, &err) == 0)
+    if (mu_refuse_foreign(buf, &dir, &err) == 0)
         return buf;
     mu_warn(st, "%s", err.text);
     return NULL;
@@ -191,6 +191,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
                                     st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
+    if (rc == 0 && st->network.refused[0])
+        mu_warn(st, "%s", st->network.refused);
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
         look_at_shared_gpu(st, &look, &library);
     if (rc == 0 && !st->network.master_known && st->opts.rdzv == MU_AUTO_AUTO)

@@ -49,21 +49,6 @@ void mu_say_lines(char *text)
             slurm_spank_log("muster: %s", line);
 }
 
-/* Only regular files, opened without waiting: a fifo in the place of a configuration
- * must not hold up a job. */
-static int open_regular(const char *path, struct stat *st, struct mu_err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-
-    if (fd < 0)
-        return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
-    if (fstat(fd, st) < 0 || !S_ISREG(st->st_mode)) {
-        close(fd);
-        return mu_err_set(err, EINVAL, "%s: not a regular file", path);
-    }
-    return fd;
-}
-
 static char *read_all(int fd, size_t max)
 {
     char *text = malloc(max + 1);
@@ -93,16 +78,17 @@ int mu_site_load(const struct mu_state *st, const char *partition, const char *h
                  struct mu_site_keys *keys, struct mu_err *err)
 {
     struct mu_site site = { 0 };
+    struct mu_err why = { 0 };
     struct stat file;
     char *text = NULL;
     int rc = -1, fd;
 
     memset(keys, 0, sizeof *keys);
-    fd = open_regular(st->conf, &file, err);
+    fd = mu_owned_open(st->conf, &file, &why);
+    if (fd < 0 && why.code == ENOENT && !st->conf_needed)
+        return 0;
     if (fd < 0)
-        return errno == ENOENT && !st->conf_needed ? 0 : -1;
-    if (mu_file_trusted(st->conf, &file, err) < 0)
-        goto out;
+        return mu_err_set(err, why.code, "%s", why.text);
     if (file.st_size > SITE_FILE_MAX) {
         mu_err_set(err, EFBIG, "%s: larger than %d bytes", st->conf, SITE_FILE_MAX);
         goto out;

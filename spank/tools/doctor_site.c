@@ -135,7 +135,7 @@ static int check_named(const struct mu_doctor_input *in, const struct mu_site *s
          mu_node_load_file(keys->topology, &node, err) < 0))
         rc = mu_err_context(err, "topology");
     if (rc == 0 && stat(dir, &st) == 0 &&
-        (mu_file_trusted(dir, &st, err) < 0 ||
+        (mu_refuse_foreign(dir, &st, err) < 0 ||
          mu_profiles_load(dir, &profiles, err) < 0))
         rc = -1;
     mu_node_clear(&node);

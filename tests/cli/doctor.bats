@@ -6,6 +6,7 @@ top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 build=${MUSTER_BUILDDIR:-$top/build-test}
 
 setup() {
+    umask 022 # a site's files are not their group's to write
     dir=$(mktemp -d "${TMPDIR:-/tmp}/mdoc.XXXXXX")
     # two nodes of two cores with two threads
     cat >"$dir/smi.txt" <<'S'
@@ -150,13 +151,15 @@ doctor() { SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --all; }
 rm muster.conf|plugstack.conf line 2 names
 echo bogus = 1 >> muster.conf|muster.conf:3: unknown key 'bogus'
 chmod 666 muster.conf|muster.conf is writable by everybody
+chmod 664 muster.conf|muster.conf is writable by its group; it is not read: run chmod go-w
+mkdir muster.d; echo '[a]' > muster.d/a.ini; chmod 664 muster.d/a.ini|muster.d/a.ini is writable by its group
 chmod 600 muster.conf|muster.conf is not readable by everybody
 rm muster.conf; mkdir muster.conf|muster.conf: not a regular file
 truncate -s 300000 muster.conf|muster.conf: larger than 262144 bytes
 echo topology = /nowhere.xml >> muster.conf|topology: /nowhere.xml: No such file
 mkdir muster.d; echo bogus > muster.d/a.ini|muster.d/a.ini line 1: not a
 ROWS
-    [ $n -eq 8 ]
+    [ $n -eq 10 ]
     rm -rf "$dir/muster.d"
     printf '[defaults]\nmem = prefer\n' > "$dir/muster.conf"
     doctor

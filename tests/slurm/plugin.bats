@@ -257,6 +257,10 @@ plug2 1" ]
     run step -n1 bash -c 'echo ran'
     [ "$output" = ran ]
     grep -q 'writable by everybody' "$MUSTER_DIR/err"
+    chmod 664 "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 bash -c 'echo ran'
+    [ "$output" = ran ]
+    grep -q "muster.conf is writable by its group; it is not read: run chmod go-w $MUSTER_DIR/c/etc/muster.conf" "$MUSTER_DIR/err"
     chmod 644 "$MUSTER_DIR/c/etc/muster.conf"
     chmod 666 "$MUSTER_DIR/machine.xml"
     run step -n1 bash -c 'echo ran'

@@ -143,5 +143,38 @@ said() { # part
     run seen -N2 -n2
     chmod 755 "$MUSTER_DIR/c/etc/muster.d"
     [ "$output" = "unset unset unset" ]
-    said 'muster.d is writable by everybody; it is not read'
+    said "muster.d is writable by everybody; it is not read: run chmod go-w $MUSTER_DIR/c/etc/muster.d"
+}
+
+@test "a profile of another owner, or one that others may write, is not read; the sentence has the command" {
+    local bad=$MUSTER_DIR/c/etc/muster.d/05-theirs.ini
+    printf '[theirs]\nfile = /etc/passwd\nset = NCCL_SITE_ENV=theirs\n' > "$bad"
+    run seen -N2 -n2
+    [ "$output" = "theirs unset unset" ]
+    chown 65534 "$bad"
+    run seen -N2 -n2
+    [ "$output" = "unset unset unset" ]
+    said "$bad belongs to user 65534, not to root; it is not read: run chown root $bad"
+    chown root "$bad"
+    chmod 664 "$bad"
+    run seen -N2 -n2
+    [ "$output" = "unset unset unset" ]
+    said "$bad is writable by its group; it is not read: run chmod go-w $bad"
+    chmod go-w "$bad"
+    run seen -N2 -n2
+    rm "$bad"
+    [ "$output" = "theirs unset unset" ]
+}
+
+@test "a vendor's script of another owner adds nothing, the rest of its profile holds" {
+    local profile=$MUSTER_DIR/c/etc/muster.d/05-vendor.ini
+    echo 'export NCCL_SITE_FILE=vendor' > "$MUSTER_DIR/vendor.sh"
+    printf '[vendor]\nfile = /etc/passwd\nset = NCCL_SITE_ENV=9\nset-from = %s\n' "$MUSTER_DIR/vendor.sh" > "$profile"
+    run seen -N2 -n2
+    [ "$output" = "9 vendor unset" ]
+    chown 65534 "$MUSTER_DIR/vendor.sh"
+    run seen -N2 -n2
+    rm "$profile"
+    [ "$output" = "9 unset unset" ]
+    said "$MUSTER_DIR/vendor.sh belongs to user 65534, not to root; it is not read: run chown root $MUSTER_DIR/vendor.sh"
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/unit/recorded.h"
 #include "tests/unit/slurm_says.h"
 
 static int calls, fail_at; /* spank calls so far; the one that fails, 0 none */
@@ -188,9 +189,7 @@ static int write_conf(char *word, size_t len, enum site which)
         return which != NONE;
     conf = fdopen(mkstemp(path), "w");
     assert_non_null(conf);
-    fprintf(conf,
-            "[defaults]\ntopology = %s/tests/data/plugin/two-cpus-four-gpus.xml\n",
-            getenv("MUSTER_SRCDIR"));
+    fprintf(conf, "[defaults]\ntopology = %s\n", recorded_machine());
     fclose(conf);
     snprintf(word, len, "conf=%s", path);
     return 1;
@@ -342,5 +341,6 @@ int main(void)
         cmocka_unit_test(an_unknown_word_in_plugstack_is_named),
     };
 
+    recorded_machine(); /* before any child */
     return cmocka_run_group_tests_name("plugin_load", tests, NULL, NULL);
 }
