@@ -107,6 +107,28 @@ said() { # part
     said "$MUSTER_DIR/good.xml is not given to NCCL: this platform brings a topology of its own"
 }
 
+@test "a topology file that the kernel waits for holds neither the step nor the node" {
+    local start=$SECONDS
+    cc -D_GNU_SOURCE -I"$top" -o "$MUSTER_DIR/hang" "$BATS_TEST_DIRNAME/hang.c" "$top/tests/unit/hang.c"
+    touch "$MUSTER_DIR/hung.xml"
+    mkfifo "$MUSTER_DIR/in" "$MUSTER_DIR/out"
+    "$MUSTER_DIR/hang" "$MUSTER_DIR/hung.xml" < "$MUSTER_DIR/in" > "$MUSTER_DIR/out" 3>&- &
+    exec 7> "$MUSTER_DIR/in"
+    read -r ready < "$MUSTER_DIR/out"
+    [ "$ready" = ready ] || skip "$ready"
+    run timeout 30 srun -Q -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/hung.xml" echo it-ran
+    idle() { [ -z "$(squeue -h)" ]; }
+    for _ in $(seq 50); do idle && break; sleep 0.2; done
+    idle && gone=yes || gone=no
+    exec 7>&-
+    wait
+    [ "$status" -eq 0 ]
+    [[ "$output" = *it-ran* ]]
+    [[ "$output" = *"NCCL_TOPO_FILE is not set: $MUSTER_DIR/hung.xml was not read within 2 s"* ]]
+    [ "$gone" = yes ]
+    [ $((SECONDS - start)) -lt 25 ]
+}
+
 @test "topo=auto: on a virtual machine whose layout the site states, that file; elsewhere none" {
     printf '<system version="1">\n' > "$MUSTER_DIR/vm.xml"
     for n in 0 1; do

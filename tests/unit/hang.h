@@ -8,9 +8,11 @@
 
 #include <stdbool.h>
 
-/* Mount it over the regular file `path`, in a mount namespace of this process; false,
- * with the reason printed, where that is not permitted.
+/* A mount namespace for this process alone, before hang_begin. Both return false, with
+ * the reason printed, where they are not permitted.
  */
+bool hang_alone(void);
+/* Mount it over the regular file `path`. */
 bool hang_begin(const char *path);
 /* Whoever waits gets an error. The file is as before. */
 void hang_end(void);
