@@ -37,6 +37,21 @@ static struct mu_config_env config_variables(void)
     };
 }
 
+/* A server offers its address once for each protocol that it speaks, and this process
+ * takes the newest that it can.
+ */
+static const char *pmix_server_uri(void)
+{
+    static const char *const names[] = { "PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
+                                         "PMIX_SERVER_URI3", "PMIX_SERVER_URI21",
+                                         "PMIX_SERVER_URI2" };
+    const char *uri = NULL;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !uri; i++)
+        uri = variable(names[i]);
+    return uri;
+}
+
 static struct mu_launch launch_variables(bool single)
 {
     return (struct mu_launch){
@@ -50,6 +65,10 @@ static struct mu_launch launch_variables(bool single)
         .rank = variable("RANK"),
         .world_size = variable("WORLD_SIZE"),
         .pmi_rank = variable("PMI_RANK"),
+        .pmix_namespace = variable("PMIX_NAMESPACE"),
+        .pmix_server_uri = pmix_server_uri(),
+        .pmix_server_tmpdir = variable("PMIX_SERVER_TMPDIR"),
+        .tmpdir = variable("TMPDIR"),
         .single = single,
     };
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "runtime/boot/pmix_server.h"
 #include "runtime/core/contract.h"
 
 #define CARD_MAGIC 0x6d757331u /* "mus1": changes with struct card */
@@ -175,8 +176,8 @@ static void *abort_step(void *arg)
     const struct last_words *words = arg;
     pmix_proc_t self;
 
-    if (words->left)
-        PMIx_Init(&self, NULL, 0);
+    if (words->left && PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+        return NULL;
     PMIx_Abort(words->status, words->text, NULL, 0);
     return NULL;
 }
@@ -255,16 +256,19 @@ int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
 {
     struct mu_world *w;
     pmix_proc_t self;
-    pmix_status_t rc = PMIx_Init(&self, NULL, 0);
+    pmix_status_t rc;
     long size;
 
-    /* Without a server PMIx 4 says UNREACH; other releases play a singleton. */
-    if (rc != PMIX_SUCCESS && rc != PMIX_ERR_UNREACH)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Init failed: %s",
-                          PMIx_Error_string(rc));
-    if (rc == PMIX_ERR_UNREACH || strncmp(self.nspace, "singleton", 9) == 0) {
-        PMIx_Finalize(NULL, 0);
+    /* The same variable decides in PMIx_Init of releases 3 to 5. */
+    if (!launch->pmix_namespace)
         return 1;
+    /* PMIx_Finalize after a failed PMIx_Init is a segmentation fault in PMIx 4. */
+    rc = PMIx_Init(&self, NULL, 0);
+    if (rc != PMIX_SUCCESS)
+        return mu_pmix_server_refuse(launch, PMIx_Error_string(rc), err);
+    if (strncmp(self.nspace, "singleton", 9) == 0) {
+        mu_pmix_server_refuse(launch, "PMIx made a world of one instead", err);
+        goto fail;
     }
     size = get_number(&self, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
     if (size < 1 || (long)self.rank >= size) {

@@ -16,6 +16,10 @@ struct mu_launch {
     const char *slurmd_nodename;      /* what Slurm calls this node, set in tasks */
     const char *rank, *world_size;    /* RANK, WORLD_SIZE */
     const char *pmi_rank;             /* PMI_RANK: a PMI-1 or PMI-2 launcher */
+    /* A PMIx launcher's, for the processes that it starts: PMIX_NAMESPACE, the newest
+     * PMIX_SERVER_URI*, and the directories in which the server is looked for.
+     */
+    const char *pmix_namespace, *pmix_server_uri, *pmix_server_tmpdir, *tmpdir;
     bool single;                      /* a world of one without PMIx is meant */
 };
 

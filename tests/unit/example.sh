@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The 40-line example runs alone, and the library exports muster_* and nothing else.
+# The 40-line example runs alone; a PMIx server that cannot be reached is one sentence;
+# the library exports muster_* and nothing else.
 dir=${MUSTER_BUILDDIR:-.}
-echo 1..3
+echo 1..4
 out=$(cd "$dir" && MUSTER_SINGLE=1 timeout 60 runtime/api/example)
 if [ "$out" = "1 ranks agree on 0.000000" ]; then
     echo "ok 1 - the example runs in a world of one"
@@ -29,4 +30,26 @@ if [ -z "$missing" ]; then
 else
     echo "not ok 3 - every variable that the library reads is in muster(3)"
     echo "# $missing"
+fi
+test4="PMIx variables of a server that cannot be reached: one sentence, status 11"
+if nm -D "$dir/.libs/libmuster.so" | grep -q ' U PMIx_Init'; then
+    out=$(cd "$dir" && PMIX_NAMESPACE=x PMIX_RANK=0 PMIX_SERVER_TMPDIR=/nowhere TMPDIR=/ \
+        PMIX_SERVER_URI4='pmix-server.1;tcp4://127.0.0.1:9' timeout 60 runtime/api/example 2>&1)
+    status=$?
+    case $out in
+    *"
+"*) status="$status and several lines" ;;
+    "muster: PMIX_NAMESPACE=x is set, but the PMIx server at tcp4://127.0.0.1:9, \
+PMIX_SERVER_TMPDIR=/nowhere (No such file or directory), TMPDIR=/ (owner: user id 0) \
+cannot be reached"*) ;;
+    *) status="$status and another sentence" ;;
+    esac
+    if [ "$status" = 11 ]; then
+        echo "ok 4 - $test4"
+    else
+        echo "not ok 4 - $test4"
+        echo "# $status: $out"
+    fi
+else
+    echo "ok 4 - $test4 # SKIP built without PMIx"
 fi
