@@ -7,12 +7,19 @@
  * why.
  */
 #include "runtime/api/impl.h"
+#include "runtime/api/streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Seconds in which this rank's streams are written, and in which the others, whom the
+ * reason has just been sent to, write theirs: when the step ends they are killed.
+ */
+#define FLUSH_SECONDS 0.5
+#define OTHERS_SECONDS 0.1
 
 /* Lines of the flight record that are printed of ranks that are not special. */
 #define MOST_LINES 32
@@ -53,16 +60,21 @@ static void speak(struct muster *m, const struct mu_ending *e)
     char line[512];
     int printed = 0;
 
-    fprintf(stderr, "muster: %s\n", e->text);
+    mu_streams_print("%s", e->text);
     for (int r = 0; e->records && r < m->world->size; r++) {
         if (r != e->rank && e->records[r] && ++printed > MOST_LINES)
             continue;
         mu_flight_line(e->records[r], r, &names, line, sizeof line);
-        fprintf(stderr, "muster:   %s\n", line);
+        mu_streams_print("  %s", line);
     }
     if (printed > MOST_LINES)
-        fprintf(stderr, "muster:   and %d more rank%s\n", printed - MOST_LINES,
-                mu_plural(printed - MOST_LINES));
+        mu_streams_print("  and %d more rank%s", printed - MOST_LINES,
+                         mu_plural(printed - MOST_LINES));
+}
+
+static void alarmed(void *arg)
+{
+    mu_streams_flush(0);
 }
 
 static void ended(void *arg, const struct mu_ending *e)
@@ -76,11 +88,13 @@ static void ended(void *arg, const struct mu_ending *e)
     atomic_store(&m->ended, true);
     if (m->config.return_failure || mu_elastic_takes(m, e->status))
         return;
+    /* The caller may be computing: then nobody else writes its streams. */
+    mu_streams_flush(FLUSH_SECONDS);
     if (e->speaker)
         speak(m, e);
     else
         sleep(5); /* the speaker's word ends this process */
-    mu_world_abort(m->world, e->status, e->text);
+    mu_failure_end_step(m, e->status, e->text);
 }
 
 static void extended(void *arg, double seconds)
@@ -95,7 +109,7 @@ static void extended(void *arg, double seconds)
 
 struct mu_control_hooks mu_failure_hooks(struct muster *m)
 {
-    return (struct mu_control_hooks){ m, record, judge, ended, extended };
+    return (struct mu_control_hooks){ m, record, judge, alarmed, ended, extended };
 }
 
 /* When a rank dies NCCL and CUDA may call it a failure of the device. The control
@@ -151,6 +165,7 @@ int mu_failure_settle(struct muster *m, struct mu_err *err)
     if (!m->control || atomic_load(&m->closing) || is_local(m, err->code) ||
         err->code == MUSTER_ESHRUNK)
         return -1;
+    mu_streams_flush(FLUSH_SECONDS); /* before another thread can end this process */
     if (mine.code == MUSTER_EDEVICE)
         await_death(m);
     /* The backend may notice before the control connections do, or after. */
@@ -165,8 +180,17 @@ int mu_failure_settle(struct muster *m, struct mu_err *err)
 
 void mu_failure_park(struct muster *m, int status, const char *why)
 {
+    mu_streams_flush(FLUSH_SECONDS);
     sleep(15);
-    fprintf(stderr, "muster: rank %d: %s\n", m->world->rank, why);
+    mu_streams_print("rank %d: %s", m->world->rank, why);
+    mu_failure_end_step(m, status, why);
+}
+
+void mu_failure_end_step(struct muster *m, int status, const char *why)
+{
+    mu_streams_flush(FLUSH_SECONDS);
+    if (m->world->size > 1)
+        usleep((useconds_t)(OTHERS_SECONDS * 1e6));
     mu_world_abort(m->world, status, why);
 }
 
@@ -178,8 +202,9 @@ void muster_abort(struct muster *m, int status, const char *why)
         status = MUSTER_EINTERNAL;
     if (!why)
         why = "the program gave up";
+    mu_streams_flush(FLUSH_SECONDS);
     if (!m || !m->control) {
-        fprintf(stderr, "muster: rank %d: %s\n", m ? m->world->rank : 0, why);
+        mu_streams_print("rank %d: %s", m ? m->world->rank : 0, why);
         _Exit(status);
     }
     atomic_store(&m->giving_up, true);
@@ -187,8 +212,8 @@ void muster_abort(struct muster *m, int status, const char *why)
              m->world->host_of[m->world->rank], why);
     mu_control_fail(m->control, status, m->world->rank, text);
     if (m->config.return_failure) { /* the others return, but the step ends */
-        fprintf(stderr, "muster: %s\n", text);
-        mu_world_abort(m->world, status, text);
+        mu_streams_print("%s", text);
+        mu_failure_end_step(m, status, text);
     }
     mu_failure_park(m, status, text);
 }

@@ -163,6 +163,11 @@ int mu_failure_settle(struct muster *m, struct mu_err *err);
 /* Wait to be ended by the control thread; as a last resort end the step. */
 void mu_failure_park(struct muster *m, int status, const char *why)
     __attribute__((noreturn));
+/* End the step from any thread; before that the streams of this rank are written, and
+ * the others have a moment for theirs.
+ */
+void mu_failure_end_step(struct muster *m, int status, const char *why)
+    __attribute__((noreturn));
 
 /* ---- leave.c: exit() without muster_finalize ---- */
 /* From now on this process leaves `m` behind when it exits. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* init.c - open and close a world: PMIx, backend */
 #include "runtime/api/impl.h"
+#include "runtime/api/streams.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -268,8 +269,8 @@ static void give_up(struct muster *m, struct mu_err *err)
      */
     if (err->code != MUSTER_EPEER)
         usleep((m->world->rank < 8 ? (unsigned)m->world->rank : 8) * 200000);
-    fprintf(stderr, "muster: %s\n", err->text);
-    mu_world_abort(m->world, err->code, err->text);
+    mu_streams_print("%s", err->text);
+    mu_failure_end_step(m, err->code, err->text);
 }
 
 static int start(struct muster *m, struct mu_err *err)

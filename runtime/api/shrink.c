@@ -21,6 +21,7 @@
  * OK. Either way the same number of steps lies behind all of them.
  */
 #include "runtime/api/ddp.h"
+#include "runtime/api/streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -293,14 +294,16 @@ static void end_job(struct muster *m, const struct mu_err *err, bool alone)
     if (m->config.return_failure)
         return;
     if (alone) { /* PMIx_Abort would end the others too */
-        fprintf(stderr, "muster: %s\n", err->text);
+        mu_streams_flush(0.5);
+        mu_streams_print("%s", err->text);
         _exit(err->code);
     }
+    mu_streams_flush(0.5);
     if (mu_survive_leads(m->survive))
-        fprintf(stderr, "muster: %s\n", err->text);
+        mu_streams_print("%s", err->text);
     else
         sleep(5); /* the head's word ends this process */
-    mu_world_abort(m->world, err->code, err->text);
+    mu_failure_end_step(m, err->code, err->text);
 }
 
 static void tell(struct muster *m, const struct shrink *s)

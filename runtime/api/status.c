@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* status.c - names of statuses, versions and element sizes; the last error */
 #include "runtime/api/ddp.h"
+#include "runtime/api/streams.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,11 +92,12 @@ int muster_report(const struct muster *m)
         fprintf(stderr, "muster: muster_report was called, but no call had failed\n");
         return MUSTER_EINTERNAL;
     }
+    mu_streams_flush(0.5); /* exit would do it only when the job has been ended */
     if (m)
         mu_leave_reported(m);
     if (m && m->world)
-        fprintf(stderr, "muster: rank %d: %s\n", m->world->rank, m->err.text);
+        mu_streams_print("rank %d: %s", m->world->rank, m->err.text);
     else if (m || !init_failure.told)
-        fprintf(stderr, "muster: %s\n", muster_error(m));
+        mu_streams_print("%s", muster_error(m));
     return status;
 }

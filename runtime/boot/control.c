@@ -83,6 +83,12 @@ static void tell_owner(struct mu_control *c)
         h->extended(h->arg, seconds);
         pthread_mutex_lock(&c->lock);
     }
+    if (c->alarm && !c->alarmed && h->alarmed) {
+        c->alarmed = true;
+        pthread_mutex_unlock(&c->lock);
+        h->alarmed(h->arg);
+        pthread_mutex_lock(&c->lock);
+    }
     if (c->ended && !c->told) {
         c->told = true;
         pthread_mutex_unlock(&c->lock);

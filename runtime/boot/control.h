@@ -49,6 +49,10 @@ struct mu_control_hooks {
     /* Sentence and guilty rank from the records; parent_of as in flight.h. */
     int (*judge)(void *arg, const struct mu_flight *const *records,
                  const int *parent_of, char *text, size_t len);
+    /* A failure was noticed. Before `ended` or instead of it: a rank that decides
+     * elsewhere may end this process at any moment. Must return soon.
+     */
+    void (*alarmed)(void *arg);
     void (*ended)(void *arg, const struct mu_ending *ending);
     /* Deadlines move to at least this many seconds from now. */
     void (*extended)(void *arg, double seconds);

@@ -37,6 +37,7 @@ enum mu_frame_type {
     MU_FRAME_RECORD,     /* up: here it is */
     MU_FRAME_EXTEND_UP,
     MU_FRAME_EXTEND, /* down: seconds, a double */
+    MU_FRAME_ALARM,  /* down: a failure was noticed, the job may end at any moment */
 };
 
 /* Native byte order: the hello refuses peers whose order differs. */
@@ -134,7 +135,8 @@ struct mu_control {
 
     struct mu_forkable fork;
 
-    bool ended, told; /* ending is final; the hook was called */
+    bool alarm, alarmed; /* a failure was noticed; the hook was called */
+    bool ended, told;    /* ending is final; the hook was called */
     struct mu_ending ending;
 };
 

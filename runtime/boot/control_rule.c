@@ -39,6 +39,17 @@ static void decide(struct mu_control *c, int status, int rank, const char *text,
     mu_control_wake(c);
 }
 
+/* The job may be ended before this rank hears why: a rank that decides does not reach
+ * those that are cut off from it, and the launcher kills them.
+ */
+static void alarm_below(struct mu_control *c)
+{
+    if (c->alarm)
+        return;
+    c->alarm = true;
+    mu_control_send_down(c, MU_FRAME_ALARM, 0, 0, NULL, 0);
+}
+
 /* Say it ourselves at `at` if nobody above has decided by then. */
 static void prepare_last_resort(struct mu_control *c, double at, int status, int rank,
                                 const char *text)
@@ -49,6 +60,7 @@ static void prepare_last_resort(struct mu_control *c, double at, int status, int
     c->last_resort.status = status;
     c->last_resort.rank = rank;
     mu_copy(c->last_resort.text, sizeof c->last_resort.text, text);
+    alarm_below(c);
     mu_control_wake(c);
 }
 
@@ -360,6 +372,9 @@ static void frame_from_above(struct mu_control *c, const struct mu_frame *f,
         break;
     case MU_FRAME_ACK:
         c->ack_until = 0;
+        break;
+    case MU_FRAME_ALARM:
+        alarm_below(c);
         break;
     case MU_FRAME_ASK:
         mu_control_send_down(c, MU_FRAME_ASK, 0, 0, NULL, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* faulty.c - a small training loop in which one rank does something wrong
  *
- * faulty [--rank R] [--at PHASE] [--do DEED] [--steps N] [--note FILE]
+ * faulty [--rank R] [--at PHASE] [--do DEED] [--steps N] [--note FILE] [--log LINES]
  *        [--save FOLDER [--sharded]]
  * faulty --show FOLDER
  * PHASE: start (before muster_init), fence (inside it, while a rank of another node is
@@ -9,6 +9,7 @@
  *        checkpoint's file is half written), finalize
  * DEED:  none kill stop exit0 exit3 segv sleep:SECONDS skip abort extend shape dtype
  *        order memory (it can get no more of it)
+ * With --log each rank prints so many lines once it has met the others.
  * The time of the deed goes to FILE, so that a test can tell how long detection took.
  * With --save a small checkpoint is made of step 2, and a large one of step 3. --show
  * says which one is there to go on from.
@@ -30,7 +31,7 @@ enum { PARAMS = 4, COUNT = 1000, SMALL = 1 << 16, LARGE = 1 << 26 };
 
 static struct {
     const char *at, *deed, *note, *save, *show;
-    int rank, steps, sharded;
+    int rank, steps, sharded, log;
 } opt = { .at = "", .deed = "none", .rank = -1, .steps = 6 };
 
 static int my_rank;
@@ -243,6 +244,7 @@ static void options(int argc, char **argv)
         { "steps", required_argument, NULL, 's' },
         { "note", required_argument, NULL, 'n' },
         { "save", required_argument, NULL, 'c' },
+        { "log", required_argument, NULL, 'l' },
         { "sharded", no_argument, NULL, 'p' },
         { "show", required_argument, NULL, 'w' },
         { NULL, 0, NULL, 0 },
@@ -262,6 +264,8 @@ static void options(int argc, char **argv)
             opt.note = optarg;
         else if (c == 'c')
             opt.save = optarg;
+        else if (c == 'l')
+            opt.log = atoi(optarg);
         else if (c == 'p')
             opt.sharded = 1;
         else if (c == 'w')
@@ -300,6 +304,8 @@ int main(int argc, char **argv)
     if (muster_init(&world, NULL) != MUSTER_OK)
         return muster_report(NULL);
     my_rank = muster_rank(world);
+    for (int i = 0; i < opt.log; i++)
+        printf("rank %d, line %d of its log\n", my_rank, i);
     act("create");
     ddp = create(world);
     if (!ddp || (opt.save && open_checkpoint(world, opt.save) != MUSTER_OK))

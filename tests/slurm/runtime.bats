@@ -91,6 +91,21 @@ setup() {
         --rank 2 --at step --do abort
 }
 
+@test "under sbatch every rank's log is whole when a rank gives up, fails or dies" {
+    local fault dead lines job
+    for fault in '--at step --do abort' '--at create --do memory' '--at step --do segv'; do
+        dead=0
+        [[ "$fault" == *segv ]] && dead=60 # what a killed rank has buffered is lost
+        job=$(sbatch --parsable -N2 --ntasks-per-node=2 -o "$MUSTER_DIR/log" --wrap \
+            "ulimit -c 0; srun --mpi=pmix '$build/tests/slurm/faulty' --log 60 --rank 2 $fault")
+        job_becomes 60 "$job" FAILED
+        lines=$(grep -c '^rank [0-3], line [0-9]* of its log$' "$MUSTER_DIR/log") || true
+        echo "$fault: $lines lines"
+        grep -v 'of its log$' "$MUSTER_DIR/log"
+        [ "$lines" -eq $((240 - dead)) ]
+    done
+}
+
 @test "a call that fails on one rank, and exit(muster_report(m)) behind it: all end with its status and reason" {
     fault '17|137' 5 'rank 2 (node n2) ended the job: cannot map [0-9]* bytes: Cannot allocate memory' - \
         --rank 2 --at create --do memory

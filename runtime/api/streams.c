@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* streams.c - stdout and stderr of a process that is about to end */
+#include "runtime/api/streams.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/err.h"
+
+/* Milliseconds that a line waits for stderr. */
+#define PRINT_MS 1000
+
+enum state { IDLE, BUSY, STUCK };
+
+/* One flush at a time. STUCK: a call has waited in vain for the thread that writes, and
+ * no other call waits for it.
+ */
+static atomic_int state = IDLE;
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+}
+
+/* Poll returns at once for a file; a pipe that is ready takes a page. One without a
+ * reader is not ready: the write would bring SIGPIPE.
+ */
+static bool await_room(int fd, int ms)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+    return poll(&p, 1, ms) == 1 && p.revents == POLLOUT;
+}
+
+/* Does a write return without waiting for a reader? */
+static bool takes_all(FILE *stream)
+{
+    struct stat st;
+    int fd = fileno_unlocked(stream);
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return false;
+    return S_ISREG(st.st_mode) || (S_ISFIFO(st.st_mode) &&
+                                   __fpending(stream) <= PIPE_BUF && await_room(fd, 0));
+}
+
+/* Returns whether the stream still holds something that may have to wait for a reader.
+ */
+static bool flush_in_place(FILE *stream)
+{
+    bool left = false;
+
+    if (ftrylockfile(stream) != 0)
+        return false;
+    if (__fpending(stream) > 0) {
+        left = !takes_all(stream);
+        if (!left)
+            fflush_unlocked(stream);
+    }
+    funlockfile(stream);
+    return left;
+}
+
+static void *flush_in_thread(void *arg)
+{
+    FILE *const streams[] = { stdout, stderr };
+
+    for (int i = 0; i < 2; i++)
+        if (ftrylockfile(streams[i]) == 0) {
+            fflush_unlocked(streams[i]);
+            funlockfile(streams[i]);
+        }
+    atomic_store(&state, IDLE);
+    return NULL;
+}
+
+static bool start_thread(void)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    int rc;
+
+    /* The program's signal handlers run in the program's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&thread, NULL, flush_in_thread, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc == 0)
+        pthread_detach(thread);
+    return rc == 0;
+}
+
+static void await_idle(int ms)
+{
+    int busy = BUSY;
+
+    for (int i = 0; i < ms && atomic_load(&state) == BUSY; i++)
+        nap();
+    if (ms > 0)
+        atomic_compare_exchange_strong(&state, &busy, STUCK);
+}
+
+void mu_streams_flush(double seconds)
+{
+    int ms = (int)(seconds * 1000), idle = IDLE;
+    bool out, err;
+
+    await_idle(ms);
+    if (!atomic_compare_exchange_strong(&state, &idle, BUSY))
+        return;
+    out = flush_in_place(stdout);
+    err = flush_in_place(stderr);
+    if ((out || err) && start_thread())
+        await_idle(ms);
+    else
+        atomic_store(&state, IDLE);
+}
+
+/* ---- A line on stderr ---- */
+
+void mu_streams_print(const char *fmt, ...)
+{
+    char line[MU_ERR_TEXT + 64] = "muster: ";
+    int fd = fileno_unlocked(stderr), ms = PRINT_MS;
+    size_t len = strlen(line);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line + len, sizeof line - len - 1, fmt, ap);
+    va_end(ap);
+    len = strlen(line);
+    line[len++] = '\n';
+    if (!await_room(fd, PRINT_MS))
+        return;
+    while (ftrylockfile(stderr) != 0) {
+        if (--ms == 0)
+            return;
+        nap();
+    }
+    fwrite_unlocked(line, 1, len, stderr);
+    fflush_unlocked(stderr);
+    funlockfile(stderr);
+}

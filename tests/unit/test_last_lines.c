@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_last_lines.c - what ranks have printed before the job fails is not lost, and
+ * streams that cannot be written do not keep the job from its end
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/unit/forked.h"
+#include "tests/unit/patience.h"
+
+#define RANKS 4
+#define LINES 60
+
+enum deed { ABORT, REPORT, OTHER_CALL, KILL, STAY_AWAY };
+enum sink { FILE_SINK, PIPE_SINK, FULL_PIPE, LOCKED, FULL_STDERR };
+
+struct scene {
+    const char *name;
+    enum deed deed;
+    bool computing; /* the other ranks are in no call of the library */
+    enum sink sink; /* stdout of every rank */
+    int rank, status;
+    bool returns; /* on_failure=return */
+    double within;
+};
+
+struct run {
+    const struct scene *scene;
+    double *done_at; /* shared */
+    int sink[RANKS]; /* what becomes stdout */
+};
+
+static void *hold_stdout(void *arg)
+{
+    flockfile(stdout);
+    *(volatile bool *)arg = true;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void print_lines(const struct run *run, int rank)
+{
+    static volatile bool held;
+    pthread_t thread;
+
+    dup2(run->sink[rank], run->scene->sink == FULL_STDERR ? 2 : 1);
+    if (run->scene->sink == FULL_STDERR)
+        setvbuf(stderr, NULL, _IONBF, 0);
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    for (int i = 0; i < LINES && run->scene->sink != FULL_STDERR; i++)
+        printf("rank %d line %d\n", rank, i);
+    if (run->scene->sink == LOCKED) {
+        assert_int_equal(pthread_create(&thread, NULL, hold_stdout, (void *)&held), 0);
+        while (!held)
+            usleep(1000);
+    }
+}
+
+static void act(struct muster *m, const struct run *run)
+{
+    float x[3] = { 0 };
+
+    *run->done_at = forked_now();
+    switch (run->scene->deed) {
+    case ABORT:
+        muster_abort(m, 42, "the loss is not a number");
+    case REPORT:
+        muster_extend(m, -1);
+        exit(muster_report(m));
+    case OTHER_CALL:
+        muster_allreduce(m, x, 3, MUSTER_F32, MUSTER_SUM, NULL);
+        break;
+    case KILL:
+        kill(getpid(), SIGKILL);
+        break;
+    case STAY_AWAY:
+        sleep(60);
+        break;
+    }
+}
+
+static int body(struct muster *m, int rank, void *arg)
+{
+    const struct run *run = arg;
+    float x = 0;
+
+    if (!m)
+        return 96;
+    print_lines(run, rank);
+    RANK_OK(muster_barrier(m));
+    if (rank == run->scene->rank)
+        act(m, run);
+    else if (run->scene->computing)
+        sleep(60);
+    if (muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL) != MUSTER_OK)
+        exit(muster_report(m));
+    return 97;
+}
+
+/* ---- What is left ---- */
+
+static int open_sink(enum sink sink, int *reader)
+{
+    static const char fill[1 << 16];
+    int end[2];
+
+    *reader = -1;
+    if (sink == FILE_SINK || sink == LOCKED) {
+        *reader = memfd_create("stdout", MFD_CLOEXEC);
+        return dup(*reader);
+    }
+    assert_int_equal(pipe2(end, O_CLOEXEC), 0);
+    *reader = end[0];
+    if (sink != PIPE_SINK) {
+        fcntl(end[1], F_SETFL, O_NONBLOCK);
+        while (write(end[1], fill, sizeof fill) > 0)
+            ;
+        fcntl(end[1], F_SETFL, 0);
+    }
+    return end[1];
+}
+
+static int count_lines(int fd, enum sink sink)
+{
+    char text[1 << 16];
+    ssize_t len;
+    int n = 0;
+
+    if (sink == PIPE_SINK)
+        len = read(fd, text, sizeof text);
+    else
+        len = pread(fd, text, sizeof text, 0);
+    for (ssize_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+static void check(const struct scene *s, const struct forked_result *r, int rank,
+                  int lines, double since)
+{
+    bool own = rank == s->rank, counts = s->sink == FILE_SINK || s->sink == PIPE_SINK;
+
+    if (counts && !(own && s->deed == KILL) && lines != LINES)
+        fail_msg("%s: %d of %d lines of rank %d (status %d)\n%s", s->name, lines, LINES,
+                 rank, r->status[rank], r->text);
+    if (!(own && s->deed == KILL) && r->status[rank] != 128 + SIGKILL &&
+        (s->status ? r->status[rank] != s->status : r->status[rank] == 0))
+        fail_msg("%s: rank %d ended with %d\n%s", s->name, rank, r->status[rank],
+                 r->text);
+    if (r->seconds[rank] - since > s->within * PATIENCE)
+        fail_msg("%s: rank %d ended after %.2f s, not %.2f\n%s", s->name, rank,
+                 r->seconds[rank] - since, s->within, r->text);
+}
+
+static void play(const struct scene *s, double *done_at)
+{
+    struct forked_world w = {
+        .size = RANKS, .nodes = 2, .timeout = 1.5, .return_failure = s->returns
+    };
+    struct run run = { .scene = s, .done_at = done_at };
+    struct forked_result r;
+    int reader[RANKS], spoken = 0;
+    double start = forked_now();
+
+    for (int k = 0; k < RANKS; k++)
+        run.sink[k] = open_sink(s->sink, &reader[k]);
+    forked_run(&w, body, &run, 30, &r);
+    for (int k = 0; k < RANKS; k++) {
+        close(run.sink[k]);
+        check(s, &r, k, count_lines(reader[k], s->sink), *done_at - start);
+        spoken += r.status[k] == s->status;
+        close(reader[k]);
+    }
+    if (s->status && !spoken)
+        fail_msg("%s: no rank ended with %d\n%s", s->name, s->status, r.text);
+    forked_clear(&r);
+}
+
+static void play_all(const struct scene *scene, size_t n)
+{
+    double *done_at = forked_shared(sizeof *done_at);
+
+    for (size_t i = 0; i < n; i++)
+        play(&scene[i], done_at);
+}
+
+static void every_rank_keeps_what_it_has_printed(void **state)
+{
+    static const struct scene scenes[] = {
+        { "muster_abort, others wait in a collective", ABORT, false, FILE_SINK, 2, 42,
+          false, 2.5 },
+        { "muster_abort, others compute", ABORT, true, FILE_SINK, 2, 42, false, 2.5 },
+        { "muster_abort of rank 0, others compute", ABORT, true, FILE_SINK, 0, 42,
+          false, 2.5 },
+        { "muster_abort, stdout is a pipe", ABORT, true, PIPE_SINK, 1, 42, false, 2.5 },
+        { "muster_abort, on_failure=return", ABORT, false, FILE_SINK, 1, 0, true, 2.5 },
+        { "exit(muster_report)", REPORT, false, FILE_SINK, 1, MUSTER_EUSAGE, false,
+          2.5 },
+        { "exit(muster_report) of rank 0, others compute", REPORT, true, FILE_SINK, 0,
+          MUSTER_EUSAGE, false, 2.5 },
+        { "a failing collective", OTHER_CALL, false, FILE_SINK, 3, 0, false, 5 },
+        { "a rank is killed, others wait", KILL, false, FILE_SINK, 3, MUSTER_EPEER,
+          false, 3 },
+        { "a rank is killed, others compute", KILL, true, FILE_SINK, 1, MUSTER_EPEER,
+          false, 3 },
+        { "rank 0 is killed, others compute", KILL, true, FILE_SINK, 0, MUSTER_EPEER,
+          false, 4 },
+        { "a rank computes past the deadline", STAY_AWAY, false, FILE_SINK, 3,
+          MUSTER_ETIMEOUT, false, 6 },
+    };
+
+    play_all(scenes, sizeof scenes / sizeof scenes[0]);
+}
+
+static void a_stream_that_cannot_be_written_does_not_delay_the_end(void **state)
+{
+    static const struct scene scenes[] = {
+        { "stdout is locked, muster_abort", ABORT, false, LOCKED, 2, 42, false, 3 },
+        { "stdout is locked, others compute", ABORT, true, LOCKED, 0, 42, false, 3 },
+        { "stdout is locked, a rank is killed", KILL, false, LOCKED, 1, MUSTER_EPEER,
+          false, 3 },
+        { "nobody reads stdout, muster_abort", ABORT, false, FULL_PIPE, 2, 42, false,
+          4 },
+        { "nobody reads stdout, others compute", ABORT, true, FULL_PIPE, 0, 42, false,
+          4 },
+        { "nobody reads stdout, exit(muster_report)", REPORT, true, FULL_PIPE, 2,
+          MUSTER_EUSAGE, false, 5 },
+        { "nobody reads stdout, a rank is killed", KILL, true, FULL_PIPE, 1,
+          MUSTER_EPEER, false, 4 },
+        { "nobody reads stderr, muster_abort", ABORT, true, FULL_STDERR, 2, 42, false,
+          4 },
+        { "nobody reads stderr, exit(muster_report)", REPORT, false, FULL_STDERR, 1,
+          MUSTER_EUSAGE, false, 5 },
+    };
+
+    play_all(scenes, sizeof scenes / sizeof scenes[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_keeps_what_it_has_printed),
+        cmocka_unit_test(a_stream_that_cannot_be_written_does_not_delay_the_end),
+    };
+
+    return cmocka_run_group_tests_name("last lines", tests, NULL, NULL);
+}
