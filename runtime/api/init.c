@@ -55,7 +55,7 @@ static const char *pmix_server_uri(void)
 
 static struct mu_launch launch_variables(bool single)
 {
-    return (struct mu_launch){
+    struct mu_launch launch = {
         .slurm_job_id = variable("SLURM_JOB_ID"),
         .slurm_step_id = variable("SLURM_STEP_ID"),
         .slurm_procid = variable("SLURM_PROCID"),
@@ -72,6 +72,10 @@ static struct mu_launch launch_variables(bool single)
         .tmpdir = variable("TMPDIR"),
         .single = single,
     };
+
+    for (int i = 0; i < MU_LAUNCH_OTHERS; i++)
+        launch.other[i] = variable(mu_launch_other[i].name);
+    return launch;
 }
 
 /* Where the plugin put us against where we are: something between srun and the program

@@ -7,6 +7,11 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
+const struct mu_launch_other mu_launch_other[MU_LAUNCH_OTHERS] = {
+    { "PMI_SIZE", 2 },      { "OMPI_COMM_WORLD_SIZE", 2 }, { "MV2_COMM_WORLD_SIZE", 2 },
+    { "FLUX_JOB_SIZE", 2 }, { "PALS_RANKID", 1 },
+};
+
 /* The number in text; `otherwise` when it is unset or no number. */
 static long number(const char *text, long otherwise)
 {
@@ -42,6 +47,14 @@ static int refuse_singleton(const struct mu_launch *l, int pmix_size,
             "WORLD_SIZE=%s RANK=%s but %s: libmuster takes its ranks from PMIx, "
             "start it with `srun --mpi=pmix` or another PMIx launcher",
             l->world_size, l->rank ? l->rank : "?", have);
+    for (int i = 0; i < MU_LAUNCH_OTHERS; i++)
+        if (number(l->other[i], 0) >= mu_launch_other[i].several)
+            return mu_err_set(
+                err, MUSTER_ERENDEZVOUS,
+                "%s=%s but %s: libmuster takes its ranks from PMIx, start it with "
+                "`srun --mpi=pmix` or another PMIx launcher (MUSTER_SINGLE=1 if "
+                "separate runs are meant)",
+                mu_launch_other[i].name, l->other[i], have);
     return 0;
 }
 

@@ -7,6 +7,15 @@
 
 #include "runtime/base/err.h"
 
+/* Variables of launchers without PMIx (MPICH's Hydra, Open MPI, MVAPICH, Flux, PALS),
+ * which mean several processes from a value on.
+ */
+#define MU_LAUNCH_OTHERS 5
+extern const struct mu_launch_other {
+    const char *name;
+    int several;
+} mu_launch_other[MU_LAUNCH_OTHERS];
+
 /* Values of environment variables, NULL where unset; borrowed. */
 struct mu_launch {
     const char *slurm_job_id, *slurm_step_id, *slurm_procid;
@@ -20,7 +29,8 @@ struct mu_launch {
      * PMIX_SERVER_URI*, and the directories in which the server is looked for.
      */
     const char *pmix_namespace, *pmix_server_uri, *pmix_server_tmpdir, *tmpdir;
-    bool single;                      /* a world of one without PMIx is meant */
+    const char *other[MU_LAUNCH_OTHERS]; /* of mu_launch_other */
+    bool single;                         /* a world of one without PMIx is meant */
 };
 
 /* pmix_size is 0 where no PMIx server was found. Refused (MUSTER_ERENDEZVOUS): a world
