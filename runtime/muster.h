@@ -228,6 +228,14 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * so far is done). When all of a bucket are ready its all-reduce starts; buckets start
  * in the same order on all ranks. Returns at once. Twice in a step is an error.
  *
+ * [collective] Of several ddp objects the gradients must become ready in the same order on
+ * all ranks, and so must collectives of your own between them. A bucket that meets one of
+ * another object, or an all-reduce of yours, is MUSTER_ECONTRACT: in host memory from the
+ * collective itself, on GPUs from muster_ddp_sync, which waits for the other ranks to reach
+ * it where several objects or collectives of your own started since the last sync. Objects
+ * are numbered from 1 in the order of muster_ddp_create. They may be synced in another
+ * order, if it is one on all ranks.
+ *
  * The order in which rank 0's gradients become ready in the first synced step is taken for
  * the later ones: buckets start in the order in which they are complete then. Where all
  * gradients have buffers of the caller's, without shard and hook, they are also cut anew,
@@ -245,8 +253,8 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
  * micro-batches each has added up) divided once by the number of ranks. A gradient that
  * a rank lacks counts as zero in the mean; one that all ranks lack keeps its old value.
  * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
- * host (unless this rank lacks a gradient, and in the first step, for a word with the other
- * ranks).
+ * host (unless this rank lacks a gradient or has started other collectives since the last
+ * sync, and in the first step, for a word with the other ranks).
  */
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
 

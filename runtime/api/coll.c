@@ -23,6 +23,15 @@ static size_t bytes_of(const struct mu_coll *coll)
     return coll->count * mu_dtype_size(coll->dtype);
 }
 
+uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner)
+{
+    uint64_t word = (uint64_t)owner->object << 32 | owner->part;
+
+    order = (order ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    order = (order ^ order >> 29 ^ owner->step) * UINT64_C(0xbf58476d1ce4e5b9);
+    return order ^ order >> 32;
+}
+
 int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_started *out,
                   struct mu_err *err)
 {
@@ -119,6 +128,20 @@ static int check(struct muster *m, const char *call, const void *a, const void *
     return MUSTER_OK;
 }
 
+/* A collective of the caller's own counts by what it is. */
+static void put_in_order(struct muster *m, const struct mu_coll *coll)
+{
+    const uint32_t what[4] = { coll->kind, coll->dtype, coll->op,
+                               (uint32_t)coll->root };
+    const struct mu_owner plain = { 0, (uint32_t)mu_hash(0, what, sizeof what),
+                                    coll->count };
+
+    if (m->owner.object > 0)
+        return; /* a hook's: a part of its bucket */
+    m->order = mu_coll_order(m->order, &plain);
+    m->ordered++;
+}
+
 static int run(struct muster *m, const char *call, struct mu_coll *coll)
 {
     struct mu_err err = { 0 };
@@ -127,9 +150,11 @@ static int run(struct muster *m, const char *call, struct mu_coll *coll)
     snprintf(what, sizeof what, "%s of %zu %s", call, coll->count,
              mu_dtype_name(coll->dtype));
     coll->what = what;
+    coll->owner = m->owner;
     if ((mu_coll_on_host(m, coll) ? mu_coll_run_on_host(m, coll, &err)
                                   : mu_coll_run(m, coll, &err)) < 0)
         return mu_fail_err(m, &err);
+    put_in_order(m, coll);
     return MUSTER_OK;
 }
 

@@ -190,7 +190,8 @@ static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_started *re
                                 .count = p->count,
                                 .root = root,
                                 .scale = 1,
-                                .what = p->name };
+                                .what = p->name,
+                                .owner = mu_ddp_owner(ddp, started) };
 
         if (mu_coll_start(m, &coll, &request[started], err) < 0) {
             rc = -1;

@@ -77,8 +77,10 @@ struct muster_ddp {
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
     size_t arena_bytes;
-    uint64_t step; /* syncs done */
-    uint64_t id;   /* of this ddp among those of m */
+    uint64_t step;  /* syncs done */
+    uint64_t id;    /* of this ddp among those of m */
+    uint64_t began; /* m->ordered when the first bucket of the step had started */
+    uint64_t order; /* m->order when the last one had */
     uint64_t plan_hash;
     bool accumulating;
     bool *used;     /* by parameter: has a gradient in this or an earlier micro-batch */
@@ -228,6 +230,8 @@ size_t mu_ddp_part(const struct muster_ddp *ddp, int b);
 /* The parameters' own data into the arena, after a broadcast. */
 int mu_ddp_shard_load(struct muster_ddp *ddp, struct mu_err *err);
 
+/* Bucket, or parameter, `part` in the step at hand. */
+struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part);
 /* Start bucket b: the gradients of `used` parameters and zeros for the others; those
  * that are `absent` everywhere are left out of the collective, which all ranks do
  * alike.

@@ -86,6 +86,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .hidden = is_hidden(ddp),
         .together = !bucket->owned && !ddp->follows,
         .what = bucket->what,
+        .owner = mu_ddp_owner(ddp, b),
     };
 
     if (from == to)
@@ -116,6 +117,7 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
         .stream = bucket->stream,
         .together = !ddp->follows,
         .what = bucket->what,
+        .owner = mu_ddp_owner(ddp, b),
     };
 
     if (part == 0)
@@ -125,6 +127,25 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
     bucket->nstarted++;
     ddp->wire_bytes += info->bytes;
     return 0;
+}
+
+struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part)
+{
+    return (struct mu_owner){ .object = (uint32_t)ddp->id + 1,
+                              .part = (uint32_t)part,
+                              .step = ddp->step };
+}
+
+static void put_in_order(struct muster_ddp *ddp, int b)
+{
+    struct mu_owner owner = mu_ddp_owner(ddp, b);
+    struct muster *m = ddp->m;
+
+    m->order = mu_coll_order(m->order, &owner);
+    m->ordered++;
+    if (ddp->ready.next == 1)
+        ddp->began = m->ordered;
+    ddp->order = m->order;
 }
 
 int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
@@ -137,6 +158,7 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
         ddp->times.first_start = mu_seconds();
     snprintf(bucket->what, sizeof bucket->what, "bucket %d of step %llu", b,
              (unsigned long long)ddp->step);
+    put_in_order(ddp, b);
     if (fill(ddp, b, err) < 0)
         return mu_failure_settle(ddp->m, err);
     if (bucket->hooked)

@@ -91,7 +91,8 @@ static int gather_bucket(struct muster_ddp *ddp, int b, struct mu_err *err)
     struct mu_coll coll = { .kind = MU_COLL_ALLGATHER,
                             .scale = 1,
                             .recv = bucket->weights,
-                            .what = "the all-gather of parameters" };
+                            .what = "the all-gather of parameters",
+                            .owner = mu_ddp_owner(ddp, b) };
 
     muster_ddp_shard(ddp, b, &part);
     coll.dtype = part.dtype;

@@ -103,9 +103,43 @@ static int lacking(const struct muster_ddp *ddp, uint8_t *bits)
     return n;
 }
 
+/* The order of collectives up to the last bucket of this step, all of which follow each
+ * other from here on where they have not started. 0 where the backend compares them
+ * one by one, with a better message.
+ */
+static uint64_t order_at_end(const struct muster_ddp *ddp)
+{
+    uint64_t order = ddp->m->order;
+
+    if (ddp->m->ops->compares)
+        return 0;
+    if (ddp->ready.next == ddp->plan.nbuckets)
+        return ddp->order;
+    for (int k = ddp->ready.next; k < ddp->plan.nbuckets; k++) {
+        struct mu_owner owner = mu_ddp_owner(ddp, ddp->ready.order[k]);
+
+        order = mu_coll_order(order, &owner);
+    }
+    return order;
+}
+
+/* May a bucket of this step have met a collective that is not its own, without the
+ * backend's finding out? Then there was another one since the sync before, or the step
+ * has begun before that.
+ */
+static bool may_have_met(const struct muster_ddp *ddp)
+{
+    const struct muster *m = ddp->m;
+    int started = ddp->ready.next;
+
+    return !m->ops->compares && (m->ordered - m->ordered_synced != (uint64_t)started ||
+                                 (started > 0 && ddp->began <= m->ordered_synced));
+}
+
 /* Which gradients does no rank have? A rank that has all of them need not know, since
  * each of them counts somewhere; so it only posts and goes on, and a rank that lacks
- * some waits for the posts of the others. The hash of what is reduced rides along.
+ * some waits for the posts of the others. The hashes of what is reduced, and in which
+ * order it started, ride along.
  */
 static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
 {
@@ -115,17 +149,19 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
      * two models in another order is found, though their buckets be alike.
      */
     uint64_t step = ddp->m->rolls;
-    size_t nbytes = (size_t)(ddp->nparams + 7) / 8;
-    uint8_t *bits = calloc(nbytes + 1, 1);
+    size_t nbytes = (size_t)ddp->nparams / 8 + 1;
+    uint8_t *bits = calloc(nbytes, 1);
     int n, rc = 0;
+    bool wait;
 
     if (!bits)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
     n = lacking(ddp, bits);
+    wait = n > 0 || may_have_met(ddp);
     if (control)
-        rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what), bits,
-                                  n > 0 ? nbytes : 0, err);
-    if (control && rc == 0 && n > 0)
+        rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what),
+                                  order_at_end(ddp), bits, wait ? nbytes : 0, err);
+    if (control && rc == 0 && wait)
         rc = mu_control_roll_wait(control, step, bits, nbytes, err);
     for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
         ddp->nobody[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
@@ -221,6 +257,7 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     ddp->follows = ddp->measuring;
     ddp->step++;
     ddp->m->rolls++;
+    ddp->m->ordered_synced = ddp->m->ordered;
     account(ddp);
     /* What sync_with does next still finds the gradients where they are. */
     return ddp->measuring ? 0 : mu_ddp_order_adopt(ddp, stream, err);

@@ -12,6 +12,7 @@ static int start_coll(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_
 
     coll->stream = bucket->stream;
     coll->what = bucket->what;
+    coll->owner = mu_ddp_owner(ddp, b);
     if (coll->count == 0)
         return 0;
     if (mu_coll_start(ddp->m, coll, &bucket->started[bucket->nstarted], err) < 0)
@@ -89,7 +90,9 @@ static int user_call(struct muster_ddp *ddp, int b, struct mu_err *err)
     int rc;
 
     ddp->m->nested++; /* we are in the middle of sync */
+    ddp->m->owner = mu_ddp_owner(ddp, b);
     rc = ddp->hook_options.reduce(ddp->hook_options.arg, ddp->m, &bucket);
+    ddp->m->owner = (struct mu_owner){ 0 };
     ddp->m->nested--;
     known = mu_status_known(rc);
     if (rc == 0)

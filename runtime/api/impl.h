@@ -34,6 +34,11 @@ struct muster {
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
     int ddps;       /* created so far: the same number on all ranks */
     uint64_t rolls; /* syncs so far, of all ddps */
+    /* The order in which collectives have started: a hash, and how many there were, now
+     * and at the end of the last sync.
+     */
+    uint64_t order, ordered, ordered_synced;
+    struct mu_owner owner; /* of the collectives that a hook of the caller's makes */
     struct mu_err err;
     int status;                  /* of the last failed call */
     pthread_mutex_t flight_lock; /* innermost: nothing is called with it held */
@@ -129,6 +134,8 @@ int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_starte
 int mu_coll_join(struct muster *m, const struct mu_started *started, const char *what,
                  void *stream, struct mu_err *err);
 int mu_coll_run(struct muster *m, const struct mu_coll *coll, struct mu_err *err);
+/* Hash of an order that goes on with a collective of `owner`. */
+uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner);
 /* A small agreement over the control connections; in a world of one too. */
 int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
               struct mu_gathered *out, struct mu_err *err);

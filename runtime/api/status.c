@@ -75,6 +75,9 @@ int mu_fail_err(struct muster *m, const struct mu_err *err)
     for (struct muster_ddp *ddp = m ? m->first_ddp : NULL;
          ddp && e.code == MUSTER_ESHRUNK; ddp = ddp->next)
         mu_ddp_drop(ddp);
+    /* Each rank was somewhere else in its step. */
+    if (m && e.code == MUSTER_ESHRUNK)
+        m->order = m->ordered = m->ordered_synced = 0;
     return mu_fail(m, mu_status_known(e.code) ? e.code : MUSTER_EINTERNAL, "%s",
                    e.text);
 }

@@ -79,6 +79,15 @@ enum mu_coll_kind {
     MU_COLL_BARRIER,
 };
 
+/* What a collective belongs to: the same on all ranks, or the ranks have called in
+ * another order.
+ */
+struct mu_owner {
+    uint32_t object; /* a ddp object, from 1 in the order of create; 0: none */
+    uint32_t part;   /* its bucket; in a broadcast its parameter */
+    uint64_t step;   /* syncs of the object before */
+};
+
 /* One collective. Elements of dtype; send == recv is in place; for all-gather and
  * reduce-scatter the smaller buffer may lie anywhere inside the larger one.
  */
@@ -99,6 +108,7 @@ struct mu_coll {
     bool together; /* GPU: joined when all of its like have started: nothing needs it before,
                       so that one event serves them all */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
+    struct mu_owner owner;
 };
 
 struct mu_request; /* one started collective; owned by the backend */
@@ -115,6 +125,10 @@ struct mu_backend;
 
 struct mu_backend_ops {
     const char *name; /* "host", "nccl" */
+    /* The ranks compare the owner of each collective: one that meets another's fails
+     * with MUSTER_ECONTRACT.
+     */
+    bool compares;
 
     int (*open)(const struct mu_backend_env *env, struct mu_backend **out,
                 struct mu_err *err);

@@ -96,12 +96,14 @@ int mu_control_gather(struct mu_control *c, const char *what, const void *data,
                       size_t len, struct mu_gathered *out, struct mu_err *err);
 void mu_gathered_clear(struct mu_gathered *g);
 
-/* The roll-call of a step: each rank posts the hash of what it reduces and, only if it
- * lacks a gradient, a bitmap of those it lacks (nbytes, 0: it lacks none). Does not
- * block. Ranks with other hashes end the job with the name of the odd one.
+/* The roll-call of a step: each rank posts the hash of what it reduces, the one of the
+ * order in which collectives have started and, only if it is to wait for the others, a
+ * bitmap of the gradients that it lacks (nbytes, 0: it lacks none). Does not block.
+ * Ranks with other hashes end the job with the name of the odd one.
  */
 int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
-                         const uint8_t *absent, size_t nbytes, struct mu_err *err);
+                         uint64_t order, const uint8_t *absent, size_t nbytes,
+                         struct mu_err *err);
 /* Block until all posted `step`; absent gets those that every rank lacks. Only for a
  * rank that posted a bitmap.
  */

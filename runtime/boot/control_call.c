@@ -139,17 +139,19 @@ void mu_gathered_clear(struct mu_gathered *g)
 }
 
 int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
-                         const uint8_t *absent, size_t nbytes, struct mu_err *err)
+                         uint64_t order, const uint8_t *absent, size_t nbytes,
+                         struct mu_err *err)
 {
-    size_t len = sizeof hash + nbytes;
+    const uint64_t hashes[2] = { hash, order };
+    size_t len = sizeof hashes + nbytes;
     char *data = malloc(len);
     int rc = 0;
 
     if (!data)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
-    memcpy(data, &hash, sizeof hash);
+    memcpy(data, hashes, sizeof hashes);
     if (nbytes > 0)
-        memcpy(data + sizeof hash, absent, nbytes);
+        memcpy(data + sizeof hashes, absent, nbytes);
     pthread_mutex_lock(&c->lock);
     if (c->ended)
         rc = mu_control_failure(c, err);

@@ -85,6 +85,7 @@ struct mu_roll {
     size_t nbytes;
     uint8_t *absent; /* the AND so far, NULL: nothing said yet */
     uint64_t *hash;  /* by rank */
+    uint64_t *order; /* by rank: hash of the order of collectives */
     bool *here;
 };
 

@@ -196,6 +196,7 @@ static void free_roll(struct mu_roll *roll)
         return;
     free(roll->absent);
     free(roll->hash);
+    free(roll->order);
     free(roll->here);
     free(roll);
 }
@@ -212,8 +213,9 @@ static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
     if (!roll)
         return NULL;
     roll->hash = calloc((size_t)c->size, sizeof *roll->hash);
+    roll->order = calloc((size_t)c->size, sizeof *roll->order);
     roll->here = calloc((size_t)c->size, sizeof *roll->here);
-    if (!roll->hash || !roll->here) {
+    if (!roll->hash || !roll->order || !roll->here) {
         free_roll(roll);
         return NULL;
     }
@@ -226,15 +228,26 @@ static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
 /* A difference names a rank that has another hash than most. */
 static bool hashes_agree(struct mu_control *c, const struct mu_roll *roll)
 {
+    unsigned long long step = roll->step;
     char text[MU_ERR_TEXT], others[128];
     int usual, odd = odd_one(roll->hash, c->size, &usual, others, sizeof others);
 
-    if (odd < 0)
-        return true;
-    snprintf(text, sizeof text,
-             "rank %d reduced other buckets in step %llu than %s, or scaled or clipped "
-             "them otherwise",
-             odd, (unsigned long long)roll->step, others);
+    if (odd >= 0) {
+        snprintf(text, sizeof text,
+                 "rank %d reduced other buckets in step %llu than %s, or scaled or "
+                 "clipped them otherwise",
+                 odd, step, others);
+    } else {
+        odd = odd_one(roll->order, c->size, &usual, others, sizeof others);
+        if (odd < 0)
+            return true;
+        snprintf(
+            text, sizeof text,
+            "step %llu: rank %d (node %s) started collectives in another order than "
+            "%s: gradients of all ddp objects, and collectives beside them, must "
+            "start in the same order on all ranks",
+            step, odd, c->env.world->host_of[odd], others);
+    }
     mu_control_complain(c, MUSTER_ECONTRACT, odd, text);
     return false;
 }
@@ -282,13 +295,13 @@ void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const voi
 {
     struct mu_roll *roll = find_roll(c, step);
     const char *bytes = data;
+    const size_t head = 2 * sizeof(uint64_t);
 
-    if (!roll || from < 0 || from >= c->size || roll->here[from] ||
-        len < sizeof(uint64_t))
+    if (!roll || from < 0 || from >= c->size || roll->here[from] || len < head)
         return;
     memcpy(&roll->hash[from], bytes, sizeof(uint64_t));
-    if (add_bitmap(roll, (const uint8_t *)bytes + sizeof(uint64_t),
-                   len - sizeof(uint64_t)) < 0) {
+    memcpy(&roll->order[from], bytes + sizeof(uint64_t), sizeof(uint64_t));
+    if (add_bitmap(roll, (const uint8_t *)bytes + head, len - head) < 0) {
         mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
         return;
     }

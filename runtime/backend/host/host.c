@@ -290,6 +290,7 @@ static int host_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
 
 const struct mu_backend_ops mu_backend_host = {
     .name = "host",
+    .compares = true,
     .open = host_open,
     .close = host_close,
     .abort = host_abort,

@@ -32,6 +32,7 @@ struct mu_signature {
     int32_t root;
     uint64_t count;
     double scale;
+    struct mu_owner owner;
 };
 
 /* Why the backend is unusable; status 0: it is not. */

@@ -37,16 +37,23 @@ struct mu_signature mu_request_signature(const struct mu_request *rq)
                                   .op = (uint8_t)c->op,
                                   .root = c->root,
                                   .count = c->count,
-                                  .scale = c->scale };
+                                  .scale = c->scale,
+                                  .owner = c->owner };
 }
 
-static void describe(const struct mu_signature *s, char *buf, size_t len)
+/* owner: by what the collective belongs to, where it belongs to a ddp object. */
+static void describe(const struct mu_signature *s, bool owner, char *buf, size_t len)
 {
     const char *type = mu_dtype_name((enum muster_dtype)s->dtype);
     unsigned long long count = s->count;
 
     if (s->kind == MU_COLL_BARRIER)
         snprintf(buf, len, "a barrier");
+    else if (owner && s->owner.object > 0)
+        snprintf(buf, len, "%s of %s %u of ddp object %u in step %llu",
+                 mu_kind_name((enum mu_coll_kind)s->kind),
+                 s->kind == MU_COLL_BROADCAST ? "parameter" : "bucket", s->owner.part,
+                 s->owner.object, (unsigned long long)s->owner.step);
     else if (s->kind == MU_COLL_BROADCAST)
         snprintf(buf, len, "broadcast of %llu %s from rank %d", count, type, s->root);
     else
@@ -68,20 +75,34 @@ static bool same_call(const struct mu_signature *a, const struct mu_signature *b
     return a->kind == MU_COLL_ALLGATHER || (a->op == b->op && a->scale == b->scale);
 }
 
+static bool same_owner(const struct mu_owner *a, const struct mu_owner *b)
+{
+    return a->object == b->object && a->part == b->part && a->step == b->step;
+}
+
 bool mu_request_agrees(struct mu_backend *b, const struct mu_request *rq, int rank,
                        const struct mu_signature *theirs)
 {
     struct mu_signature own = mu_request_signature(rq);
-    char who[128], this[128], that[128];
+    bool order = !same_owner(&own.owner, &theirs->owner);
+    char who[128], here[128], this[128], that[128];
 
-    if (same_call(&own, theirs))
+    if (!order && same_call(&own, theirs))
         return true;
-    describe(&own, this, sizeof this);
-    describe(theirs, that, sizeof that);
-    mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
-                   "%s calls %s where rank %d calls %s (%s)",
-                   mu_rank_text(b, rank, who, sizeof who), that, b->env.rank, this,
-                   mu_request_text(rq));
+    describe(&own, order, this, sizeof this);
+    describe(theirs, order, that, sizeof that);
+    mu_rank_text(b, rank, who, sizeof who);
+    mu_rank_text(b, b->env.rank, here, sizeof here);
+    if (order)
+        mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
+                       "%s calls %s where %s calls %s: gradients of all ddp objects, "
+                       "and collectives beside them, must start in the same order on "
+                       "all ranks",
+                       who, that, here, this);
+    else
+        mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
+                       "%s calls %s where %s calls %s (%s)", who, that, here, this,
+                       mu_request_text(rq));
     return false;
 }
 
