@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/core/text.h"
+
+#define NAMED 8 /* parameters in one warning */
+
 static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
 {
     int b;
@@ -90,17 +94,49 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
     return MUSTER_OK;
 }
 
-/* Bit i: this rank lacks the gradient of parameter i. Returns how many it lacks. */
-static int lacking(const struct muster_ddp *ddp, uint8_t *bits)
+/* Bit i: this rank lacks the gradient of parameter i; in the second half (NULL: not
+ * asked) it has not declared it absent either. Returns how many it lacks.
+ */
+static int lacking(const struct muster_ddp *ddp, uint8_t *bits, uint8_t *undeclared)
 {
     int n = 0;
 
-    for (int i = 0; i < ddp->nparams; i++)
-        if (!ddp->used[i]) {
-            bits[i / 8] |= (uint8_t)(1 << i % 8);
-            n++;
-        }
+    for (int i = 0; i < ddp->nparams; i++) {
+        uint8_t bit = (uint8_t)(1 << i % 8);
+
+        if (ddp->used[i])
+            continue;
+        bits[i / 8] |= bit;
+        if (undeclared && !ddp->declined[i])
+            undeclared[i / 8] |= bit;
+        n++;
+    }
     return n;
+}
+
+/* Those that no rank had and none declared absent: each rank keeps what is in its own
+ * buffer, and an optimizer that uses it lets the models drift apart.
+ */
+static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing)
+{
+    char names[MU_ERR_TEXT / 2];
+    size_t at = 0;
+    int n = 0;
+
+    for (int i = 0; i < ddp->nparams; i++)
+        if (missing[i / 8] >> i % 8 & 1 && n++ < NAMED)
+            mu_text_add(names, sizeof names, &at, "%s'%.40s'", n > 1 ? ", " : "",
+                        ddp->param[i].name);
+    if (n == 0)
+        return;
+    if (n > NAMED)
+        mu_text_add(names, sizeof names, &at, " and %d more", n - NAMED);
+    mu_log(
+        &ddp->m->log, MU_LOG_WARN,
+        "no rank has a gradient of %s in step %llu, and none declared it absent: each "
+        "rank keeps the old value in its buffer. Call muster_ddp_grad_ready or "
+        "muster_ddp_grad_absent for it, or register it as frozen.",
+        names, (unsigned long long)ddp->step);
 }
 
 /* The order of collectives up to the last bucket of this step, all of which follow each
@@ -149,14 +185,16 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
      * two models in another order is found, though their buckets be alike.
      */
     uint64_t step = ddp->m->rolls;
-    size_t nbytes = (size_t)ddp->nparams / 8 + 1;
+    size_t half = (size_t)ddp->nparams / 8 + 1;
+    /* Parts have no holes: there an absent gradient is zero on all ranks. */
+    bool wait, first = ddp->step == 0 && !ddp->shard;
+    size_t nbytes = first ? 2 * half : half;
     uint8_t *bits = calloc(nbytes, 1);
     int n, rc = 0;
-    bool wait;
 
     if (!bits)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
-    n = lacking(ddp, bits);
+    n = lacking(ddp, bits, first ? bits + half : NULL);
     wait = n > 0 || may_have_met(ddp);
     if (control)
         rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what),
@@ -165,9 +203,10 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
         rc = mu_control_roll_wait(control, step, bits, nbytes, err);
     for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
         ddp->nobody[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
-        /* Parts have no holes: there it counts as zero. */
         ddp->absent[i] = ddp->nobody[i] && !ddp->shard;
     }
+    if (control && rc == 0 && n > 0 && first && ddp->m->world->rank == 0)
+        warn_of_missing(ddp, bits + half);
     free(bits);
     return rc < 0 ? mu_failure_settle(ddp->m, err) : 0;
 }

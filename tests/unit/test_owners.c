@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_owners.c - a collective belongs to a ddp object, a bucket and a step: one that
- * meets another's is refused, and is never added to it
+ * meets another's is refused, and is never added to it; and gradients that belong to
+ * no rank
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -315,6 +316,86 @@ static void a_rank_that_lacks_a_gradient_keeps_the_order(void **state)
                 lacking_body, NULL);
 }
 
+/* ---- A gradient that nobody has, and nobody declared absent ------------------------
+ */
+
+enum { MODEL = 12, SMALL = 7 };
+
+struct missing {
+    const char *name;
+    int from;         /* gradients from here on are ready, on the ranks of `ready` */
+    unsigned ready;   /* bit r: rank r has them */
+    unsigned declare; /* bit r: rank r declares the others absent */
+    bool shard;
+    const char *expect; /* in the one warning; NULL: there is none */
+};
+
+static int missing_body(struct muster *m, int rank, void *arg)
+{
+    const struct missing *row = arg;
+    struct muster_ddp_options options = { .shard = row->shard };
+    struct muster_param params[MODEL];
+    struct muster_ddp *ddp;
+    char names[MODEL][8];
+    static float data[MODEL][SMALL];
+
+    for (int i = 0; i < MODEL; i++) {
+        snprintf(names[i], sizeof names[i], "w%d", i);
+        params[i] =
+            (struct muster_param){ names[i], SMALL, MUSTER_F32, data[i], NULL, 0 };
+    }
+    RANK_OK(muster_ddp_create(m, params, MODEL, &options, &ddp));
+    for (int step = 0; step < 3; step++) {
+        for (int i = MODEL - 1; i >= row->from && row->ready >> rank & 1; i--)
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        for (int i = 0; i < row->from && row->declare >> rank & 1; i++)
+            RANK_OK(muster_ddp_grad_absent(ddp, i));
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+    }
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static const struct missing missing[] = {
+    { "two are missing", 2, 7, 0, false,
+      "no rank has a gradient of 'w0', 'w1' in step 0" },
+    { "more are missing than a sentence holds", 10, 7, 0, false,
+      "'w0', 'w1', 'w2', 'w3', 'w4', 'w5', 'w6', 'w7' and 2 more in step 0" },
+    { "none is missing", 0, 7, 0, false, NULL },
+    { "one rank has them all", 0, 2, 0, false, NULL },
+    { "all ranks declare them absent", 2, 7, 7, false, NULL },
+    { "one rank declares them absent", 2, 7, 4, false, NULL },
+    { "zero in a sharded mean", 2, 7, 0, true, NULL },
+};
+
+static int times(const char *text, const char *what)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+static void a_gradient_that_no_rank_made_ready_is_named_once(void **state)
+{
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++)
+        for (int nodes = 1; nodes <= 3; nodes += 2) {
+            struct forked_world w = { .size = 3, .nodes = nodes, SMALL_BUCKETS };
+            struct missing row = missing[i];
+            struct forked_result r;
+
+            forked_run(&w, missing_body, &row, 60, &r);
+            for (int k = 0; k < w.size; k++)
+                if (r.status[k] != 0)
+                    fail_msg("%s: rank %d: %d\n%s", row.name, k, r.status[k], r.text);
+            if (times(r.text, "no rank has a gradient") != (row.expect != NULL) ||
+                (row.expect && !strstr(r.text, row.expect)))
+                fail_msg("%s, %d nodes: \"%s\"", row.name, nodes, r.text);
+            forked_clear(&r);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +404,7 @@ int main(void)
         cmocka_unit_test(twins_in_random_order_are_refused_before_a_mean_is_wrong),
         cmocka_unit_test(objects_in_one_order_are_averaged_whichever_is_synced_first),
         cmocka_unit_test(a_rank_that_lacks_a_gradient_keeps_the_order),
+        cmocka_unit_test(a_gradient_that_no_rank_made_ready_is_named_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
