@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check_order.c - gradients of two models become ready in another order on one rank
+ *
+ *   check_order [RANKS]
+ *
+ * All of libmuster but PMIx: ranks are forked, the backend is NCCL. By each path of it:
+ * the same order on all ranks gives the means of both models, whichever is synced
+ * first; in another order on rank 1, or with an all-reduce of its own before its
+ * bucket, muster_ddp_sync fails on every rank. Sizes are equal, so that nothing else
+ * tells the collectives apart.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/api/impl.h"
+#include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/tools/forked.h"
+
+#define MOST ((size_t)1 << 20)
+#define GOOD_STEPS 20
+#define LIMIT 5.0 /* seconds from the first wrong call to the error */
+
+enum what { SAME_ORDER, CROSSED, BESIDE_PLAIN };
+
+static const struct plan {
+    const char *path;
+    size_t count;
+    enum what what;
+} plans[] = {
+    { "nccl", 4096, SAME_ORDER },       { "one-shot", 4096, SAME_ORDER },
+    { "relay", 1 << 17, SAME_ORDER },   { "pull", 1 << 20, SAME_ORDER },
+    { "copy", 1 << 20, SAME_ORDER },    { "nccl", 4096, CROSSED },
+    { "one-shot", 4096, CROSSED },      { "relay", 1 << 17, CROSSED },
+    { "pull", 1 << 20, CROSSED },       { "copy", 1 << 20, CROSSED },
+    { "nccl", 4096, BESIDE_PLAIN },     { "one-shot", 4096, BESIDE_PLAIN },
+    { "relay", 1 << 17, BESIDE_PLAIN }, { "pull", 1 << 20, BESIDE_PLAIN },
+    { "copy", 1 << 20, BESIDE_PLAIN },
+};
+
+static const char *const names[] = {
+    [SAME_ORDER] = "two models in one order have their means",
+    [CROSSED] = "two models in another order on rank 1 are refused in sync",
+    [BESIDE_PLAIN] = "an all-reduce before rank 1's bucket is refused in sync",
+};
+
+struct self {
+    struct muster *m;
+    struct muster_ddp *ddp[2];
+    const struct plan *plan;
+    void *stream, *own;
+};
+
+static float host[MOST];
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int complain(const struct self *s, const char *what)
+{
+    fprintf(stderr, "# rank %d: %s: %s\n", muster_rank(s->m), what, muster_error(s->m));
+    return 1;
+}
+
+static int ready(struct self *s, int d)
+{
+    for (size_t i = 0; i < s->plan->count; i++)
+        host[i] = (float)((d + 1) * 100 + muster_rank(s->m));
+    mu_gpu_copy(muster_ddp_grad(s->ddp[d], 0), host, s->plan->count * sizeof *host,
+                s->stream);
+    return muster_ddp_grad_ready(s->ddp[d], 0, s->stream);
+}
+
+static bool is_mean(struct self *s, int d)
+{
+    float mean = (float)((d + 1) * 100) + (float)(muster_size(s->m) - 1) / 2;
+
+    mu_gpu_copy(host, muster_ddp_grad(s->ddp[d], 0), s->plan->count * sizeof *host,
+                s->stream);
+    mu_gpu_sync(s->stream);
+    for (size_t i = 0; i < s->plan->count; i++)
+        if (host[i] != mean)
+            return false;
+    return true;
+}
+
+/* Model `first` is ready first, and model `synced` synced first. */
+static int step(struct self *s, int first, int synced)
+{
+    int rc = ready(s, first);
+
+    rc = rc == MUSTER_OK ? ready(s, 1 - first) : rc;
+    rc = rc == MUSTER_OK ? muster_ddp_sync(s->ddp[synced], s->stream) : rc;
+    return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[1 - synced], s->stream) : rc;
+}
+
+static int plain(struct self *s)
+{
+    return muster_allreduce(s->m, s->own, s->plan->count, MUSTER_F32, MUSTER_SUM,
+                            s->stream);
+}
+
+static int beside_plain(struct self *s, bool odd)
+{
+    int rc = odd ? plain(s) : ready(s, 0);
+
+    if (rc == MUSTER_OK)
+        rc = odd ? ready(s, 0) : plain(s);
+    return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
+}
+
+static int refused(struct self *s)
+{
+    bool odd = muster_rank(s->m) == 1;
+    double from = now();
+    int rc = s->plan->what == CROSSED ? step(s, odd, 0) : beside_plain(s, odd);
+
+    if (rc != MUSTER_ECONTRACT || now() - from > LIMIT ||
+        !strstr(muster_error(s->m), "rank 1"))
+        return complain(s, "no refusal");
+    if (odd)
+        printf("# %.1f ms: %s\n", (now() - from) * 1e3, muster_error(s->m));
+    return 0;
+}
+
+static int train(struct self *s)
+{
+    const struct muster_param p = { .name = "a",
+                                    .count = s->plan->count,
+                                    .dtype = MUSTER_F32 };
+
+    s->stream = mu_gpu_stream();
+    for (int d = 0; d < 2; d++)
+        if (muster_ddp_create(s->m, &p, 1, NULL, &s->ddp[d]) != MUSTER_OK)
+            return complain(s, "create");
+    s->own = muster_alloc(s->m, s->plan->count * sizeof *host);
+    if (!s->own)
+        return complain(s, "alloc");
+    for (int i = 0; i < GOOD_STEPS; i++) {
+        if (step(s, i % 2, i / 2 % 2) != MUSTER_OK)
+            return complain(s, "a step in one order");
+        if (!is_mean(s, 0) || !is_mean(s, 1))
+            return complain(s, "a mean is wrong");
+        if (plain(s) != MUSTER_OK)
+            return complain(s, "an all-reduce between two steps");
+    }
+    if (s->plan->what != SAME_ORDER)
+        return refused(s);
+    muster_free(s->m, s->own);
+    for (int d = 0; d < 2; d++)
+        muster_ddp_destroy(s->ddp[d]);
+    return muster_finalize(s->m) == MUSTER_OK ? 0 : 1;
+}
+
+static int body(struct mu_world *world, void *arg)
+{
+    struct mu_config config = { .backend = MU_BACKEND_NCCL,
+                                .init_timeout = 60,
+                                .timeout = 30,
+                                .return_failure = true,
+                                .log = MU_LOG_WARN };
+    struct self s = { .plan = arg };
+    int (*force)(struct mu_backend * b, const char *path), rc;
+
+    if (mu_init_world(&s.m, &config, world) != MUSTER_OK) {
+        fprintf(stderr, "# %s\n", muster_error(NULL));
+        return 1;
+    }
+    *(void **)&force = dlsym(s.m->module, "mu_nccl_force");
+    if (!force || force(s.m->backend, s.plan->path) < 0) {
+        fprintf(stderr, "# path %s cannot be forced\n", s.plan->path);
+        return 1;
+    }
+    rc = train(&s);
+    fflush(NULL);
+    _exit(rc); /* a world that has failed is left as it is */
+}
+
+int main(int argc, char **argv)
+{
+    int n = argc > 1 ? atoi(argv[1]) : 2, failed = 0, done = 0;
+
+    if (n < 2) {
+        printf("1..0 # SKIP one rank has no order that another could differ from\n");
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        struct plan plan = plans[i];
+        int rc = mu_forked_run(n, true, 60, body, &plan);
+
+        failed += rc != 0;
+        printf("%sok %d - %s: %s\n", rc == 0 ? "" : "not ", ++done, plan.path,
+               names[plan.what]);
+        fflush(stdout);
+    }
+    printf("1..%d\n", done);
+    return failed > 0;
+}
