@@ -245,16 +245,16 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream);
 
 /* There is no gradient for parameter i in this step on this rank (a branch that was not
  * taken). Not needed: a parameter that is not ready at sync counts as absent. It turns a
- * later grad_ready of it into an error, and one rank's call is enough for the first sync not
- * to warn of a gradient that no rank has.
+ * later grad_ready of it into an error; and where no rank has the gradient, the call of one
+ * rank keeps the first sync from its warning.
  */
 int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
 
 /* [collective] Every gradient becomes the mean over ranks: the sum over ranks (of the
  * micro-batches each has added up) divided once by the number of ranks. A gradient that
- * a rank lacks counts as zero in the mean; one that all ranks lack keeps its old value, each
- * rank's own: in the first sync of ddp rank 0 warns of those that no rank has declared absent
- * either (not with shard, where such a gradient is zero).
+ * a rank lacks counts as zero in the mean; one that all ranks lack keeps its old value, on
+ * each rank its own. In the first sync of ddp rank 0 prints a warning that names those which
+ * no rank declared absent either (not with shard: there such a gradient is zero).
  * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
  * host (unless this rank lacks a gradient or has started other collectives since the last
  * sync, and in the first step, for a word with the other ranks).

@@ -35,9 +35,9 @@ enum mu_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
 /* What a rank says on entering a request. */
 struct mu_entry {
     _Alignas(64) struct mu_signature call; /* in one line of the cache */
-    bool arena;                      /* zero copy is possible on this rank */
-    uint64_t send_at, recv_at;       /* offsets in the file */
-    uint64_t send_block, recv_block; /* ... of the allocations around them */
+    bool arena;                            /* zero copy is possible on this rank */
+    uint64_t send_at, recv_at;             /* offsets in the file */
+    uint64_t send_block, recv_block;       /* ... of the allocations around them */
 };
 
 struct mu_desk {
