@@ -78,11 +78,21 @@ void mu_proof_make(const uint8_t secret[MU_PROOF_SECRET],
     }
 }
 
-bool mu_proof_equal(const uint8_t a[MU_PROOF_LEN], const uint8_t b[MU_PROOF_LEN])
+static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t len)
 {
     uint8_t differ = 0;
 
-    for (int i = 0; i < MU_PROOF_LEN; i++)
+    for (size_t i = 0; i < len; i++)
         differ |= a[i] ^ b[i];
     return differ == 0;
+}
+
+bool mu_proof_equal(const uint8_t a[MU_PROOF_LEN], const uint8_t b[MU_PROOF_LEN])
+{
+    return same_bytes(a, b, MU_PROOF_LEN);
+}
+
+bool mu_secret_equal(const uint8_t a[MU_PROOF_SECRET], const uint8_t b[MU_PROOF_SECRET])
+{
+    return same_bytes(a, b, MU_PROOF_SECRET);
 }

@@ -16,6 +16,7 @@
 
 #include "runtime/backend/fork.h"
 #include "runtime/boot/control.h"
+#include "runtime/boot/hello.h"
 
 #define MU_CONTROL_WIDTH 16   /* children of a node in the tree of nodes */
 #define MU_CONTROL_PENDING 32 /* connections that have not proved the job yet */
@@ -70,8 +71,7 @@ struct mu_pending {
     bool tcp;
     pid_t pid;
     double until;
-    size_t got;
-    unsigned char hello[64];
+    struct mu_hello hello;
     char from[64];
 };
 

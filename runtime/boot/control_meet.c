@@ -15,7 +15,6 @@
 #include "runtime/boot/net.h"
 #include "runtime/core/text.h"
 
-#define HELLO_MAGIC 0x4d755331u /* changes with the frames */
 #define FOREIGN_LINES 10
 #define CONTROL_KEY "muster.control"
 
@@ -24,16 +23,8 @@ struct whereabouts {
     uint32_t port;  /* TCP, 0: none */
     char local[64]; /* abstract AF_UNIX name without the leading zero byte, "": none */
     char address[MU_NET_ADDRESSES]; /* numeric, comma separated, best first */
+    char machine[MU_NET_MACHINE];
 };
-
-/* The first bytes on a connection, both ways. */
-struct hello {
-    uint32_t magic;
-    int32_t rank, pid;
-    uint8_t token[MU_TOKEN_LEN];
-};
-
-_Static_assert(sizeof(struct hello) <= 64, "fits struct mu_pending");
 
 /* ---- Listening ------------------------------------------------------------------- */
 
@@ -82,6 +73,7 @@ int mu_control_listen(struct mu_control *c, struct mu_err *err)
     if (at.port)
         mu_net_addresses(c->rank == 0 ? c->env.master_addr : NULL, at.address,
                          sizeof at.address);
+    mu_net_machine(at.machine);
     return c->env.world->exchange.publish(c->env.world->exchange.arg, CONTROL_KEY, &at,
                                           sizeof at, err);
 }
@@ -89,33 +81,23 @@ int mu_control_listen(struct mu_control *c, struct mu_err *err)
 /* ---- Calling the parent ------------------------------------------------------------
  */
 
-static struct hello my_hello(const struct mu_control *c)
-{
-    struct hello h = { .magic = HELLO_MAGIC,
-                       .rank = c->rank,
-                       .pid = (int32_t)getpid() };
-
-    memcpy(h.token, c->env.world->token, sizeof h.token);
-    return h;
-}
-
-/* Exchange hellos over a connection that was just made; takes fd. The children may have
- * linked already, so the thread is at work: the rest is done with the lock.
+/* Prove the job to each other over a connection that was just made; takes fd. The
+ * children may have linked already, so the thread is at work: the rest is done with the
+ * lock. pid: 0 where the parent is not on this node.
  */
-static bool greet_parent(struct mu_control *c, int fd, bool local, double until)
+static bool greet_parent(struct mu_control *c, int fd, pid_t pid, double until)
 {
-    struct hello mine = my_hello(c), theirs;
+    struct mu_hello hello;
     bool ok;
 
-    if (!mu_net_send(fd, &mine, sizeof mine, until) ||
-        !mu_net_receive(fd, &theirs, sizeof theirs, until) ||
-        theirs.magic != HELLO_MAGIC || theirs.rank != c->parent ||
-        !mu_net_same_token(theirs.token, mine.token)) {
+    if (!mu_hello_call(&hello, MU_HELLO_CONTROL, c->env.world->token, c->rank,
+                       c->parent) ||
+        mu_hello_wait(&hello, fd, until) != MU_HELLO_PROVED) {
         close(fd);
         return false;
     }
     pthread_mutex_lock(&c->lock);
-    ok = mu_link_open(c, -1, fd, c->parent, local ? theirs.pid : 0) == 0;
+    ok = mu_link_open(c, -1, fd, c->parent, pid) == 0;
     pthread_mutex_unlock(&c->lock);
     return ok;
 }
@@ -138,17 +120,23 @@ static bool call_local(struct mu_control *c, const char *name, double until)
         close(fd);
         return false;
     }
-    return greet_parent(c, fd, true, until);
+    return greet_parent(c, fd, peer.pid, until);
 }
 
 static bool greet_by_tcp(void *arg, int fd, double until)
 {
-    return greet_parent(arg, fd, false, until);
+    return greet_parent(arg, fd, 0, until);
 }
 
 static bool call_tcp(struct mu_control *c, const struct whereabouts *at, double until)
 {
-    return mu_net_call(at->address, at->port, until, greet_by_tcp, c) == MU_NET_GREETED;
+    char machine[MU_NET_MACHINE];
+    bool elsewhere;
+
+    mu_net_machine(machine);
+    elsewhere = strcmp(machine, at->machine) != 0;
+    return mu_net_call(at->address, elsewhere, at->port, until, greet_by_tcp, c) ==
+           MU_NET_GREETED;
 }
 
 int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *err)
@@ -242,6 +230,9 @@ void mu_control_accept(struct mu_control *c, int listen_fd, bool tcp)
         refuse(c, p, "another user");
     else if (mu_control_watch(c, fd, MU_ON_PENDING, slot) < 0)
         refuse(c, p, "out of resources");
+    else if (!mu_hello_accept(&p->hello, fd, MU_HELLO_CONTROL, c->env.world->token,
+                              c->rank))
+        refuse(c, p, "it left before it proved the job's token");
 }
 
 static int expected_child(const struct mu_control *c, int rank)
@@ -252,27 +243,20 @@ static int expected_child(const struct mu_control *c, int rank)
     return -1;
 }
 
-static void welcome(struct mu_control *c, struct mu_pending *p,
-                    const struct hello *theirs)
+static void welcome(struct mu_control *c, struct mu_pending *p)
 {
-    struct hello mine = my_hello(c);
-    int index;
+    int index = expected_child(c, p->hello.peer);
 
-    if (theirs->magic != HELLO_MAGIC || !mu_net_same_token(theirs->token, mine.token)) {
-        refuse(c, p, "it does not know this job's token");
-        return;
-    }
-    index = expected_child(c, theirs->rank);
     if (index < 0) {
         refuse(c, p, "it is no rank that should call here");
         return;
     }
     if (p->tcp)
         mu_net_tune(p->fd);
-    mu_net_send(p->fd, &mine, sizeof mine, 0);
+    mu_hello_confirm(&p->hello, p->fd); /* where it fails, the link ends at once */
     /* From pending to link: epoll learns the new kind with a new registration. */
     mu_control_unwatch(c, p->fd);
-    if (mu_link_open(c, index, p->fd, theirs->rank, p->tcp ? 0 : p->pid) < 0) {
+    if (mu_link_open(c, index, p->fd, p->hello.peer, p->tcp ? 0 : p->pid) < 0) {
         refuse(c, p, "out of resources");
         return;
     }
@@ -284,23 +268,22 @@ static void welcome(struct mu_control *c, struct mu_pending *p,
 void mu_control_hello(struct mu_control *c, int slot)
 {
     struct mu_pending *p = &c->pending[slot];
-    struct hello theirs;
-    ssize_t n;
 
     if (p->fd < 0)
         return;
-    n = recv(p->fd, p->hello + p->got, sizeof theirs - p->got, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
+    switch (mu_hello_step(&p->hello, p->fd)) {
+    case MU_HELLO_GOES_ON:
+        break;
+    case MU_HELLO_GONE:
         refuse(c, p, "it left before it proved the job's token");
-        return;
+        break;
+    case MU_HELLO_STRANGER:
+        refuse(c, p, "it does not know this job's token");
+        break;
+    case MU_HELLO_PROVED:
+        welcome(c, p);
+        break;
     }
-    p->got += (size_t)n;
-    if (p->got < sizeof theirs)
-        return;
-    memcpy(&theirs, p->hello, sizeof theirs);
-    welcome(c, p, &theirs);
 }
 
 void mu_control_drop_late(struct mu_control *c, double now)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/backend/backend.h"
@@ -49,22 +50,23 @@ int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err)
     return 0;
 }
 
-/* Names that mean a bridge or tunnel of this host: others reach the wrong thing there.
- */
-static bool is_virtual(const char *name)
+static bool begins_with_one_of(const char *name, const char *const *prefix)
 {
-    static const char *const prefix[] = { "docker",  "br-", "virbr", "veth",   "cni",
-                                          "flannel", "tun", "tap",   "podman", NULL };
-
     for (int i = 0; prefix[i]; i++)
         if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
             return true;
     return false;
 }
 
+enum { TUNNEL = 2, BRIDGE, LOOPBACK };
+
 /* 0: best. Loopback is last: two nodes may share one kernel. -1: no use. */
 static int worth(const struct ifaddrs *i)
 {
+    static const char *const bridge[] = { "docker", "br-",    "virbr", "veth",
+                                          "cni",    "podman", NULL };
+    static const char *const tunnel[] = { "flannel", "tun", "tap", NULL };
+
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP))
         return -1;
     if (i->ifa_addr->sa_family == AF_INET6) {
@@ -77,9 +79,11 @@ static int worth(const struct ifaddrs *i)
         return -1;
     }
     if (i->ifa_flags & IFF_LOOPBACK)
-        return 3;
-    if (is_virtual(i->ifa_name))
-        return 2;
+        return LOOPBACK;
+    if (begins_with_one_of(i->ifa_name, bridge))
+        return BRIDGE;
+    if (begins_with_one_of(i->ifa_name, tunnel))
+        return TUNNEL;
     return i->ifa_addr->sa_family == AF_INET ? 0 : 1;
 }
 
@@ -93,7 +97,10 @@ void mu_net_addresses(const char *first, char *out, size_t len)
         mu_text_add(out, len, &n, "%s", first);
     if (getifaddrs(&all) < 0)
         return;
-    for (int rank = 0; rank <= 3; rank++)
+    for (int rank = 0; rank <= LOOPBACK; rank++) {
+        /* Other hosts reach their own bridge there: only without any other address. */
+        if (rank == BRIDGE && n > 0)
+            continue;
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
             char text[INET6_ADDRSTRLEN] = "";
 
@@ -107,7 +114,56 @@ void mu_net_addresses(const char *first, char *out, size_t len)
                 n + strlen(text) + 2 < len)
                 mu_text_add(out, len, &n, "%s%s", n ? "," : "", text);
         }
+    }
     freeifaddrs(all);
+}
+
+void mu_net_machine(char machine[MU_NET_MACHINE])
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    char boot[40] = "?";
+    struct stat st = { 0 };
+
+    if (f) {
+        if (!fgets(boot, sizeof boot, f))
+            boot[0] = '\0';
+        fclose(f);
+    }
+    boot[strcspn(boot, "\n")] = '\0';
+    stat("/proc/self/ns/net", &st);
+    snprintf(machine, MU_NET_MACHINE, "%s %llu", boot, (unsigned long long)st.st_ino);
+}
+
+/* IPv6, or IPv4 inside it. */
+static struct in6_addr as_six(const struct sockaddr *at)
+{
+    struct in6_addr six = { .s6_addr = { [10] = 0xff, [11] = 0xff } };
+
+    if (at->sa_family == AF_INET6)
+        return ((const struct sockaddr_in6 *)at)->sin6_addr;
+    memcpy(&six.s6_addr[12], &((const struct sockaddr_in *)at)->sin_addr, 4);
+    return six;
+}
+
+bool mu_net_is_own(const struct sockaddr *at)
+{
+    struct in6_addr six = as_six(at);
+    struct ifaddrs *all = NULL;
+    bool own = IN6_IS_ADDR_LOOPBACK(&six) || IN6_IS_ADDR_UNSPECIFIED(&six) ||
+               (IN6_IS_ADDR_V4MAPPED(&six) &&
+                (six.s6_addr[12] == 127 || six.s6_addr[12] == 0));
+
+    if (own || getifaddrs(&all) < 0)
+        return own;
+    for (const struct ifaddrs *i = all; i && !own; i = i->ifa_next)
+        if (i->ifa_addr &&
+            (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6)) {
+            struct in6_addr mine = as_six(i->ifa_addr);
+
+            own = memcmp(&mine, &six, sizeof six) == 0;
+        }
+    freeifaddrs(all);
+    return own;
 }
 
 bool mu_net_send(int fd, const void *bytes, size_t len, double until)
@@ -147,15 +203,6 @@ bool mu_net_receive(int fd, void *bytes, size_t len, double until)
             got += (size_t)n;
     }
     return true;
-}
-
-bool mu_net_same_token(const uint8_t *a, const uint8_t *b)
-{
-    unsigned char differ = 0;
-
-    for (int i = 0; i < MU_TOKEN_LEN; i++)
-        differ |= a[i] ^ b[i];
-    return differ == 0;
 }
 
 void mu_net_tune(int fd)
@@ -199,48 +246,59 @@ static int connect_until(const struct addrinfo *at, double until)
     return fd;
 }
 
-static enum mu_net_answer call_host(const char *host, const char *port, double until,
-                                    bool (*greet)(void *arg, int fd, double until),
-                                    void *arg)
+struct callee {
+    const char *port;
+    bool elsewhere;
+    bool (*greet)(void *arg, int fd, double until);
+    void *arg;
+};
+
+/* enum mu_net_answer, or -1: all that the name leads to is this host. */
+static int call_host(const struct callee *c, const char *host, double until)
 {
     struct addrinfo want = { .ai_socktype = SOCK_STREAM }, *found = NULL;
-    enum mu_net_answer answer = MU_NET_SILENT;
+    int answer = -1;
 
-    if (getaddrinfo(host, port, &want, &found) != 0)
-        return answer;
+    if (getaddrinfo(host, c->port, &want, &found) != 0)
+        return MU_NET_SILENT;
     for (const struct addrinfo *a = found; a && answer != MU_NET_GREETED;
          a = a->ai_next) {
-        int fd = connect_until(a, until);
+        int fd;
 
-        if (fd >= 0 && greet(arg, fd, until + MU_NET_HELLO))
+        if (c->elsewhere && mu_net_is_own(a->ai_addr))
+            continue;
+        fd = connect_until(a, until);
+        if (fd >= 0 && c->greet(c->arg, fd, until + MU_NET_HELLO))
             answer = MU_NET_GREETED;
         else if (fd >= 0 || errno == ECONNREFUSED || errno == ECONNRESET)
             answer = MU_NET_REFUSED;
+        else if (answer < 0)
+            answer = MU_NET_SILENT;
     }
     freeaddrinfo(found);
     return answer;
 }
 
-enum mu_net_answer mu_net_call(const char *addresses, uint32_t port, double until,
+enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t port,
+                               double until,
                                bool (*greet)(void *arg, int fd, double until),
                                void *arg)
 {
     char copy[MU_NET_ADDRESSES], number[16], *rest = copy, *host;
-    enum mu_net_answer first = MU_NET_SILENT;
-    bool is_first = true;
+    struct callee callee = { number, elsewhere, greet, arg };
+    int first = -1;
 
     mu_copy(copy, sizeof copy, addresses);
     snprintf(number, sizeof number, "%u", port);
     while ((host = mu_parse_next(&rest, ','))) {
         double now = mu_control_now();
         double turn = now + CONNECT_SECONDS < until ? now + CONNECT_SECONDS : until;
-        enum mu_net_answer answer = call_host(host, number, turn, greet, arg);
+        int answer = call_host(&callee, host, turn);
 
         if (answer == MU_NET_GREETED)
-            return answer;
-        if (is_first)
+            return MU_NET_GREETED;
+        if (first < 0)
             first = answer;
-        is_first = false;
     }
-    return first;
+    return first < 0 ? MU_NET_SILENT : (enum mu_net_answer)first;
 }

@@ -6,10 +6,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "runtime/base/err.h"
 
 #define MU_NET_ADDRESSES 512 /* bytes of a list of addresses */
+#define MU_NET_MACHINE 64    /* bytes of a machine's name */
 #define MU_NET_HELLO 5.0 /* seconds for a hello on a connection that was just made */
 
 /* Listen on a free port, IPv6 with IPv4 inside where there is IPv6. *fd is closed by
@@ -21,6 +23,13 @@ int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err);
  */
 void mu_net_addresses(const char *first, char *out, size_t len);
 
+/* Kernel and network namespace: equal for those that see the same loopback. */
+void mu_net_machine(char machine[MU_NET_MACHINE]);
+/* Is this a loopback address, or one of this host's own? A call to it does not reach
+ * another machine.
+ */
+bool mu_net_is_own(const struct sockaddr *at);
+
 /* What a call came to, the best of all addresses. */
 enum mu_net_answer {
     MU_NET_SILENT,  /* nothing was heard: the host or the way to it may be dead */
@@ -30,8 +39,10 @@ enum mu_net_answer {
 /* Try the addresses in turn until greet is content with a connection (it takes fd, and
  * is given until when it may take), or `until` (seconds of the monotonic clock).
  * REFUSED is what the first address says, since others may lead to another host.
+ * elsewhere: the rank is on another machine, so this host's own addresses are left out.
  */
-enum mu_net_answer mu_net_call(const char *addresses, uint32_t port, double until,
+enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t port,
+                               double until,
                                bool (*greet)(void *arg, int fd, double until),
                                void *arg);
 
@@ -40,8 +51,6 @@ void mu_net_tune(int fd);
 /* All of it before `until`, or false. */
 bool mu_net_send(int fd, const void *bytes, size_t len, double until);
 bool mu_net_receive(int fd, void *bytes, size_t len, double until);
-/* Compare MU_TOKEN_LEN bytes without telling by the time how many were right. */
-bool mu_net_same_token(const uint8_t *a, const uint8_t *b);
 
 double mu_control_now(void); /* control.c */
 

@@ -13,7 +13,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/boot/world.h"
 
-#define MAGIC 0x6d75726eu /* changes with card and hello */
+#define MAGIC 0x6d75726fu /* changes with the card */
 #define CALL_SECONDS 3.0
 #define PAUSE_SECONDS 0.2
 
@@ -62,6 +62,7 @@ void mu_node_ring_open(struct mu_node_ring *n, int rank, const uint64_t *node_of
         return;
     }
     mu_net_addresses(NULL, n->mine.address, sizeof n->mine.address);
+    mu_net_machine(n->mine.machine);
     n->next = first_of_another(node_of, rank, size, 1);
     n->before = first_of_another(node_of, rank, size, size - 1);
 }
@@ -73,6 +74,7 @@ void mu_node_ring_told(struct mu_node_ring *n, const void *card, size_t len)
     memcpy(&n->theirs, card, len);
     n->theirs.host[sizeof n->theirs.host - 1] = '\0';
     n->theirs.address[sizeof n->theirs.address - 1] = '\0';
+    n->theirs.machine[sizeof n->theirs.machine - 1] = '\0';
     n->told = n->theirs.magic == MAGIC;
 }
 
@@ -107,6 +109,11 @@ static void begin_call(struct mu_node_ring *n, double now)
     snprintf(port, sizeof port, "%u", n->theirs.port);
     if (!pick_address(n, host, sizeof host) || getaddrinfo(host, port, &want, &at) != 0)
         return;
+    if (strcmp(n->theirs.machine, n->mine.machine) != 0 && mu_net_is_own(at->ai_addr)) {
+        n->pause = now; /* on to the next address */
+        freeaddrinfo(at);
+        return;
+    }
     n->greeted = false;
     n->call = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (n->call >= 0 && connect(n->call, at->ai_addr, at->ai_addrlen) < 0 &&
@@ -117,34 +124,32 @@ static void begin_call(struct mu_node_ring *n, double now)
     freeaddrinfo(at);
 }
 
-/* The connection is there: say who calls. */
-static bool greet(struct mu_node_ring *n)
+static enum mu_hello_result go_on_with_hello(struct mu_node_ring *n)
 {
-    struct mu_node_ring_hello hello = { .magic = MAGIC, .rank = n->rank };
-
-    mu_copy(hello.host, sizeof hello.host, n->mine.host);
-    memcpy(hello.half, n->theirs.secret, sizeof hello.half);
-    mu_net_tune(n->call);
-    n->greeted = true;
-    return mu_net_send(n->call, &hello, sizeof hello, 0);
+    if (!n->greeted) {
+        mu_net_tune(n->call);
+        n->greeted = true;
+        if (!mu_hello_call(&n->hello, MU_HELLO_RING, n->theirs.secret, n->rank,
+                           n->next))
+            return MU_HELLO_GONE;
+    }
+    return mu_hello_step(&n->hello, n->call);
 }
 
 static void go_on_calling(struct mu_node_ring *n, double now)
 {
     struct pollfd p = { n->call, n->greeted ? POLLIN : POLLOUT, 0 };
-    uint8_t half[MU_NODE_RING_HALF];
-    bool good = now < n->pause;
+    enum mu_hello_result result = MU_HELLO_GONE;
 
-    if (good && poll(&p, 1, 0) <= 0)
-        return;
-    if (good && !n->greeted) {
-        if (greet(n))
+    if (now < n->pause) {
+        if (poll(&p, 1, 0) <= 0)
             return;
-        good = false;
+        result = go_on_with_hello(n);
+        if (result == MU_HELLO_GOES_ON)
+            return;
     }
-    /* The answer is so short that it comes in one piece. */
-    if (good && recv(n->call, half, sizeof half, MSG_DONTWAIT) == sizeof half &&
-        mu_net_same_token(half, n->theirs.secret + sizeof half)) {
+    if (result == MU_HELLO_PROVED &&
+        mu_net_send(n->call, n->mine.host, sizeof n->mine.host, 0)) {
         n->to = (struct mu_node_ring_link){ .fd = n->call };
         n->call = -1;
         return;
@@ -164,35 +169,51 @@ static void take_callers(struct mu_node_ring *n, double now)
             continue;
         c->fd = accept4(n->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         c->until = now + MU_NET_HELLO;
+        c->proved = false;
         c->got = 0;
+        if (c->fd >= 0 &&
+            !mu_hello_accept(&c->hello, c->fd, MU_HELLO_RING, n->mine.secret, n->rank))
+            drop(&c->fd);
     }
 }
 
-static bool is_the_one_before(const struct mu_node_ring *n,
-                              const struct mu_node_ring_hello *h)
+/* Returns false when the connection is to be dropped. */
+static bool prove_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c)
 {
-    return h->magic == MAGIC && h->rank == n->before &&
-           mu_net_same_token(h->half, n->mine.secret);
+    enum mu_hello_result result = mu_hello_step(&c->hello, c->fd);
+
+    if (result == MU_HELLO_GOES_ON)
+        return true;
+    c->proved = result == MU_HELLO_PROVED && c->hello.peer == n->before &&
+                mu_hello_confirm(&c->hello, c->fd);
+    return c->proved;
+}
+
+static bool read_host(struct mu_node_ring_caller *c)
+{
+    ssize_t got = recv(c->fd, c->host + c->got, sizeof c->host - c->got, MSG_DONTWAIT);
+
+    if (got > 0)
+        c->got += (size_t)got;
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 static void hear_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c,
                         double now)
 {
-    ssize_t got =
-        recv(c->fd, (char *)&c->hello + c->got, sizeof c->hello - c->got, MSG_DONTWAIT);
+    bool good = now < c->until && (c->proved || prove_caller(n, c));
 
-    if (got > 0)
-        c->got += (size_t)got;
-    if (c->got == sizeof c->hello && is_the_one_before(n, &c->hello) &&
-        mu_net_send(c->fd, n->mine.secret + MU_NODE_RING_HALF, MU_NODE_RING_HALF, 0)) {
+    if (good && c->proved)
+        good = read_host(c);
+    if (!good) {
+        drop(&c->fd);
+    } else if (c->got == sizeof c->host) {
         mu_net_tune(c->fd);
         drop(&n->from.fd); /* it calls again where it did not hear our answer */
         n->from = (struct mu_node_ring_link){ .fd = c->fd };
         c->fd = -1;
-        mu_copy(n->host_before, sizeof n->host_before, c->hello.host);
-    } else if (c->got == sizeof c->hello || got == 0 || now >= c->until ||
-               (got < 0 && errno != EAGAIN && errno != EINTR)) {
-        drop(&c->fd);
+        c->host[sizeof c->host - 1] = '\0';
+        mu_copy(n->host_before, sizeof n->host_before, c->host);
     }
 }
 

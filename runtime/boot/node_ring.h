@@ -6,10 +6,10 @@
  * death PMIx under Slurm answers nobody any more. So the first ranks of the nodes form
  * a ring too, over TCP: each calls the first rank of the next node, whose address and
  * secret it asked PMIx for while that rank was well, and is called by the one of the
- * node before. The caller proves half of the secret and is shown the other half, so
- * that neither a stranger nor a wrong host is taken for a rank. Behind that a byte is
- * sent for each fence that a rank enters, so that one that lives but does not come is
- * known too.
+ * node before. Both prove the secret, which neither sends, so that neither a
+ * stranger nor a wrong host is taken for a rank. Then the caller sends its host's name,
+ * and both send a byte for each fence that they enter, so that one that lives but does
+ * not come is known too.
  */
 #ifndef MU_NODE_RING_H
 #define MU_NODE_RING_H
@@ -18,31 +18,25 @@
 #include <stdint.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/boot/hello.h"
 #include "runtime/boot/net.h"
 
-#define MU_NODE_RING_HALF MU_TOKEN_LEN /* of the secret */
 #define MU_NODE_RING_CALLERS 4
+#define MU_NODE_RING_HOST 128
 
 /* What a rank tells the one before it, over PMIx. */
 struct mu_node_ring_card {
     uint32_t magic, port;
-    uint8_t secret[2 * MU_NODE_RING_HALF];
-    char host[128];
+    uint8_t secret[MU_PROOF_SECRET];
+    char host[MU_NODE_RING_HOST];
     char address[MU_NET_ADDRESSES];
-};
-
-/* The first bytes on a connection. */
-struct mu_node_ring_hello {
-    uint32_t magic;
-    int32_t rank;
-    char host[128];
-    uint8_t half[MU_NODE_RING_HALF];
+    char machine[MU_NET_MACHINE];
 };
 
 struct mu_node_ring {
     int rank, next, before; /* next: -1 when there is no other node */
     struct mu_node_ring_card mine, theirs;
-    char host_before[128];
+    char host_before[MU_NODE_RING_HOST];
     bool told; /* theirs is known */
     int listener;
     struct mu_node_ring_link {
@@ -51,14 +45,17 @@ struct mu_node_ring {
     } to, from;
     int entered;  /* fences */
     int call;     /* to be proved, -1: none */
-    bool greeted; /* our hello is out */
+    bool greeted; /* connected: the hello goes on */
+    struct mu_hello hello;
     int turn;     /* of the addresses */
     double pause; /* the call ends, or the next may begin, then */
     struct mu_node_ring_caller {
         int fd; /* -1: free */
         double until;
-        size_t got;
-        struct mu_node_ring_hello hello;
+        struct mu_hello hello;
+        bool proved;
+        size_t got; /* of the host, when it is proved */
+        char host[MU_NODE_RING_HOST];
     } callers[MU_NODE_RING_CALLERS];
 };
 

@@ -3,15 +3,12 @@
 #include "runtime/boot/survive_impl.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/base/parse.h"
-#include "runtime/core/text.h"
+#include "runtime/boot/hello.h"
 
 /* ---- Open and close ----------------------------------------------------------------
  */
@@ -23,22 +20,6 @@ static void in_child(struct mu_forkable *f)
     mu_survive_hang_up(s);
     close(s->listen_fd);
     s->listen_fd = -1;
-}
-
-static void identify(char *machine, size_t len)
-{
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    char boot[40] = "?";
-    struct stat st = { 0 };
-
-    if (f) {
-        if (!fgets(boot, sizeof boot, f))
-            boot[0] = '\0';
-        fclose(f);
-    }
-    boot[strcspn(boot, "\n")] = '\0';
-    stat("/proc/self/ns/net", &st);
-    snprintf(machine, len, "%s %llu", boot, (unsigned long long)st.st_ino);
 }
 
 int mu_survive_open(const struct mu_world *world, const char *master_addr,
@@ -71,7 +52,7 @@ int mu_survive_open(const struct mu_world *world, const char *master_addr,
     mine = &s->at[s->me];
     if (mu_net_listen(&s->listen_fd, &mine->port, err) < 0)
         goto fail;
-    identify(mine->machine, sizeof mine->machine);
+    mu_net_machine(mine->machine);
     mu_net_addresses(world->rank == 0 ? master_addr : NULL, mine->addresses,
                      sizeof mine->addresses);
     memset(card, 0, MU_SURVIVE_CARD);
@@ -85,18 +66,6 @@ fail:
     return -1;
 }
 
-/* A loopback address of another machine would lead to our own. */
-static void drop_loopback(char *addresses)
-{
-    char kept[MU_NET_ADDRESSES] = "", *rest = addresses, *host;
-    size_t n = 0;
-
-    while ((host = mu_parse_next(&rest, ',')))
-        if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0)
-            mu_text_add(kept, sizeof kept, &n, "%s%s", n ? "," : "", host);
-    memcpy(addresses, kept, sizeof kept);
-}
-
 int mu_survive_learn(struct mu_survive *s, int rank, const void *card, size_t len,
                      struct mu_err *err)
 {
@@ -108,8 +77,6 @@ int mu_survive_learn(struct mu_survive *s, int rank, const void *card, size_t le
     memcpy(at, card, sizeof *at);
     at->machine[sizeof at->machine - 1] = '\0';
     at->addresses[sizeof at->addresses - 1] = '\0';
-    if (strcmp(at->machine, s->at[s->me].machine) != 0)
-        drop_loopback(at->addresses);
     return 0;
 }
 
@@ -136,18 +103,28 @@ struct call {
     struct mu_survive *s;
     const struct mu_join *join; /* what to say, or NULL: only see whether it lives */
     int origin;
+    double until;
 };
 
+/* Who fails the challenge holds a port that the rank has left. That rank would have
+ * kept it for as long as it lives.
+ */
 static bool greet(void *arg, int fd, double until)
 {
     struct call *call = arg;
+    struct mu_survive *s = call->s;
+    enum mu_hello_result result = MU_HELLO_GONE;
+    struct mu_hello hello;
 
-    if (call->join && !mu_net_send(fd, call->join, sizeof *call->join, until)) {
-        close(fd);
-        return false;
-    }
-    call->s->fd[call->origin] = fd;
-    return true;
+    s->fd[call->origin] = fd;
+    if (!call->join)
+        return true;
+    if (mu_hello_call(&hello, MU_HELLO_SURVIVE, s->token, s->me, call->origin))
+        result = mu_hello_wait(&hello, fd, call->until);
+    if (result != MU_HELLO_PROVED ||
+        !mu_net_send(fd, call->join, sizeof *call->join, call->until))
+        mu_survive_drop(s, call->origin);
+    return result != MU_HELLO_STRANGER;
 }
 
 /* Its host has just been silent for another rank: do not wait for it once more. */
@@ -160,13 +137,16 @@ static bool host_is_silent(const struct mu_survive *s, int origin)
     return false;
 }
 
-bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join)
+bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join,
+                     double until)
 {
-    struct call call = { s, join, origin };
+    const struct mu_whereabouts *at = &s->at[origin];
+    bool elsewhere = strcmp(at->machine, s->at[s->me].machine) != 0;
+    struct call call = { s, join, origin, until };
     enum mu_net_answer answer = MU_NET_SILENT;
 
     if (!host_is_silent(s, origin))
-        answer = mu_net_call(s->at[origin].addresses, s->at[origin].port,
+        answer = mu_net_call(at->addresses, elsewhere, at->port,
                              mu_control_now() + MU_CALL_SECONDS, greet, &call);
     if (answer == MU_NET_REFUSED)
         s->fate[origin].life = MU_DIED;
@@ -189,7 +169,6 @@ static bool hear_verdict(struct mu_survive *s, int fd, double until)
     struct mu_verdict v;
     bool ok = fate && mu_net_receive(fd, &v, sizeof v, until) &&
               v.magic == MU_VERDICT_MAGIC && v.n == (uint32_t)s->n &&
-              mu_net_same_token(v.token, s->token) &&
               mu_net_receive(fd, fate, bytes, until) && fate[s->me].life == MU_LIVES;
 
     if (ok)
@@ -217,10 +196,10 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
     while (s->fate[origin].life == MU_LIVES) {
         if (mu_control_now() >= until)
             return mu_survive_late(s, origin, patience, err);
-        if (!mu_survive_call(s, origin, join))
+        if (!mu_survive_call(s, origin, join, until))
             break;
         s->head = origin;
-        if (hear_verdict(s, s->fd[origin], until))
+        if (s->fd[origin] >= 0 && hear_verdict(s, s->fd[origin], until))
             return 1;
         /* It died, or its own reach for the others failed: then it lives, and we call
          * again.
@@ -240,10 +219,9 @@ int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS]
     double until = mu_control_now() + patience;
     /* The head says who is missing: who called before it must not give up before it. */
     double follow_until = until + MU_CALL_SECONDS;
-    struct mu_join join = { .magic = MU_JOIN_MAGIC, .origin = s->me };
+    struct mu_join join = { .magic = MU_JOIN_MAGIC };
     int rc = 0;
 
-    memcpy(join.token, s->token, sizeof join.token);
     memcpy(join.words, words, sizeof join.words);
     mu_survive_hang_up(s);
     for (int o = 0; o < s->me && rc == 0; o++)

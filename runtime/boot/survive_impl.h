@@ -15,13 +15,13 @@
 #include "runtime/boot/net.h"
 #include "runtime/boot/survive.h"
 
-#define MU_JOIN_MAGIC 0x4d75534au    /* changes with struct mu_join */
-#define MU_VERDICT_MAGIC 0x4d755356u /* and with struct mu_fate */
+#define MU_JOIN_MAGIC 0x4d75534bu    /* changes with struct mu_join */
+#define MU_VERDICT_MAGIC 0x4d755357u /* and with struct mu_fate */
 #define MU_CALL_SECONDS 5.0          /* for all addresses of a rank */
 
 struct mu_whereabouts {
     uint32_t port, pad;
-    char machine[64]; /* kernel and network namespace: who sees the same loopback */
+    char machine[MU_NET_MACHINE];
     char addresses[MU_NET_ADDRESSES];
 };
 
@@ -33,18 +33,15 @@ struct mu_fate {
     int64_t words[MU_SURVIVE_WORDS];
 };
 
-/* Of a survivor to the head. */
+/* Of a survivor to the head, when both have proved the token. */
 struct mu_join {
-    uint32_t magic;
-    int32_t origin;
-    uint8_t token[MU_TOKEN_LEN];
+    uint32_t magic, pad;
     int64_t words[MU_SURVIVE_WORDS];
 };
 
 /* Of the head to a survivor; n fates follow. */
 struct mu_verdict {
     uint32_t magic, n;
-    uint8_t token[MU_TOKEN_LEN];
 };
 
 struct mu_said {
@@ -73,10 +70,13 @@ struct mu_survive {
     struct mu_forkable fork;
 };
 
-/* survive.c. Connect s->fd[origin] and say join (NULL: only see whether it lives);
- * false: its fate says how it is dead.
+/* survive.c. Connect s->fd[origin] and send join, when that rank has proved the token,
+ * before `until` (NULL: only see whether it lives). false: its fate says how it is
+ * dead. true: it lives, or something that has not disproved it; s->fd[origin] is -1
+ * where it did not receive join.
  */
-bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join);
+bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join,
+                     double until);
 void mu_survive_drop(struct mu_survive *s, int origin);
 /* That rank lives, but does not come. Returns -1. */
 int mu_survive_late(const struct mu_survive *s, int origin, double patience,

@@ -9,12 +9,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/boot/hello.h"
+
 #define CALLERS 32 /* connections that have not proved the job yet */
 
 struct caller {
     int fd; /* -1: free */
     double until;
-    size_t got;
+    struct mu_hello hello;
+    bool proved;
+    size_t got; /* of the join, when it is proved */
     unsigned char bytes[sizeof(struct mu_join)];
 };
 
@@ -39,8 +43,12 @@ static void accept_caller(struct lead *l)
 
     for (int i = 0; fd >= 0 && i < CALLERS; i++)
         if (l->caller[i].fd < 0) {
-            l->caller[i] =
-                (struct caller){ .fd = fd, .until = mu_control_now() + MU_NET_HELLO };
+            struct caller *c = &l->caller[i];
+
+            *c = (struct caller){ .fd = fd, .until = mu_control_now() + MU_NET_HELLO };
+            if (!mu_hello_accept(&c->hello, fd, MU_HELLO_SURVIVE, l->s->token,
+                                 l->s->me))
+                hang_up_on(l, c, NULL);
             return;
         }
     if (fd >= 0)
@@ -50,30 +58,54 @@ static void accept_caller(struct lead *l)
 static void take_join(struct lead *l, struct caller *c)
 {
     struct mu_survive *s = l->s;
+    int origin = c->hello.peer;
     struct mu_join join;
 
     memcpy(&join, c->bytes, sizeof join);
-    if (join.magic != MU_JOIN_MAGIC || !mu_net_same_token(join.token, s->token) ||
-        join.origin < 0 || join.origin >= s->n || join.origin == s->me) {
-        hang_up_on(l, c, "it does not know this job's token");
+    if (join.magic != MU_JOIN_MAGIC) {
+        hang_up_on(l, c, "it runs another release of libmuster");
         return;
     }
     mu_net_tune(c->fd);
-    mu_survive_drop(s, join.origin);
-    s->fd[join.origin] = c->fd;
+    mu_survive_drop(s, origin);
+    s->fd[origin] = c->fd;
     c->fd = -1;
-    s->fate[join.origin].life = MU_LIVES;
-    memcpy(s->fate[join.origin].words, join.words, sizeof join.words);
-    l->joined[join.origin] = true;
+    s->fate[origin].life = MU_LIVES;
+    memcpy(s->fate[origin].words, join.words, sizeof join.words);
+    l->joined[origin] = true;
+}
+
+static void go_on_with_hello(struct lead *l, struct caller *c)
+{
+    enum mu_hello_result result = mu_hello_step(&c->hello, c->fd);
+    int origin = c->hello.peer;
+
+    if (result == MU_HELLO_GOES_ON)
+        return;
+    if (result == MU_HELLO_STRANGER)
+        hang_up_on(l, c, "it does not know this job's token");
+    else if (result == MU_HELLO_GONE) /* one that only looked whether we live */
+        hang_up_on(l, c, NULL);
+    else if (origin < 0 || origin >= l->s->n || origin == l->s->me)
+        hang_up_on(l, c, "it is no rank that should call here");
+    else if (mu_hello_confirm(&c->hello, c->fd))
+        c->proved = true;
+    else
+        hang_up_on(l, c, NULL);
 }
 
 static void read_caller(struct lead *l, struct caller *c)
 {
-    ssize_t n = recv(c->fd, c->bytes + c->got, sizeof c->bytes - c->got, MSG_DONTWAIT);
+    ssize_t n;
 
+    if (!c->proved) {
+        go_on_with_hello(l, c);
+        return;
+    }
+    n = recv(c->fd, c->bytes + c->got, sizeof c->bytes - c->got, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0) { /* one that only looked whether we live */
+    if (n <= 0) {
         hang_up_on(l, c, NULL);
         return;
     }
@@ -82,13 +114,15 @@ static void read_caller(struct lead *l, struct caller *c)
         take_join(l, c);
 }
 
-/* Something happened on a rank's connection: nothing is said there, so it ended. */
+/* Something happened on a rank's connection: it ended, unless that rank leads as well,
+ * then it has sent a nonce that nobody answers.
+ */
 static void look_at_rank(struct lead *l, int origin)
 {
-    char byte;
-    ssize_t n = recv(l->s->fd[origin], &byte, 1, MSG_DONTWAIT);
+    char bytes[64];
+    ssize_t n = recv(l->s->fd[origin], bytes, sizeof bytes, MSG_DONTWAIT);
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
     mu_survive_drop(l->s, origin);
     l->joined[origin] = false; /* called again, and found dead or alive */
@@ -103,7 +137,7 @@ static bool complete(struct lead *l, int *missing)
     for (int o = s->n - 1; o >= 0; o--) {
         if (o == s->me || l->joined[o] || s->fate[o].life != MU_LIVES)
             continue;
-        if (s->fd[o] < 0 && !mu_survive_call(s, o, NULL))
+        if (s->fd[o] < 0 && !mu_survive_call(s, o, NULL, 0))
             continue;
         all_here = false;
         *missing = o;
@@ -148,7 +182,6 @@ static void tell_verdict(struct mu_survive *s)
     struct mu_verdict v = { .magic = MU_VERDICT_MAGIC, .n = (uint32_t)s->n };
     double until = mu_control_now() + MU_CALL_SECONDS;
 
-    memcpy(v.token, s->token, sizeof v.token);
     for (int o = 0; o < s->n; o++)
         if (s->fd[o] >= 0 &&
             (!mu_net_send(s->fd[o], &v, sizeof v, until) ||

@@ -115,17 +115,26 @@ static void one_that_does_not_enter_the_next_fence_is_told(void **state)
     close_all(n);
 }
 
-/* It does not know the secret, and hangs up. */
-static void call_as_a_stranger(uint32_t port, int rank)
+/* It answers the nonce without the secret, and hangs up. */
+static void call_as_a_stranger(struct mu_node_ring *n, int rank)
 {
     struct sockaddr_in at = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)port) };
-    struct mu_node_ring_hello hello = { .magic = 0x6d75726e, .rank = rank };
+                              .sin_port = htons((uint16_t)n->mine.port) };
+    const uint8_t guess[MU_PROOF_SECRET] = { 0 };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct mu_hello hello;
 
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(send(fd, &hello, sizeof hello, 0), sizeof hello);
+    assert_true(mu_hello_call(&hello, MU_HELLO_RING, guess, rank, 0));
+    for (int i = 0; i < 500 && !hello.answered; i++) {
+        const char *host;
+
+        mu_node_ring_look(n, &host);
+        assert_int_equal(mu_hello_step(&hello, fd), MU_HELLO_GOES_ON);
+        usleep(1000);
+    }
+    assert_true(hello.answered);
     close(fd);
 }
 
@@ -136,7 +145,7 @@ static void strangers_are_not_taken_for_ranks(void **state)
 
     open_all(n);
     for (int i = 0; i < 10; i++)
-        call_as_a_stranger(n[0].mine.port, 4);
+        call_as_a_stranger(&n[0], 4);
     assert_int_equal(look(n, 0, &host), -1);
     assert_int_equal(n[0].from.fd, -1);
     tell_all(n);
@@ -154,7 +163,7 @@ static void a_wrong_address_is_no_death(void **state)
     open_all(n);
     tell_all(n);
     strcpy(n[0].theirs.address, "127.0.0.2,192.0.2.1,127.0.0.1");
-    memset(n[1].theirs.secret + MU_NODE_RING_HALF, 0, MU_NODE_RING_HALF);
+    memset(n[1].theirs.secret, 0, sizeof n[1].theirs.secret);
     assert_int_equal(look(n, 0, &host), -1);
     assert_int_equal(n[1].to.fd, -1); /* what answers there is not rank 4 */
     assert_int_equal(look(n, 1, &host), -1);
