@@ -6,17 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
-
-double mu_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static size_t bytes_of(const struct mu_coll *coll)
 {
@@ -40,7 +32,7 @@ int mu_coll_start(struct muster *m, const struct mu_coll *coll, struct mu_starte
     pthread_mutex_lock(&m->flight_lock);
     out->number = mu_flight_enter(&m->flight, coll->what,
                                   coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll),
-                                  mu_seconds());
+                                  mu_clock_s());
     pthread_mutex_unlock(&m->flight_lock);
     if (m->ops->start(m->backend, coll, &out->request, err) < 0)
         return mu_failure_settle(m, err);
@@ -60,7 +52,7 @@ int mu_coll_join(struct muster *m, const struct mu_started *started, const char 
     if (rc < 0)
         return mu_failure_settle(m, err);
     pthread_mutex_lock(&m->flight_lock);
-    mu_flight_leave(&m->flight, started->number, mu_seconds());
+    mu_flight_leave(&m->flight, started->number, mu_clock_s());
     pthread_mutex_unlock(&m->flight_lock);
     return 0;
 }
@@ -103,12 +95,12 @@ int mu_gather(struct muster *m, const char *what, const void *data, size_t len,
     if (!m->control)
         return gather_alone(data, len, out, err);
     pthread_mutex_lock(&m->flight_lock);
-    number = mu_flight_enter(&m->flight, what, len, mu_seconds());
+    number = mu_flight_enter(&m->flight, what, len, mu_clock_s());
     pthread_mutex_unlock(&m->flight_lock);
     if (mu_control_gather(m->control, what, data, len, out, err) < 0)
         return mu_failure_settle(m, err);
     pthread_mutex_lock(&m->flight_lock);
-    mu_flight_leave(&m->flight, number, mu_seconds());
+    mu_flight_leave(&m->flight, number, mu_clock_s());
     pthread_mutex_unlock(&m->flight_lock);
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 
 /* A bucket is hidden where so much has still to be computed: this share of all
@@ -155,7 +156,7 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
     size_t from = 0;
 
     if (ddp->times.first_start == 0)
-        ddp->times.first_start = mu_seconds();
+        ddp->times.first_start = mu_clock_s();
     snprintf(bucket->what, sizeof bucket->what, "bucket %d of step %llu", b,
              (unsigned long long)ddp->step);
     put_in_order(ddp, b);

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
+
 /* What each rank says; behind it, from rank 0, its order as int32. */
 struct heard {
     int32_t movable, arrived;
@@ -123,6 +125,6 @@ int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err)
         rc = adopt(ddp, ddp->movable, stream, err);
     free(ddp->arrival);
     ddp->arrival = NULL;
-    ddp->times.begin = mu_seconds();
+    ddp->times.begin = mu_clock_s();
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/core/text.h"
 
 #define NAMED 8 /* parameters in one warning */
@@ -257,12 +258,12 @@ void mu_ddp_drop(struct muster_ddp *ddp)
     }
     clear_step(ddp);
     ddp->accumulating = false;
-    ddp->times = (struct mu_ledger_step){ .begin = mu_seconds() };
+    ddp->times = (struct mu_ledger_step){ .begin = mu_clock_s() };
 }
 
 static void account(struct muster_ddp *ddp)
 {
-    ddp->times.sync_end = mu_seconds();
+    ddp->times.sync_end = mu_clock_s();
     mu_ledger_add(&ddp->ledger, &ddp->times);
     ddp->times = (struct mu_ledger_step){ .begin = ddp->times.sync_end };
 }
@@ -271,7 +272,7 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
     char what[64];
 
-    ddp->times.sync_begin = mu_seconds();
+    ddp->times.sync_begin = mu_clock_s();
     if (mu_shrink_pending(ddp->m, err) < 0)
         return -1;
     if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)

@@ -8,6 +8,7 @@
  */
 #include "runtime/api/impl.h"
 #include "runtime/api/streams.h"
+#include "runtime/base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static void record(void *arg, struct mu_flight *out)
     pthread_mutex_lock(&m->flight_lock);
     *out = m->flight;
     pthread_mutex_unlock(&m->flight_lock);
-    out->now = mu_seconds();
+    out->now = mu_clock_s();
     out->rank = m->world->rank;
     out->pid = getpid();
 }

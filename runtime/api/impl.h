@@ -113,9 +113,6 @@ int mu_shrink_pending(struct muster *m, struct mu_err *err);
 int mu_elastic_commit(struct muster *m, void *stream, const char *what,
                       struct mu_err *err);
 
-/* Seconds of CLOCK_MONOTONIC. */
-double mu_seconds(void);
-
 /* ---- coll_host.c: host memory on a backend that works on a GPU's. Blocks until done.
  */
 bool mu_coll_on_host(const struct muster *m, const struct mu_coll *coll);

@@ -28,6 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/boot/survive.h"
 #include "runtime/core/text.h"
 
@@ -313,7 +314,7 @@ static void tell(struct muster *m, const struct shrink *s)
              s->size_before, m->world->rank);
     if (m->world->rank == 0)
         fprintf(stderr, "muster: %s; %d of %d ranks go on, after %.2f s\n", s->dead,
-                m->world->size, s->size_before, mu_seconds() - s->began);
+                m->world->size, s->size_before, mu_clock_s() - s->began);
 }
 
 static int shrink(struct muster *m, struct shrink *s, bool *alone, struct mu_err *err)
@@ -340,7 +341,7 @@ static int shrink(struct muster *m, struct shrink *s, bool *alone, struct mu_err
 
 int mu_shrink(struct muster *m, struct mu_err *err)
 {
-    struct shrink s = { .began = mu_seconds(), .size_before = m->world->size };
+    struct shrink s = { .began = mu_clock_s(), .size_before = m->world->size };
     bool alone = false;
 
     /* The control thread may be about to abort the backend. */

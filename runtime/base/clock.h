@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* clock.h - the time that deadlines and durations are measured with: CLOCK_MONOTONIC */
+#ifndef MU_CLOCK_H
+#define MU_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t mu_clock_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Seconds. */
+static inline double mu_clock_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+#endif
