@@ -13,15 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
-
-double mu_control_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void mu_control_wake(struct mu_control *c)
 {
@@ -99,7 +92,7 @@ static void tell_owner(struct mu_control *c)
 
 static int wait_ms(struct mu_control *c)
 {
-    double now = mu_control_now(), next = mu_control_deadlines(c, now), ms;
+    double now = mu_clock_s(), next = mu_control_deadlines(c, now), ms;
 
     for (int i = 0; i < MU_CONTROL_PENDING; i++)
         if (c->pending[i].fd >= 0 && (next == 0 || c->pending[i].until < next))
@@ -122,7 +115,7 @@ static void *serve(void *arg)
     while (!c->stop) {
         int ms, n;
 
-        mu_control_drop_late(c, mu_control_now());
+        mu_control_drop_late(c, mu_clock_s());
         ms = wait_ms(c);
         pthread_mutex_unlock(&c->lock);
         n = epoll_wait(c->epoll_fd, events, 32, ms);
@@ -211,7 +204,7 @@ static int await_children(struct mu_control *c, double until, struct mu_err *err
     int rc = 0;
 
     pthread_mutex_lock(&c->lock);
-    while (c->nlinked < c->nchildren && !c->ended && mu_control_now() < until) {
+    while (c->nlinked < c->nchildren && !c->ended && mu_clock_s() < until) {
         struct timespec t = { .tv_sec = (time_t)until + 1 };
 
         pthread_cond_timedwait(&c->changed, &c->lock, &t);
@@ -308,7 +301,7 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
                     struct mu_err *err)
 {
     const struct mu_exchange *x = &env->world->exchange;
-    double until = mu_control_now() + env->init_timeout;
+    double until = mu_clock_s() + env->init_timeout;
     struct mu_control *c = make(env);
 
     if (!c)
@@ -331,10 +324,10 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
 /* Everything said must have left before the sockets close. */
 static void flush(struct mu_control *c)
 {
-    double until = mu_control_now() + 2;
+    double until = mu_clock_s() + 2;
     bool left = true;
 
-    while (left && mu_control_now() < until) {
+    while (left && mu_clock_s() < until) {
         struct timespec pause = { 0, 2000000 };
 
         left = false;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
 int mu_control_failure(const struct mu_control *c, struct mu_err *err)
@@ -15,7 +16,7 @@ int mu_control_failure(const struct mu_control *c, struct mu_err *err)
 
 static void wait_begin(struct mu_control *c, const char *what)
 {
-    double now = mu_control_now(), at = now + c->env.timeout;
+    double now = mu_clock_s(), at = now + c->env.timeout;
 
     c->waiting_since = now;
     mu_copy(c->waiting_for, sizeof c->waiting_for, what);
@@ -209,7 +210,7 @@ double mu_control_patience(struct mu_control *c)
     double extended;
 
     pthread_mutex_lock(&c->lock);
-    extended = c->extended_until - mu_control_now();
+    extended = c->extended_until - mu_clock_s();
     pthread_mutex_unlock(&c->lock);
     return extended > c->env.timeout ? extended : c->env.timeout;
 }

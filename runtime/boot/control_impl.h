@@ -141,8 +141,6 @@ struct mu_control {
     struct mu_ending ending;
 };
 
-double mu_control_now(void);
-
 /* ---- control_call.c: with the lock ---- */
 /* Fill err from how the job ended. Returns -1. */
 int mu_control_failure(const struct mu_control *c, struct mu_err *err);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/boot/net.h"
 #include "runtime/core/text.h"
 
@@ -162,7 +163,7 @@ int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *er
         if ((local && at->local[0] && call_local(c, at->local, until)) ||
             (at->port && call_tcp(c, at, until)))
             break;
-        if (mu_control_now() >= until) {
+        if (mu_clock_s() >= until) {
             mu_err_set(
                 err, MUSTER_ERENDEZVOUS,
                 "rank %d on node %s cannot be reached at %s port %u within %g s: is a "
@@ -221,7 +222,7 @@ void mu_control_accept(struct mu_control *c, int listen_fd, bool tcp)
     p = &c->pending[slot];
     *p = (struct mu_pending){ .fd = fd,
                               .tcp = tcp,
-                              .until = mu_control_now() + MU_NET_HELLO };
+                              .until = mu_clock_s() + MU_NET_HELLO };
     if (!tcp && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &credlen) < 0)
         peer.uid = (uid_t)-1;
     name_caller(p, &from, len, &peer);

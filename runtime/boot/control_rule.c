@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
 #define ORPHAN_STEP 0.5 /* seconds between orphans that would speak */
@@ -76,7 +77,7 @@ void mu_control_complain(struct mu_control *c, int status, int rank, const char 
     }
     mu_copy(f.text, sizeof f.text, text);
     mu_control_send_up(c, MU_FRAME_FAIL, c->rank, 0, 0, &f, sizeof f);
-    prepare_last_resort(c, mu_control_now() + MU_CONTROL_ACK, status, rank, text);
+    prepare_last_resort(c, mu_clock_s() + MU_CONTROL_ACK, status, rank, text);
 }
 
 /* By the place of this rank among its parent's children: 0, 1, ... steps. */
@@ -115,7 +116,7 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
     else /* the parent's own parent may decide before this orphan does */
         prepare_last_resort(
             c,
-            mu_control_now() + orphan_delay(c) +
+            mu_clock_s() + orphan_delay(c) +
                 (c->parent_of[rank] >= 0 && !c->env.everybody_speaks ? 1 : 0),
             MUSTER_EPEER, rank, text);
 }
@@ -173,7 +174,7 @@ static void collect(struct mu_control *c)
         decide(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0", true);
         return;
     }
-    c->answer_until = mu_control_now() + MU_CONTROL_ANSWER;
+    c->answer_until = mu_clock_s() + MU_CONTROL_ANSWER;
     mu_control_send_down(c, MU_FRAME_ASK, 0, 0, NULL, 0);
     answer(c);
     mu_control_wake(c);
@@ -196,7 +197,7 @@ static void overdue(struct mu_control *c, double now)
 
 void mu_control_overdue_now(struct mu_control *c)
 {
-    overdue(c, mu_control_now());
+    overdue(c, mu_clock_s());
     mu_control_wake(c);
 }
 
@@ -264,7 +265,7 @@ double mu_control_deadlines(struct mu_control *c, double now)
 
 static void extend(struct mu_control *c, double seconds)
 {
-    double until = mu_control_now() + seconds;
+    double until = mu_clock_s() + seconds;
 
     mu_control_send_down(c, MU_FRAME_EXTEND, 0, 0, &seconds, sizeof seconds);
     if (until > c->extended_until)
@@ -283,7 +284,7 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
 
     if (f->type == MU_FRAME_OVERDUE) {
         mu_link_send(c, link, MU_FRAME_ACK, c->rank, 0, 0, NULL, 0);
-        overdue(c, mu_control_now());
+        overdue(c, mu_clock_s());
         return;
     }
     if (c->parent >= 0) {

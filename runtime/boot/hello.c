@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/boot/net.h"
 #include "runtime/boot/world.h"
 
@@ -137,7 +138,7 @@ enum mu_hello_result mu_hello_wait(struct mu_hello *h, int fd, double until)
 
     while ((result = mu_hello_step(h, fd)) == MU_HELLO_GOES_ON) {
         struct pollfd p = { fd, POLLIN, 0 };
-        double left = until - mu_control_now();
+        double left = until - mu_clock_s();
 
         if (left <= 0)
             return MU_HELLO_GONE;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/core/text.h"
 
@@ -172,7 +173,7 @@ bool mu_net_send(int fd, const void *bytes, size_t len, double until)
 
     while (sent < len) {
         struct pollfd p = { fd, POLLOUT, 0 };
-        double left = until - mu_control_now();
+        double left = until - mu_clock_s();
         ssize_t n = send(fd, (const char *)bytes + sent, len - sent,
                          MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -191,7 +192,7 @@ bool mu_net_receive(int fd, void *bytes, size_t len, double until)
 
     while (got < len) {
         struct pollfd p = { fd, POLLIN, 0 };
-        double left = until - mu_control_now();
+        double left = until - mu_clock_s();
         ssize_t n;
 
         if (left <= 0 || poll(&p, 1, (int)(left * 1000) + 1) <= 0)
@@ -223,7 +224,7 @@ static int connect_until(const struct addrinfo *at, double until)
 {
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct pollfd p = { fd, POLLOUT, 0 };
-    double left = until - mu_control_now();
+    double left = until - mu_clock_s();
     int failure = 0;
     socklen_t len = sizeof failure;
 
@@ -291,7 +292,7 @@ enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t p
     mu_copy(copy, sizeof copy, addresses);
     snprintf(number, sizeof number, "%u", port);
     while ((host = mu_parse_next(&rest, ','))) {
-        double now = mu_control_now();
+        double now = mu_clock_s();
         double turn = now + CONNECT_SECONDS < until ? now + CONNECT_SECONDS : until;
         int answer = call_host(&callee, host, turn);
 

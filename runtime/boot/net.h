@@ -52,6 +52,4 @@ void mu_net_tune(int fd);
 bool mu_net_send(int fd, const void *bytes, size_t len, double until);
 bool mu_net_receive(int fd, void *bytes, size_t len, double until);
 
-double mu_control_now(void); /* control.c */
-
 #endif

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/boot/world.h"
 
@@ -255,7 +256,7 @@ static bool ended(const struct mu_node_ring *n, struct mu_node_ring_link *l)
 
 int mu_node_ring_look(struct mu_node_ring *n, const char **host)
 {
-    double now = mu_control_now();
+    double now = mu_clock_s();
 
     if (n->next < 0)
         return -1;

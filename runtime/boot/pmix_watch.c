@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/boot/tasks.h"
 #include "runtime/core/contract.h"
@@ -121,7 +122,7 @@ void mu_pmix_watch_open(struct mu_world *w)
         return;
     }
     mu_neighbour_open(&watch->neighbour, node_key(p), w->rank, watch->local, w->size);
-    watch->next_look = mu_control_now() + TASKS_EVERY;
+    watch->next_look = mu_clock_s() + TASKS_EVERY;
     open_node_ring(w);
 }
 
@@ -135,7 +136,7 @@ static int look_for_tasks(struct pmix *p)
 {
     struct mu_pmix_watch *watch = &p->watch;
     int size = p->world->size, me = p->world->rank, found = -1;
-    double now = mu_control_now();
+    double now = mu_clock_s();
 
     if (!watch->local || now < watch->next_look)
         return -1;

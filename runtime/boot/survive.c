@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/boot/hello.h"
 
 /* ---- Open and close ----------------------------------------------------------------
@@ -147,7 +148,7 @@ bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *joi
 
     if (!host_is_silent(s, origin))
         answer = mu_net_call(at->addresses, elsewhere, at->port,
-                             mu_control_now() + MU_CALL_SECONDS, greet, &call);
+                             mu_clock_s() + MU_CALL_SECONDS, greet, &call);
     if (answer == MU_NET_REFUSED)
         s->fate[origin].life = MU_DIED;
     else if (answer == MU_NET_SILENT)
@@ -194,7 +195,7 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
                   double until, double patience, struct mu_err *err)
 {
     while (s->fate[origin].life == MU_LIVES) {
-        if (mu_control_now() >= until)
+        if (mu_clock_s() >= until)
             return mu_survive_late(s, origin, patience, err);
         if (!mu_survive_call(s, origin, join, until))
             break;
@@ -216,7 +217,7 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
 int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS],
                      double patience, struct mu_err *err)
 {
-    double until = mu_control_now() + patience;
+    double until = mu_clock_s() + patience;
     /* The head says who is missing: who called before it must not give up before it. */
     double follow_until = until + MU_CALL_SECONDS;
     struct mu_join join = { .magic = MU_JOIN_MAGIC };

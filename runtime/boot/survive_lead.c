@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/boot/hello.h"
 
 #define CALLERS 32 /* connections that have not proved the job yet */
@@ -45,7 +46,7 @@ static void accept_caller(struct lead *l)
         if (l->caller[i].fd < 0) {
             struct caller *c = &l->caller[i];
 
-            *c = (struct caller){ .fd = fd, .until = mu_control_now() + MU_NET_HELLO };
+            *c = (struct caller){ .fd = fd, .until = mu_clock_s() + MU_NET_HELLO };
             if (!mu_hello_accept(&c->hello, fd, MU_HELLO_SURVIVE, l->s->token,
                                  l->s->me))
                 hang_up_on(l, c, NULL);
@@ -148,7 +149,7 @@ static bool complete(struct lead *l, int *missing)
 static void listen_once(struct lead *l, double until)
 {
     struct mu_survive *s = l->s;
-    double now = mu_control_now(), wait = until - now;
+    double now = mu_clock_s(), wait = until - now;
     struct pollfd *ranks = l->poll + 1 + CALLERS;
 
     l->poll[0] = (struct pollfd){ s->listen_fd, POLLIN, 0 };
@@ -180,7 +181,7 @@ static void listen_once(struct lead *l, double until)
 static void tell_verdict(struct mu_survive *s)
 {
     struct mu_verdict v = { .magic = MU_VERDICT_MAGIC, .n = (uint32_t)s->n };
-    double until = mu_control_now() + MU_CALL_SECONDS;
+    double until = mu_clock_s() + MU_CALL_SECONDS;
 
     for (int o = 0; o < s->n; o++)
         if (s->fd[o] >= 0 &&
@@ -204,7 +205,7 @@ int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double unt
     s->head = s->me;
     memcpy(s->fate[s->me].words, mine->words, sizeof mine->words);
     while (rc == 0 && !complete(&l, &missing)) {
-        if (mu_control_now() >= until)
+        if (mu_clock_s() >= until)
             rc = mu_survive_late(s, missing, patience, err);
         else
             listen_once(&l, until);

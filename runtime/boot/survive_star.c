@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
+
 #define LONGEST ((uint64_t)1 << 30) /* more than any meeting needs */
 
 struct entry {
@@ -151,7 +153,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     size_t len = 0;
     int rc = -1;
 
-    if (!round_trip(s, &all, &len, mu_control_now() + timeout)) {
+    if (!round_trip(s, &all, &len, mu_clock_s() + timeout)) {
         mu_survive_hang_up(s); /* so that nobody waits for the rest of it */
         mu_err_set(err, MUSTER_EPEER,
                    "a rank was lost while the survivors connected anew");
