@@ -19,18 +19,11 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/host.h"
+#include "runtime/base/clock.h"
 
 /* A request of at most this many bytes starts in the caller, if nothing is queued. */
 #define INLINE_BYTES 65536
 #define INDEX_TIMER -2
-
-int64_t mu_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
 
 static void ring_self(struct mu_backend *b)
 {
@@ -160,7 +153,7 @@ static void set_timer(struct mu_backend *b, int64_t at)
 static void check_deadline(struct mu_backend *b)
 {
     struct mu_failure late = { MUSTER_ETIMEOUT, -1, "" };
-    int64_t next = 0, now = mu_now();
+    int64_t next = 0, now = mu_clock_ns();
 
     take_inbox(b);
     for (struct mu_request *rq = b->head; rq; rq = rq->next)
@@ -245,8 +238,8 @@ void mu_engine_submit(struct mu_backend *b, struct mu_request *rq)
     *b->inbox_tail = rq;
     b->inbox_tail = &rq->next;
     atomic_store(&b->busy, true);
-    if (b->tick && mu_now() + b->tick < wake_at)
-        wake_at = mu_now() + b->tick;
+    if (b->tick && mu_clock_ns() + b->tick < wake_at)
+        wake_at = mu_clock_ns() + b->tick;
     if (!b->timer_at || wake_at < b->timer_at)
         set_timer(b, wake_at);
     pthread_mutex_unlock(&b->inbox_lock);
@@ -323,7 +316,7 @@ void mu_engine_abort(struct mu_backend *b, int status, const char *why)
 
 void mu_engine_extend(struct mu_backend *b, double seconds)
 {
-    int64_t at = mu_now() + (int64_t)(seconds * 1e9);
+    int64_t at = mu_clock_ns() + (int64_t)(seconds * 1e9);
 
     pthread_mutex_lock(&b->lock);
     take_inbox(b);

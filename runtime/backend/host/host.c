@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/meet.h"
+#include "runtime/base/clock.h"
 #include "runtime/core/compress.h"
 #include "runtime/core/dtype.h"
 #include "runtime/core/numeric.h"
@@ -205,7 +206,7 @@ static int host_start(struct mu_backend *b, const struct mu_coll *coll,
     rq->esize = mu_dtype_size(coll->dtype);
     if (coll->kind == MU_COLL_BARRIER)
         rq->coll.count = 0;
-    rq->deadline = mu_now() + (int64_t)(b->env.timeout * 1e9);
+    rq->deadline = mu_clock_ns() + (int64_t)(b->env.timeout * 1e9);
     mu_engine_submit(b, rq);
     *out = rq;
     return 0;

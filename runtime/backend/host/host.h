@@ -149,8 +149,6 @@ struct mu_backend {
     _Atomic bool busy; /* anything in the inbox or active */
 };
 
-int64_t mu_now(void); /* ns of CLOCK_MONOTONIC */
-
 /* ---- engine.c ---- */
 int mu_engine_open(struct mu_backend *b, struct mu_err *err);  /* descriptors, locks */
 int mu_engine_start(struct mu_backend *b, struct mu_err *err); /* the thread */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/meet.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
 #define KEY "muster.host"
@@ -179,7 +180,7 @@ static int fetch_all(struct mu_meeting *m, const struct mu_backend *b,
     const struct mu_exchange *x = &b->env.exchange;
 
     for (int r = 0; r < b->env.size; r++) {
-        double left = (double)(m->deadline - mu_now()) / 1e9;
+        double left = (double)(m->deadline - mu_clock_ns()) / 1e9;
         void *value = NULL;
         size_t len = 0;
         char *text;
@@ -247,7 +248,7 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
     size_t n = (size_t)b->env.size;
 
     *m = (struct mu_meeting){ .unix_fd = -1, .tcp_fd = -1 };
-    m->deadline = mu_now() + (int64_t)(b->env.init_timeout * 1e9);
+    m->deadline = mu_clock_ns() + (int64_t)(b->env.init_timeout * 1e9);
     m->address = calloc(n, sizeof *m->address);
     m->island_of = calloc(n, sizeof *m->island_of);
     if (!m->address || !m->island_of)
@@ -276,7 +277,7 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
 
 bool mu_meeting_over(const struct mu_backend *b, int64_t deadline)
 {
-    return mu_now() >= deadline || (b->env.lost && atomic_load(b->env.lost));
+    return mu_clock_ns() >= deadline || (b->env.lost && atomic_load(b->env.lost));
 }
 
 int mu_meeting_wait(const struct mu_backend *b, struct pollfd *fds, int n,
@@ -285,7 +286,7 @@ int mu_meeting_wait(const struct mu_backend *b, struct pollfd *fds, int n,
     int rc = 0;
 
     do {
-        int64_t left = (deadline - mu_now() + 999999) / 1000000;
+        int64_t left = (deadline - mu_clock_ns() + 999999) / 1000000;
 
         rc = poll(fds, (nfds_t)n, left < 0 ? 0 : left < LOOK_MS ? (int)left : LOOK_MS);
     } while ((rc < 0 && errno == EINTR) || (rc == 0 && !mu_meeting_over(b, deadline)));

@@ -15,6 +15,7 @@
 
 #include "runtime/backend/host/mesh.h"
 #include "runtime/backend/host/ring.h"
+#include "runtime/base/clock.h"
 
 #define GATHER 16            /* pieces of one sendmsg */
 #define LINGER_MS 2000       /* for the others' goodbye */
@@ -378,7 +379,7 @@ static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
  */
 static void mesh_tick(struct mu_backend *b)
 {
-    int64_t now = mu_now(), limit = b->mesh->link_timeout;
+    int64_t now = mu_clock_ns(), limit = b->mesh->link_timeout;
 
     for (int r = 0; r < b->env.size && !b->failure.status; r++) {
         struct mu_peer *p = &b->mesh->peer[r];
@@ -439,7 +440,7 @@ static void mesh_forget(struct mu_backend *b)
  */
 static void linger(struct mu_backend *b, int ms)
 {
-    int64_t end = mu_now() + ms * 1000000LL;
+    int64_t end = mu_clock_ns() + ms * 1000000LL;
     char waste[4096];
 
     for (int r = 0; r < b->env.size; r++) {
@@ -448,7 +449,7 @@ static void linger(struct mu_backend *b, int ms)
 
         while (p->fd >= 0 && n > 0) {
             struct pollfd f = { .fd = p->fd, .events = POLLIN };
-            int64_t left = (end - mu_now()) / 1000000;
+            int64_t left = (end - mu_clock_ns()) / 1000000;
 
             if (poll(&f, 1, left > 0 ? (int)left : 0) <= 0)
                 break;

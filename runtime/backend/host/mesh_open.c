@@ -20,6 +20,7 @@
 #include "runtime/backend/host/meet.h"
 #include "runtime/backend/host/mesh.h"
 #include "runtime/backend/host/shm.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/proof.h"
 
@@ -106,7 +107,7 @@ static int dial(const struct mu_backend *b, const char *host, int port,
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
                                .sin6_port = htons((uint16_t)port) };
     bool is6 = inet_pton(AF_INET6, host, &v6.sin6_addr) == 1;
-    int64_t limit = mu_now() + CALL_NS;
+    int64_t limit = mu_clock_ns() + CALL_NS;
     int fd, failed = 0;
     socklen_t len = sizeof failed;
 
@@ -282,7 +283,7 @@ static bool greet(const struct mu_backend *b, int listen_fd, struct guest *g)
 {
     struct greeting hello = { .magic = MAGIC };
 
-    *g = (struct guest){ .until = mu_now() + CALL_NS };
+    *g = (struct guest){ .until = mu_clock_ns() + CALL_NS };
     g->fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (g->fd < 0)
         return false;
@@ -307,7 +308,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
 
     while ((missing = first_missing(b)) >= 0) {
         struct pollfd fds[MAX_GUESTS + 1];
-        int64_t now = mu_now();
+        int64_t now = mu_clock_ns();
         char who[128];
 
         if (mu_meeting_over(b, m->deadline)) {
@@ -321,7 +322,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
         fds[n] =
             (struct pollfd){ .fd = n < MAX_GUESTS ? m->tcp_fd : -1, .events = POLLIN };
         mu_meeting_wait(b, fds, n + 1, now + TURN_NS);
-        now = mu_now();
+        now = mu_clock_ns();
         for (int i = n - 1; i >= 0; i--) {
             if (fds[i].revents ? !hear(b, &guests[i]) : now < guests[i].until)
                 continue;

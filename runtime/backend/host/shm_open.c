@@ -19,6 +19,7 @@
 
 #include "runtime/backend/host/meet.h"
 #include "runtime/backend/host/shm.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/proof.h"
 
 #define HELLO "muster shm 1"
@@ -178,7 +179,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
 
     while (missing(o)) {
         struct pollfd fds[MAX_CALLERS + 1];
-        int64_t now = mu_now();
+        int64_t now = mu_clock_ns();
         char who[128];
 
         if (mu_meeting_over(o->b, o->deadline)) {
@@ -194,7 +195,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
         fds[n] =
             (struct pollfd){ .fd = n < MAX_CALLERS ? listen_fd : -1, .events = POLLIN };
         mu_meeting_wait(o->b, fds, n + 1, now + TURN_NS);
-        now = mu_now();
+        now = mu_clock_ns();
         if (fds[n].revents & POLLIN) {
             struct caller c = { .fd = accept4(listen_fd, NULL, NULL,
                                               SOCK_CLOEXEC | SOCK_NONBLOCK),
