@@ -193,11 +193,6 @@ int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
     return -1;
 }
 
-double mu_now(void)
-{
-    return 1;
-}
-
 void mu_watch_add(struct mu_backend *b, const char *what)
 {
     note("watch ");

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
 
 #define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
 
@@ -188,13 +189,13 @@ static int idle(struct mu_backend *b, cudaStream_t stream, double end,
             return mu_cuda_err(err, rc, "the GPU failed");
         if (atomic_load(&b->aborted)) {
             if (aborted_at == 0)
-                aborted_at = mu_now();
-            if (mu_now() - aborted_at > ABORT_PATIENCE)
+                aborted_at = mu_clock_s();
+            if (mu_clock_s() - aborted_at > ABORT_PATIENCE)
                 return mu_nccl_aborted(b, err);
         }
         if (end < HUGE_VAL && b->env.lost && atomic_load(b->env.lost))
             return mu_err_set(err, MUSTER_EPEER, "a rank was lost");
-        if (mu_now() > end)
+        if (mu_clock_s() > end)
             return mu_err_set(err, MUSTER_ETIMEOUT, "rank %d did not take part in time",
                               b->words->stuck ? b->local_ranks[b->words->stuck - 1]
                                               : -1);
@@ -214,7 +215,7 @@ int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
 
 int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err)
 {
-    return idle(b, b->stream, mu_now() + timeout, err);
+    return idle(b, b->stream, mu_clock_s() + timeout, err);
 }
 
 void mu_nccl_close(struct mu_backend *b)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
 
 /* Shrinking is of 2.27, revoking of 2.28.7, without which kernels that wait for a dead
  * rank would hold the device until the shrink: then a new communicator is made over new
@@ -155,7 +156,7 @@ int mu_comm_begin(struct mu_backend *b, struct mu_err *err)
 int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
                  struct mu_err *err)
 {
-    double end = mu_now() + timeout;
+    double end = mu_clock_s() + timeout;
 
     for (int polls = 0;; polls++) {
         ncclResult_t state = ncclInProgress;
@@ -171,7 +172,7 @@ int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
             return mu_nccl_aborted(b, err);
         if (b->env.lost && atomic_load(b->env.lost))
             return mu_err_set(err, MUSTER_EPEER, "a rank was lost in %s", what);
-        if (mu_now() > end)
+        if (mu_clock_s() > end)
             return mu_err_set(
                 err, MUSTER_ETIMEOUT,
                 "%s did not finish within %.0f s: a rank did not take part, "
@@ -196,12 +197,12 @@ static bool revoke(struct mu_backend *b)
 {
     ncclResult_t state = ncclInProgress;
 #ifdef HAVE_SHRINK
-    double until = mu_now() + REVOKE_SECONDS;
+    double until = mu_clock_s() + REVOKE_SECONDS;
 
     if (!b->comm || !ncclCommRevoke)
         return false;
     state = ncclCommRevoke(b->comm, NCCL_REVOKE_DEFAULT);
-    while (state == ncclInProgress && mu_now() < until) {
+    while (state == ncclInProgress && mu_clock_s() < until) {
         nap();
         if (ncclCommGetAsyncError(b->comm, &state) != ncclSuccess)
             return false;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
 
 #define REPEATS 4
 #define MEASURE_BYTES ((size_t)6 << 20)
@@ -61,14 +62,14 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
     b->nccl_warm = true;
     /* All launches are enqueued before the first begins: the host's time is no part. */
     rc = mu_hold(path == MU_PATH_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
-    from = mu_now();
+    from = mu_clock_s();
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
         if (mu_nccl_launch(b, &coll, path, buffer, err) < 0)
             return -1;
         if (i == 0) /* the first of each size warms up */
             rc = cudaEventRecord(between[0], b->stream);
     }
-    *call_us = (float)((mu_now() - from) * 1e6 / (REPEATS + 1));
+    *call_us = (float)((mu_clock_s() - from) * 1e6 / (REPEATS + 1));
     if (rc == cudaSuccess)
         rc = cudaEventRecord(between[1], b->stream);
     if (rc != cudaSuccess)

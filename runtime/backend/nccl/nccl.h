@@ -119,7 +119,6 @@ struct mu_backend {
 int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what);
 int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
                 const char *what);
-double mu_now(void);
 
 /* device.c: choose and make current; find two ranks on one device among the cards. */
 int mu_device_choose(struct mu_backend *b, struct mu_err *err);

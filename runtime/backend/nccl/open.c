@@ -7,16 +7,9 @@
 #include <unistd.h>
 
 #include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
 
 #define ABORT_WAIT 5 /* seconds that close waits for ncclCommAbort */
-
-double mu_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
 {
@@ -175,7 +168,7 @@ static void backend_free(struct mu_backend *b)
 /* Where the time of open went. */
 static double lap(struct mu_backend *b, double since, const char *what)
 {
-    double now = mu_now();
+    double now = mu_clock_s();
 
     mu_log(b->env.log, MU_LOG_DEBUG, "nccl: %s %.1f ms", what, (now - since) * 1e3);
     return now;
@@ -203,7 +196,7 @@ static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
                      struct mu_err *err)
 {
     struct mu_backend *b = calloc(1, sizeof(*b));
-    double at = mu_now();
+    double at = mu_clock_s();
 
     if (!b)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for the nccl backend");

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
 
 #define PERIOD_NS 2000000 /* 2 ms */
 #define ERROR_EVERY 50    /* periods between two looks at NCCL's error */
@@ -53,8 +54,8 @@ static void look_at_events(struct mu_backend *b)
         rc = cudaEventQuery(w->done);
         if (rc == cudaErrorNotReady) {
             if (w->since == 0)
-                w->since = mu_now();
-            if (mu_now() - w->since <= b->env.timeout)
+                w->since = mu_clock_s();
+            if (mu_clock_s() - w->since <= b->env.timeout)
                 return;
             snprintf(why, sizeof(why), "%s is not done after %.0f s on rank %d",
                      w->what, b->env.timeout, b->env.rank);
@@ -79,10 +80,10 @@ static void look_at_marks(struct mu_backend *b, uint32_t *seen, double *since)
 
     if (b->words->mark_begin == end || end != *seen) {
         *seen = end;
-        *since = mu_now();
+        *since = mu_clock_s();
         return;
     }
-    if (mu_now() - *since <= b->env.timeout)
+    if (mu_clock_s() - *since <= b->env.timeout)
         return;
     snprintf(why, sizeof(why),
              "a collective of a captured graph is not done after %.0f s on rank %d",
@@ -108,7 +109,7 @@ static void *watch(void *arg)
 {
     struct mu_backend *b = arg;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    double since = mu_now();
+    double since = mu_clock_s();
     uint32_t seen = 0;
 
     pthread_setname_np(pthread_self(), "muster-watch");
