@@ -12,16 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
+
 #define AFTER_KILL 0.2 /* seconds; a process that can die needs less */
 #define FILES_MAX 65536
-
-double mu_child_clock(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 static void close_from(int first)
 {
@@ -93,7 +87,7 @@ ssize_t mu_children_read(const struct mu_children *children, void *buf, size_t l
     size_t got = 0;
 
     while (got < len) {
-        double left = deadline - mu_child_clock();
+        double left = deadline - mu_clock_s();
         ssize_t n;
 
         p.revents = 0;
@@ -124,7 +118,7 @@ static void reap(struct mu_children *children, double deadline, int *status)
                 children->pid[left++] = children->pid[i];
         }
         children->n = left;
-        if (left == 0 || mu_child_clock() >= deadline)
+        if (left == 0 || mu_clock_s() >= deadline)
             return;
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
@@ -144,6 +138,6 @@ int mu_children_end(struct mu_children *children, double deadline)
     for (int i = 0; i < children->n; i++)
         kill(children->pid[i], SIGKILL);
     if (children->n > 0)
-        reap(children, mu_child_clock() + AFTER_KILL, &status);
+        reap(children, mu_clock_s() + AFTER_KILL, &status);
     return exited ? WEXITSTATUS(status) : -1;
 }

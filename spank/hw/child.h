@@ -26,8 +26,7 @@ struct mu_children {
 /* In child number `index`: write the answer to fd, return the exit status. */
 typedef int mu_child_work(void *arg, int index, int fd);
 
-/* Seconds of the monotonic clock, in which deadlines are. */
-double mu_child_clock(void);
+/* Deadlines are times of mu_clock_s. */
 
 /* Start `want` children, or fewer where the system refuses more; -1: none. A child has
  * the effective ids of the caller for good, /dev/null as standard files, and no other

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/child.h"
 
@@ -284,7 +285,7 @@ static int take_answers(struct names *names, const struct mu_children *children,
  */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
 {
-    double deadline = mu_child_clock() + timeout;
+    double deadline = mu_clock_s() + timeout;
     struct names names = { .peers = peers, .n = n };
     struct mu_children children;
     int rc;

@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/child.h"
 
@@ -107,7 +108,7 @@ static int ask(void *library, int index, int fd)
 int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *list,
                  int max)
 {
-    double deadline = mu_child_clock() + timeout;
+    double deadline = mu_clock_s() + timeout;
     struct mu_nvml_device one;
     struct mu_children child;
     ssize_t got = -1;

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/child.h"
 #include "spank/hw/locality.h"
@@ -85,7 +86,7 @@ static int look(void *arg, int index, int fd)
 /* What the child answers in time: its verdict and, into *data, the bytes. */
 static bool answer(const struct mu_children *child, struct verdict *v, char **data)
 {
-    double deadline = mu_child_clock() + DEADLINE_S;
+    double deadline = mu_clock_s() + DEADLINE_S;
 
     if (mu_children_read(child, v, sizeof *v, deadline) != (ssize_t)sizeof *v)
         return false;

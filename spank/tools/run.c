@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "spank/hw/child.h"
 
 extern char **environ;
@@ -29,7 +30,7 @@ static bool drain(const struct mu_children *child, double deadline, char *buf,
 
 int mu_run(char *const *argv, double timeout, char *buf, size_t len)
 {
-    double deadline = mu_child_clock() + timeout;
+    double deadline = mu_clock_s() + timeout;
     struct mu_children child = { .n = 1 };
     posix_spawn_file_actions_t actions;
     int fd[2], rc;
