@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/core/dtype.h"
 #include "runtime/tools/forked.h"
@@ -41,14 +41,6 @@ static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
                                      "broadcast", "sendrecv",  "beside",
                                      "ddp",       NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
-
-double bench_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 static int compare(const void *a, const void *b)
 {
@@ -120,7 +112,7 @@ static int forked(struct mu_world *world, void *arg)
     struct mu_config config;
     struct mu_err err = { 0 };
     struct muster *m;
-    double from = bench_seconds();
+    double from = mu_clock_s();
 
     none.backend = getenv("MUSTER_BACKEND");
     none.log = getenv("MUSTER_LOG");
@@ -128,17 +120,17 @@ static int forked(struct mu_world *world, void *arg)
         bench_die(&err);
     if (mu_init_world(&m, &config, world) != MUSTER_OK)
         return muster_report(NULL);
-    return run(m, arg, (bench_seconds() - from) * 1e3);
+    return run(m, arg, (mu_clock_s() - from) * 1e3);
 }
 
 static int launched(const struct bench_options *options)
 {
-    double from = bench_seconds();
+    double from = mu_clock_s();
     struct muster *m;
 
     if (muster_init(&m, NULL) != MUSTER_OK)
         return muster_report(NULL);
-    return run(m, options, (bench_seconds() - from) * 1e3);
+    return run(m, options, (mu_clock_s() - from) * 1e3);
 }
 
 static void size_option(const char *what, const char *text, size_t *out)

@@ -49,7 +49,6 @@ void bench_say(const struct bench *b, const char *fmt, ...)
 /* Ends the program with the sentence of err. */
 void bench_die(const struct mu_err *err) __attribute__((noreturn));
 double bench_median(double *values, int n); /* sorts them */
-double bench_seconds(void);
 
 /* Each returns an exit status. */
 int bench_collectives(struct bench *b);

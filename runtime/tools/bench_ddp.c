@@ -15,6 +15,7 @@
 
 #include "runtime/backend/nccl/bench/compute.h"
 #include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 #include "runtime/tools/bench_model.h"
 
@@ -103,7 +104,7 @@ static void capture_layers(struct replay *r)
 
 static void add_time(struct host_time *t, double from)
 {
-    t->seconds += bench_seconds() - from;
+    t->seconds += mu_clock_s() - from;
     t->calls++;
 }
 
@@ -112,7 +113,7 @@ static void exchange(struct replay *r, const struct bench_layer *l)
 {
     for (int i = l->param + l->nparams - 1; i >= l->param; i--) {
         uint64_t wire = muster_ddp_wire_bytes(r->ddp);
-        double from = bench_seconds();
+        double from = mu_clock_s();
 
         if (muster_ddp_grad_ready(r->ddp, i, r->b->stream) != MUSTER_OK)
             exit(muster_report(r->b->m));
@@ -136,7 +137,7 @@ static double step(struct replay *r, bool sync, double *tail)
     }
     mu_gpu_mark(r->event[1], r->b->stream);
     if (sync) {
-        double from = bench_seconds();
+        double from = mu_clock_s();
         if (muster_ddp_sync(r->ddp, r->b->stream) != MUSTER_OK)
             exit(muster_report(r->b->m));
         add_time(&r->sync, from);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
 #define KEY_LEN 64
@@ -40,14 +41,6 @@ struct rank_impl {
     struct mu_world *world;
     struct board *board;
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 static void nap(void)
 {
@@ -83,7 +76,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     struct rank_impl *r = arg;
     struct board *b = r->board;
     unsigned generation = atomic_load(&b->generation);
-    double end = now() + timeout;
+    double end = mu_clock_s() + timeout;
 
     if (atomic_fetch_add(&b->arrived, 1) + 1 == (unsigned)r->world->size) {
         atomic_store(&b->arrived, 0);
@@ -91,7 +84,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
         return 0;
     }
     while (atomic_load(&b->generation) == generation) {
-        if (now() > end)
+        if (mu_clock_s() > end)
             return mu_err_set(err, MUSTER_ETIMEOUT, "a rank did not come within %.0f s",
                               timeout);
         nap();
@@ -103,7 +96,7 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
                  double timeout, struct mu_err *err)
 {
     struct rank_impl *r = arg;
-    double end = now() + timeout;
+    double end = mu_clock_s() + timeout;
 
     do {
         unsigned n = atomic_load(&r->board->entries[rank]);
@@ -121,7 +114,7 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
             return 0;
         }
         nap();
-    } while (now() < end);
+    } while (mu_clock_s() < end);
     return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no '%s'", rank, key);
 }
 
@@ -223,13 +216,13 @@ static int reap(int n, struct board *board, double patience)
                 if (atomic_load(&board->pid[r]) == pid)
                     atomic_store(&board->pid[r], -1);
             if (rc != 0 && first == 0)
-                end = now() + patience;
+                end = mu_clock_s() + patience;
             if (rc != 0 && (first == 0 || (first > 128 && rc < 128)))
                 first = rc;
         } else if (pid < 0 && errno != EINTR) {
             break;
         }
-        for (int r = 0; first != 0 && now() > end && r < n; r++)
+        for (int r = 0; first != 0 && mu_clock_s() > end && r < n; r++)
             if (atomic_load(&board->pid[r]) > 0)
                 kill(atomic_load(&board->pid[r]), SIGKILL);
         if (pid <= 0)
