@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
+
 /* How long ranks go on before they add up losses and look for a signal. */
 #define TALK_EVERY 0.5 /* seconds */
 
@@ -62,16 +64,16 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
             return train_failed(t, t->ready_status, err);
         sum += loss;
     }
-    start = show_now();
+    start = mu_clock_s();
     status = muster_ddp_sync(t->ddp, NULL);
-    t->sync_seconds += show_now() - start;
+    t->sync_seconds += mu_clock_s() - start;
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
     train_before_update(t);
     t->ops->update(t->engine, lr, t->opt->momentum, t->opt->decay);
-    start = show_now();
+    start = mu_clock_s();
     status = t->opt->zero ? muster_ddp_gather(t->ddp) : MUSTER_OK;
-    t->sync_seconds += show_now() - start;
+    t->sync_seconds += mu_clock_s() - start;
     if (status != MUSTER_OK)
         return train_failed(t, status, err);
     t->pending_sum[t->npending] = sum;
@@ -156,7 +158,7 @@ static void tell_progress(struct train *t, double lr, double seconds)
 static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
 {
     struct muster_sampler_state at, step_at;
-    double start = show_now(), cpu = cores_cpu_seconds(), lr = 0, before;
+    double start = mu_clock_s(), cpu = cores_cpu_seconds(), lr = 0, before;
     uint64_t n, first = t->step;
     int rc = 0;
 
@@ -172,7 +174,7 @@ static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
             muster_sampler_restore(t->sampler, &step_at);
         step_at = at;
         if (rc == 0 && t->npending >= t->interval) {
-            double seconds = show_now() - start;
+            double seconds = mu_clock_s() - start;
 
             rc = talk(t, seconds / (double)(t->step - first), err);
             note_moment(t, before + seconds);
@@ -183,8 +185,8 @@ static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
             rc = train_save(t, err);
     }
     if (rc == 0 && t->npending > 0)
-        rc = talk(t, (show_now() - start) / (double)(t->step - first), err);
-    t->train_seconds += show_now() - start;
+        rc = talk(t, (mu_clock_s() - start) / (double)(t->step - first), err);
+    t->train_seconds += mu_clock_s() - start;
     t->cpu_seconds += cores_cpu_seconds() - cpu;
     return rc;
 }
@@ -195,7 +197,7 @@ static int test(struct train *t, struct mu_err *err)
     uint64_t n = t->test_set.n, from = n * (uint64_t)t->rank / (uint64_t)t->size;
     uint64_t to = n * (uint64_t)(t->rank + 1) / (uint64_t)t->size;
     uint64_t batch = (uint64_t)t->opt->batch, index[batch];
-    double word[2] = { 0 }, start = show_now();
+    double word[2] = { 0 }, start = mu_clock_s();
     int status;
 
     while (from < to) {
@@ -215,7 +217,7 @@ static int test(struct train *t, struct mu_err *err)
         return train_failed(t, status, err);
     t->test_loss = word[0] / (double)n;
     t->test_accuracy = word[1] / (double)n;
-    t->test_seconds += show_now() - start;
+    t->test_seconds += mu_clock_s() - start;
     t->tested = 1;
     return 0;
 }

@@ -4,25 +4,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "runtime/base/clock.h"
 
 #define BAR_WIDTH 24
 #define LINE_EVERY 2.0 /* seconds */
-
-double show_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 void show_init(struct show *show, int rank)
 {
     *show = (struct show){ .rank = rank,
                            .bar = rank == 0 && isatty(STDOUT_FILENO),
-                           .last_line = show_now() };
+                           .last_line = mu_clock_s() };
     /* A line is one write(2), also into a pipe that several ranks share. */
     setvbuf(stdout, NULL, _IOLBF, 4096);
 }
@@ -74,7 +67,7 @@ static void draw_bar(struct show *show, const struct show_progress *p)
 
 void show_progress(struct show *show, const struct show_progress *p)
 {
-    double now = show_now();
+    double now = mu_clock_s();
     char eta[32];
 
     if (show->rank != 0)

@@ -20,8 +20,6 @@ struct show_progress {
     double eta;  /* seconds to the end of the run */
 };
 
-double show_now(void); /* CLOCK_MONOTONIC, seconds */
-
 void show_init(struct show *show, int rank);
 /* "RANK: 3 | text", one write per line so that ranks do not mix; wipes the bar. */
 void show_line(struct show *show, const char *fmt, ...)

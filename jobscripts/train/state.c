@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
 /* Weights, momenta, sampler, counters, what compression left. */
@@ -146,7 +147,7 @@ int train_save(struct train *t, struct mu_err *err)
     /* Copied in the background, so they must outlive the call. */
     struct muster_sampler_state *at = &t->saved_at;
     struct counters *counters = (struct counters *)t->saved_counters;
-    double start = show_now();
+    double start = mu_clock_s();
     int n, status;
 
     _Static_assert(sizeof *counters <= sizeof t->saved_counters,
@@ -165,7 +166,7 @@ int train_save(struct train *t, struct mu_err *err)
         return save_failed(t, status, err);
     t->saved_step = t->step;
     t->nsaves++;
-    t->stall_seconds += show_now() - start;
+    t->stall_seconds += mu_clock_s() - start;
     return 0;
 }
 
@@ -175,9 +176,9 @@ void train_before_update(struct train *t)
 
     if (!t->checkpoint)
         return;
-    start = show_now();
+    start = mu_clock_s();
     muster_checkpoint_copied(t->checkpoint);
-    t->stall_seconds += show_now() - start;
+    t->stall_seconds += mu_clock_s() - start;
 }
 
 int train_finish_saves(struct train *t, struct mu_err *err)
