@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/muster.h"
 
 #define PASSES 8
@@ -22,14 +22,6 @@ static struct muster *m;
 static float *weights;
 static size_t count;
 static volatile float sink;
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void check(int status)
 {
@@ -83,26 +75,26 @@ static struct times run(struct muster_checkpoint *c, int steps)
     int ns = 0, na = 0;
 
     for (int step = 0; step < steps * EVERY; step++) {
-        double begin = now(), in_calls = 0, at;
+        double begin = mu_clock_s(), in_calls = 0, at;
 
         if (c && step % EVERY == 0) {
             check(muster_checkpoint_save(c, (uint64_t)step, &item, 1));
-            in_calls = now() - begin;
+            in_calls = mu_clock_s() - begin;
         }
         compute();
         if (c && step % EVERY == 0) {
-            at = now();
+            at = mu_clock_s();
             muster_checkpoint_copied(c);
-            in_calls += now() - at;
+            in_calls += mu_clock_s() - at;
         }
         update();
         if (step < EVERY) /* memory is touched for the first time */
             continue;
         if (step % EVERY == 0) {
             held[ns] = in_calls;
-            saving[ns++] = now() - begin;
+            saving[ns++] = mu_clock_s() - begin;
         } else if (step % EVERY == 1) {
-            after[na++] = now() - begin;
+            after[na++] = mu_clock_s() - begin;
         }
     }
     if (c)

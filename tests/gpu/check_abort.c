@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
 #include "tests/gpu/common.h"
 
 #define MIB ((size_t)1 << 20)
@@ -64,14 +64,6 @@ static bool takes(const struct rank *r, const struct step *s)
     return mu_nccl_usable(r->b, &coll, buffer) & 1u << r->b->forced;
 }
 
-static double ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
-}
-
 static void nap(int milliseconds)
 {
     usleep((useconds_t)milliseconds * 1000);
@@ -107,10 +99,10 @@ static int waiting(struct rank *r, struct step *s, void *graph,
     else
         step(s);
     nap(200); /* by now the kernel waits, and the peer is dead or away */
-    from = ms();
+    from = mu_clock_s();
     r->ops->abort(r->b, MUSTER_EPEER, "the test's peer died");
     rc = r->ops->drain(r->b, r->stream, &err);
-    took = ms() - from;
+    took = (mu_clock_s() - from) * 1e3;
     printf("# rank %d: drained %.2f ms after the abort: %s\n", r->world->rank, took,
            err.text);
     if (rc == 0 || err.code != MUSTER_EPEER || took > LIMIT_MS)

@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/api/impl.h"
 #include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/base/clock.h"
 #include "runtime/tools/forked.h"
 
 #define STEPS 30
@@ -32,14 +32,6 @@ struct plan {
 };
 
 static int (*force)(struct mu_backend *b, const char *path);
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int complain(const struct muster *m, const char *what)
 {
@@ -62,7 +54,7 @@ static int one_step(struct muster *m, struct muster_ddp *ddp, void *stream, bool
         if (rc != MUSTER_OK)
             return rc;
         if (dies) { /* its first bucket may be under way at the others */
-            *plan->killed_at = now();
+            *plan->killed_at = mu_clock_s();
             raise(SIGKILL);
         }
     }
@@ -115,7 +107,7 @@ static int train(struct muster *m, const struct plan *plan)
             return 1;
         if (shrunk && step == DEATH && muster_rank(m) == 0)
             printf("# %.1f ms from the kill to the end of the next good step, %s\n",
-                   (now() - *plan->killed_at) * 1e3, muster_transport(m));
+                   (mu_clock_s() - *plan->killed_at) * 1e3, muster_transport(m));
         step++;
     }
     if (shrunk != 1 || size != before - 1 || muster_ddp_grad(ddp, 0) != grad)

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
+
 static void pause_for(double seconds)
 {
     struct timespec t = { (time_t)seconds,
@@ -23,7 +25,7 @@ static void pause_for(double seconds)
 static void die(const struct run *run)
 {
     if (run->told->died_at == 0)
-        run->told->died_at = forked_now();
+        run->told->died_at = mu_clock_s();
     kill(getpid(), SIGKILL);
     pause_for(10);
 }
@@ -49,7 +51,7 @@ static void maybe_give_up(struct muster *m, const struct run *run, int step)
 {
     if (!has_come(run, step, GIVES_UP))
         return;
-    run->told->died_at = forked_now();
+    run->told->died_at = mu_clock_s();
     muster_extend(m, -1);
     exit(muster_report(m));
 }
@@ -113,7 +115,7 @@ static void after_the_vote(const struct run *run, int step)
 
     if (d->phase != WITH_THE_VOTES || d->step != step || run->origin != 0)
         return;
-    run->told->died_at = forked_now();
+    run->told->died_at = mu_clock_s();
     kill(run->told->pid[d->rank], SIGKILL);
 }
 
@@ -239,7 +241,7 @@ int elastic_train(struct muster *m, int rank, void *arg)
         if (rc != MUSTER_OK)
             return muster_report(m);
         if (shrinks > 0 && told->good_at[rank] == 0)
-            told->good_at[rank] = forked_now();
+            told->good_at[rank] = mu_clock_s();
         told->position[rank] = next;
         told->steps[rank] = ++step;
     }

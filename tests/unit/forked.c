@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "tests/unit/forked.h"
 
 #define SLOTS 32
@@ -41,14 +42,6 @@ struct exchange {
     struct table *table;
     int rank;
 };
-
-double forked_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 struct mu_backend_ops *forked_elsewhere(struct muster *m)
 {
@@ -98,12 +91,12 @@ static void nap(void)
 static int fence(void *arg, double timeout, struct mu_err *err)
 {
     struct exchange *x = arg;
-    double until = forked_now() + timeout;
+    double until = mu_clock_s() + timeout;
     int mine = ++x->table->fences[x->rank];
 
     for (int r = 0; r < x->table->size; r++)
         while (x->table->fences[r] < mine) {
-            if (forked_now() > until)
+            if (mu_clock_s() > until)
                 return mu_err_set(err, MUSTER_ERENDEZVOUS,
                                   "rank %d did not arrive within %g s", r, timeout);
             nap();
@@ -228,7 +221,7 @@ static void reap(struct forked_result *out, int size, double start, double limit
     for (int r = 0; r < size; r++)
         left += out->pid[r] > 0;
     while (left > 0) {
-        bool late = forked_now() > start + limit;
+        bool late = mu_clock_s() > start + limit;
 
         for (int r = 0; r < size; r++) {
             int raw;
@@ -239,7 +232,7 @@ static void reap(struct forked_result *out, int size, double start, double limit
                 kill(out->pid[r], SIGKILL);
             if (waitpid(out->pid[r], &raw, late ? 0 : WNOHANG) == out->pid[r]) {
                 out->status[r] = status_of(raw);
-                out->seconds[r] = forked_now() - start;
+                out->seconds[r] = mu_clock_s() - start;
                 left--;
             }
         }
@@ -263,7 +256,7 @@ void forked_run(const struct forked_world *w,
 {
     struct table *table = forked_shared(sizeof *table);
     int fd = memfd_create("stderr", MFD_CLOEXEC);
-    double start = forked_now();
+    double start = mu_clock_s();
 
     *out = (struct forked_result){ 0 };
     table->size = w->size;

@@ -58,7 +58,6 @@ struct mu_backend_ops *forked_elsewhere(struct muster *m);
 
 /* Memory that the forked ranks share with the test. */
 void *forked_shared(size_t bytes);
-double forked_now(void);
 
 /* In a body: say what and leave with status 99 unless it holds. */
 #define RANK_CHECK(cond)                                                               \

@@ -5,13 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-int64_t now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
+#include "runtime/base/clock.h"
 
 void sleep_ms(int ms)
 {
@@ -25,7 +19,7 @@ struct told told;
 
 static void on_failed(void *arg, int rank, int status, const char *why)
 {
-    told.at = now();
+    told.at = mu_clock_ns();
     told.rank = rank;
     told.status = status;
     snprintf(told.why, sizeof told.why, "%s", why);

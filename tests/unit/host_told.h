@@ -14,7 +14,6 @@ extern struct told {
     char why[512];
 } told;
 
-int64_t now(void); /* ns */
 void sleep_ms(int ms);
 /* Once, soon, and this. */
 bool was_told(int rank, int status);

@@ -13,8 +13,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "runtime/base/clock.h"
 
 #define MAX_RECORDS 1024
 
@@ -181,14 +182,6 @@ static void serve(struct server *s, int r)
     send(s->socket[r], &m, sizeof m, MSG_NOSIGNAL);
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static int spawn(const struct ranks_world *w, int r, struct server *s,
                  struct board *board, ranks_body *body, void *arg)
 {
@@ -240,13 +233,13 @@ static int reap(const struct ranks_world *w, const struct board *board, int *sta
 static void serve_all(const struct ranks_world *w, struct server *s,
                       const struct board *board, int *status)
 {
-    double end = seconds() + (w->limit > 0 ? w->limit : 60);
+    double end = mu_clock_s() + (w->limit > 0 ? w->limit : 60);
     bool ended[RANKS_MAX] = { false };
 
     while (reap(w, board, status, ended) > 0) {
         struct pollfd fds[RANKS_MAX];
 
-        if (seconds() > end) {
+        if (mu_clock_s() > end) {
             fprintf(stderr, "# a rank did not end in time\n");
             for (int r = 0; r < w->n; r++)
                 if (!ended[r])

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/boot/hello.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
@@ -63,7 +64,7 @@ static void act(struct muster *m, const struct run *run)
 {
     float x[3] = { 0 };
 
-    *run->done_at = forked_now();
+    *run->done_at = mu_clock_s();
     switch (run->fault->deed) {
     case KILL:
         kill(getpid(), SIGKILL);
@@ -242,7 +243,7 @@ static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         struct run run = { &faults[i], done_at };
         struct forked_result r;
-        double start = forked_now();
+        double start = mu_clock_s();
 
         forked_run(&faults[i].world, body, &run, 30, &r);
         check(&faults[i], &r, *done_at, start);
@@ -266,14 +267,14 @@ static int return_body(struct muster *m, int rank, void *arg)
 
     for (int i = 0; i < 100 && rc == MUSTER_OK; i++) {
         if (i == 3 && rank == 2) {
-            *done_at = forked_now();
+            *done_at = mu_clock_s();
             kill(getpid(), SIGKILL);
         }
         rc = muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL);
     }
     RANK_CHECK(rc == MUSTER_EPEER);
     RANK_CHECK(strstr(muster_error(m), "rank 2"));
-    RANK_CHECK(forked_now() - *done_at < 0.5);
+    RANK_CHECK(mu_clock_s() - *done_at < 0.5);
     RANK_CHECK(muster_barrier(m) == MUSTER_EPEER);
     RANK_CHECK(muster_finalize(m) == MUSTER_EPEER);
     return 0;
@@ -438,7 +439,7 @@ static void be_a_stranger(const struct whereabouts *at)
     fd = call_tcp(at->port); /* all is right but the token */
     if (fd < 0 || !mu_hello_call(&almost, MU_HELLO_CONTROL, guess, 2, 0))
         _exit(7);
-    if (mu_hello_wait(&almost, fd, forked_now() + 10) != MU_HELLO_GONE ||
+    if (mu_hello_wait(&almost, fd, mu_clock_s() + 10) != MU_HELLO_GONE ||
         !almost.answered)
         _exit(8);
     fd = call_local(at->local);

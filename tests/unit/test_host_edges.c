@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "tests/unit/patience.h"
 #include "tests/unit/ranks.h"
 
@@ -44,14 +45,6 @@ static void sleep_ms(int ms)
     struct timespec t = { ms / 1000, ms % 1000 * 1000000L };
 
     nanosleep(&t, NULL);
-}
-
-static double mono_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static int reduce(struct mu_backend *b, float *p, size_t count, struct mu_err *err)
@@ -327,9 +320,9 @@ static int stops(struct ranks_self *self, void *arg)
     self->env.init_timeout = 0.5;
     self->plain = self->env.exchange;
     self->env.exchange.fence = fence_then_stop;
-    start = mono_seconds();
+    start = mu_clock_s();
     rc = host->open(&self->env, &b, &err);
-    took = mono_seconds() - start;
+    took = mu_clock_s() - start;
     if (self->rank == stopping) {
         RANKS_CHECK(self, rc < 0, "opened long after the deadline");
         return 0;
@@ -346,7 +339,7 @@ static int stops(struct ranks_self *self, void *arg)
                 err.text);
     if (strstr(err.text, name))
         self->board[1]++;
-    while (self->board[1] == 0 && mono_seconds() - start < 5)
+    while (self->board[1] == 0 && mu_clock_s() - start < 5)
         sleep_ms(1);
     RANKS_CHECK(self, self->board[1] > 0, "nobody names rank %d: %s", stopping,
                 err.text);

@@ -10,6 +10,7 @@
 
 #include <sched.h>
 
+#include "runtime/base/clock.h"
 #include "tests/unit/host_told.h"
 
 #define LINK_TIMEOUT 2.0
@@ -75,7 +76,7 @@ static int cut_cable(struct ranks_self *self, void *arg)
         RANKS_CHECK(self, host->start(b, &c, &rq, &err) == 0, "%s", err.text);
     }
     if (self->rank == 1) {
-        self->board[1] = now();
+        self->board[1] = mu_clock_ns();
         RANKS_CHECK(self, run(self, "ip link set mub%d down"), "ip link set down");
     }
     if (!idle)

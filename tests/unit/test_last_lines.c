@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
 
@@ -73,7 +74,7 @@ static void act(struct muster *m, const struct run *run)
 {
     float x[3] = { 0 };
 
-    *run->done_at = forked_now();
+    *run->done_at = mu_clock_s();
     switch (run->scene->deed) {
     case ABORT:
         muster_abort(m, 42, "the loss is not a number");
@@ -173,7 +174,7 @@ static void play(const struct scene *s, double *done_at)
     struct run run = { .scene = s, .done_at = done_at };
     struct forked_result r;
     int reader[RANKS], spoken = 0;
-    double start = forked_now();
+    double start = mu_clock_s();
 
     for (int k = 0; k < RANKS; k++)
         run.sink[k] = open_sink(s->sink, &reader[k]);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "runtime/api/ddp.h"
+#include "runtime/base/clock.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
 
@@ -161,7 +162,7 @@ static int refused_body(struct muster *m, int rank, void *arg)
 {
     const struct job *job = arg;
     struct two two = make_two(m);
-    double begin = forked_now();
+    double begin = mu_clock_s();
     int rc;
 
     if (job->blind)
@@ -170,7 +171,7 @@ static int refused_body(struct muster *m, int rank, void *arg)
     RANK_CHECK(backward(m, &two, 1) == MUSTER_OK);
     RANK_OK(sync_two(&two, 0));
     rc = job->row->call(m, &two, rank == 1);
-    if (rc != MUSTER_ECONTRACT || forked_now() - begin > PATIENCE) {
+    if (rc != MUSTER_ECONTRACT || mu_clock_s() - begin > PATIENCE) {
         fprintf(stderr, "rank %d: status %d: %s\n", rank, rc, muster_error(m));
         return 97;
     }
