@@ -17,26 +17,12 @@
 #include <stdint.h>
 
 #include "runtime/base/err.h"
+#include "runtime/base/exchange.h"
 #include "runtime/base/log.h"
 #include "runtime/core/compress.h"
 #include "runtime/core/curve.h"
 #include "runtime/core/numeric.h"
 #include "runtime/muster.h"
-
-#define MU_TOKEN_LEN 32
-
-/* How a backend finds its peers before it has connections: PMIx behind three calls.
- * Key and value are this rank's; fetch is valid after a fence. Times in seconds.
- */
-struct mu_exchange {
-    void *arg;
-    int (*publish)(void *arg, const char *key, const void *value, size_t len,
-                   struct mu_err *err);
-    int (*fence)(void *arg, double timeout, struct mu_err *err);
-    /* *value is malloc'ed, caller frees */
-    int (*fetch)(void *arg, int rank, const char *key, void **value, size_t *len,
-                 double timeout, struct mu_err *err);
-};
 
 /* Everything a backend is opened with; all pointers borrowed until close. */
 struct mu_backend_env {

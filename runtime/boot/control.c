@@ -15,6 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/muster.h"
 
 void mu_control_wake(struct mu_control *c)
 {

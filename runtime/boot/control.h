@@ -20,8 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/backend/backend.h"
 #include "runtime/base/err.h"
+#include "runtime/base/exchange.h"
 #include "runtime/base/log.h"
 #include "runtime/boot/world.h"
 #include "runtime/core/flight.h"

@@ -8,6 +8,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/muster.h"
 
 int mu_control_failure(const struct mu_control *c, struct mu_err *err)
 {

@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/boot/net.h"
 #include "runtime/core/text.h"
+#include "runtime/muster.h"
 
 #define FOREIGN_LINES 10
 #define CONTROL_KEY "muster.control"

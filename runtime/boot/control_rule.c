@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/muster.h"
 
 #define ORPHAN_STEP 0.5 /* seconds between orphans that would speak */
 

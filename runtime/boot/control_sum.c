@@ -8,6 +8,7 @@
 
 #include "runtime/core/contract.h"
 #include "runtime/core/ranks.h"
+#include "runtime/muster.h"
 
 /* ---- Who is the odd one ------------------------------------------------------------
  */

@@ -16,10 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/exchange.h"
 #include "runtime/base/parse.h"
 #include "runtime/core/text.h"
+#include "runtime/muster.h"
 
 #define CONNECT_SECONDS 3.0
 

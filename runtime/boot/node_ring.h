@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/backend/backend.h"
+#include "runtime/base/exchange.h"
 #include "runtime/boot/hello.h"
 #include "runtime/boot/net.h"
 

@@ -18,6 +18,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/boot/pmix_call.h"
 #include "runtime/core/ranks.h"
+#include "runtime/muster.h"
 
 int mu_pmix_publish(void *arg, const char *key, const void *value, size_t len,
                     struct mu_err *err)

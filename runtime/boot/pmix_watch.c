@@ -15,6 +15,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/boot/tasks.h"
 #include "runtime/core/contract.h"
+#include "runtime/muster.h"
 
 #define RING_KEY "muster.ring"
 #define TASKS_EVERY 0.25 /* seconds */

@@ -10,6 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/boot/hello.h"
+#include "runtime/muster.h"
 
 /* ---- Open and close ----------------------------------------------------------------
  */

@@ -20,7 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/backend/backend.h"
+#include "runtime/base/exchange.h"
+#include "runtime/base/log.h"
 #include "runtime/boot/world.h"
 
 struct mu_survive;

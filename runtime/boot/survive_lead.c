@@ -11,6 +11,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/boot/hello.h"
+#include "runtime/muster.h"
 
 #define CALLERS 32 /* connections that have not proved the job yet */
 

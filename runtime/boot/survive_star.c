@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/muster.h"
 
 #define LONGEST ((uint64_t)1 << 30) /* more than any meeting needs */
 

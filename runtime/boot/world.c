@@ -9,6 +9,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "runtime/muster.h"
+
 struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err)
 {
     struct mu_world *w = calloc(1, sizeof *w);

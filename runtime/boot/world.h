@@ -3,8 +3,11 @@
 #ifndef MU_WORLD_H
 #define MU_WORLD_H
 
-#include "runtime/backend/backend.h"
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "runtime/base/err.h"
+#include "runtime/base/exchange.h"
 #include "runtime/core/launch.h"
 
 struct mu_world {

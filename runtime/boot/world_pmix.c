@@ -13,6 +13,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/boot/pmix_server.h"
 #include "runtime/core/contract.h"
+#include "runtime/muster.h"
 
 #define CARD_MAGIC 0x6d757331u /* "mus1": changes with struct card */
 #define CARD_KEY "muster.card"

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/muster.h"
+
 #define MAX_KEYS 64
 
 /* What was published, for a backend that fetches its own record. */
