@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "runtime/backend/fork.h"
+#include "runtime/base/fork.h"
 #include "runtime/boot/control.h"
 #include "runtime/boot/hello.h"
 

@@ -11,7 +11,7 @@
 #ifndef MU_SURVIVE_IMPL_H
 #define MU_SURVIVE_IMPL_H
 
-#include "runtime/backend/fork.h"
+#include "runtime/base/fork.h"
 #include "runtime/boot/net.h"
 #include "runtime/boot/survive.h"
 

@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #include "runtime/backend/backend.h"
-#include "runtime/backend/fork.h"
+#include "runtime/base/fork.h"
 #include "runtime/backend/host/elements.h"
 
 #define MU_FAILURE_TEXT 512

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fork.c - what a forked child gives up: one list for the process */
-#include "runtime/backend/fork.h"
+#include "runtime/base/fork.h"
 
 #include <pthread.h>
 
