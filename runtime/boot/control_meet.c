@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/random.h"
 #include "runtime/boot/net.h"
 #include "runtime/core/text.h"
 #include "runtime/muster.h"
@@ -38,8 +39,8 @@ static int listen_local(struct mu_control *c, char *name, size_t len,
     size_t n = 0;
     socklen_t size;
 
-    if (mu_world_random(random, sizeof random, err) < 0)
-        return -1;
+    if (mu_random(random, sizeof random) < 0)
+        return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
     mu_text_add(name, len, &n, "muster-");
     for (size_t i = 0; i < sizeof random; i++)
         mu_text_add(name, len, &n, "%02x", random[i]);

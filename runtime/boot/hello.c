@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/random.h"
 #include "runtime/boot/net.h"
 #include "runtime/boot/world.h"
 
@@ -33,7 +34,7 @@ bool mu_hello_call(struct mu_hello *h, enum mu_hello_kind kind, const uint8_t *s
     *h = (struct mu_hello){
         .secret = secret, .kind = kind, .me = me, .peer = peer, .calls = true
     };
-    return mu_world_random(h->mine, sizeof h->mine, NULL) == 0;
+    return mu_random(h->mine, sizeof h->mine) == 0;
 }
 
 bool mu_hello_accept(struct mu_hello *h, int fd, enum mu_hello_kind kind,
@@ -42,7 +43,7 @@ bool mu_hello_accept(struct mu_hello *h, int fd, enum mu_hello_kind kind,
     struct greeting greeting = { .magic = MAGIC };
 
     *h = (struct mu_hello){ .secret = secret, .kind = kind, .me = me, .peer = -1 };
-    if (mu_world_random(h->mine, sizeof h->mine, NULL) < 0)
+    if (mu_random(h->mine, sizeof h->mine) < 0)
         return false;
     memcpy(greeting.nonce, h->mine, sizeof greeting.nonce);
     return mu_net_send(fd, &greeting, sizeof greeting, 0);

@@ -12,6 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/random.h"
 #include "runtime/boot/world.h"
 
 #define MAGIC 0x6d75726fu /* changes with the card */
@@ -57,7 +58,7 @@ void mu_node_ring_open(struct mu_node_ring *n, int rank, const uint64_t *node_of
     n->mine.magic = MAGIC;
     mu_copy(n->mine.host, sizeof n->mine.host, host);
     if (first_of_another(node_of, rank, size, 1) < 0 ||
-        mu_world_random(n->mine.secret, sizeof n->mine.secret, NULL) < 0 ||
+        mu_random(n->mine.secret, sizeof n->mine.secret) < 0 ||
         mu_net_listen(&n->listener, &n->mine.port, NULL) < 0) {
         drop(&n->listener);
         return;

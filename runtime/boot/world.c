@@ -2,11 +2,9 @@
 /* world.c - choose between PMIx and a world of one; what both share */
 #include "runtime/boot/world.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "runtime/muster.h"
@@ -115,13 +113,6 @@ void mu_world_shrink(struct mu_world *world, const bool *keep)
     }
     world->size = n;
     renumber_nodes(world);
-}
-
-int mu_world_random(void *bytes, size_t len, struct mu_err *err)
-{
-    if (getrandom(bytes, len, 0) != (ssize_t)len)
-        return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
-    return 0;
 }
 
 int mu_world_open(const struct mu_launch *launch, struct mu_world **out,

@@ -64,9 +64,6 @@ void mu_world_free(struct mu_world *world);
  */
 void mu_world_shrink(struct mu_world *world, const bool *keep);
 
-/* Fill len bytes from the kernel's random source. */
-int mu_world_random(void *bytes, size_t len, struct mu_err *err);
-
 /* A world of this process alone. */
 int mu_world_single(struct mu_world **out, struct mu_err *err);
 /* From PMIx. 1: there is no PMIx server (or no PMIx in this build), *out untouched. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "runtime/base/random.h"
 #include "runtime/boot/pmix_server.h"
 #include "runtime/core/contract.h"
 #include "runtime/muster.h"
@@ -209,7 +210,9 @@ static int fill_card(struct pmix *p, const struct mu_launch *launch, struct mu_e
     p->card.pid = getpid();
     get_host(&p->self, launch->slurmd_nodename, p->card.host, sizeof p->card.host);
     snprintf(p->card.node_key, sizeof p->card.node_key, "%ld %s", node, p->card.host);
-    return mu_world_random(p->card.token, sizeof p->card.token, err);
+    if (mu_random(p->card.token, sizeof p->card.token) < 0)
+        return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
+    return 0;
 }
 
 static struct mu_world *make_world(const struct mu_launch *launch,

@@ -2,10 +2,12 @@
 /* world_single.c - a world of this process alone */
 #include "runtime/boot/world.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/random.h"
 #include "runtime/muster.h"
 
 #define MAX_KEYS 64
@@ -93,8 +95,10 @@ int mu_world_single(struct mu_world **out, struct mu_err *err)
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for a world of one");
         goto fail;
     }
-    if (mu_world_random(w->token, sizeof w->token, err) < 0)
+    if (mu_random(w->token, sizeof w->token) < 0) {
+        mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
         goto fail;
+    }
     w->pid_of[0] = getpid();
     mu_world_number_nodes(w, &key);
     w->exchange = (struct mu_exchange){ w->impl, publish, fence, fetch };

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/random.h"
 #include "tests/unit/forked.h"
 
 #define SLOTS 32
@@ -260,7 +261,7 @@ void forked_run(const struct forked_world *w,
 
     *out = (struct forked_result){ 0 };
     table->size = w->size;
-    mu_world_random(table->token, sizeof table->token, NULL);
+    mu_random(table->token, sizeof table->token);
     fflush(NULL);
     for (int r = 0; r < w->size; r++) {
         if (w->skip >> r & 1)

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/random.h"
 #include "runtime/boot/control.h"
 #include "runtime/boot/net.h"
 #include "runtime/boot/node_ring.h"
@@ -89,7 +90,7 @@ static void control_neither_sends_the_token_to_a_thief_nor_believes_it(void **st
     mu_world_number_nodes(w, node);
     for (int r = 0; r < 2; r++)
         w->host_of[r] = strdup(node[r]);
-    mu_world_random(w->token, sizeof w->token, NULL);
+    mu_random(w->token, sizeof w->token);
     w->exchange = (struct mu_exchange){ &x, publish, fence, fetch };
     thief_begin(&t, 0);
     x.port = t.port;
@@ -163,7 +164,7 @@ static void the_survivors_go_on_when_a_thief_took_the_dead_leaders_port(void **s
     int status;
 
     assert_true(sh != MAP_FAILED);
-    mu_world_random(sh->token, sizeof sh->token, NULL);
+    mu_random(sh->token, sizeof sh->token);
     for (int r = 0; r < RANKS; r++) {
         pid[r] = fork();
         assert_true(pid[r] >= 0);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,6 +17,7 @@
 #include "runtime/backend/host/meet.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/random.h"
 
 #define KEY "muster.host"
 #define LOOK_MS 50 /* between two looks whether a rank is lost */
@@ -30,7 +30,7 @@ static int listen_local(struct mu_address *own, struct mu_err *err)
     unsigned char noise[16];
     int fd;
 
-    if (getrandom(noise, sizeof noise, 0) != sizeof noise)
+    if (mu_random(noise, sizeof noise) < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS, "getrandom: %s", strerror(errno));
     strcpy(own->local, "muster-");
     for (size_t i = 0; i < sizeof noise; i++)

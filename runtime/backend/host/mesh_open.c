@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/proof.h"
+#include "runtime/base/random.h"
 
 #define MAGIC 0x4d75737465723101ull /* also tells byte orders apart */
 #define CALL_NS 5000000000LL
@@ -198,7 +198,7 @@ static int call(struct mu_backend *b, const struct mu_meeting *m, int rank,
                    b->env.init_timeout);
         goto fail;
     }
-    if (hello.magic != MAGIC || getrandom(answer.nonce, sizeof answer.nonce, 0) < 0) {
+    if (hello.magic != MAGIC || mu_random(answer.nonce, sizeof answer.nonce) < 0) {
         mu_err_set(err, MUSTER_ECONTRACT,
                    "%s speaks another protocol; is its libmuster another version?",
                    who);
@@ -287,7 +287,7 @@ static bool greet(const struct mu_backend *b, int listen_fd, struct guest *g)
     g->fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (g->fd < 0)
         return false;
-    if (getrandom(g->nonce, sizeof g->nonce, 0) == sizeof g->nonce) {
+    if (mu_random(g->nonce, sizeof g->nonce) == 0) {
         memcpy(hello.nonce, g->nonce, sizeof hello.nonce);
         if (send(g->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello)
             return true;
