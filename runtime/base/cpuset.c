@@ -3,8 +3,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The kernel's bit masks are arrays of unsigned long, as is a mu_cpuset on 64 bits. */
+_Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "64-bit systems only");
 
 static bool valid(int cpu)
 {
@@ -102,6 +106,17 @@ int mu_cpuset_next(const struct mu_cpuset *set, int cpu)
             return i * 64 + __builtin_ctzll(w);
     }
     return -1;
+}
+
+int mu_cpuset_of_process(pid_t pid, struct mu_cpuset *set)
+{
+    struct mu_cpuset now = { 0 };
+
+    /* A cpu_set_t of its own size is refused by a kernel with more than 1024 CPUs. */
+    if (sched_getaffinity(pid, sizeof now.word, (cpu_set_t *)now.word) < 0)
+        return -1;
+    *set = now;
+    return 0;
 }
 
 /* A decimal number at *p; moves *p behind it. -1 when there is none or it is large. */

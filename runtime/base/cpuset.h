@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "runtime/base/err.h"
 
@@ -35,6 +36,11 @@ void mu_cpuset_and(struct mu_cpuset *set, const struct mu_cpuset *other);
 void mu_cpuset_andnot(struct mu_cpuset *set, const struct mu_cpuset *other);
 /* The first member after `cpu` (start with -1), or -1. */
 int mu_cpuset_next(const struct mu_cpuset *set, int cpu);
+
+/* The CPUs that a process may run on (0: the calling thread). 0, or -1 with errno: then
+ * *set is untouched.
+ */
+int mu_cpuset_of_process(pid_t pid, struct mu_cpuset *set);
 
 /* Lists as Linux writes them: "0-3,8" (also "0-14:2", blanks and a final newline
  * are accepted; "" is the empty set). On failure *set is untouched.

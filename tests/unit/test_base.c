@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_base.c - cpu sets, numbers, sizes, the MUSTER_PLAN line, errors */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -194,12 +195,42 @@ static void context_goes_in_front_and_errno_stays(void **state)
     assert_int_equal(mu_err_set(NULL, 1, "x"), -1);
 }
 
+/* A kernel with 4096 CPUs; the process may run on the last one. */
+#define KERNEL_CPUS 4096
+
+int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
+
+int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+    if (pid != 77 || size < KERNEL_CPUS / 8) {
+        errno = pid == 77 ? EINVAL : ESRCH;
+        return -1;
+    }
+    memset(set, 0, size);
+    CPU_SET_S(KERNEL_CPUS - 1, size, set);
+    return 0;
+}
+
+static void the_cpus_of_a_process_go_above_1024(void **state)
+{
+    struct mu_cpuset set = { { 7 } };
+    char list[64];
+
+    assert_int_equal(mu_cpuset_of_process(78, &set), -1);
+    assert_int_equal(errno, ESRCH);
+    assert_true(set.word[0] == 7);
+    assert_int_equal(mu_cpuset_of_process(77, &set), 0);
+    mu_cpuset_format(&set, list, sizeof list);
+    assert_string_equal(list, "4095");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_lists_are_read_whole_or_refused),
         cmocka_unit_test(masks_are_read_right_to_left),
         cmocka_unit_test(a_list_that_does_not_fit_is_cut_and_its_length_told),
+        cmocka_unit_test(the_cpus_of_a_process_go_above_1024),
         cmocka_unit_test(sizes_have_units_of_1024),
         cmocka_unit_test(numbers_take_the_whole_string),
         cmocka_unit_test(a_record_survives_the_round_trip),
