@@ -4,12 +4,12 @@
 #include "runtime/api/streams.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
 #include "runtime/boot/survive.h"
@@ -83,25 +83,17 @@ static struct mu_launch launch_variables(bool single)
  */
 static void check_cpus(const struct muster *m, const struct mu_record *record)
 {
-    struct mu_cpuset now = { 0 };
-    cpu_set_t *set = CPU_ALLOC(MU_CPUSET_MAX);
-    size_t size = CPU_ALLOC_SIZE(MU_CPUSET_MAX);
+    struct mu_cpuset now;
     char is[256], promised[256];
 
-    if (set && sched_getaffinity(0, size, set) == 0) {
-        for (int cpu = 0; cpu < MU_CPUSET_MAX; cpu++)
-            if (CPU_ISSET_S(cpu, size, set))
-                mu_cpuset_add(&now, cpu);
-        mu_cpuset_format(&now, is, sizeof is);
-        mu_cpuset_format(&record->cpus, promised, sizeof promised);
-        if (!mu_cpuset_equal(&now, &record->cpus))
-            mu_log(
-                &m->log, MU_LOG_WARN,
-                "rank %d runs on cpus %s, but was placed on %s: something between srun "
-                "and the program moved it",
-                m->world->rank, is, promised);
-    }
-    CPU_FREE(set);
+    if (mu_cpuset_of_process(0, &now) < 0 || mu_cpuset_equal(&now, &record->cpus))
+        return;
+    mu_cpuset_format(&now, is, sizeof is);
+    mu_cpuset_format(&record->cpus, promised, sizeof promised);
+    mu_log(&m->log, MU_LOG_WARN,
+           "rank %d runs on cpus %s, but was placed on %s: something between srun "
+           "and the program moved it",
+           m->world->rank, is, promised);
 }
 
 /* The plugin's promise for this task. A line we cannot use is worth a warning only: the
