@@ -9,9 +9,6 @@
 
 #include "spank/plugin/plugin.h"
 
-/* The kernel's bit masks are arrays of unsigned long, as is a mu_cpuset on 64 bits. */
-_Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "64-bit systems only");
-
 #define NODE_BITS 1024 /* the kernel's own limit of NUMA nodes */
 
 /* MPOL_PREFERRED_MANY of Linux 5.15, by number: headers of older systems lack it, and
@@ -19,15 +16,9 @@ _Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "64-bit systems only")
  */
 #define PREFERRED_MANY 5
 
-void mu_current_affinity(struct mu_cpuset *cpus)
-{
-    memset(cpus, 0, sizeof *cpus);
-    syscall(SYS_sched_getaffinity, 0, sizeof cpus->word, cpus->word);
-}
-
 int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err)
 {
-    struct mu_cpuset now;
+    struct mu_cpuset now = { { 0 } };
     char want[256], have[256];
 
     mu_cpuset_format(cpus, want, sizeof want);
@@ -37,7 +28,7 @@ int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err)
         return mu_err_set(err, errno, "binding to CPUs %s failed: %s", want,
                           strerror(errno));
     /* The kernel silently drops CPUs that the cgroup does not have. */
-    mu_current_affinity(&now);
+    mu_cpuset_of_process(0, &now);
     if (mu_cpuset_equal(&now, cpus))
         return 0;
     mu_cpuset_format(&now, have, sizeof have);

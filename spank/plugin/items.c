@@ -129,8 +129,8 @@ static void read_cpus(spank_t sp, struct mu_step *step)
         mu_cpuset_parse(cores, &step->cores, NULL);
 
     if (!set_of_v2("cpuset.cpus.effective", &step->cpus))
-        mu_current_affinity(
-            &step->cpus); /* v1: slurmstepd's own cpuset is the step's */
+        /* v1: slurmstepd's own cpuset is the step's */
+        mu_cpuset_of_process(0, &step->cpus);
     mu_online_cpus(&online);
     step->confined = !mu_cpuset_inside(&online, &step->cpus);
 }

@@ -4,7 +4,6 @@
  * another one, gets what that one has; who measures should know. Slurm says nothing of
  * it, the other steps' processes do.
  */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,15 +66,13 @@ static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
 
 static void add_cpus(const struct mu_step_task *task, struct other *other)
 {
-    cpu_set_t set;
+    struct mu_cpuset cpus;
     long pid;
 
     if (mu_parse_int("pid", task->pid, 1, INT32_MAX, &pid, NULL) < 0 ||
-        sched_getaffinity((pid_t)pid, sizeof set, &set) < 0)
+        mu_cpuset_of_process((pid_t)pid, &cpus) < 0)
         return;
-    for (int c = 0; c < CPU_SETSIZE; c++)
-        if (CPU_ISSET(c, &set))
-            mu_cpuset_add(&other->cpus, c);
+    mu_cpuset_or(&other->cpus, &cpus);
 }
 
 static void look_at(void *arg, const struct mu_step_task *task)

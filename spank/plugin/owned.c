@@ -37,11 +37,11 @@ int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int thread
 
 bool mu_owned_disputed(const struct mu_state *st)
 {
-    struct mu_cpuset now, online;
+    struct mu_cpuset now = { { 0 } }, online;
 
     if (st->simulated || st->step.confined || mu_cpuset_empty(&st->step.cores))
         return false;
-    mu_current_affinity(&now);
+    mu_cpuset_of_process(0, &now);
     mu_online_cpus(&online);
     return !mu_cpuset_inside(&online, &now) && !mu_cpuset_inside(&now, &st->alloc.cpus);
 }

@@ -237,7 +237,6 @@ int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *
 /* apply.c. All act on the calling process. */
 int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err);
 int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *err);
-void mu_current_affinity(struct mu_cpuset *cpus);
 
 /* taskenv.c. Write the environment of one task; hidden: Slurm narrowed the task itself
  * and its CUDA_VISIBLE_DEVICES stays.
