@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
 #include "spank/core/hostlist.h"
 #include "spank/hw/conf_live.h"
@@ -35,15 +35,9 @@ extern char **environ;
 
 static void gather_cpus(struct mu_facts *facts)
 {
-    size_t size = CPU_ALLOC_SIZE(MU_CPUSET_MAX);
-    cpu_set_t *set = CPU_ALLOC(MU_CPUSET_MAX);
     char cgroup[4096], list[4096], *line, *rest = cgroup;
 
-    if (set && sched_getaffinity(0, size, set) == 0)
-        for (int cpu = 0; cpu < MU_CPUSET_MAX; cpu++)
-            if (CPU_ISSET_S(cpu, size, set))
-                mu_cpuset_add(&facts->affinity, cpu);
-    CPU_FREE(set);
+    mu_cpuset_of_process(0, &facts->affinity);
     if (mu_sysfile_read("", cgroup, sizeof cgroup, "/proc/self/cgroup") < 0)
         return;
     while ((line = mu_parse_next(&rest, '\n'))) {

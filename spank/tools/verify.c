@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
 #include "spank/core/env.h"
@@ -57,7 +58,7 @@ static void check_cpus(const struct mu_record *plan, struct verdict *v)
         part(v, true, "cpus as Slurm set them");
         return;
     }
-    syscall(SYS_sched_getaffinity, 0, sizeof now.word, now.word);
+    mu_cpuset_of_process(0, &now);
     mu_cpuset_format(&plan->cpus, want, sizeof want);
     mu_cpuset_format(&now, have, sizeof have);
     if (mu_cpuset_equal(&now, &plan->cpus))
