@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "jobscripts/train/cores.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +19,6 @@ struct place {
 static void place_here(struct place *place, int threads)
 {
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    size_t size = CPU_ALLOC_SIZE(MU_CPUSET_MAX);
-    cpu_set_t *set = CPU_ALLOC(MU_CPUSET_MAX);
 
     memset(place, 0, sizeof *place);
     place->threads = threads;
@@ -29,12 +26,7 @@ static void place_here(struct place *place, int threads)
         gethostname(place->boot_id, sizeof place->boot_id - 1);
     if (f)
         fclose(f);
-    if (set && sched_getaffinity(0, size, set) == 0)
-        for (int cpu = 0; cpu < MU_CPUSET_MAX; cpu++)
-            if (CPU_ISSET_S(cpu, size, set))
-                mu_cpuset_add(&place->cpus, cpu);
-    if (set)
-        CPU_FREE(set);
+    mu_cpuset_of_process(0, &place->cpus);
 }
 
 static void count(struct cores *cores, const struct place *all, int n)
