@@ -1,27 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coll.c - start, join, drain: everything is enqueued, the host never waits in a step
+/* coll.c - start and join: everything is enqueued, the host never waits in a step
  *
  * A collective waits for the caller's stream by an event, runs on the backend's own
  * stream of high priority, and is joined by a second event. Inside a stream capture the
  * same calls become edges of the graph.
  */
-#include <math.h>
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "runtime/backend/nccl/nccl.h"
-#include "runtime/base/clock.h"
-
-#define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
-
-int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err)
-{
-    if (!atomic_load(&b->aborted))
-        return 0;
-    return mu_err_set(err, b->abort_status, "%s", b->why);
-}
 
 static struct mu_request *request_get(struct mu_backend *b, struct mu_err *err)
 {
@@ -170,52 +156,6 @@ int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
     if (mu_nccl_aborted(b, err) < 0)
         return -1;
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "joining a collective");
-}
-
-/* Poll rather than cudaStreamSynchronize, which would not come back from a kernel that
- * hangs in spite of an abort.
- */
-static int idle(struct mu_backend *b, cudaStream_t stream, double end,
-                struct mu_err *err)
-{
-    double aborted_at = 0;
-
-    for (unsigned polls = 0;; polls++) {
-        cudaError_t rc = cudaStreamQuery(stream);
-
-        if (rc == cudaSuccess)
-            return 0;
-        if (rc != cudaErrorNotReady)
-            return mu_cuda_err(err, rc, "the GPU failed");
-        if (atomic_load(&b->aborted)) {
-            if (aborted_at == 0)
-                aborted_at = mu_clock_s();
-            if (mu_clock_s() - aborted_at > ABORT_PATIENCE)
-                return mu_nccl_aborted(b, err);
-        }
-        if (end < HUGE_VAL && b->env.lost && atomic_load(b->env.lost))
-            return mu_err_set(err, MUSTER_EPEER, "a rank was lost");
-        if (mu_clock_s() > end)
-            return mu_err_set(err, MUSTER_ETIMEOUT, "rank %d did not take part in time",
-                              b->words->stuck ? b->local_ranks[b->words->stuck - 1]
-                                              : -1);
-        if (polls > 2000)
-            nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
-        else
-            sched_yield();
-    }
-}
-
-int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
-{
-    if (idle(b, stream, HUGE_VAL, err) < 0 || idle(b, b->stream, HUGE_VAL, err) < 0)
-        return -1;
-    return mu_nccl_aborted(b, err);
-}
-
-int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err)
-{
-    return idle(b, b->stream, mu_clock_s() + timeout, err);
 }
 
 void mu_nccl_close(struct mu_backend *b)

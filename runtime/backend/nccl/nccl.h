@@ -7,7 +7,10 @@
  *   peers.c    memory of the other ranks of this node, mapped here; arenas
  *   measure.c  start-up times of the paths
  *   launch.c   which way a collective takes, and its kernels and calls
- *   coll.c     start, join, drain
+ *   coll.c     start and join
+ *   stream.c   block the host until streams are idle
+ *   error.c    results of CUDA and NCCL as sentences
+ *   tools.c    what benchmarks and GPU tests call
  *   pack.c     pack, unpack, copy, zero, squares
  *   watch.c    the thread that notices overdue work and errors
  */
@@ -115,10 +118,11 @@ struct mu_backend {
     char transport[64];
 };
 
-/* Fill err from a CUDA or NCCL result; each returns -1. */
+/* error.c. Fill err from a CUDA or NCCL result; each returns -1. */
 int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what);
 int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
                 const char *what);
+int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
 
 /* device.c: choose and make current; find two ranks on one device among the cards. */
 int mu_device_choose(struct mu_backend *b, struct mu_err *err);
@@ -171,11 +175,12 @@ int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
                   struct mu_request **out, struct mu_err *err);
 int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
                  struct mu_err *err);
+void mu_nccl_close(struct mu_backend *b);
+
+/* stream.c */
 int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err);
 /* Until the backend's own stream is idle; names the rank that is waited for. */
 int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err);
-void mu_nccl_close(struct mu_backend *b);
-int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
 
 /* pack.c: the backend operations of these names */
 int mu_pack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,

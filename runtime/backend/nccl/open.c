@@ -11,24 +11,6 @@
 
 #define ABORT_WAIT 5 /* seconds that close waits for ncclCommAbort */
 
-int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
-{
-    cudaGetLastError();
-    return mu_err_set(
-        err, rc == cudaErrorMemoryAllocation ? MUSTER_EMEMORY : MUSTER_EDEVICE,
-        "%s: %s (%s)", what, cudaGetErrorString(rc), cudaGetErrorName(rc));
-}
-
-int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
-                const char *what)
-{
-    const char *more = ncclGetLastError(b->comm);
-
-    return mu_err_set(err, rc == ncclRemoteError ? MUSTER_EPEER : MUSTER_EDEVICE,
-                      "%s: %s%s%s", what, ncclGetErrorString(rc),
-                      more && *more ? ": " : "", more ? more : "");
-}
-
 /* ---- Cards: what the ranks tell each other before they are connected ------------- */
 
 static int card_fill(struct mu_backend *b, struct mu_card *card, struct mu_err *err)
