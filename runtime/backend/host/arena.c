@@ -37,7 +37,7 @@ struct mu_arena {
 /* With several islands there is no zero copy, and no need to share. */
 static struct mu_shm *shared(const struct mu_backend *b)
 {
-    return b->transport == &mu_transport_shm ? b->shm : NULL;
+    return b->one_island ? b->shm : NULL;
 }
 
 int mu_arena_open(struct mu_backend *b, struct mu_err *err)

@@ -46,6 +46,7 @@ static int connect_all(struct mu_backend *b, struct mu_err *err)
     int rc = mu_meeting_hold(&meeting, b, err);
 
     if (rc == 0) {
+        b->one_island = meeting.nislands == 1;
         b->transport = meeting.nislands == 1 ? &mu_transport_shm : &mu_transport_mesh;
         if (meeting.nislands > 1 && meeting.nislands < b->env.size)
             strcpy(b->transport_name, "shared memory + TCP");

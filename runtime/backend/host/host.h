@@ -119,6 +119,7 @@ struct mu_backend {
     char **host_of;
     const struct mu_transport *transport;
     char transport_name[32];
+    bool one_island; /* all ranks share memory: allocations lie in the segment */
     struct mu_shm *shm;
     struct mu_mesh *mesh;
     struct mu_arena *arena;
@@ -182,11 +183,12 @@ void mu_request_settle(const struct mu_backend *b, struct mu_request *rq);
 void mu_request_finish(struct mu_request *rq);
 const char *mu_kind_name(enum mu_coll_kind kind);
 struct mu_signature mu_request_signature(const struct mu_request *rq);
-/* True when `rank`, which has said `theirs`, calls the same; else the backend has
- * failed.
+/* True when `rank`, which entered with `theirs`, calls the same; else the difference is
+ * written to `why` as a sentence.
  */
-bool mu_request_agrees(struct mu_backend *b, const struct mu_request *rq, int rank,
-                       const struct mu_signature *theirs);
+bool mu_request_agrees(const struct mu_backend *b, const struct mu_request *rq,
+                       int rank, const struct mu_signature *theirs, char *why,
+                       size_t len);
 
 /* ---- arena.c ---- */
 int mu_arena_open(struct mu_backend *b, struct mu_err *err);

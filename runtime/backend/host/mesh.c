@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh.c - messages over sockets and rings, peers that leave or die; the transport
- * between islands
- */
+/* mesh.c - messages over sockets and rings, peers that leave or die */
 #include <errno.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -15,13 +10,10 @@
 
 #include "runtime/backend/host/mesh.h"
 #include "runtime/backend/host/ring.h"
-#include "runtime/base/clock.h"
 
-#define GATHER 16            /* pieces of one sendmsg */
-#define LINGER_MS 2000       /* for the others' goodbye */
-#define FAILED_LINGER_MS 200 /* for the others to find the same failure themselves */
+#define GATHER 16 /* pieces of one sendmsg */
 
-static bool linked(const struct mu_peer *p)
+bool mu_mesh_linked(const struct mu_peer *p)
 {
     return p->fd >= 0 || p->local >= 0;
 }
@@ -39,7 +31,7 @@ static void want_out(struct mu_backend *b, int rank, bool on)
         epoll_ctl(b->epoll_fd, EPOLL_CTL_MOD, p->fd, &event);
 }
 
-static void drop(struct mu_backend *b, int rank)
+void mu_mesh_drop(struct mu_backend *b, int rank)
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
@@ -48,14 +40,12 @@ static void drop(struct mu_backend *b, int rank)
     p->fd = p->local = -1;
 }
 
-/* The connection is at its end. `why` is an errno value, 0: closed by the other side.
- */
-static void lost(struct mu_backend *b, int rank, int why)
+void mu_mesh_lost(struct mu_backend *b, int rank, int why)
 {
     char who[128];
 
     mu_rank_text(b, rank, who, sizeof who);
-    drop(b, rank);
+    mu_mesh_drop(b, rank);
     if (b->mesh->peer[rank].left)
         return;
     if (why == 0 || why == ECONNRESET || why == EPIPE)
@@ -131,11 +121,11 @@ static void sent_bytes(struct mu_peer *p, size_t n)
     }
 }
 
-static void flush_peer(struct mu_backend *b, int rank)
+void mu_mesh_flush(struct mu_backend *b, int rank)
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
-    while (p->qlen > 0 && linked(p)) {
+    while (p->qlen > 0 && mu_mesh_linked(p)) {
         struct iovec iov[GATHER];
         struct msghdr msg = { .msg_iov = iov };
         ssize_t n;
@@ -151,11 +141,11 @@ static void flush_peer(struct mu_backend *b, int rank)
         } else if (errno != EINTR) {
             /* What it said before is still to be read; reading tells the end. */
             if (errno != EPIPE && errno != ECONNRESET)
-                lost(b, rank, errno);
+                mu_mesh_lost(b, rank, errno);
             return;
         }
     }
-    if (linked(p))
+    if (mu_mesh_linked(p))
         want_out(b, rank, false);
 }
 
@@ -164,7 +154,7 @@ void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
-    if (!linked(p))
+    if (!mu_mesh_linked(p))
         return;
     if (p->qlen == p->qcap && !grow(p)) {
         mu_engine_fail(b, MUSTER_EMEMORY, b->env.rank, true, "out of memory");
@@ -174,7 +164,7 @@ void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
     if (rq)
         rq->open_sends++;
     if (!p->wants_out)
-        flush_peer(b, rank);
+        mu_mesh_flush(b, rank);
 }
 
 /* ---- in ---- */
@@ -189,7 +179,7 @@ static void start_payload(struct mu_backend *b, int rank)
     if (p->head.verb == MU_SAY_ABORT && p->head.len == sizeof p->failure)
         p->into = (char *)&p->failure;
     else
-        p->into = mu_mesh_place(b, rank, &p->head);
+        p->into = b->mesh->sink->place(b, rank, &p->head);
 }
 
 static void finish_message(struct mu_backend *b, int rank)
@@ -211,7 +201,7 @@ static void finish_message(struct mu_backend *b, int rank)
                        p->failure.rank == rank ? " gave up: " : "", p->failure.text);
         break;
     default:
-        mu_mesh_arrived(b, rank, &p->head);
+        b->mesh->sink->arrived(b, rank, &p->head);
     }
 }
 
@@ -253,11 +243,11 @@ static ssize_t take(struct mu_backend *b, struct mu_peer *p, void *to, size_t le
                          : recv(p->fd, to, len, MSG_DONTWAIT);
 }
 
-static void read_peer(struct mu_backend *b, int rank)
+void mu_mesh_read(struct mu_backend *b, int rank)
 {
     struct mu_peer *p = &b->mesh->peer[rank];
 
-    while (linked(p) && !b->failure.status) {
+    while (mu_mesh_linked(p) && !b->failure.status) {
         bool straight = p->head_len == sizeof p->head && p->missing >= MU_MESH_READ;
         ssize_t n;
 
@@ -272,7 +262,7 @@ static void read_peer(struct mu_backend *b, int rank)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            lost(b, rank, n < 0 ? errno : 0);
+            mu_mesh_lost(b, rank, n < 0 ? errno : 0);
             return;
         }
         if (straight) {
@@ -287,8 +277,6 @@ static void read_peer(struct mu_backend *b, int rank)
     }
 }
 
-/* ---- the table ---- */
-
 void mu_mesh_poll(struct mu_backend *b)
 {
     for (int i = 0; b->shm && i < b->shm->nlocal && !b->failure.status; i++) {
@@ -297,200 +285,8 @@ void mu_mesh_poll(struct mu_backend *b)
 
         if (p->local < 0)
             continue;
-        read_peer(b, rank);
+        mu_mesh_read(b, rank);
         if (p->wants_out)
-            flush_peer(b, rank);
+            mu_mesh_flush(b, rank);
     }
 }
-
-/* A process of our island has ended; its last words are in the ring. */
-static void local_ended(struct mu_backend *b, int local)
-{
-    int rank = b->shm->rank_of[local];
-
-    epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, b->shm->watch[local], NULL);
-    read_peer(b, rank);
-    if (!b->failure.status)
-        lost(b, rank, 0);
-}
-
-static void mesh_event(struct mu_backend *b, int index, uint32_t events)
-{
-    if (b->failure.status)
-        return;
-    if (index == MU_INDEX_BELL) {
-        mu_mesh_poll(b);
-        return;
-    }
-    if (index >= MU_INDEX_LOCAL) {
-        local_ended(b, index - MU_INDEX_LOCAL);
-        return;
-    }
-    if (events & EPOLLOUT)
-        flush_peer(b, index);
-    if (events & ~(uint32_t)EPOLLOUT)
-        read_peer(b, index);
-}
-
-/* Say that we sleep, then look once more: one of us sees the other. */
-static bool rings_quiet(struct mu_backend *b)
-{
-    struct mu_desk *desk;
-
-    if (!b->shm)
-        return true;
-    desk = mu_shm_desk(b->shm, b->shm->me);
-    atomic_store(&desk->asleep, MU_SLEEP_BELL);
-    for (int i = 0; i < b->shm->nlocal; i++) {
-        struct mu_peer *p = &b->mesh->peer[b->shm->rank_of[i]];
-
-        if (p->local >= 0 && (mu_ring_readable(b->shm, i) ||
-                              (p->qlen > 0 && mu_ring_writable(b->shm, i)))) {
-            atomic_store(&desk->asleep, 0);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* A peer that has left will never enter what this rank waits for. */
-static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
-{
-    char who[128];
-
-    for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
-
-        if (p->left && b->head && p->entered <= b->head->seq) {
-            mu_engine_fail(
-                b, MUSTER_EPEER, r, true,
-                "%s has closed its communicator; this rank waits for it in %s",
-                mu_rank_text(b, r, who, sizeof who), mu_request_text(b->head));
-            return false;
-        }
-    }
-    return rings_quiet(b);
-}
-
-/* While something is under way: a link is dead when data or a window probe goes
- * unacknowledged. (A stopped peer's kernel goes on acknowledging.) With a look every
- * eighth of the limit and three quarters of it to be silent, it is found within the
- * limit.
- */
-static void mesh_tick(struct mu_backend *b)
-{
-    int64_t now = mu_clock_ns(), limit = b->mesh->link_timeout;
-
-    for (int r = 0; r < b->env.size && !b->failure.status; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
-        struct tcp_info info = { 0 };
-        socklen_t len = sizeof info;
-
-        if (p->fd < 0 || getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
-            continue;
-        if ((!info.tcpi_unacked && !info.tcpi_probes) ||
-            info.tcpi_last_ack_recv < limit / 8000000)
-            p->silent_since = 0;
-        else if (!p->silent_since)
-            p->silent_since = now;
-        else if (now - p->silent_since >= limit / 4 * 3)
-            lost(b, r, ETIMEDOUT);
-    }
-}
-
-static void mesh_abort(struct mu_backend *b)
-{
-    struct mu_head head = { .verb = MU_SAY_ABORT, .len = sizeof b->failure };
-    struct iovec iov[2] = { { &head, sizeof head },
-                            { &b->failure, sizeof b->failure } };
-    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
-
-    for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
-
-        if (!linked(p))
-            continue;
-        /* In the middle of another message it would not be understood. */
-        if (p->local >= 0) {
-            if (p->qsent == 0)
-                mu_ring_write(b->shm, p->local, iov, 2);
-            mu_shm_ring(b->shm, p->local);
-            p->qlen = 0;
-            continue;
-        }
-        /* Who cannot be told sees no end before mesh_close: it would take us for dead.
-         */
-        if (p->qsent == 0 && sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-                                 (ssize_t)(sizeof head + sizeof b->failure))
-            shutdown(p->fd, SHUT_WR);
-        p->qlen = 0;
-        epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
-    }
-}
-
-static void mesh_forget(struct mu_backend *b)
-{
-    for (int r = 0; b->mesh && r < b->env.size; r++)
-        drop(b, r);
-    mu_shm_forget(b);
-}
-
-/* Until the others have said goodbye too, or a moment has passed: closing a socket with
- * unread data resets it.
- */
-static void linger(struct mu_backend *b, int ms)
-{
-    int64_t end = mu_clock_ns() + ms * 1000000LL;
-    char waste[4096];
-
-    for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
-        ssize_t n = 1;
-
-        while (p->fd >= 0 && n > 0) {
-            struct pollfd f = { .fd = p->fd, .events = POLLIN };
-            int64_t left = (end - mu_clock_ns()) / 1000000;
-
-            if (poll(&f, 1, left > 0 ? (int)left : 0) <= 0)
-                break;
-            n = recv(p->fd, waste, sizeof waste, MSG_DONTWAIT);
-        }
-    }
-}
-
-static void mesh_close(struct mu_backend *b)
-{
-    struct mu_head head = { .verb = MU_SAY_GOODBYE };
-
-    if (!b->mesh)
-        return;
-    if (!b->failure.status) {
-        for (int r = 0; r < b->env.size; r++) {
-            mu_mesh_send(b, r, &head, NULL, NULL);
-            if (b->mesh->peer[r].fd >= 0)
-                shutdown(b->mesh->peer[r].fd, SHUT_WR);
-        }
-        linger(b, LINGER_MS);
-    } else if (getpid() == b->owner) {
-        linger(b, FAILED_LINGER_MS);
-    }
-    mesh_forget(b);
-    mu_mesh_free(b->mesh, b->env.size);
-    mu_shm_free(b->shm);
-    b->mesh = NULL;
-    b->shm = NULL;
-}
-
-const struct mu_transport mu_transport_mesh = {
-    .name = "TCP",
-    .connect = mu_mesh_open,
-    .post = mu_mesh_post,
-    .progress = mu_mesh_progress,
-    .arm = mesh_arm,
-    .event = mesh_event,
-    .tick = mesh_tick,
-    .late = mu_mesh_late,
-    .abort = mesh_abort,
-    .close = mesh_close,
-    .forget = mesh_forget,
-};

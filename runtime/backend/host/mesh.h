@@ -65,7 +65,16 @@ struct mu_peer {
     uint64_t sent, credit, got, results;
 };
 
+/* Who takes what arrives, other than goodbyes and aborts. */
+struct mu_mesh_sink {
+    /* Where the payload of a message from rank goes; NULL with a failure if nowhere. */
+    char *(*place)(struct mu_backend *b, int rank, const struct mu_head *head);
+    /* The message is complete. */
+    void (*arrived)(struct mu_backend *b, int rank, const struct mu_head *head);
+};
+
 struct mu_mesh {
+    const struct mu_mesh_sink *sink;
     struct mu_peer *peer; /* by rank */
     size_t small;         /* largest small payload */
     size_t chunk;         /* bytes of a round for each part */
@@ -78,7 +87,8 @@ struct mu_mesh {
 };
 
 /* mesh_open.c: a proved connection to every other rank. */
-int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err);
+int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting,
+                 const struct mu_mesh_sink *sink, struct mu_err *err);
 void mu_mesh_free(struct mu_mesh *mesh, int size);
 
 /* mesh.c */
@@ -86,14 +96,19 @@ void mu_mesh_free(struct mu_mesh *mesh, int size);
 void mu_mesh_poll(struct mu_backend *b);
 void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
                   const void *payload, struct mu_request *rq);
+bool mu_mesh_linked(const struct mu_peer *p);
+/* Send what is queued, read what has arrived, as far as that goes without waiting. */
+void mu_mesh_flush(struct mu_backend *b, int rank);
+void mu_mesh_read(struct mu_backend *b, int rank);
+/* Close the connection. */
+void mu_mesh_drop(struct mu_backend *b, int rank);
+/* The connection has ended. `why` is an errno value, 0: the other side closed it. */
+void mu_mesh_lost(struct mu_backend *b, int rank, int why);
 
 /* mesh_coll.c */
 bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq);
 int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq);
-/* Where the payload of a message from rank goes; NULL with a failure if nowhere. */
-char *mu_mesh_place(struct mu_backend *b, int rank, const struct mu_head *head);
-/* The message is complete. */
-void mu_mesh_arrived(struct mu_backend *b, int rank, const struct mu_head *head);
+extern const struct mu_mesh_sink mu_mesh_collectives;
 void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
                   struct mu_failure *failure);
 

@@ -122,11 +122,15 @@ bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
 
 static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 {
+    char why[MU_FAILURE_TEXT];
+
     for (int r = 0; r < b->env.size; r++) {
         const struct mu_head *h = &b->mesh->peer[r].entry[rq->seq % MU_MESH_DEPTH];
 
-        if (r != b->env.rank && !mu_request_agrees(b, rq, r, &h->call))
-            return false;
+        if (r == b->env.rank || mu_request_agrees(b, rq, r, &h->call, why, sizeof why))
+            continue;
+        mu_engine_fail(b, MUSTER_ECONTRACT, r, true, "%s", why);
+        return false;
     }
     return true;
 }
@@ -154,7 +158,7 @@ static char *misplaced(struct mu_backend *b, int rank, const struct mu_head *h)
     return NULL;
 }
 
-char *mu_mesh_place(struct mu_backend *b, int rank, const struct mu_head *h)
+static char *place(struct mu_backend *b, int rank, const struct mu_head *h)
 {
     struct mu_mesh *mesh = b->mesh;
     struct mu_peer *p = &mesh->peer[rank];
@@ -177,7 +181,7 @@ char *mu_mesh_place(struct mu_backend *b, int rank, const struct mu_head *h)
                  : (char *)rq->coll.recv + chunk.at * rq->esize;
 }
 
-void mu_mesh_arrived(struct mu_backend *b, int rank, const struct mu_head *h)
+static void arrived(struct mu_backend *b, int rank, const struct mu_head *h)
 {
     struct mu_peer *p = &b->mesh->peer[rank];
     struct mu_request *rq = b->mesh->under_way;
@@ -207,6 +211,8 @@ void mu_mesh_arrived(struct mu_backend *b, int rank, const struct mu_head *h)
         misplaced(b, rank, h);
     }
 }
+
+const struct mu_mesh_sink mu_mesh_collectives = { place, arrived };
 
 /* ---- small ---- */
 

@@ -411,11 +411,13 @@ static int open_island(struct mu_backend *b, struct mu_meeting *m, struct mu_err
     return 0;
 }
 
-int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err)
+int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting,
+                 const struct mu_mesh_sink *sink, struct mu_err *err)
 {
     b->mesh = mesh_new(b);
     if (!b->mesh)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    b->mesh->sink = sink;
     b->tick = b->mesh->link_timeout / 8;
     if (open_island(b, meeting, err) < 0)
         return -1;

@@ -80,8 +80,9 @@ static bool same_owner(const struct mu_owner *a, const struct mu_owner *b)
     return a->object == b->object && a->part == b->part && a->step == b->step;
 }
 
-bool mu_request_agrees(struct mu_backend *b, const struct mu_request *rq, int rank,
-                       const struct mu_signature *theirs)
+bool mu_request_agrees(const struct mu_backend *b, const struct mu_request *rq,
+                       int rank, const struct mu_signature *theirs, char *why,
+                       size_t len)
 {
     struct mu_signature own = mu_request_signature(rq);
     bool order = !same_owner(&own.owner, &theirs->owner);
@@ -94,15 +95,14 @@ bool mu_request_agrees(struct mu_backend *b, const struct mu_request *rq, int ra
     mu_rank_text(b, rank, who, sizeof who);
     mu_rank_text(b, b->env.rank, here, sizeof here);
     if (order)
-        mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
-                       "%s calls %s where %s calls %s: gradients of all ddp objects, "
-                       "and collectives beside them, must start in the same order on "
-                       "all ranks",
-                       who, that, here, this);
+        snprintf(why, len,
+                 "%s calls %s where %s calls %s: gradients of all ddp objects, "
+                 "and collectives beside them, must start in the same order on "
+                 "all ranks",
+                 who, that, here, this);
     else
-        mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
-                       "%s calls %s where %s calls %s (%s)", who, that, here, this,
-                       mu_request_text(rq));
+        snprintf(why, len, "%s calls %s where %s calls %s (%s)", who, that, here, this,
+                 mu_request_text(rq));
     return false;
 }
 

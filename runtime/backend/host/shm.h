@@ -40,11 +40,16 @@ struct mu_entry {
     uint64_t send_block, recv_block;       /* ... of the allocations around them */
 };
 
+/* What a sleeper waits for: a counter, and the value that all are to reach. */
+#define MU_SHM_WANT(counter, value) ((uint64_t)(counter) << 56 | (value))
+#define MU_SHM_WANT_COUNTER(want) ((want) >> 56)
+#define MU_SHM_WANT_VALUE(want) ((want) & (UINT64_MAX >> 8))
+
 struct mu_desk {
     _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS];
     /* 0 awake, else enum mu_sleep; reset by the one that wakes the sleeper. */
     _Alignas(128) _Atomic uint32_t asleep;
-    _Atomic uint64_t want; /* counter << 56 | value to be reached by all */
+    _Atomic uint64_t want; /* MU_SHM_WANT */
     _Alignas(128) _Atomic uint32_t presence;
     struct mu_failure failure; /* valid once presence is MU_ABORTED */
     _Alignas(128) struct mu_entry entry[MU_SHM_DEPTH];
@@ -80,6 +85,7 @@ void mu_shm_wake(struct mu_shm *shm, int local); /* if it is asleep */
 void mu_shm_ring(struct mu_shm *shm, int local); /* its bell, in any case */
 void mu_shm_forget(struct mu_backend *b);        /* close the descriptors */
 void mu_shm_advance(struct mu_shm *shm, enum mu_counter counter, uint64_t by);
+bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want);
 /* Has everybody come that far? If not it becomes what arm waits for. */
 bool mu_shm_reached(struct mu_shm *shm, enum mu_counter counter, uint64_t value);
 

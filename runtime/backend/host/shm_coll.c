@@ -105,11 +105,17 @@ bool mu_shm_post(struct mu_backend *b, struct mu_request *rq)
 static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 {
     struct mu_shm *shm = b->shm;
+    char why[MU_FAILURE_TEXT];
 
-    for (int i = 0; i < shm->nlocal; i++)
-        if (!mu_request_agrees(b, rq, shm->rank_of[i],
-                               &entry_of(shm, i, rq->seq)->call))
-            return false;
+    for (int i = 0; i < shm->nlocal; i++) {
+        int rank = shm->rank_of[i];
+
+        if (mu_request_agrees(b, rq, rank, &entry_of(shm, i, rq->seq)->call, why,
+                              sizeof why))
+            continue;
+        mu_engine_fail(b, MUSTER_ECONTRACT, rank, true, "%s", why);
+        return false;
+    }
     return true;
 }
 

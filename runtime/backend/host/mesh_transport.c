@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mesh_transport.c - the transport between islands: sleeping, dead links, leaving */
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "runtime/backend/host/mesh.h"
+#include "runtime/backend/host/ring.h"
+#include "runtime/base/clock.h"
+
+#define LINGER_MS 2000       /* for the others' goodbye */
+#define FAILED_LINGER_MS 200 /* for the others to find the same failure themselves */
+
+/* A process of our island has ended; its last words are in the ring. */
+static void local_ended(struct mu_backend *b, int local)
+{
+    int rank = b->shm->rank_of[local];
+
+    epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, b->shm->watch[local], NULL);
+    mu_mesh_read(b, rank);
+    if (!b->failure.status)
+        mu_mesh_lost(b, rank, 0);
+}
+
+static void mesh_event(struct mu_backend *b, int index, uint32_t events)
+{
+    if (b->failure.status)
+        return;
+    if (index == MU_INDEX_BELL) {
+        mu_mesh_poll(b);
+        return;
+    }
+    if (index >= MU_INDEX_LOCAL) {
+        local_ended(b, index - MU_INDEX_LOCAL);
+        return;
+    }
+    if (events & EPOLLOUT)
+        mu_mesh_flush(b, index);
+    if (events & ~(uint32_t)EPOLLOUT)
+        mu_mesh_read(b, index);
+}
+
+/* Say that we sleep, then look once more: one of us sees the other. */
+static bool rings_quiet(struct mu_backend *b)
+{
+    struct mu_desk *desk;
+
+    if (!b->shm)
+        return true;
+    desk = mu_shm_desk(b->shm, b->shm->me);
+    atomic_store(&desk->asleep, MU_SLEEP_BELL);
+    for (int i = 0; i < b->shm->nlocal; i++) {
+        struct mu_peer *p = &b->mesh->peer[b->shm->rank_of[i]];
+
+        if (p->local >= 0 && (mu_ring_readable(b->shm, i) ||
+                              (p->qlen > 0 && mu_ring_writable(b->shm, i)))) {
+            atomic_store(&desk->asleep, 0);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A peer that has left will never enter what this rank waits for. */
+static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
+{
+    char who[128];
+
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+
+        if (p->left && b->head && p->entered <= b->head->seq) {
+            mu_engine_fail(
+                b, MUSTER_EPEER, r, true,
+                "%s has closed its communicator; this rank waits for it in %s",
+                mu_rank_text(b, r, who, sizeof who), mu_request_text(b->head));
+            return false;
+        }
+    }
+    return rings_quiet(b);
+}
+
+/* While something is under way: a link is dead when data or a window probe goes
+ * unacknowledged. (A stopped peer's kernel goes on acknowledging.) With a look every
+ * eighth of the limit and three quarters of it to be silent, it is found within the
+ * limit.
+ */
+static void mesh_tick(struct mu_backend *b)
+{
+    int64_t now = mu_clock_ns(), limit = b->mesh->link_timeout;
+
+    for (int r = 0; r < b->env.size && !b->failure.status; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+        struct tcp_info info = { 0 };
+        socklen_t len = sizeof info;
+
+        if (p->fd < 0 || getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+            continue;
+        if ((!info.tcpi_unacked && !info.tcpi_probes) ||
+            info.tcpi_last_ack_recv < limit / 8000000)
+            p->silent_since = 0;
+        else if (!p->silent_since)
+            p->silent_since = now;
+        else if (now - p->silent_since >= limit / 4 * 3)
+            mu_mesh_lost(b, r, ETIMEDOUT);
+    }
+}
+
+static void mesh_abort(struct mu_backend *b)
+{
+    struct mu_head head = { .verb = MU_SAY_ABORT, .len = sizeof b->failure };
+    struct iovec iov[2] = { { &head, sizeof head },
+                            { &b->failure, sizeof b->failure } };
+    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
+
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+
+        if (!mu_mesh_linked(p))
+            continue;
+        /* In the middle of another message it would not be understood. */
+        if (p->local >= 0) {
+            if (p->qsent == 0)
+                mu_ring_write(b->shm, p->local, iov, 2);
+            mu_shm_ring(b->shm, p->local);
+            p->qlen = 0;
+            continue;
+        }
+        /* Who cannot be told sees no end before mesh_close: it would take us for dead.
+         */
+        if (p->qsent == 0 && sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                                 (ssize_t)(sizeof head + sizeof b->failure))
+            shutdown(p->fd, SHUT_WR);
+        p->qlen = 0;
+        epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, p->fd, NULL);
+    }
+}
+
+static void mesh_forget(struct mu_backend *b)
+{
+    for (int r = 0; b->mesh && r < b->env.size; r++)
+        mu_mesh_drop(b, r);
+    mu_shm_forget(b);
+}
+
+/* Until the others have said goodbye too, or a moment has passed: closing a socket with
+ * unread data resets it.
+ */
+static void linger(struct mu_backend *b, int ms)
+{
+    int64_t end = mu_clock_ns() + ms * 1000000LL;
+    char waste[4096];
+
+    for (int r = 0; r < b->env.size; r++) {
+        struct mu_peer *p = &b->mesh->peer[r];
+        ssize_t n = 1;
+
+        while (p->fd >= 0 && n > 0) {
+            struct pollfd f = { .fd = p->fd, .events = POLLIN };
+            int64_t left = (end - mu_clock_ns()) / 1000000;
+
+            if (poll(&f, 1, left > 0 ? (int)left : 0) <= 0)
+                break;
+            n = recv(p->fd, waste, sizeof waste, MSG_DONTWAIT);
+        }
+    }
+}
+
+static void mesh_close(struct mu_backend *b)
+{
+    struct mu_head head = { .verb = MU_SAY_GOODBYE };
+
+    if (!b->mesh)
+        return;
+    if (!b->failure.status) {
+        for (int r = 0; r < b->env.size; r++) {
+            mu_mesh_send(b, r, &head, NULL, NULL);
+            if (b->mesh->peer[r].fd >= 0)
+                shutdown(b->mesh->peer[r].fd, SHUT_WR);
+        }
+        linger(b, LINGER_MS);
+    } else if (getpid() == b->owner) {
+        linger(b, FAILED_LINGER_MS);
+    }
+    mesh_forget(b);
+    mu_mesh_free(b->mesh, b->env.size);
+    mu_shm_free(b->shm);
+    b->mesh = NULL;
+    b->shm = NULL;
+}
+
+static int mesh_connect(struct mu_backend *b, struct mu_meeting *meeting,
+                        struct mu_err *err)
+{
+    return mu_mesh_open(b, meeting, &mu_mesh_collectives, err);
+}
+
+const struct mu_transport mu_transport_mesh = {
+    .name = "TCP",
+    .connect = mesh_connect,
+    .post = mu_mesh_post,
+    .progress = mu_mesh_progress,
+    .arm = mesh_arm,
+    .event = mesh_event,
+    .tick = mesh_tick,
+    .late = mu_mesh_late,
+    .abort = mesh_abort,
+    .close = mesh_close,
+    .forget = mesh_forget,
+};
