@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* choose.c - the backend: NCCL from its module where a GPU is there, else the host's */
 #include "runtime/api/impl.h"
-#include "runtime/api/self.h"
 
 #include <dlfcn.h>
 #include <glob.h>
@@ -47,7 +46,7 @@ int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
                       struct mu_err *err)
 {
     *module = NULL;
-    *ops = size == 1 ? &mu_backend_self : &mu_backend_host;
+    *ops = size == 1 ? &mu_backend_one_rank : &mu_backend_host;
     if (choice == MU_BACKEND_HOST || (choice == MU_BACKEND_AUTO && !gpu_is_there()))
         return 0;
     return load(dir, ops, module, err);

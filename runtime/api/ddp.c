@@ -3,13 +3,12 @@
 #include "runtime/api/ddp.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/core/dtype.h"
 
 int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what, struct mu_err *err)
 {
-    if (strcmp(ddp->m->ops->name, "host") == 0)
+    if (ddp->m->ops->host_memory)
         return 0;
     return mu_err_set(err, MUSTER_EUSAGE,
                       "%s works in host memory, not with the backend %s", what,

@@ -181,7 +181,7 @@ int mu_agree_on_world(struct muster *m, struct mu_err *err)
     int rc = -1;
 
     if (describe_world(m, &c, err) < 0 || mu_agree(m, "muster_init", &c, err) < 0 ||
-        (strcmp(m->ops->name, "host") != 0 &&
+        (!m->ops->host_memory &&
          mu_agree_on_network(m, m->fabric, err) < 0) ||
         mu_gather(m, "muster_init", m->gpus, strlen(m->gpus) + 1, &all, err) < 0)
         goto out;
@@ -228,7 +228,7 @@ int mu_open_backend(struct muster *m, struct mu_backend *parent,
     /* A wait on the host is timed here, where it can be extended and explained; what
      * waits on a GPU only the backend can see.
      */
-    if (strcmp(m->ops->name, "host") != 0)
+    if (!m->ops->host_memory)
         env.timeout = m->config.timeout;
     return m->ops->open(&env, out, err);
 }

@@ -111,6 +111,10 @@ struct mu_backend;
 
 struct mu_backend_ops {
     const char *name; /* "host", "nccl" */
+    /* Buffers lie in host memory, no stream is used, and the caller times waits: they
+     * block in join.
+     */
+    bool host_memory;
     /* The ranks compare the owner of each collective: one that meets another's fails
      * with MUSTER_ECONTRACT.
      */
@@ -215,6 +219,8 @@ struct mu_backend_ops {
 };
 
 extern const struct mu_backend_ops mu_backend_host;
+/* The host backend of a world of one rank. */
+extern const struct mu_backend_ops mu_backend_one_rank;
 /* In backend_nccl.so, found with dlsym. */
 extern const struct mu_backend_ops mu_backend_nccl;
 

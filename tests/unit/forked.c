@@ -50,6 +50,7 @@ struct mu_backend_ops *forked_elsewhere(struct muster *m)
 
     ops = *m->ops;
     ops.name = "elsewhere";
+    ops.host_memory = false;
     m->ops = &ops;
     return &ops;
 }

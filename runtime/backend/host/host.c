@@ -6,10 +6,9 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/meet.h"
+#include "runtime/backend/host/memory.h"
 #include "runtime/base/clock.h"
-#include "runtime/core/compress.h"
 #include "runtime/core/dtype.h"
-#include "runtime/core/numeric.h"
 
 static void release(struct mu_backend *b)
 {
@@ -149,11 +148,6 @@ static const char *host_transport(const struct mu_backend *b)
     return b->transport_name[0] ? b->transport_name : b->transport->name;
 }
 
-static int host_device(const struct mu_backend *b)
-{
-    return -1;
-}
-
 static void *host_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
 {
     void *p;
@@ -225,11 +219,6 @@ static int host_join(struct mu_backend *b, struct mu_request *rq, void *stream,
     return rc;
 }
 
-static int host_drain(struct mu_backend *b, void *stream, struct mu_err *err)
-{
-    return 0;
-}
-
 static int host_pack(struct mu_backend *b, const struct mu_piece *pieces, int n,
                      enum muster_dtype from, void *bucket, enum muster_dtype to,
                      double scale, void *stream, struct mu_err *err)
@@ -250,67 +239,28 @@ static int host_unpack(struct mu_backend *b, const struct mu_piece *pieces, int 
     return 0;
 }
 
-static int host_copy(struct mu_backend *b, void *dst, const void *src, size_t bytes,
-                     void *stream, struct mu_err *err)
-{
-    if (bytes)
-        memmove(dst, src, bytes);
-    return 0;
-}
-
-static int host_zero(struct mu_backend *b, void *dst, size_t bytes, void *stream,
-                     struct mu_err *err)
-{
-    if (bytes)
-        memset(dst, 0, bytes);
-    return 0;
-}
-
-static int host_squares(struct mu_backend *b, const void *data, size_t count,
-                        enum muster_dtype dtype, double *sums, void *stream,
-                        struct mu_err *err)
-{
-    sums[0] += mu_sum_squares(data, dtype, count);
-    return 0;
-}
-
-static int host_int8(struct mu_backend *b, enum mu_int8_stage stage,
-                     const struct mu_int8_tensor *tensors, int n, int ranks,
-                     void *stream, struct mu_err *err)
-{
-    mu_int8_run(stage, tensors, n, ranks);
-    return 0;
-}
-
-static int host_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
-                        const struct mu_lowrank_tensor *tensors, int n, void *stream,
-                        struct mu_err *err)
-{
-    mu_lowrank_run(stage, tensors, n);
-    return 0;
-}
-
 const struct mu_backend_ops mu_backend_host = {
     .name = "host",
+    .host_memory = true,
     .compares = true,
     .open = host_open,
     .close = host_close,
     .abort = host_abort,
     .broken = host_broken,
     .transport = host_transport,
-    .device = host_device,
+    .device = mu_memory_device,
     .alloc = host_alloc,
     .free = host_free,
     .adopt = host_adopt,
     .start = host_start,
     .join = host_join,
-    .drain = host_drain,
+    .drain = mu_memory_drain,
     .pack = host_pack,
     .unpack = host_unpack,
-    .copy = host_copy,
-    .zero = host_zero,
-    .squares = host_squares,
-    .int8 = host_int8,
-    .lowrank = host_lowrank,
+    .copy = mu_memory_copy,
+    .zero = mu_memory_zero,
+    .squares = mu_memory_squares,
+    .int8 = mu_memory_int8,
+    .lowrank = mu_memory_lowrank,
     .extend = host_extend,
 };
