@@ -217,7 +217,7 @@ static void option(struct bench_options *o, int opt, const char *arg)
         break;
     case OPT_PATH:
         if (strcmp(arg, "auto") != 0 && strcmp(arg, "all") != 0)
-            word_option("--path", arg, mu_path_names, &word);
+            word_option("--path", arg, mu_algo_names, &word);
         o->path = arg;
         break;
     case OPT_DTYPE:

@@ -4,12 +4,12 @@
 #define MU_BENCH_H
 
 #include "runtime/api/impl.h"
-#include "runtime/backend/nccl/path.h"
+#include "runtime/backend/nccl/algo.h"
 
 /* Command line, checked. */
 struct bench_options {
     const char *kind;  /* allreduce, ..., ddp */
-    const char *path;  /* auto, one of mu_path_names, or all */
+    const char *path;  /* auto, one of mu_algo_names, or all */
     const char *model; /* ddp: a file, or a name below the models' folder */
     size_t min, max;   /* bytes */
     enum muster_dtype dtype;
@@ -31,7 +31,7 @@ struct bench_module {
                     struct mu_err *err);
     int (*plain)(struct mu_backend *b, const void *send, void *recv, size_t count,
                  enum muster_dtype dtype, void *stream, struct mu_err *err);
-    const struct mu_path_table *(*table)(const struct mu_backend *b);
+    const struct mu_algo_table *(*table)(const struct mu_backend *b);
 };
 
 struct bench {

@@ -97,8 +97,8 @@ int bench_beside(struct bench *b)
                        "slower %%  coll beside us\n");
     for (size_t bytes = o->min < (1 << 20) ? 1 << 20 : o->min; bytes <= o->max;
          bytes *= 5)
-        for (int p = -1; p < MU_PATHS; p++) {
-            const char *path = p < 0 ? "auto" : mu_path_names[p];
+        for (int p = -1; p < MU_ALGOS; p++) {
+            const char *path = p < 0 ? "auto" : mu_algo_names[p];
             double idle, alone, beside, comm;
             int n;
 

@@ -224,8 +224,8 @@ int bench_collectives(struct bench *b)
                : "# kind         path            bytes  median us     min us     max "
                  "us alg GB/s bus GB/s copy %%  result\n");
     for (size_t bytes = o->min; bytes <= o->max; bytes *= 4)
-        for (int p = -1; p < MU_PATHS; p++) {
-            const char *path = p < 0 ? "auto" : mu_path_names[p];
+        for (int p = -1; p < MU_ALGOS; p++) {
+            const char *path = p < 0 ? "auto" : mu_algo_names[p];
 
             if (strcmp(o->path, "all") != 0 ? strcmp(o->path, path) != 0
                                             : !path_takes(b, path, bytes))
@@ -235,7 +235,7 @@ int bench_collectives(struct bench *b)
             if (b->module.force)
                 b->module.force(b->m->backend, path);
             shot_make(&s, o->kind, bytes, arena, half);
-            s.plain = reduce && p == MU_PATH_NCCL && b->module.plain;
+            s.plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
             rc |= row(&s, reduce ? path : "nccl", arena);
         }
     if (b->module.force)

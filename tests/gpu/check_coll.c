@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/nccl/path.h"
+#include "runtime/backend/nccl/algo.h"
 #include "runtime/core/dtype.h"
 #include "tests/gpu/common.h"
 
 /* Exported by the backend for tools and tests. */
 int mu_nccl_force(struct mu_backend *b, const char *path);
-const struct mu_path_table *mu_nccl_table(const struct mu_backend *b);
+const struct mu_algo_table *mu_nccl_table(const struct mu_backend *b);
 
 #define MIB ((size_t)1 << 20)
 #define ARENA (96 * MIB)

@@ -32,14 +32,14 @@ static void fire(void *arg)
     cudaError_t rc = cudaSuccess;
 
     switch (s->path) {
-    case MU_PATH_ONE_SHOT:
+    case MU_ALGO_ONE_SHOT:
         rc = mu_one_shot(&b->reach, s->arena, s->arena, count, MUSTER_F32, MUSTER_SUM,
                          1.0, s->blocks, s->threads, stream);
         break;
-    case MU_PATH_PULL:
+    case MU_ALGO_PULL:
         rc = mu_pull(&b->reach, s->buffer, count, MUSTER_F32, 1.0, s->blocks, stream);
         break;
-    case MU_PATH_RELAY:
+    case MU_ALGO_RELAY:
         rc = mu_relay(&b->reach, s->arena, s->arena, count, MUSTER_F32, 1.0, s->blocks,
                       stream);
         break;
@@ -87,12 +87,12 @@ static void small(struct shot *s)
 
     for (int i = 0; sizes[i]; i++) {
         s->bytes = sizes[i] << 10;
-        s->path = MU_PATH_NCCL;
+        s->path = MU_ALGO_NCCL;
         s->blocks = s->threads = 0;
         row(s, "nccl");
         if (s->bytes > mu_one_shot_limit(&s->r->b->reach, 4))
             continue;
-        s->path = MU_PATH_ONE_SHOT;
+        s->path = MU_ALGO_ONE_SHOT;
         for (int g = 0; g < 8; g++) {
             s->blocks = grids[g][0];
             s->threads = grids[g][1];
@@ -101,7 +101,7 @@ static void small(struct shot *s)
                 continue;
             row(s, "one-shot");
         }
-        s->path = MU_PATH_RELAY;
+        s->path = MU_ALGO_RELAY;
         s->threads = 1024;
         for (s->blocks = 4; s->blocks <= 32; s->blocks *= 2)
             row(s, "relay");
@@ -115,15 +115,15 @@ static void large(struct shot *s, size_t largest)
 
     for (int i = 0; sizes[i] && sizes[i] <= largest; i++) {
         s->bytes = sizes[i] * MIB;
-        s->path = MU_PATH_NCCL;
+        s->path = MU_ALGO_NCCL;
         s->blocks = s->threads = 0;
         row(s, "nccl");
         for (int g = 0; grids[g]; g++) {
             s->blocks = grids[g];
             s->threads = 1024;
-            s->path = MU_PATH_PULL;
+            s->path = MU_ALGO_PULL;
             row(s, "pull");
-            s->path = MU_PATH_RELAY;
+            s->path = MU_ALGO_RELAY;
             if (mu_relay_fits(&s->r->b->reach, s->bytes))
                 row(s, "relay");
         }
@@ -190,10 +190,10 @@ static void limits(struct shot *s)
 
 static void print_table(struct rank *r)
 {
-    for (int p = 0; p < MU_PATHS; p++) {
-        const struct mu_path_curve *c = &r->b->table.curve[p];
+    for (int p = 0; p < MU_ALGOS; p++) {
+        const struct mu_algo_curve *c = &r->b->table.curve[p];
 
-        say(r, "start-up curve %-8s", mu_path_names[p]);
+        say(r, "start-up curve %-8s", mu_algo_names[p]);
         for (int i = 0; i < c->n; i++)
             say(r, "  %.0f KiB %.1f us", c->bytes[i] / 1024, c->us[i]);
         say(r, "\n");

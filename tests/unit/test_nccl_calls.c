@@ -222,13 +222,13 @@ static struct mu_backend backend(bool own)
                             .forced = -1,
                             .own = own,
                             .reach = { .n = 2 } };
-    struct mu_path_curve nccl = { 2, { 1 << 16, 1 << 24 }, { 20, 70 }, 0 },
+    struct mu_algo_curve nccl = { 2, { 1 << 16, 1 << 24 }, { 20, 70 }, 0 },
                          pull = { 2, { 1 << 16, 1 << 24 }, { 8, 58 }, 0 },
                          one = { 2, { 1 << 12, 1 << 20 }, { 3, 12 }, 0 };
 
-    b.table.curve[MU_PATH_NCCL] = nccl;
-    b.table.curve[MU_PATH_PULL] = pull;
-    b.table.curve[MU_PATH_ONE_SHOT] = one;
+    b.table.curve[MU_ALGO_NCCL] = nccl;
+    b.table.curve[MU_ALGO_PULL] = pull;
+    b.table.curve[MU_ALGO_ONE_SHOT] = one;
     calls[0] = '\0';
     in_capture = false;
     return b;

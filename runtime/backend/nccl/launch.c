@@ -30,20 +30,20 @@ unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
                         void **buffer)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
-    unsigned usable = 1u << MU_PATH_NCCL;
+    unsigned usable = 1u << MU_ALGO_NCCL;
 
     if (!b->own || coll->kind != MU_COLL_ALLREDUCE)
         return usable;
     if (bytes <= mu_one_shot_limit(&b->reach, element))
-        usable |= 1u << MU_PATH_ONE_SHOT;
+        usable |= 1u << MU_ALGO_ONE_SHOT;
     if (((uintptr_t)coll->send | (uintptr_t)coll->recv) % 16 != 0 ||
         !mu_segmented_can(coll->dtype, coll->op))
         return usable;
     if (mu_relay_fits(&b->reach, bytes))
-        usable |= 1u << MU_PATH_RELAY;
+        usable |= 1u << MU_ALGO_RELAY;
     if (coll->send == coll->recv && bytes >= (size_t)16 * b->reach.n &&
         mu_arena_peers(b, coll->recv, bytes, buffer))
-        usable |= 1u << MU_PATH_PULL | (bytes % 16 == 0 ? 1u << MU_PATH_COPY : 0);
+        usable |= 1u << MU_ALGO_PULL | (bytes % 16 == 0 ? 1u << MU_ALGO_COPY : 0);
     return usable;
 }
 
@@ -198,7 +198,7 @@ static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
     return rc;
 }
 
-int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
+int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_algo path,
                    void *const *buffer, struct mu_err *err)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
@@ -208,23 +208,23 @@ int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_pat
     cudaError_t rc = cudaSuccess;
 
     switch (path) {
-    case MU_PATH_ONE_SHOT:
+    case MU_ALGO_ONE_SHOT:
         rc = mu_one_shot(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
                          coll->op, coll->scale, ceil_div(packets, threads, most),
                          threads, b->stream);
         break;
-    case MU_PATH_PULL:
+    case MU_ALGO_PULL:
         rc = mu_pull(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
                      bytes >= PULL_FEW && (!coll->direct || bytes >= PULL_MANY)
                          ? BLOCKS / 2
                          : ceil_div(bytes / b->reach.n, 16384, most),
                      b->stream);
         break;
-    case MU_PATH_RELAY:
+    case MU_ALGO_RELAY:
         rc = mu_relay(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
                       coll->scale, ceil_div(bytes / b->reach.n, 8192, most), b->stream);
         break;
-    case MU_PATH_COPY:
+    case MU_ALGO_COPY:
         rc = launch_copy(b, coll, buffer);
         break;
     default:
@@ -242,7 +242,7 @@ int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
     void *buffer[MU_PEERS];
     bool captured = capturing(b);
     unsigned usable;
-    enum mu_path path;
+    enum mu_algo path;
 
     if (coll->count == 0)
         return 0;
@@ -252,16 +252,16 @@ int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
         return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
     }
     usable = mu_nccl_usable(b, coll, buffer);
-    path = mu_path_choose(&b->table, bytes, usable, captured);
-    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_PATH_COPY))
-        path = MU_PATH_COPY;
+    path = mu_algo_choose(&b->table, bytes, usable, captured);
+    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_ALGO_COPY))
+        path = MU_ALGO_COPY;
     if (b->forced >= 0 && (usable & 1u << b->forced))
-        path = (enum mu_path)b->forced;
-    if (path == MU_PATH_COPY && captured) {
+        path = (enum mu_algo)b->forced;
+    if (path == MU_ALGO_COPY && captured) {
         /* Copies behind waiting kernels of one graph can hang. */
-        path = b->forced == MU_PATH_COPY
-                   ? MU_PATH_PULL
-                   : mu_path_choose(&b->table, bytes, usable, true);
+        path = b->forced == MU_ALGO_COPY
+                   ? MU_ALGO_PULL
+                   : mu_algo_choose(&b->table, bytes, usable, true);
     }
     return mu_nccl_launch(b, coll, path, buffer, err);
 }

@@ -17,14 +17,14 @@
 #define HOLD_NCCL_US 1500
 #define KIB ((size_t)1 << 10)
 
-static const size_t sizes[MU_PATHS][MU_PATH_POINTS] = {
-    [MU_PATH_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
-    [MU_PATH_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
-    [MU_PATH_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 6144 * KIB },
-    [MU_PATH_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
+static const size_t sizes[MU_ALGOS][MU_ALGO_POINTS] = {
+    [MU_ALGO_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
+    [MU_ALGO_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
+    [MU_ALGO_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 6144 * KIB },
+    [MU_ALGO_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
 };
 
-static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
+static void coll_fill(struct mu_backend *b, enum mu_algo path, size_t bytes,
                       struct mu_coll *coll, void **buffer)
 {
     const struct mu_reach *r = &b->reach;
@@ -39,13 +39,13 @@ static void coll_fill(struct mu_backend *b, enum mu_path path, size_t bytes,
     };
     for (int i = 0; i < r->n; i++)
         buffer[i] = r->lines[i];
-    coll->recv = path == MU_PATH_PULL || path == MU_PATH_NCCL ? r->lines[r->rank]
+    coll->recv = path == MU_ALGO_PULL || path == MU_ALGO_NCCL ? r->lines[r->rank]
                                                               : b->measure_buffer;
     coll->send = coll->recv;
 }
 
 /* *call_us: of the host, in one call. */
-static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
+static int time_point(struct mu_backend *b, enum mu_algo path, size_t bytes,
                       cudaEvent_t *between, float *us, float *call_us,
                       struct mu_err *err)
 {
@@ -56,12 +56,12 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
     float ms = 0;
 
     coll_fill(b, path, bytes, &coll, buffer);
-    if (path == MU_PATH_NCCL && !b->nccl_warm &&
+    if (path == MU_ALGO_NCCL && !b->nccl_warm &&
         mu_nccl_launch(b, &coll, path, buffer, err) < 0)
         return -1; /* its connections are made in the first call */
     b->nccl_warm = true;
     /* All launches are enqueued before the first begins: the host's time is no part. */
-    rc = mu_hold(path == MU_PATH_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
+    rc = mu_hold(path == MU_ALGO_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
     from = mu_clock_s();
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
         if (mu_nccl_launch(b, &coll, path, buffer, err) < 0)
@@ -86,13 +86,13 @@ static int time_point(struct mu_backend *b, enum mu_path path, size_t bytes,
  */
 static int agree(struct mu_backend *b, struct mu_err *err)
 {
-    float flat[MU_PATHS][MU_PATH_POINTS + 1];
+    float flat[MU_ALGOS][MU_ALGO_POINTS + 1];
     const size_t n = sizeof flat / sizeof flat[0][0];
     cudaError_t rc;
 
-    for (int p = 0; p < MU_PATHS; p++) {
+    for (int p = 0; p < MU_ALGOS; p++) {
         memcpy(flat[p], b->table.curve[p].us, sizeof b->table.curve[p].us);
-        flat[p][MU_PATH_POINTS] = b->table.curve[p].call_us;
+        flat[p][MU_ALGO_POINTS] = b->table.curve[p].call_us;
     }
     rc = cudaMemcpyAsync(b->scratch, flat, sizeof flat, cudaMemcpyHostToDevice,
                          b->stream);
@@ -106,24 +106,24 @@ static int agree(struct mu_backend *b, struct mu_err *err)
         return mu_cuda_err(err, rc, "agreeing on the start-up measurement");
     if (mu_nccl_wait(b, b->env.init_timeout, err) < 0)
         return -1;
-    for (int p = 0; p < MU_PATHS; p++) {
+    for (int p = 0; p < MU_ALGOS; p++) {
         memcpy(b->table.curve[p].us, flat[p], sizeof b->table.curve[p].us);
-        b->table.curve[p].call_us = flat[p][MU_PATH_POINTS];
+        b->table.curve[p].call_us = flat[p][MU_ALGO_POINTS];
     }
     return 0;
 }
 
-static int measure_path(struct mu_backend *b, enum mu_path path, cudaEvent_t *between,
+static int measure_algo(struct mu_backend *b, enum mu_algo path, cudaEvent_t *between,
                         struct mu_err *err)
 {
-    struct mu_path_curve *curve = &b->table.curve[path];
+    struct mu_algo_curve *curve = &b->table.curve[path];
     float call_us;
 
-    for (int i = 0; i < MU_PATH_POINTS; i++) {
+    for (int i = 0; i < MU_ALGO_POINTS; i++) {
         size_t bytes = sizes[path][i];
 
-        if ((path == MU_PATH_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4)) ||
-            (path == MU_PATH_RELAY && !mu_relay_fits(&b->reach, bytes)))
+        if ((path == MU_ALGO_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4)) ||
+            (path == MU_ALGO_RELAY && !mu_relay_fits(&b->reach, bytes)))
             break;
         curve->bytes[i] = (float)bytes;
         if (time_point(b, path, bytes, between, &curve->us[i], &call_us, err) < 0)
@@ -145,8 +145,8 @@ static void ready(struct mu_backend *b)
 int mu_measure(struct mu_backend *b, struct mu_err *err)
 {
     /* Those that take the relay's area for zeros come before the relay. */
-    static const enum mu_path order[] = { MU_PATH_NCCL, MU_PATH_PULL, MU_PATH_ONE_SHOT,
-                                          MU_PATH_RELAY };
+    static const enum mu_algo order[] = { MU_ALGO_NCCL, MU_ALGO_PULL, MU_ALGO_ONE_SHOT,
+                                          MU_ALGO_RELAY };
     cudaEvent_t between[2] = { NULL, NULL };
     cudaError_t crc;
     int rc = -1;
@@ -163,7 +163,7 @@ int mu_measure(struct mu_backend *b, struct mu_err *err)
         goto out;
     }
     for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++)
-        if (measure_path(b, order[k], between, err) < 0)
+        if (measure_algo(b, order[k], between, err) < 0)
             goto out;
     rc = agree(b, err);
     ready(b);

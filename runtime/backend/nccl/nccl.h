@@ -24,7 +24,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/backend/nccl/kernels/kernels.h"
-#include "runtime/backend/nccl/path.h"
+#include "runtime/backend/nccl/algo.h"
 
 /* Device memory beyond the buckets: areas in which peers store packets and lines. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
@@ -95,7 +95,7 @@ struct mu_backend {
     struct mu_reach reach;
     struct mu_host_words *words; /* host address */
     char *scratch;               /* 4 KiB of device memory */
-    struct mu_path_table table;
+    struct mu_algo_table table;
     void *measure_buffer; /* while measuring */
     bool nccl_warm;       /* NCCL has made its connections */
     int forced;           /* a path, or -1: by the table */
@@ -164,7 +164,7 @@ int mu_measure(struct mu_backend *b, struct mu_err *err);
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
 unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
                         void **buffer);
-int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_path path,
+int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_algo path,
                    void *const *buffer, struct mu_err *err);
 /* By the quickest path that is usable. */
 int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
@@ -226,6 +226,6 @@ int mu_nccl_plain(struct mu_backend *b, const void *send, void *recv, size_t cou
 int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv, size_t count,
                      enum muster_dtype dtype, int peer, void *stream,
                      struct mu_err *err);
-const struct mu_path_table *mu_nccl_table(const struct mu_backend *b);
+const struct mu_algo_table *mu_nccl_table(const struct mu_backend *b);
 
 #endif

@@ -275,10 +275,10 @@ static int nccl_device(const struct mu_backend *b)
 
 static void nccl_curve(const struct mu_backend *b, struct mu_curve *out)
 {
-    const unsigned all = 1u << MU_PATH_ONE_SHOT | 1u << MU_PATH_PULL |
-                         1u << MU_PATH_RELAY | 1u << MU_PATH_NCCL;
+    const unsigned all = 1u << MU_ALGO_ONE_SHOT | 1u << MU_ALGO_PULL |
+                         1u << MU_ALGO_RELAY | 1u << MU_ALGO_NCCL;
 
-    mu_path_curve(&b->table, all, out);
+    mu_algo_curve(&b->table, all, out);
 }
 
 __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nccl = {

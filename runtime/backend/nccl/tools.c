@@ -11,13 +11,13 @@ EXPORTED int mu_nccl_force(struct mu_backend *b, const char *path)
     b->forced = -1;
     if (strcmp(path, "auto") == 0)
         return 0;
-    for (int i = 0; mu_path_names[i]; i++)
-        if (strcmp(path, mu_path_names[i]) == 0)
+    for (int i = 0; mu_algo_names[i]; i++)
+        if (strcmp(path, mu_algo_names[i]) == 0)
             b->forced = i;
     return b->forced < 0 ? -1 : 0;
 }
 
-EXPORTED const struct mu_path_table *mu_nccl_table(const struct mu_backend *b)
+EXPORTED const struct mu_algo_table *mu_nccl_table(const struct mu_backend *b)
 {
     return &b->table;
 }

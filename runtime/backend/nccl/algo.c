@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* path.c - which way an all-reduce of a size takes, from measured times; no CUDA */
-#include "runtime/backend/nccl/path.h"
+/* algo.c - which way an all-reduce of a size takes, from measured times; no CUDA */
+#include "runtime/backend/nccl/algo.h"
 
 #define NEVER 1e30
 #define CURVE_POINTS 14
 
-const char *const mu_path_names[MU_PATHS + 1] = { "one-shot", "pull", "relay",
+const char *const mu_algo_names[MU_ALGOS + 1] = { "one-shot", "pull", "relay",
                                                   "copy",     "nccl", NULL };
 
-double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t bytes)
+double mu_algo_time(const struct mu_algo_table *table, enum mu_algo path, size_t bytes)
 {
-    const struct mu_path_curve *c = &table->curve[path];
+    const struct mu_algo_curve *c = &table->curve[path];
     double slope, us;
     int i = 1;
 
@@ -27,15 +27,15 @@ double mu_path_time(const struct mu_path_table *table, enum mu_path path, size_t
     return us < 0.5 ? 0.5 : us;
 }
 
-enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
+enum mu_algo mu_algo_choose(const struct mu_algo_table *table, size_t bytes,
                             unsigned usable, bool captured)
 {
-    enum mu_path best = MU_PATH_NCCL;
+    enum mu_algo best = MU_ALGO_NCCL;
     double least = NEVER;
 
-    for (int p = 0; p < MU_PATHS; p++) {
+    for (int p = 0; p < MU_ALGOS; p++) {
         double us =
-            mu_path_time(table, p, bytes) + (captured ? 0 : table->curve[p].call_us);
+            mu_algo_time(table, p, bytes) + (captured ? 0 : table->curve[p].call_us);
 
         if ((usable & 1u << p) && us < least) {
             least = us;
@@ -45,7 +45,7 @@ enum mu_path mu_path_choose(const struct mu_path_table *table, size_t bytes,
     return best;
 }
 
-void mu_path_curve(const struct mu_path_table *table, unsigned usable,
+void mu_algo_curve(const struct mu_algo_table *table, unsigned usable,
                    struct mu_curve *out)
 {
     size_t bytes = (size_t)16 << 10;
@@ -53,7 +53,7 @@ void mu_path_curve(const struct mu_path_table *table, unsigned usable,
     *out = (struct mu_curve){ 0 };
     for (int i = 0; i < CURVE_POINTS; i++, bytes *= 2) {
         double us =
-            mu_path_time(table, mu_path_choose(table, bytes, usable, false), bytes);
+            mu_algo_time(table, mu_algo_choose(table, bytes, usable, false), bytes);
 
         if (us >= NEVER)
             return;
