@@ -34,9 +34,9 @@ struct mu_backend_env {
     const char *job;             /* "job.step", for names of communicators and files */
     const char *gpus;            /* MUSTER_PLAN gpus of this rank, "" unknown */
     uint8_t token[MU_TOKEN_LEN]; /* proves to a peer that we are of this job */
-    const char
-        *master_addr;      /* an address of this host that the others reach, or NULL */
-    bool force_tcp;        /* host: no shared memory, even inside a node */
+    /* An address of this host that the others reach, or NULL. */
+    const char *master_addr;
+    bool force_tcp; /* host: no shared memory, even inside a node */
     /* seconds; timeout is each collective's, from start; link_timeout: until a silent
      * TCP link of the host backend counts as dead, 0: 20
      */
@@ -48,13 +48,13 @@ struct mu_backend_env {
      */
     void (*failed)(void *arg, int rank, int status, const char *why);
     void *failed_arg;
-    /* The backend of the world that a rank was lost from, aborted, or NULL: what of it is
-     * of use to the new one may be taken; see adopt.
+    /* The aborted backend of the world that a rank was lost from, or NULL. The new one
+     * may take from it what it can use; see adopt.
      */
     struct mu_backend *parent;
     bool elastic; /* this one may become such a parent */
-    const atomic_bool *lost; /* true: a rank is gone, open need not wait any longer. NULL:
-                                nobody tells */
+    /* True: a rank is gone, open need not wait any longer. NULL: not watched. */
+    const atomic_bool *lost;
 };
 
 enum mu_coll_kind {
@@ -91,8 +91,8 @@ struct mu_coll {
     void *stream; /* GPU: work enqueued there so far produces send */
     bool direct;  /* GPU: joined at once by the same stream, so that it may run there */
     bool hidden;  /* GPU: much computation follows; better slow than in its way */
-    bool together; /* GPU: joined when all of its like have started: nothing needs it before,
-                      so that one event serves them all */
+    /* GPU: joined when all of its like have started, so that one event serves all. */
+    bool together;
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
     struct mu_owner owner;
 };
@@ -144,9 +144,9 @@ struct mu_backend_ops {
     void (*free)(struct mu_backend *b, void *p);
 
     /* Collective: b takes over the memory that `from`, aborted, has given out and whose
-     * allocations it shares with the other ranks of b. It stays where it is, with what is
-     * in it, and is of the same use as memory of b. from can only be closed after that,
-     * also after a failure.
+     * allocations it shares with the other ranks of b. The memory keeps its address and
+     * contents, and serves like memory of b. from can only be closed after that, also
+     * after a failure.
      */
     int (*adopt)(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 
@@ -177,16 +177,16 @@ struct mu_backend_ops {
                 void *stream, struct mu_err *err);
     int (*zero)(struct mu_backend *b, void *dst, size_t bytes, void *stream,
                 struct mu_err *err);
-    /* sums[0 .. MU_SQUARES-1] += the squares of count elements of a floating-point type,
-     * in an order that count alone decides. data is 16-byte aligned, sums is memory from
-     * alloc. Host: done on return. GPU: enqueued on stream.
+    /* sums[0 .. MU_SQUARES-1] += the squares of count elements of a floating-point
+     * type, in an order that count alone decides. data is 16-byte aligned, sums is
+     * memory from alloc. Host: done on return. GPU: enqueued on stream.
      */
     int (*squares)(struct mu_backend *b, const void *data, size_t count,
                    enum muster_dtype dtype, double *sums, void *stream,
                    struct mu_err *err);
-    /* GPU: *found (from alloc) becomes n - i for the first of n pieces, i, that has a NaN
-     * or Inf, unless it is larger already; offsets do not count. Enqueued on stream. NULL:
-     * the host can look itself.
+    /* GPU: *found (from alloc) becomes n - i for the first of n pieces, i, that has a
+     * NaN or Inf, unless it is larger already; offsets do not count. Enqueued on
+     * stream. NULL: the host can look itself.
      */
     int (*look)(struct mu_backend *b, const struct mu_piece *pieces, int n,
                 enum muster_dtype dtype, uint32_t *found, void *stream,
@@ -195,11 +195,13 @@ struct mu_backend_ops {
     int (*int8)(struct mu_backend *b, enum mu_int8_stage stage,
                 const struct mu_int8_tensor *tensors, int n, int ranks, void *stream,
                 struct mu_err *err);
-    /* The same of compress.h's thin matrices; all of one rank, of which g is not empty. */
+    /* The same for compress.h's low-rank factors; all tensors have one matrix rank and
+     * a g that is not empty.
+     */
     int (*lowrank)(struct mu_backend *b, enum mu_lowrank_stage stage,
                    const struct mu_lowrank_tensor *tensors, int n, void *stream,
                    struct mu_err *err);
-    /* GPU: p is memory that only the host can use. NULL: the backend takes any memory. */
+    /* GPU: p is memory that only the host can use. NULL: b takes any memory. */
     bool (*is_host)(const struct mu_backend *b, const void *p);
     /* GPU: copy, on either side memory of the host or of the GPU, behind all that any
      * stream has been given so far; done on return. Where is_host is.
@@ -212,8 +214,8 @@ struct mu_backend_ops {
      */
     void (*extend)(struct mu_backend *b, double seconds);
 
-    /* What an all-reduce of f32 in memory from alloc takes, measured at open, the same on
-     * all ranks; no points: not measured. NULL: never is.
+    /* What an all-reduce of f32 in memory from alloc takes, measured at open, the same
+     * on all ranks; no points: not measured. NULL: never is.
      */
     void (*curve)(const struct mu_backend *b, struct mu_curve *out);
 };

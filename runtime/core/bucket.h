@@ -48,13 +48,17 @@ struct mu_bucket_plan {
  */
 struct mu_bucket_rule {
     size_t first_bytes, cap_bytes;
-    int granule; /* at least 1: bucket lengths are also multiples of granule *
-                    MU_BUCKET_ALIGN, so that they divide evenly among that many ranks */
-    const int
-        *order; /* the parameters as their gradients arrive; NULL: last to first */
+    /* At least 1. Bucket lengths are also multiples of granule * MU_BUCKET_ALIGN, so
+     * that they divide evenly among that many ranks.
+     */
+    int granule;
+    /* The parameters as their gradients arrive; NULL: last to first. */
+    const int *order;
     const struct mu_curve *curve; /* NULL or without points: not measured */
-    double us_per_byte; /* of the backward pass, for each byte of gradient; 0: it takes
-                           twice as long as all-reduces of cap_bytes */
+    /* Of the backward pass, for each byte of gradient; 0: it takes twice as long as
+     * all-reduces of cap_bytes.
+     */
+    double us_per_byte;
 };
 
 /* Buckets are filled in the order of arrival, one dtype each, and numbered in the order

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* crc32c.h - the Castagnoli checksum (RFC 3720), with the CPU's instruction if it has
- * it */
+/* crc32c.h - the Castagnoli checksum (RFC 3720), by the CPU's instruction if any */
 #ifndef MU_CRC32C_H
 #define MU_CRC32C_H
 

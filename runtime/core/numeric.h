@@ -13,7 +13,7 @@
 /* Index of the first element that is NaN or Inf, or count. Integers have none. */
 size_t mu_first_nonfinite(const void *data, enum muster_dtype dtype, size_t count);
 double mu_element(const void *data, enum muster_dtype dtype, size_t i);
-/* Sum of squares in double, in an order that count decides: equal bits give an equal sum. */
+/* Sum of squares in double, in an order that count decides: equal bits, equal sum. */
 double mu_sum_squares(const void *data, enum muster_dtype dtype, size_t count);
 
 #endif

@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* "rank 3", "ranks 0-2, 5": the ranks r with in[r] true. Cut with "..." when it is
- * long. */
+/* "rank 3", "ranks 0-2, 5": the ranks r with in[r] true. Cut with "..." when long. */
 void mu_ranks_text(const bool *in, int size, char *text, size_t len);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c - what a backend does alone in memory of the host, done on return */
+/* memory.c - table functions that work on host memory alone, done on return */
 #include "runtime/backend/host/memory.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.h - what a backend does alone in memory of the host: functions for its table */
+/* memory.h - table functions that work on host memory alone, done on return */
 #ifndef MU_HOST_MEMORY_H
 #define MU_HOST_MEMORY_H
 

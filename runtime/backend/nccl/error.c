@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* error.c - results of CUDA and NCCL as sentences, and the error of an aborted backend */
+/* error.c - results of CUDA and NCCL, and an abort, as sentences */
 #include "runtime/backend/nccl/nccl.h"
 
 int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)

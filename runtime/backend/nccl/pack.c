@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pack.c - tensors into a bucket and back, copies, zeros and sums, enqueued on a
- * stream */
+/* pack.c - tensors into a bucket and back, copies, zeros, sums; all on a stream */
 #include "runtime/backend/nccl/nccl.h"
 
 static int move(const struct mu_piece *pieces, int n, bool to_bucket, void *bucket,

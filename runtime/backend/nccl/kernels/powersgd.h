@@ -10,9 +10,9 @@
  * registers. `most` is a constant: MU_THIN, or less where n is never more.
  *
  *   left     a block has MU_THIN_ROWS rows, its threads every MU_THIN_THREADS-th column
- *   right    a block has MU_THIN_TILE columns of a segment of rows, a thread two of
- * them finish   a block has MU_THIN_TILE columns of MU_THIN_DEEP rows, a thread two of
- * them columns  one block makes P orthonormal, a thread has every MU_THIN_LONG-th row
+ *   right    a block has MU_THIN_TILE columns of a segment of rows, a thread two of them
+ *   finish   a block has MU_THIN_TILE columns of MU_THIN_DEEP rows, a thread two of them
+ *   columns  one block makes P orthonormal, a thread has every MU_THIN_LONG-th row
  */
 #ifndef MU_NCCL_POWERSGD_H
 #define MU_NCCL_POWERSGD_H
