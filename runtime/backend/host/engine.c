@@ -25,17 +25,17 @@
 #define INLINE_BYTES 65536
 #define INDEX_TIMER -2
 
-static void ring_self(struct mu_backend *b)
+static void ring_own_doorbell(struct mu_host_backend *b)
 {
     uint64_t one = 1;
 
-    if (write(b->bell_fd, &one, sizeof one) < 0) {
+    if (write(b->doorbell_fd, &one, sizeof one) < 0) {
         /* Full means it is readable, which is what we want. */
     }
 }
 
 /* Unlock, and pass a failure on now that nothing is locked. */
-static void unlock(struct mu_backend *b)
+static void unlock(struct mu_host_backend *b)
 {
     bool tell = b->tell;
 
@@ -46,7 +46,7 @@ static void unlock(struct mu_backend *b)
                       b->failure.text);
 }
 
-static void wake_joiners(struct mu_backend *b)
+static void wake_joiners(struct mu_host_backend *b)
 {
     if (b->joiners)
         pthread_cond_broadcast(&b->changed);
@@ -54,7 +54,7 @@ static void wake_joiners(struct mu_backend *b)
         b->transport->nudge(b);
 }
 
-static void take_inbox(struct mu_backend *b)
+static void take_inbox(struct mu_host_backend *b)
 {
     pthread_mutex_lock(&b->inbox_lock);
     if (b->inbox) {
@@ -70,9 +70,9 @@ static void take_inbox(struct mu_backend *b)
     pthread_mutex_unlock(&b->inbox_lock);
 }
 
-static void finish_head(struct mu_backend *b, int rc)
+static void finish_head(struct mu_host_backend *b, int rc)
 {
-    struct mu_request *rq = b->head;
+    struct mu_host_request *rq = b->head;
 
     b->head = rq->next;
     if (!b->head)
@@ -80,13 +80,13 @@ static void finish_head(struct mu_backend *b, int rc)
     if (b->unposted == rq)
         b->unposted = rq->next;
     if (rc == 0)
-        mu_request_finish(rq);
+        mu_host_request_finish(rq);
     rq->rc = rc;
     rq->done = true; /* the joiner may free it from here on */
     wake_joiners(b);
 }
 
-void mu_engine_fail(struct mu_backend *b, int status, int rank, bool tell,
+void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool tell,
                     const char *fmt, ...)
 {
     va_list ap;
@@ -105,11 +105,11 @@ void mu_engine_fail(struct mu_backend *b, int status, int rank, bool tell,
     while (b->head)
         finish_head(b, -1);
     take_inbox(b);
-    ring_self(b);
+    ring_own_doorbell(b);
 }
 
 /* Returns true when there is more to do at once (and others may want the lock). */
-static bool advance(struct mu_backend *b)
+static bool advance(struct mu_host_backend *b)
 {
     take_inbox(b);
     while (!b->failure.status) {
@@ -142,7 +142,7 @@ static bool advance(struct mu_backend *b)
     return false;
 }
 
-static void set_timer(struct mu_backend *b, int64_t at)
+static void set_timer(struct mu_host_backend *b, int64_t at)
 {
     struct itimerspec t = { .it_value = { at / 1000000000, at % 1000000000 } };
 
@@ -150,13 +150,13 @@ static void set_timer(struct mu_backend *b, int64_t at)
     timerfd_settime(b->timer_fd, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-static void check_deadline(struct mu_backend *b)
+static void check_deadline(struct mu_host_backend *b)
 {
     struct mu_failure late = { MUSTER_ETIMEOUT, -1, "" };
     int64_t next = 0, now = mu_clock_ns();
 
     take_inbox(b);
-    for (struct mu_request *rq = b->head; rq; rq = rq->next)
+    for (struct mu_host_request *rq = b->head; rq; rq = rq->next)
         if (!next || rq->deadline < next)
             next = rq->deadline;
     if (next && next <= now) {
@@ -179,13 +179,13 @@ static void check_deadline(struct mu_backend *b)
     pthread_mutex_unlock(&b->inbox_lock);
 }
 
-static void handle_event(struct mu_backend *b, const struct epoll_event *event)
+static void handle_event(struct mu_host_backend *b, const struct epoll_event *event)
 {
     int index = (int32_t)event->data.u32;
     uint64_t n;
 
-    if (index == MU_INDEX_BELL) {
-        if (read(b->bell_fd, &n, sizeof n) > 0 && b->driver && b->transport->nudge)
+    if (index == MU_INDEX_DOORBELL) {
+        if (read(b->doorbell_fd, &n, sizeof n) > 0 && b->driver && b->transport->nudge)
             b->transport->nudge(b);
         b->transport->event(b, index, 0);
     } else if (index == INDEX_TIMER) {
@@ -198,7 +198,7 @@ static void handle_event(struct mu_backend *b, const struct epoll_event *event)
 
 static void *serve(void *arg)
 {
-    struct mu_backend *b = arg;
+    struct mu_host_backend *b = arg;
     struct epoll_event events[32];
 
     pthread_mutex_lock(&b->lock);
@@ -209,7 +209,7 @@ static void *serve(void *arg)
         if (!b->driver) {
             more = advance(b);
             if (!more && b->head)
-                more = !b->transport->arm(b, MU_SLEEP_BELL);
+                more = !b->transport->arm(b, MU_SLEEP_DOORBELL);
         }
         unlock(b);
         n = epoll_wait(b->epoll_fd, events, 32, more ? 0 : -1);
@@ -221,7 +221,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-void mu_engine_submit(struct mu_backend *b, struct mu_request *rq)
+void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     size_t bytes = rq->coll.count * rq->esize;
     int64_t wake_at = rq->deadline;
@@ -248,16 +248,16 @@ void mu_engine_submit(struct mu_backend *b, struct mu_request *rq)
         bool more = advance(b);
 
         if (!more && b->head)
-            more = !b->transport->arm(b, MU_SLEEP_BELL);
+            more = !b->transport->arm(b, MU_SLEEP_DOORBELL);
         unlock(b);
         if (!more)
             return;
     }
-    ring_self(b);
+    ring_own_doorbell(b);
 }
 
 /* Make progress in the calling thread until rq is done. Locked. */
-static void drive(struct mu_backend *b, struct mu_request *rq)
+static void drive(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     while (!rq->done) {
         bool more;
@@ -283,10 +283,11 @@ static void drive(struct mu_backend *b, struct mu_request *rq)
             pthread_cond_broadcast(&b->changed);
     }
     if (b->head || atomic_load(&b->busy))
-        ring_self(b); /* what is left is the thread's */
+        ring_own_doorbell(b); /* what is left is the thread's */
 }
 
-int mu_engine_join(struct mu_backend *b, struct mu_request *rq, struct mu_err *err)
+int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
+                   struct mu_err *err)
 {
     int rc;
 
@@ -307,26 +308,26 @@ int mu_engine_join(struct mu_backend *b, struct mu_request *rq, struct mu_err *e
     return rc;
 }
 
-void mu_engine_abort(struct mu_backend *b, int status, const char *why)
+void mu_engine_abort(struct mu_host_backend *b, int status, const char *why)
 {
     pthread_mutex_lock(&b->lock);
     mu_engine_fail(b, status, b->env.rank, false, "%s", why ? why : "aborted");
     unlock(b);
 }
 
-void mu_engine_extend(struct mu_backend *b, double seconds)
+void mu_engine_extend(struct mu_host_backend *b, double seconds)
 {
     int64_t at = mu_clock_ns() + (int64_t)(seconds * 1e9);
 
     pthread_mutex_lock(&b->lock);
     take_inbox(b);
-    for (struct mu_request *rq = b->head; rq; rq = rq->next)
+    for (struct mu_host_request *rq = b->head; rq; rq = rq->next)
         if (rq->deadline < at)
             rq->deadline = at;
     unlock(b);
 }
 
-int mu_engine_watch(struct mu_backend *b, int fd, int index, uint32_t events,
+int mu_engine_watch(struct mu_host_backend *b, int fd, int index, uint32_t events,
                     struct mu_err *err)
 {
     struct epoll_event event = { .events = events, .data.u32 = (uint32_t)index };
@@ -336,7 +337,7 @@ int mu_engine_watch(struct mu_backend *b, int fd, int index, uint32_t events,
     return 0;
 }
 
-int mu_engine_open(struct mu_backend *b, struct mu_err *err)
+int mu_engine_open(struct mu_host_backend *b, struct mu_err *err)
 {
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->inbox_lock, NULL);
@@ -344,19 +345,19 @@ int mu_engine_open(struct mu_backend *b, struct mu_err *err)
     b->tail = &b->head;
     b->inbox_tail = &b->inbox;
     b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    b->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    b->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     b->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (b->epoll_fd < 0 || b->bell_fd < 0 || b->timer_fd < 0)
+    if (b->epoll_fd < 0 || b->doorbell_fd < 0 || b->timer_fd < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
                           "cannot open epoll, eventfd and timerfd: %s",
                           strerror(errno));
-    if (mu_engine_watch(b, b->bell_fd, MU_INDEX_BELL, EPOLLIN, err) < 0 ||
+    if (mu_engine_watch(b, b->doorbell_fd, MU_INDEX_DOORBELL, EPOLLIN, err) < 0 ||
         mu_engine_watch(b, b->timer_fd, INDEX_TIMER, EPOLLIN, err) < 0)
         return -1;
     return 0;
 }
 
-int mu_engine_start(struct mu_backend *b, struct mu_err *err)
+int mu_engine_start(struct mu_host_backend *b, struct mu_err *err)
 {
     sigset_t all, before;
     int rc;
@@ -374,24 +375,24 @@ int mu_engine_start(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
-void mu_engine_stop(struct mu_backend *b)
+void mu_engine_stop(struct mu_host_backend *b)
 {
     if (!b->thread_started)
         return;
     pthread_mutex_lock(&b->lock);
     b->stop = true;
     unlock(b);
-    ring_self(b);
+    ring_own_doorbell(b);
     pthread_join(b->thread, NULL);
     b->thread_started = false;
 }
 
-void mu_engine_close(struct mu_backend *b)
+void mu_engine_close(struct mu_host_backend *b)
 {
     if (b->epoll_fd >= 0)
         close(b->epoll_fd);
-    if (b->bell_fd >= 0)
-        close(b->bell_fd);
+    if (b->doorbell_fd >= 0)
+        close(b->doorbell_fd);
     if (b->timer_fd >= 0)
         close(b->timer_fd);
     pthread_cond_destroy(&b->changed);

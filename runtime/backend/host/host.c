@@ -5,14 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/meet.h"
+#include "runtime/backend/host/rendezvous.h"
 #include "runtime/backend/host/memory.h"
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 
-static void release(struct mu_backend *b)
+static void release(struct mu_host_backend *b)
 {
-    mu_arena_close(b);
+    mu_host_arena_close(b);
     mu_engine_close(b);
     for (int r = 0; b->host_of && r < b->env.size; r++)
         free(b->host_of[r]);
@@ -21,7 +21,7 @@ static void release(struct mu_backend *b)
     free(b);
 }
 
-static int copy_world(struct mu_backend *b, struct mu_err *err)
+static int copy_world(struct mu_host_backend *b, struct mu_err *err)
 {
     size_t n = (size_t)b->env.size;
 
@@ -39,41 +39,43 @@ static int copy_world(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
-static int connect_all(struct mu_backend *b, struct mu_err *err)
+static int connect_all(struct mu_host_backend *b, struct mu_err *err)
 {
-    struct mu_meeting meeting;
-    int rc = mu_meeting_hold(&meeting, b, err);
+    struct mu_host_rendezvous rendezvous;
+    int rc = mu_host_rendezvous_run(&rendezvous, b, err);
 
     if (rc == 0) {
-        b->one_island = meeting.nislands == 1;
-        b->transport = meeting.nislands == 1 ? &mu_transport_shm : &mu_transport_mesh;
-        if (meeting.nislands > 1 && meeting.nislands < b->env.size)
+        b->one_domain = rendezvous.ndomains == 1;
+        b->transport =
+            rendezvous.ndomains == 1 ? &mu_transport_shm : &mu_transport_mesh;
+        if (rendezvous.ndomains > 1 && rendezvous.ndomains < b->env.size)
             strcpy(b->transport_name, "shared memory + TCP");
         for (int r = 0; r < b->env.size; r++)
-            if (meeting.island_of[r] == meeting.island_of[b->env.rank] &&
-                meeting.address[r].arena > b->arena_used)
-                b->arena_used = meeting.address[r].arena;
-        rc = b->transport->connect(b, &meeting, err);
+            if (rendezvous.domain_of[r] == rendezvous.domain_of[b->env.rank] &&
+                rendezvous.address[r].arena > b->arena_used)
+                b->arena_used = rendezvous.address[r].arena;
+        rc = b->transport->connect(b, &rendezvous, err);
     }
-    mu_meeting_clear(&meeting);
+    mu_host_rendezvous_clear(&rendezvous);
     return rc;
 }
 
 static void give_up(struct mu_forkable *f)
 {
-    struct mu_backend *b = (void *)((char *)f - offsetof(struct mu_backend, fork));
+    struct mu_host_backend *b =
+        (void *)((char *)f - offsetof(struct mu_host_backend, fork));
 
     b->transport->forget(b);
     close(b->epoll_fd);
-    close(b->bell_fd);
+    close(b->doorbell_fd);
     close(b->timer_fd);
-    b->epoll_fd = b->bell_fd = b->timer_fd = -1;
+    b->epoll_fd = b->doorbell_fd = b->timer_fd = -1;
 }
 
 static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
                      struct mu_err *err)
 {
-    struct mu_backend *b;
+    struct mu_host_backend *b;
 
     if (env->size < 1 || env->rank < 0 || env->rank >= env->size)
         return mu_err_set(err, MUSTER_EUSAGE, "rank %d in a world of %d", env->rank,
@@ -83,9 +85,9 @@ static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     b->env = *env;
     b->owner = getpid();
-    b->epoll_fd = b->bell_fd = b->timer_fd = -1;
+    b->epoll_fd = b->doorbell_fd = b->timer_fd = -1;
     if (mu_engine_open(b, err) < 0 || copy_world(b, err) < 0 ||
-        connect_all(b, err) < 0 || mu_arena_open(b, err) < 0)
+        connect_all(b, err) < 0 || mu_host_arena_open(b, err) < 0)
         goto fail;
     b->fork.in_child = give_up;
     mu_fork_enter(&b->fork);
@@ -93,7 +95,7 @@ static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
         mu_fork_leave(&b->fork);
         goto fail;
     }
-    *out = b;
+    *out = (struct mu_backend *)b;
     return 0;
 fail:
     if (b->transport)
@@ -102,13 +104,15 @@ fail:
     return -1;
 }
 
-static bool in_child(const struct mu_backend *b)
+static bool in_child(const struct mu_host_backend *b)
 {
     return getpid() != b->owner;
 }
 
-static void host_close(struct mu_backend *b)
+static void host_close(struct mu_backend *backend)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
+
     if (!b)
         return;
     if (in_child(b)) {
@@ -126,30 +130,39 @@ static void host_close(struct mu_backend *b)
     release(b);
 }
 
-static void host_abort(struct mu_backend *b, int status, const char *why)
+static void host_abort(struct mu_backend *backend, int status, const char *why)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
+
     if (!in_child(b))
         mu_engine_abort(b, status, why);
 }
 
-static bool host_broken(const struct mu_backend *b)
+static bool host_broken(const struct mu_backend *backend)
 {
+    const struct mu_host_backend *b = mu_host_of(backend);
+
     return atomic_load(&b->failed) != 0;
 }
 
-static void host_extend(struct mu_backend *b, double seconds)
+static void host_extend(struct mu_backend *backend, double seconds)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
+
     if (!in_child(b))
         mu_engine_extend(b, seconds);
 }
 
-static const char *host_transport(const struct mu_backend *b)
+static const char *host_transport(const struct mu_backend *backend)
 {
+    const struct mu_host_backend *b = mu_host_of(backend);
+
     return b->transport_name[0] ? b->transport_name : b->transport->name;
 }
 
-static void *host_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+static void *host_alloc(struct mu_backend *backend, size_t bytes, struct mu_err *err)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
     void *p;
 
     if (in_child(b)) {
@@ -157,39 +170,44 @@ static void *host_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
         return NULL;
     }
     pthread_mutex_lock(&b->lock);
-    p = mu_arena_alloc(b, bytes, err);
+    p = mu_host_arena_alloc(b, bytes, err);
     pthread_mutex_unlock(&b->lock);
     return p;
 }
 
-static void host_free(struct mu_backend *b, void *p)
+static void host_free(struct mu_backend *backend, void *p)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
+
     if (!p || in_child(b))
         return;
     pthread_mutex_lock(&b->lock);
-    mu_arena_free(b, p);
+    mu_host_arena_free(b, p);
     pthread_mutex_unlock(&b->lock);
 }
 
-static int host_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+static int host_adopt(struct mu_backend *backend, struct mu_backend *from,
+                      struct mu_err *err)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
     int rc;
 
     pthread_mutex_lock(&b->lock);
-    rc = mu_arena_adopt(b, from, err);
+    rc = mu_host_arena_adopt(b, mu_host_of(from), err);
     pthread_mutex_unlock(&b->lock);
     return rc;
 }
 
-static int host_start(struct mu_backend *b, const struct mu_coll *coll,
+static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
                       struct mu_request **out, struct mu_err *err)
 {
-    struct mu_request *rq;
+    struct mu_host_backend *b = mu_host_of(backend);
+    struct mu_host_request *rq;
 
     if (in_child(b))
         return mu_err_set(err, MUSTER_EUSAGE,
                           "a forked child cannot use its parent's world");
-    if (mu_request_check(b, coll, err) < 0)
+    if (mu_host_request_check(b, coll, err) < 0)
         return -1;
     /* final: no lock needed to read it */
     if (atomic_load(&b->failed))
@@ -203,18 +221,20 @@ static int host_start(struct mu_backend *b, const struct mu_coll *coll,
         rq->coll.count = 0;
     rq->deadline = mu_clock_ns() + (int64_t)(b->env.timeout * 1e9);
     mu_engine_submit(b, rq);
-    *out = rq;
+    *out = (struct mu_request *)rq;
     return 0;
 }
 
-static int host_join(struct mu_backend *b, struct mu_request *rq, void *stream,
-                     struct mu_err *err)
+static int host_join(struct mu_backend *backend, struct mu_request *request,
+                     void *stream, struct mu_err *err)
 {
+    struct mu_host_backend *b = mu_host_of(backend);
+    struct mu_host_request *rq = (struct mu_host_request *)request;
     int rc = mu_engine_join(b, rq, err);
 
     /* In the caller, which cannot be writing there at the same time. */
     if (rc < 0 && rq->exposed)
-        mu_arena_detach(b, rq->coll.recv, rq->coll.count * rq->esize);
+        mu_host_arena_detach(b, rq->coll.recv, rq->coll.count * rq->esize);
     free(rq);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh.c - messages over sockets and rings, peers that leave or die */
+/* mesh.c - messages over sockets and pipes, peers that leave or die */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,18 +9,18 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/mesh.h"
-#include "runtime/backend/host/ring.h"
+#include "runtime/backend/host/shm_pipe.h"
 
 #define GATHER 16 /* pieces of one sendmsg */
 
-bool mu_mesh_linked(const struct mu_peer *p)
+bool mu_mesh_linked(const struct mu_mesh_peer *p)
 {
     return p->fd >= 0 || p->local >= 0;
 }
 
-static void want_out(struct mu_backend *b, int rank, bool on)
+static void want_out(struct mu_host_backend *b, int rank, bool on)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
     struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | (on ? EPOLLOUT : 0),
                                  .data.u32 = (uint32_t)rank };
 
@@ -31,16 +31,16 @@ static void want_out(struct mu_backend *b, int rank, bool on)
         epoll_ctl(b->epoll_fd, EPOLL_CTL_MOD, p->fd, &event);
 }
 
-void mu_mesh_drop(struct mu_backend *b, int rank)
+void mu_mesh_drop(struct mu_host_backend *b, int rank)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
     if (p->fd >= 0)
         close(p->fd);
     p->fd = p->local = -1;
 }
 
-void mu_mesh_lost(struct mu_backend *b, int rank, int why)
+void mu_mesh_lost(struct mu_host_backend *b, int rank, int why)
 {
     char who[128];
 
@@ -51,7 +51,7 @@ void mu_mesh_lost(struct mu_backend *b, int rank, int why)
     if (why == 0 || why == ECONNRESET || why == EPIPE)
         mu_engine_fail(b, MUSTER_EPEER, rank, true, "%s died%s%s", who,
                        b->head ? "; this rank waits for it in " : "",
-                       b->head ? mu_request_text(b->head) : "");
+                       b->head ? mu_host_request_text(b->head) : "");
     else
         mu_engine_fail(b, MUSTER_EIO, rank, true, "the link to %s is dead: %s", who,
                        strerror(why));
@@ -59,15 +59,15 @@ void mu_mesh_lost(struct mu_backend *b, int rank, int why)
 
 /* ---- out ---- */
 
-static struct mu_parcel *queued(struct mu_peer *p, size_t i)
+static struct mu_mesh_parcel *queued(struct mu_mesh_peer *p, size_t i)
 {
     return &p->queue[(p->qhead + i) % p->qcap];
 }
 
-static bool grow(struct mu_peer *p)
+static bool grow(struct mu_mesh_peer *p)
 {
     size_t cap = p->qcap ? 2 * p->qcap : 16;
-    struct mu_parcel *bigger = malloc(cap * sizeof *bigger);
+    struct mu_mesh_parcel *bigger = malloc(cap * sizeof *bigger);
 
     if (!bigger)
         return false;
@@ -80,13 +80,13 @@ static bool grow(struct mu_peer *p)
     return true;
 }
 
-static int gather(struct mu_peer *p, struct iovec *iov)
+static int gather(struct mu_mesh_peer *p, struct iovec *iov)
 {
     size_t skip = p->qsent;
     int n = 0;
 
     for (size_t i = 0; i < p->qlen && n + 2 <= GATHER; i++) {
-        struct mu_parcel *parcel = queued(p, i);
+        struct mu_mesh_parcel *parcel = queued(p, i);
         struct iovec part[2] = { { &parcel->head, sizeof parcel->head },
                                  { (void *)(uintptr_t)parcel->payload,
                                    parcel->head.len } };
@@ -104,11 +104,11 @@ static int gather(struct mu_peer *p, struct iovec *iov)
     return n;
 }
 
-static void sent_bytes(struct mu_peer *p, size_t n)
+static void sent_bytes(struct mu_mesh_peer *p, size_t n)
 {
     p->qsent += n;
     while (p->qlen > 0) {
-        struct mu_parcel *first = queued(p, 0);
+        struct mu_mesh_parcel *first = queued(p, 0);
         size_t whole = sizeof first->head + first->head.len;
 
         if (p->qsent < whole)
@@ -121,9 +121,9 @@ static void sent_bytes(struct mu_peer *p, size_t n)
     }
 }
 
-void mu_mesh_flush(struct mu_backend *b, int rank)
+void mu_mesh_flush(struct mu_host_backend *b, int rank)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
     while (p->qlen > 0 && mu_mesh_linked(p)) {
         struct iovec iov[GATHER];
@@ -131,8 +131,9 @@ void mu_mesh_flush(struct mu_backend *b, int rank)
         ssize_t n;
 
         msg.msg_iovlen = (size_t)gather(p, iov);
-        n = p->local >= 0 ? mu_ring_write(b->shm, p->local, iov, (int)msg.msg_iovlen)
-                          : sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = p->local >= 0
+                ? mu_shm_pipe_write(b->shm, p->local, iov, (int)msg.msg_iovlen)
+                : sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             sent_bytes(p, (size_t)n);
         } else if (errno == EAGAIN) {
@@ -149,10 +150,11 @@ void mu_mesh_flush(struct mu_backend *b, int rank)
         want_out(b, rank, false);
 }
 
-void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
-                  const void *payload, struct mu_request *rq)
+void mu_mesh_send(struct mu_host_backend *b, int rank,
+                  const struct mu_mesh_header *head, const void *payload,
+                  struct mu_host_request *rq)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
     if (!mu_mesh_linked(p))
         return;
@@ -160,7 +162,7 @@ void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
         mu_engine_fail(b, MUSTER_EMEMORY, b->env.rank, true, "out of memory");
         return;
     }
-    *queued(p, p->qlen++) = (struct mu_parcel){ *head, payload, rq };
+    *queued(p, p->qlen++) = (struct mu_mesh_parcel){ *head, payload, rq };
     if (rq)
         rq->open_sends++;
     if (!p->wants_out)
@@ -169,30 +171,30 @@ void mu_mesh_send(struct mu_backend *b, int rank, const struct mu_head *head,
 
 /* ---- in ---- */
 
-static void start_payload(struct mu_backend *b, int rank)
+static void start_payload(struct mu_host_backend *b, int rank)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
     p->missing = p->head.len;
     if (p->missing == 0)
         return;
-    if (p->head.verb == MU_SAY_ABORT && p->head.len == sizeof p->failure)
+    if (p->head.verb == MU_MESH_ABORT && p->head.len == sizeof p->failure)
         p->into = (char *)&p->failure;
     else
         p->into = b->mesh->sink->place(b, rank, &p->head);
 }
 
-static void finish_message(struct mu_backend *b, int rank)
+static void finish_message(struct mu_host_backend *b, int rank)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
     char who[128];
 
     p->head_len = 0;
     switch (p->head.verb) {
-    case MU_SAY_GOODBYE:
+    case MU_MESH_GOODBYE:
         p->left = true;
         break;
-    case MU_SAY_ABORT:
+    case MU_MESH_ABORT:
         p->failure.text[sizeof p->failure.text - 1] = '\0';
         mu_rank_text(b, rank, who, sizeof who);
         p->left = true;
@@ -206,9 +208,9 @@ static void finish_message(struct mu_backend *b, int rank)
 }
 
 /* Use up what lies in the read-ahead buffer. */
-static void parse(struct mu_backend *b, int rank)
+static void parse(struct mu_host_backend *b, int rank)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
     while (!b->failure.status) {
         size_t have = p->buf_len - p->buf_at, n;
@@ -237,15 +239,16 @@ static void parse(struct mu_backend *b, int rank)
     }
 }
 
-static ssize_t take(struct mu_backend *b, struct mu_peer *p, void *to, size_t len)
+static ssize_t take(struct mu_host_backend *b, struct mu_mesh_peer *p, void *to,
+                    size_t len)
 {
-    return p->local >= 0 ? mu_ring_read(b->shm, p->local, to, len)
+    return p->local >= 0 ? mu_shm_pipe_read(b->shm, p->local, to, len)
                          : recv(p->fd, to, len, MSG_DONTWAIT);
 }
 
-void mu_mesh_read(struct mu_backend *b, int rank)
+void mu_mesh_read(struct mu_host_backend *b, int rank)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
     while (mu_mesh_linked(p) && !b->failure.status) {
         bool straight = p->head_len == sizeof p->head && p->missing >= MU_MESH_READ;
@@ -277,11 +280,11 @@ void mu_mesh_read(struct mu_backend *b, int rank)
     }
 }
 
-void mu_mesh_poll(struct mu_backend *b)
+void mu_mesh_poll(struct mu_host_backend *b)
 {
     for (int i = 0; b->shm && i < b->shm->nlocal && !b->failure.status; i++) {
         int rank = b->shm->rank_of[i];
-        struct mu_peer *p = &b->mesh->peer[rank];
+        struct mu_mesh_peer *p = &b->mesh->peer[rank];
 
         if (p->local < 0)
             continue;

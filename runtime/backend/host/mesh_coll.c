@@ -22,7 +22,7 @@ struct span {
     size_t at, n; /* elements */
 };
 
-static struct span part_of(const struct mu_backend *b, const struct mu_coll *c,
+static struct span part_of(const struct mu_host_backend *b, const struct mu_coll *c,
                            int owner)
 {
     size_t n = (size_t)b->env.size, each, at;
@@ -34,21 +34,22 @@ static struct span part_of(const struct mu_backend *b, const struct mu_coll *c,
     return (struct span){ at, c->count - at < each ? c->count - at : each };
 }
 
-static size_t chunk_elements(const struct mu_backend *b, const struct mu_request *rq)
+static size_t chunk_elements(const struct mu_host_backend *b,
+                             const struct mu_host_request *rq)
 {
     return b->mesh->chunk / rq->esize;
 }
 
-static uint64_t rounds_of(const struct mu_backend *b, const struct mu_request *rq,
-                          int owner)
+static uint64_t rounds_of(const struct mu_host_backend *b,
+                          const struct mu_host_request *rq, int owner)
 {
     size_t each = chunk_elements(b, rq);
 
     return (part_of(b, &rq->coll, owner).n + each - 1) / each;
 }
 
-static struct span chunk_of(const struct mu_backend *b, const struct mu_request *rq,
-                            int owner, uint64_t round)
+static struct span chunk_of(const struct mu_host_backend *b,
+                            const struct mu_host_request *rq, int owner, uint64_t round)
 {
     struct span part = part_of(b, &rq->coll, owner);
     size_t each = chunk_elements(b, rq), skip = each * round;
@@ -58,7 +59,8 @@ static struct span chunk_of(const struct mu_backend *b, const struct mu_request 
     return part;
 }
 
-static size_t payload_of(const struct mu_backend *b, const struct mu_request *rq)
+static size_t payload_of(const struct mu_host_backend *b,
+                         const struct mu_host_request *rq)
 {
     size_t bytes = rq->coll.count * rq->esize;
 
@@ -67,7 +69,7 @@ static size_t payload_of(const struct mu_backend *b, const struct mu_request *rq
     return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
 }
 
-static bool is_small(const struct mu_backend *b, const struct mu_request *rq)
+static bool is_small(const struct mu_host_backend *b, const struct mu_host_request *rq)
 {
     return payload_of(b, rq) <= b->mesh->small;
 }
@@ -85,23 +87,23 @@ static bool has_results(const struct mu_coll *c)
 
 /* ---- entering ---- */
 
-static void begin_large(struct mu_backend *b, struct mu_request *rq)
+static void begin_large(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     b->mesh->under_way = rq;
     b->mesh->reduced = 0;
     for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
+        struct mu_mesh_peer *p = &b->mesh->peer[r];
 
         p->sent = p->credit = p->got = p->results = 0;
     }
 }
 
-bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
+bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_coll *c = &rq->coll;
-    struct mu_head head = { .verb = MU_SAY_ENTER,
-                            .call = mu_request_signature(rq),
-                            .seq = rq->seq };
+    struct mu_mesh_header head = { .verb = MU_MESH_ENTER,
+                                   .call = mu_host_request_signature(rq),
+                                   .seq = rq->seq };
 
     /* A large one is entered when all before it are done, so that what arrives is
      * always for the one under way; small ones may run ahead.
@@ -109,7 +111,7 @@ bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
     if (rq != b->head && (!is_small(b, rq) || b->mesh->under_way ||
                           rq->seq - b->head->seq >= MU_MESH_DEPTH / 2))
         return false;
-    mu_request_settle(b, rq);
+    mu_host_request_settle(b, rq);
     if (!is_small(b, rq))
         begin_large(b, rq);
     else if (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank)
@@ -120,14 +122,16 @@ bool mu_mesh_post(struct mu_backend *b, struct mu_request *rq)
     return true;
 }
 
-static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
+static bool entries_agree(struct mu_host_backend *b, const struct mu_host_request *rq)
 {
     char why[MU_FAILURE_TEXT];
 
     for (int r = 0; r < b->env.size; r++) {
-        const struct mu_head *h = &b->mesh->peer[r].entry[rq->seq % MU_MESH_DEPTH];
+        const struct mu_mesh_header *h =
+            &b->mesh->peer[r].entry[rq->seq % MU_MESH_DEPTH];
 
-        if (r == b->env.rank || mu_request_agrees(b, rq, r, &h->call, why, sizeof why))
+        if (r == b->env.rank ||
+            mu_host_request_agrees(b, rq, r, &h->call, why, sizeof why))
             continue;
         mu_engine_fail(b, MUSTER_ECONTRACT, r, true, "%s", why);
         return false;
@@ -137,7 +141,7 @@ static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 
 /* ---- arriving ---- */
 
-static char *input_of(const struct mu_backend *b, int rank, uint64_t round)
+static char *input_of(const struct mu_host_backend *b, int rank, uint64_t round)
 {
     size_t others = (size_t)b->env.size - 1, at = (size_t)(rank - (rank > b->env.rank));
     size_t slot = round % b->mesh->window * others + at;
@@ -145,7 +149,8 @@ static char *input_of(const struct mu_backend *b, int rank, uint64_t round)
     return b->mesh->input + slot * b->mesh->chunk;
 }
 
-static char *misplaced(struct mu_backend *b, int rank, const struct mu_head *h)
+static char *misplaced(struct mu_host_backend *b, int rank,
+                       const struct mu_mesh_header *h)
 {
     char who[128];
 
@@ -158,18 +163,18 @@ static char *misplaced(struct mu_backend *b, int rank, const struct mu_head *h)
     return NULL;
 }
 
-static char *place(struct mu_backend *b, int rank, const struct mu_head *h)
+static char *place(struct mu_host_backend *b, int rank, const struct mu_mesh_header *h)
 {
     struct mu_mesh *mesh = b->mesh;
-    struct mu_peer *p = &mesh->peer[rank];
-    struct mu_request *rq = mesh->under_way;
-    bool input = h->verb == MU_SAY_INPUT;
+    struct mu_mesh_peer *p = &mesh->peer[rank];
+    struct mu_host_request *rq = mesh->under_way;
+    bool input = h->verb == MU_MESH_INPUT;
     struct span chunk;
     int owner = input ? b->env.rank : rank;
 
-    if (h->verb == MU_SAY_ENTER && h->len <= mesh->small)
+    if (h->verb == MU_MESH_ENTER && h->len <= mesh->small)
         return p->small + h->seq % MU_MESH_DEPTH * mesh->small;
-    if (!rq || h->seq != rq->seq || (!input && h->verb != MU_SAY_RESULT) ||
+    if (!rq || h->seq != rq->seq || (!input && h->verb != MU_MESH_RESULT) ||
         h->round != (input ? p->got : p->results) ||
         h->round >= rounds_of(b, rq, owner) ||
         (input && h->round >= mesh->reduced + b->mesh->window))
@@ -181,13 +186,13 @@ static char *place(struct mu_backend *b, int rank, const struct mu_head *h)
                  : (char *)rq->coll.recv + chunk.at * rq->esize;
 }
 
-static void arrived(struct mu_backend *b, int rank, const struct mu_head *h)
+static void arrived(struct mu_host_backend *b, int rank, const struct mu_mesh_header *h)
 {
-    struct mu_peer *p = &b->mesh->peer[rank];
-    struct mu_request *rq = b->mesh->under_way;
+    struct mu_mesh_peer *p = &b->mesh->peer[rank];
+    struct mu_host_request *rq = b->mesh->under_way;
 
     switch (h->verb) {
-    case MU_SAY_ENTER:
+    case MU_MESH_ENTER:
         if (h->seq != p->entered) {
             misplaced(b, rank, h);
             return;
@@ -195,14 +200,14 @@ static void arrived(struct mu_backend *b, int rank, const struct mu_head *h)
         p->entry[h->seq % MU_MESH_DEPTH] = *h;
         p->entered++;
         return;
-    case MU_SAY_INPUT:
+    case MU_MESH_INPUT:
         p->got++;
         return;
-    case MU_SAY_RESULT:
+    case MU_MESH_RESULT:
         p->results++;
         p->credit++;
         return;
-    case MU_SAY_CREDIT:
+    case MU_MESH_CREDIT:
         /* The last ones may come when that request is over. */
         if (rq && rq->seq == h->seq)
             p->credit++;
@@ -216,7 +221,7 @@ const struct mu_mesh_sink mu_mesh_collectives = { place, arrived };
 
 /* ---- small ---- */
 
-static void small_compute(struct mu_backend *b, struct mu_request *rq)
+static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_mesh *mesh = b->mesh;
     struct mu_coll *c = &rq->coll;
@@ -245,21 +250,24 @@ static void small_compute(struct mu_backend *b, struct mu_request *rq)
 
 /* ---- large ---- */
 
-static void send_round(struct mu_backend *b, struct mu_request *rq, int to,
-                       enum mu_verb verb, uint64_t round)
+static void send_round(struct mu_host_backend *b, struct mu_host_request *rq, int to,
+                       enum mu_mesh_verb verb, uint64_t round)
 {
     const struct mu_coll *c = &rq->coll;
-    struct span chunk = chunk_of(b, rq, verb == MU_SAY_INPUT ? to : b->env.rank, round);
-    struct mu_head head = { .verb = (uint8_t)verb, .seq = rq->seq, .round = round };
-    const char *from = verb == MU_SAY_INPUT ? c->send : c->recv;
+    struct span chunk =
+        chunk_of(b, rq, verb == MU_MESH_INPUT ? to : b->env.rank, round);
+    struct mu_mesh_header head = { .verb = (uint8_t)verb,
+                                   .seq = rq->seq,
+                                   .round = round };
+    const char *from = verb == MU_MESH_INPUT ? c->send : c->recv;
 
-    if (verb != MU_SAY_CREDIT)
+    if (verb != MU_MESH_CREDIT)
         head.len = chunk.n * rq->esize;
     mu_mesh_send(b, to, &head, from + chunk.at * rq->esize,
-                 verb == MU_SAY_CREDIT ? NULL : rq);
+                 verb == MU_MESH_CREDIT ? NULL : rq);
 }
 
-static void send_inputs(struct mu_backend *b, struct mu_request *rq)
+static void send_inputs(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     int n = b->env.size;
 
@@ -268,16 +276,16 @@ static void send_inputs(struct mu_backend *b, struct mu_request *rq)
     /* Everybody starts with another owner. */
     for (int i = 1; i < n; i++) {
         int to = (b->env.rank + i) % n;
-        struct mu_peer *p = &b->mesh->peer[to];
+        struct mu_mesh_peer *p = &b->mesh->peer[to];
         uint64_t rounds = rounds_of(b, rq, to);
 
         for (; p->sent < rounds && p->sent < p->credit + b->mesh->window; p->sent++)
-            send_round(b, rq, to, MU_SAY_INPUT, p->sent);
+            send_round(b, rq, to, MU_MESH_INPUT, p->sent);
     }
 }
 
-static bool inputs_here(const struct mu_backend *b, const struct mu_request *rq,
-                        uint64_t round)
+static bool inputs_here(const struct mu_host_backend *b,
+                        const struct mu_host_request *rq, uint64_t round)
 {
     for (int r = 0; r < b->env.size; r++)
         if (r != b->env.rank && has_input(&rq->coll, r) &&
@@ -287,7 +295,8 @@ static bool inputs_here(const struct mu_backend *b, const struct mu_request *rq,
 }
 
 /* Form the result of one round of our part. */
-static void combine(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+static void combine(struct mu_host_backend *b, struct mu_host_request *rq,
+                    uint64_t round)
 {
     struct mu_coll *c = &rq->coll;
     struct span chunk = chunk_of(b, rq, b->env.rank, round);
@@ -315,7 +324,7 @@ static void combine(struct mu_backend *b, struct mu_request *rq, uint64_t round)
     }
 }
 
-static void serve_part(struct mu_backend *b, struct mu_request *rq)
+static void serve_part(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     const struct mu_coll *c = &rq->coll;
     uint64_t rounds = rounds_of(b, rq, b->env.rank);
@@ -331,12 +340,13 @@ static void serve_part(struct mu_backend *b, struct mu_request *rq)
             bool root = c->kind == MU_COLL_BROADCAST && to == c->root;
 
             send_round(b, rq, to,
-                       has_results(c) && !root ? MU_SAY_RESULT : MU_SAY_CREDIT, round);
+                       has_results(c) && !root ? MU_MESH_RESULT : MU_MESH_CREDIT,
+                       round);
         }
     }
 }
 
-static bool complete(const struct mu_backend *b, const struct mu_request *rq)
+static bool complete(const struct mu_host_backend *b, const struct mu_host_request *rq)
 {
     const struct mu_coll *c = &rq->coll;
     bool root = c->kind == MU_COLL_BROADCAST && c->root == b->env.rank;
@@ -344,7 +354,7 @@ static bool complete(const struct mu_backend *b, const struct mu_request *rq)
     if (b->mesh->reduced < rounds_of(b, rq, b->env.rank))
         return false;
     for (int r = 0; r < b->env.size; r++) {
-        const struct mu_peer *p = &b->mesh->peer[r];
+        const struct mu_mesh_peer *p = &b->mesh->peer[r];
         uint64_t rounds = rounds_of(b, rq, r);
 
         if (r == b->env.rank)
@@ -357,7 +367,8 @@ static bool complete(const struct mu_backend *b, const struct mu_request *rq)
     return true;
 }
 
-static bool all_entered(const struct mu_backend *b, const struct mu_request *rq)
+static bool all_entered(const struct mu_host_backend *b,
+                        const struct mu_host_request *rq)
 {
     for (int r = 0; r < b->env.size; r++)
         if (r != b->env.rank && b->mesh->peer[r].entered <= rq->seq)
@@ -365,7 +376,7 @@ static bool all_entered(const struct mu_backend *b, const struct mu_request *rq)
     return true;
 }
 
-int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq)
+int mu_mesh_progress(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     mu_mesh_poll(b);
     if (b->failure.status)
@@ -400,19 +411,20 @@ int mu_mesh_progress(struct mu_backend *b, struct mu_request *rq)
  * goes; its results stop with the one that it waits for. So the least input tells, and
  * results only where all gave the same.
  */
-static bool further_behind(const struct mu_peer *p, const struct mu_peer *than)
+static bool further_behind(const struct mu_mesh_peer *p,
+                           const struct mu_mesh_peer *than)
 {
     return p->got != than->got ? p->got < than->got : p->results < than->results;
 }
 
-void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
+void mu_mesh_late(struct mu_host_backend *b, const struct mu_host_request *rq,
                   struct mu_failure *failure)
 {
     int missing = 0, slowest = -1;
     char who[256] = "";
 
     for (int r = 0; r < b->env.size; r++) {
-        const struct mu_peer *p = &b->mesh->peer[r];
+        const struct mu_mesh_peer *p = &b->mesh->peer[r];
 
         if (r == b->env.rank)
             continue;
@@ -432,12 +444,12 @@ void mu_mesh_late(struct mu_backend *b, const struct mu_request *rq,
     if (missing) {
         snprintf(failure->text, sizeof failure->text,
                  "%s %s not entered %s after %g s; %d wait%s", who,
-                 missing > 1 ? "have" : "has", mu_request_text(rq), b->env.timeout,
+                 missing > 1 ? "have" : "has", mu_host_request_text(rq), b->env.timeout,
                  b->env.size - missing, b->env.size - missing == 1 ? "s" : "");
     } else {
         failure->rank = slowest;
         snprintf(failure->text, sizeof failure->text, "%s stopped inside %s for %g s",
-                 mu_rank_text(b, slowest, who, sizeof who), mu_request_text(rq),
+                 mu_rank_text(b, slowest, who, sizeof who), mu_host_request_text(rq),
                  b->env.timeout);
     }
 }

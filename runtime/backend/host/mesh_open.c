@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/meet.h"
+#include "runtime/backend/host/rendezvous.h"
 #include "runtime/backend/host/mesh.h"
 #include "runtime/backend/host/shm.h"
 #include "runtime/base/clock.h"
@@ -52,15 +52,15 @@ struct guest {
     size_t got;
 };
 
-static int poll_until(const struct mu_backend *b, int fd, short events,
+static int poll_until(const struct mu_host_backend *b, int fd, short events,
                       int64_t deadline)
 {
     struct pollfd p = { .fd = fd, .events = events };
 
-    return mu_meeting_wait(b, &p, 1, deadline) > 0 ? 0 : -1;
+    return mu_host_open_poll(b, &p, 1, deadline) > 0 ? 0 : -1;
 }
 
-static int read_all(const struct mu_backend *b, int fd, void *data, size_t len,
+static int read_all(const struct mu_host_backend *b, int fd, void *data, size_t len,
                     int64_t deadline)
 {
     char *p = data;
@@ -79,7 +79,7 @@ static int read_all(const struct mu_backend *b, int fd, void *data, size_t len,
     return 0;
 }
 
-static int tune(const struct mu_backend *b, int fd, struct mu_err *err)
+static int tune(const struct mu_host_backend *b, int fd, struct mu_err *err)
 {
     double t = b->env.link_timeout > 0 ? b->env.link_timeout : DEFAULT_LINK_TIMEOUT;
     int idle = t >= 2 ? (int)(t / 2) : 1, gap = t >= 6 ? (int)(t / 6) : 1;
@@ -99,7 +99,7 @@ static int tune(const struct mu_backend *b, int fd, struct mu_err *err)
 
 /* ---- calling ---- */
 
-static int dial(const struct mu_backend *b, const char *host, int port,
+static int dial(const struct mu_host_backend *b, const char *host, int port,
                 int64_t deadline)
 {
     struct sockaddr_in v4 = { .sin_family = AF_INET,
@@ -140,13 +140,13 @@ static int dial(const struct mu_backend *b, const char *host, int port,
 /* The address of another machine cannot be one of ours (bridges have the same one
  * everywhere), that of the same one is best reached over loopback.
  */
-static bool worth_a_call(const struct mu_backend *b, const struct mu_meeting *m,
-                         int rank, const char *host)
+static bool worth_a_call(const struct mu_host_backend *b,
+                         const struct mu_host_rendezvous *m, int rank, const char *host)
 {
-    const struct mu_address *own = &m->address[b->env.rank];
+    const struct mu_host_address *own = &m->address[b->env.rank];
     char list[sizeof own->hosts], *rest = list, *item;
 
-    if (mu_meeting_same_host(m, rank, b->env.rank))
+    if (mu_host_rendezvous_same_host(m, rank, b->env.rank))
         return true;
     mu_copy(list, sizeof list, own->hosts);
     while ((item = mu_parse_next(&rest, ',')))
@@ -155,11 +155,11 @@ static bool worth_a_call(const struct mu_backend *b, const struct mu_meeting *m,
     return strncmp(host, "127.", 4) != 0;
 }
 
-static int dial_any(const struct mu_backend *b, const struct mu_meeting *m, int rank,
-                    struct mu_err *err)
+static int dial_any(const struct mu_host_backend *b, const struct mu_host_rendezvous *m,
+                    int rank, struct mu_err *err)
 {
-    const struct mu_address *a = &m->address[rank];
-    bool here = mu_meeting_same_host(m, rank, b->env.rank);
+    const struct mu_host_address *a = &m->address[rank];
+    bool here = mu_host_rendezvous_same_host(m, rank, b->env.rank);
     char list[sizeof a->hosts + 16], *rest = list, *host, who[128];
     int fd = -1, why = ENETUNREACH;
 
@@ -179,7 +179,7 @@ static int dial_any(const struct mu_backend *b, const struct mu_meeting *m, int 
     return fd;
 }
 
-static int call(struct mu_backend *b, const struct mu_meeting *m, int rank,
+static int call(struct mu_host_backend *b, const struct mu_host_rendezvous *m, int rank,
                 struct mu_err *err)
 {
     struct greeting hello;
@@ -224,7 +224,7 @@ fail:
 
 /* ---- answering ---- */
 
-static void turn_away(const struct mu_backend *b, const struct guest *g,
+static void turn_away(const struct mu_host_backend *b, const struct guest *g,
                       const char *why)
 {
     mu_log(b->env.log, MU_LOG_WARN, "foreign connection dropped: %s", why);
@@ -232,7 +232,7 @@ static void turn_away(const struct mu_backend *b, const struct guest *g,
 }
 
 /* More of a guest's answer has come. Returns true when we are through with it. */
-static bool hear(struct mu_backend *b, struct guest *g)
+static bool hear(struct mu_host_backend *b, struct guest *g)
 {
     ssize_t n = recv(g->fd, (char *)&g->answer + g->got, sizeof g->answer - g->got,
                      MSG_DONTWAIT);
@@ -271,7 +271,7 @@ static bool hear(struct mu_backend *b, struct guest *g)
     return true;
 }
 
-static int first_missing(const struct mu_backend *b)
+static int first_missing(const struct mu_host_backend *b)
 {
     for (int r = b->env.rank + 1; r < b->env.size; r++)
         if (b->mesh->peer[r].fd < 0 && b->mesh->peer[r].local < 0)
@@ -279,7 +279,7 @@ static int first_missing(const struct mu_backend *b)
     return -1;
 }
 
-static bool greet(const struct mu_backend *b, int listen_fd, struct guest *g)
+static bool greet(const struct mu_host_backend *b, int listen_fd, struct guest *g)
 {
     struct greeting hello = { .magic = MAGIC };
 
@@ -300,7 +300,7 @@ static bool greet(const struct mu_backend *b, int listen_fd, struct guest *g)
 #define TURN_NS 200000000LL
 
 /* Until every higher rank has come. A silent guest holds nobody up. */
-static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
+static int answer_all(struct mu_host_backend *b, const struct mu_host_rendezvous *m,
                       struct mu_err *err)
 {
     struct guest guests[MAX_GUESTS];
@@ -311,7 +311,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
         int64_t now = mu_clock_ns();
         char who[128];
 
-        if (mu_meeting_over(b, m->deadline)) {
+        if (mu_host_open_is_over(b, m->deadline)) {
             rc = mu_err_set(err, MUSTER_ERENDEZVOUS, "%s did not connect within %g s",
                             mu_rank_text(b, missing, who, sizeof who),
                             b->env.init_timeout);
@@ -321,7 +321,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
             fds[i] = (struct pollfd){ .fd = guests[i].fd, .events = POLLIN };
         fds[n] =
             (struct pollfd){ .fd = n < MAX_GUESTS ? m->tcp_fd : -1, .events = POLLIN };
-        mu_meeting_wait(b, fds, n + 1, now + TURN_NS);
+        mu_host_open_poll(b, fds, n + 1, now + TURN_NS);
         now = mu_clock_ns();
         for (int i = n - 1; i >= 0; i--) {
             if (fds[i].revents ? !hear(b, &guests[i]) : now < guests[i].until)
@@ -344,7 +344,7 @@ static int answer_all(struct mu_backend *b, const struct mu_meeting *m,
 
 /* ---- */
 
-static struct mu_mesh *mesh_new(const struct mu_backend *b)
+static struct mu_mesh *mesh_new(const struct mu_host_backend *b)
 {
     struct mu_mesh *mesh = calloc(1, sizeof *mesh);
     size_t n = (size_t)b->env.size, share;
@@ -395,12 +395,13 @@ void mu_mesh_free(struct mu_mesh *mesh, int size)
 }
 
 /* The ranks that share memory with us, if any. */
-static int open_island(struct mu_backend *b, struct mu_meeting *m, struct mu_err *err)
+static int open_domain(struct mu_host_backend *b, struct mu_host_rendezvous *m,
+                       struct mu_err *err)
 {
     int local = 0;
 
     for (int r = 0; r < b->env.size; r++)
-        local += m->island_of[r] == m->island_of[b->env.rank];
+        local += m->domain_of[r] == m->domain_of[b->env.rank];
     if (local == 1)
         return 0;
     if (mu_shm_open(b, m, err) < 0)
@@ -411,7 +412,7 @@ static int open_island(struct mu_backend *b, struct mu_meeting *m, struct mu_err
     return 0;
 }
 
-int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting,
+int mu_mesh_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
                  const struct mu_mesh_sink *sink, struct mu_err *err)
 {
     b->mesh = mesh_new(b);
@@ -419,12 +420,12 @@ int mu_mesh_open(struct mu_backend *b, struct mu_meeting *meeting,
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     b->mesh->sink = sink;
     b->tick = b->mesh->link_timeout / 8;
-    if (open_island(b, meeting, err) < 0)
+    if (open_domain(b, rendezvous, err) < 0)
         return -1;
     for (int r = 0; r < b->env.rank; r++)
-        if (b->mesh->peer[r].local < 0 && call(b, meeting, r, err) < 0)
+        if (b->mesh->peer[r].local < 0 && call(b, rendezvous, r, err) < 0)
             return -1;
-    if (answer_all(b, meeting, err) < 0)
+    if (answer_all(b, rendezvous, err) < 0)
         return -1;
     for (int r = 0; r < b->env.size; r++)
         if (b->mesh->peer[r].fd >= 0 &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh_transport.c - the transport between islands: sleeping, dead links, leaving */
+/* mesh_transport.c - the transport between domains: sleeping, dead links, leaving */
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/mesh.h"
-#include "runtime/backend/host/ring.h"
+#include "runtime/backend/host/shm_pipe.h"
 #include "runtime/base/clock.h"
 
 #define LINGER_MS 2000       /* for the others' goodbye */
 #define FAILED_LINGER_MS 200 /* for the others to find the same failure themselves */
 
-/* A process of our island has ended; its last words are in the ring. */
-static void local_ended(struct mu_backend *b, int local)
+/* A process of our domain has ended; its last message is in the pipe. */
+static void local_ended(struct mu_host_backend *b, int local)
 {
     int rank = b->shm->rank_of[local];
 
@@ -28,11 +28,11 @@ static void local_ended(struct mu_backend *b, int local)
         mu_mesh_lost(b, rank, 0);
 }
 
-static void mesh_event(struct mu_backend *b, int index, uint32_t events)
+static void mesh_event(struct mu_host_backend *b, int index, uint32_t events)
 {
     if (b->failure.status)
         return;
-    if (index == MU_INDEX_BELL) {
+    if (index == MU_INDEX_DOORBELL) {
         mu_mesh_poll(b);
         return;
     }
@@ -47,20 +47,20 @@ static void mesh_event(struct mu_backend *b, int index, uint32_t events)
 }
 
 /* Say that we sleep, then look once more: one of us sees the other. */
-static bool rings_quiet(struct mu_backend *b)
+static bool pipes_quiet(struct mu_host_backend *b)
 {
-    struct mu_desk *desk;
+    struct mu_shm_mailbox *mailbox;
 
     if (!b->shm)
         return true;
-    desk = mu_shm_desk(b->shm, b->shm->me);
-    atomic_store(&desk->asleep, MU_SLEEP_BELL);
+    mailbox = mu_shm_mailbox_of(b->shm, b->shm->me);
+    atomic_store(&mailbox->asleep, MU_SLEEP_DOORBELL);
     for (int i = 0; i < b->shm->nlocal; i++) {
-        struct mu_peer *p = &b->mesh->peer[b->shm->rank_of[i]];
+        struct mu_mesh_peer *p = &b->mesh->peer[b->shm->rank_of[i]];
 
-        if (p->local >= 0 && (mu_ring_readable(b->shm, i) ||
-                              (p->qlen > 0 && mu_ring_writable(b->shm, i)))) {
-            atomic_store(&desk->asleep, 0);
+        if (p->local >= 0 && (mu_shm_pipe_readable(b->shm, i) ||
+                              (p->qlen > 0 && mu_shm_pipe_writable(b->shm, i)))) {
+            atomic_store(&mailbox->asleep, 0);
             return false;
         }
     }
@@ -68,22 +68,22 @@ static bool rings_quiet(struct mu_backend *b)
 }
 
 /* A peer that has left will never enter what this rank waits for. */
-static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
+static bool mesh_arm(struct mu_host_backend *b, enum mu_sleep how)
 {
     char who[128];
 
     for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
+        struct mu_mesh_peer *p = &b->mesh->peer[r];
 
         if (p->left && b->head && p->entered <= b->head->seq) {
             mu_engine_fail(
                 b, MUSTER_EPEER, r, true,
                 "%s has closed its communicator; this rank waits for it in %s",
-                mu_rank_text(b, r, who, sizeof who), mu_request_text(b->head));
+                mu_rank_text(b, r, who, sizeof who), mu_host_request_text(b->head));
             return false;
         }
     }
-    return rings_quiet(b);
+    return pipes_quiet(b);
 }
 
 /* While something is under way: a link is dead when data or a window probe goes
@@ -91,12 +91,12 @@ static bool mesh_arm(struct mu_backend *b, enum mu_sleep how)
  * eighth of the limit and three quarters of it to be silent, it is found within the
  * limit.
  */
-static void mesh_tick(struct mu_backend *b)
+static void mesh_tick(struct mu_host_backend *b)
 {
     int64_t now = mu_clock_ns(), limit = b->mesh->link_timeout;
 
     for (int r = 0; r < b->env.size && !b->failure.status; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
+        struct mu_mesh_peer *p = &b->mesh->peer[r];
         struct tcp_info info = { 0 };
         socklen_t len = sizeof info;
 
@@ -112,23 +112,23 @@ static void mesh_tick(struct mu_backend *b)
     }
 }
 
-static void mesh_abort(struct mu_backend *b)
+static void mesh_abort(struct mu_host_backend *b)
 {
-    struct mu_head head = { .verb = MU_SAY_ABORT, .len = sizeof b->failure };
+    struct mu_mesh_header head = { .verb = MU_MESH_ABORT, .len = sizeof b->failure };
     struct iovec iov[2] = { { &head, sizeof head },
                             { &b->failure, sizeof b->failure } };
     struct msghdr msg = { .msg_iov = iov, .msg_iovlen = 2 };
 
     for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
+        struct mu_mesh_peer *p = &b->mesh->peer[r];
 
         if (!mu_mesh_linked(p))
             continue;
         /* In the middle of another message it would not be understood. */
         if (p->local >= 0) {
             if (p->qsent == 0)
-                mu_ring_write(b->shm, p->local, iov, 2);
-            mu_shm_ring(b->shm, p->local);
+                mu_shm_pipe_write(b->shm, p->local, iov, 2);
+            mu_shm_ring_doorbell(b->shm, p->local);
             p->qlen = 0;
             continue;
         }
@@ -142,7 +142,7 @@ static void mesh_abort(struct mu_backend *b)
     }
 }
 
-static void mesh_forget(struct mu_backend *b)
+static void mesh_forget(struct mu_host_backend *b)
 {
     for (int r = 0; b->mesh && r < b->env.size; r++)
         mu_mesh_drop(b, r);
@@ -152,13 +152,13 @@ static void mesh_forget(struct mu_backend *b)
 /* Until the others have said goodbye too, or a moment has passed: closing a socket with
  * unread data resets it.
  */
-static void linger(struct mu_backend *b, int ms)
+static void linger(struct mu_host_backend *b, int ms)
 {
     int64_t end = mu_clock_ns() + ms * 1000000LL;
     char waste[4096];
 
     for (int r = 0; r < b->env.size; r++) {
-        struct mu_peer *p = &b->mesh->peer[r];
+        struct mu_mesh_peer *p = &b->mesh->peer[r];
         ssize_t n = 1;
 
         while (p->fd >= 0 && n > 0) {
@@ -172,9 +172,9 @@ static void linger(struct mu_backend *b, int ms)
     }
 }
 
-static void mesh_close(struct mu_backend *b)
+static void mesh_close(struct mu_host_backend *b)
 {
-    struct mu_head head = { .verb = MU_SAY_GOODBYE };
+    struct mu_mesh_header head = { .verb = MU_MESH_GOODBYE };
 
     if (!b->mesh)
         return;
@@ -195,13 +195,13 @@ static void mesh_close(struct mu_backend *b)
     b->shm = NULL;
 }
 
-static int mesh_connect(struct mu_backend *b, struct mu_meeting *meeting,
-                        struct mu_err *err)
+static int mesh_connect(struct mu_host_backend *b,
+                        struct mu_host_rendezvous *rendezvous, struct mu_err *err)
 {
-    return mu_mesh_open(b, meeting, &mu_mesh_collectives, err);
+    return mu_mesh_open(b, rendezvous, &mu_mesh_collectives, err);
 }
 
-const struct mu_transport mu_transport_mesh = {
+const struct mu_host_transport mu_transport_mesh = {
     .name = "TCP",
     .connect = mesh_connect,
     .post = mu_mesh_post,

@@ -9,14 +9,15 @@
 #include "runtime/backend/host/memory.h"
 #include "runtime/core/convert.h"
 
-struct mu_backend {
+/* The public handle needs a place to point to. */
+struct one_rank {
     int nothing;
 };
 
 static int one_rank_open(const struct mu_backend_env *env, struct mu_backend **out,
                          struct mu_err *err)
 {
-    struct mu_backend *b;
+    struct one_rank *b;
 
     if (env->size > 1)
         return mu_err_set(err, MUSTER_EUSAGE,
@@ -24,7 +25,7 @@ static int one_rank_open(const struct mu_backend_env *env, struct mu_backend **o
     b = calloc(1, sizeof *b);
     if (!b)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    *out = b;
+    *out = (struct mu_backend *)b;
     return 0;
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm.c - the segment's layout, counters, waking sleepers
  *
- * A sleeper says in its desk which counter it waits for and how far; the one whose step
- * makes that true for the last rank wakes it: one wake per wait, however many ranks.
+ * A sleeper writes to its mailbox which counter it waits for and which value; the rank
+ * whose step makes that true for the last rank wakes it: one wake per wait, however
+ * many ranks.
+ *
  * Everything here is sequentially consistent: the sleeper publishes, then looks at the
  * counters once more; the other steps, then looks for sleepers. One of them sees the
  * other.
@@ -14,14 +16,14 @@
 
 #include "runtime/backend/host/shm.h"
 
-struct mu_desk *mu_shm_desk(const struct mu_shm *shm, int local)
+struct mu_shm_mailbox *mu_shm_mailbox_of(const struct mu_shm *shm, int local)
 {
-    return (struct mu_desk *)(void *)shm->base + local;
+    return (struct mu_shm_mailbox *)(void *)shm->base + local;
 }
 
 static size_t slots_at(int nlocal)
 {
-    size_t page = 4096, len = (size_t)nlocal * sizeof(struct mu_desk);
+    size_t page = 4096, len = (size_t)nlocal * sizeof(struct mu_shm_mailbox);
 
     return (len + page - 1) / page * page;
 }
@@ -46,7 +48,8 @@ size_t mu_shm_length(int nlocal)
 bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want)
 {
     for (int i = 0; i < shm->nlocal; i++)
-        if (atomic_load(&mu_shm_desk(shm, i)->counter[MU_SHM_WANT_COUNTER(want)]) <
+        if (atomic_load(
+                &mu_shm_mailbox_of(shm, i)->counter[MU_SHM_WANT_COUNTER(want)]) <
             MU_SHM_WANT_VALUE(want))
             return false;
     return true;
@@ -54,61 +57,61 @@ bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want)
 
 void mu_shm_wake(struct mu_shm *shm, int local)
 {
-    struct mu_desk *desk = mu_shm_desk(shm, local);
-    if (!atomic_load(&desk->asleep))
+    struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(shm, local);
+    if (!atomic_load(&mailbox->asleep))
         return;
-    switch (atomic_exchange(&desk->asleep, 0)) {
-    case MU_SLEEP_BELL:
-        mu_shm_ring(shm, local);
+    switch (atomic_exchange(&mailbox->asleep, 0)) {
+    case MU_SLEEP_DOORBELL:
+        mu_shm_ring_doorbell(shm, local);
         break;
     case MU_SLEEP_FUTEX:
-        syscall(SYS_futex, &desk->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, &mailbox->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
         break;
     }
 }
 
-void mu_shm_advance(struct mu_shm *shm, enum mu_counter counter, uint64_t by)
+void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by)
 {
-    atomic_fetch_add(&mu_shm_desk(shm, shm->me)->counter[counter], by);
+    atomic_fetch_add(&mu_shm_mailbox_of(shm, shm->me)->counter[counter], by);
     for (int i = 0; i < shm->nlocal; i++) {
-        struct mu_desk *desk = mu_shm_desk(shm, i);
+        struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(shm, i);
         uint64_t want;
 
-        if (i == shm->me || !atomic_load(&desk->asleep))
+        if (i == shm->me || !atomic_load(&mailbox->asleep))
             continue;
-        want = atomic_load(&desk->want);
+        want = atomic_load(&mailbox->want);
         if (MU_SHM_WANT_COUNTER(want) == counter && mu_shm_all_reached(shm, want))
             mu_shm_wake(shm, i);
     }
 }
 
-bool mu_shm_reached(struct mu_shm *shm, enum mu_counter counter, uint64_t value)
+bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t value)
 {
     shm->want = MU_SHM_WANT(counter, value);
     return mu_shm_all_reached(shm, shm->want);
 }
 
-void mu_shm_ring(struct mu_shm *shm, int local)
+void mu_shm_ring_doorbell(struct mu_shm *shm, int local)
 {
     uint64_t one = 1;
 
-    if (write(shm->bell[local], &one, sizeof one) < 0) {
+    if (write(shm->doorbell[local], &one, sizeof one) < 0) {
         /* Full: it has been rung. */
     }
 }
 
-void mu_shm_forget(struct mu_backend *b)
+void mu_shm_forget(struct mu_host_backend *b)
 {
     struct mu_shm *shm = b->shm;
 
     if (!shm)
         return;
     for (int i = 0; i < shm->nlocal; i++) {
-        if (i != shm->me && shm->bell[i] >= 0)
-            close(shm->bell[i]);
+        if (i != shm->me && shm->doorbell[i] >= 0)
+            close(shm->doorbell[i]);
         if (shm->watch[i] >= 0)
             close(shm->watch[i]);
-        shm->bell[i] = shm->watch[i] = -1;
+        shm->doorbell[i] = shm->watch[i] = -1;
     }
     if (shm->fd >= 0)
         close(shm->fd);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm.h - the segment that the ranks of an island share
+/* shm.h - the segment that the ranks of a domain share
  *
- * One memfd, made by the island's lowest rank: a desk for each rank (counters, what it
- * has entered, small payloads), staging slots, then the arena, which grows. Only its
- * owner writes a desk, `asleep` excepted. Counters only ever grow, so "everybody has
- * come to x" is a comparison and nothing is ever reset.
+ * One memfd, made by the domain's lowest rank: a mailbox for each rank (counters, the
+ * requests that it has entered, small payloads), staging slots, then the arena, which
+ * grows. Only its owner writes a mailbox, `asleep` excepted. Counters only grow, so
+ * "every rank has reached x" is a comparison and nothing is ever reset.
  */
 #ifndef MU_HOST_SHM_H
 #define MU_HOST_SHM_H
@@ -16,11 +16,11 @@
 #include "runtime/backend/host/host.h"
 
 #define MU_SHM_DEPTH 8            /* requests that a rank may have entered ahead */
-#define MU_SHM_SMALL 8192         /* payload that travels in the desk itself */
+#define MU_SHM_SMALL 8192         /* payload that travels in the mailbox itself */
 #define MU_SHM_NSLOTS 4           /* staging slots of a rank */
 #define MU_SHM_SLOT (1024 * 1024) /* bytes of each */
 
-enum mu_counter {
+enum mu_shm_counter {
     MU_ENTERED, /* requests entered */
     MU_DONE,    /* requests finished */
     MU_STORED,  /* zero-copy requests in which this rank's part is done */
@@ -30,10 +30,10 @@ enum mu_counter {
     MU_NCOUNTERS
 };
 
-enum mu_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
+enum mu_shm_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
 
 /* What a rank says on entering a request. */
-struct mu_entry {
+struct mu_shm_entry {
     _Alignas(64) struct mu_signature call; /* in one line of the cache */
     bool arena;                            /* zero copy is possible on this rank */
     uint64_t send_at, recv_at;             /* offsets in the file */
@@ -45,24 +45,24 @@ struct mu_entry {
 #define MU_SHM_WANT_COUNTER(want) ((want) >> 56)
 #define MU_SHM_WANT_VALUE(want) ((want) & (UINT64_MAX >> 8))
 
-struct mu_desk {
+struct mu_shm_mailbox {
     _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS];
     /* 0 awake, else enum mu_sleep; reset by the one that wakes the sleeper. */
     _Alignas(128) _Atomic uint32_t asleep;
     _Atomic uint64_t want; /* MU_SHM_WANT */
     _Alignas(128) _Atomic uint32_t presence;
     struct mu_failure failure; /* valid once presence is MU_ABORTED */
-    _Alignas(128) struct mu_entry entry[MU_SHM_DEPTH];
+    _Alignas(128) struct mu_shm_entry entry[MU_SHM_DEPTH];
     _Alignas(128) char small[MU_SHM_DEPTH][MU_SHM_SMALL];
 };
 
 struct mu_shm {
-    int nlocal, me; /* index among the island's ranks, which are in rank order */
+    int nlocal, me; /* index among the domain's ranks, which are in rank order */
     int *rank_of;   /* rank of each */
     int fd;
-    char *base; /* desks and slots, mapped */
+    char *base; /* mailboxes and slots, mapped */
     size_t len;
-    int *bell;               /* eventfd of each; our own is the engine's */
+    int *doorbell;           /* eventfd of each; our own is the engine's */
     int *watch;              /* pidfd, or the socket to it, or -1 */
     uint64_t want;           /* what a blocked request waits for */
     uint64_t stored, rounds; /* sums over the finished requests */
@@ -71,26 +71,28 @@ struct mu_shm {
     void **dst;
 };
 
-struct mu_desk *mu_shm_desk(const struct mu_shm *shm, int local);
+struct mu_shm_mailbox *mu_shm_mailbox_of(const struct mu_shm *shm, int local);
 size_t mu_shm_slot_offset(const struct mu_shm *shm, int local, uint64_t round);
 char *mu_shm_slot(const struct mu_shm *shm, int local, uint64_t round);
 size_t mu_shm_length(int nlocal); /* bytes before the arena */
 
-/* shm_open.c: make or get the segment, the bells and a watch on every local peer. */
-int mu_shm_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err);
+/* shm_open.c: make or get the segment, doorbells and a watch on every local peer. */
+int mu_shm_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
+                struct mu_err *err);
 void mu_shm_free(struct mu_shm *shm);
 
 /* shm.c */
 void mu_shm_wake(struct mu_shm *shm, int local); /* if it is asleep */
-void mu_shm_ring(struct mu_shm *shm, int local); /* its bell, in any case */
-void mu_shm_forget(struct mu_backend *b);        /* close the descriptors */
-void mu_shm_advance(struct mu_shm *shm, enum mu_counter counter, uint64_t by);
+void mu_shm_ring_doorbell(struct mu_shm *shm,
+                          int local);          /* its doorbell, in any case */
+void mu_shm_forget(struct mu_host_backend *b); /* close the descriptors */
+void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by);
 bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want);
 /* Has everybody come that far? If not it becomes what arm waits for. */
-bool mu_shm_reached(struct mu_shm *shm, enum mu_counter counter, uint64_t value);
+bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t value);
 
 /* shm_coll.c */
-bool mu_shm_post(struct mu_backend *b, struct mu_request *rq);
-int mu_shm_progress(struct mu_backend *b, struct mu_request *rq);
+bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq);
+int mu_shm_progress(struct mu_host_backend *b, struct mu_host_request *rq);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_coll.c - the collectives of one island
+/* shm_coll.c - the collectives of one domain
  *
- * small   the payload lies in the desk: everybody enters, everybody computes. One wait.
+ * small   the payload lies in the mailbox: every rank enters, then computes. One wait.
  * arena   all buffers lie in the arena: enter; all-reduce: each rank sums its part of
  *         all buffers and stores it into all; the others: each reads what it needs
  *         from its peers. Two waits, no copy.
@@ -39,7 +39,7 @@ static struct span part_of(const struct mu_shm *shm, const struct mu_coll *c, in
     return (struct span){ at, c->count - at < each ? c->count - at : each };
 }
 
-static size_t payload_of(const struct mu_shm *shm, const struct mu_request *rq)
+static size_t payload_of(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
     size_t bytes = rq->coll.count * rq->esize;
 
@@ -48,50 +48,50 @@ static size_t payload_of(const struct mu_shm *shm, const struct mu_request *rq)
     return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
 }
 
-static bool is_small(const struct mu_shm *shm, const struct mu_request *rq)
+static bool is_small(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
     return payload_of(shm, rq) <= MU_SHM_SMALL;
 }
 
-static struct mu_entry *entry_of(const struct mu_shm *shm, int local, uint64_t seq)
+static struct mu_shm_entry *entry_of(const struct mu_shm *shm, int local, uint64_t seq)
 {
-    return &mu_shm_desk(shm, local)->entry[seq % MU_SHM_DEPTH];
+    return &mu_shm_mailbox_of(shm, local)->entry[seq % MU_SHM_DEPTH];
 }
 
 static char *small_of(const struct mu_shm *shm, int local, uint64_t seq)
 {
-    return mu_shm_desk(shm, local)->small[seq % MU_SHM_DEPTH];
+    return mu_shm_mailbox_of(shm, local)->small[seq % MU_SHM_DEPTH];
 }
 
 /* ---- entering ---- */
 
-static void fill_entry(const struct mu_backend *b, const struct mu_request *rq,
-                       struct mu_entry *e)
+static void fill_entry(const struct mu_host_backend *b,
+                       const struct mu_host_request *rq, struct mu_shm_entry *e)
 {
     const struct mu_coll *c = &rq->coll;
     size_t bytes = c->count * rq->esize, n = (size_t)b->shm->nlocal;
     size_t sends = c->kind == MU_COLL_REDUCE_SCATTER ? n * bytes : bytes;
 
-    *e = (struct mu_entry){ .call = mu_request_signature(rq) };
+    *e = (struct mu_shm_entry){ .call = mu_host_request_signature(rq) };
     if (c->kind == MU_COLL_BARRIER || bytes == 0)
         return;
-    e->arena = mu_arena_offset(b, c->send, sends, &e->send_at, &e->send_block);
+    e->arena = mu_host_arena_offset(b, c->send, sends, &e->send_at, &e->send_block);
     /* Others store into recv only in all-reduce. */
     if (c->kind == MU_COLL_ALLREDUCE && e->arena)
-        e->arena = mu_arena_offset(b, c->recv, bytes, &e->recv_at, &e->recv_block);
+        e->arena = mu_host_arena_offset(b, c->recv, bytes, &e->recv_at, &e->recv_block);
 }
 
-bool mu_shm_post(struct mu_backend *b, struct mu_request *rq)
+bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
-    struct mu_entry *e = entry_of(shm, shm->me, rq->seq);
+    struct mu_shm_entry *e = entry_of(shm, shm->me, rq->seq);
 
     /* Peers may still read the entry that this one replaces. */
     if (rq->seq >= MU_SHM_DEPTH &&
         !mu_shm_reached(shm, MU_DONE, rq->seq - MU_SHM_DEPTH + 1))
         return false;
-    mu_request_settle(b, rq);
+    mu_host_request_settle(b, rq);
     fill_entry(b, rq, e);
     if (is_small(shm, rq) && payload_of(shm, rq) &&
         (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank))
@@ -102,7 +102,7 @@ bool mu_shm_post(struct mu_backend *b, struct mu_request *rq)
 }
 
 /* Every rank has entered: do they mean the same? */
-static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
+static bool entries_agree(struct mu_host_backend *b, const struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     char why[MU_FAILURE_TEXT];
@@ -110,8 +110,8 @@ static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
     for (int i = 0; i < shm->nlocal; i++) {
         int rank = shm->rank_of[i];
 
-        if (mu_request_agrees(b, rq, rank, &entry_of(shm, i, rq->seq)->call, why,
-                              sizeof why))
+        if (mu_host_request_agrees(b, rq, rank, &entry_of(shm, i, rq->seq)->call, why,
+                                   sizeof why))
             continue;
         mu_engine_fail(b, MUSTER_ECONTRACT, rank, true, "%s", why);
         return false;
@@ -121,7 +121,7 @@ static bool entries_agree(struct mu_backend *b, const struct mu_request *rq)
 
 /* ---- small ---- */
 
-static void small_compute(struct mu_backend *b, struct mu_request *rq)
+static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
@@ -147,9 +147,10 @@ static void small_compute(struct mu_backend *b, struct mu_request *rq)
 
 /* ---- arena ---- */
 
-static void *peer_memory(struct mu_backend *b, int local, uint64_t at, size_t bytes)
+static void *peer_memory(struct mu_host_backend *b, int local, uint64_t at,
+                         size_t bytes)
 {
-    void *p = mu_arena_at(b, at, bytes);
+    void *p = mu_host_arena_at(b, at, bytes);
     char who[128];
 
     if (!p)
@@ -162,7 +163,8 @@ static void *peer_memory(struct mu_backend *b, int local, uint64_t at, size_t by
 }
 
 /* Elements at .. at + n of the vector that this rank is in charge of. */
-static int arena_piece(struct mu_backend *b, struct mu_request *rq, size_t at, size_t n)
+static int arena_piece(struct mu_host_backend *b, struct mu_host_request *rq, size_t at,
+                       size_t n)
 {
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
@@ -170,7 +172,7 @@ static int arena_piece(struct mu_backend *b, struct mu_request *rq, size_t at, s
     struct span mine = part_of(shm, c, shm->me);
 
     for (int i = 0; i < shm->nlocal; i++) {
-        const struct mu_entry *e = entry_of(shm, i, rq->seq);
+        const struct mu_shm_entry *e = entry_of(shm, i, rq->seq);
         void *to = c->recv;
 
         if (c->kind == MU_COLL_BROADCAST && shm->rank_of[i] != c->root)
@@ -202,7 +204,7 @@ static int arena_piece(struct mu_backend *b, struct mu_request *rq, size_t at, s
     return 0;
 }
 
-static int arena_progress(struct mu_backend *b, struct mu_request *rq)
+static int arena_progress(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
@@ -228,7 +230,7 @@ static int arena_progress(struct mu_backend *b, struct mu_request *rq)
 
 /* ---- staged ---- */
 
-static size_t chunk_elements(const struct mu_shm *shm, const struct mu_request *rq)
+static size_t chunk_elements(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
     size_t bytes = MU_SHM_SLOT / (size_t)shm->nlocal / 64 * 64;
 
@@ -236,7 +238,7 @@ static size_t chunk_elements(const struct mu_shm *shm, const struct mu_request *
 }
 
 /* Chunk `round` of the part of `local`, in elements of the vector. */
-static struct span chunk_of(const struct mu_shm *shm, const struct mu_request *rq,
+static struct span chunk_of(const struct mu_shm *shm, const struct mu_host_request *rq,
                             int local, uint64_t round)
 {
     struct span part = part_of(shm, &rq->coll, local);
@@ -249,7 +251,7 @@ static struct span chunk_of(const struct mu_shm *shm, const struct mu_request *r
     return part;
 }
 
-static char *chunk_slot(const struct mu_shm *shm, const struct mu_request *rq,
+static char *chunk_slot(const struct mu_shm *shm, const struct mu_host_request *rq,
                         int owner, int part, uint64_t round)
 {
     return mu_shm_slot(shm, owner, rq->base + round) +
@@ -257,7 +259,7 @@ static char *chunk_slot(const struct mu_shm *shm, const struct mu_request *rq,
 }
 
 /* What other ranks need of our input in this round. */
-static void stage(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+static void stage(struct mu_host_backend *b, struct mu_host_request *rq, uint64_t round)
 {
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
@@ -279,7 +281,8 @@ static void stage(struct mu_backend *b, struct mu_request *rq, uint64_t round)
 }
 
 /* Our own part: sum it, keep it, and leave it in our slot for the others. */
-static void reduce(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+static void reduce(struct mu_host_backend *b, struct mu_host_request *rq,
+                   uint64_t round)
 {
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
@@ -309,7 +312,8 @@ static void reduce(struct mu_backend *b, struct mu_request *rq, uint64_t round)
     mu_shm_advance(shm, MU_REDUCED, 1);
 }
 
-static void copy_out(struct mu_backend *b, struct mu_request *rq, uint64_t round)
+static void copy_out(struct mu_host_backend *b, struct mu_host_request *rq,
+                     uint64_t round)
 {
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
@@ -333,7 +337,7 @@ enum { STAGE, REDUCE, COPY };
 /* rq->round counts 0 .. nrounds: in step k, stage round k + 1 (before the first step
  * round 0), reduce round k, copy round k - 1 out.
  */
-static int staged_progress(struct mu_backend *b, struct mu_request *rq)
+static int staged_progress(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     uint64_t k = rq->round;
@@ -346,8 +350,9 @@ static int staged_progress(struct mu_backend *b, struct mu_request *rq)
 
             /* The slot is free when all have copied what it held. */
             if (k == 0 &&
-                next < atomic_load(&mu_shm_desk(shm, shm->me)->counter[MU_STAGED]) -
-                           rq->base)
+                next <
+                    atomic_load(&mu_shm_mailbox_of(shm, shm->me)->counter[MU_STAGED]) -
+                        rq->base)
                 continue;
             if (round >= MU_SHM_NSLOTS &&
                 !mu_shm_reached(shm, MU_COPIED, round - MU_SHM_NSLOTS + 1))
@@ -381,13 +386,13 @@ static int staged_progress(struct mu_backend *b, struct mu_request *rq)
 /* ---- all ---- */
 
 /* Do all ranks have these in allocations that the others have too? */
-static bool in_arena(const struct mu_shm *shm, const struct mu_request *rq)
+static bool in_arena(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
-    const struct mu_entry *any = entry_of(shm, 0, rq->seq);
+    const struct mu_shm_entry *any = entry_of(shm, 0, rq->seq);
     bool one = rq->coll.kind == MU_COLL_BROADCAST, all = true;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        const struct mu_entry *e = entry_of(shm, i, rq->seq);
+        const struct mu_shm_entry *e = entry_of(shm, i, rq->seq);
 
         if (!one || shm->rank_of[i] == rq->coll.root)
             all = all && e->arena &&
@@ -397,7 +402,7 @@ static bool in_arena(const struct mu_shm *shm, const struct mu_request *rq)
     return all;
 }
 
-static void decide(struct mu_backend *b, struct mu_request *rq)
+static void decide(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
@@ -412,7 +417,7 @@ static void decide(struct mu_backend *b, struct mu_request *rq)
     rq->nrounds = (part_of(shm, c, 0).n + each - 1) / each;
 }
 
-int mu_shm_progress(struct mu_backend *b, struct mu_request *rq)
+int mu_shm_progress(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     int r = MU_FINISHED;

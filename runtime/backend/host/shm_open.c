@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_open.c - hand the segment and the bells round: the island's lowest rank
+/* shm_open.c - hand the segment and the doorbells round: the domain's lowest rank
  * ("leader") makes the memfd; every other rank connects to it, shows who it is, gives
- * its bell and gets the segment, all bells and all process ids.
+ * its doorbell and gets the segment, all doorbells and all process ids.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/meet.h"
+#include "runtime/backend/host/rendezvous.h"
 #include "runtime/backend/host/shm.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/proof.h"
@@ -33,11 +33,11 @@ struct hello {
     uint8_t token[MU_TOKEN_LEN];
 };
 
-/* From the leader, one message per FDS_PER_MESSAGE bells; the first carries the segment
- * before them.
+/* From the leader, one message per FDS_PER_MESSAGE doorbells; in the first, the segment
+ * precedes them.
  */
 struct welcome {
-    int32_t first, n; /* bells of local ranks first .. first + n - 1 */
+    int32_t first, n; /* doorbells of local ranks first .. first + n - 1 */
     int32_t pid[FDS_PER_MESSAGE];
 };
 
@@ -49,7 +49,7 @@ struct caller {
 };
 
 struct opening {
-    struct mu_backend *b;
+    struct mu_host_backend *b;
     struct mu_shm *shm;
     int64_t deadline;
     int *socket; /* by local rank, -1 none */
@@ -104,15 +104,15 @@ static ssize_t recv_fds(int from, void *data, size_t len, int *fds, int max, int
     return n;
 }
 
-static int wait_readable(const struct mu_backend *b, int fd, int64_t deadline)
+static int wait_readable(const struct mu_host_backend *b, int fd, int64_t deadline)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
 
-    return mu_meeting_wait(b, &p, 1, deadline) > 0 ? 0 : -1;
+    return mu_host_open_poll(b, &p, 1, deadline) > 0 ? 0 : -1;
 }
 
 /* Another user's process is none of ours, whatever it says. */
-static bool same_user(const struct mu_backend *b, int fd, pid_t *pid)
+static bool same_user(const struct mu_host_backend *b, int fd, pid_t *pid)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
@@ -140,8 +140,8 @@ static int local_of(const struct mu_shm *shm, int rank)
 static void admit(struct opening *o, const struct caller *caller)
 {
     struct hello hello;
-    int bell = -1, nfds, local = -1;
-    ssize_t n = recv_fds(caller->fd, &hello, sizeof hello, &bell, 1, &nfds);
+    int doorbell = -1, nfds, local = -1;
+    ssize_t n = recv_fds(caller->fd, &hello, sizeof hello, &doorbell, 1, &nfds);
 
     if (n == sizeof hello && nfds == 1 &&
         memcmp(hello.magic, HELLO, sizeof HELLO) == 0 &&
@@ -152,13 +152,13 @@ static void admit(struct opening *o, const struct caller *caller)
                "foreign local connection dropped: process %d is not of this job",
                (int)caller->pid);
         if (nfds)
-            close(bell);
+            close(doorbell);
         close(caller->fd);
         return;
     }
     o->socket[local] = caller->fd;
     o->pid[local] = caller->pid;
-    o->shm->bell[local] = bell;
+    o->shm->doorbell[local] = doorbell;
 }
 
 static int missing(const struct opening *o)
@@ -182,7 +182,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
         int64_t now = mu_clock_ns();
         char who[128];
 
-        if (mu_meeting_over(o->b, o->deadline)) {
+        if (mu_host_open_is_over(o->b, o->deadline)) {
             rc = mu_err_set(
                 err, MUSTER_ERENDEZVOUS,
                 "%s did not connect to the shared segment within %g s",
@@ -194,7 +194,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
             fds[i] = (struct pollfd){ .fd = callers[i].fd, .events = POLLIN };
         fds[n] =
             (struct pollfd){ .fd = n < MAX_CALLERS ? listen_fd : -1, .events = POLLIN };
-        mu_meeting_wait(o->b, fds, n + 1, now + TURN_NS);
+        mu_host_open_poll(o->b, fds, n + 1, now + TURN_NS);
         now = mu_clock_ns();
         if (fds[n].revents & POLLIN) {
             struct caller c = { .fd = accept4(listen_fd, NULL, NULL,
@@ -238,7 +238,7 @@ static int welcome_all(struct opening *o, struct mu_err *err)
                 fds[nfds++] = shm->fd;
             for (; w.n < FDS_PER_MESSAGE && first + w.n < shm->nlocal; w.n++) {
                 w.pid[w.n] = o->pid[first + w.n];
-                fds[nfds++] = shm->bell[first + w.n];
+                fds[nfds++] = shm->doorbell[first + w.n];
             }
             if (send_fds(o->socket[local], &w, sizeof w, fds, nfds) < 0)
                 return mu_err_set(
@@ -265,14 +265,15 @@ static int make_segment(struct mu_shm *shm, struct mu_err *err)
     return 0;
 }
 
-static int lead(struct opening *o, struct mu_meeting *meeting, struct mu_err *err)
+static int lead(struct opening *o, struct mu_host_rendezvous *rendezvous,
+                struct mu_err *err)
 {
-    if (make_segment(o->shm, err) < 0 || admit_all(o, meeting->unix_fd, err) < 0)
+    if (make_segment(o->shm, err) < 0 || admit_all(o, rendezvous->unix_fd, err) < 0)
         return -1;
     return welcome_all(o, err);
 }
 
-static int call_leader(struct opening *o, const struct mu_address *leader,
+static int call_leader(struct opening *o, const struct mu_host_address *leader,
                        struct mu_err *err)
 {
     struct sockaddr_un name = { .sun_family = AF_UNIX };
@@ -293,18 +294,20 @@ static int call_leader(struct opening *o, const struct mu_address *leader,
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
                           "the local socket of %s belongs to another user", who);
     memcpy(hello.token, o->b->env.token, sizeof hello.token);
-    if (send_fds(o->socket[0], &hello, sizeof hello, &o->shm->bell[o->shm->me], 1) < 0)
+    if (send_fds(o->socket[0], &hello, sizeof hello, &o->shm->doorbell[o->shm->me], 1) <
+        0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot greet %s: %s", who,
                           strerror(errno));
     return 0;
 }
 
-static int follow(struct opening *o, struct mu_meeting *meeting, struct mu_err *err)
+static int follow(struct opening *o, struct mu_host_rendezvous *rendezvous,
+                  struct mu_err *err)
 {
     struct mu_shm *shm = o->shm;
     int got = 0;
 
-    if (call_leader(o, &meeting->address[shm->rank_of[0]], err) < 0)
+    if (call_leader(o, &rendezvous->address[shm->rank_of[0]], err) < 0)
         return -1;
     while (got < shm->nlocal) {
         struct welcome w;
@@ -335,7 +338,7 @@ static int follow(struct opening *o, struct mu_meeting *meeting, struct mu_err *
             if (got == shm->me)
                 close(fds[k]);
             else
-                shm->bell[got] = fds[k];
+                shm->doorbell[got] = fds[k];
         }
     }
     return 0;
@@ -387,7 +390,8 @@ static int map_segment(struct mu_shm *shm, struct mu_err *err)
     return 0;
 }
 
-static struct mu_shm *shm_new(const struct mu_backend *b, const struct mu_meeting *m)
+static struct mu_shm *shm_new(const struct mu_host_backend *b,
+                              const struct mu_host_rendezvous *m)
 {
     struct mu_shm *shm = calloc(1, sizeof *shm);
     size_t n;
@@ -395,25 +399,25 @@ static struct mu_shm *shm_new(const struct mu_backend *b, const struct mu_meetin
     if (!shm)
         return NULL;
     for (int r = 0; r < b->env.size; r++)
-        shm->nlocal += m->island_of[r] == m->island_of[b->env.rank];
+        shm->nlocal += m->domain_of[r] == m->domain_of[b->env.rank];
     n = (size_t)shm->nlocal;
     shm->fd = -1;
     shm->rank_of = calloc(n, sizeof(int));
-    shm->bell = calloc(n, sizeof(int));
+    shm->doorbell = calloc(n, sizeof(int));
     shm->watch = calloc(n, sizeof(int));
     shm->src = calloc(n, sizeof *shm->src);
     shm->dst = calloc(n + 1, sizeof *shm->dst);
     shm->len = mu_shm_length(shm->nlocal);
-    if (!shm->rank_of || !shm->bell || !shm->watch || !shm->src || !shm->dst) {
+    if (!shm->rank_of || !shm->doorbell || !shm->watch || !shm->src || !shm->dst) {
         mu_shm_free(shm);
         return NULL;
     }
     for (int r = 0, i = 0; r < b->env.size; r++) {
-        if (m->island_of[r] != m->island_of[b->env.rank])
+        if (m->domain_of[r] != m->domain_of[b->env.rank])
             continue;
         if (r == b->env.rank)
             shm->me = i;
-        shm->bell[i] = r == b->env.rank ? b->bell_fd : -1;
+        shm->doorbell[i] = r == b->env.rank ? b->doorbell_fd : -1;
         shm->watch[i] = -1;
         shm->rank_of[i++] = r;
     }
@@ -427,19 +431,20 @@ void mu_shm_free(struct mu_shm *shm)
     if (shm->base)
         munmap(shm->base, shm->len);
     free(shm->rank_of);
-    free(shm->bell);
+    free(shm->doorbell);
     free(shm->watch);
     free(shm->src);
     free(shm->dst);
     free(shm);
 }
 
-int mu_shm_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err *err)
+int mu_shm_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
+                struct mu_err *err)
 {
-    struct opening o = { .b = b, .deadline = meeting->deadline };
+    struct opening o = { .b = b, .deadline = rendezvous->deadline };
     int rc = -1;
 
-    b->shm = o.shm = shm_new(b, meeting);
+    b->shm = o.shm = shm_new(b, rendezvous);
     if (!o.shm)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     o.socket = malloc((size_t)o.shm->nlocal * sizeof(int));
@@ -450,7 +455,7 @@ int mu_shm_open(struct mu_backend *b, struct mu_meeting *meeting, struct mu_err 
     }
     for (int i = 0; i < o.shm->nlocal; i++)
         o.socket[i] = -1;
-    rc = o.shm->me == 0 ? lead(&o, meeting, err) : follow(&o, meeting, err);
+    rc = o.shm->me == 0 ? lead(&o, rendezvous, err) : follow(&o, rendezvous, err);
     if (rc == 0)
         rc = map_segment(o.shm, err);
     if (rc == 0)

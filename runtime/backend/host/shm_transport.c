@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_transport.c - the transport of one island: sleeping, absent peers, leaving */
+/* shm_transport.c - the transport of one domain: sleeping, absent peers, leaving */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -11,63 +11,64 @@
 #include "runtime/backend/host/shm.h"
 
 /* A peer that has left or aborted and is behind what we wait for will never come. */
-static void check_absent(struct mu_backend *b)
+static void check_absent(struct mu_host_backend *b)
 {
     struct mu_shm *shm = b->shm;
     char who[128];
 
     for (int i = 0; i < shm->nlocal && !b->failure.status; i++) {
-        struct mu_desk *desk = mu_shm_desk(shm, i);
-        uint32_t presence = atomic_load(&desk->presence);
+        struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(shm, i);
+        uint32_t presence = atomic_load(&mailbox->presence);
 
         if (i == shm->me || presence == MU_PRESENT)
             continue;
         mu_rank_text(b, shm->rank_of[i], who, sizeof who);
         if (presence == MU_ABORTED)
-            mu_engine_fail(b, desk->failure.status, desk->failure.rank, true, "%s%s%s",
-                           desk->failure.rank == shm->rank_of[i] ? who : "",
-                           desk->failure.rank == shm->rank_of[i] ? " gave up: " : "",
-                           desk->failure.text);
+            mu_engine_fail(b, mailbox->failure.status, mailbox->failure.rank, true,
+                           "%s%s%s",
+                           mailbox->failure.rank == shm->rank_of[i] ? who : "",
+                           mailbox->failure.rank == shm->rank_of[i] ? " gave up: " : "",
+                           mailbox->failure.text);
         else if (b->head &&
-                 atomic_load(&desk->counter[MU_SHM_WANT_COUNTER(shm->want)]) <
+                 atomic_load(&mailbox->counter[MU_SHM_WANT_COUNTER(shm->want)]) <
                      MU_SHM_WANT_VALUE(shm->want))
             mu_engine_fail(
                 b, MUSTER_EPEER, shm->rank_of[i], true,
                 "%s has closed its communicator; this rank waits for it in %s", who,
-                mu_request_text(b->head));
+                mu_host_request_text(b->head));
     }
 }
 
-static bool shm_arm(struct mu_backend *b, enum mu_sleep how)
+static bool shm_arm(struct mu_host_backend *b, enum mu_sleep how)
 {
     struct mu_shm *shm = b->shm;
-    struct mu_desk *desk = mu_shm_desk(shm, shm->me);
+    struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(shm, shm->me);
 
-    atomic_store(&desk->want, shm->want);
-    atomic_store(&desk->asleep, how);
+    atomic_store(&mailbox->want, shm->want);
+    atomic_store(&mailbox->asleep, how);
     check_absent(b);
     if (!b->failure.status && !mu_shm_all_reached(shm, shm->want))
         return true;
-    atomic_store(&desk->asleep, 0);
+    atomic_store(&mailbox->asleep, 0);
     return false;
 }
 
-static void shm_wait(struct mu_backend *b)
+static void shm_wait(struct mu_host_backend *b)
 {
-    syscall(SYS_futex, &mu_shm_desk(b->shm, b->shm->me)->asleep, FUTEX_WAIT,
+    syscall(SYS_futex, &mu_shm_mailbox_of(b->shm, b->shm->me)->asleep, FUTEX_WAIT,
             MU_SLEEP_FUTEX, NULL, NULL, 0);
 }
 
-static void shm_nudge(struct mu_backend *b)
+static void shm_nudge(struct mu_host_backend *b)
 {
-    struct mu_desk *desk = mu_shm_desk(b->shm, b->shm->me);
+    struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(b->shm, b->shm->me);
 
-    atomic_store(&desk->asleep, 0);
-    syscall(SYS_futex, &desk->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_store(&mailbox->asleep, 0);
+    syscall(SYS_futex, &mailbox->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* The watch of a local peer: its process has ended (or its socket, without pidfds). */
-static void shm_event(struct mu_backend *b, int index, uint32_t events)
+static void shm_event(struct mu_host_backend *b, int index, uint32_t events)
 {
     struct mu_shm *shm = b->shm;
     char who[128];
@@ -78,24 +79,24 @@ static void shm_event(struct mu_backend *b, int index, uint32_t events)
     }
     index -= MU_INDEX_LOCAL;
     epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, shm->watch[index], NULL);
-    if (atomic_load(&mu_shm_desk(shm, index)->presence) == MU_PRESENT)
+    if (atomic_load(&mu_shm_mailbox_of(shm, index)->presence) == MU_PRESENT)
         mu_engine_fail(b, MUSTER_EPEER, shm->rank_of[index], true, "%s died%s%s",
                        mu_rank_text(b, shm->rank_of[index], who, sizeof who),
                        b->head ? "; this rank waits for it in " : "",
-                       b->head ? mu_request_text(b->head) : "");
+                       b->head ? mu_host_request_text(b->head) : "");
     else
         check_absent(b);
 }
 
 /* "rank 3 (node b)" or "ranks 3, 5 and 6" of those behind `want`; returns how many. */
-static int list_late(struct mu_backend *b, char *text, size_t len, int *first)
+static int list_late(struct mu_host_backend *b, char *text, size_t len, int *first)
 {
     struct mu_shm *shm = b->shm;
     int n = 0, total = 0;
 
     for (int i = 0; i < shm->nlocal; i++) {
         if (atomic_load(
-                &mu_shm_desk(shm, i)->counter[MU_SHM_WANT_COUNTER(shm->want)]) >=
+                &mu_shm_mailbox_of(shm, i)->counter[MU_SHM_WANT_COUNTER(shm->want)]) >=
             MU_SHM_WANT_VALUE(shm->want))
             continue;
         if (total++ == 0) {
@@ -111,7 +112,7 @@ static int list_late(struct mu_backend *b, char *text, size_t len, int *first)
     return total;
 }
 
-static void shm_late(struct mu_backend *b, const struct mu_request *rq,
+static void shm_late(struct mu_host_backend *b, const struct mu_host_request *rq,
                      struct mu_failure *failure)
 {
     struct mu_shm *shm = b->shm;
@@ -120,7 +121,7 @@ static void shm_late(struct mu_backend *b, const struct mu_request *rq,
 
     if (n == 0)
         snprintf(failure->text, sizeof failure->text,
-                 "%s took longer than %g s on this rank", mu_request_text(rq),
+                 "%s took longer than %g s on this rank", mu_host_request_text(rq),
                  b->env.timeout);
     else
         snprintf(failure->text, sizeof failure->text, "%s %s %s after %g s; %d wait%s",
@@ -128,30 +129,30 @@ static void shm_late(struct mu_backend *b, const struct mu_request *rq,
                  MU_SHM_WANT_COUNTER(shm->want) == MU_ENTERED
                      ? (n > 1 ? "have not entered" : "has not entered")
                      : "stopped inside",
-                 mu_request_text(rq), b->env.timeout, shm->nlocal - n,
+                 mu_host_request_text(rq), b->env.timeout, shm->nlocal - n,
                  shm->nlocal - n == 1 ? "s" : "");
 }
 
 /* The thread of a peer that has nothing started, or whose caller sleeps in join, looks
  * up too.
  */
-static void say_presence(struct mu_shm *shm, enum mu_presence presence)
+static void say_presence(struct mu_shm *shm, enum mu_shm_presence presence)
 {
-    atomic_store(&mu_shm_desk(shm, shm->me)->presence, presence);
+    atomic_store(&mu_shm_mailbox_of(shm, shm->me)->presence, presence);
     for (int i = 0; i < shm->nlocal; i++)
         if (i != shm->me)
-            mu_shm_ring(shm, i);
+            mu_shm_ring_doorbell(shm, i);
 }
 
-static void shm_abort(struct mu_backend *b)
+static void shm_abort(struct mu_host_backend *b)
 {
-    struct mu_desk *desk = mu_shm_desk(b->shm, b->shm->me);
+    struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(b->shm, b->shm->me);
 
-    desk->failure = b->failure;
+    mailbox->failure = b->failure;
     say_presence(b->shm, MU_ABORTED);
 }
 
-static void shm_close(struct mu_backend *b)
+static void shm_close(struct mu_host_backend *b)
 {
     if (b->shm && b->shm->base && !b->failure.status)
         say_presence(b->shm, MU_LEFT);
@@ -160,7 +161,7 @@ static void shm_close(struct mu_backend *b)
     b->shm = NULL;
 }
 
-const struct mu_transport mu_transport_shm = {
+const struct mu_host_transport mu_transport_shm = {
     .name = "shared memory",
     .connect = mu_shm_open,
     .post = mu_shm_post,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* request.c - what a collective may look like, and buffers that overlap */
+/* coll_args.c - the arguments of a collective: checked, compared with those of other
+ * ranks, described; buffers that overlap
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +16,8 @@ const char *mu_kind_name(enum mu_coll_kind kind)
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
 
-const char *mu_rank_text(const struct mu_backend *b, int rank, char *buf, size_t len)
+const char *mu_rank_text(const struct mu_host_backend *b, int rank, char *buf,
+                         size_t len)
 {
     if (rank >= 0 && rank < b->env.size && b->host_of[rank])
         snprintf(buf, len, "rank %d (node %s)", rank, b->host_of[rank]);
@@ -23,12 +26,12 @@ const char *mu_rank_text(const struct mu_backend *b, int rank, char *buf, size_t
     return buf;
 }
 
-const char *mu_request_text(const struct mu_request *rq)
+const char *mu_host_request_text(const struct mu_host_request *rq)
 {
     return rq->what;
 }
 
-struct mu_signature mu_request_signature(const struct mu_request *rq)
+struct mu_signature mu_host_request_signature(const struct mu_host_request *rq)
 {
     const struct mu_coll *c = &rq->coll;
 
@@ -80,11 +83,11 @@ static bool same_owner(const struct mu_owner *a, const struct mu_owner *b)
     return a->object == b->object && a->part == b->part && a->step == b->step;
 }
 
-bool mu_request_agrees(const struct mu_backend *b, const struct mu_request *rq,
-                       int rank, const struct mu_signature *theirs, char *why,
-                       size_t len)
+bool mu_host_request_agrees(const struct mu_host_backend *b,
+                            const struct mu_host_request *rq, int rank,
+                            const struct mu_signature *theirs, char *why, size_t len)
 {
-    struct mu_signature own = mu_request_signature(rq);
+    struct mu_signature own = mu_host_request_signature(rq);
     bool order = !same_owner(&own.owner, &theirs->owner);
     char who[128], here[128], this[128], that[128];
 
@@ -102,7 +105,7 @@ bool mu_request_agrees(const struct mu_backend *b, const struct mu_request *rq,
                  who, that, here, this);
     else
         snprintf(why, len, "%s calls %s where %s calls %s (%s)", who, that, here, this,
-                 mu_request_text(rq));
+                 mu_host_request_text(rq));
     return false;
 }
 
@@ -113,8 +116,8 @@ static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
     return alen && blen && x < y + blen && y < x + alen;
 }
 
-int mu_request_check(const struct mu_backend *b, const struct mu_coll *coll,
-                     struct mu_err *err)
+int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll *coll,
+                          struct mu_err *err)
 {
     size_t esize = mu_dtype_size(coll->dtype), n = (size_t)b->env.size, bytes;
 
@@ -151,7 +154,7 @@ int mu_request_check(const struct mu_backend *b, const struct mu_coll *coll,
     return 0;
 }
 
-void mu_request_settle(const struct mu_backend *b, struct mu_request *rq)
+void mu_host_request_settle(const struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_coll *c = &rq->coll;
     size_t bytes = c->count * rq->esize, n = (size_t)b->env.size;
@@ -184,7 +187,7 @@ void mu_request_settle(const struct mu_backend *b, struct mu_request *rq)
     }
 }
 
-void mu_request_finish(struct mu_request *rq)
+void mu_host_request_finish(struct mu_host_request *rq)
 {
     if (rq->result)
         memmove(rq->result, rq->coll.recv, rq->coll.count * rq->esize);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* arena.c - buffers that need no copy
+/* zero_copy.c - allocations that collectives use without a copy: the arena
  *
- * On one island an allocation is a block of the shared file with a piece for each rank,
+ * In one domain an allocation is a block of the shared file with a piece for each rank,
  * one behind the other; each rank takes the pages of its own piece (on its own NUMA
  * node) and maps all of them. Offsets are handed out in order and never reused, so
  * equal calls give equal offsets without a word between the ranks. Where they were not
@@ -29,18 +29,18 @@ struct block {
     struct block *next;
 };
 
-struct mu_arena {
+struct mu_host_arena {
     struct block *blocks;
     uint64_t begin, end; /* in the file: of the first block, of the next one */
 };
 
-/* With several islands there is no zero copy, and no need to share. */
-static struct mu_shm *shared(const struct mu_backend *b)
+/* With several domains there is no zero copy, and no need to share. */
+static struct mu_shm *shared(const struct mu_host_backend *b)
 {
-    return b->one_island ? b->shm : NULL;
+    return b->one_domain ? b->shm : NULL;
 }
 
-int mu_arena_open(struct mu_backend *b, struct mu_err *err)
+int mu_host_arena_open(struct mu_host_backend *b, struct mu_err *err)
 {
     b->arena = calloc(1, sizeof *b->arena);
     if (!b->arena)
@@ -51,14 +51,14 @@ int mu_arena_open(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
-uint64_t mu_arena_used(const struct mu_backend *b)
+uint64_t mu_host_arena_used(const struct mu_host_backend *b)
 {
     return b && b->arena && shared(b)
                ? (b->arena->end - b->arena->begin) / (uint64_t)shared(b)->nlocal
                : 0;
 }
 
-void mu_arena_close(struct mu_backend *b)
+void mu_host_arena_close(struct mu_host_backend *b)
 {
     struct block *block;
 
@@ -96,7 +96,7 @@ static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
     return 0;
 }
 
-static int map_block(struct mu_backend *b, struct block *block, struct mu_err *err)
+static int map_block(struct mu_host_backend *b, struct block *block, struct mu_err *err)
 {
     size_t len = block->each * (size_t)block->pieces;
     int flags = shared(b) ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
@@ -115,7 +115,7 @@ static int map_block(struct mu_backend *b, struct block *block, struct mu_err *e
     return 0;
 }
 
-void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+void *mu_host_arena_alloc(struct mu_host_backend *b, size_t bytes, struct mu_err *err)
 {
     int pieces = shared(b) ? shared(b)->nlocal : 1;
     struct block *block;
@@ -144,7 +144,7 @@ void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
     return block->base + block->each * (size_t)block->own;
 }
 
-void mu_arena_free(struct mu_backend *b, void *p)
+void mu_host_arena_free(struct mu_host_backend *b, void *p)
 {
     for (struct block **at = &b->arena->blocks; *at; at = &(*at)->next) {
         struct block *block = *at;
@@ -163,8 +163,8 @@ void mu_arena_free(struct mu_backend *b, void *p)
     }
 }
 
-bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
-                     uint64_t *offset, uint64_t *block)
+bool mu_host_arena_offset(const struct mu_host_backend *b, const void *p, size_t bytes,
+                          uint64_t *offset, uint64_t *block)
 {
     uintptr_t at = (uintptr_t)p;
 
@@ -180,7 +180,7 @@ bool mu_arena_offset(const struct mu_backend *b, const void *p, size_t bytes,
     return false;
 }
 
-void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes)
+void *mu_host_arena_at(const struct mu_host_backend *b, uint64_t offset, size_t bytes)
 {
     for (const struct block *k = b->arena->blocks; k; k = k->next) {
         uint64_t len = k->each * (uint64_t)k->pieces;
@@ -192,7 +192,7 @@ void *mu_arena_at(const struct mu_backend *b, uint64_t offset, size_t bytes)
     return NULL;
 }
 
-int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes)
+int mu_host_arena_detach(struct mu_host_backend *b, void *p, size_t bytes)
 {
     uintptr_t first = (uintptr_t)p / PAGE * PAGE;
     size_t len = ((uintptr_t)p + bytes - first + PAGE - 1) / PAGE * PAGE;
@@ -219,8 +219,8 @@ int mu_arena_detach(struct mu_backend *b, void *p, size_t bytes)
  * still have.
  */
 
-static int bring(struct mu_backend *b, uint64_t offset, const char *from, size_t bytes,
-                 struct mu_err *err)
+static int bring(struct mu_host_backend *b, uint64_t offset, const char *from,
+                 size_t bytes, struct mu_err *err)
 {
     void *to;
 
@@ -236,7 +236,7 @@ static int bring(struct mu_backend *b, uint64_t offset, const char *from, size_t
     return 0;
 }
 
-static int remap(struct mu_backend *b, const struct mu_backend *from,
+static int remap(struct mu_host_backend *b, const struct mu_host_backend *from,
                  struct block *block, struct mu_err *err)
 {
     uint64_t before =
@@ -271,7 +271,8 @@ static int remap(struct mu_backend *b, const struct mu_backend *from,
     return 0;
 }
 
-int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+int mu_host_arena_adopt(struct mu_host_backend *b, struct mu_host_backend *from,
+                        struct mu_err *err)
 {
     struct block *oldest = NULL, *block;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* meet.c - listening sockets, one record per rank over the exchange, islands */
+/* rendezvous.c - listening sockets, one record per rank over the exchange, domains */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/meet.h"
+#include "runtime/backend/host/rendezvous.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/random.h"
@@ -24,7 +24,7 @@
 #define RECORD "v=1;kernel=%s;netns=%llu;local=%s;port=%d;arena=%llu;hosts=%s"
 
 /* An abstract name leaves nothing behind, whatever way the process ends. */
-static int listen_local(struct mu_address *own, struct mu_err *err)
+static int listen_local(struct mu_host_address *own, struct mu_err *err)
 {
     struct sockaddr_un name = { .sun_family = AF_UNIX };
     unsigned char noise[16];
@@ -52,7 +52,7 @@ static int listen_local(struct mu_address *own, struct mu_err *err)
 }
 
 /* IPv6 sockets take IPv4 too; without IPv6 in the kernel, IPv4 alone. */
-static int listen_tcp(struct mu_address *own, int size, struct mu_err *err)
+static int listen_tcp(struct mu_host_address *own, int size, struct mu_err *err)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = in6addr_any };
     struct sockaddr_in v4 = { .sin_family = AF_INET };
@@ -103,7 +103,7 @@ static void add_host(char *hosts, size_t len, const char *host, bool first)
 /* The address the launcher trusts first, if it is one of ours (it is rank 0's), then
  * every other one, loopback last.
  */
-static void list_hosts(struct mu_address *own, const char *master)
+static void list_hosts(struct mu_host_address *own, const char *master)
 {
     static const int order[][2] = { { AF_INET, 0 }, { AF_INET6, 0 }, { AF_INET, 1 } };
     struct ifaddrs *list = NULL;
@@ -135,8 +135,8 @@ static void list_hosts(struct mu_address *own, const char *master)
     freeifaddrs(list);
 }
 
-static int read_record(const struct mu_backend *b, int rank, char *text,
-                       struct mu_address *out, struct mu_err *err)
+static int read_record(const struct mu_host_backend *b, int rank, char *text,
+                       struct mu_host_address *out, struct mu_err *err)
 {
     char *rest = text, *item;
     long port;
@@ -174,7 +174,7 @@ static int read_record(const struct mu_backend *b, int rank, char *text,
     return 0;
 }
 
-static int fetch_all(struct mu_meeting *m, const struct mu_backend *b,
+static int fetch_all(struct mu_host_rendezvous *m, const struct mu_host_backend *b,
                      struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
@@ -202,7 +202,7 @@ static int fetch_all(struct mu_meeting *m, const struct mu_backend *b,
     return 0;
 }
 
-bool mu_meeting_same_host(const struct mu_meeting *m, int a, int b)
+bool mu_host_rendezvous_same_host(const struct mu_host_rendezvous *m, int a, int b)
 {
     return strcmp(m->address[a].kernel, m->address[b].kernel) == 0 &&
            m->address[a].netns == m->address[b].netns;
@@ -211,7 +211,7 @@ bool mu_meeting_same_host(const struct mu_meeting *m, int a, int b)
 /* The inode of the first network namespace is the same on many machines, so the boot id
  * has to tell kernels apart.
  */
-static void identify(struct mu_address *own)
+static void identify(struct mu_host_address *own)
 {
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     struct stat st;
@@ -225,37 +225,38 @@ static void identify(struct mu_address *own)
         own->netns = st.st_ino;
 }
 
-static void find_islands(struct mu_meeting *m, const struct mu_backend *b)
+static void find_domains(struct mu_host_rendezvous *m, const struct mu_host_backend *b)
 {
     for (int r = 0; r < b->env.size; r++) {
-        m->island_of[r] = r;
+        m->domain_of[r] = r;
         for (int q = 0; q < r && !b->env.force_tcp; q++) {
-            if (b->node_of[q] == b->node_of[r] && mu_meeting_same_host(m, q, r)) {
-                m->island_of[r] = m->island_of[q];
+            if (b->node_of[q] == b->node_of[r] &&
+                mu_host_rendezvous_same_host(m, q, r)) {
+                m->domain_of[r] = m->domain_of[q];
                 break;
             }
         }
-        m->nislands += m->island_of[r] == r;
+        m->ndomains += m->domain_of[r] == r;
     }
 }
 
-int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
-                    struct mu_err *err)
+int mu_host_rendezvous_run(struct mu_host_rendezvous *m,
+                           const struct mu_host_backend *b, struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
-    struct mu_address *own;
+    struct mu_host_address *own;
     char record[768];
     size_t n = (size_t)b->env.size;
 
-    *m = (struct mu_meeting){ .unix_fd = -1, .tcp_fd = -1 };
+    *m = (struct mu_host_rendezvous){ .unix_fd = -1, .tcp_fd = -1 };
     m->deadline = mu_clock_ns() + (int64_t)(b->env.init_timeout * 1e9);
     m->address = calloc(n, sizeof *m->address);
-    m->island_of = calloc(n, sizeof *m->island_of);
-    if (!m->address || !m->island_of)
+    m->domain_of = calloc(n, sizeof *m->domain_of);
+    if (!m->address || !m->domain_of)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     own = &m->address[b->env.rank];
     identify(own);
-    own->arena = mu_arena_used(b->env.parent);
+    own->arena = mu_host_arena_used(mu_host_of(b->env.parent));
     if (n > 1) {
         m->unix_fd = listen_local(own, err);
         if (m->unix_fd < 0)
@@ -271,17 +272,17 @@ int mu_meeting_hold(struct mu_meeting *m, const struct mu_backend *b,
             x->fence(x->arg, b->env.init_timeout, err) < 0 || fetch_all(m, b, err) < 0)
             return mu_err_context(err, "host backend");
     }
-    find_islands(m, b);
+    find_domains(m, b);
     return 0;
 }
 
-bool mu_meeting_over(const struct mu_backend *b, int64_t deadline)
+bool mu_host_open_is_over(const struct mu_host_backend *b, int64_t deadline)
 {
     return mu_clock_ns() >= deadline || (b->env.lost && atomic_load(b->env.lost));
 }
 
-int mu_meeting_wait(const struct mu_backend *b, struct pollfd *fds, int n,
-                    int64_t deadline)
+int mu_host_open_poll(const struct mu_host_backend *b, struct pollfd *fds, int n,
+                      int64_t deadline)
 {
     int rc = 0;
 
@@ -289,16 +290,17 @@ int mu_meeting_wait(const struct mu_backend *b, struct pollfd *fds, int n,
         int64_t left = (deadline - mu_clock_ns() + 999999) / 1000000;
 
         rc = poll(fds, (nfds_t)n, left < 0 ? 0 : left < LOOK_MS ? (int)left : LOOK_MS);
-    } while ((rc < 0 && errno == EINTR) || (rc == 0 && !mu_meeting_over(b, deadline)));
+    } while ((rc < 0 && errno == EINTR) ||
+             (rc == 0 && !mu_host_open_is_over(b, deadline)));
     return rc;
 }
 
-void mu_meeting_clear(struct mu_meeting *m)
+void mu_host_rendezvous_clear(struct mu_host_rendezvous *m)
 {
     if (m->unix_fd >= 0)
         close(m->unix_fd);
     if (m->tcp_fd >= 0)
         close(m->tcp_fd);
     free(m->address);
-    free(m->island_of);
+    free(m->domain_of);
 }
