@@ -25,7 +25,7 @@ struct shot {
 static void fire(void *arg)
 {
     struct shot *s = arg;
-    struct mu_backend *b = s->r->b;
+    struct mu_nccl_backend *b = mu_nccl_of(s->r->b);
     struct mu_err err = { 0 };
     size_t count = s->bytes / 4;
     cudaStream_t stream = s->r->stream;
@@ -90,7 +90,7 @@ static void small(struct shot *s)
         s->path = MU_ALGO_NCCL;
         s->blocks = s->threads = 0;
         row(s, "nccl");
-        if (s->bytes > mu_one_shot_limit(&s->r->b->reach, 4))
+        if (s->bytes > mu_one_shot_limit(&mu_nccl_of(s->r->b)->reach, 4))
             continue;
         s->path = MU_ALGO_ONE_SHOT;
         for (int g = 0; g < 8; g++) {
@@ -124,7 +124,7 @@ static void large(struct shot *s, size_t largest)
             s->path = MU_ALGO_PULL;
             row(s, "pull");
             s->path = MU_ALGO_RELAY;
-            if (mu_relay_fits(&s->r->b->reach, s->bytes))
+            if (mu_relay_fits(&mu_nccl_of(s->r->b)->reach, s->bytes))
                 row(s, "relay");
         }
     }
@@ -191,7 +191,7 @@ static void limits(struct shot *s)
 static void print_table(struct rank *r)
 {
     for (int p = 0; p < MU_ALGOS; p++) {
-        const struct mu_algo_curve *c = &r->b->table.curve[p];
+        const struct mu_algo_curve *c = &mu_nccl_of(r->b)->table.curve[p];
 
         say(r, "start-up curve %-8s", mu_algo_names[p]);
         for (int i = 0; i < c->n; i++)
@@ -213,7 +213,7 @@ static int body(struct mu_world *world, void *arg)
         (mu_clock_s() - from) * 1e3);
     print_table(&r);
     s.arena = r.ops->alloc(r.b, (largest > 512 ? largest : 512) * MIB, &err);
-    if (!s.arena || !mu_arena_peers(r.b, s.arena, 16, s.buffer))
+    if (!s.arena || !mu_nccl_arena_peers(mu_nccl_of(r.b), s.arena, 16, s.buffer))
         return 1;
     peer_copy(&s);
     limits(&s);

@@ -171,7 +171,7 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
     return ncclInvalidArgument;
 }
 
-int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
+int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
                  struct mu_err *err)
 {
     return -1;
@@ -182,30 +182,30 @@ int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
     return -1;
 }
 
-int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
+int mu_nccl_err(struct mu_err *err, const struct mu_nccl_backend *b, ncclResult_t rc,
                 const char *what)
 {
     return -1;
 }
 
-void mu_watch_add(struct mu_backend *b, const char *what)
+void mu_watch_add(struct mu_nccl_backend *b, const char *what)
 {
     note("watch ");
 }
 
-char *mu_parts_of(const struct mu_backend *b, int local_rank)
+char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank)
 {
     return b->peer_control[local_rank];
 }
 
-bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
-                    void **buffer)
+bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
+                         void **buffer)
 {
     buffer[0] = buffer[1] = (void *)p;
     return true;
 }
 
-int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err)
+int mu_nccl_aborted(struct mu_nccl_backend *b, struct mu_err *err)
 {
     return 0;
 }
@@ -214,14 +214,14 @@ int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err)
 
 #define MIB ((size_t)1 << 20)
 
-static struct mu_backend backend(bool own)
+static struct mu_nccl_backend backend(bool own)
 {
-    struct mu_backend b = { .env = { .size = 2, .local_size = 2, .timeout = 1 },
-                            .stream = OWN,
-                            .tail = OWN,
-                            .forced = -1,
-                            .own = own,
-                            .reach = { .n = 2 } };
+    struct mu_nccl_backend b = { .env = { .size = 2, .local_size = 2, .timeout = 1 },
+                                 .stream = OWN,
+                                 .tail = OWN,
+                                 .forced = -1,
+                                 .own = own,
+                                 .reach = { .n = 2 } };
     struct mu_algo_curve nccl = { 2, { 1 << 16, 1 << 24 }, { 20, 70 }, 0 },
                          pull = { 2, { 1 << 16, 1 << 24 }, { 8, 58 }, 0 },
                          one = { 2, { 1 << 12, 1 << 20 }, { 3, 12 }, 0 };
@@ -250,10 +250,10 @@ static struct mu_coll bucket(size_t bytes, bool hidden, bool together)
 }
 
 /* Start n of these, then join all on s; as a step does. */
-static void step(struct mu_backend *b, const struct mu_coll *coll, int n,
+static void step(struct mu_nccl_backend *b, const struct mu_coll *coll, int n,
                  cudaStream_t s)
 {
-    struct mu_request *r[4];
+    struct mu_nccl_request *r[4];
 
     for (int i = 0; i < n; i++) {
         assert_int_equal(mu_nccl_start(b, coll, &r[i], NULL), 0);
@@ -265,7 +265,7 @@ static void step(struct mu_backend *b, const struct mu_coll *coll, int n,
 
 static void a_bucket_of_views_is_two_event_calls_and_its_path(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll hidden = bucket(8 * MIB, true, true),
                    last = bucket(8 * MIB, false, true),
                    small = bucket(64 << 10, false, true);
@@ -287,7 +287,7 @@ static void a_bucket_of_views_is_two_event_calls_and_its_path(void **state)
 
 static void one_event_joins_all_of_a_step(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll c = bucket(8 * MIB, false, true);
 
     for (int i = 0; i < 2; i++) {
@@ -304,7 +304,7 @@ static void one_event_joins_all_of_a_step(void **state)
 
 static void a_bucket_that_is_copied_back_has_its_own_event(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll c = bucket(8 * MIB, false, false);
 
     step(&b, &c, 2, S1);
@@ -316,9 +316,9 @@ static void a_bucket_that_is_copied_back_has_its_own_event(void **state)
 
 static void another_stream_waits_for_itself(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll c = bucket(8 * MIB, false, true);
-    struct mu_request *r[3];
+    struct mu_nccl_request *r[3];
 
     for (int i = 0; i < 3; i++)
         assert_int_equal(mu_nccl_start(&b, &c, &r[i], NULL), 0);
@@ -332,9 +332,9 @@ static void another_stream_waits_for_itself(void **state)
 
 static void what_starts_after_a_join_is_waited_for_anew(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll c = bucket(8 * MIB, false, true);
-    struct mu_request *r[2];
+    struct mu_nccl_request *r[2];
 
     assert_int_equal(mu_nccl_start(&b, &c, &r[0], NULL), 0);
     assert_int_equal(mu_nccl_join(&b, r[0], S1, NULL), 0);
@@ -347,7 +347,7 @@ static void what_starts_after_a_join_is_waited_for_anew(void **state)
 
 static void a_captured_graph_has_no_copies_behind_kernels_that_wait(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll c = bucket(8 * MIB, true, true);
 
     in_capture = true;
@@ -358,7 +358,7 @@ static void a_captured_graph_has_no_copies_behind_kernels_that_wait(void **state
 
 static void between_nodes_nccl_means_and_is_watched(void **state)
 {
-    struct mu_backend b = backend(false);
+    struct mu_nccl_backend b = backend(false);
     struct mu_coll c = bucket(8 * MIB, true, true);
 
     step(&b, &c, 1, S1);
@@ -369,10 +369,10 @@ static void between_nodes_nccl_means_and_is_watched(void **state)
 
 static void a_direct_one_follows_what_ran_before_it(void **state)
 {
-    struct mu_backend b = backend(true);
+    struct mu_nccl_backend b = backend(true);
     struct mu_coll c = bucket(8 * MIB, false, true),
                    direct = bucket(64 << 10, false, false);
-    struct mu_request *r;
+    struct mu_nccl_request *r;
 
     direct.direct = true;
     step(&b, &c, 1, S1);

@@ -121,7 +121,7 @@ cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool into,
     return cudaSuccess;
 }
 
-int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err)
 {
     return 0;
 }
@@ -158,10 +158,10 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
     return 0;
 }
 
-static struct mu_backend *backend(int rank)
+static struct mu_nccl_backend *backend(int rank)
 {
     static int both[2] = { 0, 1 };
-    struct mu_backend *b = calloc(1, sizeof *b);
+    struct mu_nccl_backend *b = calloc(1, sizeof *b);
 
     b->env = (struct mu_backend_env){ .rank = rank,
                                       .size = 2,
@@ -194,19 +194,19 @@ static void row_18_memory_that_is_not_proved_is_left_to_nccl(void **state)
 {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct peer_case *c = &cases[i];
-        struct mu_backend *b = backend(0), *peer = backend(1);
-        struct mu_card cards[2] = { { .mappable = 0 } };
+        struct mu_nccl_backend *b = backend(0), *peer = backend(1);
+        struct mu_nccl_record records[2] = { { .mappable = 0 } };
         struct mu_err err = { 0 };
 
-        assert_int_equal(mu_peers_prepare(b, &cards[0], &err), 0);
-        assert_int_equal(mu_peers_prepare(peer, &cards[1], &err), 0);
-        b->cards = cards;
+        assert_int_equal(mu_peers_prepare(b, &records[0], &err), 0);
+        assert_int_equal(mu_peers_prepare(peer, &records[1], &err), 0);
+        b->records = records;
         if (c->foreign)
             memset(peer->control, 0x55, 64 << 10);
         if (c->shut)
-            memset(&cards[1].control, 0, sizeof cards[1].control);
+            memset(&records[1].control, 0, sizeof records[1].control);
         if (c->unmappable)
-            cards[1].mappable = 0;
+            records[1].mappable = 0;
         answer = c->answer;
         if (mu_peers_connect(b, &err) < 0)
             fail_msg("%s: %s", c->name, err.text);

@@ -8,9 +8,9 @@
 const char *const mu_algo_names[MU_ALGOS + 1] = { "one-shot", "pull", "relay",
                                                   "copy",     "nccl", NULL };
 
-double mu_algo_time(const struct mu_algo_table *table, enum mu_algo path, size_t bytes)
+double mu_algo_time(const struct mu_algo_table *table, enum mu_algo algo, size_t bytes)
 {
-    const struct mu_algo_curve *c = &table->curve[path];
+    const struct mu_algo_curve *c = &table->curve[algo];
     double slope, us;
     int i = 1;
 

@@ -9,9 +9,10 @@
 
 #include "runtime/backend/nccl/nccl.h"
 
-static struct mu_request *request_get(struct mu_backend *b, struct mu_err *err)
+static struct mu_nccl_request *request_get(struct mu_nccl_backend *b,
+                                           struct mu_err *err)
 {
-    struct mu_request *r = b->free_requests;
+    struct mu_nccl_request *r = b->free_requests;
     cudaError_t rc;
 
     if (r) {
@@ -33,7 +34,7 @@ static struct mu_request *request_get(struct mu_backend *b, struct mu_err *err)
     return NULL;
 }
 
-static void request_put(struct mu_backend *b, struct mu_request *r)
+static void request_put(struct mu_nccl_backend *b, struct mu_nccl_request *r)
 {
     r->next = b->free_requests;
     b->free_requests = r;
@@ -44,8 +45,8 @@ static void request_put(struct mu_backend *b, struct mu_request *r)
  * ranks, so it must come behind whatever ran before: `tail` is a stream that is behind
  * all of it.
  */
-static int start_direct(struct mu_backend *b, struct mu_coll *c, struct mu_request *r,
-                        struct mu_err *err)
+static int start_direct(struct mu_nccl_backend *b, struct mu_coll *c,
+                        struct mu_nccl_request *r, struct mu_err *err)
 {
     cudaStream_t own = b->stream, stream = c->stream;
     cudaError_t rc = cudaSuccess;
@@ -67,8 +68,8 @@ static int start_direct(struct mu_backend *b, struct mu_coll *c, struct mu_reque
     return result;
 }
 
-static int start_aside(struct mu_backend *b, struct mu_coll *c, struct mu_request *r,
-                       struct mu_err *err)
+static int start_aside(struct mu_nccl_backend *b, struct mu_coll *c,
+                       struct mu_nccl_request *r, struct mu_err *err)
 {
     cudaError_t rc = cudaSuccess;
 
@@ -94,11 +95,11 @@ static int start_aside(struct mu_backend *b, struct mu_coll *c, struct mu_reques
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "cudaEventRecord");
 }
 
-int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
-                  struct mu_request **out, struct mu_err *err)
+int mu_nccl_start(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                  struct mu_nccl_request **out, struct mu_err *err)
 {
     struct mu_coll c = *coll;
-    struct mu_request *r;
+    struct mu_nccl_request *r;
     int rc;
 
     if (mu_nccl_aborted(b, err) < 0)
@@ -126,7 +127,7 @@ int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
     return 0;
 }
 
-static cudaError_t join_aside(struct mu_backend *b, struct mu_request *r,
+static cudaError_t join_aside(struct mu_nccl_backend *b, struct mu_nccl_request *r,
                               cudaStream_t stream)
 {
     cudaError_t rc = cudaSuccess;
@@ -147,8 +148,8 @@ static cudaError_t join_aside(struct mu_backend *b, struct mu_request *r,
     return rc;
 }
 
-int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
-                 struct mu_err *err)
+int mu_nccl_join(struct mu_nccl_backend *b, struct mu_nccl_request *request,
+                 void *stream, struct mu_err *err)
 {
     cudaError_t rc = request->direct ? cudaSuccess : join_aside(b, request, stream);
 
@@ -158,10 +159,10 @@ int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "joining a collective");
 }
 
-void mu_nccl_close(struct mu_backend *b)
+void mu_nccl_close(struct mu_nccl_backend *b)
 {
     while (b->free_requests) {
-        struct mu_request *r = b->free_requests;
+        struct mu_nccl_request *r = b->free_requests;
 
         b->free_requests = r->next;
         cudaEventDestroy(r->ready);

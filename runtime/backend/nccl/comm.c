@@ -42,7 +42,7 @@ bool mu_comm_is_root(int rank, int size)
     return false;
 }
 
-static int begin_by_id(struct mu_backend *b, struct mu_err *err)
+static int begin_by_id(struct mu_nccl_backend *b, struct mu_err *err)
 {
     int n = mu_comm_roots(b->env.size);
     ncclUniqueId *ids = calloc(n, sizeof(*ids));
@@ -52,7 +52,7 @@ static int begin_by_id(struct mu_backend *b, struct mu_err *err)
     if (!ids)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for %d NCCL ids", n);
     for (int i = 0; i < n; i++)
-        ids[i] = b->cards[root_rank(i, b->env.size)].id;
+        ids[i] = b->records[root_rank(i, b->env.size)].id;
     config.blocking = 0;
     config.commName = b->env.job;
     rc = ncclCommInitRankScalable(&b->comm, b->env.size, b->env.rank, n, ids, &config);
@@ -70,10 +70,10 @@ static void nap(void)
 /* ---- Shrinking the communicator of a world that has lost ranks --------------------
  */
 
-void mu_comm_take(struct mu_backend *b, struct mu_card *mine)
+void mu_comm_take(struct mu_nccl_backend *b, struct mu_nccl_record *mine)
 {
 #ifdef HAVE_SHRINK
-    struct mu_backend *parent = b->env.parent;
+    struct mu_nccl_backend *parent = mu_nccl_of(b->env.parent);
     int spared = MU_SPARED;
 
     while (parent && atomic_load(&parent->spared) == MU_REVOKING)
@@ -86,40 +86,41 @@ void mu_comm_take(struct mu_backend *b, struct mu_card *mine)
 #endif
 }
 
-void mu_comm_spend(struct mu_backend *b)
+void mu_comm_spend(struct mu_nccl_backend *b)
 {
     int taken = MU_TAKEN;
 
     if (b->env.parent)
-        atomic_compare_exchange_strong(&b->env.parent->spared, &taken, MU_SPENT);
+        atomic_compare_exchange_strong(&mu_nccl_of(b->env.parent)->spared, &taken,
+                                       MU_SPENT);
 }
 
 /* Only when every rank has the same one: a rank whose own was aborted already, or who
  * stands at another, cannot.
  */
-static bool can_shrink(const struct mu_backend *b)
+static bool can_shrink(const struct mu_nccl_backend *b)
 {
-    const struct mu_card *first = &b->cards[0];
+    const struct mu_nccl_record *first = &b->records[0];
 
     for (int r = 0; r < b->env.size; r++)
-        if (b->cards[r].parent_size == 0 ||
-            b->cards[r].parent_size != first->parent_size ||
-            (r > 0 && b->cards[r].parent_rank <= b->cards[r - 1].parent_rank))
+        if (b->records[r].parent_size == 0 ||
+            b->records[r].parent_size != first->parent_size ||
+            (r > 0 && b->records[r].parent_rank <= b->records[r - 1].parent_rank))
             return false;
     return b->env.parent != NULL;
 }
 
-static int begin_by_shrink(struct mu_backend *b, struct mu_err *err)
+static int begin_by_shrink(struct mu_nccl_backend *b, struct mu_err *err)
 {
 #ifdef HAVE_SHRINK
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    int *gone = calloc((size_t)b->cards[0].parent_size, sizeof(*gone)), n = 0;
+    int *gone = calloc((size_t)b->records[0].parent_size, sizeof(*gone)), n = 0;
     ncclResult_t rc;
 
     if (!gone)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for the lost ranks");
-    for (int old = 0, r = 0; old < b->cards[0].parent_size; old++) {
-        if (r < b->env.size && b->cards[r].parent_rank == old)
+    for (int old = 0, r = 0; old < b->records[0].parent_size; old++) {
+        if (r < b->env.size && b->records[r].parent_rank == old)
             r++;
         else
             gone[n++] = old;
@@ -127,7 +128,7 @@ static int begin_by_shrink(struct mu_backend *b, struct mu_err *err)
     config.blocking = 0;
     config.commName = b->env.job;
     /* What hangs in the parent ends with it. */
-    rc = ncclCommShrink(b->env.parent->comm, gone, n, &b->comm, &config,
+    rc = ncclCommShrink(mu_nccl_of(b->env.parent)->comm, gone, n, &b->comm, &config,
                         NCCL_SHRINK_ABORT);
     free(gone);
     if (rc != ncclSuccess && rc != ncclInProgress)
@@ -140,7 +141,7 @@ static int begin_by_shrink(struct mu_backend *b, struct mu_err *err)
 #endif
 }
 
-int mu_comm_begin(struct mu_backend *b, struct mu_err *err)
+int mu_comm_begin(struct mu_nccl_backend *b, struct mu_err *err)
 {
     int rc;
 
@@ -153,7 +154,7 @@ int mu_comm_begin(struct mu_backend *b, struct mu_err *err)
     return rc;
 }
 
-int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
+int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
                  struct mu_err *err)
 {
     double end = mu_clock_s() + timeout;
@@ -186,14 +187,14 @@ int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
     }
 }
 
-void mu_comm_abort(struct mu_backend *b)
+void mu_comm_abort(struct mu_nccl_backend *b)
 {
     if (b->comm)
         ncclCommAbort(b->comm);
 }
 
 /* End what is under way, and keep the rest. */
-static bool revoke(struct mu_backend *b)
+static bool revoke(struct mu_nccl_backend *b)
 {
     ncclResult_t state = ncclInProgress;
 #ifdef HAVE_SHRINK
@@ -211,7 +212,7 @@ static bool revoke(struct mu_backend *b)
     return state == ncclSuccess;
 }
 
-void mu_comm_end(struct mu_backend *b)
+void mu_comm_end(struct mu_nccl_backend *b)
 {
     if (b->env.elastic && b->env.size > 1)
         atomic_store(&b->spared, revoke(b) ? MU_SPARED : MU_SPENT);
@@ -220,7 +221,7 @@ void mu_comm_end(struct mu_backend *b)
     mu_comm_abort(b);
 }
 
-void mu_comm_close(struct mu_backend *b)
+void mu_comm_close(struct mu_nccl_backend *b)
 {
     if (!b->comm)
         return;

@@ -63,7 +63,7 @@ static int by_plan(const char *gpu, int ndevices)
     return device;
 }
 
-int mu_device_choose(struct mu_backend *b, struct mu_err *err)
+int mu_device_choose(struct mu_nccl_backend *b, struct mu_err *err)
 {
     char gpu[128];
     int ndevices = 0;
@@ -92,26 +92,26 @@ int mu_device_choose(struct mu_backend *b, struct mu_err *err)
 }
 
 /* Several MIG devices of one GPU: NCCL takes them from 2.30 on, and only when told. */
-static int shared_parent(struct mu_backend *b, int i, int j, struct mu_err *err)
+static int shared_parent(struct mu_nccl_backend *b, int i, int j, struct mu_err *err)
 {
-    int version = b->cards[b->env.rank].nccl;
+    int version = b->records[b->env.rank].nccl;
 
     if (version < NCCL_VERSION(2, 30, 0))
         return mu_err_set(err, MUSTER_EDEVICE,
                           "ranks %d and %d are on two parts of GPU %s (%s): NCCL %d.%d "
                           "cannot run several ranks on one GPU, 2.30 can",
-                          i, j, b->cards[i].pci, b->env.host_of[i], version / 10000,
+                          i, j, b->records[i].pci, b->env.host_of[i], version / 10000,
                           version / 100 % 100);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     return 0;
 }
 
-int mu_device_check(struct mu_backend *b, struct mu_err *err)
+int mu_device_check(struct mu_nccl_backend *b, struct mu_err *err)
 {
     for (int li = 0; li < b->env.local_size; li++)
         for (int lj = li + 1; lj < b->env.local_size; lj++) {
             int i = b->local_ranks[li], j = b->local_ranks[lj];
-            const struct mu_card *x = &b->cards[i], *y = &b->cards[j];
+            const struct mu_nccl_record *x = &b->records[i], *y = &b->records[j];
 
             if (memcmp(x->uuid, y->uuid, sizeof(x->uuid)) == 0)
                 return mu_err_set(

@@ -10,7 +10,7 @@ int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
         "%s: %s (%s)", what, cudaGetErrorString(rc), cudaGetErrorName(rc));
 }
 
-int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
+int mu_nccl_err(struct mu_err *err, const struct mu_nccl_backend *b, ncclResult_t rc,
                 const char *what)
 {
     const char *more = ncclGetLastError(b->comm);
@@ -20,7 +20,7 @@ int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
                       more && *more ? ": " : "", more ? more : "");
 }
 
-int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err)
+int mu_nccl_aborted(struct mu_nccl_backend *b, struct mu_err *err)
 {
     if (!atomic_load(&b->aborted))
         return 0;

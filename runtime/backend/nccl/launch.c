@@ -12,7 +12,7 @@
 /* From this size on, half of them reach the same rate with less contention. */
 #define PULL_FEW ((size_t)12 << 20)
 #define PULL_MANY ((size_t)20 << 20) /* the same without computation beside */
-/* Below it the barriers of the copy path take longer than the transfer. */
+/* Below it the barriers of the copy algorithm take longer than the transfer. */
 #define HIDDEN_LEAST ((size_t)4 << 20)
 
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype)
@@ -26,7 +26,7 @@ ncclDataType_t mu_nccl_type(enum muster_dtype dtype)
     return types[dtype];
 }
 
-unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
+unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                         void **buffer)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
@@ -42,14 +42,14 @@ unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
     if (mu_relay_fits(&b->reach, bytes))
         usable |= 1u << MU_ALGO_RELAY;
     if (coll->send == coll->recv && bytes >= (size_t)16 * b->reach.n &&
-        mu_arena_peers(b, coll->recv, bytes, buffer))
+        mu_nccl_arena_peers(b, coll->recv, bytes, buffer))
         usable |= 1u << MU_ALGO_PULL | (bytes % 16 == 0 ? 1u << MU_ALGO_COPY : 0);
     return usable;
 }
 
 /* ---- NCCL ----------------------------------------------------------------------- */
 
-static ncclResult_t nccl_enqueue(struct mu_backend *b, const struct mu_coll *c,
+static ncclResult_t nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *c,
                                  bool average)
 {
     static const ncclRedOp_t ops[] = {
@@ -75,7 +75,7 @@ static ncclResult_t nccl_enqueue(struct mu_backend *b, const struct mu_coll *c,
     return ncclInvalidArgument;
 }
 
-static bool capturing(const struct mu_backend *b)
+static bool capturing(const struct mu_nccl_backend *b)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
 
@@ -83,7 +83,7 @@ static bool capturing(const struct mu_backend *b)
     return status == cudaStreamCaptureStatusActive;
 }
 
-static int launch_nccl(struct mu_backend *b, const struct mu_coll *c,
+static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
                        struct mu_err *err)
 {
     bool reduces = c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER;
@@ -128,7 +128,7 @@ static int ceil_div(size_t a, size_t d, int most)
 }
 
 /* One rank: the sum is the data. */
-static cudaError_t launch_alone(struct mu_backend *b, const struct mu_coll *c)
+static cudaError_t launch_alone(struct mu_nccl_backend *b, const struct mu_coll *c)
 {
     size_t bytes = c->count * mu_dtype_size(c->dtype);
     cudaError_t rc = cudaSuccess;
@@ -151,7 +151,8 @@ static size_t segment_of(size_t round, int n, int p, size_t *first)
     return *first >= round ? 0 : *first + segment > round ? round - *first : segment;
 }
 
-static cudaError_t push(struct mu_backend *b, char *to, const char *from, size_t bytes)
+static cudaError_t push(struct mu_nccl_backend *b, char *to, const char *from,
+                        size_t bytes)
 {
     /* cudaMemcpyDefault costs the host 3.6 us, DeviceToDevice 5.2 (H200, driver 580).
      */
@@ -163,7 +164,7 @@ static cudaError_t push(struct mu_backend *b, char *to, const char *from, size_t
  * add up my own, push the sum, meet. Engines that write to several GPUs at once move
  * more than twice what they do when they read (4 x H200: 188 and 78 GB/s at 10 MiB).
  */
-static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
+static cudaError_t launch_copy(struct mu_nccl_backend *b, const struct mu_coll *c,
                                void *const *buffer)
 {
     const struct mu_reach *r = &b->reach;
@@ -198,8 +199,8 @@ static cudaError_t launch_copy(struct mu_backend *b, const struct mu_coll *c,
     return rc;
 }
 
-int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_algo path,
-                   void *const *buffer, struct mu_err *err)
+int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                   enum mu_algo algo, void *const *buffer, struct mu_err *err)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
     size_t packets = bytes / (element == 8 ? 8 : 12) + 1;
@@ -207,7 +208,7 @@ int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_alg
     int most = coll->direct ? 2 * BLOCKS : BLOCKS;
     cudaError_t rc = cudaSuccess;
 
-    switch (path) {
+    switch (algo) {
     case MU_ALGO_ONE_SHOT:
         rc = mu_one_shot(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
                          coll->op, coll->scale, ceil_div(packets, threads, most),
@@ -235,14 +236,14 @@ int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_alg
     return 0;
 }
 
-int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
+int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err)
 {
     size_t bytes = coll->count * mu_dtype_size(coll->dtype);
     void *buffer[MU_PEERS];
     bool captured = capturing(b);
     unsigned usable;
-    enum mu_algo path;
+    enum mu_algo algo;
 
     if (coll->count == 0)
         return 0;
@@ -252,16 +253,16 @@ int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
         return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
     }
     usable = mu_nccl_usable(b, coll, buffer);
-    path = mu_algo_choose(&b->table, bytes, usable, captured);
+    algo = mu_algo_choose(&b->table, bytes, usable, captured);
     if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_ALGO_COPY))
-        path = MU_ALGO_COPY;
+        algo = MU_ALGO_COPY;
     if (b->forced >= 0 && (usable & 1u << b->forced))
-        path = (enum mu_algo)b->forced;
-    if (path == MU_ALGO_COPY && captured) {
+        algo = (enum mu_algo)b->forced;
+    if (algo == MU_ALGO_COPY && captured) {
         /* Copies behind waiting kernels of one graph can hang. */
-        path = b->forced == MU_ALGO_COPY
+        algo = b->forced == MU_ALGO_COPY
                    ? MU_ALGO_PULL
                    : mu_algo_choose(&b->table, bytes, usable, true);
     }
-    return mu_nccl_launch(b, coll, path, buffer, err);
+    return mu_nccl_launch(b, coll, algo, buffer, err);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* measure.c - the times of the paths at start-up, agreed by all ranks
+/* measure.c - the times of the algorithms at start-up, agreed by all ranks
  *
  * Each size is run a few times in a row on zeros: an area in which peers store serves
- * as buffer for the paths that do not use it, and stays zero
+ * as buffer for the algorithms that do not use it, and stays zero
  * (lines and parts lie one behind the other). NCCL is timed too, so its
  * connections exist when the first step needs them.
  */
@@ -24,7 +24,7 @@ static const size_t sizes[MU_ALGOS][MU_ALGO_POINTS] = {
     [MU_ALGO_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
 };
 
-static void coll_fill(struct mu_backend *b, enum mu_algo path, size_t bytes,
+static void coll_fill(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes,
                       struct mu_coll *coll, void **buffer)
 {
     const struct mu_reach *r = &b->reach;
@@ -39,13 +39,13 @@ static void coll_fill(struct mu_backend *b, enum mu_algo path, size_t bytes,
     };
     for (int i = 0; i < r->n; i++)
         buffer[i] = r->lines[i];
-    coll->recv = path == MU_ALGO_PULL || path == MU_ALGO_NCCL ? r->lines[r->rank]
+    coll->recv = algo == MU_ALGO_PULL || algo == MU_ALGO_NCCL ? r->lines[r->rank]
                                                               : b->measure_buffer;
     coll->send = coll->recv;
 }
 
 /* *call_us: of the host, in one call. */
-static int time_point(struct mu_backend *b, enum mu_algo path, size_t bytes,
+static int time_point(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes,
                       cudaEvent_t *between, float *us, float *call_us,
                       struct mu_err *err)
 {
@@ -55,16 +55,16 @@ static int time_point(struct mu_backend *b, enum mu_algo path, size_t bytes,
     double from;
     float ms = 0;
 
-    coll_fill(b, path, bytes, &coll, buffer);
-    if (path == MU_ALGO_NCCL && !b->nccl_warm &&
-        mu_nccl_launch(b, &coll, path, buffer, err) < 0)
+    coll_fill(b, algo, bytes, &coll, buffer);
+    if (algo == MU_ALGO_NCCL && !b->nccl_warm &&
+        mu_nccl_launch(b, &coll, algo, buffer, err) < 0)
         return -1; /* its connections are made in the first call */
     b->nccl_warm = true;
     /* All launches are enqueued before the first begins: the host's time is no part. */
-    rc = mu_hold(path == MU_ALGO_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
+    rc = mu_hold(algo == MU_ALGO_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
     from = mu_clock_s();
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
-        if (mu_nccl_launch(b, &coll, path, buffer, err) < 0)
+        if (mu_nccl_launch(b, &coll, algo, buffer, err) < 0)
             return -1;
         if (i == 0) /* the first of each size warms up */
             rc = cudaEventRecord(between[0], b->stream);
@@ -82,9 +82,9 @@ static int time_point(struct mu_backend *b, enum mu_algo path, size_t bytes,
 }
 
 /* The slowest rank's time counts for all: one table everywhere, or ranks would choose
- * different paths.
+ * different algorithms.
  */
-static int agree(struct mu_backend *b, struct mu_err *err)
+static int agree(struct mu_nccl_backend *b, struct mu_err *err)
 {
     float flat[MU_ALGOS][MU_ALGO_POINTS + 1];
     const size_t n = sizeof flat / sizeof flat[0][0];
@@ -113,20 +113,20 @@ static int agree(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
-static int measure_algo(struct mu_backend *b, enum mu_algo path, cudaEvent_t *between,
-                        struct mu_err *err)
+static int measure_algo(struct mu_nccl_backend *b, enum mu_algo algo,
+                        cudaEvent_t *between, struct mu_err *err)
 {
-    struct mu_algo_curve *curve = &b->table.curve[path];
+    struct mu_algo_curve *curve = &b->table.curve[algo];
     float call_us;
 
     for (int i = 0; i < MU_ALGO_POINTS; i++) {
-        size_t bytes = sizes[path][i];
+        size_t bytes = sizes[algo][i];
 
-        if ((path == MU_ALGO_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4)) ||
-            (path == MU_ALGO_RELAY && !mu_relay_fits(&b->reach, bytes)))
+        if ((algo == MU_ALGO_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4)) ||
+            (algo == MU_ALGO_RELAY && !mu_relay_fits(&b->reach, bytes)))
             break;
         curve->bytes[i] = (float)bytes;
-        if (time_point(b, path, bytes, between, &curve->us[i], &call_us, err) < 0)
+        if (time_point(b, algo, bytes, between, &curve->us[i], &call_us, err) < 0)
             return -1;
         if (i == 0 || call_us < curve->call_us)
             curve->call_us = call_us;
@@ -136,13 +136,13 @@ static int measure_algo(struct mu_backend *b, enum mu_algo path, cudaEvent_t *be
 }
 
 /* From now on the limit of a collective counts. */
-static void ready(struct mu_backend *b)
+static void ready(struct mu_nccl_backend *b)
 {
     b->reach.limit_ns = (uint64_t)(b->env.timeout * 1e9);
     b->words->stuck = 0;
 }
 
-int mu_measure(struct mu_backend *b, struct mu_err *err)
+int mu_measure(struct mu_nccl_backend *b, struct mu_err *err)
 {
     /* Those that take the relay's area for zeros come before the relay. */
     static const enum mu_algo order[] = { MU_ALGO_NCCL, MU_ALGO_PULL, MU_ALGO_ONE_SHOT,

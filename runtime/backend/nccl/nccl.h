@@ -5,7 +5,7 @@
  *   device.c   which CUDA device is ours; no two ranks on one
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    memory of the other ranks of this node, mapped here; arenas
- *   measure.c  start-up times of the paths
+ *   measure.c  start-up times of the algorithms
  *   launch.c   which way a collective takes, and its kernels and calls
  *   coll.c     start and join
  *   stream.c   block the host until streams are idle
@@ -32,8 +32,8 @@
 #define MU_PARTS_BYTES ((size_t)24 << 20)
 #define MU_WATCHED 64
 
-/* What each rank publishes before anything is connected. */
-struct mu_card {
+/* The address record, which each rank publishes before anything is connected. */
+struct mu_nccl_record {
     uint8_t uuid[16];
     char pci[32];
     int32_t nccl;                     /* version of the library that is loaded */
@@ -45,19 +45,19 @@ struct mu_card {
 };
 
 /* Memory from alloc: the same on all ranks, mapped by the ranks of this node. */
-struct mu_arena {
+struct mu_nccl_arena {
     char *base;
     size_t bytes;
     char *peer[MU_PEERS]; /* by local rank; own included; NULL: not mapped */
-    struct mu_arena *next;
+    struct mu_nccl_arena *next;
 };
 
-struct mu_request {
+struct mu_nccl_request {
     cudaEvent_t ready, done;
     bool direct;     /* ran on the stream that joins it */
     bool late;       /* no event behind it yet: see mu_coll.together */
     uint64_t number; /* among those on the backend's stream */
-    struct mu_request *next;
+    struct mu_nccl_request *next;
 };
 
 /* A collective of NCCL that the watch thread follows by an event. */
@@ -79,13 +79,15 @@ enum mu_spared {
     MU_SPENT, /* to be aborted now */
 };
 
-struct mu_backend {
+struct mu_nccl_backend {
     struct mu_backend_env env;
     int device;
     char pci[32];
-    struct mu_card *cards; /* by rank; only those of this node and the roots are filled,
-                              all of them where there is a parent */
-    int *local_ranks;      /* global rank of each local rank */
+    /* By rank; only those of this node and the roots are filled, all of them where
+     * there is a parent.
+     */
+    struct mu_nccl_record *records;
+    int *local_ranks; /* global rank of each local rank */
     ncclComm_t comm;
     cudaStream_t stream; /* all collectives, in order */
 
@@ -98,10 +100,10 @@ struct mu_backend {
     struct mu_algo_table table;
     void *measure_buffer; /* while measuring */
     bool nccl_warm;       /* NCCL has made its connections */
-    int forced;           /* a path, or -1: by the table */
-    struct mu_arena *arenas;
+    int forced;           /* a algo, or -1: by the table */
+    struct mu_nccl_arena *arenas;
     unsigned arena_count;
-    struct mu_request *free_requests;
+    struct mu_nccl_request *free_requests;
     cudaStream_t tail;   /* a stream that is behind all collectives so far */
     uint64_t started;    /* requests on `stream` */
     cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
@@ -118,69 +120,77 @@ struct mu_backend {
     char transport[64];
 };
 
+/* The backend behind the public handle, which is struct mu_backend in name only. */
+static inline struct mu_nccl_backend *mu_nccl_of(const struct mu_backend *backend)
+{
+    return (struct mu_nccl_backend *)(uintptr_t)backend;
+}
+
 /* error.c. Fill err from a CUDA or NCCL result; each returns -1. */
 int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what);
-int mu_nccl_err(struct mu_err *err, const struct mu_backend *b, ncclResult_t rc,
+int mu_nccl_err(struct mu_err *err, const struct mu_nccl_backend *b, ncclResult_t rc,
                 const char *what);
-int mu_nccl_aborted(struct mu_backend *b, struct mu_err *err); /* 0: not */
+int mu_nccl_aborted(struct mu_nccl_backend *b, struct mu_err *err); /* 0: not */
 
-/* device.c: choose and make current; find two ranks on one device among the cards. */
-int mu_device_choose(struct mu_backend *b, struct mu_err *err);
-int mu_device_check(struct mu_backend *b, struct mu_err *err);
+/* device.c: choose and make current; find two ranks on one device. */
+int mu_device_choose(struct mu_nccl_backend *b, struct mu_err *err);
+int mu_device_check(struct mu_nccl_backend *b, struct mu_err *err);
 
 /* comm.c. Ids come from the roots: rank i * size / count for i < count. */
 int mu_comm_roots(int size);
 bool mu_comm_is_root(int rank, int size);
-int mu_comm_begin(struct mu_backend *b, struct mu_err *err);
-/* Keep the parent's communicator from being aborted, and offer it in our card. */
-void mu_comm_take(struct mu_backend *b, struct mu_card *mine);
+int mu_comm_begin(struct mu_nccl_backend *b, struct mu_err *err);
+/* Keep the parent's communicator from being aborted, and offer it in our record. */
+void mu_comm_take(struct mu_nccl_backend *b, struct mu_nccl_record *mine);
 /* Done with it. */
-void mu_comm_spend(struct mu_backend *b);
+void mu_comm_spend(struct mu_nccl_backend *b);
 /* In a thread of its own: abort, or revoke and abort when it is spent. */
-void mu_comm_end(struct mu_backend *b);
+void mu_comm_end(struct mu_nccl_backend *b);
 /* Until the communicator is idle or the time is over. */
-int mu_comm_wait(struct mu_backend *b, double timeout, const char *what,
+int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
                  struct mu_err *err);
-void mu_comm_abort(struct mu_backend *b);
-void mu_comm_close(struct mu_backend *b);
+void mu_comm_abort(struct mu_nccl_backend *b);
+void mu_comm_close(struct mu_nccl_backend *b);
 
 /* peers.c */
-int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *err);
-int mu_peers_connect(struct mu_backend *b, struct mu_err *err);
-void mu_peers_close(struct mu_backend *b);
+int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
+                     struct mu_err *err);
+int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err);
+void mu_peers_close(struct mu_nccl_backend *b);
 /* copy: where the others put their parts of this local rank's segment. */
-char *mu_parts_of(const struct mu_backend *b, int local_rank);
-void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err);
-void mu_arena_free(struct mu_backend *b, void *p);
-int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
+char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank);
+void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err *err);
+void mu_nccl_arena_free(struct mu_nccl_backend *b, void *p);
+int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
+                        struct mu_err *err);
 /* Where [p, p + bytes) is mapped for each local rank; false: not in an arena. */
-bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
-                    void **buffer);
+bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
+                         void **buffer);
 
 /* measure.c */
-int mu_measure(struct mu_backend *b, struct mu_err *err);
+int mu_measure(struct mu_nccl_backend *b, struct mu_err *err);
 
 /* launch.c */
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
-unsigned mu_nccl_usable(const struct mu_backend *b, const struct mu_coll *coll,
+unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                         void **buffer);
-int mu_nccl_launch(struct mu_backend *b, const struct mu_coll *coll, enum mu_algo path,
-                   void *const *buffer, struct mu_err *err);
-/* By the quickest path that is usable. */
-int mu_nccl_enqueue(struct mu_backend *b, const struct mu_coll *coll,
+int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                   enum mu_algo algo, void *const *buffer, struct mu_err *err);
+/* By the quickest algorithm that is usable. */
+int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err);
 
 /* coll.c */
-int mu_nccl_start(struct mu_backend *b, const struct mu_coll *coll,
-                  struct mu_request **out, struct mu_err *err);
-int mu_nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
-                 struct mu_err *err);
-void mu_nccl_close(struct mu_backend *b);
+int mu_nccl_start(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                  struct mu_nccl_request **out, struct mu_err *err);
+int mu_nccl_join(struct mu_nccl_backend *b, struct mu_nccl_request *request,
+                 void *stream, struct mu_err *err);
+void mu_nccl_close(struct mu_nccl_backend *b);
 
 /* stream.c */
-int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err);
+int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
 /* Until the backend's own stream is idle; names the rank that is waited for. */
-int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err);
+int mu_nccl_wait(struct mu_nccl_backend *b, double timeout, struct mu_err *err);
 
 /* pack.c: the backend operations of these names */
 int mu_pack_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
@@ -210,12 +220,12 @@ int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t byte
                    struct mu_err *err);
 
 /* watch.c */
-int mu_watch_start(struct mu_backend *b, struct mu_err *err);
-void mu_watch_stop(struct mu_backend *b);
+int mu_watch_start(struct mu_nccl_backend *b, struct mu_err *err);
+void mu_watch_stop(struct mu_nccl_backend *b);
 /* Follow the work enqueued on b->stream so far. */
-void mu_watch_add(struct mu_backend *b, const char *what);
+void mu_watch_add(struct mu_nccl_backend *b, const char *what);
 
-/* For tools and tests: force a path by name ("auto" lifts it), read the table. */
+/* For tools and tests: force an algorithm by name ("auto" lifts it), read the table. */
 int mu_nccl_force(struct mu_backend *b, const char *path);
 /* Where p of an arena is mapped from a local rank; NULL: not. */
 void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank);

@@ -11,9 +11,10 @@
 
 #define ABORT_WAIT 5 /* seconds that close waits for ncclCommAbort */
 
-/* ---- Cards: what the ranks tell each other before they are connected ------------- */
+/* ---- Address records: published by each rank before anything is connected -------- */
 
-static int card_fill(struct mu_backend *b, struct mu_card *card, struct mu_err *err)
+static int record_fill(struct mu_nccl_backend *b, struct mu_nccl_record *record,
+                       struct mu_err *err)
 {
     struct cudaDeviceProp prop;
     int version = 0;
@@ -21,23 +22,23 @@ static int card_fill(struct mu_backend *b, struct mu_card *card, struct mu_err *
 
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "cudaGetDeviceProperties");
-    memcpy(card->uuid, prop.uuid.bytes, sizeof(card->uuid));
-    snprintf(card->pci, sizeof(card->pci), "%s", b->pci);
+    memcpy(record->uuid, prop.uuid.bytes, sizeof(record->uuid));
+    snprintf(record->pci, sizeof(record->pci), "%s", b->pci);
     ncclGetVersion(&version);
-    card->nccl = version;
-    card->capability = prop.major * 10 + prop.minor;
-    mu_comm_take(b, card);
+    record->nccl = version;
+    record->capability = prop.major * 10 + prop.minor;
+    mu_comm_take(b, record);
     if (b->env.size > 1 && mu_comm_is_root(b->env.rank, b->env.size)) {
-        ncclResult_t nrc = ncclGetUniqueId(&card->id);
+        ncclResult_t nrc = ncclGetUniqueId(&record->id);
 
         if (nrc != ncclSuccess)
             return mu_nccl_err(err, b, nrc,
                                "no NCCL id (is NCCL_SOCKET_IFNAME an interface here?)");
     }
-    return mu_peers_prepare(b, card, err);
+    return mu_peers_prepare(b, record, err);
 }
 
-static int card_fetch(struct mu_backend *b, int rank, struct mu_err *err)
+static int record_fetch(struct mu_nccl_backend *b, int rank, struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
     void *value = NULL;
@@ -47,54 +48,54 @@ static int card_fetch(struct mu_backend *b, int rank, struct mu_err *err)
     if (x->fetch(x->arg, rank, "mu.nccl.card", &value, &len, b->env.init_timeout, err) <
         0)
         return -1;
-    if (len != sizeof(struct mu_card))
+    if (len != sizeof(struct mu_nccl_record))
         rc = mu_err_set(err, MUSTER_ECONTRACT,
                         "rank %d was built with another version of the nccl backend",
                         rank);
     else
-        memcpy(&b->cards[rank], value, len);
+        memcpy(&b->records[rank], value, len);
     free(value);
-    if (rc == 0 && b->cards[rank].nccl != b->cards[b->env.rank].nccl)
+    if (rc == 0 && b->records[rank].nccl != b->records[b->env.rank].nccl)
         rc = mu_err_set(err, MUSTER_ECONTRACT,
                         "rank %d (%s) loaded NCCL %d, rank %d (%s) NCCL %d: the ranks "
                         "must run the same version",
-                        rank, b->env.host_of[rank], b->cards[rank].nccl, b->env.rank,
-                        b->env.host_of[b->env.rank], b->cards[b->env.rank].nccl);
+                        rank, b->env.host_of[rank], b->records[rank].nccl, b->env.rank,
+                        b->env.host_of[b->env.rank], b->records[b->env.rank].nccl);
     return rc;
 }
 
-static int cards_exchange(struct mu_backend *b, struct mu_err *err)
+static int records_exchange(struct mu_nccl_backend *b, struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
     int rank = b->env.rank, local = 0;
 
-    b->cards = calloc(b->env.size, sizeof(*b->cards));
+    b->records = calloc(b->env.size, sizeof(*b->records));
     b->local_ranks = calloc(b->env.local_size, sizeof(*b->local_ranks));
-    if (!b->cards || !b->local_ranks)
+    if (!b->records || !b->local_ranks)
         return mu_err_set(err, MUSTER_EMEMORY, "no memory for %d ranks", b->env.size);
     for (int r = 0; r < b->env.size; r++)
         if (b->env.node_of[r] == b->env.node && local < b->env.local_size)
             b->local_ranks[local++] = r;
-    if (card_fill(b, &b->cards[rank], err) < 0)
+    if (record_fill(b, &b->records[rank], err) < 0)
         return -1;
     if (b->env.size == 1)
         return 0;
-    if (x->publish(x->arg, "mu.nccl.card", &b->cards[rank], sizeof(struct mu_card),
-                   err) < 0 ||
+    if (x->publish(x->arg, "mu.nccl.card", &b->records[rank],
+                   sizeof(struct mu_nccl_record), err) < 0 ||
         x->fence(x->arg, b->env.init_timeout, err) < 0)
         return -1;
     for (int r = 0; r < b->env.size; r++)
         if (r != rank &&
             (b->env.parent || b->env.node_of[r] == b->env.node ||
              mu_comm_is_root(r, b->env.size)) &&
-            card_fetch(b, r, err) < 0)
+            record_fetch(b, r, err) < 0)
             return -1;
     return mu_device_check(b, err);
 }
 
 /* ---- Open and close ------------------------------------------------------------- */
 
-static int open_device(struct mu_backend *b, struct mu_err *err)
+static int open_device(struct mu_nccl_backend *b, struct mu_err *err)
 {
     int least, greatest;
     cudaError_t rc;
@@ -109,7 +110,7 @@ static int open_device(struct mu_backend *b, struct mu_err *err)
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "preparing the GPU");
 }
 
-static int load_kernels(struct mu_backend *b, struct mu_err *err)
+static int load_kernels(struct mu_nccl_backend *b, struct mu_err *err)
 {
     cudaError_t rc = mu_kernels_load();
 
@@ -122,7 +123,7 @@ static int load_kernels(struct mu_backend *b, struct mu_err *err)
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "loading our kernels");
 }
 
-static void transport_name(struct mu_backend *b)
+static void transport_name(struct mu_nccl_backend *b)
 {
     snprintf(b->transport, sizeof(b->transport), "%s",
              b->env.size == 1    ? "one GPU"
@@ -131,24 +132,24 @@ static void transport_name(struct mu_backend *b)
                                  : "NCCL");
 }
 
-static void backend_free(struct mu_backend *b)
+static void backend_free(struct mu_nccl_backend *b)
 {
     mu_watch_stop(b);
     mu_comm_close(b);
     while (b->arenas)
-        mu_arena_free(b, b->arenas->base);
+        mu_nccl_arena_free(b, b->arenas->base);
     mu_nccl_close(b);
     mu_peers_close(b);
     if (b->stream)
         cudaStreamDestroy(b->stream);
     cudaGetLastError();
-    free(b->cards);
+    free(b->records);
     free(b->local_ranks);
     free(b);
 }
 
 /* Where the time of open went. */
-static double lap(struct mu_backend *b, double since, const char *what)
+static double lap(struct mu_nccl_backend *b, double since, const char *what)
 {
     double now = mu_clock_s();
 
@@ -156,7 +157,7 @@ static double lap(struct mu_backend *b, double since, const char *what)
     return now;
 }
 
-static int open_peers(struct mu_backend *b, double at, struct mu_err *err)
+static int open_peers(struct mu_nccl_backend *b, double at, struct mu_err *err)
 {
     /* NCCL connects in its own thread while we load kernels and map memory. */
     if (mu_comm_begin(b, err) < 0 || load_kernels(b, err) < 0)
@@ -177,7 +178,7 @@ static int open_peers(struct mu_backend *b, double at, struct mu_err *err)
 static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
                      struct mu_err *err)
 {
-    struct mu_backend *b = calloc(1, sizeof(*b));
+    struct mu_nccl_backend *b = calloc(1, sizeof(*b));
     double at = mu_clock_s();
 
     if (!b)
@@ -186,16 +187,16 @@ static int nccl_open(const struct mu_backend_env *env, struct mu_backend **out,
     if (open_device(b, err) < 0)
         goto fail;
     at = lap(b, at, "device");
-    if (cards_exchange(b, err) < 0)
+    if (records_exchange(b, err) < 0)
         goto fail;
-    at = lap(b, at, "cards");
+    at = lap(b, at, "address records");
     if ((env->size > 1 ? open_peers(b, at, err) : load_kernels(b, err)) < 0)
         goto fail;
     mu_comm_spend(b);
     if (mu_watch_start(b, err) < 0)
         goto fail;
     transport_name(b);
-    *out = b;
+    *out = (struct mu_backend *)b;
     return 0;
 fail:
     mu_comm_spend(b);
@@ -208,8 +209,9 @@ fail:
     return mu_err_context(err, "nccl");
 }
 
-static void nccl_close(struct mu_backend *b)
+static void nccl_close(struct mu_backend *backend)
 {
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
     struct timespec until;
     int spared = MU_SPARED;
 
@@ -240,8 +242,10 @@ static void *abort_comm(void *arg)
     return NULL;
 }
 
-static void nccl_abort(struct mu_backend *b, int status, const char *why)
+static void nccl_abort(struct mu_backend *backend, int status, const char *why)
 {
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
+
     /* Our kernels first, it is one store; then NCCL's, which can take its time. */
     if (b->words)
         b->words->abort = 1;
@@ -258,23 +262,63 @@ static void nccl_abort(struct mu_backend *b, int status, const char *why)
     }
 }
 
-static bool nccl_broken(const struct mu_backend *b)
+static bool nccl_broken(const struct mu_backend *backend)
 {
+    const struct mu_nccl_backend *b = mu_nccl_of(backend);
+
     return atomic_load(&b->aborted);
 }
 
-static const char *nccl_transport(const struct mu_backend *b)
+static const char *nccl_transport(const struct mu_backend *backend)
 {
+    const struct mu_nccl_backend *b = mu_nccl_of(backend);
+
     return b->transport;
 }
 
-static int nccl_device(const struct mu_backend *b)
+static int nccl_device(const struct mu_backend *backend)
 {
+    const struct mu_nccl_backend *b = mu_nccl_of(backend);
+
     return b->device;
 }
 
-static void nccl_curve(const struct mu_backend *b, struct mu_curve *out)
+static void *nccl_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
 {
+    return mu_nccl_arena_alloc(mu_nccl_of(b), bytes, err);
+}
+
+static void nccl_free(struct mu_backend *b, void *p)
+{
+    mu_nccl_arena_free(mu_nccl_of(b), p);
+}
+
+static int nccl_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+{
+    return mu_nccl_arena_adopt(mu_nccl_of(b), mu_nccl_of(from), err);
+}
+
+static int nccl_start(struct mu_backend *b, const struct mu_coll *coll,
+                      struct mu_request **out, struct mu_err *err)
+{
+    return mu_nccl_start(mu_nccl_of(b), coll, (struct mu_nccl_request **)(void *)out,
+                         err);
+}
+
+static int nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
+                     struct mu_err *err)
+{
+    return mu_nccl_join(mu_nccl_of(b), (struct mu_nccl_request *)request, stream, err);
+}
+
+static int nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+{
+    return mu_nccl_drain(mu_nccl_of(b), stream, err);
+}
+
+static void nccl_curve(const struct mu_backend *backend, struct mu_curve *out)
+{
+    const struct mu_nccl_backend *b = mu_nccl_of(backend);
     const unsigned all = 1u << MU_ALGO_ONE_SHOT | 1u << MU_ALGO_PULL |
                          1u << MU_ALGO_RELAY | 1u << MU_ALGO_NCCL;
 
@@ -289,12 +333,12 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .broken = nccl_broken,
     .transport = nccl_transport,
     .device = nccl_device,
-    .alloc = mu_arena_alloc,
-    .free = mu_arena_free,
-    .adopt = mu_arena_adopt,
-    .start = mu_nccl_start,
-    .join = mu_nccl_join,
-    .drain = mu_nccl_drain,
+    .alloc = nccl_alloc,
+    .free = nccl_free,
+    .adopt = nccl_adopt,
+    .start = nccl_start,
+    .join = nccl_join,
+    .drain = nccl_drain,
     .pack = mu_pack_pieces,
     .unpack = mu_unpack_pieces,
     .copy = mu_copy_bytes,

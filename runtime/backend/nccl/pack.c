@@ -130,7 +130,7 @@ bool mu_is_host(const struct mu_backend *b, const void *p)
 int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
                    struct mu_err *err)
 {
-    cudaError_t rc = cudaSetDevice(b->device);
+    cudaError_t rc = cudaSetDevice(mu_nccl_of(b)->device);
 
     if (rc == cudaSuccess)
         rc = cudaDeviceSynchronize();

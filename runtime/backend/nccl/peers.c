@@ -23,7 +23,7 @@
 
 _Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
 
-static bool wanted(const struct mu_backend *b)
+static bool wanted(const struct mu_nccl_backend *b)
 {
     return b->env.nnodes == 1 && b->env.size > 1 && b->env.size <= MU_PEERS;
 }
@@ -45,7 +45,8 @@ static size_t rounded(size_t bytes)
     return (bytes + GRANULE - 1) / GRANULE * GRANULE;
 }
 
-int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *err)
+int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
+                     struct mu_err *err)
 {
     unsigned char sign[SIGNED];
     cudaError_t rc;
@@ -81,7 +82,7 @@ int mu_peers_prepare(struct mu_backend *b, struct mu_card *mine, struct mu_err *
 }
 
 /* Read the peer's signature with a kernel, as the collectives will. */
-static bool proved(struct mu_backend *b, int local)
+static bool proved(struct mu_nccl_backend *b, int local)
 {
     unsigned char got[SIGNED] = { 0 }, sign[SIGNED];
     struct mu_pack_piece piece = { b->peer_control[local] + SIGNATURE_AT, 0,
@@ -99,17 +100,17 @@ static bool proved(struct mu_backend *b, int local)
     return ok;
 }
 
-static bool map_controls(struct mu_backend *b)
+static bool map_controls(struct mu_nccl_backend *b)
 {
     for (int i = 0; i < b->env.local_size; i++) {
-        const struct mu_card *card = &b->cards[b->local_ranks[i]];
+        const struct mu_nccl_record *record = &b->records[b->local_ranks[i]];
 
         if (i == b->env.local_rank) {
             b->peer_control[i] = b->control;
             continue;
         }
-        if (!card->mappable ||
-            cudaIpcOpenMemHandle((void **)&b->peer_control[i], card->control,
+        if (!record->mappable ||
+            cudaIpcOpenMemHandle((void **)&b->peer_control[i], record->control,
                                  cudaIpcMemLazyEnablePeerAccess) != cudaSuccess ||
             !proved(b, i)) {
             cudaGetLastError();
@@ -120,8 +121,8 @@ static bool map_controls(struct mu_backend *b)
 }
 
 /* One round: every rank says a word; all of this node's are collected. */
-static int collect(struct mu_backend *b, const char *key, const void *mine, size_t len,
-                   void *all, struct mu_err *err)
+static int collect(struct mu_nccl_backend *b, const char *key, const void *mine,
+                   size_t len, void *all, struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
 
@@ -148,7 +149,7 @@ static int collect(struct mu_backend *b, const char *key, const void *mine, size
     return 0;
 }
 
-static void reach_fill(struct mu_backend *b)
+static void reach_fill(struct mu_nccl_backend *b)
 {
     struct mu_reach *r = &b->reach;
 
@@ -164,12 +165,12 @@ static void reach_fill(struct mu_backend *b)
     }
 }
 
-char *mu_parts_of(const struct mu_backend *b, int local_rank)
+char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank)
 {
     return b->peer_control[local_rank] + PARTS_AT;
 }
 
-int mu_peers_connect(struct mu_backend *b, struct mu_err *err)
+int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err)
 {
     int mine, all[MU_PEERS] = { 0 };
 
@@ -192,7 +193,7 @@ int mu_peers_connect(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
-void mu_peers_close(struct mu_backend *b)
+void mu_peers_close(struct mu_nccl_backend *b)
 {
     for (int i = 0; i < MU_PEERS; i++)
         if (b->peer_control[i] && b->peer_control[i] != b->control)
@@ -204,14 +205,15 @@ void mu_peers_close(struct mu_backend *b)
 
 /* ---- Arenas --------------------------------------------------------------------- */
 
-struct arena_card {
+struct arena_record {
     uint64_t bytes; /* 0: no memory */
     cudaIpcMemHandle_t handle;
 };
 
-static int arena_map(struct mu_backend *b, struct mu_arena *a, struct mu_err *err)
+static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
+                     struct mu_err *err)
 {
-    struct arena_card mine = { 0 }, all[MU_PEERS];
+    struct arena_record mine = { 0 }, all[MU_PEERS];
     char key[48];
 
     if (a->base) {
@@ -244,7 +246,7 @@ static int arena_map(struct mu_backend *b, struct mu_arena *a, struct mu_err *er
     return 0;
 }
 
-static void arena_unmap(struct mu_arena *a)
+static void arena_unmap(struct mu_nccl_arena *a)
 {
     for (int i = 0; i < MU_PEERS; i++) {
         if (a->peer[i] && a->peer[i] != a->base)
@@ -254,7 +256,7 @@ static void arena_unmap(struct mu_arena *a)
     cudaGetLastError();
 }
 
-static void arena_drop(struct mu_backend *b, struct mu_arena *a)
+static void arena_drop(struct mu_nccl_backend *b, struct mu_nccl_arena *a)
 {
     arena_unmap(a);
     cudaFree(a->base);
@@ -262,9 +264,9 @@ static void arena_drop(struct mu_backend *b, struct mu_arena *a)
     free(a);
 }
 
-void *mu_arena_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err *err)
 {
-    struct mu_arena *a = calloc(1, sizeof(*a));
+    struct mu_nccl_arena *a = calloc(1, sizeof(*a));
     cudaError_t rc;
 
     if (!a) {
@@ -298,11 +300,11 @@ fail:
     return NULL;
 }
 
-void mu_arena_free(struct mu_backend *b, void *p)
+void mu_nccl_arena_free(struct mu_nccl_backend *b, void *p)
 {
-    for (struct mu_arena **at = &b->arenas; *at; at = &(*at)->next)
+    for (struct mu_nccl_arena **at = &b->arenas; *at; at = &(*at)->next)
         if ((*at)->base == p) {
-            struct mu_arena *a = *at;
+            struct mu_nccl_arena *a = *at;
 
             *at = a->next;
             arena_drop(b, a);
@@ -313,9 +315,10 @@ void mu_arena_free(struct mu_backend *b, void *p)
 /* Our own memory stays; the ranks of the new world map it from each other, in the order
  * in which it was allocated. Collective.
  */
-int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
+int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
+                        struct mu_err *err)
 {
-    struct mu_arena *oldest = NULL, *a;
+    struct mu_nccl_arena *oldest = NULL, *a;
     int rc = 0;
 
     /* What still runs there was aborted and ends. */
@@ -336,10 +339,10 @@ int mu_arena_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err 
     return rc;
 }
 
-bool mu_arena_peers(const struct mu_backend *b, const void *p, size_t bytes,
-                    void **buffer)
+bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
+                         void **buffer)
 {
-    for (const struct mu_arena *a = b->arenas; a; a = a->next) {
+    for (const struct mu_nccl_arena *a = b->arenas; a; a = a->next) {
         const char *c = p;
 
         if (c < a->base || c + bytes > a->base + a->bytes)

@@ -12,7 +12,7 @@
 /* Poll rather than cudaStreamSynchronize, which would not come back from a kernel that
  * hangs in spite of an abort.
  */
-static int idle(struct mu_backend *b, cudaStream_t stream, double end,
+static int idle(struct mu_nccl_backend *b, cudaStream_t stream, double end,
                 struct mu_err *err)
 {
     double aborted_at = 0;
@@ -43,14 +43,14 @@ static int idle(struct mu_backend *b, cudaStream_t stream, double end,
     }
 }
 
-int mu_nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
+int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err)
 {
     if (idle(b, stream, HUGE_VAL, err) < 0 || idle(b, b->stream, HUGE_VAL, err) < 0)
         return -1;
     return mu_nccl_aborted(b, err);
 }
 
-int mu_nccl_wait(struct mu_backend *b, double timeout, struct mu_err *err)
+int mu_nccl_wait(struct mu_nccl_backend *b, double timeout, struct mu_err *err)
 {
     return idle(b, b->stream, mu_clock_s() + timeout, err);
 }

@@ -6,8 +6,10 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-EXPORTED int mu_nccl_force(struct mu_backend *b, const char *path)
+EXPORTED int mu_nccl_force(struct mu_backend *backend, const char *path)
 {
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
+
     b->forced = -1;
     if (strcmp(path, "auto") == 0)
         return 0;
@@ -17,24 +19,29 @@ EXPORTED int mu_nccl_force(struct mu_backend *b, const char *path)
     return b->forced < 0 ? -1 : 0;
 }
 
-EXPORTED const struct mu_algo_table *mu_nccl_table(const struct mu_backend *b)
+EXPORTED const struct mu_algo_table *mu_nccl_table(const struct mu_backend *backend)
 {
+    const struct mu_nccl_backend *b = mu_nccl_of(backend);
+
     return &b->table;
 }
 
-EXPORTED void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank)
+EXPORTED void *mu_nccl_peer(struct mu_backend *backend, const void *p, int local_rank)
 {
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
     void *buffer[MU_PEERS];
 
-    if (!b->own || local_rank >= b->env.local_size || !mu_arena_peers(b, p, 1, buffer))
+    if (!b->own || local_rank >= b->env.local_size ||
+        !mu_nccl_arena_peers(b, p, 1, buffer))
         return NULL;
     return buffer[local_rank];
 }
 
-EXPORTED int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv,
+EXPORTED int mu_nccl_sendrecv(struct mu_backend *backend, const void *send, void *recv,
                               size_t count, enum muster_dtype dtype, int peer,
                               void *stream, struct mu_err *err)
 {
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
     ncclDataType_t type = mu_nccl_type(dtype);
     ncclResult_t rc = ncclGroupStart();
 
@@ -49,10 +56,11 @@ EXPORTED int mu_nccl_sendrecv(struct mu_backend *b, const void *send, void *recv
     return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, "send and receive");
 }
 
-EXPORTED int mu_nccl_plain(struct mu_backend *b, const void *send, void *recv,
+EXPORTED int mu_nccl_plain(struct mu_backend *backend, const void *send, void *recv,
                            size_t count, enum muster_dtype dtype, void *stream,
                            struct mu_err *err)
 {
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
     ncclResult_t rc =
         ncclAllReduce(send, recv, count, mu_nccl_type(dtype), ncclSum, b->comm, stream);
 

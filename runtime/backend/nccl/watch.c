@@ -16,7 +16,7 @@
 #define PERIOD_NS 2000000 /* 2 ms */
 #define ERROR_EVERY 50    /* periods between two looks at NCCL's error */
 
-static void report(struct mu_backend *b, int rank, int status, const char *why)
+static void report(struct mu_nccl_backend *b, int rank, int status, const char *why)
 {
     if (atomic_load(&b->aborted) || atomic_exchange(&b->reported, true))
         return;
@@ -24,7 +24,7 @@ static void report(struct mu_backend *b, int rank, int status, const char *why)
         b->env.failed(b->env.failed_arg, rank, status, why);
 }
 
-static void look_at_kernels(struct mu_backend *b)
+static void look_at_kernels(struct mu_nccl_backend *b)
 {
     uint32_t stuck = b->words->stuck;
     char why[256];
@@ -37,11 +37,11 @@ static void look_at_kernels(struct mu_backend *b)
         why, sizeof(why),
         "rank %d (%s, GPU %s) has not entered a collective for %.0f s; rank %d waits "
         "for its data",
-        rank, b->env.host_of[rank], b->cards[rank].pci, b->env.timeout, b->env.rank);
+        rank, b->env.host_of[rank], b->records[rank].pci, b->env.timeout, b->env.rank);
     report(b, rank, MUSTER_ETIMEOUT, why);
 }
 
-static void look_at_events(struct mu_backend *b)
+static void look_at_events(struct mu_nccl_backend *b)
 {
     char why[256];
 
@@ -73,7 +73,7 @@ static void look_at_events(struct mu_backend *b)
     }
 }
 
-static void look_at_marks(struct mu_backend *b, uint32_t *seen, double *since)
+static void look_at_marks(struct mu_nccl_backend *b, uint32_t *seen, double *since)
 {
     uint32_t end = b->words->mark_end;
     char why[256];
@@ -91,7 +91,7 @@ static void look_at_marks(struct mu_backend *b, uint32_t *seen, double *since)
     report(b, -1, MUSTER_ETIMEOUT, why);
 }
 
-static void look_at_nccl(struct mu_backend *b)
+static void look_at_nccl(struct mu_nccl_backend *b)
 {
     ncclResult_t state = ncclSuccess;
     char why[256];
@@ -107,7 +107,7 @@ static void look_at_nccl(struct mu_backend *b)
 
 static void *watch(void *arg)
 {
-    struct mu_backend *b = arg;
+    struct mu_nccl_backend *b = arg;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     double since = mu_clock_s();
     uint32_t seen = 0;
@@ -129,7 +129,7 @@ static void *watch(void *arg)
     return NULL;
 }
 
-int mu_watch_start(struct mu_backend *b, struct mu_err *err)
+int mu_watch_start(struct mu_nccl_backend *b, struct mu_err *err)
 {
     sigset_t all, before;
     int rc;
@@ -152,7 +152,7 @@ int mu_watch_start(struct mu_backend *b, struct mu_err *err)
     return 0;
 }
 
-void mu_watch_stop(struct mu_backend *b)
+void mu_watch_stop(struct mu_nccl_backend *b)
 {
     atomic_store(&b->stop, true);
     if (b->watching)
@@ -163,7 +163,7 @@ void mu_watch_stop(struct mu_backend *b)
             cudaEventDestroy(b->watched[i].done);
 }
 
-void mu_watch_add(struct mu_backend *b, const char *what)
+void mu_watch_add(struct mu_nccl_backend *b, const char *what)
 {
     struct mu_watched *w = &b->watched[b->watched_head % MU_WATCHED];
 
