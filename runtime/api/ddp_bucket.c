@@ -85,7 +85,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
         .hidden = is_hidden(ddp),
-        .together = !bucket->owned && !ddp->follows,
+        .batch_join = !bucket->owned && !ddp->follows,
         .what = bucket->what,
         .owner = mu_ddp_owner(ddp, b),
     };
@@ -116,7 +116,7 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
         .count = part,
         .scale = 1.0 / m->world->size,
         .stream = bucket->stream,
-        .together = !ddp->follows,
+        .batch_join = !ddp->follows,
         .what = bucket->what,
         .owner = mu_ddp_owner(ddp, b),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hook_powersgd.c - gradients of matrices as two thin ones
+/* hook_powersgd.c - gradients of matrices as two low-rank factors
  *
  * For each matrix M, plus what was left of it before: P = M Q is averaged and made
  * orthonormal, then Q = M^T P is averaged; P Q^T is the mean's projection on the space

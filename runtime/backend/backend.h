@@ -92,7 +92,7 @@ struct mu_coll {
     bool direct;  /* GPU: joined at once by the same stream, so that it may run there */
     bool hidden;  /* GPU: much computation follows; better slow than in its way */
     /* GPU: joined when all of its like have started, so that one event serves all. */
-    bool together;
+    bool batch_join;
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
     struct mu_owner owner;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compress.h - gradients in fewer bytes: 8-bit integers, pairs of thin matrices
+/* compress.h - gradients in fewer bytes: 8-bit integers, pairs of low-rank factors
  *
  * Arithmetic only; who sends what is in api/hook*.c. Both keep what a step did not send
  * (`rest`, a float per element) and add it to the next gradient, so that nothing is
@@ -56,7 +56,9 @@ enum mu_int8_stage { MU_INT8_PEAKS, MU_INT8_ENCODE, MU_INT8_DECODE };
 void mu_int8_run(enum mu_int8_stage stage, const struct mu_int8_tensor *tensors, int n,
                  int ranks);
 
-/* ---- Pairs of thin matrices (PowerSGD; Vogels, Karimireddy, Jaggi, NeurIPS 2019) ----
+/* ---- Pairs of low-rank factors ----------------------------------------------------
+ *
+ * PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019.
  */
 
 /* M (rows x cols, row after row) is sent as P (rows x rank) and Q (cols x rank) with

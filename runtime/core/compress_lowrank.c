@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* compress_lowrank.c - a matrix as the product of two thin ones */
+/* compress_lowrank.c - a matrix as the product of two low-rank factors */
 #include "runtime/core/compress.h"
 
 #include <float.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lowrank_both.h - what of compress.h's thin matrices the host and a GPU must do alike
+/* lowrank_both.h - what the host and a GPU must do alike for compress.h's low-rank
+ * factors
  */
 #ifndef MU_LOWRANK_BOTH_H
 #define MU_LOWRANK_BOTH_H

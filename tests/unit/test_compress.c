@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_compress.c - 8-bit integers and thin matrices: what is sent, and what is left */
+/* test_compress.c - 8-bit integers, low-rank factors: what is sent, and what is left */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,7 +168,7 @@ static void what_is_too_small_for_a_step_waits(void **state)
     free(w);
 }
 
-/* ---- Thin matrices ----------------------------------------------------------------
+/* ---- Low-rank factors -------------------------------------------------------------
  */
 
 enum { ROWS = 30, COLS = 20, RANK = 3 };

@@ -264,7 +264,7 @@ static int compress_body(struct muster *m, int rank, void *arg)
 }
 
 /* Matrices of 8 x 5 and vectors; what comes is the mean of rank-1 matrices. */
-static int thin_body(struct muster *m, int rank, void *arg)
+static int factor_body(struct muster *m, int rank, void *arg)
 {
     static const size_t rows[N] = { 8, 0, 8, 8, 0 };
     static float own[N][COUNT];
@@ -302,7 +302,7 @@ static void compression_is_done_where_the_gradients_are(void **state)
     forked_well("int8", (struct forked_world){ .size = 3, SMALL_BUCKETS },
                 compress_body, NULL);
     forked_well("PowerSGD", (struct forked_world){ .size = 3, SMALL_BUCKETS },
-                thin_body, NULL);
+                factor_body, NULL);
 }
 
 int main(void)

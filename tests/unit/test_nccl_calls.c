@@ -114,9 +114,9 @@ cudaError_t mu_relay(const struct mu_reach *r, const void *send, void *recv,
     return cudaErrorUnknown;
 }
 
-cudaError_t mu_meet(const struct mu_reach *r, cudaStream_t s)
+cudaError_t mu_peer_barrier(const struct mu_reach *r, cudaStream_t s)
 {
-    note("meet:%s ", name(s));
+    note("barrier:%s ", name(s));
     return cudaSuccess;
 }
 
@@ -234,7 +234,7 @@ static struct mu_nccl_backend backend(bool own)
     return b;
 }
 
-static struct mu_coll bucket(size_t bytes, bool hidden, bool together)
+static struct mu_coll bucket(size_t bytes, bool hidden, bool batch_join)
 {
     return (struct mu_coll){ .kind = MU_COLL_ALLREDUCE,
                              .dtype = MUSTER_F32,
@@ -245,7 +245,7 @@ static struct mu_coll bucket(size_t bytes, bool hidden, bool together)
                              .scale = 0.5,
                              .stream = S1,
                              .hidden = hidden,
-                             .together = together,
+                             .batch_join = batch_join,
                              .what = "bucket 0" };
 }
 
@@ -271,7 +271,7 @@ static void a_bucket_of_views_is_two_event_calls_and_its_path(void **state)
                    small = bucket(64 << 10, false, true);
     struct mu_coll *path[] = { &hidden, &last, &small };
     static const char *const expect[] = {
-        "record:s1 wait:own ask copy:own meet:own add:own copy:own meet:own | "
+        "record:s1 wait:own ask copy:own barrier:own add:own copy:own barrier:own | "
         "record:own wait:s1 ",
         "record:s1 wait:own ask pull:own | record:own wait:s1 ",
         "record:s1 wait:own ask one-shot:own | record:own wait:s1 ",

@@ -21,7 +21,7 @@ enum mu_algo {
 
 extern const char *const mu_algo_names[MU_ALGOS + 1]; /* ends with NULL */
 
-/* Measured times of one algorithm: points ascending in bytes; an algorithm that was not measured
+/* Measured times of one algorithm: points ascending in bytes; one that was not measured
  * has none. Between two points the time is linear in the size (alpha + size/beta of
  * that stretch), outside it goes on with the nearest stretch's slope.
  */
@@ -38,15 +38,15 @@ struct mu_algo_table {
 /* Microseconds, at least 0.5; a huge number for an algorithm without points. */
 double mu_algo_time(const struct mu_algo_table *table, enum mu_algo algo, size_t bytes);
 
-/* The quickest of the algorithms whose bit is set in `usable` (1 << algo), the host's call
- * included unless the launch is captured. MU_ALGO_NCCL when none is, or when none of
- * them was measured.
+/* The quickest of the algorithms whose bit is set in `usable` (1 << algo), the host's
+ * call included unless the launch is captured. MU_ALGO_NCCL when none is, or when none
+ * of them was measured.
  */
 enum mu_algo mu_algo_choose(const struct mu_algo_table *table, size_t bytes,
                             unsigned usable, bool captured);
 
-/* The best of the usable algorithms at sizes from 16 KiB to 128 MiB. No points when none of
- * them was measured.
+/* The best of the usable algorithms at sizes from 16 KiB to 128 MiB. No points when
+ * none of them was measured.
  */
 void mu_algo_curve(const struct mu_algo_table *table, unsigned usable,
                    struct mu_curve *out);

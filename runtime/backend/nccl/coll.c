@@ -88,7 +88,7 @@ static int start_aside(struct mu_nccl_backend *b, struct mu_coll *c,
         return -1;
     b->tail = b->stream;
     r->number = ++b->started;
-    r->late = c->together;
+    r->late = c->batch_join;
     if (r->late)
         return 0;
     rc = cudaEventRecord(r->done, b->stream);

@@ -55,7 +55,7 @@ struct mu_nccl_arena {
 struct mu_nccl_request {
     cudaEvent_t ready, done;
     bool direct;     /* ran on the stream that joins it */
-    bool late;       /* no event behind it yet: see mu_coll.together */
+    bool late;       /* no event behind it yet: see mu_coll.batch_join */
     uint64_t number; /* among those on the backend's stream */
     struct mu_nccl_request *next;
 };

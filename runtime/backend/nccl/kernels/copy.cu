@@ -19,20 +19,20 @@ struct add_args {
 };
 
 /* Few registers, since it can wait long for a late peer. */
-__global__ void __maxnreg__(32) meet(const __grid_constant__ struct mu_reach r)
+__global__ void __maxnreg__(32) peer_barrier(const __grid_constant__ struct mu_reach r)
 {
     struct mu_flags *mine = r.flags[r.rank];
-    const uint32_t epoch = *(volatile uint32_t *)&mine->meetings + 1;
+    const uint32_t epoch = *(volatile uint32_t *)&mine->barrier_epoch + 1;
     const int p = threadIdx.x;
 
     __syncthreads();
     if (p < r.n && p != r.rank) {
-        mu_store_release(&r.flags[p]->met[r.rank], epoch);
-        mu_wait_counter(&mine->met[p], epoch, &r, p);
+        mu_store_release(&r.flags[p]->barrier_arrived[r.rank], epoch);
+        mu_wait_counter(&mine->barrier_arrived[p], epoch, &r, p);
     }
     __syncthreads();
     if (p == 0)
-        mine->meetings = epoch;
+        mine->barrier_epoch = epoch;
 }
 
 /* On all SMs at once: a product of cuBLAS fills the registers of each SM until it ends,
@@ -83,12 +83,13 @@ static const void *add_kernel(enum muster_dtype dtype)
         dtype, [](auto x) { return (const void *)add_parts<decltype(x)>; });
 }
 
-cudaError_t mu_meet(const struct mu_reach *reach, cudaStream_t stream)
+cudaError_t mu_peer_barrier(const struct mu_reach *reach, cudaStream_t stream)
 {
     struct mu_reach r = *reach;
     void *argv[] = { &r };
 
-    return cudaLaunchKernel((const void *)meet, dim3(1), dim3(32), argv, 0, stream);
+    return cudaLaunchKernel((const void *)peer_barrier, dim3(1), dim3(32), argv, 0,
+                            stream);
 }
 
 cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *parts,
@@ -111,7 +112,7 @@ cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *pa
 cudaError_t mu_copy_load(void)
 {
     cudaFuncAttributes attr;
-    cudaError_t rc = cudaFuncGetAttributes(&attr, (const void *)meet);
+    cudaError_t rc = cudaFuncGetAttributes(&attr, (const void *)peer_barrier);
 
     for (int t = MUSTER_F32; t <= MUSTER_BF16 && rc == cudaSuccess; t++)
         rc = cudaFuncGetAttributes(&attr, add_kernel((enum muster_dtype)t));

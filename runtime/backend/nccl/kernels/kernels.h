@@ -13,7 +13,7 @@
  *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
  *             all; a barrier before and after                            (bandwidth)
  *   copy      copy engines bring the parts and take the sums, kernels only add and
- *             meet: slower, but the SMs stay with the computation   (hidden buckets)
+ *             wait: slower, but the SMs stay with the computation   (hidden buckets)
  */
 #ifndef MU_NCCL_KERNELS_H
 #define MU_NCCL_KERNELS_H
@@ -53,8 +53,8 @@ struct mu_flags {
     uint32_t arrived[MU_PEERS][MU_BLOCKS]; /* pull: barriers, written by the peer */
     /* Own counters, touched by the block of that number only. */
     uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS];
-    uint32_t met[MU_PEERS], meetings; /* copy: a barrier of one block */
-    uint32_t gone;                    /* the job was aborted: the host's word, nearer */
+    uint32_t barrier_arrived[MU_PEERS], barrier_epoch; /* copy: one block */
+    uint32_t gone; /* the job was aborted: the host's word, nearer */
 };
 
 /* What a kernel needs to find the others: one per backend, constant after open. */
@@ -91,7 +91,7 @@ cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
                      cudaStream_t stream);
 
 /* All ranks of the node have come so far in their streams. */
-cudaError_t mu_meet(const struct mu_reach *reach, cudaStream_t stream);
+cudaError_t mu_peer_barrier(const struct mu_reach *reach, cudaStream_t stream);
 /* own = (own + n - 1 parts of the others, in rank order) * scale, each `bytes` long, a
  * multiple of 16; the parts lie one behind the other. Floating-point types.
  */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* powersgd.cu - gradients as products of thin matrices: each stage reads M once for up
- * to MU_THIN columns of the rank
+/* powersgd.cu - gradients as products of low-rank factors: each stage reads M once for
+ * up to MU_FACTOR_COLUMNS columns of the matrix rank
  */
 #include "runtime/backend/nccl/kernels/device.cuh"
 #include "runtime/backend/nccl/kernels/powersgd.h"
 
 #define FEW 4 /* a rank up to this has kernels of fewer registers */
-#define WARPS (MU_THIN_THREADS / 32)
-#define LONG_WARPS (MU_THIN_LONG / 32)
+#define WARPS (MU_FACTOR_THREADS / 32)
+#define LONG_WARPS (MU_FACTOR_LONG / 32)
 #define SPREAD 1024 /* elements of Q in a block of judge and combine */
 
-struct thin_args {
+struct factor_args {
     struct mu_list<struct mu_lowrank_tensor, MU_LOWRANK_TENSORS> list;
     int k, n; /* columns of the rank that this launch works on */
 };
@@ -19,23 +19,23 @@ struct thin_args {
  */
 
 template <int MOST, enum muster_dtype KIND>
-__global__ void __launch_bounds__(MU_THIN_THREADS)
-    left(const __grid_constant__ struct thin_args a)
+__global__ void __launch_bounds__(MU_FACTOR_THREADS)
+    left(const __grid_constant__ struct factor_args a)
 {
-    __shared__ float part[WARPS][MU_THIN_ROWS * MOST];
-    float sum[MU_THIN_ROWS][MU_THIN];
+    __shared__ float part[WARPS][MU_FACTOR_ROWS * MOST];
+    float sum[MU_FACTOR_ROWS][MU_FACTOR_COLUMNS];
     const int t = threadIdx.x;
     uint32_t block;
     const struct mu_lowrank_tensor &x = a.list.of(&block);
-    const size_t row = (size_t)block * MU_THIN_ROWS, rows = x.shape.rows;
-    const int nrows = rows - row < MU_THIN_ROWS ? (int)(rows - row) : MU_THIN_ROWS;
+    const size_t row = (size_t)block * MU_FACTOR_ROWS, rows = x.shape.rows;
+    const int nrows = rows - row < MU_FACTOR_ROWS ? (int)(rows - row) : MU_FACTOR_ROWS;
 
-    if (a.k == 0 && nrows == MU_THIN_ROWS)
-        mu_thin_left(&x, row, MU_THIN_ROWS, 0, a.n, MOST, KIND, true, t, sum);
+    if (a.k == 0 && nrows == MU_FACTOR_ROWS)
+        mu_factor_left(&x, row, MU_FACTOR_ROWS, 0, a.n, MOST, KIND, true, t, sum);
     else
-        mu_thin_left(&x, row, nrows, a.k, a.n, MOST, KIND, a.k == 0, t, sum);
+        mu_factor_left(&x, row, nrows, a.k, a.n, MOST, KIND, a.k == 0, t, sum);
 #pragma unroll
-    for (int r = 0; r < MU_THIN_ROWS; r++)
+    for (int r = 0; r < MU_FACTOR_ROWS; r++)
 #pragma unroll
         for (int c = 0; c < MOST; c++) {
             float v = sum[r][c];
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
                 part[t / 32][r * MOST + c] = v;
         }
     __syncthreads();
-    if (t < MU_THIN_ROWS * MOST && t / MOST < nrows && t % MOST < a.n) {
+    if (t < MU_FACTOR_ROWS * MOST && t / MOST < nrows && t % MOST < a.n) {
         float v = part[0][t];
 
         for (int w = 1; w < WARPS; w++)
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
  */
 
 /* Sums of n values over all threads of a block, to all of them. */
-__device__ static void add_up(double v[MU_THIN], int n)
+__device__ static void add_up(double v[MU_FACTOR_COLUMNS], int n)
 {
-    __shared__ double part[LONG_WARPS][MU_THIN];
+    __shared__ double part[LONG_WARPS][MU_FACTOR_COLUMNS];
     const int t = threadIdx.x;
 
     __syncthreads(); /* the sums of before have been read */
 #pragma unroll
-    for (int c = 0; c < MU_THIN; c++)
+    for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
         if (c < n) {
             for (int d = 16; d > 0; d /= 2)
                 v[c] += __shfl_xor_sync(0xffffffffu, v[c], d);
@@ -75,7 +75,7 @@ __device__ static void add_up(double v[MU_THIN], int n)
         }
     __syncthreads();
 #pragma unroll
-    for (int c = 0; c < MU_THIN; c++)
+    for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
         if (c < n) {
             v[c] = part[0][c];
             for (int w = 1; w < LONG_WARPS; w++)
@@ -85,9 +85,9 @@ __device__ static void add_up(double v[MU_THIN], int n)
 
 __device__ static double norm(const struct mu_lowrank_tensor &x, int k)
 {
-    double v[MU_THIN];
+    double v[MU_FACTOR_COLUMNS];
 
-    mu_thin_dots(&x, k, k, 1, threadIdx.x, v);
+    mu_factor_dots(&x, k, k, 1, threadIdx.x, v);
     add_up(v, 1);
     return sqrt(v[0]);
 }
@@ -95,25 +95,25 @@ __device__ static double norm(const struct mu_lowrank_tensor &x, int k)
 /* See the host's: twice is enough. Returns the norm left. */
 __device__ static double take_out(const struct mu_lowrank_tensor &x, int k)
 {
-    double v[MU_THIN], square[MU_THIN];
+    double v[MU_FACTOR_COLUMNS], square[MU_FACTOR_COLUMNS];
 
     if (k == 0)
         return norm(x, 0);
     for (int pass = 0; pass < 2; pass++)
-        for (int j = 0; j < k; j += MU_THIN) {
-            int n = k - j < MU_THIN ? k - j : MU_THIN;
+        for (int j = 0; j < k; j += MU_FACTOR_COLUMNS) {
+            int n = k - j < MU_FACTOR_COLUMNS ? k - j : MU_FACTOR_COLUMNS;
 
-            mu_thin_dots(&x, k, j, n, threadIdx.x, v);
+            mu_factor_dots(&x, k, j, n, threadIdx.x, v);
             add_up(v, n);
-            square[0] = mu_thin_take_out(&x, k, j, n, threadIdx.x, v);
+            square[0] = mu_factor_take_out(&x, k, j, n, threadIdx.x, v);
         }
     add_up(square, 1);
     return sqrt(square[0]);
 }
 
 /* One block per tensor. A thread reads no rows but its own, so that only sums wait. */
-__global__ void __launch_bounds__(MU_THIN_LONG)
-    orthonormal(const __grid_constant__ struct thin_args a)
+__global__ void __launch_bounds__(MU_FACTOR_LONG)
+    orthonormal(const __grid_constant__ struct factor_args a)
 {
     const int t = threadIdx.x;
     uint32_t block;
@@ -128,12 +128,12 @@ __global__ void __launch_bounds__(MU_THIN_LONG)
             return;
         }
         rest = take_out(x, k);
-        for (uint64_t draw = 1; mu_thin_dependent(whole, rest); draw++) {
-            mu_thin_redraw(&x, k, draw, t);
+        for (uint64_t draw = 1; mu_factor_dependent(whole, rest); draw++) {
+            mu_factor_redraw(&x, k, draw, t);
             whole = 1;
             rest = take_out(x, k);
         }
-        mu_thin_divide(&x, k, rest, t);
+        mu_factor_divide(&x, k, rest, t);
     }
     if (t == 0)
         *x.spoilt = 0;
@@ -147,7 +147,7 @@ __device__ static void stage(const struct mu_lowrank_tensor &x, size_t from, siz
 {
     const int count = (int)(to - from);
 
-    for (int e = threadIdx.x; e < count * n; e += MU_THIN_THREADS)
+    for (int e = threadIdx.x; e < count * n; e += MU_FACTOR_THREADS)
         p[e % count * MOST + e / count] =
             x.p[(size_t)(k + e / count) * x.shape.rows + from + (size_t)(e % count)];
     __syncthreads();
@@ -155,15 +155,15 @@ __device__ static void stage(const struct mu_lowrank_tensor &x, size_t from, siz
 
 __host__ __device__ static size_t tiles(const struct mu_lowrank &l)
 {
-    return (l.cols + MU_THIN_TILE - 1) / MU_THIN_TILE;
+    return (l.cols + MU_FACTOR_TILE - 1) / MU_FACTOR_TILE;
 }
 
 template <int MOST, enum muster_dtype KIND>
-__global__ void __launch_bounds__(MU_THIN_THREADS)
-    right(const __grid_constant__ struct thin_args a)
+__global__ void __launch_bounds__(MU_FACTOR_THREADS)
+    right(const __grid_constant__ struct factor_args a)
 {
     __shared__ float p[MU_LOWRANK_SEGMENTS * MOST];
-    float sum[2][MU_THIN] = { { 0 } };
+    float sum[2][MU_FACTOR_COLUMNS] = { { 0 } };
     uint32_t block;
     const struct mu_lowrank_tensor &x = a.list.of(&block);
     const size_t tile = block % tiles(x.shape), segment = block / tiles(x.shape);
@@ -175,13 +175,13 @@ __global__ void __launch_bounds__(MU_THIN_THREADS)
 
         __syncthreads();
         stage<MOST>(x, i, to, a.k, a.n, p);
-        mu_thin_right(&x, tile, i, to, p, a.n, MOST, KIND, threadIdx.x, sum);
+        mu_factor_right(&x, tile, i, to, p, a.n, MOST, KIND, threadIdx.x, sum);
     }
-    mu_thin_store(&x, tile, segment, a.k, a.n, MOST, threadIdx.x, sum);
+    mu_factor_store(&x, tile, segment, a.k, a.n, MOST, threadIdx.x, sum);
 }
 
 __global__ void __launch_bounds__(256)
-    combine(const __grid_constant__ struct thin_args a)
+    combine(const __grid_constant__ struct factor_args a)
 {
     uint32_t block;
     const struct mu_lowrank_tensor &x = a.list.of(&block);
@@ -190,13 +190,14 @@ __global__ void __launch_bounds__(256)
     const size_t to = nq - from < SPREAD ? nq : from + SPREAD;
 
     for (size_t e = from + threadIdx.x; e < to; e += 256)
-        mu_thin_combine(&x, mu_lowrank_segments(&x.shape), e);
+        mu_factor_combine(&x, mu_lowrank_segments(&x.shape), e);
 }
 
 /* ---- FINISH -----------------------------------------------------------------------
  */
 
-__global__ void __launch_bounds__(256) judge(const __grid_constant__ struct thin_args a)
+__global__ void __launch_bounds__(256)
+    judge(const __grid_constant__ struct factor_args a)
 {
     uint32_t block;
     const struct mu_lowrank_tensor &x = a.list.of(&block);
@@ -212,25 +213,25 @@ __global__ void __launch_bounds__(256) judge(const __grid_constant__ struct thin
 }
 
 template <int MOST, enum muster_dtype KIND>
-__global__ void __launch_bounds__(MU_THIN_THREADS)
-    finish(const __grid_constant__ struct thin_args a)
+__global__ void __launch_bounds__(MU_FACTOR_THREADS)
+    finish(const __grid_constant__ struct factor_args a)
 {
-    __shared__ float p[MU_THIN_DEEP * MOST];
+    __shared__ float p[MU_FACTOR_DEEP * MOST];
     uint32_t block;
     const struct mu_lowrank_tensor &x = a.list.of(&block);
     const size_t tile = block % tiles(x.shape), rows = x.shape.rows;
-    const size_t from = block / tiles(x.shape) * MU_THIN_DEEP;
-    const size_t to = rows - from < MU_THIN_DEEP ? rows : from + MU_THIN_DEEP;
+    const size_t from = block / tiles(x.shape) * MU_FACTOR_DEEP;
+    const size_t to = rows - from < MU_FACTOR_DEEP ? rows : from + MU_FACTOR_DEEP;
 
     if (*x.spoilt == 0) {
         stage<MOST>(x, from, to, a.k, a.n, p);
-        mu_thin_finish(&x, tile, from, to, p, MOST, KIND, threadIdx.x);
+        mu_factor_finish(&x, tile, from, to, p, MOST, KIND, threadIdx.x);
         return;
     }
-    mu_thin_spoil(&x, tile, from, to, KIND, threadIdx.x);
+    mu_factor_spoil(&x, tile, from, to, KIND, threadIdx.x);
     /* Nobody reads q in such a step any more. */
     for (size_t e = threadIdx.x; block == 0 && e < x.shape.cols * (size_t)x.shape.rank;
-         e += MU_THIN_THREADS)
+         e += MU_FACTOR_THREADS)
         x.q[e] = mu_lowrank_noise(x.seed, e);
 }
 
@@ -256,13 +257,13 @@ static const void *kernel_of(enum kernel which, bool few, enum muster_dtype kind
     switch (kind) {
     case MUSTER_F32:
         return few ? kernel_for<FEW, MUSTER_F32>(which)
-                   : kernel_for<MU_THIN, MUSTER_F32>(which);
+                   : kernel_for<MU_FACTOR_COLUMNS, MUSTER_F32>(which);
     case MUSTER_F16:
         return few ? kernel_for<FEW, MUSTER_F16>(which)
-                   : kernel_for<MU_THIN, MUSTER_F16>(which);
+                   : kernel_for<MU_FACTOR_COLUMNS, MUSTER_F16>(which);
     case MUSTER_BF16:
         return few ? kernel_for<FEW, MUSTER_BF16>(which)
-                   : kernel_for<MU_THIN, MUSTER_BF16>(which);
+                   : kernel_for<MU_FACTOR_COLUMNS, MUSTER_BF16>(which);
     default:
         return NULL;
     }
@@ -272,7 +273,7 @@ static size_t blocks_of(enum kernel which, const struct mu_lowrank &l)
 {
     switch (which) {
     case LEFT:
-        return (l.rows + MU_THIN_ROWS - 1) / MU_THIN_ROWS;
+        return (l.rows + MU_FACTOR_ROWS - 1) / MU_FACTOR_ROWS;
     case ORTHONORMAL:
         return 1;
     case RIGHT:
@@ -281,15 +282,15 @@ static size_t blocks_of(enum kernel which, const struct mu_lowrank &l)
     case JUDGE:
         return (l.cols * (size_t)l.rank + SPREAD - 1) / SPREAD;
     default:
-        return tiles(l) * ((l.rows + MU_THIN_DEEP - 1) / MU_THIN_DEEP);
+        return tiles(l) * ((l.rows + MU_FACTOR_DEEP - 1) / MU_FACTOR_DEEP);
     }
 }
 
 static int threads_of(enum kernel which)
 {
-    return which == ORTHONORMAL                 ? MU_THIN_LONG
+    return which == ORTHONORMAL                 ? MU_FACTOR_LONG
            : which == COMBINE || which == JUDGE ? 256
-                                                : MU_THIN_THREADS;
+                                                : MU_FACTOR_THREADS;
 }
 
 /* Columns of the rank that a launch takes. */
@@ -301,10 +302,11 @@ static int step_of(enum kernel which, int rank, int most)
 static cudaError_t run(enum kernel which, const struct mu_lowrank_tensor *tensors,
                        int n, cudaStream_t stream)
 {
-    const int rank = tensors[0].shape.rank, most = rank <= FEW ? FEW : MU_THIN;
+    const int rank = tensors[0].shape.rank,
+              most = rank <= FEW ? FEW : MU_FACTOR_COLUMNS;
     const void *fn = kernel_of(which, rank <= FEW, tensors[0].kind);
     cudaError_t rc = cudaSuccess;
-    struct thin_args args;
+    struct factor_args args;
 
     args.list.clear();
     for (int i = 0; i < n; i++)

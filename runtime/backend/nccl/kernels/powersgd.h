@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* powersgd.h - what one thread does for PowerSGD's thin matrices, in C and CUDA
+/* powersgd.h - what one thread does for PowerSGD's low-rank factors, in C and CUDA
  *
- * Of compress.h's M = g (rows x cols), P and Q at most MU_THIN columns are worked on at
- * a time, `k` .. `k` + n - 1 of the rank. Threads that are neighbours have neighbouring
- * columns of M, so that they read neighbouring memory. All sums are taken in an order
+ * Of compress.h's M = g (rows x cols), P and Q a launch works on at most
+ * MU_FACTOR_COLUMNS columns at a time, `k` .. `k` + n - 1 of the matrix rank. Threads
+ * that are neighbours have neighbouring columns of M, so that they read neighbouring
+ * memory. All sums are taken in an order
  * that the size alone decides, products and sums in one rounding: equal data gives
  * equal bits, on all ranks and in all runs. Loops over columns have a constant end and
  * ask whether there is such a column inside: so they are unrolled, and sums live in
- * registers. `most` is a constant: MU_THIN, or less where n is never more.
+ * registers. `most` is a constant: MU_FACTOR_COLUMNS, or less where n is never more.
  *
- *   left     a block has MU_THIN_ROWS rows, its threads every MU_THIN_THREADS-th column
- *   right    a block has MU_THIN_TILE columns of a segment of rows, a thread two of them
- *   finish   a block has MU_THIN_TILE columns of MU_THIN_DEEP rows, a thread two of them
- *   columns  one block makes P orthonormal, a thread has every MU_THIN_LONG-th row
+ *   left     a block: MU_FACTOR_ROWS rows; a thread: every MU_FACTOR_THREADS-th column
+ *   right    a block: MU_FACTOR_TILE columns of a segment of rows; a thread: two
+ *   finish   a block: MU_FACTOR_TILE columns of MU_FACTOR_DEEP rows; a thread: two
+ *   columns  one block makes P orthonormal; a thread: every MU_FACTOR_LONG-th row
  */
 #ifndef MU_NCCL_POWERSGD_H
 #define MU_NCCL_POWERSGD_H
@@ -31,20 +32,20 @@
 #include "runtime/core/convert.h"
 #include "runtime/core/lowrank_both.h"
 
-#define MU_THIN 8
-#define MU_THIN_ROWS 4
-#define MU_THIN_THREADS 128
-#define MU_THIN_TILE (2 * MU_THIN_THREADS)
-#define MU_THIN_DEEP 32
-#define MU_THIN_LONG 1024
+#define MU_FACTOR_COLUMNS 8
+#define MU_FACTOR_ROWS 4
+#define MU_FACTOR_THREADS 128
+#define MU_FACTOR_TILE (2 * MU_FACTOR_THREADS)
+#define MU_FACTOR_DEEP 32
+#define MU_FACTOR_LONG 1024
 
 /* A thread of the long block reads so many rows ahead: alone on its SM, it waits for
  * memory else.
  */
 #ifdef __CUDACC__
-#define MU_THIN_AHEAD _Pragma("unroll 4")
+#define MU_FACTOR_AHEAD _Pragma("unroll 4")
 #else
-#define MU_THIN_AHEAD
+#define MU_FACTOR_AHEAD
 #endif
 
 /* ---- M ----------------------------------------------------------------------------
@@ -53,7 +54,7 @@
  * each stage reads it and what was left, and M is their sum again.
  */
 
-MU_BOTH static inline float mu_thin_up(uint16_t bits, const enum muster_dtype kind)
+MU_BOTH static inline float mu_factor_up(uint16_t bits, const enum muster_dtype kind)
 {
 #ifdef __CUDACC__
     return kind == MUSTER_F16 ? __half2float(__ushort_as_half(bits))
@@ -63,7 +64,7 @@ MU_BOTH static inline float mu_thin_up(uint16_t bits, const enum muster_dtype ki
 #endif
 }
 
-MU_BOTH static inline uint16_t mu_thin_down(float x, const enum muster_dtype kind)
+MU_BOTH static inline uint16_t mu_factor_down(float x, const enum muster_dtype kind)
 {
 #ifdef __CUDACC__
     return kind == MUSTER_F16 ? __half_as_ushort(__float2half_rn(x))
@@ -74,21 +75,21 @@ MU_BOTH static inline uint16_t mu_thin_down(float x, const enum muster_dtype kin
 }
 
 /* Element `at` of M; first: the gradient has not become M yet. */
-MU_BOTH static inline float mu_thin_m(const struct mu_lowrank_tensor *x, size_t at,
-                                      const enum muster_dtype kind, bool first)
+MU_BOTH static inline float mu_factor_m(const struct mu_lowrank_tensor *x, size_t at,
+                                        const enum muster_dtype kind, bool first)
 {
     if (kind != MUSTER_F32)
-        return mu_thin_up(x->g16[at], kind) + x->rest[at];
+        return mu_factor_up(x->g16[at], kind) + x->rest[at];
     return first ? x->g[at] + x->rest[at] : x->g[at];
 }
 
-MU_BOTH static inline void mu_thin_set(const struct mu_lowrank_tensor *x, size_t at,
-                                       const enum muster_dtype kind, float value)
+MU_BOTH static inline void mu_factor_set(const struct mu_lowrank_tensor *x, size_t at,
+                                         const enum muster_dtype kind, float value)
 {
     if (kind == MUSTER_F32)
         x->g[at] = value;
     else
-        x->g16[at] = mu_thin_down(value, kind);
+        x->g16[at] = mu_factor_down(value, kind);
 }
 
 /* ---- P = M Q ----------------------------------------------------------------------
@@ -97,32 +98,33 @@ MU_BOTH static inline void mu_thin_set(const struct mu_lowrank_tensor *x, size_t
 /* Thread t's part of rows row .. row + nrows - 1 of P, into sum[row][column]; `first`:
  * these are the first columns of the rank.
  */
-MU_BOTH static inline void mu_thin_left(const struct mu_lowrank_tensor *x, size_t row,
-                                        int nrows, int k, int n, const int most,
-                                        const enum muster_dtype kind, bool first, int t,
-                                        float sum[MU_THIN_ROWS][MU_THIN])
+MU_BOTH static inline void mu_factor_left(const struct mu_lowrank_tensor *x, size_t row,
+                                          int nrows, int k, int n, const int most,
+                                          const enum muster_dtype kind, bool first,
+                                          int t,
+                                          float sum[MU_FACTOR_ROWS][MU_FACTOR_COLUMNS])
 {
     const size_t cols = x->shape.cols;
     const float *__restrict__ q = x->q + (size_t)k * cols;
 
-    for (int r = 0; r < MU_THIN_ROWS; r++)
-        for (int c = 0; c < MU_THIN; c++)
+    for (int r = 0; r < MU_FACTOR_ROWS; r++)
+        for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
             sum[r][c] = 0;
-    for (size_t j = (size_t)t; j < cols; j += MU_THIN_THREADS) {
+    for (size_t j = (size_t)t; j < cols; j += MU_FACTOR_THREADS) {
         size_t at = row * cols + j;
-        float m[MU_THIN_ROWS];
+        float m[MU_FACTOR_ROWS];
 
-        for (int r = 0; r < MU_THIN_ROWS; r++)
+        for (int r = 0; r < MU_FACTOR_ROWS; r++)
             if (r < nrows)
-                m[r] = mu_thin_m(x, at + (size_t)r * cols, kind, first);
-        for (int r = 0; r < MU_THIN_ROWS; r++)
+                m[r] = mu_factor_m(x, at + (size_t)r * cols, kind, first);
+        for (int r = 0; r < MU_FACTOR_ROWS; r++)
             if (r < nrows && first && kind == MUSTER_F32)
                 x->g[at + (size_t)r * cols] = m[r];
         for (int c = 0; c < most; c++)
             if (c < n) {
                 float y = q[(size_t)c * cols + j];
 
-                for (int r = 0; r < MU_THIN_ROWS; r++)
+                for (int r = 0; r < MU_FACTOR_ROWS; r++)
                     if (r < nrows)
                         sum[r][c] = fmaf(m[r], y, sum[r][c]);
             }
@@ -132,20 +134,21 @@ MU_BOTH static inline void mu_thin_left(const struct mu_lowrank_tensor *x, size_
 /* ---- Q = M^T P --------------------------------------------------------------------
  */
 
-/* Thread t's columns j and j + MU_THIN_THREADS, j = tile * MU_THIN_TILE + t, over rows
- * from .. to - 1; p has those rows' n values, `most` apart. Into x->parts.
+/* Thread t's columns j and j + MU_FACTOR_THREADS, j = tile * MU_FACTOR_TILE + t, over
+ * rows from .. to - 1; p has those rows' n values, `most` apart. Into x->parts.
  */
-MU_BOTH static inline void mu_thin_right(const struct mu_lowrank_tensor *x, size_t tile,
-                                         size_t from, size_t to, const float *p, int n,
-                                         const int most, const enum muster_dtype kind,
-                                         int t, float sum[2][MU_THIN])
+MU_BOTH static inline void mu_factor_right(const struct mu_lowrank_tensor *x,
+                                           size_t tile, size_t from, size_t to,
+                                           const float *p, int n, const int most,
+                                           const enum muster_dtype kind, int t,
+                                           float sum[2][MU_FACTOR_COLUMNS])
 {
     const size_t cols = x->shape.cols;
-    const size_t j = tile * MU_THIN_TILE + (size_t)t, next = j + MU_THIN_THREADS;
+    const size_t j = tile * MU_FACTOR_TILE + (size_t)t, next = j + MU_FACTOR_THREADS;
 
     for (size_t i = from; i < to; i++) {
-        float m[2] = { j < cols ? mu_thin_m(x, i * cols + j, kind, false) : 0,
-                       next < cols ? mu_thin_m(x, i * cols + next, kind, false) : 0 };
+        float m[2] = { j < cols ? mu_factor_m(x, i * cols + j, kind, false) : 0,
+                       next < cols ? mu_factor_m(x, i * cols + next, kind, false) : 0 };
 
         for (int c = 0; c < most; c++)
             if (c < n) {
@@ -157,25 +160,26 @@ MU_BOTH static inline void mu_thin_right(const struct mu_lowrank_tensor *x, size
     }
 }
 
-/* The sum of a segment, stored where mu_thin_combine finds it. */
-MU_BOTH static inline void mu_thin_store(const struct mu_lowrank_tensor *x, size_t tile,
-                                         size_t segment, int k, int n, const int most,
-                                         int t, float sum[2][MU_THIN])
+/* The sum of a segment, stored where mu_factor_combine finds it. */
+MU_BOTH static inline void mu_factor_store(const struct mu_lowrank_tensor *x,
+                                           size_t tile, size_t segment, int k, int n,
+                                           const int most, int t,
+                                           float sum[2][MU_FACTOR_COLUMNS])
 {
     const size_t cols = x->shape.cols, rank = (size_t)x->shape.rank;
-    const size_t j = tile * MU_THIN_TILE + (size_t)t;
+    const size_t j = tile * MU_FACTOR_TILE + (size_t)t;
 
     for (int c = 0; c < most; c++)
         if (c < n)
             for (int h = 0; h < 2; h++)
-                if (j + (size_t)h * MU_THIN_THREADS < cols)
+                if (j + (size_t)h * MU_FACTOR_THREADS < cols)
                     x->parts[(segment * rank + (size_t)(k + c)) * cols + j +
-                             (size_t)h * MU_THIN_THREADS] = sum[h][c];
+                             (size_t)h * MU_FACTOR_THREADS] = sum[h][c];
 }
 
 /* Element e of Q, the sum over all segments in order; 0 where P is not finite. */
-MU_BOTH static inline void mu_thin_combine(const struct mu_lowrank_tensor *x,
-                                           size_t segments, size_t e)
+MU_BOTH static inline void mu_factor_combine(const struct mu_lowrank_tensor *x,
+                                             size_t segments, size_t e)
 {
     const size_t nq = x->shape.cols * (size_t)x->shape.rank;
     float sum = 0;
@@ -189,9 +193,10 @@ MU_BOTH static inline void mu_thin_combine(const struct mu_lowrank_tensor *x,
  */
 
 /* Of column j, n columns of the rank from k on: this rank's Q, and the mean. */
-MU_BOTH static inline void mu_thin_pair(const struct mu_lowrank_tensor *x, size_t j,
-                                        int k, int n, const int most,
-                                        float own[MU_THIN], float mean[MU_THIN])
+MU_BOTH static inline void mu_factor_pair(const struct mu_lowrank_tensor *x, size_t j,
+                                          int k, int n, const int most,
+                                          float own[MU_FACTOR_COLUMNS],
+                                          float mean[MU_FACTOR_COLUMNS])
 {
     for (int c = 0; c < most; c++)
         if (c < n) {
@@ -201,10 +206,11 @@ MU_BOTH static inline void mu_thin_pair(const struct mu_lowrank_tensor *x, size_
 }
 
 /* Take n products out of *left and add them to *sum; P's values are `apart`. */
-MU_BOTH static inline void mu_thin_products(const float *p, size_t apart, int n,
-                                            const int most, const float own[MU_THIN],
-                                            const float mean[MU_THIN], float *left,
-                                            float *sum)
+MU_BOTH static inline void mu_factor_products(const float *p, size_t apart, int n,
+                                              const int most,
+                                              const float own[MU_FACTOR_COLUMNS],
+                                              const float mean[MU_FACTOR_COLUMNS],
+                                              float *left, float *sum)
 {
     for (int c = 0; c < most; c++)
         if (c < n) {
@@ -218,73 +224,76 @@ MU_BOTH static inline void mu_thin_products(const float *p, size_t apart, int n,
 /* Column j of rows row .. row + nrows - 1; own, mean and p are of the first columns of
  * the rank, p's rows `most` apart.
  */
-MU_BOTH static inline void
-mu_thin_finish_rows(const struct mu_lowrank_tensor *x, size_t j, size_t row, int nrows,
-                    const float *p, const int most, const enum muster_dtype kind,
-                    const float own[MU_THIN], const float mean[MU_THIN])
+MU_BOTH static inline void mu_factor_finish_rows(const struct mu_lowrank_tensor *x,
+                                                 size_t j, size_t row, int nrows,
+                                                 const float *p, const int most,
+                                                 const enum muster_dtype kind,
+                                                 const float own[MU_FACTOR_COLUMNS],
+                                                 const float mean[MU_FACTOR_COLUMNS])
 {
     const size_t cols = x->shape.cols, at = row * cols + j;
     const int rank = x->shape.rank;
-    float left[MU_THIN_ROWS], sum[MU_THIN_ROWS];
+    float left[MU_FACTOR_ROWS], sum[MU_FACTOR_ROWS];
 
-    for (int r = 0; r < MU_THIN_ROWS; r++)
+    for (int r = 0; r < MU_FACTOR_ROWS; r++)
         if (r < nrows) {
-            left[r] = mu_thin_m(x, at + (size_t)r * cols, kind, false);
+            left[r] = mu_factor_m(x, at + (size_t)r * cols, kind, false);
             sum[r] = 0;
         }
-    for (int r = 0; r < MU_THIN_ROWS; r++)
+    for (int r = 0; r < MU_FACTOR_ROWS; r++)
         if (r < nrows)
-            mu_thin_products(p + r * most, 1, rank, most, own, mean, &left[r], &sum[r]);
+            mu_factor_products(p + r * most, 1, rank, most, own, mean, &left[r],
+                               &sum[r]);
     for (int k = most; k < rank; k += most) {
-        float more_own[MU_THIN], more_mean[MU_THIN];
+        float more_own[MU_FACTOR_COLUMNS], more_mean[MU_FACTOR_COLUMNS];
 
-        mu_thin_pair(x, j, k, rank - k, most, more_own, more_mean);
-        for (int r = 0; r < MU_THIN_ROWS; r++)
+        mu_factor_pair(x, j, k, rank - k, most, more_own, more_mean);
+        for (int r = 0; r < MU_FACTOR_ROWS; r++)
             if (r < nrows)
-                mu_thin_products(x->p + (size_t)k * x->shape.rows + row + (size_t)r,
-                                 x->shape.rows, rank - k, most, more_own, more_mean,
-                                 &left[r], &sum[r]);
+                mu_factor_products(x->p + (size_t)k * x->shape.rows + row + (size_t)r,
+                                   x->shape.rows, rank - k, most, more_own, more_mean,
+                                   &left[r], &sum[r]);
     }
-    for (int r = 0; r < MU_THIN_ROWS; r++)
+    for (int r = 0; r < MU_FACTOR_ROWS; r++)
         if (r < nrows) {
             x->rest[at + (size_t)r * cols] = left[r];
-            mu_thin_set(x, at + (size_t)r * cols, kind, sum[r]);
+            mu_factor_set(x, at + (size_t)r * cols, kind, sum[r]);
         }
 }
 
 /* Thread t's two columns of rows from .. to - 1. */
-MU_BOTH static inline void mu_thin_finish(const struct mu_lowrank_tensor *x,
-                                          size_t tile, size_t from, size_t to,
-                                          const float *p, const int most,
-                                          const enum muster_dtype kind, int t)
+MU_BOTH static inline void mu_factor_finish(const struct mu_lowrank_tensor *x,
+                                            size_t tile, size_t from, size_t to,
+                                            const float *p, const int most,
+                                            const enum muster_dtype kind, int t)
 {
     for (int h = 0; h < 2; h++) {
-        const size_t j = tile * MU_THIN_TILE + (size_t)(t + h * MU_THIN_THREADS);
-        float own[MU_THIN], mean[MU_THIN];
+        const size_t j = tile * MU_FACTOR_TILE + (size_t)(t + h * MU_FACTOR_THREADS);
+        float own[MU_FACTOR_COLUMNS], mean[MU_FACTOR_COLUMNS];
 
         if (j >= x->shape.cols)
             return;
-        mu_thin_pair(x, j, 0, x->shape.rank, most, own, mean);
-        for (size_t i = from; i < to; i += MU_THIN_ROWS)
-            mu_thin_finish_rows(x, j, i,
-                                to - i < MU_THIN_ROWS ? (int)(to - i) : MU_THIN_ROWS,
-                                p + (i - from) * (size_t)most, most, kind, own, mean);
+        mu_factor_pair(x, j, 0, x->shape.rank, most, own, mean);
+        for (size_t i = from; i < to; i += MU_FACTOR_ROWS)
+            mu_factor_finish_rows(
+                x, j, i, to - i < MU_FACTOR_ROWS ? (int)(to - i) : MU_FACTOR_ROWS,
+                p + (i - from) * (size_t)most, most, kind, own, mean);
     }
 }
 
 /* The same where P or Q is not finite: 1 in *spoilt is P's, which nothing was sent of.
  */
-MU_BOTH static inline void mu_thin_spoil(const struct mu_lowrank_tensor *x, size_t tile,
-                                         size_t from, size_t to,
-                                         const enum muster_dtype kind, int t)
+MU_BOTH static inline void mu_factor_spoil(const struct mu_lowrank_tensor *x,
+                                           size_t tile, size_t from, size_t to,
+                                           const enum muster_dtype kind, int t)
 {
     const size_t cols = x->shape.cols;
 
     for (int h = 0; h < 2; h++) {
-        const size_t j = tile * MU_THIN_TILE + (size_t)(t + h * MU_THIN_THREADS);
+        const size_t j = tile * MU_FACTOR_TILE + (size_t)(t + h * MU_FACTOR_THREADS);
 
         for (size_t i = from; i < to && j < cols; i++) {
-            mu_thin_set(x, i * cols + j, kind, NAN);
+            mu_factor_set(x, i * cols + j, kind, NAN);
             if (!(*x->spoilt & 1))
                 x->rest[i * cols + j] = 0;
         }
@@ -297,17 +306,18 @@ MU_BOTH static inline void mu_thin_spoil(const struct mu_lowrank_tensor *x, size
 /* Thread t's part of the products of column k with the n columns from j on; of itself
  * where j is k.
  */
-MU_BOTH static inline void mu_thin_dots(const struct mu_lowrank_tensor *x, int k, int j,
-                                        int n, int t, double dot[MU_THIN])
+MU_BOTH static inline void mu_factor_dots(const struct mu_lowrank_tensor *x, int k,
+                                          int j, int n, int t,
+                                          double dot[MU_FACTOR_COLUMNS])
 {
     const size_t rows = x->shape.rows;
     const float *p = x->p + (size_t)j * rows, *column = x->p + (size_t)k * rows;
 
-    for (int c = 0; c < MU_THIN; c++)
+    for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
         dot[c] = 0;
-    MU_THIN_AHEAD
-    for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG)
-        for (int c = 0; c < MU_THIN; c++)
+    MU_FACTOR_AHEAD
+    for (size_t i = (size_t)t; i < rows; i += MU_FACTOR_LONG)
+        for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
             if (c < n)
                 dot[c] += (double)p[(size_t)c * rows + i] * (double)column[i];
 }
@@ -315,20 +325,20 @@ MU_BOTH static inline void mu_thin_dots(const struct mu_lowrank_tensor *x, int k
 /* Take n columns from j on, dot[] times each, out of column k; returns thread t's part
  * of the square of what is left.
  */
-MU_BOTH static inline double mu_thin_take_out(const struct mu_lowrank_tensor *x, int k,
-                                              int j, int n, int t,
-                                              const double dot[MU_THIN])
+MU_BOTH static inline double mu_factor_take_out(const struct mu_lowrank_tensor *x,
+                                                int k, int j, int n, int t,
+                                                const double dot[MU_FACTOR_COLUMNS])
 {
     const size_t rows = x->shape.rows;
     const float *__restrict__ p = x->p + (size_t)j * rows;
     float *__restrict__ column = x->p + (size_t)k * rows;
     double square = 0;
 
-    MU_THIN_AHEAD
-    for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG) {
+    MU_FACTOR_AHEAD
+    for (size_t i = (size_t)t; i < rows; i += MU_FACTOR_LONG) {
         float v = column[i];
 
-        for (int c = 0; c < MU_THIN; c++)
+        for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
             if (c < n)
                 v = fmaf(-(float)dot[c], p[(size_t)c * rows + i], v);
         column[i] = v;
@@ -338,28 +348,28 @@ MU_BOTH static inline double mu_thin_take_out(const struct mu_lowrank_tensor *x,
 }
 
 /* Is what is left of a column of norm `whole` no more than rounding noise? */
-MU_BOTH static inline bool mu_thin_dependent(double whole, double left)
+MU_BOTH static inline bool mu_factor_dependent(double whole, double left)
 {
     return left <= MU_LOWRANK_DEPENDENT * whole || left < FLT_MIN;
 }
 
-MU_BOTH static inline void mu_thin_redraw(const struct mu_lowrank_tensor *x, int k,
-                                          uint64_t draw, int t)
+MU_BOTH static inline void mu_factor_redraw(const struct mu_lowrank_tensor *x, int k,
+                                            uint64_t draw, int t)
 {
     const size_t rows = x->shape.rows;
 
-    for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG)
+    for (size_t i = (size_t)t; i < rows; i += MU_FACTOR_LONG)
         x->p[(size_t)k * rows + i] =
             mu_lowrank_redraw(x->seed, draw, (uint64_t)k * rows + i);
 }
 
-MU_BOTH static inline void mu_thin_divide(const struct mu_lowrank_tensor *x, int k,
-                                          double by, int t)
+MU_BOTH static inline void mu_factor_divide(const struct mu_lowrank_tensor *x, int k,
+                                            double by, int t)
 {
     const size_t rows = x->shape.rows;
 
-    MU_THIN_AHEAD
-    for (size_t i = (size_t)t; i < rows; i += MU_THIN_LONG)
+    MU_FACTOR_AHEAD
+    for (size_t i = (size_t)t; i < rows; i += MU_FACTOR_LONG)
         x->p[(size_t)k * rows + i] = (float)(x->p[(size_t)k * rows + i] / by);
 }
 

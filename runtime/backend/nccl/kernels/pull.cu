@@ -15,7 +15,7 @@ struct pull_args {
     double scale;
 };
 
-/* Block b of every rank meets. False for all threads of the block: aborted. */
+/* A barrier of block b of every rank. False for all threads of the block: aborted. */
 __device__ static bool barrier(const struct mu_reach &r, uint32_t epoch)
 {
     bool aborted = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_thin.c - the arithmetic of powersgd.cu, thread by thread on the CPU */
+/* test_lowrank.c - the arithmetic of powersgd.cu, thread by thread on the CPU */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "tests/unit/lowrank_host.h"
 
 /* A tensor with all that a step of it needs. */
-struct thin {
+struct factors {
     struct mu_lowrank_tensor x;
     size_t count, np, nq;
     uint32_t spoilt;
@@ -26,10 +26,10 @@ static float *floats(size_t n)
     return p;
 }
 
-static struct thin *thin_new(struct mu_lowrank shape, uint64_t seed,
-                             enum muster_dtype kind)
+static struct factors *factors_new(struct mu_lowrank shape, uint64_t seed,
+                                   enum muster_dtype kind)
 {
-    struct thin *t = calloc(1, sizeof *t);
+    struct factors *t = calloc(1, sizeof *t);
 
     assert_non_null(t);
     t->count = shape.rows * shape.cols;
@@ -52,7 +52,7 @@ static struct thin *thin_new(struct mu_lowrank shape, uint64_t seed,
     return t;
 }
 
-static void thin_free(struct thin *t)
+static void factors_free(struct factors *t)
 {
     lowrank_host_free(&t->x);
     free(t);
@@ -80,41 +80,42 @@ FOLD(fold_double, double)
 
 static void left(const struct mu_lowrank_tensor *x, int k, int n, int most)
 {
-    static float sum[MU_THIN_THREADS][MU_THIN_ROWS][MU_THIN], v[MU_THIN_THREADS];
+    static float sum[MU_FACTOR_THREADS][MU_FACTOR_ROWS][MU_FACTOR_COLUMNS],
+        v[MU_FACTOR_THREADS];
 
-    for (size_t row = 0; row < x->shape.rows; row += MU_THIN_ROWS) {
+    for (size_t row = 0; row < x->shape.rows; row += MU_FACTOR_ROWS) {
         size_t left = x->shape.rows - row;
-        int nrows = left < MU_THIN_ROWS ? (int)left : MU_THIN_ROWS;
+        int nrows = left < MU_FACTOR_ROWS ? (int)left : MU_FACTOR_ROWS;
 
-        for (int t = 0; t < MU_THIN_THREADS; t++)
-            mu_thin_left(x, row, nrows, k, n, most, x->kind, k == 0, t, sum[t]);
+        for (int t = 0; t < MU_FACTOR_THREADS; t++)
+            mu_factor_left(x, row, nrows, k, n, most, x->kind, k == 0, t, sum[t]);
         for (int r = 0; r < nrows; r++)
             for (int c = 0; c < n; c++) {
-                for (int t = 0; t < MU_THIN_THREADS; t++)
+                for (int t = 0; t < MU_FACTOR_THREADS; t++)
                     v[t] = sum[t][r][c];
                 x->p[(size_t)(k + c) * x->shape.rows + row + (size_t)r] =
-                    fold(v, MU_THIN_THREADS);
+                    fold(v, MU_FACTOR_THREADS);
             }
     }
 }
 
 static void dots(const struct mu_lowrank_tensor *x, int k, int j, int n,
-                 double sum[MU_THIN])
+                 double sum[MU_FACTOR_COLUMNS])
 {
-    static double dot[MU_THIN_LONG][MU_THIN], v[MU_THIN_LONG];
+    static double dot[MU_FACTOR_LONG][MU_FACTOR_COLUMNS], v[MU_FACTOR_LONG];
 
-    for (int t = 0; t < MU_THIN_LONG; t++)
-        mu_thin_dots(x, k, j, n, t, dot[t]);
+    for (int t = 0; t < MU_FACTOR_LONG; t++)
+        mu_factor_dots(x, k, j, n, t, dot[t]);
     for (int c = 0; c < n; c++) {
-        for (int t = 0; t < MU_THIN_LONG; t++)
+        for (int t = 0; t < MU_FACTOR_LONG; t++)
             v[t] = dot[t][c];
-        sum[c] = fold_double(v, MU_THIN_LONG);
+        sum[c] = fold_double(v, MU_FACTOR_LONG);
     }
 }
 
 static double norm(const struct mu_lowrank_tensor *x, int k)
 {
-    double sum[MU_THIN];
+    double sum[MU_FACTOR_COLUMNS];
 
     dots(x, k, k, 1, sum);
     return sqrt(sum[0]);
@@ -122,20 +123,20 @@ static double norm(const struct mu_lowrank_tensor *x, int k)
 
 static double take_out(const struct mu_lowrank_tensor *x, int k)
 {
-    static double square[MU_THIN_LONG];
-    double sum[MU_THIN];
+    static double square[MU_FACTOR_LONG];
+    double sum[MU_FACTOR_COLUMNS];
 
     if (k == 0)
         return norm(x, 0);
     for (int pass = 0; pass < 2; pass++)
-        for (int j = 0; j < k; j += MU_THIN) {
-            int n = k - j < MU_THIN ? k - j : MU_THIN;
+        for (int j = 0; j < k; j += MU_FACTOR_COLUMNS) {
+            int n = k - j < MU_FACTOR_COLUMNS ? k - j : MU_FACTOR_COLUMNS;
 
             dots(x, k, j, n, sum);
-            for (int t = 0; t < MU_THIN_LONG; t++)
-                square[t] = mu_thin_take_out(x, k, j, n, t, sum);
+            for (int t = 0; t < MU_FACTOR_LONG; t++)
+                square[t] = mu_factor_take_out(x, k, j, n, t, sum);
         }
-    return sqrt(fold_double(square, MU_THIN_LONG));
+    return sqrt(fold_double(square, MU_FACTOR_LONG));
 }
 
 static void orthonormal(const struct mu_lowrank_tensor *x)
@@ -147,14 +148,14 @@ static void orthonormal(const struct mu_lowrank_tensor *x)
         if (!(whole <= DBL_MAX))
             return;
         rest = take_out(x, k);
-        for (uint64_t draw = 1; mu_thin_dependent(whole, rest); draw++) {
-            for (int t = 0; t < MU_THIN_LONG; t++)
-                mu_thin_redraw(x, k, draw, t);
+        for (uint64_t draw = 1; mu_factor_dependent(whole, rest); draw++) {
+            for (int t = 0; t < MU_FACTOR_LONG; t++)
+                mu_factor_redraw(x, k, draw, t);
             whole = 1;
             rest = take_out(x, k);
         }
-        for (int t = 0; t < MU_THIN_LONG; t++)
-            mu_thin_divide(x, k, rest, t);
+        for (int t = 0; t < MU_FACTOR_LONG; t++)
+            mu_factor_divide(x, k, rest, t);
     }
     *x->spoilt = 0;
 }
@@ -170,7 +171,7 @@ static void stage(const struct mu_lowrank_tensor *x, size_t from, size_t to, int
 
 static size_t tiles(const struct mu_lowrank_tensor *x)
 {
-    return (x->shape.cols + MU_THIN_TILE - 1) / MU_THIN_TILE;
+    return (x->shape.cols + MU_FACTOR_TILE - 1) / MU_FACTOR_TILE;
 }
 
 static size_t at_most(size_t from, size_t step, size_t end)
@@ -181,46 +182,46 @@ static size_t at_most(size_t from, size_t step, size_t end)
 static void right(const struct mu_lowrank_tensor *x, int k, int n, int most)
 {
     const size_t each = mu_lowrank_segment_rows(&x->shape);
-    float p[MU_LOWRANK_SEGMENTS * MU_THIN];
+    float p[MU_LOWRANK_SEGMENTS * MU_FACTOR_COLUMNS];
 
     for (size_t s = 0; s < mu_lowrank_segments(&x->shape); s++)
         for (size_t tile = 0; tile < tiles(x); tile++)
-            for (int t = 0; t < MU_THIN_THREADS; t++) {
-                float sum[2][MU_THIN] = { { 0 } };
+            for (int t = 0; t < MU_FACTOR_THREADS; t++) {
+                float sum[2][MU_FACTOR_COLUMNS] = { { 0 } };
                 size_t end = at_most(s * each, each, x->shape.rows), to;
 
                 for (size_t i = s * each; i < end; i = to) {
                     to = at_most(i, MU_LOWRANK_SEGMENTS, end);
                     stage(x, i, to, k, n, most, p);
-                    mu_thin_right(x, tile, i, to, p, n, most, x->kind, t, sum);
+                    mu_factor_right(x, tile, i, to, p, n, most, x->kind, t, sum);
                 }
-                mu_thin_store(x, tile, s, k, n, most, t, sum);
+                mu_factor_store(x, tile, s, k, n, most, t, sum);
             }
 }
 
 static void finish(const struct mu_lowrank_tensor *x, int most)
 {
     const int n = x->shape.rank < most ? x->shape.rank : most;
-    float p[MU_THIN_DEEP * MU_THIN];
+    float p[MU_FACTOR_DEEP * MU_FACTOR_COLUMNS];
 
-    for (size_t from = 0; from < x->shape.rows; from += MU_THIN_DEEP)
+    for (size_t from = 0; from < x->shape.rows; from += MU_FACTOR_DEEP)
         for (size_t tile = 0; tile < tiles(x); tile++)
-            for (int t = 0; t < MU_THIN_THREADS; t++) {
-                size_t to = at_most(from, MU_THIN_DEEP, x->shape.rows);
+            for (int t = 0; t < MU_FACTOR_THREADS; t++) {
+                size_t to = at_most(from, MU_FACTOR_DEEP, x->shape.rows);
 
                 if (*x->spoilt) {
-                    mu_thin_spoil(x, tile, from, to, x->kind, t);
+                    mu_factor_spoil(x, tile, from, to, x->kind, t);
                     continue;
                 }
                 stage(x, from, to, 0, n, most, p);
-                mu_thin_finish(x, tile, from, to, p, most, x->kind, t);
+                mu_factor_finish(x, tile, from, to, p, most, x->kind, t);
             }
 }
 
 static void by_threads(enum mu_lowrank_stage which, const struct mu_lowrank_tensor *x)
 {
     const size_t nq = x->shape.cols * (size_t)x->shape.rank;
-    const int most = x->shape.rank <= 4 ? 4 : MU_THIN;
+    const int most = x->shape.rank <= 4 ? 4 : MU_FACTOR_COLUMNS;
 
     if (which == MU_LOWRANK_RIGHT)
         orthonormal(x);
@@ -238,7 +239,7 @@ static void by_threads(enum mu_lowrank_stage which, const struct mu_lowrank_tens
             finish(x, most);
     }
     for (size_t e = 0; which == MU_LOWRANK_RIGHT && e < nq; e++)
-        mu_thin_combine(x, mu_lowrank_segments(&x->shape), e);
+        mu_factor_combine(x, mu_lowrank_segments(&x->shape), e);
     if (which == MU_LOWRANK_FINISH && *x->spoilt)
         mu_lowrank_start(&x->shape, x->seed, x->q);
 }
@@ -258,7 +259,7 @@ static double off(const float *got, const float *want, size_t n)
     return sqrt(sum / all);
 }
 
-static const struct thin_case {
+static const struct factors_case {
     const char *name;
     struct mu_lowrank shape;
     bool low; /* M has rank 1: columns of P depend on one another */
@@ -277,7 +278,7 @@ static const struct thin_case {
     { "fp16", { 67, 129, 3 }, false, MUSTER_F16 },
 };
 
-static void fill(struct thin *t, const struct thin_case *c, int step)
+static void fill(struct factors *t, const struct factors_case *c, int step)
 {
     for (size_t e = 0; e < t->count; e++) {
         size_t i = e / c->shape.cols, j = e % c->shape.cols;
@@ -291,7 +292,7 @@ static void fill(struct thin *t, const struct thin_case *c, int step)
 }
 
 /* The gradient as the host can read it. */
-static const float *seen(struct thin *t)
+static const float *seen(struct factors *t)
 {
     for (size_t e = 0; t->x.kind != MUSTER_F32 && e < t->count; e++)
         t->x.g[e] = t->x.kind == MUSTER_F16 ? mu_from_f16(t->x.g16[e])
@@ -299,8 +300,8 @@ static const float *seen(struct thin *t)
     return t->x.g;
 }
 
-static void compare(const struct thin_case *c, int step, struct thin *gpu,
-                    struct thin *cpu)
+static void compare(const struct factors_case *c, int step, struct factors *gpu,
+                    struct factors *cpu)
 {
     /* Directions that were drawn for columns that are noise are any. */
     const double bound = c->low ? 1e-3 : 2e-4;
@@ -316,9 +317,9 @@ static void compare(const struct thin_case *c, int step, struct thin *gpu,
 static void threads_do_what_the_host_does(void **state)
 {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct thin_case *c = &cases[i];
-        struct thin *gpu = thin_new(c->shape, 3, c->kind),
-                    *cpu = thin_new(c->shape, 3, c->kind);
+        const struct factors_case *c = &cases[i];
+        struct factors *gpu = factors_new(c->shape, 3, c->kind),
+                       *cpu = factors_new(c->shape, 3, c->kind);
 
         for (int step = 0; step < 3; step++) {
             fill(gpu, c, step);
@@ -329,8 +330,8 @@ static void threads_do_what_the_host_does(void **state)
             }
             compare(c, step, gpu, cpu);
         }
-        thin_free(gpu);
-        thin_free(cpu);
+        factors_free(gpu);
+        factors_free(cpu);
     }
 }
 
@@ -340,7 +341,7 @@ static void columns_are_orthonormal_whatever_they_were(void **state)
     static const float noise[] = { 1, 1e-3f, 0, 1e-30f };
 
     for (int c = 0; c < 4; c++) {
-        struct thin *t = thin_new(shape, 9, MUSTER_F32);
+        struct factors *t = factors_new(shape, 9, MUSTER_F32);
 
         for (size_t i = 0; i < t->np; i++)
             t->x.p[i] = (c == 1 ? 1 : 0) + noise[c] * sinf((float)(i * 7));
@@ -357,16 +358,16 @@ static void columns_are_orthonormal_whatever_they_were(void **state)
                     fail_msg("noise %g: columns %d and %d: %g", (double)noise[c], a, b,
                              sum);
             }
-        thin_free(t);
+        factors_free(t);
     }
 }
 
 /* As the host has it, to the bit: what stays, what begins anew. Of f32 and of bf16. */
-static void nan_spoils(const struct thin_case *c)
+static void nan_spoils(const struct factors_case *c)
 {
     for (int late = 0; late < 2; late++) {
-        struct thin *t[2] = { thin_new(c->shape, 3, c->kind),
-                              thin_new(c->shape, 3, c->kind) };
+        struct factors *t[2] = { factors_new(c->shape, 3, c->kind),
+                                 factors_new(c->shape, 3, c->kind) };
 
         for (int k = 0; k < 2; k++) {
             fill(t[k], c, 0);
@@ -390,8 +391,8 @@ static void nan_spoils(const struct thin_case *c)
         }
         assert_memory_equal(t[0]->x.rest, t[1]->x.rest, t[0]->count * 4);
         assert_memory_equal(t[0]->x.q, t[1]->x.q, t[0]->nq * 4);
-        thin_free(t[0]);
-        thin_free(t[1]);
+        factors_free(t[0]);
+        factors_free(t[1]);
     }
 }
 
@@ -410,5 +411,5 @@ int main(void)
         cmocka_unit_test(nan_spoils_a_step_as_on_the_host),
     };
 
-    return cmocka_run_group_tests_name("thin", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("lowrank", tests, NULL, NULL);
 }
