@@ -16,6 +16,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/muster.h"
 
 #define KEY_LEN 64
 #define VALUE_LEN 2048
