@@ -37,11 +37,11 @@ static void ring_own_doorbell(struct mu_host_backend *b)
 /* Unlock, and pass a failure on now that nothing is locked. */
 static void unlock(struct mu_host_backend *b)
 {
-    bool tell = b->tell;
+    bool report = b->report;
 
-    b->tell = false;
+    b->report = false;
     pthread_mutex_unlock(&b->lock);
-    if (tell && b->env.failed) /* failure is final: no lock needed */
+    if (report && b->env.failed) /* failure is final: no lock needed */
         b->env.failed(b->env.failed_arg, b->failure.rank, b->failure.status,
                       b->failure.text);
 }
@@ -86,7 +86,7 @@ static void finish_head(struct mu_host_backend *b, int rc)
     wake_joiners(b);
 }
 
-void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool tell,
+void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report,
                     const char *fmt, ...)
 {
     va_list ap;
@@ -98,7 +98,7 @@ void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool tell,
     va_start(ap, fmt);
     vsnprintf(b->failure.text, sizeof b->failure.text, fmt, ap);
     va_end(ap);
-    b->tell = tell;
+    b->report = report;
     atomic_store(&b->failed, status);
     b->transport->abort(b);
     take_inbox(b);

@@ -145,7 +145,7 @@ struct mu_host_backend {
     struct mu_host_request *head, **tail; /* started, oldest first */
     struct mu_host_request *unposted;
     struct mu_failure failure;
-    bool tell;          /* env.failed is still to be called */
+    bool report;        /* env.failed is still to be called */
     _Atomic int failed; /* failure.status, readable without the lock */
 
     pthread_mutex_t inbox_lock; /* never held while working: start must not block */
@@ -174,8 +174,8 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq);
 /* Until rq is done; the failure of b is put into *err when it failed. */
 int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
                    struct mu_err *err);
-/* Only the first failure counts. Locked. tell: env.failed is to be called. */
-void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool tell,
+/* Only the first failure counts. Locked. report: env.failed is to be called. */
+void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void mu_engine_abort(struct mu_host_backend *b, int status, const char *why);
 void mu_engine_extend(struct mu_host_backend *b, double seconds);

@@ -136,7 +136,7 @@ static void shm_late(struct mu_host_backend *b, const struct mu_host_request *rq
 /* The thread of a peer that has nothing started, or whose caller sleeps in join, looks
  * up too.
  */
-static void say_presence(struct mu_shm *shm, enum mu_shm_presence presence)
+static void publish_presence(struct mu_shm *shm, enum mu_shm_presence presence)
 {
     atomic_store(&mu_shm_mailbox_of(shm, shm->me)->presence, presence);
     for (int i = 0; i < shm->nlocal; i++)
@@ -149,13 +149,13 @@ static void shm_abort(struct mu_host_backend *b)
     struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(b->shm, b->shm->me);
 
     mailbox->failure = b->failure;
-    say_presence(b->shm, MU_ABORTED);
+    publish_presence(b->shm, MU_ABORTED);
 }
 
 static void shm_close(struct mu_host_backend *b)
 {
     if (b->shm && b->shm->base && !b->failure.status)
-        say_presence(b->shm, MU_LEFT);
+        publish_presence(b->shm, MU_LEFT);
     mu_shm_forget(b);
     mu_shm_free(b->shm);
     b->shm = NULL;
