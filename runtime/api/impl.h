@@ -46,7 +46,7 @@ struct muster {
     atomic_bool ended;   /* the control thread is done with telling the backend */
     atomic_bool closing; /* in muster_finalize: a late failure is nobody's concern */
 
-    /* Elastic worlds: shrink.c. */
+    /* Elastic worlds: elastic.c. */
     struct mu_survive *survive;   /* NULL: the job ends when a rank dies */
     struct muster_ddp *first_ddp; /* all of m */
     uint64_t commits;             /* syncs that have returned MUSTER_OK */
@@ -94,7 +94,7 @@ int mu_agree_on_world(struct muster *m, struct mu_err *err);
 int mu_open_backend(struct muster *m, struct mu_backend *parent,
                     struct mu_backend **out, struct mu_err *err);
 
-/* ---- shrink.c ---- */
+/* ---- elastic.c ---- */
 /* [collective] Make ready for a death, where the options ask for it. */
 int mu_elastic_open(struct muster *m, struct mu_err *err);
 /* Is a failure with this status one that the others survive? */
@@ -155,7 +155,7 @@ int mu_refused(struct muster *m, const struct mu_err *err);
  */
 int mu_agree_on_network(struct muster *m, const char *fabric, struct mu_err *err);
 
-/* ---- failure.c ---- */
+/* ---- recover.c ---- */
 struct mu_control_hooks mu_failure_hooks(struct muster *m);
 /* For mu_backend_env. */
 void mu_failure_of_backend(void *arg, int rank, int status, const char *why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* init.c - open and close a world: PMIx, backend */
 #include "runtime/api/impl.h"
-#include "runtime/api/streams.h"
+#include "runtime/recover/streams.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

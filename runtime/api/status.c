@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* status.c - names of statuses, versions and element sizes; the last error */
-#include "runtime/api/ddp.h"
-#include "runtime/api/streams.h"
+#include "runtime/ddp/ddp.h"
+#include "runtime/recover/streams.h"
 
 #include <stdarg.h>
 #include <stdio.h>

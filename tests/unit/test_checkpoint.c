@@ -18,8 +18,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/api/ckfile.h"
-#include "runtime/api/checkpoint.h"
+#include "runtime/checkpoint/ckfile.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "tests/unit/checkpoints.h"
 
 static void save(struct muster_checkpoint *c, uint64_t step)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/api/ckfolder.h"
+#include "runtime/checkpoint/ckfolder.h"
 #include "tests/unit/checkpoints.h"
 #include "tests/unit/patience.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/api/ckfile.h"
+#include "runtime/checkpoint/ckfile.h"
 #include "runtime/core/crc32c.h"
 
 #define BIG (MU_CKFILE_BLOCK * 2 + 4321)

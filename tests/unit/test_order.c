@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 #include "tests/unit/forked.h"
 
 /* 8 gradients of 128 bytes, buckets of two: from the last to the first these are

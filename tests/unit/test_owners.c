@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 #include "runtime/base/clock.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/forked.h"
 

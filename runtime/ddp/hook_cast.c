@@ -4,7 +4,7 @@
  * Each rank divides by the number of ranks before it casts: gradients whose mean fits
  * fp16 do not overflow then, neither in the cast nor in the sum.
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 

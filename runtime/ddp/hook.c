@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hook.c - choose the compression of buckets; the user's own */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include "runtime/core/dtype.h"
 

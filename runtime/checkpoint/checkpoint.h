@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/types.h>
 
-#include "runtime/api/ckfile.h"
+#include "runtime/checkpoint/ckfile.h"
 #include "runtime/api/impl.h"
 
 /* The only item of a commit record: a struct mu_ckid per shard. Names that start with

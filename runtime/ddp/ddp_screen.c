@@ -4,7 +4,7 @@
  * In host memory it is found before the bucket starts. On a GPU the look is enqueued in
  * front of the bucket, and sync, which waits for the GPU then, reads what it found.
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ckload.c - load: the newest checkpoint that is whole, and ours */
-#include "runtime/api/checkpoint.h"
+/* load.c - the newest checkpoint that is whole, and ours */
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/api/ckfolder.h"
+#include "runtime/checkpoint/ckfolder.h"
 
 /* The files of one checkpoint: the one file, or a shard after the other. */
 struct source {

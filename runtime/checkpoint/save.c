@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cksave.c - save: a thread writes while the training goes on */
-#include "runtime/api/checkpoint.h"
+/* save.c - a thread writes while the training goes on */
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/api/ckfolder.h"
+#include "runtime/checkpoint/ckfolder.h"
 
 /* Ranks that wait for a slow writer meet this often, so that a long write is no timeout
  * of a collective, while a rank that died still is.

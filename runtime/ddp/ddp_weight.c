@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_weight.c - weights of micro-batches, ranks that are out of data */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <math.h>
 #include <stdio.h>

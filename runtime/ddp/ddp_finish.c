@@ -7,7 +7,7 @@
  * overflow by itself: a NaN or Inf of one rank is in everybody's sum. Only parts
  * (ZeRO-1) have to be added up among the ranks, in rank order.
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <math.h>
 #include <string.h>

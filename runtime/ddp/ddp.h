@@ -17,7 +17,7 @@
 #ifndef MU_DDP_H
 #define MU_DDP_H
 
-#include "runtime/api/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/api/impl.h"
 #include "runtime/core/bucket.h"
 #include "runtime/core/ledger.h"

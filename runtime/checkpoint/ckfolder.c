@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "runtime/api/ckfolder.h"
+#include "runtime/checkpoint/ckfolder.h"
 
 #include <dirent.h>
 #include <errno.h>

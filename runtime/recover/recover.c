@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* failure.c - how a job ends when a rank dies, does not come or gives up
+/* recover.c - how a job ends when a rank dies, does not come or gives up
  *
  * The control connections bring every rank the same reason. One rank, the speaker,
  * tells the user: a sentence and, at a deadline, what each rank was doing. Then the
@@ -7,7 +7,7 @@
  * why.
  */
 #include "runtime/api/impl.h"
-#include "runtime/api/streams.h"
+#include "runtime/recover/streams.h"
 #include "runtime/base/clock.h"
 
 #include <stdio.h>

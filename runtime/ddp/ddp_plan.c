@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_plan.c - how large buckets are, and where they lie in the arena */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 

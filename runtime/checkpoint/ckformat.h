@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "runtime/api/ckfile.h"
+#include "runtime/checkpoint/ckfile.h"
 
 #define MU_CK_MAGIC "MUSTERCK"
 #define MU_CK_END "CKMUSTER"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shrink.c - elastic worlds: when ranks die the others go on with fewer
+/* elastic.c - elastic worlds: when ranks die the others go on with fewer
  *
  *   a wait fails, or the control connections bring word of a death
  *        |  every survivor, at the end of the call that it is in or makes next
@@ -20,8 +20,8 @@
  * next call then brings it MUSTER_ESHRUNK. And when one has not voted, none has had the
  * OK. Either way the same number of steps lies behind all of them.
  */
-#include "runtime/api/ddp.h"
-#include "runtime/api/streams.h"
+#include "runtime/ddp/ddp.h"
+#include "runtime/recover/streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>

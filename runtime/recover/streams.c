@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* streams.c - stdout and stderr of a process that is about to end */
-#include "runtime/api/streams.h"
+#include "runtime/recover/streams.h"
 
 #include <limits.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
  * cut anew. Views cannot move, and parts and what hooks keep lie as the buckets do:
  * there only the order in which buckets start follows.
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ckread.c - nothing of a checkpoint file is believed before its checksum fits */
-#include "runtime/api/ckformat.h"
+/* ckfile_read.c - nothing of a checkpoint file is believed before its checksum fits */
+#include "runtime/checkpoint/ckformat.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* checkpoint.c - open and close, and what the ranks must agree on */
-#include "runtime/api/checkpoint.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/api/ckfolder.h"
+#include "runtime/checkpoint/ckfolder.h"
 #include "runtime/base/parse.h"
 
 #define RESERVED "muster." /* names of the library's own items start so */

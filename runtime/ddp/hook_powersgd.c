@@ -8,7 +8,7 @@
  * shrink by half, go as they are, together with the P's. The backend does the
  * arithmetic, where the gradients are.
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_shard.c - ZeRO-1: parts of buckets, weights in an arena of the same layout */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include "runtime/core/dtype.h"
 

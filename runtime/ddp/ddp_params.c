@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_params.c - the list of parameters: check it, copy it, agree on it with all ranks
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp.c - register the parameters of a model, lay out its buckets, broadcast it */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 

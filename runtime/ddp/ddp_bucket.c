@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_bucket.c - one bucket: fill it, start its all-reduce, take the result out */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdio.h>
 

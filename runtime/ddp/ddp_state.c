@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_state.c - what compression keeps from step to step, as items of a checkpoint */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdio.h>
 #include <stdlib.h>

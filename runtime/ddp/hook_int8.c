@@ -7,7 +7,7 @@
  * round less, but only a gather brings those to everybody: more bytes than f32 from 8
  * ranks on.
  */
-#include "runtime/api/ddp.h"
+#include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 

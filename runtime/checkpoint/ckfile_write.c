@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ckwrite.c - a checkpoint file comes into being in one rename */
-#include "runtime/api/ckformat.h"
+/* ckfile_write.c - a checkpoint file comes into being in one rename */
+#include "runtime/checkpoint/ckformat.h"
 
 #include <errno.h>
 #include <fcntl.h>
