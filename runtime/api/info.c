@@ -4,50 +4,51 @@
 
 int muster_rank(const struct muster *m)
 {
-    return m->world->rank;
+    return m->comm.world->rank;
 }
 
 int muster_size(const struct muster *m)
 {
-    return m->world->size;
+    return m->comm.world->size;
 }
 
 int muster_local_rank(const struct muster *m)
 {
-    return m->world->local_rank;
+    return m->comm.world->local_rank;
 }
 
 int muster_local_size(const struct muster *m)
 {
-    return m->world->local_size;
+    return m->comm.world->local_size;
 }
 
 int muster_node(const struct muster *m)
 {
-    return m->world->node;
+    return m->comm.world->node;
 }
 
 int muster_nodes(const struct muster *m)
 {
-    return m->world->nnodes;
+    return m->comm.world->nnodes;
 }
 
 const char *muster_backend(const struct muster *m)
 {
-    return m->ops->name;
+    return m->comm.ops->name;
 }
 
 const char *muster_transport(const struct muster *m)
 {
-    return m->ops->transport(m->backend);
+    return m->comm.ops->transport(m->comm.backend);
 }
 
 const char *muster_host(const struct muster *m, int rank)
 {
-    return rank >= 0 && rank < m->world->size ? m->world->host_of[rank] : NULL;
+    return rank >= 0 && rank < m->comm.world->size ? m->comm.world->host_of[rank]
+                                                   : NULL;
 }
 
 int muster_device(const struct muster *m)
 {
-    return m->ops->device(m->backend);
+    return m->comm.ops->device(m->comm.backend);
 }

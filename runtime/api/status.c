@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* status.c - names of statuses, versions and element sizes; the last error */
-#include "runtime/ddp/ddp.h"
-#include "runtime/recover/streams.h"
+#include "runtime/api/impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "config.h"
 #include "runtime/core/dtype.h"
+#include "runtime/core/status.h"
+#include "runtime/recover/streams.h"
 
 /* The error of muster_init, when there is no struct muster that could hold it. */
 static struct {
@@ -60,24 +61,12 @@ int mu_fail(struct muster *m, int status, const char *fmt, ...)
     return status;
 }
 
-bool mu_status_known(int status)
-{
-    return (status >= MUSTER_EUSAGE && status <= MUSTER_EINTERNAL) ||
-           status == MUSTER_ESHRUNK;
-}
-
 int mu_fail_err(struct muster *m, const struct mu_err *err)
 {
     struct mu_err e = *err;
 
-    if (m && mu_shrink_wanted(m))
-        mu_shrink(m, &e);
-    for (struct muster_ddp *ddp = m ? m->first_ddp : NULL;
-         ddp && e.code == MUSTER_ESHRUNK; ddp = ddp->next)
-        mu_ddp_drop(ddp);
-    /* Each rank was somewhere else in its step. */
-    if (m && e.code == MUSTER_ESHRUNK)
-        m->order = m->ordered = m->ordered_synced = 0;
+    if (m && m->comm.world)
+        mu_recover(&m->recover, &e);
     return mu_fail(m, mu_status_known(e.code) ? e.code : MUSTER_EINTERNAL, "%s",
                    e.text);
 }
@@ -97,9 +86,9 @@ int muster_report(const struct muster *m)
     }
     mu_streams_flush(0.5); /* exit would do it only when the job has been ended */
     if (m)
-        mu_leave_reported(m);
-    if (m && m->world)
-        mu_streams_print("rank %d: %s", m->world->rank, m->err.text);
+        mu_leave_reported(&m->recover, status, m->err.text);
+    if (m && m->comm.world)
+        mu_streams_print("rank %d: %s", m->comm.world->rank, m->err.text);
     else if (m || !init_failure.told)
         mu_streams_print("%s", muster_error(m));
     return status;

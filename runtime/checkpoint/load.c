@@ -101,13 +101,13 @@ static struct mu_ckfile *source_file(struct source *src, uint32_t i, bool *close
 }
 
 /* Bytes at .. at + len - 1 of part p into memory of the host or of a GPU. */
-static int read_to(struct muster *m, struct mu_ckfile *file, int p, uint64_t at,
+static int read_to(struct mu_comm *comm, struct mu_ckfile *file, int p, uint64_t at,
                    uint64_t len, uint8_t *to, struct mu_err *err)
 {
     uint8_t *here;
     int rc;
 
-    if (!mu_checkpoint_away(m, to))
+    if (!mu_checkpoint_away(comm, to))
         return mu_ckfile_read(file, p, at, len, to, err);
     here = malloc(len);
     if (!here)
@@ -115,13 +115,13 @@ static int read_to(struct muster *m, struct mu_ckfile *file, int p, uint64_t at,
                           (unsigned long long)len);
     rc = mu_ckfile_read(file, p, at, len, here, err);
     if (rc == 0)
-        rc = mu_checkpoint_bring(m, to, here, len, err);
+        rc = mu_checkpoint_bring(comm, to, here, len, err);
     free(here);
     return rc;
 }
 
 /* The bytes of `item` that this rank wants and part p of the file has. */
-static int read_overlap(struct muster *m, struct mu_ckfile *file, int p,
+static int read_overlap(struct mu_comm *comm, struct mu_ckfile *file, int p,
                         const struct muster_item *item, uint64_t *got,
                         struct mu_err *err)
 {
@@ -135,7 +135,7 @@ static int read_overlap(struct muster *m, struct mu_ckfile *file, int p,
     if (from >= to)
         return 0;
     *got += to - from;
-    return read_to(m, file, p, from - part->offset, to - from,
+    return read_to(comm, file, p, from - part->offset, to - from,
                    (uint8_t *)item->data + (from - want), err);
 }
 
@@ -176,7 +176,7 @@ static int read_file(struct source *src, struct mu_ckfile *file,
                               "%s holds '%s' of %llu bytes, this program's has %llu",
                               path, part->name, (unsigned long long)part->total,
                               (unsigned long long)total);
-        if (read_overlap(src->c->m, file, p, &items[i], &got[i], err) < 0)
+        if (read_overlap(src->c->comm, file, p, &items[i], &got[i], err) < 0)
             return -1;
     }
     return 0;
@@ -189,11 +189,11 @@ static void tell_missed(const struct muster_checkpoint *c, uint64_t step,
 {
     for (int i = 0; i < nitems; i++)
         if (mu_checkpoint_may_miss(items[i].name) && got[i] != items[i].bytes) {
-            mu_log(&c->m->log, MU_LOG_WARN,
+            mu_log(&c->comm->log, MU_LOG_WARN,
                    "checkpoint of step %llu: nothing of what compression left on %d "
                    "rank%s; it starts without",
-                   (unsigned long long)step, muster_size(c->m),
-                   mu_plural(muster_size(c->m)));
+                   (unsigned long long)step, c->comm->world->size,
+                   mu_plural(c->comm->world->size));
             return;
         }
 }
@@ -229,99 +229,130 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
                            path, (unsigned long long)got[i],
                            (unsigned long long)items[i].bytes, items[i].name);
         }
-    if (rc == 0 && muster_rank(c->m) == 0)
+    if (rc == 0 && c->comm->world->rank == 0)
         tell_missed(c, step, items, nitems, got);
     source_close(&src);
     free(got);
     return rc;
 }
 
-static int forget(struct muster *m, const struct muster_item *item, struct mu_err *err)
+static int forget(struct mu_comm *comm, const struct muster_item *item,
+                  struct mu_err *err)
 {
     if (item->bytes == 0)
         return 0;
-    if (!mu_checkpoint_away(m, item->data)) {
+    if (!mu_checkpoint_away(comm, item->data)) {
         memset(item->data, 0, item->bytes);
         return 0;
     }
-    if (m->ops->zero(m->backend, item->data, item->bytes, NULL, err) < 0)
+    if (comm->ops->zero(comm->backend, item->data, item->bytes, NULL, err) < 0)
         return -1;
-    return m->ops->drain(m->backend, NULL, err);
+    return comm->ops->drain(comm->backend, NULL, err);
+}
+
+/* Half of a checkpoint that is not whole must not stay, and the next one may not have
+ * these.
+ */
+static int forget_kept(struct mu_comm *comm, const struct muster_item *items,
+                       int nitems, struct mu_err *err)
+{
+    for (int i = 0; i < nitems; i++)
+        if (mu_checkpoint_may_miss(items[i].name) && forget(comm, &items[i], err) < 0)
+            return -1;
+    return 0;
 }
 
 /* With the option sharded every rank reads what it wants; else rank 0 reads for all, so
- * the others need not see the folder.
+ * the others need not see the folder. Returns as mu_checkpoint_agree.
  */
 static int try_step(struct muster_checkpoint *c, uint64_t step,
-                    const struct muster_item *items, int nitems)
+                    const struct muster_item *items, int nitems, struct mu_err *err)
 {
-    struct mu_err err = { 0 };
-    int rc = 0, status;
+    struct mu_err more = { 0 };
+    int rc = 0;
 
-    if (c->sharded || muster_rank(c->m) == 0)
-        rc = read_step(c, step, items, nitems, &err);
-    status = mu_checkpoint_agree(c->m, rc, &err);
-    /* The next one may not have them, and half of this one must not stay. */
-    for (int i = 0; status != MUSTER_OK && i < nitems; i++)
-        if (mu_checkpoint_may_miss(items[i].name) && forget(c->m, &items[i], &err) < 0)
-            return mu_fail_err(c->m, &err);
-    for (int i = 0; status == MUSTER_OK && !c->sharded && i < nitems; i++)
-        status = mu_checkpoint_broadcast(c->m, items[i].data, items[i].bytes, 0);
-    return status;
+    if (c->sharded || c->comm->world->rank == 0)
+        rc = read_step(c, step, items, nitems, err);
+    rc = mu_checkpoint_agree(c->comm, rc, err);
+    if (rc != 0 && forget_kept(c->comm, items, nitems, &more) < 0 && rc > 0) {
+        *err = more;
+        return -1;
+    }
+    for (int i = 0; rc == 0 && !c->sharded && i < nitems; i++)
+        rc = mu_checkpoint_broadcast(c->comm, items[i].data, items[i].bytes, 0, err);
+    return rc;
 }
 
-/* Is this a failure of one checkpoint (so that an older one may do), or of the world?
- */
+/* May an older one do? */
 static bool of_file(int status)
 {
     return status == MUSTER_EIO || status == MUSTER_ECONTRACT;
 }
 
-int muster_checkpoint_load(struct muster_checkpoint *c, const struct muster_item *items,
-                           int nitems, uint64_t *step, int *found)
+/* The steps of which there is a checkpoint, newest first: *steps on rank 0, their
+ * number everywhere. Returns -1, or how many.
+ */
+static int64_t list_steps(struct muster_checkpoint *c, int rc, uint64_t **steps,
+                          struct mu_err *err)
 {
-    struct mu_err err = { 0 }, first = { 0 };
-    uint64_t *steps = NULL;
     int64_t n = 0;
-    int rc, status = muster_checkpoint_wait(c);
 
-    if (status != MUSTER_OK)
-        return status;
-    rc = mu_checkpoint_items(c, items, nitems, &err);
-    if (rc == 0 && muster_rank(c->m) == 0) {
-        n = mu_ckfolder_list(c->folder, c->name, &steps, &err);
+    if (rc == 0 && c->comm->world->rank == 0) {
+        n = mu_ckfolder_list(c->folder, c->name, steps, err);
         rc = n < 0 ? -1 : 0;
     }
-    status = mu_checkpoint_agree(c->m, rc, &err);
-    if (status == MUSTER_OK)
-        status = mu_checkpoint_broadcast(c->m, &n, sizeof n, 0);
-    if (status == MUSTER_OK)
-        *found = 0;
-    for (int64_t i = 0; status == MUSTER_OK && i < n; i++) {
-        uint64_t at = steps ? steps[i] : 0;
+    if (mu_checkpoint_agree(c->comm, rc, err) != 0 ||
+        mu_checkpoint_broadcast(c->comm, &n, sizeof n, 0, err) < 0)
+        return -1;
+    return n;
+}
 
-        status = mu_checkpoint_broadcast(c->m, &at, sizeof at, 0);
-        if (status != MUSTER_OK)
-            break;
-        status = try_step(c, at, items, nitems);
-        if (status == MUSTER_OK) {
+/* The newest of n that can be used. */
+static int load_newest(struct muster_checkpoint *c, const uint64_t *steps, int64_t n,
+                       const struct muster_item *items, int nitems, uint64_t *step,
+                       struct mu_err *err)
+{
+    struct mu_err first = { 0 };
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = steps ? steps[i] : 0;
+        int rc = mu_checkpoint_broadcast(c->comm, &at, sizeof at, 0, err);
+
+        if (rc == 0)
+            rc = try_step(c, at, items, nitems, err);
+        if (rc == 0) {
             mu_ckfolder_path(c->folder, c->name, at, c->path, sizeof c->path);
             *step = at;
-            *found = 1;
-            break;
+            return 0;
         }
-        if (!of_file(status))
-            break;
+        if (rc < 0 || !of_file(err->code))
+            return -1;
         if (first.code == 0)
-            mu_err_set(&first, status, "%s", muster_error(c->m));
-        if (muster_rank(c->m) == 0)
-            mu_log(&c->m->log, MU_LOG_WARN, "checkpoint refused: %s",
-                   muster_error(c->m));
-        status = i + 1 < n ? MUSTER_OK
-                           : mu_fail(c->m, first.code,
-                                     "no checkpoint in %s can be used; the newest: %s",
-                                     c->folder, first.text);
+            first = *err;
+        if (c->comm->world->rank == 0)
+            mu_log(&c->comm->log, MU_LOG_WARN, "checkpoint refused: %s", err->text);
     }
+    return mu_err_set(err, first.code,
+                      "no checkpoint in %s can be used; the newest: %s", c->folder,
+                      first.text);
+}
+
+int mu_checkpoint_load(struct muster_checkpoint *c, const struct muster_item *items,
+                       int nitems, uint64_t *step, int *found, struct mu_err *err)
+{
+    uint64_t *steps = NULL;
+    int64_t n;
+    int rc = 0;
+
+    if (mu_checkpoint_wait(c, err) < 0)
+        return -1;
+    n = list_steps(c, mu_checkpoint_items(c, items, nitems, err), &steps, err);
+    if (n >= 0)
+        *found = 0;
+    if (n > 0)
+        rc = load_newest(c, steps, n, items, nitems, step, err);
+    if (n > 0 && rc == 0)
+        *found = 1;
     free(steps);
-    return status;
+    return n < 0 ? -1 : rc;
 }

@@ -26,9 +26,9 @@ static int bring_items(struct muster_checkpoint *c, struct mu_err *err)
         struct mu_ckpart *part = &s->parts[i];
         uint8_t *to = s->stage + s->brought;
 
-        if (!mu_checkpoint_away(c->m, part->data))
+        if (!mu_checkpoint_away(c->comm, part->data))
             continue;
-        if (mu_checkpoint_bring(c->m, to, part->data, part->bytes, err) < 0)
+        if (mu_checkpoint_bring(c->comm, to, part->data, part->bytes, err) < 0)
             return -1;
         part->data = to;
         s->brought += part->bytes;
@@ -68,7 +68,7 @@ static void announce(struct mu_cksave *s, bool done)
 static void tidy(struct muster_checkpoint *c)
 {
     mu_ckfolder_latest(c->folder, c->name, c->save.meta.step);
-    mu_ckfolder_prune(c->folder, c->name, c->save.meta.step, c->keep, &c->m->log);
+    mu_ckfolder_prune(c->folder, c->name, c->save.meta.step, c->keep, &c->comm->log);
 }
 
 static void *write_thread(void *arg)
@@ -93,7 +93,7 @@ static void *write_thread(void *arg)
 static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *items,
                        int nitems)
 {
-    int rank = muster_rank(c->m), size = muster_size(c->m);
+    int rank = c->comm->world->rank, size = c->comm->world->size;
     uint64_t bytes = 0;
 
     c->save.nparts = nitems;
@@ -113,7 +113,8 @@ static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *it
         }
         part->offset = offset;
         part->bytes = length;
-        if (c->mode != MUSTER_CHECKPOINT_WAIT || mu_checkpoint_away(c->m, part->data))
+        if (c->mode != MUSTER_CHECKPOINT_WAIT ||
+            mu_checkpoint_away(c->comm, part->data))
             bytes += length;
     }
     return bytes;
@@ -146,8 +147,8 @@ static int start(struct muster_checkpoint *c, uint64_t step,
                  const struct muster_item *items, int nitems, struct mu_err *err)
 {
     struct mu_cksave *s = &c->save;
-    uint32_t shard = c->sharded ? (uint32_t)muster_rank(c->m) : 0;
-    uint32_t nshards = c->sharded ? (uint32_t)muster_size(c->m) : 1;
+    uint32_t shard = c->sharded ? (uint32_t)c->comm->world->rank : 0;
+    uint32_t nshards = c->sharded ? (uint32_t)c->comm->world->size : 1;
     sigset_t all, before;
     int rc;
 
@@ -156,7 +157,7 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     s->meta = (struct mu_ckmeta){ .step = step,
                                   .shard = shard,
                                   .nshards = nshards,
-                                  .world = (uint32_t)muster_size(c->m) };
+                                  .world = (uint32_t)c->comm->world->size };
     strcpy(s->meta.kind, c->kind);
     if (c->sharded)
         mu_ckfolder_shard(c->folder, c->name, step, shard, nshards, s->path,
@@ -178,32 +179,27 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     return 0;
 }
 
-int muster_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
-                           const struct muster_item *items, int nitems)
+int mu_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
+                       const struct muster_item *items, int nitems, struct mu_err *err)
 {
     struct mu_cksave *s = &c->save;
-    int status;
 
-    if (getpid() != c->pid)
-        return mu_fail(c->m, MUSTER_EUSAGE,
-                       "checkpoint: a forked child must not save; its parent does");
-    status = muster_checkpoint_wait(c);
-    if (status != MUSTER_OK)
-        return status;
+    if (mu_checkpoint_wait(c, err) < 0)
+        return -1;
     s->running = true;
     s->rc = 0;
     s->meta.step = step;
-    s->writes = c->sharded || muster_rank(c->m) == 0;
+    s->writes = c->sharded || c->comm->world->rank == 0;
     s->failed = false;
     if (mu_checkpoint_items(c, items, nitems, &s->err) < 0 ||
         (s->writes && start(c, step, items, nitems, &s->err) < 0)) {
         s->rc = -1;
         s->failed = true;
     }
-    return c->mode == MUSTER_CHECKPOINT_WAIT ? muster_checkpoint_wait(c) : MUSTER_OK;
+    return c->mode == MUSTER_CHECKPOINT_WAIT ? mu_checkpoint_wait(c, err) : 0;
 }
 
-void muster_checkpoint_copied(struct muster_checkpoint *c)
+void mu_checkpoint_copied(struct muster_checkpoint *c)
 {
     struct mu_cksave *s = &c->save;
 
@@ -233,36 +229,36 @@ static bool done_soon(struct mu_cksave *s)
     return done;
 }
 
-/* All shards are on disk: the record that names them makes them a checkpoint. */
-static int commit(struct muster_checkpoint *c)
+/* All shards are on disk: the record that names them makes them a checkpoint. Returns
+ * as mu_checkpoint_agree.
+ */
+static int commit(struct muster_checkpoint *c, struct mu_err *err)
 {
     struct mu_cksave *s = &c->save;
-    size_t n = (size_t)muster_size(c->m);
+    size_t n = (size_t)c->comm->world->size;
     struct mu_ckid *ids = calloc(n, sizeof *ids);
     struct mu_ckpart part = { .name = MU_CHECKPOINT_SHARDS,
                               .data = ids,
                               .bytes = n * sizeof *ids,
                               .total = n * sizeof *ids };
-    struct mu_err err = { 0 };
     char path[PATH_MAX];
     int rc =
-        ids ? 0 : mu_err_set(&err, ENOMEM, "checkpoint: no memory for %zu shards", n);
-    int status = mu_checkpoint_agree(c->m, rc, &err);
+        ids ? 0 : mu_err_set(err, ENOMEM, "checkpoint: no memory for %zu shards", n);
 
     _Static_assert(sizeof s->id == 2 * sizeof(int64_t), "sent as two words");
-    if (status == MUSTER_OK)
-        status = muster_allgather(c->m, &s->id, ids, 2, MUSTER_I64, NULL);
-    if (status == MUSTER_OK)
-        status = muster_barrier(c->m);
-    if (status == MUSTER_OK) {
+    rc = mu_checkpoint_agree(c->comm, rc, err);
+    if (rc == 0)
+        rc = mu_checkpoint_gather(c->comm, (const int64_t *)&s->id, (int64_t *)ids, 2,
+                                  err);
+    if (rc == 0) {
         mu_ckfolder_path(c->folder, c->name, s->meta.step, path, sizeof path);
         s->meta.shard = 0;
-        if (muster_rank(c->m) == 0)
-            rc = mu_ckfile_write(path, &s->meta, &part, 1, NULL, &err);
-        status = mu_checkpoint_agree(c->m, rc, &err);
+        if (c->comm->world->rank == 0)
+            rc = mu_ckfile_write(path, &s->meta, &part, 1, NULL, err);
+        rc = mu_checkpoint_agree(c->comm, rc, err);
     }
     free(ids);
-    return status;
+    return rc;
 }
 
 /* Ranks died since it began: who is left may not all know of it, and its parts may not
@@ -275,35 +271,33 @@ static void forget(struct muster_checkpoint *c)
     if (s->running && s->writes && !s->failed)
         pthread_join(s->thread, NULL);
     s->running = false;
-    c->shrinks = c->m->shrinks;
+    c->generation = c->comm->generation;
 }
 
-int muster_checkpoint_wait(struct muster_checkpoint *c)
+int mu_checkpoint_wait(struct muster_checkpoint *c, struct mu_err *err)
 {
     struct mu_cksave *s = &c->save;
     int64_t all = 0;
-    int status;
 
-    if (c->shrinks != c->m->shrinks)
+    if (c->generation != c->comm->generation)
         forget(c);
     if (!s->running)
-        return MUSTER_OK;
+        return 0;
     while (!all) {
         all = done_soon(s);
-        status = mu_checkpoint_least(c->m, &all, 1);
-        if (status != MUSTER_OK)
-            return status;
+        if (mu_checkpoint_least(c->comm, &all, 1, err) < 0)
+            return -1;
     }
     if (s->writes && !s->failed)
         pthread_join(s->thread, NULL);
     s->running = false;
-    status = mu_checkpoint_agree(c->m, s->rc, &s->err);
-    if (status == MUSTER_OK && c->sharded)
-        status = commit(c);
-    if (status != MUSTER_OK)
-        return status;
+    if (s->rc < 0)
+        *err = s->err;
+    if (mu_checkpoint_agree(c->comm, s->rc, err) != 0 ||
+        (c->sharded && commit(c, err) != 0))
+        return -1;
     mu_ckfolder_path(c->folder, c->name, s->meta.step, c->path, sizeof c->path);
-    if (c->sharded && muster_rank(c->m) == 0)
+    if (c->sharded && c->comm->world->rank == 0)
         tidy(c);
-    return MUSTER_OK;
+    return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* agree.c - compare a contract among the ranks and say where they differ */
-#include "runtime/api/impl.h"
+#include "runtime/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,32 +39,24 @@ out:
     return at;
 }
 
-int mu_refused(struct muster *m, const struct mu_err *err)
-{
-    if (m->control && !m->config.return_failure) {
-        mu_control_fail(m->control, err->code, -1, err->text);
-        mu_failure_park(m, err->code, err->text);
-    }
-    return -1;
-}
-
-static int tell_sides(struct muster *m, const char *what, const struct mu_contract *c,
-                      int at, struct mu_err *err)
+static int refuse_with_sides(struct mu_comm *comm, const char *what,
+                             const struct mu_contract *c, int at, struct mu_err *err)
 {
     char mine[MU_CONTRACT_TEXT] = "", text[MU_ERR_TEXT];
     struct mu_gathered all;
 
     if (at < c->n)
         memcpy(mine, c->line[at], sizeof mine);
-    if (mu_gather(m, what, mine, sizeof mine, &all, err) < 0)
+    if (mu_gather(comm, what, mine, sizeof mine, &all, err) < 0)
         return -1;
-    mu_contract_sides((const char *const *)all.at, m->world->size, text, sizeof text);
+    mu_contract_sides((const char *const *)all.at, comm->world->size, text,
+                      sizeof text);
     mu_gathered_clear(&all);
     mu_err_set(err, MUSTER_ECONTRACT, "%s: the ranks differ: %s", what, text);
-    return mu_refused(m, err);
+    return mu_comm_refuse(comm, err);
 }
 
-int mu_agree(struct muster *m, const char *what, const struct mu_contract *contract,
+int mu_agree(struct mu_comm *comm, const char *what, const struct mu_contract *contract,
              struct mu_err *err)
 {
     uint64_t total = mu_contract_total(contract);
@@ -72,18 +64,18 @@ int mu_agree(struct muster *m, const char *what, const struct mu_contract *contr
     bool same = true;
     int at;
 
-    if (mu_gather(m, what, &total, sizeof total, &all, err) < 0)
+    if (mu_gather(comm, what, &total, sizeof total, &all, err) < 0)
         return -1;
-    for (int r = 0; r < m->world->size; r++)
+    for (int r = 0; r < comm->world->size; r++)
         same &=
             all.len[r] == sizeof total && memcmp(all.at[r], &total, sizeof total) == 0;
     mu_gathered_clear(&all);
     if (same)
         return 0;
-    if (mu_gather(m, what, contract->hash, (size_t)contract->n * sizeof *contract->hash,
-                  &all, err) < 0)
+    if (mu_gather(comm, what, contract->hash,
+                  (size_t)contract->n * sizeof *contract->hash, &all, err) < 0)
         return -1;
-    at = find_difference(&all, m->world->size, err);
+    at = find_difference(&all, comm->world->size, err);
     mu_gathered_clear(&all);
-    return at < 0 ? -1 : tell_sides(m, what, contract, at, err);
+    return at < 0 ? -1 : refuse_with_sides(comm, what, contract, at, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* choose.c - the backend: NCCL from its module where a GPU is there, else the host's */
-#include "runtime/api/impl.h"
+#include "runtime/comm/comm.h"
 
 #include <dlfcn.h>
 #include <glob.h>

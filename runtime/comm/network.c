@@ -4,7 +4,7 @@
  * The plugin chooses per node, and users export per node; NCCL itself compares nothing
  * and hangs, or ends with an error that names no cause.
  */
-#include "runtime/api/impl.h"
+#include "runtime/comm/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,44 +75,44 @@ static bool differs(const struct facts *all, int size, size_t f, char *text, siz
     return !same;
 }
 
-static int compare(struct muster *m, const struct facts *all, struct mu_err *err)
+static int compare(struct mu_comm *comm, const struct facts *all, struct mu_err *err)
 {
     char text[MU_ERR_TEXT / 2];
 
     for (size_t f = 0; f < NFACTS; f++) {
-        if (!differs(all, m->world->size, f, text, sizeof text))
+        if (!differs(all, comm->world->size, f, text, sizeof text))
             continue;
         if (facts[f].must) {
             mu_err_set(err, MUSTER_ECONTRACT,
                        "muster_init: the nodes' networks differ: %s; %s", text,
                        facts[f].remedy);
-            return mu_refused(m, err);
+            return mu_comm_refuse(comm, err);
         }
-        if (m->world->rank == 0)
-            mu_log(&m->log, MU_LOG_WARN, "the nodes' networks differ: %s; %s", text,
+        if (comm->world->rank == 0)
+            mu_log(&comm->log, MU_LOG_WARN, "the nodes' networks differ: %s; %s", text,
                    facts[f].remedy);
     }
     return 0;
 }
 
-int mu_agree_on_network(struct muster *m, const char *fabric, struct mu_err *err)
+int mu_agree_on_network(struct mu_comm *comm, const char *fabric, struct mu_err *err)
 {
     struct mu_gathered gathered;
     struct facts own, *all;
     int rc = -1;
 
-    if (m->world->nnodes < 2)
+    if (comm->world->nnodes < 2)
         return 0;
     collect(fabric, &own);
-    if (mu_gather(m, "muster_init", &own, sizeof own, &gathered, err) < 0)
+    if (mu_gather(comm, "muster_init", &own, sizeof own, &gathered, err) < 0)
         return -1;
-    all = calloc((size_t)m->world->size, sizeof *all);
-    for (int r = 0; all && r < m->world->size; r++)
+    all = calloc((size_t)comm->world->size, sizeof *all);
+    for (int r = 0; all && r < comm->world->size; r++)
         if (gathered.len[r] == sizeof *all)
             memcpy(&all[r], gathered.at[r], sizeof *all);
-    rc = all ? compare(m, all, err)
+    rc = all ? compare(comm, all, err)
              : mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks",
-                          m->world->size);
+                          comm->world->size);
     free(all);
     mu_gathered_clear(&gathered);
     return rc;

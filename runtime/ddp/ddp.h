@@ -1,28 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp.h - the gradients of one model: parameters, buckets, the state of a step
  *
- *   ddp.c         create, destroy, ask, broadcast
+ *   ddp.c         create, destroy, broadcast
  *   ddp_plan.c    how large buckets are, and where they lie
  *   ddp_order.c   the order of arrival, learned in the first step
- *   ddp_step.c    grad_ready ... sync: which bucket may start, who lacks a gradient
+ *   ddp_step.c    grad_ready ... the end of a step: which bucket may start, which
+ *                 gradients are absent
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
- *   ddp_finish.c  loss scale, norm, clipping
+ *   ddp_norm.c    the gradient norm, bucket by bucket
+ *   ddp_finish.c  sync: a step, then loss scale and clipping
  *   ddp_screen.c  NaN and Inf before they spread
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
  *   ddp_state.c   what compression keeps, for checkpoints
  *   ddp_params.c  the list of parameters: check it, copy it, agree on it
- *   hook*.c       compression
+ *   hook.c        which compression; hook_coll.c its collectives, hook_*.c one each
+ *
+ * The public calls are in api/ddp.c. Nothing here calls them: errors are a struct
+ * mu_err, and go up at once.
  */
 #ifndef MU_DDP_H
 #define MU_DDP_H
 
-#include "runtime/checkpoint/checkpoint.h"
-#include "runtime/api/impl.h"
+#include "runtime/comm/comm.h"
 #include "runtime/core/bucket.h"
 #include "runtime/core/ledger.h"
 #include "runtime/core/ready.h"
 #include "runtime/core/weight.h"
+#include "runtime/muster.h"
+#include "runtime/recover/recover.h"
 
 /* "muster.ddp.0.12.left": the items of muster_ddp_state */
 #define MU_DDP_KEPT_NAME 64
@@ -62,7 +68,11 @@ struct mu_ddp_rule {
 };
 
 struct muster_ddp {
-    struct muster *m;
+    struct mu_comm *comm;
+    struct mu_recover *recover;
+    struct mu_resettable resettable; /* drops the step at hand */
+    struct muster *m;                /* for a hook of the user's, which takes it */
+    const struct mu_err *last;       /* of m: what its last failed call left */
     /* Those that have gradients in the caller's order, then the frozen ones. */
     struct mu_ddp_param *param;
     int nparams, nall; /* with gradients; with the frozen ones */
@@ -79,20 +89,16 @@ struct muster_ddp {
     size_t arena_bytes;
     uint64_t step;  /* syncs done */
     uint64_t id;    /* of this ddp among those of m */
-    uint64_t began; /* m->ordered when the first bucket of the step had started */
-    uint64_t order; /* m->order when the last one had */
+    uint64_t began; /* comm->ordered when the first bucket of the step had started */
+    uint64_t order; /* comm->order when the last one had */
     uint64_t plan_hash;
     bool accumulating;
     bool *used;     /* by parameter: has a gradient in this or an earlier micro-batch */
     bool *declined; /* by parameter: the caller said that there is none */
     bool *absent;   /* by parameter: no rank has a gradient in this step */
     bool *nobody;   /* the same of the last sync, and with shard */
-    bool absent_kept; /* sync leaves `absent` for what follows it */
-    bool follows;     /* the last sync had something to do behind each bucket */
-    bool measuring;   /* sync adds up the squares of the gradients */
-    uint64_t
-        finishing;   /* hash of how they are scaled and clipped then; 0: not at all */
-    double *sums;    /* MU_SQUARES partial sums, memory of the backend; or NULL */
+    bool squared;   /* the last sync had its squares to add up behind each bucket */
+    double *sums;   /* MU_SQUARES partial sums, memory of the backend; or NULL */
     uint32_t *found; /* screening on a GPU, by bucket: see the backend's look */
     bool screen, shard;
     struct mu_weight weight;
@@ -104,8 +110,26 @@ struct muster_ddp {
     uint64_t wire_bytes;
     struct muster_ledger ledger;
     struct mu_ledger_step times; /* of the step at hand */
-    struct muster_ddp *next;     /* of the same m */
 };
+
+/* What a program gives to mu_ddp_create; the lists are borrowed during the call. */
+struct mu_ddp_wish {
+    const struct muster_param *params;
+    int nparams;
+    const struct muster_ddp_options *options;
+};
+
+/* ---- ddp.c ---- */
+/* [collective] m and last as in struct muster_ddp. */
+int mu_ddp_create(struct mu_comm *comm, struct mu_recover *recover,
+                  const struct mu_ddp_wish *wish, struct muster *m,
+                  const struct mu_err *last, struct muster_ddp **out,
+                  struct mu_err *err);
+/* Joins what has begun: after a failure only when that was announced, which comm does.
+ */
+void mu_ddp_destroy(struct muster_ddp *ddp);
+/* [collective] The data of all parameters from rank root. */
+int mu_ddp_broadcast(struct muster_ddp *ddp, int root, struct mu_err *err);
 
 /* Compression of buckets. start may start collectives, as soon as the gradients are
  * there; advance, in sync, has their results and may start more; finish has the results
@@ -136,6 +160,8 @@ extern const struct mu_hook_ops mu_hook_user, mu_hook_bf16, mu_hook_f16, mu_hook
     mu_hook_powersgd;
 /* Choose by ddp->hook_options; opens it. */
 int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err);
+
+/* ---- hook_coll.c ---- */
 /* For hooks: all-reduce f32 or 16-bit floats in bucket b's name, as the next of its
  * started collectives; the sum is multiplied by scale.
  */
@@ -147,13 +173,10 @@ int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
  */
 int mu_hook_scatter(struct muster_ddp *ddp, int b, enum muster_dtype dtype, char *data,
                     struct mu_err *err);
-
-/* ---- ddp_finish.c ---- */
-/* Are they of use? -1 with MUSTER_EUSAGE. */
-int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
-                        struct mu_err *err);
-/* [collective] muster_ddp_sync_with, f checked. */
-int mu_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+/* Is the gradient in memory that the CPU may read? Else MUSTER_EUSAGE: `what` is not
+ * there on GPUs.
+ */
+int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what,
                      struct mu_err *err);
 
 /* ---- ddp_params.c ---- */
@@ -168,24 +191,12 @@ int mu_ddp_params_agree(struct muster_ddp *ddp,
 struct mu_ddp_param *mu_ddp_param(const struct muster_ddp *ddp, int i);
 
 /* ---- ddp_state.c ---- */
+/* muster_ddp_state */
+int mu_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, int room);
 int mu_ddp_state_open(struct muster_ddp *ddp, struct mu_err *err);
 /* count floats that each rank has of its own. */
 struct muster_item mu_ddp_own_item(const struct muster_ddp *ddp, void *data,
                                    size_t count);
-
-/* Is the gradient in memory that the CPU may read? Else MUSTER_EUSAGE: `what` is not
- * there on GPUs.
- */
-int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what,
-                     struct mu_err *err);
-/* Multiply the gradient of parameter i where it lives. */
-int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
-                 struct mu_err *err);
-/* Add the squares of bucket b's gradients, or of this rank's part of it, to ddp->sums.
- */
-int mu_ddp_squares(struct muster_ddp *ddp, int b, void *stream, struct mu_err *err);
-/* Everything of sync but the check of its arguments. */
-int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_plan.c ---- */
 struct mu_ddp_rule mu_ddp_rule(const struct muster_ddp *ddp,
@@ -216,19 +227,21 @@ int mu_ddp_order_hear(struct muster_ddp *ddp, struct mu_err *err);
 /* Between two steps: what was heard holds from now on. */
 int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
-/* ---- ddp_step.c ---- */
-
-/* Give up what the step at hand has begun: nothing of it is under way any more, and the
- * next call may be the first of a step.
- */
-void mu_ddp_drop(struct muster_ddp *ddp);
-
 /* ---- ddp_shard.c ---- */
 int mu_ddp_shard_open(struct muster_ddp *ddp, struct mu_err *err);
 /* Elements of one rank's part of bucket b. */
 size_t mu_ddp_part(const struct muster_ddp *ddp, int b);
 /* The parameters' own data into the arena, after a broadcast. */
 int mu_ddp_shard_load(struct muster_ddp *ddp, struct mu_err *err);
+/* This rank's part of bucket b. */
+struct muster_shard mu_ddp_shard_part(const struct muster_ddp *ddp, int b);
+/* [collective] All parts of the parameters to all ranks. */
+int mu_ddp_shard_gather(struct muster_ddp *ddp, struct mu_err *err);
+
+/* ---- ddp_bucket.c ---- */
+/* Multiply the gradient of parameter i where it lives. */
+int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
+                 struct mu_err *err);
 
 /* Bucket, or parameter, `part` in the step at hand. */
 struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part);
@@ -244,5 +257,51 @@ int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
  */
 int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
                          struct mu_err *err);
+
+/* ---- ddp_norm.c ---- */
+/* Nothing is added up yet. */
+int mu_ddp_norm_begin(struct muster_ddp *ddp, void *stream, struct mu_err *err);
+/* Add the squares of bucket b's gradients, or of this rank's part of it. */
+int mu_ddp_norm_add(struct muster_ddp *ddp, int b, void *stream, struct mu_err *err);
+/* [collective] The sum of the squares of all gradients, the same on all ranks. Waits
+ * for stream.
+ */
+int mu_ddp_norm_sum(struct muster_ddp *ddp, void *stream, double *sum,
+                    struct mu_err *err);
+
+/* ---- ddp_step.c ---- */
+/* i is the caller's index, checked and not frozen. */
+int mu_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err);
+int mu_ddp_grad_absent(struct muster_ddp *ddp, int i, struct mu_err *err);
+/* Gradients are accumulated and not averaged, or the next micro-batch is the last. */
+int mu_ddp_no_sync(struct muster_ddp *ddp, bool on, struct mu_err *err);
+
+struct mu_step_how {
+    bool squares; /* add them up behind each bucket: mu_ddp_norm_begin came before */
+    uint64_t
+        contract; /* what is done to the gradients then; compared among the ranks */
+};
+/* [collective] All gradients are averaged, and buckets are where they were. */
+int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *stream,
+                struct mu_err *err);
+/* Give up what the step at hand has begun: nothing of it is under way any more, and the
+ * next call may be the first of a step. arg is the muster_ddp.
+ */
+void mu_ddp_drop(void *arg);
+
+/* ---- ddp_finish.c ---- */
+/* Are they of use? -1 with MUSTER_EUSAGE. */
+int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
+                        struct mu_err *err);
+/* [collective] A step, then what f asks for; f checked, NULL: nothing. */
+int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+                struct mu_err *err);
+
+/* ---- ddp_weight.c ---- */
+/* [collective unless gradients are accumulated] */
+int mu_ddp_weigh(struct muster_ddp *ddp, double weight, struct mu_err *err);
+/* [collective] muster_ddp_join_with; *rc is what `after` returned last. */
+int mu_ddp_join(struct muster_ddp *ddp, struct muster_finish *finish,
+                int (*after)(void *arg), void *arg, int *rc, struct mu_err *err);
 
 #endif

@@ -22,8 +22,8 @@ int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
 
     if (factor == 1 || p->count == 0)
         return 0;
-    return ddp->m->ops->pack(ddp->m->backend, &piece, 1, p->dtype, p->grad, p->dtype,
-                             factor, stream, err);
+    return ddp->comm->ops->pack(ddp->comm->backend, &piece, 1, p->dtype, p->grad,
+                                p->dtype, factor, stream, err);
 }
 
 /* Put the callers' own gradients into the bucket, weighted. A gradient that this rank
@@ -31,7 +31,7 @@ int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
  */
 static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
-    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_backend_ops *ops = ddp->comm->ops;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     int n = 0;
@@ -46,7 +46,7 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
         if (ddp->absent[i] || p->count == 0)
             continue;
         if (!ddp->used[i]) {
-            if (ops->zero(ddp->m->backend, bucket->mem + offset,
+            if (ops->zero(ddp->comm->backend, bucket->mem + offset,
                           p->count * mu_dtype_size(p->dtype), bucket->stream, err) < 0)
                 return -1;
             continue;
@@ -58,7 +58,7 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
     }
     if (n == 0)
         return 0;
-    return ops->pack(ddp->m->backend, bucket->piece, n, info->dtype, bucket->mem,
+    return ops->pack(ddp->comm->backend, bucket->piece, n, info->dtype, bucket->mem,
                      info->dtype, ddp->factor, bucket->stream, err);
 }
 
@@ -73,7 +73,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
                      struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    struct muster *m = ddp->m;
+    struct mu_comm *comm = ddp->comm;
     enum muster_dtype dtype = ddp->plan.bucket[b].dtype;
     struct mu_coll coll = {
         .kind = MU_COLL_ALLREDUCE,
@@ -82,17 +82,17 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .send = bucket->mem + from,
         .recv = bucket->mem + from,
         .count = (to - from) / mu_dtype_size(dtype),
-        .scale = 1.0 / m->world->size,
+        .scale = 1.0 / comm->world->size,
         .stream = bucket->stream,
         .hidden = is_hidden(ddp),
-        .batch_join = !bucket->owned && !ddp->follows,
+        .batch_join = !bucket->owned && !ddp->squared,
         .what = bucket->what,
         .owner = mu_ddp_owner(ddp, b),
     };
 
     if (from == to)
         return 0;
-    if (mu_coll_start(m, &coll, &bucket->started[bucket->nstarted], err) < 0)
+    if (mu_coll_start(comm, &coll, &bucket->started[bucket->nstarted], err) < 0)
         return -1;
     bucket->nstarted++;
     ddp->wire_bytes += to - from;
@@ -103,7 +103,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
 static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    struct muster *m = ddp->m;
+    struct mu_comm *comm = ddp->comm;
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     size_t part = mu_ddp_part(ddp, b);
     struct mu_coll coll = {
@@ -112,18 +112,18 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
         .op = MUSTER_SUM,
         .send = bucket->mem,
         .recv =
-            bucket->mem + part * (size_t)m->world->rank * mu_dtype_size(info->dtype),
+            bucket->mem + part * (size_t)comm->world->rank * mu_dtype_size(info->dtype),
         .count = part,
-        .scale = 1.0 / m->world->size,
+        .scale = 1.0 / comm->world->size,
         .stream = bucket->stream,
-        .batch_join = !ddp->follows,
+        .batch_join = !ddp->squared,
         .what = bucket->what,
         .owner = mu_ddp_owner(ddp, b),
     };
 
     if (part == 0)
         return 0;
-    if (mu_coll_start(m, &coll, &bucket->started[bucket->nstarted], err) < 0)
+    if (mu_coll_start(comm, &coll, &bucket->started[bucket->nstarted], err) < 0)
         return -1;
     bucket->nstarted++;
     ddp->wire_bytes += info->bytes;
@@ -140,13 +140,11 @@ struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part)
 static void put_in_order(struct muster_ddp *ddp, int b)
 {
     struct mu_owner owner = mu_ddp_owner(ddp, b);
-    struct muster *m = ddp->m;
 
-    m->order = mu_coll_order(m->order, &owner);
-    m->ordered++;
+    mu_comm_order(ddp->comm, &owner);
     if (ddp->ready.next == 1)
-        ddp->began = m->ordered;
-    ddp->order = m->order;
+        ddp->began = ddp->comm->ordered;
+    ddp->order = ddp->comm->order;
 }
 
 int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
@@ -161,7 +159,7 @@ int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
              (unsigned long long)ddp->step);
     put_in_order(ddp, b);
     if (fill(ddp, b, err) < 0)
-        return mu_failure_settle(ddp->m, err);
+        return mu_comm_fail(ddp->comm, err);
     if (bucket->hooked)
         return ddp->hook->start(ddp, ddp->hook_state, b, err);
     if (ddp->shard)
@@ -188,7 +186,7 @@ static int join_all(struct muster_ddp *ddp, int b, void *stream, struct mu_err *
     int rc = 0;
 
     for (int s = 0; s < bucket->nstarted; s++)
-        if (mu_coll_join(ddp->m, &bucket->started[s], bucket->what, stream,
+        if (mu_coll_join(ddp->comm, &bucket->started[s], bucket->what, stream,
                          rc ? &more : err) < 0)
             rc = -1;
     bucket->nstarted = 0;
@@ -210,7 +208,7 @@ int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
 int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
                          struct mu_err *err)
 {
-    struct muster *m = ddp->m;
+    struct mu_comm *comm = ddp->comm;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     int n = 0, rc = join_all(ddp, b, stream, err);
@@ -231,6 +229,6 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
     }
     if (n == 0)
         return 0;
-    return m->ops->unpack(m->backend, bucket->piece, n, info->dtype, bucket->mem,
-                          info->dtype, 1, stream, err);
+    return comm->ops->unpack(comm->backend, bucket->piece, n, info->dtype, bucket->mem,
+                             info->dtype, 1, stream, err);
 }

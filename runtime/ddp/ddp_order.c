@@ -58,7 +58,7 @@ static int hear(struct muster_ddp *ddp, bool *move, struct mu_err *err)
 {
     size_t n = (size_t)ddp->nparams, bytes = n * sizeof *ddp->arrival;
     struct heard mine = { movable(ddp), ddp->narrived }, theirs = { 0 };
-    bool first = ddp->m->world->rank == 0;
+    bool first = ddp->comm->world->rank == 0;
     char *say = malloc(sizeof mine + bytes);
     struct mu_gathered all;
     int arrived = -1;
@@ -69,13 +69,13 @@ static int hear(struct muster_ddp *ddp, bool *move, struct mu_err *err)
     }
     memcpy(say, &mine, sizeof mine);
     memcpy(say + sizeof mine, ddp->arrival, bytes);
-    if (mu_gather(ddp->m, "the order of gradients", say,
+    if (mu_gather(ddp->comm, "the order of gradients", say,
                   sizeof mine + (first ? bytes : 0), &all, err) < 0) {
         free(say);
         return -1;
     }
     *move = true;
-    for (int r = 0; r < ddp->m->world->size; r++) {
+    for (int r = 0; r < ddp->comm->world->size; r++) {
         memcpy(&theirs, all.at[r], sizeof theirs);
         *move &= theirs.movable != 0;
         if (r == 0)

@@ -124,7 +124,7 @@ int mu_ddp_params_agree(struct muster_ddp *ddp,
                              ddp->hook_options.rank);
     if (rc == 0) {
         ddp->plan_hash = mu_contract_total(&c);
-        rc = mu_agree(ddp->m, "muster_ddp_create", &c, err);
+        rc = mu_agree(ddp->comm, "muster_ddp_create", &c, err);
     }
     mu_contract_clear(&c);
     return rc;

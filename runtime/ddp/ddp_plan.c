@@ -18,14 +18,14 @@ static size_t first_of(size_t option, size_t variable, size_t otherwise)
 struct mu_ddp_rule mu_ddp_rule(const struct muster_ddp *ddp,
                                const struct muster_ddp_options *options)
 {
-    const struct mu_config *c = &ddp->m->config;
-    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_config *c = &ddp->comm->config;
+    const struct mu_backend_ops *ops = ddp->comm->ops;
     struct mu_ddp_rule r = { 0 };
     bool asked = options->first_bucket || options->bucket_cap || c->first_bucket ||
                  c->bucket_cap;
 
     if (!asked && ops->curve)
-        ops->curve(ddp->m->backend, &r.curve);
+        ops->curve(ddp->comm->backend, &r.curve);
     r.cap = first_of(options->bucket_cap, c->bucket_cap,
                      r.curve.n ? mu_curve_knee(&r.curve, KNEE, MOST) : MU_BUCKET_CAP);
     r.first = first_of(options->first_bucket, c->first_bucket, MU_BUCKET_FIRST);
@@ -41,7 +41,7 @@ int mu_ddp_plan_make(const struct muster_ddp *ddp, const int *order,
     struct mu_bucket_item *items = calloc((size_t)ddp->nparams + 1, sizeof *items);
     struct mu_bucket_rule rule = { .first_bytes = ddp->rule.first,
                                    .cap_bytes = ddp->rule.cap,
-                                   .granule = ddp->shard ? ddp->m->world->size : 1,
+                                   .granule = ddp->shard ? ddp->comm->world->size : 1,
                                    .order = order,
                                    .curve = &ddp->rule.curve };
     double total = 0;
@@ -135,7 +135,7 @@ int mu_ddp_buckets_make(struct muster_ddp *ddp, struct mu_err *err)
     ddp->bucket = make_list(&ddp->plan, err);
     if (!ddp->bucket)
         return -1;
-    ddp->arena = ddp->m->ops->alloc(ddp->m->backend, total ? total : 1, err);
+    ddp->arena = ddp->comm->ops->alloc(ddp->comm->backend, total ? total : 1, err);
     if (!ddp->arena || lay_out(ddp, &ddp->plan, NULL, ddp->bucket, err) < 0)
         return -1;
     for (int i = 0; i < ddp->nparams; i++) {
@@ -162,7 +162,7 @@ int mu_ddp_buckets_remake(struct muster_ddp *ddp, const int *order, void *stream
         goto fail;
     /* No gradient of the old places in the gaps of the new ones. */
     if (total > 0 &&
-        ddp->m->ops->zero(ddp->m->backend, ddp->arena, total, stream, err) < 0)
+        ddp->comm->ops->zero(ddp->comm->backend, ddp->arena, total, stream, err) < 0)
         goto fail;
     mu_ddp_buckets_free(ddp->bucket, ddp->plan.nbuckets);
     mu_ready_clear(&ddp->ready);

@@ -13,11 +13,11 @@
 
 int mu_ddp_screen_open(struct muster_ddp *ddp, struct mu_err *err)
 {
-    if (!ddp->m->ops->look)
+    if (!ddp->comm->ops->look)
         return 0;
     /* Buckets may become others, but not more than parameters. */
-    ddp->found = ddp->m->ops->alloc(
-        ddp->m->backend, ((size_t)ddp->nparams + 1) * sizeof *ddp->found, err);
+    ddp->found = ddp->comm->ops->alloc(
+        ddp->comm->backend, ((size_t)ddp->nparams + 1) * sizeof *ddp->found, err);
     return ddp->found ? 0 : -1;
 }
 
@@ -26,7 +26,7 @@ static int say(const struct muster_ddp *ddp, int b, int i, const char *what,
 {
     return mu_err_set(err, MUSTER_ENUMERIC,
                       "rank %d: the gradient of '%s' %s (bucket %d of step %llu)",
-                      ddp->m->world->rank, ddp->param[i].name, what, b,
+                      ddp->comm->world->rank, ddp->param[i].name, what, b,
                       (unsigned long long)ddp->step);
 }
 
@@ -50,7 +50,7 @@ static bool there(const struct muster_ddp *ddp, int i)
 
 int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
-    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_backend_ops *ops = ddp->comm->ops;
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     int n = 0;
@@ -68,7 +68,7 @@ int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err)
             (struct mu_piece){ ddp->param[i].grad, 0, ddp->param[i].count };
     }
     return ops->look && n > 0
-               ? ops->look(ddp->m->backend, bucket->piece, n, info->dtype,
+               ? ops->look(ddp->comm->backend, bucket->piece, n, info->dtype,
                            ddp->found + b, bucket->stream, err)
                : 0;
 }
@@ -87,7 +87,7 @@ static int marked(const struct muster_ddp *ddp, int b, uint32_t mark)
 
 int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
-    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_backend_ops *ops = ddp->comm->ops;
     size_t bytes = (size_t)ddp->plan.nbuckets * sizeof *ddp->found;
     uint32_t *found;
     int rc;
@@ -97,11 +97,11 @@ int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     found = malloc(bytes);
     if (!found)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for screening");
-    rc = ops->copy(ddp->m->backend, found, ddp->found, bytes, stream, err);
+    rc = ops->copy(ddp->comm->backend, found, ddp->found, bytes, stream, err);
     if (rc == 0)
-        rc = ops->zero(ddp->m->backend, ddp->found, bytes, stream, err);
+        rc = ops->zero(ddp->comm->backend, ddp->found, bytes, stream, err);
     if (rc == 0)
-        rc = ops->drain(ddp->m->backend, stream, err);
+        rc = ops->drain(ddp->comm->backend, stream, err);
     for (int k = 0; rc == 0 && k < ddp->plan.nbuckets; k++) {
         int b = ddp->ready.order[k];
 
@@ -109,5 +109,5 @@ int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err)
             rc = say(ddp, b, marked(ddp, b, found[b]), "has NaN or Inf", err);
     }
     free(found);
-    return rc < 0 ? mu_failure_settle(ddp->m, err) : 0;
+    return rc < 0 ? mu_comm_fail(ddp->comm, err) : 0;
 }

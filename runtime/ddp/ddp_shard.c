@@ -10,7 +10,7 @@ int mu_ddp_shard_open(struct muster_ddp *ddp, struct mu_err *err)
 
     for (int b = 0; b < ddp->plan.nbuckets; b++)
         total += ddp->plan.bucket[b].bytes;
-    ddp->weights = ddp->m->ops->alloc(ddp->m->backend, total ? total : 1, err);
+    ddp->weights = ddp->comm->ops->alloc(ddp->comm->backend, total ? total : 1, err);
     if (!ddp->weights)
         return -1;
     total = 0;
@@ -33,7 +33,7 @@ size_t mu_ddp_part(const struct muster_ddp *ddp, int b)
 {
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
 
-    return info->bytes / mu_dtype_size(info->dtype) / (size_t)ddp->m->world->size;
+    return info->bytes / mu_dtype_size(info->dtype) / (size_t)ddp->comm->world->size;
 }
 
 /* The parameters of bucket b that have data of their own, as pieces. */
@@ -55,80 +55,72 @@ static int own_pieces(struct muster_ddp *ddp, int b)
 
 int mu_ddp_shard_load(struct muster_ddp *ddp, struct mu_err *err)
 {
-    struct muster *m = ddp->m;
+    struct mu_comm *comm = ddp->comm;
 
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
         enum muster_dtype t = ddp->plan.bucket[b].dtype;
         int n = own_pieces(ddp, b);
 
-        if (n > 0 && m->ops->pack(m->backend, ddp->bucket[b].piece, n, t,
-                                  ddp->bucket[b].weights, t, 1, NULL, err) < 0)
+        if (n > 0 && comm->ops->pack(comm->backend, ddp->bucket[b].piece, n, t,
+                                     ddp->bucket[b].weights, t, 1, NULL, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int muster_ddp_shard(const struct muster_ddp *ddp, int k, struct muster_shard *out)
+struct muster_shard mu_ddp_shard_part(const struct muster_ddp *ddp, int b)
 {
-    size_t at;
+    enum muster_dtype dtype = ddp->plan.bucket[b].dtype;
+    size_t count = mu_ddp_part(ddp, b);
+    size_t at = count * (size_t)ddp->comm->world->rank * mu_dtype_size(dtype);
 
-    if (!ddp->shard || k < 0 || k >= ddp->plan.nbuckets)
-        return mu_fail(ddp->m, MUSTER_EUSAGE, "muster_ddp_shard: there is no part %d%s",
-                       k, ddp->shard ? "" : ": options.shard was not set");
-    out->dtype = ddp->plan.bucket[k].dtype;
-    out->count = mu_ddp_part(ddp, k);
-    at = out->count * (size_t)ddp->m->world->rank * mu_dtype_size(out->dtype);
-    out->grad = ddp->bucket[k].mem + at;
-    out->data = ddp->bucket[k].weights + at;
-    return MUSTER_OK;
+    return (struct muster_shard){ .dtype = dtype,
+                                  .count = count,
+                                  .grad = ddp->bucket[b].mem + at,
+                                  .data = ddp->bucket[b].weights + at };
 }
 
 static int gather_bucket(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    struct muster *m = ddp->m;
-    struct muster_shard part;
+    struct mu_comm *comm = ddp->comm;
+    struct muster_shard part = mu_ddp_shard_part(ddp, b);
     struct mu_coll coll = { .kind = MU_COLL_ALLGATHER,
                             .scale = 1,
                             .recv = bucket->weights,
                             .what = "the all-gather of parameters",
                             .owner = mu_ddp_owner(ddp, b) };
 
-    muster_ddp_shard(ddp, b, &part);
     coll.dtype = part.dtype;
     coll.send = part.data;
     coll.count = part.count;
     if (part.count == 0)
         return 0;
     bucket->nstarted = 1;
-    return mu_coll_start(m, &coll, &bucket->started[0], err);
+    return mu_coll_start(comm, &coll, &bucket->started[0], err);
 }
 
-int muster_ddp_gather(struct muster_ddp *ddp)
+int mu_ddp_shard_gather(struct muster_ddp *ddp, struct mu_err *err)
 {
-    struct muster *m = ddp->m;
-    struct mu_err err = { 0 };
+    struct mu_comm *comm = ddp->comm;
 
-    if (!ddp->shard)
-        return mu_fail(m, MUSTER_EUSAGE,
-                       "muster_ddp_gather: options.shard was not set");
     for (int b = 0; b < ddp->plan.nbuckets; b++)
-        if (gather_bucket(ddp, b, &err) < 0)
-            return mu_fail_err(m, &err);
+        if (gather_bucket(ddp, b, err) < 0)
+            return -1;
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
         struct mu_ddp_bucket *bucket = &ddp->bucket[b];
         enum muster_dtype t = ddp->plan.bucket[b].dtype;
         int n;
 
         if (bucket->nstarted &&
-            mu_coll_join(m, &bucket->started[0], "the all-gather of parameters", NULL,
-                         &err) < 0)
-            return mu_fail_err(m, &err);
+            mu_coll_join(comm, &bucket->started[0], "the all-gather of parameters",
+                         NULL, err) < 0)
+            return -1;
         bucket->nstarted = 0;
         n = own_pieces(ddp, b);
-        if (n > 0 && m->ops->unpack(m->backend, bucket->piece, n, t, bucket->weights, t,
-                                    1, NULL, &err) < 0)
-            return mu_fail_err(m, &err);
+        if (n > 0 && comm->ops->unpack(comm->backend, bucket->piece, n, t,
+                                       bucket->weights, t, 1, NULL, err) < 0)
+            return -1;
     }
-    return MUSTER_OK;
+    return 0;
 }

@@ -5,15 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, int room)
+#include "runtime/core/item.h"
+
+int mu_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, int room)
 {
     int n = 0;
 
     for (int i = 0; ddp->kept_name && i < ddp->nparams; i++) {
         struct muster_item kept[2];
-        int m = ddp->hook->keeps(ddp, ddp->hook_state, i, kept);
+        int nkept = ddp->hook->keeps(ddp, ddp->hook_state, i, kept);
 
-        for (int k = 0; k < m; k++, n++) {
+        for (int k = 0; k < nkept; k++, n++) {
             kept[k].name = ddp->kept_name[2 * i + k];
             if (n < room)
                 items[n] = kept[k];
@@ -29,8 +31,8 @@ struct muster_item mu_ddp_own_item(const struct muster_ddp *ddp, void *data,
 
     return (struct muster_item){ .data = data,
                                  .bytes = bytes,
-                                 .offset = bytes * (uint64_t)ddp->m->world->rank,
-                                 .total = bytes * (uint64_t)ddp->m->world->size };
+                                 .offset = bytes * (uint64_t)ddp->comm->world->rank,
+                                 .total = bytes * (uint64_t)ddp->comm->world->size };
 }
 
 int mu_ddp_state_open(struct muster_ddp *ddp, struct mu_err *err)

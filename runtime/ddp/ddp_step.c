@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ddp_step.c - one step: gradients become ready, buckets start, sync waits */
+/* ddp_step.c - one step: gradients become ready, buckets start, the end waits for them
+ */
 #include "runtime/ddp/ddp.h"
 
 #include <stdio.h>
@@ -21,78 +22,57 @@ static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
     return 0;
 }
 
-static int check_index(struct muster_ddp *ddp, const char *call, int i)
-{
-    if (i >= 0 && i < ddp->nall)
-        return MUSTER_OK;
-    return mu_fail(ddp->m, MUSTER_EUSAGE, "%s: parameter %d is not in 0..%d", call, i,
-                   ddp->nall - 1);
-}
-
 /* Of parameter i in ddp->param. */
-static int ready(struct muster_ddp *ddp, int i, void *stream)
+static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket;
-    struct mu_err err = { 0 };
 
     if (ddp->declined[i])
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "gradient of '%s' was said to be absent in this step",
-                       ddp->param[i].name);
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "gradient of '%s' was said to be absent in this step",
+                          ddp->param[i].name);
     if (ddp->weight.nothing)
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "gradient of '%s' in a micro-batch of weight 0",
-                       ddp->param[i].name);
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "gradient of '%s' in a micro-batch of weight 0",
+                          ddp->param[i].name);
     if (ddp->accumulating) {
         ddp->used[i] = true;
-        return MUSTER_OK;
+        return 0;
     }
     bucket = &ddp->bucket[ddp->plan.place[i].bucket];
     if (bucket->has_stream && bucket->stream != stream)
-        return mu_fail(
-            ddp->m, MUSTER_EUSAGE,
+        return mu_err_set(
+            err, MUSTER_EUSAGE,
             "gradient of '%s': one bucket takes its gradients from one stream",
             ddp->param[i].name);
     if (!mu_ready_mark(&ddp->ready, i))
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "gradient of '%s' became ready twice in step %llu",
-                       ddp->param[i].name, (unsigned long long)ddp->step);
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "gradient of '%s' became ready twice in step %llu",
+                          ddp->param[i].name, (unsigned long long)ddp->step);
     ddp->used[i] = true;
     if (ddp->arrival)
         ddp->arrival[ddp->narrived++] = i;
     bucket->stream = stream;
     bucket->has_stream = true;
-    return start_ready(ddp, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
+    return start_ready(ddp, err);
 }
 
-int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
+int mu_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
 {
-    int rc = check_index(ddp, "muster_ddp_grad_ready", i);
-
-    if (rc)
-        return rc;
-    if (mu_ddp_param(ddp, i)->frozen)
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "gradient of '%s', which was registered as frozen",
-                       mu_ddp_param(ddp, i)->name);
-    return ready(ddp, ddp->at[i], stream);
+    return ready(ddp, ddp->at[i], stream, err);
 }
 
-int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
+int mu_ddp_grad_absent(struct muster_ddp *ddp, int i, struct mu_err *err)
 {
-    int rc = check_index(ddp, "muster_ddp_grad_absent", i);
-
-    if (rc || mu_ddp_param(ddp, i)->frozen)
-        return rc;
     i = ddp->at[i];
     if (ddp->ready.marked[i])
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "gradient of '%s' was said to be ready in this step",
-                       ddp->param[i].name);
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "gradient of '%s' was said to be ready in this step",
+                          ddp->param[i].name);
     /* In an earlier micro-batch it may have one: then it counts. */
     if (!ddp->accumulating)
         ddp->declined[i] = true;
-    return MUSTER_OK;
+    return 0;
 }
 
 /* Bit i: this rank lacks the gradient of parameter i; in the second half (NULL: not
@@ -133,7 +113,7 @@ static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing
     if (n > NAMED)
         mu_text_add(names, sizeof names, &at, " and %d more", n - NAMED);
     mu_log(
-        &ddp->m->log, MU_LOG_WARN,
+        &ddp->comm->log, MU_LOG_WARN,
         "no rank has a gradient of %s in step %llu, and none declared it absent: each "
         "rank keeps the old value in its buffer. Call muster_ddp_grad_ready or "
         "muster_ddp_grad_absent for it, or register it as frozen.",
@@ -146,9 +126,9 @@ static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing
  */
 static uint64_t order_at_end(const struct muster_ddp *ddp)
 {
-    uint64_t order = ddp->m->order;
+    uint64_t order = ddp->comm->order;
 
-    if (ddp->m->ops->compares)
+    if (ddp->comm->ops->compares)
         return 0;
     if (ddp->ready.next == ddp->plan.nbuckets)
         return ddp->order;
@@ -166,11 +146,12 @@ static uint64_t order_at_end(const struct muster_ddp *ddp)
  */
 static bool may_have_met(const struct muster_ddp *ddp)
 {
-    const struct muster *m = ddp->m;
+    const struct mu_comm *comm = ddp->comm;
     int started = ddp->ready.next;
 
-    return !m->ops->compares && (m->ordered - m->ordered_synced != (uint64_t)started ||
-                                 (started > 0 && ddp->began <= m->ordered_synced));
+    return !comm->ops->compares &&
+           (comm->ordered - comm->ordered_synced != (uint64_t)started ||
+            (started > 0 && ddp->began <= comm->ordered_synced));
 }
 
 /* Which gradients does no rank have? A rank that has all of them need not know, since
@@ -178,14 +159,14 @@ static bool may_have_met(const struct muster_ddp *ddp)
  * some waits for the posts of the others. The hashes of what is reduced, and in which
  * order it started, ride along.
  */
-static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
+static int agree_absent(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err)
 {
-    struct mu_control *control = ddp->m->control;
-    uint64_t what[4] = { ddp->plan_hash, ddp->id, ddp->step, ddp->finishing };
+    struct mu_control *control = ddp->comm->control;
+    uint64_t what[4] = { ddp->plan_hash, ddp->id, ddp->step, contract };
     /* The n-th sync of this rank against the n-th of the others: so a rank that takes
      * two models in another order is found, though their buckets be alike.
      */
-    uint64_t step = ddp->m->rolls;
+    uint64_t step = ddp->comm->rolls;
     size_t half = (size_t)ddp->nparams / 8 + 1;
     /* Parts have no holes: there an absent gradient is zero on all ranks. */
     bool wait, first = ddp->step == 0 && !ddp->shard;
@@ -206,10 +187,10 @@ static int agree_absent(struct muster_ddp *ddp, struct mu_err *err)
         ddp->nobody[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
         ddp->absent[i] = ddp->nobody[i] && !ddp->shard;
     }
-    if (control && rc == 0 && n > 0 && first && ddp->m->world->rank == 0)
+    if (control && rc == 0 && n > 0 && first && ddp->comm->world->rank == 0)
         warn_of_missing(ddp, bits + half);
     free(bits);
-    return rc < 0 ? mu_failure_settle(ddp->m, err) : 0;
+    return rc < 0 ? mu_comm_fail(ddp->comm, err) : 0;
 }
 
 /* Buckets that did not start in the backward pass: they lack a gradient here, or wait
@@ -235,23 +216,26 @@ static void clear_step(struct muster_ddp *ddp)
 
     memset(ddp->used, 0, n * sizeof *ddp->used);
     memset(ddp->declined, 0, n * sizeof *ddp->declined);
-    if (!ddp->absent_kept)
-        memset(ddp->absent, 0, n * sizeof *ddp->absent);
+    memset(ddp->absent, 0, n * sizeof *ddp->absent);
     mu_ready_reset(&ddp->ready);
     ddp->weight = (struct mu_weight){ 0 };
     ddp->factor = 1;
     ddp->narrived = 0;
 }
 
-void mu_ddp_drop(struct muster_ddp *ddp)
+/* The joins return: every rank knows of the failure by now, and the backend is aborted.
+ */
+void mu_ddp_drop(void *arg)
 {
-    struct muster *m = ddp->m;
+    struct muster_ddp *ddp = arg;
+    struct mu_comm *comm = ddp->comm;
 
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
         struct mu_ddp_bucket *bucket = &ddp->bucket[b];
 
         for (int s = 0; s < bucket->nstarted; s++)
-            m->ops->join(m->backend, bucket->started[s].request, bucket->stream, NULL);
+            comm->ops->join(comm->backend, bucket->started[s].request, bucket->stream,
+                            NULL);
         bucket->nstarted = 0;
         bucket->stream = NULL;
         bucket->has_stream = false;
@@ -268,14 +252,15 @@ static void account(struct muster_ddp *ddp)
     ddp->times = (struct mu_ledger_step){ .begin = ddp->times.sync_end };
 }
 
-int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *stream,
+                struct mu_err *err)
 {
     char what[64];
 
     ddp->times.sync_begin = mu_clock_s();
-    if (mu_shrink_pending(ddp->m, err) < 0)
+    if (mu_comm_interrupted(ddp->comm, err) < 0)
         return -1;
-    if (agree_absent(ddp, err) < 0 || start_rest(ddp, stream, err) < 0)
+    if (agree_absent(ddp, how->contract, err) < 0 || start_rest(ddp, stream, err) < 0)
         return -1;
     for (int k = 0; k < ddp->plan.nbuckets; k++)
         if (mu_ddp_bucket_advance(ddp, ddp->ready.order[k], stream, err) < 0)
@@ -284,46 +269,33 @@ int mu_ddp_sync(struct muster_ddp *ddp, void *stream, struct mu_err *err)
         int b = ddp->ready.order[k];
 
         if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0 ||
-            (ddp->measuring && mu_ddp_squares(ddp, b, stream, err) < 0))
+            (how->squares && mu_ddp_norm_add(ddp, b, stream, err) < 0))
             return -1;
     }
     if (mu_ddp_screened(ddp, stream, err) < 0)
         return -1;
     snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
     if (mu_ddp_order_hear(ddp, err) < 0 ||
-        mu_elastic_commit(ddp->m, stream, what, err) < 0)
+        mu_elastic_commit(ddp->recover, stream, what, err) < 0)
         return -1;
     clear_step(ddp);
-    ddp->follows = ddp->measuring;
+    ddp->squared = how->squares;
     ddp->step++;
-    ddp->m->rolls++;
-    ddp->m->ordered_synced = ddp->m->ordered;
+    ddp->comm->rolls++;
+    ddp->comm->ordered_synced = ddp->comm->ordered;
     account(ddp);
-    /* What sync_with does next still finds the gradients where they are. */
-    return ddp->measuring ? 0 : mu_ddp_order_adopt(ddp, stream, err);
+    return 0;
 }
 
-int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
-{
-    struct mu_err err = { 0 };
-
-    if (ddp->accumulating)
-        return mu_fail(
-            ddp->m, MUSTER_EUSAGE,
-            "muster_ddp_sync while no_sync is on: switch it off before the last "
-            "micro-batch");
-    return mu_ddp_sync(ddp, stream, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
-}
-
-int muster_ddp_no_sync(struct muster_ddp *ddp, int on)
+int mu_ddp_no_sync(struct muster_ddp *ddp, bool on, struct mu_err *err)
 {
     for (int i = 0; on && i < ddp->nparams; i++)
         if (ddp->ready.marked[i])
-            return mu_fail(
-                ddp->m, MUSTER_EUSAGE,
+            return mu_err_set(
+                err, MUSTER_EUSAGE,
                 "muster_ddp_no_sync in the middle of step %llu: gradient of '%s' "
                 "is ready already",
                 (unsigned long long)ddp->step, ddp->param[i].name);
-    ddp->accumulating = on != 0;
-    return MUSTER_OK;
+    ddp->accumulating = on;
+    return 0;
 }

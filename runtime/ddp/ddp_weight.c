@@ -2,7 +2,6 @@
 /* ddp_weight.c - weights of micro-batches, ranks that are out of data */
 #include "runtime/ddp/ddp.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +16,14 @@ struct share {
 static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_err *err)
 {
     struct share mine = { ddp->weight.sum, join, 0 };
-    int size = ddp->m->world->size;
+    int size = ddp->comm->world->size;
     double *sum = calloc((size_t)size, sizeof *sum);
     struct mu_gathered all;
     char what[64];
 
     snprintf(what, sizeof what, "the weights of step %llu",
              (unsigned long long)ddp->step);
-    if (!sum || mu_gather(ddp->m, what, &mine, sizeof mine, &all, err) < 0) {
+    if (!sum || mu_gather(ddp->comm, what, &mine, sizeof mine, &all, err) < 0) {
         free(sum);
         return sum ? -1 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     }
@@ -42,29 +41,23 @@ static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_er
     return 0;
 }
 
-int muster_ddp_weight(struct muster_ddp *ddp, double weight)
+int mu_ddp_weigh(struct muster_ddp *ddp, double weight, struct mu_err *err)
 {
-    struct mu_err err = { 0 };
     double rescale;
     int joined;
 
-    if (!(weight >= 0) || isinf(weight))
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "muster_ddp_weight takes 0 or more, not %g", weight);
     for (int i = 0; i < ddp->nparams; i++)
         if (ddp->ready.marked[i] || (ddp->used[i] && !ddp->weight.given))
-            return mu_fail(
-                ddp->m, MUSTER_EUSAGE,
+            return mu_err_set(
+                err, MUSTER_EUSAGE,
                 "muster_ddp_weight after gradient of '%s' became ready: call it "
                 "before the backward pass of each micro-batch",
                 ddp->param[i].name);
     rescale = mu_weight_begin(&ddp->weight, weight);
     for (int i = 0; i < ddp->nparams; i++)
-        if (ddp->used[i] && mu_ddp_scale(ddp, i, rescale, NULL, &err) < 0)
-            return mu_fail_err(ddp->m, &err);
-    if (!ddp->accumulating && exchange(ddp, false, &joined, &err) < 0)
-        return mu_fail_err(ddp->m, &err);
-    return MUSTER_OK;
+        if (ddp->used[i] && mu_ddp_scale(ddp, i, rescale, NULL, err) < 0)
+            return -1;
+    return ddp->accumulating ? 0 : exchange(ddp, false, &joined, err);
 }
 
 /* Ranks join between two steps. */
@@ -81,38 +74,25 @@ static int check_between(const struct muster_ddp *ddp, struct mu_err *err)
                : 0;
 }
 
-static int step_of_others(struct muster_ddp *ddp, struct muster_finish *finish,
-                          struct mu_err *err)
+int mu_ddp_join(struct muster_ddp *ddp, struct muster_finish *finish,
+                int (*after)(void *arg), void *arg, int *rc, struct mu_err *err)
 {
-    return finish ? mu_ddp_sync_with(ddp, finish, NULL, err)
-                  : mu_ddp_sync(ddp, NULL, err);
-}
+    int joined;
 
-int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
-                         int (*after)(void *arg), void *arg)
-{
-    struct mu_err err = { 0 };
-    int joined, rc;
-
-    if (check_between(ddp, &err) < 0 ||
-        (finish && mu_ddp_finish_check(finish, "muster_ddp_join_with", &err) < 0))
-        return mu_fail_err(ddp->m, &err);
+    *rc = 0;
+    if (check_between(ddp, err) < 0)
+        return -1;
     for (;;) {
-        if (exchange(ddp, true, &joined, &err) < 0)
-            return mu_fail_err(ddp->m, &err);
-        if (joined == ddp->m->world->size)
+        if (exchange(ddp, true, &joined, err) < 0)
+            return -1;
+        if (joined == ddp->comm->world->size)
             break;
-        if (step_of_others(ddp, finish, &err) < 0)
-            return mu_fail_err(ddp->m, &err);
-        rc = after ? after(arg) : 0;
-        if (rc)
-            return rc;
+        if (mu_ddp_sync(ddp, finish, NULL, err) < 0)
+            return -1;
+        *rc = after ? after(arg) : 0;
+        if (*rc)
+            return 0;
     }
     ddp->factor = 1;
-    return MUSTER_OK;
-}
-
-int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
-{
-    return muster_ddp_join_with(ddp, NULL, after, arg);
+    return 0;
 }

@@ -26,7 +26,7 @@ static void cast_close(struct muster_ddp *ddp, void *state)
     struct cast *c = state;
 
     if (c->arena)
-        ddp->m->ops->free(ddp->m->backend, c->arena);
+        ddp->comm->ops->free(ddp->comm->backend, c->arena);
     free(c->at);
     free(c);
 }
@@ -49,7 +49,7 @@ static int cast_open(struct muster_ddp *ddp, enum muster_dtype to, void **state,
         total += (elements(ddp, b) * mu_dtype_size(to) + MU_BUCKET_ALIGN - 1) /
                  MU_BUCKET_ALIGN * MU_BUCKET_ALIGN;
     }
-    c->arena = ddp->m->ops->alloc(ddp->m->backend, total ? total : 1, err);
+    c->arena = ddp->comm->ops->alloc(ddp->comm->backend, total ? total : 1, err);
     if (!c->arena) {
         cast_close(ddp, c);
         return -1;
@@ -93,7 +93,7 @@ static int pieces_of(struct muster_ddp *ddp, const struct cast *c, int b)
 /* This rank's part of the bucket, paddings included: those are zeros. */
 static int own_part(struct muster_ddp *ddp, const struct cast *c, int b)
 {
-    size_t part = mu_ddp_part(ddp, b), at = part * (size_t)ddp->m->world->rank;
+    size_t part = mu_ddp_part(ddp, b), at = part * (size_t)ddp->comm->world->rank;
     size_t wide = mu_dtype_size(ddp->plan.bucket[b].dtype);
 
     ddp->bucket[b].piece[0] = (struct mu_piece){ ddp->bucket[b].mem + at * wide,
@@ -105,12 +105,12 @@ static int cast_start(struct muster_ddp *ddp, void *state, int b, struct mu_err 
 {
     struct cast *c = state;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    struct muster *m = ddp->m;
+    struct mu_comm *comm = ddp->comm;
     int n = pieces_of(ddp, c, b);
 
-    if (m->ops->pack(m->backend, bucket->piece, n, ddp->plan.bucket[b].dtype,
-                     c->arena + c->at[b], c->to, 1.0 / m->world->size, bucket->stream,
-                     err) < 0)
+    if (comm->ops->pack(comm->backend, bucket->piece, n, ddp->plan.bucket[b].dtype,
+                        c->arena + c->at[b], c->to, 1.0 / comm->world->size,
+                        bucket->stream, err) < 0)
         return -1;
     if (ddp->shard)
         return mu_hook_scatter(ddp, b, c->to, c->arena + c->at[b], err);
@@ -122,12 +122,12 @@ static int cast_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
                        struct mu_err *err)
 {
     struct cast *c = state;
-    struct muster *m = ddp->m;
+    struct mu_comm *comm = ddp->comm;
     int n = ddp->shard ? own_part(ddp, c, b) : pieces_of(ddp, c, b);
 
-    return m->ops->unpack(m->backend, ddp->bucket[b].piece, n,
-                          ddp->plan.bucket[b].dtype, c->arena + c->at[b], c->to, 1,
-                          stream, err);
+    return comm->ops->unpack(comm->backend, ddp->bucket[b].piece, n,
+                             ddp->plan.bucket[b].dtype, c->arena + c->at[b], c->to, 1,
+                             stream, err);
 }
 
 const struct mu_hook_ops mu_hook_bf16 = {

@@ -32,7 +32,7 @@ static void int8_close(struct muster_ddp *ddp, void *state)
     struct int8 *s = state;
 
     if (s->arena)
-        ddp->m->ops->free(ddp->m->backend, s->arena);
+        ddp->comm->ops->free(ddp->comm->backend, s->arena);
     free(s->tensor);
     free(s->peaks);
     free(s->words);
@@ -68,10 +68,10 @@ static int int8_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     size_t n = (size_t)ddp->plan.nbuckets + 1;
     struct int8 *s;
 
-    if (ddp->m->world->size > MU_INT8_RANKS)
+    if (ddp->comm->world->size > MU_INT8_RANKS)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "int8 adds up at most %d ranks in a byte, not %d; use bf16",
-                          MU_INT8_RANKS, ddp->m->world->size);
+                          MU_INT8_RANKS, ddp->comm->world->size);
     s = calloc(1, sizeof *s);
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
@@ -83,8 +83,8 @@ static int int8_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
     } else {
         lay_out(ddp, s);
-        s->arena = ddp->m->ops->alloc(
-            ddp->m->backend, 4 * (s->peaks[n - 1] + s->words[n - 1] + s->left) + 1,
+        s->arena = ddp->comm->ops->alloc(
+            ddp->comm->backend, 4 * (s->peaks[n - 1] + s->words[n - 1] + s->left) + 1,
             err);
     }
     if (!s->arena) {
@@ -118,8 +118,8 @@ static int run(struct muster_ddp *ddp, struct int8 *s, int b, enum mu_int8_stage
             };
     }
     return n == 0 ? 0
-                  : ddp->m->ops->int8(ddp->m->backend, stage, s->list, n,
-                                      ddp->m->world->size, stream, err);
+                  : ddp->comm->ops->int8(ddp->comm->backend, stage, s->list, n,
+                                         ddp->comm->world->size, stream, err);
 }
 
 static int int8_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
@@ -142,8 +142,8 @@ static int int8_advance(struct muster_ddp *ddp, void *state, int b, struct mu_er
         size_t bytes = mu_int8_words(ddp->param[i].count) * sizeof *s->word;
 
         if (ddp->absent[i] && bytes > 0 &&
-            ddp->m->ops->zero(ddp->m->backend, s->word + s->tensor[i].words, bytes,
-                              bucket->stream, err) < 0)
+            ddp->comm->ops->zero(ddp->comm->backend, s->word + s->tensor[i].words,
+                                 bytes, bucket->stream, err) < 0)
             return -1;
     }
     if (run(ddp, s, b, MU_INT8_ENCODE, bucket->stream, err) < 0)
@@ -173,9 +173,10 @@ static int int8_rescale(struct muster_ddp *ddp, void *state, double factor,
     struct int8 *s = state;
     struct mu_piece all = { s->rest, 0, s->left };
 
-    return s->left == 0 ? 0
-                        : ddp->m->ops->pack(ddp->m->backend, &all, 1, MUSTER_F32,
-                                            s->rest, MUSTER_F32, factor, stream, err);
+    return s->left == 0
+               ? 0
+               : ddp->comm->ops->pack(ddp->comm->backend, &all, 1, MUSTER_F32, s->rest,
+                                      MUSTER_F32, factor, stream, err);
 }
 
 const struct mu_hook_ops mu_hook_int8 = {

@@ -42,7 +42,7 @@ static void power_close(struct muster_ddp *ddp, void *state)
     struct power *s = state;
 
     if (s->arena)
-        ddp->m->ops->free(ddp->m->backend, s->arena);
+        ddp->comm->ops->free(ddp->comm->backend, s->arena);
     free(s->matrix);
     free(s->run);
     free(s->list);
@@ -110,7 +110,7 @@ static int lay_out_all(struct muster_ddp *ddp, struct power *s, struct mu_err *e
 /* The Q's of the first step. */
 static int begin(struct muster_ddp *ddp, struct power *s, struct mu_err *err)
 {
-    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_backend_ops *ops = ddp->comm->ops;
     float *q = malloc(s->nq * sizeof *q + 1);
     int rc;
 
@@ -119,9 +119,9 @@ static int begin(struct muster_ddp *ddp, struct power *s, struct mu_err *err)
     for (int i = 0; i < ddp->nparams; i++)
         if (s->matrix[i].shape.rank > 0)
             mu_lowrank_start(&s->matrix[i].shape, (uint64_t)i, q + s->matrix[i].q);
-    rc = ops->copy(ddp->m->backend, s->q, q, s->nq * sizeof *q, NULL, err);
+    rc = ops->copy(ddp->comm->backend, s->q, q, s->nq * sizeof *q, NULL, err);
     if (rc == 0)
-        rc = ops->drain(ddp->m->backend, NULL, err);
+        rc = ops->drain(ddp->comm->backend, NULL, err);
     free(q);
     return rc;
 }
@@ -145,10 +145,11 @@ static int power_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     }
     if (lay_out_all(ddp, s, err) < 0)
         goto fail;
-    s->arena = ddp->m->ops->alloc(ddp->m->backend,
-                                  sizeof(float) * (s->np + 2 * s->nq + line(s->nrest) +
-                                                   line(s->nparts) + s->nmatrices + 1),
-                                  err);
+    s->arena =
+        ddp->comm->ops->alloc(ddp->comm->backend,
+                              sizeof(float) * (s->np + 2 * s->nq + line(s->nrest) +
+                                               line(s->nparts) + s->nmatrices + 1),
+                              err);
     if (!s->arena)
         goto fail;
     s->p = (float *)s->arena;
@@ -192,16 +193,16 @@ static int run_stage(struct muster_ddp *ddp, struct power *s, int b,
                 .spoilt = s->spoilt + x->index,
             };
     }
-    return n == 0
-               ? 0
-               : ddp->m->ops->lowrank(ddp->m->backend, stage, s->list, n, stream, err);
+    return n == 0 ? 0
+                  : ddp->comm->ops->lowrank(ddp->comm->backend, stage, s->list, n,
+                                            stream, err);
 }
 
 /* The gradients that go as they are, to their place among the P's or back. */
 static int move_plain(struct muster_ddp *ddp, struct power *s, int b, bool back,
                       void *stream, struct mu_err *err)
 {
-    const struct mu_backend_ops *ops = ddp->m->ops;
+    const struct mu_backend_ops *ops = ddp->comm->ops;
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     int n = 0;
 
@@ -217,11 +218,11 @@ static int move_plain(struct muster_ddp *ddp, struct power *s, int b, bool back,
     if (n == 0)
         return 0;
     return back
-               ? ops->unpack(ddp->m->backend, bucket->piece, n,
+               ? ops->unpack(ddp->comm->backend, bucket->piece, n,
                              ddp->plan.bucket[b].dtype, s->p, MUSTER_F32, 1, stream,
                              err)
-               : ops->pack(ddp->m->backend, bucket->piece, n, ddp->plan.bucket[b].dtype,
-                           s->p, MUSTER_F32, 1, stream, err);
+               : ops->pack(ddp->comm->backend, bucket->piece, n,
+                           ddp->plan.bucket[b].dtype, s->p, MUSTER_F32, 1, stream, err);
 }
 
 static int power_start(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
@@ -237,15 +238,15 @@ static int power_start(struct muster_ddp *ddp, void *state, int b, struct mu_err
             x->shape.rank ? x->shape.rows * (size_t)x->shape.rank : ddp->param[i].count;
 
         if (ddp->absent[i] && count > 0 &&
-            ddp->m->ops->zero(ddp->m->backend, s->p + x->p, count * sizeof *s->p,
-                              bucket->stream, err) < 0)
+            ddp->comm->ops->zero(ddp->comm->backend, s->p + x->p, count * sizeof *s->p,
+                                 bucket->stream, err) < 0)
             return -1;
     }
     if (move_plain(ddp, s, b, false, bucket->stream, err) < 0 ||
         run_stage(ddp, s, b, MU_LOWRANK_LEFT, bucket->stream, err) < 0)
         return -1;
     return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, s->p + run->p, run->np,
-                          1.0 / ddp->m->world->size, err);
+                          1.0 / ddp->comm->world->size, err);
 }
 
 /* The kept Q of one that is absent everywhere is the same on all ranks: its mean is
@@ -259,7 +260,7 @@ static int power_advance(struct muster_ddp *ddp, void *state, int b, struct mu_e
     if (run_stage(ddp, s, b, MU_LOWRANK_RIGHT, ddp->bucket[b].stream, err) < 0)
         return -1;
     return mu_hook_reduce(ddp, b, MUSTER_F32, MUSTER_SUM, s->q + run->q, run->nq,
-                          1.0 / ddp->m->world->size, err);
+                          1.0 / ddp->comm->world->size, err);
 }
 
 static int power_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
@@ -291,9 +292,10 @@ static int power_rescale(struct muster_ddp *ddp, void *state, double factor,
     struct power *s = state;
     struct mu_piece all = { s->rest, 0, s->nrest };
 
-    return s->nrest == 0 ? 0
-                         : ddp->m->ops->pack(ddp->m->backend, &all, 1, MUSTER_F32,
-                                             s->rest, MUSTER_F32, factor, stream, err);
+    return s->nrest == 0
+               ? 0
+               : ddp->comm->ops->pack(ddp->comm->backend, &all, 1, MUSTER_F32, s->rest,
+                                      MUSTER_F32, factor, stream, err);
 }
 
 const struct mu_hook_ops mu_hook_powersgd = {

@@ -20,8 +20,7 @@
  * next call then brings it MUSTER_ESHRUNK. And when one has not voted, none has had the
  * OK. Either way the same number of steps lies behind all of them.
  */
-#include "runtime/ddp/ddp.h"
-#include "runtime/recover/streams.h"
+#include "runtime/recover/recover.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +28,8 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/boot/survive.h"
 #include "runtime/core/text.h"
+#include "runtime/recover/streams.h"
 
 #define LINK_SECONDS 5.0 /* all are there: who dies on the way costs that at most */
 #define SAME_AGAIN 2     /* attempts with the same survivors */
@@ -48,103 +47,96 @@ struct shrink {
     int64_t commits; /* of all, as agreed */
 };
 
-/* ---- Before anything happens ------------------------------------------------------
- */
+/* ---- Before anything happens ---- */
 
 /* A launcher that knew of a death would end the step. What it was good for, the
  * exchange, the ranks can do for each other: they agree for the first time, on all of
  * them.
  */
-static int leave_launcher(struct muster *m, struct mu_err *err)
+static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 {
+    struct mu_comm *comm = recover->comm;
     const int64_t words[MU_SURVIVE_WORDS] = { 0 };
 
-    if (mu_survive_agree(m->survive, words, m->config.init_timeout, err) < 0)
+    if (mu_survive_agree(recover->survive, words, comm->config.init_timeout, err) < 0)
         return -1;
-    for (int r = 0; r < m->world->size; r++)
-        if (mu_survive_life(m->survive, r) != MU_LIVES)
+    for (int r = 0; r < comm->world->size; r++)
+        if (mu_survive_life(recover->survive, r) != MU_LIVES)
             return mu_err_set(
                 err, MUSTER_EPEER,
                 "rank %d (node %s) died, or cannot be reached, before all "
                 "ranks had met",
-                r, m->world->host_of[r]);
-    m->world->exchange = mu_survive_exchange(m->survive);
-    mu_world_leave(m->world);
+                r, comm->world->host_of[r]);
+    comm->world->exchange = mu_survive_exchange(recover->survive);
+    mu_world_leave(comm->world);
     return 0;
 }
 
-int mu_elastic_open(struct muster *m, struct mu_err *err)
+int mu_elastic_open(struct mu_recover *recover, struct mu_err *err)
 {
+    struct mu_comm *comm = recover->comm;
     char card[MU_SURVIVE_CARD];
     struct mu_gathered all;
     int rc = 0;
 
-    if (!m->config.elastic || !m->control)
+    if (!comm->config.elastic || !comm->control)
         return 0;
-    if (mu_survive_open(m->world, m->address, &m->log, card, &m->survive, err) < 0 ||
-        mu_gather(m, "muster_init", card, sizeof card, &all, err) < 0)
+    if (mu_survive_open(comm->world, comm->address, &comm->log, card, &recover->survive,
+                        err) < 0)
         return -1;
-    for (int r = 0; rc == 0 && r < m->world->size; r++)
-        rc = mu_survive_learn(m->survive, r, all.at[r], all.len[r], err);
+    comm->elastic = true;
+    if (mu_gather(comm, "muster_init", card, sizeof card, &all, err) < 0)
+        return -1;
+    for (int r = 0; rc == 0 && r < comm->world->size; r++)
+        rc = mu_survive_learn(recover->survive, r, all.at[r], all.len[r], err);
     mu_gathered_clear(&all);
-    return rc < 0 ? -1 : leave_launcher(m, err);
+    return rc < 0 ? -1 : leave_launcher(recover, err);
 }
 
-bool mu_elastic_takes(struct muster *m, int status)
+bool mu_elastic_wanted(struct mu_recover *recover)
 {
-    return m->survive && status == MUSTER_EPEER && atomic_load(&m->armed) &&
-           !atomic_load(&m->giving_up);
-}
-
-bool mu_shrink_wanted(struct muster *m)
-{
+    struct mu_comm *comm = recover->comm;
     struct mu_err why = { 0 };
 
-    return m->control && !m->nested && mu_control_failed(m->control, &why) &&
-           mu_elastic_takes(m, why.code);
+    return comm->control && !recover->nested &&
+           mu_control_failed(comm->control, &why) &&
+           mu_verdict_survived(recover, why.code);
 }
 
-int mu_shrink_pending(struct muster *m, struct mu_err *err)
-{
-    if (m->over.code)
-        return mu_err_set(err, m->over.code, "%s", m->over.text);
-    if (!m->shrunk)
-        return 0;
-    m->shrunk = false;
-    return mu_err_set(err, MUSTER_ESHRUNK, "%s", m->shrunk_text);
-}
-
-int mu_elastic_commit(struct muster *m, void *stream, const char *what,
+int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what,
                       struct mu_err *err)
 {
+    struct mu_comm *comm = recover->comm;
     struct mu_gathered all;
     int rc = 0;
 
-    if (!m->survive)
+    if (!recover->survive)
         return 0;
-    if (m->control) {
-        if (m->ops->drain(m->backend, stream, err) < 0)
-            return mu_failure_settle(m, err);
-        if (!atomic_exchange(&m->armed, true))
-            mu_control_all_speak(m->control);
-        m->voting = true;
-        if (mu_gather(m, what, NULL, 0, &all, err) == 0)
+    if (comm->control) {
+        if (mu_drain(comm, stream, err) < 0)
+            return -1;
+        if (!atomic_exchange(&comm->armed, true))
+            mu_control_all_speak(comm->control);
+        recover->voting = true;
+        if (mu_gather(comm, what, NULL, 0, &all, err) == 0) {
             mu_gathered_clear(&all);
-        else
-            rc = mu_shrink_wanted(m) ? mu_shrink(m, err) : -1;
-        m->voting = false;
+        } else {
+            mu_verdict_await(recover, err);
+            rc = mu_elastic_wanted(recover) ? mu_elastic_shrink(recover, err) : -1;
+        }
+        recover->voting = false;
     }
-    m->commits += rc == 0;
+    recover->commits += rc == 0;
     return rc;
 }
 
-/* ---- What has been agreed ----------------------------------------------------------
- */
+/* ---- What has been agreed ---- */
 
-static void name_dead(const struct muster *m, struct shrink *s, int rank)
+static void name_dead(const struct mu_recover *recover, struct shrink *s, int rank)
 {
-    const struct mu_world *w = m->world;
-    bool silent = mu_survive_life(m->survive, rank) == MU_SILENT;
+    struct mu_comm *comm = recover->comm;
+    const struct mu_world *w = comm->world;
+    bool silent = mu_survive_life(recover->survive, rank) == MU_SILENT;
 
     s->nsilent += silent;
     if (s->ndead++ < 4)
@@ -163,15 +155,16 @@ static bool is_minority(const struct shrink *s, int left, bool first_lives)
            (2 * left < s->size_before || (2 * left == s->size_before && !first_lives));
 }
 
-static int look_at_words(struct muster *m, struct shrink *s, int *finishing)
+static int look_at_words(struct mu_recover *recover, struct shrink *s, int *finishing)
 {
+    struct mu_comm *comm = recover->comm;
     int64_t most = 0;
 
     s->commits = INT64_MAX;
-    for (int r = 0; r < m->world->size; r++) {
-        const int64_t *words = mu_survive_words(m->survive, r);
+    for (int r = 0; r < comm->world->size; r++) {
+        const int64_t *words = mu_survive_words(recover->survive, r);
 
-        if (mu_survive_life(m->survive, r) != MU_LIVES)
+        if (mu_survive_life(recover->survive, r) != MU_LIVES)
             continue;
         *finishing += words[FINISHING] != 0;
         if (words[COMMITS] + words[VOTING] < s->commits)
@@ -183,21 +176,22 @@ static int look_at_words(struct muster *m, struct shrink *s, int *finishing)
 }
 
 /* May they go on? Every survivor comes to the same answer, but for a minority. */
-static int judge(struct muster *m, struct shrink *s, int left, bool first_lives,
-                 bool *alone, struct mu_err *err)
+static int judge(struct mu_recover *recover, struct shrink *s, int left,
+                 bool first_lives, bool *alone, struct mu_err *err)
 {
-    int finishing = 0, rc = look_at_words(m, s, &finishing);
+    struct mu_comm *comm = recover->comm;
+    int finishing = 0, rc = look_at_words(recover, s, &finishing);
 
     *alone = is_minority(s, left, first_lives);
     if (*alone)
         return mu_err_set(err, MUSTER_EPEER,
                           "%s; the %d rank%s here end%s, since the others may go on",
                           s->dead, left, mu_plural(left), left == 1 ? "s" : "");
-    if (left < m->config.elastic)
+    if (left < comm->config.elastic)
         return mu_err_set(
             err, MUSTER_EPEER,
             "%s; %d rank%s %s left, and MUSTER_ELASTIC asks for at least %d", s->dead,
-            left, mu_plural(left), left == 1 ? "is" : "are", m->config.elastic);
+            left, mu_plural(left), left == 1 ? "is" : "are", comm->config.elastic);
     if (finishing > 0 && finishing < left)
         return mu_err_set(
             err, MUSTER_EPEER,
@@ -211,88 +205,47 @@ static int judge(struct muster *m, struct shrink *s, int left, bool first_lives,
 }
 
 /* Agree, judge, and number the survivors anew. Returns how many are left, or -1. */
-static int regroup(struct muster *m, struct shrink *s, double patience, bool *alone,
-                   struct mu_err *err)
+static int regroup(struct mu_recover *recover, struct shrink *s, double patience,
+                   bool *alone, struct mu_err *err)
 {
-    int64_t words[MU_SURVIVE_WORDS] = { [COMMITS] = (int64_t)m->commits,
-                                        [VOTING] = m->voting,
-                                        [FINISHING] = m->finishing };
-    bool *keep = calloc((size_t)m->world->size, sizeof *keep);
+    struct mu_comm *comm = recover->comm;
+    int64_t words[MU_SURVIVE_WORDS] = { [COMMITS] = (int64_t)recover->commits,
+                                        [VOTING] = recover->voting,
+                                        [FINISHING] = recover->finishing };
+    bool *keep = calloc((size_t)comm->world->size, sizeof *keep);
     int left = 0;
 
     if (!keep)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    if (mu_survive_agree(m->survive, words, patience, err) < 0) {
+    if (mu_survive_agree(recover->survive, words, patience, err) < 0) {
         free(keep);
         return -1;
     }
-    for (int r = 0; r < m->world->size; r++) {
-        keep[r] = mu_survive_life(m->survive, r) == MU_LIVES;
+    for (int r = 0; r < comm->world->size; r++) {
+        keep[r] = mu_survive_life(recover->survive, r) == MU_LIVES;
         if (!keep[r])
-            name_dead(m, s, r);
+            name_dead(recover, s, r);
         else
             s->was[left++] = s->was[r];
     }
-    if (judge(m, s, left, s->was[0] == 0, alone, err) < 0) {
+    if (judge(recover, s, left, s->was[0] == 0, alone, err) < 0) {
         left = -1;
     } else {
-        mu_world_shrink(m->world, keep);
-        mu_survive_settle(m->survive);
+        mu_world_shrink(comm->world, keep);
+        mu_survive_settle(recover->survive);
     }
     free(keep);
     return left;
 }
 
-/* ---- Connect again -----------------------------------------------------------------
- */
+/* ---- The end after all ---- */
 
-/* Threads of the backend and of the control connections look at both pointers. */
-static void close_control(struct muster *m)
+static void end_job(struct mu_recover *recover, const struct mu_err *err, bool alone)
 {
-    struct mu_control *c = m->control;
-    struct mu_err why;
-
-    pthread_mutex_lock(&m->swap_lock);
-    m->control = NULL;
-    pthread_mutex_unlock(&m->swap_lock);
-    if (c && mu_control_failed(c, &why))
-        mu_control_close(c, NULL);
-    else if (c)
-        mu_control_discard(c);
-}
-
-static int connect_again(struct muster *m, struct mu_err *err)
-{
-    struct mu_backend *old = m->backend, *now = NULL;
-    double init = m->config.init_timeout;
-    struct mu_err why;
-    int rc;
-
-    atomic_store(&m->ended, false);
-    m->world->exchange = mu_survive_exchange(m->survive);
-    if (mu_open_control(m, init < LINK_SECONDS ? init : LINK_SECONDS, err) < 0 ||
-        mu_agree_on_world(m, err) < 0 || mu_open_backend(m, old, &now, err) < 0)
-        return -1;
-    pthread_mutex_lock(&m->swap_lock);
-    m->backend = now;
-    pthread_mutex_unlock(&m->swap_lock);
-    rc = m->ops->adopt(now, old, err);
-    m->ops->close(old);
-    if (rc == 0 && m->control && mu_control_failed(m->control, &why))
-        rc = mu_err_set(err, why.code, "%s", why.text);
-    if (rc < 0) /* the next attempt starts from this one */
-        m->ops->abort(now, MUSTER_EPEER, "a rank was lost");
-    return rc;
-}
-
-/* ---- The end after all
- * ----------------------------------------------------------------
- */
-
-static void end_job(struct muster *m, const struct mu_err *err, bool alone)
-{
-    m->over = *err;
-    if (m->config.return_failure)
+    struct mu_comm *comm = recover->comm;
+    comm->interrupt = *err;
+    comm->over = true;
+    if (comm->config.return_failure)
         return;
     if (alone) { /* PMIx_Abort would end the others too */
         mu_streams_flush(0.5);
@@ -300,70 +253,86 @@ static void end_job(struct muster *m, const struct mu_err *err, bool alone)
         _exit(err->code);
     }
     mu_streams_flush(0.5);
-    if (mu_survive_leads(m->survive))
+    if (mu_survive_leads(recover->survive))
         mu_streams_print("%s", err->text);
     else
         sleep(5); /* the head's word ends this process */
-    mu_failure_end_step(m, err->code, err->text);
+    mu_verdict_end_step(comm, err->code, err->text);
 }
 
-static void tell(struct muster *m, const struct shrink *s)
+/* The user hears it once, and every rank's next collective fails with it. */
+static void tell(struct mu_recover *recover, const struct shrink *s)
 {
-    snprintf(m->shrunk_text, sizeof m->shrunk_text,
-             "%s; %d of %d ranks go on, this is rank %d now", s->dead, m->world->size,
-             s->size_before, m->world->rank);
-    if (m->world->rank == 0)
+    struct mu_comm *comm = recover->comm;
+    mu_err_set(&comm->interrupt, MUSTER_ESHRUNK,
+               "%s; %d of %d ranks go on, this is rank %d now", s->dead,
+               comm->world->size, s->size_before, comm->world->rank);
+    if (comm->world->rank == 0)
         fprintf(stderr, "muster: %s; %d of %d ranks go on, after %.2f s\n", s->dead,
-                m->world->size, s->size_before, mu_clock_s() - s->began);
+                comm->world->size, s->size_before, mu_clock_s() - s->began);
 }
 
-static int shrink(struct muster *m, struct shrink *s, bool *alone, struct mu_err *err)
+static int connect_again(struct mu_recover *recover, struct mu_err *err)
 {
-    double patience = mu_control_patience(m->control);
+    struct mu_comm *comm = recover->comm;
+    double init = comm->config.init_timeout;
+    int rc;
+
+    comm->world->exchange = mu_survive_exchange(recover->survive);
+    rc = mu_comm_reconnect(comm, init < LINK_SECONDS ? init : LINK_SECONDS, err);
+    if (rc < 0)
+        mu_verdict_await(recover, err); /* another death, or the end of the job */
+    return rc;
+}
+
+static int shrink(struct mu_recover *recover, struct shrink *s, bool *alone,
+                  struct mu_err *err)
+{
+    struct mu_comm *comm = recover->comm;
+    double patience = mu_control_patience(comm->control);
     int left, before = 0, same = 0, rc = -1;
 
     while (rc < 0) {
-        close_control(m);
-        left = regroup(m, s, patience, alone, err);
+        mu_comm_disconnect(comm);
+        left = regroup(recover, s, patience, alone, err);
         if (left < 0)
             return -1;
         same = left == before ? same + 1 : 1;
         before = left;
-        rc = connect_again(m, err);
+        rc = connect_again(recover, err);
         if (rc < 0 && same == SAME_AGAIN)
             return mu_err_context(err, "%d rank%s %s left, but cannot connect again",
                                   left, mu_plural(left), left == 1 ? "is" : "are");
         if (rc < 0)
-            mu_log(&m->log, MU_LOG_INFO, "once more: %s", err->text);
+            mu_log(&comm->log, MU_LOG_INFO, "once more: %s", err->text);
     }
     return 0;
 }
 
-int mu_shrink(struct muster *m, struct mu_err *err)
+int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err)
 {
-    struct shrink s = { .began = mu_clock_s(), .size_before = m->world->size };
+    struct mu_comm *comm = recover->comm;
+    struct shrink s = { .began = mu_clock_s(), .size_before = comm->world->size };
     bool alone = false;
 
     /* The control thread may be about to abort the backend. */
-    for (int i = 0; i < 500 && !atomic_load(&m->ended); i++)
-        usleep(10000);
-    for (struct muster_ddp *ddp = m->first_ddp; ddp; ddp = ddp->next)
-        mu_ddp_drop(ddp);
+    mu_verdict_await_abort(recover);
+    for (struct mu_resettable *r = recover->resettables; r; r = r->next)
+        r->drop(r->arg);
     s.was = calloc((size_t)s.size_before, sizeof *s.was);
     for (int r = 0; s.was && r < s.size_before; r++)
         s.was[r] = r;
     if (!s.was)
         mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    if (!s.was || shrink(m, &s, &alone, err) < 0) {
+    if (!s.was || shrink(recover, &s, &alone, err) < 0) {
         free(s.was);
-        end_job(m, err, alone);
+        end_job(recover, err, alone);
         return -1;
     }
     free(s.was);
-    tell(m, &s);
-    m->shrunk = true;
-    m->shrinks++;
-    if (m->voting && s.commits > (int64_t)m->commits)
+    tell(recover, &s);
+    comm->generation++;
+    if (recover->voting && s.commits > (int64_t)recover->commits)
         return 0;
-    return mu_shrink_pending(m, err);
+    return mu_comm_interrupted(comm, err);
 }

@@ -4,68 +4,75 @@
  * They would see no more than a connection that closes, and call it a death.
  */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "runtime/api/impl.h"
+#include "runtime/recover/recover.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    struct muster *m; /* the world to leave; NULL: none */
-    pid_t pid;        /* a fork of it is somebody else */
+    struct mu_recover *recover; /* the world to leave; NULL: none */
+    pid_t pid;                  /* a fork of it is somebody else */
     bool reported;
+    int status;
+    char why[MU_ERR_TEXT];
 } leaving;
 
-static struct muster *left_behind(void)
+static struct mu_recover *left_behind(void)
 {
-    struct muster *m;
+    struct mu_recover *recover;
 
     pthread_mutex_lock(&lock);
-    m = leaving.reported && leaving.pid == getpid() ? leaving.m : NULL;
+    recover = leaving.reported && leaving.pid == getpid() ? leaving.recover : NULL;
     pthread_mutex_unlock(&lock);
-    return m;
+    return recover;
 }
 
 static void at_exit(void)
 {
-    struct muster *m = left_behind();
+    struct mu_recover *recover = left_behind();
     struct mu_err known;
 
-    /* In an elastic world the others go on without this rank. Of several that leave, each
-     * stays until the first one's reason is told.
+    /* In an elastic world the others go on without this rank. Of several that leave,
+     * each stays until the first one's reason is told.
      */
-    if (m && !m->survive &&
-        !(m->config.return_failure && mu_control_failed(m->control, &known)))
-        muster_abort(m, m->status, m->err.text);
+    if (recover && !recover->survive &&
+        !(recover->comm->config.return_failure &&
+          mu_control_failed(recover->comm->control, &known)))
+        mu_verdict_abort(recover, leaving.status, leaving.why);
 }
 
-void mu_leave_watch(struct muster *m)
+void mu_leave_watch(struct mu_recover *recover)
 {
     static bool asked;
 
-    if (!m->control)
+    if (!recover->comm->control)
         return;
     pthread_mutex_lock(&lock);
     if (!asked)
         asked = atexit(at_exit) == 0;
-    leaving.m = m;
+    leaving.recover = recover;
     leaving.pid = getpid();
     leaving.reported = false;
     pthread_mutex_unlock(&lock);
 }
 
-void mu_leave_reported(const struct muster *m)
+void mu_leave_reported(const struct mu_recover *recover, int status, const char *why)
 {
     pthread_mutex_lock(&lock);
-    if (leaving.m == m)
+    if (leaving.recover == recover) {
         leaving.reported = true;
+        leaving.status = status;
+        snprintf(leaving.why, sizeof leaving.why, "%s", why);
+    }
     pthread_mutex_unlock(&lock);
 }
 
-void mu_leave_forget(const struct muster *m)
+void mu_leave_forget(const struct mu_recover *recover)
 {
     pthread_mutex_lock(&lock);
-    if (leaving.m == m)
-        leaving.m = NULL;
+    if (leaving.recover == recover)
+        leaving.recover = NULL;
     pthread_mutex_unlock(&lock);
 }

@@ -1,239 +1,96 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* recover.c - how a job ends when a rank dies, does not come or gives up
- *
- * The control connections bring every rank the same reason. One rank, the speaker,
- * tells the user: a sentence and, at a deadline, what each rank was doing. Then the
- * whole step is ended with the status, so that nobody hangs and srun's exit status says
- * why.
- */
-#include "runtime/api/impl.h"
-#include "runtime/recover/streams.h"
-#include "runtime/base/clock.h"
+/* recover.c - what a public call does with its error */
+#include "runtime/recover/recover.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-/* Seconds in which this rank's streams are written, and in which the others, whom the
- * reason has just been sent to, write theirs: when the step ends they are killed.
- */
-#define FLUSH_SECONDS 0.5
-#define OTHERS_SECONDS 0.1
+#include "runtime/recover/streams.h"
 
-/* Lines of the flight record that are printed of ranks that are not special. */
-#define MOST_LINES 32
-
-static struct mu_flight_names names_of(const struct muster *m, const int *parent_of)
+void mu_recover_init(struct mu_recover *recover, struct mu_comm *comm)
 {
-    return (struct mu_flight_names){
-        .host_of = (const char *const *)m->world->host_of,
-        .gpu_of = (const char *const *)m->gpu_of,
-        .parent_of = parent_of,
-    };
+    *recover = (struct mu_recover){ .comm = comm };
+    comm->hooks = (struct mu_comm_hooks){ recover, mu_verdict_alarmed, mu_verdict_ended,
+                                          mu_verdict_hold };
 }
 
-static void record(void *arg, struct mu_flight *out)
+void mu_recover_clear(struct mu_recover *recover)
 {
-    struct muster *m = arg;
-
-    pthread_mutex_lock(&m->flight_lock);
-    *out = m->flight;
-    pthread_mutex_unlock(&m->flight_lock);
-    out->now = mu_clock_s();
-    out->rank = m->world->rank;
-    out->pid = getpid();
+    mu_survive_close(recover->survive);
 }
 
-static int judge(void *arg, const struct mu_flight *const *records,
-                 const int *parent_of, char *text, size_t len)
+void mu_recover_add(struct mu_recover *recover, struct mu_resettable *r)
 {
-    struct muster *m = arg;
-    struct mu_flight_names names = names_of(m, parent_of);
-
-    return mu_flight_verdict(records, m->world->size, &names, text, len);
+    r->next = recover->resettables;
+    recover->resettables = r;
 }
 
-static void speak(struct muster *m, const struct mu_ending *e)
+void mu_recover_remove(struct mu_recover *recover, const struct mu_resettable *r)
 {
-    struct mu_flight_names names = names_of(m, NULL);
-    char line[512];
-    int printed = 0;
-
-    mu_streams_print("%s", e->text);
-    for (int r = 0; e->records && r < m->world->size; r++) {
-        if (r != e->rank && e->records[r] && ++printed > MOST_LINES)
-            continue;
-        mu_flight_line(e->records[r], r, &names, line, sizeof line);
-        mu_streams_print("  %s", line);
-    }
-    if (printed > MOST_LINES)
-        mu_streams_print("  and %d more rank%s", printed - MOST_LINES,
-                         mu_plural(printed - MOST_LINES));
+    for (struct mu_resettable **at = &recover->resettables; *at; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            return;
+        }
 }
 
-static void alarmed(void *arg)
+void mu_recover(struct mu_recover *recover, struct mu_err *err)
 {
-    mu_streams_flush(0);
-}
+    struct mu_comm *comm = recover->comm;
 
-static void ended(void *arg, const struct mu_ending *e)
-{
-    struct muster *m = arg;
-
-    pthread_mutex_lock(&m->swap_lock);
-    if (m->backend)
-        m->ops->abort(m->backend, e->status, e->text);
-    pthread_mutex_unlock(&m->swap_lock);
-    atomic_store(&m->ended, true);
-    if (m->config.return_failure || mu_elastic_takes(m, e->status))
+    mu_verdict_await(recover, err);
+    if (mu_elastic_wanted(recover))
+        mu_elastic_shrink(recover, err);
+    if (err->code != MUSTER_ESHRUNK)
         return;
-    /* The caller may be computing: then nobody else writes its streams. */
-    mu_streams_flush(FLUSH_SECONDS);
-    if (e->speaker)
-        speak(m, e);
-    else
-        sleep(5); /* the speaker's word ends this process */
-    mu_failure_end_step(m, e->status, e->text);
+    for (struct mu_resettable *r = recover->resettables; r; r = r->next)
+        r->drop(r->arg);
+    /* Each rank was somewhere else in its step. */
+    comm->order = comm->ordered = comm->ordered_synced = 0;
 }
 
-static void extended(void *arg, double seconds)
+void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
 {
-    struct muster *m = arg;
+    struct mu_comm *comm = recover->comm;
+    int rank = comm->world->rank;
 
-    pthread_mutex_lock(&m->swap_lock);
-    if (m->backend && m->ops->extend)
-        m->ops->extend(m->backend, seconds);
-    pthread_mutex_unlock(&m->swap_lock);
-}
-
-struct mu_control_hooks mu_failure_hooks(struct muster *m)
-{
-    return (struct mu_control_hooks){ m, record, judge, alarmed, ended, extended };
-}
-
-/* When a rank dies NCCL and CUDA may call it a failure of the device. The control
- * connections know better, at once.
- */
-static void await_death(struct muster *m)
-{
-    struct mu_err why;
-    bool known = !m->survive || !atomic_load(&m->armed);
-
-    for (int i = 0; i < 200 && !known; i++) {
-        pthread_mutex_lock(&m->swap_lock);
-        known = !m->control || mu_control_failed(m->control, &why);
-        pthread_mutex_unlock(&m->swap_lock);
-        if (!known)
-            nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    if (comm->world->size == 1)
+        return;
+    if (comm->control) {
+        mu_comm_announce(comm, rank, err);
+        comm->failed = true;
+        mu_verdict_await(recover, err);
+        return;
     }
+    if (comm->config.return_failure)
+        return;
+    /* Before there are connections all may fail alike: the first one speaks. A death is
+     * known to its neighbours alone, and Slurm ends the step within a second.
+     */
+    if (err->code != MUSTER_EPEER)
+        usleep((rank < 8 ? (unsigned)rank : 8) * 200000);
+    mu_streams_print("%s", err->text);
+    mu_verdict_end_step(comm, err->code, err->text);
 }
 
-void mu_failure_of_backend(void *arg, int rank, int status, const char *why)
+/* Who dies on the way does not keep the others from a good end. */
+int mu_recover_finish(struct mu_recover *recover, struct mu_err *err)
 {
-    struct muster *m = arg;
+    struct mu_comm *comm = recover->comm;
+    struct mu_gathered all;
 
-    if (status == MUSTER_EDEVICE)
-        await_death(m);
-
-    pthread_mutex_lock(&m->swap_lock);
-    if (!m->control || atomic_load(&m->closing))
-        ; /* nobody's concern */
-    else if (status == MUSTER_ETIMEOUT)
-        mu_control_overdue(m->control);
-    else
-        mu_control_fail(m->control, status, rank, why);
-    pthread_mutex_unlock(&m->swap_lock);
-}
-
-/* An error of this call alone? After any other the world is of no use to anybody, and
- * one of these two can be how it ended.
- */
-static bool is_local(struct muster *m, int status)
-{
-    struct mu_err known;
-
-    return (status == MUSTER_EUSAGE || status == MUSTER_EMEMORY) &&
-           !(m->backend && m->ops->broken && m->ops->broken(m->backend)) &&
-           !mu_control_failed(m->control, &known);
-}
-
-int mu_failure_settle(struct muster *m, struct mu_err *err)
-{
-    struct mu_err mine = *err;
-
-    if (!m->control || atomic_load(&m->closing) || is_local(m, err->code) ||
-        err->code == MUSTER_ESHRUNK)
-        return -1;
-    mu_streams_flush(FLUSH_SECONDS); /* before another thread can end this process */
-    if (mine.code == MUSTER_EDEVICE)
-        await_death(m);
-    /* The backend may notice before the control connections do, or after. */
-    if (!mu_control_failed(m->control, err))
-        mu_control_fail(m->control, mine.code, -1, mine.text);
-    for (int i = 0; i < 1500 && !mu_control_failed(m->control, err); i++)
-        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-    if (!m->config.return_failure && !mu_elastic_takes(m, err->code))
-        mu_failure_park(m, err->code, err->text);
-    return -1;
-}
-
-void mu_failure_park(struct muster *m, int status, const char *why)
-{
-    mu_streams_flush(FLUSH_SECONDS);
-    sleep(15);
-    mu_streams_print("rank %d: %s", m->world->rank, why);
-    mu_failure_end_step(m, status, why);
-}
-
-void mu_failure_end_step(struct muster *m, int status, const char *why)
-{
-    mu_streams_flush(FLUSH_SECONDS);
-    if (m->world->size > 1)
-        usleep((useconds_t)(OTHERS_SECONDS * 1e6));
-    mu_world_abort(m->world, status, why);
-}
-
-void muster_abort(struct muster *m, int status, const char *why)
-{
-    char text[MU_ERR_TEXT];
-
-    if (status < 1 || status > 255)
-        status = MUSTER_EINTERNAL;
-    if (!why)
-        why = "the program gave up";
-    mu_streams_flush(FLUSH_SECONDS);
-    if (!m || !m->control) {
-        mu_streams_print("rank %d: %s", m ? m->world->rank : 0, why);
-        _Exit(status);
+    if (!comm->over)
+        comm->interrupt.code = 0;
+    recover->finishing = true;
+    while (mu_gather(comm, "muster_finalize", NULL, 0, &all, err) < 0) {
+        mu_verdict_await(recover, err);
+        if (mu_elastic_wanted(recover))
+            mu_elastic_shrink(recover, err);
+        if (err->code != MUSTER_ESHRUNK) {
+            /* The control thread may be about to abort the backend. */
+            mu_verdict_await_abort(recover);
+            return -1;
+        }
     }
-    atomic_store(&m->giving_up, true);
-    snprintf(text, sizeof text, "rank %d (node %s) ended the job: %s", m->world->rank,
-             m->world->host_of[m->world->rank], why);
-    mu_control_fail(m->control, status, m->world->rank, text);
-    if (m->config.return_failure) { /* the others return, but the step ends */
-        mu_streams_print("%s", text);
-        mu_failure_end_step(m, status, text);
-    }
-    mu_failure_park(m, status, text);
-}
-
-int muster_extend(struct muster *m, double seconds)
-{
-    if (!(seconds > 0))
-        return mu_fail(m, MUSTER_EUSAGE, "muster_extend takes seconds above 0, not %g",
-                       seconds);
-    if (seconds > MU_FOREVER)
-        seconds = MU_FOREVER;
-    if (m->control)
-        mu_control_extend(m->control, seconds);
-    return MUSTER_OK;
-}
-
-void muster_doing(struct muster *m, const char *what)
-{
-    pthread_mutex_lock(&m->flight_lock);
-    snprintf(m->flight.doing, sizeof m->flight.doing, "%s", what ? what : "");
-    pthread_mutex_unlock(&m->flight_lock);
+    mu_gathered_clear(&all);
+    return 0;
 }

@@ -75,7 +75,7 @@ void bench_die(const struct mu_err *err)
 
 static void *symbol(const struct muster *m, const char *name)
 {
-    return m->module ? dlsym(m->module, name) : NULL;
+    return m->comm.module ? dlsym(m->comm.module, name) : NULL;
 }
 
 static int run(struct muster *m, const struct bench_options *options, double init_ms)

@@ -44,10 +44,10 @@ static void colls(struct beside *s, int n)
     struct mu_err err = { 0 };
 
     for (int i = 0; i < n; i++)
-        if (m->ops->start(m->backend, &c, &request[i], &err) < 0)
+        if (m->comm.ops->start(m->comm.backend, &c, &request[i], &err) < 0)
             bench_die(&err);
     for (int i = 0; i < n; i++)
-        if (m->ops->join(m->backend, request[i], s->side, &err) < 0)
+        if (m->comm.ops->join(m->comm.backend, request[i], s->side, &err) < 0)
             bench_die(&err);
 }
 
@@ -107,7 +107,7 @@ int bench_beside(struct bench *b)
                  (strcmp(path, "relay") == 0 && bytes > (8 << 20))))
                 continue;
             if (b->module.force)
-                b->module.force(b->m->backend, path);
+                b->module.force(b->m->comm.backend, path);
             s.bytes = bytes;
             products(&s, 0, 8, &idle);
             alone = products(&s, PRODUCTS, 0, &comm);
@@ -121,7 +121,7 @@ int bench_beside(struct bench *b)
                       100 * (beside / alone - 1), comm / n);
         }
     if (b->module.force)
-        b->module.force(b->m->backend, "auto");
+        b->module.force(b->m->comm.backend, "auto");
     muster_free(b->m, s.arena);
     mu_compute_destroy(s.compute);
     return 0;

@@ -30,16 +30,16 @@ static void fire(void *arg)
     int rc;
 
     if (s->sendrecv)
-        rc = s->b->module.sendrecv(m->backend, s->send, s->recv, s->coll.count,
+        rc = s->b->module.sendrecv(m->comm.backend, s->send, s->recv, s->coll.count,
                                    s->coll.dtype, muster_rank(m) ^ 1, s->b->stream,
                                    &err);
     else if (s->plain)
-        rc = s->b->module.plain(m->backend, s->send, s->recv, s->coll.count,
+        rc = s->b->module.plain(m->comm.backend, s->send, s->recv, s->coll.count,
                                 s->coll.dtype, s->b->stream, &err);
     else
-        rc = m->ops->start(m->backend, &s->coll, &request, &err) < 0
+        rc = m->comm.ops->start(m->comm.backend, &s->coll, &request, &err) < 0
                  ? -1
-                 : m->ops->join(m->backend, request, s->b->stream, &err);
+                 : m->comm.ops->join(m->comm.backend, request, s->b->stream, &err);
     if (rc < 0)
         bench_die(&err);
 }
@@ -49,7 +49,7 @@ static double copy_limit(struct bench *b, char *arena)
 {
     struct muster *m = b->m;
     int next = (muster_local_rank(m) + 1) % muster_local_size(m);
-    char *there = b->module.peer ? b->module.peer(m->backend, arena, next) : NULL;
+    char *there = b->module.peer ? b->module.peer(m->comm.backend, arena, next) : NULL;
     void *from = mu_gpu_event(), *to = mu_gpu_event();
     double best = 1e30;
 
@@ -233,13 +233,13 @@ int bench_collectives(struct bench *b)
             if (p >= 0 && !reduce)
                 continue;
             if (b->module.force)
-                b->module.force(b->m->backend, path);
+                b->module.force(b->m->comm.backend, path);
             shot_make(&s, o->kind, bytes, arena, half);
             s.plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
             rc |= row(&s, reduce ? path : "nccl", arena);
         }
     if (b->module.force)
-        b->module.force(b->m->backend, "auto");
+        b->module.force(b->m->comm.backend, "auto");
     muster_free(b->m, arena);
     return rc;
 }

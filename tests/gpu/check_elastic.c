@@ -93,8 +93,8 @@ static int train(struct muster *m, const struct plan *plan)
     for (int step = 0; step < STEPS;) {
         int rc;
 
-        if (force && m->world->size > 1)
-            force(m->backend, plan->path);
+        if (force && m->comm.world->size > 1)
+            force(m->comm.backend, plan->path);
         size = muster_size(m);
         rc = one_step(m, ddp, stream, step == DEATH && origin == plan->victim, plan);
         if (rc == MUSTER_ESHRUNK) {
@@ -130,7 +130,7 @@ static int body(struct mu_world *world, void *arg)
         fprintf(stderr, "# %s\n", muster_error(NULL));
         return 1;
     }
-    *(void **)&force = dlsym(m->module, "mu_nccl_force");
+    *(void **)&force = dlsym(m->comm.module, "mu_nccl_force");
     rc = train(m, arg);
     fflush(NULL);
     _exit(rc); /* the victim's end does not count */

@@ -174,8 +174,8 @@ static int body(struct mu_world *world, void *arg)
         fprintf(stderr, "# %s\n", muster_error(NULL));
         return 1;
     }
-    *(void **)&force = dlsym(s.m->module, "mu_nccl_force");
-    if (!force || force(s.m->backend, s.plan->path) < 0) {
+    *(void **)&force = dlsym(s.m->comm.module, "mu_nccl_force");
+    if (!force || force(s.m->comm.backend, s.plan->path) < 0) {
         fprintf(stderr, "# path %s cannot be forced\n", s.plan->path);
         return 1;
     }

@@ -331,8 +331,8 @@ static int body(struct mu_world *world, void *arg)
         fprintf(stderr, "# %s\n", muster_error(NULL));
         return 1;
     }
-    r.b = m->backend;
-    r.ops = m->ops;
+    r.b = m->comm.backend;
+    r.ops = m->comm.ops;
     r.stream = mu_gpu_stream();
     for (size_t i = arg ? 3 : 0; i < SHAPES; i += arg ? 2 : 1)
         kernels(&r, shapes[i], MUSTER_F32);

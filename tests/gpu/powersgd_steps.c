@@ -179,7 +179,7 @@ static void resume(struct rank *r, struct muster *m, const struct muster_hook *h
     const struct muster_checkpoint_options o = { .sharded = 1, .keep = 1 };
     struct muster_item items[ITEMS];
     uint64_t undisturbed[STEPS], step = 0;
-    int before = m->ddps, found = 0, n;
+    int before = m->comm.ddps, found = 0, n;
     struct muster_checkpoint *c;
     bool same = true, told = false;
     char folder[64];
@@ -203,7 +203,7 @@ static void resume(struct rank *r, struct muster *m, const struct muster_hook *h
             same &= go != 2 || hash == undisturbed[s];
         }
         muster_ddp_destroy(ddp);
-        m->ddps = before; /* as in a new process */
+        m->comm.ddps = before; /* as in a new process */
     }
     ok(m, muster_checkpoint_close(c));
     check(r, n > 0 && found && step == STOP && told && same,

@@ -48,10 +48,10 @@ struct mu_backend_ops *forked_elsewhere(struct muster *m)
 {
     static struct mu_backend_ops ops;
 
-    ops = *m->ops;
+    ops = *m->comm.ops;
     ops.name = "elsewhere";
     ops.host_memory = false;
-    m->ops = &ops;
+    m->comm.ops = &ops;
     return &ops;
 }
 

@@ -453,7 +453,7 @@ static void be_a_stranger(const struct whereabouts *at)
 
 static int stranger_body(struct muster *m, int rank, void *arg)
 {
-    struct mu_exchange *x = &m->world->exchange;
+    struct mu_exchange *x = &m->comm.world->exchange;
     float value = (float)rank;
     void *at;
     size_t len;

@@ -62,8 +62,8 @@ static int body(struct muster *m, int rank, void *arg)
         return 96;
     if (d->variable && value)
         setenv(d->variable, value, 1);
-    if (mu_agree_on_network(m, rank < 2 ? d->here : d->there, &err) < 0)
-        return err.code;
+    if (mu_agree_on_network(&m->comm, rank < 2 ? d->here : d->there, &err) < 0)
+        return mu_fail_err(m, &err);
     return muster_finalize(m);
 }
 

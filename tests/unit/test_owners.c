@@ -13,8 +13,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/ddp/ddp.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/clock.h"
+#include "runtime/ddp/ddp.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
 

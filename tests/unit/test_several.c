@@ -372,8 +372,8 @@ static int strict_start(struct mu_backend *b, const struct mu_coll *coll,
     const struct muster *m = (const void *)stage_of;
 
     if (coll->kind != MU_COLL_BARRIER &&
-        (in < (char *)m->stage || in >= (char *)m->stage + (4 << 20) ||
-         to < (char *)m->stage || to >= (char *)m->stage + (4 << 20)))
+        (in < (char *)m->comm.stage || in >= (char *)m->comm.stage + (4 << 20) ||
+         to < (char *)m->comm.stage || to >= (char *)m->comm.stage + (4 << 20)))
         return mu_err_set(err, MUSTER_EINTERNAL, "not my memory");
     return mu_backend_host.start(b, coll, out, err);
 }
@@ -388,7 +388,7 @@ static int through_the_stage(struct muster *m, int rank, void *arg)
     strict.start = strict_start;
     strict.is_host = strict_is_host;
     stage_of = (char *)m;
-    m->ops = &strict;
+    m->comm.ops = &strict;
     for (int i = 0; i < N; i++)
         x[i] = rank * 1000 + i % 1000;
     RANK_OK(muster_allgather(m, x, all, N, MUSTER_F64, NULL));
@@ -406,7 +406,7 @@ static int through_the_stage(struct muster *m, int rank, void *arg)
     RANK_CHECK(x[N - 1] == 1);
     free(x);
     free(all);
-    m->ops = &mu_backend_host;
+    m->comm.ops = &mu_backend_host;
     return 0;
 }
 

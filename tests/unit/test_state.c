@@ -176,14 +176,14 @@ static int resume_body(struct muster *m, int rank, void *arg)
         undisturbed[s] = step_hash(m, ddp, s);
     }
     muster_ddp_destroy(ddp);
-    m->ddps = 0; /* as in a new process */
+    m->comm.ddps = 0; /* as in a new process */
 
     again = make(m, run, false);
     for (int s = STOP; s < STEPS; s++) /* without what was left it is another mean */
         told |= step_hash(m, again, s) != undisturbed[s];
     RANK_CHECK(told == (run->nitems > 0));
     muster_ddp_destroy(again);
-    m->ddps = 0;
+    m->comm.ddps = 0;
 
     again = make(m, run, false);
     RANK_CHECK(muster_ddp_state(again, items, ITEMS) == n);

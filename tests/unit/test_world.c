@@ -13,7 +13,7 @@
 
 static void another_release(struct muster *m)
 {
-    m->version = "0.0.9";
+    m->comm.version = "0.0.9";
 }
 
 static void another_backend(struct muster *m)
@@ -23,17 +23,17 @@ static void another_backend(struct muster *m)
 
 static void is_elastic(struct muster *m)
 {
-    m->config.elastic = 2;
+    m->comm.config.elastic = 2;
 }
 
 static void more_nodes(struct muster *m)
 {
-    m->world->nnodes = 3;
+    m->comm.world->nnodes = 3;
 }
 
 static void another_place(struct muster *m)
 {
-    m->world->node_of[2] = 0;
+    m->comm.world->node_of[2] = 0;
 }
 
 static const struct difference {
@@ -61,7 +61,7 @@ static int body(struct muster *m, int rank, void *arg)
 
     if (rank == 1)
         d->change(m);
-    RANK_CHECK(mu_agree_on_world(m, &err) < 0);
+    RANK_CHECK(mu_agree_on_world(&m->comm, &err) < 0);
     if (err.code != MUSTER_ECONTRACT || !strstr(err.text, d->said)) {
         fprintf(stderr, "rank %d: %d: %s\n", rank, err.code, err.text);
         return 97;

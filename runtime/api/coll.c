@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* coll.c - collectives on the caller's own buffers */
+#include "runtime/api/impl.h"
+
+#include <stdint.h>
+
+#include "runtime/core/dtype.h"
+
+static int check(struct muster *m, const char *call, const void *a, const void *b,
+                 size_t count, enum muster_dtype dtype)
+{
+    size_t size = mu_dtype_size(dtype);
+
+    if (size == 0)
+        return mu_fail(m, MUSTER_EUSAGE, "%s: unknown dtype %d", call, (int)dtype);
+    if (count > 0 && (!a || !b))
+        return mu_fail(m, MUSTER_EUSAGE, "%s: the buffer of %zu elements is NULL", call,
+                       count);
+    if (count > SIZE_MAX / 2 / size / (size_t)m->comm.world->size)
+        return mu_fail(m, MUSTER_EUSAGE, "%s: %zu elements are too many", call, count);
+    return MUSTER_OK;
+}
+
+static int run(struct muster *m, const char *call, struct mu_coll *coll)
+{
+    struct mu_err err = { 0 };
+
+    return mu_coll_call(&m->comm, call, coll, &err) < 0 ? mu_fail_err(m, &err)
+                                                        : MUSTER_OK;
+}
+
+int muster_allreduce(struct muster *m, void *buffer, size_t count,
+                     enum muster_dtype dtype, enum muster_op op, void *stream)
+{
+    struct mu_coll coll = { .kind = MU_COLL_ALLREDUCE,
+                            .dtype = dtype,
+                            .op = op,
+                            .send = buffer,
+                            .recv = buffer,
+                            .count = count,
+                            .scale = 1,
+                            .stream = stream,
+                            .direct = true };
+    int rc = check(m, "muster_allreduce", buffer, buffer, count, dtype);
+
+    if (rc == MUSTER_OK && (unsigned)op > MUSTER_MAX)
+        rc = mu_fail(m, MUSTER_EUSAGE, "muster_allreduce: unknown operation %d",
+                     (int)op);
+    return rc ? rc : run(m, "all-reduce", &coll);
+}
+
+int muster_broadcast(struct muster *m, void *buffer, size_t count,
+                     enum muster_dtype dtype, int root, void *stream)
+{
+    struct mu_coll coll = { .kind = MU_COLL_BROADCAST,
+                            .dtype = dtype,
+                            .send = buffer,
+                            .recv = buffer,
+                            .count = count,
+                            .root = root,
+                            .scale = 1,
+                            .stream = stream };
+    int rc = check(m, "muster_broadcast", buffer, buffer, count, dtype);
+
+    if (rc == MUSTER_OK && (root < 0 || root >= m->comm.world->size))
+        rc = mu_fail(m, MUSTER_EUSAGE, "muster_broadcast: root %d is not in 0..%d",
+                     root, m->comm.world->size - 1);
+    return rc ? rc : run(m, "broadcast", &coll);
+}
+
+int muster_allgather(struct muster *m, const void *send, void *recv, size_t count,
+                     enum muster_dtype dtype, void *stream)
+{
+    struct mu_coll coll = { .kind = MU_COLL_ALLGATHER,
+                            .dtype = dtype,
+                            .send = send,
+                            .recv = recv,
+                            .count = count,
+                            .scale = 1,
+                            .stream = stream };
+    int rc = check(m, "muster_allgather", send, recv, count, dtype);
+
+    return rc ? rc : run(m, "all-gather", &coll);
+}
+
+int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t count,
+                          enum muster_dtype dtype, void *stream)
+{
+    struct mu_coll coll = { .kind = MU_COLL_REDUCE_SCATTER,
+                            .dtype = dtype,
+                            .send = send,
+                            .recv = recv,
+                            .count = count,
+                            .scale = 1,
+                            .stream = stream };
+    int rc = check(m, "muster_reduce_scatter", send, recv, count, dtype);
+
+    return rc ? rc : run(m, "reduce-scatter", &coll);
+}
+
+int muster_barrier(struct muster *m)
+{
+    struct mu_err err = { 0 };
+
+    return mu_barrier(&m->comm, &err) < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
+}
+
+void *muster_alloc(struct muster *m, size_t bytes)
+{
+    struct mu_err err = { 0 };
+    void *p = m->comm.ops->alloc(m->comm.backend, bytes, &err);
+
+    if (!p)
+        mu_fail_err(m, &err);
+    return p;
+}
+
+void muster_free(struct muster *m, void *p)
+{
+    if (p)
+        m->comm.ops->free(m->comm.backend, p);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ddp.c - muster_ddp_*: check what the program gives, call ddp/, end in mu_fail_err */
+#include "runtime/ddp/ddp.h"
+
+#include <math.h>
+
+#include "runtime/api/impl.h"
+
+int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
+                      const struct muster_ddp_options *options, struct muster_ddp **out)
+{
+    static const struct muster_ddp_options none;
+    struct mu_ddp_wish wish = { params, nparams, options ? options : &none };
+    struct mu_err err = { 0 };
+
+    if (nparams < 0 || (nparams > 0 && !params) || !out)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_ddp_create: %d parameters in a list at %p", nparams,
+                       (const void *)params);
+    *out = NULL;
+    if (mu_ddp_create(&m->comm, &m->recover, &wish, m, &m->err, out, &err) < 0)
+        return mu_fail_err(m, &err);
+    return MUSTER_OK;
+}
+
+void muster_ddp_destroy(struct muster_ddp *ddp)
+{
+    if (ddp)
+        mu_ddp_destroy(ddp);
+}
+
+void *muster_ddp_grad(const struct muster_ddp *ddp, int i)
+{
+    const struct mu_ddp_param *p = mu_ddp_param(ddp, i);
+
+    return p ? p->grad : NULL;
+}
+
+void *muster_ddp_data(const struct muster_ddp *ddp, int i)
+{
+    const struct mu_ddp_param *p = mu_ddp_param(ddp, i);
+
+    return p ? p->data : NULL;
+}
+
+void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out)
+{
+    *out = ddp->ledger;
+}
+
+int muster_ddp_absent(const struct muster_ddp *ddp, int i)
+{
+    const struct mu_ddp_param *p = mu_ddp_param(ddp, i);
+
+    return p && (p->frozen || ddp->nobody[ddp->at[i]]);
+}
+
+uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp)
+{
+    return ddp->wire_bytes;
+}
+
+int muster_ddp_buckets(const struct muster_ddp *ddp)
+{
+    return ddp->plan.nbuckets;
+}
+
+int muster_ddp_bucket_of(const struct muster_ddp *ddp, int i)
+{
+    const struct mu_ddp_param *p = mu_ddp_param(ddp, i);
+
+    return p && !p->frozen ? ddp->plan.place[ddp->at[i]].bucket : -1;
+}
+
+int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, int room)
+{
+    return mu_ddp_state(ddp, items, room);
+}
+
+int muster_ddp_broadcast(struct muster_ddp *ddp, int root)
+{
+    struct muster *m = ddp->m;
+    struct mu_err err = { 0 };
+
+    if (root < 0 || root >= m->comm.world->size)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_ddp_broadcast: root %d is not in 0..%d", root,
+                       m->comm.world->size - 1);
+    for (int i = 0; i < ddp->nall; i++)
+        if (ddp->param[i].count > 0 && !ddp->param[i].data)
+            return mu_fail(
+                m, MUSTER_EUSAGE,
+                "muster_ddp_broadcast: parameter '%s' was registered without data",
+                ddp->param[i].name);
+    return mu_ddp_broadcast(ddp, root, &err) < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
+}
+
+static int check_index(struct muster_ddp *ddp, const char *call, int i)
+{
+    if (i >= 0 && i < ddp->nall)
+        return MUSTER_OK;
+    return mu_fail(ddp->m, MUSTER_EUSAGE, "%s: parameter %d is not in 0..%d", call, i,
+                   ddp->nall - 1);
+}
+
+int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
+{
+    int rc = check_index(ddp, "muster_ddp_grad_ready", i);
+    struct mu_err err;
+
+    if (rc)
+        return rc;
+    if (mu_ddp_param(ddp, i)->frozen)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "gradient of '%s', which was registered as frozen",
+                       mu_ddp_param(ddp, i)->name);
+    if (mu_ddp_grad_ready(ddp, i, stream, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
+}
+
+int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
+{
+    int rc = check_index(ddp, "muster_ddp_grad_absent", i);
+    struct mu_err err = { 0 };
+
+    if (rc || mu_ddp_param(ddp, i)->frozen)
+        return rc;
+    if (mu_ddp_grad_absent(ddp, i, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
+}
+
+int muster_ddp_no_sync(struct muster_ddp *ddp, int on)
+{
+    struct mu_err err = { 0 };
+
+    return mu_ddp_no_sync(ddp, on != 0, &err) < 0 ? mu_fail_err(ddp->m, &err)
+                                                  : MUSTER_OK;
+}
+
+int muster_ddp_weight(struct muster_ddp *ddp, double weight)
+{
+    struct mu_err err = { 0 };
+
+    if (!(weight >= 0) || isinf(weight))
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_weight takes 0 or more, not %g", weight);
+    return mu_ddp_weigh(ddp, weight, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
+}
+
+int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
+{
+    struct mu_err err = { 0 };
+
+    if (ddp->accumulating)
+        return mu_fail(
+            ddp->m, MUSTER_EUSAGE,
+            "muster_ddp_sync while no_sync is on: switch it off before the last "
+            "micro-batch");
+    if (mu_ddp_sync(ddp, NULL, stream, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
+}
+
+int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream)
+{
+    struct mu_err err = { 0 };
+
+    if (ddp->accumulating)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_sync_with while no_sync is on: switch it off before "
+                       "the last micro-batch");
+    if (mu_ddp_finish_check(f, "muster_ddp_sync_with", &err) < 0 ||
+        mu_ddp_sync(ddp, f, stream, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
+}
+
+int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
+                         int (*after)(void *arg), void *arg)
+{
+    struct mu_err err = { 0 };
+    int rc;
+
+    if ((finish && mu_ddp_finish_check(finish, "muster_ddp_join_with", &err) < 0) ||
+        mu_ddp_join(ddp, finish, after, arg, &rc, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return rc;
+}
+
+int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
+{
+    return muster_ddp_join_with(ddp, NULL, after, arg);
+}
+
+int muster_ddp_shard(const struct muster_ddp *ddp, int k, struct muster_shard *out)
+{
+    if (!ddp->shard || k < 0 || k >= ddp->plan.nbuckets)
+        return mu_fail(ddp->m, MUSTER_EUSAGE, "muster_ddp_shard: there is no part %d%s",
+                       k, ddp->shard ? "" : ": options.shard was not set");
+    *out = mu_ddp_shard_part(ddp, k);
+    return MUSTER_OK;
+}
+
+int muster_ddp_gather(struct muster_ddp *ddp)
+{
+    struct mu_err err = { 0 };
+
+    if (!ddp->shard)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_gather: options.shard was not set");
+    return mu_ddp_shard_gather(ddp, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
+}

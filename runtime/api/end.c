@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* end.c - end the job, ask for time, say what this rank does */
+#include "runtime/api/impl.h"
+
+#include <stdio.h>
+
+void muster_abort(struct muster *m, int status, const char *why)
+{
+    mu_verdict_abort(m ? &m->recover : NULL, status, why);
+}
+
+int muster_extend(struct muster *m, double seconds)
+{
+    if (!(seconds > 0))
+        return mu_fail(m, MUSTER_EUSAGE, "muster_extend takes seconds above 0, not %g",
+                       seconds);
+    if (seconds > MU_FOREVER)
+        seconds = MU_FOREVER;
+    if (m->comm.control)
+        mu_control_extend(m->comm.control, seconds);
+    return MUSTER_OK;
+}
+
+void muster_doing(struct muster *m, const char *what)
+{
+    pthread_mutex_lock(&m->comm.flight_lock);
+    snprintf(m->comm.flight.doing, sizeof m->comm.flight.doing, "%s", what ? what : "");
+    pthread_mutex_unlock(&m->comm.flight_lock);
+}

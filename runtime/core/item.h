@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* item.h - names of checkpoint items that the library makes itself */
+#ifndef MU_ITEM_H
+#define MU_ITEM_H
+
+#define MU_ITEM_RESERVED "muster." /* all of them start so */
+/* Items of muster_ddp_state. */
+#define MU_DDP_KEPT MU_ITEM_RESERVED "ddp."
+
+#endif
