@@ -82,8 +82,8 @@ struct muster_ddp {
     struct mu_ready ready;
     int *arrival; /* the gradients of the first synced step as they come, then NULL */
     int narrived;
-    int heard;    /* how many of them rank 0 had; 0: there is no order to adopt */
-    bool movable; /* on all ranks: buckets may be cut anew */
+    int norder_rank0; /* how many of them rank 0 had; 0: there is no order to adopt */
+    bool movable;     /* on all ranks: buckets may be cut anew */
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
     size_t arena_bytes;
@@ -111,6 +111,14 @@ struct muster_ddp {
     struct muster_ledger ledger;
     struct mu_ledger_step times; /* of the step at hand */
 };
+
+/* Bucket, or parameter, `part` in the step at hand. */
+static inline struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part)
+{
+    return (struct mu_owner){ .object = (uint32_t)ddp->id + 1,
+                              .part = (uint32_t)part,
+                              .step = ddp->step };
+}
 
 /* What a program gives to mu_ddp_create; the lists are borrowed during the call. */
 struct mu_ddp_wish {
@@ -223,8 +231,8 @@ int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err);
 /* [collective] At the end of the first synced step, before any rank counts it as done;
  * later nothing.
  */
-int mu_ddp_order_hear(struct muster_ddp *ddp, struct mu_err *err);
-/* Between two steps: what was heard holds from now on. */
+int mu_ddp_order_exchange(struct muster_ddp *ddp, struct mu_err *err);
+/* Between two steps: the order of rank 0 holds from now on. */
 int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_shard.c ---- */
@@ -243,8 +251,6 @@ int mu_ddp_shard_gather(struct muster_ddp *ddp, struct mu_err *err);
 int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                  struct mu_err *err);
 
-/* Bucket, or parameter, `part` in the step at hand. */
-struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part);
 /* Start bucket b: the gradients of `used` parameters and zeros for the others; those
  * that are `absent` everywhere are left out of the collective, which all ranks do
  * alike.

@@ -130,13 +130,6 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
     return 0;
 }
 
-struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int part)
-{
-    return (struct mu_owner){ .object = (uint32_t)ddp->id + 1,
-                              .part = (uint32_t)part,
-                              .step = ddp->step };
-}
-
 static void put_in_order(struct muster_ddp *ddp, int b)
 {
     struct mu_owner owner = mu_ddp_owner(ddp, b);

@@ -15,8 +15,8 @@
 
 #include "runtime/base/clock.h"
 
-/* What each rank says; behind it, from rank 0, its order as int32. */
-struct heard {
+/* What each rank sends; behind it, from rank 0, its order as int32. */
+struct note {
     int32_t movable, arrived;
 };
 
@@ -54,24 +54,24 @@ static int complete(const struct muster_ddp *ddp, int *order, int arrived)
 /* Rank 0's order into ddp->arrival; *move: buckets may be cut anew. Returns how many
  * gradients rank 0 had, 0: there is no order to learn, or -1.
  */
-static int hear(struct muster_ddp *ddp, bool *move, struct mu_err *err)
+static int exchange(struct muster_ddp *ddp, bool *move, struct mu_err *err)
 {
     size_t n = (size_t)ddp->nparams, bytes = n * sizeof *ddp->arrival;
-    struct heard mine = { movable(ddp), ddp->narrived }, theirs = { 0 };
+    struct note mine = { movable(ddp), ddp->narrived }, theirs = { 0 };
     bool first = ddp->comm->world->rank == 0;
-    char *say = malloc(sizeof mine + bytes);
+    char *message = malloc(sizeof mine + bytes);
     struct mu_gathered all;
     int arrived = -1;
 
-    if (!say || (first && complete(ddp, ddp->arrival, ddp->narrived) < 0)) {
-        free(say);
+    if (!message || (first && complete(ddp, ddp->arrival, ddp->narrived) < 0)) {
+        free(message);
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for an order");
     }
-    memcpy(say, &mine, sizeof mine);
-    memcpy(say + sizeof mine, ddp->arrival, bytes);
-    if (mu_gather(ddp->comm, "the order of gradients", say,
+    memcpy(message, &mine, sizeof mine);
+    memcpy(message + sizeof mine, ddp->arrival, bytes);
+    if (mu_gather(ddp->comm, "the order of gradients", message,
                   sizeof mine + (first ? bytes : 0), &all, err) < 0) {
-        free(say);
+        free(message);
         return -1;
     }
     *move = true;
@@ -88,7 +88,7 @@ static int hear(struct muster_ddp *ddp, bool *move, struct mu_err *err)
         arrived = mu_err_set(err, MUSTER_EINTERNAL,
                              "rank 0 sent an order of gradients that is none");
     mu_gathered_clear(&all);
-    free(say);
+    free(message);
     return arrived;
 }
 
@@ -107,12 +107,12 @@ static int adopt(struct muster_ddp *ddp, bool move, void *stream, struct mu_err 
     return 0;
 }
 
-int mu_ddp_order_hear(struct muster_ddp *ddp, struct mu_err *err)
+int mu_ddp_order_exchange(struct muster_ddp *ddp, struct mu_err *err)
 {
     if (!ddp->arrival)
         return 0;
-    ddp->heard = hear(ddp, &ddp->movable, err);
-    return ddp->heard < 0 ? -1 : 0;
+    ddp->norder_rank0 = exchange(ddp, &ddp->movable, err);
+    return ddp->norder_rank0 < 0 ? -1 : 0;
 }
 
 int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err)
@@ -121,7 +121,7 @@ int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 
     if (!ddp->arrival)
         return 0;
-    if (ddp->heard > 0)
+    if (ddp->norder_rank0 > 0)
         rc = adopt(ddp, ddp->movable, stream, err);
     free(ddp->arrival);
     ddp->arrival = NULL;

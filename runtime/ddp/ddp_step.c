@@ -275,7 +275,7 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
     if (mu_ddp_screened(ddp, stream, err) < 0)
         return -1;
     snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
-    if (mu_ddp_order_hear(ddp, err) < 0 ||
+    if (mu_ddp_order_exchange(ddp, err) < 0 ||
         mu_elastic_commit(ddp->recover, stream, what, err) < 0)
         return -1;
     clear_step(ddp);

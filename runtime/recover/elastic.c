@@ -56,9 +56,9 @@ struct shrink {
 static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    const int64_t words[MU_SURVIVE_WORDS] = { 0 };
+    const int64_t ballot[MU_SURVIVE_WORDS] = { 0 };
 
-    if (mu_survive_agree(recover->survive, words, comm->config.init_timeout, err) < 0)
+    if (mu_survive_agree(recover->survive, ballot, comm->config.init_timeout, err) < 0)
         return -1;
     for (int r = 0; r < comm->world->size; r++)
         if (mu_survive_life(recover->survive, r) != MU_LIVES)
@@ -155,22 +155,22 @@ static bool is_minority(const struct shrink *s, int left, bool first_lives)
            (2 * left < s->size_before || (2 * left == s->size_before && !first_lives));
 }
 
-static int look_at_words(struct mu_recover *recover, struct shrink *s, int *finishing)
+static int count_ballots(struct mu_recover *recover, struct shrink *s, int *finishing)
 {
     struct mu_comm *comm = recover->comm;
     int64_t most = 0;
 
     s->commits = INT64_MAX;
     for (int r = 0; r < comm->world->size; r++) {
-        const int64_t *words = mu_survive_words(recover->survive, r);
+        const int64_t *ballot = mu_survive_words(recover->survive, r);
 
         if (mu_survive_life(recover->survive, r) != MU_LIVES)
             continue;
-        *finishing += words[FINISHING] != 0;
-        if (words[COMMITS] + words[VOTING] < s->commits)
-            s->commits = words[COMMITS] + words[VOTING];
-        if (words[COMMITS] > most)
-            most = words[COMMITS];
+        *finishing += ballot[FINISHING] != 0;
+        if (ballot[COMMITS] + ballot[VOTING] < s->commits)
+            s->commits = ballot[COMMITS] + ballot[VOTING];
+        if (ballot[COMMITS] > most)
+            most = ballot[COMMITS];
     }
     return most <= s->commits ? 0 : -1;
 }
@@ -180,7 +180,7 @@ static int judge(struct mu_recover *recover, struct shrink *s, int left,
                  bool first_lives, bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    int finishing = 0, rc = look_at_words(recover, s, &finishing);
+    int finishing = 0, rc = count_ballots(recover, s, &finishing);
 
     *alone = is_minority(s, left, first_lives);
     if (*alone)
@@ -209,15 +209,15 @@ static int regroup(struct mu_recover *recover, struct shrink *s, double patience
                    bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    int64_t words[MU_SURVIVE_WORDS] = { [COMMITS] = (int64_t)recover->commits,
-                                        [VOTING] = recover->voting,
-                                        [FINISHING] = recover->finishing };
+    int64_t ballot[MU_SURVIVE_WORDS] = { [COMMITS] = (int64_t)recover->commits,
+                                         [VOTING] = recover->voting,
+                                         [FINISHING] = recover->finishing };
     bool *keep = calloc((size_t)comm->world->size, sizeof *keep);
     int left = 0;
 
     if (!keep)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    if (mu_survive_agree(recover->survive, words, patience, err) < 0) {
+    if (mu_survive_agree(recover->survive, ballot, patience, err) < 0) {
         free(keep);
         return -1;
     }
@@ -260,8 +260,8 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
     mu_verdict_end_step(comm, err->code, err->text);
 }
 
-/* The user hears it once, and every rank's next collective fails with it. */
-static void tell(struct mu_recover *recover, const struct shrink *s)
+/* To the user once, by rank 0; and the next collective of this rank fails with it. */
+static void report_shrink(struct mu_recover *recover, const struct shrink *s)
 {
     struct mu_comm *comm = recover->comm;
     mu_err_set(&comm->interrupt, MUSTER_ESHRUNK,
@@ -330,7 +330,7 @@ int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err)
         return -1;
     }
     free(s.was);
-    tell(recover, &s);
+    report_shrink(recover, &s);
     comm->generation++;
     if (recover->voting && s.commits > (int64_t)recover->commits)
         return 0;
