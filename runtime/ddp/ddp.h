@@ -4,8 +4,8 @@
  *   ddp.c         create, destroy, broadcast
  *   ddp_plan.c    how large buckets are, and where they lie
  *   ddp_order.c   the order of arrival, learned in the first step
- *   ddp_step.c    grad_ready ... the end of a step: which bucket may start, which
- *                 gradients are absent
+ *   ddp_step.c    grad_ready ... the end of a step: which bucket may start
+ *   ddp_absent.c  which gradients no rank has
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
  *   ddp_norm.c    the gradient norm, bucket by bucket
@@ -274,6 +274,13 @@ int mu_ddp_norm_add(struct muster_ddp *ddp, int b, void *stream, struct mu_err *
  */
 int mu_ddp_norm_sum(struct muster_ddp *ddp, void *stream, double *sum,
                     struct mu_err *err);
+
+/* ---- ddp_absent.c ---- */
+/* [collective] Fill `nobody` and `absent` of the step at hand; compare with the other
+ * ranks what is reduced, in which order, and contract. Blocks only where this rank
+ * lacks a gradient or may have met another collective.
+ */
+int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err);
 
 /* ---- ddp_step.c ---- */
 /* i is the caller's index, checked and not frozen. */
