@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/api/impl.h" /* the backend itself is measured */
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
@@ -76,6 +77,11 @@ void bench_die(const struct mu_err *err)
 static void *symbol(const struct muster *m, const char *name)
 {
     return m->comm.module ? dlsym(m->comm.module, name) : NULL;
+}
+
+int bench_force(const struct bench *b, const char *path)
+{
+    return b->module.force ? b->module.force(b->m->comm.backend, path) : 0;
 }
 
 static int run(struct muster *m, const struct bench_options *options, double init_ms)

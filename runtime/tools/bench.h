@@ -3,8 +3,13 @@
 #ifndef MU_BENCH_H
 #define MU_BENCH_H
 
-#include "runtime/api/impl.h"
+#include <stdbool.h>
+
 #include "runtime/backend/nccl/algo.h"
+#include "runtime/base/err.h"
+#include "runtime/muster.h"
+
+struct mu_backend;
 
 /* Command line, checked. */
 struct bench_options {
@@ -49,6 +54,11 @@ void bench_say(const struct bench *b, const char *fmt, ...)
 /* Ends the program with the sentence of err. */
 void bench_die(const struct mu_err *err) __attribute__((noreturn));
 double bench_median(double *values, int n); /* sorts them */
+
+/* From now on every collective that can takes this path, "auto": the fastest. 0 also
+ * where the backend has no paths; -1: it cannot.
+ */
+int bench_force(const struct bench *b, const char *path);
 
 /* Each returns an exit status. */
 int bench_collectives(struct bench *b);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/api/impl.h" /* the backend itself is measured */
 #include "runtime/backend/nccl/bench/compute.h"
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/core/dtype.h"
@@ -106,8 +107,7 @@ int bench_beside(struct bench *b)
                 (strcmp(o->path, "all") != 0 || strcmp(path, "one-shot") == 0 ||
                  (strcmp(path, "relay") == 0 && bytes > (8 << 20))))
                 continue;
-            if (b->module.force)
-                b->module.force(b->m->comm.backend, path);
+            bench_force(b, path);
             s.bytes = bytes;
             products(&s, 0, 8, &idle);
             alone = products(&s, PRODUCTS, 0, &comm);
@@ -120,8 +120,7 @@ int bench_beside(struct bench *b)
                       path, bytes, idle / 8, alone / PRODUCTS, beside / PRODUCTS,
                       100 * (beside / alone - 1), comm / n);
         }
-    if (b->module.force)
-        b->module.force(b->m->comm.backend, "auto");
+    bench_force(b, "auto");
     muster_free(b->m, s.arena);
     mu_compute_destroy(s.compute);
     return 0;

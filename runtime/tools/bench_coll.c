@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/api/impl.h" /* the backend itself is measured */
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/core/dtype.h"
 
@@ -232,14 +233,12 @@ int bench_collectives(struct bench *b)
                 continue;
             if (p >= 0 && !reduce)
                 continue;
-            if (b->module.force)
-                b->module.force(b->m->comm.backend, path);
+            bench_force(b, path);
             shot_make(&s, o->kind, bytes, arena, half);
             s.plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
             rc |= row(&s, reduce ? path : "nccl", arena);
         }
-    if (b->module.force)
-        b->module.force(b->m->comm.backend, "auto");
+    bench_force(b, "auto");
     muster_free(b->m, arena);
     return rc;
 }

@@ -289,7 +289,7 @@ static bool with_path(struct replay *r, const char *path)
     char what[32];
     bool ok;
 
-    if (b->module.force && b->module.force(b->m->comm.backend, path) < 0)
+    if (bench_force(b, path) < 0)
         return true;
     snprintf(what, sizeof what, "muster, %s", path);
     timed(r, &alone, &t);
@@ -327,8 +327,7 @@ int bench_ddp(struct bench *b)
     for (int i = 0; i < 4; i++)
         if (i == 0 || strcmp(wanted, "all") == 0 || strcmp(wanted, paths[i]) == 0)
             ok = with_path(&r, paths[i]) && ok;
-    if (b->module.force)
-        b->module.force(b->m->comm.backend, "auto");
+    bench_force(b, "auto");
     close_replay(&r);
     return ok ? 0 : 1;
 }
