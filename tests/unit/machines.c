@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* machines.c - machines of the case log, made up from their descriptions */
+/* machines.c - machines of tests/CASES.md, made up from their descriptions */
 #include "tests/unit/machines.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* machines.h - machines of the case log, made up from their descriptions
+/* machines.h - machines of tests/CASES.md, made up from their descriptions
  *
  * Each fills an empty node; mu_node_finish is up to the caller. GPUs without a real
  * address are 0000:01:00.0, 0000:02:00.0, ...

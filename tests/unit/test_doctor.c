@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_doctor.c - what the doctor finds about GPUs, networks and the platform, in given
- * facts; case numbers of the case log */
+ * facts; case numbers of tests/CASES.md */
 #include "tests/unit/doctor_case.h"
 
 #include <setjmp.h>

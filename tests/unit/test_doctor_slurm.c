@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_doctor_slurm.c - gres.conf against the hardware, and Slurm's plugins; case
- * numbers of the case log */
+ * numbers of tests/CASES.md */
 #include "tests/unit/doctor_case.h"
 
 #include <setjmp.h>

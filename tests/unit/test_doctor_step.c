@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_doctor_step.c - what the doctor finds about a step's CPUs, masks and launchers;
- * case numbers of the case log */
+ * case numbers of tests/CASES.md */
 #include "tests/unit/doctor_case.h"
 
 #include <setjmp.h>

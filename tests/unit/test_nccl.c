@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_nccl.c - NCCL variables that follow from a recorded machine's paths, and those
- * for slices of one GPU (case 024 of the case log)
+ * for slices of one GPU (case 024)
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_nvml.c - the child that asks NVIDIA's library, with a library made up here: a
- * whole GPU, and one that is cut into three MIG devices; case 024 of the case log
+ * whole GPU, and one that is cut into three MIG devices; case 024
  */
 #include <setjmp.h>
 #include <stdarg.h>

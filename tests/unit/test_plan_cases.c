@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_plan_cases.c - plans of the case log, by case number */
+/* test_plan_cases.c - plans of tests/CASES.md, by case number */
 #include "tests/unit/machines.h"
 #include "tests/unit/plan_case.h"
 

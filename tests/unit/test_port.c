@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_port.c - MASTER_PORT where Slurm reserved none; case 043 of the case log */
+/* test_port.c - MASTER_PORT where Slurm reserved none; case 043 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
