@@ -11,7 +11,7 @@ setup() {
 # Each option that the help names is in the manual, and the other way round.
 same_options() { # help text, manual
     diff <(grep -o -- '--[a-z][a-z-]*' <<< "$1" | grep -v -- --mpi | sort -u) \
-        <(grep -E '^\.(BI?|B) "?--' "$2" | grep -o -- '--[a-z][a-z-]*' | grep -v -- --mpi | sort -u)
+        <(grep -E '^\.It Fl ' "$2" | grep -oE 'Fl \\-[a-z][a-z-]*' | sed 's/Fl \\-/--/' | sort -u)
 }
 
 @test "every option of muster-train has a line in its manual, and every exit status" {
@@ -20,7 +20,7 @@ same_options() { # help text, manual
     same_options "$output" "$top/jobscripts/train/muster-train.1"
     local code
     for code in $(seq 10 22); do
-        grep -qE "^$code	" "$top/jobscripts/train/muster-train.1"
+        grep -qx "\.It $code" "$top/jobscripts/train/muster-train.1"
     done
 }
 
