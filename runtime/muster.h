@@ -208,7 +208,7 @@ struct muster_ddp;
 
 /* One parameter tensor. Names, order, counts, dtypes and `frozen` must be equal on all
  * ranks. create refuses a difference and prints the name and the ranks on each side.
- * libmuster knows the count of a tensor, not its shape (a hook is also given its rows).
+ * libmuster gets the count of a tensor, not its shape (a hook also gets its rows).
  * The mean is taken element by element, so libmuster cannot notice a transposed layout.
  */
 struct muster_param {
@@ -359,7 +359,7 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  *     }
  *
  * Weights stay equal. When a sync returned MUSTER_OK on one survivor it does on all, so
- * all have the same number of optimizer steps behind them. For that a sync ends with an
+ * all have done the same number of optimizer steps. For that a sync ends with an
  * agreement, and on a GPU it waits until the gradients are there.
  *
  * - Gradients, and sums of micro-batches, belong to no step.
@@ -484,7 +484,7 @@ enum muster_compress {
 };
 
 /* A bucket of gradients for your own reduce. All elements have one dtype. Zeros fill
- * the gaps, and stand for gradients that this rank, or every rank, lacks.
+ * the gaps and replace gradients that this rank, or every rank, lacks.
  */
 struct muster_bucket {
     int index;
@@ -499,8 +499,8 @@ struct muster_bucket {
 
 /* INT8 takes f32; POWERSGD takes f32 and 16-bit floats; both on the host and on GPUs.
  * They keep an f32 per element with what they did not send, and add it to the next
- * step's; see muster_ddp_state for checkpoints. NaN and Inf come out as NaN on all
- * ranks and leave nothing behind. All ranks must give the same hook. With shard, BF16
+ * step's; see muster_ddp_state for checkpoints. NaN and Inf become NaN on all ranks and
+ * are not kept for the next step. All ranks must give the same hook. With shard, BF16
  * and F16 are reduce-scattered; the others leave the whole mean in the bucket, of which
  * this rank uses its part.
  */
@@ -554,7 +554,7 @@ struct muster_sampler;
  * every rank the same number of samples in every step.
  */
 enum muster_tail {
-    MUSTER_TAIL_PAD,  /* the last step is shorter; up to size-1 samples come twice */
+    MUSTER_TAIL_PAD,  /* the last step is shorter; up to size-1 samples repeat */
     MUSTER_TAIL_DROP, /* the last step is shorter; up to size-1 samples are left out */
     MUSTER_TAIL_KEEP, /* each sample once; ranks differ by one, some may get 0 */
 };
