@@ -11,14 +11,14 @@
  *     if (muster_ddp_create(m, params, nparams, NULL, &ddp) != MUSTER_OK ||
  *         muster_ddp_broadcast(ddp, 0) != MUSTER_OK)  // rank 0's weights everywhere
  *         return muster_report(m);
- *     for (each step) {
- *         for (i = nparams - 1; i >= 0; i--) {      // your backward pass
- *             compute the gradient of parameter i into muster_ddp_grad(ddp, i);
+ *     for (step = 0; step < steps; step++) {
+ *         for (i = nparams - 1; i >= 0; i--) {
+ *             backward(i, muster_ddp_grad(ddp, i)); // yours: writes gradient i
  *             muster_ddp_grad_ready(ddp, i, NULL);  // its bucket may start now
  *         }
  *         if (muster_ddp_sync(ddp, NULL) != MUSTER_OK)
  *             return muster_report(m);
- *         your optimizer;                           // each gradient is now the mean
+ *         optimizer();                              // yours: each gradient is the mean
  *     }
  *     muster_ddp_destroy(ddp);
  *     return muster_finalize(m);
