@@ -140,7 +140,9 @@ int muster_init(struct muster **out, const struct muster_options *options);
 /* [collective] Wait for the others, close everything, free m. NULL is fine. */
 int muster_finalize(struct muster *m);
 
-/* Print why, then end the whole job with this exit status (1..255). Does not return. */
+/* Print why, then end the whole job with this exit status (1..255). Does not return.
+ * stdout and stderr of all ranks are flushed, also where the job ends in another call.
+ */
 void muster_abort(struct muster *m, int status, const char *why)
     __attribute__((noreturn));
 
