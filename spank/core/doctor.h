@@ -110,14 +110,15 @@ struct mu_facts {
     int nnccl;
     char slurm_version[32]; /* of the installed slurmd or srun, "" unknown */
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
-    char plugin_from[512];    /* the line that names it, "FILE line N" */
-    char plugin_fault[512];   /* why it cannot be loaded, "" it can */
-    bool plugin_required;     /* that line says required */
-    bool pmix_plugin;         /* mpi_pmix*.so is in PluginDir */
-    char pmix_missing[128];   /* the soname that did not load, "" fine */
-    const char *command_line; /* of a task of another step of this job on this node,
-                                 words with blanks between them; NULL: none */
-    int command_tasks;        /* tasks of that step on this node, 0 not known */
+    char plugin_from[512];  /* the line that names it, "FILE line N" */
+    char plugin_fault[512]; /* why it cannot be loaded, "" it can */
+    bool plugin_required;   /* that line says required */
+    bool pmix_plugin;       /* mpi_pmix*.so is in PluginDir */
+    char pmix_missing[128]; /* the soname that did not load, "" fine */
+    /* of a task of another step of this job on this node, words with blanks between
+     * them; NULL: none */
+    const char *command_line;
+    int command_tasks; /* tasks of that step on this node, 0 not known */
 };
 
 /* Value of a variable, or NULL. */

@@ -15,8 +15,9 @@
 
 enum mu_env_rule {
     MU_ENV_KEEP, /* a value of the user stays */
-    MU_ENV_RANK, /* a value that an outer step's Muster exported is computed anew even
-                    if somebody changed it since; a value of the user stays */
+    /* a value that an outer step's Muster exported is computed anew even if somebody
+     * changed it since; a value of the user stays */
+    MU_ENV_RANK,
     MU_ENV_OURS, /* belongs to Slurm and Muster: always written */
 };
 

@@ -20,8 +20,8 @@ struct mu_gres {
 };
 
 struct mu_gres_conf {
-    const char *devices; /* borrowed: what the files are called before their number,
-                            NULL /dev/nvidia */
+    /* borrowed: what the files are called before their number, NULL /dev/nvidia */
+    const char *devices;
     int n;
     struct mu_gres
         gres[MU_GRES_MAX]; /* one per device file, or per line without File= */

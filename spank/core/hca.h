@@ -31,16 +31,18 @@ struct mu_hca_choice {
     int n;                                    /* devices used */
     enum mu_hca_verdict verdict[MU_GPUS_MAX]; /* by index into mu_node.nics */
     enum mu_link_layer layer;                 /* of those used */
-    bool needed;             /* false: NCCL, which takes every active device, would come
-                                to the same set */
-    char value[MU_HCA_LIST]; /* "=mlx5_0,mlx4_0:1"; "" when n is 0, a name is unknown, or
-                                NCCL does not drive them by verbs */
+    /* false: NCCL, which takes every active device, would come to the same set */
+    bool needed;
+    /* "=mlx5_0,mlx4_0:1"; "" when n is 0, a name is unknown, or NCCL does not drive
+     * them by verbs */
+    char value[MU_HCA_LIST];
 };
 
 /* Among the active devices that no pattern of `exclude` (comma-separated, with * and ?)
- * names, physical functions where there are any: one link layer, the one with the fastest port (InfiniBand on a tie), one speed
- * class, and of these the nearest of each GPU of the step. A device that is nearest
- * only because all are at MU_PATH_SYS stays in.
+ * names, physical functions where there are any: one link layer, the one with the
+ * fastest port (InfiniBand on a tie), one speed class, and of these the nearest of each
+ * GPU of the step. A device that is nearest only because all are at MU_PATH_SYS stays
+ * in.
  */
 void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
                    const char *exclude, struct mu_hca_choice *out);

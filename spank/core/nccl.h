@@ -40,9 +40,10 @@ struct mu_nccl_input {
     int ras_port;                       /* of mu_port_hash; 0: leave it */
     const char *topo_file;              /* checked and readable by the tasks, or NULL */
     const char *topo_reason;
-    const struct mu_library *library; /* the NCCL that tasks will most likely load, NULL
-                                         not known */
-    bool direct_dma; /* bare metal with AMD processors, no IOMMU in the way of devices */
+    /* the NCCL that tasks will most likely load, NULL not known */
+    const struct mu_library *library;
+    /* bare metal with AMD processors, no IOMMU in the way of devices */
+    bool direct_dma;
 };
 
 /* Append to *out, the profile's variables first (a vendor knows its own network). */

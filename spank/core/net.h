@@ -29,8 +29,9 @@ struct mu_addr {
 
 struct mu_iface {
     char name[MU_IFACE_NAME];
-    char kind[16]; /* the kernel's link kind: "bridge", "veth", "dummy", "vlan",
-                      "bond"; "" hardware or unknown */
+    /* the kernel's link kind: "bridge", "veth", "dummy", "vlan", "bond"; "" hardware or
+     * unknown */
+    char kind[16];
     bool up, carrier, loopback;
     long mbits; /* link speed in Mb/s, 0 unknown */
     int naddrs;
@@ -52,8 +53,8 @@ int mu_iface_add_addr(struct mu_iface *iface, const struct mu_addr *addr);
 /* "10.1.2.3", "10.1.0.0/16", "fd00::/8"; without a length: all bits. */
 int mu_addr_parse(const char *text, struct mu_addr *out, struct mu_err *err);
 
-/* The site's networks=: subnets with commas between them, blanks allowed; "" or NULL: none.
- * out has room for MU_NETWORKS_MAX.
+/* The site's networks=: subnets with commas between them, blanks allowed; "" or NULL:
+ * none. out has room for MU_NETWORKS_MAX.
  */
 #define MU_NETWORKS_MAX 32
 int mu_networks_parse(const char *text, struct mu_addr *out, int *n,
@@ -77,11 +78,12 @@ struct mu_peer {
 bool mu_iface_is_private(const struct mu_iface *iface);
 
 struct mu_net_choice {
-    int iface;           /* index, -1: none */
-    struct mu_addr addr; /* this node's address on the network; family 0: none. May be
-                            set without an interface: a global address on lo */
-    bool needed;         /* false: NCCL would take this very interface by itself */
-    char reason[512];    /* one sentence, whatever the outcome */
+    int iface; /* index, -1: none */
+    /* this node's address on the network; family 0: none. May be set without an
+     * interface: a global address on lo */
+    struct mu_addr addr;
+    bool needed;      /* false: NCCL would take this very interface by itself */
+    char reason[512]; /* one sentence, whatever the outcome */
 };
 
 /* Choose for sockets among the interfaces that are up, with carrier and a global

@@ -43,37 +43,42 @@ struct mu_core {
     int cpu[MU_CORE_CPUS]; /* ascending */
     int numa;              /* index into numas[], -1 unknown */
     int package;           /* OS index of the package, -1 unknown */
-    int cache;             /* ordinal of its outermost cache domain below the NUMA node
-                              (L3, CCD), -1 unknown */
+    /* ordinal of its outermost cache domain below the NUMA node (L3, CCD), -1 unknown
+     */
+    int cache;
 };
 
 struct mu_numa {
     int os_index;
     struct mu_cpuset cpus; /* online CPUs of this node itself; empty: memory only */
-    uint64_t memory;       /* bytes; 0: no memory; UINT64_MAX: the source does not say */
-    bool gpu_memory;       /* memory of a GPU (Grace, POWER9): never for host pages */
-    int package;           /* -1 unknown or several */
+    uint64_t memory; /* bytes; 0: no memory; UINT64_MAX: the source does not say */
+    bool gpu_memory; /* memory of a GPU (Grace, POWER9): never for host pages */
+    int package;     /* -1 unknown or several */
 };
 
-enum mu_vendor { MU_VENDOR_NVIDIA = 0x10de, MU_VENDOR_AMD = 0x1002, MU_VENDOR_INTEL = 0x8086 };
+enum mu_vendor {
+    MU_VENDOR_NVIDIA = 0x10de,
+    MU_VENDOR_AMD = 0x1002,
+    MU_VENDOR_INTEL = 0x8086
+};
 
 struct mu_gpu {
     char busid[MU_BUSID_LEN]; /* "0000:07:00.0" lower case, "" if the source has none */
-    char label[MU_NAME_LEN];  /* what plans print: the bus id, with /K for the K-th of
-                                 several devices of one PCI function, a MIG UUID, or
-                                 GPUn where the source has no bus id */
-    int sub;                  /* the K above; -1 when the function is one device */
-    char uuid[MU_NAME_LEN];   /* "" unknown */
-    char model[MU_NAME_LEN];  /* "" unknown */
-    int vendor;               /* PCI vendor id, 0 unknown */
-    int minor;                /* N of /dev/nvidiaN, -1 unknown */
-    int numa;                 /* nearest NUMA node that has CPUs, index; -1 unknown */
-    int package;              /* -1 unknown */
-    struct mu_cpuset local;   /* CPUs of the finest locality the source knows (a CCD, a
-                                 NUMA node, the machine); empty: it has none of the CPUs
-                                 in cores[], or locality is unknown */
-    bool local_known;         /* false: numa_node -1 on a machine with several nodes */
-    bool adopted;             /* the system does not know it, a topology file does */
+    /* what plans print: the bus id, with /K for the K-th of several devices of one PCI
+     * function, a MIG UUID, or GPUn where the source has no bus id */
+    char label[MU_NAME_LEN];
+    int sub;                 /* the K above; -1 when the function is one device */
+    char uuid[MU_NAME_LEN];  /* "" unknown */
+    char model[MU_NAME_LEN]; /* "" unknown */
+    int vendor;              /* PCI vendor id, 0 unknown */
+    int minor;               /* N of /dev/nvidiaN, -1 unknown */
+    int numa;                /* nearest NUMA node that has CPUs, index; -1 unknown */
+    int package;             /* -1 unknown */
+    /* CPUs of the finest locality the source knows (a CCD, a NUMA node, the machine);
+     * empty: it has none of the CPUs in cores[], or locality is unknown */
+    struct mu_cpuset local;
+    bool local_known; /* false: numa_node -1 on a machine with several nodes */
+    bool adopted;     /* the system does not know it, a topology file does */
 };
 
 enum mu_link_layer {
@@ -94,11 +99,12 @@ struct mu_nic {
     int numa;                 /* index, -1 unknown */
     int package;
     enum mu_link_layer layer;
-    bool active;     /* a port is up (true where the source does not say) */
-    double gbits;    /* port rate in Gb/s, 0 unknown; of several ports the best one's, as
-                        is the layer */
-    int port;        /* the only port of that kind, where other active ones of the device
-                        are of another; 0: all are alike */
+    bool active; /* a port is up (true where the source does not say) */
+    /* port rate in Gb/s, 0 unknown; of several ports the best one's, as is the layer */
+    double gbits;
+    /* the only port of that kind, where other active ones of the device are of another;
+     * 0: all are alike */
+    int port;
     bool virtual_fn; /* an SR-IOV function whose physical one this system has */
     char guid[32];   /* system image GUID: equal on the ports of one card; "" unknown */
 };
@@ -107,15 +113,16 @@ struct mu_nic {
 struct mu_node {
     char source[MU_NAME_LEN]; /* "this node", "hwloc xml", "nccl xml", "nvidia-smi" */
     char host[MU_NAME_LEN];
-    bool core_data;           /* false: the source lists CPUs, not cores; cores[] then
-                                 come from equal runs or are single CPUs (smt_guess) */
-    bool smt_guess;           /* cores could not be told from CPUs: note "smt?" */
+    /* false: the source lists CPUs, not cores; cores[] then come from equal runs or are
+     * single CPUs (smt_guess) */
+    bool core_data;
+    bool smt_guess; /* cores could not be told from CPUs: note "smt?" */
     bool virtual_machine;
     int ncores;
     struct mu_core *cores; /* ascending by cpu[0] */
     int nnumas;
-    struct mu_numa *numas;    /* ascending by os_index */
-    int *numa_distance;       /* nnumas x nnumas as in SLIT (10 = itself), or NULL */
+    struct mu_numa *numas; /* ascending by os_index */
+    int *numa_distance;    /* nnumas x nnumas as in SLIT (10 = itself), or NULL */
     int ngpus;
     struct mu_gpu *gpus;
     int nnics;
@@ -137,14 +144,14 @@ void mu_node_clear(struct mu_node *node);
  */
 int mu_node_finish(struct mu_node *node, struct mu_err *err);
 
-/* Put `parts` entries in the place of GPU `gpu`, alike but for sub (0, 1, ...); the arrays
- * must be owned. Indices above it move. Labels are the caller's.
+/* Put `parts` entries in the place of GPU `gpu`, alike but for sub (0, 1, ...); the
+ * arrays must be owned. Indices above it move. Labels are the caller's.
  */
 int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *err);
 
 /* Write a PCI address as plans do ("07:00.0", "00000000:07:00.0" and upper case become
- * "0000:07:00.0"); a domain above ffff keeps its digits. *key, if not NULL, sorts in PCI
- * order. -1 when text is no PCI address; then nothing is written.
+ * "0000:07:00.0"); a domain above ffff keeps its digits. *key, if not NULL, sorts in
+ * PCI order. -1 when text is no PCI address; then nothing is written.
  */
 int mu_busid_normal(const char *text, char out[MU_BUSID_LEN], uint64_t *key);
 
@@ -160,17 +167,18 @@ int mu_node_distance(const struct mu_node *node, int a, int b);
 
 /* How far a core (index into cores[]) is from a GPU; 0: it is one of the GPU's own
  * local CPUs, or the locality is not known. Otherwise four times the SLIT distance of
- * their NUMA nodes, plus 2 between packages. Only the order of the values means something.
+ * their NUMA nodes, plus 2 between packages. Only the order of the values means
+ * something.
  */
 int mu_node_core_distance(const struct mu_node *node, int gpu, int core);
 
 /* Where the system does not know what its GPUs are near (local_known is false, as in
- * many virtual machines), take it from `file`, the same machine as an NCCL topology file
- * describes it (finished, too), with the paths between GPUs and NICs that both name. All
- * or nothing: the file must name each such GPU by its bus id, with CPUs that are whole
- * NUMA nodes of this machine, and its own NUMA nodes must not share CPUs. Returns the
- * number of GPUs that gained a place, 0 when none was in need; fails with a sentence that
- * tells the contradiction, and *node is untouched then.
+ * many virtual machines), take it from `file`, the same machine as an NCCL topology
+ * file describes it (finished, too), with the paths between GPUs and NICs that both
+ * name. All or nothing: the file must name each such GPU by its bus id, with CPUs that
+ * are whole NUMA nodes of this machine, and its own NUMA nodes must not share CPUs.
+ * Returns the number of GPUs that gained a place, 0 when none was in need; fails with a
+ * sentence that tells the contradiction, and *node is untouched then.
  */
 int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_err *err);
 

@@ -14,8 +14,8 @@
  *   unknown  the machine does not say where its GPU is
  *   topofile the system does not say where its GPU is, but the NCCL topology file does
  *   memless  its NUMA node has no memory: the nearest node with memory is named
- *   mem-away the step may not use its NUMA node's memory (cpuset.mems): the nearest that
- *            it may use is named
+ *   mem-away the step may not use its NUMA node's memory (cpuset.mems): the nearest
+ *            that it may use is named
  *   nic-down the ports of all its nearest NICs are down
  *   smt?     the source does not say which CPUs are threads of one core
  *   unbound  its CPUs are left as Slurm set them

@@ -14,10 +14,10 @@
  *
  * set-from names a file that the vendor installs with its plugin: its plain NAME=VALUE
  * and export NAME=VALUE lines with NCCL_ names are taken, so that a value always
- * belongs to the plugin version that is installed. dmi, pci and why take the wildcards *
- * and ?; of several whys the first that fits counts. Several lines of a kind are
- * allowed. Sections are tried in order of appearance, files in order of name: the first
- * that matches is the platform. Host names are never looked at.
+ * belongs to the plugin version that is installed. dmi, pci and why take the
+ * wildcards * and ?; of several whys the first that fits counts. Several lines of a
+ * kind are allowed. Sections are tried in order of appearance, files in order of name:
+ * the first that matches is the platform. Host names are never looked at.
  */
 #ifndef MU_PROFILE_H
 #define MU_PROFILE_H

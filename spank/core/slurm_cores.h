@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* slurm_cores.h - core numbers as Slurm counts them, which are no CPU numbers of Linux */
+/* slurm_cores.h - core numbers in Slurm's own count, which are not Linux's */
 #ifndef MU_SLURM_CORES_H
 #define MU_SLURM_CORES_H
 
 #include "spank/core/node.h"
 
-/* The Linux CPUs of the cores with these numbers, which gres.conf's Cores= and the items
- * of a step have; numbers from ncores on are none. False: out of memory.
+/* The Linux CPUs of the cores with these numbers, which gres.conf's Cores= and the
+ * items of a step have; numbers from ncores on are none. False: out of memory.
  */
 bool mu_slurm_cores(const struct mu_node *node, const struct mu_cpuset *numbers,
                     struct mu_cpuset *cpus);

@@ -6,8 +6,8 @@
 #include "spank/core/nccl.h"
 
 /* In the loader's order: the folders of ld_path (LD_LIBRARY_PATH, NULL none), then the
- * usual ones; each file once. Returns their number, at most max. A program may bring its
- * own (a Python wheel, a container), which is not seen. Call with the user's ids.
+ * usual ones; each file once. Returns their number, at most max. A program may bring
+ * its own (a Python wheel, a container), which is not seen. Call with the user's ids.
  */
 int mu_nccl_libraries(const char *ld_path, struct mu_library *list, int max);
 

@@ -444,10 +444,11 @@ int mu_nccl_write(FILE *out, const struct mu_machine *machine, struct mu_err *er
                           "from an hwloc XML or on the node itself",
                           machine->node.source);
     if (machine->node.ncores + machine->node.ngpus + machine->node.nnics == 0)
-        return mu_err_set(err, EINVAL,
-                          "%s names neither CPUs nor the class of its devices: there is "
-                          "nothing to write",
-                          machine->node.source);
+        return mu_err_set(
+            err, EINVAL,
+            "%s names neither CPUs nor the class of its devices: there is "
+            "nothing to write",
+            machine->node.source);
     leaf = calloc((size_t)machine->ndevs + 1, sizeof *leaf);
     written = calloc((size_t)machine->node.nnumas + 1, sizeof *written);
     if (leaf && written) {

@@ -14,9 +14,9 @@ int mu_net_load_live(struct mu_net *net, struct mu_err *err);
 
 /* Resolve n host names (peers[i].host set by the caller) into peers[i].addr. Names that
  * do not resolve keep naddrs 0. Addresses are taken as they are; the look-ups of names
- * run in child processes (several for a long list) that are killed after timeout seconds,
- * so a silent name server cannot hold the caller. Fails only when none can be started or
- * they did not end in time; what they had found by then is there.
+ * run in child processes (several for a long list) that are killed after timeout
+ * seconds, so a silent name server cannot hold the caller. Fails only when none can be
+ * started or they did not end in time; what they had found by then is there.
  */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err);
 

@@ -54,11 +54,12 @@ struct mu_network {
     struct mu_net net;
     struct mu_net_choice choice; /* one node: iface -1 and a reason */
     struct mu_hca_choice hca;
-    char master_addr[256];     /* of rank 0's node: an address, or its name when none
-                                  is known */
-    bool master_known;         /* false: it is a name that does not resolve here */
-    char fallback[640];        /* a sentence about names that do not resolve, and what
-                                  is taken in their place; "" none is */
+    /* of rank 0's node: an address, or its name when none is known */
+    char master_addr[256];
+    bool master_known; /* false: it is a name that does not resolve here */
+    /* a sentence about names that do not resolve, and what is taken in their place; ""
+     * none is */
+    char fallback[640];
     char refused[MU_ERR_TEXT]; /* why a set-from file is not read, "" none is refused */
     char platform[64];         /* name of the profile, "" none */
     struct mu_settings settings; /* resolved: who won is in each */

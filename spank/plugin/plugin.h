@@ -2,8 +2,9 @@
 /* plugin.h - the one struct of state behind the hooks, and the parts that work on it.
  *
  *   plugin.c   the hooks, by context
- *   srun.c     in srun: options checked, the bind request taken over before srun reads
- * it stepd.c    in slurmstepd: what is on for this step, the plan, once per node
+ *   srun.c     in srun: options checked, the bind request taken over before srun
+ *              reads it
+ *   stepd.c    in slurmstepd: what is on for this step, the plan, once per node
  *   items.c    spank items, environment and cgroup into struct mu_step
  *   owned.c    the step's CPUs where no cgroup tells
  *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
@@ -45,7 +46,8 @@
 
 #define MU_OPTION_TEXT 4096
 #define MU_ENV_TEXT 8192
-#define MU_NODES_TEXT (128 * 1024) /* more the kernel gives no program in one variable */
+/* More the kernel gives no program in one variable. */
+#define MU_NODES_TEXT (128 * 1024)
 
 /* Step ids from here up are no steps of tasks: interactive, batch, extern. */
 #define MU_STEP_SPECIAL 0xfffffffau
@@ -63,12 +65,12 @@ struct mu_step {
     char host[256];    /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_NODES_TEXT];
-    char head[256];         /* Slurm's name of rank 0's node */
-    bool is_head;           /* that is this node */
-    char gpus[1024];        /* SLURM_STEP_GPUS: node indices, "" none */
-    char job_gpus[1024];    /* SLURM_JOB_GPUS, likewise; "" unknown */
-    /* The step's devices as Slurm set them, and in which variable: CUDA_VISIBLE_DEVICES,
-     * or that of AMD's or Intel's GPUs. */
+    char head[256];      /* Slurm's name of rank 0's node */
+    bool is_head;        /* that is this node */
+    char gpus[1024];     /* SLURM_STEP_GPUS: node indices, "" none */
+    char job_gpus[1024]; /* SLURM_JOB_GPUS, likewise; "" unknown */
+    /* The step's devices as Slurm set them, and in which variable:
+     * CUDA_VISIBLE_DEVICES, or that of AMD's or Intel's GPUs. */
     char visible[MU_ENV_TEXT];
     const char *visible_name;
     char set[MU_ENV_TEXT];  /* MUSTER_SET of an outer step, "" none */
@@ -86,8 +88,8 @@ struct mu_step {
 /* What is to be done for this step, decided in user_init. */
 enum mu_action {
     MU_ACTION_NOTHING,
-    MU_ACTION_NARROW, /* taken over, but off: CUDA_VISIBLE_DEVICES as Slurm would have
-                         it */
+    /* taken over, but off: CUDA_VISIBLE_DEVICES as Slurm would have it */
+    MU_ACTION_NARROW,
     MU_ACTION_PLAN,
 };
 
@@ -102,8 +104,8 @@ struct mu_state {
     char conf[4096]; /* the site file */
     struct {
         dev_t dev;
-        ino_t ino; /* 0 not known */
-    } host_ns;     /* mount namespace in which the plan was made */
+        ino_t ino;    /* 0 not known */
+    } host_ns;        /* mount namespace in which the plan was made */
     bool conf_needed; /* plugstack.conf names another than the usual one */
     bool option_given, option_too_long;
     char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
@@ -119,16 +121,16 @@ struct mu_state {
     struct mu_plan plan;
     struct mu_network network;
     bool have_plan, have_network;
-    bool simulated; /* a recorded machine with CPUs that this one lacks: nothing is
-                       bound */
+    /* a recorded machine with CPUs that this one lacks: nothing is bound */
+    bool simulated;
     char locality_file[4096]; /* that told where GPUs are, "" none */
     struct mu_topofile topofile;
     int exited;     /* tasks of this node that have ended */
     int port_claim; /* descriptor that says MASTER_PORT is ours; 0, -1 none */
-    int ports_first, ports_last; /* of hashed ports */
-    bool ports_ephemeral;        /* any outgoing connection may hold them */
+    int ports_first, ports_last;   /* of hashed ports */
+    bool ports_ephemeral;          /* any outgoing connection may hold them */
     struct mu_port_set ports_skip; /* ports of that range that belong to others */
-    struct mu_err failure;       /* why there is no plan */
+    struct mu_err failure;         /* why there is no plan */
     bool ranks_only; /* no plan, but tasks get the rank and rendezvous variables */
 };
 
@@ -147,8 +149,8 @@ void mu_say_lines(char *text);
 int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err);
 
 /* The site file into *keys, for a partition and a node (NULL unknown). No file at the
- * default place is an empty one. Only root may change it (spank/hw/sysfile.h), and what it
- * names.
+ * default place is an empty one. Only root may change it (spank/hw/sysfile.h), and
+ * what it names.
  */
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
                  struct mu_site_keys *keys, struct mu_err *err);
@@ -243,7 +245,8 @@ int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *er
  */
 int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                      bool hidden, struct mu_err *err);
-/* Without a plan: what does not depend on it, ranks and rendezvous; task: local rank. */
+/* Without a plan: what does not depend on it, ranks and rendezvous; task: local rank.
+ */
 int mu_taskenv_ranks(const struct mu_state *st, spank_t sp, int task,
                      struct mu_err *err);
 /* Without a plan, after the take-over: CUDA_VISIBLE_DEVICES names the step's GPUs, as
@@ -257,19 +260,21 @@ int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slo
 /* The port others meet at: reserved by Slurm, or hashed. */
 int mu_master_port(const struct mu_state *st);
 
-/* rendezvous.c. In srun on a node of the job, which is rank 0's as a rule: tell all nodes
- * what its kernel says of ports, so that they hash alike even if their own differ.
+/* rendezvous.c. In srun on a node of the job, which is rank 0's as a rule: tell all
+ * nodes what its kernel says of ports, so that they hash alike even if their own
+ * differ.
  */
 #define MU_PORTS_VARIABLE "SLURM_MUSTER_PORTS"
 #define MU_PORTS_TEXT 4096
 void mu_srun_tell_ports(void);
-/* Called as the user: the range of hashed ports and what to skip in it; then st->network, without NCCL's settings where there is no plan.
+/* Called as the user: the range of hashed ports and what to skip in it; then
+ * st->network, without NCCL's settings where there is no plan.
  */
 void mu_choose_ports(struct mu_state *st, spank_t sp);
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
 
-/* The user's own value of a variable, NULL if there is none or an outer step's Muster set
- * it; arg is a struct mu_user_lookup.
+/* The user's own value of a variable, NULL if there is none or an outer step's Muster
+ * set it; arg is a struct mu_user_lookup.
  */
 struct mu_user_lookup {
     struct mu_state *st;
@@ -288,14 +293,15 @@ void mu_image_settle(struct mu_state *st, spank_t sp, int task);
  * spank_t.
  */
 void mu_node_addrs(void *arg, struct mu_node_addr *list, int n);
-/* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job. */
+/* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job.
+ */
 const char *mu_slurm_conf_path(void);
 
 /* report.c. Once per node, after the plan. */
 void mu_report(const struct mu_state *st);
 
-/* others.c. Called as the user, after the plan: say which CPUs and GPUs of this step other
- * steps of the job use at this moment.
+/* others.c. Called as the user, after the plan: say which CPUs and GPUs of this step
+ * other steps of the job use at this moment.
  */
 void mu_others_say(const struct mu_state *st);
 

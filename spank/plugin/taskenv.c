@@ -257,9 +257,9 @@ int mu_taskenv_ranks(const struct mu_state *st, spank_t sp, int task,
     struct mu_env env = { 0 };
     int rc = add_rendezvous(st, sp, task, &env, err);
 
+    /* Those of the rendezvous; NCCL's need a plan. */
     if (rc == 0)
-        rc = add_settings(st, &env,
-                          err); /* those of the rendezvous; NCCL's need a plan */
+        rc = add_settings(st, &env, err);
     if (rc == 0)
         rc = write_all(st, sp, &env, err);
     mu_env_clear(&env);

@@ -17,10 +17,10 @@ struct mu_doctor_input {
     struct mu_acs *acs;
     struct mu_library library[8];
     struct mu_slurm_files gres, slurm; /* gres.conf, slurm.conf */
-    char host[256]; /* gethostname, up to the first dot */
+    char host[256];                    /* gethostname, up to the first dot */
     char command_line[4096], command_step[32];
     bool command_launches; /* the command line is a launcher's */
-    char site_path[512];   /* muster.conf, as plugstack.conf says or where it is usual */
+    char site_path[512]; /* muster.conf, as plugstack.conf says or where it is usual */
 };
 
 /* Look at this machine: each part that cannot be read is left out. topology: a saved
@@ -46,8 +46,8 @@ void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path);
 /* The site file, as a step would read it, and what it names. */
 void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out);
 
-/* The first file of this pattern (glob) in the folders of Slurm's plugins, the configured
- * one first; false: none has it.
+/* The first file of this pattern (glob) in the folders of Slurm's plugins, the
+ * configured one first; false: none has it.
  */
 bool mu_doctor_plugin_dir(const struct mu_doctor_input *in, const char *pattern,
                           char *file, size_t len);

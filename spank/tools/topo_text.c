@@ -182,7 +182,8 @@ static void nic_table(FILE *out, const struct mu_node *node)
         fprintf(out, "%-4d %-16s %-16s %-5s %-11s %-6s %s\n", i,
                 nic->name[0] ? nic->name : "-", nic->busid[0] ? nic->busid : "-",
                 number(nic->numa < 0 ? -1 : node->numas[nic->numa].os_index, numa),
-                nic->layer == MU_LINK_UNKNOWN ? "?" : mu_link_layer_name(nic->layer), nic->active ? "up" : "down", rate);
+                nic->layer == MU_LINK_UNKNOWN ? "?" : mu_link_layer_name(nic->layer),
+                nic->active ? "up" : "down", rate);
     }
 }
 
