@@ -8,10 +8,21 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/core/env.h"
 #include "spank/core/hostlist.h"
 #include "spank/plugin/plugin.h"
 
 #define CGROUP_TEXT 65536
+
+/* srun is as old as the headers this was built with: Slurm loads no other build. */
+const struct mu_request_slurm mu_this_slurm = {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+    .tres_bind = true,
+#endif
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 4)
+    .task_sharing = true,
+#endif
+};
 
 const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len)
 {
@@ -37,6 +48,41 @@ int mu_item_number(spank_t sp, const char *name, int missing)
         mu_parse_int(name, text, 0, 1 << 30, &n, NULL) < 0)
         return missing;
     return (int)n;
+}
+
+const char *mu_users_value(void *arg, const char *name)
+{
+    struct mu_user_lookup *look = arg;
+    /* A value that does not fit is none of Muster's. */
+    const char *value =
+        mu_item_env_begin(look->sp, name, look->value, sizeof look->value);
+
+    return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
+}
+
+void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
+                      struct mu_request_words *w)
+{
+    static const char *const names[9] = {
+        "SLURM_GPU_BIND",      "SLURM_TRES_BIND",      "SLURM_GPUS_PER_TASK",
+        "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GRES_FLAGS",
+        "SLURM_CPU_BIND",      "SLURM_CPU_BIND_TYPE",  MU_REQUEST_VARIABLE,
+    };
+    const char **slots[9] = {
+        &w->env_gpu_bind,      &w->env_tres_bind,      &w->env_gpus_per_task,
+        &w->env_tres_per_task, &w->env_ntasks_per_gpu, &w->env_gres_flags,
+        &w->env_cpu_bind,      &w->env_cpu_bind_type,  &w->env_request,
+    };
+
+    for (int i = 0; i < 9; i++)
+        *slots[i] = mu_item_env(sp, names[i], buffer->text[i], sizeof buffer->text[i]);
+}
+
+const char *mu_slurm_conf_path(void)
+{
+    const char *path = getenv("SLURM_CONF");
+
+    return path && path[0] == '/' ? path : "/etc/slurm/slurm.conf";
 }
 
 static void copy_env(spank_t sp, const char *name, char *buf, size_t len)

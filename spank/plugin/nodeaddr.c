@@ -10,13 +10,6 @@
 #include "spank/hw/slurm_files.h"
 #include "spank/plugin/plugin.h"
 
-const char *mu_slurm_conf_path(void)
-{
-    const char *path = getenv("SLURM_CONF");
-
-    return path && path[0] == '/' ? path : "/etc/slurm/slurm.conf";
-}
-
 static void look_in(const char *path, struct mu_node_addr *list, int n)
 {
     struct mu_slurm_files *files = calloc(1, sizeof *files);

@@ -7,6 +7,7 @@
  *   stepd.c    in slurmstepd: what is on for this step, the plan, once per node
  *   items.c    spank items, environment and cgroup into struct mu_step
  *   owned.c    the step's CPUs where no cgroup tells
+ *   gres.c     in which order Slurm counts the node's GPUs
  *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
  *   apply.c    in the task: affinity, memory policy
  *   taskenv.c  in the task: the environment
@@ -17,9 +18,9 @@
  *   port.c     is MASTER_PORT free
  *   report.c   what a step is told once per node
  *   others.c   the job's other steps on this node, and what is shared with them
- *   locality.c GPU locality from a file where the system has none
  *   topofile.c NCCL_TOPO_FILE: checked, copied, removed
- *   say.c      messages, the site file
+ *   settle.c   small files, the site file, the options that hold
+ *   say.c      messages
  */
 #ifndef MU_PLUGIN_H
 #define MU_PLUGIN_H
@@ -143,8 +144,8 @@ void mu_warn(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_say_lines(char *text);
 
-/* Read the whole of a small file (at most max bytes, waiting for nothing); the caller
- * frees *text. err->code ENOENT when there is none.
+/* settle.c. Read the whole of a small file (at most max bytes, waiting for nothing);
+ * the caller frees *text. err->code ENOENT when there is none.
  */
 int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err);
 
@@ -179,13 +180,6 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp);
 int mu_stepd_task_init(struct mu_state *st, spank_t sp);
 void mu_stepd_task_exit(struct mu_state *st);
 void mu_stepd_exit(struct mu_state *st);
-/* Words of the environment for mu_request_decide; buffers hold what they point to. */
-struct mu_request_buffer {
-    char text[9][MU_REQUEST_TEXT];
-};
-void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
-                      struct mu_request_words *words);
-extern const struct mu_request_slurm mu_this_slurm;
 
 /* items.c */
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
@@ -196,6 +190,28 @@ const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
 /* The same as a number from 0 on; `missing` if it is none. */
 int mu_item_number(spank_t sp, const char *name, int missing);
 const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len);
+
+/* The user's own value of a variable, NULL if there is none or an outer step's Muster
+ * set it; arg is a struct mu_user_lookup.
+ */
+struct mu_user_lookup {
+    struct mu_state *st;
+    spank_t sp;
+    char value[4096];
+};
+const char *mu_users_value(void *arg, const char *name);
+
+/* Words of the environment for mu_request_decide; buffers hold what they point to. */
+struct mu_request_buffer {
+    char text[9][MU_REQUEST_TEXT];
+};
+void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
+                      struct mu_request_words *words);
+extern const struct mu_request_slurm mu_this_slurm;
+
+/* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job.
+ */
+const char *mu_slurm_conf_path(void);
 
 /* The CPUs that are on line; empty where /sys does not tell. */
 void mu_online_cpus(struct mu_cpuset *cpus);
@@ -257,8 +273,6 @@ void mu_taskenv_restore(const struct mu_state *st, spank_t sp);
  */
 int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                       struct mu_err *err);
-/* The port others meet at: reserved by Slurm, or hashed. */
-int mu_master_port(const struct mu_state *st);
 
 /* rendezvous.c. In srun on a node of the job, which is rank 0's as a rule: tell all
  * nodes what its kernel says of ports, so that they hash alike even if their own
@@ -272,16 +286,8 @@ void mu_srun_tell_ports(void);
  */
 void mu_choose_ports(struct mu_state *st, spank_t sp);
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
-
-/* The user's own value of a variable, NULL if there is none or an outer step's Muster
- * set it; arg is a struct mu_user_lookup.
- */
-struct mu_user_lookup {
-    struct mu_state *st;
-    spank_t sp;
-    char value[4096];
-};
-const char *mu_users_value(void *arg, const char *name);
+/* The port others meet at: reserved by Slurm, or hashed. */
+int mu_master_port(const struct mu_state *st);
 
 /* image.c. In user_init, and in the task's process: where the task is in a container by
  * now, what the image sets is not overwritten; with verbose the first task tells.
@@ -293,9 +299,6 @@ void mu_image_settle(struct mu_state *st, spank_t sp, int task);
  * spank_t.
  */
 void mu_node_addrs(void *arg, struct mu_node_addr *list, int n);
-/* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job.
- */
-const char *mu_slurm_conf_path(void);
 
 /* report.c. Once per node, after the plan. */
 void mu_report(const struct mu_state *st);

@@ -92,14 +92,17 @@ void mu_choose_ports(struct mu_state *st, spank_t sp)
                  &st->ports_skip);
 }
 
-const char *mu_users_value(void *arg, const char *name)
+int mu_master_port(const struct mu_state *st)
 {
-    struct mu_user_lookup *look = arg;
-    /* A value that does not fit is none of Muster's. */
-    const char *value =
-        mu_item_env_begin(look->sp, name, look->value, sizeof look->value);
+    int port = mu_env_first_port(st->step.ports);
+    char text[16];
 
-    return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
+    snprintf(text, sizeof text, "%d", port);
+    /* An outer step's reservation reaches a nested srun that has none of its own. */
+    if (port > 0 && !mu_env_set_has(st->step.set, "MASTER_PORT", text))
+        return port;
+    return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
+                        st->ports_last, &st->ports_skip);
 }
 
 /* Case 024: slices of one GPU in several tasks. */

@@ -14,16 +14,6 @@
 #define WORDS_MAX 1024
 #define CMDLINE_MAX (256 * 1024)
 
-/* srun is as old as the headers this was built with: Slurm loads no other build. */
-const struct mu_request_slurm mu_this_slurm = {
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
-    .tres_bind = true,
-#endif
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 4)
-    .task_sharing = true,
-#endif
-};
-
 int mu_srun_check(const struct mu_state *st)
 {
     struct mu_opts opts = { 0 };

@@ -19,24 +19,6 @@
 #define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */
 #define NVML_SECONDS 3
 
-void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
-                      struct mu_request_words *w)
-{
-    static const char *const names[9] = {
-        "SLURM_GPU_BIND",      "SLURM_TRES_BIND",      "SLURM_GPUS_PER_TASK",
-        "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GRES_FLAGS",
-        "SLURM_CPU_BIND",      "SLURM_CPU_BIND_TYPE",  MU_REQUEST_VARIABLE,
-    };
-    const char **slots[9] = {
-        &w->env_gpu_bind,      &w->env_tres_bind,      &w->env_gpus_per_task,
-        &w->env_tres_per_task, &w->env_ntasks_per_gpu, &w->env_gres_flags,
-        &w->env_cpu_bind,      &w->env_cpu_bind_type,  &w->env_request,
-    };
-
-    for (int i = 0; i < 9; i++)
-        *slots[i] = mu_item_env(sp, names[i], buffer->text[i], sizeof buffer->text[i]);
-}
-
 /* The batch script's environment, so that the sruns in it ask Slurm for no binding even
  * where srun itself cannot (a container without the plugin).
  */

@@ -11,19 +11,6 @@
 #include "spank/core/show.h"
 #include "spank/plugin/plugin.h"
 
-int mu_master_port(const struct mu_state *st)
-{
-    int port = mu_env_first_port(st->step.ports);
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", port);
-    /* An outer step's reservation reaches a nested srun that has none of its own. */
-    if (port > 0 && !mu_env_set_has(st->step.set, "MASTER_PORT", text))
-        return port;
-    return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
-                        st->ports_last, &st->ports_skip);
-}
-
 /* The spank items count over one component of a heterogeneous step; the variables that
  * srun sets for the step, and slurmstepd for the task, over all of them.
  */
