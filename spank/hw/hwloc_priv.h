@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc_priv.h - between the two files that read a hwloc topology */
+/* hwloc_priv.h - between the files that read a hwloc topology */
 #ifndef MU_HWLOC_PRIV_H
 #define MU_HWLOC_PRIV_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_check.h - between the files that check an NCCL topology file */
+/* nccl_check.h - between the files that check an NCCL topology file: nccl_check.c calls
+ * the rules, they call nccl_check_say.c
+ */
 #ifndef MU_NCCL_CHECK_H
 #define MU_NCCL_CHECK_H
 

@@ -13,16 +13,6 @@
 #include "spank/hw/sysfs.h"
 #include "spank/hw/xml.h"
 
-void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out)
-{
-    memset(out, 0, sizeof *out);
-    if (!bitmap)
-        return;
-    for (int i = hwloc_bitmap_first(bitmap); i >= 0 && i < MU_CPUSET_MAX;
-         i = hwloc_bitmap_next(bitmap, i))
-        mu_cpuset_add(out, i);
-}
-
 /* What kernels call a node that is not the DRAM of some CPUs. */
 static bool special_memory(hwloc_obj_t obj)
 {

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hwloc_set.c - a set of hwloc as a set of ours */
+#include <string.h>
+
+#include "spank/hw/hwloc_priv.h"
+
+void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out)
+{
+    memset(out, 0, sizeof *out);
+    if (!bitmap)
+        return;
+    for (int i = hwloc_bitmap_first(bitmap); i >= 0 && i < MU_CPUSET_MAX;
+         i = hwloc_bitmap_next(bitmap, i))
+        mu_cpuset_add(out, i);
+}
