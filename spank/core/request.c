@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/opts.h"
+#include "spank/core/gpu_bind.h"
 #include "spank/core/slurm_forms.h"
 
 /* The kind of a binding text, or -1 for one that Slurm will refuse. */

@@ -3,6 +3,8 @@
 #ifndef MU_SITE_H
 #define MU_SITE_H
 
+#include <stddef.h>
+
 #include "runtime/base/err.h"
 #include "spank/core/opts.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/opts.h"
+#include "spank/core/gpu_bind.h"
 
 static const struct bind_case {
     const char *name, *text;
