@@ -17,7 +17,7 @@
 #include "spank/core/nccl_conf.h"
 #include "spank/core/slurm_conf.h"
 #include "spank/core/net.h"
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 enum mu_severity { MU_OK, MU_HINT, MU_WARNING, MU_ERROR };
 

@@ -7,7 +7,7 @@
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 /* A GPU binding as Slurm spells it, understood. */
 enum mu_gpu_bind_kind {

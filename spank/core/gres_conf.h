@@ -5,7 +5,7 @@
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 #define MU_GRES_MAX 256
 

@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-#include "spank/core/alloc.h"
-#include "spank/core/node.h"
+#include "spank/core/node/alloc.h"
+#include "spank/core/node/node.h"
 
 #define MU_HCA_LIST 1024
 

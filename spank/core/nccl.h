@@ -9,7 +9,7 @@
 
 #include "spank/core/hca.h"
 #include "spank/core/net.h"
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 #include "spank/core/plan.h"
 #include "spank/core/profile.h"
 #include "spank/core/settings.h"

@@ -25,8 +25,8 @@
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
-#include "spank/core/alloc.h"
-#include "spank/core/node.h"
+#include "spank/core/node/alloc.h"
+#include "spank/core/node/node.h"
 #include "spank/core/opts.h"
 
 #define MU_PLAN_WARNINGS 32

@@ -3,7 +3,7 @@
 #ifndef MU_SLURM_CORES_H
 #define MU_SLURM_CORES_H
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 /* The Linux CPUs of the cores with these numbers, which gres.conf's Cores= and the
  * items of a step have; numbers from ncores on are none. False: out of memory.

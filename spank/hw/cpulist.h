@@ -3,7 +3,7 @@
 #ifndef MU_CPULIST_H
 #define MU_CPULIST_H
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 /* Add the CPUs of one locality (those that are in no core yet) to node->cores. Where
  * the list is k equal, equally spaced runs (0-15,128-143), element j of each run is one

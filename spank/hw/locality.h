@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 /* Where nvidia-topologyd, which clouds run in their guests, leaves an NCCL file. */
 #define MU_TOPOLOGYD_FILE "/var/run/nvidia-topologyd/virtualTopology.xml"

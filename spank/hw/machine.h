@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 enum mu_pci_kind {
     MU_PCI_HOST,   /* a host bridge: the root of a PCI hierarchy */

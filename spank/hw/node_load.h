@@ -4,7 +4,7 @@
 #define MU_NODE_LOAD_H
 
 #include "runtime/base/err.h"
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 /* This machine, through hwloc (its GPU back ends off: no driver is touched) and sysfs.
  */

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 struct mu_nvml_device {
     char busid[MU_BUSID_LEN]; /* of the GPU, or of a MIG device's parent */

@@ -33,10 +33,10 @@
 
 #include "runtime/base/err.h"
 #include "runtime/base/record.h"
-#include "spank/core/alloc.h"
+#include "spank/core/node/alloc.h"
 #include "spank/core/args.h"
 #include "spank/core/gres_conf.h"
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 #include "spank/core/node_addr.h"
 #include "spank/core/opts.h"
 #include "spank/core/plan.h"

@@ -4,8 +4,8 @@
 #define MU_TOOL_H
 
 #include "runtime/base/err.h"
-#include "spank/core/alloc.h"
-#include "spank/core/node.h"
+#include "spank/core/node/alloc.h"
+#include "spank/core/node/node.h"
 #include "spank/core/opts.h"
 
 enum mu_exit {

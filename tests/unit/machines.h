@@ -7,7 +7,7 @@
 #ifndef MACHINES_H
 #define MACHINES_H
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 void machine_dgx_a100(struct mu_node *node);
 void machine_pcie_8(struct mu_node *node);

@@ -4,7 +4,7 @@
 #ifndef PLAN_CASE_H
 #define PLAN_CASE_H
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 struct plan_case {
     const char *name;

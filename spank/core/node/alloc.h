@@ -3,7 +3,7 @@
 #ifndef MU_ALLOC_H
 #define MU_ALLOC_H
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 struct mu_alloc {
     struct mu_cpuset cpus; /* Linux CPU numbers the step may run on */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_split.c - one GPU that is several devices: MIG, which the PCI bus does not show
+/* node_mig.c - one GPU that is several devices: MIG, which the PCI bus does not show
  */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 /* The GPU before the split that entry i is of. */
 static int origin(int i, int gpu, int parts)

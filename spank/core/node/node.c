@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* node.c - a machine in its normal form: sorted, labelled, checked; distances in it */
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 #include <ctype.h>
 #include <errno.h>

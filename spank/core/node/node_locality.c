@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_adopt.c - GPU locality out of a topology file where the system knows none
+/* node_locality.c - GPU locality out of a topology file where the system knows none
  *
  * Vendors' files have been wrong for years (all NUMA nodes with one mask, masks
  * exchanged), so a file counts only if it does not contradict itself or the system.
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "spank/core/node.h"
+#include "spank/core/node/node.h"
 
 static int check_file(const struct mu_node *file, struct mu_err *err)
 {
