@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/core/gres_conf.h"
-#include "spank/core/slurm_cores.h"
+#include "spank/core/slurm/gres_conf.h"
+#include "spank/core/slurm/core_numbers.h"
 
 #define AREA "slurm"
 

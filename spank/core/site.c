@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/core/net.h"
 
 struct reading {

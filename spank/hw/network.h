@@ -12,7 +12,7 @@
 #define MU_NETWORK_H
 
 #include "spank/core/nccl.h"
-#include "spank/core/node_addr.h"
+#include "spank/core/slurm/node_addr.h"
 
 /* All strings borrowed; NULL where not known. */
 struct mu_network_request {

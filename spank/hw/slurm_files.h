@@ -3,7 +3,7 @@
 #ifndef MU_SLURM_FILES_H
 #define MU_SLURM_FILES_H
 
-#include "spank/core/slurm_conf.h"
+#include "spank/core/slurm/conf_lines.h"
 
 /* Read path and what it includes; a relative name is meant from path's folder, as Slurm
  * means it. file[0] is path itself. At most 4 MiB of each.

@@ -9,8 +9,8 @@
 #include <strings.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/args.h"
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/command_line.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/plugin/plugin.h"
 
 #define LIST_MAX (1 << 20)

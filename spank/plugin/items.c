@@ -9,7 +9,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/env.h"
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/plugin/plugin.h"
 
 #define CGROUP_TEXT 65536

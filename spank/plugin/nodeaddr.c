@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/node_addr.h"
+#include "spank/core/slurm/node_addr.h"
 #include "spank/hw/slurm_files.h"
 #include "spank/plugin/plugin.h"
 

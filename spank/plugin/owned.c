@@ -2,7 +2,7 @@
 /* owned.c - the CPUs of the step where no cgroup confines it: Slurm then tells core
  * numbers of its own count
  */
-#include "spank/core/slurm_cores.h"
+#include "spank/core/slurm/core_numbers.h"
 #include "spank/plugin/plugin.h"
 
 void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "spank/core/env.h"
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/hw/nccl_found.h"
 #include "spank/hw/sysfile.h"
 #include "spank/plugin/plugin.h"

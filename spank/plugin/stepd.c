@@ -8,7 +8,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/env.h"
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/core/show.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"

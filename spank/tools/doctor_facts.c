@@ -17,7 +17,7 @@
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/hw/conf_live.h"
 #include "spank/hw/nccl_found.h"
 #include "spank/hw/net_live.h"

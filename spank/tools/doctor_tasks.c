@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/args.h"
+#include "spank/core/slurm/command_line.h"
 #include "spank/hw/step_tasks.h"
 #include "spank/hw/sysfile.h"
 #include "spank/tools/doctor_facts.h"

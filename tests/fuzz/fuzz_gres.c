@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_gres.c - gres.conf */
-#include "spank/core/gres_conf.h"
-#include "spank/core/slurm_conf.h"
+#include "spank/core/slurm/gres_conf.h"
+#include "spank/core/slurm/conf_lines.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

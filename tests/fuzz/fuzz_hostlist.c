@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_hostlist.c - Slurm's compressed host names: a small text must not become a large
  * list */
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -4,9 +4,9 @@
  */
 #include <string.h>
 
-#include "spank/core/node_addr.h"
+#include "spank/core/slurm/node_addr.h"
 #include "spank/core/port.h"
-#include "spank/core/slurm_conf.h"
+#include "spank/core/slurm/conf_lines.h"
 #include "tests/fuzz/fuzz.h"
 
 static void lines(char *text, struct mu_node_addr *list, int n)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 #include "spank/core/slurm_forms.h"
 
 static const struct list_case {

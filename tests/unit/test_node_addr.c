@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/node_addr.h"
+#include "spank/core/slurm/node_addr.h"
 
 static const struct line_case {
     const char *name, *line, *host, *addr;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/args.h"
+#include "spank/core/slurm/command_line.h"
 #include "spank/core/request.h"
 
 #define OLD                                                                            \

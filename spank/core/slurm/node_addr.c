@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/node_addr.h"
+#include "spank/core/slurm/node_addr.h"
 
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/hostlist.h"
-#include "spank/core/slurm_conf.h"
+#include "spank/core/slurm/hostlist.h"
+#include "spank/core/slurm/conf_lines.h"
 
 #define VALUE_MAX 8192
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* slurm_cores.h - core numbers in Slurm's own count, which are not Linux's */
-#ifndef MU_SLURM_CORES_H
-#define MU_SLURM_CORES_H
+/* core_numbers.h - core numbers in Slurm's own count, which are not Linux's */
+#ifndef MU_CORE_NUMBERS_H
+#define MU_CORE_NUMBERS_H
 
 #include "spank/core/node/node.h"
 

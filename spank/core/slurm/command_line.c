@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/args.h"
+#include "spank/core/slurm/command_line.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/slurm_cores.h"
+#include "spank/core/slurm/core_numbers.h"
 
 #include <stdlib.h>
 #include <string.h>

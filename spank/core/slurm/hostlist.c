@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/hostlist.h"
+#include "spank/core/slurm/hostlist.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* args.h - what a command line says: srun's own options, and launchers inside a step */
-#ifndef MU_ARGS_H
-#define MU_ARGS_H
+/* command_line.h - what a command line says: srun's own options, and launchers inside a step */
+#ifndef MU_COMMAND_LINE_H
+#define MU_COMMAND_LINE_H
 
 /* The value of long option `name` on srun's own command line: the last one given, ""
  * if it has none, NULL if it is not there. argv[0] is srun. An abbreviation of at least

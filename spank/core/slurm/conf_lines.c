@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/slurm_conf.h"
+#include "spank/core/slurm/conf_lines.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/gres_conf.h"
+#include "spank/core/slurm/gres_conf.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <strings.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/hostlist.h"
-#include "spank/core/slurm_conf.h"
+#include "spank/core/slurm/hostlist.h"
+#include "spank/core/slurm/conf_lines.h"
 
 /* The numbers at the end of a file's name: /dev/nvidia3 or /dev/gpu[0-3]; false: none.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* slurm_conf.h - lines of slurm.conf and gres.conf, cut up as Slurm cuts them:
+/* conf_lines.h - lines of slurm.conf and gres.conf, cut up as Slurm cuts them:
  * KEY=VALUE with blanks around the '=' and quotes around the value allowed, keys in any
  * case, a comment from '#' on, a backslash at the end of a line that goes on.
  */
-#ifndef MU_SLURM_CONF_H
-#define MU_SLURM_CONF_H
+#ifndef MU_CONF_LINES_H
+#define MU_CONF_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>
