@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/gpu_bind.h"
+#include "spank/core/gpubind/gpu_bind.h"
 
 /* A key of --muster: which enum it sets, and how. */
 struct key {

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "spank/core/gpu_bind.h"
+#include "spank/core/gpubind/gpu_bind.h"
 #include "spank/core/place.h"
 
 static void give(struct mu_slot *slot, int gpu)

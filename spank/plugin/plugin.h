@@ -41,7 +41,7 @@
 #include "spank/core/opts.h"
 #include "spank/core/plan.h"
 #include "spank/core/port.h"
-#include "spank/core/request.h"
+#include "spank/core/gpubind/takeover.h"
 #include "spank/core/site.h"
 #include "spank/hw/network.h"
 

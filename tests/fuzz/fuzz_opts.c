@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_opts.c - the text of --muster and of --gpu-bind */
-#include "spank/core/gpu_bind.h"
+#include "spank/core/gpubind/gpu_bind.h"
 #include "spank/core/opts.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/gpu_bind.h"
+#include "spank/core/gpubind/gpu_bind.h"
 
 static const struct bind_case {
     const char *name, *text;

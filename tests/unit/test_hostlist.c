@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "spank/core/slurm/hostlist.h"
-#include "spank/core/slurm_forms.h"
+#include "spank/core/gpubind/gpu_counts.h"
 
 static const struct list_case {
     const char *name, *text, *want; /* want: blanks between names; NULL: refused */

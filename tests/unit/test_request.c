@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "spank/core/slurm/command_line.h"
-#include "spank/core/request.h"
+#include "spank/core/gpubind/takeover.h"
 
 #define OLD                                                                            \
     {                                                                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* request.h - taking over --gpu-bind: who asked for what, and what Slurm is told.
+/* takeover.h - taking over --gpu-bind: who asked for what, and what Slurm is told.
  *
  * Slurm carries a GPU binding out with a device cgroup for each task, which hides the
  * peers that NCCL needs. So Slurm is told `none` and Muster narrows by environment.
@@ -10,8 +10,8 @@
  *                    |              |
  *    mu_request (SLURM_MUSTER_REQUEST)   variables to set before srun reads them
  */
-#ifndef MU_REQUEST_H
-#define MU_REQUEST_H
+#ifndef MU_TAKEOVER_H
+#define MU_TAKEOVER_H
 
 #include <stdbool.h>
 

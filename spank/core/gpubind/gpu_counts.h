@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* slurm_forms.h - Slurm's ways to count GPUs: "a100:4,v100:4", "gres/gpu:2" */
-#ifndef MU_SLURM_FORMS_H
-#define MU_SLURM_FORMS_H
+/* gpu_counts.h - Slurm's ways to count GPUs: "a100:4,v100:4", "gres/gpu:2" */
+#ifndef MU_GPU_COUNTS_H
+#define MU_GPU_COUNTS_H
 
 #include "runtime/base/err.h"
 

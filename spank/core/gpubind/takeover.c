@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/request.h"
+#include "spank/core/gpubind/takeover.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/gpu_bind.h"
-#include "spank/core/slurm_forms.h"
+#include "spank/core/gpubind/gpu_bind.h"
+#include "spank/core/gpubind/gpu_counts.h"
 
 /* The kind of a binding text, or -1 for one that Slurm will refuse. */
 static int kind_of(const char *text)

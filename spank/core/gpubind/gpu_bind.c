@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gpu_bind.c - Slurm's --gpu-bind and --tres-bind texts, in every stored form */
-#include "spank/core/gpu_bind.h"
+#include "spank/core/gpubind/gpu_bind.h"
 
 #include <ctype.h>
 #include <errno.h>

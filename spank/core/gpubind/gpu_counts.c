@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/slurm_forms.h"
+#include "spank/core/gpubind/gpu_counts.h"
 
 #include <ctype.h>
 #include <errno.h>
