@@ -27,7 +27,7 @@
 #include "runtime/base/err.h"
 #include "spank/core/node/alloc.h"
 #include "spank/core/node/node.h"
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 
 #define MU_PLAN_WARNINGS 32
 

@@ -38,11 +38,11 @@
 #include "spank/core/slurm/gres_conf.h"
 #include "spank/core/node/node.h"
 #include "spank/core/slurm/node_addr.h"
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 #include "spank/core/plan.h"
 #include "spank/core/port.h"
 #include "spank/core/gpubind/takeover.h"
-#include "spank/core/site.h"
+#include "spank/core/options/muster_conf.h"
 #include "spank/hw/network.h"
 
 #define MU_OPTION_TEXT 4096

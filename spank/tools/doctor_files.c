@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/site.h"
+#include "spank/core/options/muster_conf.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/sysfile.h"

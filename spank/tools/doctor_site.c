@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/site.h"
+#include "spank/core/options/muster_conf.h"
 #include "spank/hw/node_load.h"
 #include "spank/hw/platform_live.h"
 #include "spank/hw/sysfile.h"

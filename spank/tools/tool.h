@@ -6,7 +6,7 @@
 #include "runtime/base/err.h"
 #include "spank/core/node/alloc.h"
 #include "spank/core/node/node.h"
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 
 enum mu_exit {
     MU_EXIT_OK = 0,

@@ -22,7 +22,7 @@ keys_of() {
 }
 
 @test "every key of the site file is in muster.conf(5)" {
-    keys=$(grep -A3 "unknown key '%.80s'; the keys are enable" "$top/spank/core/site.c" |
+    keys=$(grep -A3 "unknown key '%.80s'; the keys are enable" "$top/spank/core/options/muster_conf.c" |
         tr -d '"\n' | sed 's/.*the keys are //; s/ and those of.*//; s/, */ /g')
     [ "$(wc -w <<< "$keys")" -ge 7 ]
     for key in $keys; do

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_opts.c - the text of --muster and of --gpu-bind */
 #include "spank/core/gpubind/gpu_bind.h"
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 #include "spank/core/show.h"
 #include "tests/unit/synth.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 
 #define F(field) offsetof(struct mu_opts, field)
 

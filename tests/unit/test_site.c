@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/site.h"
+#include "spank/core/options/muster_conf.h"
 
 static const char example[] = "# a comment\n"
                               "[defaults]\n"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* site.h - the site file muster.conf into structs, and what it says for one node */
-#ifndef MU_SITE_H
-#define MU_SITE_H
+/* muster_conf.h - the site file muster.conf into structs, and what it says for one node */
+#ifndef MU_MUSTER_CONF_H
+#define MU_MUSTER_CONF_H
 
 #include <stddef.h>
 
 #include "runtime/base/err.h"
-#include "spank/core/opts.h"
+#include "spank/core/options/muster_option.h"
 
 /* Where the site file is usual; there it may be missing. */
 #define MU_SITE_FILE "/etc/slurm/muster.conf"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/site.h"
+#include "spank/core/options/muster_conf.h"
 
 #include <ctype.h>
 #include <errno.h>

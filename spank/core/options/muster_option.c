@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* opts.c - the text of --muster, key by key */
-#include "spank/core/opts.h"
+/* muster_option.c - the text of --muster, key by key */
+#include "spank/core/options/muster_option.h"
 
 #include <errno.h>
 #include <stddef.h>

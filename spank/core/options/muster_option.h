@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* opts.h - the text of --muster into a struct; see muster(7) */
-#ifndef MU_OPTS_H
-#define MU_OPTS_H
+/* muster_option.h - the text of --muster into a struct; see muster(7) */
+#ifndef MU_MUSTER_OPTION_H
+#define MU_MUSTER_OPTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
