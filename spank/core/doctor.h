@@ -14,7 +14,7 @@
 
 #include "spank/core/hca.h"
 #include "spank/core/nccl.h"
-#include "spank/core/nccl_conf.h"
+#include "spank/core/env/nccl_conf.h"
 #include "spank/core/slurm/conf_lines.h"
 #include "spank/core/net.h"
 #include "spank/core/node/node.h"

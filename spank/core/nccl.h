@@ -12,7 +12,7 @@
 #include "spank/core/node/node.h"
 #include "spank/core/plan.h"
 #include "spank/core/profile.h"
-#include "spank/core/settings.h"
+#include "spank/core/env/variables.h"
 
 /* A libnccl file with the version in its name, "2.28.9", "?" unknown. */
 struct mu_library {

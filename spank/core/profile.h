@@ -25,7 +25,7 @@
 #include <stdbool.h>
 
 #include "runtime/base/err.h"
-#include "spank/core/settings.h"
+#include "spank/core/env/variables.h"
 
 enum mu_rule_kind {
     MU_RULE_DMI,

@@ -4,7 +4,7 @@
 #define MU_CONF_LIVE_H
 
 #include "runtime/base/err.h"
-#include "spank/core/nccl_conf.h"
+#include "spank/core/env/nccl_conf.h"
 
 /* conf_file is the user's NCCL_CONF_FILE (NULL: unset), home the user's directory
  * (NULL: unknown); NCCL reads the former, or else home/.nccl.conf, then etc

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
 #include "spank/plugin/plugin.h"
 

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/plugin/plugin.h"
 
 /* A name in the kernel's abstract namespace says "a step uses this port here". It is

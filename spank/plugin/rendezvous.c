@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
 #include "spank/hw/nccl_found.h"
 #include "spank/hw/sysfile.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/plugin/plugin.h"
 
 #define WORDS_MAX 1024

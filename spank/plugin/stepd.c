@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
 #include "spank/core/show.h"
 #include "spank/hw/locality.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/core/nccl.h"
 #include "spank/core/show.h"
 #include "spank/plugin/plugin.h"

@@ -15,7 +15,7 @@
 #include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 #include "spank/tools/run.h"
 #include "spank/tools/tool.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_conf.c - nccl.conf */
-#include "spank/core/nccl_conf.h"
+#include "spank/core/env/nccl_conf.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

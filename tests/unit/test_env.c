@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 
 static const char *a_set(void)
 {

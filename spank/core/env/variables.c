@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/settings.h"
+#include "spank/core/env/variables.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* env.h - the environment of a task: which names Muster may write, MUSTER_SET, and the
+/* task_env.h - the environment of a task: which names Muster may write, MUSTER_SET, and the
  * rendezvous port; see muster-env(7)
  */
-#ifndef MU_ENV_H
-#define MU_ENV_H
+#ifndef MU_TASK_ENV_H
+#define MU_TASK_ENV_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* settings.h - environment variables Muster would set, why, and who won */
-#ifndef MU_SETTINGS_H
-#define MU_SETTINGS_H
+/* variables.h - environment variables Muster would set, why, and who won */
+#ifndef MU_VARIABLES_H
+#define MU_VARIABLES_H
 
 #include <stdio.h>
 
 #include "runtime/base/err.h"
-#include "spank/core/nccl_conf.h"
+#include "spank/core/env/nccl_conf.h"
 
 #define MU_SETTINGS_MAX 64
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/nccl_conf.h"
+#include "spank/core/env/nccl_conf.h"
 
 #include <ctype.h>
 #include <errno.h>

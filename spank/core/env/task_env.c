@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/env.h"
+#include "spank/core/env/task_env.h"
 
 #include <errno.h>
 #include <stdarg.h>
