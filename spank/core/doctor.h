@@ -12,11 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "spank/core/hca.h"
+#include "spank/core/network/hca.h"
 #include "spank/core/nccl.h"
 #include "spank/core/env/nccl_conf.h"
 #include "spank/core/slurm/conf_lines.h"
-#include "spank/core/net.h"
+#include "spank/core/network/interface.h"
 #include "spank/core/node/node.h"
 
 enum mu_severity { MU_OK, MU_HINT, MU_WARNING, MU_ERROR };

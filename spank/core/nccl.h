@@ -7,8 +7,8 @@
 #ifndef MU_NCCL_H
 #define MU_NCCL_H
 
-#include "spank/core/hca.h"
-#include "spank/core/net.h"
+#include "spank/core/network/hca.h"
+#include "spank/core/network/interface.h"
 #include "spank/core/node/node.h"
 #include "spank/core/plan.h"
 #include "spank/core/profile.h"

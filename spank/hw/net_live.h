@@ -5,7 +5,7 @@
 #define MU_NET_LIVE_H
 
 #include "runtime/base/err.h"
-#include "spank/core/net.h"
+#include "spank/core/network/interface.h"
 
 /* Read by netlink and ioctl, not from /sys, which shows the interfaces of the
  * namespace it was mounted in. *net is cleared by the caller with mu_net_clear.

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "spank/core/slurm/node_addr.h"
-#include "spank/core/port.h"
+#include "spank/core/network/port.h"
 #include "spank/core/slurm/conf_lines.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/hca.h"
+#include "spank/core/network/hca.h"
 #include "spank/core/nccl.h"
-#include "spank/core/net.h"
+#include "spank/core/network/interface.h"
 
 /* One interface per line: "name speed flags addr addr ..." with flags of U (up),
  * C (carrier), L (loopback) or '-'.

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/port.h"
+#include "spank/core/network/port.h"
 
 static const struct range_case {
     const char *name;

@@ -10,7 +10,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/slurm/hostlist.h"
-#include "spank/core/net.h"
+#include "spank/core/network/interface.h"
 
 struct reading {
     const char *rest; /* text not yet handed to inih */

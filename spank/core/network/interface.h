@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net.h - which IP interface a step's sockets should use; pure, fed by
+/* interface.h - which IP interface a step's sockets should use; pure, fed by
  * spank/hw/net_live
  *
  *   interfaces of this node   site's networks=   resolved addresses of the step's nodes
@@ -7,8 +7,8 @@
  *                               mu_net_choose()
  *                       one interface and address, or none and why
  */
-#ifndef MU_NET_H
-#define MU_NET_H
+#ifndef MU_INTERFACE_H
+#define MU_INTERFACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.c - filter by state, site, link layer and speed; then keep each GPU's nearest */
-#include "spank/core/hca.h"
+#include "spank/core/network/hca.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

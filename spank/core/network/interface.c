@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net.c - addresses, interfaces, and the choice among them */
-#include "spank/core/net.h"
+/* interface.c - addresses, interfaces, and the choice among them */
+#include "spank/core/network/interface.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

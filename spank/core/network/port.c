@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/port.h"
+#include "spank/core/network/port.h"
 
 #include <errno.h>
 #include <stdlib.h>
