@@ -10,7 +10,7 @@
 #include "spank/core/network/hca.h"
 #include "spank/core/network/interface.h"
 #include "spank/core/node/node.h"
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 #include "spank/core/profile.h"
 #include "spank/core/env/variables.h"
 

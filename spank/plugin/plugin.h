@@ -39,7 +39,7 @@
 #include "spank/core/node/node.h"
 #include "spank/core/slurm/node_addr.h"
 #include "spank/core/options/muster_option.h"
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 #include "spank/core/network/port.h"
 #include "spank/core/gpubind/takeover.h"
 #include "spank/core/options/muster_conf.h"

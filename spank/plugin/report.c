@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/core/show.h"
+#include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
 
 static void show_text(const struct mu_state *st)

@@ -9,7 +9,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
-#include "spank/core/show.h"
+#include "spank/core/plan/plan_text.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"
 #include "spank/hw/nvml.h"

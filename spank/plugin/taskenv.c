@@ -8,7 +8,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/env/task_env.h"
 #include "spank/core/nccl.h"
-#include "spank/core/show.h"
+#include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
 
 /* The spank items count over one component of a heterogeneous step; the variables that

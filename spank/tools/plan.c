@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/plan.h"
-#include "spank/core/show.h"
+#include "spank/core/plan/plan.h"
+#include "spank/core/plan/plan_text.h"
 #include "spank/tools/tool.h"
 
 #define COMMAND "plan"

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 #include "spank/hw/machine.h"
 #include "spank/tools/tool.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 
 struct random_case {
     struct mu_node node; /* finished; free with mu_node_clear */

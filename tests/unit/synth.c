@@ -10,7 +10,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/options/muster_option.h"
-#include "spank/core/show.h"
+#include "spank/core/plan/plan_text.h"
 #include "tests/unit/synth.h"
 
 static void *grow(void *array, int n, size_t size)

@@ -14,7 +14,7 @@
 #ifndef SYNTH_H
 #define SYNTH_H
 
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 
 /* CPU c of thread h is core c's: c + h * cores of the machine, as Linux numbers x86.
  * NUMA OS indices are 0, 1, ...; 64 GiB each; no distances.

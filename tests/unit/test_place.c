@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 #include "tests/unit/random_node.h"
 #include "tests/unit/synth.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/show.h"
+#include "spank/core/plan/plan_text.h"
 #include "tests/unit/machines.h"
 #include "tests/unit/synth.h"
 

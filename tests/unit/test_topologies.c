@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 #include "spank/hw/node_load.h"
 
 #define ROWS 128

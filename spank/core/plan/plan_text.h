@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* show.h - a plan as text, TSV or MUSTER_PLAN lines; users and golden files see the
+/* plan_text.h - a plan as text, TSV or MUSTER_PLAN lines; users and golden files see the
  * same */
-#ifndef MU_SHOW_H
-#define MU_SHOW_H
+#ifndef MU_PLAN_TEXT_H
+#define MU_PLAN_TEXT_H
 
 #include <stdio.h>
 
 #include "runtime/base/record.h"
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 
 /* A table with a header and a line per task, aligned for a terminal. */
 void mu_show_text(FILE *out, const struct mu_node *node, const struct mu_plan *plan);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* show.c - a plan as text, TSV or MUSTER_PLAN lines */
-#include "spank/core/show.h"
+/* plan_text.c - a plan as text, TSV or MUSTER_PLAN lines */
+#include "spank/core/plan/plan_text.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * may not use, the nearest that has some, the lowest of equally near ones. Never a
  * GPU's memory, nothing when it is not known where a task belongs.
  */
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 bool mu_place_mem_allowed(const struct mu_alloc *alloc, const struct mu_numa *numa)
 {

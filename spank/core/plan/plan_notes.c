@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan_say.c - what a plan tells: warnings, facts, and the words of a task's note */
+/* plan_notes.c - what a plan tells: warnings, facts, and the words of a task's note */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 static void say(char **list, int *n, const char *fmt, va_list ap)
 {

@@ -3,7 +3,7 @@
 #ifndef MU_CORES_H
 #define MU_CORES_H
 
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 
 /* A core of which the step owns at least one CPU. */
 struct mu_own_core {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transport.c - the transportation problem, by successive shortest paths
+/* transportation.c - the transportation problem, by successive shortest paths
  *
  * Each source in turn sends along the cheapest path of the residual graph to a sink
  * that still has supply; a path may pass through a full sink and push an earlier
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 #define FAR INT64_MAX
 

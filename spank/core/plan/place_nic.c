@@ -6,7 +6,7 @@
  * that none is nearer than another. A NIC whose port is down is in its place all the
  * same (a saved machine must give the same plan); that all of a set are down is noted.
  */
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 static enum mu_path from_gpus(const struct mu_node *node, const struct mu_slot *slot,
                               int nic)

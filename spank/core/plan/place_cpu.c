@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "spank/core/place.h"
-#include "spank/core/spread.h"
+#include "spank/core/plan/place.h"
+#include "spank/core/plan/place_cpu.h"
 
 /* The distance of every task to every class: that of its nearest GPU whose place is
  * known, 0 if there is none.

@@ -10,8 +10,8 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "spank/core/place.h"
-#include "spank/core/spread.h"
+#include "spank/core/plan/place.h"
+#include "spank/core/plan/place_cpu.h"
 
 /* Union-find over tasks (0..ntasks-1) and classes (ntasks + k). The root of a set is
  * its lowest member, so that sets are in task order.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* spread.h - cores and tasks while they are brought together; private to spank/core */
-#ifndef MU_SPREAD_H
-#define MU_SPREAD_H
+/* place_cpu.h - cores and tasks while they are brought together; private to spank/core */
+#ifndef MU_PLACE_CPU_H
+#define MU_PLACE_CPU_H
 
 #include <stdint.h>
 
-#include "spank/core/cores.h"
+#include "spank/core/plan/cores.h"
 
 /* Cores that every GPU of the step finds equally far. */
 struct mu_class {

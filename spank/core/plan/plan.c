@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plan.c - the plan in three steps: GPUs to tasks, cores to tasks, nearest NICs */
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 static int check(const struct mu_node *node, const struct mu_alloc *alloc,
                  struct mu_err *err)

@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 struct grouping {
     const struct mu_node *node;

@@ -2,7 +2,7 @@
 /* plan_facts.c - what `verbose` tells about the machine beside the plan */
 #include <string.h>
 
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 static void tell_nodes(struct mu_plan *plan, const struct mu_cpuset *set,
                        const char *fact)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cores.c - the cores that a step owns, and how equal ones are handed out */
-#include "spank/core/cores.h"
+#include "spank/core/plan/cores.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 /* place_group.c - the cores of one group at least total distance, then one by one */
 #include <stdlib.h>
 
-#include "spank/core/place.h"
-#include "spank/core/spread.h"
+#include "spank/core/plan/place.h"
+#include "spank/core/plan/place_cpu.h"
 
 void mu_spread_give(const struct mu_node *node, const struct mu_alloc *alloc,
                     struct mu_slot *slot, int core)

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "spank/core/place.h"
-#include "spank/core/spread.h"
+#include "spank/core/plan/place.h"
+#include "spank/core/plan/place_cpu.h"
 
 #define HOW                                                                            \
     "ask Slurm for CPUs there: --exclusive, a larger -c, --cpus-per-gpu, or "          \

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "spank/core/plan.h"
+#include "spank/core/plan/plan.h"
 
 /* Add a sentence to the plan's warnings (or infos). When the list is full, or memory is
  * out, it is dropped. A plan with a warning is not as asked.

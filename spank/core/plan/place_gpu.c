@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "spank/core/gpubind/gpu_bind.h"
-#include "spank/core/place.h"
+#include "spank/core/plan/place.h"
 
 static void give(struct mu_slot *slot, int gpu)
 {
