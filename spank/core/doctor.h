@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "spank/core/network/hca.h"
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 #include "spank/core/env/nccl_conf.h"
 #include "spank/core/slurm/conf_lines.h"
 #include "spank/core/network/interface.h"

@@ -3,7 +3,7 @@
 #ifndef MU_NCCL_FOUND_H
 #define MU_NCCL_FOUND_H
 
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 
 /* In the loader's order: the folders of ld_path (LD_LIBRARY_PATH, NULL none), then the
  * usual ones; each file once. Returns their number, at most max. A program may bring

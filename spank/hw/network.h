@@ -11,7 +11,7 @@
 #ifndef MU_NETWORK_H
 #define MU_NETWORK_H
 
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 #include "spank/core/slurm/node_addr.h"
 
 /* All strings borrowed; NULL where not known. */

@@ -5,7 +5,7 @@
 
 #include "runtime/base/err.h"
 #include "spank/core/doctor.h"
-#include "spank/core/profile.h"
+#include "spank/core/nccl/profile.h"
 
 /* Fill *out from root/sys ("" is the live system; a recorded tree otherwise, where
  * `exists` looks below root too). Free with mu_platform_unload.

@@ -7,7 +7,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/env/task_env.h"
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 #include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 #include "spank/hw/node_load.h"
 
 static const struct gdr_case {

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "spank/core/network/hca.h"
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 #include "spank/core/network/interface.h"
 
 /* One interface per line: "name speed flags addr addr ..." with flags of U (up),

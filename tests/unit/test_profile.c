@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/nccl.h"
-#include "spank/core/profile.h"
+#include "spank/core/nccl/nccl_variables.h"
+#include "spank/core/nccl/profile.h"
 
 static void a_profile_is_for_steps_of_several_nodes(void **state)
 {

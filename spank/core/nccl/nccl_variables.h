@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl.h - the NCCL variables of a step on one node: few, each with a reason.
+/* nccl_variables.h - the NCCL variables of a step on one node: few, each with a reason.
  *
  * Every variable here is the same for all tasks of the node: NCCL fuses what its ranks
  * of a node see and does not support differences among them.
  */
-#ifndef MU_NCCL_H
-#define MU_NCCL_H
+#ifndef MU_NCCL_VARIABLES_H
+#define MU_NCCL_VARIABLES_H
 
 #include "spank/core/network/hca.h"
 #include "spank/core/network/interface.h"
 #include "spank/core/node/node.h"
 #include "spank/core/plan/plan.h"
-#include "spank/core/profile.h"
+#include "spank/core/nccl/profile.h"
 #include "spank/core/env/variables.h"
 
 /* A libnccl file with the version in its name, "2.28.9", "?" unknown. */

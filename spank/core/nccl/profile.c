@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* profile.c - profile files (through inih) into rules, rules against a machine */
-#include "spank/core/profile.h"
+#include "spank/core/nccl/profile.h"
 
 #include <ctype.h>
 #include <errno.h>

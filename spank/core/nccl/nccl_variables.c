@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/core/nccl.h"
+#include "spank/core/nccl/nccl_variables.h"
 
 #include <stdio.h>
 #include <string.h>
