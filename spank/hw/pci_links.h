@@ -4,7 +4,7 @@
 #ifndef MU_PCI_LINKS_H
 #define MU_PCI_LINKS_H
 
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 /* From root/sys/bus/pci/devices ("" is this machine). Both arrays are owned by the
  * caller (free). A machine without PCI gives none.

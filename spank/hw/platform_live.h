@@ -4,7 +4,7 @@
 #define MU_PLATFORM_LIVE_H
 
 #include "runtime/base/err.h"
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 #include "spank/core/nccl/profile.h"
 
 /* Fill *out from root/sys ("" is the live system; a recorded tree otherwise, where

@@ -3,7 +3,7 @@
 #ifndef MU_DOCTOR_FACTS_H
 #define MU_DOCTOR_FACTS_H
 
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 #include "spank/hw/slurm_files.h"
 
 /* Everything owned; pointers in `facts` go into the other fields. */

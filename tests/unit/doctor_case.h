@@ -5,7 +5,7 @@
 #ifndef DOCTOR_CASE_H
 #define DOCTOR_CASE_H
 
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 /* What the checks found; emptied before and after each DOCTOR_TEST. */
 extern struct mu_findings doctor_found;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define NO MU_UNLIMITED

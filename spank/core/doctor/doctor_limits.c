@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_limits.c - limits under which NCCL or CUDA cannot start */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor.c - findings, and what the checks share */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_network.c - interfaces that mislead, RDMA devices that are not alike */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_gpu.c - which GPUs a task sees, counted four ways, and in which order */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_slurm.c - gres.conf against the hardware, PMIx, the plugin's version */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <stdlib.h>
 #include <string.h>

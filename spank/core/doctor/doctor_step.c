@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_step.c - CPUs of the step, inherited bindings, launchers inside launchers */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_platform.c - virtual machines, slow links, ACS, two NCCLs in one process */
-#include "spank/core/doctor.h"
+#include "spank/core/doctor/doctor.h"
 
 #include <string.h>
 
