@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 static int add_file(const char *path, struct mu_conf *conf, struct mu_err *err)
 {

@@ -7,7 +7,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/conf_live.h"
 #include "spank/hw/node_load.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 static bool all_known(const struct mu_node *node)
 {

@@ -6,7 +6,7 @@
 #define MU_NCCL_CHECK_H
 
 #include "spank/hw/machine.h"
-#include "spank/hw/xml.h"
+#include "spank/hw/io/xml.h"
 
 #define MU_CHECK_CPUS 256
 

@@ -13,7 +13,7 @@
 #include "spank/hw/cpulist.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/nccl_dialect.h"
-#include "spank/hw/xml.h"
+#include "spank/hw/io/xml.h"
 
 #define NUMAID_MAX 65535
 

@@ -20,7 +20,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
-#include "spank/hw/child.h"
+#include "spank/hw/io/child.h"
 
 #define NAMES_EACH 64 /* more names than so many are looked up side by side */
 

@@ -11,7 +11,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/hwloc_priv.h"
 #include "spank/hw/sysfs.h"
-#include "spank/hw/xml.h"
+#include "spank/hw/io/xml.h"
 
 /* What kernels call a node that is not the DRAM of some CPUs. */
 static bool special_memory(hwloc_obj_t obj)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "spank/hw/machine.h"
-#include "spank/hw/xml.h"
+#include "spank/hw/io/xml.h"
 
 #define LARGEST (64u << 20)
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/hw/sysfs.h"
 
 #define PORTS_MAX 4

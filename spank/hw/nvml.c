@@ -12,7 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
-#include "spank/hw/child.h"
+#include "spank/hw/io/child.h"
 
 typedef void *handle; /* nvmlDevice_t */
 

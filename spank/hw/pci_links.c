@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 #define DEV "/sys/bus/pci/devices/%s"
 #define ABOVE_MAX 8 /* bridges between a device and its root */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 #define PROFILE_TEXT_MAX (256 * 1024)
 

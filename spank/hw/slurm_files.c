@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 #define TEXT_MAX (4 << 20)
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 #define ENVIRON_MAX (256 * 1024)
 

@@ -11,7 +11,7 @@
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
 #include "spank/hw/nccl_found.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define RESERVED_TEXT (256 * 1024)

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define SITE_FILE_MAX (256 * 1024)

@@ -13,7 +13,7 @@
 #include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"
 #include "spank/hw/nvml.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */

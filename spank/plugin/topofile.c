@@ -18,7 +18,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
-#include "spank/hw/child.h"
+#include "spank/hw/io/child.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/machine.h"
 #include "spank/hw/sysfs.h"

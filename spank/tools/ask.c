@@ -8,7 +8,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/node_load.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/tools/tool.h"
 
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value)

@@ -25,7 +25,7 @@
 #include "spank/hw/nvml.h"
 #include "spank/hw/pci_links.h"
 #include "spank/hw/platform_live.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/tools/run.h"
 
 #define NVML_DEVICES 256

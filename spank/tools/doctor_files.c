@@ -12,8 +12,8 @@
 #include "spank/core/options/muster_conf.h"
 #include "spank/hw/locality.h"
 #include "spank/hw/machine.h"
-#include "spank/hw/sysfile.h"
-#include "spank/hw/xml.h"
+#include "spank/hw/io/sysfile.h"
+#include "spank/hw/io/xml.h"
 #include "spank/tools/doctor_facts.h"
 
 #define AREA "platform"

@@ -13,7 +13,7 @@
 #include "spank/core/options/muster_conf.h"
 #include "spank/hw/node_load.h"
 #include "spank/hw/platform_live.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/tools/doctor_facts.h"
 
 #define AREA "slurm"

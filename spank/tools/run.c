@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "spank/hw/child.h"
+#include "spank/hw/io/child.h"
 
 extern char **environ;
 

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
-#include "spank/hw/child.h"
+#include "spank/hw/io/child.h"
 #include "tests/unit/hang.h"
 
 static int send_index(void *arg, int index, int fd)

@@ -20,7 +20,7 @@
 #include "spank/hw/net_live.h"
 #include "spank/hw/network.h"
 #include "spank/hw/platform_live.h"
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 #include "tests/unit/hang.h"
 
 /* A namespace of this test's own; skips where it may not be made. */

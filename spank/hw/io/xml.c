@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* xml.c - tags, attributes and lines; what they mean is known elsewhere */
-#include "spank/hw/xml.h"
+#include "spank/hw/io/xml.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/child.h"
+#include "spank/hw/io/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/sysfile.h"
+#include "spank/hw/io/sysfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
