@@ -5,7 +5,7 @@
 
 #include <hwloc.h>
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 #if HWLOC_API_VERSION < 0x00020100
 #error "hwloc 2.1 or newer is needed (hwloc_topology_set_components)"

@@ -5,7 +5,7 @@
 #ifndef MU_NCCL_CHECK_H
 #define MU_NCCL_CHECK_H
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/hw/io/xml.h"
 
 #define MU_CHECK_CPUS 256

@@ -28,7 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 #define MU_NCCL_STRING_MAX 255
 #define MU_NCCL_ATTRS_MAX 16

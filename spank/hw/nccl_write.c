@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/hw/cpulist.h"
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/cpulist.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/hw/nccl_dialect.h"
 
 #define DEEPEST 64

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/cpulist.h"
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/cpulist.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/hw/nccl_dialect.h"
 #include "spank/hw/io/xml.h"
 

@@ -10,7 +10,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/hw/hwloc_priv.h"
-#include "spank/hw/sysfs.h"
+#include "spank/hw/machine/sysfs.h"
 #include "spank/hw/io/xml.h"
 
 /* What kernels call a node that is not the DRAM of some CPUs. */

@@ -6,7 +6,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/hw/hwloc_priv.h"
-#include "spank/hw/sysfs.h"
+#include "spank/hw/machine/sysfs.h"
 
 #define CRAY 0x17db /* PCI vendor of Slingshot's Cassini NIC; HPE's own id is 1590 */
 #define HPE 0x1590

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/hw/io/xml.h"
 
 #define LARGEST (64u << 20)

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/cpulist.h"
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/cpulist.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/hw/smi_text.h"
 
 /* Index of the NUMA node with this OS number, added when new; -1 without memory. */

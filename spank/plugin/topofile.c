@@ -20,8 +20,8 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/io/child.h"
 #include "spank/hw/locality.h"
-#include "spank/hw/machine.h"
-#include "spank/hw/sysfs.h"
+#include "spank/hw/machine/machine.h"
+#include "spank/hw/machine/sysfs.h"
 #include "spank/plugin/plugin.h"
 
 #define FILE_MAX (1 << 20)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "spank/core/plan/plan.h"
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/tools/tool.h"
 
 void mu_topo_text(FILE *out, const struct mu_node *node);

@@ -3,7 +3,7 @@
  * written */
 #include <stdio.h>
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 #include "tests/fuzz/fuzz.h"
 
 static void count(void *arg, const struct mu_nccl_finding *finding)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fuzz_smi.c - the text of nvidia-smi topo -m, and the list of CPUs by NUMA node */
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

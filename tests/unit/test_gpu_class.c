@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 static const struct class_case {
     const char *name;

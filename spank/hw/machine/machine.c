@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* machine.c - growing the arrays of a machine while a reader fills them; its normal
  * form */
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 #include <errno.h>
 #include <stdlib.h>

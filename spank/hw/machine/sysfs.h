@@ -3,7 +3,7 @@
 #ifndef MU_SYSFS_H
 #define MU_SYSFS_H
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 /* root is "" for the running system, or the folder of a recorded /sys and /proc tree
  * (HWLOC_FSROOT). Everything is optional: what is missing or malformed stays unknown.

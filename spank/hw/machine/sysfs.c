@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_sysfs.c - small reads from /sys and /proc, of this machine or a recorded tree */
+/* sysfs.c - small reads from /sys and /proc, of this machine or a recorded tree */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/hw/io/sysfile.h"
-#include "spank/hw/sysfs.h"
+#include "spank/hw/machine/sysfs.h"
 
 #define PORTS_MAX 4
 

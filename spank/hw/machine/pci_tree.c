@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_pci.c - the PCI tree: how near two devices are, and which of them compute */
+/* pci_tree.c - the PCI tree: how near two devices are, and which of them compute */
 #include <string.h>
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 int mu_pci_find(const struct mu_machine *machine, const char *busid)
 {

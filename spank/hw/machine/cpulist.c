@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cpulist.c - DESIGN's rule for NCCL's files and nvidia-smi's text, which list CPUs
  * only */
-#include "spank/hw/cpulist.h"
+#include "spank/hw/machine/cpulist.h"
 
-#include "spank/hw/machine.h"
+#include "spank/hw/machine/machine.h"
 
 /* How the list falls into runs; 0 when they are not equal and equally spaced. */
 static int equal_runs(const struct mu_cpuset *cpus, int *length, int *spacing)
