@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_hwloc.c - a machine from hwloc: live, or from the XML that lstopo saves.
+/* hwloc_machine.c - a machine from hwloc: live, or from the XML that lstopo saves.
  *
  * hwloc's GPU back ends (CUDA, NVML, OpenCL, ROCm, Level Zero) are kept off: they start
  * drivers, and a plugin has no business there. GPUs are found by their PCI ids.
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/hwloc_priv.h"
+#include "spank/hw/hwloc/hwloc_reader.h"
 #include "spank/hw/machine/sysfs.h"
 #include "spank/hw/io/xml.h"
 

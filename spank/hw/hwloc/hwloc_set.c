@@ -2,7 +2,7 @@
 /* hwloc_set.c - a set of hwloc as a set of ours */
 #include <string.h>
 
-#include "spank/hw/hwloc_priv.h"
+#include "spank/hw/hwloc/hwloc_reader.h"
 
 void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_hwloc_io.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
+/* hwloc_devices.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/hwloc_priv.h"
+#include "spank/hw/hwloc/hwloc_reader.h"
 #include "spank/hw/machine/sysfs.h"
 
 #define CRAY 0x17db /* PCI vendor of Slingshot's Cassini NIC; HPE's own id is 1590 */

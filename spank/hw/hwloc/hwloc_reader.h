@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc_priv.h - between the files that read a hwloc topology */
-#ifndef MU_HWLOC_PRIV_H
-#define MU_HWLOC_PRIV_H
+/* hwloc_reader.h - between the files that read a hwloc topology */
+#ifndef MU_HWLOC_READER_H
+#define MU_HWLOC_READER_H
 
 #include <hwloc.h>
 
