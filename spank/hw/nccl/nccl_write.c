@@ -13,7 +13,7 @@
 
 #include "spank/hw/machine/cpulist.h"
 #include "spank/hw/machine/machine.h"
-#include "spank/hw/nccl_dialect.h"
+#include "spank/hw/nccl/nccl_dialect.h"
 
 #define DEEPEST 64
 

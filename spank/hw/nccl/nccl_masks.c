@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/nccl_check.h"
+#include "spank/hw/nccl/nccl_check.h"
 
 /* Lengths of the runs of the set; returns how many runs (at most `most` are stored). */
 static int runs_of(const struct mu_cpuset *set, int *first, int *length, int most)

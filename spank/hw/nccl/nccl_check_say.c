@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/nccl_check.h"
-#include "spank/hw/nccl_dialect.h"
+#include "spank/hw/nccl/nccl_check.h"
+#include "spank/hw/nccl/nccl_dialect.h"
 
 void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
                   const char *fmt, ...)

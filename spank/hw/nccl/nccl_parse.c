@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "spank/hw/nccl_check.h"
-#include "spank/hw/nccl_dialect.h"
+#include "spank/hw/nccl/nccl_check.h"
+#include "spank/hw/nccl/nccl_dialect.h"
 
 #define DEEPEST 128
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/nccl_check.h"
+#include "spank/hw/nccl/nccl_check.h"
 
 /* dddd:bb:dd.f in lower case: NCCL compares the text with sysfs's. */
 static void check_busid(struct mu_check *c, int elem)

@@ -12,7 +12,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/machine/cpulist.h"
 #include "spank/hw/machine/machine.h"
-#include "spank/hw/nccl_dialect.h"
+#include "spank/hw/nccl/nccl_dialect.h"
 #include "spank/hw/io/xml.h"
 
 #define NUMAID_MAX 65535

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nccl_check.c - a whole NCCL topology file judged */
-#include "spank/hw/nccl_check.h"
+#include "spank/hw/nccl/nccl_check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/nccl_dialect.h"
+#include "spank/hw/nccl/nccl_dialect.h"
 
 /* RCCL files look alike but have another version; NCCL would refuse them. False: it is
  * something else, and its elements mean nothing here.

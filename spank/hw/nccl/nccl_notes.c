@@ -7,7 +7,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/hw/machine/cpulist.h"
-#include "spank/hw/nccl_dialect.h"
+#include "spank/hw/nccl/nccl_dialect.h"
 
 bool mu_nccl_note(const char *notes, const char *key, char *buf, size_t len)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spank/hw/nccl_check.h"
+#include "spank/hw/nccl/nccl_check.h"
 
 static const char *whose(const struct mu_check *c)
 {
