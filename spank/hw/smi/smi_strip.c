@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "spank/hw/smi_text.h"
+#include "spank/hw/smi/smi_text.h"
 
 /* Characters that are no part of the table, and how many of them; *as is what stands in
  * their place, '\0' nothing.

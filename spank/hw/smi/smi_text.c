@@ -5,7 +5,7 @@
  * Device cells are never empty, so they are counted; behind them come up to three
  * affinity columns of which any may be empty.
  */
-#include "spank/hw/smi_text.h"
+#include "spank/hw/smi/smi_text.h"
 
 #include <ctype.h>
 #include <errno.h>

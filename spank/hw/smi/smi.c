@@ -10,7 +10,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/machine/cpulist.h"
 #include "spank/hw/machine/machine.h"
-#include "spank/hw/smi_text.h"
+#include "spank/hw/smi/smi_text.h"
 
 /* Index of the NUMA node with this OS number, added when new; -1 without memory. */
 static int numa_index(struct mu_node *node, int os_index, struct mu_err *err)
