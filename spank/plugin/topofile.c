@@ -19,7 +19,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/io/child.h"
-#include "spank/hw/locality.h"
+#include "spank/hw/load/locality.h"
 #include "spank/hw/machine/machine.h"
 #include "spank/hw/machine/sysfs.h"
 #include "spank/plugin/plugin.h"

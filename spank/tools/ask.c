@@ -6,8 +6,8 @@
 #include <strings.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/locality.h"
-#include "spank/hw/node_load.h"
+#include "spank/hw/load/locality.h"
+#include "spank/hw/load/node_load.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/tools/tool.h"
 

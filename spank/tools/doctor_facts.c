@@ -21,7 +21,7 @@
 #include "spank/hw/conf_live.h"
 #include "spank/hw/nccl_found.h"
 #include "spank/hw/net_live.h"
-#include "spank/hw/node_load.h"
+#include "spank/hw/load/node_load.h"
 #include "spank/hw/nvml.h"
 #include "spank/hw/pci_links.h"
 #include "spank/hw/platform_live.h"

@@ -10,7 +10,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/options/muster_conf.h"
-#include "spank/hw/locality.h"
+#include "spank/hw/load/locality.h"
 #include "spank/hw/machine/machine.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/hw/io/xml.h"

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "spank/core/nccl/nccl_variables.h"
-#include "spank/hw/node_load.h"
+#include "spank/hw/load/node_load.h"
 
 static const struct gdr_case {
     const char *name, *file;

@@ -20,7 +20,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/plan/plan.h"
-#include "spank/hw/node_load.h"
+#include "spank/hw/load/node_load.h"
 
 #define ROWS 128
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* node_load.c - which reader a saved machine needs, and the calls of node_load.h */
-#include "spank/hw/node_load.h"
+#include "spank/hw/load/node_load.h"
 
 #include <errno.h>
 #include <fcntl.h>

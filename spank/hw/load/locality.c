@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/locality.h"
+#include "spank/hw/load/locality.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
 #include "spank/hw/conf_live.h"
-#include "spank/hw/node_load.h"
+#include "spank/hw/load/node_load.h"
 #include "spank/hw/io/sysfile.h"
 
 static bool all_known(const struct mu_node *node)
