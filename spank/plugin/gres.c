@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "spank/hw/slurm_files.h"
+#include "spank/hw/live/slurm_files.h"
 #include "spank/plugin/plugin.h"
 
 /* One of the files beside slurm.conf; a missing one has no text. */

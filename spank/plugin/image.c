@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "spank/hw/conf_live.h"
+#include "spank/hw/live/nccl_conf_files.h"
 #include "spank/plugin/plugin.h"
 
 static bool mount_namespace(struct stat *ns)

@@ -7,7 +7,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/slurm/node_addr.h"
-#include "spank/hw/slurm_files.h"
+#include "spank/hw/live/slurm_files.h"
 #include "spank/plugin/plugin.h"
 
 static void look_in(const char *path, struct mu_node_addr *list, int n)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/step_tasks.h"
+#include "spank/hw/live/step_tasks.h"
 #include "spank/plugin/plugin.h"
 
 #define STEPS_MAX 16

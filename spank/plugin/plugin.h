@@ -43,7 +43,7 @@
 #include "spank/core/network/port.h"
 #include "spank/core/gpubind/takeover.h"
 #include "spank/core/options/muster_conf.h"
-#include "spank/hw/network.h"
+#include "spank/hw/live/network.h"
 
 #define MU_OPTION_TEXT 4096
 #define MU_ENV_TEXT 8192

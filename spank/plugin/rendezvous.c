@@ -10,7 +10,7 @@
 
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
-#include "spank/hw/nccl_found.h"
+#include "spank/hw/live/nccl_libraries.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 

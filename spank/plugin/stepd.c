@@ -12,7 +12,7 @@
 #include "spank/core/plan/plan_text.h"
 #include "spank/hw/load/locality.h"
 #include "spank/hw/load/node_load.h"
-#include "spank/hw/nvml.h"
+#include "spank/hw/live/nvml.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 

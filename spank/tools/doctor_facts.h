@@ -4,7 +4,7 @@
 #define MU_DOCTOR_FACTS_H
 
 #include "spank/core/doctor/doctor.h"
-#include "spank/hw/slurm_files.h"
+#include "spank/hw/live/slurm_files.h"
 
 /* Everything owned; pointers in `facts` go into the other fields. */
 struct mu_doctor_input {

@@ -12,7 +12,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/options/muster_conf.h"
 #include "spank/hw/load/node_load.h"
-#include "spank/hw/platform_live.h"
+#include "spank/hw/live/platform_live.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/tools/doctor_facts.h"
 

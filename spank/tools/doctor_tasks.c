@@ -7,7 +7,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/slurm/command_line.h"
-#include "spank/hw/step_tasks.h"
+#include "spank/hw/live/step_tasks.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/tools/doctor_facts.h"
 

@@ -39,7 +39,7 @@ keys_of() {
 }
 
 @test "every NCCL variable that the plugin may set is in muster-env(7)" {
-    names=$(cat "$top"/spank/core/nccl/nccl_variables.c "$top"/spank/hw/network.c | tr -d '\n' |
+    names=$(cat "$top"/spank/core/nccl/nccl_variables.c "$top"/spank/hw/live/network.c | tr -d '\n' |
         grep -oE 'mu_settings_add\([^;]*"(NCCL|GLOO)_[A-Z_]*"' | grep -oE '(NCCL|GLOO)_[A-Z_]*' | sort -u)
     [ "$(wc -w <<< "$names")" -ge 7 ]
     for name in $names; do

@@ -16,10 +16,10 @@
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
-#include "spank/hw/conf_live.h"
-#include "spank/hw/net_live.h"
-#include "spank/hw/network.h"
-#include "spank/hw/platform_live.h"
+#include "spank/hw/live/nccl_conf_files.h"
+#include "spank/hw/live/net_live.h"
+#include "spank/hw/live/network.h"
+#include "spank/hw/live/platform_live.h"
 #include "spank/hw/io/sysfile.h"
 #include "tests/unit/hang.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "spank/hw/nvml.h"
+#include "spank/hw/live/nvml.h"
 #include "tests/unit/fake_nvml.h"
 #include "tests/unit/hang.h"
 

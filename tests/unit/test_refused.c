@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "spank/hw/platform_live.h"
+#include "spank/hw/live/platform_live.h"
 #include "tests/unit/folder.h"
 
 static void put(const char *root, const char *path, const char *text)

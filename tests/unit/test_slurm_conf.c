@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "spank/hw/slurm_files.h"
+#include "spank/hw/live/slurm_files.h"
 
 static const struct value_case {
     const char *name, *line, *value; /* of the key Gres; NULL: it has none */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/conf_live.h"
+#include "spank/hw/live/nccl_conf_files.h"
 #include "spank/hw/load/node_load.h"
 #include "spank/hw/io/sysfile.h"
 

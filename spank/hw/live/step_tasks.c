@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/step_tasks.h"
+#include "spank/hw/live/step_tasks.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/slurm_files.h"
+#include "spank/hw/live/slurm_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/pci_links.h"
+#include "spank/hw/live/pci_links.h"
 
 #include <errno.h>
 #include <fcntl.h>

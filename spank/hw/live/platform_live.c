@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/platform_live.h"
+#include "spank/hw/live/platform_live.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* nvml.c - see nvml.h. The few calls are declared here: the library's header comes with
  * the CUDA toolkit, which a node need not have, and its interface is stable by name.
  */
-#include "spank/hw/nvml.h"
+#include "spank/hw/live/nvml.h"
 
 #include <dlfcn.h>
 #include <stdint.h>

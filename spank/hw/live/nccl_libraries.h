@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_found.h - the libnccl files that a program here would load */
-#ifndef MU_NCCL_FOUND_H
-#define MU_NCCL_FOUND_H
+/* nccl_libraries.h - the libnccl files that a program here would load */
+#ifndef MU_NCCL_LIBRARIES_H
+#define MU_NCCL_LIBRARIES_H
 
 #include "spank/core/nccl/nccl_variables.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* net_live.c - interfaces by netlink, speeds by ethtool's ioctl, names by getaddrinfo
  */
-#include "spank/hw/net_live.h"
+#include "spank/hw/live/net_live.h"
 
 #include <errno.h>
 #include <ifaddrs.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/network.h"
+#include "spank/hw/live/network.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
-#include "spank/hw/conf_live.h"
-#include "spank/hw/net_live.h"
-#include "spank/hw/platform_live.h"
+#include "spank/hw/live/nccl_conf_files.h"
+#include "spank/hw/live/net_live.h"
+#include "spank/hw/live/platform_live.h"
 
 /* An address that other nodes can reach: not that of this host alone, as a line
  * "127.0.1.1 NAME" in /etc/hosts gives.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conf_live.h - NCCL's configuration files of this user, in NCCL's order */
-#ifndef MU_CONF_LIVE_H
-#define MU_CONF_LIVE_H
+/* nccl_conf_files.h - NCCL's configuration files of this user, in NCCL's order */
+#ifndef MU_NCCL_CONF_FILES_H
+#define MU_NCCL_CONF_FILES_H
 
 #include "runtime/base/err.h"
 #include "spank/core/env/nccl_conf.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/conf_live.h"
+#include "spank/hw/live/nccl_conf_files.h"
 
 #include <errno.h>
 #include <stdio.h>

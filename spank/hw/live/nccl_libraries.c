@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "spank/hw/nccl_found.h"
+#include "spank/hw/live/nccl_libraries.h"
 
 #include <stdio.h>
 #include <stdlib.h>
