@@ -152,6 +152,7 @@ int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err)
 /* The site file into *keys, for a partition and a node (NULL unknown). No file at the
  * default place is an empty one. Only root may change it (spank/hw/io/sysfile.h), and
  * what it names.
+ * what it names.
  */
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
                  struct mu_site_keys *keys, struct mu_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* task_env.h - the environment of a task: which names Muster may write, MUSTER_SET, and the
+/* task_env.h - the environment of a task: which names Muster may write, MUSTER_SET,
  * rendezvous port; see muster-env(7)
  */
 #ifndef MU_TASK_ENV_H

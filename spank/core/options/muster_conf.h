@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* muster_conf.h - the site file muster.conf into structs, and what it says for one node */
+/* muster_conf.h - the site file muster.conf into structs, and its keys for one node */
 #ifndef MU_MUSTER_CONF_H
 #define MU_MUSTER_CONF_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cores.h - the cores that a step owns, for the planner; private to spank/core */
+/* cores.h - the cores that a step owns, for the planner; private to this folder */
 #ifndef MU_CORES_H
 #define MU_CORES_H
 

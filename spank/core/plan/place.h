@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place.h - the steps of mu_plan_make, and what they share; private to spank/core */
+/* place.h - the steps of mu_plan_make, and what they share; private to this folder */
 #ifndef MU_PLACE_H
 #define MU_PLACE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_cpu.h - cores and tasks while they are brought together; private to spank/core */
+/* place_cpu.h - cores and tasks while they are brought together; private to this folder
+ */
 #ifndef MU_PLACE_CPU_H
 #define MU_PLACE_CPU_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan_text.h - a plan as text, TSV or MUSTER_PLAN lines; users and golden files see the
- * same */
+/* plan_text.h - a plan as text, TSV or MUSTER_PLAN lines; users and golden files see
+ * the same table
+ */
 #ifndef MU_PLAN_TEXT_H
 #define MU_PLAN_TEXT_H
 

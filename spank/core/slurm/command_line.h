@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* command_line.h - what a command line says: srun's own options, and launchers inside a step */
+/* command_line.h - the words of a command line: srun's own options, and launchers
+ * inside a step
+ */
 #ifndef MU_COMMAND_LINE_H
 #define MU_COMMAND_LINE_H
 
