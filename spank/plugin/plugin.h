@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.h - the one struct of state behind the hooks, and the parts that work on it.
  *
- *   plugin.c   the hooks, by context
- *   srun.c     in srun: options checked, the bind request taken over before srun
- *              reads it
- *   stepd.c    in slurmstepd: what is on for this step, the plan, once per node
- *   items.c    spank items, environment and cgroup into struct mu_step
- *   owned.c    the step's CPUs where no cgroup tells
- *   gres.c     in which order Slurm counts the node's GPUs
- *   gpus.c     which GPUs the step owns, which one a task can open, how they are named
- *   apply.c    in the task: affinity, memory policy
- *   taskenv.c  in the task: the environment
- *   image.c    in the task: what the image of its container sets
- *   rendezvous.c  where the tasks meet: ports, network, rank 0's address
- *   head.c     which node rank 0 is on
- *   nodeaddr.c where Slurm reaches a node whose name does not resolve
- *   port.c     is MASTER_PORT free
- *   report.c   what a step is told once per node
- *   others.c   the job's other steps on this node, and what is shared with them
- *   topofile.c NCCL_TOPO_FILE: checked, copied, removed
- *   settle.c   small files, the site file, the options that hold
- *   say.c      messages
+ *   plugin.c       the hooks, by context
+ *   srun.c         in srun: options checked, the bind request taken over before srun
+ *                  reads it
+ *   stepd.c        in slurmstepd: what is on for this step, the plan, once per node
+ *   items.c        spank items, environment and cgroup into struct mu_step
+ *   step_cpus.c    the step's CPUs where no cgroup tells
+ *   gpu_order.c    in which order Slurm counts the node's GPUs
+ *   gpus.c         which GPUs the step owns, which one a task can open, their names
+ *   apply.c        in the task: affinity, memory policy
+ *   taskenv.c      in the task: the environment
+ *   container.c    in the task: what the image of its container sets
+ *   rendezvous.c   where the tasks meet: ports, network, rank 0's address
+ *   rank0_node.c   which node rank 0 is on
+ *   nodeaddr.c     where Slurm reaches a node whose name does not resolve
+ *   master_port.c  is MASTER_PORT free
+ *   step_report.c  what a step is told once per node
+ *   other_steps.c  the job's other steps on this node, and what is shared with them
+ *   topofile.c     NCCL_TOPO_FILE: checked, copied, removed
+ *   settings.c     the site file, the options that hold, small files
+ *   messages.c     lines on the user's standard error
  */
 #ifndef MU_PLUGIN_H
 #define MU_PLUGIN_H
@@ -78,7 +78,7 @@ struct mu_step {
     char ports[256];        /* SLURM_STEP_RESV_PORTS */
     struct mu_cpuset cpus;  /* what the step may run on */
     struct mu_cpuset mems;  /* NUMA nodes it may take memory from; empty unknown */
-    struct mu_cpuset cores; /* Slurm's own core numbers of the step, see owned.c */
+    struct mu_cpuset cores; /* Slurm's own core numbers of the step, see step_cpus.c */
     bool confined; /* false: the cpus are the machine's, Slurm confines nobody */
     struct mu_request request;
     bool taken_over; /* srun or the batch step made the request neutral */
@@ -135,7 +135,7 @@ struct mu_state {
     bool ranks_only; /* no plan, but tasks get the rank and rendezvous variables */
 };
 
-/* say.c. To the user's standard error, each line behind "muster: "; user_init and
+/* messages.c. To the user's standard error, each line behind "muster: "; user_init and
  * later. mu_say_lines takes text of several lines. Warnings name the node.
  */
 void mu_info(const struct mu_state *st, const char *fmt, ...)
@@ -144,14 +144,13 @@ void mu_warn(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_say_lines(char *text);
 
-/* settle.c. Read the whole of a small file (at most max bytes, waiting for nothing);
+/* settings.c. Read the whole of a small file (at most max bytes, waiting for nothing);
  * the caller frees *text. err->code ENOENT when there is none.
  */
 int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err);
 
 /* The site file into *keys, for a partition and a node (NULL unknown). No file at the
  * default place is an empty one. Only root may change it (spank/hw/io/sysfile.h), and
- * what it names.
  * what it names.
  */
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
@@ -170,8 +169,8 @@ void mu_srun_init(struct mu_state *st);
 void mu_srun_inherited(const struct mu_state *st);
 int mu_srun_check(const struct mu_state *st);
 
-/* head.c. In srun: tell the nodes which one rank 0 is on, where that is not the first
- * of the step (argv: srun's own command line).
+/* rank0_node.c. In srun: tell the nodes which one rank 0 is on, where that is not the
+ * first of the step (argv: srun's own command line).
  */
 #define MU_HEAD_VARIABLE "SLURM_MUSTER_HEAD"
 void mu_srun_tell_head(int argc, char **argv);
@@ -217,8 +216,8 @@ const char *mu_slurm_conf_path(void);
 /* The CPUs that are on line; empty where /sys does not tell. */
 void mu_online_cpus(struct mu_cpuset *cpus);
 
-/* owned.c. The CPUs of the step on this node, out of the machine's; and, called in the
- * task: Slurm's own binding of it says that they are others.
+/* step_cpus.c. The CPUs of the step on this node, out of the machine's; and, called in
+ * the task: Slurm's own binding of it says that they are others.
  */
 void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
                    struct mu_cpuset *cpus);
@@ -226,7 +225,7 @@ bool mu_owned_disputed(const struct mu_state *st);
 /* The node's CPUs that -c asks for, where it counts `threads` of each core (0: all). */
 int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int threads);
 
-/* gres.c. Which of the node's GPUs Slurm means by each number, into st->order, and
+/* gpu_order.c. Which of the node's GPUs Slurm means by each number, into st->order, and
  * st->devices_confined.
  */
 void mu_gres_find_order(struct mu_state *st);
@@ -290,8 +289,9 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err);
 /* The port others meet at: reserved by Slurm, or hashed. */
 int mu_master_port(const struct mu_state *st);
 
-/* image.c. In user_init, and in the task's process: where the task is in a container by
- * now, what the image sets is not overwritten; with verbose the first task tells.
+/* container.c. In user_init, and in the task's process: where the task is in a
+ * container by now, what the image sets is not overwritten; with verbose the first task
+ * tells.
  */
 void mu_image_remember(struct mu_state *st);
 void mu_image_settle(struct mu_state *st, spank_t sp, int task);
@@ -301,16 +301,16 @@ void mu_image_settle(struct mu_state *st, spank_t sp, int task);
  */
 void mu_node_addrs(void *arg, struct mu_node_addr *list, int n);
 
-/* report.c. Once per node, after the plan. */
+/* step_report.c. Once per node, after the plan. */
 void mu_report(const struct mu_state *st);
 
-/* others.c. Called as the user, after the plan: say which CPUs and GPUs of this step
- * other steps of the job use at this moment.
+/* other_steps.c. Called as the user, after the plan: say which CPUs and GPUs of this
+ * step other steps of the job use at this moment.
  */
 void mu_others_say(const struct mu_state *st);
 
-/* port.c. On rank 0's node: warn if another step or program has the hashed port; the
- * claim is held until release.
+/* master_port.c. On rank 0's node: warn if another step or program has the hashed port;
+ * the claim is held until release.
  */
 void mu_port_check(struct mu_state *st);
 void mu_port_release(struct mu_state *st);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* head.c - the node that rank 0 is on: the first of the step, but where tasks follow a
- * list of the user's (-m arbitrary, SLURM_HOSTFILE) the first of that. Only srun knows
- * the list: it tells the nodes by a variable that --export=NONE lets through.
+/* rank0_node.c - the node that rank 0 is on: the first of the step, but where tasks
+ * follow a list of the user's (-m arbitrary, SLURM_HOSTFILE) the first of that. Only
+ * srun knows the list: it tells the nodes by a variable that --export=NONE lets
+ * through.
  */
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* say.c - messages to the user */
+/* messages.c - lines on the standard error of the user */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gres.c - the order in which Slurm counts the node's GPUs, where it is not the PCI
- * bus's
+/* gpu_order.c - the order in which Slurm counts the node's GPUs, where it is not the
+ * PCI bus's
  *
  * Where devices are confined, Slurm's number is a device file, by its place in
  * gres.conf. Where they are not, all that a job has is the number in

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* image.c - a task that another plugin (pyxis) put into a container: what the image
+/* container.c - a task that another plugin (pyxis) put into a container: what the image
  * sets, by its environment or its own nccl.conf, is left to it like what the user sets.
  * Decided in the task's process, where the container's files are in place.
  */

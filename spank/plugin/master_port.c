@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* port.c - on rank 0's node: is the hashed MASTER_PORT free, also of other steps that
- * have not opened it yet?
+/* master_port.c - on rank 0's node: is the hashed MASTER_PORT free, also of other steps
+ * that have not opened it yet?
  */
 #include <errno.h>
 #include <netinet/in.h>

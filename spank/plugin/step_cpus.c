@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* owned.c - the CPUs of the step where no cgroup confines it: Slurm then tells core
+/* step_cpus.c - the CPUs of the step where no cgroup confines it: Slurm then tells core
  * numbers of its own count
  */
 #include "spank/core/slurm/core_numbers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* others.c - steps that overlap: what this step shares with the job's other steps on
- * this node (case 053). A step that was told to overlap, or started from inside of
+/* other_steps.c - steps that overlap: what this step shares with the job's other steps
+ * on this node (case 053). A step that was told to overlap, or started from inside of
  * another one, gets what that one has; who measures should know. Slurm says nothing of
  * it, the other steps' processes do.
  */

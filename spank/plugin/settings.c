@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* settle.c - small files, the site file, and the options that hold for a step */
+/* settings.c - small files, the site file, and the options that hold for a step */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* report.c - what a step is told once for each node: warnings, and with verbose and
- * dry-run the plan and its reasons
+/* step_report.c - what a step is told once for each node: warnings, and with verbose
+ * and dry-run the plan and its reasons
  */
 #include <stdio.h>
 #include <stdlib.h>
