@@ -53,9 +53,9 @@ static json_t *task_json(const struct mu_node *node, const struct mu_slot *slot)
     json_object_set_new(task, "mems", words(text));
     json_object_set_new(task, "nics", nics);
     json_object_set_new(task, "nic_path",
-                        slot->nic_path == MU_PATH_NONE
+                        slot->nic_path == MU_NEAR_NONE
                             ? json_null()
-                            : json_string(mu_path_name(slot->nic_path)));
+                            : json_string(mu_nearness_name(slot->nic_path)));
     json_object_set_new(task, "note", words(slot->note));
     return task;
 }

@@ -18,7 +18,7 @@ void mu_topo_json(FILE *out, const struct mu_node *node);
 void mu_topo_svg(FILE *out, const struct mu_node *node, const struct mu_plan *plan);
 
 /* The cell of a link table: "NV18", "PIX", ... */
-const char *mu_topo_cell(char buf[16], enum mu_path path, int nvlinks, int vendor);
+const char *mu_topo_cell(char buf[16], enum mu_nearness path, int nvlinks, int vendor);
 
 /* The name of a NIC as plans print it. */
 const char *mu_topo_nic(const struct mu_nic *nic);
@@ -27,6 +27,6 @@ const char *mu_topo_nic(const struct mu_nic *nic);
  * there is no NIC.
  */
 int mu_topo_nearest(const struct mu_node *node, int gpu, int *nic, int most,
-                    enum mu_path *path);
+                    enum mu_nearness *path);
 
 #endif

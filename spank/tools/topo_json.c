@@ -77,14 +77,14 @@ static json_t *gpu_links(const struct mu_node *node, int g, const char *what)
 
     if (strcmp(what, "nic_paths") == 0)
         for (int i = 0; i < node->nnics; i++)
-            json_array_append_new(
-                array, json_string(mu_path_name(node->gpu_nic[g * node->nnics + i])));
+            json_array_append_new(array, json_string(mu_nearness_name(
+                                             node->gpu_nic[g * node->nnics + i])));
     else
         for (int i = 0; i < node->ngpus; i++)
             json_array_append_new(
                 array,
                 strcmp(what, "gpu_paths") == 0
-                    ? json_string(mu_path_name(node->gpu_gpu[g * node->ngpus + i]))
+                    ? json_string(mu_nearness_name(node->gpu_gpu[g * node->ngpus + i]))
                     : json_integer(node->nvlinks[g * node->ngpus + i]));
     return array;
 }
@@ -97,7 +97,7 @@ static json_t *gpus(const struct mu_node *node)
         const struct mu_gpu *g = &node->gpus[i];
         json_t *gpu = json_object(), *near = json_array();
         int nic[MU_GPUS_MAX], n;
-        enum mu_path path;
+        enum mu_nearness path;
         char vendor[16] = "";
 
         if (g->vendor)
@@ -117,8 +117,8 @@ static json_t *gpus(const struct mu_node *node)
             json_array_append_new(near, json_string(mu_topo_nic(&node->nics[nic[k]])));
         json_object_set_new(gpu, "nearest_nics", near);
         json_object_set_new(gpu, "nic_path",
-                            path == MU_PATH_NONE ? json_null()
-                                                 : json_string(mu_path_name(path)));
+                            path == MU_NEAR_NONE ? json_null()
+                                                 : json_string(mu_nearness_name(path)));
         json_object_set_new(gpu, "nic_paths", gpu_links(node, i, "nic_paths"));
         json_object_set_new(gpu, "gpu_paths", gpu_links(node, i, "gpu_paths"));
         json_object_set_new(gpu, "nvlinks", gpu_links(node, i, "nvlinks"));

@@ -332,12 +332,13 @@ static void draw_task(const struct drawing *d, const struct mu_slot *slot, int y
                                  mu_topo_nic(&d->node->nics[slot->nic[i]]));
     if (used < sizeof line)
         snprintf(line + used, sizeof line - used, " %s%s%s",
-                 mu_path_name(slot->nic_path), slot->note[0] ? "; " : "", slot->note);
+                 mu_nearness_name(slot->nic_path), slot->note[0] ? "; " : "",
+                 slot->note);
     text(d, PAD + 22, y + 12, 12, "start", line);
 }
 
 /* The path as a shade: the nearer the darker; NVLink is green. */
-static const char *cell_colour(enum mu_path path, int nvlinks)
+static const char *cell_colour(enum mu_nearness path, int nvlinks)
 {
     static const char *const shade[] = { "#7aa6d8", "#9dbfe4", "#bdd4ed", "#d6e4f3",
                                          "#e7eef7", "#f6f6f6", "#ffffff" };
@@ -363,8 +364,8 @@ static int draw_links(const struct drawing *d, int y)
         for (int c = 0; c < n->ngpus + n->nnics; c++) {
             bool gpu = c < n->ngpus;
             int links = gpu ? n->nvlinks[r * n->ngpus + c] : 0;
-            enum mu_path path = gpu ? n->gpu_gpu[r * n->ngpus + c]
-                                    : n->gpu_nic[r * n->nnics + c - n->ngpus];
+            enum mu_nearness path = gpu ? n->gpu_gpu[r * n->ngpus + c]
+                                        : n->gpu_nic[r * n->nnics + c - n->ngpus];
             int x = PAD + (c + 1) * CELL_W;
 
             if (gpu && c == r)

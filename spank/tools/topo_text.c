@@ -3,12 +3,12 @@
 
 #include "spank/tools/topo.h"
 
-const char *mu_topo_cell(char buf[16], enum mu_path path, int nvlinks, int vendor)
+const char *mu_topo_cell(char buf[16], enum mu_nearness path, int nvlinks, int vendor)
 {
     if (nvlinks > 0)
         snprintf(buf, 16, "%s%d", vendor == MU_VENDOR_AMD ? "XGMI" : "NV", nvlinks);
     else
-        snprintf(buf, 16, "%s", mu_path_name(path));
+        snprintf(buf, 16, "%s", mu_nearness_name(path));
     return buf;
 }
 
@@ -18,16 +18,16 @@ const char *mu_topo_nic(const struct mu_nic *nic)
 }
 
 int mu_topo_nearest(const struct mu_node *node, int gpu, int *nic, int most,
-                    enum mu_path *path)
+                    enum mu_nearness *path)
 {
-    const enum mu_path *row = node->gpu_nic + gpu * node->nnics;
+    const enum mu_nearness *row = node->gpu_nic + gpu * node->nnics;
     int n = 0;
 
-    *path = MU_PATH_NONE;
+    *path = MU_NEAR_NONE;
     for (int i = 0; i < node->nnics; i++)
         if (row[i] < *path)
             *path = row[i];
-    for (int i = 0; i < node->nnics && *path != MU_PATH_NONE; i++)
+    for (int i = 0; i < node->nnics && *path != MU_NEAR_NONE; i++)
         if (row[i] == *path && n < most)
             nic[n++] = i;
     return n;
@@ -124,7 +124,7 @@ static void gpu_table(FILE *out, const struct mu_node *node)
         char nics[1024] = "-", numa[16];
         int nic[MU_GPUS_MAX], n;
         size_t used = 0;
-        enum mu_path path;
+        enum mu_nearness path;
 
         n = mu_topo_nearest(node, i, nic, MU_GPUS_MAX, &path);
         for (int k = 0; k < n && used < sizeof nics; k++)
@@ -132,7 +132,7 @@ static void gpu_table(FILE *out, const struct mu_node *node)
                                      k ? "," : "", mu_topo_nic(&node->nics[nic[k]]));
         fprintf(out, "%-4d %-16s %-5s %-30s %-5s %s\n", i, gpu->label,
                 number(gpu->numa < 0 ? -1 : node->numas[gpu->numa].os_index, numa),
-                nics, mu_path_name(path),
+                nics, mu_nearness_name(path),
                 gpu->local_known ? cpu_list(&gpu->local, cpus, sizeof cpus)
                                  : "unknown");
         if (gpu->model[0] || gpu->uuid[0])
@@ -162,7 +162,7 @@ static void link_table(FILE *out, const struct mu_node *node)
                                           node->nvlinks[r * node->ngpus + c],
                                           node->gpus[r].vendor));
         for (int c = 0; c < node->nnics; c++)
-            fprintf(out, " %-7s", mu_path_name(node->gpu_nic[r * node->nnics + c]));
+            fprintf(out, " %-7s", mu_nearness_name(node->gpu_nic[r * node->nnics + c]));
         fputc('\n', out);
     }
 }
@@ -212,11 +212,11 @@ static void remarks(FILE *out, const struct mu_node *node)
                 unknown, node->ngpus, mu_plural(node->ngpus),
                 node->virtual_machine ? " (virtual machine)" : "");
     for (int i = 0; i < node->ngpus; i++) {
-        enum mu_path path;
+        enum mu_nearness path;
         int nic;
 
         mu_topo_nearest(node, i, &nic, 1, &path);
-        alone += path == MU_PATH_SYS;
+        alone += path == MU_NEAR_SYS;
     }
     if (alone > 0)
         fprintf(out, "%d of %d GPU%s without a NIC nearer than SYS.\n", alone,

@@ -38,7 +38,7 @@ void machine_dgx_a100(struct mu_node *node)
     for (int g = 0; g < 8; g++)
         for (int k = 0; k < 12; k++)
             if (nic_numa[k] == numa[g])
-                synth_path(node, g, k, MU_PATH_PXB);
+                synth_path(node, g, k, MU_NEAR_PXB);
 }
 
 /* 8 A100 on PCIe, 2 x 28 cores with SMT. */
@@ -131,7 +131,7 @@ void machine_flat_vm(struct mu_node *node)
     gpus(node, 4, (const int[]){ 0, 0, 0, 0 });
     synth_links(node);
     for (int i = 0; i < 16; i++)
-        node->gpu_gpu[i] = MU_PATH_SYS;
+        node->gpu_gpu[i] = MU_NEAR_SYS;
 }
 
 /* 4 x 72 cores, each with eight memory-only nodes of its GPU. */
@@ -232,7 +232,7 @@ void machine_h20_vm(struct mu_node *node)
     }
     synth_links(node);
     for (int i = 0; i < 8; i++)
-        synth_path(node, i, 7 - i, MU_PATH_PIX);
+        synth_path(node, i, 7 - i, MU_NEAR_PIX);
 }
 
 void machine_ndv4(struct mu_node *node)
@@ -283,5 +283,5 @@ void machine_port_down(struct mu_node *node)
     synth_nic(node, "mlx5_1", "0000:03:00.0", 0);
     node->nics[0].active = false;
     synth_links(node);
-    synth_path(node, 0, 0, MU_PATH_PIX);
+    synth_path(node, 0, 0, MU_NEAR_PIX);
 }

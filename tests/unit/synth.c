@@ -124,13 +124,13 @@ int synth_nic(struct mu_node *node, const char *name, const char *busid, int num
     return node->nnics++;
 }
 
-static enum mu_path path_between(int numa_a, int package_a, int numa_b, int package_b)
+static enum mu_nearness path_between(int numa_a, int package_a, int numa_b, int package_b)
 {
     if (numa_a < 0 || numa_b < 0)
-        return MU_PATH_SYS;
+        return MU_NEAR_SYS;
     if (numa_a == numa_b)
-        return MU_PATH_NODE;
-    return package_a == package_b ? MU_PATH_PKG : MU_PATH_SYS;
+        return MU_NEAR_NODE;
+    return package_a == package_b ? MU_NEAR_PKG : MU_NEAR_SYS;
 }
 
 void synth_links(struct mu_node *node)
@@ -153,7 +153,7 @@ void synth_links(struct mu_node *node)
     }
 }
 
-void synth_path(struct mu_node *node, int gpu, int nic, enum mu_path path)
+void synth_path(struct mu_node *node, int gpu, int nic, enum mu_nearness path)
 {
     node->gpu_nic[gpu * node->nnics + nic] = path;
 }

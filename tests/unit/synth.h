@@ -6,7 +6,7 @@
  *   synth_gpu(&node, "0000:07:00.0", 3);        near NUMA node 3
  *   synth_nic(&node, "mlx5_0", "0000:0c:00.0", 3);
  *   synth_links(&node);                         paths by NUMA node; change them after
- *   synth_path(&node, 0, 0, MU_PATH_PXB);
+ *   synth_path(&node, 0, 0, MU_NEAR_PXB);
  *   assert_int_equal(mu_node_finish(&node, &err), 0);
  *
  * Every function fails the test when something is wrong.
@@ -40,7 +40,7 @@ int synth_nic(struct mu_node *node, const char *name, const char *busid, int num
 
 /* The matrices, once all devices are there. */
 void synth_links(struct mu_node *node);
-void synth_path(struct mu_node *node, int gpu, int nic, enum mu_path path);
+void synth_path(struct mu_node *node, int gpu, int nic, enum mu_nearness path);
 void synth_nvlink(struct mu_node *node, int a, int b, int links);
 
 /* All CPUs and GPUs of the node, ntasks tasks. */

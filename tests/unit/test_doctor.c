@@ -208,7 +208,7 @@ static void c034_c035_each_hca_is_judged(void **state)
           .gbits = 200,
           .guid = "b" },
     };
-    enum mu_path paths[6] = { 0 };
+    enum mu_nearness paths[6] = { 0 };
     struct doctor_machine m;
     struct mu_facts facts = { .env = env, .node = &m.node };
 

@@ -344,7 +344,7 @@ static void rdma_devices_are_of_one_kind_and_near(void **state)
     for (size_t i = 0; i < sizeof hcas / sizeof hcas[0]; i++) {
         const struct hca_case *c = &hcas[i];
         struct mu_nic nics[6] = { 0 };
-        enum mu_path paths[24];
+        enum mu_nearness paths[24];
         struct mu_node node = { .nics = nics, .gpu_nic = paths };
         struct mu_alloc alloc = { .ngpus = c->ngpus };
         struct mu_hca_choice out;

@@ -67,8 +67,8 @@ static void backwards(struct mu_node *node)
     synth_nic(node, "b", "0000:c2:00.0", 0);
     synth_nic(node, "a", "0000:08:00.0", 1);
     synth_links(node);
-    synth_path(node, 0, 0, MU_PATH_PIX);
-    synth_path(node, 1, 0, MU_PATH_PHB);
+    synth_path(node, 0, 0, MU_NEAR_PIX);
+    synth_path(node, 1, 0, MU_NEAR_PHB);
     node->nvlinks[1] = 6; /* from c1 to 07 */
 }
 
@@ -95,8 +95,8 @@ static void finish_sorts_all_arrays_and_their_matrices(void **state)
     assert_int_equal(node.gpus[1].numa, 1);
     assert_string_equal(node.nics[0].name, "a");
     assert_int_equal(node.nics[1].numa, 1);
-    assert_int_equal(node.gpu_nic[0 * 2 + 1], MU_PATH_PHB);
-    assert_int_equal(node.gpu_nic[1 * 2 + 1], MU_PATH_PIX);
+    assert_int_equal(node.gpu_nic[0 * 2 + 1], MU_NEAR_PHB);
+    assert_int_equal(node.gpu_nic[1 * 2 + 1], MU_NEAR_PIX);
     assert_int_equal(node.nvlinks[1 * 2 + 0], 6);
     assert_int_equal(node.nvlinks[0 * 2 + 1], 0);
     mu_node_clear(&node);

@@ -83,8 +83,8 @@ static void machine(struct mu_node *node, bool known)
     synth_nic(node, "mlx5_1", "0000:04:00.0", known ? 1 : -1);
     synth_links(node);
     if (known) {
-        synth_path(node, 0, 1, MU_PATH_PIX);
-        synth_path(node, 1, 0, MU_PATH_PIX);
+        synth_path(node, 0, 1, MU_NEAR_PIX);
+        synth_path(node, 1, 0, MU_NEAR_PIX);
     }
     assert_int_equal(mu_node_finish(node, &err), 0);
 }

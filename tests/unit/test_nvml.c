@@ -133,9 +133,9 @@ case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
         strcpy(node.gpus[i].busid, busid[i]);
         node.gpus[i].sub = -1;
         node.gpus[i].numa = i;
-        node.gpu_nic[i] = i == 1 ? MU_PATH_PXB : MU_PATH_SYS;
+        node.gpu_nic[i] = i == 1 ? MU_NEAR_PXB : MU_NEAR_SYS;
         for (int k = 0; k < 3; k++) {
-            node.gpu_gpu[i * 3 + k] = i == k ? MU_PATH_NONE : MU_PATH_NODE;
+            node.gpu_gpu[i * 3 + k] = i == k ? MU_NEAR_NONE : MU_NEAR_NODE;
             node.nvlinks[i * 3 + k] = i == k ? 0 : 10 * i + k;
         }
     }
@@ -149,11 +149,11 @@ case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
         assert_string_equal(node.gpus[i].uuid, uuid[i]);
         assert_int_equal(node.gpus[i].sub, part ? i - 1 : -1);
         assert_int_equal(node.gpus[i].numa, i == 0 ? 0 : part ? 1 : 2);
-        assert_int_equal(node.gpu_nic[i], part ? MU_PATH_PXB : MU_PATH_SYS);
-        assert_int_equal(node.gpu_gpu[i * 5 + i], MU_PATH_NONE);
+        assert_int_equal(node.gpu_nic[i], part ? MU_NEAR_PXB : MU_NEAR_SYS);
+        assert_int_equal(node.gpu_gpu[i * 5 + i], MU_NEAR_NONE);
     }
-    assert_int_equal(node.gpu_gpu[1 * 5 + 3], MU_PATH_PIX); /* slices of one GPU */
-    assert_int_equal(node.gpu_gpu[3 * 5 + 4], MU_PATH_NODE);
+    assert_int_equal(node.gpu_gpu[1 * 5 + 3], MU_NEAR_PIX); /* slices of one GPU */
+    assert_int_equal(node.gpu_gpu[3 * 5 + 4], MU_NEAR_NODE);
     assert_int_equal(node.nvlinks[1 * 5 + 2], 0);
     assert_int_equal(node.nvlinks[3 * 5 + 4], 12);
     assert_int_equal(node.nvlinks[4 * 5 + 0], 20);

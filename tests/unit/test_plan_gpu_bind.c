@@ -54,8 +54,8 @@ static void switched(struct mu_node *node)
 {
     bridged_across(node);
     memset(node->nvlinks, 0, 16 * sizeof *node->nvlinks);
-    node->gpu_gpu[3] = node->gpu_gpu[12] = MU_PATH_PIX;
-    node->gpu_gpu[6] = node->gpu_gpu[9] = MU_PATH_PIX;
+    node->gpu_gpu[3] = node->gpu_gpu[12] = MU_NEAR_PIX;
+    node->gpu_gpu[6] = node->gpu_gpu[9] = MU_NEAR_PIX;
 }
 
 /* Two NUMA nodes of one package in turn. */

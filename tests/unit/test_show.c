@@ -79,7 +79,7 @@ static void many_far_nics_are_counted_in_the_table_and_listed_in_tsv(void **stat
     make(machine_dgx_a100, 8, "", &node, &plan);
     for (int g = 0; g < 8; g++)
         for (int k = 0; k < 12; k++)
-            synth_path(&node, g, k, MU_PATH_SYS);
+            synth_path(&node, g, k, MU_NEAR_SYS);
     mu_plan_clear(&plan);
     {
         struct mu_alloc alloc;
@@ -90,12 +90,12 @@ static void many_far_nics_are_counted_in_the_table_and_listed_in_tsv(void **stat
     text = shown(mu_show_text, &node, &plan);
     assert_non_null(strstr(text, "any of 12  SYS"));
     free(text);
-    plan.slots[0].nic_path = MU_PATH_PIX;
+    plan.slots[0].nic_path = MU_NEAR_PIX;
     plan.slots[0].nnics = 40;
     text = shown(mu_show_text, &node, &plan);
     assert_non_null(strstr(text, "any of 40  PIX"));
     free(text);
-    plan.slots[0].nic_path = MU_PATH_SYS;
+    plan.slots[0].nic_path = MU_NEAR_SYS;
     plan.slots[0].nnics = 12;
     text = shown(mu_show_tsv, &node, &plan);
     assert_non_null(strstr(text, "\tmlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,"

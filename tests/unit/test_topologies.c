@@ -145,7 +145,7 @@ static bool same_set(const char *a, const char *b)
 static bool check_gpu(const struct mu_node *node, int g, const struct row *row)
 {
     const struct mu_gpu *gpu = &node->gpus[g];
-    enum mu_path best = MU_PATH_NONE;
+    enum mu_nearness best = MU_NEAR_NONE;
     int nic[256], n = 0;
     char numa[16] = "-", names[4096];
     struct mu_cpuset want = { { 0 } };
@@ -163,13 +163,13 @@ static bool check_gpu(const struct mu_node *node, int g, const struct row *row)
     for (int i = 0; i < node->nnics; i++)
         if (node->gpu_nic[g * node->nnics + i] < best)
             best = node->gpu_nic[g * node->nnics + i];
-    for (int i = 0; i < node->nnics && best != MU_PATH_NONE; i++)
+    for (int i = 0; i < node->nnics && best != MU_NEAR_NONE; i++)
         if (node->gpu_nic[g * node->nnics + i] == best)
             nic[n++] = i;
     nic_names(node, nic, n, names, sizeof names);
-    if (!same_set(names, row->nics) || strcmp(mu_path_name(best), row->path) != 0)
+    if (!same_set(names, row->nics) || strcmp(mu_nearness_name(best), row->path) != 0)
         return wrong("GPU %d: nearest NICs %s %s, expected %s %s", g, names,
-                     mu_path_name(best), row->nics, row->path);
+                     mu_nearness_name(best), row->nics, row->path);
     return true;
 }
 
@@ -220,9 +220,9 @@ static bool check_slots(const struct mu_node *node, const struct mu_plan *plan,
         }
         nic_names(node, slot->nic, slot->nnics, names, sizeof names);
         if (!same_set(names, rows[t]->nics) ||
-            strcmp(mu_path_name(slot->nic_path), rows[t]->path) != 0)
+            strcmp(mu_nearness_name(slot->nic_path), rows[t]->path) != 0)
             return wrong("task %d: NICs %s %s, expected %s %s", t, names,
-                         mu_path_name(slot->nic_path), rows[t]->nics, rows[t]->path);
+                         mu_nearness_name(slot->nic_path), rows[t]->nics, rows[t]->path);
     }
     return true;
 }

@@ -107,14 +107,14 @@ static void check_models(const struct mu_facts *facts, struct mu_findings *out)
 static void check_nic_distance(const struct mu_facts *facts, struct mu_findings *out)
 {
     const struct mu_node *node = facts->node;
-    enum mu_path best = MU_PATH_NONE;
+    enum mu_nearness best = MU_NEAR_NONE;
 
     if (!node || !node->gpu_nic || !node->ngpus || !node->nnics)
         return;
     for (int i = 0; i < node->ngpus * node->nnics; i++)
         if (node->gpu_nic[i] < best)
             best = node->gpu_nic[i];
-    if (best == MU_PATH_SYS)
+    if (best == MU_NEAR_SYS)
         mu_findings_add(
             out, MU_HINT, AREA, "",
             "no RDMA NIC is local to any GPU: every path between them crosses "

@@ -71,7 +71,7 @@ static int add_gdr_level(const struct mu_nccl_input *in, struct mu_settings *out
 
         if (slot->ngpus == 0)
             continue;
-        if (slot->nnics == 0 || slot->nic_path != MU_PATH_PHB)
+        if (slot->nnics == 0 || slot->nic_path != MU_NEAR_PHB)
             return 0;
         for (int i = 0; i < slot->ngpus; i++)
             if (in->node->gpus[slot->gpu[i]].vendor != MU_VENDOR_NVIDIA ||

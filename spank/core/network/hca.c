@@ -92,8 +92,9 @@ static void keep_nearest(const struct mu_node *node, const struct mu_alloc *allo
     if (!node->gpu_nic || alloc->ngpus == 0)
         return;
     for (int g = 0; g < alloc->ngpus; g++) {
-        const enum mu_path *path = node->gpu_nic + (size_t)alloc->gpu[g] * node->nnics;
-        enum mu_path best = MU_PATH_NONE;
+        const enum mu_nearness *path =
+            node->gpu_nic + (size_t)alloc->gpu[g] * node->nnics;
+        enum mu_nearness best = MU_NEAR_NONE;
 
         for (int i = 0; i < nnics; i++)
             if (out->verdict[i] == MU_HCA_USED && path[i] < best)

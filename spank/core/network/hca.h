@@ -41,7 +41,7 @@ struct mu_hca_choice {
 /* Among the active devices that no pattern of `exclude` (comma-separated, with * and ?)
  * names, physical functions where there are any: one link layer, the one with the
  * fastest port (InfiniBand on a tie), one speed class, and of these the nearest of each
- * GPU of the step. A device that is nearest only because all are at MU_PATH_SYS stays
+ * GPU of the step. A device that is nearest only because all are at MU_NEAR_SYS stays
  * in.
  */
 void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,

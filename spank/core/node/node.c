@@ -26,13 +26,13 @@ bool mu_nic_has_verbs(const struct mu_nic *nic)
     return nic->layer != MU_LINK_SLINGSHOT && nic->layer != MU_LINK_EFA;
 }
 
-const char *mu_path_name(enum mu_path path)
+const char *mu_nearness_name(enum mu_nearness path)
 {
     static const char *const names[] = {
         "PIX", "PXB", "PHB", "NODE", "PKG", "SYS", "-"
     };
 
-    return (unsigned)path <= MU_PATH_NONE ? names[path] : "-";
+    return (unsigned)path <= MU_NEAR_NONE ? names[path] : "-";
 }
 
 void mu_node_clear(struct mu_node *node)

@@ -25,18 +25,18 @@
  * NCCL's vocabulary, with PKG added: same package, other NUMA node (NPS4, SNC), which
  * they call SYS.
  */
-enum mu_path {
-    MU_PATH_PIX,  /* one PCIe switch */
-    MU_PATH_PXB,  /* several PCIe switches, no host bridge */
-    MU_PATH_PHB,  /* same PCIe host bridge */
-    MU_PATH_NODE, /* same NUMA node */
-    MU_PATH_PKG,  /* same package */
-    MU_PATH_SYS,  /* between packages */
-    MU_PATH_NONE, /* not known, or there is no such device */
+enum mu_nearness {
+    MU_NEAR_PIX,  /* one PCIe switch */
+    MU_NEAR_PXB,  /* several PCIe switches, no host bridge */
+    MU_NEAR_PHB,  /* same PCIe host bridge */
+    MU_NEAR_NODE, /* same NUMA node */
+    MU_NEAR_PKG,  /* same package */
+    MU_NEAR_SYS,  /* between packages */
+    MU_NEAR_NONE, /* not known, or there is no such device */
 };
 
 /* "PIX" ... "SYS", "-" for NONE. */
-const char *mu_path_name(enum mu_path path);
+const char *mu_nearness_name(enum mu_nearness path);
 
 struct mu_core {
     int ncpus;
@@ -127,9 +127,9 @@ struct mu_node {
     struct mu_gpu *gpus;
     int nnics;
     struct mu_nic *nics;
-    enum mu_path *gpu_nic; /* ngpus x nnics */
-    enum mu_path *gpu_gpu; /* ngpus x ngpus: the PCI path */
-    int *nvlinks;          /* ngpus x ngpus: number of NVLinks (or xGMI), 0 none */
+    enum mu_nearness *gpu_nic; /* ngpus x nnics */
+    enum mu_nearness *gpu_gpu; /* ngpus x ngpus: the PCI path */
+    int *nvlinks;              /* ngpus x ngpus: number of NVLinks (or xGMI), 0 none */
 };
 
 /* NCCL drives it by verbs; Slingshot and EFA have libraries of their own. */

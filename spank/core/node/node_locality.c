@@ -81,7 +81,7 @@ static void adopt_paths(struct mu_node *node, const struct mu_node *file, int gp
     for (int n = 0; n < node->nnics && node->gpu_nic && file->gpu_nic; n++) {
         int nic = find_nic(file, &node->nics[n]);
 
-        if (nic >= 0 && file->gpu_nic[from * file->nnics + nic] != MU_PATH_NONE)
+        if (nic >= 0 && file->gpu_nic[from * file->nnics + nic] != MU_NEAR_NONE)
             node->gpu_nic[gpu * node->nnics + n] =
                 file->gpu_nic[from * file->nnics + nic];
     }

@@ -45,7 +45,7 @@ int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *e
     if (node->gpu_nic)
         nic = spread((int *)node->gpu_nic, n, node->nnics, gpu, parts, false, 0);
     if (node->gpu_gpu)
-        peer = spread((int *)node->gpu_gpu, n, n, gpu, parts, true, MU_PATH_PIX);
+        peer = spread((int *)node->gpu_gpu, n, n, gpu, parts, true, MU_NEAR_PIX);
     if (node->nvlinks)
         links = spread(node->nvlinks, n, n, gpu, parts, true, 0);
     if (!gpus || (node->gpu_nic && !nic) || (node->gpu_gpu && !peer) ||
@@ -66,8 +66,8 @@ int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *e
     free(node->gpu_gpu);
     free(node->nvlinks);
     node->gpus = gpus;
-    node->gpu_nic = (enum mu_path *)nic;
-    node->gpu_gpu = (enum mu_path *)peer;
+    node->gpu_nic = (enum mu_nearness *)nic;
+    node->gpu_gpu = (enum mu_nearness *)peer;
     node->nvlinks = links;
     node->ngpus = total;
     return 0;

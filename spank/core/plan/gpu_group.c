@@ -145,7 +145,7 @@ static long affinity(const struct grouping *g, int i, int k)
     if (g->node->nvlinks)
         a += 64L * g->node->nvlinks[at];
     if (g->node->gpu_gpu)
-        a += MU_PATH_NONE - g->node->gpu_gpu[at];
+        a += MU_NEAR_NONE - g->node->gpu_gpu[at];
     return a;
 }
 

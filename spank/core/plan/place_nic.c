@@ -8,13 +8,13 @@
  */
 #include "spank/core/plan/place.h"
 
-static enum mu_path from_gpus(const struct mu_node *node, const struct mu_slot *slot,
-                              int nic)
+static enum mu_nearness from_gpus(const struct mu_node *node,
+                                  const struct mu_slot *slot, int nic)
 {
-    enum mu_path best = MU_PATH_NONE;
+    enum mu_nearness best = MU_NEAR_NONE;
 
     for (int i = 0; i < slot->ngpus && node->gpu_nic; i++) {
-        enum mu_path path = node->gpu_nic[slot->gpu[i] * node->nnics + nic];
+        enum mu_nearness path = node->gpu_nic[slot->gpu[i] * node->nnics + nic];
 
         if (path < best)
             best = path;
@@ -22,22 +22,22 @@ static enum mu_path from_gpus(const struct mu_node *node, const struct mu_slot *
     return best;
 }
 
-static enum mu_path from_cpus(const struct mu_node *node, const struct mu_slot *slot,
-                              int nic)
+static enum mu_nearness from_cpus(const struct mu_node *node,
+                                  const struct mu_slot *slot, int nic)
 {
     const struct mu_nic *n = &node->nics[nic];
-    enum mu_path best = MU_PATH_NONE;
+    enum mu_nearness best = MU_NEAR_NONE;
 
     if (n->numa < 0)
-        return MU_PATH_NONE;
+        return MU_NEAR_NONE;
     for (int c = 0; c < node->ncores; c++) {
         const struct mu_core *core = &node->cores[c];
-        enum mu_path path = MU_PATH_SYS;
+        enum mu_nearness path = MU_NEAR_SYS;
 
         if (core->numa == n->numa)
-            path = MU_PATH_NODE;
+            path = MU_NEAR_NODE;
         else if (core->package >= 0 && core->package == n->package)
-            path = MU_PATH_PKG;
+            path = MU_NEAR_PKG;
         if (path < best && mu_core_in(core, &slot->cpus))
             best = path;
     }
@@ -58,13 +58,13 @@ void mu_place_nic(const struct mu_node *node, struct mu_plan *plan)
     for (int t = 0; t < plan->nslots; t++) {
         struct mu_slot *slot = &plan->slots[t];
 
-        slot->nic_path = MU_PATH_NONE;
+        slot->nic_path = MU_NEAR_NONE;
         slot->nnics = 0;
         for (int nic = 0; nic < node->nnics; nic++) {
-            enum mu_path path =
+            enum mu_nearness path =
                 slot->ngpus ? from_gpus(node, slot, nic) : from_cpus(node, slot, nic);
 
-            if (path == MU_PATH_NONE || path > slot->nic_path)
+            if (path == MU_NEAR_NONE || path > slot->nic_path)
                 continue;
             if (path < slot->nic_path)
                 slot->nnics = 0;

@@ -73,7 +73,7 @@ int mu_plan_make(const struct mu_node *node, const struct mu_alloc *alloc,
     made.nslots = alloc->ntasks;
     for (int t = 0; t < made.nslots; t++) {
         made.slots[t].task = t;
-        made.slots[t].nic_path = MU_PATH_NONE;
+        made.slots[t].nic_path = MU_NEAR_NONE;
     }
     if (place(node, alloc, opts, &made, err) < 0) {
         mu_plan_clear(&made);

@@ -41,7 +41,7 @@ struct mu_slot {
     bool bound;            /* false: affinity stays as Slurm set it */
     int nnics;
     int nic[MU_GPUS_MAX]; /* indices into mu_node.nics: the whole nearest set */
-    enum mu_path nic_path;
+    enum mu_nearness nic_path;
     char note[64]; /* words joined by '+', "" for none */
 };
 

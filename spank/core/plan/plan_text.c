@@ -51,7 +51,7 @@ void mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
         list_add(&nics, nic_label(&node->nics[slot->nic[i]]));
     record.cpus = slot->cpus;
     record.mems = slot->mems;
-    mu_copy(record.path, sizeof record.path, mu_path_name(slot->nic_path));
+    mu_copy(record.path, sizeof record.path, mu_nearness_name(slot->nic_path));
     *out = record;
 }
 
@@ -99,7 +99,7 @@ void mu_show_tsv(FILE *out, const struct mu_node *node, const struct mu_plan *pl
         put_set(out, &slot->mems);
         fputc('\t', out);
         put_nics(out, node, slot);
-        fprintf(out, "\t%s\t%s\n", mu_path_name(slot->nic_path),
+        fprintf(out, "\t%s\t%s\n", mu_nearness_name(slot->nic_path),
                 slot->note[0] ? slot->note : "-");
     }
 }
@@ -131,13 +131,13 @@ static void put_cell(FILE *out, const struct mu_node *node, const struct mu_slot
     case NIC:
         /* A list of all of them only says that none is near; of virtual functions one
          * switch has dozens. */
-        if (slot->nnics > (slot->nic_path == MU_PATH_SYS ? 2 : 16))
+        if (slot->nnics > (slot->nic_path == MU_NEAR_SYS ? 2 : 16))
             fprintf(out, "any of %d", slot->nnics);
         else
             put_nics(out, node, slot);
         break;
     case PATH:
-        fputs(mu_path_name(slot->nic_path), out);
+        fputs(mu_nearness_name(slot->nic_path), out);
         break;
     default:
         fputs(slot->note[0] ? slot->note : "-", out);

@@ -125,9 +125,9 @@ int mu_node_matrices(struct mu_node *node, struct mu_err *err)
         return mu_err_set(err, ENOMEM, "no memory for %d GPUs and %d NICs", node->ngpus,
                           node->nnics);
     for (size_t i = 0; i < gn; i++)
-        node->gpu_nic[i] = MU_PATH_NONE;
+        node->gpu_nic[i] = MU_NEAR_NONE;
     for (size_t i = 0; i < gg; i++)
-        node->gpu_gpu[i] = MU_PATH_NONE;
+        node->gpu_gpu[i] = MU_NEAR_NONE;
     return 0;
 }
 

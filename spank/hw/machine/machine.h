@@ -65,7 +65,7 @@ struct mu_nic *mu_add_nic(struct mu_machine *machine, int dev, struct mu_err *er
 struct mu_pci_dev *mu_add_pci(struct mu_machine *machine, struct mu_err *err);
 struct mu_place *mu_add_place(struct mu_machine *machine, struct mu_err *err);
 
-/* Allocate gpu_nic and gpu_gpu (all MU_PATH_NONE) and nvlinks (0) for the GPUs and NICs
+/* Allocate gpu_nic and gpu_gpu (all MU_NEAR_NONE) and nvlinks (0) for the GPUs and NICs
  * there are now.
  */
 int mu_node_matrices(struct mu_node *node, struct mu_err *err);

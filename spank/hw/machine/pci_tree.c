@@ -34,20 +34,20 @@ const struct mu_place *mu_pci_place(const struct mu_machine *machine, int index)
     return index < 0 ? &nowhere : &machine->place[index];
 }
 
-static enum mu_path place_path(const struct mu_place *a, const struct mu_place *b)
+static enum mu_nearness place_path(const struct mu_place *a, const struct mu_place *b)
 {
     if (a->numa >= 0 && a->numa == b->numa)
-        return MU_PATH_NODE;
+        return MU_NEAR_NODE;
     if (a->package >= 0 && a->package == b->package)
-        return MU_PATH_PKG;
-    return MU_PATH_SYS;
+        return MU_NEAR_PKG;
+    return MU_NEAR_SYS;
 }
 
 /* How near two devices of the tree are. PIX: at most one bridge on each side below the
  * common one (none below a merged switch); NODE, PKG and SYS come from the places of
  * their hosts.
  */
-static enum mu_path pci_path(const struct mu_machine *machine, int a, int b)
+static enum mu_nearness pci_path(const struct mu_machine *machine, int a, int b)
 {
     const struct mu_pci_dev *dev = machine->dev;
     int start_a = a, start_b = b, da = depth(machine, a), db = depth(machine, b);
@@ -55,7 +55,7 @@ static enum mu_path pci_path(const struct mu_machine *machine, int a, int b)
     int limit;
 
     if (a == b)
-        return MU_PATH_PIX;
+        return MU_NEAR_PIX;
     for (; da > db; da--, below_a++)
         a = dev[a].parent;
     for (; db > da; db--, below_b++)
@@ -68,10 +68,10 @@ static enum mu_path pci_path(const struct mu_machine *machine, int a, int b)
         return place_path(mu_pci_place(machine, start_a),
                           mu_pci_place(machine, start_b));
     if (dev[a].kind == MU_PCI_HOST)
-        return MU_PATH_PHB;
+        return MU_NEAR_PHB;
     /* The first step leaves the device itself; each further one is a bridge. */
     limit = dev[a].kind == MU_PCI_SWITCH ? 1 : 2;
-    return below_a <= limit && below_b <= limit ? MU_PATH_PIX : MU_PATH_PXB;
+    return below_a <= limit && below_b <= limit ? MU_NEAR_PIX : MU_NEAR_PXB;
 }
 
 int mu_pci_fill_paths(struct mu_machine *machine, struct mu_err *err)

@@ -78,7 +78,7 @@ static bool locality_unknown(const struct mu_smi_table *t)
             return false;
         several |= mu_cpuset_count(&t->col[i].numas) > 1;
         for (int c = 0; c < t->ncols; c++)
-            far |= t->col[c].gpu && t->cell[i * t->ncols + c].path == MU_PATH_SYS;
+            far |= t->col[c].gpu && t->cell[i * t->ncols + c].path == MU_NEAR_SYS;
     }
     return far || several;
 }
@@ -154,11 +154,11 @@ static int add_nics(const struct mu_smi_table *t, struct mu_machine *m,
 }
 
 /* Under NV# the PCI path is hidden; the NUMA nodes bound it. */
-static enum mu_path hidden_path(const struct mu_gpu *a, const struct mu_gpu *b)
+static enum mu_nearness hidden_path(const struct mu_gpu *a, const struct mu_gpu *b)
 {
     if (a->numa < 0 || b->numa < 0)
-        return MU_PATH_NONE;
-    return a->numa == b->numa ? MU_PATH_NODE : MU_PATH_SYS;
+        return MU_NEAR_NONE;
+    return a->numa == b->numa ? MU_NEAR_NODE : MU_NEAR_SYS;
 }
 
 static void fill_matrices(const struct mu_smi_table *t, struct mu_node *node)
@@ -178,7 +178,7 @@ static void fill_matrices(const struct mu_smi_table *t, struct mu_node *node)
             }
             node->nvlinks[g * node->ngpus + gpus] = cell->nvlinks;
             node->gpu_gpu[g * node->ngpus + gpus] =
-                c == r          ? MU_PATH_PIX
+                c == r          ? MU_NEAR_PIX
                 : cell->nvlinks ? hidden_path(&node->gpus[g], &node->gpus[gpus])
                                 : cell->path;
             gpus++;

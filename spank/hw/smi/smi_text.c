@@ -105,7 +105,7 @@ static int read_header(struct parser *s, const char *line, int number)
     if (!t->cell)
         return mu_err_set(s->err, ENOMEM, "%s: no memory to read it", s->file);
     for (int i = 0; i < t->ncols * t->ncols; i++)
-        t->cell[i].path = MU_PATH_NONE;
+        t->cell[i].path = MU_NEAR_NONE;
     return 0;
 }
 
@@ -114,13 +114,13 @@ static bool read_cell(const char *word, struct mu_smi_cell *cell)
 {
     static const struct {
         const char *word;
-        enum mu_path path;
-    } known[] = { { "X", MU_PATH_NONE },    { "PIX", MU_PATH_PIX },
-                  { "PXB", MU_PATH_PXB },   { "PHB", MU_PATH_PHB },
-                  { "NODE", MU_PATH_NODE }, { "SYS", MU_PATH_SYS },
-                  { "SOC", MU_PATH_SYS },   { "N/A", MU_PATH_NONE } };
+        enum mu_nearness path;
+    } known[] = { { "X", MU_NEAR_NONE },    { "PIX", MU_NEAR_PIX },
+                  { "PXB", MU_NEAR_PXB },   { "PHB", MU_NEAR_PHB },
+                  { "NODE", MU_NEAR_NODE }, { "SYS", MU_NEAR_SYS },
+                  { "SOC", MU_NEAR_SYS },   { "N/A", MU_NEAR_NONE } };
 
-    cell->path = MU_PATH_NONE;
+    cell->path = MU_NEAR_NONE;
     cell->nvlinks = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(word, known[i].word) == 0) {

@@ -24,7 +24,8 @@ struct mu_smi_col {
 };
 
 struct mu_smi_cell {
-    enum mu_path path; /* NONE under an NVLink cell: nvidia-smi hides the PCI path */
+    enum mu_nearness
+        path; /* NONE under an NVLink cell: nvidia-smi hides the PCI path */
     int nvlinks;
 };
 
