@@ -15,7 +15,7 @@
 #define CGROUP_TEXT 65536
 
 /* srun is as old as the headers this was built with: Slurm loads no other build. */
-const struct mu_request_slurm mu_this_slurm = {
+const struct mu_takeover_slurm mu_this_slurm = {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
     .tres_bind = true,
 #endif
@@ -60,13 +60,13 @@ const char *mu_users_value(void *arg, const char *name)
     return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
 }
 
-void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
-                      struct mu_request_words *w)
+void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
+                      struct mu_takeover_words *w)
 {
     static const char *const names[9] = {
         "SLURM_GPU_BIND",      "SLURM_TRES_BIND",      "SLURM_GPUS_PER_TASK",
         "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GRES_FLAGS",
-        "SLURM_CPU_BIND",      "SLURM_CPU_BIND_TYPE",  MU_REQUEST_VARIABLE,
+        "SLURM_CPU_BIND",      "SLURM_CPU_BIND_TYPE",  MU_TAKEOVER_VARIABLE,
     };
     const char **slots[9] = {
         &w->env_gpu_bind,      &w->env_tres_bind,      &w->env_gpus_per_task,
@@ -193,19 +193,19 @@ static void read_launcher(spank_t sp, struct mu_step *step)
 /* The request as srun kept it; else what is in the environment is Slurm's own doing. */
 static void read_request(spank_t sp, struct mu_step *step)
 {
-    struct mu_request_change changes[MU_REQUEST_CHANGES];
-    struct mu_request_buffer *buffer = calloc(1, sizeof *buffer);
-    struct mu_request_words words = { 0 };
+    struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
+    struct mu_takeover_buffer *buffer = calloc(1, sizeof *buffer);
+    struct mu_takeover_words words = { 0 };
     int n;
 
     if (!buffer)
         return;
     mu_words_of_step(sp, buffer, &words);
     if (words.env_request &&
-        mu_request_decode(words.env_request, &step->request, NULL) == 0) {
+        mu_takeover_decode(words.env_request, &step->request, NULL) == 0) {
         step->taken_over = step->request.gpu_bind[0] && !step->request.slurm_binds;
     } else {
-        mu_request_decide(&words, &mu_this_slurm, &step->request, changes, &n);
+        mu_takeover_decide(&words, &mu_this_slurm, &step->request, changes, &n);
         step->request.slurm_binds = step->request.gpu_bind[0] != '\0';
         step->request.cpu_bind = false; /* slurmd rewrites it: unknown here */
     }

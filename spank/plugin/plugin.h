@@ -80,7 +80,7 @@ struct mu_step {
     struct mu_cpuset mems;  /* NUMA nodes it may take memory from; empty unknown */
     struct mu_cpuset cores; /* Slurm's own core numbers of the step, see step_cpus.c */
     bool confined; /* false: the cpus are the machine's, Slurm confines nobody */
-    struct mu_request request;
+    struct mu_bind_request request;
     bool taken_over; /* srun or the batch step made the request neutral */
     enum mu_launcher launcher;
     int launcher_nproc;
@@ -201,13 +201,13 @@ struct mu_user_lookup {
 };
 const char *mu_users_value(void *arg, const char *name);
 
-/* Words of the environment for mu_request_decide; buffers hold what they point to. */
-struct mu_request_buffer {
-    char text[9][MU_REQUEST_TEXT];
+/* Words of the environment for mu_takeover_decide; buffers hold what they point to. */
+struct mu_takeover_buffer {
+    char text[9][MU_TAKEOVER_TEXT];
 };
-void mu_words_of_step(spank_t sp, struct mu_request_buffer *buffer,
-                      struct mu_request_words *words);
-extern const struct mu_request_slurm mu_this_slurm;
+void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
+                      struct mu_takeover_words *words);
+extern const struct mu_takeover_slurm mu_this_slurm;
 
 /* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job.
  */

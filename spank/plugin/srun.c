@@ -48,7 +48,7 @@ static int read_cmdline(char **text, char **argv, int max)
     return argc;
 }
 
-static void words_of_srun(int argc, char **argv, struct mu_request_words *w)
+static void words_of_srun(int argc, char **argv, struct mu_takeover_words *w)
 {
     w->gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5);
     w->tres_bind = mu_args_srun(argc, argv, "tres-bind", 6);
@@ -65,7 +65,7 @@ static void words_of_srun(int argc, char **argv, struct mu_request_words *w)
     w->env_gres_flags = getenv("SLURM_GRES_FLAGS");
     w->env_cpu_bind = getenv("SLURM_CPU_BIND");
     w->env_cpu_bind_type = getenv("SLURM_CPU_BIND_TYPE");
-    w->env_request = getenv(MU_REQUEST_VARIABLE);
+    w->env_request = getenv(MU_TAKEOVER_VARIABLE);
 }
 
 /* The text of --muster, which srun itself has not parsed yet: its command line first,
@@ -162,11 +162,11 @@ static void notice_visible(void)
 
 void mu_srun_init(struct mu_state *st)
 {
-    struct mu_request_change changes[MU_REQUEST_CHANGES];
-    struct mu_request_words words = { 0 };
-    struct mu_request request;
+    struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
+    struct mu_takeover_words words = { 0 };
+    struct mu_bind_request request;
     char *text = NULL, **argv = calloc(WORDS_MAX, sizeof *argv);
-    char encoded[MU_REQUEST_TEXT];
+    char encoded[MU_TAKEOVER_TEXT];
     int argc, n;
     bool on;
 
@@ -178,7 +178,7 @@ void mu_srun_init(struct mu_state *st)
     mu_srun_tell_head(argc, argv);
     mu_srun_tell_ports();
     on = will_be_on(st);
-    mu_request_decide(&words, &mu_this_slurm, &request, changes, &n);
+    mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (on) {
         for (int i = 0; i < n; i++)
             setenv(changes[i].name, changes[i].value, 1);
@@ -187,10 +187,10 @@ void mu_srun_init(struct mu_state *st)
         request.slurm_binds = true;
     }
     if (request.gpu_bind[0] || request.cpu_bind || request.cpu_bind_inherited) {
-        mu_request_encode(&request, encoded);
-        setenv(MU_REQUEST_VARIABLE, encoded, 1);
+        mu_takeover_encode(&request, encoded);
+        setenv(MU_TAKEOVER_VARIABLE, encoded, 1);
     } else {
-        unsetenv(MU_REQUEST_VARIABLE);
+        unsetenv(MU_TAKEOVER_VARIABLE);
     }
     /* srun parses the option itself and calls back. */
     st->option_given = false;

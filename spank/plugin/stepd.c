@@ -24,11 +24,11 @@
  */
 static void take_over_batch(struct mu_state *st, spank_t sp)
 {
-    struct mu_request_change changes[MU_REQUEST_CHANGES];
-    struct mu_request_buffer *buffer = calloc(1, sizeof *buffer);
-    struct mu_request_words words = { 0 };
-    struct mu_request request;
-    char encoded[MU_REQUEST_TEXT], taken[256];
+    struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
+    struct mu_takeover_buffer *buffer = calloc(1, sizeof *buffer);
+    struct mu_takeover_words words = { 0 };
+    struct mu_bind_request request;
+    char encoded[MU_TAKEOVER_TEXT], taken[256];
     int n = 0;
 
     if (!buffer)
@@ -42,10 +42,10 @@ static void take_over_batch(struct mu_state *st, spank_t sp)
         (!st->option_given && st->site.enable == MU_ENABLE_OFF))
         goto out;
     mu_words_of_step(sp, buffer, &words);
-    mu_request_decide(&words, &mu_this_slurm, &request, changes, &n);
+    mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (n > 0 && request.gpu_bind[0]) {
-        mu_request_encode(&request, encoded);
-        spank_setenv(sp, MU_REQUEST_VARIABLE, encoded, 1);
+        mu_takeover_encode(&request, encoded);
+        spank_setenv(sp, MU_TAKEOVER_VARIABLE, encoded, 1);
         for (int i = 0; i < n; i++)
             spank_setenv(sp, changes[i].name, changes[i].value, 1);
     }

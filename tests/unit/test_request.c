@@ -28,8 +28,8 @@
 
 static const struct request_case {
     const char *name;
-    struct mu_request_slurm slurm;
-    struct mu_request_words words;
+    struct mu_takeover_slurm slurm;
+    struct mu_takeover_words words;
     const char *want;    /* the encoded request */
     const char *changes; /* "NAME=VALUE|..." */
 } cases[] = {
@@ -200,15 +200,15 @@ static const struct request_case {
 
 static void every_form_is_taken_over_or_left(void **state)
 {
-    static struct mu_request_change changes[MU_REQUEST_CHANGES];
+    static struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct mu_request request;
-        char text[MU_REQUEST_TEXT], all[4096] = "";
+        struct mu_bind_request request;
+        char text[MU_TAKEOVER_TEXT], all[4096] = "";
         int n;
 
-        mu_request_decide(&cases[i].words, &cases[i].slurm, &request, changes, &n);
-        mu_request_encode(&request, text);
+        mu_takeover_decide(&cases[i].words, &cases[i].slurm, &request, changes, &n);
+        mu_takeover_encode(&request, text);
         for (int k = 0; k < n; k++)
             snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=%s",
                      k ? "|" : "", changes[k].name, changes[k].value);
@@ -219,21 +219,21 @@ static void every_form_is_taken_over_or_left(void **state)
 
 static void a_request_survives_the_round_trip(void **state)
 {
-    struct mu_request request = { .gpu_bind = "gres;odd=1",
+    struct mu_bind_request request = { .gpu_bind = "gres;odd=1",
                                   .implicit = true,
                                   .slurm_binds = true,
                                   .cpu_bind_inherited = true };
-    struct mu_request back;
-    char text[MU_REQUEST_TEXT];
+    struct mu_bind_request back;
+    char text[MU_TAKEOVER_TEXT];
 
     memcpy(request.gpu_bind, "map_gpu:1,0", 12);
-    mu_request_encode(&request, text);
-    assert_int_equal(mu_request_decode(text, &back, NULL), 0);
+    mu_takeover_encode(&request, text);
+    assert_int_equal(mu_takeover_decode(text, &back, NULL), 0);
     assert_string_equal(back.gpu_bind, "map_gpu:1,0");
     assert_true(back.implicit && back.slurm_binds && back.cpu_bind_inherited);
     assert_false(back.cpu_bind);
-    assert_int_equal(mu_request_decode("v=2;gpu-bind=x", &back, NULL), -1);
-    assert_int_equal(mu_request_decode("", &back, NULL), -1);
+    assert_int_equal(mu_takeover_decode("v=2;gpu-bind=x", &back, NULL), -1);
+    assert_int_equal(mu_takeover_decode("", &back, NULL), -1);
 }
 
 static const struct args_case {

@@ -25,7 +25,7 @@ static int kind_of(const char *text)
 /* Copy the gpu part of a stored binding; false if it has none or does not fit. */
 static bool gpu_part(const char *text, char *out, size_t len)
 {
-    char copy[MU_REQUEST_TEXT], *part;
+    char copy[MU_TAKEOVER_TEXT], *part;
 
     if (!text || !mu_copy(copy, sizeof copy, text))
         return false;
@@ -36,7 +36,7 @@ static bool gpu_part(const char *text, char *out, size_t len)
 /* All parts of a --tres-bind list but the gpu one, then "gres/gpu:none". */
 static void neutral_tres(const char *text, char *out, size_t len)
 {
-    char copy[MU_REQUEST_TEXT], *rest = copy, *item;
+    char copy[MU_TAKEOVER_TEXT], *rest = copy, *item;
     size_t at = 0;
 
     if (!text || !mu_copy(copy, sizeof copy, text))
@@ -48,7 +48,7 @@ static void neutral_tres(const char *text, char *out, size_t len)
 }
 
 /* "N", or the GPU count in Slurm's other spellings, into "kind:N". */
-static bool implied(const char *kind, const char *text, struct mu_request *out)
+static bool implied(const char *kind, const char *text, struct mu_bind_request *out)
 {
     int n;
 
@@ -59,21 +59,23 @@ static bool implied(const char *kind, const char *text, struct mu_request *out)
     return true;
 }
 
-static bool implied_by_srun(const struct mu_request_words *w, struct mu_request *out)
+static bool implied_by_srun(const struct mu_takeover_words *w,
+                            struct mu_bind_request *out)
 {
     return implied("single", w->ntasks_per_gpu, out) ||
            implied("per_task", w->gpus_per_task, out) ||
            implied("per_task", w->tres_per_task, out);
 }
 
-static bool implied_by_env(const struct mu_request_words *w, struct mu_request *out)
+static bool implied_by_env(const struct mu_takeover_words *w,
+                           struct mu_bind_request *out)
 {
     return implied("single", w->env_ntasks_per_gpu, out) ||
            implied("per_task", w->env_gpus_per_task, out) ||
            implied("per_task", w->env_tres_per_task, out);
 }
 
-static void change(struct mu_request_change *changes, int *n, const char *name,
+static void change(struct mu_takeover_change *changes, int *n, const char *name,
                    const char *value)
 {
     changes[*n].name = name;
@@ -81,11 +83,11 @@ static void change(struct mu_request_change *changes, int *n, const char *name,
     (*n)++;
 }
 
-static void neutralise(const struct mu_request_words *w,
-                       const struct mu_request_slurm *s,
-                       struct mu_request_change *changes, int *n)
+static void neutralise(const struct mu_takeover_words *w,
+                       const struct mu_takeover_slurm *s,
+                       struct mu_takeover_change *changes, int *n)
 {
-    char text[MU_REQUEST_TEXT];
+    char text[MU_TAKEOVER_TEXT];
 
     /* `none` and not a mask of the step's GPUs: a mask fits neither nodes with unequal
      * counts nor a step smaller than its job. Under none Slurm leaves
@@ -101,12 +103,13 @@ static void neutralise(const struct mu_request_words *w,
 /* srun's own --gpu-bind beats its environment. Newer Slurms can be asked to keep all
  * devices open; older ones bind by cgroup whatever we do.
  */
-static void direct(const struct mu_request_words *w, const struct mu_request_slurm *s,
-                   struct mu_request *out, struct mu_request_change *changes, int *n)
+static void direct(const struct mu_takeover_words *w, const struct mu_takeover_slurm *s,
+                   struct mu_bind_request *out, struct mu_takeover_change *changes,
+                   int *n)
 {
     const char *flags = w->gres_flags ? w->gres_flags : w->env_gres_flags;
     int kind = kind_of(out->gpu_bind);
-    char text[MU_REQUEST_TEXT];
+    char text[MU_TAKEOVER_TEXT];
 
     out->slurm_binds = kind != MU_GPU_BIND_NONE;
     if (!out->slurm_binds || kind < 0 || !s->task_sharing)
@@ -122,10 +125,11 @@ static void direct(const struct mu_request_words *w, const struct mu_request_slu
 }
 
 /* No binding on the command line: what the environment or the counts ask for. */
-static void indirect(const struct mu_request_words *w, const struct mu_request_slurm *s,
-                     struct mu_request *out, struct mu_request_change *changes, int *n)
+static void indirect(const struct mu_takeover_words *w,
+                     const struct mu_takeover_slurm *s, struct mu_bind_request *out,
+                     struct mu_takeover_change *changes, int *n)
 {
-    struct mu_request before;
+    struct mu_bind_request before;
     bool env = (s->tres_bind &&
                 gpu_part(w->env_tres_bind, out->gpu_bind, sizeof out->gpu_bind)) ||
                gpu_part(w->env_gpu_bind, out->gpu_bind, sizeof out->gpu_bind);
@@ -134,7 +138,7 @@ static void indirect(const struct mu_request_words *w, const struct mu_request_s
     if (env && kind == MU_GPU_BIND_NONE) {
         /* Ours from an outer level, if that kept a request; else the user's own. */
         out->gpu_bind[0] = '\0';
-        if (!w->env_request || mu_request_decode(w->env_request, &before, NULL) < 0 ||
+        if (!w->env_request || mu_takeover_decode(w->env_request, &before, NULL) < 0 ||
             !before.gpu_bind[0])
             return;
         if (!before.implicit || !implied_by_srun(w, out)) {
@@ -153,10 +157,11 @@ static void indirect(const struct mu_request_words *w, const struct mu_request_s
     }
 }
 
-void mu_request_decide(const struct mu_request_words *words,
-                       const struct mu_request_slurm *slurm, struct mu_request *out,
-                       struct mu_request_change changes[MU_REQUEST_CHANGES],
-                       int *nchanges)
+void mu_takeover_decide(const struct mu_takeover_words *words,
+                        const struct mu_takeover_slurm *slurm,
+                        struct mu_bind_request *out,
+                        struct mu_takeover_change changes[MU_TAKEOVER_CHANGES],
+                        int *nchanges)
 {
     *nchanges = 0;
     memset(out, 0, sizeof *out);
@@ -173,9 +178,10 @@ void mu_request_decide(const struct mu_request_words *words,
         indirect(words, slurm, out, changes, nchanges);
 }
 
-void mu_request_encode(const struct mu_request *request, char text[MU_REQUEST_TEXT])
+void mu_takeover_encode(const struct mu_bind_request *request,
+                        char text[MU_TAKEOVER_TEXT])
 {
-    snprintf(text, MU_REQUEST_TEXT, "v=1;cpu-bind=%s;from=%s;by=%s;gpu-bind=%s",
+    snprintf(text, MU_TAKEOVER_TEXT, "v=1;cpu-bind=%s;from=%s;by=%s;gpu-bind=%s",
              request->cpu_bind             ? "yes"
              : request->cpu_bind_inherited ? "inherited"
                                            : "no",
@@ -183,22 +189,23 @@ void mu_request_encode(const struct mu_request *request, char text[MU_REQUEST_TE
              request->slurm_binds ? "slurm" : "muster", request->gpu_bind);
 }
 
-int mu_request_decode(const char *text, struct mu_request *out, struct mu_err *err)
+int mu_takeover_decode(const char *text, struct mu_bind_request *out,
+                       struct mu_err *err)
 {
-    struct mu_request work = { 0 };
-    char copy[MU_REQUEST_TEXT], *rest = copy, *item;
+    struct mu_bind_request work = { 0 };
+    char copy[MU_TAKEOVER_TEXT], *rest = copy, *item;
 
     if (!mu_copy(copy, sizeof copy, text))
         return mu_err_set(err, ENAMETOOLONG, "%s has %zu characters, at most %d",
-                          MU_REQUEST_VARIABLE, strlen(text), MU_REQUEST_TEXT - 1);
+                          MU_TAKEOVER_VARIABLE, strlen(text), MU_TAKEOVER_TEXT - 1);
     if (strncmp(copy, "v=1;", 4) != 0)
         return mu_err_set(err, EINVAL, "%s: '%.80s' is not of version 1",
-                          MU_REQUEST_VARIABLE, text);
+                          MU_TAKEOVER_VARIABLE, text);
     while ((item = mu_parse_next(&rest, ';'))) {
         if (strncmp(item, "gpu-bind=", 9) == 0) {
             if (!mu_copy(work.gpu_bind, sizeof work.gpu_bind, item + 9))
                 return mu_err_set(err, ENAMETOOLONG, "%s: gpu-bind is too long",
-                                  MU_REQUEST_VARIABLE);
+                                  MU_TAKEOVER_VARIABLE);
         } else if (strcmp(item, "cpu-bind=yes") == 0) {
             work.cpu_bind = true;
         } else if (strcmp(item, "cpu-bind=inherited") == 0) {

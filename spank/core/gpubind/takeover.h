@@ -6,9 +6,22 @@
  *
  *   srun's words   its environment   the request kept by an outer level
  *             \___________   |   ___________/
- *                   mu_request_decide()
+ *                  mu_takeover_decide()
  *                    |              |
- *    mu_request (SLURM_MUSTER_REQUEST)   variables to set before srun reads them
+ *    mu_bind_request                variables to set before srun reads them
+ *
+ * Two processes take part, on two machines, and one variable links them:
+ *
+ *   srun         plugin/srun.c mu_srun_init decides, sets the variables in srun's own
+ *                environment and encodes the request into SLURM_MUSTER_REQUEST. In the
+ *                batch step plugin/stepd.c take_over_batch does so for the job script.
+ *   Slurm        sends srun's environment to each node of the step. Names that start
+ *                with SLURM pass srun --export=NONE.
+ *   slurmstepd   plugin/items.c read_request decodes it. The request is then the GPU
+ *                binding of the plan, and each task is narrowed to its share.
+ *
+ * Without the variable srun ran without the plugin: slurmstepd decides from the
+ * environment that is left, and what is there Slurm carries out itself (slurm_binds).
  */
 #ifndef MU_TAKEOVER_H
 #define MU_TAKEOVER_H
@@ -17,12 +30,11 @@
 
 #include "runtime/base/err.h"
 
-/* The name starts with SLURM because srun --export=NONE lets only those through. */
-#define MU_REQUEST_VARIABLE "SLURM_MUSTER_REQUEST"
-#define MU_REQUEST_TEXT 2048
+#define MU_TAKEOVER_VARIABLE "SLURM_MUSTER_REQUEST"
+#define MU_TAKEOVER_TEXT 2048
 
 /* Borrowed strings, NULL where absent. */
-struct mu_request_words {
+struct mu_takeover_words {
     /* srun's own command line; all NULL for a batch step */
     const char *gpu_bind, *tres_bind, *gpus_per_task, *tres_per_task, *ntasks_per_gpu;
     const char *gres_flags, *cpu_bind;
@@ -33,12 +45,12 @@ struct mu_request_words {
 };
 
 /* What the Slurm at hand can do. */
-struct mu_request_slurm {
+struct mu_takeover_slurm {
     bool tres_bind;    /* SLURM_TRES_BIND is read: 23.11 and later */
     bool task_sharing; /* --gres-flags=allow-task-sharing: 23.11.4 and later */
 };
 
-struct mu_request {
+struct mu_bind_request {
     char gpu_bind[1024]; /* in Slurm's words without "gpu:"; "" nothing was asked */
     bool implicit;       /* it follows from --gpus-per-task and the like */
     bool slurm_binds;    /* Slurm carries it out itself: it could not be taken over */
@@ -46,25 +58,28 @@ struct mu_request {
     bool cpu_bind_inherited; /* SLURM_CPU_BIND comes from an outer step */
 };
 
-struct mu_request_change {
+struct mu_takeover_change {
     const char *name; /* static */
-    char value[MU_REQUEST_TEXT];
+    char value[MU_TAKEOVER_TEXT];
 };
 
-#define MU_REQUEST_CHANGES 3
+#define MU_TAKEOVER_CHANGES 3
 
 /* Decide; *nchanges of `changes` are to be set in the environment. Values that Slurm
  * itself will refuse are left to Slurm: nothing is taken over then.
  */
-void mu_request_decide(const struct mu_request_words *words,
-                       const struct mu_request_slurm *slurm, struct mu_request *out,
-                       struct mu_request_change changes[MU_REQUEST_CHANGES],
-                       int *nchanges);
+void mu_takeover_decide(const struct mu_takeover_words *words,
+                        const struct mu_takeover_slurm *slurm,
+                        struct mu_bind_request *out,
+                        struct mu_takeover_change changes[MU_TAKEOVER_CHANGES],
+                        int *nchanges);
 
 /* The text of SLURM_MUSTER_REQUEST, for example "v=1;cpu-bind=no;from=explicit;
  * by=muster;gpu-bind=map_gpu:1,0" (gpu-bind is last, so that it may hold anything).
  */
-void mu_request_encode(const struct mu_request *request, char text[MU_REQUEST_TEXT]);
-int mu_request_decode(const char *text, struct mu_request *out, struct mu_err *err);
+void mu_takeover_encode(const struct mu_bind_request *request,
+                        char text[MU_TAKEOVER_TEXT]);
+int mu_takeover_decode(const char *text, struct mu_bind_request *out,
+                       struct mu_err *err);
 
 #endif
