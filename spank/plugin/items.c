@@ -225,11 +225,11 @@ static void read_hosts(spank_t sp, struct mu_step *step)
     if (mu_hostlist_parse(step->nodelist, &hosts, NULL) == 0) {
         if (step->nodeid < hosts.n && mu_hostlist_find(&hosts, step->host) < 0)
             mu_copy(step->host, sizeof step->host, hosts.name[step->nodeid]);
-        copy_env(sp, MU_HEAD_VARIABLE, step->head, sizeof step->head);
-        if (mu_hostlist_find(&hosts, step->head) < 0)
-            mu_copy(step->head, sizeof step->head, hosts.name[0]);
+        copy_env(sp, MU_RANK0_HOST_VARIABLE, step->rank0_host, sizeof step->rank0_host);
+        if (mu_hostlist_find(&hosts, step->rank0_host) < 0)
+            mu_copy(step->rank0_host, sizeof step->rank0_host, hosts.name[0]);
     }
-    step->is_head = strcmp(step->host, step->head) == 0;
+    step->is_rank0_host = strcmp(step->host, step->rank0_host) == 0;
     mu_hostlist_clear(&hosts);
 }
 

@@ -57,7 +57,8 @@ void mu_port_check(struct mu_state *st)
     bool taken;
 
     st->port_claim = -1;
-    if (!st->step.is_head || port <= 0 || port == mu_env_first_port(st->step.ports))
+    if (!st->step.is_rank0_host || port <= 0 ||
+        port == mu_env_first_port(st->step.ports))
         return;
     /* Once for a job: its user cannot mend it. */
     if (st->ports_ephemeral && st->step.step == 0)

@@ -66,10 +66,10 @@ struct mu_step {
     char host[256];    /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_NODES_TEXT];
-    char head[256];      /* Slurm's name of rank 0's node */
-    bool is_head;        /* that is this node */
-    char gpus[1024];     /* SLURM_STEP_GPUS: node indices, "" none */
-    char job_gpus[1024]; /* SLURM_JOB_GPUS, likewise; "" unknown */
+    char rank0_host[256]; /* Slurm's name of rank 0's node */
+    bool is_rank0_host;   /* that is this node */
+    char gpus[1024];      /* SLURM_STEP_GPUS: node indices, "" none */
+    char job_gpus[1024];  /* SLURM_JOB_GPUS, likewise; "" unknown */
     /* The step's devices as Slurm set them, and in which variable:
      * CUDA_VISIBLE_DEVICES, or that of AMD's or Intel's GPUs. */
     char visible[MU_ENV_TEXT];
@@ -172,8 +172,8 @@ int mu_srun_check(const struct mu_state *st);
 /* rank0_node.c. In srun: tell the nodes which one rank 0 is on, where that is not the
  * first of the step (argv: srun's own command line).
  */
-#define MU_HEAD_VARIABLE "SLURM_MUSTER_HEAD"
-void mu_srun_tell_head(int argc, char **argv);
+#define MU_RANK0_HOST_VARIABLE "SLURM_MUSTER_HEAD"
+void mu_srun_send_rank0_host(int argc, char **argv);
 
 /* stepd.c */
 void mu_stepd_user_init(struct mu_state *st, spank_t sp);

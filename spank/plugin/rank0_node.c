@@ -58,17 +58,17 @@ static const char *list_of_srun(int argc, char **argv)
     return list ? list : getenv("SLURM_ARBITRARY_NODELIST");
 }
 
-void mu_srun_tell_head(int argc, char **argv)
+void mu_srun_send_rank0_host(int argc, char **argv)
 {
     const char *list = list_of_srun(argc, argv);
-    char head[MU_HOST_LEN], *text = NULL;
+    char rank0_host[MU_HOST_LEN], *text = NULL;
 
     /* A list with a slash is the path of a file, as for srun. */
     if (list && strchr(list, '/'))
         list = mu_read_small(list, LIST_MAX, &text, NULL) < 0 ? NULL : text;
-    if (list && first_node(list, head, sizeof head))
-        setenv(MU_HEAD_VARIABLE, head, 1);
+    if (list && first_node(list, rank0_host, sizeof rank0_host))
+        setenv(MU_RANK0_HOST_VARIABLE, rank0_host, 1);
     else
-        unsetenv(MU_HEAD_VARIABLE);
+        unsetenv(MU_RANK0_HOST_VARIABLE);
     free(text);
 }

@@ -188,7 +188,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         request.library = &library;
     request.hosts = hosts.name;
     request.nhosts = hosts.n;
-    request.head = st->step.head;
+    request.rank0_host = st->step.rank0_host;
     request.self = st->step.host;
     request.ras_port = mu_port_hash(st->step.job, st->step.step, 0, 1, st->ports_first,
                                     st->ports_last, &st->ports_skip);

@@ -175,7 +175,7 @@ void mu_srun_init(struct mu_state *st)
     argc = read_cmdline(&text, argv, WORDS_MAX);
     find_option(st, argc, argv);
     words_of_srun(argc, argv, &words);
-    mu_srun_tell_head(argc, argv);
+    mu_srun_send_rank0_host(argc, argv);
     mu_srun_tell_ports();
     on = will_be_on(st);
     mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);

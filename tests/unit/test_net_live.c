@@ -455,7 +455,7 @@ static void a_step_of_two_nodes_gets_interface_and_address(void **state)
 }
 
 static const struct own_case {
-    const char *name, *own, *head, *addr;
+    const char *name, *own, *rank0, *addr;
     bool known;
 } own_cases[] = {
     { "127.0.1.1 as Debian's installer writes it", "127.0.1.1", NULL, "10.9.5.16",
@@ -480,7 +480,7 @@ static void the_own_name_need_not_resolve_to_an_address_of_the_network(void **st
         char *hosts[] = { "10.9.5.16", (char *)(uintptr_t)c->own };
         struct mu_network_request request = { .hosts = hosts,
                                               .nhosts = 2,
-                                              .head = c->head,
+                                              .rank0_host = c->rank0,
                                               .self = c->own,
                                               .timeout = 5,
                                               .user = no_user };

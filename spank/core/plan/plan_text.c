@@ -175,13 +175,13 @@ static void put_row(FILE *out, char *const *cells, const int *width)
 void mu_show_text(FILE *out, const struct mu_node *node, const struct mu_plan *plan)
 {
     int width[COLUMNS];
-    char *head[COLUMNS];
+    char *title_row[COLUMNS];
     char **cells = calloc((size_t)plan->nslots * COLUMNS + 1, sizeof *cells);
 
     if (!cells)
         return;
     for (int c = 0; c < COLUMNS; c++) {
-        head[c] = (char *)titles[c];
+        title_row[c] = (char *)titles[c];
         width[c] = (int)strlen(titles[c]);
         for (int t = 0; t < plan->nslots; t++) {
             char *text = cell(node, &plan->slots[t], c);
@@ -191,7 +191,7 @@ void mu_show_text(FILE *out, const struct mu_node *node, const struct mu_plan *p
                 width[c] = (int)strlen(text);
         }
     }
-    put_row(out, head, width);
+    put_row(out, title_row, width);
     for (int t = 0; t < plan->nslots; t++)
         put_row(out, cells + (size_t)t * COLUMNS, width);
     for (int i = 0; i < plan->nslots * COLUMNS; i++)

@@ -107,9 +107,9 @@ static void resolve_self(struct mu_peer *own, struct mu_network *out)
                  own->host);
 }
 
-/* True: peers[head] has the address at which Slurm reaches it, and no better one. */
+/* True: peers[rank0] has the address at which Slurm reaches it, and no better one. */
 static bool resolve(const struct mu_network_request *request, struct mu_peer *peers,
-                    int head, struct mu_network *out, struct mu_err *late)
+                    int rank0, struct mu_network *out, struct mu_err *late)
 {
     int self = find_host(request, request->self, -1);
     int *at = calloc((size_t)request->nhosts, sizeof *at), n = 0;
@@ -124,7 +124,7 @@ static bool resolve(const struct mu_network_request *request, struct mu_peer *pe
     /* Not in place of what Slurm told, which is what the other nodes go by. */
     if (self >= 0 && told && !told[self] && !has_global(&peers[self]))
         resolve_self(&peers[self], out);
-    slurms = told && told[head] && !has_global(&peers[head]);
+    slurms = told && told[rank0] && !has_global(&peers[rank0]);
     free(at);
     free(told);
     return slurms;
@@ -138,7 +138,7 @@ static int choose_network(const struct mu_network_request *request,
     struct mu_peer *peers = calloc((size_t)request->nhosts, sizeof *peers);
     const struct mu_addr *master;
     struct mu_err late = { 0 };
-    int head = find_host(request, request->head, 0);
+    int rank0 = find_host(request, request->rank0_host, 0);
     bool by_slurm;
 
     if (!peers)
@@ -149,14 +149,14 @@ static int choose_network(const struct mu_network_request *request,
         free(peers);
         return -1;
     }
-    by_slurm = resolve(request, peers, head, out, &late);
+    by_slurm = resolve(request, peers, rank0, out, &late);
     mu_net_choose(&out->net, networks, nnetworks, peers, request->nhosts, &out->choice);
     if (late.text[0] && out->choice.iface < 0)
         snprintf(out->choice.reason, sizeof out->choice.reason, "%.500s", late.text);
-    master = mu_net_peer_addr(&peers[head], &out->choice);
+    master = mu_net_peer_addr(&peers[rank0], &out->choice);
     /* Not a global one: then Slurm's nodes are daemons of one machine. */
     if (!master && by_slurm)
-        master = &peers[head].addr[0];
+        master = &peers[rank0].addr[0];
     out->master_known = master != NULL;
     if (master)
         mu_addr_format(master, out->master_addr, sizeof out->master_addr);
@@ -260,7 +260,7 @@ int mu_network_decide(const struct mu_network_request *request, struct mu_networ
     if (request->nhosts < 1)
         return mu_err_set(err, EINVAL, "the step has no nodes");
     mu_copy(out->master_addr, sizeof out->master_addr,
-            request->hosts[find_host(request, request->head, 0)]);
+            request->hosts[find_host(request, request->rank0_host, 0)]);
     if (mu_networks_parse(request->networks, networks, &nnetworks, err) < 0)
         return -1;
     if (request->nhosts == 1) {

@@ -21,9 +21,9 @@ struct mu_network_request {
     const struct mu_plan *plan;
     char *const *hosts; /* the nodes of the step, in order */
     int nhosts;
-    const char *head;     /* rank 0's among them; NULL: the first */
-    const char *self;     /* this node among them; NULL: not known */
-    const char *networks; /* the site's networks=, comma separated */
+    const char *rank0_host; /* rank 0's among them; NULL: the first */
+    const char *self;       /* this node among them; NULL: not known */
+    const char *networks;   /* the site's networks=, comma separated */
     const char *exclude_hca;
     const char *profile_dir;      /* shipped profiles; may be absent */
     const char *site_profile_dir; /* the site's own, tried first */

@@ -49,12 +49,12 @@ static int find_acs(const uint8_t *space, long len)
     int at = 0x100;
 
     for (int hops = 0; hops < 64 && at >= 0x100 && at + 8 <= len; hops++) {
-        uint32_t head = (uint32_t)space[at] | (uint32_t)space[at + 1] << 8 |
-                        (uint32_t)space[at + 2] << 16 | (uint32_t)space[at + 3] << 24;
+        uint32_t header = (uint32_t)space[at] | (uint32_t)space[at + 1] << 8 |
+                          (uint32_t)space[at + 2] << 16 | (uint32_t)space[at + 3] << 24;
 
-        if ((head & 0xffff) == 0x000d)
+        if ((header & 0xffff) == 0x000d)
             return at;
-        at = (int)(head >> 20) & ~3;
+        at = (int)(header >> 20) & ~3;
     }
     return 0;
 }
