@@ -13,9 +13,10 @@
 /* NVIDIA's driver has this GPU, as far as it can be told: one that it leaves out beside
  * others is lost, or given to a virtual machine. Neither Slurm nor CUDA counts it.
  */
-static bool is_driven(const struct mu_node *node, int gpu)
+static bool is_driven(const struct mu_node *node, int gpu_node)
 {
-    if (node->gpus[gpu].vendor != MU_VENDOR_NVIDIA || node->gpus[gpu].minor >= 0)
+    if (node->gpus[gpu_node].vendor != MU_VENDOR_NVIDIA ||
+        node->gpus[gpu_node].minor >= 0)
         return true;
     for (int i = 0; i < node->ngpus; i++)
         if (node->gpus[i].vendor == MU_VENDOR_NVIDIA && node->gpus[i].minor >= 0)
@@ -31,13 +32,13 @@ bool mu_gpus_have_minors(const struct mu_node *node)
     return node->ngpus > 0;
 }
 
-static int gpu_of_number(const struct mu_node *node, const struct mu_gres_order *order,
-                         int number)
+static int node_of_num(const struct mu_node *node, const struct mu_gres_order *order,
+                       int gpu_num)
 {
     if (order->n > 0)
-        return number < order->n ? order->gpu[number] : -1;
+        return gpu_num < order->n ? order->gpu_node[gpu_num] : -1;
     for (int i = 0; i < node->ngpus; i++)
-        if (is_driven(node, i) && number-- == 0)
+        if (is_driven(node, i) && gpu_num-- == 0)
             return i;
     return -1;
 }
@@ -64,17 +65,17 @@ static bool nth_item(const char *list, int k, char *out, size_t len)
     return true;
 }
 
-static int add_gpu(struct mu_alloc *alloc, int gpu, struct mu_err *err)
+static int add_gpu(struct mu_alloc *alloc, int gpu_node, struct mu_err *err)
 {
-    int at = alloc->ngpus;
+    int pos = alloc->ngpus;
 
-    if (at == MU_GPUS_MAX)
+    if (pos == MU_GPUS_MAX)
         return mu_err_set(err, E2BIG, "more than %d GPUs in one step", MU_GPUS_MAX);
-    while (at > 0 && alloc->gpu[at - 1] > gpu) {
-        alloc->gpu[at] = alloc->gpu[at - 1];
-        at--;
+    while (pos > 0 && alloc->gpu_node[pos - 1] > gpu_node) {
+        alloc->gpu_node[pos] = alloc->gpu_node[pos - 1];
+        pos--;
     }
-    alloc->gpu[at] = gpu;
+    alloc->gpu_node[pos] = gpu_node;
     alloc->ngpus++;
     return 0;
 }
@@ -89,12 +90,12 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
     for (int k = 0;; k++) {
         char item[MU_NAME_LEN];
         bool uuid = nth_item(visible, k, item, sizeof item) && is_uuid(item);
-        long number;
-        int gpu;
+        long gpu_num;
+        int gpu_node;
 
         if (uuid) {
-            gpu = mu_node_find_gpu(node, item);
-            if (gpu < 0)
+            gpu_node = mu_node_find_gpu(node, item);
+            if (gpu_node < 0)
                 return mu_err_set(err, ENODEV,
                                   "Slurm gave the step %s, which this node "
                                   "does not list; its place is not known",
@@ -102,16 +103,16 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
         } else {
             if (!nth_item(numbers, k, item, sizeof item))
                 return 0;
-            if (mu_parse_int("SLURM_STEP_GPUS", item, 0, 65535, &number, err) < 0)
+            if (mu_parse_int("SLURM_STEP_GPUS", item, 0, 65535, &gpu_num, err) < 0)
                 return -1;
-            gpu = gpu_of_number(node, order, (int)number);
-            if (gpu < 0)
+            gpu_node = node_of_num(node, order, (int)gpu_num);
+            if (gpu_node < 0)
                 return mu_err_set(err, ENODEV,
                                   "Slurm gave the step GPU %ld, but this node "
                                   "shows %d GPU%s",
-                                  number, node->ngpus, mu_plural(node->ngpus));
+                                  gpu_num, node->ngpus, mu_plural(node->ngpus));
         }
-        if (add_gpu(alloc, gpu, err) < 0)
+        if (add_gpu(alloc, gpu_node, err) < 0)
             return -1;
     }
 }
@@ -122,19 +123,19 @@ static const char *device_prefix(const struct mu_state *st)
     return st->site.devices[0] ? st->site.devices : "/dev/nvidia";
 }
 
-int mu_gpu_open(const struct mu_state *st, int gpu)
+int mu_gpu_open(const struct mu_state *st, int gpu_node)
 {
-    int number = st->node.gpus[gpu].minor;
+    int minor = st->node.gpus[gpu_node].minor;
     char path[300];
     struct stat file;
 
     if (st->site.devices[0] && !mu_gpus_have_minors(&st->node))
-        number = gpu;
+        minor = gpu_node;
     else if (st->site.topology[0] && !st->site.devices[0])
         return -1;
-    if (number < 0)
+    if (minor < 0)
         return -1;
-    snprintf(path, sizeof path, "%s%d", device_prefix(st), number);
+    snprintf(path, sizeof path, "%s%d", device_prefix(st), minor);
     if (stat(path, &file) < 0)
         return -1;
     /* access asks the device cgroup as open would, without waking up the GPU. */
@@ -143,11 +144,11 @@ int mu_gpu_open(const struct mu_state *st, int gpu)
 
 bool mu_gpus_confined(const struct mu_state *st)
 {
-    for (int number = 0; number < MU_GPUS_MAX; number++) {
+    for (int minor = 0; minor < MU_GPUS_MAX; minor++) {
         char path[300];
         struct stat file;
 
-        snprintf(path, sizeof path, "%s%d", device_prefix(st), number);
+        snprintf(path, sizeof path, "%s%d", device_prefix(st), minor);
         if (stat(path, &file) == 0 && access(path, R_OK | W_OK) < 0)
             return true;
     }
@@ -155,20 +156,20 @@ bool mu_gpus_confined(const struct mu_state *st)
 }
 
 /* The step's own, another slice of one of them, or the job's. */
-static bool gpu_is_ours(const struct mu_state *st, int gpu)
+static bool gpu_is_ours(const struct mu_state *st, int gpu_node)
 {
     const struct mu_node *node = &st->node;
     char item[MU_NAME_LEN];
-    long number;
+    long gpu_num;
 
-    for (int k = 0; k < st->alloc.ngpus; k++)
-        if (st->alloc.gpu[k] == gpu ||
-            (node->gpus[gpu].minor >= 0 &&
-             node->gpus[st->alloc.gpu[k]].minor == node->gpus[gpu].minor))
+    for (int pos = 0; pos < st->alloc.ngpus; pos++)
+        if (st->alloc.gpu_node[pos] == gpu_node ||
+            (node->gpus[gpu_node].minor >= 0 &&
+             node->gpus[st->alloc.gpu_node[pos]].minor == node->gpus[gpu_node].minor))
             return true;
     for (int k = 0; nth_item(st->step.job_gpus, k, item, sizeof item); k++)
-        if (mu_parse_int("SLURM_JOB_GPUS", item, 0, 65535, &number, NULL) == 0 &&
-            gpu_of_number(node, &st->order, (int)number) == gpu)
+        if (mu_parse_int("SLURM_JOB_GPUS", item, 0, 65535, &gpu_num, NULL) == 0 &&
+            node_of_num(node, &st->order, (int)gpu_num) == gpu_node)
             return true;
     return false;
 }
@@ -195,28 +196,28 @@ static bool counts_within_step(const struct mu_state *st)
 /* CUDA's number of a GPU, or that of another make's driver: its place, in PCI order,
  * among those of the same make that the task can open.
  */
-static int cuda_index(const struct mu_state *st, int gpu)
+static int cuda_of_node(const struct mu_state *st, int gpu_node)
 {
-    int index = 0;
+    int gpu_cuda = 0;
 
-    for (int i = 0; i < gpu; i++) {
+    for (int i = 0; i < gpu_node; i++) {
         int open = mu_gpu_open(st, i);
 
         if (!is_driven(&st->node, i) ||
-            st->node.gpus[i].vendor != st->node.gpus[gpu].vendor)
+            st->node.gpus[i].vendor != st->node.gpus[gpu_node].vendor)
             continue;
         if (open < 0 && counts_within_step(st)) {
             open = 0;
-            for (int k = 0; k < st->alloc.ngpus; k++)
-                open |= st->alloc.gpu[k] == i;
+            for (int pos = 0; pos < st->alloc.ngpus; pos++)
+                open |= st->alloc.gpu_node[pos] == i;
         }
-        index += open != 0;
+        gpu_cuda += open != 0;
     }
-    return index;
+    return gpu_cuda;
 }
 
-int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
-                    size_t len, struct mu_err *err)
+int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
+                    char *buf, size_t len, struct mu_err *err)
 {
     bool uuids = strstr(st->step.visible, "GPU-") || strstr(st->step.visible, "MIG-");
     size_t at = 0;
@@ -225,10 +226,10 @@ int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *
     for (int k = 0; k < ngpus; k++) {
         char item[MU_NAME_LEN];
 
-        if (uuids && st->node.gpus[gpu[k]].uuid[0])
-            mu_copy(item, sizeof item, st->node.gpus[gpu[k]].uuid);
+        if (uuids && st->node.gpus[gpu_node[k]].uuid[0])
+            mu_copy(item, sizeof item, st->node.gpus[gpu_node[k]].uuid);
         else
-            snprintf(item, sizeof item, "%d", cuda_index(st, gpu[k]));
+            snprintf(item, sizeof item, "%d", cuda_of_node(st, gpu_node[k]));
         if (at + strlen(item) + 2 > len)
             return mu_err_set(err, E2BIG, "CUDA_VISIBLE_DEVICES does not fit");
         at += (size_t)snprintf(buf + at, len - at, "%s%s", k ? "," : "", item);

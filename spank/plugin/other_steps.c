@@ -17,7 +17,7 @@
 struct other {
     long step;
     struct mu_cpuset cpus;
-    bool gpu[MU_GPUS_MAX]; /* by index into st->alloc.gpu */
+    bool gpu[MU_GPUS_MAX]; /* by index into st->alloc.gpu_node */
 };
 
 struct others {
@@ -52,7 +52,8 @@ static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
 
     if (plan && mu_record_decode(plan, &record, NULL) == 0) {
         for (int i = 0; i < st->alloc.ngpus; i++)
-            other->gpu[i] |= listed(record.gpus, st->node.gpus[st->alloc.gpu[i]].label);
+            other->gpu[i] |=
+                listed(record.gpus, st->node.gpus[st->alloc.gpu_node[i]].label);
         return;
     }
     if (!numbers || (narrowed && *narrowed) ||
@@ -61,7 +62,7 @@ static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
         return;
     for (int i = 0; i < st->alloc.ngpus; i++)
         for (int k = 0; k < theirs.ngpus; k++)
-            other->gpu[i] |= theirs.gpu[k] == st->alloc.gpu[i];
+            other->gpu[i] |= theirs.gpu_node[k] == st->alloc.gpu_node[i];
 }
 
 static void add_cpus(const struct mu_step_task *task, struct other *other)
@@ -108,7 +109,7 @@ static void say(const struct mu_state *st, const struct other *other)
     for (int i = 0; i < st->alloc.ngpus && at < sizeof gpus - 80; i++)
         if (other->gpu[i])
             at += (size_t)snprintf(gpus + at, sizeof gpus - at, "%s%s", at ? "," : "",
-                                   st->node.gpus[st->alloc.gpu[i]].label);
+                                   st->node.gpus[st->alloc.gpu_node[i]].label);
     if (list[0] || gpus[0])
         mu_info(st, "this step shares %s%s%s%s%s with step %u.%ld, which runs here too",
                 list[0] ? "CPUs " : "", list, list[0] && gpus[0] ? " and " : "",

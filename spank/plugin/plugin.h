@@ -230,7 +230,7 @@ int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int thread
  */
 void mu_gres_find_order(struct mu_state *st);
 
-/* gpus.c. Fill alloc->gpu from a step's SLURM_STEP_GPUS; those of its
+/* gpus.c. Fill alloc->gpu_node from a step's SLURM_STEP_GPUS; those of its
  * CUDA_VISIBLE_DEVICES that are UUIDs by these.
  */
 int mu_gpus_of_step(const char *numbers, const char *visible,
@@ -241,7 +241,7 @@ bool mu_gpus_have_minors(const struct mu_node *node);
 /* Can this process open the GPU (index into node.gpus)? 1 yes, 0 no, -1 there is no
  * device file to try.
  */
-int mu_gpu_open(const struct mu_state *st, int gpu);
+int mu_gpu_open(const struct mu_state *st, int gpu_node);
 /* Is there a GPU's device file that this process may not open? */
 bool mu_gpus_confined(const struct mu_state *st);
 /* How many GPUs of the node this process can open that are neither the step's nor, as
@@ -249,8 +249,8 @@ bool mu_gpus_confined(const struct mu_state *st);
  */
 int mu_gpus_foreign(const struct mu_state *st);
 /* The value of CUDA_VISIBLE_DEVICES for these GPUs, called in the task. */
-int mu_gpus_visible(const struct mu_state *st, const int *gpu, int ngpus, char *buf,
-                    size_t len, struct mu_err *err);
+int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
+                    char *buf, size_t len, struct mu_err *err);
 
 /* apply.c. All act on the calling process. */
 int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err);

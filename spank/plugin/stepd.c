@@ -245,31 +245,33 @@ static const struct mu_slot *slot_of_task(const struct mu_state *st, int task,
                                           bool *hidden, struct mu_slot *own)
 {
     const struct mu_slot *slot = &st->plan.slots[task];
-    int open[MU_GPUS_MAX], n = 0;
+    int open_node[MU_GPUS_MAX], n = 0;
 
     *hidden = false;
-    for (int k = 0; k < st->alloc.ngpus; k++) {
-        int can = mu_gpu_open(st, st->alloc.gpu[k]);
+    for (int pos = 0; pos < st->alloc.ngpus; pos++) {
+        int can = mu_gpu_open(st, st->alloc.gpu_node[pos]);
 
         if (can == 0)
             *hidden = true;
         else
-            open[n++] = st->alloc.gpu[k];
+            open_node[n++] = st->alloc.gpu_node[pos];
     }
     if (!*hidden || n == 0)
         return slot;
-    if (slot->ngpus == n && memcmp(slot->gpu, open, (size_t)n * sizeof open[0]) == 0)
+    if (slot->ngpus == n &&
+        memcmp(slot->gpu_node, open_node, (size_t)n * sizeof open_node[0]) == 0)
         return slot;
     for (int i = 0; i < st->plan.nslots; i++)
         if (st->plan.slots[i].ngpus == n &&
-            memcmp(st->plan.slots[i].gpu, open, (size_t)n * sizeof open[0]) == 0) {
+            memcmp(st->plan.slots[i].gpu_node, open_node,
+                   (size_t)n * sizeof open_node[0]) == 0) {
             *own = st->plan.slots[i];
             own->task = task;
             return own;
         }
     *own = *slot;
     own->ngpus = n;
-    memcpy(own->gpu, open, (size_t)n * sizeof open[0]);
+    memcpy(own->gpu_node, open_node, (size_t)n * sizeof open_node[0]);
     return own;
 }
 

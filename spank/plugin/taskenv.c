@@ -52,7 +52,7 @@ static int add_master(const struct mu_state *st, struct mu_env *env, struct mu_e
 /* The variable that chooses devices, by the make of the step's GPUs. */
 static const char *visible_name(const struct mu_state *st)
 {
-    switch (st->node.gpus[st->alloc.gpu[0]].vendor) {
+    switch (st->node.gpus[st->alloc.gpu_node[0]].vendor) {
     case MU_VENDOR_AMD:
         return "ROCR_VISIBLE_DEVICES";
     case MU_VENDOR_INTEL:
@@ -69,10 +69,10 @@ static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bo
     int rc;
 
     if (own && slot->ngpus > 0)
-        rc = mu_gpus_visible(st, slot->gpu, slot->ngpus, text, sizeof text, err);
+        rc = mu_gpus_visible(st, slot->gpu_node, slot->ngpus, text, sizeof text, err);
     else
-        rc =
-            mu_gpus_visible(st, st->alloc.gpu, st->alloc.ngpus, text, sizeof text, err);
+        rc = mu_gpus_visible(st, st->alloc.gpu_node, st->alloc.ngpus, text, sizeof text,
+                             err);
     if (rc < 0)
         return -1;
     return mu_env_add(env, visible_name(st), MU_ENV_OURS, err, "%s", text);

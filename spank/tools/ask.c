@@ -174,7 +174,7 @@ static int resolve_gpus(const char *command, const char *list,
         free(copy);
     }
     for (int i = -1; (i = mu_cpuset_next(&set, i)) >= 0 && alloc->ngpus < MU_GPUS_MAX;)
-        alloc->gpu[alloc->ngpus++] = i;
+        alloc->gpu_node[alloc->ngpus++] = i;
     return rc;
 }
 

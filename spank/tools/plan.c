@@ -38,7 +38,7 @@ static json_t *task_json(const struct mu_node *node, const struct mu_slot *slot)
     char text[8192];
 
     for (int i = 0; i < slot->ngpus; i++)
-        json_array_append_new(gpus, json_string(node->gpus[slot->gpu[i]].label));
+        json_array_append_new(gpus, json_string(node->gpus[slot->gpu_node[i]].label));
     for (int i = 0; i < slot->nnics; i++) {
         const struct mu_nic *nic = &node->nics[slot->nic[i]];
 

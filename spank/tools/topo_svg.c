@@ -53,7 +53,7 @@ static int task_of_gpu(const struct drawing *d, int gpu)
 {
     for (int t = 0; d->plan && t < d->plan->nslots; t++)
         for (int g = 0; g < d->plan->slots[t].ngpus; g++)
-            if (d->plan->slots[t].gpu[g] == gpu)
+            if (d->plan->slots[t].gpu_node[g] == gpu)
                 return t;
     return -1;
 }
@@ -320,7 +320,7 @@ static void draw_task(const struct drawing *d, const struct mu_slot *slot, int y
     used = (size_t)snprintf(line, sizeof line, "task %d: GPU", slot->task);
     for (int i = 0; i < slot->ngpus && used < sizeof line; i++)
         used += (size_t)snprintf(line + used, sizeof line - used, "%s %s", i ? "," : "",
-                                 d->node->gpus[slot->gpu[i]].label);
+                                 d->node->gpus[slot->gpu_node[i]].label);
     if (slot->ngpus == 0)
         used += (size_t)snprintf(line + used, sizeof line - used, " -");
     if (used < sizeof line)

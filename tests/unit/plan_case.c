@@ -34,7 +34,7 @@ static void run_case(void **state)
         assert_int_equal(mu_cpuset_parse(c->gpus, &owned, &err), 0);
         alloc.ngpus = 0;
         for (int g = mu_cpuset_next(&owned, -1); g >= 0; g = mu_cpuset_next(&owned, g))
-            alloc.gpu[alloc.ngpus++] = g;
+            alloc.gpu_node[alloc.ngpus++] = g;
     }
     rows = synth_plan(&node, &alloc, c->options ? c->options : "", &plan);
     said = synth_said(&plan);

@@ -237,7 +237,7 @@ static void make_alloc(struct random_case *out, uint64_t *state, bool small)
     keep = chance(state, 60) ? 100 : 50;
     for (int g = 0; g < node->ngpus; g++)
         if (chance(state, keep))
-            alloc->gpu[alloc->ngpus++] = g;
+            alloc->gpu_node[alloc->ngpus++] = g;
     alloc->ntasks =
         alloc->ngpus && chance(state, 60) ? alloc->ngpus : between(state, 1, most);
     if (chance(state, 40))

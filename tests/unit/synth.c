@@ -170,7 +170,7 @@ void synth_alloc(const struct mu_node *node, int ntasks, struct mu_alloc *alloc)
     mu_node_cpus(node, &alloc->cpus);
     alloc->ngpus = node->ngpus;
     for (int i = 0; i < node->ngpus; i++)
-        alloc->gpu[i] = i;
+        alloc->gpu_node[i] = i;
     alloc->ntasks = ntasks;
 }
 

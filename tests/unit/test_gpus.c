@@ -67,7 +67,7 @@ static void slurm_counts_along_gres_conf(void **state)
         assert_int_equal(
             mu_gres_conf_parse("gres.conf", orders[i].conf, "n1", &conf, NULL), 0);
         mu_gres_order_make(&conf, &node, &order);
-        print_gpus(order.gpu, order.n, got, sizeof got);
+        print_gpus(order.gpu_node, order.n, got, sizeof got);
         if (strcmp(got, orders[i].want) != 0)
             fail_msg("%s: '%s', not '%s'", orders[i].name, got, orders[i].want);
     }
@@ -111,7 +111,7 @@ static void a_step_has_the_gpus_that_slurm_numbers(void **state)
 
         if (rc < 0 ? !c->says || !strstr(err.text, c->says) : !c->want)
             fail_msg("%s: %d '%s'", c->name, rc, err.text);
-        print_gpus(alloc.gpu, alloc.ngpus, got, sizeof got);
+        print_gpus(alloc.gpu_node, alloc.ngpus, got, sizeof got);
         if (rc == 0 && strcmp(got, c->want) != 0)
             fail_msg("%s: '%s', not '%s'", c->name, got, c->want);
     }
@@ -154,8 +154,8 @@ static void without_device_files_the_count_is_slurms(void **state)
         memset(&st, 0, sizeof st);
         st.node = (struct mu_node){ .ngpus = 4, .gpus = amd };
         st.alloc.ngpus = 2;
-        st.alloc.gpu[0] = 2;
-        st.alloc.gpu[1] = 3;
+        st.alloc.gpu_node[0] = 2;
+        st.alloc.gpu_node[1] = 3;
         st.devices_confined = indices[i].confined;
         snprintf(st.step.gpus, sizeof st.step.gpus, "%s", indices[i].step);
         snprintf(st.step.visible, sizeof st.step.visible, "%s", indices[i].visible);
@@ -182,7 +182,7 @@ static void what_the_driver_leaves_out_is_not_counted(void **state)
 
     assert_int_equal(mu_gpus_of_step("1,2,3", "1,2,3", &bus, &st.alloc, &st.node, NULL),
                      0);
-    print_gpus(st.alloc.gpu, st.alloc.ngpus, text, sizeof text);
+    print_gpus(st.alloc.gpu_node, st.alloc.ngpus, text, sizeof text);
     assert_string_equal(text, "1,3,4");
     assert_int_equal(mu_gpus_visible(&st, &last, 1, text, sizeof text, NULL), 0);
     assert_string_equal(text, "2");

@@ -65,7 +65,7 @@ static void the_gdr_level_follows_from_the_paths(void **state)
         mu_node_cpus(&node, &alloc.cpus);
         alloc.ntasks = node.ngpus;
         for (; alloc.ngpus < node.ngpus; alloc.ngpus++)
-            alloc.gpu[alloc.ngpus] = alloc.ngpus;
+            alloc.gpu_node[alloc.ngpus] = alloc.ngpus;
         if (mu_plan_make(&node, &alloc, &opts, &plan, &err) < 0)
             fail_msg("%s: %s", c->name, err.text);
         out->n = 0;
@@ -100,8 +100,8 @@ static void case_024_slices_of_one_gpu_need_a_new_nccl(void **state)
         { .busid = "0000:59:00.0", .uuid = "MIG-b", .vendor = MU_VENDOR_NVIDIA },
     };
     struct mu_node node = { .ngpus = 2, .gpus = gpus };
-    struct mu_slot slots[2] = { { .ngpus = 1, .gpu = { 0 } },
-                                { .task = 1, .ngpus = 1, .gpu = { 1 } } };
+    struct mu_slot slots[2] = { { .ngpus = 1, .gpu_node = { 0 } },
+                                { .task = 1, .ngpus = 1, .gpu_node = { 1 } } };
     struct mu_plan plan = { .nslots = 2, .slots = slots };
     struct mu_nccl_input in = { .node = &node, .plan = &plan, .nnodes = 1 };
 

@@ -367,7 +367,7 @@ static void rdma_devices_are_of_one_kind_and_near(void **state)
         for (; node.ngpus < 4 && c->paths[node.ngpus]; node.ngpus++)
             for (int k = 0; k < node.nnics; k++)
                 paths[node.ngpus * node.nnics + k] = c->paths[node.ngpus][k] - '0';
-        memcpy(alloc.gpu, c->gpus, sizeof c->gpus);
+        memcpy(alloc.gpu_node, c->gpus, sizeof c->gpus);
         mu_hca_choose(&node, &alloc, c->exclude, &out);
         if (strcmp(out.value, c->value) != 0 || out.needed != c->needed)
             fail_msg("%s: '%s' needed %d", c->name, out.value, out.needed);

@@ -198,7 +198,7 @@ static void put_gpus(char *out, size_t size, const struct mu_plan *plan)
                                   i   ? ","
                                   : t ? "|"
                                       : "",
-                                  plan->slots[t].gpu[i]);
+                                  plan->slots[t].gpu_node[i]);
 }
 
 static void run_case(void **state)
@@ -217,7 +217,7 @@ static void run_case(void **state)
     if (c->ngpus) {
         alloc.ngpus = c->ngpus;
         for (int i = 0; i < c->ngpus; i++)
-            alloc.gpu[i] = c->first + i;
+            alloc.gpu_node[i] = c->first + i;
     }
     rows = synth_plan(&node, &alloc, c->options, &plan);
     said = synth_said(&plan);

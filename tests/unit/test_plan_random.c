@@ -66,7 +66,7 @@ static bool same_place(const struct mu_node *node, const struct mu_slot *a,
                        const struct mu_slot *b)
 {
     return a->ngpus == 1 && b->ngpus == 1 &&
-           mu_gpu_same_locality(&node->gpus[a->gpu[0]], &node->gpus[b->gpu[0]]);
+           mu_gpu_same_locality(&node->gpus[a->gpu_node[0]], &node->gpus[b->gpu_node[0]]);
 }
 
 /* Tasks of one locality (of the whole step under cpus=all) differ by a core at most,
@@ -99,7 +99,7 @@ static int task_distance(const struct mu_node *node, const struct mu_slot *slot,
     int best = 0;
 
     for (int i = 0; i < slot->ngpus; i++) {
-        int d = mu_node_core_distance(node, slot->gpu[i], core);
+        int d = mu_node_core_distance(node, slot->gpu_node[i], core);
 
         if (i == 0 || d < best)
             best = d;
@@ -280,7 +280,7 @@ static char *plan_it(const struct random_case *c, struct mu_plan *plan)
 static bool places_known(const struct random_case *c)
 {
     for (int i = 0; i < c->alloc.ngpus; i++)
-        if (c->node.gpus[c->alloc.gpu[i]].local_known)
+        if (c->node.gpus[c->alloc.gpu_node[i]].local_known)
             return true;
     return false;
 }

@@ -155,7 +155,7 @@ static void a_list_that_does_not_fit_ends_in_dots(void **state)
         memset(node.nics[i].name, 'n', 20 + (size_t)i);
     for (int i = 0; i < 100; i++) {
         plan.slots[0].nic[i] = i % 12;
-        plan.slots[0].gpu[i] = i % 8;
+        plan.slots[0].gpu_node[i] = i % 8;
     }
     mu_show_record(&node, &plan.slots[0], &record);
     assert_string_equal(record.gpus + strlen(record.gpus) - 17, ",0000:06:00.0,...");

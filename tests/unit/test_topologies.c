@@ -200,7 +200,7 @@ static bool check_slots(const struct mu_node *node, const struct mu_plan *plan,
         struct mu_cpuset want = { { 0 } };
         int cores = whole_cores(node, &slot->cpus);
 
-        if (slot->ngpus != 1 || slot->gpu[0] != t)
+        if (slot->ngpus != 1 || slot->gpu_node[0] != t)
             return wrong("task %d does not have GPU %d", t, t);
         if (cores < 1)
             return wrong("task %d: %s", t, cores < 0 ? "part of a core" : "no CPU");
@@ -239,7 +239,7 @@ static bool check_plan(const struct mu_node *node, struct row **rows)
     mu_node_cpus(node, &alloc->cpus);
     alloc->ngpus = alloc->ntasks = node->ngpus;
     for (int i = 0; i < node->ngpus; i++)
-        alloc->gpu[i] = i;
+        alloc->gpu_node[i] = i;
     ok = mu_plan_make(node, alloc, &opts, &plan, &err) == 0;
     if (!ok)
         wrong("no plan: %s", err.text);

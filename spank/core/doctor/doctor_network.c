@@ -196,7 +196,7 @@ static void check_hcas(const struct mu_node *node, struct mu_findings *out)
     struct mu_hca_choice choice;
 
     for (; all.ngpus < node->ngpus && all.ngpus < MU_GPUS_MAX; all.ngpus++)
-        all.gpu[all.ngpus] = all.ngpus;
+        all.gpu_node[all.ngpus] = all.ngpus;
     mu_hca_choose(node, &all, "", &choice);
     for (int i = 0; i < node->nnics && i < MU_GPUS_MAX; i++) {
         const struct mu_nic *nic = &node->nics[i];

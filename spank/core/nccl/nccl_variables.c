@@ -18,9 +18,10 @@ bool mu_nccl_gpu_is_shared(const struct mu_node *node, const struct mu_plan *pla
         for (int b = a + 1; b < plan->nslots; b++) {
             const struct mu_slot *x = &plan->slots[a], *y = &plan->slots[b];
 
-            if (x->ngpus && y->ngpus && node->gpus[x->gpu[0]].busid[0] &&
-                node->gpus[x->gpu[0]].vendor == MU_VENDOR_NVIDIA &&
-                strcmp(node->gpus[x->gpu[0]].busid, node->gpus[y->gpu[0]].busid) == 0)
+            if (x->ngpus && y->ngpus && node->gpus[x->gpu_node[0]].busid[0] &&
+                node->gpus[x->gpu_node[0]].vendor == MU_VENDOR_NVIDIA &&
+                strcmp(node->gpus[x->gpu_node[0]].busid,
+                       node->gpus[y->gpu_node[0]].busid) == 0)
                 return true;
         }
     return false;
@@ -74,8 +75,8 @@ static int add_gdr_level(const struct mu_nccl_input *in, struct mu_settings *out
         if (slot->nnics == 0 || slot->nic_path != MU_NEAR_PHB)
             return 0;
         for (int i = 0; i < slot->ngpus; i++)
-            if (in->node->gpus[slot->gpu[i]].vendor != MU_VENDOR_NVIDIA ||
-                in->node->gpus[slot->gpu[i]].adopted)
+            if (in->node->gpus[slot->gpu_node[i]].vendor != MU_VENDOR_NVIDIA ||
+                in->node->gpus[slot->gpu_node[i]].adopted)
                 return 0;
         ntasks++;
     }

@@ -93,7 +93,7 @@ static void keep_nearest(const struct mu_node *node, const struct mu_alloc *allo
         return;
     for (int g = 0; g < alloc->ngpus; g++) {
         const enum mu_nearness *path =
-            node->gpu_nic + (size_t)alloc->gpu[g] * node->nnics;
+            node->gpu_nic + (size_t)alloc->gpu_node[g] * node->nnics;
         enum mu_nearness best = MU_NEAR_NONE;
 
         for (int i = 0; i < nnics; i++)

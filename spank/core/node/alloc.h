@@ -9,9 +9,9 @@ struct mu_alloc {
     struct mu_cpuset cpus; /* Linux CPU numbers the step may run on */
     struct mu_cpuset mems; /* NUMA OS indices it may take memory from; empty: all */
     int ngpus;
-    int gpu[MU_GPUS_MAX]; /* indices into mu_node.gpus, ascending */
-    int ntasks;           /* tasks of the step on this node */
-    int cpus_per_task;    /* SLURM_CPUS_PER_TASK, hardware threads; 0: no request */
+    int gpu_node[MU_GPUS_MAX]; /* [pos] node index, ascending */
+    int ntasks;                /* tasks of the step on this node */
+    int cpus_per_task; /* SLURM_CPUS_PER_TASK, hardware threads; 0: no request */
 };
 
 #endif

@@ -6,6 +6,21 @@
  * nodes are referred to by index into numas[] (their OS index is in the entry), GPUs
  * and NICs by index into gpus[] and nics[], which are in PCI order (or in the order of
  * the source where it names no PCI addresses).
+ *
+ * A GPU has four numbers, all int; a name's last part says which one it is:
+ *
+ *   gpu_num   Slurm's, in SLURM_STEP_GPUS: place among the node's GPUs as Slurm counts
+ *             them (struct mu_gres_order has the node index of each)
+ *   gpu_node  the node's: index into node.gpus[]. Decisions travel in this number:
+ *             alloc.gpu_node[pos], slot.gpu_node[]
+ *   pos       position in the step: 0 is the step's first GPU in PCI order. gpu-bind
+ *             names these (map_gpu:, mask_gpu:)
+ *   gpu_cuda  CUDA's: place among the GPUs that the task can open, which is what
+ *             CUDA_VISIBLE_DEVICES names
+ *
+ * Where a step owns GPUs 2 and 3 of four and devices are confined, its second GPU is
+ * gpu_num 3, gpu_node 3, pos 1 and gpu_cuda 1. plugin/gpus.c translates them. The minor
+ * N of /dev/nvidiaN is none of these: it opens the device.
  */
 #ifndef MU_NODE_H
 #define MU_NODE_H

@@ -26,10 +26,10 @@ static void fill_distances(const struct mu_node *node, struct mu_spread *s)
             int best = -1;
 
             for (int i = 0; i < slot->ngpus; i++) {
-                int d =
-                    mu_node_core_distance(node, slot->gpu[i], s->classes[k].example);
+                int d = mu_node_core_distance(node, slot->gpu_node[i],
+                                              s->classes[k].example);
 
-                if (node->gpus[slot->gpu[i]].local_known && (best < 0 || d < best))
+                if (node->gpus[slot->gpu_node[i]].local_known && (best < 0 || d < best))
                     best = d;
             }
             s->distance[t * s->nclasses + k] = best < 0 ? 0 : best;
@@ -54,7 +54,7 @@ static void fill_classes(const struct mu_node *node, const struct mu_alloc *allo
                                   .example = core };
 
         for (int i = 0; i < alloc->ngpus; i++)
-            if (mu_node_core_distance(node, alloc->gpu[i], core) == 0)
+            if (mu_node_core_distance(node, alloc->gpu_node[i], core) == 0)
                 class.near[i / 64] |= UINT64_C(1) << i % 64;
         while (k < s->nclasses && !same_class(&s->classes[k], &class))
             k++;

@@ -9,10 +9,10 @@
 #include "spank/core/gpubind/gpu_bind.h"
 #include "spank/core/plan/place.h"
 
-static void give(struct mu_slot *slot, int gpu)
+static void give(struct mu_slot *slot, int gpu_node)
 {
     if (slot->ngpus < MU_GPUS_MAX)
-        slot->gpu[slot->ngpus++] = gpu;
+        slot->gpu_node[slot->ngpus++] = gpu_node;
 }
 
 /* Groups for all tasks, nbig of them one GPU larger than size. */
@@ -21,12 +21,12 @@ static int deal_groups(const struct mu_node *node, const struct mu_alloc *alloc,
 {
     int group[MU_GPUS_MAX];
 
-    if (mu_gpu_group(node, alloc->gpu, alloc->ngpus, size, nbig, plan->nslots - nbig,
-                     group) < 0)
+    if (mu_gpu_group(node, alloc->gpu_node, alloc->ngpus, size, nbig,
+                     plan->nslots - nbig, group) < 0)
         return mu_err_set(err, ENOMEM, "out of memory");
-    for (int i = 0; i < alloc->ngpus; i++)
-        if (group[i] >= 0)
-            give(&plan->slots[group[i]], alloc->gpu[i]);
+    for (int pos = 0; pos < alloc->ngpus; pos++)
+        if (group[pos] >= 0)
+            give(&plan->slots[group[pos]], alloc->gpu_node[pos]);
     return 0;
 }
 
@@ -41,7 +41,7 @@ static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
 
     if (ntasks >= ngpus) {
         for (int t = 0; t < ntasks; t++)
-            give(&plan->slots[t], alloc->gpu[t % ngpus]);
+            give(&plan->slots[t], alloc->gpu_node[t % ngpus]);
         return 0;
     }
     return deal_groups(node, alloc, ngpus / ntasks, ngpus % ntasks, plan, err);
@@ -52,15 +52,16 @@ static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
  * and a program then counts by LOCAL_RANK: as without a binding. Else the task sees its
  * own share alone: Slurm's near set would have the same device 0 in several tasks.
  */
-static bool one_locality(const struct mu_node *node, const int *gpu, int ngpus)
+static bool one_locality(const struct mu_node *node, const int *gpu_node, int ngpus)
 {
     int first = 0;
 
     /* One of unknown place is as near as any other and tells nothing. */
-    while (first < ngpus - 1 && !node->gpus[gpu[first]].local_known)
+    while (first < ngpus - 1 && !node->gpus[gpu_node[first]].local_known)
         first++;
     for (int i = first + 1; i < ngpus; i++)
-        if (!mu_gpu_same_locality(&node->gpus[gpu[first]], &node->gpus[gpu[i]]))
+        if (!mu_gpu_same_locality(&node->gpus[gpu_node[first]],
+                                  &node->gpus[gpu_node[i]]))
             return false;
     return true;
 }
@@ -85,7 +86,7 @@ static int deal_per_task(const struct mu_node *node, const struct mu_alloc *allo
         return deal_groups(node, alloc, n, 0, plan, err);
     for (int t = 0; t < ntasks; t++)
         for (int k = 0; k < n; k++)
-            give(&plan->slots[t], alloc->gpu[(int)(((long)t * n + k) % ngpus)]);
+            give(&plan->slots[t], alloc->gpu_node[(int)(((long)t * n + k) % ngpus)]);
     return 0;
 }
 
@@ -95,13 +96,14 @@ static int deal_list(const struct mu_alloc *alloc, const struct mu_gpu_bind *bin
     for (int t = 0; t < plan->nslots; t++) {
         const struct mu_cpuset *set = &bind->list[t % bind->nlist];
 
-        for (int at = mu_cpuset_next(set, -1); at >= 0; at = mu_cpuset_next(set, at)) {
-            if (at >= alloc->ngpus)
+        for (int pos = mu_cpuset_next(set, -1); pos >= 0;
+             pos = mu_cpuset_next(set, pos)) {
+            if (pos >= alloc->ngpus)
                 return mu_err_set(err, EINVAL,
                                   "gpu-bind '%s' names GPU %d for task %d, "
                                   "but the step owns %d on this node (0 to %d)",
-                                  text, at, t, alloc->ngpus, alloc->ngpus - 1);
-            give(&plan->slots[t], alloc->gpu[at]);
+                                  text, pos, t, alloc->ngpus, alloc->ngpus - 1);
+            give(&plan->slots[t], alloc->gpu_node[pos]);
         }
         if (plan->slots[t].ngpus == 0)
             return mu_err_set(err, EINVAL, "gpu-bind '%s' names no GPU for task %d",
@@ -120,7 +122,7 @@ static int deal_bound(const struct mu_node *node, const struct mu_alloc *alloc,
         return deal_all(node, alloc, plan, err);
     case MU_GPU_BIND_SINGLE:
         for (int t = 0; t < plan->nslots; t++)
-            give(&plan->slots[t], alloc->gpu[t / bind->n % alloc->ngpus]);
+            give(&plan->slots[t], alloc->gpu_node[t / bind->n % alloc->ngpus]);
         return 0;
     case MU_GPU_BIND_PER_TASK:
         return deal_per_task(node, alloc, bind->n, plan, err);
@@ -161,18 +163,18 @@ static void note_gpus(const struct mu_node *node, struct mu_plan *plan)
 
     for (int t = 0; t < plan->nslots; t++)
         if (plan->slots[t].ngpus > 0)
-            users[plan->slots[t].gpu[0]]++;
+            users[plan->slots[t].gpu_node[0]]++;
     for (int t = 0; t < plan->nslots; t++) {
         struct mu_slot *slot = &plan->slots[t];
 
-        if (!one_locality(node, slot->gpu, slot->ngpus))
+        if (!one_locality(node, slot->gpu_node, slot->ngpus))
             mu_slot_note(slot, "split");
-        if (slot->ngpus > 0 && users[slot->gpu[0]] > 1)
+        if (slot->ngpus > 0 && users[slot->gpu_node[0]] > 1)
             mu_slot_note(slot, "shared");
         for (int k = 0; k < slot->ngpus; k++) {
-            if (!node->gpus[slot->gpu[k]].local_known)
+            if (!node->gpus[slot->gpu_node[k]].local_known)
                 mu_slot_note(slot, "unknown");
-            if (node->gpus[slot->gpu[k]].adopted)
+            if (node->gpus[slot->gpu_node[k]].adopted)
                 mu_slot_note(slot, "topofile");
         }
     }
@@ -197,7 +199,7 @@ int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
         opts->visible == MU_VISIBLE_OWN ||
         (opts->visible != MU_VISIBLE_ALL && bind->kind != MU_GPU_BIND_NONE &&
          !(bind->kind == MU_GPU_BIND_CLOSEST &&
-           one_locality(node, alloc->gpu, alloc->ngpus)));
+           one_locality(node, alloc->gpu_node, alloc->ngpus)));
     if (alloc->ntasks > alloc->ngpus &&
         (opts->share == MU_SHARE_NO ||
          (opts->share != MU_SHARE_YES && bind->kind == MU_GPU_BIND_NONE))) {

@@ -41,7 +41,7 @@ static int nearest_memory(const struct mu_node *node, const struct mu_alloc *all
 static bool place_known(const struct mu_node *node, const struct mu_slot *slot)
 {
     for (int i = 0; i < slot->ngpus; i++)
-        if (!node->gpus[slot->gpu[i]].local_known)
+        if (!node->gpus[slot->gpu_node[i]].local_known)
             return false;
     return true;
 }

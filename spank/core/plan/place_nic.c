@@ -14,7 +14,7 @@ static enum mu_nearness from_gpus(const struct mu_node *node,
     enum mu_nearness best = MU_NEAR_NONE;
 
     for (int i = 0; i < slot->ngpus && node->gpu_nic; i++) {
-        enum mu_nearness path = node->gpu_nic[slot->gpu[i] * node->nnics + nic];
+        enum mu_nearness path = node->gpu_nic[slot->gpu_node[i] * node->nnics + nic];
 
         if (path < best)
             best = path;

@@ -80,8 +80,8 @@ static bool same_place(const struct mu_node *node, const struct mu_slot *a,
 {
     for (int i = 0; i < a->ngpus; i++)
         for (int k = 0; k < b->ngpus; k++) {
-            const struct mu_gpu *x = &node->gpus[a->gpu[i]],
-                                *y = &node->gpus[b->gpu[k]];
+            const struct mu_gpu *x = &node->gpus[a->gpu_node[i]],
+                                *y = &node->gpus[b->gpu_node[k]];
 
             if (!x->local_known || !y->local_known || !mu_gpu_same_locality(x, y))
                 return false;
@@ -92,7 +92,7 @@ static bool same_place(const struct mu_node *node, const struct mu_slot *a,
 static bool has_place(const struct mu_node *node, const struct mu_slot *slot)
 {
     for (int i = 0; i < slot->ngpus; i++)
-        if (node->gpus[slot->gpu[i]].local_known)
+        if (node->gpus[slot->gpu_node[i]].local_known)
             return true;
     return false;
 }
@@ -245,7 +245,7 @@ int mu_spread_quotas(const struct mu_node *node, const struct mu_alloc *alloc,
     s->placeless = true;
     for (int t = 0; t < s->plan->nslots; t++)
         for (int i = 0; i < s->plan->slots[t].ngpus; i++)
-            s->placeless &= !node->gpus[s->plan->slots[t].gpu[i]].local_known;
+            s->placeless &= !node->gpus[s->plan->slots[t].gpu_node[i]].local_known;
     s->by_request = alloc->cpus_per_task > 0 && !s->placeless;
     if (!s->placeless && !s->by_request && opts->cpus != MU_CPUS_ALL) {
         if (group_locally(node, s) < 0)

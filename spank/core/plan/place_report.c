@@ -157,12 +157,12 @@ static void report_far(const struct mu_node *node, const struct mu_opts *opts,
         if (remote)
             mu_slot_note(slot, "remote");
         for (int i = 0; i < slot->ngpus; i++) {
-            if (!node->gpus[slot->gpu[i]].local_known)
+            if (!node->gpus[slot->gpu_node[i]].local_known)
                 continue;
-            if (near_cores(node, s, slot->gpu[i]) == 0)
-                trouble_add(&none, slot->gpu[i], t);
+            if (near_cores(node, s, slot->gpu_node[i]) == 0)
+                trouble_add(&none, slot->gpu_node[i], t);
             else if (remote && (s->by_request || opts->cpus != MU_CPUS_ALL))
-                trouble_add(&few, slot->gpu[i], t);
+                trouble_add(&few, slot->gpu_node[i], t);
         }
     }
     tell(node, s, &none, true);
@@ -230,7 +230,7 @@ static void report_unknown(const struct mu_node *node, struct mu_spread *s)
 
     for (int t = 0; t < s->plan->nslots; t++)
         for (int i = 0; i < s->plan->slots[t].ngpus; i++) {
-            int gpu = s->plan->slots[t].gpu[i];
+            int gpu = s->plan->slots[t].gpu_node[i];
 
             all &= !node->gpus[gpu].local_known;
             if (!node->gpus[gpu].local_known)

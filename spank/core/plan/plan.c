@@ -20,11 +20,11 @@ static int check(const struct mu_node *node, const struct mu_alloc *alloc,
         return mu_err_set(err, EINVAL, "cannot give %d CPUs to a task",
                           alloc->cpus_per_task);
     for (int i = 0; i < alloc->ngpus; i++)
-        if (alloc->gpu[i] < 0 || alloc->gpu[i] >= node->ngpus)
+        if (alloc->gpu_node[i] < 0 || alloc->gpu_node[i] >= node->ngpus)
             return mu_err_set(err, EINVAL,
                               "the step owns GPU number %d, but the node has "
                               "%d GPU%s",
-                              alloc->gpu[i], node->ngpus, mu_plural(node->ngpus));
+                              alloc->gpu_node[i], node->ngpus, mu_plural(node->ngpus));
     return 0;
 }
 

@@ -35,10 +35,10 @@
 struct mu_slot {
     int task;
     int ngpus;
-    int gpu[MU_GPUS_MAX];  /* indices into mu_node.gpus, the task's device 0 first */
-    struct mu_cpuset cpus; /* whole cores; empty only when bound is false */
-    struct mu_cpuset mems; /* NUMA OS indices for its memory; empty: not bound */
-    bool bound;            /* false: affinity stays as Slurm set it */
+    int gpu_node[MU_GPUS_MAX]; /* node indices, the task's device 0 first */
+    struct mu_cpuset cpus;     /* whole cores; empty only when bound is false */
+    struct mu_cpuset mems;     /* NUMA OS indices for its memory; empty: not bound */
+    bool bound;                /* false: affinity stays as Slurm set it */
     int nnics;
     int nic[MU_GPUS_MAX]; /* indices into mu_node.nics: the whole nearest set */
     enum mu_nearness nic_path;

@@ -27,10 +27,10 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
         bool has_gpu = false, has_cpus = !mu_cpuset_empty(&numa->cpus);
 
         for (int k = 0; k < alloc->ngpus; k++)
-            has_gpu |=
-                !node->gpus[alloc->gpu[k]].local_known ||
-                node->gpus[alloc->gpu[k]].numa == i ||
-                mu_cpuset_intersects(&node->gpus[alloc->gpu[k]].local, &numa->cpus);
+            has_gpu |= !node->gpus[alloc->gpu_node[k]].local_known ||
+                       node->gpus[alloc->gpu_node[k]].numa == i ||
+                       mu_cpuset_intersects(&node->gpus[alloc->gpu_node[k]].local,
+                                            &numa->cpus);
         if (has_cpus && !has_gpu && alloc->ngpus > 0)
             mu_cpuset_add(&no_gpu, numa->os_index);
         if (numa->gpu_memory)
@@ -55,10 +55,10 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
 static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc,
                         struct mu_plan *plan)
 {
-    const char *first = alloc->ngpus > 0 ? node->gpus[alloc->gpu[0]].model : "";
+    const char *first = alloc->ngpus > 0 ? node->gpus[alloc->gpu_node[0]].model : "";
 
     for (int k = 1; k < alloc->ngpus; k++) {
-        const char *model = node->gpus[alloc->gpu[k]].model;
+        const char *model = node->gpus[alloc->gpu_node[k]].model;
 
         if (!first[0] || !model[0] || strcmp(first, model) == 0)
             continue;

@@ -46,7 +46,7 @@ void mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
     struct list nics = { record.nics, sizeof record.nics, 0, false };
 
     for (int i = 0; i < slot->ngpus; i++)
-        list_add(&gpus, node->gpus[slot->gpu[i]].label);
+        list_add(&gpus, node->gpus[slot->gpu_node[i]].label);
     for (int i = 0; i < slot->nnics; i++)
         list_add(&nics, nic_label(&node->nics[slot->nic[i]]));
     record.cpus = slot->cpus;
@@ -58,7 +58,7 @@ void mu_show_record(const struct mu_node *node, const struct mu_slot *slot,
 static void put_gpus(FILE *out, const struct mu_node *node, const struct mu_slot *slot)
 {
     for (int i = 0; i < slot->ngpus; i++)
-        fprintf(out, "%s%s", i ? "," : "", node->gpus[slot->gpu[i]].label);
+        fprintf(out, "%s%s", i ? "," : "", node->gpus[slot->gpu_node[i]].label);
     if (slot->ngpus == 0)
         fputc('-', out);
 }

@@ -157,9 +157,9 @@ void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *n
     out->n = 0;
     if (conf->autodetect || conf->n > MU_GPUS_MAX)
         return;
-    for (int i = 0; i < conf->n; i++) {
-        out->gpu[i] = mu_node_gpu_of_minor(node, conf->gres[i].minor);
-        if (out->gpu[i] < 0)
+    for (int gpu_num = 0; gpu_num < conf->n; gpu_num++) {
+        out->gpu_node[gpu_num] = mu_node_gpu_of_minor(node, conf->gres[gpu_num].minor);
+        if (out->gpu_node[gpu_num] < 0)
             return;
     }
     out->n = conf->n;

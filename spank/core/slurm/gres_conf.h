@@ -39,7 +39,7 @@ int mu_gres_conf_parse(const char *file, const char *text, const char *host,
  */
 struct mu_gres_order {
     int n;
-    int gpu[MU_GPUS_MAX];
+    int gpu_node[MU_GPUS_MAX];
 };
 
 /* Slurm 21.08 and later write the place of a GPU among the node's into SLURM_STEP_GPUS,
