@@ -127,6 +127,7 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     mu_owned_cpus(st, &machine, &st->alloc.cpus);
     if (!st->simulated)
         st->alloc.mems = st->step.mems;
+    st->alloc.mig = strstr(st->step.visible, "MIG-") != NULL;
     mu_gres_find_order(st);
     return mu_gpus_of_step(st->step.gpus, st->step.visible, &st->order, &st->alloc,
                            &st->node, err);

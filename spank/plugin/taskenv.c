@@ -81,16 +81,11 @@ static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bo
 static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool hidden,
                     struct mu_env *env, struct mu_err *err)
 {
-    /* Of several MIG devices CUDA shows a process the first one only. */
-    bool mig = strstr(st->step.visible, "MIG-");
-    bool own = st->opts.visible == MU_VISIBLE_OWN ||
-               (st->opts.visible == MU_VISIBLE_AUTO && (st->plan.own_visible || mig));
-
     if (st->alloc.ngpus == 0)
         return 0;
     if (mu_env_add(env, "CUDA_DEVICE_ORDER", MU_ENV_KEEP, err, "PCI_BUS_ID") < 0)
         return -1;
-    return hidden ? 0 : add_visible(st, slot, own, env, err);
+    return hidden ? 0 : add_visible(st, slot, st->plan.own_visible, env, err);
 }
 
 /* For libmuster, which compares it over the nodes. Not known where the user chose. */

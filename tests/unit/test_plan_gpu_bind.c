@@ -78,7 +78,8 @@ static void alternating(struct mu_node *node)
     four_gpus(node, (const int[]){ 0, 1, 0, 1 });
 }
 
-enum visible { ALL, OWN };
+/* MIG_: the step's GPUs are MIG devices. */
+enum visible { ALL, OWN, MIG_ALL, MIG_OWN };
 
 static const struct bind_case {
     const char *name;
@@ -96,6 +97,10 @@ static const struct bind_case {
       "4|5|6|7", ALL, NULL },
     { "none is as without a binding", machine_perlmutter, 0, 0, 4, "gpu-bind=none",
       "0|1|2|3", ALL, NULL },
+    { "MIG devices: a task sees its own alone", machine_perlmutter, 0, 0, 4, "",
+      "0|1|2|3", MIG_OWN, NULL },
+    { "MIG devices: visible=all shows them all", machine_perlmutter, 0, 0, 4,
+      "visible=all", "0|1|2|3", MIG_ALL, NULL },
     { "one task has them all", machine_perlmutter, 0, 0, 1, "", "0,1,2,3", ALL, NULL },
     { "4 tasks, 8 GPUs: pairs of a NUMA node", machine_dgx_a100, 0, 0, 4, "",
       "0,1|2,3|4,5|6,7", ALL, NULL },
@@ -214,6 +219,7 @@ static void run_case(void **state)
     if (mu_node_finish(&node, &err) < 0)
         fail_msg("%s", err.text);
     synth_alloc(&node, c->ntasks, &alloc);
+    alloc.mig = c->visible == MIG_OWN || c->visible == MIG_ALL;
     if (c->ngpus) {
         alloc.ngpus = c->ngpus;
         for (int i = 0; i < c->ngpus; i++)
@@ -223,7 +229,7 @@ static void run_case(void **state)
     said = synth_said(&plan);
     put_gpus(got, sizeof got, &plan);
     assert_string_equal(strncmp(rows, "error:", 6) ? got : rows, c->want);
-    assert_int_equal(plan.own_visible, c->visible == OWN);
+    assert_int_equal(plan.own_visible, c->visible == OWN || c->visible == MIG_OWN);
     assert_int_equal(plan.nwarnings, c->warning ? 1 : 0);
     if (c->warning)
         assert_non_null(strstr(said, c->warning));

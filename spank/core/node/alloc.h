@@ -10,6 +10,7 @@ struct mu_alloc {
     struct mu_cpuset mems; /* NUMA OS indices it may take memory from; empty: all */
     int ngpus;
     int gpu_node[MU_GPUS_MAX]; /* [pos] node index, ascending */
+    bool mig;                  /* Slurm gave the step MIG devices */
     int ntasks;                /* tasks of the step on this node */
     int cpus_per_task; /* SLURM_CPUS_PER_TASK, hardware threads; 0: no request */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* place_gpu.c - which task gets which GPUs
  *
- * Positions are places in the step's own GPUs in PCI order, as Slurm counts them.
+ * `pos` is the position of a GPU in the step, see node.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -180,6 +180,21 @@ static void note_gpus(const struct mu_node *node, struct mu_plan *plan)
     }
 }
 
+/* Does CUDA_VISIBLE_DEVICES name a task's own GPUs, or all of the step? Of several MIG
+ * devices CUDA shows a process the first one only.
+ */
+static bool sees_own_alone(const struct mu_node *node, const struct mu_alloc *alloc,
+                           const struct mu_opts *opts, const struct mu_gpu_bind *bind)
+{
+    if (opts->visible == MU_VISIBLE_OWN || opts->visible == MU_VISIBLE_ALL)
+        return opts->visible == MU_VISIBLE_OWN;
+    if (alloc->mig)
+        return true;
+    if (bind->kind == MU_GPU_BIND_CLOSEST)
+        return !one_locality(node, alloc->gpu_node, alloc->ngpus);
+    return bind->kind != MU_GPU_BIND_NONE;
+}
+
 int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
                  const struct mu_opts *opts, struct mu_plan *plan, bool *left_to_slurm,
                  struct mu_err *err)
@@ -195,11 +210,7 @@ int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
         return mu_err_set(err, ENOMEM, "out of memory");
     if (opts->gpu_bind[0] && mu_gpu_bind_parse(opts->gpu_bind, bind, err) < 0)
         goto out;
-    plan->own_visible =
-        opts->visible == MU_VISIBLE_OWN ||
-        (opts->visible != MU_VISIBLE_ALL && bind->kind != MU_GPU_BIND_NONE &&
-         !(bind->kind == MU_GPU_BIND_CLOSEST &&
-           one_locality(node, alloc->gpu_node, alloc->ngpus)));
+    plan->own_visible = sees_own_alone(node, alloc, opts, bind);
     if (alloc->ntasks > alloc->ngpus &&
         (opts->share == MU_SHARE_NO ||
          (opts->share != MU_SHARE_YES && bind->kind == MU_GPU_BIND_NONE))) {
