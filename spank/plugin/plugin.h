@@ -9,6 +9,7 @@
  *   step_cpus.c    the step's CPUs where no cgroup tells
  *   gpu_order.c    in which order Slurm counts the node's GPUs
  *   gpus.c         which GPUs the step owns, which one a task can open, their names
+ *   task_init.c    in the task: its slot of the plan carried out, by the next three
  *   apply.c        in the task: affinity, memory policy
  *   taskenv.c      in the task: the environment
  *   container.c    in the task: what the image of its container sets
@@ -177,9 +178,11 @@ void mu_srun_send_rank0_host(int argc, char **argv);
 
 /* stepd.c */
 void mu_stepd_user_init(struct mu_state *st, spank_t sp);
-int mu_stepd_task_init(struct mu_state *st, spank_t sp);
 void mu_stepd_task_exit(struct mu_state *st);
 void mu_stepd_exit(struct mu_state *st);
+
+/* task_init.c. -1 after an error message: the task must not run. */
+int mu_stepd_task_init(struct mu_state *st, spank_t sp);
 
 /* items.c */
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
