@@ -2,47 +2,43 @@
 /* task_init.c - in the task, between fork and exec: its slot of the plan is carried out
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
 
+static bool has_gpus(const struct mu_slot *slot, const int *gpu_node, int n)
+{
+    return slot->ngpus == n &&
+           memcmp(slot->gpu_node, gpu_node, (size_t)n * sizeof gpu_node[0]) == 0;
+}
+
 /* The GPUs of the step that this task cannot open are hidden by a device cgroup of its
  * own. Slurm then decided which GPU it has: take the slot of the plan with that one.
  */
-static const struct mu_slot *slot_of_task(const struct mu_state *st, int task,
-                                          bool *hidden, struct mu_slot *own)
+static void slot_of_task(const struct mu_state *st, int task, struct mu_slot *slot,
+                         bool *hidden)
 {
-    const struct mu_slot *slot = &st->plan.slots[task];
     int open_node[MU_GPUS_MAX], n = 0;
 
+    *slot = st->plan.slots[task];
     *hidden = false;
     for (int pos = 0; pos < st->alloc.ngpus; pos++) {
-        int can = mu_gpu_open(st, st->alloc.gpu_node[pos]);
-
-        if (can == 0)
+        if (mu_gpu_open(st, st->alloc.gpu_node[pos]) == 0)
             *hidden = true;
         else
             open_node[n++] = st->alloc.gpu_node[pos];
     }
-    if (!*hidden || n == 0)
-        return slot;
-    if (slot->ngpus == n &&
-        memcmp(slot->gpu_node, open_node, (size_t)n * sizeof open_node[0]) == 0)
-        return slot;
+    if (!*hidden || n == 0 || has_gpus(slot, open_node, n))
+        return;
     for (int i = 0; i < st->plan.nslots; i++)
-        if (st->plan.slots[i].ngpus == n &&
-            memcmp(st->plan.slots[i].gpu_node, open_node,
-                   (size_t)n * sizeof open_node[0]) == 0) {
-            *own = st->plan.slots[i];
-            own->task = task;
-            return own;
+        if (has_gpus(&st->plan.slots[i], open_node, n)) {
+            *slot = st->plan.slots[i];
+            slot->task = task;
+            return;
         }
-    *own = *slot;
-    own->ngpus = n;
-    memcpy(own->gpu_node, open_node, (size_t)n * sizeof open_node[0]);
-    return own;
+    slot->ngpus = n;
+    memcpy(slot->gpu_node, open_node, (size_t)n * sizeof open_node[0]);
 }
 
 static void say_hidden(const struct mu_state *st)
@@ -103,49 +99,71 @@ static int problem(const struct mu_state *st, int task, const struct mu_err *err
     return 0;
 }
 
-int mu_stepd_task_init(struct mu_state *st, spank_t sp)
+/* Its number among the tasks of this node, -1 unknown. */
+static int number_of_task(spank_t sp)
+{
+    int task = 0;
+
+    return spank_get_item(sp, S_TASK_ID, &task) == ESPANK_SUCCESS ? task : -1;
+}
+
+static int run_without_plan(const struct mu_state *st, spank_t sp, int task)
 {
     struct mu_err err = { 0 };
-    const struct mu_slot *slot;
-    struct mu_slot *own;
-    bool hidden;
-    int task = 0, rc = 0;
 
-    if (st->failure.text[0] && st->opts.strict == MU_FLAG_YES) {
-        spank_get_item(sp, S_TASK_ID, &task);
-        return problem(st, task, &st->failure);
-    }
-    if (spank_get_item(sp, S_TASK_ID, &task) != ESPANK_SUCCESS)
-        task = -1;
-    if (!st->have_plan) {
-        if (st->step.taken_over)
-            mu_taskenv_restore(st, sp);
-        if (st->ranks_only && task >= 0 && mu_taskenv_ranks(st, sp, task, &err) < 0)
-            rc = problem(st, task, &err);
-        return rc;
-    }
+    if (st->step.taken_over)
+        mu_taskenv_restore(st, sp);
+    if (st->ranks_only && task >= 0 && mu_taskenv_ranks(st, sp, task, &err) < 0)
+        return problem(st, task, &err);
+    return 0;
+}
+
+/* Muster is off or only shows its plan: the GPUs are those that Slurm's own binding,
+ * which srun took over, would have shown.
+ */
+static int run_narrowed(const struct mu_state *st, spank_t sp,
+                        const struct mu_slot *slot)
+{
+    struct mu_err err = { 0 };
+
+    if (st->step.taken_over && mu_taskenv_narrow(st, sp, slot, &err) < 0)
+        return problem(st, slot->task, &err);
+    return 0;
+}
+
+static int run_in_slot(struct mu_state *st, spank_t sp, const struct mu_slot *slot,
+                       bool hidden)
+{
+    struct mu_err err = { 0 };
+    int rc = 0;
+
+    if (bind_task(st, slot, &err) < 0)
+        rc = problem(st, slot->task, &err);
+    err = (struct mu_err){ 0 };
+    mu_image_settle(st, sp, slot->task);
+    if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
+        rc = problem(st, slot->task, &err);
+    return rc;
+}
+
+int mu_stepd_task_init(struct mu_state *st, spank_t sp)
+{
+    int task = number_of_task(sp);
+    struct mu_slot slot;
+    bool hidden;
+
+    if (st->failure.text[0] && st->opts.strict == MU_FLAG_YES)
+        return problem(st, task < 0 ? 0 : task, &st->failure);
+    if (!st->have_plan)
+        return run_without_plan(st, sp, task);
     if (task < 0 || task >= st->plan.nslots)
         return 0;
-    own = malloc(sizeof *own);
-    if (!own)
-        return 0;
-    slot = slot_of_task(st, task, &hidden, own);
+    slot_of_task(st, task, &slot, &hidden);
     if (task == 0 && st->action == MU_ACTION_PLAN)
         say_foreign(st);
-    if (st->action == MU_ACTION_NARROW || st->opts.mode == MU_MODE_DRY_RUN) {
-        if (st->step.taken_over && mu_taskenv_narrow(st, sp, slot, &err) < 0)
-            rc = problem(st, task, &err);
-        goto out;
-    }
-    if (hidden && task == 0)
+    if (st->action == MU_ACTION_NARROW || st->opts.mode == MU_MODE_DRY_RUN)
+        return run_narrowed(st, sp, &slot);
+    if (task == 0 && hidden)
         say_hidden(st);
-    if (bind_task(st, slot, &err) < 0)
-        rc = problem(st, task, &err);
-    err = (struct mu_err){ 0 };
-    mu_image_settle(st, sp, task);
-    if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
-        rc = problem(st, task, &err);
-out:
-    free(own);
-    return rc;
+    return run_in_slot(st, sp, &slot, hidden);
 }
