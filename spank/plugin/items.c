@@ -10,6 +10,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define CGROUP_TEXT 65536
@@ -112,7 +113,7 @@ static bool set_of_v2(const char *file, struct mu_cpuset *set)
     char *text = NULL, *line, *end, path[4200], *list = NULL;
     bool found = false;
 
-    if (mu_read_small("/proc/self/cgroup", CGROUP_TEXT, &text, NULL) < 0)
+    if (mu_sysfile_text("/proc/self/cgroup", CGROUP_TEXT, &text, NULL) < 0)
         return false;
     line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
     if (line) {
@@ -124,7 +125,7 @@ static bool set_of_v2(const char *file, struct mu_cpuset *set)
             for (int i = 0; i < 2 && !found; i++) {
                 snprintf(path, sizeof path, "%s%.3900s/user/%s", roots[i], line + 3,
                          file);
-                found = mu_read_small(path, CGROUP_TEXT, &list, NULL) == 0 &&
+                found = mu_sysfile_text(path, CGROUP_TEXT, &list, NULL) == 0 &&
                         mu_cpuset_parse(list, set, NULL) == 0 && !mu_cpuset_empty(set);
                 free(list);
                 list = NULL;
@@ -145,7 +146,7 @@ static void read_mems(struct mu_cpuset *mems)
 
     if (set_of_v2("cpuset.mems.effective", mems))
         return;
-    if (mu_read_small("/proc/self/status", CGROUP_TEXT, &text, NULL) < 0)
+    if (mu_sysfile_text("/proc/self/status", CGROUP_TEXT, &text, NULL) < 0)
         return;
     line = strstr(text, name);
     if (line) {
@@ -161,7 +162,8 @@ void mu_online_cpus(struct mu_cpuset *cpus)
     char *text = NULL;
 
     memset(cpus, 0, sizeof *cpus);
-    if (mu_read_small("/sys/devices/system/cpu/online", CGROUP_TEXT, &text, NULL) == 0)
+    if (mu_sysfile_text("/sys/devices/system/cpu/online", CGROUP_TEXT, &text, NULL) ==
+        0)
         mu_cpuset_parse(text, cpus, NULL);
     free(text);
 }

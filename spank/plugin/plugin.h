@@ -20,7 +20,7 @@
  *   step_report.c  what a step is told once per node
  *   other_steps.c  the job's other steps on this node, and what is shared with them
  *   topofile.c     NCCL_TOPO_FILE: checked, copied, removed
- *   settings.c     the site file, the options that hold, small files
+ *   settings.c     the site file, the options that hold
  *   messages.c     lines on the user's standard error
  */
 #ifndef MU_PLUGIN_H
@@ -145,14 +145,9 @@ void mu_warn(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_say_lines(char *text);
 
-/* settings.c. Read the whole of a small file (at most max bytes, waiting for nothing);
- * the caller frees *text. err->code ENOENT when there is none.
- */
-int mu_read_small(const char *path, size_t max, char **text, struct mu_err *err);
-
-/* The site file into *keys, for a partition and a node (NULL unknown). No file at the
- * default place is an empty one. Only root may change it (spank/hw/io/sysfile.h), and
- * what it names.
+/* settings.c. The site file into *keys, for a partition and a node (NULL unknown). No
+ * file at the default place is an empty one. Only root may change it, and what it names
+ * (spank/hw/io/sysfile.h).
  */
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
                  struct mu_site_keys *keys, struct mu_err *err);

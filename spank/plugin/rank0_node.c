@@ -12,6 +12,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/slurm/command_line.h"
 #include "spank/core/slurm/hostlist.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define LIST_MAX (1 << 20)
@@ -63,9 +64,10 @@ void mu_srun_send_rank0_host(int argc, char **argv)
     const char *list = list_of_srun(argc, argv);
     char rank0_host[MU_HOST_LEN], *text = NULL;
 
-    /* A list with a slash is the path of a file, as for srun. */
+    /* A list with a slash is the path of a file, as for srun. A pipe is left to srun,
+     * which could not read it after this. */
     if (list && strchr(list, '/'))
-        list = mu_read_small(list, LIST_MAX, &text, NULL) < 0 ? NULL : text;
+        list = mu_sysfile_text(list, LIST_MAX, &text, NULL) < 0 ? NULL : text;
     if (list && first_node(list, rank0_host, sizeof rank0_host))
         setenv(MU_RANK0_HOST_VARIABLE, rank0_host, 1);
     else

@@ -28,14 +28,14 @@ static void kernel_ports(char *buf, size_t len)
     char *text = NULL;
     int a = EPHEMERAL_FIRST, b = EPHEMERAL_LAST;
 
-    if (mu_read_small(SYSCTL "ip_local_port_range", 64, &text, NULL) == 0 &&
+    if (mu_sysfile_text(SYSCTL "ip_local_port_range", 64, &text, NULL) == 0 &&
         sscanf(text, "%d %d", &a, &b) != 2) {
         a = EPHEMERAL_FIRST;
         b = EPHEMERAL_LAST;
     }
     free(text);
     text = NULL;
-    if (mu_read_small(SYSCTL "ip_local_reserved_ports", RESERVED_TEXT, &text, NULL) ==
+    if (mu_sysfile_text(SYSCTL "ip_local_reserved_ports", RESERVED_TEXT, &text, NULL) ==
         0)
         text[strcspn(text, "\n")] = '\0';
     snprintf(buf, len, "%d-%d;%s", a, b, text ? text : "");

@@ -9,6 +9,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/env/task_env.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
 #define WORDS_MAX 1024
@@ -37,8 +38,8 @@ static int read_cmdline(char **text, char **argv, int max)
     size_t at = 0;
     int argc = 0;
 
-    /* The file ends with a zero byte after each word; mu_read_small adds another. */
-    if (mu_read_small("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
+    /* The file ends with a zero byte after each word; mu_sysfile_text adds another. */
+    if (mu_sysfile_text("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
         return 0;
     while (argc < max - 1 && (*text)[at]) {
         argv[argc++] = *text + at;

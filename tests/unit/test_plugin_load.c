@@ -4,6 +4,7 @@
  * program; they fail at the call whose number the test chose.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -315,6 +317,31 @@ static void the_option_is_checked_in_srun_and_only_copied_as_root(void **state)
     dlclose(so);
 }
 
+static void a_host_file_that_is_a_pipe_is_left_to_srun(void **state)
+{
+    void *so = load();
+    char dir[] = "/tmp/muster-test-XXXXXX", path[64], got[8] = "";
+    int fd;
+
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/hosts", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    fd = open(path, O_RDWR | O_NONBLOCK);
+    assert_int_equal(write(fd, "n7\n", 3), 3);
+    setenv("SLURM_HOSTFILE", path, 1);
+    context = S_CTX_LOCAL;
+    assert_int_equal(((hook *)dlsym(so, "slurm_spank_init"))(NULL, 0, NULL), 0);
+    assert_null(getenv("SLURM_MUSTER_HEAD"));
+    assert_int_equal(read(fd, got, sizeof got), 3);
+    assert_string_equal(got, "n7\n");
+    context = S_CTX_REMOTE;
+    unsetenv("SLURM_HOSTFILE");
+    close(fd);
+    unlink(path);
+    rmdir(dir);
+    dlclose(so);
+}
+
 static void an_unknown_word_in_plugstack_is_named(void **state)
 {
     char *av[] = { "config=/x" };
@@ -338,6 +365,7 @@ int main(void)
         cmocka_unit_test(a_site_file_that_is_missing_leaves_the_task_alone),
         cmocka_unit_test(special_steps_are_not_bound),
         cmocka_unit_test(the_option_is_checked_in_srun_and_only_copied_as_root),
+        cmocka_unit_test(a_host_file_that_is_a_pipe_is_left_to_srun),
         cmocka_unit_test(an_unknown_word_in_plugstack_is_named),
     };
 

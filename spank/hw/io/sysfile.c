@@ -111,7 +111,7 @@ int mu_refuse_foreign(const char *path, const struct stat *st, struct mu_err *er
     return 0;
 }
 
-int mu_owned_open(const char *path, struct stat *st, struct mu_err *err)
+static int open_owned(const char *path, struct stat *st, struct mu_err *err)
 {
     int fd = open_regular(path, st, err);
 
@@ -125,12 +125,53 @@ int mu_owned_open(const char *path, struct stat *st, struct mu_err *err)
 long mu_owned_read(const char *path, char *buf, size_t len, struct mu_err *err)
 {
     struct stat st;
-    int fd = mu_owned_open(path, &st, err);
+    int fd = open_owned(path, &st, err);
     long n = fd < 0 ? -1 : read_and_close(fd, buf, len);
 
     if (fd >= 0 && n < 0)
         return mu_err_set(err, errno, "%s: %s", path, strerror(errno));
     return n;
+}
+
+/* The text of an open file, which is closed. */
+static int text_and_close(int fd, const char *path, size_t max, char **text,
+                          struct mu_err *err)
+{
+    char *buf = malloc(max + 1);
+
+    if (!buf) {
+        close(fd);
+        return mu_err_set(err, ENOMEM, "%s: out of memory", path);
+    }
+    if (read_and_close(fd, buf, max + 1) < 0) {
+        mu_err_set(err, errno, "%s: %s", path, strerror(errno));
+        free(buf);
+        return -1;
+    }
+    *text = buf;
+    return 0;
+}
+
+int mu_sysfile_text(const char *path, size_t max, char **text, struct mu_err *err)
+{
+    struct stat st;
+    int fd = open_regular(path, &st, err);
+
+    return fd < 0 ? -1 : text_and_close(fd, path, max, text, err);
+}
+
+int mu_owned_text(const char *path, size_t max, char **text, struct mu_err *err)
+{
+    struct stat st;
+    int fd = open_owned(path, &st, err);
+
+    if (fd < 0)
+        return -1;
+    if ((size_t)st.st_size > max) {
+        close(fd);
+        return mu_err_set(err, EFBIG, "%s: larger than %zu bytes", path, max);
+    }
+    return text_and_close(fd, path, max, text, err);
 }
 
 int mu_check_owner(const char *path, struct mu_err *err)

@@ -18,6 +18,11 @@ const char *mu_sysfile_root(void);
 long mu_sysfile_read(const char *root, char *buf, size_t len, const char *path, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The same as a text of at most max bytes, which the caller frees; err->code ENOENT
+ * when there is no such file.
+ */
+int mu_sysfile_text(const char *path, size_t max, char **text, struct mu_err *err);
+
 /* The same as a number; `none` when it cannot be read or is not one. */
 long mu_sysfile_number(const char *root, long none, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
@@ -30,10 +35,10 @@ long mu_sysfile_number(const char *root, long none, const char *path, ...)
 int mu_refuse_foreign(const char *path, const struct stat *st, struct mu_err *err);
 int mu_check_owner(const char *path, struct mu_err *err);
 
-/* Open such a file, without waiting where it is a FIFO: a descriptor, or -1 with the
- * reason (err->code ENOENT: there is none). mu_owned_read is mu_sysfile_read of it.
+/* mu_sysfile_read and mu_sysfile_text of such a file, -1 with the reason; a text of
+ * more than max bytes is refused.
  */
-int mu_owned_open(const char *path, struct stat *st, struct mu_err *err);
 long mu_owned_read(const char *path, char *buf, size_t len, struct mu_err *err);
+int mu_owned_text(const char *path, size_t max, char **text, struct mu_err *err);
 
 #endif
