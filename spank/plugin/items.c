@@ -79,13 +79,6 @@ void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
         *slots[i] = mu_item_env(sp, names[i], buffer->text[i], sizeof buffer->text[i]);
 }
 
-const char *mu_slurm_conf_path(void)
-{
-    const char *path = getenv("SLURM_CONF");
-
-    return path && path[0] == '/' ? path : "/etc/slurm/slurm.conf";
-}
-
 static void copy_env(spank_t sp, const char *name, char *buf, size_t len)
 {
     if (!mu_item_env(sp, name, buf, len))

@@ -4,7 +4,8 @@
  *   plugin.c       the hooks, by context
  *   srun.c         in srun: options checked, the bind request taken over before srun
  *                  reads it
- *   stepd.c        in slurmstepd: what is on for this step, the plan, once per node
+ *   stepd.c        in slurmstepd: what is on for this step, once per node
+ *   step_plan.c    the plan of the step on this node
  *   items.c        spank items, environment and cgroup into struct mu_step
  *   step_cpus.c    the step's CPUs where no cgroup tells
  *   gpu_order.c    in which order Slurm counts the node's GPUs
@@ -176,6 +177,9 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp);
 void mu_stepd_task_exit(struct mu_state *st);
 void mu_stepd_exit(struct mu_state *st);
 
+/* step_plan.c. st->node, st->alloc and st->plan. */
+int mu_step_plan_make(struct mu_state *st, struct mu_err *err);
+
 /* task_init.c. -1 after an error message: the task must not run. */
 int mu_stepd_task_init(struct mu_state *st, spank_t sp);
 
@@ -206,10 +210,6 @@ struct mu_takeover_buffer {
 void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
                       struct mu_takeover_words *words);
 extern const struct mu_takeover_slurm mu_this_slurm;
-
-/* slurmd's own slurm.conf: SLURM_CONF of this process comes from it, not from the job.
- */
-const char *mu_slurm_conf_path(void);
 
 /* The CPUs that are on line; empty where /sys does not tell. */
 void mu_online_cpus(struct mu_cpuset *cpus);

@@ -70,3 +70,10 @@ void mu_slurm_files_clear(struct mu_slurm_files *files)
         free(files->file[i].text);
     memset(files, 0, sizeof *files);
 }
+
+const char *mu_slurm_conf_path(void)
+{
+    const char *path = getenv("SLURM_CONF");
+
+    return path && path[0] == '/' ? path : "/etc/slurm/slurm.conf";
+}
