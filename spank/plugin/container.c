@@ -14,7 +14,7 @@ static bool mount_namespace(struct stat *ns)
     return stat("/proc/self/ns/mnt", ns) == 0;
 }
 
-void mu_image_remember(struct mu_state *st)
+void mu_container_remember(struct mu_state *st)
 {
     struct stat ns;
 
@@ -37,7 +37,7 @@ static void say_changes(const struct mu_state *st, const struct mu_settings *bef
     }
 }
 
-void mu_image_settle(struct mu_state *st, spank_t sp, int task)
+void mu_container_settle(struct mu_state *st, spank_t sp, int task)
 {
     struct mu_user_lookup look = { .st = st, .sp = sp };
     struct mu_settings *before;

@@ -116,7 +116,7 @@ static void say(const struct mu_state *st, const struct other *other)
                 gpus[0] ? "GPUs " : "", gpus, st->step.job, other->step);
 }
 
-void mu_others_say(const struct mu_state *st)
+void mu_other_steps_say(const struct mu_state *st)
 {
     struct others *all = calloc(1, sizeof *all);
     char job[16], own[16];

@@ -189,9 +189,9 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
  * beginning where it does not fit.
  */
 const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
+const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len);
 /* The same as a number from 0 on; `missing` if it is none. */
 int mu_item_number(spank_t sp, const char *name, int missing);
-const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len);
 
 /* The user's own value of a variable, NULL if there is none or an outer step's Muster
  * set it; arg is a struct mu_user_lookup.
@@ -217,9 +217,9 @@ void mu_online_cpus(struct mu_cpuset *cpus);
 /* step_cpus.c. The CPUs of the step on this node, out of the machine's; and, called in
  * the task: Slurm's own binding of it says that they are others.
  */
-void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
-                   struct mu_cpuset *cpus);
-bool mu_owned_disputed(const struct mu_state *st);
+void mu_step_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
+                  struct mu_cpuset *cpus);
+bool mu_step_cpus_disputed(const struct mu_state *st);
 /* The node's CPUs that -c asks for, where it counts `threads` of each core (0: all). */
 int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int threads);
 
@@ -291,8 +291,8 @@ int mu_master_port(const struct mu_state *st);
  * container by now, what the image sets is not overwritten; with verbose the first task
  * tells.
  */
-void mu_image_remember(struct mu_state *st);
-void mu_image_settle(struct mu_state *st, spank_t sp, int task);
+void mu_container_remember(struct mu_state *st);
+void mu_container_settle(struct mu_state *st, spank_t sp, int task);
 
 /* nodeaddr.c. The callback `node_addrs` of struct mu_network_request; arg is the
  * spank_t.
@@ -305,7 +305,7 @@ void mu_report(const struct mu_state *st);
 /* other_steps.c. Called as the user, after the plan: say which CPUs and GPUs of this
  * step other steps of the job use at this moment.
  */
-void mu_others_say(const struct mu_state *st);
+void mu_other_steps_say(const struct mu_state *st);
 
 /* master_port.c. On rank 0's node: warn if another step or program has the hashed port;
  * the claim is held until release.

@@ -5,8 +5,8 @@
 #include "spank/core/slurm/core_numbers.h"
 #include "spank/plugin/plugin.h"
 
-void mu_owned_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
-                   struct mu_cpuset *cpus)
+void mu_step_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
+                  struct mu_cpuset *cpus)
 {
     const struct mu_cpuset *cores = &st->step.cores;
 
@@ -35,7 +35,7 @@ int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int thread
     return cores < MU_CPUSET_MAX ? (int)(cores * width) : cpus_per_task;
 }
 
-bool mu_owned_disputed(const struct mu_state *st)
+bool mu_step_cpus_disputed(const struct mu_state *st)
 {
     struct mu_cpuset now = { { 0 } }, online;
 

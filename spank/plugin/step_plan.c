@@ -60,7 +60,7 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     mu_node_cpus(&st->node, &machine);
     mu_online_cpus(&online);
     st->simulated = st->site.topology[0] && !mu_cpuset_inside(&machine, &online);
-    mu_owned_cpus(st, &machine, &st->alloc.cpus);
+    mu_step_cpus(st, &machine, &st->alloc.cpus);
     if (!st->simulated)
         st->alloc.mems = st->step.mems;
     st->alloc.mig = strstr(st->step.visible, "MIG-") != NULL;

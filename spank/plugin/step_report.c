@@ -99,7 +99,7 @@ void mu_report(const struct mu_state *st)
     if (verbose || st->opts.mode == MU_MODE_DRY_RUN)
         show_text(st);
     if (verbose)
-        mu_others_say(st);
+        mu_other_steps_say(st);
     if (verbose && st->step.request.cpu_bind)
         show_better_masks(st);
 }

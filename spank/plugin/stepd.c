@@ -142,7 +142,7 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
     }
     if (st->action == MU_ACTION_NARROW)
         return;
-    mu_image_remember(st);
+    mu_container_remember(st);
     settle_meeting(st, sp);
     mu_report(st);
     if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked && !st->failure.text[0])

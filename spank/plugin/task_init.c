@@ -75,7 +75,7 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
 {
     if (!slot->bound || st->simulated || st->step.launcher == MU_LAUNCHER_MPI)
         return 0;
-    if (mu_owned_disputed(st))
+    if (mu_step_cpus_disputed(st))
         return mu_err_set(
             err, EINVAL,
             "Slurm bound it to CPUs outside of those it told for the step; "
@@ -140,7 +140,7 @@ static int run_in_slot(struct mu_state *st, spank_t sp, const struct mu_slot *sl
     if (bind_task(st, slot, &err) < 0)
         rc = problem(st, slot->task, &err);
     err = (struct mu_err){ 0 };
-    mu_image_settle(st, sp, slot->task);
+    mu_container_settle(st, sp, slot->task);
     if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
         rc = problem(st, slot->task, &err);
     return rc;
