@@ -17,7 +17,7 @@
 struct other {
     long step;
     struct mu_cpuset cpus;
-    bool gpu[MU_GPUS_MAX]; /* by index into st->alloc.gpu_node */
+    bool gpu[MU_GPUS_MAX]; /* [pos] */
 };
 
 struct others {
@@ -51,18 +51,18 @@ static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
     struct mu_record record;
 
     if (plan && mu_record_decode(plan, &record, NULL) == 0) {
-        for (int i = 0; i < st->alloc.ngpus; i++)
-            other->gpu[i] |=
-                listed(record.gpus, st->node.gpus[st->alloc.gpu_node[i]].label);
+        for (int pos = 0; pos < st->alloc.ngpus; pos++)
+            other->gpu[pos] |=
+                listed(record.gpus, st->node.gpus[st->alloc.gpu_node[pos]].label);
         return;
     }
     if (!numbers || (narrowed && *narrowed) ||
         mu_gpus_of_step(numbers, visible ? visible : "", &st->order, &theirs, &st->node,
                         NULL) < 0)
         return;
-    for (int i = 0; i < st->alloc.ngpus; i++)
-        for (int k = 0; k < theirs.ngpus; k++)
-            other->gpu[i] |= theirs.gpu_node[k] == st->alloc.gpu_node[i];
+    for (int pos = 0; pos < st->alloc.ngpus; pos++)
+        for (int their_pos = 0; their_pos < theirs.ngpus; their_pos++)
+            other->gpu[pos] |= theirs.gpu_node[their_pos] == st->alloc.gpu_node[pos];
 }
 
 static void add_cpus(const struct mu_step_task *task, struct other *other)
@@ -106,10 +106,10 @@ static void say(const struct mu_state *st, const struct other *other)
 
     mu_cpuset_and(&cpus, &st->alloc.cpus);
     mu_cpuset_format(&cpus, list, sizeof list);
-    for (int i = 0; i < st->alloc.ngpus && at < sizeof gpus - 80; i++)
-        if (other->gpu[i])
+    for (int pos = 0; pos < st->alloc.ngpus && at < sizeof gpus - 80; pos++)
+        if (other->gpu[pos])
             at += (size_t)snprintf(gpus + at, sizeof gpus - at, "%s%s", at ? "," : "",
-                                   st->node.gpus[st->alloc.gpu_node[i]].label);
+                                   st->node.gpus[st->alloc.gpu_node[pos]].label);
     if (list[0] || gpus[0])
         mu_info(st, "this step shares %s%s%s%s%s with step %u.%ld, which runs here too",
                 list[0] ? "CPUs " : "", list, list[0] && gpus[0] ? " and " : "",

@@ -26,10 +26,10 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
         const struct mu_numa *numa = &node->numas[i];
         bool has_gpu = false, has_cpus = !mu_cpuset_empty(&numa->cpus);
 
-        for (int k = 0; k < alloc->ngpus; k++)
-            has_gpu |= !node->gpus[alloc->gpu_node[k]].local_known ||
-                       node->gpus[alloc->gpu_node[k]].numa == i ||
-                       mu_cpuset_intersects(&node->gpus[alloc->gpu_node[k]].local,
+        for (int pos = 0; pos < alloc->ngpus; pos++)
+            has_gpu |= !node->gpus[alloc->gpu_node[pos]].local_known ||
+                       node->gpus[alloc->gpu_node[pos]].numa == i ||
+                       mu_cpuset_intersects(&node->gpus[alloc->gpu_node[pos]].local,
                                             &numa->cpus);
         if (has_cpus && !has_gpu && alloc->ngpus > 0)
             mu_cpuset_add(&no_gpu, numa->os_index);
@@ -57,8 +57,8 @@ static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc
 {
     const char *first = alloc->ngpus > 0 ? node->gpus[alloc->gpu_node[0]].model : "";
 
-    for (int k = 1; k < alloc->ngpus; k++) {
-        const char *model = node->gpus[alloc->gpu_node[k]].model;
+    for (int pos = 1; pos < alloc->ngpus; pos++) {
+        const char *model = node->gpus[alloc->gpu_node[pos]].model;
 
         if (!first[0] || !model[0] || strcmp(first, model) == 0)
             continue;
