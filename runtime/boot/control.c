@@ -17,15 +17,6 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
-void mu_control_wake(struct mu_control *c)
-{
-    uint64_t one = 1;
-
-    if (write(c->wake_fd, &one, sizeof one) < 0) {
-        /* Full means readable: it wakes up anyway. */
-    }
-}
-
 /* ---- The thread --------------------------------------------------------------------
  */
 

@@ -29,6 +29,15 @@ void mu_control_unwatch(struct mu_control *c, int fd)
     epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
 
+void mu_control_wake(struct mu_control *c)
+{
+    uint64_t one = 1;
+
+    if (write(c->wake_fd, &one, sizeof one) < 0) {
+        /* Full means readable: it wakes up anyway. */
+    }
+}
+
 struct mu_link *mu_control_link(struct mu_control *c, int index)
 {
     return index < 0 ? &c->up : &c->down[index];

@@ -2,7 +2,8 @@
 /* world_pmix.h - inside of the world of PMIx
  *
  *   world_pmix.c     open, meet, close, abort
- *   pmix_exchange.c  publish, fetch, fence; who is missing when a fence does not end
+ *   pmix_publish.c   publish a value; the ranks of this node
+ *   pmix_exchange.c  fetch, fence; who is missing when a fence does not end
  *   pmix_watch.c     who died while this rank waits in a fence
  *   pmix_call.c      one non-blocking call of PMIx and the wait for it
  */
@@ -46,15 +47,17 @@ struct pmix {
     char last_key[64]; /* published last: every rank does so before each fence */
 };
 
-/* ---- pmix_exchange.c ---- */
+/* ---- pmix_publish.c ---- */
 int mu_pmix_publish(void *pmix, const char *key, const void *value, size_t len,
                     struct mu_err *err);
+/* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
+bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
+
+/* ---- pmix_exchange.c ---- */
 int mu_pmix_fetch(void *pmix, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err);
 /* Wait for all ranks, and say who is missing when they do not come. */
 int mu_pmix_fence(void *pmix, double timeout, struct mu_err *err);
-/* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
-bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
 
 /* ---- pmix_watch.c ---- */
 /* Before the card is published. Where nobody can be watched nobody is. */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* world_table.c - who is on which node: make, number, shrink and free the table of ranks */
+#include "runtime/boot/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/muster.h"
+
+struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err)
+{
+    struct mu_world *w = calloc(1, sizeof *w);
+
+    if (!w)
+        goto fail;
+    w->rank = rank;
+    w->size = size;
+    snprintf(w->job, sizeof w->job, "%s", job);
+    w->node_of = calloc((size_t)size, sizeof *w->node_of);
+    w->local_of = calloc((size_t)size, sizeof *w->local_of);
+    w->host_of = calloc((size_t)size, sizeof *w->host_of);
+    w->pid_of = calloc((size_t)size, sizeof *w->pid_of);
+    if (!w->node_of || !w->local_of || !w->host_of || !w->pid_of)
+        goto fail;
+    return w;
+fail:
+    mu_world_free(w);
+    mu_err_set(err, MUSTER_EMEMORY, "out of memory for a world of %d ranks", size);
+    return NULL;
+}
+
+void mu_world_free(struct mu_world *world)
+{
+    if (!world)
+        return;
+    for (int r = 0; world->host_of && r < world->size; r++)
+        free(world->host_of[r]);
+    free(world->host_of);
+    free(world->node_of);
+    free(world->local_of);
+    free(world->pid_of);
+    free(world);
+}
+
+void mu_world_number_nodes(struct mu_world *world, const char *const *node_key)
+{
+    world->nnodes = 0;
+    for (int r = 0; r < world->size; r++) {
+        int same = 0, before = 0;
+
+        /* Backwards, since neighbours mostly share a node. */
+        for (before = r - 1; before >= 0; before--)
+            if (strcmp(node_key[before], node_key[r]) == 0)
+                break;
+        if (before >= 0) {
+            same = world->node_of[before];
+            world->local_of[r] = world->local_of[before] + 1;
+        } else {
+            same = world->nnodes++;
+            world->local_of[r] = 0;
+        }
+        world->node_of[r] = same;
+    }
+    world->node = world->node_of[world->rank];
+    world->local_rank = world->local_of[world->rank];
+    world->local_size = 0;
+    for (int r = 0; r < world->size; r++)
+        world->local_size += world->node_of[r] == world->node;
+}
+
+/* Nodes keep their order; the number of one whose ranks are all gone goes too. */
+static void renumber_nodes(struct mu_world *w)
+{
+    w->nnodes = 0;
+    for (int r = 0; r < w->size; r++) {
+        int old = w->node_of[r], before = r - 1;
+
+        /* Numbers of earlier ranks are new ones already, so their old ones are in
+         * local_of until they are not needed any more.
+         */
+        while (before >= 0 && w->local_of[before] != old)
+            before--;
+        w->node_of[r] = before >= 0 ? w->node_of[before] : w->nnodes++;
+        w->local_of[r] = old;
+    }
+    w->node = w->node_of[w->rank];
+    w->local_size = 0;
+    for (int r = 0; r < w->size; r++) {
+        w->local_of[r] = 0;
+        for (int q = 0; q < r; q++)
+            w->local_of[r] += w->node_of[q] == w->node_of[r];
+        w->local_size += w->node_of[r] == w->node;
+    }
+    w->local_rank = w->local_of[w->rank];
+}
+
+void mu_world_shrink(struct mu_world *world, const bool *keep)
+{
+    int n = 0, me = world->rank;
+
+    for (int r = 0; r < world->size; r++) {
+        if (!keep[r]) {
+            free(world->host_of[r]);
+            continue;
+        }
+        if (r == me)
+            world->rank = n;
+        world->node_of[n] = world->node_of[r];
+        world->host_of[n] = world->host_of[r];
+        world->pid_of[n++] = world->pid_of[r];
+    }
+    world->size = n;
+    renumber_nodes(world);
+}
