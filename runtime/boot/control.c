@@ -277,6 +277,7 @@ static struct mu_control *make(const struct mu_control_env *env)
     c->env = *env;
     c->rank = env->world->rank;
     c->size = env->world->size;
+    c->on_frame = mu_control_frame;
     c->epoll_fd = c->wake_fd = c->unix_fd = c->tcp_fd = -1;
     c->up.fd = c->up.pidfd = -1;
     for (int i = 0; i < MU_CONTROL_PENDING; i++)

@@ -91,6 +91,9 @@ struct mu_roll {
 
 struct mu_control {
     struct mu_control_env env;
+    /* What a frame leads to; set before the first link opens. */
+    void (*on_frame)(struct mu_control *c, struct mu_link *link,
+                     const struct mu_frame *frame, const char *data);
     int rank, size, parent; /* parent -1: the root */
     int *parent_of;         /* by rank */
     int *child;             /* ranks */
@@ -149,8 +152,6 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
                              const void *data, size_t len, size_t *blob_len,
                              struct mu_err *err);
 
-void mu_control_wake(struct mu_control *c);
-
 /* ---- control_meet.c: listen and call_parent before the thread runs ---- */
 /* Listen for the children and publish where. */
 int mu_control_listen(struct mu_control *c, struct mu_err *err);
@@ -170,6 +171,8 @@ enum mu_source {
 };
 int mu_control_watch(struct mu_control *c, int fd, enum mu_source kind, int index);
 void mu_control_unwatch(struct mu_control *c, int fd);
+/* Make the thread look at its deadlines anew. */
+void mu_control_wake(struct mu_control *c);
 /* Index of a link in events: children from 0, the parent is -1. */
 struct mu_link *mu_control_link(struct mu_control *c, int index);
 int mu_link_open(struct mu_control *c, int index, int fd, int rank, pid_t pid);
@@ -197,12 +200,26 @@ void mu_control_complain(struct mu_control *c, int status, int rank, const char 
 void mu_control_overdue_now(struct mu_control *c);
 void mu_control_extend_from(struct mu_control *c, double seconds);
 
-/* ---- control_sum.c: what the root puts together; all with the lock ---- */
+/* At the root: what rank `from` sends to a gather, and to the agreement of a step. A
+ * difference among the ranks ends the job.
+ */
 void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
                           uint64_t number, const char *what, const void *data,
                           size_t len);
 void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
                         size_t len);
+
+/* ---- control_sum.c: what the root puts together; all with the lock ---- */
+/* Why the ranks cannot go on; status MUSTER_OK: they can. */
+struct mu_complaint {
+    int status, rank; /* the rank that differs from most */
+    char text[MU_ERR_TEXT];
+};
+void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
+                           uint64_t number, const char *what, const void *data,
+                           size_t len, struct mu_complaint *out);
+void mu_control_roll_add(struct mu_control *c, int from, uint64_t step,
+                         const void *data, size_t len, struct mu_complaint *out);
 void mu_control_sums_clear(struct mu_control *c);
 
 #endif

@@ -168,7 +168,7 @@ static void take_frames(struct mu_control *c, struct mu_link *link)
         if (frame.len > LONGEST_FRAME || b->end - b->start < sizeof frame + frame.len)
             break;
         b->start += sizeof frame + frame.len;
-        mu_control_frame(c, link, &frame, b->bytes + b->start - frame.len);
+        c->on_frame(c, link, &frame, b->bytes + b->start - frame.len);
     }
 }
 

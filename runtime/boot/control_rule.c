@@ -261,6 +261,34 @@ double mu_control_deadlines(struct mu_control *c, double now)
     return earlier(next, c->verdict_until);
 }
 
+/* ---- Sums --------------------------------------------------------------------------
+ */
+
+static void check(struct mu_control *c, const struct mu_complaint *complaint)
+{
+    if (complaint->status != MUSTER_OK)
+        mu_control_complain(c, complaint->status, complaint->rank, complaint->text);
+}
+
+void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
+                          uint64_t number, const char *what, const void *data,
+                          size_t len)
+{
+    struct mu_complaint complaint = { 0 };
+
+    mu_control_gather_add(c, from, flags, number, what, data, len, &complaint);
+    check(c, &complaint);
+}
+
+void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
+                        size_t len)
+{
+    struct mu_complaint complaint = { 0 };
+
+    mu_control_roll_add(c, from, step, data, len, &complaint);
+    check(c, &complaint);
+}
+
 /* ---- Frames ------------------------------------------------------------------------
  */
 

@@ -2,6 +2,7 @@
 /* control_sum.c - what the root puts together: gathers and the roll-calls of steps */
 #include "runtime/boot/control_impl.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,23 @@ static int odd_one(const uint64_t *value, int size, int *usual, char *others,
         snprintf(others, len, "%d others", most);
     free(same);
     return odd;
+}
+
+__attribute__((format(printf, 4, 5))) static void
+complain(struct mu_complaint *out, int status, int rank, const char *fmt, ...)
+{
+    va_list ap;
+
+    out->status = status;
+    out->rank = rank;
+    va_start(ap, fmt);
+    vsnprintf(out->text, sizeof out->text, fmt, ap);
+    va_end(ap);
+}
+
+static void complain_of_memory(const struct mu_control *c, struct mu_complaint *out)
+{
+    complain(out, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
 }
 
 /* ---- Gather ------------------------------------------------------------------------
@@ -108,14 +126,15 @@ static const char *called(const struct mu_gather *g, int rank)
 /* Gathers are counted, so ranks in other calls meet in one: what they say to each other
  * there would be taken for something else.
  */
-static bool names_agree(struct mu_control *c, const struct mu_gather *g)
+static bool names_agree(const struct mu_control *c, const struct mu_gather *g,
+                        struct mu_complaint *out)
 {
     uint64_t *name = calloc((size_t)c->size, sizeof *name);
-    char text[MU_ERR_TEXT], others[128];
+    char others[128];
     int odd, usual;
 
     if (!name) {
-        mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
+        complain_of_memory(c, out);
         return false;
     }
     for (int r = 0; r < c->size; r++)
@@ -124,26 +143,26 @@ static bool names_agree(struct mu_control *c, const struct mu_gather *g)
     free(name);
     if (odd < 0)
         return true;
-    snprintf(text, sizeof text, "rank %d called %s where %s called %s", odd,
+    complain(out, MUSTER_ECONTRACT, odd, "rank %d called %s where %s called %s", odd,
              called(g, odd), others, called(g, usual));
-    mu_control_complain(c, MUSTER_ECONTRACT, odd, text);
     return false;
 }
 
 /* All ranks are there: one blob to everybody, and to the caller on this rank. */
-static void finish_gather(struct mu_control *c, struct mu_gather *g)
+static void finish_gather(struct mu_control *c, struct mu_gather *g,
+                          struct mu_complaint *out)
 {
     struct mu_gather **at = &c->gathering;
     size_t total = 0, n = 0;
     char *blob;
 
-    if (!names_agree(c, g))
+    if (!names_agree(c, g, out))
         return;
     for (int r = 0; r < c->size; r++)
         total += sizeof(uint32_t) + length_of(g->data[r]);
     blob = malloc(total + 1);
     if (!blob) {
-        mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
+        complain_of_memory(c, out);
         return;
     }
     for (int r = 0; r < c->size; r++) {
@@ -165,9 +184,9 @@ static void finish_gather(struct mu_control *c, struct mu_gather *g)
     pthread_cond_broadcast(&c->changed);
 }
 
-void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
-                          uint64_t number, const char *what, const void *data,
-                          size_t len)
+void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
+                           uint64_t number, const char *what, const void *data,
+                           size_t len, struct mu_complaint *out)
 {
     struct mu_gather *g = find_gather(c, number);
     uint32_t length = (uint32_t)len;
@@ -185,7 +204,7 @@ void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
     g->flags |= flags;
     g->data[from] = entry;
     if (++g->count == c->size)
-        finish_gather(c, g);
+        finish_gather(c, g, out);
 }
 
 /* ---- Roll-call ---------------------------------------------------------------------
@@ -227,37 +246,37 @@ static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
 }
 
 /* A difference names a rank that has another hash than most. */
-static bool hashes_agree(struct mu_control *c, const struct mu_roll *roll)
+static bool hashes_agree(const struct mu_control *c, const struct mu_roll *roll,
+                         struct mu_complaint *out)
 {
     unsigned long long step = roll->step;
-    char text[MU_ERR_TEXT], others[128];
+    char others[128];
     int usual, odd = odd_one(roll->hash, c->size, &usual, others, sizeof others);
 
     if (odd >= 0) {
-        snprintf(text, sizeof text,
+        complain(out, MUSTER_ECONTRACT, odd,
                  "rank %d reduced other buckets in step %llu than %s, or scaled or "
                  "clipped them otherwise",
                  odd, step, others);
-    } else {
-        odd = odd_one(roll->order, c->size, &usual, others, sizeof others);
-        if (odd < 0)
-            return true;
-        snprintf(
-            text, sizeof text,
-            "step %llu: rank %d (node %s) started collectives in another order than "
-            "%s: gradients of all ddp objects, and collectives beside them, must "
-            "start in the same order on all ranks",
-            step, odd, c->env.world->host_of[odd], others);
+        return false;
     }
-    mu_control_complain(c, MUSTER_ECONTRACT, odd, text);
+    odd = odd_one(roll->order, c->size, &usual, others, sizeof others);
+    if (odd < 0)
+        return true;
+    complain(out, MUSTER_ECONTRACT, odd,
+             "step %llu: rank %d (node %s) started collectives in another order than "
+             "%s: gradients of all ddp objects, and collectives beside them, must "
+             "start in the same order on all ranks",
+             step, odd, c->env.world->host_of[odd], others);
     return false;
 }
 
-static void finish_roll(struct mu_control *c, struct mu_roll *roll)
+static void finish_roll(struct mu_control *c, struct mu_roll *roll,
+                        struct mu_complaint *out)
 {
     struct mu_roll **at = &c->rolls;
 
-    if (hashes_agree(c, roll) && roll->lacking) {
+    if (hashes_agree(c, roll, out) && roll->lacking) {
         mu_control_send_down(c, MU_FRAME_ABSENT, 0, roll->step, roll->absent,
                              roll->nbytes);
         free(c->absent);
@@ -291,8 +310,8 @@ static int add_bitmap(struct mu_roll *roll, const uint8_t *bits, size_t n)
     return 0;
 }
 
-void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
-                        size_t len)
+void mu_control_roll_add(struct mu_control *c, int from, uint64_t step,
+                         const void *data, size_t len, struct mu_complaint *out)
 {
     struct mu_roll *roll = find_roll(c, step);
     const char *bytes = data;
@@ -303,12 +322,12 @@ void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const voi
     memcpy(&roll->hash[from], bytes, sizeof(uint64_t));
     memcpy(&roll->order[from], bytes + sizeof(uint64_t), sizeof(uint64_t));
     if (add_bitmap(roll, (const uint8_t *)bytes + head, len - head) < 0) {
-        mu_control_complain(c, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
+        complain_of_memory(c, out);
         return;
     }
     roll->here[from] = true;
     if (++roll->count == c->size)
-        finish_roll(c, roll);
+        finish_roll(c, roll, out);
 }
 
 void mu_control_sums_clear(struct mu_control *c)

@@ -41,8 +41,8 @@ int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
  * ever.
  */
 int mu_world_meet(struct mu_world *world, double timeout, struct mu_err *err);
-/* The launcher need not know any longer how this rank ends: from here on it does not end
- * the step because of one that dies, and exchange is of no use. abort still works.
+/* The launcher need not know any longer how this rank ends: from here on it does not
+ * end the step because of one that dies, and exchange is of no use. abort still works.
  */
 void mu_world_leave(struct mu_world *world);
 void mu_world_close(struct mu_world *world); /* NULL is fine */

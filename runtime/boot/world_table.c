@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world_table.c - who is on which node: make, number, shrink and free the table of ranks */
+/* world_table.c - who is on which node: make, number, shrink and free the table of
+ * ranks */
 #include "runtime/boot/world.h"
 
 #include <stdio.h>
