@@ -240,6 +240,23 @@ static int give_back(struct mu_backend *b, void *p, bool arena)
     return 0;
 }
 
+/* All but the victim write into their buffers, rank 0 wakes it, and nothing changes. */
+static int find_what_was_written(struct ranks_self *self, uint32_t *p)
+{
+    for (size_t i = 0; i < BIG; i++)
+        p[i] = 0xdeadbeef;
+    self->board[1]++;
+    while (self->board[1] < 3)
+        sleep_ms(1);
+    if (self->rank == 0)
+        kill(self->pids[VICTIM], SIGCONT);
+    while (!self->board[2])
+        sleep_ms(1);
+    for (size_t i = 0; i < BIG; i++)
+        RANKS_CHECK(self, p[i] == 0xdeadbeef, "element %zu was written to", i);
+    return 0;
+}
+
 /* Rank 0 stops the victim in the middle of a sum; the others get their buffers back,
  * write into them, wake the victim, and must find what they wrote. board[0]: the victim
  * may end; [1] how many have written; [2] the victim is through; [3] how many found it
@@ -297,17 +314,8 @@ static int stopped(struct ranks_self *self, void *arg)
                     "code %d: %s", err.code, err.text);
         self->board[3] += strstr(err.text, "stopped inside") != NULL;
     }
-    for (size_t i = 0; i < BIG; i++)
-        p[i] = 0xdeadbeef;
-    self->board[1]++;
-    while (self->board[1] < 3)
-        sleep_ms(1);
-    if (self->rank == 0)
-        kill(self->pids[VICTIM], SIGCONT);
-    while (!self->board[2])
-        sleep_ms(1);
-    for (size_t i = 0; i < BIG; i++)
-        RANKS_CHECK(self, p[i] == 0xdeadbeef, "element %zu was written to", i);
+    if (find_what_was_written(self, p) != 0)
+        return 1;
     return give_back(b, p, arena);
 }
 
