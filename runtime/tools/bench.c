@@ -2,9 +2,7 @@
 /* bench.c - muster bench: how fast the ranks of a step, or of this node, move data */
 #include "runtime/tools/bench.h"
 
-#include <dlfcn.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,47 +41,6 @@ static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
                                      "ddp",       NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return values[n / 2];
-}
-
-void bench_say(const struct bench *b, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (muster_rank(b->m) != 0)
-        return;
-    va_start(ap, fmt);
-    vprintf(fmt, ap);
-    va_end(ap);
-    fflush(stdout);
-}
-
-void bench_die(const struct mu_err *err)
-{
-    fprintf(stderr, "muster bench: %s\n", err->text);
-    exit(err->code > 0 && err->code < 64 ? err->code : MUSTER_EINTERNAL);
-}
-
-static void *symbol(const struct muster *m, const char *name)
-{
-    return m->comm.module ? dlsym(m->comm.module, name) : NULL;
-}
-
-int bench_force(const struct bench *b, const char *path)
-{
-    return b->module.force ? b->module.force(b->m->comm.backend, path) : 0;
-}
-
 static int run(struct muster *m, const struct bench_options *options, double init_ms)
 {
     struct bench b = { .options = options, .m = m };
@@ -95,11 +52,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
         muster_finalize(m);
         return MUSTER_EDEVICE;
     }
-    *(void **)&b.module.force = symbol(m, "mu_nccl_force");
-    *(void **)&b.module.peer = symbol(m, "mu_nccl_peer");
-    *(void **)&b.module.sendrecv = symbol(m, "mu_nccl_sendrecv");
-    *(void **)&b.module.plain = symbol(m, "mu_nccl_plain");
-    *(void **)&b.module.table = symbol(m, "mu_nccl_table");
+    bench_module_open(&b);
     b.stream = mu_gpu_stream();
     bench_say(&b, "# %d x %s, %s, muster %s, muster_init %.0f ms\n", muster_size(m),
               mu_gpu_name(), muster_transport(m), muster_version(), init_ms);

@@ -55,6 +55,8 @@ void bench_say(const struct bench *b, const char *fmt, ...)
 void bench_die(const struct mu_err *err) __attribute__((noreturn));
 double bench_median(double *values, int n); /* sorts them */
 
+/* Look up the functions that b->m's backend offers; those that it lacks stay NULL. */
+void bench_module_open(struct bench *b);
 /* From now on every collective that can takes this path, "auto": the fastest. 0 also
  * where the backend has no paths; -1: it cannot.
  */

@@ -175,17 +175,6 @@ static void conf_dir(const struct mu_facts *facts, char *buf, size_t len)
         *slash = '\0';
 }
 
-/* A key's value in slurm.conf and what it includes; false: not there. */
-static bool slurm_key(const struct mu_slurm_files *conf, const char *key, char *buf,
-                      size_t len)
-{
-    for (int i = 0; i < conf->n; i++)
-        if (conf->file[i].text &&
-            mu_slurm_text_value(conf->file[i].text, key, buf, len))
-            return true;
-    return false;
-}
-
 /* The plugin names the PMIx library that it loads: unversioned up to 22.05. */
 static void check_pmix_library(struct mu_facts *facts, const char *plugin)
 {
@@ -210,31 +199,6 @@ static void check_pmix_library(struct mu_facts *facts, const char *plugin)
         mu_copy(facts->pmix_missing, sizeof facts->pmix_missing, so);
 }
 
-bool mu_doctor_plugin_dir(const struct mu_doctor_input *in, const char *pattern,
-                          char *file, size_t len)
-{
-    static const char *const usual[] = { "/usr/lib/x86_64-linux-gnu/slurm-wlm",
-                                         "/usr/lib/x86_64-linux-gnu/slurm",
-                                         "/usr/lib64/slurm", "/usr/local/lib/slurm",
-                                         NULL };
-    char dir[512], full[1100];
-    glob_t found;
-
-    for (int i = -1; i < 0 || usual[i]; i++) {
-        if (i >= 0)
-            mu_copy(dir, sizeof dir, usual[i]);
-        else if (!slurm_key(&in->slurm, "PluginDir", dir, sizeof dir))
-            continue;
-        snprintf(full, sizeof full, "%s/%s", dir, pattern);
-        if (glob(full, 0, NULL, &found) != 0)
-            continue;
-        mu_copy(file, len, found.gl_pathv[0]);
-        globfree(&found);
-        return true;
-    }
-    return false;
-}
-
 static void gather_pmix(struct mu_doctor_input *in)
 {
     char path[512];
@@ -255,7 +219,7 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     snprintf(path, sizeof path, "%s/slurm.conf", dir);
     mu_slurm_files_load(path, &in->slurm);
     gather_pmix(in);
-    if (!slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
+    if (!mu_doctor_slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
         snprintf(path, sizeof path, "%s/plugstack.conf", dir);
     mu_doctor_plugstack(in, path);
     snprintf(path, sizeof path, "%s/gres.conf", dir);
