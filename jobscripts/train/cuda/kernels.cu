@@ -8,15 +8,15 @@
 
 /* LAUNCH(kernel, count, arguments): enough blocks for count threads, in T = float or double. */
 #define BLOCKS(count) (unsigned)(((count) + THREADS - 1) / THREADS)
-#define LAUNCH(kernel, count, ...)                                                          \
-    do {                                                                                    \
-        if (wide) {                                                                         \
-            typedef double T;                                                               \
-            kernel<T><<<BLOCKS(count), THREADS>>>(__VA_ARGS__);                             \
-        } else {                                                                            \
-            typedef float T;                                                                \
-            kernel<T><<<BLOCKS(count), THREADS>>>(__VA_ARGS__);                             \
-        }                                                                                   \
+#define LAUNCH(kernel, count, ...)                                                     \
+    do {                                                                               \
+        if (wide) {                                                                    \
+            typedef double T;                                                          \
+            kernel<T><<<BLOCKS(count), THREADS>>>(__VA_ARGS__);                        \
+        } else {                                                                       \
+            typedef float T;                                                           \
+            kernel<T><<<BLOCKS(count), THREADS>>>(__VA_ARGS__);                        \
+        }                                                                              \
     } while (0)
 
 static __device__ size_t here(void)
@@ -34,22 +34,23 @@ static __global__ void gather(const uint8_t *images, const uint8_t *labels,
     if (i >= (size_t)n * pixels)
         return;
     uint64_t sample = index[i / pixels];
-    to[i] = ((T)images[sample * pixels + i % pixels] / 255 - (T)PIXEL_MEAN) /
-            (T)PIXEL_SDEV;
+    to[i] =
+        ((T)images[sample * pixels + i % pixels] / 255 - (T)PIXEL_MEAN) / (T)PIXEL_SDEV;
     if (i % pixels == 0)
         to_labels[i / pixels] = labels[sample];
 }
 
 void train_gather(int wide, const uint8_t *images, const uint8_t *labels,
-                  const uint64_t *index, int n, int pixels, void *to, uint8_t *to_labels)
+                  const uint64_t *index, int n, int pixels, void *to,
+                  uint8_t *to_labels)
 {
     LAUNCH(gather, (size_t)n * pixels, images, labels, index, n, pixels, (T *)to,
            to_labels);
 }
 
 template <typename T>
-static __global__ void bias_relu(T *y, const T *bias, size_t count, int channels, int area,
-                                 int relu)
+static __global__ void bias_relu(T *y, const T *bias, size_t count, int channels,
+                                 int area, int relu)
 {
     size_t i = here();
 
@@ -97,8 +98,8 @@ template <typename T> static __device__ T block_sum(T value)
 
 /* One block per channel. */
 template <typename T>
-static __global__ void bias_backward(const T *dy, int n, int channels, int area, int add,
-                                     T *db)
+static __global__ void bias_backward(const T *dy, int n, int channels, int area,
+                                     int add, T *db)
 {
     int c = blockIdx.x;
     T sum = 0;
@@ -110,8 +111,8 @@ static __global__ void bias_backward(const T *dy, int n, int channels, int area,
         db[c] = (add ? db[c] : 0) + sum;
 }
 
-void train_bias_backward(int wide, const void *dy, int n, int channels, int area, int add,
-                         void *db)
+void train_bias_backward(int wide, const void *dy, int n, int channels, int area,
+                         int add, void *db)
 {
     LAUNCH(bias_backward, (size_t)channels * THREADS, (const T *)dy, n, channels, area,
            add, (T *)db);
@@ -129,8 +130,8 @@ static __device__ double exponential(double x)
 
 /* One thread per sample: classes are few. */
 template <typename T>
-static __global__ void loss_of(const T *scores, const uint8_t *labels, int n, int classes,
-                               T scale, T *delta, double *by_sample)
+static __global__ void loss_of(const T *scores, const uint8_t *labels, int n,
+                               int classes, T scale, T *delta, double *by_sample)
 {
     int k = (int)here(), best = 0;
     T total = 0;
@@ -205,11 +206,12 @@ static __global__ void unroll(const T *x, size_t count, int channels, int h, int
 
     px += dx;
     py += dy;
-    columns[i] = px >= 0 && px < w && py >= 0 && py < h ? x[(plane * h + py) * w + px] : 0;
+    columns[i] =
+        px >= 0 && px < w && py >= 0 && py < h ? x[(plane * h + py) * w + px] : 0;
 }
 
-void train_unroll(int wide, const void *x, int n, int channels, int h, int w, int kernel,
-                  void *columns)
+void train_unroll(int wide, const void *x, int n, int channels, int h, int w,
+                  int kernel, void *columns)
 {
     size_t count = (size_t)n * channels * kernel * kernel * h * w;
 
@@ -217,7 +219,8 @@ void train_unroll(int wide, const void *x, int n, int channels, int h, int w, in
 }
 
 template <typename T>
-static __global__ void roll(const T *columns, size_t count, int h, int w, int kernel, T *dx)
+static __global__ void roll(const T *columns, size_t count, int h, int w, int kernel,
+                            T *dx)
 {
     size_t i = here();
 
@@ -246,14 +249,16 @@ void train_roll(int wide, const void *columns, int n, int channels, int h, int w
 }
 
 template <typename T>
-static __global__ void pool(const T *x, size_t count, int h, int w, T *y, uint8_t *winner)
+static __global__ void pool(const T *x, size_t count, int h, int w, T *y,
+                            uint8_t *winner)
 {
     size_t i = here();
 
     if (i >= count)
         return;
     int ow = w / 2, oh = h / 2;
-    const T *at = x + (i / ((size_t)ow * oh)) * h * w + i / ow % oh * 2 * w + i % ow * 2;
+    const T *at =
+        x + (i / ((size_t)ow * oh)) * h * w + i / ow % oh * 2 * w + i % ow * 2;
     int best = 0;
 
     for (int k = 1; k < 4; k++)
