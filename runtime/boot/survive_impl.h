@@ -4,7 +4,8 @@
  * "Origin" is a rank's number when the world began: the one thing that survivors which
  * stand at different agreements have in common.
  *
- *   survive.c       open, call, follow
+ *   survive.c       open, agree, follow the leader
+ *   survive_call.c  connect to another survivor and prove the token
  *   survive_lead.c  be the one that is called
  *   survive_star.c  exchange over the connections of the agreement
  */
@@ -70,7 +71,7 @@ struct mu_survive {
     struct mu_forkable fork;
 };
 
-/* survive.c. Connect s->fd[origin] and send join, when that rank has proved the token,
+/* survive_call.c. Connect s->fd[origin] and send join, when that rank has proved the token,
  * before `until` (NULL: only see whether it lives). false: its fate says how it is
  * dead. true: it lives, or something that has not disproved it; s->fd[origin] is -1
  * where it did not receive join.
