@@ -14,7 +14,8 @@
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
  *   ddp_state.c   what compression keeps, for checkpoints
  *   ddp_params.c  the list of parameters: check it, copy it, agree on it
- *   hook.c        which compression; hook_coll.c its collectives, hook_*.c one each
+ *   hook.c        which compression
+ *   hook_*.c      the collectives of all, and each compression
  *
  * The public calls are in api/ddp.c. Nothing here calls them: errors are a struct
  * mu_err, and go up at once.

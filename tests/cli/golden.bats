@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The tables that people read, to the letter. A file of tests/data/golden holds a command and what it prints on
 # standard output and standard error; GOLDEN=write writes those of this build there, to be read before they are kept.
+# data and muster are set by common.bash.
+# shellcheck disable=SC2154
 
 load common
 
