@@ -104,8 +104,8 @@ uint64_t train_effective_batch(const struct train *t);
 /* Samples of all ranks per step at which --lr holds. */
 #define TRAIN_LR_BATCH 128
 
-/* elastic.c. [collective] After a call that brought MUSTER_ESHRUNK: all ranks that are left
- * stand at the same place again, and may go on with train_run.
+/* elastic.c. [collective] After a call that returned MUSTER_ESHRUNK: all ranks that are
+ * left are at the same sample again, and may go on with train_run.
  */
 int train_shrunk(struct train *t, struct mu_err *err);
 

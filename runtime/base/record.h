@@ -23,9 +23,11 @@ struct mu_record {
     struct mu_cpuset cpus; /* Linux CPU numbers */
     struct mu_cpuset mems; /* NUMA OS indices; empty: memory is not bound */
     char nics[1024];
-    char path[8];    /* PIX PXB PHB NODE PKG SYS or "-" */
-    char fabric[16]; /* in a step of several nodes: the link layer of the RDMA devices that
-                        NCCL is to use on this node, "none" without any; "" otherwise */
+    char path[8]; /* PIX PXB PHB NODE PKG SYS or "-" */
+    /* In a step of several nodes: the link layer of the RDMA devices that NCCL is to
+     * use on this node, "none" without any; "" otherwise.
+     */
+    char fabric[16];
 };
 
 /* Returns -1 when the line does not fit into len (nothing is written then). */

@@ -71,10 +71,10 @@ struct mu_survive {
     struct mu_forkable fork;
 };
 
-/* survive_call.c. Connect s->fd[origin] and send join, when that rank has proved the token,
- * before `until` (NULL: only see whether it lives). false: its fate says how it is
- * dead. true: it lives, or something that has not disproved it; s->fd[origin] is -1
- * where it did not receive join.
+/* survive_call.c. Connect s->fd[origin] and send join, when that rank has proved the
+ * token, before `until` (NULL: only see whether it lives). false: its fate says how
+ * it is dead. true: it lives, or something that has not disproved it; s->fd[origin] is
+ * -1 where it did not receive join.
  */
 bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join,
                      double until);

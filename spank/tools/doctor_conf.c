@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_conf.c - a key of slurm.conf, and the folder of Slurm's plugins that it names */
+/* doctor_conf.c - a key of slurm.conf, and the folder of Slurm's plugins */
 #include <glob.h>
 #include <stdio.h>
 #include <string.h>

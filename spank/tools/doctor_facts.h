@@ -50,8 +50,8 @@ void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out);
 bool mu_doctor_slurm_key(const struct mu_slurm_files *conf, const char *key, char *buf,
                          size_t len);
 
-/* The first file of this pattern (glob) in the folders of Slurm's plugins, the configured
- * one first; false: none has it.
+/* The first file of this pattern (glob) in the folders of Slurm's plugins, the
+ * configured one first; false: none has it.
  */
 bool mu_doctor_plugin_dir(const struct mu_doctor_input *in, const char *pattern,
                           char *file, size_t len);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* where.c - a task that says where it runs: its CPUs, its memory policy, the NUMA nodes its pages
- * really lie on (numa_maps), its GPUs. One line, for tests on a machine with NUMA.
+/* where.c - a task that prints where it runs: its CPUs, its memory policy, the NUMA
+ * nodes of its pages (numa_maps), its GPUs. One line, for tests on a machine with NUMA.
  *
  *   where [MIB]    touch that much memory first (default 32)
  */
@@ -46,8 +46,8 @@ static void print_cpus(void)
 
 static void print_policy(void)
 {
-    static const char *const names[] = { "default", "preferred", "bind", "interleave",
-                                         "local", "preferred-many" };
+    static const char *const names[] = { "default",    "preferred", "bind",
+                                         "interleave", "local",     "preferred-many" };
     unsigned long nodes[16] = { 0 };
     int mode = -1;
 
@@ -81,7 +81,8 @@ static void print_pages(const void *addr)
 int main(int argc, char **argv)
 {
     size_t len = (argc > 1 ? strtoul(argv[1], NULL, 10) : 32) << 20;
-    char *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory =
+        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (memory == MAP_FAILED) {
         fprintf(stderr, "where: cannot map %zu bytes: %s\n", len, strerror(errno));

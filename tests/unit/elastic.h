@@ -12,7 +12,7 @@
 enum phase {
     NEVER,
     BETWEEN_STEPS,
-    GIVES_UP, /* there too, but by exit(muster_report(m)) behind a failed call */
+    GIVES_UP,       /* there too, but by exit(muster_report(m)) behind a failed call */
     IN_BUCKET,      /* its first bucket has started, the others wait for the second */
     AFTER_SYNC,     /* at once behind sync: some may not have come out of it yet */
     WITH_THE_VOTES, /* stopped when it has handed the votes of its node on, and killed

@@ -23,7 +23,7 @@ src=${MUSTER_SRCDIR:-..}
 missing=
 names=$(grep -o 'variable("MUSTER_[A-Z_]*")' "$src/runtime/api/init.c" | grep -o 'MUSTER_[A-Z_]*')
 for name in $names; do
-    grep -q "^\.B $name\$" "$src/runtime/muster.3" || missing="$missing $name"
+    grep -qE "^\.(It )?Ev $name\$" "$src/runtime/muster.3" || missing="$missing $name"
 done
 if [ -z "$missing" ]; then
     echo "ok 3 - every variable that the library reads is in muster(3)"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fake_nvml.h - as much of NVIDIA's library as spank/hw/live/nvml.c calls, for made-up GPUs:
- * who links fake_nvml.c says which. GPU k has the UUID GPU-k from 1, the MIG devices of
- * all GPUs MIG-20 and on.
+/* fake_nvml.h - as much of NVIDIA's library as spank/hw/live/nvml.c calls, for made-up
+ * GPUs: the program that links fake_nvml.c defines them. GPU k has the UUID GPU-k
+ * from 1, the MIG devices of all GPUs MIG-20 and on.
  */
 #ifndef FAKE_NVML_H
 #define FAKE_NVML_H

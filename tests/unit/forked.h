@@ -51,8 +51,8 @@ void forked_clear(struct forked_result *result);
 void forked_well(const char *what, struct forked_world w,
                  int (*body)(struct muster *m, int rank, void *arg), void *arg);
 
-/* In a body: give m a table of functions of its own, for the test to change, that is not
- * called "host": its memory counts as that of a GPU where the backend says so.
+/* In a body: give m a table of functions of its own, for the test to change, that is
+ * not called "host": its memory counts as that of a GPU where the backend says so.
  */
 struct mu_backend_ops *forked_elsewhere(struct muster *m);
 

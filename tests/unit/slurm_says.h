@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* slurm_says.h - Slurm's functions that print, for one test program that loads muster.so:
- * all that is told to them is in `said`
+/* slurm_says.h - Slurm's functions that print, for a test program that loads muster.so:
+ * `said` holds all that they were given
  */
 #ifndef MU_TEST_SLURM_SAYS_H
 #define MU_TEST_SLURM_SAYS_H

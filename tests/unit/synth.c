@@ -124,7 +124,8 @@ int synth_nic(struct mu_node *node, const char *name, const char *busid, int num
     return node->nnics++;
 }
 
-static enum mu_nearness path_between(int numa_a, int package_a, int numa_b, int package_b)
+static enum mu_nearness path_between(int numa_a, int package_a, int numa_b,
+                                     int package_b)
 {
     if (numa_a < 0 || numa_b < 0)
         return MU_NEAR_SYS;

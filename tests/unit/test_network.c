@@ -12,8 +12,8 @@
 
 #include "tests/unit/forked.h"
 
-/* Two ranks on each of two nodes; the second node has `there`, the first `here`. The first
- * rank that sees it ends the job: the others are killed, or see it too.
+/* Two ranks on each of two nodes; the second node has `there`, the first `here`. The
+ * first rank that sees it ends the job: the others are killed, or see it too.
  */
 static const struct difference {
     const char *name;

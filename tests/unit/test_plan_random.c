@@ -66,7 +66,8 @@ static bool same_place(const struct mu_node *node, const struct mu_slot *a,
                        const struct mu_slot *b)
 {
     return a->ngpus == 1 && b->ngpus == 1 &&
-           mu_gpu_same_locality(&node->gpus[a->gpu_node[0]], &node->gpus[b->gpu_node[0]]);
+           mu_gpu_same_locality(&node->gpus[a->gpu_node[0]],
+                                &node->gpus[b->gpu_node[0]]);
 }
 
 /* Tasks of one locality (of the whole step under cpus=all) differ by a core at most,

@@ -220,9 +220,9 @@ static void every_form_is_taken_over_or_left(void **state)
 static void a_request_survives_the_round_trip(void **state)
 {
     struct mu_bind_request request = { .gpu_bind = "gres;odd=1",
-                                  .implicit = true,
-                                  .slurm_binds = true,
-                                  .cpu_bind_inherited = true };
+                                       .implicit = true,
+                                       .slurm_binds = true,
+                                       .cpu_bind_inherited = true };
     struct mu_bind_request back;
     char text[MU_TAKEOVER_TEXT];
 

@@ -222,7 +222,8 @@ static bool check_slots(const struct mu_node *node, const struct mu_plan *plan,
         if (!same_set(names, rows[t]->nics) ||
             strcmp(mu_nearness_name(slot->nic_path), rows[t]->path) != 0)
             return wrong("task %d: NICs %s %s, expected %s %s", t, names,
-                         mu_nearness_name(slot->nic_path), rows[t]->nics, rows[t]->path);
+                         mu_nearness_name(slot->nic_path), rows[t]->nics,
+                         rows[t]->path);
     }
     return true;
 }

@@ -6,7 +6,9 @@
 #define PIXEL_MEAN 0.2860
 #define PIXEL_SDEV 0.3530
 
-/* LAUNCH(kernel, count, arguments): enough blocks for count threads, in T = float or double. */
+/* LAUNCH(kernel, count, arguments): enough blocks for count threads, in T = float or
+ * double.
+ */
 #define BLOCKS(count) (unsigned)(((count) + THREADS - 1) / THREADS)
 #define LAUNCH(kernel, count, ...)                                                     \
     do {                                                                               \
