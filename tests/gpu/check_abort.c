@@ -61,7 +61,8 @@ static bool takes(const struct rank *r, const struct step *s)
                             .count = s->count };
     void *buffer[MU_PEERS];
 
-    return mu_nccl_usable(r->b, &coll, buffer) & 1u << r->b->forced;
+    return mu_nccl_usable(mu_nccl_of(r->b), &coll, buffer) &
+           1u << mu_nccl_of(r->b)->forced;
 }
 
 static void nap(int milliseconds)
