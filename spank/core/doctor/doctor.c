@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.c - findings, and what the checks share */
+/* doctor.c - the list of findings, and functions that several checks call */
 #include "spank/core/doctor/doctor.h"
 
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.h - what is wrong here, and what to do about it
+/* doctor.h - checks of the node, the step and Slurm's files; each finding has a remedy
  *
  *   facts (gathered by spank/tools/doctor_facts)  ->  checks, pure  ->  findings
  *
- * Each check looks at the facts of one area and adds findings; it stays silent about
- * what it cannot know. Nothing here reads the machine.
+ * Each check reads the facts of one area and adds findings. It adds none where a fact
+ * is missing. Nothing here reads the machine.
  */
 #ifndef MU_DOCTOR_H
 #define MU_DOCTOR_H
@@ -25,11 +25,11 @@ struct mu_finding {
     enum mu_severity severity;
     char area[16];   /* "step", "gpu", "network", "slurm", "platform", "limits" */
     char what[1024]; /* one sentence */
-    char todo[512];  /* what to do; "" where there is nothing to do */
+    char todo[512];  /* the remedy; "" where none is needed */
 };
 
-/* Owned; clear with mu_findings_clear. Adding never fails: without memory the finding
- * is dropped and `dropped` set.
+/* Owned; clear with mu_findings_clear. Adding never fails: out of memory, the finding
+ * is dropped and `dropped` is set.
  */
 struct mu_findings {
     int n;
@@ -38,26 +38,26 @@ struct mu_findings {
 };
 
 void mu_findings_clear(struct mu_findings *findings);
-/* what is printf-like; todo a plain sentence or "". */
+/* `what` is a printf format, `todo` a plain sentence or "". */
 void mu_findings_add(struct mu_findings *findings, enum mu_severity severity,
                      const char *area, const char *todo, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 enum mu_severity mu_findings_worst(const struct mu_findings *findings);
 const char *mu_severity_name(enum mu_severity severity);
 
-/* How many GPUs there are, each counted its own way; -1: not known. */
+/* The number of GPUs from five sources; -1: unknown. */
 struct mu_gpu_counts {
     int slurm;    /* SLURM_STEP_GPUS or SLURM_GPUS_ON_NODE */
     int visible;  /* CUDA_VISIBLE_DEVICES */
     int openable; /* /dev/nvidiaN that open() allows */
-    int nvml;     /* asked of the driver */
+    int nvml;     /* reported by the driver */
     int node;     /* in the machine */
 };
 
 /* A bridge above a GPU and the request redirection bits of its ACS capability. */
 struct mu_acs {
     char busid[MU_BUSID_LEN];
-    bool readable; /* the extended capability could be read (needs root) */
+    bool readable; /* root can read the extended capability, others cannot */
     bool redirect; /* ReqRedir, CmpltRedir or UpstreamFwd is on */
 };
 
@@ -72,18 +72,18 @@ struct mu_link {
 
 #define MU_UNLIMITED UINT64_MAX
 
-/* Bytes that this process may have, which are those of the tasks it starts. */
+/* Limits of this process in bytes; tasks that it starts inherit them. */
 struct mu_limits {
-    bool known;         /* false: the machine is a saved one */
+    bool known;         /* false: the machine was read from a file */
     uint64_t memlock;   /* locked, or MU_UNLIMITED */
-    uint64_t addresses; /* virtual, or MU_UNLIMITED */
+    uint64_t addresses; /* virtual memory, or MU_UNLIMITED */
     uint64_t shm_free;  /* still free in /dev/shm; MU_UNLIMITED: not known */
 };
 
 /* Can NICs read and write GPU memory (GPUDirect RDMA)? */
 enum mu_gpudirect {
     MU_GPUDIRECT_UNKNOWN,
-    MU_GPUDIRECT_NONE, /* the driver has neither of the two ways */
+    MU_GPUDIRECT_NONE, /* neither nvidia_peermem nor dma-buf in the driver */
     MU_GPUDIRECT_READY,
 };
 
@@ -98,7 +98,7 @@ struct mu_facts {
     const struct mu_conf *nccl_conf;
     struct mu_gpu_counts gpus;
     const struct mu_slurm_files *gres; /* gres.conf, NULL: not readable */
-    const char *host; /* this node as Slurm calls it, NULL: not known */
+    const char *host;                  /* Slurm's name of this node, NULL: unknown */
     const struct mu_acs *acs;
     int nacs;
     bool iommu;
@@ -111,23 +111,22 @@ struct mu_facts {
     char slurm_version[32]; /* of the installed slurmd or srun, "" unknown */
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
     char plugin_from[512];  /* the line that names it, "FILE line N" */
-    char plugin_fault[512]; /* why it cannot be loaded, "" it can */
-    bool plugin_required;   /* that line says required */
+    char plugin_fault[512]; /* why it cannot be loaded, "" if it can */
+    bool plugin_required;   /* that line has required, not optional */
     bool pmix_plugin;       /* mpi_pmix*.so is in PluginDir */
-    char pmix_missing[128]; /* the soname that did not load, "" fine */
-    /* of a task of another step of this job on this node, words with blanks between
-     * them; NULL: none */
+    char pmix_missing[128]; /* the soname that did not load, "" if all loaded */
+    /* command line of a task of another step of this job on this node, arguments
+     * separated by blanks; NULL: none */
     const char *command_line;
     int command_tasks; /* tasks of that step on this node, 0 not known */
 };
 
 /* Value of a variable, or NULL. */
 const char *mu_facts_env(const struct mu_facts *facts, const char *name);
-/* A device with an active port that NCCL uses by verbs, or NULL. */
+/* The first device with an active port that NCCL drives through verbs, or NULL. */
 const struct mu_nic *mu_facts_verbs(const struct mu_facts *facts);
 
-/* Cases 005 013 015 016 044: what the step got, and what its environment brings along.
- */
+/* Cases 005 013 015 016 044: CPUs of the step, and inherited variables. */
 void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out);
 /* Cases 009 020 023 024 026 038: which GPUs a task sees. */
 void mu_doctor_gpu(const struct mu_facts *facts, struct mu_findings *out);
@@ -140,8 +139,9 @@ void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out);
 /* Locked memory, addresses, /dev/shm. */
 void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out);
 
-/* One sentence for a CPU mask from a log, Slurm's (0x...) or NCCL's (words with
- * commas): the CPU list and the NUMA nodes of `node` (may be NULL).
+/* Explains a CPU mask from a log in one sentence: the CPU list and the NUMA nodes of
+ * `node` (may be NULL). The mask is Slurm's (0x...) or NCCL's (hexadecimal groups
+ * separated by commas).
  */
 int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
                            size_t len, struct mu_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_gpu.c - which GPUs a task sees, counted four ways, and in which order */
+/* doctor_gpu.c - GPUs that a task sees: four counts, the order, the models */
 #include "spank/core/doctor/doctor.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static const char *count_cause(const struct mu_gpu_counts *c)
     return "";
 }
 
-/* CUDA_VISIBLE_DEVICES may rightly be fewer: a task's own GPUs alone. */
+/* CUDA_VISIBLE_DEVICES may correctly name fewer: only the GPUs of this task. */
 static void check_counts(const struct mu_facts *facts, struct mu_findings *out)
 {
     const struct mu_gpu_counts *c = &facts->gpus;
@@ -121,7 +121,7 @@ static void check_nic_distance(const struct mu_facts *facts, struct mu_findings 
             "the packages (SYS)");
 }
 
-/* Case 024: below NCCL 2.30 several ranks on one GPU are refused. */
+/* Case 024: NCCL before 2.30 refuses several ranks on one GPU. */
 static void check_slices(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *list = mu_facts_env(facts, "CUDA_VISIBLE_DEVICES");

@@ -7,8 +7,9 @@
 
 #define AREA "limits"
 #define MIB (UINT64_C(1) << 20)
-/* NCCL's shared memory segments are of 9 to 10 MB, a few for each GPU that has no other
- * way to a neighbour; a container's usual 64 MiB hold those of two GPUs.
+/* NCCL allocates shared-memory segments of 9 to 10 MB, a few for each GPU that reaches
+ * a neighbour only through host memory. The 64 MiB that containers usually have are
+ * enough for two GPUs.
  */
 #define SHM_EACH (64 * MIB)
 

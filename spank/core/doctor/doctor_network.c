@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_network.c - interfaces that mislead, RDMA devices that are not alike */
+/* doctor_network.c - interfaces that NCCL should not use, RDMA devices that differ */
 #include "spank/core/doctor/doctor.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@ static bool live(const struct mu_iface *iface)
     return iface->up && iface->carrier && iface->naddrs > 0;
 }
 
-/* Addresses of x and y of which the second is in the first's subnet; false: none are.
+/* Sets *a and *b to addresses of x and y such that *b is in the subnet of *a; false if
+ * there are none.
  */
 static bool same_subnet(const struct mu_iface *x, const struct mu_iface *y,
                         const struct mu_addr **a, const struct mu_addr **b)
@@ -26,7 +27,8 @@ static bool same_subnet(const struct mu_iface *x, const struct mu_iface *y,
     return false;
 }
 
-/* Case 029: the kernel sends by the first matching route, whatever name was asked for.
+/* Case 029: the kernel sends through the first matching route, whichever interface NCCL
+ * was given.
  */
 static void check_same_subnet(const struct mu_net *net, struct mu_findings *out)
 {
@@ -79,7 +81,7 @@ static void check_address_on_lo(const struct mu_net *net, struct mu_findings *ou
         text);
 }
 
-/* Case 027: an address that another node has too is nobody's. */
+/* Case 027: peers cannot connect to an address that two nodes have. */
 static void check_shared_address(const struct mu_facts *facts, struct mu_findings *out)
 {
     const struct mu_net *net = facts->net;
@@ -103,7 +105,7 @@ static void check_shared_address(const struct mu_facts *facts, struct mu_finding
                 }
 }
 
-/* The value that NCCL goes by, and in *from where it comes from; NULL: none. */
+/* The value that NCCL uses, and its source in *from; NULL: none. */
 static const char *nccl_value(const struct mu_facts *facts, const char *name,
                               const char **from)
 {
@@ -115,8 +117,8 @@ static const char *nccl_value(const struct mu_facts *facts, const char *name,
     return line ? line->value : value;
 }
 
-/* Does a list, as NCCL reads it, take this name? "^": all but these; "=": whole names,
- * else beginnings; what follows a colon is a port.
+/* Does NCCL's list select this name? "^" excludes the listed names. "=" compares whole
+ * names, otherwise an item is a prefix. A port may follow a colon.
  */
 static bool list_takes(const char *list, const char *name)
 {
@@ -132,7 +134,7 @@ static bool list_takes(const char *list, const char *name)
     return found != all_but;
 }
 
-/* Case 027, and names of another machine: NCCL obeys a given list exactly. */
+/* Case 027, and names copied from another machine: NCCL has no fallback from a list. */
 static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *from, *value = nccl_value(facts, "NCCL_SOCKET_IFNAME", &from);
@@ -167,7 +169,7 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
             dead ? " is down or has no address)" : "");
 }
 
-/* The same for the list of RDMA devices; NCCL then goes on with sockets. */
+/* With no device in NCCL_IB_HCA, NCCL continues with sockets and prints no error. */
 static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *from, *value = nccl_value(facts, "NCCL_IB_HCA", &from);
@@ -189,7 +191,7 @@ static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out
                         value, from, n);
 }
 
-/* Case 034: a row per device, with why it is used or not. */
+/* Case 034: one line per device with the reason why it is used or not. */
 static void check_hcas(const struct mu_node *node, struct mu_findings *out)
 {
     struct mu_alloc all = { 0 };

@@ -24,7 +24,7 @@ static void check_lost_locality(const struct mu_node *node, struct mu_findings *
             node->virtual_machine ? " in this virtual machine" : "");
 }
 
-/* Case 036 (5): a core whose threads the firmware puts on two NUMA nodes. */
+/* Case 036 (5): the firmware puts the threads of one core on two NUMA nodes. */
 static void check_cut_cores(const struct mu_node *node, struct mu_findings *out)
 {
     for (int i = 0; i < node->ncores; i++) {
@@ -115,7 +115,7 @@ static void check_acs(const struct mu_facts *facts, struct mu_findings *out)
                         unreadable, mu_plural(unreadable));
 }
 
-/* NCCL says "GPU Direct RDMA Disabled", in a log that few people read. */
+/* NCCL reports "GPU Direct RDMA Disabled" only in its log. */
 static void check_gpudirect(const struct mu_facts *facts, struct mu_findings *out)
 {
     const struct mu_nic *nic = mu_facts_verbs(facts);
@@ -150,7 +150,7 @@ static void check_libraries(const struct mu_facts *facts, struct mu_findings *ou
         }
 }
 
-/* Case 039: which of the files and the environment names a topology or graph. */
+/* Case 039: the source of a topology or graph file: the environment or nccl.conf. */
 static void check_topology_files(const struct mu_facts *facts, struct mu_findings *out)
 {
     static const char *const names[] = { "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", NULL };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_slurm.c - gres.conf against the hardware, PMIx, the plugin's version */
+/* doctor_slurm.c - gres.conf compared with the hardware, PMIx, the plugin's version */
 #include "spank/core/doctor/doctor.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define AREA "slurm"
 
-/* Where a machine's minors are not known, the place on the bus stands in. */
+/* Where the minors of a machine are unknown, the PCI order is used instead. */
 static int find_by_minor(const struct mu_node *node, int minor)
 {
     int found = mu_node_gpu_of_minor(node, minor);
@@ -20,7 +20,9 @@ static int find_by_minor(const struct mu_node *node, int minor)
     return found;
 }
 
-/* Case 014 a: thread ids in place of core ids. True: told, once for a line. */
+/* Case 014 a: thread ids in place of core ids. Returns true if the line has this error;
+ * it is reported once per line.
+ */
 static bool check_core_ids(const struct mu_facts *facts, const struct mu_gres *gres,
                            const struct mu_gres *before, struct mu_findings *out)
 {
@@ -42,7 +44,7 @@ static bool check_core_ids(const struct mu_facts *facts, const struct mu_gres *g
     return true;
 }
 
-/* Case 014 b, c: the cores Slurm believes in against those of the PCI bus. */
+/* Case 014 b, c: compare the cores in gres.conf with those of the PCI bus. */
 static void check_locality(const struct mu_facts *facts, const struct mu_gres *gres,
                            int g, struct mu_findings *out)
 {
@@ -68,7 +70,8 @@ static void check_locality(const struct mu_facts *facts, const struct mu_gres *g
         node->gpus[g].numa >= 0 ? node->numas[node->gpus[g].numa].os_index : -1);
 }
 
-/* This node's lines of all files; one that is missing or wrong is told. */
+/* Read the lines for this node from all files; report a file that is missing or wrong.
+ */
 static void read_gres(const struct mu_facts *facts, struct mu_gres_conf *conf,
                       struct mu_findings *out)
 {
@@ -101,8 +104,8 @@ static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
         const struct mu_gres *gres = &conf->gres[i];
         int g = find_by_minor(facts->node, gres->minor);
 
-        /* Of other files Slurm's number is the position, where they are all the GPUs.
-         */
+        /* A file name without a minor counts by its position, if the lines list all
+         * GPUs of the node. */
         if (gres->minor < 0 && gres->has_file && files == facts->node->ngpus)
             g = position;
         position += gres->has_file;

@@ -17,7 +17,7 @@ static long env_number(const struct mu_facts *facts, const char *name)
     return text ? strtol(text, NULL, 10) : -1;
 }
 
-/* Hardware threads of the machine's first core, 0 unknown. */
+/* Hardware threads of the first core of the machine; 0: unknown. */
 static int threads(const struct mu_facts *facts)
 {
     return facts->node && facts->node->core_data && facts->node->ncores
@@ -39,7 +39,7 @@ static void check_threads(const struct mu_facts *facts, struct mu_findings *out)
             c, t, cores, mu_plural(cores));
 }
 
-/* Case 016: one core for a task whose share of the job's CPUs is larger. */
+/* Case 016: the task has one core, but its share of the job's CPUs is larger. */
 static void check_one_cpu(const struct mu_facts *facts, struct mu_findings *out)
 {
     int own = mu_cpuset_count(&facts->affinity),
@@ -93,7 +93,7 @@ static void check_cpu_variables(const struct mu_facts *facts, struct mu_findings
                         slurm, srun);
 }
 
-/* Slurm's own mask against what the task has now. */
+/* Compare the CPUs in MUSTER_PLAN with the affinity of this process. */
 static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *line = mu_facts_env(facts, "MUSTER_PLAN");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.c - filter by state, site, link layer and speed; then keep each GPU's nearest */
+/* hca.c - filter RDMA devices by state, site, link layer and speed, then by distance */
 #include "spank/core/network/hca.h"
 
 #include <fnmatch.h>
@@ -36,7 +36,7 @@ static bool excluded(const char *name, const char *patterns)
     return false;
 }
 
-/* Prefer the faster, then InfiniBand, then the earlier. */
+/* Prefer the faster port, then InfiniBand; on a tie the earlier device stays. */
 static bool leads(const struct mu_nic *a, const struct mu_nic *b)
 {
     if (a->gbits != b->gbits)
@@ -44,8 +44,8 @@ static bool leads(const struct mu_nic *a, const struct mu_nic *b)
     return a->layer == MU_LINK_IB && b->layer != MU_LINK_IB;
 }
 
-/* Virtual functions share the wire of a physical one, and on the host belong to the
- * machine's guests: they count where they are all there is.
+/* Virtual functions share the port of a physical function, and on the host they belong
+ * to virtual machines. They are used only where no physical function is usable.
  */
 static void leave_out_virtual(const struct mu_node *node, int nnics,
                               struct mu_hca_choice *out)
@@ -59,7 +59,9 @@ static void leave_out_virtual(const struct mu_node *node, int nnics,
             out->verdict[i] = MU_HCA_VIRTUAL;
 }
 
-/* Mark what is out by itself; returns the leader of the rest, -1 if nothing is left. */
+/* Mark devices that are down, excluded or virtual; returns the preferred one of the
+ * rest, -1 if none is left.
+ */
 static int screen(const struct mu_node *node, int nnics, const char *exclude,
                   struct mu_hca_choice *out)
 {
@@ -83,7 +85,7 @@ static int screen(const struct mu_node *node, int nnics, const char *exclude,
     return leader;
 }
 
-/* Of the devices still in, keep those that are nearest to some GPU of the step. */
+/* Of the remaining devices, keep those that are nearest to some GPU of the step. */
 static void keep_nearest(const struct mu_node *node, const struct mu_alloc *alloc,
                          int nnics, struct mu_hca_choice *out)
 {

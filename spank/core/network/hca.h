@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.h - which RDMA devices a step's NCCL should use; one answer for all its tasks.
+/* hca.h - chooses the RDMA devices for NCCL, the same for all tasks of a step.
  *
  * NCCL does not support different NCCL_IB_HCA values among the ranks of a node
  * (NVIDIA/nccl#1478), so the choice is made from all GPUs of the step together.
@@ -20,7 +20,7 @@ enum mu_hca_verdict {
     MU_HCA_EXCLUDED, /* the site's exclude-hca= */
     MU_HCA_VIRTUAL,  /* an SR-IOV function beside physical ones */
     MU_HCA_LAYER,    /* another link layer than the chosen ones */
-    MU_HCA_SPEED,    /* slower class than the chosen ones */
+    MU_HCA_SPEED,    /* slower than the chosen ones */
     MU_HCA_FAR,      /* another device is nearer to every GPU of the step */
 };
 
@@ -31,18 +31,17 @@ struct mu_hca_choice {
     int n;                                    /* devices used */
     enum mu_hca_verdict verdict[MU_GPUS_MAX]; /* by index into mu_node.nics */
     enum mu_link_layer layer;                 /* of those used */
-    /* false: NCCL, which takes every active device, would come to the same set */
+    /* false: NCCL uses every active device by default, which is the same set */
     bool needed;
     /* "=mlx5_0,mlx4_0:1"; "" when n is 0, a name is unknown, or NCCL does not drive
-     * them by verbs */
+     * the devices through verbs */
     char value[MU_HCA_LIST];
 };
 
-/* Among the active devices that no pattern of `exclude` (comma-separated, with * and ?)
- * names, physical functions where there are any: one link layer, the one with the
- * fastest port (InfiniBand on a tie), one speed class, and of these the nearest of each
- * GPU of the step. A device that is nearest only because all are at MU_NEAR_SYS stays
- * in.
+/* Choose among the active devices that match no pattern of `exclude` (comma-separated,
+ * with * and ?). Physical functions are preferred to virtual ones. The link layer and
+ * the speed of the fastest port are kept (InfiniBand on a tie). Of these devices each
+ * GPU of the step keeps its nearest, even where all are at MU_NEAR_SYS.
  */
 void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
                    const char *exclude, struct mu_hca_choice *out);

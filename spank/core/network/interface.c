@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* interface.c - addresses, interfaces, and the choice among them */
+/* interface.c - IP addresses, interfaces, and the choice of one for a step */
 #include "spank/core/network/interface.h"
 
 #include <arpa/inet.h>
@@ -178,7 +178,7 @@ static bool reaches_all(const struct mu_addr *own, const struct mu_peer *peers,
     return npeers > 0;
 }
 
-/* Which candidate is better: public before private, faster, then the kernel's order. */
+/* Prefer public to private interfaces, then the faster, then the kernel's order. */
 static bool better(const struct mu_net *net, int a, int b)
 {
     const struct mu_iface *x = &net->iface[a], *y = &net->iface[b];
@@ -190,10 +190,10 @@ static bool better(const struct mu_net *net, int a, int b)
     return a < b;
 }
 
-/* What an address is looked for by: one network, or peers that it must reach. */
+/* A search needs an address on one network, or one that reaches all peers. */
 struct search {
     const struct mu_net *net;
-    const struct mu_addr *network; /* NULL: by peers */
+    const struct mu_addr *network; /* NULL: search by peers */
     const struct mu_peer *peers;
     int npeers;
 };
@@ -206,7 +206,7 @@ static bool wanted(const struct search *s, const struct mu_addr *addr)
                       : reaches_all(addr, s->peers, s->npeers);
 }
 
-/* The best interface with a wanted address, which is put into *addr; -1 none. */
+/* The preferred interface with a wanted address, which is stored in *addr; -1: none. */
 static int find(const struct search *s, struct mu_addr *addr)
 {
     int best = -1;
@@ -226,8 +226,8 @@ static int find(const struct search *s, struct mu_addr *addr)
     return best;
 }
 
-/* NCCL goes by the beginnings of names: ib first, then all but docker and lo, these
- * last; "lom1" is of lo's class. 0 is the first class.
+/* NCCL's order of interfaces by name prefix: 0 for ib, 2 for docker and lo ("lom1" too),
+ * 1 for all others.
  */
 static int nccl_class(const char *name)
 {
@@ -236,8 +236,8 @@ static int nccl_class(const char *name)
     return strncmp(name, "docker", 6) == 0 || strncmp(name, "lo", 2) == 0 ? 2 : 1;
 }
 
-/* It would take `chosen` by itself when that is the only interface of the first class
- * that has one, and not of the last.
+/* NCCL chooses `chosen` without a variable if no other usable interface has the same or
+ * a lower class. Class 2 is never safe.
  */
 static bool nccl_takes(const struct mu_net *net, int chosen)
 {
@@ -250,7 +250,7 @@ static bool nccl_takes(const struct mu_net *net, int chosen)
     return class < 2;
 }
 
-/* A global address on lo (BGP to the host): good for a rendezvous, not for NCCL. */
+/* A global address on lo (BGP to the host) serves a rendezvous, but not NCCL. */
 static bool address_on_lo(const struct mu_net *net, struct mu_addr *addr)
 {
     for (int i = 0; i < net->nifaces; i++)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* interface.h - which IP interface a step's sockets should use; pure, fed by
- * spank/hw/net_live
+/* interface.h - chooses the IP interface for the sockets of a step; pure, spank/hw/
+ * net_live reads the interfaces
  *
  *   interfaces of this node   site's networks=   resolved addresses of the step's nodes
  *                 \_________________   |   ________________/
  *                               mu_net_choose()
- *                       one interface and address, or none and why
+ *                       one interface and address, or none and the reason
  */
 #ifndef MU_INTERFACE_H
 #define MU_INTERFACE_H
@@ -19,7 +19,7 @@
 #define MU_IFACE_NAME 16
 #define MU_ADDR_TEXT 64
 
-/* An IPv4 or IPv6 address with the length of its subnet in bits. */
+/* An IPv4 or IPv6 address with the prefix length of its subnet in bits. */
 struct mu_addr {
     int family; /* AF_INET, AF_INET6; 0: none */
     uint8_t byte[16];
@@ -50,11 +50,11 @@ void mu_net_clear(struct mu_net *net);
 struct mu_iface *mu_net_add_iface(struct mu_net *net, const char *name);
 int mu_iface_add_addr(struct mu_iface *iface, const struct mu_addr *addr);
 
-/* "10.1.2.3", "10.1.0.0/16", "fd00::/8"; without a length: all bits. */
+/* "10.1.2.3", "10.1.0.0/16", "fd00::/8"; without a length the prefix is all bits. */
 int mu_addr_parse(const char *text, struct mu_addr *out, struct mu_err *err);
 
-/* The site's networks=: subnets with commas between them, blanks allowed; "" or NULL:
- * none. out has room for MU_NETWORKS_MAX.
+/* Parse the site's networks=: subnets separated by commas and blanks; "" or NULL: none.
+ * out has room for MU_NETWORKS_MAX.
  */
 #define MU_NETWORKS_MAX 32
 int mu_networks_parse(const char *text, struct mu_addr *out, int *n,
@@ -64,46 +64,48 @@ void mu_addr_format(const struct mu_addr *addr, char *buf, size_t len);
 bool mu_addr_in(const struct mu_addr *addr, const struct mu_addr *subnet);
 bool mu_addr_same(const struct mu_addr *a, const struct mu_addr *b);
 
-/* What a host name resolves to. */
+/* A host name and the addresses that it resolves to. */
 struct mu_peer {
     char host[256];
     int naddrs;
     struct mu_addr addr[8];
 };
 
-/* Made by software for this host alone (docker0, br-*, virbr*, veth*, cni*, lo), where
- * every node may have the same address, or a tunnel (wg*, tun*, tailscale*), whose
- * packets go another interface's way in the end.
+/* Is the interface local to this host or a tunnel? Local ones (docker0, br-*, virbr*,
+ * veth*, cni*, lo) may have the same address on every node. A tunnel (wg*, tun*,
+ * tailscale*) sends its packets through another interface.
  */
 bool mu_iface_is_private(const struct mu_iface *iface);
 
 struct mu_net_choice {
     int iface; /* index, -1: none */
-    /* this node's address on the network; family 0: none. May be set without an
-     * interface: a global address on lo */
+    /* this node's address on the network; family 0: none. A global address on lo is
+     * set without an interface */
     struct mu_addr addr;
-    bool needed;      /* false: NCCL would take this very interface by itself */
-    char reason[512]; /* one sentence, whatever the outcome */
+    bool needed;      /* false: NCCL chooses this interface by default */
+    char reason[512]; /* one sentence, also when no interface is chosen */
 };
 
-/* Choose for sockets among the interfaces that are up, with carrier and a global
- * address: 1. the first of the site's networks (in order) that one of them is on;
- * 2. else the one whose subnet holds an address of every peer; 3. else none. The faster
- * first where several qualify, a private one (above) only when no other does. peers are
- * the nodes of the step, this one may be among them.
+/* Choose an interface for sockets among those that are up, with carrier and a global
+ * address:
+ *   1. one on the first of the site's networks (in order) that has any;
+ *   2. otherwise one whose subnet contains an address of every peer;
+ *   3. otherwise none.
+ * Of several, the fastest is chosen; a private one only if no other qualifies. `peers`
+ * are the nodes of the step and may include this node.
  */
 void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
                    int nnetworks, const struct mu_peer *peers, int npeers,
                    struct mu_net_choice *out);
 
-/* The address of `peer` to give to others: one inside the chosen network if it resolves
- * to one, else its first global one. NULL: it has none.
+/* The address of `peer` to publish: one in the chosen network if there is one, otherwise
+ * the first global one. NULL: there is none.
  */
 const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
                                        const struct mu_net_choice *choice);
 
-/* The first address of `own`, this node's own name, that a program can bind to here:
- * one of an interface, or of 127.0.0.0/8. NULL: there is none.
+/* The first address of `own`, this node's name, that a program can bind on this node:
+ * an address of an interface or of 127.0.0.0/8. NULL: there is none.
  */
 const struct mu_addr *mu_net_own_addr(const struct mu_peer *own,
                                       const struct mu_net *net);

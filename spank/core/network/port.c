@@ -60,7 +60,7 @@ bool mu_port_range(int eph_first, int eph_last, int *first, int *last)
     return false;
 }
 
-/* Ports are given out in pairs, so that the uses of one step never meet. */
+/* A step gets a pair of ports, so that its two uses never get the same port. */
 static int pairs_of(int first, int last)
 {
     return (last - first + 1) / 2;
@@ -88,8 +88,8 @@ void mu_port_skip(int first, int last, int eph_first, int eph_last,
             add_range(skip, port, port);
     if (any_left(skip, first, last))
         return;
-    /* The kernel gives no reserved port to an outgoing connection: where the whole
-     * range is kept from others, its reserved ports are the good ones. */
+    /* The kernel never uses a reserved port for an outgoing connection. If the whole
+     * range is reserved, the administrator reserved it for Muster. */
     for (int port = first; port <= last; port++)
         if (mu_port_set_has(reserved, port))
             skip->word[port / 64] &= ~(UINT64_C(1) << port % 64);
@@ -97,8 +97,8 @@ void mu_port_skip(int first, int last, int eph_first, int eph_last,
         *skip = (struct mu_port_set){ { 0 } };
 }
 
-/* splitmix64's finaliser: every input bit reaches every output bit, so that job ids
- * 1000 or 10000 apart do not meet.
+/* The finaliser of splitmix64: every input bit changes every output bit, so that job ids
+ * 1000 or 10000 apart get different ports.
  */
 static uint64_t mix(uint64_t x)
 {

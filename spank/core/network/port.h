@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* port.h - the port that the tasks of a step meet at, where Slurm reserved none: hashed
- * from job and step into a range, without the ports that belong to others
+/* port.h - the rendezvous port of a step where Slurm reserved none: a hash of job and
+ * step into a range, without reserved and ephemeral ports
  *
- * Every node of a step computes it by itself, so the nodes must agree on the range and
- * on the ports to skip: the kernel's settings of a cluster are alike, or the site
- * states a range.
+ * Every node of a step computes the port, so all nodes need the same range and the same
+ * ports to skip: either their kernels have equal settings, or the site gives a range.
  */
 #ifndef MU_PORT_H
 #define MU_PORT_H
@@ -23,28 +22,28 @@ struct mu_port_set {
 
 bool mu_port_set_has(const struct mu_port_set *set, int port);
 
-/* As /proc/sys/net/ipv4/ip_local_reserved_ports has it: "8080,9148-9150"; "" is empty.
- * On failure *set is untouched.
+/* Parse the format of /proc/sys/net/ipv4/ip_local_reserved_ports: "8080,9148-9150"; ""
+ * is empty. On failure *set is unchanged.
  */
 int mu_port_set_parse(const char *text, struct mu_port_set *set, struct mu_err *err);
 
-/* A range that hashed ports may come from when the site says nothing: outside the
- * kernel's ephemeral range eph_first..eph_last, at least 1024 ports, as near below it
- * as there is room, else above; false if there is none.
+/* The default range for hashed ports, at least 1024 ports: directly below the kernel's
+ * ephemeral range eph_first..eph_last if there is room, otherwise above it. False if
+ * there is room in neither place.
  */
 bool mu_port_range(int eph_first, int eph_last, int *first, int *last);
 
-/* The ports of first..last that a hash must not give: those the administrator reserved
- * for others, and ephemeral ones, which any outgoing connection may hold. A range that
- * is reserved as a whole was reserved for this: then none of it is skipped.
+/* The ports of first..last that a hash must skip: ports that the administrator reserved
+ * for other services, and ephemeral ports, which any outgoing connection may use. If
+ * the whole range is reserved, it was reserved for Muster and is not skipped.
  */
 void mu_port_skip(int first, int last, int eph_first, int eph_last,
                   const struct mu_port_set *reserved, struct mu_port_set *skip);
 
-/* A port from first..last that is not in skip (NULL: none is) for this job, step and
- * het component; `salt` separates uses (0 MASTER_PORT, 1 NCCL_RAS_ADDR): two salts
- * never give the same port. Collisions between jobs are possible, unlike with
- * MpiParams=ports=.
+/* A port from first..last that is not in skip (NULL: skip none) for this job, step and
+ * het component. `salt` separates uses (0 MASTER_PORT, 1 NCCL_RAS_ADDR): two salts
+ * never give the same port. Two jobs can get the same port; with MpiParams=ports= they
+ * cannot.
  */
 int mu_port_hash(uint32_t job, uint32_t step, uint32_t het, unsigned salt, int first,
                  int last, const struct mu_port_set *skip);

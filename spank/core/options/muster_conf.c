@@ -13,8 +13,8 @@
 #include "spank/core/network/interface.h"
 
 struct reading {
-    const char *rest; /* text not yet handed to inih */
-    int line;         /* of the text handed over last */
+    const char *rest; /* text that inih has not read yet */
+    int line;         /* number of the line that inih read last */
     struct mu_site site;
     int bad_line; /* of err, 0 none */
     struct mu_err *err;
@@ -39,7 +39,7 @@ static int set_enable(struct mu_site_keys *keys, const char *value, struct mu_er
     return 0;
 }
 
-/* List keys may be given several times, and inih repeats a key for each indented line.
+/* A list key may be given several times. inih repeats the key for each indented line.
  */
 static int append(const char *key, char *list, size_t len, const char *value,
                   struct mu_err *err)
@@ -215,8 +215,8 @@ static int add_section(struct mu_site *site, char *title, struct mu_err *err)
                       title);
 }
 
-/* A section line. It does not go to inih, which ends a title at the first ']' (host
- * lists have their own) and cuts it after 49 characters; inih sees an empty line.
+/* Parse a section line here and give inih an empty line: inih ends a title at the first
+ * ']', which a host list may contain, and cuts it after 49 characters.
  */
 static int read_title(struct reading *r, const char *start, size_t n)
 {
@@ -242,7 +242,8 @@ static int read_title(struct reading *r, const char *start, size_t n)
     return rc;
 }
 
-/* inih's reader, like fgets: one line at a time, so that the handler knows its number.
+/* Reader for inih, like fgets: it gives one line at a time and counts the lines for
+ * messages.
  */
 static char *next_line(char *buf, int len, void *arg)
 {
@@ -273,7 +274,7 @@ static char *next_line(char *buf, int len, void *arg)
 int mu_site_parse(const char *text, const char *file, struct mu_site *site,
                   struct mu_err *err)
 {
-    bool mark = strncmp(text, "\xef\xbb\xbf", 3) == 0; /* of an editor */
+    bool mark = strncmp(text, "\xef\xbb\xbf", 3) == 0; /* UTF-8 byte order mark */
     struct reading r = { .rest = text + (mark ? 3 : 0), .err = err };
     int line = ini_parse_stream(next_line, &r, on_pair, &r);
 
@@ -282,7 +283,7 @@ int mu_site_parse(const char *text, const char *file, struct mu_site *site,
         return 0;
     }
     mu_site_clear(&r.site);
-    /* inih tells of the first bad line, its own kind included. */
+    /* inih returns the first bad line, whether it or the handler refused it. */
     if (line > 0 && (r.bad_line == 0 || line < r.bad_line))
         return mu_err_set(err, EINVAL,
                           "%s:%d: neither 'key = value', a [section] nor a "
@@ -326,7 +327,7 @@ static void fill_text(char *dst, size_t len, const char *lower)
         mu_copy(dst, len, lower);
 }
 
-/* Fill what is unset in *keys from a rule of lower rank. */
+/* Fill the unset fields of *keys from a section of lower precedence. */
 static void fill(struct mu_site_keys *keys, const struct mu_site_keys *lower)
 {
     mu_opts_merge(&keys->opts, &lower->opts);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* muster_conf.h - the site file muster.conf into structs, and its keys for one node */
+/* muster_conf.h - parses the site file muster.conf; resolves its keys for one node */
 #ifndef MU_MUSTER_CONF_H
 #define MU_MUSTER_CONF_H
 
@@ -8,11 +8,11 @@
 #include "runtime/base/err.h"
 #include "spank/core/options/muster_option.h"
 
-/* Where the site file is usual; there it may be missing. */
+/* The default path of the site file. At this path the file may be missing. */
 #define MU_SITE_FILE "/etc/slurm/muster.conf"
 #define MU_SITE_LOCKS 24
 
-/* For which steps Muster is on when the user does not say. */
+/* The steps for which Muster is on when the user gives no --muster. */
 enum mu_enable { MU_ENABLE_UNSET, MU_ENABLE_OFF, MU_ENABLE_GPU, MU_ENABLE_ALL };
 
 /* The keys of one section. Strings are "" and numbers 0 where the key is not given. */
@@ -21,8 +21,8 @@ struct mu_site_keys {
     enum mu_enable enable;
     char networks[1024];    /* subnets, comma separated, in order of preference */
     char exclude_hca[1024]; /* names, comma separated */
-    char topology[4096];    /* a recorded machine instead of the real one */
-    char devices[256];      /* device file of GPU N is this text and N */
+    char topology[4096];    /* topology file that replaces the real machine */
+    char devices[256];      /* prefix: GPU N has the device file PREFIXN */
     int port_first, port_last;
     int nlocks;
     char lock[MU_SITE_LOCKS][16]; /* keys that users may not set */
@@ -36,29 +36,28 @@ struct mu_site_rule {
     struct mu_site_keys keys;
 };
 
-/* Owned; clear with mu_site_clear. All zero is a site file that says nothing. */
+/* Owned; clear with mu_site_clear. All zero is an empty site file. */
 struct mu_site {
     int nrules;
     struct mu_site_rule **rule; /* in the order of the file */
 };
 
-/* Parse the text of a site file; `file` is its name for messages. Unknown sections and
- * keys, bad values and broken lines fail with "FILE:LINE: why". *site is untouched
- * then.
+/* Parse the text of a site file; messages name it `file`. Unknown sections and keys,
+ * bad values and broken lines fail with "FILE:LINE: why" and leave *site unchanged.
  */
 int mu_site_parse(const char *text, const char *file, struct mu_site *site,
                   struct mu_err *err);
 void mu_site_clear(struct mu_site *site);
 
-/* What holds on node `host` in `partition` (either may be NULL): [node] beats
- * [partition] beats [defaults], a later section of one kind beats an earlier one, locks
- * add up. Unset fields stay unset.
+/* The keys for node `host` in `partition` (either may be NULL): [node] overrides
+ * [partition], [partition] overrides [defaults], a later section of one kind overrides
+ * an earlier one. Locks of all sections apply. Unset fields stay unset.
  */
 void mu_site_resolve(const struct mu_site *site, const char *partition,
                      const char *host, struct mu_site_keys *out);
 
-/* Take back from a user's options what the site locked; the names of what was taken,
- * comma separated, go into `taken` ("" for none).
+/* Unset the user's options that the site locked. `taken` gets their names, separated by
+ * commas ("" for none).
  */
 void mu_site_lock(const struct mu_site_keys *keys, struct mu_opts *opts, char *taken,
                   size_t len);

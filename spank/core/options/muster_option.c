@@ -11,18 +11,18 @@
 #include "runtime/base/parse.h"
 #include "spank/core/gpubind/gpu_bind.h"
 
-/* A key of --muster: which enum it sets, and how. */
+/* A key of --muster: the enum that it sets, and the function that sets it. */
 struct key {
     const char *name;
-    size_t offset; /* in struct mu_opts; gpu-bind, a text, has none */
+    size_t offset; /* in struct mu_opts; gpu-bind is a text and has none */
     int (*set)(struct mu_opts *opts, const struct key *key, const char *value,
                struct mu_err *err);
     const char *words[4]; /* of set_words */
     int yes, no;          /* of set_switch */
 };
 
-/* Every field in the table is an enum, and those are ints to the compilers that Slurm
- * is built with; 0 is "not given" in each.
+/* Every field in the table is an enum with 0 for "not given". Slurm's compilers store
+ * an enum as an int.
  */
 _Static_assert(sizeof(enum mu_bind) == sizeof(int), "enums are ints");
 
@@ -31,7 +31,7 @@ static int *field_of(struct mu_opts *opts, const struct key *key)
     return (int *)((char *)opts + key->offset);
 }
 
-/* Word i of the key's is stored as i + 1. */
+/* Choice i is stored as i + 1, because 0 is "not given". */
 static int set_words(struct mu_opts *opts, const struct key *k, const char *value,
                      struct mu_err *err)
 {
@@ -46,7 +46,7 @@ static int set_words(struct mu_opts *opts, const struct key *k, const char *valu
     return 0;
 }
 
-/* The bare words; in a site file, where each key has a value, they take yes or no. */
+/* A switch needs no value in --muster. In a site file each key has one: yes or no. */
 static int set_switch(struct mu_opts *opts, const struct key *key, const char *value,
                       struct mu_err *err)
 {
@@ -210,7 +210,7 @@ int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err)
         mu_err_context(err, "--muster");
         goto out;
     }
-    /* Giving the option at all asks for the plugin, whatever the site's default. */
+    /* The option itself turns Muster on, whatever the site's default is. */
     if (work->mode == MU_MODE_UNSET)
         work->mode = MU_MODE_ON;
     *opts = *work;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* muster_option.h - the text of --muster into a struct; see muster(7) */
+/* muster_option.h - parses the text of --muster; see muster(7) */
 #ifndef MU_MUSTER_OPTION_H
 #define MU_MUSTER_OPTION_H
 
@@ -8,8 +8,7 @@
 
 #include "runtime/base/err.h"
 
-/* Value 0 means "not given", so that a later source (site file, default) may fill it.
- */
+/* Value 0 means "not given": the site file or the default then fills it. */
 enum mu_mode { MU_MODE_UNSET, MU_MODE_ON, MU_MODE_OFF, MU_MODE_DRY_RUN };
 enum mu_bind { MU_BIND_UNSET, MU_BIND_AUTO, MU_BIND_NONE };
 enum mu_cpus { MU_CPUS_UNSET, MU_CPUS_LOCAL, MU_CPUS_ALL };
@@ -35,14 +34,14 @@ struct mu_opts {
 };
 
 /* Parse the comma-separated text of --muster ("", NULL and "(null)" are "on") into
- * *opts, on top of what is there: later wins. A text that names no mode means on: to
- * give the option is to ask for the plugin. Unknown keys and values fail with a
- * sentence that lists what is possible; *opts is untouched then.
+ * *opts; a key in the text overrides the value in *opts. A text without a mode turns
+ * Muster on. Unknown keys and values fail with a sentence that lists the possible ones,
+ * and leave *opts unchanged.
  */
 int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err);
 
-/* Set one key, as the site file does; value NULL for a bare word. The bare words also
- * take yes and no, since a line of a site file always has a value.
+/* Set one key; value is NULL for a switch without a value. A switch also takes yes and
+ * no, because a line of a site file always has a value.
  */
 int mu_opts_set(struct mu_opts *opts, const char *key, const char *value,
                 struct mu_err *err);
@@ -50,8 +49,7 @@ int mu_opts_set(struct mu_opts *opts, const char *key, const char *value,
 /* Is this word a key of --muster? */
 bool mu_opts_is_key(const char *word);
 
-/* Forget what was given for a key (any of on, off and dry-run: the mode); false if
- * nothing was.
+/* Unset a key (each of on, off and dry-run unsets the mode); false if it was not set.
  */
 bool mu_opts_unset(struct mu_opts *opts, const char *key);
 
