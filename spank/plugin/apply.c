@@ -9,10 +9,10 @@
 
 #include "spank/plugin/plugin.h"
 
-#define NODE_BITS 1024 /* the kernel's own limit of NUMA nodes */
+#define NODE_BITS 1024 /* the kernel's limit of NUMA nodes */
 
-/* MPOL_PREFERRED_MANY of Linux 5.15, by number: headers of older systems lack it, and
- * in newer ones it is an enumerator, which #ifdef does not see.
+/* MPOL_PREFERRED_MANY of Linux 5.15. Older headers lack it; in newer ones it is an
+ * enumerator, which #ifdef cannot detect.
  */
 #define PREFERRED_MANY 5
 
@@ -27,12 +27,12 @@ int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err)
     if (syscall(SYS_sched_setaffinity, 0, sizeof cpus->word, cpus->word) < 0)
         return mu_err_set(err, errno, "binding to CPUs %s failed: %s", want,
                           strerror(errno));
-    /* The kernel silently drops CPUs that the cgroup does not have. */
+    /* The kernel silently drops CPUs outside the cgroup. */
     mu_cpuset_of_process(0, &now);
     if (mu_cpuset_equal(&now, cpus))
         return 0;
     mu_cpuset_format(&now, have, sizeof have);
-    return mu_err_set(err, EINVAL, "bound to CPUs %s, of %s that were planned", have,
+    return mu_err_set(err, EINVAL, "the kernel bound to CPUs %s, the plan has %s", have,
                       want);
 }
 
@@ -50,8 +50,8 @@ int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *er
         return 0;
     mu_cpuset_format(mems, list, sizeof list);
     if (mu_cpuset_next(mems, NODE_BITS - 1) >= 0)
-        return mu_err_set(err, EINVAL, "NUMA nodes %s: beyond the kernel's %d", list,
-                          NODE_BITS);
+        return mu_err_set(err, EINVAL, "NUMA nodes %s exceed the kernel's limit of %d",
+                          list, NODE_BITS);
     if (strict) {
         if (set_policy(MPOL_BIND, mems) == 0)
             return 0;
@@ -60,7 +60,7 @@ int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *er
     }
     if (mu_cpuset_count(mems) > 1 && set_policy(PREFERRED_MANY, mems) == 0)
         return 0;
-    /* Before Linux 5.15 one node only can be preferred: the lowest. */
+    /* Linux before 5.15 can prefer one node only: take the lowest. */
     mu_cpuset_add(&one, mu_cpuset_next(mems, -1));
     if (set_policy(MPOL_PREFERRED, &one) == 0)
         return 0;

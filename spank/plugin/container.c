@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* container.c - a task that another plugin (pyxis) put into a container: what the image
- * sets, by its environment or its own nccl.conf, is left to it like what the user sets.
- * Decided in the task's process, where the container's files are in place.
+/* container.c - a task that another plugin (pyxis) put into a container: Muster keeps
+ * what the image sets in its environment or nccl.conf, as it keeps the user's settings.
+ * The task's process decides, because it sees the container's files.
  */
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -24,8 +24,8 @@ void mu_container_remember(struct mu_state *st)
     }
 }
 
-/* A line for each name that Muster would have set on the host. */
-static void say_changes(const struct mu_state *st, const struct mu_settings *before)
+/* Prints a line for each variable that Muster would have set on the host. */
+static void print_changes(const struct mu_state *st, const struct mu_settings *before)
 {
     for (int i = 0; i < before->n; i++) {
         const struct mu_setting *now = &st->network.settings.item[i];
@@ -39,7 +39,7 @@ static void say_changes(const struct mu_state *st, const struct mu_settings *bef
 
 void mu_container_settle(struct mu_state *st, spank_t sp, int task)
 {
-    struct mu_user_lookup look = { .st = st, .sp = sp };
+    struct mu_user_lookup lookup = { .st = st, .sp = sp };
     struct mu_settings *before;
     struct mu_conf conf = { 0 };
     char home[1024], conf_file[1024];
@@ -54,9 +54,9 @@ void mu_container_settle(struct mu_state *st, spank_t sp, int task)
                       mu_item_env(sp, "HOME", home, sizeof home), "/etc/nccl.conf",
                       &conf, NULL) == 0) {
         *before = st->network.settings;
-        mu_settings_resolve(&st->network.settings, mu_users_value, &look, &conf);
+        mu_settings_resolve(&st->network.settings, mu_users_value, &lookup, &conf);
         if (task == 0 && st->opts.verbose == MU_FLAG_YES)
-            say_changes(st, before);
+            print_changes(st, before);
     }
     mu_conf_clear(&conf);
     free(before);

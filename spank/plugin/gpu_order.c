@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpu_order.c - the order in which Slurm counts the node's GPUs, where it is not the
- * PCI bus's
+/* gpu_order.c - the order in which Slurm numbers the node's GPUs, where it differs from
+ * PCI order
  *
- * Where devices are confined, Slurm's number is a device file, by its place in
- * gres.conf. Where they are not, all that a job has is the number in
- * CUDA_VISIBLE_DEVICES, and CUDA counts along the PCI bus: so do the jobs beside this
- * one.
+ * With confined devices, Slurm's number is the position of a device file in gres.conf.
+ * Without, a job has only the numbers in CUDA_VISIBLE_DEVICES, which CUDA counts in PCI
+ * order, in this job and in the others of the node.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 #include "spank/hw/live/slurm_files.h"
 #include "spank/plugin/plugin.h"
 
-/* One of the files beside slurm.conf; a missing one has no text. */
+/* Loads a file of slurm.conf's folder; a missing file has no text. */
 static void load(const char *name, struct mu_slurm_files *files)
 {
     const char *conf = mu_slurm_conf_path();

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpus.c - the step's GPUs as Slurm numbers them, as the node has them, as CUDA counts
- */
+/* gpus.c - the step's GPUs by Slurm's numbers, by node index and by CUDA's numbers */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +9,8 @@
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
 
-/* NVIDIA's driver has this GPU, as far as it can be told: one that it leaves out beside
- * others is lost, or given to a virtual machine. Neither Slurm nor CUDA counts it.
+/* Does a driver have this GPU? NVIDIA's driver leaves out a GPU that is lost or passed
+ * to a virtual machine; Slurm and CUDA do not count it either.
  */
 static bool is_driven(const struct mu_node *node, int gpu_node)
 {
@@ -85,7 +84,7 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
                     const struct mu_node *node, struct mu_err *err)
 {
     alloc->ngpus = 0;
-    /* Slurm writes both lists side by side, and the second has the UUIDs of MIG devices
+    /* Slurm writes both lists in the same order; the second has UUIDs of MIG devices
      * between the numbers of whole GPUs. */
     for (int k = 0;; k++) {
         char item[MU_NAME_LEN];
@@ -98,7 +97,7 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
             if (gpu_node < 0)
                 return mu_err_set(err, ENODEV,
                                   "Slurm gave the step %s, which this node "
-                                  "does not list; its place is not known",
+                                  "does not list; its locality is unknown",
                                   item);
         } else {
             if (!nth_item(numbers, k, item, sizeof item))
@@ -109,7 +108,7 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
             if (gpu_node < 0)
                 return mu_err_set(err, ENODEV,
                                   "Slurm gave the step GPU %ld, but this node "
-                                  "shows %d GPU%s",
+                                  "has %d GPU%s",
                                   gpu_num, node->ngpus, mu_plural(node->ngpus));
         }
         if (add_gpu(alloc, gpu_node, err) < 0)
@@ -117,7 +116,7 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
     }
 }
 
-/* What the device files are called before their number. */
+/* Path of a device file without its number. */
 static const char *device_prefix(const struct mu_state *st)
 {
     return st->site.devices[0] ? st->site.devices : "/dev/nvidia";
@@ -138,7 +137,7 @@ int mu_gpu_open(const struct mu_state *st, int gpu_node)
     snprintf(path, sizeof path, "%s%d", device_prefix(st), minor);
     if (stat(path, &file) < 0)
         return -1;
-    /* access asks the device cgroup as open would, without waking up the GPU. */
+    /* access() checks the device cgroup as open() does, without waking up the GPU. */
     return access(path, R_OK | W_OK) == 0;
 }
 
@@ -155,7 +154,7 @@ bool mu_gpus_confined(const struct mu_state *st)
     return false;
 }
 
-/* The step's own, another slice of one of them, or the job's. */
+/* Is it a GPU of the step, another slice of one of them, or a GPU of the job? */
 static bool gpu_is_ours(const struct mu_state *st, int gpu_node)
 {
     const struct mu_node *node = &st->node;
@@ -183,9 +182,8 @@ int mu_gpus_foreign(const struct mu_state *st)
     return n;
 }
 
-/* Does a task count from 0 within the step? It does when devices are confined; the
- * answer where no device file can be tried (AMD's and Intel's GPUs, a recorded
- * machine).
+/* Does a task number GPUs from 0 within the step? It does with confined devices. Used
+ * where no device file can be tried (AMD and Intel GPUs, a recorded machine).
  */
 static bool counts_within_step(const struct mu_state *st)
 {
@@ -193,8 +191,8 @@ static bool counts_within_step(const struct mu_state *st)
            (st->step.visible[0] && strcmp(st->step.visible, st->step.gpus) != 0);
 }
 
-/* CUDA's number of a GPU, or that of another make's driver: its place, in PCI order,
- * among those of the same make that the task can open.
+/* CUDA's (or another vendor's) number of a GPU: its position, in PCI order, among the
+ * GPUs of the same vendor that the task can open.
  */
 static int cuda_of_node(const struct mu_state *st, int gpu_node)
 {

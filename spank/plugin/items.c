@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* items.c - spank items, the step's environment and its cgroup into struct mu_step */
+/* items.c - fills struct mu_step from SPANK items, the step's environment and cgroup */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #define CGROUP_TEXT 65536
 
-/* srun is as old as the headers this was built with: Slurm loads no other build. */
+/* srun has the release of the headers of this build: Slurm loads no other build. */
 const struct mu_takeover_slurm mu_this_slurm = {
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
     .tres_bind = true,
@@ -53,12 +53,12 @@ int mu_item_number(spank_t sp, const char *name, int missing)
 
 const char *mu_users_value(void *arg, const char *name)
 {
-    struct mu_user_lookup *look = arg;
-    /* A value that does not fit is none of Muster's. */
+    struct mu_user_lookup *lookup = arg;
+    /* Muster sets no value that does not fit. */
     const char *value =
-        mu_item_env_begin(look->sp, name, look->value, sizeof look->value);
+        mu_item_env_begin(lookup->sp, name, lookup->value, sizeof lookup->value);
 
-    return value && !mu_env_set_has(look->st->step.set, name, value) ? value : NULL;
+    return value && !mu_env_set_has(lookup->st->step.set, name, value) ? value : NULL;
 }
 
 void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
@@ -91,14 +91,13 @@ static int item_u32(spank_t sp, spank_item_t item, const char *what, uint32_t *o
     spank_err_t rc = spank_get_item(sp, item, out);
 
     if (rc != ESPANK_SUCCESS)
-        return mu_err_set(err, EIO, "Slurm does not tell %s: %s", what,
+        return mu_err_set(err, EIO, "Slurm does not report %s: %s", what,
                           spank_strerror(rc));
     return 0;
 }
 
-/* Under cgroup v2 slurmstepd sits in step_N/slurm and is confined to nothing; the tasks
- * will be in the sibling step_N/user, whose `file` is read. Returns false where that is
- * not the layout.
+/* Under cgroup v2 slurmstepd runs unconfined in step_N/slurm; its tasks will run in the
+ * sibling step_N/user, so that `file` is read there. Returns false for another layout.
  */
 static bool set_of_v2(const char *file, struct mu_cpuset *set)
 {
@@ -129,8 +128,8 @@ static bool set_of_v2(const char *file, struct mu_cpuset *set)
     return found;
 }
 
-/* A task's pages can come from these NUMA nodes only: naming others in a memory policy
- * fails. Under cgroup v1 slurmstepd's own cpuset is the step's.
+/* A memory policy fails with NUMA nodes outside this set. Under cgroup v1 the step and
+ * slurmstepd have the same cpuset.
  */
 static void read_mems(struct mu_cpuset *mems)
 {
@@ -170,7 +169,7 @@ static void read_cpus(spank_t sp, struct mu_step *step)
         mu_cpuset_parse(cores, &step->cores, NULL);
 
     if (!set_of_v2("cpuset.cpus.effective", &step->cpus))
-        /* v1: slurmstepd's own cpuset is the step's */
+        /* v1: the step has slurmstepd's cpuset */
         mu_cpuset_of_process(0, &step->cpus);
     mu_online_cpus(&online);
     step->confined = !mu_cpuset_inside(&online, &step->cpus);
@@ -185,7 +184,7 @@ static void read_launcher(spank_t sp, struct mu_step *step)
         step->launcher = mu_args_launcher(argc, argv, &step->launcher_nproc);
 }
 
-/* The request as srun kept it; else what is in the environment is Slurm's own doing. */
+/* Reads the request that srun saved. Without one, Slurm set the binding variables. */
 static void read_request(spank_t sp, struct mu_step *step)
 {
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
@@ -202,14 +201,14 @@ static void read_request(spank_t sp, struct mu_step *step)
     } else {
         mu_takeover_decide(&words, &mu_this_slurm, &step->request, changes, &n);
         step->request.slurm_binds = step->request.gpu_bind[0] != '\0';
-        step->request.cpu_bind = false; /* slurmd rewrites it: unknown here */
+        step->request.cpu_bind = false; /* unknown: slurmd rewrites it */
     }
     free(buffer);
 }
 
-/* SLURMD_NODENAME is set for the tasks, after user_init. Several slurmd of one machine
- * share its host name: then the list of the step's nodes tells, by position. Rank 0's
- * node is the first, unless srun says otherwise.
+/* Slurm sets SLURMD_NODENAME after user_init. Several slurmd of one machine share its
+ * host name: then this node's name is read from the step's node list, by position. Rank
+ * 0 runs on the first node, unless srun sent another.
  */
 static void read_hosts(spank_t sp, struct mu_step *step)
 {
@@ -258,13 +257,13 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     step->nlocal = (int)nlocal;
     step->nnodes = (int)nnodes;
     step->nodeid = (int)nodeid;
-    /* Components of a heterogeneous job have ids of their own; the variable has the
-     * first one's in all of them, and step numbers run over the whole job. */
+    /* Each component of a heterogeneous job has another id. The variable has the first
+     * one's everywhere; step numbers are unique within the whole job. */
     if (mu_item_number(sp, "SLURM_HET_SIZE", 0) > 0)
         step->job = (uint32_t)mu_item_number(sp, "SLURM_JOB_ID", (int)step->job);
     step->cpus_per_task = mu_item_number(sp, "SLURM_CPUS_PER_TASK", 0);
-    /* --threads-per-core, which --hint=nomultithread and compute_bound set to 1: Slurm
-     * uses so many threads of each core, and -c counts these. */
+    /* --threads-per-core (1 with --hint=nomultithread or compute_bound): the threads
+     * that Slurm uses of each core, and that -c counts. */
     step->threads = mu_item_number(sp, "SLURM_THREADS_PER_CORE", 0);
     if (step->threads == 0)
         step->threads = mu_item_env(sp, "SLURM_HINT", hint, sizeof hint) &&
@@ -276,7 +275,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
     read_visible(sp, step);
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
-    /* Of the ports only the first is used. */
+    /* Only the first port is used. */
     if (!mu_item_env_begin(sp, "SLURM_STEP_RESV_PORTS", step->ports,
                            sizeof step->ports))
         step->ports[0] = '\0';

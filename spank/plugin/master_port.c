@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* master_port.c - on rank 0's node: is the hashed MASTER_PORT free, also of other steps
- * that have not opened it yet?
+/* master_port.c - on rank 0's node: checks that the hashed MASTER_PORT is free, also of
+ * other steps that have not opened it yet
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,9 +13,8 @@
 #include "spank/core/env/task_env.h"
 #include "spank/plugin/plugin.h"
 
-/* A name in the kernel's abstract namespace says "a step uses this port here". It is
- * held by slurmstepd, gone with it, leaves no file, and like ports it belongs to the
- * network namespace.
+/* slurmstepd claims the port by a name in the kernel's abstract namespace. The name
+ * leaves no file, ends with slurmstepd and belongs to the network namespace.
  */
 static int claim_name(int port)
 {
@@ -33,8 +32,7 @@ static int claim_name(int port)
     return fd;
 }
 
-/* As a server would: with SO_REUSEADDR, so that connections of the past do not count.
- */
+/* Listens like a server: with SO_REUSEADDR, so that closed connections do not count. */
 static bool can_listen(int port)
 {
     struct sockaddr_in addr = { .sin_family = AF_INET,
@@ -43,7 +41,7 @@ static bool can_listen(int port)
     bool free = true;
 
     if (fd < 0)
-        return true; /* not the port's fault */
+        return true; /* no socket: this does not concern the port */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0 || listen(fd, 1) < 0)
         free = errno != EADDRINUSE;
@@ -60,13 +58,13 @@ void mu_port_check(struct mu_state *st)
     if (!st->step.is_rank0_host || port <= 0 ||
         port == mu_env_first_port(st->step.ports))
         return;
-    /* Once for a job: its user cannot mend it. */
+    /* Warn once per job: only an administrator can fix it. */
     if (st->ports_ephemeral && st->step.step == 0)
         mu_warn(
             st,
             "every port is ephemeral on this node (ip_local_port_range), so that any "
-            "connection may hold MASTER_PORT %d: leave 1024 of them out, or reserve "
-            "ports with MpiParams=ports=FIRST-LAST in slurm.conf",
+            "connection can take MASTER_PORT %d: exclude 1024 ports from that range, "
+            "or reserve ports with MpiParams=ports=FIRST-LAST in slurm.conf",
             port);
     st->port_claim = claim_name(port);
     taken = st->port_claim < 0 && errno == EADDRINUSE;
@@ -74,8 +72,7 @@ void mu_port_check(struct mu_state *st)
         mu_warn(st,
                 "MASTER_PORT %d is in use on this node by %s: reserve ports with "
                 "MpiParams=ports=FIRST-LAST in slurm.conf and srun --resv-ports=1, or "
-                "export "
-                "a MASTER_PORT of your own",
+                "export another MASTER_PORT",
                 port, taken ? "another step" : "another program");
 }
 

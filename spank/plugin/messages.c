@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* messages.c - lines on the standard error of the user */
+/* messages.c - prints lines on the user's standard error */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -31,7 +31,7 @@ void mu_warn(const struct mu_state *st, const char *fmt, ...)
         slurm_spank_log("muster: warning: %s", text);
 }
 
-void mu_say_lines(char *text)
+void mu_info_lines(char *text)
 {
     char *rest = text, *line;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nodeaddr.c - the address at which Slurm reaches a node, without scontrol and without
- * Slurm's library: SLURM_NODE_ALIASES (cloud nodes), else the slurm.conf that slurmd
- * gave to slurmstepd. Read only for nodes whose names do not resolve.
+/* nodeaddr.c - the address at which Slurm reaches a node, read without scontrol and
+ * Slurm's library: from SLURM_NODE_ALIASES (cloud nodes) and from slurmd's slurm.conf.
+ * Used only for nodes whose names do not resolve.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "spank/hw/live/slurm_files.h"
 #include "spank/plugin/plugin.h"
 
-static void look_in(const char *path, struct mu_node_addr *list, int n)
+static void read_addrs(const char *path, struct mu_node_addr *list, int n)
 {
     struct mu_slurm_files *files = calloc(1, sizeof *files);
     char *rest, *line;
@@ -33,5 +33,5 @@ void mu_node_addrs(void *sp, struct mu_node_addr *list, int n)
 
     if (mu_item_env(sp, "SLURM_NODE_ALIASES", aliases, sizeof aliases))
         mu_node_addrs_of_aliases(aliases, list, n);
-    look_in(mu_slurm_conf_path(), list, n);
+    read_addrs(mu_slurm_conf_path(), list, n);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* other_steps.c - steps that overlap: what this step shares with the job's other steps
- * on this node (case 053). A step that was told to overlap, or started from inside of
- * another one, gets what that one has; who measures should know. Slurm says nothing of
- * it, the other steps' processes do.
+/* other_steps.c - reports what this step shares with the job's other steps on this node
+ * (case 053). A step with --overlap, or started inside another step, gets that step's
+ * CPUs and GPUs, which spoils measurements. Slurm does not report this; it is read from
+ * the other steps' processes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +37,8 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-/* By MUSTER_PLAN; without it by Slurm's numbers, which a task that Slurm narrowed does
- * not have in the node's count.
+/* Reads MUSTER_PLAN, else Slurm's GPU numbers. In a task that Slurm narrowed, these do
+ * not count over the node and are ignored.
  */
 static void add_gpus(const struct mu_state *st, const struct mu_step_task *task,
                      struct other *other)
@@ -76,15 +76,15 @@ static void add_cpus(const struct mu_step_task *task, struct other *other)
     mu_cpuset_or(&other->cpus, &cpus);
 }
 
-static void look_at(void *arg, const struct mu_step_task *task)
+static void visit_task(void *arg, const struct mu_step_task *task)
 {
     struct others *all = arg;
     const char *host = mu_step_task_env(task, "SLURMD_NODENAME");
     long step;
     int i = 0;
 
-    /* Two slurmd on one machine are two nodes; batch and interactive steps own nothing.
-     */
+    /* Two slurmd on one machine are two nodes. Batch and interactive steps own no CPUs
+     * or GPUs. */
     if ((host && strcmp(host, all->st->step.host) != 0) ||
         mu_parse_int("step", task->step, 0, MU_STEP_SPECIAL - 1L, &step, NULL) < 0)
         return;
@@ -98,7 +98,7 @@ static void look_at(void *arg, const struct mu_step_task *task)
     add_gpus(all->st, task, &all->step[i]);
 }
 
-static void say(const struct mu_state *st, const struct other *other)
+static void print_shared(const struct mu_state *st, const struct other *other)
 {
     struct mu_cpuset cpus = other->cpus;
     char list[512] = "", gpus[1024] = "";
@@ -111,12 +111,13 @@ static void say(const struct mu_state *st, const struct other *other)
             at += (size_t)snprintf(gpus + at, sizeof gpus - at, "%s%s", at ? "," : "",
                                    st->node.gpus[st->alloc.gpu_node[pos]].label);
     if (list[0] || gpus[0])
-        mu_info(st, "this step shares %s%s%s%s%s with step %u.%ld, which runs here too",
+        mu_info(st,
+                "this step shares %s%s%s%s%s with step %u.%ld, which also runs here",
                 list[0] ? "CPUs " : "", list, list[0] && gpus[0] ? " and " : "",
                 gpus[0] ? "GPUs " : "", gpus, st->step.job, other->step);
 }
 
-void mu_other_steps_say(const struct mu_state *st)
+void mu_other_steps_report(const struct mu_state *st)
 {
     struct others *all = calloc(1, sizeof *all);
     char job[16], own[16];
@@ -126,8 +127,8 @@ void mu_other_steps_say(const struct mu_state *st)
     all->st = st;
     snprintf(job, sizeof job, "%u", st->step.job);
     snprintf(own, sizeof own, "%u", st->step.step);
-    mu_step_tasks(job, own, look_at, all);
+    mu_step_tasks(job, own, visit_task, all);
     for (int i = 0; i < all->n; i++)
-        say(st, &all->step[i]);
+        print_shared(st, &all->step[i]);
     free(all);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* plugin.c - the hooks of muster.so, by context.
  *
- *   srun            init: the option, checked when given; the take-over
- *   sbatch, salloc  init: the option, checked when given
+ *   srun            init: checks the option; takes over the GPU binding
+ *   sbatch, salloc  init: checks the option
  *   slurmstepd      init (option)   user_init (plan)   task_init (apply)   task_exit
  *                   exit
  *
- * Each returns 0 or -1: Slurm releases differ in what other values do.
+ * Each returns 0 or -1: the meaning of other values differs between Slurm releases.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ int slurm_spank_exit(spank_t sp, int ac, char *av[]);
 
 static struct mu_state state;
 
-/* Root calls this in slurmstepd with a user's string: there it is copied, nothing more.
- * srun, sbatch and salloc check it at once.
+/* In slurmstepd, root calls this with the user's string and only copies it. srun,
+ * sbatch and salloc check it at once.
  */
 static int on_option(int val, const char *optarg, int remote)
 {
@@ -47,8 +47,8 @@ static struct spank_option option = {
     on_option,
 };
 
-/* The words behind the path in plugstack.conf. The line that is installed names the
- * usual site file, which need not be there; another one that is named must be.
+/* Reads the arguments in plugstack.conf. The installed line names the default site
+ * file, which may be absent; any other named file must exist.
  */
 static void read_arguments(int ac, char *av[])
 {
@@ -60,7 +60,7 @@ static void read_arguments(int ac, char *av[])
                 slurm_error("muster: plugstack.conf: conf= is too long");
         } else {
             slurm_error(
-                "muster: plugstack.conf: unknown word '%.80s'; conf=FILE is known",
+                "muster: plugstack.conf: unknown argument '%.80s'; use conf=FILE only",
                 av[i]);
         }
     }
@@ -86,12 +86,12 @@ int slurm_spank_user_init(spank_t sp, int ac, char *av[])
 {
     if (spank_context() == S_CTX_REMOTE)
         mu_stepd_user_init(&state, sp);
-    return 0; /* whatever went wrong is said, or fails the task, in task_init */
+    return 0; /* a failure is reported, or fails the task, in task_init */
 }
 
-/* In the task's own process, between fork and exec. -1 fails the task only where
- * plugstack.conf says `required`; with `optional`, the line we ship, Slurm would start
- * the program all the same. So the process ends as it would if its exec had failed.
+/* Runs in the task's process, between fork and exec. -1 fails the task only with a
+ * `required` line in plugstack.conf. With the shipped `optional` line Slurm would start
+ * the program anyway, so the process exits as after a failed exec.
  */
 int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 {

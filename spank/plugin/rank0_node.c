@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rank0_node.c - the node that rank 0 is on: the first of the step, but where tasks
- * follow a list of the user's (-m arbitrary, SLURM_HOSTFILE) the first of that. Only
- * srun knows the list: it tells the nodes by a variable that --export=NONE lets
- * through.
+/* rank0_node.c - the node that rank 0 runs on: the first of the step, or the first of
+ * the user's list (-m arbitrary, SLURM_HOSTFILE). Only srun has that list; it sends the
+ * node's name in a variable that passes --export=NONE.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 
 #define LIST_MAX (1 << 20)
 
-/* The first node of a host file or list: "# ours\nn3*2\nn1", "n[3-4],n1". */
+/* The first node of a host file or list, such as "# ours\nn3*2\nn1" or "n[3-4],n1". */
 static bool first_node(const char *list, char *out, size_t len)
 {
     struct mu_hostlist hosts = { 0 };
@@ -44,8 +43,8 @@ static bool is_arbitrary(const char *distribution)
     return distribution && strncasecmp(distribution, "arbitrary", 9) == 0;
 }
 
-/* srun's own order: the list on its command line, else the file, which makes the
- * distribution arbitrary by itself, else what sbatch or salloc was given.
+/* srun's precedence: the list on its command line, else the host file, which implies
+ * the arbitrary distribution, else the list of sbatch or salloc.
  */
 static const char *list_of_srun(int argc, char **argv)
 {
@@ -64,8 +63,8 @@ void mu_srun_send_rank0_host(int argc, char **argv)
     const char *list = list_of_srun(argc, argv);
     char rank0_host[MU_HOST_LEN], *text = NULL;
 
-    /* A list with a slash is the path of a file, as for srun. A pipe is left to srun,
-     * which could not read it after this. */
+    /* As in srun, a list with a slash is the path of a file. A pipe is not read here:
+     * srun could not read it a second time. */
     if (list && strchr(list, '/'))
         list = mu_sysfile_text(list, LIST_MAX, &text, NULL) < 0 ? NULL : text;
     if (list && first_node(list, rank0_host, sizeof rank0_host))

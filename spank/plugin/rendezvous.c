@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rendezvous.c - where the tasks of a step meet: the range of hashed ports, the
- * network, rank 0's address; and with them the NCCL settings of this node
+/* rendezvous.c - decides the rendezvous of a step's tasks (range of hashed ports,
+ * network, rank 0's address) and the NCCL settings of this node
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,12 +16,12 @@
 
 #define RESERVED_TEXT (256 * 1024)
 #define SYSCTL "/proc/sys/net/ipv4/"
-/* Ephemeral ports as Linux comes. */
+/* Linux's default range of ephemeral ports. */
 #define EPHEMERAL_FIRST 32768
 #define EPHEMERAL_LAST 60999
 
-/* What this machine's kernel says of ports, in one line: "32768-60999;8080,9148-9150",
- * ephemeral ones and those reserved for others.
+/* The kernel's port settings in one line, "32768-60999;8080,9148-9150": the ephemeral
+ * range and the ports reserved for others.
  */
 static void kernel_ports(char *buf, size_t len)
 {
@@ -52,7 +52,7 @@ static bool read_kernel_ports(const char *line, int *eph_first, int *eph_last,
            mu_port_set_parse(list + 1, reserved, NULL) == 0;
 }
 
-void mu_srun_tell_ports(void)
+void mu_srun_send_ports(void)
 {
     char *line = getenv("SLURMD_NODENAME") ? malloc(RESERVED_TEXT) : NULL;
 
@@ -69,10 +69,10 @@ void mu_choose_ports(struct mu_state *st, spank_t sp)
 {
     struct mu_port_set reserved = { { 0 } };
     int eph_first = EPHEMERAL_FIRST, eph_last = EPHEMERAL_LAST;
-    char told[MU_PORTS_TEXT], *own = malloc(RESERVED_TEXT);
+    char sent[MU_PORTS_TEXT], *own = malloc(RESERVED_TEXT);
 
-    if (!mu_item_env(sp, MU_PORTS_VARIABLE, told, sizeof told) ||
-        !read_kernel_ports(told, &eph_first, &eph_last, &reserved)) {
+    if (!mu_item_env(sp, MU_PORTS_VARIABLE, sent, sizeof sent) ||
+        !read_kernel_ports(sent, &eph_first, &eph_last, &reserved)) {
         if (own)
             kernel_ports(own, RESERVED_TEXT);
         if (own && !read_kernel_ports(own, &eph_first, &eph_last, &reserved))
@@ -83,7 +83,8 @@ void mu_choose_ports(struct mu_state *st, spank_t sp)
     st->ports_last = st->site.port_last;
     if (!st->ports_first &&
         !mu_port_range(eph_first, eph_last, &st->ports_first, &st->ports_last)) {
-        /* Better one that a connection may hold than none: programs end without. */
+        /* A port that a connection may take is better than none: programs fail without
+         * MASTER_PORT. */
         mu_port_range(EPHEMERAL_FIRST, EPHEMERAL_LAST, &st->ports_first,
                       &st->ports_last);
         st->ports_ephemeral = true;
@@ -98,18 +99,18 @@ int mu_master_port(const struct mu_state *st)
     char text[16];
 
     snprintf(text, sizeof text, "%d", port);
-    /* An outer step's reservation reaches a nested srun that has none of its own. */
+    /* A nested srun without a reservation inherits the outer step's: do not use it. */
     if (port > 0 && !mu_env_set_has(st->step.set, "MASTER_PORT", text))
         return port;
     return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
                         st->ports_last, &st->ports_skip);
 }
 
-/* Case 024: slices of one GPU in several tasks. */
-static void look_at_shared_gpu(struct mu_state *st, struct mu_user_lookup *look,
-                               const struct mu_library *library)
+/* Case 024: several tasks have slices of one GPU. */
+static void check_shared_gpu(struct mu_state *st, struct mu_user_lookup *lookup,
+                             const struct mu_library *library)
 {
-    const char *nvls = mu_users_value(look, "NCCL_NVLS_ENABLE");
+    const char *nvls = mu_users_value(lookup, "NCCL_NVLS_ENABLE");
 
     if (nvls && strcmp(nvls, "1") == 0)
         mu_warn(st,
@@ -117,7 +118,7 @@ static void look_at_shared_gpu(struct mu_state *st, struct mu_user_lookup *look,
     if (mu_nccl_shares_gpus(library->version))
         return;
     mu_warn(st,
-            "NCCL %s cannot run several ranks on one GPU, as this step has them: use "
+            "NCCL %s cannot run several ranks on one GPU, as in this step: use "
             "NCCL 2.30 or newer, or a whole GPU for each task (%s)",
             library->version, library->path);
     if (st->opts.strict == MU_FLAG_YES)
@@ -125,8 +126,8 @@ static void look_at_shared_gpu(struct mu_state *st, struct mu_user_lookup *look,
                    library->version);
 }
 
-/* muster.d beside the site file, which only root may change, as each file in it: its
- * values go into the environment of every user. NULL: there is none.
+/* The folder muster.d beside the site file; NULL: there is none. Only root may change
+ * it and its files, because their values go into every user's environment.
  */
 static const char *site_profiles(const struct mu_state *st, char *buf, size_t len)
 {
@@ -147,7 +148,7 @@ static const char *site_profiles(const struct mu_state *st, char *buf, size_t le
 
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
 {
-    struct mu_user_lookup look = { .st = st, .sp = sp };
+    struct mu_user_lookup lookup = { .st = st, .sp = sp };
     struct mu_hostlist hosts = { 0 };
     char home[1024], conf_file[1024], tmpdir[900], site_dir[4096];
     const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
@@ -170,7 +171,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .node_addrs = mu_node_addrs,
         .node_addrs_arg = sp,
         .user = mu_users_value,
-        .user_arg = &look,
+        .user_arg = &lookup,
         .topo = mu_topofile_prepare,
         .topo_arg = &topo,
     };
@@ -197,10 +198,10 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     if (rc == 0 && st->network.refused[0])
         mu_warn(st, "%s", st->network.refused);
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
-        look_at_shared_gpu(st, &look, &library);
+        check_shared_gpu(st, &lookup, &library);
     if (rc == 0 && !st->network.master_known && st->opts.rdzv == MU_AUTO_AUTO)
         mu_warn(st,
-                "MASTER_ADDR is the name %s, which gives no address that others can "
+                "MASTER_ADDR is the name %s, which has no address that other nodes can "
                 "reach, and slurm.conf has no NodeAddr for it",
                 st->network.master_addr);
     mu_hostlist_clear(&hosts);

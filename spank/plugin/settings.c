@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* settings.c - the site file, and the options that hold for a step */
+/* settings.c - loads the site file and merges the options of a step */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* srun.c - in srun, sbatch and salloc, as the user: the option is checked, the request
- * for a GPU binding is taken over before srun reads it, leftovers of an outer step are
- * named
+/* srun.c - runs in srun, sbatch and salloc as the user: checks the option, takes over a
+ * GPU binding before srun reads it, and warns of variables left by an outer step
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,14 +30,13 @@ int mu_srun_check(const struct mu_state *st)
     return 0;
 }
 
-/* srun's own command line, split in place; argv points into *text, which the caller
- * frees. */
+/* Reads srun's command line; argv points into *text, which the caller frees. */
 static int read_cmdline(char **text, char **argv, int max)
 {
     size_t at = 0;
     int argc = 0;
 
-    /* The file ends with a zero byte after each word; mu_sysfile_text adds another. */
+    /* Each argument ends with a zero byte; mu_sysfile_text adds another at the end. */
     if (mu_sysfile_text("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
         return 0;
     while (argc < max - 1 && (*text)[at]) {
@@ -69,8 +67,8 @@ static void words_of_srun(int argc, char **argv, struct mu_takeover_words *w)
     w->env_request = getenv(MU_TAKEOVER_VARIABLE);
 }
 
-/* The text of --muster, which srun itself has not parsed yet: its command line first,
- * then what sbatch or an outer srun left in the environment.
+/* Finds the text of --muster, which srun has not parsed yet: on the command line, else
+ * in the variables of sbatch or of an outer srun.
  */
 static void find_option(struct mu_state *st, int argc, char **argv)
 {
@@ -88,8 +86,8 @@ static void find_option(struct mu_state *st, int argc, char **argv)
     }
 }
 
-/* Will the plugin be on in the step? A wrong answer is harmless: what was taken over is
- * then narrowed by environment, and what was not Slurm binds itself.
+/* Will the plugin be on in the step? A wrong guess is harmless: a binding that was
+ * taken over is then done by CUDA_VISIBLE_DEVICES, any other by Slurm.
  */
 static bool will_be_on(const struct mu_state *st)
 {
@@ -100,7 +98,7 @@ static bool will_be_on(const struct mu_state *st)
 
     if (!site)
         return false;
-    /* A login node may have no site file, or another: the step's node decides. */
+    /* A login node may have another site file, or none: the step's node decides. */
     if (mu_site_load(st, getenv("SLURM_JOB_PARTITION"), NULL, site, NULL) < 0)
         memset(site, 0, sizeof *site);
     on = mu_settle(st, site, &opts, taken, sizeof taken, NULL) == 0 &&
@@ -118,10 +116,9 @@ void mu_srun_inherited(const struct mu_state *st)
 
     if (type && *type && mask && *mask && will_be_on(st))
         slurm_spank_log(
-            "muster: warning: SLURM_CPU_BIND=%.200s comes from the step this "
-            "runs in and may not fit the new one; run `unset SLURM_CPU_BIND "
-            "SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE` "
-            "first",
+            "muster: warning: SLURM_CPU_BIND=%.200s is inherited from the outer step "
+            "and may not fit the new one; first run `unset SLURM_CPU_BIND "
+            "SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE`",
             mask);
 }
 
@@ -135,9 +132,9 @@ static bool counts_from_zero(const char *list)
     return strcmp(want, list) == 0;
 }
 
-/* Slurm overwrites CUDA_VISIBLE_DEVICES in every step with GPUs; say so to a user who
- * set it for this srun. */
-static void notice_visible(void)
+/* Slurm overwrites CUDA_VISIBLE_DEVICES in every step with GPUs: warn a user who set it
+ * for this srun. */
+static void warn_visible(void)
 {
     static const char *const slurms[] = { "SLURM_JOB_GPUS", "SLURM_STEP_GPUS" };
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -156,7 +153,7 @@ static void notice_visible(void)
     if (in_job)
         slurm_spank_log(
             "muster: warning: CUDA_VISIBLE_DEVICES=%.200s in srun's environment "
-            "is replaced in the step; to choose GPUs write "
+            "is replaced in the step; to choose GPUs use "
             "--muster=gpu-bind=map_gpu:A+B+...",
             visible);
 }
@@ -177,13 +174,13 @@ void mu_srun_init(struct mu_state *st)
     find_option(st, argc, argv);
     words_of_srun(argc, argv, &words);
     mu_srun_send_rank0_host(argc, argv);
-    mu_srun_tell_ports();
+    mu_srun_send_ports();
     on = will_be_on(st);
     mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (on) {
         for (int i = 0; i < n; i++)
             setenv(changes[i].name, changes[i].value, 1);
-        notice_visible();
+        warn_visible();
     } else if (n > 0) {
         request.slurm_binds = true;
     }
@@ -193,7 +190,7 @@ void mu_srun_init(struct mu_state *st)
     } else {
         unsetenv(MU_TAKEOVER_VARIABLE);
     }
-    /* srun parses the option itself and calls back. */
+    /* srun parses the option later and calls on_option. */
     st->option_given = false;
     free(argv);
     free(text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* step_cpus.c - the CPUs of the step where no cgroup confines it: Slurm then tells core
- * numbers of its own count
+/* step_cpus.c - the CPUs of a step that no cgroup confines: Slurm then reports core
+ * numbers, in Slurm's numbering
  */
 #include "spank/core/slurm/core_numbers.h"
 #include "spank/plugin/plugin.h"
@@ -14,8 +14,8 @@ void mu_step_cpus(const struct mu_state *st, const struct mu_cpuset *machine,
     mu_cpuset_and(cpus, machine);
     if (st->simulated || st->step.confined || mu_cpuset_empty(cores))
         return;
-    /* More cores than there are: slurm.conf counts other things (threads, or cores that
-     * the machine lacks), and its numbers mean nothing here. */
+    /* A number beyond the machine's cores: slurm.conf counts threads, or cores that the
+     * machine lacks, so its numbers cannot be used. */
     if (mu_cpuset_next(cores, st->node.ncores - 1) >= 0 ||
         !mu_slurm_cores(&st->node, cores, cpus))
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* step_plan.c - the plan of a step on this node: the machine, what the step owns of it,
- * the options as the planner sees them
+/* step_plan.c - makes the plan of a step on this node from the machine, the step's
+ * share of it and the options
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 #define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */
 #define NVML_SECONDS 3
 
-/* Slurm names MIG devices by UUIDs, which only NVIDIA's library knows: asked for where
- * Slurm used one, as it takes longer than all the rest.
+/* Slurm names MIG devices by UUIDs, which only NVIDIA's library can resolve. It is
+ * slow, so it is called only where Slurm used such a UUID.
  */
 static int name_migs(struct mu_state *st, struct mu_err *err)
 {
@@ -69,7 +69,7 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
                            &st->node, err);
 }
 
-/* The options as the planner is to see them. */
+/* The options for the planner: Slurm's bindings of the step included. */
 static struct mu_opts planner_opts(const struct mu_state *st)
 {
     struct mu_opts opts = st->opts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* step_report.c - what a step is told once for each node: warnings, and with verbose
- * and dry-run the plan and its reasons
+/* step_report.c - the report of a step, once per node: warnings, and with verbose or
+ * dry-run the plan and its reasons
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +21,10 @@ static void show_text(const struct mu_state *st)
             st->step.step, st->step.nlocal, st->step.ntasks, mu_plural(st->step.ntasks),
             st->opts.mode == MU_MODE_DRY_RUN ? ", dry run: nothing is changed" : "");
     if (st->simulated)
-        fprintf(out, "topology=%s: a machine with other CPUs, so nothing is bound\n",
+        fprintf(out, "topology=%s has other CPUs than this node: nothing is bound\n",
                 st->site.topology);
     if (st->locality_file[0])
-        fprintf(out, "the system does not say where the GPUs are; %s does\n",
+        fprintf(out, "the GPUs' locality is read from %s: the system lacks it\n",
                 st->locality_file);
     mu_show_text(out, &st->node, &st->plan);
     for (int i = 0; i < st->plan.ninfos; i++)
@@ -36,11 +36,11 @@ static void show_text(const struct mu_state *st)
         mu_settings_show(out, &st->network.settings);
     }
     if (fclose(out) == 0)
-        mu_say_lines(text);
+        mu_info_lines(text);
     free(text);
 }
 
-/* An explicit --cpu-bind stays; tell the masks that the plan would use. */
+/* Prints the masks that the plan would use in place of the user's --cpu-bind. */
 static void show_better_masks(const struct mu_state *st)
 {
     struct mu_opts opts = st->opts;
@@ -64,13 +64,13 @@ static void show_better_masks(const struct mu_state *st)
             (size_t)snprintf(text + at, sizeof text - at, "%s0x%s", i ? "," : "", flat);
     }
     mu_info(st,
-            "--cpu-bind was given and stays; near the GPUs would be "
+            "the step keeps its --cpu-bind; the CPUs near the GPUs are "
             "--cpu-bind=mask_cpu:%s",
             text);
     mu_plan_clear(&plan);
 }
 
-static void say_launcher(const struct mu_state *st)
+static void report_launcher(const struct mu_state *st)
 {
     int nproc = st->step.launcher_nproc;
     char each[32] = "";
@@ -84,8 +84,8 @@ static void say_launcher(const struct mu_state *st)
             "not placed one by one; start them with `srun --mpi=pmix` instead");
     if (st->step.launcher == MU_LAUNCHER_TORCH && st->step.nlocal > 1)
         mu_warn(st,
-                "%d launchers%s on %d GPU%s: a launcher makes its own ranks; run one "
-                "per node (--ntasks-per-node=1)",
+                "%d launchers%s on %d GPU%s: each launcher starts ranks; run one "
+                "launcher per node (--ntasks-per-node=1)",
                 st->step.nlocal, each, st->alloc.ngpus, mu_plural(st->alloc.ngpus));
 }
 
@@ -95,11 +95,11 @@ void mu_report(const struct mu_state *st)
 
     for (int i = 0; i < st->plan.nwarnings; i++)
         mu_warn(st, "%s", st->plan.warning[i]);
-    say_launcher(st);
+    report_launcher(st);
     if (verbose || st->opts.mode == MU_MODE_DRY_RUN)
         show_text(st);
     if (verbose)
-        mu_other_steps_say(st);
+        mu_other_steps_report(st);
     if (verbose && st->step.request.cpu_bind)
         show_better_masks(st);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* stepd.c - in slurmstepd: what Muster does for this step, decided once per node as the
- * user (user_init); task_init.c carries it out in each task
+/* stepd.c - in slurmstepd: decides once per node, as the user (user_init), what Muster
+ * does for this step; task_init.c applies it in each task
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 #include "spank/plugin/plugin.h"
 
-/* The batch script's environment, so that the sruns in it ask Slurm for no binding even
- * where srun itself cannot (a container without the plugin).
+/* Takes over the binding in the batch script's environment, for sruns that cannot do it
+ * (in a container without the plugin).
  */
 static void take_over_batch(struct mu_state *st, spank_t sp)
 {
@@ -42,7 +42,7 @@ out:
     free(buffer);
 }
 
-/* Site file and options for this step; what is not on after all is left alone. */
+/* Decides from site file and options what Muster does for this step. */
 static int settle_step(struct mu_state *st, struct mu_err *err)
 {
     char taken[256];
@@ -54,7 +54,8 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
         return -1;
     }
     if (taken[0])
-        mu_warn(st, "this site does not let users set %s; its own value holds", taken);
+        mu_warn(st, "this site does not allow users to set %s; its value is used",
+                taken);
     if (st->opts.mode == MU_MODE_OFF)
         on = false;
     else if (st->option_given || st->site.enable == MU_ENABLE_ALL)
@@ -68,8 +69,8 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
     return 0;
 }
 
-/* Where the tasks meet, with or without a plan. */
-static void settle_meeting(struct mu_state *st, spank_t sp)
+/* The rendezvous needs no plan. */
+static void settle_rendezvous(struct mu_state *st, spank_t sp)
 {
     struct mu_err err = { 0 };
 
@@ -80,8 +81,8 @@ static void settle_meeting(struct mu_state *st, spank_t sp)
         mu_port_check(st);
 }
 
-/* There is no plan. Ranks and rendezvous do not depend on one: they are set all the
- * same where Muster is on, unless a strict task is going to fail.
+/* Without a plan, tasks still get the rank and rendezvous variables where Muster is on,
+ * unless they will fail under `strict`.
  */
 static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err *err)
 {
@@ -94,15 +95,15 @@ static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err
         return;
     }
     st->ranks_only = true;
-    settle_meeting(st, sp);
+    settle_rendezvous(st, sp);
     mu_warn(st,
             "tasks run as Slurm placed them, with the rank and rendezvous variables "
             "only: %s",
             err->text);
 }
 
-/* Without readable settings of the site the user's own hold, and the defaults: `strict`
- * then fails the tasks with the reason, unless Muster is off.
+/* An unreadable site file leaves the user's options and the defaults. `strict` then
+ * fails the tasks with the reason, unless Muster is off.
  */
 static void settle_without_site(struct mu_state *st)
 {
@@ -143,14 +144,15 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
     if (st->action == MU_ACTION_NARROW)
         return;
     mu_container_remember(st);
-    settle_meeting(st, sp);
+    settle_rendezvous(st, sp);
     mu_report(st);
     if (st->opts.strict == MU_FLAG_YES && !st->plan.as_asked && !st->failure.text[0])
         mu_err_set(&st->failure, EINVAL, "%s",
-                   st->plan.nwarnings ? st->plan.warning[0] : "not as asked");
+                   st->plan.nwarnings ? st->plan.warning[0]
+                                      : "the plan differs from the request");
 }
 
-/* srun may return, and start the next step, before slurmstepd is gone. */
+/* srun may return, and the next step may start, before slurmstepd ends. */
 void mu_stepd_task_exit(struct mu_state *st)
 {
     if (++st->exited == st->step.nlocal)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* task_init.c - in the task, between fork and exec: its slot of the plan is carried out
+/* task_init.c - in the task, between fork and exec: applies the task's slot of the plan
  */
 #include <errno.h>
 #include <string.h>
@@ -13,8 +13,8 @@ static bool has_gpus(const struct mu_slot *slot, const int *gpu_node, int n)
            memcmp(slot->gpu_node, gpu_node, (size_t)n * sizeof gpu_node[0]) == 0;
 }
 
-/* The GPUs of the step that this task cannot open are hidden by a device cgroup of its
- * own. Slurm then decided which GPU it has: take the slot of the plan with that one.
+/* If the task cannot open some GPUs of the step, Slurm gave the task its own device
+ * cgroup and so decided its GPUs: take the slot of the plan with these.
  */
 static void slot_of_task(const struct mu_state *st, int task, struct mu_slot *slot,
                          bool *hidden)
@@ -41,7 +41,7 @@ static void slot_of_task(const struct mu_state *st, int task, struct mu_slot *sl
     memcpy(slot->gpu_node, open_node, (size_t)n * sizeof open_node[0]);
 }
 
-static void say_hidden(const struct mu_state *st)
+static void warn_hidden_gpus(const struct mu_state *st)
 {
     char plus[1024];
 
@@ -51,14 +51,14 @@ static void say_hidden(const struct mu_state *st)
             *c = '+';
     mu_warn(
         st,
-        "Slurm's GPU binding %s hides the other GPUs of the step from each task, and "
+        "Slurm's GPU binding %s hides the step's other GPUs from each task, so that "
         "NCCL and CUDA IPC between them fail; write instead: srun --gpu-bind=none "
         "--muster=gpu-bind=%s",
         st->step.request.gpu_bind, plus[0] ? plus : "single:1");
 }
 
-/* Case 023. Once for a job, by its first step: users cannot mend it. */
-static void say_foreign(const struct mu_state *st)
+/* Case 023. Warn once per job: only an administrator can fix ConstrainDevices. */
+static void warn_foreign_gpus(const struct mu_state *st)
 {
     int n = st->step.step == 0 ? mu_gpus_foreign(st) : 0;
 
@@ -66,7 +66,7 @@ static void say_foreign(const struct mu_state *st)
         mu_warn(st,
                 "this job's tasks can open %d GPU%s of the node that %s not the job's: "
                 "ConstrainDevices is off in Slurm's cgroup.conf, and only "
-                "CUDA_VISIBLE_DEVICES keeps jobs apart",
+                "CUDA_VISIBLE_DEVICES separates jobs",
                 n, mu_plural(n), n > 1 ? "are" : "is");
 }
 
@@ -87,7 +87,7 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
     return mu_apply_memory(&slot->mems, st->opts.mem == MU_MEM_STRICT, err);
 }
 
-/* One problem of this task: an error under strict, else a warning. */
+/* Reports a problem of this task: an error under strict, else a warning. */
 static int problem(const struct mu_state *st, int task, const struct mu_err *err)
 {
     if (st->opts.strict == MU_FLAG_YES) {
@@ -99,7 +99,7 @@ static int problem(const struct mu_state *st, int task, const struct mu_err *err
     return 0;
 }
 
-/* Its number among the tasks of this node, -1 unknown. */
+/* The task's number on this node, -1 unknown. */
 static int number_of_task(spank_t sp)
 {
     int task = 0;
@@ -118,8 +118,8 @@ static int run_without_plan(const struct mu_state *st, spank_t sp, int task)
     return 0;
 }
 
-/* Muster is off or only shows its plan: the GPUs are those that Slurm's own binding,
- * which srun took over, would have shown.
+/* Muster is off or only prints its plan: the task sees the GPUs that Slurm's binding,
+ * taken over by srun, would have shown.
  */
 static int run_narrowed(const struct mu_state *st, spank_t sp,
                         const struct mu_slot *slot)
@@ -160,10 +160,10 @@ int mu_stepd_task_init(struct mu_state *st, spank_t sp)
         return 0;
     slot_of_task(st, task, &slot, &hidden);
     if (task == 0 && st->action == MU_ACTION_PLAN)
-        say_foreign(st);
+        warn_foreign_gpus(st);
     if (st->action == MU_ACTION_NARROW || st->opts.mode == MU_MODE_DRY_RUN)
         return run_narrowed(st, sp, &slot);
     if (task == 0 && hidden)
-        say_hidden(st);
+        warn_hidden_gpus(st);
     return run_in_slot(st, sp, &slot, hidden);
 }

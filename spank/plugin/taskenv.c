@@ -11,8 +11,8 @@
 #include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
 
-/* The spank items count over one component of a heterogeneous step; the variables that
- * srun sets for the step, and slurmstepd for the task, over all of them.
+/* In a heterogeneous step, SPANK items count tasks of one component; the variables of
+ * srun and slurmstepd count tasks of all components.
  */
 static int add_ranks(const struct mu_state *st, spank_t sp, int task,
                      struct mu_env *env, struct mu_err *err)
@@ -49,7 +49,7 @@ static int add_master(const struct mu_state *st, struct mu_env *env, struct mu_e
     return 0;
 }
 
-/* The variable that chooses devices, by the make of the step's GPUs. */
+/* The variable that chooses devices, by the vendor of the step's GPUs. */
 static const char *visible_name(const struct mu_state *st)
 {
     switch (st->node.gpus[st->alloc.gpu_node[0]].vendor) {
@@ -88,7 +88,8 @@ static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool 
     return hidden ? 0 : add_visible(st, slot, st->plan.own_visible, env, err);
 }
 
-/* For libmuster, which compares it over the nodes. Not known where the user chose. */
+/* The fabric, which libmuster compares between nodes; "" (unknown) where the user chose
+ * the HCAs. */
 static const char *fabric_of(const struct mu_state *st, spank_t sp)
 {
     static const char name[] = "NCCL_IB_HCA";
@@ -140,7 +141,7 @@ static int add_settings(const struct mu_state *st, struct mu_env *env,
 static int add_rendezvous(const struct mu_state *st, spank_t sp, int task,
                           struct mu_env *env, struct mu_err *err)
 {
-    /* torchrun and mpirun number their own ranks. */
+    /* torchrun and mpirun set the ranks. */
     if (st->step.launcher == MU_LAUNCHER_NONE && add_ranks(st, sp, task, env, err) < 0)
         return -1;
     return add_master(st, env, err);
@@ -165,7 +166,7 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
     return add_plan(st, sp, slot, env, err);
 }
 
-/* Values that an outer step's Muster exported and this one does not. */
+/* Removes values that Muster exported in an outer step and does not export here. */
 static void drop_stale(const struct mu_state *st, spank_t sp, const char *set)
 {
     char name[64], value[4096];
@@ -204,7 +205,7 @@ static int write_all(const struct mu_state *st, spank_t sp, const struct mu_env 
     return rc;
 }
 
-/* Told to bind nothing, Slurm leaves the step's own list out of the task. */
+/* Without a binding, Slurm does not pass the step's list to the task. */
 static void restore_step_gpus(const struct mu_state *st, spank_t sp)
 {
     if (st->step.gpus[0])
@@ -214,8 +215,8 @@ static void restore_step_gpus(const struct mu_state *st, spank_t sp)
 void mu_taskenv_restore(const struct mu_state *st, spank_t sp)
 {
     restore_step_gpus(st, sp);
-    /* Where devices are confined, leaving the variable out shows the step's own; the
-     * step's value has the node's numbers and would be wrong. */
+    /* With confined devices, a task without the variable sees the step's GPUs; the
+     * step's value has numbers of the node and would be wrong. */
     if (st->step.visible[0] && !mu_gpus_confined(st))
         spank_setenv(sp, st->step.visible_name, st->step.visible, 0);
 }
@@ -239,7 +240,7 @@ int mu_taskenv_ranks(const struct mu_state *st, spank_t sp, int task,
     struct mu_env env = { 0 };
     int rc = add_rendezvous(st, sp, task, &env, err);
 
-    /* Those of the rendezvous; NCCL's need a plan. */
+    /* Settings of the rendezvous only: NCCL's need a plan. */
     if (rc == 0)
         rc = add_settings(st, &env, err);
     if (rc == 0)

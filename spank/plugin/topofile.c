@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* topofile.c - an NCCL topology file for the tasks: read and checked by a child with no
- * rights but the user's, copied once per node to where every task reads the same bytes,
- * removed when the step ends.
+/* topofile.c - an NCCL topology file for the tasks: a child with only the user's rights
+ * reads and checks it. It is copied once per node, so that all tasks read the same
+ * bytes, and removed when the step ends.
  *
  *   topo=FILE   the user's file
- *   topo=auto   the site's topology= when it is an NCCL file and this is a virtual
- *               machine: there the PCI tree that NCCL reads is not the real one
+ *   topo=auto   the site's topology= if it is an NCCL file and this is a virtual
+ *               machine, where NCCL reads a PCI tree that is not the real one
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #define FILE_NAME "nccl-topology.xml"
 #define DEADLINE_S 2
 
-/* What the child says before it sends the bytes. */
+/* What the child sends before the bytes of the file. */
 struct verdict {
     int error; /* errno of reading, 0 read */
     bool parsable;
@@ -58,8 +58,8 @@ static bool write_all(int fd, const void *data, size_t len)
     return true;
 }
 
-/* In the child: look at the user's file, whose path is `arg`. */
-static int look(void *arg, int index, int fd)
+/* In the child: reads, checks and sends the user's file, whose path is `arg`. */
+static int read_and_check(void *arg, int index, int fd)
 {
     const char *path = arg;
     struct mu_nccl_verdict checked;
@@ -83,8 +83,8 @@ static int look(void *arg, int index, int fd)
     return 0;
 }
 
-/* What the child answers in time: its verdict and, into *data, the bytes. */
-static bool answer(const struct mu_children *child, struct verdict *v, char **data)
+/* Receives the child's verdict and, into *data, the bytes, within DEADLINE_S. */
+static bool receive(const struct mu_children *child, struct verdict *v, char **data)
 {
     double deadline = mu_clock_s() + DEADLINE_S;
 
@@ -96,7 +96,7 @@ static bool answer(const struct mu_children *child, struct verdict *v, char **da
     return *data && mu_children_read(child, *data, v->len, deadline) == (ssize_t)v->len;
 }
 
-/* The checked bytes of a file of the user's; the caller frees *text. */
+/* Reads and checks a file of the user; the caller frees *text. */
 static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
 {
     struct mu_children child;
@@ -104,9 +104,9 @@ static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
     char *data = NULL;
     int rc = -1;
 
-    if (mu_children_start(&child, 1, look, (char *)(uintptr_t)path, err) < 0)
+    if (mu_children_start(&child, 1, read_and_check, (char *)(uintptr_t)path, err) < 0)
         mu_err_context(err, "%s", path);
-    else if (!answer(&child, &v, &data))
+    else if (!receive(&child, &v, &data))
         mu_err_set(err, ETIMEDOUT, "%s was not read within %d s", path, DEADLINE_S);
     else if (v.error)
         mu_err_set(err, v.error, "%s", v.first);
@@ -125,8 +125,8 @@ static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
     return rc;
 }
 
-/* A folder of the user's for this step, and the file in it; the descriptor of the
- * folder is kept, so that removing cannot be led elsewhere.
+/* Makes a folder for this step, owned by the user, and writes the file there. The open
+ * descriptor of the folder protects the removal from a replaced path.
  */
 static int place(struct mu_state *st, const char *tmpdir, const char *text, size_t len,
                  struct mu_err *err)
@@ -138,7 +138,8 @@ static int place(struct mu_state *st, const char *tmpdir, const char *text, size
              st->step.step);
     if (!mkdtemp(t->dir)) {
         t->dir[0] = '\0';
-        return mu_err_set(err, errno, "no folder in %s: %s", tmpdir, strerror(errno));
+        return mu_err_set(err, errno, "cannot make a folder in %s: %s", tmpdir,
+                          strerror(errno));
     }
     t->owner = geteuid();
     t->dirfd = open(t->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -157,7 +158,7 @@ static int place(struct mu_state *st, const char *tmpdir, const char *text, size
     return 0;
 }
 
-/* The file to give out, NULL for none; *reason says why. */
+/* The file for the tasks and the reason for it; NULL: none. */
 static const char *choose(const struct mu_state *st, const char **reason)
 {
     const char *ext = strrchr(st->site.topology, '.');
@@ -172,7 +173,7 @@ static const char *choose(const struct mu_state *st, const char **reason)
         !mu_sysfs_virtual(""))
         return NULL;
     *reason =
-        "the site states the layout of this virtual machine, whose PCI tree hides it";
+        "the site's topology= describes this virtual machine, its PCI tree does not";
     return st->site.topology;
 }
 
@@ -189,18 +190,17 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
     if (!from)
         return false;
     if (strncmp(platform, "aws-", 4) == 0 || access(MU_TOPOLOGYD_FILE, F_OK) == 0) {
-        mu_info(st,
-                "%s is not given to NCCL: this platform brings a topology of its own",
+        mu_info(st, "%s is not passed to NCCL: this platform provides another topology",
                 from);
         return false;
     }
     if (st->opts.mode == MU_MODE_DRY_RUN) {
-        *file = from; /* shown, not copied */
+        *file = from; /* printed, not copied */
         return true;
     }
     if (fetch(from, &text, &len, &err) < 0 ||
         place(st, request->tmpdir, text, len, &err) < 0) {
-        /* The site's own file: users cannot mend it, so once for a job is enough. */
+        /* Warn once per job about the site's file: only an administrator can fix it. */
         if (st->opts.topo == MU_TOPO_FILE || st->step.step == 0 ||
             st->opts.verbose == MU_FLAG_YES)
             mu_warn(st, "NCCL_TOPO_FILE is not set: %s", err.text);
@@ -212,7 +212,7 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
     return true;
 }
 
-/* Called as root at the end of the step: with the user's id, through the descriptor. */
+/* Root calls this at the end of the step; it removes as the user, by descriptor. */
 void mu_topofile_remove(struct mu_state *st)
 {
     struct mu_topofile *t = &st->topofile;
@@ -225,7 +225,7 @@ void mu_topofile_remove(struct mu_state *st)
             unlinkat(t->dirfd, FILE_NAME, 0);
         rmdir(t->dir);
         if (seteuid(before) < 0)
-            slurm_error("muster: cannot go back to user %d", (int)before);
+            slurm_error("muster: cannot switch back to user %d", (int)before);
     }
     if (t->dirfd >= 0)
         close(t->dirfd);

@@ -47,7 +47,7 @@ static void remember(struct mu_doctor_input *in, int argc, char **argv,
     facts->command_line = in->command_line;
 }
 
-static void look_at(void *arg, const struct mu_step_task *task)
+static void visit_task(void *arg, const struct mu_step_task *task)
 {
     char step[32], words[4096], *argv[ARGS_MAX];
     int argc;
@@ -64,5 +64,5 @@ void mu_doctor_tasks(struct mu_doctor_input *in)
     const char *job = mu_facts_env(&in->facts, "SLURM_JOB_ID");
 
     if (job)
-        mu_step_tasks(job, mu_facts_env(&in->facts, "SLURM_STEP_ID"), look_at, in);
+        mu_step_tasks(job, mu_facts_env(&in->facts, "SLURM_STEP_ID"), visit_task, in);
 }

@@ -346,7 +346,7 @@ no no" ]
     run step --cpu-bind=map_cpu:0,1 --muster=verbose bash -c "echo \$SLURM_PROCID \$($cpus)"
     [ "$(sort <<< "$output")" = "0 0
 1 1" ]
-    grep -q -- '--cpu-bind was given and stays; near the GPUs would be --cpu-bind=mask_cpu:0x2,0x1' "$MUSTER_DIR/err"
+    grep -q -- 'the step keeps its --cpu-bind; the CPUs near the GPUs are --cpu-bind=mask_cpu:0x2,0x1' "$MUSTER_DIR/err"
     SLURM_CPU_BIND=map_cpu:0,1 run step bash -c "echo \$SLURM_PROCID \$($cpus)"
     [ "$(sort <<< "$output")" = "0 0
 1 1" ]
@@ -355,7 +355,7 @@ no no" ]
 @test "SLURM_CPU_BIND of an outer step is named, and does not count as the user's (case 015)" {
     run step -n1 -c2 bash -c "unset SLURM_CPUS_PER_TASK; srun -Q --overlap -n1 bash -c 'echo \$MUSTER_PLAN'"
     [[ "$output" == *"cpus="[0-9]* ]]
-    grep -q 'warning: SLURM_CPU_BIND=.* comes from the step this runs in' "$MUSTER_DIR/err"
+    grep -q 'warning: SLURM_CPU_BIND=.* is inherited from the outer step' "$MUSTER_DIR/err"
 }
 
 @test "two steps side by side with two GPUs each: each its own GPUs and CPUs (case 053)" {
@@ -389,7 +389,7 @@ srun -Q --overlap -n2 --gres=gpu:4 true
 wait
 JOB
     [ "$(grep -c 'shares' "$MUSTER_DIR/err")" -eq 1 ]
-    grep -qE 'plug1: this step shares CPUs 1 and GPUs 0000:10:00.0,0000:20:00.0 with step [0-9]+\.0, which runs here too' "$MUSTER_DIR/err"
+    grep -qE 'plug1: this step shares CPUs 1 and GPUs 0000:10:00.0,0000:20:00.0 with step [0-9]+\.0, which also runs here' "$MUSTER_DIR/err"
     run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
 srun -Q --exact -n1 --gres=gpu:2 sleep 3 &
 sleep 1

@@ -104,7 +104,7 @@ said() { # part
     run topo "$MUSTER_DIR/good.xml"
     rm "$MUSTER_DIR/c/etc/muster.d/05-aws.ini"
     [ -z "${output//$'\n'/}" ]
-    said "$MUSTER_DIR/good.xml is not given to NCCL: this platform brings a topology of its own"
+    said "$MUSTER_DIR/good.xml is not passed to NCCL: this platform provides another topology"
 }
 
 @test "a topology file that the kernel waits for holds neither the step nor the node" {

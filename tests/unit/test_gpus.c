@@ -86,9 +86,9 @@ static const struct step_case {
     { "no visible devices (gpu-bind=none)", "1,2", "", false, "1,2", NULL },
     { "no GPU", "", "", false, "", NULL },
     { "more than the node has", "5", "5", false, NULL,
-      "Slurm gave the step GPU 5, but this node shows 5 GPUs" },
+      "Slurm gave the step GPU 5, but this node has 5 GPUs" },
     { "more than gres.conf has", "4", "4", true, NULL,
-      "Slurm gave the step GPU 4, but this node shows 5 GPUs" },
+      "Slurm gave the step GPU 4, but this node has 5 GPUs" },
     { "a MIG device that nobody knows", "3", "MIG-c", false, NULL,
       "Slurm gave the step MIG-c, which this node does not list; its place is not "
       "known" },

@@ -349,7 +349,7 @@ static void an_unknown_word_in_plugstack_is_named(void **state)
 
     said[0] = '\0';
     assert_int_equal(((hook *)dlsym(so, "slurm_spank_init"))(NULL, 1, av), 0);
-    assert_non_null(strstr(said, "unknown word"));
+    assert_non_null(strstr(said, "unknown argument"));
     dlclose(so);
 }
 
