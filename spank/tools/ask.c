@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ask.c - --topology, --cpus, --gpus, --tasks, ... of plan and topo into planner input
+/* ask.c - turns --topology, --cpus, --gpus, --tasks, ... of plan and topo into planner
+ * input
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,7 @@ bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
     return true;
 }
 
-/* --opt topo=FILE: the file tells where the GPUs are that the machine does not place.
- */
+/* --opt topo=FILE: the file gives GPU localities that the machine does not report. */
 static int ask_topo_file(const char *command, const struct mu_ask *ask,
                          struct mu_node *node)
 {
@@ -38,7 +38,7 @@ static int ask_topo_file(const char *command, const struct mu_ask *ask,
         known &= node->gpus[i].local_known;
     if (known || !ask->opt || mu_opts_parse(ask->opt, &opts, &err) < 0 ||
         opts.topo != MU_TOPO_FILE)
-        return MU_EXIT_OK; /* bad options are told by mu_ask_resolve */
+        return MU_EXIT_OK; /* mu_ask_resolve reports bad options */
     if (mu_node_load_file(opts.topo_file, &file, &err) < 0)
         return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
     if (mu_node_adopt(node, &file, &err) < 0)
@@ -47,7 +47,7 @@ static int ask_topo_file(const char *command, const struct mu_ask *ask,
     return MU_EXIT_OK;
 }
 
-/* As the plugin does; the note says topofile. */
+/* Completes a live node as the plugin does (note: topofile). */
 static void complete_live(const char *command, struct mu_node *node)
 {
     struct mu_err why = { 0 };
@@ -116,7 +116,7 @@ static int resolve_mems(const char *command, const char *list,
     return mu_tool_usage(command, "--mems: the machine has no NUMA node %s", list);
 }
 
-/* A bus id means every device of its function; its /K form, a UUID or an index one. */
+/* A bus id selects all devices of its function; BUSID/K, a UUID or an index one. */
 static int add_gpu(const char *command, const char *word, const struct mu_node *node,
                    struct mu_cpuset *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor.c - muster doctor: what is wrong on this node or in this step, and what to do
+/* doctor.c - muster doctor: reports what is wrong on this node or in this step, and
+ * what to do
  */
 #include <getopt.h>
 #include <jansson.h>
@@ -15,11 +16,11 @@ static const char usage[] =
     "                     [--mask MASK] [--all]\n"
     "Looks for misconfiguration on this node or, inside a job step, in the step.\n"
     "  --format text|json   how to print (default text)\n"
-    "  --topology FILE      judge a saved machine in place of this one\n"
+    "  --topology FILE      examine a saved machine in place of this one\n"
     "  --gres-conf FILE     compare this gres.conf with the machine\n"
     "  --mask MASK          only explain a CPU mask from a log (0x..., or NCCL's "
     "words)\n"
-    "  --all                print what is in order as well\n"
+    "  --all                also print checks without a problem\n"
     "Exit status: 0 nothing wrong, 1 a warning or error was found, 2 bad usage, 3 a "
     "file\n"
     "cannot be read.\n";

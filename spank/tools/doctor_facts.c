@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_facts.c - the machine, the step, Slurm and NCCL, each read within a limit */
+/* doctor_facts.c - reads the machine, the step, Slurm and NCCL, each within a limit */
 #include "spank/tools/doctor_facts.h"
 
 #include <dirent.h>
@@ -29,7 +29,7 @@
 #include "spank/tools/run.h"
 
 #define NVML_DEVICES 256
-#define PEERS_MAX 64 /* name look-ups for a hint: more nodes are not asked for */
+#define PEERS_MAX 64 /* names that are resolved for a hint */
 
 extern char **environ;
 
@@ -82,7 +82,8 @@ static void gather_gpus(struct mu_facts *facts)
         for (size_t i = 0; i < found.gl_pathc; i++) {
             int fd = open(found.gl_pathv[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-            /* EPERM: the device cgroup; ENXIO and the like: no driver, but allowed */
+            /* EPERM: the device cgroup refuses; ENXIO and others: only the driver lacks
+             */
             c->openable += fd >= 0 || (errno != EPERM && errno != EACCES);
             if (fd >= 0)
                 close(fd);
@@ -91,7 +92,8 @@ static void gather_gpus(struct mu_facts *facts)
     }
 }
 
-/* Case 023: what NVIDIA's library shows to this process, MIG devices aside. */
+/* Case 023: the GPUs that NVIDIA's library shows to this process, without MIG devices.
+ */
 static void ask_nvml(struct mu_facts *facts)
 {
     struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
@@ -175,7 +177,7 @@ static void conf_dir(const struct mu_facts *facts, char *buf, size_t len)
         *slash = '\0';
 }
 
-/* The plugin names the PMIx library that it loads: unversioned up to 22.05. */
+/* Slurm's plugin names the PMIx library that it loads; up to 22.05 without version. */
 static void check_pmix_library(struct mu_facts *facts, const char *plugin)
 {
     int fd = open(plugin, O_RDONLY | O_CLOEXEC);
@@ -231,8 +233,7 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     return 0;
 }
 
-/* Slurm's name of this node; a saved machine or a file given by hand may be of another.
- */
+/* Slurm's name of this node; unknown for a saved machine or a given file (foreign). */
 static void gather_host(struct mu_doctor_input *in, bool foreign)
 {
     struct mu_facts *facts = &in->facts;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_files.c - the topology and graph files that NCCL would read here, each checked
- * against the machine (case 039): those that the environment, NCCL's own files and the
- * site name, and the one that nvidia-topologyd leaves
+/* doctor_files.c - checks each topology or graph file that NCCL would read here against
+ * the machine (case 039): files named by the environment, nccl.conf and the site, and
+ * the file that nvidia-topologyd writes
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,18 +18,18 @@
 
 #define AREA "platform"
 #define SITE_FILE (256 * 1024)
-/* Errors and warnings of one file; the rest, and hints, are counted. */
+/* Errors and warnings printed for a file; the rest, and hints, are only counted. */
 #define SHOWN 5
 
-/* One file under examination. */
+/* The file under examination. */
 struct exam {
     const char *path;
-    char from[640]; /* who names it: "NCCL_TOPO_FILE, /etc/nccl.conf line 3" */
+    char from[640]; /* where it is named: "NCCL_TOPO_FILE, /etc/nccl.conf line 3" */
     struct mu_findings *out;
     int shown, left;
 };
 
-static void tell(void *arg, const struct mu_nccl_finding *f)
+static void add_finding(void *arg, const struct mu_nccl_finding *f)
 {
     struct exam *e = arg;
 
@@ -37,13 +37,14 @@ static void tell(void *arg, const struct mu_nccl_finding *f)
         e->left++;
         return;
     }
-    mu_findings_add(e->out, f->level == MU_NCCL_ERROR ? MU_ERROR : MU_WARNING, AREA,
-                    "correct the file, or take it away: NCCL finds a real machine's "
-                    "paths itself",
-                    "%s line %d: %s (%s)", e->path, f->line, f->text, e->from);
+    mu_findings_add(
+        e->out, f->level == MU_NCCL_ERROR ? MU_ERROR : MU_WARNING, AREA,
+        "correct or remove the file: NCCL finds the paths of a real machine "
+        "without it",
+        "%s line %d: %s (%s)", e->path, f->line, f->text, e->from);
 }
 
-/* Case 039: a graph numbers the GPUs 0 to n - 1 of the machine it was made on. */
+/* Case 039: a graph numbers the GPUs from 0 to n - 1 of the machine that wrote it. */
 static void check_graph(struct exam *e, const char *text, size_t len,
                         const struct mu_node *node)
 {
@@ -55,8 +56,8 @@ static void check_graph(struct exam *e, const char *text, size_t len,
     long n;
 
     if (mu_xml_doc_parse(e->path, text, len, &doc, &err) < 0) {
-        mu_findings_add(e->out, MU_ERROR, AREA, "take the file away", "%s (%s)",
-                        err.text, e->from);
+        mu_findings_add(e->out, MU_ERROR, AREA, "remove the file", "%s (%s)", err.text,
+                        e->from);
         goto out;
     }
     for (int i = 0; i < doc.nelems; i++)
@@ -67,8 +68,8 @@ static void check_graph(struct exam *e, const char *text, size_t len,
     count = mu_cpuset_count(&gpus);
     if (node && count != node->ngpus)
         mu_findings_add(e->out, MU_ERROR, AREA,
-                        "take it away where the machine has another size: NCCL fails "
-                        "with \"dev not found\"",
+                        "remove it on machines of another size: NCCL fails with \"dev "
+                        "not found\"",
                         "%s is a graph of %d GPU%s, this machine has %d (%s)", e->path,
                         count, mu_plural(count), node->ngpus, e->from);
     else
@@ -92,12 +93,12 @@ static void check_topology(struct exam *e, const char *text, size_t len,
 {
     struct mu_nccl_verdict verdict = { 0 };
 
-    mu_nccl_check(text, len, machine->node.ncores ? machine : NULL, here, tell, e,
-                  &verdict);
+    mu_nccl_check(text, len, machine->node.ncores ? machine : NULL, here, add_finding,
+                  e, &verdict);
     if (e->left > 0)
         mu_findings_add(e->out, MU_HINT, AREA, "",
-                        "%s: %d more; muster topo --check %s --here shows all", e->path,
-                        e->left, e->path);
+                        "%s: %d more; muster topo --check %s --here prints all",
+                        e->path, e->left, e->path);
     if (verdict.errors + verdict.warnings == 0)
         mu_findings_add(e->out, MU_OK, AREA, "", "%s fits this machine (%s)", e->path,
                         e->from);
@@ -116,8 +117,8 @@ static void examine(struct exam *e, bool graph, const struct mu_machine *machine
 
     e->shown = e->left = 0;
     if (mu_read_file(e->path, &text, &len, &err) < 0)
-        mu_findings_add(e->out, MU_WARNING, AREA, "correct the name or take it away",
-                        "%s (%s): NCCL silently goes on without it", err.text, e->from);
+        mu_findings_add(e->out, MU_WARNING, AREA, "correct the name or remove it",
+                        "%s (%s): NCCL silently runs without it", err.text, e->from);
     else if (graph)
         check_graph(e, text, len, machine->node.ngpus ? &machine->node : NULL);
     else
@@ -125,7 +126,8 @@ static void examine(struct exam *e, bool graph, const struct mu_machine *machine
     free(text);
 }
 
-/* The site's topo= or, if it is an NCCL file, topology= for this node; false: none. */
+/* The file of the site's topo= for this node, else of topology= if that is an NCCL
+ * file; false: none. */
 static bool site_file(const struct mu_doctor_input *in, char *path, size_t len,
                       const char **key)
 {

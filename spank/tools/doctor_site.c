@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_site.c - what an admin set up: the line for muster.so in plugstack.conf and
- * the files that it includes, the site file, and the profiles beside it
+/* doctor_site.c - checks the site's configuration: the line for muster.so in
+ * plugstack.conf and its includes, the site file, and the profiles beside it
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,14 +31,14 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* muster.so and the Slurm release it was built for: its plugin_version symbol. Loaded
- * lazily, so that Slurm's own symbols need not be there; it runs no code on load.
+/* Reads the Slurm release of muster.so from its symbol plugin_version. Loads it lazily,
+ * because Slurm's symbols are missing here; muster.so runs no code on load.
  */
-static void look_at_plugin(struct mu_facts *facts)
+static void check_plugin(struct mu_facts *facts)
 {
     void *lib = dlopen(facts->plugin_path, RTLD_LAZY | RTLD_LOCAL);
     const unsigned *version = lib ? dlsym(lib, "plugin_version") : NULL;
-    const char *why = version ? "" : lib ? "it is no plugin of Slurm" : dlerror();
+    const char *why = version ? "" : lib ? "it is not a Slurm plugin" : dlerror();
     size_t n = strlen(facts->plugin_path);
 
     if (strncmp(why, facts->plugin_path, n) == 0 && why[n] == ':')
@@ -69,12 +69,12 @@ static void read_line(struct mu_doctor_input *in, const char *file, int number,
     facts->plugin_required = strcmp(word, "required") == 0;
     if (conf)
         sscanf(conf + strlen(" conf="), "%511s", in->site_path);
-    look_at_plugin(facts);
+    check_plugin(facts);
 }
 
 static void read_plugstack(struct mu_doctor_input *in, const char *path, int depth);
 
-/* A pattern, meant from the including file's folder where it is relative. */
+/* Reads the files of a pattern, relative to the folder of the including file. */
 static void read_included(struct mu_doctor_input *in, const char *from,
                           const char *pattern, int depth)
 {
@@ -113,7 +113,8 @@ void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path)
     read_plugstack(in, path, 0);
 }
 
-/* The recorded machine that the site gave this node, and its own profiles. */
+/* Checks the recorded machine that the site file names for this node, and the site's
+ * profiles. */
 static int check_named(const struct mu_doctor_input *in, const struct mu_site *site,
                        struct mu_err *err)
 {
@@ -144,7 +145,7 @@ static int check_named(const struct mu_doctor_input *in, const struct mu_site *s
     return rc;
 }
 
-/* As the plugin reads it; and every user's step must be able to. */
+/* Checks that the plugin can read the site file with any user's rights. */
 static int check_file(const struct mu_doctor_input *in, const struct stat *st,
                       struct mu_err *err)
 {
@@ -188,7 +189,7 @@ void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out)
                             in->facts.plugin_from, in->site_path, strerror(errno));
         else if (in->facts.plugin_path[0])
             mu_findings_add(out, MU_OK, AREA, "",
-                            "there is no %s: Muster is on for steps that own GPUs",
+                            "%s does not exist: Muster is on for steps with GPUs",
                             in->site_path);
     } else if (check_file(in, &st, &err) < 0) {
         mu_findings_add(out, MU_ERROR, AREA, "correct it; see muster.conf(5)",

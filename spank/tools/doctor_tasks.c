@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_tasks.c - what the job's other steps run on this node (case 044): their tasks
- * are the children of a slurmstepd with our job id in their environment
+/* doctor_tasks.c - reads the commands of the job's other steps on this node (case 044):
+ * their tasks are children of a slurmstepd and have the job's id in their environment
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 #define ARGS_MAX 64
 
-/* Its words into argv (pointers into text); 0 when it cannot be read. */
-static int read_words(const char *pid, char *text, size_t len, char **argv, int max)
+/* Reads the arguments of a process; argv points into text. 0: it cannot be read. */
+static int read_args(const char *pid, char *text, size_t len, char **argv, int max)
 {
     long n = mu_sysfile_read("", text, len, "/proc/%s/cmdline", pid);
     int argc = 0;
@@ -24,9 +24,9 @@ static int read_words(const char *pid, char *text, size_t len, char **argv, int 
     return argc;
 }
 
-/* Remember the task: the first one seen, or the first that is a launcher. */
-static void remember(struct mu_doctor_input *in, int argc, char **argv,
-                     const char *step)
+/* Keeps the first task, or the first that is a launcher. */
+static void keep_task(struct mu_doctor_input *in, int argc, char **argv,
+                      const char *step)
 {
     struct mu_facts *facts = &in->facts;
     int nproc;
@@ -49,14 +49,14 @@ static void remember(struct mu_doctor_input *in, int argc, char **argv,
 
 static void visit_task(void *arg, const struct mu_step_task *task)
 {
-    char step[32], words[4096], *argv[ARGS_MAX];
+    char step[32], args[4096], *argv[ARGS_MAX];
     int argc;
 
     if (!mu_copy(step, sizeof step, task->step))
         return;
-    argc = read_words(task->pid, words, sizeof words, argv, ARGS_MAX);
+    argc = read_args(task->pid, args, sizeof args, argv, ARGS_MAX);
     if (argc > 0)
-        remember(arg, argc, argv, step);
+        keep_task(arg, argc, argv, step);
 }
 
 void mu_doctor_tasks(struct mu_doctor_input *in)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* muster.c - the command: runs its own commands, starts those of libexec/muster */
+/* muster.c - the command `muster`: runs a built-in command or one of libexec/muster */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 
 struct command {
     const char *name;
-    int (*run)(int argc, char **argv); /* NULL: a program of its own */
+    int (*run)(int argc, char **argv); /* NULL: a separate program */
     const char *text;
-    const char *absent; /* why its program may not be there */
+    const char *absent; /* why the program may be missing */
 };
 
 static const struct command commands[] = {
@@ -26,9 +26,9 @@ static const struct command commands[] = {
     { "verify", mu_verify_main, "as a step's task: planned against actual placement",
       NULL },
     { "bench", NULL, "on GPUs: time collectives, or a model's gradient exchange",
-      "it is built where configure finds CUDA and NCCL" },
+      "it is built only if configure finds CUDA and NCCL" },
     { "report", NULL, "show a training run, as text, JSON or HTML, or compare several",
-      "install the runtime's half of Muster" },
+      "install Muster's runtime part" },
 };
 
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
@@ -54,7 +54,7 @@ static int help(void)
     puts("usage: muster COMMAND [OPTION]...\n"
          "       muster --help | --version\n"
          "\n"
-         "Commands (`muster COMMAND --help` tells more):");
+         "Commands (see `muster COMMAND --help`):");
     for (size_t i = 0; i < NCOMMANDS; i++) {
         bool there = commands[i].run != NULL ||
                      (program_path(commands[i].name, path, sizeof path) == 0 &&
@@ -68,7 +68,7 @@ static int help(void)
     return mu_tool_finish("help", MU_EXIT_OK);
 }
 
-/* Only reached when the program could not be started. */
+/* Returns only if the program could not be started. */
 static int start_program(const struct command *known, char **argv)
 {
     char path[4096];
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     const struct command *known = NULL;
 
     if (argc < 2) {
-        fputs("muster: which command? See `muster --help`\n", stderr);
+        fputs("muster: no command was given; see `muster --help`\n", stderr);
         return MU_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < NCOMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             known = &commands[i];
-    /* hwloc's frames of stars about wrong firmware would drown our own messages. */
+    /* hwloc's long warnings about wrong firmware would hide our messages. */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     if (known && known->run)
         return known->run(argc - 1, argv + 1);

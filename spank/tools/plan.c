@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan.c - muster plan: the plugin's decision, on this node or on a saved one */
+/* plan.c - muster plan: prints the plugin's plan for this node or a saved machine */
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -22,12 +22,12 @@ static void help(void)
           "\n" MU_ASK_HELP "  --format FORMAT      text (default), tsv or json\n"
           "  --help               show this and exit\n"
           "\n"
-          "Exit status: 0 planned; 1 planned, but not as asked (a warning says what);\n"
+          "Exit status: 0 planned; 1 planned, but not as asked (see the warning);\n"
           "2 bad usage; 3 bad input file.\n",
           stdout);
 }
 
-static json_t *words(const char *text)
+static json_t *text_or_null(const char *text)
 {
     return text[0] ? json_string(text) : json_null();
 }
@@ -48,15 +48,15 @@ static json_t *task_json(const struct mu_node *node, const struct mu_slot *slot)
     json_object_set_new(task, "gpus", gpus);
     json_object_set_new(task, "bound", json_boolean(slot->bound));
     mu_cpuset_format(&slot->cpus, text, sizeof text);
-    json_object_set_new(task, "cpus", words(text));
+    json_object_set_new(task, "cpus", text_or_null(text));
     mu_cpuset_format(&slot->mems, text, sizeof text);
-    json_object_set_new(task, "mems", words(text));
+    json_object_set_new(task, "mems", text_or_null(text));
     json_object_set_new(task, "nics", nics);
     json_object_set_new(task, "nic_path",
                         slot->nic_path == MU_NEAR_NONE
                             ? json_null()
                             : json_string(mu_nearness_name(slot->nic_path)));
-    json_object_set_new(task, "note", words(slot->note));
+    json_object_set_new(task, "note", text_or_null(slot->note));
     return task;
 }
 
@@ -96,10 +96,9 @@ static int make_and_show(const struct mu_node *node, const struct mu_ask *ask,
     int rc;
 
     if (node->ncores == 0)
-        return mu_tool_fail(
-            COMMAND, MU_EXIT_INPUT,
-            "%s: names no CPUs (no affinity in it), so tasks have no place",
-            ask->topology ? ask->topology : node->source);
+        return mu_tool_fail(COMMAND, MU_EXIT_INPUT,
+                            "%s lists no CPUs (no affinity), so tasks cannot be placed",
+                            ask->topology ? ask->topology : node->source);
     rc = mu_ask_resolve(COMMAND, ask, node, &alloc, &opts);
     if (rc != MU_EXIT_OK)
         return rc;

@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-/* Read to the end of the pipe or of the time; false: out of time. */
+/* Reads until the pipe ends; false: the deadline passed. */
 static bool drain(const struct mu_children *child, double deadline, char *buf,
                   size_t len)
 {
@@ -50,6 +50,6 @@ int mu_run(char *const *argv, double timeout, char *buf, size_t len)
         close(fd[0]);
         return -1;
     }
-    /* A program may close its output and live on: it gets the rest of the time. */
+    /* A program may close its output and keep running: it gets the remaining time. */
     return mu_children_end(&child, drain(&child, deadline, buf, len) ? deadline : 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tool.c - messages and the end of a command */
+/* tool.c - messages of a command, and the check of its output */
 #include "spank/tools/tool.h"
 
 #include <errno.h>

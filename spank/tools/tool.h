@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tool.h - what the commands of muster share: exit statuses, messages, the machine */
+/* tool.h - shared by the commands of muster: exit statuses, messages, the machine */
 #ifndef MU_TOOL_H
 #define MU_TOOL_H
 
@@ -12,38 +12,39 @@ enum mu_exit {
     MU_EXIT_OK = 0,
     MU_EXIT_NOT_AS_ASKED = 1, /* planned with a warning; check: the file has errors */
     MU_EXIT_USAGE = 2,
-    MU_EXIT_INPUT = 3, /* a file that cannot be read or understood */
+    MU_EXIT_INPUT = 3, /* a file cannot be read or parsed */
 };
 
-/* Commands of their own; argv[0] is the command's name. They return an exit status. */
+/* The built-in commands; argv[0] is the command's name. Each returns an exit status. */
 int mu_plan_main(int argc, char **argv);
 int mu_topo_main(int argc, char **argv);
 int mu_doctor_main(int argc, char **argv);
 int mu_verify_main(int argc, char **argv);
 
-/* "muster COMMAND: sentence" on standard error; returns `status`. */
+/* Prints "muster COMMAND: sentence" on standard error; returns `status`. */
 int mu_tool_fail(const char *command, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* As above with "see muster COMMAND --help" behind it; returns MU_EXIT_USAGE. */
+/* Prints that and "see muster COMMAND --help"; returns MU_EXIT_USAGE. */
 int mu_tool_usage(const char *command, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What getopt_long gave for an option it cannot take: '?', or ':' where the value is
- * missing (a short option string that begins with a colon, and opterr 0).
+/* Reports a bad option. c is getopt_long's result: '?' unknown, ':' the value is
+ * missing (with an option string that begins with a colon, and opterr 0).
  */
 int mu_tool_bad_option(const char *command, int c, char *const *argv);
 
-/* Flush standard output; a full disk or a closed pipe is MU_EXIT_INPUT, with a message.
+/* Flushes standard output; a full disk or a closed pipe gives a message and
+ * MU_EXIT_INPUT.
  */
 int mu_tool_finish(const char *command, int status);
 
-/* The options that say what the step owns and asks for; values borrowed from argv. */
+/* The options for what the step owns and requests; values point into argv. */
 struct mu_ask {
     const char *topology, *cpus, *gpus, *mems, *tasks, *cpus_per_task, *gpu_bind, *opt;
 };
 
-/* What getopt_long gives for them; MU_ASK_OPTIONS goes into the caller's table. */
+/* getopt_long's values for them; MU_ASK_OPTIONS goes into the caller's table. */
 enum {
     MU_ASK_TOPOLOGY = 256,
     MU_ASK_CPUS,
@@ -78,18 +79,18 @@ enum {
     "                       or `none` (default: all)\n"                                \
     "  --mems LIST          NUMA nodes whose memory it may use (default: all)\n"       \
     "  --tasks N            tasks on the node (default: one per GPU)\n"                \
-    "  --cpus-per-task C    hardware threads each task asked for\n"                    \
+    "  --cpus-per-task C    hardware threads that each task requests\n"                \
     "  --gpu-bind SPEC      as Slurm's --gpu-bind: closest, single:1, map_gpu:1,0, "   \
     "...\n"                                                                            \
     "  --opt OPTIONS        as srun's --muster: cpus=all,mem=strict, ...\n"
 
-/* Store one option's value; false when `val` is none of the above. */
+/* Stores one option's value; false when `val` is none of the above. */
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value);
 
-/* Load the machine of --topology or this node. 0, or MU_EXIT_INPUT with a message. */
+/* Loads the machine of --topology or this node. 0, or MU_EXIT_INPUT with a message. */
 int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *node);
 
-/* Turn the texts into what the planner takes. 0, or MU_EXIT_USAGE with a message. */
+/* Parses the values for the planner. 0, or MU_EXIT_USAGE with a message. */
 int mu_ask_resolve(const char *command, const struct mu_ask *ask,
                    const struct mu_node *node, struct mu_alloc *alloc,
                    struct mu_opts *opts);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* topo.c - muster topo: the node as text, JSON, NCCL topology file or drawing */
+/* topo.c - muster topo: prints the node as text, JSON, NCCL topology file or drawing */
 #include "spank/tools/topo.h"
 
 #include <getopt.h>
@@ -35,7 +35,7 @@ static void help(void)
         "  --help               show this and exit\n"
         "\n"
         "Exit status: 0 done, and no error in a checked file; 1 the file has errors;\n"
-        "2 bad usage; 3 a file that cannot be read, or that NCCL could not read.\n",
+        "2 bad usage; 3 a file that Muster cannot read, or that NCCL could not read.\n",
         stdout);
 }
 
@@ -103,12 +103,13 @@ static int show(const struct request *r)
 
 static void print_finding(void *arg, const struct mu_nccl_finding *f)
 {
-    static const char *const words[] = { "error", "warning", "hint" };
+    static const char *const levels[] = { "error", "warning", "hint" };
 
     if (f->line > 0)
-        printf("%s:%d: %s: %s\n", (const char *)arg, f->line, words[f->level], f->text);
+        printf("%s:%d: %s: %s\n", (const char *)arg, f->line, levels[f->level],
+               f->text);
     else
-        printf("%s: %s: %s\n", (const char *)arg, words[f->level], f->text);
+        printf("%s: %s: %s\n", (const char *)arg, levels[f->level], f->text);
 }
 
 static int check(const struct request *r)
@@ -176,12 +177,11 @@ int mu_topo_main(int argc, char **argv)
     if (optind < argc)
         return mu_tool_usage(COMMAND, "takes options only, not '%s'", argv[optind]);
     if (r.here && !r.check)
-        return mu_tool_usage(COMMAND, "--here goes with --check");
+        return mu_tool_usage(COMMAND, "--here needs --check");
     if (r.here && r.ask.topology)
-        return mu_tool_usage(COMMAND,
-                             "--here and --topology name two machines: give one");
+        return mu_tool_usage(
+            COMMAND, "--here and --topology name two machines: use one of them");
     if (r.check && r.format >= 0)
-        return mu_tool_usage(COMMAND,
-                             "--check has one output format: leave --format out");
+        return mu_tool_usage(COMMAND, "--check has one output format: remove --format");
     return r.check ? check(&r) : show(&r);
 }

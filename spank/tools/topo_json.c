@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* topo_json.c - the node as JSON: everything the planner sees */
+/* topo_json.c - prints the node as JSON: all data that the planner uses */
 #include <jansson.h>
 #include <string.h>
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* topo_svg.c - a drawing of the node and of the plan on it.
  *
- * Own code, not lstopo's: lstopo can colour cores, but has no place for tasks, for
- * links between GPUs, or for machines known from NCCL files and nvidia-smi's text
- * alone.
+ * lstopo is not used: it can colour cores, but cannot draw tasks, links between GPUs,
+ * or machines that are known only from NCCL files or nvidia-smi's text.
  */
 #include <math.h>
 #include <string.h>
@@ -27,7 +26,7 @@ struct drawing {
     const struct mu_plan *plan; /* or NULL */
 };
 
-/* Colours of neighbouring tasks differ most when the hue turns by the golden angle. */
+/* Steps of the golden angle give neighbouring tasks hues that differ well. */
 static const char *colour(int task, char buf[8])
 {
     double h = fmod(task * 137.508, 360) / 60, x = 1 - fabs(fmod(h, 2) - 1);
@@ -64,12 +63,12 @@ static const char *fill(int task, char buf[8])
 }
 
 static void text(const struct drawing *d, int x, int y, int size, const char *anchor,
-                 const char *words)
+                 const char *string)
 {
     fprintf(d->out, "<text x=\"%d\" y=\"%d\" font-size=\"%d\" text-anchor=\"%s\">", x,
             y, size, anchor);
-    for (; *words; words++)
-        switch (*words) {
+    for (; *string; string++)
+        switch (*string) {
         case '<':
             fputs("&lt;", d->out);
             break;
@@ -80,8 +79,8 @@ static void text(const struct drawing *d, int x, int y, int size, const char *an
             fputs("&amp;", d->out);
             break;
         default:
-            if ((unsigned char)*words >= 32)
-                fputc(*words, d->out);
+            if ((unsigned char)*string >= 32)
+                fputc(*string, d->out);
         }
     fputs("</text>\n", d->out);
 }
@@ -222,7 +221,7 @@ static bool in_package(const struct drawing *d, int numa, int package)
            (devices > 0 || !mu_cpuset_empty(&d->node->numas[numa].cpus));
 }
 
-/* Nodes that are only memory have nothing to draw (Grace has dozens): one line. */
+/* Lists NUMA nodes without CPUs and devices (Grace has dozens) in one line. */
 static void draw_memory_nodes(const struct drawing *d, int y)
 {
     struct mu_cpuset gpu = { { 0 } }, other = { { 0 } };
@@ -247,8 +246,7 @@ static void draw_memory_nodes(const struct drawing *d, int y)
         text(d, PAD, y, 12, "start", line);
 }
 
-/* One package with its NUMA nodes; returns the y below it, y itself when it is empty.
- */
+/* Draws a package with its NUMA nodes; returns the y below it, or y if it is empty. */
 static int draw_package(const struct drawing *d, int package, int y, bool measure)
 {
     int n = 0, row_height = 0, row = y + 26, bottom;
@@ -259,7 +257,7 @@ static int draw_package(const struct drawing *d, int package, int y, bool measur
         row = y + 26;
         row_height = 0;
         for (int i = 0; i <= d->node->nnumas; i++) {
-            int numa = i < d->node->nnumas ? i : -1; /* what has no node comes last */
+            int numa = i < d->node->nnumas ? i : -1; /* last: what has no node */
 
             if (!in_package(d, numa, package))
                 continue;
@@ -337,7 +335,7 @@ static void draw_task(const struct drawing *d, const struct mu_slot *slot, int y
     text(d, PAD + 22, y + 12, 12, "start", line);
 }
 
-/* The path as a shade: the nearer the darker; NVLink is green. */
+/* Near paths are darker; NVLink is green. */
 static const char *cell_colour(enum mu_nearness path, int nvlinks)
 {
     static const char *const shade[] = { "#7aa6d8", "#9dbfe4", "#bdd4ed", "#d6e4f3",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* topo_text.c - the node as tables for a terminal */
+/* topo_text.c - prints the node as tables */
 
 #include "spank/tools/topo.h"
 
@@ -187,7 +187,7 @@ static void nic_table(FILE *out, const struct mu_node *node)
     }
 }
 
-/* What a table shows only to those who look twice. */
+/* Prints facts that are easily missed in the tables. */
 static void remarks(FILE *out, const struct mu_node *node)
 {
     struct mu_cpuset empty = { { 0 } };
@@ -207,8 +207,8 @@ static void remarks(FILE *out, const struct mu_node *node)
                 cpu_list(&empty, list, sizeof list));
     if (unknown > 0)
         fprintf(out,
-                "PCI locality of %d of %d GPU%s unknown%s: their CPUs are dealt out "
-                "evenly, memory is not bound.\n",
+                "PCI locality of %d of %d GPU%s unknown%s: CPUs are divided evenly, "
+                "memory is not bound.\n",
                 unknown, node->ngpus, mu_plural(node->ngpus),
                 node->virtual_machine ? " (virtual machine)" : "");
     for (int i = 0; i < node->ngpus; i++) {
@@ -222,9 +222,8 @@ static void remarks(FILE *out, const struct mu_node *node)
         fprintf(out, "%d of %d GPU%s without a NIC nearer than SYS.\n", alone,
                 node->ngpus, mu_plural(node->ngpus));
     if (node->smt_guess)
-        fputs("The source lists CPUs that do not fall into equal runs: each CPU counts "
-              "as "
-              "a core (smt?).\n",
+        fputs("The source lists CPUs in runs of unequal length: each CPU counts as a "
+              "core (smt?).\n",
               out);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verify.c - `muster verify`, run as a step's task: what the plugin promised in
- * MUSTER_PLAN against what this process really has
+/* verify.c - `muster verify`, run as a step's task: compares the plan in MUSTER_PLAN
+ * with the actual placement of this process
  */
 #include <errno.h>
 #include <getopt.h>
@@ -24,7 +24,7 @@
 #define PROBE_TEXT (64 * 1024)
 #define PROBE_SECONDS "10"
 
-/* One line of output, put together part by part; `differs` counts the differences. */
+/* One line of output, appended part by part; `differs` counts the differences. */
 struct verdict {
     char line[4096];
     size_t at;
@@ -109,7 +109,7 @@ static void check_memory(const struct mu_record *plan, struct verdict *v)
         part(v, true, "memory %s %s ok", policy_name(mode), have);
     else if (mode == MPOL_PREFERRED && !mu_cpuset_empty(&nodes) &&
              mu_cpuset_inside(&nodes, &plan->mems))
-        /* all that Linux before 5.15 can hold */
+        /* Linux before 5.15 can prefer one node only */
         part(v, true, "memory %s %s ok (of %s: this kernel prefers one node only)",
              policy_name(mode), have, want);
     else
@@ -117,7 +117,7 @@ static void check_memory(const struct mu_record *plan, struct verdict *v)
              policy_name(mode), have[0] ? " " : "", have);
 }
 
-/* The first GPU that CUDA shows, by PCI address; false when nothing here can tell. */
+/* The PCI address of CUDA's first GPU; false: unknown here. */
 static bool first_device(char *busid, size_t len)
 {
     char *argv[] = { (char *)MUSTER_LIBEXECDIR "/gpu-probe", (char *)PROBE_SECONDS,
@@ -153,7 +153,7 @@ static void check_gpu(const struct mu_record *plan, struct verdict *v)
              has);
 }
 
-/* Every value that Muster exported is still there. */
+/* Checks that every variable of Muster still has its value. */
 static int check_set(const char *set, struct verdict *v)
 {
     char name[64];
@@ -170,7 +170,7 @@ static int check_set(const char *set, struct verdict *v)
     return n;
 }
 
-/* Rank variables against what Slurm itself says. */
+/* Compares the rank variables with Slurm's variables. */
 static void check_ranks(struct verdict *v)
 {
     static const char *const pairs[][2] = {
@@ -242,11 +242,11 @@ int mu_verify_main(int argc, char **argv)
             return mu_tool_bad_option("verify", c, argv);
         puts("usage: srun [OPTION]... muster verify\n"
              "\n"
-             "Compares what Muster planned for this task (MUSTER_PLAN) with what it "
-             "has: CPU\n"
-             "affinity, memory policy, CUDA's device 0 by PCI address where CUDA is "
-             "there, and\n"
-             "the environment. Prints one line; exit status 1 on a difference.");
+             "Compares the plan of this task (MUSTER_PLAN) with its actual placement:\n"
+             "CPU affinity, memory policy, environment and, where CUDA is installed, "
+             "the\n"
+             "PCI address of its device 0. Prints one line; exit status 1 on a "
+             "difference.");
         return mu_tool_finish("verify", MU_EXIT_OK);
     }
     if (optind < argc)

@@ -240,7 +240,7 @@ END
         refused "$BATS_TEST_TMPDIR/topo.xml" "$part" || { echo "$program"; return 1; }
     done << 'END'
 s/ class="[^"]*"//|line 3: no <pci> in it has a class, so none is known to be a GPU; give the GPUs class="0x030200"
-s/ affinity="[^"]*"//|names no CPUs
+s/ affinity="[^"]*"//|lists no CPUs
 2s/affinity="[^"]*"/affinity="0-47"/|line 2: affinity is not a CPU mask: '0-47'
 2s/numaid="0"/numaid="-2"/|line 2: numaid is not a NUMA node number: '-2'
 20,$d|line 1: <system> is never closed

@@ -129,7 +129,7 @@ END
 @test "exit 3: a topology file without any CPU" {
     m plan --topology "$data/nccl-xml/aws-g5-48xl.xml"
     [ $status -eq 3 ]
-    has "$messages" "names no CPUs"
+    has "$messages" "lists no CPUs"
 }
 
 @test "case 001: GPU order against NUMA order on a DGX A100" {

@@ -16,7 +16,7 @@ plan --gpus 99|--gpus: there is no GPU 99;
 plan more|takes options only, not 'more'
 topo --bogus|no such option: --bogus
 topo --check|--check needs a value
-topo --here|--here goes with --check
+topo --here|--here needs --check
 doctor --bogus|no such option: --bogus
 doctor --format|--format needs a value
 doctor --format xml|--format is text or json, not 'xml'
@@ -46,5 +46,5 @@ ROWS
 @test "a program of its own that is not there is named with the way to have it" {
     MUSTER_LIBEXEC=$BATS_TEST_TMPDIR m bench
     [ "$status" -eq 2 ]
-    [[ $messages = *"no $BATS_TEST_TMPDIR/muster-bench): it is built where configure finds CUDA and NCCL" ]]
+    [[ $messages = *"no $BATS_TEST_TMPDIR/muster-bench): it is built only if configure finds CUDA and NCCL" ]]
 }
