@@ -70,6 +70,21 @@ static void warn_foreign_gpus(const struct mu_state *st)
                 n, mu_plural(n), n > 1 ? "are" : "is");
 }
 
+static int disputed_cpus(const struct mu_state *st, struct mu_err *err)
+{
+    struct mu_cpuset now = { { 0 } };
+    char has[256], step[256];
+
+    mu_cpuset_of_process(0, &now);
+    mu_cpuset_format(&now, has, sizeof has);
+    mu_cpuset_format(&st->alloc.cpus, step, sizeof step);
+    return mu_err_set(
+        err, EINVAL,
+        "Slurm bound this task outside the step's CPUs (has %s, step %s); "
+        "affinity left as it is",
+        has, step);
+}
+
 static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
                      struct mu_err *err)
 {
