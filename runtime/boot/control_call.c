@@ -107,7 +107,8 @@ static int unpack(char *blob, size_t len, int size, struct mu_gathered *out,
         n += sizeof length;
         if (n > len || length > len - n) {
             mu_gathered_clear(&g);
-            return mu_err_set(err, MUSTER_EINTERNAL, "a gather came back too short");
+            return mu_err_set(err, MUSTER_EINTERNAL,
+                              "the result of a gather is too short");
         }
         g.at[r] = blob + n;
         g.len[r] = length;
@@ -172,7 +173,8 @@ int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
     char what[64];
     int rc = 0;
 
-    snprintf(what, sizeof what, "the roll-call of step %llu", (unsigned long long)step);
+    snprintf(what, sizeof what, "the absent-gradient agreement of step %llu",
+             (unsigned long long)step);
     pthread_mutex_lock(&c->lock);
     wait_begin(c, what);
     while (!(c->absent_known && c->absent_step == step) && !c->ended)
@@ -183,8 +185,8 @@ int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
         rc = mu_control_failure(c, err);
     else if (!c->absent || c->absent_len != nbytes)
         rc = mu_err_set(err, MUSTER_ECONTRACT,
-                        "a bitmap of %zu bytes came for one of %zu", c->absent_len,
-                        nbytes);
+                        "received an absent-gradient bitmap of %zu bytes, expected %zu",
+                        c->absent_len, nbytes);
     else
         memcpy(absent, c->absent, nbytes);
     c->absent_known = false;

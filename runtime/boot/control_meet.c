@@ -157,7 +157,8 @@ int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *er
     if (len != sizeof *at) {
         free(value);
         return mu_err_set(err, MUSTER_ECONTRACT,
-                          "rank %d runs another release of libmuster", c->parent);
+                          "rank %d (node %s) runs another release of libmuster",
+                          c->parent, w->host_of[c->parent]);
     }
     for (;;) {
         struct timespec pause = { 0, 50000000 };
@@ -166,12 +167,11 @@ int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *er
             (at->port && call_tcp(c, at, until)))
             break;
         if (mu_clock_s() >= until) {
-            mu_err_set(
-                err, MUSTER_ERENDEZVOUS,
-                "rank %d on node %s cannot be reached at %s port %u within %g s: is a "
-                "firewall between the nodes?",
-                c->parent, w->host_of[c->parent], at->address, at->port,
-                c->env.init_timeout);
+            mu_err_set(err, MUSTER_ERENDEZVOUS,
+                       "rank %d (node %s) cannot be reached at %s port %u within %g s: "
+                       "check for a firewall between the nodes",
+                       c->parent, w->host_of[c->parent], at->address, at->port,
+                       c->env.init_timeout);
             free(value);
             return -1;
         }
@@ -230,12 +230,12 @@ void mu_control_accept(struct mu_control *c, int listen_fd, bool tcp)
     name_caller(p, &from, len, &peer);
     p->pid = peer.pid;
     if (!tcp && peer.uid != geteuid())
-        refuse(c, p, "another user");
+        refuse(c, p, "it belongs to another user");
     else if (mu_control_watch(c, fd, MU_ON_PENDING, slot) < 0)
         refuse(c, p, "out of resources");
     else if (!mu_hello_accept(&p->hello, fd, MU_HELLO_CONTROL, c->env.world->token,
                               c->rank))
-        refuse(c, p, "it left before it proved the job's token");
+        refuse(c, p, "it closed before it proved the job's token");
 }
 
 static int expected_child(const struct mu_control *c, int rank)
@@ -251,7 +251,7 @@ static void welcome(struct mu_control *c, struct mu_pending *p)
     int index = expected_child(c, p->hello.peer);
 
     if (index < 0) {
-        refuse(c, p, "it is no rank that should call here");
+        refuse(c, p, "its rank is not expected to connect here");
         return;
     }
     if (p->tcp)
@@ -278,10 +278,10 @@ void mu_control_hello(struct mu_control *c, int slot)
     case MU_HELLO_GOES_ON:
         break;
     case MU_HELLO_GONE:
-        refuse(c, p, "it left before it proved the job's token");
+        refuse(c, p, "it closed before it proved the job's token");
         break;
     case MU_HELLO_STRANGER:
-        refuse(c, p, "it does not know this job's token");
+        refuse(c, p, "its proof of this job's token is wrong");
         break;
     case MU_HELLO_PROVED:
         welcome(c, p);

@@ -127,7 +127,7 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
 
 static void judge(struct mu_control *c)
 {
-    char text[MU_ERR_TEXT] = "a rank did not come";
+    char text[MU_ERR_TEXT] = "a rank did not enter the collective in time";
     int guilty = c->env.hooks.judge(c->env.hooks.arg, c->records, c->parent_of, text,
                                     sizeof text);
 
@@ -221,6 +221,17 @@ static void parent_is_silent(struct mu_control *c, double now)
     prepare_last_resort(c, now + orphan_delay(c), MUSTER_ETIMEOUT, c->parent, text);
 }
 
+static void root_is_silent(struct mu_control *c, double now)
+{
+    char text[MU_ERR_TEXT];
+
+    snprintf(text, sizeof text,
+             "a wait exceeded its deadline, and rank 0 (node %s) did not report the "
+             "reason",
+             c->env.world->host_of[0]);
+    prepare_last_resort(c, now + orphan_delay(c), MUSTER_ETIMEOUT, -1, text);
+}
+
 double mu_control_deadlines(struct mu_control *c, double now)
 {
     double next = 0;
@@ -242,8 +253,7 @@ double mu_control_deadlines(struct mu_control *c, double now)
     }
     if (c->verdict_until && now >= c->verdict_until) {
         c->verdict_until = 0;
-        prepare_last_resort(c, now + orphan_delay(c), MUSTER_ETIMEOUT, -1,
-                            "a wait is overdue and rank 0 does not say why");
+        root_is_silent(c, now);
     }
     if (c->waiting_since) {
         double at = c->waiting_since + c->env.timeout;

@@ -47,7 +47,7 @@ static int odd_one(const uint64_t *value, int size, int *usual, char *others,
     if (same)
         mu_ranks_text(same, size, others, len);
     else
-        snprintf(others, len, "%d others", most);
+        snprintf(others, len, "%d other ranks", most);
     free(same);
     return odd;
 }
@@ -143,8 +143,9 @@ static bool names_agree(const struct mu_control *c, const struct mu_gather *g,
     free(name);
     if (odd < 0)
         return true;
-    complain(out, MUSTER_ECONTRACT, odd, "rank %d called %s where %s called %s", odd,
-             called(g, odd), others, called(g, usual));
+    complain(out, MUSTER_ECONTRACT, odd,
+             "rank %d (node %s) entered %s where %s entered %s", odd,
+             c->env.world->host_of[odd], called(g, odd), others, called(g, usual));
     return false;
 }
 
@@ -254,20 +255,22 @@ static bool hashes_agree(const struct mu_control *c, const struct mu_roll *roll,
     int usual, odd = odd_one(roll->hash, c->size, &usual, others, sizeof others);
 
     if (odd >= 0) {
-        complain(out, MUSTER_ECONTRACT, odd,
-                 "rank %d reduced other buckets in step %llu than %s, or scaled or "
-                 "clipped them otherwise",
-                 odd, step, others);
+        complain(
+            out, MUSTER_ECONTRACT, odd,
+            "step %llu: rank %d (node %s) disagrees with %s on bucket layout, loss "
+            "scale or max_norm",
+            step, odd, c->env.world->host_of[odd], others);
         return false;
     }
     odd = odd_one(roll->order, c->size, &usual, others, sizeof others);
     if (odd < 0)
         return true;
-    complain(out, MUSTER_ECONTRACT, odd,
-             "step %llu: rank %d (node %s) started collectives in another order than "
-             "%s: gradients of all ddp objects, and collectives beside them, must "
-             "start in the same order on all ranks",
-             step, odd, c->env.world->host_of[odd], others);
+    complain(
+        out, MUSTER_ECONTRACT, odd,
+        "step %llu: rank %d (node %s) started collectives in a different order than "
+        "%s; all ranks must start the gradients of all ddp objects, and all other "
+        "collectives, in the same order",
+        step, odd, c->env.world->host_of[odd], others);
     return false;
 }
 

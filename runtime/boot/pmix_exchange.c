@@ -53,7 +53,7 @@ int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *le
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
     rc = mu_call_wait(c, rc, &until, &v);
     if (rc != PMIX_SUCCESS || !v || v->type != PMIX_BYTE_OBJECT) {
-        mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d has no %s: %s", rank, key,
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s: %s", rank, key,
                    PMIx_Error_string(rc));
         goto out;
     }
@@ -144,7 +144,7 @@ static int name_missing(const struct mu_world *w, double timeout, struct mu_err 
     sleep(3); /* so that a rank that can name the missing one speaks first */
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
-                      "(MUSTER_INIT_TIMEOUT); those of %s did",
+                      "(MUSTER_INIT_TIMEOUT); all ranks of node %s did",
                       timeout, p->card.host);
 }
 

@@ -85,11 +85,11 @@ static void go_on_with_hello(struct lead *l, struct caller *c)
     if (result == MU_HELLO_GOES_ON)
         return;
     if (result == MU_HELLO_STRANGER)
-        hang_up_on(l, c, "it does not know this job's token");
+        hang_up_on(l, c, "its proof of this job's token is wrong");
     else if (result == MU_HELLO_GONE) /* one that only looked whether we live */
         hang_up_on(l, c, NULL);
     else if (origin < 0 || origin >= l->s->n || origin == l->s->me)
-        hang_up_on(l, c, "it is no rank that should call here");
+        hang_up_on(l, c, "its rank is not expected to connect here");
     else if (mu_hello_confirm(&c->hello, c->fd))
         c->proved = true;
     else

@@ -93,11 +93,13 @@ static int absorb(struct mu_survive *s, const char *all, size_t len, struct mu_e
 
     for (size_t at = 0; at < len; at += e.key_len + e.len) {
         if (len - at < sizeof e)
-            return mu_err_set(err, MUSTER_EINTERNAL, "a fence came back cut");
+            return mu_err_set(err, MUSTER_EINTERNAL,
+                              "the data of a fence are truncated");
         memcpy(&e, all + at, sizeof e);
         at += sizeof e;
         if (e.key_len >= sizeof s->said->key || len - at < (size_t)e.key_len + e.len)
-            return mu_err_set(err, MUSTER_EINTERNAL, "a fence came back cut");
+            return mu_err_set(err, MUSTER_EINTERNAL,
+                              "the data of a fence are truncated");
         if (remember(s, &e, all + at, err) < 0)
             return -1;
     }
@@ -156,8 +158,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
 
     if (!round_trip(s, &all, &len, mu_clock_s() + timeout)) {
         mu_survive_hang_up(s); /* so that nobody waits for the rest of it */
-        mu_err_set(err, MUSTER_EPEER,
-                   "a rank was lost while the survivors connected anew");
+        mu_err_set(err, MUSTER_EPEER, "a rank died while the survivors reconnected");
     } else {
         rc = absorb(s, all, len, err);
     }
@@ -185,7 +186,7 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
         *len = said->len;
         return 0;
     }
-    return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d has no %s", rank, key);
+    return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", rank, key);
 }
 
 struct mu_exchange mu_survive_exchange(struct mu_survive *s)

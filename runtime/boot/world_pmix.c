@@ -271,12 +271,13 @@ int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
     if (rc != PMIX_SUCCESS)
         return mu_pmix_server_refuse(launch, PMIx_Error_string(rc), err);
     if (strncmp(self.nspace, "singleton", 9) == 0) {
-        mu_pmix_server_refuse(launch, "PMIx made a world of one instead", err);
+        mu_pmix_server_refuse(launch, "PMIx created a world of one process instead",
+                              err);
         goto fail;
     }
     size = get_number(&self, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
     if (size < 1 || (long)self.rank >= size) {
-        mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx tells rank %u of %ld ranks",
+        mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx reports rank %u of %ld ranks",
                    self.rank, size);
         goto fail;
     }

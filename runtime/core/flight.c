@@ -81,7 +81,8 @@ static int blame_silent(const struct mu_flight *const *records, int size,
     else
         mu_text_add(text, len, &n, " does not answer (stopped, or its node hangs)");
     if (behind > 0)
-        mu_text_add(text, len, &n, "; %d behind it cannot be heard", behind);
+        mu_text_add(text, len, &n, "; %d rank%s behind it cannot report", behind,
+                    mu_plural(behind));
     for (int r = 0; r < size; r++)
         if (records[r] && records[r]->waiting_for[0]) {
             mu_text_add(text, len, &n, "; rank %d waits for %s", r,
@@ -189,8 +190,8 @@ int mu_flight_verdict(const struct mu_flight *const *records, int size,
         guilty = blame_other(records, size, names, text, len);
     if (guilty < 0)
         snprintf(text, len,
-                 "all %d ranks are in %s and none gets on: look at the network", size,
-                 name_of(records, size, records[0]->entered));
+                 "all %d ranks are in %s and none makes progress: check the network",
+                 size, name_of(records, size, records[0]->entered));
     return guilty;
 }
 

@@ -24,7 +24,7 @@ static int refuse_singleton(const struct mu_launch *l, int pmix_size,
                             struct mu_err *err)
 {
     const char *have =
-        pmix_size == 1 ? "PMIx knows a world of 1" : "no PMIx server answers";
+        pmix_size == 1 ? "PMIx reports a world of 1" : "no PMIx server answers";
     long tasks = number(l->slurm_step_num_tasks, 0);
     long ntasks = number(l->slurm_ntasks, 1), nnodes = number(l->slurm_nnodes, 1);
 
@@ -69,7 +69,7 @@ int mu_launch_check(const struct mu_launch *launch, int pmix_rank, int pmix_size
                           number(launch->world_size, pmix_size) != pmix_size))
         return mu_err_set(
             err, MUSTER_ERENDEZVOUS,
-            "RANK=%s WORLD_SIZE=%s but PMIx says rank %d of %d: unset them, or "
+            "RANK=%s WORLD_SIZE=%s but PMIx reports rank %d of %d: unset them, or "
             "start one task per rank without a second launcher (torchrun)",
             launch->rank ? launch->rank : "(unset)",
             launch->world_size ? launch->world_size : "(unset)", pmix_rank, pmix_size);

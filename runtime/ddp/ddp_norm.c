@@ -92,7 +92,8 @@ static int add_parts(struct muster_ddp *ddp, double *sum, struct mu_err *err)
     struct mu_gathered all;
     double mine = *sum;
 
-    if (mu_gather(ddp->comm, "the gradient norm", &mine, sizeof mine, &all, err) < 0)
+    if (mu_gather(ddp->comm, "the sum of the gradient norm", &mine, sizeof mine, &all,
+                  err) < 0)
         return -1;
     *sum = 0;
     for (int r = 0; r < ddp->comm->world->size; r++) {

@@ -69,7 +69,7 @@ static int exchange(struct muster_ddp *ddp, bool *move, struct mu_err *err)
     }
     memcpy(message, &mine, sizeof mine);
     memcpy(message + sizeof mine, ddp->arrival, bytes);
-    if (mu_gather(ddp->comm, "the order of gradients", message,
+    if (mu_gather(ddp->comm, "the exchange of the gradient order", message,
                   sizeof mine + (first ? bytes : 0), &all, err) < 0) {
         free(message);
         return -1;
@@ -85,8 +85,8 @@ static int exchange(struct muster_ddp *ddp, bool *move, struct mu_err *err)
         memcpy(ddp->arrival, (const char *)all.at[0] + sizeof mine, bytes);
     if (all.len[0] != sizeof mine + bytes ||
         !mu_bucket_is_order(ddp->arrival, ddp->nparams))
-        arrived = mu_err_set(err, MUSTER_EINTERNAL,
-                             "rank 0 sent an order of gradients that is none");
+        arrived =
+            mu_err_set(err, MUSTER_EINTERNAL, "rank 0 sent an invalid gradient order");
     mu_gathered_clear(&all);
     free(message);
     return arrived;

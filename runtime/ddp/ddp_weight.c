@@ -21,7 +21,7 @@ static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_er
     struct mu_gathered all;
     char what[64];
 
-    snprintf(what, sizeof what, "the weights of step %llu",
+    snprintf(what, sizeof what, "the exchange of weights of step %llu",
              (unsigned long long)ddp->step);
     if (!sum || mu_gather(ddp->comm, what, &mine, sizeof mine, &all, err) < 0) {
         free(sum);

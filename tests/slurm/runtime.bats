@@ -68,7 +68,7 @@ setup() {
 @test "case 044: RANK and WORLD_SIZE of another launcher are refused with both pairs" {
     RANK=3 WORLD_SIZE=8 run four "$build/runtime/api/example"
     [ "$status" -eq 11 ]
-    [[ "$output" == *"RANK=3 WORLD_SIZE=8 but PMIx says rank"* ]]
+    [[ "$output" == *"RANK=3 WORLD_SIZE=8 but PMIx reports rank"* ]]
 }
 
 @test "a slow rank below the deadline survives" {

@@ -481,21 +481,21 @@ another_users_connection_is_logged_and_dropped_and_the_job_goes_on(void **state)
 {
     struct forked_world w = { .size = 4, .nodes = 2 };
     struct forked_result r;
-    const char *told;
+    const char *first;
 
     forked_run(&w, stranger_body, NULL, 30, &r);
     for (int k = 0; k < w.size; k++)
         if (r.status[k] != 0)
             fail_msg("rank %d: %d\n%s", k, r.status[k], r.text);
-    told = strstr(r.text, "127.0.0.1 dropped: it does not know this job's token");
-    assert_non_null(told);
-    assert_non_null(
-        strstr(strstr(told, "token"), "dropped: it does not know this job's token"));
-    assert_non_null(strstr(r.text, "it left before it proved the job's token"));
+    first = strstr(r.text, "127.0.0.1 dropped: its proof of this job's token is wrong");
+    assert_non_null(first);
+    assert_non_null(strstr(strstr(first, "token"),
+                           "dropped: its proof of this job's token is wrong"));
+    assert_non_null(strstr(r.text, "it closed before it proved the job's token"));
     if (geteuid() == 0)
         assert_non_null(strstr(r.text, "user id 65534"));
     if (geteuid() == 0)
-        assert_non_null(strstr(r.text, "dropped: another user"));
+        assert_non_null(strstr(r.text, "dropped: it belongs to another user"));
     forked_clear(&r);
 }
 

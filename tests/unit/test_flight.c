@@ -66,9 +66,8 @@ static const struct verdict_case {
       { 9, 9, -1, -1 },
       NULL,
       2,
-      "rank 2 (node b) does not answer (stopped, or its node hangs); 1 behind it "
-      "cannot be "
-      "heard; rank 0 waits for all" },
+      "rank 2 (node b) does not answer (stopped, or its node hangs); 1 rank behind "
+      "it cannot report; rank 0 waits for all" },
     { "silence is worse than lateness",
       3,
       { 9, 3, -1 },
@@ -87,7 +86,7 @@ static const struct verdict_case {
       { 9, 9, 9 },
       NULL,
       -1,
-      "all 3 ranks are in bucket 9 of step 1204 and none gets on: look at the "
+      "all 3 ranks are in bucket 9 of step 1204 and none makes progress: check the "
       "network" },
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_launch.c - how the process was started against what PMIx says; settings */
+/* test_launch.c - how the process was started against what PMIx reports; settings */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -32,7 +32,7 @@ static const struct launch_case {
       { .slurm_job_id = "7", .slurm_step_num_tasks = "8" },
       0,
       1,
-      "PMIx knows a world of 1" },
+      "PMIx reports a world of 1" },
     { "8 single runs are meant",
       { .slurm_step_num_tasks = "8", .single = true },
       0,
@@ -72,7 +72,7 @@ static const struct launch_case {
       { .other = { NULL, "2" } },
       0,
       1,
-      "OMPI_COMM_WORLD_SIZE=2 but PMIx knows a world of 1" },
+      "OMPI_COMM_WORLD_SIZE=2 but PMIx reports a world of 1" },
     { "Flux without PMIx",
       { .other = { [3] = "8" } },
       0,
@@ -103,12 +103,12 @@ static const struct launch_case {
       { .slurm_step_num_tasks = "4", .rank = "2", .world_size = "32" },
       2,
       4,
-      "RANK=2 WORLD_SIZE=32 but PMIx says rank 2 of 4" },
+      "RANK=2 WORLD_SIZE=32 but PMIx reports rank 2 of 4" },
     { "case 044: another launcher's rank",
       { .rank = "5", .world_size = "8" },
       6,
       8,
-      "PMIx says rank 6 of 8" },
+      "PMIx reports rank 6 of 8" },
     { "WORLD_SIZE alone", { .world_size = "2" }, 0, 4, "RANK=(unset) WORLD_SIZE=2" },
     { "no number is no contradiction", { .rank = "x", .world_size = "" }, 1, 4, NULL },
 };

@@ -120,18 +120,23 @@ static const struct other {
     const char *expect;
 } others[] = {
     { "a barrier where the others give weights", barrier_for_weight,
-      "rank 1 called muster_barrier where ranks 0, 2 called the weights of step 0" },
+      "rank 1 (node a) entered muster_barrier where ranks 0, 2 entered the exchange of "
+      "weights of step 0" },
     { "a weight where the others meet in a barrier", weight_for_barrier,
-      "rank 1 called the weights of step 0 where ranks 0, 2 called muster_barrier" },
+      "rank 1 (node a) entered the exchange of weights of step 0 where ranks 0, 2 "
+      "entered muster_barrier" },
     { "muster_finalize where the others meet in a barrier", finalize_for_barrier,
-      "rank 1 called muster_finalize where ranks 0, 2 called muster_barrier" },
+      "rank 1 (node a) entered muster_finalize where ranks 0, 2 entered "
+      "muster_barrier" },
     { "another max_norm", other_norm,
-      "rank 1 reduced other buckets in step 0 than ranks 0, 2, or scaled or clipped "
-      "them otherwise" },
-    { "another loss scale", other_scale, "rank 1 reduced other buckets in step 0" },
-    { "no loss scale", no_scale, "rank 1 reduced other buckets in step 0" },
+      "step 0: rank 1 (node a) disagrees with ranks 0, 2 on bucket layout, loss scale "
+      "or max_norm" },
+    { "another loss scale", other_scale,
+      "step 0: rank 1 (node a) disagrees with ranks 0, 2 on bucket layout" },
+    { "no loss scale", no_scale,
+      "step 0: rank 1 (node a) disagrees with ranks 0, 2 on bucket layout" },
     { "muster_ddp_sync for muster_ddp_sync_with", plain_sync,
-      "rank 1 reduced other buckets in step 0" },
+      "step 0: rank 1 (node a) disagrees with ranks 0, 2 on bucket layout" },
 };
 
 static int other_body(struct muster *m, int rank, void *arg)

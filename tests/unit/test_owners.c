@@ -177,7 +177,7 @@ static int refused_body(struct muster *m, int rank, void *arg)
         return 97;
     }
     if (job->blind)
-        RANK_CHECK(strstr(muster_error(m), "in another order"));
+        RANK_CHECK(strstr(muster_error(m), "in a different order"));
     else
         RANK_CHECK(strstr(muster_error(m), job->row->one) &&
                    strstr(muster_error(m), job->row->other));
