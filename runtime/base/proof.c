@@ -59,7 +59,7 @@ uint64_t mu_siphash(const uint8_t key[16], const void *data, size_t len)
 
 void mu_proof_make(const uint8_t secret[MU_PROOF_SECRET],
                    const uint8_t theirs[MU_PROOF_NONCE],
-                   const uint8_t ours[MU_PROOF_NONCE], char speaker, int from, int to,
+                   const uint8_t ours[MU_PROOF_NONCE], char side, int from, int to,
                    uint8_t out[MU_PROOF_LEN])
 {
     uint8_t text[2 * MU_PROOF_NONCE + 9];
@@ -67,7 +67,7 @@ void mu_proof_make(const uint8_t secret[MU_PROOF_SECRET],
 
     memcpy(text, theirs, MU_PROOF_NONCE);
     memcpy(text + MU_PROOF_NONCE, ours, MU_PROOF_NONCE);
-    text[2 * MU_PROOF_NONCE] = (uint8_t)speaker;
+    text[2 * MU_PROOF_NONCE] = (uint8_t)side;
     for (int i = 0; i < 8; i++)
         text[2 * MU_PROOF_NONCE + 1 + i] = (uint8_t)(ranks[i / 4] >> 8 * (i % 4));
     for (int half = 0; half < 2; half++) {

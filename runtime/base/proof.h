@@ -19,13 +19,13 @@
 /* SipHash-2-4 of len bytes, 64 bits, key in the byte order of the paper. */
 uint64_t mu_siphash(const uint8_t key[16], const void *data, size_t len);
 
-/* Proof over both nonces, both ranks and the speaker: a letter of its own for the
+/* Proof over both nonces, both ranks and the side: a letter of its own for the
  * caller and for the one that accepts, in each kind of handshake ('C' and 'S' are the
  * mesh's).
  */
 void mu_proof_make(const uint8_t secret[MU_PROOF_SECRET],
                    const uint8_t theirs[MU_PROOF_NONCE],
-                   const uint8_t ours[MU_PROOF_NONCE], char speaker, int from, int to,
+                   const uint8_t ours[MU_PROOF_NONCE], char side, int from, int to,
                    uint8_t out[MU_PROOF_LEN]);
 
 /* Takes the same time wherever the difference is. */

@@ -56,7 +56,7 @@ static void handle_event(struct mu_control *c, const struct epoll_event *event)
 }
 
 /* Calls to the owner are made without the lock. */
-static void tell_owner(struct mu_control *c)
+static void call_hooks(struct mu_control *c)
 {
     struct mu_control_hooks *h = &c->env.hooks;
 
@@ -74,8 +74,8 @@ static void tell_owner(struct mu_control *c)
         h->alarmed(h->arg);
         pthread_mutex_lock(&c->lock);
     }
-    if (c->ended && !c->told) {
-        c->told = true;
+    if (c->ended && !c->reported) {
+        c->reported = true;
         pthread_mutex_unlock(&c->lock);
         h->ended(h->arg, &c->ending);
         pthread_mutex_lock(&c->lock);
@@ -90,7 +90,7 @@ static int wait_ms(struct mu_control *c)
         if (c->pending[i].fd >= 0 && (next == 0 || c->pending[i].until < next))
             next = c->pending[i].until;
     c->armed = next;
-    if (c->ended && !c->told)
+    if (c->ended && !c->reported)
         return 0;
     if (next == 0)
         return -1;
@@ -114,7 +114,7 @@ static void *serve(void *arg)
         pthread_mutex_lock(&c->lock);
         for (int i = 0; i < n; i++)
             handle_event(c, &events[i]);
-        tell_owner(c);
+        call_hooks(c);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -303,7 +303,7 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
     mu_fork_enter(&c->fork);
     if (make_tree(c, err) < 0 || open_descriptors(c, err) < 0 ||
         start_thread(c, err) < 0 || x->fence(x->arg, env->init_timeout, err) < 0 ||
-        (c->parent >= 0 && mu_control_call_parent(c, until, err) < 0) ||
+        (c->parent >= 0 && mu_control_connect_parent(c, until, err) < 0) ||
         await_children(c, until, err) < 0) {
         release(c);
         return -1;

@@ -30,11 +30,11 @@ struct mu_control;
 
 /* How a job fails, as told to every rank once. */
 struct mu_ending {
-    int status;   /* muster_status, or the exit status given to muster_abort */
-    int rank;     /* the guilty one, -1 unknown */
-    bool speaker; /* this process is the one that tells the user and ends the step */
+    int status;    /* muster_status, or the exit status given to muster_abort */
+    int rank;      /* the guilty one, -1 unknown */
+    bool reporter; /* this process is the one that tells the user and ends the step */
     char text[MU_ERR_TEXT];
-    /* At a deadline, on the speaker: by rank, NULL where there was no answer; else
+    /* At a deadline, on the reporter: by rank, NULL where there was no answer; else
      * NULL. Valid during the call.
      */
     const struct mu_flight *const *records;
@@ -62,7 +62,8 @@ struct mu_control_env {
     const struct mu_world *world; /* met; borrowed until close, as are the others */
     const char *master_addr;      /* an address of this host to offer first, or NULL */
     double init_timeout, timeout; /* seconds */
-    bool everybody_speaks; /* each rank acts on what it knows at once: no rank waits so
+    bool
+        report_immediately; /* each rank acts on what it knows at once: no rank waits so
                               that another may tell the user first */
     const struct mu_log *log;
     struct mu_control_hooks hooks;
@@ -78,8 +79,8 @@ int mu_control_close(struct mu_control *c, struct mu_err *err);
 
 /* Free c without a word: the others see this rank leave. */
 void mu_control_discard(struct mu_control *c);
-/* From now on as with env.everybody_speaks. */
-void mu_control_all_speak(struct mu_control *c);
+/* From now on as with env.report_immediately. */
+void mu_control_report_immediately(struct mu_control *c);
 /* Seconds that a wait which begins now may last. */
 double mu_control_patience(struct mu_control *c);
 
@@ -101,14 +102,14 @@ void mu_gathered_clear(struct mu_gathered *g);
  * bitmap of the gradients that it lacks (nbytes, 0: it lacks none). Does not block.
  * Ranks with other hashes end the job with the name of the odd one.
  */
-int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
-                         uint64_t order, const uint8_t *absent, size_t nbytes,
-                         struct mu_err *err);
+int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
+                          uint64_t order, const uint8_t *absent, size_t nbytes,
+                          struct mu_err *err);
 /* Block until all posted `step`; absent gets those that every rank lacks. Only for a
  * rank that posted a bitmap.
  */
-int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
-                         size_t nbytes, struct mu_err *err);
+int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
+                          size_t nbytes, struct mu_err *err);
 
 /* The caller starts to wait for other ranks in `what`: when that lasts longer than the
  * deadline the flight records are collected and the job ends. Not nested.

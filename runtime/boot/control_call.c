@@ -141,9 +141,9 @@ void mu_gathered_clear(struct mu_gathered *g)
     *g = (struct mu_gathered){ 0 };
 }
 
-int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
-                         uint64_t order, const uint8_t *absent, size_t nbytes,
-                         struct mu_err *err)
+int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
+                          uint64_t order, const uint8_t *absent, size_t nbytes,
+                          struct mu_err *err)
 {
     const uint64_t hashes[2] = { hash, order };
     size_t len = sizeof hashes + nbytes;
@@ -159,16 +159,16 @@ int mu_control_roll_post(struct mu_control *c, uint64_t step, uint64_t hash,
     if (c->ended)
         rc = mu_control_failure(c, err);
     else if (c->parent < 0)
-        mu_control_roll_in(c, c->rank, step, data, len);
+        mu_control_agree_in(c, c->rank, step, data, len);
     else
-        mu_control_send_up(c, MU_FRAME_ROLL, c->rank, 0, step, data, len);
+        mu_control_send_up(c, MU_FRAME_AGREE, c->rank, 0, step, data, len);
     pthread_mutex_unlock(&c->lock);
     free(data);
     return rc;
 }
 
-int mu_control_roll_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
-                         size_t nbytes, struct mu_err *err)
+int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
+                          size_t nbytes, struct mu_err *err)
 {
     char what[64];
     int rc = 0;
@@ -201,10 +201,10 @@ void mu_control_extend(struct mu_control *c, double seconds)
     pthread_mutex_unlock(&c->lock);
 }
 
-void mu_control_all_speak(struct mu_control *c)
+void mu_control_report_immediately(struct mu_control *c)
 {
     pthread_mutex_lock(&c->lock);
-    c->env.everybody_speaks = true;
+    c->env.report_immediately = true;
     pthread_mutex_unlock(&c->lock);
 }
 

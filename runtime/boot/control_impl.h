@@ -28,7 +28,7 @@
 enum mu_frame_type {
     MU_FRAME_GATHER = 1, /* up: what a rank calls it, and behind its NUL its bytes */
     MU_FRAME_ALL,        /* down: everybody's */
-    MU_FRAME_ROLL,       /* up: hash and bitmap of a step */
+    MU_FRAME_AGREE,      /* up: hash and bitmap of a step */
     MU_FRAME_ABSENT,     /* down: what every rank lacks */
     MU_FRAME_FAIL,       /* up: status, guilty rank, sentence */
     MU_FRAME_END,        /* down: the same, decided */
@@ -77,8 +77,8 @@ struct mu_pending {
 
 struct mu_gather; /* control_sum.c */
 
-struct mu_roll {
-    struct mu_roll *next;
+struct mu_agreement {
+    struct mu_agreement *next;
     uint64_t step;
     int count;
     bool lacking;
@@ -119,7 +119,7 @@ struct mu_control {
     bool goodbye; /* everybody is in finalize: ends of file are expected */
 
     /* Roll-call. */
-    struct mu_roll *rolls; /* root */
+    struct mu_agreement *agreements; /* root */
     uint64_t absent_step;
     bool absent_known;
     uint8_t *absent;
@@ -139,8 +139,8 @@ struct mu_control {
 
     struct mu_forkable fork;
 
-    bool alarm, alarmed; /* a failure was noticed; the hook was called */
-    bool ended, told;    /* ending is final; the hook was called */
+    bool alarm, alarmed;  /* a failure was noticed; the hook was called */
+    bool ended, reported; /* ending is final; the hook was called */
     struct mu_ending ending;
 };
 
@@ -155,7 +155,7 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
 /* ---- control_meet.c: listen and call_parent before the thread runs ---- */
 /* Listen for the children and publish where. */
 int mu_control_listen(struct mu_control *c, struct mu_err *err);
-int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *err);
+int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err);
 void mu_control_accept(struct mu_control *c, int listen_fd, bool tcp);
 void mu_control_hello(struct mu_control *c, int slot);
 void mu_control_drop_late(struct mu_control *c, double now);
@@ -206,8 +206,8 @@ void mu_control_extend_from(struct mu_control *c, double seconds);
 void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
                           uint64_t number, const char *what, const void *data,
                           size_t len);
-void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
-                        size_t len);
+void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
+                         const void *data, size_t len);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */
 /* Why the ranks cannot go on; status MUSTER_OK: they can. */
@@ -218,8 +218,8 @@ struct mu_complaint {
 void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
                            uint64_t number, const char *what, const void *data,
                            size_t len, struct mu_complaint *out);
-void mu_control_roll_add(struct mu_control *c, int from, uint64_t step,
-                         const void *data, size_t len, struct mu_complaint *out);
+void mu_control_agree_add(struct mu_control *c, int from, uint64_t step,
+                          const void *data, size_t len, struct mu_complaint *out);
 void mu_control_sums_clear(struct mu_control *c);
 
 #endif

@@ -22,7 +22,7 @@
 #define CONTROL_KEY "muster.control"
 
 /* What a parent tells over PMIx. */
-struct whereabouts {
+struct address_record {
     uint32_t port;  /* TCP, 0: none */
     char local[64]; /* abstract AF_UNIX name without the leading zero byte, "": none */
     char address[MU_NET_ADDRESSES]; /* numeric, comma separated, best first */
@@ -66,7 +66,7 @@ static bool has_child(const struct mu_control *c, bool local)
 
 int mu_control_listen(struct mu_control *c, struct mu_err *err)
 {
-    struct whereabouts at = { 0 };
+    struct address_record at = { 0 };
 
     if (has_child(c, true) && listen_local(c, at.local, sizeof at.local, err) < 0)
         return -1;
@@ -88,7 +88,7 @@ int mu_control_listen(struct mu_control *c, struct mu_err *err)
  * children may have linked already, so the thread is at work: the rest is done with the
  * lock. pid: 0 where the parent is not on this node.
  */
-static bool greet_parent(struct mu_control *c, int fd, pid_t pid, double until)
+static bool prove_to_parent(struct mu_control *c, int fd, pid_t pid, double until)
 {
     struct mu_hello hello;
     bool ok;
@@ -105,7 +105,7 @@ static bool greet_parent(struct mu_control *c, int fd, pid_t pid, double until)
     return ok;
 }
 
-static bool call_local(struct mu_control *c, const char *name, double until)
+static bool connect_local(struct mu_control *c, const char *name, double until)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     size_t n = strlen(name);
@@ -123,29 +123,30 @@ static bool call_local(struct mu_control *c, const char *name, double until)
         close(fd);
         return false;
     }
-    return greet_parent(c, fd, peer.pid, until);
+    return prove_to_parent(c, fd, peer.pid, until);
 }
 
-static bool greet_by_tcp(void *arg, int fd, double until)
+static bool prove_by_tcp(void *arg, int fd, double until)
 {
-    return greet_parent(arg, fd, 0, until);
+    return prove_to_parent(arg, fd, 0, until);
 }
 
-static bool call_tcp(struct mu_control *c, const struct whereabouts *at, double until)
+static bool connect_tcp(struct mu_control *c, const struct address_record *at,
+                        double until)
 {
     char machine[MU_NET_MACHINE];
     bool elsewhere;
 
     mu_net_machine(machine);
     elsewhere = strcmp(machine, at->machine) != 0;
-    return mu_net_call(at->address, elsewhere, at->port, until, greet_by_tcp, c) ==
-           MU_NET_GREETED;
+    return mu_net_call(at->address, elsewhere, at->port, until, prove_by_tcp, c) ==
+           MU_NET_CONNECTED;
 }
 
-int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *err)
+int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err)
 {
     const struct mu_world *w = c->env.world;
-    const struct whereabouts *at;
+    const struct address_record *at;
     bool local = w->node_of[c->parent] == w->node;
     void *value;
     size_t len;
@@ -163,8 +164,8 @@ int mu_control_call_parent(struct mu_control *c, double until, struct mu_err *er
     for (;;) {
         struct timespec pause = { 0, 50000000 };
 
-        if ((local && at->local[0] && call_local(c, at->local, until)) ||
-            (at->port && call_tcp(c, at, until)))
+        if ((local && at->local[0] && connect_local(c, at->local, until)) ||
+            (at->port && connect_tcp(c, at, until)))
             break;
         if (mu_clock_s() >= until) {
             mu_err_set(err, MUSTER_ERENDEZVOUS,
@@ -246,7 +247,7 @@ static int expected_child(const struct mu_control *c, int rank)
     return -1;
 }
 
-static void welcome(struct mu_control *c, struct mu_pending *p)
+static void accept_child(struct mu_control *c, struct mu_pending *p)
 {
     int index = expected_child(c, p->hello.peer);
 
@@ -275,16 +276,16 @@ void mu_control_hello(struct mu_control *c, int slot)
     if (p->fd < 0)
         return;
     switch (mu_hello_step(&p->hello, p->fd)) {
-    case MU_HELLO_GOES_ON:
+    case MU_HELLO_PENDING:
         break;
     case MU_HELLO_GONE:
         refuse(c, p, "it closed before it proved the job's token");
         break;
-    case MU_HELLO_STRANGER:
+    case MU_HELLO_UNPROVED:
         refuse(c, p, "its proof of this job's token is wrong");
         break;
     case MU_HELLO_PROVED:
-        welcome(c, p);
+        accept_child(c, p);
         break;
     }
 }

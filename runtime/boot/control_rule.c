@@ -24,7 +24,7 @@ struct ending_frame {
 };
 
 static void decide(struct mu_control *c, int status, int rank, const char *text,
-                   bool speaker)
+                   bool reporter)
 {
     struct ending_frame f = { status, rank, "" };
 
@@ -33,7 +33,7 @@ static void decide(struct mu_control *c, int status, int rank, const char *text,
     c->ended = true;
     c->ending.status = status;
     c->ending.rank = rank;
-    c->ending.speaker = speaker;
+    c->ending.reporter = reporter;
     mu_copy(c->ending.text, sizeof c->ending.text, text);
     mu_copy(f.text, sizeof f.text, text);
     mu_control_send_down(c, MU_FRAME_END, 0, 0, &f, sizeof f);
@@ -88,7 +88,7 @@ static double orphan_delay(const struct mu_control *c)
 
     for (int r = 0; r < c->rank; r++)
         place += c->parent_of[r] == c->parent;
-    return c->env.everybody_speaks ? 0 : ORPHAN_STEP * place;
+    return c->env.report_immediately ? 0 : ORPHAN_STEP * place;
 }
 
 void mu_control_lost(struct mu_control *c, struct mu_link *link)
@@ -118,7 +118,7 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
         prepare_last_resort(
             c,
             mu_clock_s() + orphan_delay(c) +
-                (c->parent_of[rank] >= 0 && !c->env.everybody_speaks ? 1 : 0),
+                (c->parent_of[rank] >= 0 && !c->env.report_immediately ? 1 : 0),
             MUSTER_EPEER, rank, text);
 }
 
@@ -290,12 +290,12 @@ void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
     check(c, &complaint);
 }
 
-void mu_control_roll_in(struct mu_control *c, int from, uint64_t step, const void *data,
-                        size_t len)
+void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
+                         const void *data, size_t len)
 {
     struct mu_complaint complaint = { 0 };
 
-    mu_control_roll_add(c, from, step, data, len, &complaint);
+    mu_control_agree_add(c, from, step, data, len, &complaint);
     check(c, &complaint);
 }
 
@@ -337,8 +337,8 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
             mu_control_gather_in(c, f->from, f->flags, f->number, data, data + name,
                                  f->len - name);
         break;
-    case MU_FRAME_ROLL:
-        mu_control_roll_in(c, f->from, f->number, data, f->len);
+    case MU_FRAME_AGREE:
+        mu_control_agree_in(c, f->from, f->number, data, f->len);
         break;
     case MU_FRAME_FAIL:
         if (f->len != sizeof e)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* control_sum.c - what the root puts together: gathers and the roll-calls of steps */
+/* control_sum.c - what the root puts together: gathers and the agreement-calls of steps */
 #include "runtime/boot/control_impl.h"
 
 #include <stdarg.h>
@@ -17,8 +17,8 @@
 /* The first rank that has another value than most, -1: all have the same. *usual is one
  * of most, others their list.
  */
-static int odd_one(const uint64_t *value, int size, int *usual, char *others,
-                   size_t len)
+static int first_of_minority(const uint64_t *value, int size, int *usual, char *others,
+                             size_t len)
 {
     int most = 0, odd = -1;
     bool *same;
@@ -139,7 +139,7 @@ static bool names_agree(const struct mu_control *c, const struct mu_gather *g,
     }
     for (int r = 0; r < c->size; r++)
         name[r] = mu_hash(0, called(g, r), strlen(called(g, r)));
-    odd = odd_one(name, c->size, &usual, others, sizeof others);
+    odd = first_of_minority(name, c->size, &usual, others, sizeof others);
     free(name);
     if (odd < 0)
         return true;
@@ -211,48 +211,49 @@ void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
 /* ---- Roll-call ---------------------------------------------------------------------
  */
 
-static void free_roll(struct mu_roll *roll)
+static void free_agreement(struct mu_agreement *agreement)
 {
-    if (!roll)
+    if (!agreement)
         return;
-    free(roll->absent);
-    free(roll->hash);
-    free(roll->order);
-    free(roll->here);
-    free(roll);
+    free(agreement->absent);
+    free(agreement->hash);
+    free(agreement->order);
+    free(agreement->here);
+    free(agreement);
 }
 
-static struct mu_roll *find_roll(struct mu_control *c, uint64_t step)
+static struct mu_agreement *find_agreement(struct mu_control *c, uint64_t step)
 {
-    struct mu_roll *roll = c->rolls;
+    struct mu_agreement *agreement = c->agreements;
 
-    while (roll && roll->step != step)
-        roll = roll->next;
-    if (roll)
-        return roll;
-    roll = calloc(1, sizeof *roll);
-    if (!roll)
+    while (agreement && agreement->step != step)
+        agreement = agreement->next;
+    if (agreement)
+        return agreement;
+    agreement = calloc(1, sizeof *agreement);
+    if (!agreement)
         return NULL;
-    roll->hash = calloc((size_t)c->size, sizeof *roll->hash);
-    roll->order = calloc((size_t)c->size, sizeof *roll->order);
-    roll->here = calloc((size_t)c->size, sizeof *roll->here);
-    if (!roll->hash || !roll->order || !roll->here) {
-        free_roll(roll);
+    agreement->hash = calloc((size_t)c->size, sizeof *agreement->hash);
+    agreement->order = calloc((size_t)c->size, sizeof *agreement->order);
+    agreement->here = calloc((size_t)c->size, sizeof *agreement->here);
+    if (!agreement->hash || !agreement->order || !agreement->here) {
+        free_agreement(agreement);
         return NULL;
     }
-    roll->step = step;
-    roll->next = c->rolls;
-    c->rolls = roll;
-    return roll;
+    agreement->step = step;
+    agreement->next = c->agreements;
+    c->agreements = agreement;
+    return agreement;
 }
 
 /* A difference names a rank that has another hash than most. */
-static bool hashes_agree(const struct mu_control *c, const struct mu_roll *roll,
-                         struct mu_complaint *out)
+static bool hashes_agree(const struct mu_control *c,
+                         const struct mu_agreement *agreement, struct mu_complaint *out)
 {
-    unsigned long long step = roll->step;
+    unsigned long long step = agreement->step;
     char others[128];
-    int usual, odd = odd_one(roll->hash, c->size, &usual, others, sizeof others);
+    int usual, odd = first_of_minority(agreement->hash, c->size, &usual, others,
+                                       sizeof others);
 
     if (odd >= 0) {
         complain(
@@ -262,7 +263,7 @@ static bool hashes_agree(const struct mu_control *c, const struct mu_roll *roll,
             step, odd, c->env.world->host_of[odd], others);
         return false;
     }
-    odd = odd_one(roll->order, c->size, &usual, others, sizeof others);
+    odd = first_of_minority(agreement->order, c->size, &usual, others, sizeof others);
     if (odd < 0)
         return true;
     complain(
@@ -274,63 +275,65 @@ static bool hashes_agree(const struct mu_control *c, const struct mu_roll *roll,
     return false;
 }
 
-static void finish_roll(struct mu_control *c, struct mu_roll *roll,
-                        struct mu_complaint *out)
+static void finish_agreement(struct mu_control *c, struct mu_agreement *agreement,
+                             struct mu_complaint *out)
 {
-    struct mu_roll **at = &c->rolls;
+    struct mu_agreement **at = &c->agreements;
 
-    if (hashes_agree(c, roll, out) && roll->lacking) {
-        mu_control_send_down(c, MU_FRAME_ABSENT, 0, roll->step, roll->absent,
-                             roll->nbytes);
+    if (hashes_agree(c, agreement, out) && agreement->lacking) {
+        mu_control_send_down(c, MU_FRAME_ABSENT, 0, agreement->step, agreement->absent,
+                             agreement->nbytes);
         free(c->absent);
-        c->absent = roll->absent;
-        c->absent_len = roll->nbytes;
-        c->absent_step = roll->step;
+        c->absent = agreement->absent;
+        c->absent_len = agreement->nbytes;
+        c->absent_step = agreement->step;
         c->absent_known = true;
-        roll->absent = NULL;
+        agreement->absent = NULL;
         pthread_cond_broadcast(&c->changed);
     }
-    while (*at != roll)
+    while (*at != agreement)
         at = &(*at)->next;
-    *at = roll->next;
-    free_roll(roll);
+    *at = agreement->next;
+    free_agreement(agreement);
 }
 
 /* Who lacks nothing makes the common set empty. */
-static int add_bitmap(struct mu_roll *roll, const uint8_t *bits, size_t n)
+static int add_bitmap(struct mu_agreement *agreement, const uint8_t *bits, size_t n)
 {
-    if (n > 0 && !roll->absent) {
-        roll->absent = malloc(n);
-        if (!roll->absent)
+    if (n > 0 && !agreement->absent) {
+        agreement->absent = malloc(n);
+        if (!agreement->absent)
             return -1;
-        memset(roll->absent, roll->count > 0 && !roll->lacking ? 0 : 0xff, n);
-        roll->nbytes = n;
+        memset(agreement->absent,
+               agreement->count > 0 && !agreement->lacking ? 0 : 0xff, n);
+        agreement->nbytes = n;
     }
     if (n > 0)
-        roll->lacking = true;
-    for (size_t i = 0; i < roll->nbytes; i++)
-        roll->absent[i] &= i < n ? bits[i] : 0;
+        agreement->lacking = true;
+    for (size_t i = 0; i < agreement->nbytes; i++)
+        agreement->absent[i] &= i < n ? bits[i] : 0;
     return 0;
 }
 
-void mu_control_roll_add(struct mu_control *c, int from, uint64_t step,
-                         const void *data, size_t len, struct mu_complaint *out)
+void mu_control_agree_add(struct mu_control *c, int from, uint64_t step,
+                          const void *data, size_t len, struct mu_complaint *out)
 {
-    struct mu_roll *roll = find_roll(c, step);
+    struct mu_agreement *agreement = find_agreement(c, step);
     const char *bytes = data;
-    const size_t head = 2 * sizeof(uint64_t);
+    const size_t fixed = 2 * sizeof(uint64_t);
 
-    if (!roll || from < 0 || from >= c->size || roll->here[from] || len < head)
+    if (!agreement || from < 0 || from >= c->size || agreement->here[from] ||
+        len < fixed)
         return;
-    memcpy(&roll->hash[from], bytes, sizeof(uint64_t));
-    memcpy(&roll->order[from], bytes + sizeof(uint64_t), sizeof(uint64_t));
-    if (add_bitmap(roll, (const uint8_t *)bytes + head, len - head) < 0) {
+    memcpy(&agreement->hash[from], bytes, sizeof(uint64_t));
+    memcpy(&agreement->order[from], bytes + sizeof(uint64_t), sizeof(uint64_t));
+    if (add_bitmap(agreement, (const uint8_t *)bytes + fixed, len - fixed) < 0) {
         complain_of_memory(c, out);
         return;
     }
-    roll->here[from] = true;
-    if (++roll->count == c->size)
-        finish_roll(c, roll, out);
+    agreement->here[from] = true;
+    if (++agreement->count == c->size)
+        finish_agreement(c, agreement, out);
 }
 
 void mu_control_sums_clear(struct mu_control *c)
@@ -341,11 +344,11 @@ void mu_control_sums_clear(struct mu_control *c)
         c->gathering = g->next;
         free_gather(g, c->size);
     }
-    while (c->rolls) {
-        struct mu_roll *roll = c->rolls;
+    while (c->agreements) {
+        struct mu_agreement *agreement = c->agreements;
 
-        c->rolls = roll->next;
-        free_roll(roll);
+        c->agreements = agreement->next;
+        free_agreement(agreement);
     }
     free(c->all);
     free(c->absent);

@@ -27,9 +27,9 @@ enum mu_hello_kind {
 };
 
 enum mu_hello_result {
-    MU_HELLO_GOES_ON,  /* more bytes must arrive */
+    MU_HELLO_PENDING,  /* more bytes must arrive */
     MU_HELLO_PROVED,   /* the other end has the secret, and is rank `peer` */
-    MU_HELLO_STRANGER, /* it has not */
+    MU_HELLO_UNPROVED, /* it has not */
     MU_HELLO_GONE,     /* it closed the connection, or was late */
 };
 

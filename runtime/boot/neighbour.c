@@ -90,7 +90,7 @@ static bool ended(int fd)
     return got == 0 || (got < 0 && errno == ECONNRESET);
 }
 
-int mu_neighbour_look(struct mu_neighbour *n)
+int mu_neighbour_poll(struct mu_neighbour *n)
 {
     if (n->next < 0)
         return -1;

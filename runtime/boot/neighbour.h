@@ -28,7 +28,7 @@ void mu_neighbour_open(struct mu_neighbour *n, uint64_t key, int rank,
 /* The rank that died since, or -1. Does not block; to be called again and again while
  * this rank waits, since neighbours may come later than it.
  */
-int mu_neighbour_look(struct mu_neighbour *n);
+int mu_neighbour_poll(struct mu_neighbour *n);
 void mu_neighbour_close(struct mu_neighbour *n);
 
 #endif

@@ -251,7 +251,7 @@ static int connect_until(const struct addrinfo *at, double until)
 struct callee {
     const char *port;
     bool elsewhere;
-    bool (*greet)(void *arg, int fd, double until);
+    bool (*handshake)(void *arg, int fd, double until);
     void *arg;
 };
 
@@ -263,15 +263,15 @@ static int call_host(const struct callee *c, const char *host, double until)
 
     if (getaddrinfo(host, c->port, &want, &found) != 0)
         return MU_NET_SILENT;
-    for (const struct addrinfo *a = found; a && answer != MU_NET_GREETED;
+    for (const struct addrinfo *a = found; a && answer != MU_NET_CONNECTED;
          a = a->ai_next) {
         int fd;
 
         if (c->elsewhere && mu_net_is_own(a->ai_addr))
             continue;
         fd = connect_until(a, until);
-        if (fd >= 0 && c->greet(c->arg, fd, until + MU_NET_HELLO))
-            answer = MU_NET_GREETED;
+        if (fd >= 0 && c->handshake(c->arg, fd, until + MU_NET_HELLO))
+            answer = MU_NET_CONNECTED;
         else if (fd >= 0 || errno == ECONNREFUSED || errno == ECONNRESET)
             answer = MU_NET_REFUSED;
         else if (answer < 0)
@@ -283,11 +283,11 @@ static int call_host(const struct callee *c, const char *host, double until)
 
 enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t port,
                                double until,
-                               bool (*greet)(void *arg, int fd, double until),
+                               bool (*handshake)(void *arg, int fd, double until),
                                void *arg)
 {
     char copy[MU_NET_ADDRESSES], number[16], *rest = copy, *host;
-    struct callee callee = { number, elsewhere, greet, arg };
+    struct callee callee = { number, elsewhere, handshake, arg };
     int first = -1;
 
     mu_copy(copy, sizeof copy, addresses);
@@ -297,8 +297,8 @@ enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t p
         double turn = now + CONNECT_SECONDS < until ? now + CONNECT_SECONDS : until;
         int answer = call_host(&callee, host, turn);
 
-        if (answer == MU_NET_GREETED)
-            return MU_NET_GREETED;
+        if (answer == MU_NET_CONNECTED)
+            return MU_NET_CONNECTED;
         if (first < 0)
             first = answer;
     }

@@ -32,18 +32,18 @@ bool mu_net_is_own(const struct sockaddr *at);
 
 /* What a call came to, the best of all addresses. */
 enum mu_net_answer {
-    MU_NET_SILENT,  /* nothing was heard: the host or the way to it may be dead */
-    MU_NET_REFUSED, /* the host says that nobody listens there, or greet failed */
-    MU_NET_GREETED, /* connected, and greet said yes */
+    MU_NET_SILENT,    /* nothing was heard: the host or the way to it may be dead */
+    MU_NET_REFUSED,   /* the host says that nobody listens there, or handshake failed */
+    MU_NET_CONNECTED, /* connected, and handshake said yes */
 };
-/* Try the addresses in turn until greet is content with a connection (it takes fd, and
+/* Try the addresses in turn until handshake is content with a connection (it takes fd, and
  * is given until when it may take), or `until` (seconds of the monotonic clock).
  * REFUSED is what the first address says, since others may lead to another host.
  * elsewhere: the rank is on another machine, so this host's own addresses are left out.
  */
 enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t port,
                                double until,
-                               bool (*greet)(void *arg, int fd, double until),
+                               bool (*handshake)(void *arg, int fd, double until),
                                void *arg);
 
 /* A dead link counts as a dead peer after 10 s; no delay of small messages. */

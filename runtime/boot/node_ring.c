@@ -69,15 +69,15 @@ void mu_node_ring_open(struct mu_node_ring *n, int rank, const uint64_t *node_of
     n->before = first_of_another(node_of, rank, size, size - 1);
 }
 
-void mu_node_ring_told(struct mu_node_ring *n, const void *card, size_t len)
+void mu_node_ring_set_next(struct mu_node_ring *n, const void *record, size_t len)
 {
     if (len != sizeof n->theirs)
         return;
-    memcpy(&n->theirs, card, len);
+    memcpy(&n->theirs, record, len);
     n->theirs.host[sizeof n->theirs.host - 1] = '\0';
     n->theirs.address[sizeof n->theirs.address - 1] = '\0';
     n->theirs.machine[sizeof n->theirs.machine - 1] = '\0';
-    n->told = n->theirs.magic == MAGIC;
+    n->have_next = n->theirs.magic == MAGIC;
 }
 
 /* ---- Calling --------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ static void begin_call(struct mu_node_ring *n, double now)
         freeaddrinfo(at);
         return;
     }
-    n->greeted = false;
+    n->connected = false;
     n->call = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (n->call >= 0 && connect(n->call, at->ai_addr, at->ai_addrlen) < 0 &&
         errno != EINPROGRESS)
@@ -128,9 +128,9 @@ static void begin_call(struct mu_node_ring *n, double now)
 
 static enum mu_hello_result go_on_with_hello(struct mu_node_ring *n)
 {
-    if (!n->greeted) {
+    if (!n->connected) {
         mu_net_tune(n->call);
-        n->greeted = true;
+        n->connected = true;
         if (!mu_hello_call(&n->hello, MU_HELLO_RING, n->theirs.secret, n->rank,
                            n->next))
             return MU_HELLO_GONE;
@@ -140,14 +140,14 @@ static enum mu_hello_result go_on_with_hello(struct mu_node_ring *n)
 
 static void go_on_calling(struct mu_node_ring *n, double now)
 {
-    struct pollfd p = { n->call, n->greeted ? POLLIN : POLLOUT, 0 };
+    struct pollfd p = { n->call, n->connected ? POLLIN : POLLOUT, 0 };
     enum mu_hello_result result = MU_HELLO_GONE;
 
     if (now < n->pause) {
         if (poll(&p, 1, 0) <= 0)
             return;
         result = go_on_with_hello(n);
-        if (result == MU_HELLO_GOES_ON)
+        if (result == MU_HELLO_PENDING)
             return;
     }
     if (result == MU_HELLO_PROVED &&
@@ -162,7 +162,7 @@ static void go_on_calling(struct mu_node_ring *n, double now)
 
 /* ---- Being called ---------------------------------------------------------------- */
 
-static void take_callers(struct mu_node_ring *n, double now)
+static void accept_callers(struct mu_node_ring *n, double now)
 {
     for (int i = 0; i < MU_NODE_RING_CALLERS; i++) {
         struct mu_node_ring_caller *c = &n->callers[i];
@@ -184,7 +184,7 @@ static bool prove_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c)
 {
     enum mu_hello_result result = mu_hello_step(&c->hello, c->fd);
 
-    if (result == MU_HELLO_GOES_ON)
+    if (result == MU_HELLO_PENDING)
         return true;
     c->proved = result == MU_HELLO_PROVED && c->hello.peer == n->before &&
                 mu_hello_confirm(&c->hello, c->fd);
@@ -200,8 +200,8 @@ static bool read_host(struct mu_node_ring_caller *c)
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static void hear_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c,
-                        double now)
+static void serve_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c,
+                         double now)
 {
     bool good = now < c->until && (c->proved || prove_caller(n, c));
 
@@ -226,17 +226,16 @@ void mu_node_ring_enter(struct mu_node_ring *n)
     n->entered++;
 }
 
-static bool has_not_come(const struct mu_node_ring *n,
-                         const struct mu_node_ring_link *l)
+static bool is_behind(const struct mu_node_ring *n, const struct mu_node_ring_link *l)
 {
-    return l->fd >= 0 && l->heard < n->entered;
+    return l->fd >= 0 && l->received < n->entered;
 }
 
-int mu_node_ring_silent(const struct mu_node_ring *n)
+int mu_node_ring_behind(const struct mu_node_ring *n)
 {
-    if (n->next >= 0 && has_not_come(n, &n->to))
+    if (n->next >= 0 && is_behind(n, &n->to))
         return n->next;
-    return n->next >= 0 && has_not_come(n, &n->from) ? n->before : -1;
+    return n->next >= 0 && is_behind(n, &n->from) ? n->before : -1;
 }
 
 /* Tell which fence we are in and hear of the other's; true: it has ended. */
@@ -247,15 +246,15 @@ static bool ended(const struct mu_node_ring *n, struct mu_node_ring_link *l)
 
     if (l->fd < 0)
         return false;
-    for (; l->told < n->entered; l->told++)
+    for (; l->sent < n->entered; l->sent++)
         if (send(l->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
             break;
     while ((got = recv(l->fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
-        l->heard += (int)got;
+        l->received += (int)got;
     return got == 0 || (errno != EAGAIN && errno != EINTR);
 }
 
-int mu_node_ring_look(struct mu_node_ring *n, const char **host)
+int mu_node_ring_poll(struct mu_node_ring *n, const char **host)
 {
     double now = mu_clock_s();
 
@@ -263,12 +262,12 @@ int mu_node_ring_look(struct mu_node_ring *n, const char **host)
         return -1;
     if (n->call >= 0)
         go_on_calling(n, now);
-    else if (n->to.fd < 0 && n->told)
+    else if (n->to.fd < 0 && n->have_next)
         begin_call(n, now);
-    take_callers(n, now);
+    accept_callers(n, now);
     for (int i = 0; i < MU_NODE_RING_CALLERS; i++)
         if (n->callers[i].fd >= 0)
-            hear_caller(n, &n->callers[i], now);
+            serve_caller(n, &n->callers[i], now);
     *host = n->theirs.host;
     if (ended(n, &n->to))
         return n->next;

@@ -25,7 +25,7 @@
 #define MU_NODE_RING_HOST 128
 
 /* What a rank tells the one before it, over PMIx. */
-struct mu_node_ring_card {
+struct mu_node_ring_record {
     uint32_t magic, port;
     uint8_t secret[MU_PROOF_SECRET];
     char host[MU_NODE_RING_HOST];
@@ -35,17 +35,17 @@ struct mu_node_ring_card {
 
 struct mu_node_ring {
     int rank, next, before; /* next: -1 when there is no other node */
-    struct mu_node_ring_card mine, theirs;
+    struct mu_node_ring_record mine, theirs;
     char host_before[MU_NODE_RING_HOST];
-    bool told; /* theirs is known */
+    bool have_next; /* theirs is known */
     int listener;
     struct mu_node_ring_link {
-        int fd;          /* proved; -1: none (yet) */
-        int told, heard; /* fences that we, and it, have entered */
+        int fd;             /* proved; -1: none (yet) */
+        int sent, received; /* fences that we, and it, have entered */
     } to, from;
-    int entered;  /* fences */
-    int call;     /* to be proved, -1: none */
-    bool greeted; /* connected: the hello goes on */
+    int entered;    /* fences */
+    int call;       /* to be proved, -1: none */
+    bool connected; /* connected: the hello goes on */
     struct mu_hello hello;
     int turn;     /* of the addresses */
     double pause; /* the call ends, or the next may begin, then */
@@ -76,15 +76,15 @@ struct mu_node_ring {
 void mu_node_ring_open(struct mu_node_ring *n, int rank, const uint64_t *node_of,
                        int size, const char *host);
 /* What rank `next` published. */
-void mu_node_ring_told(struct mu_node_ring *n, const void *card, size_t len);
+void mu_node_ring_set_next(struct mu_node_ring *n, const void *record, size_t len);
 /* This rank enters a fence. */
 void mu_node_ring_enter(struct mu_node_ring *n);
 /* At its deadline: the rank next to us that lives and has not entered it, or -1. */
-int mu_node_ring_silent(const struct mu_node_ring *n);
+int mu_node_ring_behind(const struct mu_node_ring *n);
 /* The rank that died since, or -1, and its host. Does not block; to be called again and
  * again while this rank waits.
  */
-int mu_node_ring_look(struct mu_node_ring *n, const char **host);
+int mu_node_ring_poll(struct mu_node_ring *n, const char **host);
 void mu_node_ring_close(struct mu_node_ring *n);
 
 #endif

@@ -21,7 +21,7 @@ struct mu_call {
     int users, done;
     pmix_status_t status;
     pmix_value_t *value; /* of a get: a copy */
-    pmix_proc_t who;     /* arguments, valid until the callback */
+    pmix_proc_t proc;    /* arguments, valid until the callback */
     pmix_info_t info[2];
     /* May be NULL: asked every 50 ms by the waiter; true: it waits no longer. */
     bool (*leave)(void *arg);

@@ -29,15 +29,15 @@ static int start_get(const struct pmix *p, int rank, const char *key, double tim
 
     if (!c)
         return PMIX_ERR_NOMEM;
-    c->who = p->self;
-    c->who.rank = (pmix_rank_t)rank;
+    c->proc = p->self;
+    c->proc.rank = (pmix_rank_t)rank;
     PMIX_INFO_LOAD(&c->info[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
     /* Our own server has it all after a fence that collects. Without this word it would
      * ask Slurm for a rank that died, and Slurm then cancels the step (same node) or
      * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
      */
     PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
-    return PMIx_Get_nb(&c->who, key, c->info, 2, mu_on_get, c);
+    return PMIx_Get_nb(&c->proc, key, c->info, 2, mu_on_get, c);
 }
 
 int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *len,
@@ -78,13 +78,13 @@ static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
 
     if (!c)
         return PMIX_ERR_NOMEM;
-    c->who = p->self;
-    c->who.rank = PMIX_RANK_WILDCARD;
-    c->leave = mu_pmix_watch_look;
+    c->proc = p->self;
+    c->proc.rank = PMIX_RANK_WILDCARD;
+    c->leave = mu_pmix_watch_poll;
     c->leave_arg = p;
     PMIX_INFO_LOAD(&c->info[0], PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-    return mu_call_wait(c, PMIx_Fence_nb(&c->who, 1, c->info, 1, mu_on_fence, c), until,
-                        NULL);
+    return mu_call_wait(c, PMIx_Fence_nb(&c->proc, 1, c->info, 1, mu_on_fence, c),
+                        until, NULL);
 }
 
 /* ---- Who is missing ------------------------------------------------------------ */
@@ -116,7 +116,7 @@ static int find_missing(const struct mu_world *w, bool *missing)
         n += missing[r];
     }
     if (n == 0 && elsewhere > 1)
-        other = mu_node_ring_silent(&p->watch.nodes);
+        other = mu_node_ring_behind(&p->watch.nodes);
     if (n == 0 && elsewhere > 0 && other >= 0) {
         missing[other] = true;
         n = 1;
@@ -124,7 +124,7 @@ static int find_missing(const struct mu_world *w, bool *missing)
     return n;
 }
 
-static int name_missing(const struct mu_world *w, double timeout, struct mu_err *err)
+static int report_missing(const struct mu_world *w, double timeout, struct mu_err *err)
 {
     const struct pmix *p = w->impl;
     bool *missing = calloc((size_t)w->size, sizeof *missing);
@@ -145,7 +145,7 @@ static int name_missing(const struct mu_world *w, double timeout, struct mu_err 
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
                       "(MUSTER_INIT_TIMEOUT); all ranks of node %s did",
-                      timeout, p->card.host);
+                      timeout, p->record.host);
 }
 
 int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
@@ -157,9 +157,9 @@ int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
     mu_node_ring_enter(&p->watch.nodes);
     rc = fence_until(p, &until);
     if (p->watch.lost >= 0)
-        return mu_pmix_watch_tell(p, err);
+        return mu_pmix_watch_report(p, err);
     if (rc == PMIX_ERR_TIMEOUT)
-        return name_missing(p->world, timeout, err);
+        return report_missing(p->world, timeout, err);
     if (rc != PMIX_SUCCESS)
         return mu_err_set(err, MUSTER_ERENDEZVOUS, "PMIx_Fence failed: %s",
                           PMIx_Error_string(rc));

@@ -44,30 +44,30 @@ static uint64_t node_key(const struct pmix *p)
 /* Ask for its card at once, while it is well: our server answers when that rank has
  * published it. Whether it ever comes does not matter to the fence.
  */
-static void ask_next(struct pmix *p)
+static void request_next(struct pmix *p)
 {
     struct mu_call *c = mu_call_new();
 
     if (!c)
         return;
-    c->who = p->self;
-    c->who.rank = (pmix_rank_t)p->watch.nodes.next;
-    p->watch.asked_rc = PMIx_Get_nb(&c->who, RING_KEY, NULL, 0, mu_on_get, c);
-    p->watch.asked = c;
+    c->proc = p->self;
+    c->proc.rank = (pmix_rank_t)p->watch.nodes.next;
+    p->watch.request_rc = PMIx_Get_nb(&c->proc, RING_KEY, NULL, 0, mu_on_get, c);
+    p->watch.request = c;
 }
 
 /* The answer has come, or we want it no longer. */
-static void hear_next(struct pmix *p)
+static void receive_next(struct pmix *p)
 {
     struct timespec now = mu_in_seconds(0);
     pmix_value_t *v = NULL;
 
-    if (mu_call_wait(p->watch.asked, p->watch.asked_rc, &now, &v) == PMIX_SUCCESS &&
+    if (mu_call_wait(p->watch.request, p->watch.request_rc, &now, &v) == PMIX_SUCCESS &&
         v && v->type == PMIX_BYTE_OBJECT)
-        mu_node_ring_told(&p->watch.nodes, v->data.bo.bytes, v->data.bo.size);
+        mu_node_ring_set_next(&p->watch.nodes, v->data.bo.bytes, v->data.bo.size);
     if (v)
         PMIX_VALUE_RELEASE(v);
-    p->watch.asked = NULL;
+    p->watch.request = NULL;
 }
 
 /* Where a rank runs, before it has told anything; 0: not known. Slurm knows no node id
@@ -75,15 +75,15 @@ static void hear_next(struct pmix *p)
  */
 static uint64_t host_of(const struct pmix *p, int rank)
 {
-    pmix_proc_t who = p->self;
+    pmix_proc_t proc = p->self;
     pmix_value_t *value = NULL;
     uint64_t key = 0;
     pmix_info_t info;
     bool yes = true;
 
-    who.rank = (pmix_rank_t)rank;
+    proc.rank = (pmix_rank_t)rank;
     PMIX_INFO_LOAD(&info, PMIX_OPTIONAL, &yes, PMIX_BOOL);
-    if (PMIx_Get(&who, PMIX_HOSTNAME, &info, 1, &value) != PMIX_SUCCESS || !value)
+    if (PMIx_Get(&proc, PMIX_HOSTNAME, &info, 1, &value) != PMIX_SUCCESS || !value)
         return 0;
     if (value->type == PMIX_STRING && value->data.string)
         key = mu_hash(2, value->data.string, strlen(value->data.string));
@@ -103,11 +103,11 @@ static void open_node_ring(struct mu_world *w)
         known = node_of[r] != 0;
     }
     if (known)
-        mu_node_ring_open(n, w->rank, node_of, w->size, p->card.host);
+        mu_node_ring_open(n, w->rank, node_of, w->size, p->record.host);
     free(node_of);
     if (n->next >= 0 &&
         mu_pmix_publish(p, RING_KEY, &n->mine, sizeof n->mine, NULL) == 0)
-        ask_next(p);
+        request_next(p);
 }
 
 void mu_pmix_watch_open(struct mu_world *w)
@@ -123,7 +123,7 @@ void mu_pmix_watch_open(struct mu_world *w)
         return;
     }
     mu_neighbour_open(&watch->neighbour, node_key(p), w->rank, watch->local, w->size);
-    watch->next_look = mu_clock_s() + TASKS_EVERY;
+    watch->next_poll = mu_clock_s() + TASKS_EVERY;
     open_node_ring(w);
 }
 
@@ -133,15 +133,15 @@ void mu_pmix_watch_open(struct mu_world *w)
 /* The nearest rank behind us on this node that has no process: of those that see it the
  * one before it speaks. What is seen twice is true.
  */
-static int look_for_tasks(struct pmix *p)
+static int poll_tasks(struct pmix *p)
 {
     struct mu_pmix_watch *watch = &p->watch;
     int size = p->world->size, me = p->world->rank, found = -1;
     double now = mu_clock_s();
 
-    if (!watch->local || now < watch->next_look)
+    if (!watch->local || now < watch->next_poll)
         return -1;
-    watch->next_look = now + TASKS_EVERY;
+    watch->next_poll = now + TASKS_EVERY;
     watch->behind = 0;
     if (mu_tasks_gone("/proc", getpid(), watch->local, size, watch->gone) > 0)
         for (int i = 1; i < size && found < 0; i++) {
@@ -158,30 +158,30 @@ static int look_for_tasks(struct pmix *p)
     return -1;
 }
 
-bool mu_pmix_watch_look(void *arg)
+bool mu_pmix_watch_poll(void *arg)
 {
     struct pmix *p = arg;
     struct mu_pmix_watch *watch = &p->watch;
-    const char *host = p->card.host;
+    const char *host = p->record.host;
 
-    if (watch->asked && mu_call_done(watch->asked))
-        hear_next(p);
-    watch->lost = mu_neighbour_look(&watch->neighbour);
+    if (watch->request && mu_call_done(watch->request))
+        receive_next(p);
+    watch->lost = mu_neighbour_poll(&watch->neighbour);
     watch->behind = watch->lost != watch->neighbour.next;
     if (watch->lost < 0) {
-        watch->lost = mu_node_ring_look(&watch->nodes, &host);
+        watch->lost = mu_node_ring_poll(&watch->nodes, &host);
         watch->behind = 1; /* where Slurm ends the step we are not to speak of it */
     }
     if (watch->lost < 0) {
-        host = p->card.host;
-        watch->lost = look_for_tasks(p);
+        host = p->record.host;
+        watch->lost = poll_tasks(p);
     }
     if (watch->lost >= 0)
         mu_copy(watch->lost_host, sizeof watch->lost_host, host);
     return watch->lost >= 0;
 }
 
-int mu_pmix_watch_tell(const struct pmix *p, struct mu_err *err)
+int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err)
 {
     const struct mu_pmix_watch *watch = &p->watch;
 
@@ -193,8 +193,8 @@ int mu_pmix_watch_tell(const struct pmix *p, struct mu_err *err)
 
 void mu_pmix_watch_close(struct pmix *p)
 {
-    if (p->watch.asked)
-        hear_next(p);
+    if (p->watch.request)
+        receive_next(p);
     mu_neighbour_close(&p->watch.neighbour);
     mu_node_ring_close(&p->watch.nodes);
     free(p->watch.local);

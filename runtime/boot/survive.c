@@ -24,11 +24,11 @@ static void in_child(struct mu_forkable *f)
 }
 
 int mu_survive_open(const struct mu_world *world, const char *master_addr,
-                    const struct mu_log *log, char card[MU_SURVIVE_CARD],
+                    const struct mu_log *log, char record[MU_SURVIVE_RECORD],
                     struct mu_survive **out, struct mu_err *err)
 {
     struct mu_survive *s = calloc(1, sizeof *s);
-    struct mu_whereabouts *mine;
+    struct mu_address_record *mine;
     size_t n = (size_t)world->size;
 
     if (!s)
@@ -56,8 +56,8 @@ int mu_survive_open(const struct mu_world *world, const char *master_addr,
     mu_net_machine(mine->machine);
     mu_net_addresses(world->rank == 0 ? master_addr : NULL, mine->addresses,
                      sizeof mine->addresses);
-    memset(card, 0, MU_SURVIVE_CARD);
-    memcpy(card, mine, sizeof *mine);
+    memset(record, 0, MU_SURVIVE_RECORD);
+    memcpy(record, mine, sizeof *mine);
     s->fork.in_child = in_child;
     mu_fork_enter(&s->fork);
     *out = s;
@@ -67,15 +67,15 @@ fail:
     return -1;
 }
 
-int mu_survive_learn(struct mu_survive *s, int rank, const void *card, size_t len,
-                     struct mu_err *err)
+int mu_survive_set_address(struct mu_survive *s, int rank, const void *record,
+                           size_t len, struct mu_err *err)
 {
-    struct mu_whereabouts *at = &s->at[rank];
+    struct mu_address_record *at = &s->at[rank];
 
-    if (len != MU_SURVIVE_CARD)
+    if (len != MU_SURVIVE_RECORD)
         return mu_err_set(err, MUSTER_ECONTRACT,
                           "rank %d runs another release of libmuster", rank);
-    memcpy(at, card, sizeof *at);
+    memcpy(at, record, sizeof *at);
     at->machine[sizeof at->machine - 1] = '\0';
     at->addresses[sizeof at->addresses - 1] = '\0';
     return 0;
@@ -100,7 +100,7 @@ void mu_survive_close(struct mu_survive *s)
 /* ---- Following ----------------------------------------------------------------------
  */
 
-static bool hear_verdict(struct mu_survive *s, int fd, double until)
+static bool receive_verdict(struct mu_survive *s, int fd, double until)
 {
     size_t bytes = (size_t)s->n * sizeof *s->fate;
     struct mu_fate *fate = malloc(bytes);
@@ -124,8 +124,8 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
             return mu_survive_late(s, origin, patience, err);
         if (!mu_survive_call(s, origin, join, until))
             break;
-        s->head = origin;
-        if (s->fd[origin] >= 0 && hear_verdict(s, s->fd[origin], until))
+        s->leader = origin;
+        if (s->fd[origin] >= 0 && receive_verdict(s, s->fd[origin], until))
             return 1;
         /* It died, or its own reach for the others failed: then it lives, and we call
          * again.
@@ -139,7 +139,7 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
 /* ---- The agreement ------------------------------------------------------------------
  */
 
-int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS],
+int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLOT],
                      double patience, struct mu_err *err)
 {
     double until = mu_clock_s() + patience;
@@ -148,7 +148,7 @@ int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS]
     struct mu_join join = { .magic = MU_JOIN_MAGIC };
     int rc = 0;
 
-    memcpy(join.words, words, sizeof join.words);
+    memcpy(join.ballot, ballot, sizeof join.ballot);
     mu_survive_hang_up(s);
     for (int o = 0; o < s->me && rc == 0; o++)
         rc = follow(s, o, &join, follow_until, patience, err);
@@ -160,14 +160,14 @@ enum mu_life mu_survive_life(const struct mu_survive *s, int rank)
     return (enum mu_life)s->fate[s->origin_of[rank]].life;
 }
 
-const int64_t *mu_survive_words(const struct mu_survive *s, int rank)
+const int64_t *mu_survive_ballot(const struct mu_survive *s, int rank)
 {
-    return s->fate[s->origin_of[rank]].words;
+    return s->fate[s->origin_of[rank]].ballot;
 }
 
 bool mu_survive_leads(const struct mu_survive *s)
 {
-    return s->head == s->me;
+    return s->leader == s->me;
 }
 
 void mu_survive_settle(struct mu_survive *s)

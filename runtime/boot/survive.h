@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* survive.h - after a death: who is left, and a meeting point for those
  *
- *   each survivor calls the lowest rank that may live, says its words and waits
+ *   each survivor calls the lowest rank that may live, says its ballot and waits
  *        |
  *   that rank, the head, waits until every rank has called or is known to be dead
  *        |
- *   it tells all who is left, and the words of all; the connections stay open as a
+ *   it tells all who is left, and the ballot of all; the connections stay open as a
  *   star over which the survivors exchange what their new connections need
  *
  * The kernel tells who lives: each rank listens from the start, and a call to a process
@@ -33,29 +33,29 @@ enum mu_life {
 };
 
 /* What a rank tells the others about itself; see mu_survive_open. */
-#define MU_SURVIVE_CARD 640
-#define MU_SURVIVE_WORDS 3
+#define MU_SURVIVE_RECORD 640
+#define MU_SURVIVE_BALLOT 3
 
-/* Listen; our own card is put into `card`. world must be met; token and rank are
+/* Listen; our own record is put into `record`. world must be met; token and rank are
  * copied, ranks of the world as it is now are what the functions below start from.
  */
 int mu_survive_open(const struct mu_world *world, const char *master_addr,
-                    const struct mu_log *log, char card[MU_SURVIVE_CARD],
+                    const struct mu_log *log, char record[MU_SURVIVE_RECORD],
                     struct mu_survive **out, struct mu_err *err);
-/* The card of a rank; before anything below. */
-int mu_survive_learn(struct mu_survive *s, int rank, const void *card, size_t len,
-                     struct mu_err *err);
+/* The record of a rank; before anything below. */
+int mu_survive_set_address(struct mu_survive *s, int rank, const void *record,
+                           size_t len, struct mu_err *err);
 void mu_survive_close(struct mu_survive *s); /* NULL is fine */
 
 /* [collective among the living] Agree. Ranks are those before the death until
  * mu_survive_settle. Fails (MUSTER_ETIMEOUT) when a rank that lives does not call
  * within `patience` seconds.
  */
-int mu_survive_agree(struct mu_survive *s, const int64_t words[MU_SURVIVE_WORDS],
+int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLOT],
                      double patience, struct mu_err *err);
 /* As agreed: equal on all survivors. */
 enum mu_life mu_survive_life(const struct mu_survive *s, int rank);
-const int64_t *mu_survive_words(const struct mu_survive *s, int rank);
+const int64_t *mu_survive_ballot(const struct mu_survive *s, int rank);
 /* Is this the rank that the others called? One of them is. */
 bool mu_survive_leads(const struct mu_survive *s);
 /* From now on the living are ranks 0, 1, ... in their old order. */

@@ -19,7 +19,7 @@ struct call {
 /* Who fails the challenge holds a port that the rank has left. That rank would have
  * kept it for as long as it lives.
  */
-static bool greet(void *arg, int fd, double until)
+static bool handshake(void *arg, int fd, double until)
 {
     struct call *call = arg;
     struct mu_survive *s = call->s;
@@ -34,7 +34,7 @@ static bool greet(void *arg, int fd, double until)
     if (result != MU_HELLO_PROVED ||
         !mu_net_send(fd, call->join, sizeof *call->join, call->until))
         mu_survive_drop(s, call->origin);
-    return result != MU_HELLO_STRANGER;
+    return result != MU_HELLO_UNPROVED;
 }
 
 /* Its host has just been silent for another rank: do not wait for it once more. */
@@ -50,19 +50,19 @@ static bool host_is_silent(const struct mu_survive *s, int origin)
 bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join,
                      double until)
 {
-    const struct mu_whereabouts *at = &s->at[origin];
+    const struct mu_address_record *at = &s->at[origin];
     bool elsewhere = strcmp(at->machine, s->at[s->me].machine) != 0;
     struct call call = { s, join, origin, until };
     enum mu_net_answer answer = MU_NET_SILENT;
 
     if (!host_is_silent(s, origin))
         answer = mu_net_call(at->addresses, elsewhere, at->port,
-                             mu_clock_s() + MU_CALL_SECONDS, greet, &call);
+                             mu_clock_s() + MU_CALL_SECONDS, handshake, &call);
     if (answer == MU_NET_REFUSED)
         s->fate[origin].life = MU_DIED;
     else if (answer == MU_NET_SILENT)
         s->fate[origin].life = MU_SILENT;
-    return answer == MU_NET_GREETED;
+    return answer == MU_NET_CONNECTED;
 }
 
 void mu_survive_drop(struct mu_survive *s, int origin)

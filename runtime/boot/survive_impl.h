@@ -20,24 +20,25 @@
 #define MU_VERDICT_MAGIC 0x4d755357u /* and with struct mu_fate */
 #define MU_CALL_SECONDS 5.0          /* for all addresses of a rank */
 
-struct mu_whereabouts {
+struct mu_address_record {
     uint32_t port, pad;
     char machine[MU_NET_MACHINE];
     char addresses[MU_NET_ADDRESSES];
 };
 
-_Static_assert(sizeof(struct mu_whereabouts) <= MU_SURVIVE_CARD, "fits the card");
+_Static_assert(sizeof(struct mu_address_record) <= MU_SURVIVE_RECORD,
+               "fits the record");
 
 /* One rank's word in an agreement; by origin. */
 struct mu_fate {
     int32_t life, pad;
-    int64_t words[MU_SURVIVE_WORDS];
+    int64_t ballot[MU_SURVIVE_BALLOT];
 };
 
 /* Of a survivor to the head, when both have proved the token. */
 struct mu_join {
     uint32_t magic, pad;
-    int64_t words[MU_SURVIVE_WORDS];
+    int64_t ballot[MU_SURVIVE_BALLOT];
 };
 
 /* Of the head to a survivor; n fates follow. */
@@ -45,8 +46,8 @@ struct mu_verdict {
     uint32_t magic, n;
 };
 
-struct mu_said {
-    struct mu_said *next;
+struct mu_published {
+    struct mu_published *next;
     int origin;
     char key[64];
     size_t len;
@@ -58,15 +59,15 @@ struct mu_survive {
     uint8_t token[MU_TOKEN_LEN];
     const struct mu_log *log;
     int listen_fd;
-    struct mu_whereabouts *at; /* by origin */
-    struct mu_fate *fate;      /* by origin */
-    int size, *origin_of;      /* by rank */
+    struct mu_address_record *at; /* by origin */
+    struct mu_fate *fate;         /* by origin */
+    int size, *origin_of;         /* by rank */
 
-    int head;  /* origin */
-    int *fd;   /* by origin. Head: to each other one; else to the head; -1: none */
-    char *out; /* published since the last fence */
+    int leader; /* origin */
+    int *fd;    /* by origin. Head: to each other one; else to the head; -1: none */
+    char *out;  /* published since the last fence */
     size_t out_len;
-    struct mu_said *said;
+    struct mu_published *published;
 
     struct mu_forkable fork;
 };

@@ -73,7 +73,7 @@ static void take_join(struct lead *l, struct caller *c)
     s->fd[origin] = c->fd;
     c->fd = -1;
     s->fate[origin].life = MU_LIVES;
-    memcpy(s->fate[origin].words, join.words, sizeof join.words);
+    memcpy(s->fate[origin].ballot, join.ballot, sizeof join.ballot);
     l->joined[origin] = true;
 }
 
@@ -82,9 +82,9 @@ static void go_on_with_hello(struct lead *l, struct caller *c)
     enum mu_hello_result result = mu_hello_step(&c->hello, c->fd);
     int origin = c->hello.peer;
 
-    if (result == MU_HELLO_GOES_ON)
+    if (result == MU_HELLO_PENDING)
         return;
-    if (result == MU_HELLO_STRANGER)
+    if (result == MU_HELLO_UNPROVED)
         hang_up_on(l, c, "its proof of this job's token is wrong");
     else if (result == MU_HELLO_GONE) /* one that only looked whether we live */
         hang_up_on(l, c, NULL);
@@ -119,7 +119,7 @@ static void read_caller(struct lead *l, struct caller *c)
 /* Something happened on a rank's connection: it ended, unless that rank leads as well,
  * then it has sent a nonce that nobody answers.
  */
-static void look_at_rank(struct lead *l, int origin)
+static void check_rank(struct lead *l, int origin)
 {
     char bytes[64];
     ssize_t n = recv(l->s->fd[origin], bytes, sizeof bytes, MSG_DONTWAIT);
@@ -170,7 +170,7 @@ static void listen_once(struct lead *l, double until)
         return;
     for (int o = 0; o < s->n; o++)
         if (ranks[o].revents)
-            look_at_rank(l, o);
+            check_rank(l, o);
     for (int i = 0; i < CALLERS; i++)
         if (l->poll[1 + i].revents)
             read_caller(l, &l->caller[i]);
@@ -179,7 +179,7 @@ static void listen_once(struct lead *l, double until)
 }
 
 /* Who does not get it finds the connection closed, now or at the first fence. */
-static void tell_verdict(struct mu_survive *s)
+static void send_verdict(struct mu_survive *s)
 {
     struct mu_verdict v = { .magic = MU_VERDICT_MAGIC, .n = (uint32_t)s->n };
     double until = mu_clock_s() + MU_CALL_SECONDS;
@@ -203,8 +203,8 @@ int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double unt
         l.caller[i].fd = -1;
     if (!l.joined || !l.poll)
         rc = mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", s->n);
-    s->head = s->me;
-    memcpy(s->fate[s->me].words, mine->words, sizeof mine->words);
+    s->leader = s->me;
+    memcpy(s->fate[s->me].ballot, mine->ballot, sizeof mine->ballot);
     while (rc == 0 && !complete(&l, &missing)) {
         if (mu_clock_s() >= until)
             rc = mu_survive_late(s, missing, patience, err);
@@ -217,6 +217,6 @@ int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double unt
     free(l.joined);
     free(l.poll);
     if (rc == 0)
-        tell_verdict(s);
+        send_verdict(s);
     return rc;
 }

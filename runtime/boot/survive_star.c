@@ -20,13 +20,13 @@ struct entry {
     uint32_t key_len, len;
 };
 
-static void forget_said(struct mu_survive *s)
+static void forget_published(struct mu_survive *s)
 {
-    while (s->said) {
-        struct mu_said *said = s->said;
+    while (s->published) {
+        struct mu_published *published = s->published;
 
-        s->said = said->next;
-        free(said);
+        s->published = published->next;
+        free(published);
     }
 }
 
@@ -37,7 +37,7 @@ void mu_survive_hang_up(struct mu_survive *s)
             close(s->fd[o]);
         s->fd[o] = -1;
     }
-    forget_said(s);
+    forget_published(s);
     free(s->out);
     s->out = NULL;
     s->out_len = 0;
@@ -63,7 +63,7 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
     struct mu_survive *s = arg;
     struct entry e = { s->me, (uint32_t)strlen(key), (uint32_t)len };
 
-    if (e.key_len >= sizeof s->said->key)
+    if (e.key_len >= sizeof s->published->key)
         return mu_err_set(err, MUSTER_EINTERNAL, "the key %s is too long", key);
     if (append(&s->out, &s->out_len, &e, sizeof e, err) < 0 ||
         append(&s->out, &s->out_len, key, e.key_len, err) < 0)
@@ -71,19 +71,19 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
     return append(&s->out, &s->out_len, value, len, err);
 }
 
-static int remember(struct mu_survive *s, const struct entry *e, const char *bytes,
-                    struct mu_err *err)
+static int keep(struct mu_survive *s, const struct entry *e, const char *bytes,
+                struct mu_err *err)
 {
-    struct mu_said *said = calloc(1, sizeof *said + e->len + 1);
+    struct mu_published *published = calloc(1, sizeof *published + e->len + 1);
 
-    if (!said)
+    if (!published)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    said->origin = e->origin;
-    memcpy(said->key, bytes, e->key_len);
-    said->len = e->len;
-    memcpy(said->value, bytes + e->key_len, e->len);
-    said->next = s->said; /* the newest of a key is found first */
-    s->said = said;
+    published->origin = e->origin;
+    memcpy(published->key, bytes, e->key_len);
+    published->len = e->len;
+    memcpy(published->value, bytes + e->key_len, e->len);
+    published->next = s->published; /* the newest of a key is found first */
+    s->published = published;
     return 0;
 }
 
@@ -97,10 +97,11 @@ static int absorb(struct mu_survive *s, const char *all, size_t len, struct mu_e
                               "the data of a fence are truncated");
         memcpy(&e, all + at, sizeof e);
         at += sizeof e;
-        if (e.key_len >= sizeof s->said->key || len - at < (size_t)e.key_len + e.len)
+        if (e.key_len >= sizeof s->published->key ||
+            len - at < (size_t)e.key_len + e.len)
             return mu_err_set(err, MUSTER_EINTERNAL,
                               "the data of a fence are truncated");
-        if (remember(s, &e, all + at, err) < 0)
+        if (keep(s, &e, all + at, err) < 0)
             return -1;
     }
     return 0;
@@ -132,9 +133,9 @@ static bool receive_block(int fd, char **to, size_t *len, double until)
 
 static bool round_trip(struct mu_survive *s, char **all, size_t *len, double until)
 {
-    int up = s->fd[s->head];
+    int up = s->fd[s->leader];
 
-    if (s->head != s->me)
+    if (s->leader != s->me)
         return up >= 0 && send_block(up, s->out, s->out_len, until) &&
                receive_block(up, all, len, until);
     if (append(all, len, s->out, s->out_len, NULL) < 0)
@@ -175,15 +176,16 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
     struct mu_survive *s = arg;
     char *copy;
 
-    for (const struct mu_said *said = s->said; said; said = said->next) {
-        if (said->origin != s->origin_of[rank] || strcmp(said->key, key) != 0)
+    for (const struct mu_published *published = s->published; published;
+         published = published->next) {
+        if (published->origin != s->origin_of[rank] || strcmp(published->key, key) != 0)
             continue;
-        copy = malloc(said->len + 1);
+        copy = malloc(published->len + 1);
         if (!copy)
             return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
-        memcpy(copy, said->value, said->len);
+        memcpy(copy, published->value, published->len);
         *value = copy;
-        *len = said->len;
+        *len = published->len;
         return 0;
     }
     return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", rank, key);

@@ -16,20 +16,20 @@
 #include "runtime/core/contract.h"
 #include "runtime/muster.h"
 
-#define CARD_MAGIC 0x6d757331u /* "mus1": changes with struct card */
-#define CARD_KEY "muster.card"
+#define RECORD_MAGIC 0x6d757331u /* "mus1": changes with struct rank_record */
+#define RECORD_KEY "muster.card"
 
 /* A number PMIx knows about `rank` (PMIX_RANK_WILDCARD: about the job), or -1. Types
  * differ between keys and releases.
  */
 static long get_number(const pmix_proc_t *self, pmix_rank_t rank, const char *key)
 {
-    pmix_proc_t who = *self;
+    pmix_proc_t proc = *self;
     pmix_value_t *value = NULL;
     long n = -1;
 
-    who.rank = rank;
-    if (PMIx_Get(&who, key, NULL, 0, &value) != PMIX_SUCCESS || !value)
+    proc.rank = rank;
+    if (PMIx_Get(&proc, key, NULL, 0, &value) != PMIX_SUCCESS || !value)
         return -1;
     switch (value->type) {
     case PMIX_UINT16:
@@ -77,28 +77,29 @@ static void get_host(const pmix_proc_t *self, const char *node, char *host, size
 
 /* ---- Meeting ------------------------------------------------------------------- */
 
-static int read_card(struct mu_world *w, int rank, struct card *card,
-                     struct mu_err *err)
+static int read_record(struct mu_world *w, int rank, struct rank_record *record,
+                       struct mu_err *err)
 {
     void *value;
     size_t len;
 
-    if (mu_pmix_fetch(w->impl, rank, CARD_KEY, &value, &len, 5, err) < 0)
+    if (mu_pmix_fetch(w->impl, rank, RECORD_KEY, &value, &len, 5, err) < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
                           "rank %d ended before all ranks had met", rank);
-    if (len == sizeof *card)
-        memcpy(card, value, sizeof *card);
+    if (len == sizeof *record)
+        memcpy(record, value, sizeof *record);
     free(value);
-    if (len != sizeof *card || card->magic != CARD_MAGIC)
+    if (len != sizeof *record || record->magic != RECORD_MAGIC)
         return mu_err_set(err, MUSTER_ECONTRACT,
                           "rank %d runs another release of libmuster than rank %d",
                           rank, w->rank);
-    card->host[sizeof card->host - 1] = '\0';
-    card->node_key[sizeof card->node_key - 1] = '\0';
+    record->host[sizeof record->host - 1] = '\0';
+    record->node_key[sizeof record->node_key - 1] = '\0';
     return 0;
 }
 
-static int read_cards(struct mu_world *w, struct card *cards, struct mu_err *err)
+static int read_records(struct mu_world *w, struct rank_record *records,
+                        struct mu_err *err)
 {
     const char **key = calloc((size_t)w->size, sizeof *key);
     int rc = -1;
@@ -106,17 +107,17 @@ static int read_cards(struct mu_world *w, struct card *cards, struct mu_err *err
     if (!key)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
     for (int r = 0; r < w->size; r++) {
-        if (read_card(w, r, &cards[r], err) < 0)
+        if (read_record(w, r, &records[r], err) < 0)
             goto out;
-        key[r] = cards[r].node_key;
-        w->pid_of[r] = cards[r].pid;
-        w->host_of[r] = strdup(cards[r].host);
+        key[r] = records[r].node_key;
+        w->pid_of[r] = records[r].pid;
+        w->host_of[r] = strdup(records[r].host);
         if (!w->host_of[r]) {
             mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
             goto out;
         }
     }
-    memcpy(w->token, cards[0].token, sizeof w->token);
+    memcpy(w->token, records[0].token, sizeof w->token);
     mu_world_number_nodes(w, key);
     rc = 0;
 out:
@@ -127,18 +128,18 @@ out:
 static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
 {
     struct pmix *p = w->impl;
-    struct card *cards;
+    struct rank_record *records;
     int result;
 
     mu_pmix_watch_open(w);
-    if (mu_pmix_publish(p, CARD_KEY, &p->card, sizeof p->card, err) < 0 ||
+    if (mu_pmix_publish(p, RECORD_KEY, &p->record, sizeof p->record, err) < 0 ||
         mu_pmix_fence(p, timeout, err) < 0)
         return -1;
-    cards = calloc((size_t)w->size, sizeof *cards);
-    if (!cards)
+    records = calloc((size_t)w->size, sizeof *records);
+    if (!records)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
-    result = read_cards(w, cards, err);
-    free(cards);
+    result = read_records(w, records, err);
+    free(records);
     return result;
 }
 
@@ -167,7 +168,7 @@ static void pmix_leave(struct mu_world *world)
     p->left = true;
 }
 
-struct last_words {
+struct abort_request {
     bool left;
     int status;
     char text[256];
@@ -175,12 +176,12 @@ struct last_words {
 
 static void *abort_step(void *arg)
 {
-    const struct last_words *words = arg;
+    const struct abort_request *request = arg;
     pmix_proc_t self;
 
-    if (words->left && PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+    if (request->left && PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
         return NULL;
-    PMIx_Abort(words->status, words->text, NULL, 0);
+    PMIx_Abort(request->status, request->text, NULL, 0);
     return NULL;
 }
 
@@ -190,27 +191,29 @@ static void *abort_step(void *arg)
  */
 static void pmix_abort(struct mu_world *world, int status, const char *why)
 {
-    struct last_words *words = calloc(1, sizeof *words);
+    struct abort_request *request = calloc(1, sizeof *request);
     pthread_t thread;
 
-    if (!words)
+    if (!request)
         return;
-    words->status = status;
-    words->left = ((const struct pmix *)world->impl)->left;
-    mu_copy(words->text, sizeof words->text, why);
-    if (pthread_create(&thread, NULL, abort_step, words) == 0)
+    request->status = status;
+    request->left = ((const struct pmix *)world->impl)->left;
+    mu_copy(request->text, sizeof request->text, why);
+    if (pthread_create(&thread, NULL, abort_step, request) == 0)
         sleep(3);
 }
 
-static int fill_card(struct pmix *p, const struct mu_launch *launch, struct mu_err *err)
+static int fill_record(struct pmix *p, const struct mu_launch *launch,
+                       struct mu_err *err)
 {
     long node = get_number(&p->self, p->self.rank, PMIX_NODEID);
 
-    p->card.magic = CARD_MAGIC;
-    p->card.pid = getpid();
-    get_host(&p->self, launch->slurmd_nodename, p->card.host, sizeof p->card.host);
-    snprintf(p->card.node_key, sizeof p->card.node_key, "%ld %s", node, p->card.host);
-    if (mu_random(p->card.token, sizeof p->card.token) < 0)
+    p->record.magic = RECORD_MAGIC;
+    p->record.pid = getpid();
+    get_host(&p->self, launch->slurmd_nodename, p->record.host, sizeof p->record.host);
+    snprintf(p->record.node_key, sizeof p->record.node_key, "%ld %s", node,
+             p->record.host);
+    if (mu_random(p->record.token, sizeof p->record.token) < 0)
         return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
     return 0;
 }
@@ -247,7 +250,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     w->close = pmix_close;
     w->leave = pmix_leave;
     w->abort = pmix_abort;
-    if (fill_card(p, launch, err) < 0) {
+    if (fill_record(p, launch, err) < 0) {
         free(p);
         mu_world_free(w);
         return NULL;

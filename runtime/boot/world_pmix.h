@@ -18,7 +18,7 @@
 #include "runtime/boot/world.h"
 
 /* What each rank tells the others first. */
-struct card {
+struct rank_record {
     uint32_t magic;
     int32_t pid;
     char host[128], node_key[160];
@@ -28,11 +28,11 @@ struct card {
 struct mu_pmix_watch {
     struct mu_neighbour neighbour;
     struct mu_node_ring nodes;
-    struct mu_call *asked; /* for the card of the next node's first rank, or NULL */
-    pmix_status_t asked_rc;
+    struct mu_call *request; /* for the card of the next node's first rank, or NULL */
+    pmix_status_t request_rc;
     bool *local, *gone; /* ranks of this node, and those of them without a process */
     int suspect;        /* one of the latter, seen once; -1: none */
-    double next_look;   /* for tasks, seconds of the monotonic clock */
+    double next_poll;   /* for tasks, seconds of the monotonic clock */
     int lost;           /* the rank that died, or -1 */
     char lost_host[128];
     unsigned behind; /* ranks of this node that speak of it before this one */
@@ -40,7 +40,7 @@ struct mu_pmix_watch {
 
 struct pmix {
     pmix_proc_t self;
-    struct card card;
+    struct rank_record record;
     const struct mu_world *world;
     struct mu_pmix_watch watch;
     bool left;         /* PMIx is finalized */
@@ -63,9 +63,9 @@ int mu_pmix_fence(void *pmix, double timeout, struct mu_err *err);
 /* Before the card is published. Where nobody can be watched nobody is. */
 void mu_pmix_watch_open(struct mu_world *w);
 /* A rank was lost: see watch.lost. Does not block; the arg is struct pmix. */
-bool mu_pmix_watch_look(void *pmix);
+bool mu_pmix_watch_poll(void *pmix);
 /* The sentence of it; one rank speaks before the others that know. Returns -1. */
-int mu_pmix_watch_tell(const struct pmix *p, struct mu_err *err);
+int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err);
 void mu_pmix_watch_close(struct pmix *p);
 
 #endif

@@ -90,14 +90,14 @@ int mu_open_control(struct mu_comm *comm, double init_timeout, struct mu_err *er
         .master_addr = comm->address,
         .init_timeout = init_timeout,
         .timeout = comm->config.timeout,
-        .everybody_speaks = comm->config.return_failure,
+        .report_immediately = comm->config.return_failure,
         .log = &comm->log,
         .hooks = { comm, record, judge, alarmed, ended, extended },
     };
 
     if (comm->world->size == 1)
         return 0;
-    env.everybody_speaks |= atomic_load(&comm->armed);
+    env.report_immediately |= atomic_load(&comm->armed);
     if (mu_control_open(&env, &control, err) < 0)
         return -1;
     pthread_mutex_lock(&comm->swap_lock);

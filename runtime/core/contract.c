@@ -96,24 +96,24 @@ int mu_contract_first_difference(const uint64_t *const *hash, const int *n, int 
 
 void mu_contract_sides(const char *const *line, int size, char *text, size_t len)
 {
-    bool *told = calloc((size_t)size, sizeof *told);
+    bool *done = calloc((size_t)size, sizeof *done);
     bool *side = calloc((size_t)size, sizeof *side);
     size_t n = 0;
 
     text[0] = '\0';
-    for (int r = 0; told && side && r < size; r++) {
+    for (int r = 0; done && side && r < size; r++) {
         char ranks[128];
 
-        if (told[r])
+        if (done[r])
             continue;
         for (int s = 0; s < size; s++) {
             side[s] = strcmp(line[s], line[r]) == 0;
-            told[s] |= side[s];
+            done[s] |= side[s];
         }
         mu_ranks_text(side, size, ranks, sizeof ranks);
         mu_text_add(text, len, &n, "%s%s on %s", n ? ", but " : "",
                     line[r][0] ? line[r] : "nothing there", ranks);
     }
-    free(told);
+    free(done);
     free(side);
 }

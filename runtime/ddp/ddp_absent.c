@@ -114,10 +114,10 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
     n = lacking(ddp, bits, first ? bits + half : NULL);
     wait = n > 0 || may_have_met(ddp);
     if (control)
-        rc = mu_control_roll_post(control, step, mu_hash(0, what, sizeof what),
-                                  order_at_end(ddp), bits, wait ? nbytes : 0, err);
+        rc = mu_control_agree_post(control, step, mu_hash(0, what, sizeof what),
+                                   order_at_end(ddp), bits, wait ? nbytes : 0, err);
     if (control && rc == 0 && wait)
-        rc = mu_control_roll_wait(control, step, bits, nbytes, err);
+        rc = mu_control_agree_wait(control, step, bits, nbytes, err);
     for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
         ddp->nobody[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
         ddp->absent[i] = ddp->nobody[i] && !ddp->shard;

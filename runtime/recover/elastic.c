@@ -56,7 +56,7 @@ struct shrink {
 static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    const int64_t ballot[MU_SURVIVE_WORDS] = { 0 };
+    const int64_t ballot[MU_SURVIVE_BALLOT] = { 0 };
 
     if (mu_survive_agree(recover->survive, ballot, comm->config.init_timeout, err) < 0)
         return -1;
@@ -75,7 +75,7 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 int mu_elastic_open(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    char card[MU_SURVIVE_CARD];
+    char card[MU_SURVIVE_RECORD];
     struct mu_gathered all;
     int rc = 0;
 
@@ -88,7 +88,7 @@ int mu_elastic_open(struct mu_recover *recover, struct mu_err *err)
     if (mu_gather(comm, "muster_init", card, sizeof card, &all, err) < 0)
         return -1;
     for (int r = 0; rc == 0 && r < comm->world->size; r++)
-        rc = mu_survive_learn(recover->survive, r, all.at[r], all.len[r], err);
+        rc = mu_survive_set_address(recover->survive, r, all.at[r], all.len[r], err);
     mu_gathered_clear(&all);
     return rc < 0 ? -1 : leave_launcher(recover, err);
 }
@@ -116,7 +116,7 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
         if (mu_drain(comm, stream, err) < 0)
             return -1;
         if (!atomic_exchange(&comm->armed, true))
-            mu_control_all_speak(comm->control);
+            mu_control_report_immediately(comm->control);
         recover->voting = true;
         if (mu_gather(comm, what, NULL, 0, &all, err) == 0) {
             mu_gathered_clear(&all);
@@ -162,7 +162,7 @@ static int count_ballots(struct mu_recover *recover, struct shrink *s, int *fini
 
     s->commits = INT64_MAX;
     for (int r = 0; r < comm->world->size; r++) {
-        const int64_t *ballot = mu_survive_words(recover->survive, r);
+        const int64_t *ballot = mu_survive_ballot(recover->survive, r);
 
         if (mu_survive_life(recover->survive, r) != MU_LIVES)
             continue;
@@ -209,9 +209,9 @@ static int regroup(struct mu_recover *recover, struct shrink *s, double patience
                    bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    int64_t ballot[MU_SURVIVE_WORDS] = { [COMMITS] = (int64_t)recover->commits,
-                                         [VOTING] = recover->voting,
-                                         [FINISHING] = recover->finishing };
+    int64_t ballot[MU_SURVIVE_BALLOT] = { [COMMITS] = (int64_t)recover->commits,
+                                          [VOTING] = recover->voting,
+                                          [FINISHING] = recover->finishing };
     bool *keep = calloc((size_t)comm->world->size, sizeof *keep);
     int left = 0;
 

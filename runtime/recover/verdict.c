@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* verdict.c - how a job ends when a rank dies, does not come or gives up
  *
- * The control connections bring every rank the same reason. One rank, the speaker,
+ * The control connections bring every rank the same reason. One rank, the reporter,
  * tells the user: a sentence and, at a deadline, what each rank was doing. Then the
  * whole step is ended with the status, so that nobody hangs and srun's exit status says
  * why.
@@ -87,10 +87,10 @@ void mu_verdict_ended(void *arg, const struct mu_ending *e)
         return;
     /* The caller may be computing: then nobody else writes its streams. */
     mu_streams_flush(FLUSH_SECONDS);
-    if (e->speaker)
+    if (e->reporter)
         speak(comm, e);
     else
-        sleep(5); /* the speaker's word ends this process */
+        sleep(5); /* the reporter's word ends this process */
     mu_verdict_end_step(comm, e->status, e->text);
 }
 

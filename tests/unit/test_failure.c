@@ -43,7 +43,7 @@ struct fault {
     enum phase phase;
     enum deed deed;
     int rank;           /* who does it */
-    int status;         /* of the speaker; 0: all must survive */
+    int status;         /* of the reporter; 0: all must survive */
     const char *expect; /* in what is printed */
     double within;      /* seconds from the deed to the end of all */
 };

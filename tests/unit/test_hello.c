@@ -46,7 +46,7 @@ static enum mu_hello_result result_of_call(enum mu_hello_kind kind,
     struct pair p;
 
     begin(&p, kind, callers, to);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     result = mu_hello_step(&p.called, p.fd[1]);
     end(&p);
     return result;
@@ -57,12 +57,12 @@ static void both_ends_are_proved_and_the_rank_is_known(void **state)
     struct pair p;
 
     begin(&p, MU_HELLO_CONTROL, secret, 7);
-    assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_GOES_ON);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_PENDING);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_PROVED);
     assert_int_equal(p.called.peer, 3);
     /* The caller believes nothing before the other end's proof. */
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     assert_true(mu_hello_confirm(&p.called, p.fd[1]));
     assert_int_equal(send(p.fd[1], "data", 4, 0), 4);
     assert_int_equal(mu_hello_wait(&p.caller, p.fd[0], mu_clock_s() + 5),
@@ -78,10 +78,10 @@ static void both_ends_are_proved_and_the_rank_is_known(void **state)
 static void another_secret_kind_or_rank_is_a_stranger(void **state)
 {
     assert_int_equal(result_of_call(MU_HELLO_CONTROL, secret, 7), MU_HELLO_PROVED);
-    assert_int_equal(result_of_call(MU_HELLO_CONTROL, another, 7), MU_HELLO_STRANGER);
-    assert_int_equal(result_of_call(MU_HELLO_SURVIVE, secret, 7), MU_HELLO_STRANGER);
-    assert_int_equal(result_of_call(MU_HELLO_RING, secret, 7), MU_HELLO_STRANGER);
-    assert_int_equal(result_of_call(MU_HELLO_CONTROL, secret, 6), MU_HELLO_STRANGER);
+    assert_int_equal(result_of_call(MU_HELLO_CONTROL, another, 7), MU_HELLO_UNPROVED);
+    assert_int_equal(result_of_call(MU_HELLO_SURVIVE, secret, 7), MU_HELLO_UNPROVED);
+    assert_int_equal(result_of_call(MU_HELLO_RING, secret, 7), MU_HELLO_UNPROVED);
+    assert_int_equal(result_of_call(MU_HELLO_CONTROL, secret, 6), MU_HELLO_UNPROVED);
 }
 
 static void a_recorded_answer_proves_nothing_on_another_connection(void **state)
@@ -91,10 +91,10 @@ static void a_recorded_answer_proves_nothing_on_another_connection(void **state)
 
     begin(&p, MU_HELLO_CONTROL, secret, 7);
     begin(&again, MU_HELLO_CONTROL, secret, 7);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     assert_int_equal(recv(p.fd[1], answer, sizeof answer, 0), ANSWER);
     assert_int_equal(send(again.fd[0], answer, ANSWER, 0), ANSWER);
-    assert_int_equal(mu_hello_step(&again.called, again.fd[1]), MU_HELLO_STRANGER);
+    assert_int_equal(mu_hello_step(&again.called, again.fd[1]), MU_HELLO_UNPROVED);
     end(&p);
     end(&again);
 }
@@ -106,11 +106,11 @@ static void another_rank_in_a_recorded_answer_is_noticed(void **state)
     int32_t from = 5;
 
     begin(&p, MU_HELLO_CONTROL, secret, 7);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     assert_int_equal(recv(p.fd[1], answer, sizeof answer, 0), ANSWER);
     memcpy(answer + 4, &from, sizeof from);
     assert_int_equal(send(p.fd[0], answer, ANSWER, 0), ANSWER);
-    assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_STRANGER);
+    assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_UNPROVED);
     end(&p);
 }
 
@@ -121,11 +121,11 @@ static void the_callers_own_proof_is_not_believed(void **state)
     struct pair p;
 
     begin(&p, MU_HELLO_CONTROL, secret, 7);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     assert_int_equal(recv(p.fd[1], answer, sizeof answer, 0), ANSWER);
     assert_int_equal(send(p.fd[1], answer + ANSWER - MU_PROOF_LEN, MU_PROOF_LEN, 0),
                      MU_PROOF_LEN);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_STRANGER);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_UNPROVED);
     end(&p);
 }
 
@@ -136,10 +136,10 @@ static void bytes_may_arrive_one_by_one_and_a_silent_end_is_given_up(void **stat
     double begun;
 
     begin(&p, MU_HELLO_CONTROL, secret, 7);
-    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_GOES_ON);
+    assert_int_equal(mu_hello_step(&p.caller, p.fd[0]), MU_HELLO_PENDING);
     assert_int_equal(recv(p.fd[1], answer, sizeof answer, 0), ANSWER);
     for (int i = 0; i < ANSWER; i++) {
-        assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_GOES_ON);
+        assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_PENDING);
         assert_int_equal(send(p.fd[0], answer + i, 1, 0), 1);
     }
     assert_int_equal(mu_hello_step(&p.called, p.fd[1]), MU_HELLO_PROVED);

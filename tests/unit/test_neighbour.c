@@ -39,7 +39,7 @@ static int look(struct mu_neighbour *n)
     int lost = -1;
 
     for (int i = 0; i < 5 && lost < 0; i++)
-        lost = mu_neighbour_look(n);
+        lost = mu_neighbour_poll(n);
     return lost;
 }
 

@@ -36,7 +36,7 @@ static void tell_all(struct mu_node_ring *n)
     for (int i = 0; i < 3; i++) {
         struct mu_node_ring *at = &n[first[i]];
 
-        mu_node_ring_told(at, &n[at->next].mine, sizeof at->mine);
+        mu_node_ring_set_next(at, &n[at->next].mine, sizeof at->mine);
     }
 }
 
@@ -54,8 +54,8 @@ static int look(struct mu_node_ring *n, int rank, const char **host)
     for (int i = 0; i < 150 && lost < 0; i++) {
         for (int k = 0; k < 3; k++)
             if (first[k] != rank)
-                mu_node_ring_look(&n[first[k]], host);
-        lost = mu_node_ring_look(&n[rank], host);
+                mu_node_ring_poll(&n[first[k]], host);
+        lost = mu_node_ring_poll(&n[rank], host);
         usleep(2000);
     }
     return lost;
@@ -106,12 +106,12 @@ static void one_that_does_not_enter_the_next_fence_is_told(void **state)
     tell_all(n);
     assert_int_equal(look(n, 0, &host), -1);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(mu_node_ring_silent(&n[first[i]]), -1);
+        assert_int_equal(mu_node_ring_behind(&n[first[i]]), -1);
     mu_node_ring_enter(&n[0]);
     mu_node_ring_enter(&n[4]);
     assert_int_equal(look(n, 0, &host), -1);
-    assert_int_equal(mu_node_ring_silent(&n[0]), 1);
-    assert_int_equal(mu_node_ring_silent(&n[4]), 1);
+    assert_int_equal(mu_node_ring_behind(&n[0]), 1);
+    assert_int_equal(mu_node_ring_behind(&n[4]), 1);
     close_all(n);
 }
 
@@ -130,8 +130,8 @@ static void call_as_a_stranger(struct mu_node_ring *n, int rank)
     for (int i = 0; i < 500 && !hello.answered; i++) {
         const char *host;
 
-        mu_node_ring_look(n, &host);
-        assert_int_equal(mu_hello_step(&hello, fd), MU_HELLO_GOES_ON);
+        mu_node_ring_poll(n, &host);
+        assert_int_equal(mu_hello_step(&hello, fd), MU_HELLO_PENDING);
         usleep(1000);
     }
     assert_true(hello.answered);

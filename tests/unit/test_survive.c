@@ -23,7 +23,7 @@ enum { RANKS = 3 };
 
 struct shared {
     atomic_int ready;
-    char card[RANKS][MU_SURVIVE_CARD];
+    char card[RANKS][MU_SURVIVE_RECORD];
     char text[RANKS][MU_ERR_TEXT];
 };
 
@@ -37,7 +37,7 @@ static void pause_seconds(double s)
 static void rank(struct shared *sh, int me, double begin, double patience)
 {
     const struct mu_log log = { .level = MU_LOG_ERROR };
-    const int64_t words[MU_SURVIVE_WORDS] = { 0 };
+    const int64_t words[MU_SURVIVE_BALLOT] = { 0 };
     struct mu_err err = { 0 };
     struct mu_world *world = mu_world_new(me, RANKS, "1.0", &err);
     struct mu_survive *s;
@@ -48,7 +48,7 @@ static void rank(struct shared *sh, int me, double begin, double patience)
     while (atomic_load(&sh->ready) < RANKS)
         pause_seconds(0.001);
     for (int r = 0; r < RANKS; r++)
-        if (mu_survive_learn(s, r, sh->card[r], MU_SURVIVE_CARD, &err) < 0)
+        if (mu_survive_set_address(s, r, sh->card[r], MU_SURVIVE_RECORD, &err) < 0)
             _exit(1);
     if (begin < 0)
         for (;;)

@@ -110,7 +110,7 @@ enum { RANKS = 3 };
 struct shared {
     atomic_int ready, go;
     uint8_t token[MU_TOKEN_LEN];
-    char card[RANKS][MU_SURVIVE_CARD];
+    char card[RANKS][MU_SURVIVE_RECORD];
     char text[RANKS][MU_ERR_TEXT];
     int life[RANKS][RANKS];
 };
@@ -134,7 +134,7 @@ static struct mu_survive *open_survive(struct shared *sh, int me, int size)
 
 static void survivor(struct shared *sh, int me)
 {
-    const int64_t words[MU_SURVIVE_WORDS] = { me };
+    const int64_t words[MU_SURVIVE_BALLOT] = { me };
     struct mu_survive *s = open_survive(sh, me, RANKS);
     struct mu_err err = { 0 };
     int rc;
@@ -145,7 +145,7 @@ static void survivor(struct shared *sh, int me)
         _exit(0);
     await(&sh->go, 1);
     for (int r = 0; r < RANKS; r++)
-        mu_survive_learn(s, r, sh->card[r], MU_SURVIVE_CARD, &err);
+        mu_survive_set_address(s, r, sh->card[r], MU_SURVIVE_RECORD, &err);
     rc = mu_survive_agree(s, words, 0.3 * PATIENCE, &err);
     if (rc < 0)
         snprintf(sh->text[me], sizeof sh->text[me], "%s", err.text);
@@ -192,7 +192,7 @@ static void the_survivors_go_on_when_a_thief_took_the_dead_leaders_port(void **s
 /* A card begins with the port; 8 bytes on is the machine. */
 static void a_rank_elsewhere_is_never_called_at_this_hosts_own_addresses(void **state)
 {
-    const int64_t words[MU_SURVIVE_WORDS] = { 0 };
+    const int64_t words[MU_SURVIVE_BALLOT] = { 0 };
     struct shared *sh = calloc(1, sizeof *sh);
     struct mu_survive *s = open_survive(sh, 1, 2);
     struct thief t;
@@ -201,7 +201,8 @@ static void a_rank_elsewhere_is_never_called_at_this_hosts_own_addresses(void **
     memcpy(sh->card[0], sh->card[1], sizeof sh->card[0]);
     memcpy(sh->card[0], &t.port, sizeof t.port);
     strcpy(sh->card[0] + 8, "another machine");
-    assert_int_equal(mu_survive_learn(s, 0, sh->card[0], MU_SURVIVE_CARD, NULL), 0);
+    assert_int_equal(mu_survive_set_address(s, 0, sh->card[0], MU_SURVIVE_RECORD, NULL),
+                     0);
     mu_survive_agree(s, words, 1, NULL);
     assert_int_equal(t.loot->calls, 0);
     assert_int_equal(mu_survive_life(s, 0), MU_SILENT);
@@ -219,7 +220,7 @@ static void look_for(struct mu_node_ring *n, int ms)
 
     for (int i = 0; i < ms / 2; i++) {
         for (int r = 0; r < 2; r++)
-            assert_int_equal(mu_node_ring_look(&n[r], &host), -1);
+            assert_int_equal(mu_node_ring_poll(&n[r], &host), -1);
         usleep(2000);
     }
 }
@@ -235,7 +236,7 @@ static void the_ring_goes_on_past_a_thief_that_gets_no_part_of_the_secret(void *
     for (int r = 0; r < 2; r++)
         mu_node_ring_open(&n[r], r, node_of, 2, host[r]);
     for (int r = 0; r < 2; r++)
-        mu_node_ring_told(&n[r], &n[!r].mine, sizeof n[!r].mine);
+        mu_node_ring_set_next(&n[r], &n[!r].mine, sizeof n[!r].mine);
     n[0].theirs.port = t.port;
     for (int i = 0; i < 30 && t.loot->done == 0; i++)
         look_for(n, 100);
