@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* elastic.c - elastic worlds: when ranks die the others go on with fewer
  *
- *   a wait fails, or the control connections bring word of a death
- *        |  every survivor, at the end of the call that it is in or makes next
- *   what has begun is given up; control connections closed
+ *   a wait fails, or the control connections report a death
+ *        |  every survivor, at the end of its present call or of the next one
+ *   drop the work that has begun; close the control connections
  *        |
- *   mu_survive_agree: who is left, how many syncs each has behind it      <---.
- *        |                                                                     |
- *   ranks, nodes, local ranks numbered anew                                    |
- *        |                                                                     |
- *   control and backend opened again, over the survivors' own exchange; the    |
- *   new backend takes the memory over where it is -- another death? -----------'
+ *   mu_survive_agree: which ranks are left, how many syncs each has done  <---.
+ *        |                                                                    |
+ *   number ranks, nodes and local ranks anew                                  |
+ *        |                                                                    |
+ *   open control and backend again, over the survivors' exchange; the new     |
+ *   backend takes over the memory in place -- another death? -----------------'
  *        |
  *   the call returns MUSTER_ESHRUNK
  *
  * Equal weights: a sync ends with a vote, and returns MUSTER_OK only when every rank
- * has said that its gradients are complete. So when one survivor has had that OK, each
- * other one has voted, has the very same gradients, and is told OK here as well; its
- * next call then brings it MUSTER_ESHRUNK. And when one has not voted, none has had the
- * OK. Either way the same number of steps lies behind all of them.
+ * has voted that its gradients are complete. When one survivor has returned MUSTER_OK,
+ * each other one has voted and has the same gradients. It returns MUSTER_OK too, and
+ * its next call returns MUSTER_ESHRUNK. When one survivor has not voted, none has
+ * returned MUSTER_OK. Either way all of them have done the same number of steps.
  */
 #include "runtime/recover/recover.h"
 
@@ -31,12 +31,12 @@
 #include "runtime/core/text.h"
 #include "runtime/recover/streams.h"
 
-#define LINK_SECONDS 5.0 /* all are there: who dies on the way costs that at most */
+#define LINK_SECONDS 5.0 /* all ranks are up: a death meanwhile costs at most this */
 #define SAME_AGAIN 2     /* attempts with the same survivors */
 
-enum word { COMMITS, VOTING, FINISHING };
+enum ballot_entry { COMMITS, VOTING, FINISHING };
 
-/* What one shrink knows; ranks are those at its start. */
+/* State of one shrink; ranks are numbered as at its start. */
 struct shrink {
     double began;
     int size_before;
@@ -44,14 +44,13 @@ struct shrink {
     char dead[512];
     size_t dead_len;
     int ndead, nsilent;
-    int64_t commits; /* of all, as agreed */
+    int64_t commits; /* syncs that all survivors have done, as agreed */
 };
 
-/* ---- Before anything happens ---- */
+/* ---- Before a death ---- */
 
-/* A launcher that knew of a death would end the step. What it was good for, the
- * exchange, the ranks can do for each other: they agree for the first time, on all of
- * them.
+/* A launcher that notices a death ends the step, so the ranks leave it. Its only
+ * service, the exchange, they do themselves: their first agreement is on all of them.
  */
 static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 {
@@ -65,7 +64,7 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
             return mu_err_set(
                 err, MUSTER_EPEER,
                 "rank %d (node %s) died, or cannot be reached, before all "
-                "ranks had met",
+                "ranks had connected",
                 r, comm->world->host_of[r]);
     comm->world->exchange = mu_survive_exchange(recover->survive);
     mu_world_leave(comm->world);
@@ -75,17 +74,17 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 int mu_elastic_open(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    char card[MU_SURVIVE_RECORD];
+    char record[MU_SURVIVE_RECORD];
     struct mu_gathered all;
     int rc = 0;
 
     if (!comm->config.elastic || !comm->control)
         return 0;
-    if (mu_survive_open(comm->world, comm->address, &comm->log, card, &recover->survive,
-                        err) < 0)
+    if (mu_survive_open(comm->world, comm->address, &comm->log, record,
+                        &recover->survive, err) < 0)
         return -1;
     comm->elastic = true;
-    if (mu_gather(comm, "muster_init", card, sizeof card, &all, err) < 0)
+    if (mu_gather(comm, "muster_init", record, sizeof record, &all, err) < 0)
         return -1;
     for (int r = 0; rc == 0 && r < comm->world->size; r++)
         rc = mu_survive_set_address(recover->survive, r, all.at[r], all.len[r], err);
@@ -130,7 +129,7 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
     return rc;
 }
 
-/* ---- What has been agreed ---- */
+/* ---- After the agreement ---- */
 
 static void name_dead(const struct mu_recover *recover, struct shrink *s, int rank)
 {
@@ -148,7 +147,7 @@ static void name_dead(const struct mu_recover *recover, struct shrink *s, int ra
         mu_text_add(s->dead, sizeof s->dead, &s->dead_len, " and others");
 }
 
-/* Of two halves that cannot reach each other one may go on. */
+/* Two halves that cannot reach each other must not both go on: the smaller one ends. */
 static bool is_minority(const struct shrink *s, int left, bool first_lives)
 {
     return s->nsilent > 0 &&
@@ -175,7 +174,9 @@ static int count_ballots(struct mu_recover *recover, struct shrink *s, int *fini
     return most <= s->commits ? 0 : -1;
 }
 
-/* May they go on? Every survivor comes to the same answer, but for a minority. */
+/* May the survivors go on? All come to the same answer, except a minority that is cut
+ * off.
+ */
 static int judge(struct mu_recover *recover, struct shrink *s, int left,
                  bool first_lives, bool *alone, struct mu_err *err)
 {
@@ -184,23 +185,24 @@ static int judge(struct mu_recover *recover, struct shrink *s, int left,
 
     *alone = is_minority(s, left, first_lives);
     if (*alone)
-        return mu_err_set(err, MUSTER_EPEER,
-                          "%s; the %d rank%s here end%s, since the others may go on",
-                          s->dead, left, mu_plural(left), left == 1 ? "s" : "");
+        return mu_err_set(
+            err, MUSTER_EPEER,
+            "%s; the %d rank%s on this side end%s, because the others may go on",
+            s->dead, left, mu_plural(left), left == 1 ? "s" : "");
     if (left < comm->config.elastic)
         return mu_err_set(
             err, MUSTER_EPEER,
-            "%s; %d rank%s %s left, and MUSTER_ELASTIC asks for at least %d", s->dead,
+            "%s; %d rank%s %s left, but MUSTER_ELASTIC asks for at least %d", s->dead,
             left, mu_plural(left), left == 1 ? "is" : "are", comm->config.elastic);
     if (finishing > 0 && finishing < left)
-        return mu_err_set(
-            err, MUSTER_EPEER,
-            "%s when %d of the others were in muster_finalize and %d were "
-            "not",
-            s->dead, finishing, left - finishing);
+        return mu_err_set(err, MUSTER_EPEER,
+                          "%s; cannot continue: %d ranks had already called "
+                          "muster_finalize, %d had not",
+                          s->dead, finishing, left - finishing);
     if (rc < 0)
         return mu_err_set(err, MUSTER_EINTERNAL,
-                          "%s, and the others are in different steps", s->dead);
+                          "%s; cannot continue: the other ranks are in different steps",
+                          s->dead);
     return 0;
 }
 
@@ -238,7 +240,7 @@ static int regroup(struct mu_recover *recover, struct shrink *s, double patience
     return left;
 }
 
-/* ---- The end after all ---- */
+/* ---- The job ends, or goes on ---- */
 
 static void end_job(struct mu_recover *recover, const struct mu_err *err, bool alone)
 {
@@ -256,16 +258,17 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
     if (mu_survive_leads(recover->survive))
         mu_streams_print("%s", err->text);
     else
-        sleep(5); /* the head's word ends this process */
+        sleep(5); /* the leader prints the reason and ends this process */
     mu_verdict_end_step(comm, err->code, err->text);
 }
 
-/* To the user once, by rank 0; and the next collective of this rank fails with it. */
+/* Rank 0 prints it once for the user; the next collective of each rank fails with it.
+ */
 static void report_shrink(struct mu_recover *recover, const struct shrink *s)
 {
     struct mu_comm *comm = recover->comm;
     mu_err_set(&comm->interrupt, MUSTER_ESHRUNK,
-               "%s; %d of %d ranks go on, this is rank %d now", s->dead,
+               "%s; %d of %d ranks go on, and this rank is now rank %d", s->dead,
                comm->world->size, s->size_before, comm->world->rank);
     if (comm->world->rank == 0)
         fprintf(stderr, "muster: %s; %d of %d ranks go on, after %.2f s\n", s->dead,
@@ -301,10 +304,12 @@ static int shrink(struct mu_recover *recover, struct shrink *s, bool *alone,
         before = left;
         rc = connect_again(recover, err);
         if (rc < 0 && same == SAME_AGAIN)
-            return mu_err_context(err, "%d rank%s %s left, but cannot connect again",
-                                  left, mu_plural(left), left == 1 ? "is" : "are");
+            return mu_err_context(
+                err, "%d rank%s %s left, but cannot connect to each other again", left,
+                mu_plural(left), left == 1 ? "is" : "are");
         if (rc < 0)
-            mu_log(&comm->log, MU_LOG_INFO, "once more: %s", err->text);
+            mu_log(&comm->log, MU_LOG_INFO, "trying again to connect the survivors: %s",
+                   err->text);
     }
     return 0;
 }

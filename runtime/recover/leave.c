@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* leave.c - exit(muster_report(m)) of one rank: the others hear why
+/* leave.c - one rank calls exit(muster_report(m)): the others get its reason
  *
- * They would see no more than a connection that closes, and call it a death.
+ * Without this they would see only a closed connection, and report a death.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     struct mu_recover *recover; /* the world to leave; NULL: none */
-    pid_t pid;                  /* a fork of it is somebody else */
+    pid_t pid;                  /* a forked child has another */
     bool reported;
     int status;
     char why[MU_ERR_TEXT];
@@ -34,8 +34,8 @@ static void at_exit(void)
     struct mu_recover *recover = left_behind();
     struct mu_err known;
 
-    /* In an elastic world the others go on without this rank. Of several that leave,
-     * each stays until the first one's reason is told.
+    /* In an elastic world the others go on without this rank. Of several ranks that
+     * leave, each waits until the reason of the first one is printed.
      */
     if (recover && !recover->survive &&
         !(recover->comm->config.return_failure &&

@@ -10,7 +10,7 @@ void mu_recover_init(struct mu_recover *recover, struct mu_comm *comm)
 {
     *recover = (struct mu_recover){ .comm = comm };
     comm->hooks = (struct mu_comm_hooks){ recover, mu_verdict_alarmed, mu_verdict_ended,
-                                          mu_verdict_hold };
+                                          mu_verdict_before_announce };
 }
 
 void mu_recover_clear(struct mu_recover *recover)
@@ -44,7 +44,7 @@ void mu_recover(struct mu_recover *recover, struct mu_err *err)
         return;
     for (struct mu_resettable *r = recover->resettables; r; r = r->next)
         r->drop(r->arg);
-    /* Each rank was somewhere else in its step. */
+    /* The ranks were at different places of their step. */
     comm->order = comm->ordered = comm->ordered_synced = 0;
 }
 
@@ -63,8 +63,9 @@ void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
     }
     if (comm->config.return_failure)
         return;
-    /* Before there are connections all may fail alike: the first one speaks. A death is
-     * known to its neighbours alone, and Slurm ends the step within a second.
+    /* Before there are connections all ranks may fail alike: the lowest one prints.
+     * Only the neighbours of a dead rank know of its death, and Slurm ends the step
+     * within a second: they print at once.
      */
     if (err->code != MUSTER_EPEER)
         usleep((rank < 8 ? (unsigned)rank : 8) * 200000);
@@ -72,7 +73,7 @@ void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
     mu_verdict_end_step(comm, err->code, err->text);
 }
 
-/* Who dies on the way does not keep the others from a good end. */
+/* A rank that dies meanwhile does not keep the others from a good end. */
 int mu_recover_finish(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;

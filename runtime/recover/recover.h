@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* recover.h - the one place that decides what an error of a group means
  *
- *   verdict.c  wait for the reason that all ranks get, report it, end the job
+ *   verdict.c  waits for the reason that all ranks get, reports it, ends the job
  *   elastic.c  ranks died: the others go on with fewer
  *   recover.c  what a public call does with its error: the two above, in this order
- *   leave.c    exit() without muster_finalize
+ *   leave.c    a process that calls exit() without muster_finalize
  *   streams.c  stdout and stderr of a process that is about to end
  *
  * runtime/comm announces failures and returns them; the public calls bring them here.
@@ -15,10 +15,10 @@
 #include "runtime/boot/survive.h"
 #include "runtime/comm/comm.h"
 
-/* What has begun work on the group and must give it up before ranks are numbered anew.
+/* Work that has begun on the group. It must be given up before ranks are numbered anew.
  */
 struct mu_resettable {
-    /* Nothing of it is under way any more; may join what it started. */
+    /* Returns when none of it is in flight; may join what it started. */
     void (*drop)(void *arg);
     void *arg;
     struct mu_resettable *next;
@@ -31,73 +31,79 @@ struct mu_recover {
     uint64_t commits;      /* syncs that have returned MUSTER_OK */
     bool voting;           /* this rank's gradients are complete */
     bool finishing;        /* in muster_finalize */
-    int nested;            /* in a call of libmuster that has called the program back */
+    int nested;            /* calls of the program's functions that libmuster is in */
     atomic_bool giving_up; /* in muster_abort */
 };
 
 /* ---- recover.c ---- */
-/* Also sets the hooks of comm, which is not open yet. */
+/* Also sets the hooks of comm; call it before comm is opened. */
 void mu_recover_init(struct mu_recover *recover, struct mu_comm *comm);
-/* Before comm is cleared. */
+/* Call it before comm is cleared. */
 void mu_recover_clear(struct mu_recover *recover);
 /* A public call failed with *err. When the whole job fails, *err becomes the reason
- * that all ranks get, and this process ends with it, unless on_failure is "return". In
- * an elastic world, with a rank dead: [collective among the living] go on with fewer;
- * *err becomes MUSTER_ESHRUNK, or why that cannot be.
+ * that all ranks get, and this process ends with it, unless on_failure is "return".
+ *
+ * In an elastic world, with a rank dead: [collective among the survivors] go on with
+ * fewer ranks; *err becomes MUSTER_ESHRUNK, or why that is impossible.
  */
 void mu_recover(struct mu_recover *recover, struct mu_err *err);
-/* Start-up failed with *err here, maybe not on other ranks: they must not wait for us.
+/* Start-up failed with *err on this rank, maybe not on others: ends their wait for this
+ * rank.
  */
 void mu_recover_start(struct mu_recover *recover, struct mu_err *err);
-/* [collective] All ranks are in muster_finalize. */
+/* [collective] Returns 0 when all ranks are in muster_finalize. */
 int mu_recover_finish(struct mu_recover *recover, struct mu_err *err);
 
 void mu_recover_add(struct mu_recover *recover, struct mu_resettable *r);
 void mu_recover_remove(struct mu_recover *recover, const struct mu_resettable *r);
 
 /* ---- elastic.c ---- */
-/* [collective] Make ready for a death, where the options ask for it. */
+/* [collective] Prepare for a death, where the options ask for it. */
 int mu_elastic_open(struct mu_recover *recover, struct mu_err *err);
-/* Has a rank died that the others survive, and may this call act on it? */
+/* True when a rank has died, the others survive it, and this call may act on it. */
 bool mu_elastic_wanted(struct mu_recover *recover);
-/* [collective among the living] Go on with fewer. Nothing of the caller's may be under
- * way in the backend. Returns -1 with MUSTER_ESHRUNK, or with why that cannot be; 0
- * when this rank was voting and its sync counts: the next call fails with
- * MUSTER_ESHRUNK.
+/* [collective among the survivors] Go on with fewer ranks. The caller has no work in
+ * flight in the backend. Returns -1 with MUSTER_ESHRUNK, or with why that is
+ * impossible. Returns 0 when this rank was voting and its sync counts: then the next
+ * call fails with MUSTER_ESHRUNK.
  */
 int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err);
-/* [collective] The end of a sync in an elastic world: all ranks have their gradients.
+/* [collective] End a sync in an elastic world: returns 0 when all ranks have their
+ * gradients.
  */
 int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what,
                       struct mu_err *err);
 
 /* ---- verdict.c ---- */
-/* For mu_comm_hooks; arg is a mu_recover. */
+/* Hooks of mu_comm_hooks; arg is a mu_recover. */
 void mu_verdict_alarmed(void *arg);
 void mu_verdict_ended(void *arg, const struct mu_ending *ending);
-void mu_verdict_hold(void *arg, int status);
-/* Is a failure with this status one that the others survive? */
+void mu_verdict_before_announce(void *arg, int status);
+/* True when the other ranks survive a failure with this status. */
 bool mu_verdict_survived(const struct mu_recover *recover, int status);
-/* Where comm's failure concerns the whole job, wait for the reason that all ranks get:
- * end this process with it, or (on_failure "return", or it is survived) put it into
- * *err.
+/* When the failure of comm concerns the whole job, wait for the reason that all ranks
+ * get. Then end this process with it, or put it into *err (on_failure is "return", or
+ * the ranks survive it).
  */
 void mu_verdict_await(struct mu_recover *recover, struct mu_err *err);
-/* A failed job's backend is aborted by the control thread: wait until it has. */
+/* The control thread aborts the backend of a failed job: wait until it has. */
 void mu_verdict_await_abort(const struct mu_recover *recover);
-/* End the step from any thread; before that the streams of this rank are written, and
- * the others have a moment for theirs.
+/* End the step, from any thread. First write the streams of this rank, and give the
+ * other ranks time to write theirs.
  */
 void mu_verdict_end_step(const struct mu_comm *comm, int status, const char *why)
     __attribute__((noreturn));
-/* muster_abort; status and why are given. recover may be NULL, or not open. */
+/* What muster_abort does; status and why are given. recover may be NULL, or not open.
+ */
 void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
     __attribute__((noreturn));
 
 /* ---- leave.c ---- */
-/* From now on this process leaves the group behind when it exits. */
+/* From now on, when this process exits without muster_finalize, the other ranks get the
+ * reported failure as the reason.
+ */
 void mu_leave_watch(struct mu_recover *recover);
-/* ... and if so, because of this failure. */
+/* The failure that this process reports and may exit with. */
 void mu_leave_reported(const struct mu_recover *recover, int status, const char *why);
 void mu_leave_forget(const struct mu_recover *recover);
 

@@ -18,13 +18,13 @@
 
 #include "runtime/base/err.h"
 
-/* Milliseconds that a line waits for stderr. */
+/* How many milliseconds a line waits for stderr. */
 #define PRINT_MS 1000
 
 enum state { IDLE, BUSY, STUCK };
 
-/* One flush at a time. STUCK: a call has waited in vain for the thread that writes, and
- * no other call waits for it.
+/* One flush at a time. STUCK: a call has waited in vain for the thread that writes; no
+ * later call waits for it.
  */
 static atomic_int state = IDLE;
 
@@ -33,8 +33,8 @@ static void nap(void)
     nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 }
 
-/* Poll returns at once for a file; a pipe that is ready takes a page. One without a
- * reader is not ready: the write would bring SIGPIPE.
+/* Poll returns at once for a file; a pipe that is ready takes a page. A pipe without a
+ * reader is not ready: a write would raise SIGPIPE.
  */
 static bool await_room(int fd, int ms)
 {
@@ -43,7 +43,7 @@ static bool await_room(int fd, int ms)
     return poll(&p, 1, ms) == 1 && p.revents == POLLOUT;
 }
 
-/* Does a write return without waiting for a reader? */
+/* True when a write returns without waiting for a reader. */
 static bool takes_all(FILE *stream)
 {
     struct stat st;
@@ -55,8 +55,7 @@ static bool takes_all(FILE *stream)
                                    __fpending(stream) <= PIPE_BUF && await_room(fd, 0));
 }
 
-/* Returns whether the stream still holds something that may have to wait for a reader.
- */
+/* Returns true when the stream still holds bytes whose write may wait for a reader. */
 static bool flush_in_place(FILE *stream)
 {
     bool left = false;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* verdict.c - how a job ends when a rank dies, does not come or gives up
+/* verdict.c - how a job ends when a rank dies, does not arrive or gives up
  *
  * The control connections bring every rank the same reason. One rank, the reporter,
- * tells the user: a sentence and, at a deadline, what each rank was doing. Then the
- * whole step is ended with the status, so that nobody hangs and srun's exit status says
- * why.
+ * prints it: a sentence and, at a deadline, what each rank was doing. Then it ends the
+ * whole step with the status, so that no rank hangs and srun's exit status is the
+ * reason's.
  */
 #include "runtime/recover/recover.h"
 
@@ -16,16 +16,17 @@
 #include "runtime/core/text.h"
 #include "runtime/recover/streams.h"
 
-/* Seconds in which this rank's streams are written, and in which the others, whom the
- * reason has just been sent to, write theirs: when the step ends they are killed.
+/* Seconds for this rank to write its streams, and for the others to write theirs: they
+ * have just received the reason, and are killed when the step ends.
  */
 #define FLUSH_SECONDS 0.5
 #define OTHERS_SECONDS 0.1
 
-/* Lines of the flight record that are printed of ranks that are not special. */
+/* Most lines of the flight record that are printed for ranks besides the one to blame.
+ */
 #define MOST_LINES 32
 
-static void speak(const struct mu_comm *comm, const struct mu_ending *e)
+static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
 {
     struct mu_flight_names names = mu_comm_names(comm, NULL);
     char line[512];
@@ -43,8 +44,8 @@ static void speak(const struct mu_comm *comm, const struct mu_ending *e)
                          mu_plural(printed - MOST_LINES));
 }
 
-/* When a rank dies NCCL and CUDA may call it a failure of the device. The control
- * connections know better, at once.
+/* When a rank dies, NCCL and CUDA may report a failed device. The control connections
+ * report the death itself, at once.
  */
 static void await_death(const struct mu_recover *recover)
 {
@@ -66,7 +67,7 @@ void mu_verdict_alarmed(void *arg)
     mu_streams_flush(0);
 }
 
-void mu_verdict_hold(void *arg, int status)
+void mu_verdict_before_announce(void *arg, int status)
 {
     if (status == MUSTER_EDEVICE)
         await_death(arg);
@@ -85,12 +86,12 @@ void mu_verdict_ended(void *arg, const struct mu_ending *e)
 
     if (comm->config.return_failure || mu_verdict_survived(recover, e->status))
         return;
-    /* The caller may be computing: then nobody else writes its streams. */
+    /* The thread that calls may be computing: then only this one writes the streams. */
     mu_streams_flush(FLUSH_SECONDS);
     if (e->reporter)
-        speak(comm, e);
+        print_reason(comm, e);
     else
-        sleep(5); /* the reporter's word ends this process */
+        sleep(5); /* the reporter ends this process */
     mu_verdict_end_step(comm, e->status, e->text);
 }
 
@@ -102,7 +103,7 @@ void mu_verdict_end_step(const struct mu_comm *comm, int status, const char *why
     mu_world_abort(comm->world, status, why);
 }
 
-/* Wait to be ended by the control thread; as a last resort end the step. */
+/* Wait until the control thread ends this process; as a last resort end the step. */
 static void __attribute__((noreturn))
 park(struct mu_comm *comm, int status, const char *why)
 {
@@ -144,7 +145,7 @@ void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
     if (status < 1 || status > 255)
         status = MUSTER_EINTERNAL;
     if (!why)
-        why = "the program gave up";
+        why = "the program called muster_abort without a reason";
     mu_streams_flush(FLUSH_SECONDS);
     if (!comm || !comm->control) {
         mu_streams_print("rank %d: %s", comm ? comm->world->rank : 0, why);
@@ -154,7 +155,8 @@ void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
     snprintf(text, sizeof text, "rank %d (node %s) ended the job: %s",
              comm->world->rank, comm->world->host_of[comm->world->rank], why);
     mu_control_fail(comm->control, status, comm->world->rank, text);
-    if (comm->config.return_failure) { /* the others return, but the step ends */
+    /* the other ranks return from their calls, but the step ends */
+    if (comm->config.return_failure) {
         mu_streams_print("%s", text);
         mu_verdict_end_step(comm, status, text);
     }

@@ -142,7 +142,7 @@ job_ends() { # pattern [status]
     start --elastic=4
     await_lines 60
     kill_ranks 2
-    job_ends '^muster: rank 2 .* died; 3 ranks are left, and MUSTER_ELASTIC asks for at least 4$'
+    job_ends '^muster: rank 2 .* died; 3 ranks are left, but MUSTER_ELASTIC asks for at least 4$'
 }
 
 @test "without --elastic a death ends the job with status 13" {

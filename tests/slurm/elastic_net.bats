@@ -71,7 +71,7 @@ cut_off() { # NODES VICTIM, WITNESS among the others
     start "$1"
     on "$node" -- ip link set eth0 down
     await_words "$3" 25 "rank $2 (node $node, pid [0-9]*) cannot be reached any more; $(($1 - 1)) of $1 ranks go on"
-    await_words "$2" 40 '; the 1 rank here ends, since the others may go on$'
+    await_words "$2" 40 '; the 1 rank on this side ends, because the others may go on$'
     gone "$2"
     grep -h '^muster:' "said.$3" "said.$2" | sed 's/^/# /' >&3
 }

@@ -233,7 +233,7 @@ int elastic_train(struct muster *m, int rank, void *arg)
             pause_for(0.008);
         rc = one_step(m, model, &run, step);
         if (rc == MUSTER_ESHRUNK) {
-            RANK_CHECK(strstr(muster_error(m), "go on, this is rank "));
+            RANK_CHECK(strstr(muster_error(m), "go on, and this rank is now rank "));
             RANK_OK(muster_sampler_restore(model->sampler, &at));
             shrinks++;
             continue;

@@ -154,7 +154,7 @@ static const struct elastic_case cases[] = {
       { { 2, 5, IN_BUCKET, 0 } },
       0,
       MUSTER_EPEER,
-      "died; 3 ranks are left, and MUSTER_ELASTIC asks for at least 4",
+      "died; 3 ranks are left, but MUSTER_ELASTIC asks for at least 4",
       0 },
     { "before the first sync the job ends",
       { .size = 4, .elastic = 1 },
