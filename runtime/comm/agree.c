@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* agree.c - compare a contract among the ranks and say where they differ */
+/* agree.c - compare a contract among the ranks and report where they differ */
 #include "runtime/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The lines' hashes of every rank: the first index where they differ, or -1. */
+/* Compare the hashes of all ranks: the first index where they differ, or -1. */
 static int find_difference(const struct mu_gathered *all, int size, struct mu_err *err)
 {
     const uint64_t **hash = calloc((size_t)size, sizeof *hash);
@@ -29,8 +29,9 @@ static int find_difference(const struct mu_gathered *all, int size, struct mu_er
     }
     at = mu_contract_first_difference(hash, n, size);
     if (at < 0)
-        mu_err_set(err, MUSTER_EINTERNAL,
-                   "the contracts differ, but no line of them does");
+        mu_err_set(
+            err, MUSTER_EINTERNAL,
+            "the hashes of the contracts differ, but all of their lines are equal");
 out:
     for (int r = 0; hash && r < size; r++)
         free((void *)(uintptr_t)hash[r]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* choose.c - the backend: NCCL from its module where a GPU is there, else the host's */
+/* choose.c - which backend: NCCL's module where there is a GPU, else the host's */
 #include "runtime/comm/comm.h"
 
 #include <dlfcn.h>
@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* The driver's device files: a fake GPU of a test cluster has other names, so the host
- * backend serves it.
+/* Look for the driver's device files: a fake GPU of a test cluster has other names, so
+ * the host backend serves it.
  */
 static bool gpu_is_there(void)
 {
@@ -27,7 +27,7 @@ static int load(const char *dir, const struct mu_backend_ops **ops, void **modul
     void *handle;
 
     snprintf(path, sizeof path, "%s/backend_nccl.so", dir ? dir : MUSTER_MODULE_DIR);
-    /* LOCAL: NCCL and CUDA must not shadow symbols of the program. */
+    /* RTLD_LOCAL: NCCL and CUDA must not shadow symbols of the program. */
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return mu_err_set(err, MUSTER_EDEVICE, "cannot load the NCCL backend: %s",
@@ -35,7 +35,8 @@ static int load(const char *dir, const struct mu_backend_ops **ops, void **modul
     *ops = dlsym(handle, "mu_backend_nccl");
     if (!*ops) {
         dlclose(handle);
-        return mu_err_set(err, MUSTER_EDEVICE, "%s is no backend of muster", path);
+        return mu_err_set(err, MUSTER_EDEVICE, "%s is not a backend of libmuster",
+                          path);
     }
     *module = handle;
     return 0;

@@ -70,7 +70,7 @@ int mu_coll_run(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err 
     return mu_coll_join(comm, &started, coll->what, coll->stream, err);
 }
 
-/* One rank alone has gathered as soon as it asks. */
+/* A world of one has only its own data. */
 static int gather_alone(const void *data, size_t len, struct mu_gathered *out,
                         struct mu_err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coll_host.c - collectives on host memory where the backend works on a GPU's
+/* coll_host.c - collectives on host memory when the backend works on a GPU's
  *
- * Through a piece of the backend's memory, chunk by chunk. All ranks must come with
- * host memory alike: the chunks are collectives of their own.
+ * Data go through a block of the backend's memory, chunk by chunk. All ranks must pass
+ * host memory: each chunk is a separate collective.
  */
 #include "runtime/comm/comm.h"
 
@@ -35,13 +35,13 @@ static int copy(struct mu_comm *comm, void *dst, const void *src, size_t bytes,
     return comm->ops->copy(comm->backend, dst, src, bytes, stream, err);
 }
 
-/* Elements from .. from + n - 1 of every part. */
+/* Copy elements from .. from + n - 1 of every part. */
 static int run_chunk(struct mu_comm *comm, const struct mu_coll *coll, size_t from,
                      size_t n, struct mu_err *err)
 {
     size_t size = mu_dtype_size(coll->dtype), bytes = n * size;
     size_t sent = parts_sent(comm, coll), received = parts_received(comm, coll);
-    /* In place stays in place; else the received parts lie behind those sent. */
+    /* In place stays in place; else the received parts lie behind the sent ones. */
     char *in = comm->stage, *out = coll->send == coll->recv ? in : in + sent * bytes;
     struct mu_coll chunk = *coll;
 
@@ -72,10 +72,11 @@ static int run_on_host(struct mu_comm *comm, const struct mu_coll *coll,
         comm->stage = comm->ops->alloc(comm->backend, STAGE_BYTES, err);
     if (!comm->stage)
         return -1;
-    /* Whole lines of 128 bytes, so that each part of a chunk is aligned. */
+    /* Multiples of 128 bytes, so that each part of a chunk is aligned. */
     most -= most % (128 / mu_dtype_size(coll->dtype));
     if (most == 0)
-        return mu_err_set(err, MUSTER_EUSAGE, "%s: too many ranks for host memory",
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s on host memory: too many ranks for the transfer buffer",
                           coll->what);
     for (size_t from = 0; from < coll->count; from += most)
         if (run_chunk(comm, coll, from,
@@ -84,7 +85,7 @@ static int run_on_host(struct mu_comm *comm, const struct mu_coll *coll,
     return 0;
 }
 
-/* A collective of the caller's own counts by what it is. */
+/* A collective of the program is named by its kind and size. */
 static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll)
 {
     const uint32_t what[4] = { coll->kind, coll->dtype, coll->op,
@@ -92,7 +93,7 @@ static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll)
     const struct mu_owner plain = { 0, (uint32_t)mu_hash(0, what, sizeof what),
                                     coll->count };
 
-    if (comm->owner.object == 0) /* else a hook's: a part of its bucket */
+    if (comm->owner.object == 0) /* else a hook calls it: part of its bucket */
         mu_comm_order(comm, &plain);
 }
 

@@ -39,8 +39,8 @@ struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *pare
     };
 }
 
-/* An error of this call alone? After any other the world is of no use to anybody, and
- * one of these two can be how it ended.
+/* True when the error concerns this call alone. After any other error the group is
+ * unusable, and that may have ended with one of these two codes.
  */
 static bool is_local(struct mu_comm *comm, int status)
 {
@@ -55,7 +55,7 @@ void mu_comm_announce(struct mu_comm *comm, int rank, const struct mu_err *err)
 {
     struct mu_err known;
 
-    /* The backend may notice before the control connections do, or after. */
+    /* Either the backend or the control connections may notice first. */
     if (!comm->announced && !mu_control_failed(comm->control, &known))
         mu_control_fail(comm->control, err->code, rank, err->text);
     comm->announced = true;
@@ -82,7 +82,7 @@ int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err)
     if (comm->interrupt.code == 0)
         return 0;
     mu_err_set(err, comm->interrupt.code, "%s", comm->interrupt.text);
-    if (!comm->over)
+    if (!comm->interrupt_all)
         comm->interrupt.code = 0;
     return -1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm.h - a group of ranks and its collectives, which return errors and nothing else
+/* comm.h - a group of ranks and its collectives; they return errors and do nothing else
  *
  *   comm.c       the state of the group; a failure is announced to all ranks
  *   session.c    control connections, agreement on the world, backend
@@ -11,8 +11,9 @@
  *
  * A call that fails announces the failure to all ranks and returns -1 at once. Nothing
  * here waits for the reason that all ranks get, prints, shrinks the group or ends the
- * process: runtime/recover does that, when the error has reached the public call. So
- * what joins started collectives on the way up runs after the announcement.
+ * process: runtime/recover does that, when the error has reached the public call. On
+ * the way up, callers join the collectives they have started: the announcement makes
+ * these joins return.
  */
 #ifndef MU_COMM_H
 #define MU_COMM_H
@@ -29,22 +30,23 @@
 #include "runtime/core/flight.h"
 #include "runtime/muster.h"
 
-/* Seconds; what is longer does not fit the nanoseconds of a backend's clock. */
+/* Seconds; longer times do not fit the nanoseconds of a backend's clock. */
 #define MU_FOREVER 1e8
 
-/* What is decided above. Called from threads of the control connections and of the
- * backend; set before these are opened. NULL: nothing is done.
+/* What the layer above decides. Called from threads of the control connections and of
+ * the backend; set before these are opened. NULL: nothing is done.
  */
 struct mu_comm_hooks {
     void *arg;
-    /* A failure was noticed: a rank that decides elsewhere may end this process at any
-     * moment. Must return soon.
+    /* This rank has noticed a failure: another rank may end this process at any moment.
+     * Must return soon.
      */
     void (*alarmed)(void *arg);
     /* The job has failed; the backend is aborted. */
     void (*ended)(void *arg, const struct mu_ending *ending);
-    /* Before a failure of the backend with this status is announced: may block. */
-    void (*hold)(void *arg, int status);
+    /* Called before a failure of the backend with this status is announced; may block.
+     */
+    void (*before_announce)(void *arg, int status);
 };
 
 struct mu_comm {
@@ -57,80 +59,83 @@ struct mu_comm {
     struct mu_backend *backend;
     void *module;    /* dlopen handle of the backend, or NULL */
     char *gpus;      /* MUSTER_PLAN's gpus of this rank, "" unknown */
-    char **gpu_of;   /* the same by rank, NULL until the ranks have met */
-    char fabric[16]; /* MUSTER_PLAN's, "" unknown */
+    char **gpu_of;   /* the same by rank, NULL before mu_agree_on_world */
+    char fabric[16]; /* MUSTER_PLAN's fabric, "" unknown */
     char *address;   /* MASTER_ADDR, or NULL */
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
     int ddps;       /* created so far: the same number on all ranks */
-    uint64_t rolls; /* syncs so far, of all ddps */
-    /* The order in which collectives have started: a hash, and how many there were, now
-     * and at the end of the last sync.
+    uint64_t syncs; /* done so far, of all ddps */
+    /* The order in which collectives have started: its hash, and their number, now and
+     * at the end of the last sync.
      */
     uint64_t order, ordered, ordered_synced;
-    struct mu_owner owner; /* of the collectives that a hook of the caller's makes */
-    pthread_mutex_t flight_lock; /* innermost: nothing is called with it held */
+    struct mu_owner owner;       /* of the collectives that a user's hook calls */
+    pthread_mutex_t flight_lock; /* innermost: no call is made with it held */
     struct mu_flight flight;
     struct mu_comm_hooks hooks;
-    pthread_mutex_t swap_lock; /* control and backend are exchanged with it held */
+    pthread_mutex_t swap_lock; /* control and backend are replaced with it held */
     atomic_bool ended;         /* the control thread has aborted the backend */
-    atomic_bool closing;       /* a failure from now on is nobody's concern */
+    atomic_bool closing;       /* from now on no failure is reported */
 
-    bool elastic;      /* this backend may become the parent of one of fewer ranks */
-    atomic_bool armed; /* from now on a death is survived: every rank acts on it at
-                          once, and a failed device is not announced here, since a death
-                          may be the cause of it */
-    int generation;    /* how often the group went on with fewer ranks */
+    bool elastic; /* this backend may be the parent of one of fewer ranks */
+    /* The ranks survive a death from now on: every rank acts on it at once. A failed
+     * device is not announced here, because a death may be its cause.
+     */
+    atomic_bool armed;
+    int generation; /* how many times the group went on with fewer ranks */
 
-    bool failed;    /* a call of this rank failed with more than an error of its own */
-    bool announced; /* ... and the other ranks learn of it */
+    bool failed;    /* a call failed, and the failure concerns more than that call */
+    bool announced; /* the failure was sent to the other ranks */
     struct mu_err interrupt; /* the next collective fails with it; code 0: none */
-    bool over;               /* ... and each one after it */
+    bool interrupt_all;      /* not only the next one */
 };
 
-/* Takes world. */
+/* Takes world. Closes it in mu_comm_clear. */
 void mu_comm_init(struct mu_comm *comm, const struct mu_config *config,
                   const char *version, struct mu_world *world);
 void mu_comm_clear(struct mu_comm *comm);
 
-/* A call on this group has failed with *err: unless that is an error of this call
- * alone, every rank gets to know. Does not block. Returns -1.
+/* A call on this group has failed with *err: announce it to every rank, unless it
+ * concerns this call alone. Does not block. Returns -1.
  */
 int mu_comm_fail(struct mu_comm *comm, const struct mu_err *err);
-/* The same where all ranks have the same *err: needless where each returns it anyway.
+/* The same when all ranks have the same *err. With on_failure "return" nothing is
+ * announced, because each rank returns it anyway.
  */
 int mu_comm_refuse(struct mu_comm *comm, const struct mu_err *err);
-/* Announce it now, unless a failure was announced before. */
+/* Announce *err now, unless a failure was announced before. */
 void mu_comm_announce(struct mu_comm *comm, int rank, const struct mu_err *err);
-/* -1: *err is what this call must fail with; see interrupt. */
+/* Returns -1 when this call must fail, with *err; see interrupt. */
 int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err);
-/* For the sentences of flight.h. */
+/* What flight.h needs for its sentences. */
 struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *parent_of);
 
 /* ---- choose.c ---- */
 /* Find the backend's table: in this library, or in backend_nccl.so below `dir` (NULL:
- * the installed one). *module is closed with dlclose after the backend.
+ * the installed one). The caller closes *module with dlclose after the backend.
  */
 int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
                       const struct mu_backend_ops **ops, void **module,
                       struct mu_err *err);
 
-/* ---- session.c: the layers of a world that has met, in this order ---- */
+/* ---- session.c: after the rendezvous, in this order ---- */
 int mu_open_control(struct mu_comm *comm, double init_timeout, struct mu_err *err);
 int mu_agree_on_world(struct mu_comm *comm, struct mu_err *err);
 int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
                     struct mu_backend **out, struct mu_err *err);
-/* [collective] Close backend and control connections; -1: not all ranks closed. */
+/* [collective] Close backend and control connections; -1: some rank did not close. */
 int mu_comm_close(struct mu_comm *comm, struct mu_err *err);
-/* Leave the control connections, of which a rank is lost. */
+/* Close the control connections after a rank is lost. */
 void mu_comm_disconnect(struct mu_comm *comm);
-/* [collective among the ranks left] All three again over comm->world's exchange; the
- * new backend takes over the memory of the old one, which is aborted. After a failure
- * it may be called again.
+/* [collective among the survivors] Open control connections, world and backend again,
+ * over comm->world's exchange. The new backend takes over the memory of the old one,
+ * which is aborted. After a failure it may be called again.
  */
 int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *err);
 
-/* ---- coll.c: every collective goes through these two, so that the flight record knows
- * it and its wait has a deadline. coll->what is required.
+/* ---- coll.c ---- */
+/* Every collective goes through start and join: the flight record lists it, and its
+ * wait has a deadline. coll->what is required.
  */
 struct mu_started {
     struct mu_request *request;
@@ -141,37 +146,40 @@ int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
 int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
                  const char *what, void *stream, struct mu_err *err);
 int mu_coll_run(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
-/* Hash of an order that goes on with a collective of `owner`. */
+/* Hash of `order` after one more collective, of `owner`. */
 uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner);
-/* The order goes on with a collective of `owner`. */
+/* Record in comm->order a collective of `owner`. */
 void mu_comm_order(struct mu_comm *comm, const struct mu_owner *owner);
-/* A small agreement over the control connections; in a world of one too. */
+/* [collective] A gather of a few bytes over the control connections; also in a world of
+ * one.
+ */
 int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
               struct mu_gathered *out, struct mu_err *err);
-/* Block until everything joined on stream so far is finished. */
+/* Block until all collectives joined on stream so far are finished. */
 int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err);
-/* [collective] What this rank has started is finished before the others may go on. */
+/* [collective] Returns when what all ranks have started is finished. */
 int mu_barrier(struct mu_comm *comm, struct mu_err *err);
 
 /* ---- coll_host.c ---- */
-/* Run coll, whose buffers may be host memory where the backend works on a GPU's: then
- * it blocks until done. Messages name it "CALL of COUNT DTYPE".
+/* Run coll. Its buffers may be host memory although the backend works on a GPU's: then
+ * the call blocks until it is done. Messages name it "CALL of COUNT DTYPE".
  */
 int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
                  struct mu_err *err);
 
 /* ---- agree.c ---- */
-/* [collective] Refuse (MUSTER_ECONTRACT) when the lines are not the same on all ranks;
- * the sentence starts with `what` and has the first difference and the ranks on each
+/* [collective] Fail with MUSTER_ECONTRACT when the lines are not the same on all ranks.
+ * The sentence starts with `what`, and names the first difference and the ranks on each
  * side.
  */
 int mu_agree(struct mu_comm *comm, const char *what, const struct mu_contract *contract,
              struct mu_err *err);
 
 /* ---- network.c ---- */
-/* [collective] Refuse (MUSTER_ECONTRACT), in a world of several nodes, what NCCL cannot
- * connect: other link layers, other values of variables that choose the network or the
- * algorithm. What merely looks wrong is a warning. fabric is MUSTER_PLAN's.
+/* [collective] In a world of several nodes, fail with MUSTER_ECONTRACT when NCCL cannot
+ * connect the ranks: different link layers, or different values of a variable that
+ * chooses the network or the algorithm. Warn when values differ and may be wrong.
+ * fabric is MUSTER_PLAN's.
  */
 int mu_agree_on_network(struct mu_comm *comm, const char *fabric, struct mu_err *err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* network.c - what a node cannot know by itself: do the others use the same network?
+/* network.c - do all nodes use the same network?
  *
- * The plugin chooses per node, and users export per node; NCCL itself compares nothing
- * and hangs, or ends with an error that names no cause.
+ * The plugin chooses for each node, and users export for each node. NCCL compares
+ * nothing: it hangs, or ends with an error that names no cause.
  */
 #include "runtime/comm/comm.h"
 
@@ -20,17 +20,18 @@ static const struct fact {
     { NULL, true,
       "choose devices of one kind: exclude-hca= in muster.conf, NCCL_IB_HCA, or "
       "NCCL_IB_DISABLE=1 for all" },
-    { "NCCL_NET", true, "give it the same value on all nodes" },
-    { "NCCL_IB_DISABLE", true, "give it the same value on all nodes" },
-    { "NCCL_ALGO", true, "give it the same value on all nodes" },
-    { "NCCL_PROTO", true, "give it the same value on all nodes" },
+    { "NCCL_NET", true, "set it to the same value on all nodes" },
+    { "NCCL_IB_DISABLE", true, "set it to the same value on all nodes" },
+    { "NCCL_ALGO", true, "set it to the same value on all nodes" },
+    { "NCCL_PROTO", true, "set it to the same value on all nodes" },
     { "NCCL_IB_GID_INDEX", false,
-      "that is right only if these indices are one network (RoCE version, VLAN)" },
+      "this is right only when these indices belong to one network (RoCE version, "
+      "VLAN)" },
 };
 #define NFACTS (sizeof facts / sizeof facts[0])
 
 struct facts {
-    char value[NFACTS][FACT_TEXT]; /* "" unset or not known */
+    char value[NFACTS][FACT_TEXT]; /* "": unset or unknown */
 };
 
 static void collect(const char *fabric, struct facts *own)
@@ -43,12 +44,14 @@ static void collect(const char *fabric, struct facts *own)
 
         snprintf(own->value[f], FACT_TEXT, "%s", value ? value : "");
     }
-    /* Whoever names the network does not use what the plugin saw. */
+    /* A job that names the network itself does not use the fabric that the plugin
+     * found.
+     */
     if ((net && net[0]) || (off && off[0] && strcmp(off, "0") != 0))
         own->value[0][0] = '\0';
 }
 
-/* "InfiniBand on ranks 0-3, but Ethernet on ranks 4-7"; false: all are alike. */
+/* Write "InfiniBand on ranks 0-3, but Ethernet on ranks 4-7"; false: all are alike. */
 static bool differs(const struct facts *all, int size, size_t f, char *text, size_t len)
 {
     bool known = true, same = true;

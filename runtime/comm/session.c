@@ -68,11 +68,11 @@ static void backend_failed(void *arg, int rank, int status, const char *why)
 {
     struct mu_comm *comm = arg;
 
-    if (comm->hooks.hold)
-        comm->hooks.hold(comm->hooks.arg, status);
+    if (comm->hooks.before_announce)
+        comm->hooks.before_announce(comm->hooks.arg, status);
     pthread_mutex_lock(&comm->swap_lock);
     if (!comm->control || atomic_load(&comm->closing))
-        ; /* nobody's concern */
+        ; /* too early or too late to report */
     else if (status == MUSTER_ETIMEOUT)
         mu_control_overdue(comm->control);
     else
@@ -114,7 +114,7 @@ static void forget_gpus(struct mu_comm *comm)
     comm->gpu_of = NULL;
 }
 
-/* What every rank of the world must have alike. */
+/* What must be equal on all ranks. */
 static int describe_world(const struct mu_comm *comm, struct mu_contract *c,
                           struct mu_err *err)
 {
@@ -134,7 +134,7 @@ static int describe_world(const struct mu_comm *comm, struct mu_contract *c,
     return 0;
 }
 
-/* What holds for the whole world, and each rank's GPU for messages. */
+/* Agree on what holds for the whole world; gather the GPU of each rank for messages. */
 int mu_agree_on_world(struct mu_comm *comm, struct mu_err *err)
 {
     struct mu_contract c = { 0 };
@@ -187,8 +187,8 @@ int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
     };
 
     memcpy(env.token, w->token, sizeof env.token);
-    /* A wait on the host is timed here, where it can be extended and explained; what
-     * waits on a GPU only the backend can see.
+    /* libmuster times a wait on the host itself, because it can extend and explain it.
+     * Only the backend sees a wait on a GPU.
      */
     if (!comm->ops->host_memory)
         env.timeout = comm->config.timeout;
@@ -197,7 +197,7 @@ int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
 
 /* ---- Open again ---- */
 
-/* Threads of the backend and of the control connections look at both pointers. */
+/* Threads of the backend and of the control connections use both pointers. */
 void mu_comm_disconnect(struct mu_comm *comm)
 {
     struct mu_control *c = comm->control;
@@ -230,14 +230,15 @@ int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *
     comm->ops->close(old);
     if (rc == 0 && comm->control && mu_control_failed(comm->control, &why))
         rc = mu_err_set(err, why.code, "%s", why.text);
-    if (rc < 0) /* the next attempt starts from this one */
-        comm->ops->abort(now, MUSTER_EPEER, "a rank was lost");
+    if (rc < 0) /* the next attempt starts from the new backend */
+        comm->ops->abort(now, MUSTER_EPEER,
+                         "a rank died while the survivors connected again");
     return rc;
 }
 
 /* ---- Close ---- */
 
-/* A failure that comes meanwhile must not be told to a backend that is gone. */
+/* A failure in the meantime must not reach a backend that is closed. */
 static void close_backend(struct mu_comm *comm)
 {
     struct mu_backend *backend = comm->backend;

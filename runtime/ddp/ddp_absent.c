@@ -101,7 +101,7 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
     /* The n-th sync of this rank against the n-th of the others: so a rank that takes
      * two models in another order is found, though their buckets be alike.
      */
-    uint64_t step = ddp->comm->rolls;
+    uint64_t step = ddp->comm->syncs;
     size_t half = (size_t)ddp->nparams / 8 + 1;
     /* Parts have no holes: there an absent gradient is zero on all ranks. */
     bool wait, first = ddp->step == 0 && !ddp->shard;

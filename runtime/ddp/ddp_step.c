@@ -161,7 +161,7 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
     clear_step(ddp);
     ddp->squared = how->squares;
     ddp->step++;
-    ddp->comm->rolls++;
+    ddp->comm->syncs++;
     ddp->comm->ordered_synced = ddp->comm->ordered;
     account(ddp);
     return 0;

@@ -246,7 +246,7 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
 {
     struct mu_comm *comm = recover->comm;
     comm->interrupt = *err;
-    comm->over = true;
+    comm->interrupt_all = true;
     if (comm->config.return_failure)
         return;
     if (alone) { /* PMIx_Abort would end the others too */

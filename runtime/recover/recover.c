@@ -79,7 +79,7 @@ int mu_recover_finish(struct mu_recover *recover, struct mu_err *err)
     struct mu_comm *comm = recover->comm;
     struct mu_gathered all;
 
-    if (!comm->over)
+    if (!comm->interrupt_all)
         comm->interrupt.code = 0;
     recover->finishing = true;
     while (mu_gather(comm, "muster_finalize", NULL, 0, &all, err) < 0) {

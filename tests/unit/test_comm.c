@@ -101,7 +101,7 @@ static int world_is_over(struct muster *m, int rank, void *arg)
 
     RANK_OK(muster_barrier(m)); /* both are through muster_init */
     mu_err_set(&m->comm.interrupt, MUSTER_EPEER, "it is over");
-    m->comm.over = true;
+    m->comm.interrupt_all = true;
     for (int i = 0; i < 2; i++) {
         RANK_CHECK(muster_allreduce(m, data, COUNT, MUSTER_F64, MUSTER_SUM, NULL) ==
                    MUSTER_EPEER);

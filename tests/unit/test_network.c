@@ -39,14 +39,14 @@ static const struct difference {
       "Socket", 2, "", false },
     { "RDMA is off there alone", "", "", "NCCL_IB_DISABLE", NULL, "1", 2,
       "NCCL_IB_DISABLE unset on ranks 0, 1, but NCCL_IB_DISABLE=1 on ranks 2, 3; "
-      "give it the same value on all nodes",
+      "set it to the same value on all nodes",
       true },
     { "another algorithm", "", "", "NCCL_ALGO", "Ring", "Tree", 2,
       "NCCL_ALGO=Ring on ranks 0, 1, but NCCL_ALGO=Tree on ranks 2, 3", true },
     { "another GID index is a warning", "Ethernet", "Ethernet", "NCCL_IB_GID_INDEX",
       "3", "1", 2,
       "NCCL_IB_GID_INDEX=3 on ranks 0, 1, but NCCL_IB_GID_INDEX=1 on ranks 2, 3; "
-      "that is right only",
+      "this is right only",
       false },
     { "one node is not asked", "InfiniBand", "Ethernet", NULL, NULL, NULL, 1, "",
       false },
