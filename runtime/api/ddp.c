@@ -10,7 +10,7 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
                       const struct muster_ddp_options *options, struct muster_ddp **out)
 {
     static const struct muster_ddp_options none;
-    struct mu_ddp_wish wish = { params, nparams, options ? options : &none };
+    struct mu_ddp_request request = { params, nparams, options ? options : &none };
     struct mu_err err = { 0 };
 
     if (nparams < 0 || (nparams > 0 && !params) || !out)
@@ -18,7 +18,7 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
                        "muster_ddp_create: %d parameters in a list at %p", nparams,
                        (const void *)params);
     *out = NULL;
-    if (mu_ddp_create(&m->comm, &m->recover, &wish, m, &m->err, out, &err) < 0)
+    if (mu_ddp_create(&m->comm, &m->recover, &request, m, &m->err, out, &err) < 0)
         return mu_fail_err(m, &err);
     return MUSTER_OK;
 }
@@ -52,7 +52,7 @@ int muster_ddp_absent(const struct muster_ddp *ddp, int i)
 {
     const struct mu_ddp_param *p = mu_ddp_param(ddp, i);
 
-    return p && (p->frozen || ddp->nobody[ddp->at[i]]);
+    return p && (p->frozen || ddp->missing_everywhere[ddp->at[i]]);
 }
 
 uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp)

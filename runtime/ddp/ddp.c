@@ -6,35 +6,35 @@
 
 #include "runtime/core/dtype.h"
 
-static int make(struct muster_ddp *ddp, const struct mu_ddp_wish *wish,
+static int make(struct muster_ddp *ddp, const struct mu_ddp_request *wanted,
                 struct mu_err *err)
 {
-    const struct muster_ddp_options *options = wish->options;
-    size_t n = (size_t)wish->nparams + 1;
+    const struct muster_ddp_options *options = wanted->options;
+    size_t n = (size_t)wanted->nparams + 1;
 
     if (options->hook)
         ddp->hook_options = *options->hook;
-    if (mu_ddp_params_take(ddp, wish->params, wish->nparams, err) < 0)
+    if (mu_ddp_params_take(ddp, wanted->params, wanted->nparams, err) < 0)
         return -1;
     ddp->factor = 1;
     ddp->screen = options->screen != 0;
     ddp->shard = options->shard != 0;
     if (ddp->shard && ddp->comm->config.elastic)
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "shard and MUSTER_ELASTIC exclude each other: a part of the "
-                          "optimizer state would die with its rank");
+                          "shard and MUSTER_ELASTIC exclude each other: when a rank "
+                          "dies, its part of the optimizer state is lost");
     ddp->used = calloc(n, sizeof *ddp->used);
     ddp->declined = calloc(n, sizeof *ddp->declined);
     ddp->absent = calloc(n, sizeof *ddp->absent);
-    ddp->nobody = calloc(n, sizeof *ddp->nobody);
-    if (!ddp->used || !ddp->declined || !ddp->absent || !ddp->nobody)
+    ddp->missing_everywhere = calloc(n, sizeof *ddp->missing_everywhere);
+    if (!ddp->used || !ddp->declined || !ddp->absent || !ddp->missing_everywhere)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
                           ddp->nparams);
     ddp->rule = mu_ddp_rule(ddp, options);
     if (mu_ddp_plan_make(ddp, NULL, &ddp->plan, err) < 0 ||
         mu_ddp_params_agree(ddp, options, err) < 0)
         return -1;
-    /* A call that fails on this rank alone is no step of the others. */
+    /* Only a call that succeeds on all ranks counts. */
     ddp->id = (uint64_t)ddp->comm->ddps++;
     if (mu_ready_init(&ddp->ready, &ddp->plan, err) < 0)
         return -1;
@@ -47,9 +47,9 @@ static int make(struct muster_ddp *ddp, const struct mu_ddp_wish *wish,
     return options->fixed_order ? 0 : mu_ddp_order_begin(ddp, err);
 }
 
-/* Other ranks and threads of ours may be writing into what is about to go. When a
- * failure is the reason, a join returns because every rank knows of it: comm has
- * announced it before the error came up to here.
+/* Other ranks, or threads of libmuster, may be writing into the memory that is about to
+ * be freed. After a failure the joins return, because comm has announced it to every
+ * rank before the error reached this function.
  */
 static void await_started(struct muster_ddp *ddp)
 {
@@ -80,8 +80,8 @@ void mu_ddp_destroy(struct muster_ddp *ddp)
         ddp->comm->ops->free(ddp->comm->backend, ddp->weights);
     if (ddp->sums)
         ddp->comm->ops->free(ddp->comm->backend, ddp->sums);
-    if (ddp->found)
-        ddp->comm->ops->free(ddp->comm->backend, ddp->found);
+    if (ddp->screen_marks)
+        ddp->comm->ops->free(ddp->comm->backend, ddp->screen_marks);
     mu_ready_clear(&ddp->ready);
     mu_bucket_plan_clear(&ddp->plan);
     free(ddp->arrival);
@@ -90,12 +90,12 @@ void mu_ddp_destroy(struct muster_ddp *ddp)
     free(ddp->used);
     free(ddp->declined);
     free(ddp->absent);
-    free(ddp->nobody);
+    free(ddp->missing_everywhere);
     free(ddp);
 }
 
 int mu_ddp_create(struct mu_comm *comm, struct mu_recover *recover,
-                  const struct mu_ddp_wish *wish, struct muster *m,
+                  const struct mu_ddp_request *wanted, struct muster *m,
                   const struct mu_err *last, struct muster_ddp **out,
                   struct mu_err *err)
 {
@@ -108,7 +108,7 @@ int mu_ddp_create(struct mu_comm *comm, struct mu_recover *recover,
     ddp->m = m;
     ddp->last = last;
     ddp->resettable = (struct mu_resettable){ .drop = mu_ddp_drop, .arg = ddp };
-    if (make(ddp, wish, err) < 0) {
+    if (make(ddp, wanted, err) < 0) {
         mu_ddp_destroy(ddp);
         return -1;
     }
@@ -117,7 +117,7 @@ int mu_ddp_create(struct mu_comm *comm, struct mu_recover *recover,
     return 0;
 }
 
-/* All parameters are on their way before the first is waited for. */
+/* Start the broadcasts of all parameters before the first wait. */
 static int broadcast_all(struct muster_ddp *ddp, int root, struct mu_started *request,
                          struct mu_err *err)
 {

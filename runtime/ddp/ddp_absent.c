@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ddp_absent.c - before the last buckets start: which gradients does no rank have, and
- * do all ranks reduce the same, in the same order?
+/* ddp_absent.c - absent-gradient agreement, before the last buckets start: which
+ * gradients does no rank have, and do all ranks reduce the same in the same order?
  */
 #include "runtime/ddp/ddp.h"
 
@@ -10,8 +10,9 @@
 
 #define NAMED 8 /* parameters in one warning */
 
-/* Bit i: this rank lacks the gradient of parameter i; in the second half (NULL: not
- * asked) it has not declared it absent either. Returns how many it lacks.
+/* Set bit i of bits when this rank lacks the gradient of parameter i, and of
+ * `undeclared` (may be NULL) when it has not declared it absent either. Returns how
+ * many it lacks.
  */
 static int lacking(const struct muster_ddp *ddp, uint8_t *bits, uint8_t *undeclared)
 {
@@ -30,8 +31,8 @@ static int lacking(const struct muster_ddp *ddp, uint8_t *bits, uint8_t *undecla
     return n;
 }
 
-/* Those that no rank had and none declared absent: each rank keeps what is in its own
- * buffer, and an optimizer that uses it lets the models drift apart.
+/* Warn of gradients that no rank has and none declared absent: each rank keeps its old
+ * value in its buffer. An optimizer that uses it lets the models drift apart.
  */
 static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing)
 {
@@ -55,8 +56,8 @@ static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing
         names, (unsigned long long)ddp->step);
 }
 
-/* The order of collectives up to the last bucket of this step, all of which follow each
- * other from here on where they have not started. 0 where the backend compares them
+/* The order of collectives up to the last bucket of this step: the buckets that have
+ * not started follow each other from here on. 0 when the backend compares collectives
  * one by one, with a better message.
  */
 static uint64_t order_at_end(const struct muster_ddp *ddp)
@@ -75,11 +76,11 @@ static uint64_t order_at_end(const struct muster_ddp *ddp)
     return order;
 }
 
-/* May a bucket of this step have met a collective that is not its own, without the
- * backend's finding out? Then there was another one since the sync before, or the step
- * has begun before that.
+/* May a bucket of this step have been matched with another collective, unnoticed by the
+ * backend? Then another one has started since the last sync, or this step began before
+ * it.
  */
-static bool may_have_met(const struct muster_ddp *ddp)
+static bool may_be_mismatched(const struct muster_ddp *ddp)
 {
     const struct mu_comm *comm = ddp->comm;
     int started = ddp->ready.next;
@@ -89,21 +90,21 @@ static bool may_have_met(const struct muster_ddp *ddp)
             (started > 0 && ddp->began <= comm->ordered_synced));
 }
 
-/* Which gradients does no rank have? A rank that has all of them need not know, since
- * each of them counts somewhere; so it only posts and goes on, and a rank that lacks
- * some waits for the posts of the others. The hashes of what is reduced, and in which
- * order it started, ride along.
+/* Which gradients does no rank have? A rank that has all of them sends its vote and
+ * goes on, because each of them counts somewhere. A rank that lacks some waits for the
+ * votes of the others. The votes carry the hashes of what is reduced and in which order
+ * it started.
  */
 int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err)
 {
     struct mu_control *control = ddp->comm->control;
     uint64_t what[4] = { ddp->plan_hash, ddp->id, ddp->step, contract };
-    /* The n-th sync of this rank against the n-th of the others: so a rank that takes
-     * two models in another order is found, though their buckets be alike.
+    /* Compare the n-th sync of this rank with the n-th of the others: this finds a rank
+     * that syncs two models in another order, although their buckets are equal.
      */
     uint64_t step = ddp->comm->syncs;
     size_t half = (size_t)ddp->nparams / 8 + 1;
-    /* Parts have no holes: there an absent gradient is zero on all ranks. */
+    /* With shard an absent gradient is zero on all ranks: parts have no gaps. */
     bool wait, first = ddp->step == 0 && !ddp->shard;
     size_t nbytes = first ? 2 * half : half;
     uint8_t *bits = calloc(nbytes, 1);
@@ -112,15 +113,15 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
     if (!bits)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
     n = lacking(ddp, bits, first ? bits + half : NULL);
-    wait = n > 0 || may_have_met(ddp);
+    wait = n > 0 || may_be_mismatched(ddp);
     if (control)
         rc = mu_control_agree_post(control, step, mu_hash(0, what, sizeof what),
                                    order_at_end(ddp), bits, wait ? nbytes : 0, err);
     if (control && rc == 0 && wait)
         rc = mu_control_agree_wait(control, step, bits, nbytes, err);
     for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
-        ddp->nobody[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
-        ddp->absent[i] = ddp->nobody[i] && !ddp->shard;
+        ddp->missing_everywhere[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
+        ddp->absent[i] = ddp->missing_everywhere[i] && !ddp->shard;
     }
     if (control && rc == 0 && n > 0 && first && ddp->comm->world->rank == 0)
         warn_of_missing(ddp, bits + half);

@@ -7,9 +7,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 
-/* A bucket is hidden where so much has still to be computed: this share of all
- * gradients, about a layer. The last bucket does not count (an embedding's mostly,
- * which takes long to send and no time to compute).
+/* A bucket is hidden when at least this share of all gradients, about a layer, has
+ * still to be computed. The last bucket does not count: it is mostly an embedding's,
+ * slow to send and without time to compute.
  */
 #define BETWEEN_SHARE 40
 #define BETWEEN_LEAST ((size_t)16 << 20)
@@ -26,8 +26,8 @@ int mu_ddp_scale(struct muster_ddp *ddp, int i, double factor, void *stream,
                                 p->dtype, factor, stream, err);
 }
 
-/* Put the callers' own gradients into the bucket, weighted. A gradient that this rank
- * lacks counts as zero; one that no rank has is not touched at all.
+/* Copy the gradients in the caller's buffers into the bucket, weighted. A gradient that
+ * this rank lacks counts as zero. One that no rank has is not touched.
  */
 static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
@@ -51,8 +51,8 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
                 return -1;
             continue;
         }
-        if (p->own)
-            bucket->piece[n++] = (struct mu_piece){ p->own, offset, p->count };
+        if (p->user_grad)
+            bucket->piece[n++] = (struct mu_piece){ p->user_grad, offset, p->count };
         else if (mu_ddp_scale(ddp, i, ddp->factor, bucket->stream, err) < 0)
             return -1;
     }
@@ -85,7 +85,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .scale = 1.0 / comm->world->size,
         .stream = bucket->stream,
         .hidden = is_hidden(ddp),
-        .batch_join = !bucket->owned && !ddp->squared,
+        .batch_join = !bucket->has_user_grads && !ddp->squared,
         .what = bucket->what,
         .owner = mu_ddp_owner(ddp, b),
     };
@@ -99,7 +99,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
     return 0;
 }
 
-/* Every rank gets the mean of its own part, in place. */
+/* Each rank gets the mean of its part, in place. */
 static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
@@ -193,7 +193,7 @@ int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
         return 0;
     if (join_all(ddp, b, stream, err) < 0)
         return -1;
-    /* The second round follows the first where that is known to be done. */
+    /* Start the second round on the stream that waited for the first. */
     ddp->bucket[b].stream = stream;
     return ddp->hook->advance(ddp, ddp->hook_state, b, err);
 }
@@ -216,9 +216,9 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
         int i = bucket->param[k];
         const struct mu_ddp_param *p = &ddp->param[i];
 
-        if (p->own && p->count > 0 && !ddp->absent[i])
+        if (p->user_grad && p->count > 0 && !ddp->absent[i])
             bucket->piece[n++] =
-                (struct mu_piece){ p->own, ddp->plan.place[i].offset, p->count };
+                (struct mu_piece){ p->user_grad, ddp->plan.place[i].offset, p->count };
     }
     if (n == 0)
         return 0;

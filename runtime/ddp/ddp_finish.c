@@ -6,9 +6,8 @@
 
 #include "runtime/core/scaler.h"
 
-/* Times factor where the gradients are: the part of a shard, the runs of views, and,
- * from the bucket once more, buffers of the caller. Absent are those of the step that
- * is over: `nobody`.
+/* Multiply by factor where the gradients are: the part of a shard, the views, or the
+ * caller's buffers, from the bucket. Skip what was missing_everywhere in the last sync.
  */
 static int scale_bucket(struct muster_ddp *ddp, int b, double factor, void *stream,
                         struct mu_err *err)
@@ -22,10 +21,10 @@ static int scale_bucket(struct muster_ddp *ddp, int b, double factor, void *stre
         int i = bucket->param[k];
         size_t offset = ddp->plan.place[i].offset;
 
-        if (!ddp->nobody[i] && ddp->param[i].count > 0)
+        if (!ddp->missing_everywhere[i] && ddp->param[i].count > 0)
             bucket->piece[n++] =
-                (struct mu_piece){ ddp->param[i].own ? ddp->param[i].own
-                                                     : bucket->mem + offset,
+                (struct mu_piece){ ddp->param[i].user_grad ? ddp->param[i].user_grad
+                                                           : bucket->mem + offset,
                                    offset, ddp->param[i].count };
     }
     return ops->unpack(ddp->comm->backend, bucket->piece, n, info->dtype, bucket->mem,
@@ -52,7 +51,7 @@ static int scale_all(struct muster_ddp *ddp, double factor, void *stream,
     return 0;
 }
 
-/* One factor for both, so that elements are rounded once. */
+/* One factor for loss scale and clipping, so that elements are rounded once. */
 static int finish(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
                   struct mu_err *err)
 {
@@ -79,7 +78,7 @@ int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
                         struct mu_err *err)
 {
     if (!f)
-        return mu_err_set(err, MUSTER_EUSAGE, "%s: no struct muster_finish was given",
+        return mu_err_set(err, MUSTER_EUSAGE, "%s: the struct muster_finish is NULL",
                           call);
     if (!(f->max_norm >= 0))
         return mu_err_set(err, MUSTER_EUSAGE, "%s: max_norm is %g, use 0 or more", call,
@@ -91,14 +90,13 @@ int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
     return 0;
 }
 
-/* Ranks that finish otherwise end up with other gradients, so it is compared with what
- * is reduced.
+/* Ranks that scale or clip in another way get other gradients, so this is compared too.
  */
 static uint64_t hash_of(const struct muster_finish *f)
 {
-    double say[3] = { f->max_norm, f->scaler ? f->scaler->scale : 0, 1 };
+    double terms[3] = { f->max_norm, f->scaler ? f->scaler->scale : 0, 1 };
 
-    return mu_hash(0, say, sizeof say);
+    return mu_hash(0, terms, sizeof terms);
 }
 
 int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
@@ -110,6 +108,6 @@ int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
         mu_ddp_step(ddp, &how, stream, err) < 0 ||
         (f && finish(ddp, f, stream, err) < 0))
         return -1;
-    /* Only now: what f asks for still found the gradients where they were. */
+    /* Adopt the order last: until here the gradients must keep their places. */
     return mu_ddp_order_adopt(ddp, stream, err);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_norm.c - the gradient norm, bucket by bucket
  *
- * The squares of a bucket are added up when it is there, while later ones are under
- * way, by the backend where the gradients are. After the mean every rank has the same
- * bits, and adds them up in the same order, so each finds the same norm and the same
- * overflow by itself: a NaN or Inf of one rank is in everybody's sum. Only parts
- * (ZeRO-1) have to be added up among the ranks, in rank order.
+ * The backend adds up the squares of a finished bucket while later ones are in flight.
+ * The mean has the same bits on every rank, and each adds in the same order: so all
+ * find the same norm and the same overflow, without a message. A NaN or Inf of one rank
+ * is in every rank's sum. Only parts (ZeRO-1) are added up among the ranks, in rank
+ * order.
  */
 #include "runtime/ddp/ddp.h"
 
@@ -13,9 +13,9 @@
 
 #include "runtime/core/dtype.h"
 
-/* The next stretch of bucket b's memory from parameter *k (by offset) on with gradients
- * that some rank has: bytes *from .. *to - 1. What lies between two of them is zero,
- * but for a hook of the user's. False: there is none.
+/* The next range of bucket b's memory, from parameter *k (by offset) on, with gradients
+ * that some rank has: bytes *from .. *to - 1. Between two gradients there are zeros,
+ * except with a hook of the user. False: there is no further range.
  */
 static bool next_run(const struct muster_ddp *ddp, int b, const bool *absent, int *k,
                      size_t *from, size_t *to)
@@ -58,8 +58,7 @@ int mu_ddp_norm_add(struct muster_ddp *ddp, int b, void *stream, struct mu_err *
     return 0;
 }
 
-/* Nothing is added up yet; the memory for it is made in the first step that needs it.
- */
+/* Start at zero; the first step that needs the memory allocates it. */
 int mu_ddp_norm_begin(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
     const struct mu_backend_ops *ops = ddp->comm->ops;
@@ -71,7 +70,7 @@ int mu_ddp_norm_begin(struct muster_ddp *ddp, void *stream, struct mu_err *err)
                      : -1;
 }
 
-/* Waits for the stream on a GPU: the host must know whether to skip. */
+/* Waits for the stream on a GPU: the host decides whether to skip the step. */
 static int read_sums(struct muster_ddp *ddp, void *stream, double *sum,
                      struct mu_err *err)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ddp_order.c - the order in which gradients arrive, learned in the first synced step
  *
- * Until then it is taken to be from the last parameter to the first. Ranks must start
- * the same buckets in one order, so rank 0's is taken, by all ranks between the same
- * two steps. Where every gradient of every rank has a buffer of the caller, buckets are
- * cut anew. Views cannot move, and parts and what hooks keep lie as the buckets do:
- * there only the order in which buckets start follows.
+ * Until then the order from the last parameter to the first is assumed. Ranks must
+ * start the same buckets in one order, so all adopt rank 0's order between the same two
+ * steps.
+ *
+ * When every gradient of every rank has a buffer of the caller, buckets are cut anew.
+ * Views cannot move, and parts and what hooks keep have the layout of the buckets: then
+ * only the order in which buckets start changes.
  */
 #include "runtime/ddp/ddp.h"
 
@@ -15,8 +17,8 @@
 
 #include "runtime/base/clock.h"
 
-/* What each rank sends; behind it, from rank 0, its order as int32. */
-struct note {
+/* What each rank sends; rank 0 appends its order as int32. */
+struct arrival_header {
     int32_t movable, arrived;
 };
 
@@ -32,12 +34,12 @@ int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err)
 static bool movable(const struct muster_ddp *ddp)
 {
     for (int i = 0; i < ddp->nparams; i++)
-        if (!ddp->param[i].own)
+        if (!ddp->param[i].user_grad)
             return false;
     return !ddp->shard && !ddp->hook;
 }
 
-/* Those that did not come in this step are expected last, in the order as before. */
+/* Append the parameters that did not arrive in this step, in the assumed order. */
 static int complete(const struct muster_ddp *ddp, int *order, int arrived)
 {
     bool *there = calloc((size_t)ddp->nparams + 1, sizeof *there);
@@ -51,13 +53,13 @@ static int complete(const struct muster_ddp *ddp, int *order, int arrived)
     return there ? 0 : -1;
 }
 
-/* Rank 0's order into ddp->arrival; *move: buckets may be cut anew. Returns how many
- * gradients rank 0 had, 0: there is no order to learn, or -1.
+/* Copy rank 0's order into ddp->arrival; *move: buckets may be cut anew. Returns how
+ * many gradients arrived on rank 0 (0: there is no order to learn), or -1.
  */
 static int exchange(struct muster_ddp *ddp, bool *move, struct mu_err *err)
 {
     size_t n = (size_t)ddp->nparams, bytes = n * sizeof *ddp->arrival;
-    struct note mine = { movable(ddp), ddp->narrived }, theirs = { 0 };
+    struct arrival_header mine = { movable(ddp), ddp->narrived }, theirs = { 0 };
     bool first = ddp->comm->world->rank == 0;
     char *message = malloc(sizeof mine + bytes);
     struct mu_gathered all;
@@ -86,7 +88,10 @@ static int exchange(struct muster_ddp *ddp, bool *move, struct mu_err *err)
     if (all.len[0] != sizeof mine + bytes ||
         !mu_bucket_is_order(ddp->arrival, ddp->nparams))
         arrived =
-            mu_err_set(err, MUSTER_EINTERNAL, "rank 0 sent an invalid gradient order");
+            mu_err_set(err, MUSTER_EINTERNAL,
+                       "rank 0 (node %s) sent an order of gradients that does not "
+                       "list each one once",
+                       ddp->comm->world->host_of[0]);
     mu_gathered_clear(&all);
     free(message);
     return arrived;
@@ -98,7 +103,7 @@ static int adopt(struct muster_ddp *ddp, bool move, void *stream, struct mu_err 
         return -1;
     if (!move)
         mu_bucket_starts(&ddp->plan, ddp->arrival, ddp->ready.order);
-    /* What the ranks compare in each step. */
+    /* The ranks compare this hash in each step. */
     ddp->plan_hash = mu_hash(ddp->plan_hash, ddp->ready.order,
                              (size_t)ddp->plan.nbuckets * sizeof *ddp->ready.order);
     for (int b = 0; b < ddp->plan.nbuckets; b++)

@@ -14,8 +14,8 @@ static int check(const struct muster_param *p, int i, struct mu_err *err)
         return mu_err_set(err, MUSTER_EUSAGE, "parameter %d has no name", i);
     if (p->frozen && p->count > 0 && !p->data)
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "parameter %d '%s' is frozen and has no data: only its data "
-                          "are of use",
+                          "parameter %d '%s' is frozen and has no data: a frozen "
+                          "parameter needs data",
                           i, p->name);
     if (!p->frozen && (p->dtype == MUSTER_I32 || p->dtype == MUSTER_I64))
         return mu_err_set(err, MUSTER_EUSAGE,
@@ -40,7 +40,7 @@ static int copy(struct muster_ddp *ddp, const struct muster_param *from, int i, 
         .count = from->count,
         .dtype = from->dtype,
         .data = from->data,
-        .own = from->frozen ? NULL : from->grad,
+        .user_grad = from->frozen ? NULL : from->grad,
         .rows = ddp->hook_options.rows ? ddp->hook_options.rows[i] : 0,
     };
     ddp->at[i] = at;
@@ -100,8 +100,8 @@ static int add_param(struct mu_contract *c, const struct mu_ddp_param *p, bool r
                            mu_dtype_name(p->dtype), p->count, frozen);
 }
 
-/* Every rank must reduce the same buckets. Parameters come first, so that the message
- * names the parameter and not the bucket that it shifts.
+/* Every rank must reduce the same buckets. The lines of parameters are first, so that
+ * the message names the parameter and not the bucket that it shifts.
  */
 int mu_ddp_params_agree(struct muster_ddp *ddp,
                         const struct muster_ddp_options *options, struct mu_err *err)

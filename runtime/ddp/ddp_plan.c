@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ddp_plan.c - how large buckets are, and where they lie in the arena */
+/* ddp_plan.c - how large buckets are, and their places in the arena */
 #include "runtime/ddp/ddp.h"
 
 #include <stdlib.h>
 
 #include "runtime/core/dtype.h"
 
-/* Buckets of this share of the rate of MOST bytes are large enough. */
+/* A bucket is large enough when it reaches this share of the rate of MOST bytes. */
 #define KNEE 0.9
 #define MOST ((size_t)64 << 20)
 
@@ -71,7 +71,7 @@ void mu_ddp_buckets_free(struct mu_ddp_bucket *bucket, int n)
     free(bucket);
 }
 
-/* What a bucket keeps of each of its parameters. */
+/* Allocate what a bucket keeps of each of its parameters. */
 static struct mu_ddp_bucket *make_list(const struct mu_bucket_plan *plan,
                                        struct mu_err *err)
 {
@@ -93,7 +93,8 @@ static struct mu_ddp_bucket *make_list(const struct mu_bucket_plan *plan,
     return list;
 }
 
-/* Parameters enter their bucket in the order of arrival, which is that of offsets. */
+/* Parameters enter their bucket in the order of arrival, which is the order of offsets.
+ */
 static int lay_out(const struct muster_ddp *ddp, const struct mu_bucket_plan *plan,
                    const int *order, struct mu_ddp_bucket *list, struct mu_err *err)
 {
@@ -112,7 +113,7 @@ static int lay_out(const struct muster_ddp *ddp, const struct mu_bucket_plan *pl
         int b = plan->place[i].bucket;
 
         list[b].param[filled[b]++] = i;
-        list[b].owned |= ddp->param[i].own != NULL;
+        list[b].has_user_grads |= ddp->param[i].user_grad != NULL;
     }
     free(filled);
     return 0;
@@ -142,7 +143,8 @@ int mu_ddp_buckets_make(struct muster_ddp *ddp, struct mu_err *err)
         const struct mu_bucket_place *at = &ddp->plan.place[i];
         struct mu_ddp_param *p = &ddp->param[i];
 
-        p->grad = p->own ? p->own : ddp->bucket[at->bucket].mem + at->offset;
+        p->grad =
+            p->user_grad ? p->user_grad : ddp->bucket[at->bucket].mem + at->offset;
     }
     return 0;
 }
@@ -157,10 +159,10 @@ int mu_ddp_buckets_remake(struct muster_ddp *ddp, const int *order, void *stream
     if (mu_ddp_plan_make(ddp, order, &plan, err) < 0)
         return -1;
     list = make_list(&plan, err);
-    /* Every gradient takes as much as before: it is padded by itself. */
+    /* Every gradient is padded separately, so the total stays the same. */
     if (!list || lay_out(ddp, &plan, order, list, err) < 0)
         goto fail;
-    /* No gradient of the old places in the gaps of the new ones. */
+    /* Clear the gaps between the new places: they hold old gradients. */
     if (total > 0 &&
         ddp->comm->ops->zero(ddp->comm->backend, ddp->arena, total, stream, err) < 0)
         goto fail;

@@ -36,7 +36,7 @@ size_t mu_ddp_part(const struct muster_ddp *ddp, int b)
     return info->bytes / mu_dtype_size(info->dtype) / (size_t)ddp->comm->world->size;
 }
 
-/* The parameters of bucket b that have data of their own, as pieces. */
+/* List the parameters of bucket b whose data are not views, as pieces. */
 static int own_pieces(struct muster_ddp *ddp, int b)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];

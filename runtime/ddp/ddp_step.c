@@ -19,18 +19,18 @@ static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
     return 0;
 }
 
-/* Of parameter i in ddp->param. */
+/* i is an index of ddp->param. */
 static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket;
 
     if (ddp->declined[i])
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "gradient of '%s' was said to be absent in this step",
+                          "gradient of '%s' was already declared absent in this step",
                           ddp->param[i].name);
     if (ddp->weight.nothing)
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "gradient of '%s' in a micro-batch of weight 0",
+                          "gradient of '%s' became ready in a micro-batch of weight 0",
                           ddp->param[i].name);
     if (ddp->accumulating) {
         ddp->used[i] = true;
@@ -40,7 +40,7 @@ static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err
     if (bucket->has_stream && bucket->stream != stream)
         return mu_err_set(
             err, MUSTER_EUSAGE,
-            "gradient of '%s': one bucket takes its gradients from one stream",
+            "gradient of '%s' is on another stream than the rest of its bucket",
             ddp->param[i].name);
     if (!mu_ready_mark(&ddp->ready, i))
         return mu_err_set(err, MUSTER_EUSAGE,
@@ -64,16 +64,16 @@ int mu_ddp_grad_absent(struct muster_ddp *ddp, int i, struct mu_err *err)
     i = ddp->at[i];
     if (ddp->ready.marked[i])
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "gradient of '%s' was said to be ready in this step",
+                          "gradient of '%s' is already ready in this step",
                           ddp->param[i].name);
-    /* In an earlier micro-batch it may have one: then it counts. */
+    /* An earlier micro-batch may have given it a gradient: then that counts. */
     if (!ddp->accumulating)
         ddp->declined[i] = true;
     return 0;
 }
 
-/* Buckets that did not start in the backward pass: they lack a gradient here, or wait
- * behind one that does.
+/* Start the buckets that have not started in the backward pass: they lack a gradient
+ * here, or wait behind one that does.
  */
 static int start_rest(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
@@ -88,7 +88,7 @@ static int start_rest(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     return start_ready(ddp, err);
 }
 
-/* Nothing of a step has happened yet. */
+/* Reset the state of the step. */
 static void clear_step(struct muster_ddp *ddp)
 {
     size_t n = (size_t)ddp->nparams;
@@ -102,7 +102,8 @@ static void clear_step(struct muster_ddp *ddp)
     ddp->narrived = 0;
 }
 
-/* The joins return: every rank knows of the failure by now, and the backend is aborted.
+/* The joins return: the failure was announced to every rank, and the backend is
+ * aborted.
  */
 void mu_ddp_drop(void *arg)
 {
@@ -174,7 +175,7 @@ int mu_ddp_no_sync(struct muster_ddp *ddp, bool on, struct mu_err *err)
             return mu_err_set(
                 err, MUSTER_EUSAGE,
                 "muster_ddp_no_sync in the middle of step %llu: gradient of '%s' "
-                "is ready already",
+                "is already ready",
                 (unsigned long long)ddp->step, ddp->param[i].name);
     ddp->accumulating = on;
     return 0;

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What each rank says before the last micro-batch of a step. */
+/* What each rank sends before the last micro-batch of a step. */
 struct share {
     double sum;
     int32_t joined, pad;
 };
 
-/* Exchange the sums; *joined: how many ranks are out of data. */
+/* Exchange the sums; *joined counts the ranks that are out of data. */
 static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_err *err)
 {
     struct share mine = { ddp->weight.sum, join, 0 };
@@ -50,7 +50,7 @@ int mu_ddp_weigh(struct muster_ddp *ddp, double weight, struct mu_err *err)
         if (ddp->ready.marked[i] || (ddp->used[i] && !ddp->weight.given))
             return mu_err_set(
                 err, MUSTER_EUSAGE,
-                "muster_ddp_weight after gradient of '%s' became ready: call it "
+                "muster_ddp_weight after the gradient of '%s' became ready: call it "
                 "before the backward pass of each micro-batch",
                 ddp->param[i].name);
     rescale = mu_weight_begin(&ddp->weight, weight);
@@ -67,11 +67,11 @@ static int check_between(const struct muster_ddp *ddp, struct mu_err *err)
 
     for (int i = 0; i < ddp->nparams; i++)
         begun |= ddp->ready.marked[i];
-    return begun
-               ? mu_err_set(err, MUSTER_EUSAGE,
-                            "muster_ddp_join in the middle of step %llu: sync it first",
-                            (unsigned long long)ddp->step)
-               : 0;
+    return begun ? mu_err_set(
+                       err, MUSTER_EUSAGE,
+                       "muster_ddp_join in the middle of step %llu: call sync first",
+                       (unsigned long long)ddp->step)
+                 : 0;
 }
 
 int mu_ddp_join(struct muster_ddp *ddp, struct muster_finish *finish,

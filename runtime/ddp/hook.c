@@ -9,7 +9,7 @@ static bool is_cast(const struct mu_hook_ops *hook)
     return hook == &mu_hook_bf16 || hook == &mu_hook_f16;
 }
 
-/* On GPUs the kernels that cast know f32 only. */
+/* On GPUs the kernels cast f32 only. */
 static bool takes(const struct muster_ddp *ddp, const struct mu_hook_ops *hook,
                   enum muster_dtype dtype)
 {
@@ -46,8 +46,7 @@ int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err)
     unsigned which = ddp->hook_options.compress;
 
     if (which >= sizeof hooks / sizeof hooks[0])
-        return mu_err_set(err, MUSTER_EUSAGE, "there is no compression number %u",
-                          which);
+        return mu_err_set(err, MUSTER_EUSAGE, "unknown compression %u", which);
     if (check(ddp, hooks[which], err) < 0 ||
         hooks[which]->open(ddp, &ddp->hook_state, err) < 0)
         return -1;
@@ -55,7 +54,7 @@ int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err)
     if (mu_ddp_state_open(ddp, err) < 0)
         return -1;
     for (int b = 0; b < ddp->plan.nbuckets; b++) {
-        /* 16-bit gradients are as short already. */
+        /* A cast does not shorten 16-bit gradients. */
         ddp->bucket[b].hooked =
             ddp->plan.bucket[b].bytes > 0 &&
             !(is_cast(ddp->hook) && mu_dtype_size(ddp->plan.bucket[b].dtype) <= 2);

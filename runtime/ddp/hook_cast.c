@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hook_cast.c - buckets as bf16 or fp16 on the wire, on the host and on GPUs
+/* hook_cast.c - buckets sent as bf16 or fp16, on the host and on GPUs
  *
  * Each rank divides by the number of ranks before it casts: gradients whose mean fits
- * fp16 do not overflow then, neither in the cast nor in the sum.
+ * fp16 then overflow neither in the cast nor in the sum.
  */
 #include "runtime/ddp/ddp.h"
 
@@ -13,7 +13,7 @@
 struct cast {
     enum muster_dtype to;
     char *arena;
-    size_t *at; /* by bucket, bytes in the arena */
+    size_t *at; /* by bucket: offset in the arena, bytes */
 };
 
 static size_t elements(const struct muster_ddp *ddp, int b)
@@ -68,8 +68,8 @@ static int open_f16(struct muster_ddp *ddp, void **state, struct mu_err *err)
     return cast_open(ddp, MUSTER_F16, state, err);
 }
 
-/* The gradients in the bucket that some rank has, where they belong in the narrow copy
- * of it. What lies between them there is zero or from a step before: nobody reads it.
+/* List the gradients of the bucket that some rank has, with their places in its narrow
+ * copy. The gaps hold zeros or an earlier step; they are never read.
  */
 static int pieces_of(struct muster_ddp *ddp, const struct cast *c, int b)
 {
@@ -90,7 +90,7 @@ static int pieces_of(struct muster_ddp *ddp, const struct cast *c, int b)
     return n;
 }
 
-/* This rank's part of the bucket, paddings included: those are zeros. */
+/* List the part of this rank; its padding is zero. */
 static int own_part(struct muster_ddp *ddp, const struct cast *c, int b)
 {
     size_t part = mu_ddp_part(ddp, b), at = part * (size_t)ddp->comm->world->rank;

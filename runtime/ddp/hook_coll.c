@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hook_coll.c - what compressions start in the name of a bucket, and ask of its memory
- */
+/* hook_coll.c - the collectives that compressions start for a bucket */
 #include "runtime/ddp/ddp.h"
 
 #include "runtime/core/dtype.h"
 
-/* `given` elements of this rank take part in the sum. */
+/* `given`: the elements of this rank that enter the sum. */
 static int start_coll(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_t given,
                       struct mu_err *err)
 {
@@ -62,7 +61,8 @@ int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what, struct mu_e
 {
     if (ddp->comm->ops->host_memory)
         return 0;
-    return mu_err_set(err, MUSTER_EUSAGE,
-                      "%s works in host memory, not with the backend %s", what,
-                      ddp->comm->ops->name);
+    return mu_err_set(
+        err, MUSTER_EUSAGE,
+        "%s needs gradients in host memory; the backend %s has them on GPUs", what,
+        ddp->comm->ops->name);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hook_int8.c - a byte per element, summed as it is
+/* hook_int8.c - one byte per element; the bytes are summed
  *
- * Two all-reduces: the largest magnitude of each block of 256, then integers in steps
- * that all ranks share, so that their sums fit a byte again. That is 1.016 bytes per
- * element in a world of any size. Each rank sending bytes with a scale of its own would
- * round less, but only a gather brings those to everybody: more bytes than f32 from 8
- * ranks on.
+ * Two all-reduces: first the largest magnitude of each block of 256, then integers in
+ * steps that all ranks share, so that their sums fit a byte again. That is 1.016 bytes
+ * per element in a world of any size.
+ *
+ * A separate scale on each rank would round less, but needs a gather: from 8 ranks on
+ * that sends more bytes than f32.
  */
 #include "runtime/ddp/ddp.h"
 
@@ -14,14 +15,14 @@
 #include "runtime/core/compress.h"
 
 struct tensor {
-    size_t peaks, words, rest; /* where they start in the arena's parts, elements */
+    size_t peaks, words, rest; /* start in each region of the arena, in elements */
 };
 
 struct int8 {
     struct tensor *tensor;       /* by parameter */
-    size_t *peaks, *words;       /* by bucket, and the total */
-    struct mu_int8_tensor *list; /* of one bucket, for the backend */
-    char *arena;                 /* peaks, then words, then what was left */
+    size_t *peaks, *words;       /* by bucket, then the total */
+    struct mu_int8_tensor *list; /* the tensors of one bucket, for the backend */
+    char *arena;                 /* regions: peaks, words, rounding errors */
     float *peak, *rest;
     int32_t *word;
     size_t left; /* elements of rest */
@@ -40,7 +41,7 @@ static void int8_close(struct muster_ddp *ddp, void *state)
     free(s);
 }
 
-/* Parameters in the order of their buckets, so that a bucket is one run of each part.
+/* Lay out parameters in the order of their buckets: a bucket is one run of each region.
  */
 static void lay_out(struct muster_ddp *ddp, struct int8 *s)
 {
@@ -69,9 +70,11 @@ static int int8_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     struct int8 *s;
 
     if (ddp->comm->world->size > MU_INT8_RANKS)
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "int8 adds up at most %d ranks in a byte, not %d; use bf16",
-                          MU_INT8_RANKS, ddp->comm->world->size);
+        return mu_err_set(
+            err, MUSTER_EUSAGE,
+            "int8 adds up at most %d ranks in a byte, this world has %d; use "
+            "bf16",
+            MU_INT8_RANKS, ddp->comm->world->size);
     s = calloc(1, sizeof *s);
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for compression");
@@ -98,8 +101,8 @@ static int int8_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
     return 0;
 }
 
-/* Let the backend do one stage for the gradients of bucket b that some rank has. Of one
- * that no rank has, whatever is in its peaks: nobody looks at it.
+/* Run one stage in the backend, for the gradients of bucket b that some rank has. The
+ * peaks of the others are undefined, and never read.
  */
 static int run(struct muster_ddp *ddp, struct int8 *s, int b, enum mu_int8_stage stage,
                void *stream, struct mu_err *err)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hook_powersgd.c - gradients of matrices as two low-rank factors
  *
- * For each matrix M, plus what was left of it before: P = M Q is averaged and made
- * orthonormal, then Q = M^T P is averaged; P Q^T is the mean's projection on the space
- * that P spans, and what M has outside of it is left for the next step. Q is kept, so
- * that the steps together do a power iteration. Vectors, and matrices that would not
- * shrink by half, go as they are, together with the P's. The backend does the
- * arithmetic, where the gradients are.
+ * For each matrix M, with the error of the last step added: P = M Q is averaged and
+ * made orthonormal, then Q = M^T P is averaged. P Q^T is the projection of the mean on
+ * the space that P spans. The rest of M is the error that the next step adds. Q is
+ * kept, so that the steps together do a power iteration.
+ *
+ * Vectors, and matrices that would not shrink by half, are sent uncompressed together
+ * with the P's. The backend does the arithmetic, where the gradients are.
  */
 #include "runtime/ddp/ddp.h"
 
@@ -18,11 +19,11 @@
 #define DEFAULT_RANK 4
 
 struct matrix {
-    struct mu_lowrank shape;         /* rank 0: it goes as it is */
-    size_t p, q, rest, parts, index; /* where its own begin in the arena's regions */
+    struct mu_lowrank shape;         /* rank 0: sent uncompressed */
+    size_t p, q, rest, parts, index; /* start in each region of the arena */
 };
 
-/* Of a bucket: where its run of each region begins. p also has the plain ones. */
+/* Start of the run of a bucket in each region. p also has the uncompressed ones. */
 struct run {
     size_t p, np, q, nq;
 };
@@ -49,7 +50,7 @@ static void power_close(struct muster_ddp *ddp, void *state)
     free(s);
 }
 
-/* Floats; regions and the runs of buckets begin on lines of 256 bytes. */
+/* Regions and the runs of buckets begin at multiples of 256 bytes; in floats. */
 static size_t line(size_t n)
 {
     return (n + 63) / 64 * 64;
@@ -64,7 +65,7 @@ static int lay_out(struct muster_ddp *ddp, struct power *s, int i, size_t *parts
 
     if (p->rows > 0 && p->count % p->rows != 0)
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "parameter '%s': %zu elements are not %zu rows", p->name,
+                          "parameter '%s': %zu elements do not make %zu rows", p->name,
                           p->count, p->rows);
     *x = (struct matrix){ { p->rows, p->rows ? p->count / p->rows : 0, rank },
                           s->np,
@@ -85,8 +86,8 @@ static int lay_out(struct muster_ddp *ddp, struct power *s, int i, size_t *parts
     return 0;
 }
 
-/* Parameters in the order of their buckets, so that a bucket is one run of P and of Q.
- * One bucket after the other works in parts: they share it.
+/* Lay out parameters in the order of their buckets: a bucket is one run of P and of Q.
+ * Buckets work in `parts` one after the other, so they share it.
  */
 static int lay_out_all(struct muster_ddp *ddp, struct power *s, struct mu_err *err)
 {
@@ -107,7 +108,7 @@ static int lay_out_all(struct muster_ddp *ddp, struct power *s, struct mu_err *e
     return 0;
 }
 
-/* The Q's of the first step. */
+/* Set the Q's of the first step. */
 static int begin(struct muster_ddp *ddp, struct power *s, struct mu_err *err)
 {
     const struct mu_backend_ops *ops = ddp->comm->ops;
@@ -167,7 +168,7 @@ fail:
     return -1;
 }
 
-/* Let the backend do one stage for the matrices of bucket b that some rank has. */
+/* Run one stage in the backend, for the matrices of bucket b that some rank has. */
 static int run_stage(struct muster_ddp *ddp, struct power *s, int b,
                      enum mu_lowrank_stage stage, void *stream, struct mu_err *err)
 {
@@ -198,7 +199,7 @@ static int run_stage(struct muster_ddp *ddp, struct power *s, int b,
                                             stream, err);
 }
 
-/* The gradients that go as they are, to their place among the P's or back. */
+/* Copy the uncompressed gradients to their places among the P's, or back. */
 static int move_plain(struct muster_ddp *ddp, struct power *s, int b, bool back,
                       void *stream, struct mu_err *err)
 {
@@ -249,8 +250,8 @@ static int power_start(struct muster_ddp *ddp, void *state, int b, struct mu_err
                           1.0 / ddp->comm->world->size, err);
 }
 
-/* The kept Q of one that is absent everywhere is the same on all ranks: its mean is
- * itself.
+/* The kept Q of a matrix that is absent everywhere is equal on all ranks, and so is its
+ * mean.
  */
 static int power_advance(struct muster_ddp *ddp, void *state, int b, struct mu_err *err)
 {
@@ -280,7 +281,7 @@ static int power_keeps(const struct muster_ddp *ddp, void *state, int i,
     if (x->shape.rank == 0)
         return 0;
     items[0] = mu_ddp_own_item(ddp, s->rest + x->rest, ddp->param[i].count);
-    items[1] = (struct muster_item){ .data = s->q + x->q, /* the same on all ranks */
+    items[1] = (struct muster_item){ .data = s->q + x->q, /* equal on all ranks */
                                      .bytes = x->shape.cols * (size_t)x->shape.rank *
                                               sizeof(float) };
     return 2;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hook_user.c - a hook of the user's own */
+/* hook_user.c - a hook of the user */
 #include "runtime/ddp/ddp.h"
 
 #include "runtime/core/dtype.h"
@@ -9,7 +9,8 @@ static int user_open(struct muster_ddp *ddp, void **state, struct mu_err *err)
 {
     return ddp->hook_options.reduce
                ? 0
-               : mu_err_set(err, MUSTER_EUSAGE, "a hook of your own needs its reduce");
+               : mu_err_set(err, MUSTER_EUSAGE,
+                            "a user hook needs the function reduce");
 }
 
 static void user_close(struct muster_ddp *ddp, void *state)
@@ -34,7 +35,7 @@ static int user_call(struct muster_ddp *ddp, int b, struct mu_err *err)
     bool known;
     int rc;
 
-    ddp->recover->nested++; /* we are in the middle of sync */
+    ddp->recover->nested++; /* the hook runs in the middle of sync */
     ddp->comm->owner = mu_ddp_owner(ddp, b);
     rc = ddp->hook_options.reduce(ddp->hook_options.arg, ddp->m, &bucket);
     ddp->comm->owner = (struct mu_owner){ 0 };
@@ -43,12 +44,12 @@ static int user_call(struct muster_ddp *ddp, int b, struct mu_err *err)
     if (rc == 0)
         return 0;
     return mu_err_set(err, known ? rc : MUSTER_EUSAGE,
-                      "your hook returned %d for bucket %d%s%s", rc, b,
+                      "the user hook returned %d for bucket %d%s%s", rc, b,
                       known ? ": " : "", known ? ddp->last->text : "");
 }
 
-/* Gradients that no rank has keep their values: put them aside and hand out zeros, or,
- * with `back`, bring them again. Returns how many bytes that are.
+/* Gradients that no rank has must keep their values: save them and pass zeros to the
+ * hook, or, with `back`, restore them. Returns how many bytes they take.
  */
 static size_t set_aside(struct muster_ddp *ddp, int b, char *aside, bool back, int *rc,
                         struct mu_err *err)
@@ -86,8 +87,8 @@ static int user_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
     if (mu_ddp_need_host(ddp, "", NULL) < 0 && ddp->bucket[b].stream != stream)
         return mu_err_set(
             err, MUSTER_EUSAGE,
-            "bucket %d: with a hook of your own, give muster_ddp_sync the "
-            "stream that the gradients come from",
+            "bucket %d: with a user hook, pass muster_ddp_sync the stream that "
+            "the gradients are on",
             b);
     if (bytes > 0 && !(aside = ops->alloc(backend, bytes, err)))
         return -1;
@@ -105,7 +106,7 @@ static int user_finish(struct muster_ddp *ddp, void *state, int b, void *stream,
 }
 
 const struct mu_hook_ops mu_hook_user = {
-    .name = "your own hook",
+    .name = "the user hook",
     .open = user_open,
     .close = user_close,
     .start = user_start,

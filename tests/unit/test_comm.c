@@ -133,7 +133,7 @@ static int has_nan(struct muster *m, int rank, void *arg)
     RANK_OK(muster_ddp_create(m, params, 2, &options, &ddp));
     if (rank == 1) { /* has no gradient yet, and waits */
         RANK_CHECK(muster_barrier(m) == MUSTER_ENUMERIC);
-        RANK_CHECK(strstr(muster_error(m), "rank 0: the gradient of 'first'"));
+        RANK_CHECK(strstr(muster_error(m), "rank 0 (node a): the gradient of 'first'"));
     } else {
         RANK_CHECK(muster_ddp_buckets(ddp) == 2);
         RANK_OK(muster_ddp_grad_ready(ddp, 1, NULL));

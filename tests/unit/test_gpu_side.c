@@ -225,10 +225,10 @@ static void screening_names_rank_and_parameter_after_the_look(void **state)
     struct {
         int bad;
         char text[64];
-    } cases[] = { { 3, "rank 1: the gradient of 'd' has NaN or Inf" },
-                  { 0, "rank 1: the gradient of 'a' has NaN or Inf" },
-                  { 1, "rank 1: the gradient of 'b' has NaN or Inf" },
-                  { 4, "rank 1: the gradient of 'e' has NaN or Inf" } };
+    } cases[] = { { 3, "rank 1 (node a): the gradient of 'd' has NaN or Inf" },
+                  { 0, "rank 1 (node a): the gradient of 'a' has NaN or Inf" },
+                  { 1, "rank 1 (node a): the gradient of 'b' has NaN or Inf" },
+                  { 4, "rank 1 (node a): the gradient of 'e' has NaN or Inf" } };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         forked_well(

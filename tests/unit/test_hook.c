@@ -399,7 +399,7 @@ static int failing_body(struct muster *m, int rank, void *arg)
     }
     RANK_CHECK(calls == 0);
     RANK_CHECK(muster_ddp_sync(ddp, NULL) == MUSTER_EUSAGE && calls == 2);
-    RANK_CHECK(strstr(muster_error(m), "your hook returned 77 for bucket 1"));
+    RANK_CHECK(strstr(muster_error(m), "the user hook returned 77 for bucket 1"));
     muster_ddp_destroy(ddp);
     return muster_finalize(m);
 }

@@ -34,7 +34,7 @@ static const struct refusal {
     { "rows that do not divide",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_POWERSGD, .rows = wrong_rows },
-      "parameter 'w': 480 elements are not 7 rows" },
+      "parameter 'w': 480 elements do not make 7 rows" },
     { "PowerSGD of a negative rank",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_POWERSGD, .rank = -1 },
