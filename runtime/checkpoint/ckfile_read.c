@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ckfile_read.c - nothing of a checkpoint file is believed before its checksum fits */
+/* ckfile_read.c - read a checkpoint file; nothing is used before its checksum is right
+ */
 #include "runtime/checkpoint/ckformat.h"
 
 #include <errno.h>
@@ -18,10 +19,10 @@ struct mu_ckfile {
     struct mu_ckheader header;
     struct mu_ckmeta meta;
     struct mu_ckpart *parts;
-    uint64_t *at; /* of each part in the data */
+    uint64_t *at; /* offset of each part in the data */
     uint32_t *sums, sums_crc;
     uint8_t *block;       /* the last block read, checked */
-    uint64_t block_index; /* which one; UINT64_MAX none */
+    uint64_t block_index; /* index of that block; UINT64_MAX: none */
 };
 
 void mu_ckfile_close(struct mu_ckfile *file)
@@ -75,7 +76,7 @@ static int read_header(struct mu_ckfile *file, struct mu_err *err)
         return mu_err_set(err, EIO, "%s cannot be read: %s", file->path,
                           strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return mu_err_set(err, EINVAL, "%s is not a checkpoint: no regular file",
+        return mu_err_set(err, EINVAL, "%s is not a checkpoint: not a regular file",
                           file->path);
     if (st.st_size < (off_t)sizeof h->magic)
         return mu_err_set(err, EIO, "%s is truncated: %lld bytes", file->path,
@@ -89,7 +90,8 @@ static int read_header(struct mu_ckfile *file, struct mu_err *err)
     if (mu_crc32c(0, h, offsetof(struct mu_ckheader, header_crc)) != h->header_crc)
         return damaged(file, "the checksum of its header is wrong", err);
     if (h->version != MU_CK_VERSION || h->block_bytes != MU_CKFILE_BLOCK)
-        return mu_err_set(err, EINVAL, "%s has format version %u, this is version %u",
+        return mu_err_set(err, EINVAL,
+                          "%s has format version %u, this libmuster reads %u",
                           file->path, h->version, MU_CK_VERSION);
     if (h->nparts > MU_CK_MAX_PARTS || h->shard >= h->nshards ||
         h->file_bytes != mu_ck_file_bytes(h->nparts, h->data_bytes))
@@ -208,7 +210,7 @@ const struct mu_ckpart *mu_ckfile_part(const struct mu_ckfile *file, int i)
     return &file->parts[i];
 }
 
-/* Whole blocks go straight to the reader; `to` has room for the block's length. */
+/* Read block `index` into `to`, which has room for all of it, and check it. */
 static int read_block(struct mu_ckfile *file, uint64_t index, uint8_t *to,
                       struct mu_err *err)
 {

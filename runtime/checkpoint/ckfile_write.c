@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ckfile_write.c - a checkpoint file comes into being in one rename */
+/* ckfile_write.c - write a checkpoint file; one rename makes it visible */
 #include "runtime/checkpoint/ckformat.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "runtime/core/crc32c.h"
 
 /* Parts follow each other in the data without gaps, so a block may hold pieces of
- * several: `sum` runs over the current block.
+ * several parts: `sum` is the checksum of the current block.
  */
 struct writer {
     int fd;
@@ -110,7 +110,7 @@ static int write_all(int fd, const struct mu_ckheader *h,
     return fsync(fd);
 }
 
-/* The rename itself must reach the disk too. */
+/* The rename must reach the disk too. */
 static int sync_folder(const char *path)
 {
     char copy[PATH_MAX];

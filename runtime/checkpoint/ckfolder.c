@@ -26,12 +26,12 @@ int mu_ckfolder_make(const char *folder, struct mu_err *err)
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         if (mkdir(path, 0777) < 0 && errno != EEXIST && access(path, F_OK) < 0)
-            return mu_err_set(err, errno, "folder %s cannot be made: %s", path,
+            return mu_err_set(err, errno, "folder %s cannot be created: %s", path,
                               strerror(errno));
         *slash = '/';
     }
     if (mkdir(path, 0777) < 0 && errno != EEXIST)
-        return mu_err_set(err, errno, "folder %s cannot be made: %s", path,
+        return mu_err_set(err, errno, "folder %s cannot be created: %s", path,
                           strerror(errno));
     return 0;
 }
@@ -50,7 +50,7 @@ int mu_ckfolder_shard(const char *folder, const char *name, uint64_t step,
                     (unsigned long long)step, shard, nshards) < (int)len;
 }
 
-/* What a file of the folder is to checkpoints called `name`. */
+/* Which kind of file this is, among the checkpoints with the name `name`. */
 static enum kind classify(const char *file, const char *name, uint64_t *step)
 {
     size_t n = strlen(name), digits, len = strlen(file);
@@ -146,12 +146,12 @@ void mu_ckfolder_sweep(const char *folder, const char *name, const struct mu_log
     while ((entry = readdir(dir))) {
         switch (classify(entry->d_name, name, &step)) {
         case TEMPORARY:
-            drop(folder, entry->d_name, "which a run left half written", log);
+            drop(folder, entry->d_name, "a file that a run left incomplete", log);
             break;
         case SHARD:
             if (mu_ckfolder_path(folder, name, step, record, sizeof record) &&
                 access(record, F_OK) < 0)
-                drop(folder, entry->d_name, "a shard that no checkpoint names", log);
+                drop(folder, entry->d_name, "a shard of no checkpoint", log);
             break;
         default:
             break;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ckfolder.h - the files of one name in a checkpoint folder
  *
- *   NAME-000000001200.muster             a checkpoint, or the record that commits
- * shards NAME-000000001200.0003-of-0008.shard a shard
- *   *.tmp                                being written, or left by a run that died
- *   NAME-latest.muster                   link to the newest, for people
+ *   NAME-000000001200.muster              a checkpoint, or the record of its shards
+ *   NAME-000000001200.0003-of-0008.shard  a shard
+ *   *.tmp                                 being written, or left by a run that died
+ *   NAME-latest.muster                    link to the newest, for users
  */
 #ifndef MU_CKFOLDER_H
 #define MU_CKFOLDER_H
@@ -15,33 +15,35 @@
 #include "runtime/base/err.h"
 #include "runtime/base/log.h"
 
-/* Make the folder (and those above it) if it is missing. */
+/* Create the folder, and those above it, if it is missing. */
 int mu_ckfolder_make(const char *folder, struct mu_err *err);
 
-/* Paths; false when buf is too short. */
+/* Write the path; false when buf is too short. */
 int mu_ckfolder_path(const char *folder, const char *name, uint64_t step, char *buf,
                      size_t len);
 int mu_ckfolder_shard(const char *folder, const char *name, uint64_t step,
                       uint32_t shard, uint32_t nshards, char *buf, size_t len);
 
-/* Steps of which there is a NAME-STEP.muster, newest first; caller frees *steps.
+/* List the steps that have a NAME-STEP.muster, newest first; caller frees *steps.
  * Returns their number, or -1.
  */
 int mu_ckfolder_list(const char *folder, const char *name, uint64_t **steps,
                      struct mu_err *err);
 
-/* Remove temporary files, and shards without a commit record. Each is logged. */
+/* Remove temporary files, and shards without a commit record. Log each. */
 void mu_ckfolder_sweep(const char *folder, const char *name, const struct mu_log *log);
 
-/* Keep the newest `keep` checkpoints up to step `last` (-1: all); older ones go, the
- * commit record before its shards. Later ones than `last` stay: a run that went back to
- * an earlier step must not lose its own to them. What cannot be removed is logged.
+/* Keep the newest `keep` checkpoints up to step `last` (-1: all) and remove older ones,
+ * the commit record before its shards.
+ *
+ * Checkpoints later than `last` stay: a run that resumed from an earlier step counts
+ * only its own. Log what cannot be removed.
  */
 void mu_ckfolder_prune(const char *folder, const char *name, uint64_t last, int keep,
                        const struct mu_log *log);
 
 /* Point NAME-latest.muster at the checkpoint of step. Where links are impossible there
- * is none: nothing reads it.
+ * is none: libmuster does not read it.
  */
 void mu_ckfolder_latest(const char *folder, const char *name, uint64_t step);
 

@@ -20,7 +20,7 @@ struct mu_ckheader {
     uint64_t data_bytes, file_bytes;
     char kind[MU_CKFILE_KIND];
     uint32_t table_crc;
-    uint32_t header_crc; /* of all before it */
+    uint32_t header_crc; /* CRC32C of all fields before it */
 };
 
 struct mu_ckentry {
@@ -35,7 +35,7 @@ struct mu_cktrailer {
 
 _Static_assert(sizeof(struct mu_ckheader) == 192 && sizeof(struct mu_ckentry) == 152 &&
                    sizeof(struct mu_cktrailer) == 16,
-               "no padding in what goes to disk");
+               "structs on disk have no padding");
 
 static inline uint64_t mu_ck_blocks(uint64_t data_bytes)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* items.c - the items of a checkpoint: names, slices, memory they lie in */
+/* items.c - the items of a checkpoint: names, slices, the memory they are in */
 #include "runtime/checkpoint/checkpoint.h"
 
 #include <string.h>
 
-bool mu_checkpoint_away(const struct mu_comm *comm, const void *p)
+bool mu_checkpoint_on_gpu(const struct mu_comm *comm, const void *p)
 {
     return comm->ops->is_host && p && !comm->ops->is_host(comm->backend, p);
 }
 
-int mu_checkpoint_bring(struct mu_comm *comm, void *dst, const void *src,
-                        uint64_t bytes, struct mu_err *err)
+int mu_checkpoint_copy(struct mu_comm *comm, void *dst, const void *src, uint64_t bytes,
+                       struct mu_err *err)
 {
     if (bytes == 0)
         return 0;
-    if (mu_checkpoint_away(comm, dst) || mu_checkpoint_away(comm, src))
+    if (mu_checkpoint_on_gpu(comm, dst) || mu_checkpoint_on_gpu(comm, src))
         return comm->ops->bring(comm->backend, dst, src, bytes, err);
     memcpy(dst, src, bytes);
     return 0;
@@ -34,7 +34,9 @@ int mu_checkpoint_items(const struct muster_checkpoint *c,
                         const struct muster_item *items, int nitems, struct mu_err *err)
 {
     if (nitems < 0 || (nitems > 0 && !items))
-        return mu_err_set(err, MUSTER_EUSAGE, "checkpoint: %d items given", nitems);
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "checkpoint: items is NULL, or nitems (%d) is negative",
+                          nitems);
     for (int i = 0; i < nitems; i++) {
         const struct muster_item *item = &items[i];
 
@@ -47,7 +49,8 @@ int mu_checkpoint_items(const struct muster_checkpoint *c,
                               i, MU_CKFILE_NAME - 1);
         for (int k = 0; k < i; k++)
             if (strcmp(items[k].name, item->name) == 0)
-                return mu_err_set(err, MUSTER_EUSAGE, "checkpoint: two items are '%s'",
+                return mu_err_set(err, MUSTER_EUSAGE,
+                                  "checkpoint: two items have the name '%s'",
                                   item->name);
         if (item->bytes > 0 && !item->data)
             return mu_err_set(err, MUSTER_EUSAGE, "checkpoint: item '%s' has no data",
@@ -62,11 +65,10 @@ int mu_checkpoint_items(const struct muster_checkpoint *c,
                 (unsigned long long)item->offset,
                 (unsigned long long)(item->offset + item->bytes));
         if (item->total && !c->sharded)
-            return mu_err_set(
-                err, MUSTER_EUSAGE,
-                "checkpoint: each rank has a part of item '%s': that takes "
-                "the option sharded",
-                item->name);
+            return mu_err_set(err, MUSTER_EUSAGE,
+                              "checkpoint: each rank has a part of item '%s': set the "
+                              "option sharded",
+                              item->name);
     }
     return 0;
 }

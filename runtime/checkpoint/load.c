@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* load.c - the newest checkpoint that is whole, and ours */
+/* load.c - load the newest checkpoint that is complete and of this program */
 #include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -8,12 +8,12 @@
 
 #include "runtime/checkpoint/ckfolder.h"
 
-/* The files of one checkpoint: the one file, or a shard after the other. */
+/* The files of one checkpoint: a single file, or the shards one after the other. */
 struct source {
     struct muster_checkpoint *c;
     uint64_t step;
     struct mu_ckfile *record; /* NAME-STEP.muster */
-    struct mu_ckid *ids;      /* of the shards, NULL when the record holds the items */
+    struct mu_ckid *ids;      /* of the shards; NULL when the record holds the items */
     uint32_t nfiles;
 };
 
@@ -23,7 +23,7 @@ static void source_close(struct source *src)
     free(src->ids);
 }
 
-/* A file of another program or model: err->code tells it from a damaged one. */
+/* A file of another program or model: err->code differs from that of a damaged file. */
 static int check_kind(const struct muster_checkpoint *c, const struct mu_ckfile *file,
                       const char *path, struct mu_err *err)
 {
@@ -31,11 +31,12 @@ static int check_kind(const struct muster_checkpoint *c, const struct mu_ckfile 
 
     if (strcmp(kind, c->kind) == 0)
         return 0;
-    return mu_err_set(err, MUSTER_ECONTRACT, "%s is of '%s', this is '%s'", path, kind,
+    return mu_err_set(err, MUSTER_ECONTRACT,
+                      "%s was written by '%s', but this program is '%s'", path, kind,
                       c->kind);
 }
 
-/* A world of one may save a single shard, so their number does not tell. */
+/* Do not decide by the number of shards: a world of one may save a single shard. */
 static bool is_record(const struct mu_ckfile *file)
 {
     return mu_ckfile_nparts(file) == 1 &&
@@ -47,7 +48,7 @@ static int read_ids(struct source *src, const char *path, struct mu_err *err)
     const struct mu_ckpart *part = mu_ckfile_part(src->record, 0);
 
     if (part->bytes != src->nfiles * sizeof *src->ids)
-        return mu_err_set(err, EIO, "%s is damaged: it does not name its shards", path);
+        return mu_err_set(err, EIO, "%s is damaged: it does not list its shards", path);
     src->ids = malloc(part->bytes);
     if (!src->ids)
         return mu_err_set(err, ENOMEM, "%s: no memory for %u shards", path,
@@ -69,13 +70,14 @@ static int source_open(struct source *src, struct muster_checkpoint *c, uint64_t
     if (check_kind(c, src->record, path, err) < 0)
         return -1;
     if (meta->step != step)
-        return mu_err_set(err, EINVAL, "%s is the checkpoint of step %llu, renamed",
+        return mu_err_set(err, EINVAL,
+                          "%s holds the checkpoint of step %llu: the file was renamed",
                           path, (unsigned long long)meta->step);
     src->nfiles = meta->nshards;
     return is_record(src->record) ? read_ids(src, path, err) : 0;
 }
 
-/* File i of the checkpoint, opened if need be; *close tells whether to close it. */
+/* File i of the checkpoint, opened if necessary; *close: the caller closes it. */
 static struct mu_ckfile *source_file(struct source *src, uint32_t i, bool *close,
                                      struct mu_err *err)
 {
@@ -100,14 +102,14 @@ static struct mu_ckfile *source_file(struct source *src, uint32_t i, bool *close
     return file;
 }
 
-/* Bytes at .. at + len - 1 of part p into memory of the host or of a GPU. */
+/* Read bytes at .. at + len - 1 of part p into memory of the host or of a GPU. */
 static int read_to(struct mu_comm *comm, struct mu_ckfile *file, int p, uint64_t at,
                    uint64_t len, uint8_t *to, struct mu_err *err)
 {
     uint8_t *here;
     int rc;
 
-    if (!mu_checkpoint_away(comm, to))
+    if (!mu_checkpoint_on_gpu(comm, to))
         return mu_ckfile_read(file, p, at, len, to, err);
     here = malloc(len);
     if (!here)
@@ -115,12 +117,12 @@ static int read_to(struct mu_comm *comm, struct mu_ckfile *file, int p, uint64_t
                           (unsigned long long)len);
     rc = mu_ckfile_read(file, p, at, len, here, err);
     if (rc == 0)
-        rc = mu_checkpoint_bring(comm, to, here, len, err);
+        rc = mu_checkpoint_copy(comm, to, here, len, err);
     free(here);
     return rc;
 }
 
-/* The bytes of `item` that this rank wants and part p of the file has. */
+/* Read the bytes of `item` that this rank wants and part p of the file has. */
 static int read_overlap(struct mu_comm *comm, struct mu_ckfile *file, int p,
                         const struct muster_item *item, uint64_t *got,
                         struct mu_err *err)
@@ -170,10 +172,10 @@ static int read_file(struct source *src, struct mu_ckfile *file,
                               part->name);
         total = items[i].total ? items[i].total : items[i].bytes;
         if (part->total != total && mu_checkpoint_may_miss(part->name))
-            continue; /* another world's */
+            continue; /* saved in a world of another size */
         if (part->total != total)
             return mu_err_set(err, MUSTER_ECONTRACT,
-                              "%s holds '%s' of %llu bytes, this program's has %llu",
+                              "%s holds '%s' with %llu bytes, this program has %llu",
                               path, part->name, (unsigned long long)part->total,
                               (unsigned long long)total);
         if (read_overlap(src->c->comm, file, p, &items[i], &got[i], err) < 0)
@@ -182,23 +184,23 @@ static int read_file(struct source *src, struct mu_ckfile *file,
     return 0;
 }
 
-/* A run in another world, or whose checkpoints had no compression. */
-static void tell_missed(const struct muster_checkpoint *c, uint64_t step,
-                        const struct muster_item *items, int nitems,
-                        const uint64_t *got)
+/* The run has another number of ranks, or its checkpoints had no compression. */
+static void warn_of_missing(const struct muster_checkpoint *c, uint64_t step,
+                            const struct muster_item *items, int nitems,
+                            const uint64_t *got)
 {
     for (int i = 0; i < nitems; i++)
         if (mu_checkpoint_may_miss(items[i].name) && got[i] != items[i].bytes) {
             mu_log(&c->comm->log, MU_LOG_WARN,
-                   "checkpoint of step %llu: nothing of what compression left on %d "
-                   "rank%s; it starts without",
+                   "checkpoint of step %llu has no compression state of %d rank%s: "
+                   "compression starts without it",
                    (unsigned long long)step, c->comm->world->size,
                    mu_plural(c->comm->world->size));
             return;
         }
 }
 
-/* Everything this rank wants of the checkpoint of `step`. */
+/* Read everything that this rank wants of the checkpoint of `step`. */
 static int read_step(struct muster_checkpoint *c, uint64_t step,
                      const struct muster_item *items, int nitems, struct mu_err *err)
 {
@@ -230,18 +232,18 @@ static int read_step(struct muster_checkpoint *c, uint64_t step,
                            (unsigned long long)items[i].bytes, items[i].name);
         }
     if (rc == 0 && c->comm->world->rank == 0)
-        tell_missed(c, step, items, nitems, got);
+        warn_of_missing(c, step, items, nitems, got);
     source_close(&src);
     free(got);
     return rc;
 }
 
-static int forget(struct mu_comm *comm, const struct muster_item *item,
-                  struct mu_err *err)
+static int clear_item(struct mu_comm *comm, const struct muster_item *item,
+                      struct mu_err *err)
 {
     if (item->bytes == 0)
         return 0;
-    if (!mu_checkpoint_away(comm, item->data)) {
+    if (!mu_checkpoint_on_gpu(comm, item->data)) {
         memset(item->data, 0, item->bytes);
         return 0;
     }
@@ -250,20 +252,21 @@ static int forget(struct mu_comm *comm, const struct muster_item *item,
     return comm->ops->drain(comm->backend, NULL, err);
 }
 
-/* Half of a checkpoint that is not whole must not stay, and the next one may not have
- * these.
+/* Clear what an incomplete checkpoint has already filled in: the next one may lack
+ * these items.
  */
-static int forget_kept(struct mu_comm *comm, const struct muster_item *items,
-                       int nitems, struct mu_err *err)
+static int clear_kept_items(struct mu_comm *comm, const struct muster_item *items,
+                            int nitems, struct mu_err *err)
 {
     for (int i = 0; i < nitems; i++)
-        if (mu_checkpoint_may_miss(items[i].name) && forget(comm, &items[i], err) < 0)
+        if (mu_checkpoint_may_miss(items[i].name) &&
+            clear_item(comm, &items[i], err) < 0)
             return -1;
     return 0;
 }
 
-/* With the option sharded every rank reads what it wants; else rank 0 reads for all, so
- * the others need not see the folder. Returns as mu_checkpoint_agree.
+/* With the option sharded every rank reads what it wants. Else rank 0 reads for all, so
+ * only rank 0 needs the folder. Returns as mu_checkpoint_agree.
  */
 static int try_step(struct muster_checkpoint *c, uint64_t step,
                     const struct muster_item *items, int nitems, struct mu_err *err)
@@ -274,7 +277,7 @@ static int try_step(struct muster_checkpoint *c, uint64_t step,
     if (c->sharded || c->comm->world->rank == 0)
         rc = read_step(c, step, items, nitems, err);
     rc = mu_checkpoint_agree(c->comm, rc, err);
-    if (rc != 0 && forget_kept(c->comm, items, nitems, &more) < 0 && rc > 0) {
+    if (rc != 0 && clear_kept_items(c->comm, items, nitems, &more) < 0 && rc > 0) {
         *err = more;
         return -1;
     }
@@ -283,14 +286,14 @@ static int try_step(struct muster_checkpoint *c, uint64_t step,
     return rc;
 }
 
-/* May an older one do? */
-static bool of_file(int status)
+/* True when an older checkpoint may be used instead. */
+static bool is_of_file(int status)
 {
     return status == MUSTER_EIO || status == MUSTER_ECONTRACT;
 }
 
-/* The steps of which there is a checkpoint, newest first: *steps on rank 0, their
- * number everywhere. Returns -1, or how many.
+/* List the steps that have a checkpoint, newest first: *steps on rank 0, their number
+ * on all ranks. Returns the number, or -1.
  */
 static int64_t list_steps(struct muster_checkpoint *c, int rc, uint64_t **steps,
                           struct mu_err *err)
@@ -307,7 +310,7 @@ static int64_t list_steps(struct muster_checkpoint *c, int rc, uint64_t **steps,
     return n;
 }
 
-/* The newest of n that can be used. */
+/* Load the newest of n checkpoints that is usable. */
 static int load_newest(struct muster_checkpoint *c, const uint64_t *steps, int64_t n,
                        const struct muster_item *items, int nitems, uint64_t *step,
                        struct mu_err *err)
@@ -325,16 +328,15 @@ static int load_newest(struct muster_checkpoint *c, const uint64_t *steps, int64
             *step = at;
             return 0;
         }
-        if (rc < 0 || !of_file(err->code))
+        if (rc < 0 || !is_of_file(err->code))
             return -1;
         if (first.code == 0)
             first = *err;
         if (c->comm->world->rank == 0)
             mu_log(&c->comm->log, MU_LOG_WARN, "checkpoint refused: %s", err->text);
     }
-    return mu_err_set(err, first.code,
-                      "no checkpoint in %s can be used; the newest: %s", c->folder,
-                      first.text);
+    return mu_err_set(err, first.code, "no checkpoint in %s is usable; the newest: %s",
+                      c->folder, first.text);
 }
 
 int mu_checkpoint_load(struct muster_checkpoint *c, const struct muster_item *items,

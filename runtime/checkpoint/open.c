@@ -19,7 +19,8 @@ static int take_options(struct muster_checkpoint *c, const char *folder,
     c->sharded = o->sharded != 0;
     c->mode = o->mode;
     if ((unsigned)o->mode > MUSTER_CHECKPOINT_LAZY || c->keep < -1)
-        return mu_err_set(err, MUSTER_EUSAGE, "checkpoint: mode %d, keep %d: unknown",
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "checkpoint: unknown mode %d, or keep %d is below -1",
                           (int)o->mode, o->keep);
     if (!*name || strchr(name, '/') || !mu_copy(c->name, sizeof c->name, name))
         return mu_err_set(err, MUSTER_EUSAGE,
@@ -29,16 +30,15 @@ static int take_options(struct muster_checkpoint *c, const char *folder,
         return mu_err_set(err, MUSTER_EUSAGE,
                           "checkpoint: the kind '%s' is longer than %zu bytes", o->kind,
                           sizeof c->kind - 1);
-    /* Room for the longest file name must be left. */
+    /* Leave room for the longest file name. */
     if (!folder || strlen(folder) + sizeof c->name + 64 > sizeof c->folder)
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "checkpoint: the folder's path is missing "
-                          "or too long");
+                          "checkpoint: the path of the folder is missing or too long");
     mu_copy(c->folder, sizeof c->folder, folder);
     return 0;
 }
 
-/* Waits are by a clock that nobody sets. */
+/* Waits use the monotonic clock, which is never set. */
 static void init_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attr;
@@ -81,7 +81,7 @@ int mu_checkpoint_open(struct mu_comm *comm, const char *folder,
     }
     if (comm->world->rank == 0)
         mu_ckfolder_sweep(c->folder, c->name, &comm->log);
-    /* Nobody writes before the sweep is over. */
+    /* No rank writes before the sweep has ended. */
     if (mu_barrier(comm, err) < 0) {
         free(c);
         return -1;
@@ -92,7 +92,7 @@ int mu_checkpoint_open(struct mu_comm *comm, const char *folder,
 
 void mu_checkpoint_free(struct muster_checkpoint *c)
 {
-    /* After a failed collective the thread may still be at work. */
+    /* After a failed collective the thread may still be writing. */
     if (c->save.running && c->save.writes && !c->save.failed)
         pthread_join(c->save.thread, NULL);
     pthread_mutex_destroy(&c->save.lock);

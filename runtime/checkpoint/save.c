@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* save.c - a thread writes while the training goes on */
+/* save.c - save: a thread writes while the training goes on */
 #include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -11,35 +11,37 @@
 
 #include "runtime/checkpoint/ckfolder.h"
 
-/* Ranks that wait for a slow writer meet this often, so that a long write is no timeout
- * of a collective, while a rank that died still is.
+/* Ranks that wait for a slow writer run a collective this often. So a long write does
+ * not time out, while a dead rank does.
  */
-#define MEET_EVERY 1 /* seconds */
+#define AGREE_EVERY 1 /* seconds */
 
-/* What is on a GPU comes now, whatever the mode: no thread of ours works there. */
-static int bring_items(struct muster_checkpoint *c, struct mu_err *err)
+/* Copy what is on a GPU now, in every mode: the thread that writes does not use the
+ * GPU.
+ */
+static int copy_from_gpu(struct muster_checkpoint *c, struct mu_err *err)
 {
     struct mu_cksave *s = &c->save;
 
-    s->brought = 0;
+    s->gpu_bytes = 0;
     for (int i = 0; i < s->nparts; i++) {
         struct mu_ckpart *part = &s->parts[i];
-        uint8_t *to = s->stage + s->brought;
+        uint8_t *to = s->stage + s->gpu_bytes;
 
-        if (!mu_checkpoint_away(c->comm, part->data))
+        if (!mu_checkpoint_on_gpu(c->comm, part->data))
             continue;
-        if (mu_checkpoint_bring(c->comm, to, part->data, part->bytes, err) < 0)
+        if (mu_checkpoint_copy(c->comm, to, part->data, part->bytes, err) < 0)
             return -1;
         part->data = to;
-        s->brought += part->bytes;
+        s->gpu_bytes += part->bytes;
     }
     return 0;
 }
 
 static void copy_items(struct mu_cksave *s)
 {
-    const uint8_t *here = s->stage, *end = here + s->brought;
-    uint8_t *to = s->stage + s->brought;
+    const uint8_t *here = s->stage, *end = here + s->gpu_bytes;
+    uint8_t *to = s->stage + s->gpu_bytes;
 
     for (int i = 0; i < s->nparts; i++) {
         const uint8_t *data = s->parts[i].data;
@@ -61,9 +63,8 @@ static void announce(struct mu_cksave *s, bool done)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The new one is on disk: point people at it, and let older ones go. Removing a large
- * file takes long enough to be felt, so it is done in the thread where that is
- * possible.
+/* The new checkpoint is on disk: point the link at it and remove older ones. Removing a
+ * large file may take long, so the thread does it where possible.
  */
 static void tidy(struct muster_checkpoint *c)
 {
@@ -87,8 +88,8 @@ static void *write_thread(void *arg)
     return NULL;
 }
 
-/* What this rank's file holds: whole items, or its part of each. Returns the bytes of
- * those that are copied before they are written.
+/* List what the file of this rank holds: whole items, or its part of each. Returns how
+ * many bytes of them are copied before the write.
  */
 static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *items,
                        int nitems)
@@ -114,7 +115,7 @@ static uint64_t divide(struct muster_checkpoint *c, const struct muster_item *it
         part->offset = offset;
         part->bytes = length;
         if (c->mode != MUSTER_CHECKPOINT_WAIT ||
-            mu_checkpoint_away(c->comm, part->data))
+            mu_checkpoint_on_gpu(c->comm, part->data))
             bytes += length;
     }
     return bytes;
@@ -152,7 +153,7 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     sigset_t all, before;
     int rc;
 
-    if (make_room(c, items, nitems, err) < 0 || bring_items(c, err) < 0)
+    if (make_room(c, items, nitems, err) < 0 || copy_from_gpu(c, err) < 0)
         return -1;
     s->meta = (struct mu_ckmeta){ .step = step,
                                   .shard = shard,
@@ -168,7 +169,7 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     s->lazy = c->mode == MUSTER_CHECKPOINT_LAZY;
     if (c->mode == MUSTER_CHECKPOINT_COPY)
         copy_items(s);
-    /* Signals are for the program's own threads. */
+    /* The threads of the program handle signals. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&s->thread, NULL, write_thread, c);
@@ -211,7 +212,7 @@ void mu_checkpoint_copied(struct muster_checkpoint *c)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* True when this rank has nothing more to write; waits at most until MEET_EVERY. */
+/* True when this rank has nothing more to write; waits at most AGREE_EVERY. */
 static bool done_soon(struct mu_cksave *s)
 {
     struct timespec until;
@@ -220,7 +221,7 @@ static bool done_soon(struct mu_cksave *s)
     if (!s->writes || s->failed)
         return true;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += MEET_EVERY;
+    until.tv_sec += AGREE_EVERY;
     pthread_mutex_lock(&s->lock);
     while (!s->done && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)
         ;
@@ -229,8 +230,8 @@ static bool done_soon(struct mu_cksave *s)
     return done;
 }
 
-/* All shards are on disk: the record that names them makes them a checkpoint. Returns
- * as mu_checkpoint_agree.
+/* All shards are on disk: a commit record that lists them makes them a checkpoint.
+ * Returns as mu_checkpoint_agree.
  */
 static int commit(struct muster_checkpoint *c, struct mu_err *err)
 {
@@ -245,7 +246,7 @@ static int commit(struct muster_checkpoint *c, struct mu_err *err)
     int rc =
         ids ? 0 : mu_err_set(err, ENOMEM, "checkpoint: no memory for %zu shards", n);
 
-    _Static_assert(sizeof s->id == 2 * sizeof(int64_t), "sent as two words");
+    _Static_assert(sizeof s->id == 2 * sizeof(int64_t), "sent as two values");
     rc = mu_checkpoint_agree(c->comm, rc, err);
     if (rc == 0)
         rc = mu_checkpoint_gather(c->comm, (const int64_t *)&s->id, (int64_t *)ids, 2,
@@ -261,10 +262,10 @@ static int commit(struct muster_checkpoint *c, struct mu_err *err)
     return rc;
 }
 
-/* Ranks died since it began: who is left may not all know of it, and its parts may not
- * all be there. It is on disk as a whole, or does not count.
+/* Drop the save during which ranks died: not all survivors may know of it, and not all
+ * of its parts may be there. It is complete on disk, or does not count.
  */
-static void forget(struct muster_checkpoint *c)
+static void drop_save(struct muster_checkpoint *c)
 {
     struct mu_cksave *s = &c->save;
 
@@ -280,12 +281,12 @@ int mu_checkpoint_wait(struct muster_checkpoint *c, struct mu_err *err)
     int64_t all = 0;
 
     if (c->generation != c->comm->generation)
-        forget(c);
+        drop_save(c);
     if (!s->running)
         return 0;
     while (!all) {
         all = done_soon(s);
-        if (mu_checkpoint_least(c->comm, &all, 1, err) < 0)
+        if (mu_checkpoint_min(c->comm, &all, 1, err) < 0)
             return -1;
     }
     if (s->writes && !s->failed)

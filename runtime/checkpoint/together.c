@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* together.c - what all ranks of a checkpoint do together */
+/* together.c - the collectives of a checkpoint */
 #include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -13,14 +13,14 @@ static int call(struct mu_comm *comm, const char *name, struct mu_coll *coll,
     return mu_coll_call(comm, name, coll, err) < 0 ? -1 : mu_barrier(comm, err);
 }
 
-int mu_checkpoint_least(struct mu_comm *comm, int64_t *words, size_t n,
-                        struct mu_err *err)
+int mu_checkpoint_min(struct mu_comm *comm, int64_t *values, size_t n,
+                      struct mu_err *err)
 {
     struct mu_coll coll = { .kind = MU_COLL_ALLREDUCE,
                             .dtype = MUSTER_I64,
                             .op = MUSTER_MIN,
-                            .send = words,
-                            .recv = words,
+                            .send = values,
+                            .recv = values,
                             .count = n,
                             .scale = 1,
                             .direct = true };
@@ -63,13 +63,13 @@ int mu_checkpoint_broadcast(struct mu_comm *comm, void *data, uint64_t bytes, in
     int32_t tail = 0;
 
     if (broadcast(comm, data, words, root, err) < 0 ||
-        mu_checkpoint_bring(comm, &tail, end, rest, err) < 0 ||
+        mu_checkpoint_copy(comm, &tail, end, rest, err) < 0 ||
         broadcast(comm, &tail, rest > 0, root, err) < 0 || mu_barrier(comm, err) < 0)
         return -1;
-    return mu_checkpoint_bring(comm, end, &tail, rest, err);
+    return mu_checkpoint_copy(comm, end, &tail, rest, err);
 }
 
-/* An errno of the file layer as a status; statuses pass. */
+/* An errno of the file layer as a muster_status; a status stays as it is. */
 static int status_of(int code)
 {
     if (mu_status_known(code))
@@ -86,9 +86,9 @@ int mu_checkpoint_agree(struct mu_comm *comm, int rc, struct mu_err *err)
     if (rc < 0) {
         mu_err_set(&lowest, status_of(err->code), "%s", err->text);
         if (w->size > 1)
-            mu_err_context(&lowest, "rank %d (%s)", w->rank, w->host_of[w->rank]);
+            mu_err_context(&lowest, "rank %d (node %s)", w->rank, w->host_of[w->rank]);
     }
-    if (mu_checkpoint_least(comm, &first, 1, err) < 0)
+    if (mu_checkpoint_min(comm, &first, 1, err) < 0)
         return -1;
     if (first == w->size)
         return 0;

@@ -154,7 +154,7 @@ BYTES
     run ranks 2 -N1 -- --steps 70 --samples 6000 --compress int8 --checkpoint parts --sharded --resume must
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output = *"checkpoint of step 60: nothing of what compression left on 2 ranks; it starts without"* ]]
+    [[ $output = *"checkpoint of step 60 has no compression state of 2 ranks: compression starts without it"* ]]
 }
 
 @test "without PMIx each task says which srun to use, status 11" {
@@ -203,7 +203,7 @@ BYTES
     cp -a small saved
     umount small
     [ "$code" -eq 16 ]
-    [[ $output = *"rank 0 (n1): small/muster-train-000000000060.muster cannot be written: No space left on device"* ]]
+    [[ $output = *"rank 0 (node n1): small/muster-train-000000000060.muster cannot be written: No space left on device"* ]]
     [[ $output = *"the last good checkpoint is small/muster-train-000000000040.muster"* ]]
     run ranks 2 -N1 -- --steps 60 --checkpoint saved --resume must
     [ "$status" -eq 0 ]

@@ -243,7 +243,7 @@ static int one_file_body(struct muster *m, int rank, void *arg)
 
     RANK_OK(muster_checkpoint_open(m, run->folder, NULL, &c));
     RANK_CHECK(muster_checkpoint_save(c, 9, items, n) == MUSTER_EUSAGE);
-    RANK_CHECK(strstr(muster_error(m), "takes the option sharded"));
+    RANK_CHECK(strstr(muster_error(m), "set the option sharded"));
     items[0].name = "muster.other";
     RANK_CHECK(muster_checkpoint_save(c, 9, items, n) == MUSTER_EUSAGE);
     muster_ddp_destroy(ddp);
