@@ -26,8 +26,10 @@ int muster_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
     struct mu_err err = { 0 };
 
     if (getpid() != c->pid)
-        return mu_fail(c->m, MUSTER_EUSAGE,
-                       "checkpoint: a forked child must not save; its parent does");
+        return mu_fail(
+            c->m, MUSTER_EUSAGE,
+            "checkpoint: only the process that opened it may save, and this is a "
+            "forked child");
     if (mu_checkpoint_save(c, step, items, nitems, &err) < 0)
         return mu_fail_err(c->m, &err);
     return MUSTER_OK;
@@ -55,7 +57,7 @@ int muster_checkpoint_load(struct muster_checkpoint *c, const struct muster_item
     return MUSTER_OK;
 }
 
-/* The recovery first: the other ranks do not wait for this rank's disk. */
+/* Wait first, which recovers: the other ranks do not wait for the disk of this rank. */
 int muster_checkpoint_close(struct muster_checkpoint *c)
 {
     int status;

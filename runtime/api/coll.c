@@ -14,8 +14,8 @@ static int check(struct muster *m, const char *call, const void *a, const void *
     if (size == 0)
         return mu_fail(m, MUSTER_EUSAGE, "%s: unknown dtype %d", call, (int)dtype);
     if (count > 0 && (!a || !b))
-        return mu_fail(m, MUSTER_EUSAGE, "%s: the buffer of %zu elements is NULL", call,
-                       count);
+        return mu_fail(m, MUSTER_EUSAGE, "%s: the buffer for %zu elements is NULL",
+                       call, count);
     if (count > SIZE_MAX / 2 / size / (size_t)m->comm.world->size)
         return mu_fail(m, MUSTER_EUSAGE, "%s: %zu elements are too many", call, count);
     return MUSTER_OK;

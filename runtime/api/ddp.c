@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ddp.c - muster_ddp_*: check what the program gives, call ddp/, end in mu_fail_err */
+/* ddp.c - muster_ddp_*: check the arguments, call ddp/, end in mu_fail_err */
 #include "runtime/ddp/ddp.h"
 
 #include <math.h>
@@ -14,9 +14,11 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
     struct mu_err err = { 0 };
 
     if (nparams < 0 || (nparams > 0 && !params) || !out)
-        return mu_fail(m, MUSTER_EUSAGE,
-                       "muster_ddp_create: %d parameters in a list at %p", nparams,
-                       (const void *)params);
+        return mu_fail(
+            m, MUSTER_EUSAGE,
+            "muster_ddp_create: params (%p) or out is NULL, or nparams (%d) is "
+            "negative",
+            (const void *)params, nparams);
     *out = NULL;
     if (mu_ddp_create(&m->comm, &m->recover, &request, m, &m->err, out, &err) < 0)
         return mu_fail_err(m, &err);
@@ -112,7 +114,7 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
         return rc;
     if (mu_ddp_param(ddp, i)->frozen)
         return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "gradient of '%s', which was registered as frozen",
+                       "muster_ddp_grad_ready: '%s' was registered as frozen",
                        mu_ddp_param(ddp, i)->name);
     if (mu_ddp_grad_ready(ddp, i, stream, &err) < 0)
         return mu_fail_err(ddp->m, &err);
@@ -145,7 +147,7 @@ int muster_ddp_weight(struct muster_ddp *ddp, double weight)
 
     if (!(weight >= 0) || isinf(weight))
         return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "muster_ddp_weight takes 0 or more, not %g", weight);
+                       "muster_ddp_weight: the weight is %g, use 0 or more", weight);
     return mu_ddp_weigh(ddp, weight, &err) < 0 ? mu_fail_err(ddp->m, &err) : MUSTER_OK;
 }
 
@@ -197,8 +199,9 @@ int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg)
 int muster_ddp_shard(const struct muster_ddp *ddp, int k, struct muster_shard *out)
 {
     if (!ddp->shard || k < 0 || k >= ddp->plan.nbuckets)
-        return mu_fail(ddp->m, MUSTER_EUSAGE, "muster_ddp_shard: there is no part %d%s",
-                       k, ddp->shard ? "" : ": options.shard was not set");
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_shard: part %d does not exist%s", k,
+                       ddp->shard ? "" : ": options.shard was not set");
     *out = mu_ddp_shard_part(ddp, k);
     return MUSTER_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* end.c - end the job, ask for time, say what this rank does */
+/* end.c - end the job, ask for time, report what this rank is doing */
 #include "runtime/api/impl.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@ void muster_abort(struct muster *m, int status, const char *why)
 int muster_extend(struct muster *m, double seconds)
 {
     if (!(seconds > 0))
-        return mu_fail(m, MUSTER_EUSAGE, "muster_extend takes seconds above 0, not %g",
-                       seconds);
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_extend: seconds is %g, use a number above 0", seconds);
     if (seconds > MU_FOREVER)
         seconds = MU_FOREVER;
     if (m->comm.control)

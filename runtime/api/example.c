@@ -36,7 +36,8 @@ int main(void)
             weight[i] -= 0.1 * grad[i];
     }
     if (muster_rank(m) == 0) /* the mean rank: (size - 1) / 2 */
-        printf("%d ranks agree on %.6f\n", muster_size(m), weight[0]);
+        printf("%d rank%s on %.6f\n", muster_size(m),
+               muster_size(m) == 1 ? " agrees" : "s agree", weight[0]);
     muster_ddp_destroy(ddp);
     return muster_finalize(m);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* impl.h - the one struct of state behind muster.h, for the files of api/
  *
- * Public functions only: each checks its arguments, calls what lies below, and ends in
+ * Public functions only: each checks its arguments, calls the layers below, and ends in
  * mu_fail or mu_fail_err.
  */
 #ifndef MU_IMPL_H
@@ -18,21 +18,21 @@ struct muster {
     int status;
 };
 
-/* Remember the sentence; returns status, so that a public function ends with it. */
+/* Store the sentence; returns status, so that a public function ends with it. */
 int mu_fail(struct muster *m, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same from an err whose code is a muster_status: the end of every public function
- * that called what lies below. The only caller of mu_recover.
+/* The same for an err whose code is a muster_status: the end of every public function
+ * that has called the layers below. Only this function calls mu_recover.
  */
 int mu_fail_err(struct muster *m, const struct mu_err *err);
 
-/* The failure of muster_init is the same on all tasks and task 0 tells it:
- * muster_report need not print it here.
+/* With true: muster_init fails alike on all tasks and task 0 reports it, so
+ * muster_report does not print it here.
  */
-void mu_fail_told(bool told);
+void mu_fail_reported_elsewhere(bool elsewhere);
 
-/* Start in a world that is already there (taken, also on failure): muster_init after it
- * has asked PMIx, and the tests with ranks of their own.
+/* Start in a world that exists (takes it, also on failure): muster_init calls it after
+ * PMIx, tests with ranks of their own.
  */
 int mu_init_world(struct muster **out, const struct mu_config *config,
                   struct mu_world *world);

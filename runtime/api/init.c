@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* init.c - open and close a world: PMIx, backend */
+/* init.c - open and close a world: PMIx, control connections, backend */
 #include "runtime/api/impl.h"
 
 #include <stdlib.h>
@@ -33,8 +33,7 @@ static struct mu_config_env config_variables(void)
     };
 }
 
-/* A server offers its address once for each protocol that it speaks, and this process
- * takes the newest that it can.
+/* A server offers one address for each protocol version; this process takes the newest.
  */
 static const char *pmix_server_uri(void)
 {
@@ -73,8 +72,8 @@ static struct mu_launch launch_variables(bool single)
     return launch;
 }
 
-/* Where the plugin put us against where we are: something between srun and the program
- * may have moved it (numactl, taskset, a wrapper).
+/* Compare the CPUs that the plugin gave with those of this process: a program between
+ * srun and this one may have changed them (numactl, taskset, a wrapper).
  */
 static void check_cpus(const struct muster *m, const struct mu_record *record)
 {
@@ -86,13 +85,14 @@ static void check_cpus(const struct muster *m, const struct mu_record *record)
     mu_cpuset_format(&now, is, sizeof is);
     mu_cpuset_format(&record->cpus, promised, sizeof promised);
     mu_log(&m->comm.log, MU_LOG_WARN,
-           "rank %d runs on cpus %s, but was placed on %s: something between srun "
-           "and the program moved it",
-           m->comm.world->rank, is, promised);
+           "rank %d (node %s) runs on cpus %s, but Muster bound it to %s: a program "
+           "between srun and this one (numactl, taskset, a wrapper) moved it",
+           m->comm.world->rank, m->comm.world->host_of[m->comm.world->rank], is,
+           promised);
 }
 
-/* The plugin's promise for this task. A line we cannot use is worth a warning only: the
- * job runs as well without.
+/* Read what the plugin decided for this task. A line that is unusable brings only a
+ * warning: the job runs without it.
  */
 static int read_plan(struct muster *m, struct mu_err *err)
 {
@@ -104,7 +104,7 @@ static int read_plan(struct muster *m, struct mu_err *err)
         record.gpus[0] = '\0';
     } else if (line && record.task != m->comm.world->local_rank) {
         mu_log(&m->comm.log, MU_LOG_WARN,
-               "MUSTER_PLAN is that of task %d, but this is local rank %d: not used",
+               "MUSTER_PLAN is for task %d, but this is local rank %d: it is ignored",
                record.task, m->comm.world->local_rank);
         record.gpus[0] = '\0';
     } else if (line && !mu_cpuset_empty(&record.cpus)) {
@@ -177,8 +177,8 @@ int muster_init(struct muster **out, const struct muster_options *options)
         return mu_fail_err(NULL, &err);
     launch = launch_variables(config.single);
     if (mu_world_open(&launch, &world, &err) < 0) {
-        mu_fail_told(launch.slurm_step_num_tasks && launch.slurm_procid &&
-                     strcmp(launch.slurm_procid, "0") != 0);
+        mu_fail_reported_elsewhere(launch.slurm_step_num_tasks && launch.slurm_procid &&
+                                   strcmp(launch.slurm_procid, "0") != 0);
         return mu_fail_err(NULL, &err);
     }
     return mu_init_world(out, &config, world);

@@ -6,7 +6,7 @@
 
 #include "runtime/core/shard.h"
 
-/* batch * size must not overflow, with room to spare for padding. */
+/* batch * size must not overflow, even with padding. */
 #define MOST_SAMPLES (1ull << 62)
 
 struct muster_sampler {
@@ -24,13 +24,13 @@ static int check_options(struct muster *m, const struct muster_sampler_options *
                        "muster_sampler_create needs a place for its result");
     if (options->samples < 1 || options->samples > MOST_SAMPLES)
         return mu_fail(m, MUSTER_EUSAGE,
-                       "muster_sampler_create: samples is %llu, it must be 1 to 2^62",
+                       "muster_sampler_create: samples is %llu, use 1 to 2^62",
                        (unsigned long long)options->samples);
     if (options->batch < 1 || options->batch > MOST_SAMPLES / (uint64_t)muster_size(m))
         return mu_fail(
             m, MUSTER_EUSAGE,
-            "muster_sampler_create: batch is %llu, it must be at least 1 and "
-            "at most 2^62 over all ranks",
+            "muster_sampler_create: batch is %llu, use at least 1, and at most "
+            "2^62 over all ranks",
             (unsigned long long)options->batch);
     if ((unsigned)options->tail > MUSTER_TAIL_KEEP)
         return mu_fail(m, MUSTER_EUSAGE, "muster_sampler_create: unknown tail %d",
@@ -38,7 +38,9 @@ static int check_options(struct muster *m, const struct muster_sampler_options *
     return MUSTER_OK;
 }
 
-/* Compare every rank's options with rank 0's; a rank whose own are wrong takes part. */
+/* Compare the options of every rank with those of rank 0. A rank with invalid options
+ * takes part.
+ */
 static int agree(struct muster *m, const struct muster_sampler_options *o, int status)
 {
     static const char *const names[] = { "samples", "batch", "seed", "tail",
@@ -60,15 +62,16 @@ static int agree(struct muster *m, const struct muster_sampler_options *o, int s
     for (int r = 0; rc == MUSTER_OK && r < muster_size(m); r++) {
         if (all[r * WORDS + FIELDS] != MUSTER_OK)
             rc = mu_fail(m, MUSTER_ECONTRACT,
-                         "muster_sampler_create: rank %d gave options that are refused",
-                         r);
+                         "muster_sampler_create: the options of rank %d (node %s) are "
+                         "invalid",
+                         r, muster_host(m, r));
         for (int f = 0; rc == MUSTER_OK && f < FIELDS; f++)
             if (all[r * WORDS + f] != all[f])
                 rc = mu_fail(m, MUSTER_ECONTRACT,
                              "muster_sampler_create: %s is %lld on rank 0, but %lld on "
-                             "rank %d; it must be equal on all ranks",
+                             "rank %d (node %s); it must be equal on all ranks",
                              names[f], (long long)all[f], (long long)all[r * WORDS + f],
-                             r);
+                             r, muster_host(m, r));
     }
     free(all);
     return rc;
@@ -151,17 +154,17 @@ int muster_sampler_restore(struct muster_sampler *sampler,
     const struct muster_sampler_options *o = &sampler->options;
 
     if (state->samples != o->samples || state->seed != o->seed)
-        return mu_fail(sampler->m, MUSTER_ECONTRACT,
-                       "muster_sampler_restore: the state is of %llu samples with seed "
-                       "%llu, the sampler has %llu with seed %llu",
-                       (unsigned long long)state->samples,
-                       (unsigned long long)state->seed, (unsigned long long)o->samples,
-                       (unsigned long long)o->seed);
+        return mu_fail(
+            sampler->m, MUSTER_ECONTRACT,
+            "muster_sampler_restore: the state has %llu samples and seed %llu, "
+            "the sampler has %llu and seed %llu",
+            (unsigned long long)state->samples, (unsigned long long)state->seed,
+            (unsigned long long)o->samples, (unsigned long long)o->seed);
     if (state->position > state->samples)
-        return mu_fail(sampler->m, MUSTER_ECONTRACT,
-                       "muster_sampler_restore: position %llu lies behind %llu samples",
-                       (unsigned long long)state->position,
-                       (unsigned long long)state->samples);
+        return mu_fail(
+            sampler->m, MUSTER_ECONTRACT,
+            "muster_sampler_restore: position %llu is beyond the %llu samples",
+            (unsigned long long)state->position, (unsigned long long)state->samples);
     muster_sampler_set_epoch(sampler, state->epoch);
     sampler->position = state->position;
     return MUSTER_OK;

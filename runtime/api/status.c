@@ -10,16 +10,16 @@
 #include "runtime/core/status.h"
 #include "runtime/recover/streams.h"
 
-/* The error of muster_init, when there is no struct muster that could hold it. */
+/* The error of muster_init, before a struct muster exists. */
 static struct {
     struct mu_err err;
     int status;
-    bool told; /* another task of the step tells it */
+    bool reported_elsewhere; /* by task 0 of the step */
 } init_failure;
 
-void mu_fail_told(bool told)
+void mu_fail_reported_elsewhere(bool elsewhere)
 {
-    init_failure.told = told;
+    init_failure.reported_elsewhere = elsewhere;
 }
 
 const char *muster_strstatus(int status)
@@ -81,15 +81,15 @@ int muster_report(const struct muster *m)
     int status = m ? m->status : init_failure.status;
 
     if (status == MUSTER_OK) {
-        fprintf(stderr, "muster: muster_report was called, but no call had failed\n");
+        fprintf(stderr, "muster: muster_report was called, but no call has failed\n");
         return MUSTER_EINTERNAL;
     }
-    mu_streams_flush(0.5); /* exit would do it only when the job has been ended */
+    mu_streams_flush(0.5); /* exit would flush only after the job has ended */
     if (m)
         mu_leave_reported(&m->recover, status, m->err.text);
     if (m && m->comm.world)
         mu_streams_print("rank %d: %s", m->comm.world->rank, m->err.text);
-    else if (m || !init_failure.told)
+    else if (m || !init_failure.reported_elsewhere)
         mu_streams_print("%s", muster_error(m));
     return status;
 }

@@ -51,12 +51,12 @@ setup() {
 @test "case 050: MUSTER_SINGLE=1 makes 2 separate runs of it" {
     MUSTER_SINGLE=1 run timeout 60 srun --mpi=none -n2 "$build/runtime/api/example"
     [ "$status" -eq 0 ]
-    [ "$(grep -c '^1 ranks agree on 0.000000' <<<"$output")" -eq 2 ]
+    [ "$(grep -c '^1 rank agrees on 0.000000' <<<"$output")" -eq 2 ]
 }
 
 @test "one task without PMIx is a world of one" {
     run timeout 60 srun --mpi=none -n1 "$build/runtime/api/example"
-    [ "$output" = "1 ranks agree on 0.000000" ]
+    [ "$output" = "1 rank agrees on 0.000000" ]
 }
 
 @test "inside an allocation of 4 tasks without srun: refused, with the command to use" {

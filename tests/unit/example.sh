@@ -5,7 +5,7 @@
 dir=${MUSTER_BUILDDIR:-.}
 echo 1..4
 out=$(cd "$dir" && MUSTER_SINGLE=1 timeout 60 runtime/api/example)
-if [ "$out" = "1 ranks agree on 0.000000" ]; then
+if [ "$out" = "1 rank agrees on 0.000000" ]; then
     echo "ok 1 - the example runs in a world of one"
 else
     echo "not ok 1 - the example runs in a world of one"

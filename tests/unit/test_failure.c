@@ -184,7 +184,9 @@ static const struct fault faults[] = {
       3, 42, "rank 3 (node b) ended the job: the loss is not a number", 1.5 },
     { "exit behind a failed call ends all with its status and reason", TWO_NODES,
       BETWEEN_STEPS, LEAVE, 2, MUSTER_EUSAGE,
-      "rank 2 (node b) ended the job: muster_extend takes seconds above 0", 1.5 },
+      "rank 2 (node b) ended the job: muster_extend: seconds is -1, use a number above "
+      "0",
+      1.5 },
     { "a slow rank below the deadline survives", SLOW_LIMIT, BETWEEN_STEPS, SLOW, 3, 0,
       "", 10 },
     { "row 15: a rank that extends the deadline survives", SLOW_LIMIT, BETWEEN_STEPS,
