@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coll_args.c - the arguments of a collective: checked, compared with those of other
- * ranks, described; buffers that overlap
+/* coll_args.c - arguments of a collective: check, compare with other ranks, describe;
+ * overlapping buffers
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ struct mu_signature mu_host_request_signature(const struct mu_host_request *rq)
                                   .owner = c->owner };
 }
 
-/* owner: by what the collective belongs to, where it belongs to a ddp object. */
+/* owner: name the ddp object that the collective belongs to, if it has one. */
 static void describe(const struct mu_signature *s, bool owner, char *buf, size_t len)
 {
     const char *type = mu_dtype_name((enum muster_dtype)s->dtype);
@@ -176,7 +176,7 @@ void mu_host_request_settle(const struct mu_host_backend *b, struct mu_host_requ
     case MU_COLL_REDUCE_SCATTER:
         own = (char *)c->send + (size_t)b->env.rank * bytes;
         if (c->recv != own && overlap(c->send, n * bytes, c->recv, bytes)) {
-            /* Others still read the part that recv covers. */
+            /* Other ranks still read the part that recv covers. */
             rq->result = c->recv;
             c->recv = own;
         }

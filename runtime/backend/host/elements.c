@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* elements.c - the loops behind elements.h; written so that the compiler vectorises */
+/* elements.c - the loops behind elements.h, written so that the compiler vectorises
+ * them
+ */
 #include "runtime/backend/host/elements.h"
 
 #include <math.h>
@@ -9,8 +11,9 @@
 
 #include "runtime/core/dtype.h"
 
-/* One build serves every x86-64: the loader picks the widest version the CPU has. A
- * sanitizer's runtime is not up yet when the loader asks, so those builds have one.
+/* One build serves every x86-64 CPU: the loader selects the widest version that the CPU
+ * supports. In sanitizer builds there is one version, because the loader selects before
+ * the sanitizer's runtime is initialised.
  */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&     \
     !defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
@@ -27,7 +30,7 @@ typedef uint16_t u16 __attribute__((aligned(1), may_alias));
 typedef int32_t i32 __attribute__((aligned(1), may_alias));
 typedef int64_t i64 __attribute__((aligned(1), may_alias));
 
-/* Accumulators of one block stay in the first-level cache. */
+/* The accumulators of one block fit into the first-level cache. */
 #define BLOCK 2048
 
 static inline float from_bits(uint32_t bits)
@@ -46,7 +49,7 @@ static inline uint32_t to_bits(float f)
     return bits;
 }
 
-/* No step makes a subnormal fp32, so programs that run with denormals-are-zero get the
+/* No step produces a subnormal fp32, so programs that set denormals-are-zero get the
  * same bits.
  */
 static inline float widen_half(uint16_t h)
@@ -64,7 +67,7 @@ static inline uint16_t narrow_half(float f)
 {
     uint32_t bits = to_bits(f), sign = bits >> 16 & 0x8000, body = bits & 0x7fffffff;
     uint32_t normal = (body + 0xfff + (body >> 13 & 1) - (112u << 23)) >> 13;
-    /* Adding 0.5 lines the last place up with 2^-24 and rounds there. */
+    /* Adding 0.5 aligns the last place with 2^-24 and rounds there. */
     uint32_t tiny = to_bits(from_bits(body) + 0.5f) - 0x3f000000;
     uint32_t half = body < 0x38800000 ? tiny : normal;
 

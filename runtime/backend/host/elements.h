@@ -13,17 +13,17 @@
 #include "runtime/muster.h"
 
 /* Combine count elements of nsrc >= 1 arrays, ((src[0] op src[1]) op src[2]) ..., times
- * scale, and store the result to ndst arrays. A destination may be one of the sources
- * (the same address), not overlap one otherwise. Integers wrap; scaled integers are
- * computed in double and rounded to nearest. min and max give NaN if any source has it.
+ * scale, and store the result to ndst arrays. A destination has the same address as a
+ * source or overlaps none. Integers wrap; scaled integers are computed in double and
+ * rounded to nearest. min and max give NaN if any source has it.
  */
 void mu_elements_reduce(enum muster_dtype dtype, enum muster_op op, double scale,
                         const void *const *src, int nsrc, void *const *dst, int ndst,
                         size_t count);
 
 /* dst[i] = (to) (src[i] * scale): the product is formed before narrowing, in fp32, or
- * in double where an end is fp64 or an integer. dst and src do not overlap, except that
- * they may be equal when to == from.
+ * in double if either type is fp64 or an integer. dst and src do not overlap; they may
+ * be equal when to == from.
  */
 void mu_elements_convert(void *dst, enum muster_dtype to, const void *src,
                          enum muster_dtype from, double scale, size_t count);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* engine.c - the queue of requests, the thread that serves it, deadlines, failure
  *
- * Requests run oldest first, one at a time, posted ahead so that others need not wait
- * for this rank. Whoever holds `lock` may make progress: the thread, or a caller that
- * waits in join anyway (that saves a hand-over, which costs more than a small
- * collective). Everybody sleeps when nothing can move.
+ * Requests run one at a time, oldest first. They are posted ahead, so that other ranks
+ * do not wait for this one. The holder of `lock` makes progress: the thread, or a
+ * caller that waits in join (which saves a thread switch, slower than a small
+ * collective). Both sleep while no request can advance.
  */
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +21,7 @@
 #include "runtime/backend/host/host.h"
 #include "runtime/base/clock.h"
 
-/* A request of at most this many bytes starts in the caller, if nothing is queued. */
+/* A request of at most this many bytes starts in the caller if the queue is empty. */
 #define INLINE_BYTES 65536
 #define INDEX_TIMER -2
 
@@ -30,11 +30,11 @@ static void ring_own_doorbell(struct mu_host_backend *b)
     uint64_t one = 1;
 
     if (write(b->doorbell_fd, &one, sizeof one) < 0) {
-        /* Full means it is readable, which is what we want. */
+        /* A full eventfd is readable, which is all that is needed. */
     }
 }
 
-/* Unlock, and pass a failure on now that nothing is locked. */
+/* Unlock, then report a failure, so that no lock is held during the callback. */
 static void unlock(struct mu_host_backend *b)
 {
     bool report = b->report;
@@ -108,7 +108,7 @@ void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report
     ring_own_doorbell(b);
 }
 
-/* Returns true when there is more to do at once (and others may want the lock). */
+/* Returns true when more work is ready; other threads may want the lock first. */
 static bool advance(struct mu_host_backend *b)
 {
     take_inbox(b);
@@ -160,7 +160,7 @@ static void check_deadline(struct mu_host_backend *b)
         if (!next || rq->deadline < next)
             next = rq->deadline;
     if (next && next <= now) {
-        /* Requests run in order: the oldest holds up the one that is overdue. */
+        /* Requests run in order: the oldest one delays the overdue one. */
         b->transport->late(b, b->head, &late);
         mu_engine_fail(b, late.status, late.rank, true, "%s", late.text);
         next = 0;
@@ -283,7 +283,7 @@ static void drive(struct mu_host_backend *b, struct mu_host_request *rq)
             pthread_cond_broadcast(&b->changed);
     }
     if (b->head || atomic_load(&b->busy))
-        ring_own_doorbell(b); /* what is left is the thread's */
+        ring_own_doorbell(b); /* the thread continues with the remaining requests */
 }
 
 int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
@@ -362,7 +362,7 @@ int mu_engine_start(struct mu_host_backend *b, struct mu_err *err)
     sigset_t all, before;
     int rc;
 
-    /* The program's signal handlers run in the program's threads. */
+    /* Signal handlers of the program run in the program's own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&b->thread, NULL, serve, b);

@@ -116,8 +116,8 @@ static void host_close(struct mu_backend *backend)
     if (!b)
         return;
     if (in_child(b)) {
-        /* The descriptors are closed already; only memory is left, and the parent's
-         * shared state must not change.
+        /* The descriptors are closed; only memory remains, and the parent's shared
+         * state must not change.
          */
         b->failure.status = MUSTER_EUSAGE;
         b->transport->close(b);
@@ -209,7 +209,7 @@ static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
                           "a forked child cannot use its parent's world");
     if (mu_host_request_check(b, coll, err) < 0)
         return -1;
-    /* final: no lock needed to read it */
+    /* a failure is final: reading it needs no lock */
     if (atomic_load(&b->failed))
         return mu_err_set(err, b->failure.status, "%s", b->failure.text);
     rq = calloc(1, sizeof *rq);
@@ -232,7 +232,7 @@ static int host_join(struct mu_backend *backend, struct mu_request *request,
     struct mu_host_request *rq = (struct mu_host_request *)request;
     int rc = mu_engine_join(b, rq, err);
 
-    /* In the caller, which cannot be writing there at the same time. */
+    /* Done by the caller, so that it cannot write there at the same time. */
     if (rc < 0 && rq->exposed)
         mu_host_arena_detach(b, rq->coll.recv, rq->coll.count * rq->esize);
     free(rq);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* host.h - inside of the host backend: the request queue and the transport table
+/* host.h - internals of the host backend: the request queue and the transport table
  *
- *   host.c        struct mu_backend_ops: checks arguments, calls inward
+ *   host.c        struct mu_backend_ops: checks arguments, calls the engine
  *   one_rank.c    the same table for a world of one rank
- *   memory.c      what both do on host memory alone
+ *   memory.c      operations on host memory that both tables share
  *   coll_args.c   the arguments of a collective: checked, compared, described
  *   engine.c      queue of requests, progress thread, deadlines, failure
- *   rendezvous.c  how ranks find each other, and which of them share memory
+ *   rendezvous.c  exchange of address records; finds the ranks that share memory
  *   zero_copy.c   allocations that collectives use without a copy
  *   transport     shm (one domain) | mesh (TCP between domains)
  *   elements.c    the arithmetic
@@ -29,8 +29,8 @@
 
 #define MU_FAILURE_TEXT 512
 
-/* What a rank says that it calls: all ranks must say the same. Goes over the wire and
- * through shared memory, between equal machines.
+/* The collective that a rank enters; all ranks must enter the same one. Sent over TCP
+ * and through shared memory, between equal machines.
  */
 struct mu_signature {
     uint8_t kind, dtype, op;
@@ -40,17 +40,17 @@ struct mu_signature {
     struct mu_owner owner;
 };
 
-/* Why the backend is unusable; status 0: it is not. */
+/* Why the backend has failed; status 0: it has not. */
 struct mu_failure {
     int status; /* muster_status */
-    int rank;   /* the guilty one, -1 unknown */
+    int rank;   /* the rank at fault, -1 unknown */
     char text[MU_FAILURE_TEXT];
 };
 
 struct mu_host_request {
     struct mu_coll coll; /* send, recv as normalised by mu_host_request_settle */
     char what[96];
-    void *result; /* reduce-scatter: moved here when finished, or NULL */
+    void *result; /* reduce-scatter: the result is moved here at the end, or NULL */
     size_t esize;
     uint64_t seq;
     int64_t deadline; /* ns of CLOCK_MONOTONIC */
@@ -59,13 +59,13 @@ struct mu_host_request {
     int rc;
     struct mu_host_request *next;
 
-    /* Of the transport. */
+    /* Owned by the transport. */
     int algorithm, phase;
     uint64_t round, nrounds, base;
-    int open_sends; /* messages that refer to our buffers and are not sent yet */
+    int open_sends; /* unsent messages that still refer to our buffers */
 };
 
-/* What a sleeper wants to be woken through. */
+/* How a sleeper is woken. */
 enum mu_sleep { MU_SLEEP_DOORBELL = 1, MU_SLEEP_FUTEX = 2 };
 
 /* Results of progress. */
@@ -74,41 +74,45 @@ enum { MU_WAITS, MU_FINISHED, MU_MORE, MU_FAILED };
 struct mu_host_backend;
 struct mu_host_rendezvous;
 
-/* Indices of events: a rank, or MU_INDEX_LOCAL + index in the domain, or this. */
+/* Index of an event: a rank; MU_INDEX_LOCAL + index in the domain; or
+ * MU_INDEX_DOORBELL.
+ */
 #define MU_INDEX_DOORBELL -1
 #define MU_INDEX_LOCAL (1 << 24)
 
-/* How requests get done. Every call but connect and wait is made with the engine
- * locked. A function that returns MU_FAILED has called mu_engine_fail.
+/* How a transport completes requests. The engine is locked during every call except
+ * connect and wait. A function that returns MU_FAILED has called mu_engine_fail.
  */
 struct mu_host_transport {
     const char *name;
     int (*connect)(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
                    struct mu_err *err);
-    /* Tell the others that this rank has entered; false: no room yet. */
+    /* Announce to the other ranks that this rank has entered; false: no room yet. */
     bool (*post)(struct mu_host_backend *b, struct mu_host_request *rq);
-    /* Move the oldest request (posted) on. */
+    /* Advance the oldest request, which is posted. */
     int (*progress)(struct mu_host_backend *b, struct mu_host_request *rq);
-    /* Going to sleep until something changes; false: something has, do not. */
+    /* Prepare to sleep until something changes; false: something has changed, do not
+     * sleep.
+     */
     bool (*arm)(struct mu_host_backend *b, enum mu_sleep how);
-    /* Sleep in the caller, armed with MU_SLEEP_FUTEX, unlocked; NULL: cannot. */
+    /* Sleep in the caller, armed with MU_SLEEP_FUTEX, unlocked. NULL: not supported. */
     void (*wait)(struct mu_host_backend *b);
     /* End such a sleep. */
     void (*nudge)(struct mu_host_backend *b);
-    /* An event on a descriptor that connect added with mu_engine_watch; or, with
-     * MU_INDEX_DOORBELL, somebody has rung.
+    /* An event on a descriptor that connect registered with mu_engine_watch.
+     * MU_INDEX_DOORBELL: another rank has rung the doorbell.
      */
     void (*event)(struct mu_host_backend *b, int index, uint32_t events);
-    /* Every `tick` ns of the backend while something is started; may be NULL. */
+    /* Called every `tick` ns of the backend while a request is started; may be NULL. */
     void (*tick)(struct mu_host_backend *b);
-    /* The deadline of rq has passed: name who is late. */
+    /* The deadline of rq has passed: name the late ranks. */
     void (*late)(struct mu_host_backend *b, const struct mu_host_request *rq,
                  struct mu_failure *failure);
-    /* Tell the others why, as far as that goes without waiting. */
+    /* Send the failure to the other ranks, without waiting. */
     void (*abort)(struct mu_host_backend *b);
-    /* Say goodbye unless aborted; release everything. */
+    /* Send goodbye unless aborted; release everything. */
     void (*close)(struct mu_host_backend *b);
-    /* In a forked child: give up descriptors, touch nothing shared. */
+    /* In a forked child: close descriptors, leave shared state unchanged. */
     void (*forget)(struct mu_host_backend *b);
 };
 
@@ -129,7 +133,7 @@ struct mu_host_backend {
     struct mu_shm *shm;
     struct mu_mesh *mesh;
     struct mu_host_arena *arena;
-    uint64_t arena_used; /* most of any rank of the domain in the world before */
+    uint64_t arena_used; /* largest of all ranks of the domain in the previous world */
     pid_t owner;
     struct mu_forkable fork;
 
@@ -137,23 +141,23 @@ struct mu_host_backend {
     bool thread_started;
     int epoll_fd, doorbell_fd, timer_fd;
 
-    pthread_mutex_t lock; /* the engine: transport, active queue, failure */
+    pthread_mutex_t lock; /* the engine's: transport, active queue, failure */
     pthread_cond_t changed;
     bool stop;
-    bool driver; /* a caller inside join makes the progress */
+    bool driver; /* a caller in join makes progress */
     int joiners;
     struct mu_host_request *head, **tail; /* started, oldest first */
     struct mu_host_request *unposted;
     struct mu_failure failure;
-    bool report;        /* env.failed is still to be called */
+    bool report;        /* env.failed has not been called yet */
     _Atomic int failed; /* failure.status, readable without the lock */
 
-    pthread_mutex_t inbox_lock; /* never held while working: start must not block */
+    pthread_mutex_t inbox_lock; /* held for moments only: start must not block */
     struct mu_host_request *inbox, **inbox_tail;
     uint64_t next_seq;
     int64_t timer_at;  /* ns, 0: not set */
     int64_t tick;      /* ns, 0: none */
-    _Atomic bool busy; /* anything in the inbox or active */
+    _Atomic bool busy; /* a request is in the inbox or active */
 };
 
 /* The backend behind the public handle, which is struct mu_backend in name only. */
@@ -171,10 +175,10 @@ void mu_engine_close(struct mu_host_backend *b);
 int mu_engine_watch(struct mu_host_backend *b, int fd, int index, uint32_t events,
                     struct mu_err *err);
 void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq);
-/* Until rq is done; the failure of b is put into *err when it failed. */
+/* Block until rq is done; on failure copy b's failure to *err. */
 int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
                    struct mu_err *err);
-/* Only the first failure counts. Locked. report: env.failed is to be called. */
+/* Keeps the first failure only. Locked. report: call env.failed later. */
 void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void mu_engine_abort(struct mu_host_backend *b, int status, const char *why);
@@ -193,14 +197,14 @@ const char *mu_host_request_text(const struct mu_host_request *rq);
  */
 int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll *coll,
                           struct mu_err *err);
-/* Moves of data that overlap needs; by the thread that posts. */
+/* Copies that overlapping buffers need; done by the thread that posts. */
 void mu_host_request_settle(const struct mu_host_backend *b,
                             struct mu_host_request *rq);
 void mu_host_request_finish(struct mu_host_request *rq);
 const char *mu_kind_name(enum mu_coll_kind kind);
 struct mu_signature mu_host_request_signature(const struct mu_host_request *rq);
-/* True when `rank`, which entered with `theirs`, calls the same; else the difference is
- * written to `why` as a sentence.
+/* True if `rank`, which entered with `theirs`, has entered the same collective;
+ * otherwise `why` becomes a sentence that names the difference.
  */
 bool mu_host_request_agrees(const struct mu_host_backend *b,
                             const struct mu_host_request *rq, int rank,
@@ -211,18 +215,20 @@ int mu_host_arena_open(struct mu_host_backend *b, struct mu_err *err);
 void mu_host_arena_close(struct mu_host_backend *b);
 void *mu_host_arena_alloc(struct mu_host_backend *b, size_t bytes, struct mu_err *err);
 void mu_host_arena_free(struct mu_host_backend *b, void *p);
-/* Take over the blocks of `from`, at their addresses and with their contents. */
+/* Take over the blocks of `from` with their addresses and contents. */
 int mu_host_arena_adopt(struct mu_host_backend *b, struct mu_host_backend *from,
                         struct mu_err *err);
-/* Where [p, p + bytes) lies in the shared file; false: not inside one allocation. */
+/* Position of [p, p + bytes) in the shared file; false: not inside one allocation. */
 bool mu_host_arena_offset(const struct mu_host_backend *b, const void *p, size_t bytes,
                           uint64_t *offset, uint64_t *block);
-/* Bytes of a rank's pieces so far, freed ones too; b may be NULL. */
+/* Bytes of one rank's pieces so far, including freed ones; b may be NULL. */
 uint64_t mu_host_arena_used(const struct mu_host_backend *b);
-/* The same bytes of any rank of the node in our mapping; NULL: not inside one. */
+/* Our mapping of those bytes, of any rank of the domain; NULL: not inside one
+ * allocation.
+ */
 void *mu_host_arena_at(const struct mu_host_backend *b, uint64_t offset, size_t bytes);
-/* Give [p, p + bytes) private pages with the present contents: whatever a late rank
- * still stores into the shared ones is not seen here.
+/* Replace [p, p + bytes) by private pages with the same contents, so that a late rank's
+ * stores into the shared pages have no effect here.
  */
 int mu_host_arena_detach(struct mu_host_backend *b, void *p, size_t bytes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c - table functions that work on host memory alone, done on return */
+/* memory.c - backend functions on host memory; all are done on return */
 #include "runtime/backend/host/memory.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.h - table functions that work on host memory alone, done on return */
+/* memory.h - backend functions on host memory; all are done on return */
 #ifndef MU_HOST_MEMORY_H
 #define MU_HOST_MEMORY_H
 

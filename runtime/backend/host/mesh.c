@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh.c - messages over sockets and pipes, peers that leave or die */
+/* mesh.c - messages over sockets and pipes; peers that leave or die */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ void mu_mesh_lost(struct mu_host_backend *b, int rank, int why)
                        strerror(why));
 }
 
-/* ---- out ---- */
+/* ---- Sending ---- */
 
 static struct mu_mesh_parcel *queued(struct mu_mesh_peer *p, size_t i)
 {
@@ -140,7 +140,8 @@ void mu_mesh_flush(struct mu_host_backend *b, int rank)
             want_out(b, rank, true);
             return;
         } else if (errno != EINTR) {
-            /* What it said before is still to be read; reading tells the end. */
+            /* Messages it sent earlier are still unread; the read side detects the end.
+             */
             if (errno != EPIPE && errno != ECONNRESET)
                 mu_mesh_lost(b, rank, errno);
             return;
@@ -169,7 +170,7 @@ void mu_mesh_send(struct mu_host_backend *b, int rank,
         mu_mesh_flush(b, rank);
 }
 
-/* ---- in ---- */
+/* ---- Receiving ---- */
 
 static void start_payload(struct mu_host_backend *b, int rank)
 {
@@ -207,7 +208,7 @@ static void finish_message(struct mu_host_backend *b, int rank)
     }
 }
 
-/* Use up what lies in the read-ahead buffer. */
+/* Process the bytes in the read-ahead buffer. */
 static void parse(struct mu_host_backend *b, int rank)
 {
     struct mu_mesh_peer *p = &b->mesh->peer[rank];

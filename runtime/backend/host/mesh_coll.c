@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mesh_coll.c - the collectives over messages
  *
- * small: the payload travels with the announcement; everybody computes. One hop.
+ * small: the announcement carries the payload and every rank computes. One hop.
  *
- * large: the vector has a part for each rank, its owner. In rounds of a chunk per part
- * every rank sends each owner its input; the owner combines in rank order and sends the
- * result to all. A result (or a credit) says that the owner has used a round of input;
- * at most `window` rounds run ahead of that. Broadcast: only the root has input.
+ * large: each rank owns one part of the vector. A round moves one chunk per part: every
+ * rank sends its input to each owner; the owner combines in rank order and sends the
+ * result to all. A result (or a credit) confirms that the owner has consumed a round of
+ * input; senders run at most `window` rounds ahead. Broadcast: only the root has input.
  * All-gather: no input, own part as result. Reduce-scatter: no results, only credits.
  */
 #include <stdio.h>
@@ -85,7 +85,7 @@ static bool has_results(const struct mu_coll *c)
     return c->kind != MU_COLL_REDUCE_SCATTER;
 }
 
-/* ---- entering ---- */
+/* ---- Entering ---- */
 
 static void begin_large(struct mu_host_backend *b, struct mu_host_request *rq)
 {
@@ -105,8 +105,8 @@ bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq)
                                    .call = mu_host_request_signature(rq),
                                    .seq = rq->seq };
 
-    /* A large one is entered when all before it are done, so that what arrives is
-     * always for the one under way; small ones may run ahead.
+    /* A large request is entered when all before it are done, so that data always
+     * belongs to the current one; small requests may run ahead.
      */
     if (rq != b->head && (!is_small(b, rq) || b->mesh->under_way ||
                           rq->seq - b->head->seq >= MU_MESH_DEPTH / 2))
@@ -139,7 +139,7 @@ static bool entries_agree(struct mu_host_backend *b, const struct mu_host_reques
     return true;
 }
 
-/* ---- arriving ---- */
+/* ---- Receiving ---- */
 
 static char *input_of(const struct mu_host_backend *b, int rank, uint64_t round)
 {
@@ -154,12 +154,11 @@ static char *misplaced(struct mu_host_backend *b, int rank,
 {
     char who[128];
 
-    mu_engine_fail(
-        b, MUSTER_ECONTRACT, rank, true,
-        "%s sent what does not belong here (message %d of request %llu, %llu "
-        "bytes)",
-        mu_rank_text(b, rank, who, sizeof who), h->verb, (unsigned long long)h->seq,
-        (unsigned long long)h->len);
+    mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
+                   "%s sent an unexpected message (kind %d, request %llu, %llu "
+                   "bytes)",
+                   mu_rank_text(b, rank, who, sizeof who), h->verb,
+                   (unsigned long long)h->seq, (unsigned long long)h->len);
     return NULL;
 }
 
@@ -208,7 +207,7 @@ static void arrived(struct mu_host_backend *b, int rank, const struct mu_mesh_he
         p->credit++;
         return;
     case MU_MESH_CREDIT:
-        /* The last ones may come when that request is over. */
+        /* Late ones may arrive after that request has finished. */
         if (rq && rq->seq == h->seq)
             p->credit++;
         return;
@@ -219,7 +218,7 @@ static void arrived(struct mu_host_backend *b, int rank, const struct mu_mesh_he
 
 const struct mu_mesh_sink mu_mesh_collectives = { place, arrived };
 
-/* ---- small ---- */
+/* ---- Small ---- */
 
 static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
 {
@@ -248,7 +247,7 @@ static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
                            1, c->count);
 }
 
-/* ---- large ---- */
+/* ---- Large ---- */
 
 static void send_round(struct mu_host_backend *b, struct mu_host_request *rq, int to,
                        enum mu_mesh_verb verb, uint64_t round)
@@ -273,7 +272,7 @@ static void send_inputs(struct mu_host_backend *b, struct mu_host_request *rq)
 
     if (!has_input(&rq->coll, b->env.rank))
         return;
-    /* Everybody starts with another owner. */
+    /* Each rank starts with a different owner. */
     for (int i = 1; i < n; i++) {
         int to = (b->env.rank + i) % n;
         struct mu_mesh_peer *p = &b->mesh->peer[to];
@@ -389,7 +388,7 @@ int mu_mesh_progress(struct mu_host_backend *b, struct mu_host_request *rq)
         rq->algorithm = is_small(b, rq) ? SMALL : LARGE;
     }
     if (rq->algorithm == SMALL) {
-        /* The announcement still refers to the buffer that is about to change. */
+        /* Queued announcements still refer to the buffer that will change. */
         if (rq->open_sends > 0)
             return MU_WAITS;
         small_compute(b, rq);
@@ -405,11 +404,11 @@ int mu_mesh_progress(struct mu_host_backend *b, struct mu_host_request *rq)
     return MU_FINISHED;
 }
 
-/* ---- who is late ---- */
+/* ---- Late ranks ---- */
 
-/* Who waits for somebody else has entered, and gives its input as far as the window
- * goes; its results stop with the one that it waits for. So the least input tells, and
- * results only where all gave the same.
+/* A rank that waits for another has entered and sends input until the window is full;
+ * its results stop where the late rank stops. So the rank with the least input is late;
+ * results decide only between ranks with equal input.
  */
 static bool further_behind(const struct mu_mesh_peer *p,
                            const struct mu_mesh_peer *than)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mesh_open.c - connect to every lower rank, accept every higher one, prove the token
  *
- * Rank r first calls 0 .. r-1, then answers: a rank waits only for lower ones, so
- * nobody waits in a circle. The one that accepts speaks first (its nonce), the caller
- * proves, then the other side does. Nothing else is sent before.
+ * Rank r first connects to ranks 0 .. r-1, then accepts the others: a rank waits only
+ * for lower ranks, so there is no deadlock. The acceptor sends its nonce, the caller
+ * sends its proof, then the acceptor sends its own. All other data follows that.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,27 +24,27 @@
 #include "runtime/base/proof.h"
 #include "runtime/base/random.h"
 
-#define MAGIC 0x4d75737465723101ull /* also tells byte orders apart */
+#define MAGIC 0x4d75737465723101ull /* also detects a different byte order */
 #define CALL_NS 5000000000LL
-#define INPUT_BYTES ((size_t)2 << 20) /* for inputs waiting to be summed */
+#define INPUT_BYTES ((size_t)2 << 20) /* for inputs that wait to be summed */
 #define SMALL_BYTES ((size_t)1 << 20)
 #define CHUNK_MAX ((size_t)256 << 10)
 #define WINDOW 2
 #define DEFAULT_LINK_TIMEOUT 20.0
 
-struct greeting { /* from the one that accepts */
+struct greeting { /* sent by the acceptor */
     uint64_t magic;
     uint8_t nonce[MU_PROOF_NONCE];
 };
 
-struct answer { /* from the caller */
+struct answer { /* sent by the caller */
     uint64_t magic;
     int32_t from, to;
     uint8_t nonce[MU_PROOF_NONCE], proof[MU_PROOF_LEN];
 };
 
-/* A connection of which we do not know yet who it is. */
-struct guest {
+/* An accepted connection that is not authenticated yet. */
+struct pending {
     int fd;
     int64_t until;
     uint8_t nonce[MU_PROOF_NONCE];
@@ -85,8 +85,8 @@ static int tune(const struct mu_host_backend *b, int fd, struct mu_err *err)
     int idle = t >= 2 ? (int)(t / 2) : 1, gap = t >= 6 ? (int)(t / 6) : 1;
     int one = 1, count = ((int)t - idle) / gap > 1 ? ((int)t - idle) / gap : 1;
 
-    /* No TCP_USER_TIMEOUT: it also ends connections to a peer that is merely stopped,
-     * once its window is full. mesh.c watches for missing acknowledgements instead.
+    /* TCP_USER_TIMEOUT would also end connections to a peer that is only stopped, once
+     * its window is full. mesh.c watches for missing acknowledgements instead.
      */
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0 ||
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one) < 0 ||
@@ -97,7 +97,7 @@ static int tune(const struct mu_host_backend *b, int fd, struct mu_err *err)
     return 0;
 }
 
-/* ---- calling ---- */
+/* ---- Connecting to lower ranks ---- */
 
 static int dial(const struct mu_host_backend *b, const char *host, int port,
                 int64_t deadline)
@@ -137,10 +137,10 @@ static int dial(const struct mu_host_backend *b, const char *host, int port,
     return -1;
 }
 
-/* The address of another machine cannot be one of ours (bridges have the same one
- * everywhere), that of the same one is best reached over loopback.
+/* Skip addresses of another machine that are also ours (all machines have the same
+ * bridge addresses). Use loopback inside one machine.
  */
-static bool worth_a_call(const struct mu_host_backend *b,
+static bool is_candidate(const struct mu_host_backend *b,
                          const struct mu_host_rendezvous *m, int rank, const char *host)
 {
     const struct mu_host_address *own = &m->address[b->env.rank];
@@ -166,7 +166,7 @@ static int dial_any(const struct mu_host_backend *b, const struct mu_host_rendez
     strcpy(list, here ? "127.0.0.1," : "");
     strcat(list, a->hosts);
     while (fd < 0 && (host = mu_parse_next(&rest, ','))) {
-        if (!worth_a_call(b, m, rank, host))
+        if (!is_candidate(b, m, rank, host))
             continue;
         fd = dial(b, host, a->port, m->deadline);
         if (fd < 0)
@@ -194,14 +194,15 @@ static int call(struct mu_host_backend *b, const struct mu_host_rendezvous *m, i
     if (tune(b, fd, err) < 0)
         goto fail;
     if (read_all(b, fd, &hello, sizeof hello, m->deadline) < 0) {
-        mu_err_set(err, MUSTER_ERENDEZVOUS, "%s did not greet within %g s", who,
+        mu_err_set(err, MUSTER_ERENDEZVOUS,
+                   "%s accepted but sent no handshake within %g s", who,
                    b->env.init_timeout);
         goto fail;
     }
     if (hello.magic != MAGIC || mu_random(answer.nonce, sizeof answer.nonce) < 0) {
-        mu_err_set(err, MUSTER_ECONTRACT,
-                   "%s speaks another protocol; is its libmuster another version?",
-                   who);
+        mu_err_set(
+            err, MUSTER_ECONTRACT,
+            "%s uses another protocol; does it run another version of libmuster?", who);
         goto fail;
     }
     mu_proof_make(b->env.token, hello.nonce, answer.nonce, 'C', b->env.rank, rank,
@@ -212,7 +213,7 @@ static int call(struct mu_host_backend *b, const struct mu_host_rendezvous *m, i
         read_all(b, fd, proof, sizeof proof, m->deadline) < 0 ||
         !mu_proof_equal(proof, expected)) {
         mu_err_set(err, MUSTER_ERENDEZVOUS,
-                   "%s refused this rank, or does not know the job's token", who);
+                   "%s refused this rank, or has no valid job token", who);
         goto fail;
     }
     b->mesh->peer[rank].fd = fd;
@@ -222,19 +223,19 @@ fail:
     return -1;
 }
 
-/* ---- answering ---- */
+/* ---- Accepting higher ranks ---- */
 
-static void turn_away(const struct mu_host_backend *b, const struct guest *g,
-                      const char *why)
+static void reject(const struct mu_host_backend *b, const struct pending *p,
+                   const char *why)
 {
     mu_log(b->env.log, MU_LOG_WARN, "foreign connection dropped: %s", why);
-    close(g->fd);
+    close(p->fd);
 }
 
-/* More of a guest's answer has come. Returns true when we are through with it. */
-static bool hear(struct mu_host_backend *b, struct guest *g)
+/* Read more of a caller's answer. Returns true when the connection needs no more. */
+static bool read_answer(struct mu_host_backend *b, struct pending *p)
 {
-    ssize_t n = recv(g->fd, (char *)&g->answer + g->got, sizeof g->answer - g->got,
+    ssize_t n = recv(p->fd, (char *)&p->answer + p->got, sizeof p->answer - p->got,
                      MSG_DONTWAIT);
     uint8_t proof[MU_PROOF_LEN];
     int from;
@@ -242,32 +243,32 @@ static bool hear(struct mu_host_backend *b, struct guest *g)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        turn_away(b, g, "it closed before it said who it is");
+        reject(b, p, "it closed before it sent its rank");
         return true;
     }
-    g->got += (size_t)n;
-    if (g->got < sizeof g->answer)
+    p->got += (size_t)n;
+    if (p->got < sizeof p->answer)
         return false;
-    from = g->answer.from;
-    mu_proof_make(b->env.token, g->nonce, g->answer.nonce, 'C', from, b->env.rank,
+    from = p->answer.from;
+    mu_proof_make(b->env.token, p->nonce, p->answer.nonce, 'C', from, b->env.rank,
                   proof);
-    if (g->answer.magic != MAGIC || g->answer.to != b->env.rank ||
-        !mu_proof_equal(proof, g->answer.proof)) {
-        turn_away(b, g, "it does not know the job's token");
+    if (p->answer.magic != MAGIC || p->answer.to != b->env.rank ||
+        !mu_proof_equal(proof, p->answer.proof)) {
+        reject(b, p, "its proof of the job token is wrong");
         return true;
     }
     if (from <= b->env.rank || from >= b->env.size || b->mesh->peer[from].fd >= 0 ||
         b->mesh->peer[from].local >= 0) {
-        turn_away(b, g, "its rank is not expected");
+        reject(b, p, "it sent a rank that is not expected");
         return true;
     }
-    mu_proof_make(b->env.token, g->answer.nonce, g->nonce, 'S', b->env.rank, from,
+    mu_proof_make(b->env.token, p->answer.nonce, p->nonce, 'S', b->env.rank, from,
                   proof);
-    if (tune(b, g->fd, NULL) < 0 ||
-        send(g->fd, proof, sizeof proof, MSG_NOSIGNAL) != sizeof proof)
-        turn_away(b, g, "it is gone");
+    if (tune(b, p->fd, NULL) < 0 ||
+        send(p->fd, proof, sizeof proof, MSG_NOSIGNAL) != sizeof proof)
+        reject(b, p, "it closed before the reply");
     else
-        b->mesh->peer[from].fd = g->fd;
+        b->mesh->peer[from].fd = p->fd;
     return true;
 }
 
@@ -279,35 +280,35 @@ static int first_missing(const struct mu_host_backend *b)
     return -1;
 }
 
-static bool greet(const struct mu_host_backend *b, int listen_fd, struct guest *g)
+static bool greet(const struct mu_host_backend *b, int listen_fd, struct pending *p)
 {
     struct greeting hello = { .magic = MAGIC };
 
-    *g = (struct guest){ .until = mu_clock_ns() + CALL_NS };
-    g->fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (g->fd < 0)
+    *p = (struct pending){ .until = mu_clock_ns() + CALL_NS };
+    p->fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (p->fd < 0)
         return false;
-    if (mu_random(g->nonce, sizeof g->nonce) == 0) {
-        memcpy(hello.nonce, g->nonce, sizeof hello.nonce);
-        if (send(g->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello)
+    if (mu_random(p->nonce, sizeof p->nonce) == 0) {
+        memcpy(hello.nonce, p->nonce, sizeof hello.nonce);
+        if (send(p->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello)
             return true;
     }
-    close(g->fd);
+    close(p->fd);
     return false;
 }
 
-#define MAX_GUESTS 64
+#define MAX_PENDING 64
 #define TURN_NS 200000000LL
 
-/* Until every higher rank has come. A silent guest holds nobody up. */
-static int answer_all(struct mu_host_backend *b, const struct mu_host_rendezvous *m,
+/* Wait for every higher rank. A silent connection does not delay the others. */
+static int accept_all(struct mu_host_backend *b, const struct mu_host_rendezvous *m,
                       struct mu_err *err)
 {
-    struct guest guests[MAX_GUESTS];
+    struct pending pending[MAX_PENDING];
     int n = 0, rc = 0, missing;
 
     while ((missing = first_missing(b)) >= 0) {
-        struct pollfd fds[MAX_GUESTS + 1];
+        struct pollfd fds[MAX_PENDING + 1];
         int64_t now = mu_clock_ns();
         char who[128];
 
@@ -318,27 +319,27 @@ static int answer_all(struct mu_host_backend *b, const struct mu_host_rendezvous
             break;
         }
         for (int i = 0; i < n; i++)
-            fds[i] = (struct pollfd){ .fd = guests[i].fd, .events = POLLIN };
+            fds[i] = (struct pollfd){ .fd = pending[i].fd, .events = POLLIN };
         fds[n] =
-            (struct pollfd){ .fd = n < MAX_GUESTS ? m->tcp_fd : -1, .events = POLLIN };
+            (struct pollfd){ .fd = n < MAX_PENDING ? m->tcp_fd : -1, .events = POLLIN };
         mu_host_open_poll(b, fds, n + 1, now + TURN_NS);
         now = mu_clock_ns();
         for (int i = n - 1; i >= 0; i--) {
-            if (fds[i].revents ? !hear(b, &guests[i]) : now < guests[i].until)
+            if (fds[i].revents ? !read_answer(b, &pending[i]) : now < pending[i].until)
                 continue;
             if (!fds[i].revents)
-                turn_away(b, &guests[i], "it did not say who it is");
-            guests[i] = guests[n - 1];
+                reject(b, &pending[i], "it sent no rank in time");
+            pending[i] = pending[n - 1];
             fds[i] = fds[n - 1];
-            /* Keep the listening socket's answer behind the last guest. */
+            /* Keep the listening socket's entry behind the last one. */
             fds[n - 1] = fds[n];
             n--;
         }
-        if ((fds[n].revents & POLLIN) && greet(b, m->tcp_fd, &guests[n]))
+        if ((fds[n].revents & POLLIN) && greet(b, m->tcp_fd, &pending[n]))
             n++;
     }
     while (n > 0)
-        close(guests[--n].fd);
+        close(pending[--n].fd);
     return rc;
 }
 
@@ -394,7 +395,7 @@ void mu_mesh_free(struct mu_mesh *mesh, int size)
     free(mesh);
 }
 
-/* The ranks that share memory with us, if any. */
+/* Open shared memory with the ranks of our domain, if any. */
 static int open_domain(struct mu_host_backend *b, struct mu_host_rendezvous *m,
                        struct mu_err *err)
 {
@@ -425,7 +426,7 @@ int mu_mesh_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvou
     for (int r = 0; r < b->env.rank; r++)
         if (b->mesh->peer[r].local < 0 && call(b, rendezvous, r, err) < 0)
             return -1;
-    if (answer_all(b, rendezvous, err) < 0)
+    if (accept_all(b, rendezvous, err) < 0)
         return -1;
     for (int r = 0; r < b->env.size; r++)
         if (b->mesh->peer[r].fd >= 0 &&

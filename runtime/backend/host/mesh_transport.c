@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mesh_transport.c - the transport between domains: sleeping, dead links, leaving */
+/* mesh_transport.c - the transport between domains: sleep, detect dead links, leave */
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -14,10 +14,10 @@
 #include "runtime/backend/host/shm_pipe.h"
 #include "runtime/base/clock.h"
 
-#define LINGER_MS 2000       /* for the others' goodbye */
-#define FAILED_LINGER_MS 200 /* for the others to find the same failure themselves */
+#define LINGER_MS 2000       /* wait for goodbyes of the peers */
+#define FAILED_LINGER_MS 200 /* wait for the peers to detect the same failure */
 
-/* A process of our domain has ended; its last message is in the pipe. */
+/* A process of our domain has ended; the pipe still holds its last message. */
 static void local_ended(struct mu_host_backend *b, int local)
 {
     int rank = b->shm->rank_of[local];
@@ -46,7 +46,9 @@ static void mesh_event(struct mu_host_backend *b, int index, uint32_t events)
         mu_mesh_read(b, index);
 }
 
-/* Say that we sleep, then look once more: one of us sees the other. */
+/* Announce that this rank sleeps, then check the pipes again: one of the two sides sees
+ * the other.
+ */
 static bool pipes_quiet(struct mu_host_backend *b)
 {
     struct mu_shm_mailbox *mailbox;
@@ -86,10 +88,10 @@ static bool mesh_arm(struct mu_host_backend *b, enum mu_sleep how)
     return pipes_quiet(b);
 }
 
-/* While something is under way: a link is dead when data or a window probe goes
- * unacknowledged. (A stopped peer's kernel goes on acknowledging.) With a look every
- * eighth of the limit and three quarters of it to be silent, it is found within the
- * limit.
+/* Runs while a request is active. A link is dead when data or a window probe stays
+ * unacknowledged; the kernel of a stopped peer still acknowledges. It checks every
+ * eighth of the limit and accepts three quarters of silence, so it detects a dead link
+ * within the limit.
  */
 static void mesh_tick(struct mu_host_backend *b)
 {
@@ -124,7 +126,7 @@ static void mesh_abort(struct mu_host_backend *b)
 
         if (!mu_mesh_linked(p))
             continue;
-        /* In the middle of another message it would not be understood. */
+        /* Inside another message the peer would misread it. */
         if (p->local >= 0) {
             if (p->qsent == 0)
                 mu_shm_pipe_write(b->shm, p->local, iov, 2);
@@ -132,7 +134,7 @@ static void mesh_abort(struct mu_host_backend *b)
             p->qlen = 0;
             continue;
         }
-        /* Who cannot be told sees no end before mesh_close: it would take us for dead.
+        /* Without the goodbye, a peer would see our end before mesh_close as a death.
          */
         if (p->qsent == 0 && sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
                                  (ssize_t)(sizeof head + sizeof b->failure))
@@ -149,8 +151,8 @@ static void mesh_forget(struct mu_host_backend *b)
     mu_shm_forget(b);
 }
 
-/* Until the others have said goodbye too, or a moment has passed: closing a socket with
- * unread data resets it.
+/* Wait until the peers have said goodbye, or for ms: closing a socket with unread data
+ * resets it.
  */
 static void linger(struct mu_host_backend *b, int ms)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* one_rank.c - the backend of a world of one rank on the CPU: nothing has to move
+/* one_rank.c - the backend of a world of one rank on the CPU: no data moves
  *
- * No thread, no shared memory: a single process pays nothing for being able to grow.
+ * It has neither a thread nor shared memory, so a single process has no extra cost.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "runtime/backend/host/memory.h"
 #include "runtime/core/convert.h"
 
-/* The public handle needs a place to point to. */
+/* The public handle points to this. */
 struct one_rank {
     int nothing;
 };
@@ -60,14 +60,14 @@ static void one_rank_free(struct mu_backend *b, void *p)
     free(p);
 }
 
-/* It is the program's heap. */
+/* The memory is on the program's heap and stays valid. */
 static int one_rank_adopt(struct mu_backend *b, struct mu_backend *from,
                           struct mu_err *err)
 {
     return 0;
 }
 
-/* Done at once; the request that comes back is only a mark. */
+/* The collective is complete on return; the request is only a marker. */
 static int one_rank_start(struct mu_backend *b, const struct mu_coll *coll,
                           struct mu_request **out, struct mu_err *err)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rendezvous.c - listening sockets, one record per rank over the exchange, domains */
+/* rendezvous.c - listening sockets, one address record per rank over the exchange,
+ * domains
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -20,10 +22,10 @@
 #include "runtime/base/random.h"
 
 #define KEY "muster.host"
-#define LOOK_MS 50 /* between two looks whether a rank is lost */
+#define LOST_CHECK_MS 50 /* period of the check for lost ranks */
 #define RECORD "v=1;kernel=%s;netns=%llu;local=%s;port=%d;arena=%llu;hosts=%s"
 
-/* An abstract name leaves nothing behind, whatever way the process ends. */
+/* An abstract name leaves no file behind, however the process ends. */
 static int listen_local(struct mu_host_address *own, struct mu_err *err)
 {
     struct sockaddr_un name = { .sun_family = AF_UNIX };
@@ -51,7 +53,7 @@ static int listen_local(struct mu_host_address *own, struct mu_err *err)
     return fd;
 }
 
-/* IPv6 sockets take IPv4 too; without IPv6 in the kernel, IPv4 alone. */
+/* IPv6 sockets accept IPv4 too; a kernel without IPv6 has IPv4 alone. */
 static int listen_tcp(struct mu_host_address *own, int size, struct mu_err *err)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = in6addr_any };
@@ -80,7 +82,7 @@ static int listen_tcp(struct mu_host_address *own, int size, struct mu_err *err)
             close(fd);
         return -1;
     }
-    own->port = ntohs(v6.sin6_port); /* at the same place in sockaddr_in */
+    own->port = ntohs(v6.sin6_port); /* the port has the same offset in sockaddr_in */
     return fd;
 }
 
@@ -100,8 +102,8 @@ static void add_host(char *hosts, size_t len, const char *host, bool first)
         hosts[more - 1] = ',';
 }
 
-/* The address the launcher trusts first, if it is one of ours (it is rank 0's), then
- * every other one, loopback last.
+/* First the address that the launcher trusts, if this host has it (it is rank 0's);
+ * then all others, loopback last.
  */
 static void list_hosts(struct mu_host_address *own, const char *master)
 {
@@ -167,7 +169,7 @@ static int read_record(const struct mu_host_backend *b, int rank, char *text,
         char who[128];
 
         return mu_err_set(err, MUSTER_ECONTRACT,
-                          "%s published no usable address; is its libmuster another "
+                          "%s published no usable address; does it run another "
                           "version?",
                           mu_rank_text(b, rank, who, sizeof who));
     }
@@ -208,8 +210,8 @@ bool mu_host_rendezvous_same_host(const struct mu_host_rendezvous *m, int a, int
            m->address[a].netns == m->address[b].netns;
 }
 
-/* The inode of the first network namespace is the same on many machines, so the boot id
- * has to tell kernels apart.
+/* The inode of the first network namespace is equal on many machines, so the boot id
+ * must distinguish kernels.
  */
 static void identify(struct mu_host_address *own)
 {
@@ -289,7 +291,10 @@ int mu_host_open_poll(const struct mu_host_backend *b, struct pollfd *fds, int n
     do {
         int64_t left = (deadline - mu_clock_ns() + 999999) / 1000000;
 
-        rc = poll(fds, (nfds_t)n, left < 0 ? 0 : left < LOOK_MS ? (int)left : LOOK_MS);
+        rc = poll(fds, (nfds_t)n,
+                  left < 0               ? 0
+                  : left < LOST_CHECK_MS ? (int)left
+                                         : LOST_CHECK_MS);
     } while ((rc < 0 && errno == EINTR) ||
              (rc == 0 && !mu_host_open_is_over(b, deadline)));
     return rc;

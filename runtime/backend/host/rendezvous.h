@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rendezvous.h - how ranks find each other: listening sockets, addresses, domains */
+/* rendezvous.h - address records, listening sockets and domains of all ranks */
 #ifndef MU_HOST_RENDEZVOUS_H
 #define MU_HOST_RENDEZVOUS_H
 
@@ -14,7 +14,7 @@ struct mu_host_address {
     uint64_t netns;  /* inode of the network namespace */
     char local[64];  /* abstract AF_UNIX name, without the leading zero byte */
     int port;        /* TCP */
-    uint64_t arena;  /* mu_host_arena_used of the backend before */
+    uint64_t arena;  /* mu_host_arena_used of the previous backend */
     char hosts[512]; /* numeric addresses, comma separated, best first */
 };
 
@@ -26,15 +26,15 @@ struct mu_host_rendezvous {
     int ndomains;
 };
 
-/* Listen, publish, wait for all, fetch all. Closed with mu_host_rendezvous_clear. */
+/* Listen, publish our address record, fetch those of all ranks. Close with _clear. */
 int mu_host_rendezvous_run(struct mu_host_rendezvous *rendezvous,
                            const struct mu_host_backend *b, struct mu_err *err);
-/* Do both see the same loopback interface? */
+/* True if both ranks use the same loopback interface. */
 bool mu_host_rendezvous_same_host(const struct mu_host_rendezvous *rendezvous, int a,
                                   int b);
-/* Is there no use in waiting any longer: late, or a rank is lost? */
+/* True when the deadline has passed or a rank is lost. */
 bool mu_host_open_is_over(const struct mu_host_backend *b, int64_t deadline);
-/* poll() until something happens or that is so; 0 then. */
+/* poll() until an event, or until mu_host_open_is_over; returns 0 then. */
 int mu_host_open_poll(const struct mu_host_backend *b, struct pollfd *fds, int n,
                       int64_t deadline);
 void mu_host_rendezvous_clear(struct mu_host_rendezvous *rendezvous);

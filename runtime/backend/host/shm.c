@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm.c - the segment's layout, counters, waking sleepers
  *
- * A sleeper writes to its mailbox which counter it waits for and which value; the rank
- * whose step makes that true for the last rank wakes it: one wake per wait, however
- * many ranks.
+ * A sleeper writes to its mailbox which counter it waits for and which value. The last
+ * rank to reach that value wakes it: one wake per wait for any number of ranks.
  *
- * Everything here is sequentially consistent: the sleeper publishes, then looks at the
- * counters once more; the other steps, then looks for sleepers. One of them sees the
- * other.
+ * Everything here is sequentially consistent: the sleeper publishes, then reads the
+ * counters again; the other rank counts up, then reads `asleep`. One of the two sees
+ * the other's store.
  */
 #include <limits.h>
 #include <linux/futex.h>
@@ -96,7 +95,7 @@ void mu_shm_ring_doorbell(struct mu_shm *shm, int local)
     uint64_t one = 1;
 
     if (write(shm->doorbell[local], &one, sizeof one) < 0) {
-        /* Full: it has been rung. */
+        /* A full eventfd is already rung. */
     }
 }
 

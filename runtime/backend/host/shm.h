@@ -2,9 +2,9 @@
 /* shm.h - the segment that the ranks of a domain share
  *
  * One memfd, made by the domain's lowest rank: a mailbox for each rank (counters, the
- * requests that it has entered, small payloads), staging slots, then the arena, which
- * grows. Only its owner writes a mailbox, `asleep` excepted. Counters only grow, so
- * "every rank has reached x" is a comparison and nothing is ever reset.
+ * requests that its rank has entered, small payloads), staging slots, then the arena,
+ * which grows. Only its owner writes a mailbox, except for `asleep`. Counters only
+ * grow, so "every rank has reached x" is a comparison and needs no reset.
  */
 #ifndef MU_HOST_SHM_H
 #define MU_HOST_SHM_H
@@ -16,38 +16,38 @@
 #include "runtime/backend/host/host.h"
 
 #define MU_SHM_DEPTH 8            /* requests that a rank may have entered ahead */
-#define MU_SHM_SMALL 8192         /* payload that travels in the mailbox itself */
+#define MU_SHM_SMALL 8192         /* payload that fits into the mailbox */
 #define MU_SHM_NSLOTS 4           /* staging slots of a rank */
 #define MU_SHM_SLOT (1024 * 1024) /* bytes of each */
 
 enum mu_shm_counter {
     MU_ENTERED, /* requests entered */
     MU_DONE,    /* requests finished */
-    MU_STORED,  /* zero-copy requests in which this rank's part is done */
-    MU_STAGED,  /* rounds whose input lies in this rank's slots */
-    MU_REDUCED, /* rounds whose result for this rank's part lies there */
-    MU_COPIED,  /* rounds whose results this rank has taken */
+    MU_STORED,  /* zero-copy requests whose part of this rank is done */
+    MU_STAGED,  /* rounds whose input is in this rank's slots */
+    MU_REDUCED, /* rounds whose result of this rank's part is there */
+    MU_COPIED,  /* rounds whose results this rank has copied */
     MU_NCOUNTERS
 };
 
 enum mu_shm_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
 
-/* What a rank says on entering a request. */
+/* What a rank publishes when it enters a request. */
 struct mu_shm_entry {
-    _Alignas(64) struct mu_signature call; /* in one line of the cache */
+    _Alignas(64) struct mu_signature call; /* in one cache line */
     bool arena;                            /* zero copy is possible on this rank */
     uint64_t send_at, recv_at;             /* offsets in the file */
     uint64_t send_block, recv_block;       /* ... of the allocations around them */
 };
 
-/* What a sleeper waits for: a counter, and the value that all are to reach. */
+/* What a sleeper waits for: a counter, and the value that all ranks must reach. */
 #define MU_SHM_WANT(counter, value) ((uint64_t)(counter) << 56 | (value))
 #define MU_SHM_WANT_COUNTER(want) ((want) >> 56)
 #define MU_SHM_WANT_VALUE(want) ((want) & (UINT64_MAX >> 8))
 
 struct mu_shm_mailbox {
     _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS];
-    /* 0 awake, else enum mu_sleep; reset by the one that wakes the sleeper. */
+    /* 0: awake, else enum mu_sleep; reset by the rank that wakes the sleeper. */
     _Alignas(128) _Atomic uint32_t asleep;
     _Atomic uint64_t want; /* MU_SHM_WANT */
     _Alignas(128) _Atomic uint32_t presence;
@@ -66,7 +66,7 @@ struct mu_shm {
     int *watch;              /* pidfd, or the socket to it, or -1 */
     uint64_t want;           /* what a blocked request waits for */
     uint64_t stored, rounds; /* sums over the finished requests */
-    /* Scratch for one reduction; dst has room for a private copy besides. */
+    /* Scratch for one reduction; dst has room for one private copy more. */
     const void **src;
     void **dst;
 };
@@ -76,19 +76,19 @@ size_t mu_shm_slot_offset(const struct mu_shm *shm, int local, uint64_t round);
 char *mu_shm_slot(const struct mu_shm *shm, int local, uint64_t round);
 size_t mu_shm_length(int nlocal); /* bytes before the arena */
 
-/* shm_open.c: make or get the segment, doorbells and a watch on every local peer. */
+/* shm_open.c: create or receive the segment, doorbells and a watch of each local peer.
+ */
 int mu_shm_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
                 struct mu_err *err);
 void mu_shm_free(struct mu_shm *shm);
 
 /* shm.c */
-void mu_shm_wake(struct mu_shm *shm, int local); /* if it is asleep */
-void mu_shm_ring_doorbell(struct mu_shm *shm,
-                          int local);          /* its doorbell, in any case */
-void mu_shm_forget(struct mu_host_backend *b); /* close the descriptors */
+void mu_shm_wake(struct mu_shm *shm, int local);          /* if it is asleep */
+void mu_shm_ring_doorbell(struct mu_shm *shm, int local); /* asleep or not */
+void mu_shm_forget(struct mu_host_backend *b);            /* close the descriptors */
 void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by);
 bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want);
-/* Has everybody come that far? If not it becomes what arm waits for. */
+/* True if every rank has reached value; otherwise arm waits for it. */
 bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t value);
 
 /* shm_coll.c */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm_coll.c - the collectives of one domain
  *
- * small   the payload lies in the mailbox: every rank enters, then computes. One wait.
- * arena   all buffers lie in the arena: enter; all-reduce: each rank sums its part of
- *         all buffers and stores it into all; the others: each reads what it needs
- *         from its peers. Two waits, no copy.
- * staged  private memory goes through the slots in rounds: stage what others need,
- *         reduce the own part, copy the others' parts out. Staging is one round ahead,
+ * small   the mailbox holds the payload: every rank enters, then computes. One wait.
+ * arena   the arena holds all buffers. All-reduce: each rank sums its part of all
+ *         buffers and stores it into all; other collectives: each rank reads what it
+ *         needs from its peers. Two waits, no copy.
+ * staged  private memory passes through the slots in rounds: stage what others need,
+ *         reduce our part, copy the other ranks' parts out. Staging is one round ahead,
  *         copying one behind, so that no rank waits for the one just before it.
  */
 #include <stdio.h>
@@ -16,10 +16,10 @@
 
 enum { UNDECIDED, SMALL, ARENA, STAGED };
 
-/* Work between two looks at the lock and the events, bytes of one buffer. */
+/* Bytes of one buffer between two checks of the lock and the events. */
 #define PIECE ((size_t)1 << 20)
-/* Parts begin at multiples of this many elements, so that no two ranks write into one
- * cache line.
+/* Parts begin at multiples of this many elements, so that two ranks never write into
+ * the same cache line.
  */
 #define PART_ALIGN 64
 
@@ -27,7 +27,7 @@ struct span {
     size_t at, n; /* elements */
 };
 
-/* Local rank `local`'s part of the vector: what it sums, or gives away. */
+/* The part of the vector that local rank `local` sums, or provides. */
 static struct span part_of(const struct mu_shm *shm, const struct mu_coll *c, int local)
 {
     size_t n = (size_t)shm->nlocal, each, at;
@@ -63,7 +63,7 @@ static char *small_of(const struct mu_shm *shm, int local, uint64_t seq)
     return mu_shm_mailbox_of(shm, local)->small[seq % MU_SHM_DEPTH];
 }
 
-/* ---- entering ---- */
+/* ---- Entering ---- */
 
 static void fill_entry(const struct mu_host_backend *b,
                        const struct mu_host_request *rq, struct mu_shm_entry *e)
@@ -76,7 +76,7 @@ static void fill_entry(const struct mu_host_backend *b,
     if (c->kind == MU_COLL_BARRIER || bytes == 0)
         return;
     e->arena = mu_host_arena_offset(b, c->send, sends, &e->send_at, &e->send_block);
-    /* Others store into recv only in all-reduce. */
+    /* Other ranks store into recv only in all-reduce. */
     if (c->kind == MU_COLL_ALLREDUCE && e->arena)
         e->arena = mu_host_arena_offset(b, c->recv, bytes, &e->recv_at, &e->recv_block);
 }
@@ -101,7 +101,7 @@ bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
     return true;
 }
 
-/* Every rank has entered: do they mean the same? */
+/* Every rank has entered: compare the collectives. */
 static bool entries_agree(struct mu_host_backend *b, const struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
@@ -119,7 +119,7 @@ static bool entries_agree(struct mu_host_backend *b, const struct mu_host_reques
     return true;
 }
 
-/* ---- small ---- */
+/* ---- Small ---- */
 
 static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
 {
@@ -145,7 +145,7 @@ static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
                            1, c->count);
 }
 
-/* ---- arena ---- */
+/* ---- Arena ---- */
 
 static void *peer_memory(struct mu_host_backend *b, int local, uint64_t at,
                          size_t bytes)
@@ -162,7 +162,7 @@ static void *peer_memory(struct mu_host_backend *b, int local, uint64_t at,
     return p;
 }
 
-/* Elements at .. at + n of the vector that this rank is in charge of. */
+/* Elements at .. at + n of the vector, in this rank's part. */
 static int arena_piece(struct mu_host_backend *b, struct mu_host_request *rq, size_t at,
                        size_t n)
 {
@@ -212,7 +212,7 @@ static int arena_progress(struct mu_host_backend *b, struct mu_host_request *rq)
     size_t step = PIECE / rq->esize, done = rq->round * step, n;
 
     if (c->kind == MU_COLL_BROADCAST || c->kind == MU_COLL_ALLGATHER)
-        mine = (struct span){ 0, c->count }; /* everybody reads the whole */
+        mine = (struct span){ 0, c->count }; /* every rank reads the whole */
     if (rq->phase == 0) {
         if (done < mine.n) {
             n = mine.n - done < step ? mine.n - done : step;
@@ -228,7 +228,7 @@ static int arena_progress(struct mu_host_backend *b, struct mu_host_request *rq)
     return mu_shm_reached(shm, MU_STORED, shm->stored) ? MU_FINISHED : MU_WAITS;
 }
 
-/* ---- staged ---- */
+/* ---- Staged ---- */
 
 static size_t chunk_elements(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
@@ -258,7 +258,7 @@ static char *chunk_slot(const struct mu_shm *shm, const struct mu_host_request *
            (size_t)part * chunk_elements(shm, rq) * rq->esize;
 }
 
-/* What other ranks need of our input in this round. */
+/* Stage the input of this round that other ranks need. */
 static void stage(struct mu_host_backend *b, struct mu_host_request *rq, uint64_t round)
 {
     struct mu_shm *shm = b->shm;
@@ -280,7 +280,7 @@ static void stage(struct mu_host_backend *b, struct mu_host_request *rq, uint64_
     mu_shm_advance(shm, MU_STAGED, 1);
 }
 
-/* Our own part: sum it, keep it, and leave it in our slot for the others. */
+/* Sum our part, keep it, and leave it in our slot for the other ranks. */
 static void reduce(struct mu_host_backend *b, struct mu_host_request *rq,
                    uint64_t round)
 {
@@ -348,7 +348,7 @@ static int staged_progress(struct mu_host_backend *b, struct mu_host_request *rq
              next++) {
             uint64_t round = rq->base + next;
 
-            /* The slot is free when all have copied what it held. */
+            /* The slot is free when all ranks have copied its previous contents. */
             if (k == 0 &&
                 next <
                     atomic_load(&mu_shm_mailbox_of(shm, shm->me)->counter[MU_STAGED]) -
@@ -383,9 +383,9 @@ static int staged_progress(struct mu_host_backend *b, struct mu_host_request *rq
     }
 }
 
-/* ---- all ---- */
+/* ---- Choice of the algorithm ---- */
 
-/* Do all ranks have these in allocations that the others have too? */
+/* True if the buffers of all ranks are inside allocations that every rank has. */
 static bool in_arena(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
     const struct mu_shm_entry *any = entry_of(shm, 0, rq->seq);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_open.c - hand the segment and the doorbells round: the domain's lowest rank
- * ("leader") makes the memfd; every other rank connects to it, shows who it is, gives
- * its doorbell and gets the segment, all doorbells and all process ids.
+/* shm_open.c - distribute the segment and the doorbells. The leader, the domain's
+ * lowest rank, creates the memfd. Every other rank connects to it, proves its rank,
+ * sends its doorbell and receives the segment, all doorbells and all process ids.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,15 +33,15 @@ struct hello {
     uint8_t token[MU_TOKEN_LEN];
 };
 
-/* From the leader, one message per FDS_PER_MESSAGE doorbells; in the first, the segment
- * precedes them.
+/* From the leader: one message per FDS_PER_MESSAGE doorbells. The first message also
+ * carries the segment's descriptor, before the doorbells.
  */
 struct welcome {
     int32_t first, n; /* doorbells of local ranks first .. first + n - 1 */
     int32_t pid[FDS_PER_MESSAGE];
 };
 
-/* A connection of which the leader does not know yet who it is. */
+/* A connection to the leader whose rank is not known yet. */
 struct caller {
     int fd;
     pid_t pid;
@@ -111,7 +111,7 @@ static int wait_readable(const struct mu_host_backend *b, int fd, int64_t deadli
     return mu_host_open_poll(b, &p, 1, deadline) > 0 ? 0 : -1;
 }
 
-/* Another user's process is none of ours, whatever it says. */
+/* Reject processes of other users. */
 static bool same_user(const struct mu_host_backend *b, int fd, pid_t *pid)
 {
     struct ucred cred;
@@ -136,7 +136,7 @@ static int local_of(const struct mu_shm *shm, int rank)
     return -1;
 }
 
-/* Take a caller's hello. Keeps the connection or closes it. */
+/* Check a caller's hello. Keeps the connection or closes it. */
 static void admit(struct opening *o, const struct caller *caller)
 {
     struct hello hello;
@@ -171,7 +171,9 @@ static int missing(const struct opening *o)
 
 #define MAX_CALLERS 64
 
-/* Accept until every local rank has come. A silent caller holds nobody up. */
+/* Accept until every local rank has connected. A silent caller does not delay the
+ * others.
+ */
 static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
 {
     struct caller callers[MAX_CALLERS];
@@ -214,7 +216,7 @@ static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
                 close(callers[i].fd);
             else
                 continue;
-            /* The last takes its place; it has been looked at already. */
+            /* The last caller, already checked, moves into this place. */
             callers[i] = callers[--n];
         }
     }
@@ -243,7 +245,7 @@ static int welcome_all(struct opening *o, struct mu_err *err)
             if (send_fds(o->socket[local], &w, sizeof w, fds, nfds) < 0)
                 return mu_err_set(
                     err, MUSTER_ERENDEZVOUS,
-                    "%s is gone before the shared segment was sent: %s",
+                    "%s closed its connection before the shared segment was sent: %s",
                     mu_rank_text(o->b, shm->rank_of[local], who, sizeof who),
                     strerror(errno));
         }
@@ -256,7 +258,7 @@ static int make_segment(struct mu_shm *shm, struct mu_err *err)
     shm->fd = memfd_create("muster", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (shm->fd < 0)
         return mu_err_set(err, MUSTER_EMEMORY, "memfd_create: %s", strerror(errno));
-    /* No peer can cut it short and so raise SIGBUS in us. */
+    /* The seals keep a peer from shortening the file, which would raise SIGBUS here. */
     if (fchmod(shm->fd, 0600) < 0 || ftruncate(shm->fd, (off_t)shm->len) < 0 ||
         fcntl(shm->fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0)
         return mu_err_set(err, MUSTER_EMEMORY,
@@ -296,8 +298,8 @@ static int call_leader(struct opening *o, const struct mu_host_address *leader,
     memcpy(hello.token, o->b->env.token, sizeof hello.token);
     if (send_fds(o->socket[0], &hello, sizeof hello, &o->shm->doorbell[o->shm->me], 1) <
         0)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot greet %s: %s", who,
-                          strerror(errno));
+        return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                          "cannot send the handshake to %s: %s", who, strerror(errno));
     return 0;
 }
 
@@ -344,9 +346,10 @@ static int follow(struct opening *o, struct mu_host_rendezvous *rendezvous,
     return 0;
 }
 
-/* pidfds tell of the end of the process itself, children or not. Where the kernel has
- * none (before 5.3, or a seccomp filter), the leader's sockets have to do: the leader
- * sees every end, the others see the leader's, and what it aborts for.
+/* A pidfd reports the end of the process, whether or not it has children. Where the
+ * kernel has none (before 5.3, or under a seccomp filter), the sockets replace them:
+ * the leader detects every end; the others detect the leader's end or receive its
+ * abort.
  */
 static int watch_peers(struct opening *o, struct mu_err *err)
 {
@@ -377,7 +380,7 @@ static int map_segment(struct mu_shm *shm, struct mu_err *err)
     void *base;
     off_t own = (off_t)mu_shm_slot_offset(shm, shm->me, 0);
 
-    /* Take the slots' pages now: running out later would be SIGBUS. */
+    /* Reserve the slots' pages now: a shortage later would raise SIGBUS. */
     if (fallocate(shm->fd, 0, own, (off_t)MU_SHM_NSLOTS * MU_SHM_SLOT) < 0)
         return mu_err_set(err, MUSTER_EMEMORY,
                           "cannot reserve %d bytes of shared memory: %s",

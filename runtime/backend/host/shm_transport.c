@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_transport.c - the transport of one domain: sleeping, absent peers, leaving */
+/* shm_transport.c - the transport of one domain: sleep, detect absent peers, leave */
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
@@ -10,7 +10,8 @@
 
 #include "runtime/backend/host/shm.h"
 
-/* A peer that has left or aborted and is behind what we wait for will never come. */
+/* A peer that has left or aborted never enters a request that it has not entered yet.
+ */
 static void check_absent(struct mu_host_backend *b)
 {
     struct mu_shm *shm = b->shm;
@@ -67,7 +68,7 @@ static void shm_nudge(struct mu_host_backend *b)
     syscall(SYS_futex, &mailbox->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* The watch of a local peer: its process has ended (or its socket, without pidfds). */
+/* Event of a local peer's watch: its process has ended (without pidfds: its socket). */
 static void shm_event(struct mu_host_backend *b, int index, uint32_t events)
 {
     struct mu_shm *shm = b->shm;
@@ -88,7 +89,9 @@ static void shm_event(struct mu_host_backend *b, int index, uint32_t events)
         check_absent(b);
 }
 
-/* "rank 3 (node b)" or "ranks 3, 5 and 6" of those behind `want`; returns how many. */
+/* Writes "rank 3 (node b)" or "ranks 3, 5 and 6" of the ranks behind `want`; returns
+ * how many.
+ */
 static int list_late(struct mu_host_backend *b, char *text, size_t len, int *first)
 {
     struct mu_shm *shm = b->shm;
@@ -133,8 +136,7 @@ static void shm_late(struct mu_host_backend *b, const struct mu_host_request *rq
                  shm->nlocal - n == 1 ? "s" : "");
 }
 
-/* The thread of a peer that has nothing started, or whose caller sleeps in join, looks
- * up too.
+/* The doorbells wake also a peer that has no request, or whose caller sleeps in join.
  */
 static void publish_presence(struct mu_shm *shm, enum mu_shm_presence presence)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* zero_copy.c - allocations that collectives use without a copy: the arena
  *
- * In one domain an allocation is a block of the shared file with a piece for each rank,
- * one behind the other; each rank takes the pages of its own piece (on its own NUMA
- * node) and maps all of them. Offsets are handed out in order and never reused, so
- * equal calls give equal offsets without a word between the ranks. Where they were not
- * equal (a rank was lost in between), nothing overlaps, and there is no zero copy of
- * what lies elsewhere. Otherwise it is private memory.
+ * In one domain an allocation is a block of the shared file with consecutive pieces,
+ * one for each rank. Each rank allocates the pages of its own piece (on its NUMA node)
+ * and maps all pieces. Offsets grow and are never reused, so equal calls give equal
+ * offsets without communication. After unequal calls (a rank was lost in between)
+ * blocks do not overlap, and blocks at different offsets have no zero copy. With
+ * several domains, allocations are private memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ struct block {
     size_t each; /* bytes of one piece, whole pages */
     int pieces, own;
     uint64_t offset; /* of base in the file */
-    bool alone;      /* not in the file: like any memory of the program */
+    bool unshared;   /* private: not in the file */
     struct block *next;
 };
 
@@ -34,7 +34,7 @@ struct mu_host_arena {
     uint64_t begin, end; /* in the file: of the first block, of the next one */
 };
 
-/* With several domains there is no zero copy, and no need to share. */
+/* With several domains nothing is shared, because zero copy is impossible. */
 static struct mu_shm *shared(const struct mu_host_backend *b)
 {
     return b->one_domain ? b->shm : NULL;
@@ -71,8 +71,8 @@ void mu_host_arena_close(struct mu_host_backend *b)
     b->arena = NULL;
 }
 
-/* A file size limit would end in SIGXFSZ, which nobody expects of an allocation; and
- * the kernel takes pages for a file in memory until it has to kill somebody for more.
+/* Without this check, a file size limit would raise SIGXFSZ, and a shortage of memory
+ * would make the kernel kill a process.
  */
 static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
 {
@@ -133,7 +133,7 @@ void *mu_host_arena_alloc(struct mu_host_backend *b, size_t bytes, struct mu_err
     block->pieces = pieces;
     block->own = shared(b) ? shared(b)->me : 0;
     block->offset = b->arena->end;
-    /* Also after a failure: the other ranks have gone on. */
+    /* Also after a failure, because the other ranks have advanced. */
     b->arena->end += block->each * (size_t)pieces;
     if (map_block(b, block, err) < 0) {
         free(block);
@@ -155,7 +155,7 @@ void mu_host_arena_free(struct mu_host_backend *b, void *p)
         *at = block->next;
         munmap(block->base, block->each * (size_t)block->pieces);
         if (shared(b) &&
-            !block->alone) /* our piece's pages; the others give theirs back */
+            !block->unshared) /* free our piece's pages; the other ranks free theirs */
             fallocate(shared(b)->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                       (off_t)(block->offset + own), (off_t)block->each);
         free(block);
@@ -171,7 +171,8 @@ bool mu_host_arena_offset(const struct mu_host_backend *b, const void *p, size_t
     for (const struct block *k = b->arena->blocks; k && shared(b); k = k->next) {
         uintptr_t own = (uintptr_t)k->base + k->each * (size_t)k->own;
 
-        if (k->alone || at < own || at - own > k->each || bytes > k->each - (at - own))
+        if (k->unshared || at < own || at - own > k->each ||
+            bytes > k->each - (at - own))
             continue;
         *offset = k->offset + (at - (uintptr_t)k->base);
         *block = k->offset;
@@ -185,7 +186,7 @@ void *mu_host_arena_at(const struct mu_host_backend *b, uint64_t offset, size_t 
     for (const struct block *k = b->arena->blocks; k; k = k->next) {
         uint64_t len = k->each * (uint64_t)k->pieces;
 
-        if (!k->alone && offset >= k->offset && offset - k->offset <= len &&
+        if (!k->unshared && offset >= k->offset && offset - k->offset <= len &&
             bytes <= len - (offset - k->offset))
             return k->base + (offset - k->offset);
     }
@@ -212,15 +213,15 @@ int mu_host_arena_detach(struct mu_host_backend *b, void *p, size_t bytes)
 
 /* ---- A world that has lost ranks --------------------------------------------------
  *
- * The pieces of a block are fewer now and lie in another file. Our own stays where it
- * is, so the mapping begins earlier or later than before by whole pieces; since no more
- * of them are missing before ours than in all, it fits between the old one's ends. Its
- * offset follows from the old one alone: some ranks have freed a block that others
- * still have.
+ * A block now has fewer pieces, in another file. Our piece keeps its address, so the
+ * mapping begins earlier or later by whole pieces; it fits between the ends of the old
+ * mapping, because at most as many pieces are missing before ours as in total. The new
+ * offset is computed from the old one alone, because some ranks have freed blocks that
+ * others still have.
  */
 
-static int bring(struct mu_host_backend *b, uint64_t offset, const char *from,
-                 size_t bytes, struct mu_err *err)
+static int copy_piece(struct mu_host_backend *b, uint64_t offset, const char *from,
+                      size_t bytes, struct mu_err *err)
 {
     void *to;
 
@@ -256,7 +257,7 @@ static int remap(struct mu_host_backend *b, const struct mu_host_backend *from,
         return mu_err_set(err, MUSTER_EINTERNAL,
                           "%d pieces of memory do not fit where %d were", now.pieces,
                           block->pieces);
-    if (bring(b, now.offset + now.each * (size_t)now.own, mine, now.each, err) < 0)
+    if (copy_piece(b, now.offset + now.each * (size_t)now.own, mine, now.each, err) < 0)
         return -1;
     if (mmap(now.base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
              shared(b)->fd, (off_t)now.offset) == MAP_FAILED)
@@ -276,25 +277,25 @@ int mu_host_arena_adopt(struct mu_host_backend *b, struct mu_host_backend *from,
 {
     struct block *oldest = NULL, *block;
 
-    /* Behind what any rank has allocated: from here on they are equal again. */
+    /* Start behind the allocations of every rank, so that offsets are equal again. */
     if (shared(b) && shared(from))
         b->arena->end = b->arena->begin + b->arena_used * (uint64_t)shared(b)->nlocal;
-    /* Oldest first, as they were allocated: equal offsets on all ranks. */
+    /* Oldest first, the order of allocation: equal offsets on all ranks. */
     while ((block = from->arena->blocks)) {
         from->arena->blocks = block->next;
         block->next = oldest;
         oldest = block;
     }
     while ((block = oldest)) {
-        if (!shared(b) || !shared(from) || block->alone)
-            block->alone = true;
+        if (!shared(b) || !shared(from) || block->unshared)
+            block->unshared = true;
         else if (remap(b, from, block, err) < 0)
             break;
         oldest = block->next;
         block->next = b->arena->blocks;
         b->arena->blocks = block;
     }
-    for (; oldest; oldest = block) { /* after a failure: they go with `from` */
+    for (; oldest; oldest = block) { /* after a failure: return them to `from` */
         block = oldest->next;
         oldest->next = from->arena->blocks;
         from->arena->blocks = oldest;
