@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* backend.h - what moves and adds the data: one small table of functions
+/* backend.h - the table of functions that move and add data
  *
- *   api/ddp: parameters -> buckets        knows no CUDA, no sockets
+ *   api/ddp: parameters -> buckets        uses neither CUDA nor sockets
  *        | mu_coll (one collective)
  *   backend/host: shared memory + TCP, one progress thread
  *   backend/nccl: NCCL and own kernels on CUDA streams (a module, loaded when needed)
  *
- * Collectives of one backend are started in the same order on all ranks.
+ * All ranks start the collectives of one backend in the same order.
  */
 #ifndef MU_BACKEND_H
 #define MU_BACKEND_H
@@ -24,36 +24,38 @@
 #include "runtime/core/numeric.h"
 #include "runtime/muster.h"
 
-/* Everything a backend is opened with; all pointers borrowed until close. */
+/* What open needs. The backend borrows all pointers until close. */
 struct mu_backend_env {
     int rank, size;
     int local_rank, local_size;
     int node, nnodes;
-    const int *node_of;          /* node of each rank */
-    const char *const *host_of;  /* host name of each rank */
-    const char *job;             /* "job.step", for names of communicators and files */
-    const char *gpus;            /* MUSTER_PLAN gpus of this rank, "" unknown */
-    uint8_t token[MU_TOKEN_LEN]; /* proves to a peer that we are of this job */
-    /* An address of this host that the others reach, or NULL. */
+    const int *node_of;         /* node of each rank */
+    const char *const *host_of; /* host name of each rank */
+    const char *job;            /* "job.step", for names of communicators and files */
+    const char *gpus;           /* MUSTER_PLAN gpus of this rank, "" unknown */
+    /* proves to a peer that this rank belongs to the job */
+    uint8_t token[MU_TOKEN_LEN];
+    /* An address of this host that the other ranks can connect to, or NULL. */
     const char *master_addr;
     bool force_tcp; /* host: no shared memory, even inside a node */
-    /* seconds; timeout is each collective's, from start; link_timeout: until a silent
-     * TCP link of the host backend counts as dead, 0: 20
+    /* Seconds. timeout: limit of each collective, from its start. link_timeout: a TCP
+     * link of the host backend that stays silent so long counts as dead; 0: 20.
      */
     double init_timeout, timeout, link_timeout;
     struct mu_exchange exchange;
     const struct mu_log *log;
-    /* Called once, from any thread, when the backend finds a peer dead or a collective
-     * overdue. rank is the guilty one, or -1; status a muster_status.
+    /* The backend calls this once, from any thread, when it finds a dead peer or an
+     * overdue collective. rank: the rank at fault, or -1. status: a muster_status.
      */
     void (*failed)(void *arg, int rank, int status, const char *why);
     void *failed_arg;
-    /* The aborted backend of the world that a rank was lost from, or NULL. The new one
-     * may take from it what it can use; see adopt.
+    /* The aborted backend of the previous world, which has lost a rank, or NULL. The
+     * new backend may reuse its parts; see adopt.
      */
     struct mu_backend *parent;
-    bool elastic; /* this one may become such a parent */
-    /* True: a rank is gone, open need not wait any longer. NULL: not watched. */
+    bool elastic; /* this backend may become the parent of another */
+    /* True: a rank is lost, open stops waiting. NULL: open does not watch for losses.
+     */
     const atomic_bool *lost;
 };
 
@@ -65,13 +67,13 @@ enum mu_coll_kind {
     MU_COLL_BARRIER,
 };
 
-/* What a collective belongs to: the same on all ranks, or the ranks have called in
- * another order.
+/* The object that a collective belongs to. All ranks must have the same; otherwise they
+ * called collectives in different orders.
  */
 struct mu_owner {
     uint32_t object; /* a ddp object, from 1 in the order of create; 0: none */
     uint32_t part;   /* its bucket; in a broadcast its parameter */
-    uint64_t step;   /* syncs of the object before */
+    uint64_t step;   /* syncs of the object so far */
 };
 
 /* One collective. Elements of dtype; send == recv is in place; for all-gather and
@@ -86,12 +88,17 @@ struct mu_coll {
     size_t count; /* all-reduce, broadcast: elements of the buffer; all-gather: sent by
                      each rank; reduce-scatter: received by each rank */
     int root;     /* broadcast */
-    double scale; /* results are multiplied by it (the mean); 1.0: not. Integers are
-                     scaled in double and rounded to nearest */
-    void *stream; /* GPU: work enqueued there so far produces send */
-    bool direct;  /* GPU: joined at once by the same stream, so that it may run there */
-    bool hidden;  /* GPU: much computation follows; better slow than in its way */
-    /* GPU: joined when all of its like have started, so that one event serves all. */
+    /* the result is multiplied by it (the mean); 1.0: no scaling. Integers are scaled
+     * in double and rounded to nearest
+     */
+    double scale;
+    void *stream; /* GPU: the work enqueued on it so far produces send */
+    /* GPU: the same stream joins at once, so the collective may run on it */
+    bool direct;
+    bool hidden; /* GPU: computation runs beside it; prefer slow to disturbing */
+    /* GPU: callers start all buckets before joining any, so one CUDA event can cover
+     * them.
+     */
     bool batch_join;
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
     struct mu_owner owner;
@@ -99,7 +106,7 @@ struct mu_coll {
 
 struct mu_request; /* one started collective; owned by the backend */
 
-/* A piece of memory in a pack or unpack: count elements at `at`, at `offset` bytes of
+/* One tensor of a pack or unpack: count elements at `at`, stored from byte `offset` of
  * the bucket.
  */
 struct mu_piece {
@@ -111,25 +118,25 @@ struct mu_backend;
 
 struct mu_backend_ops {
     const char *name; /* "host", "nccl" */
-    /* Buffers lie in host memory, no stream is used, and the caller times waits: they
-     * block in join.
+    /* Buffers are in host memory and no stream is used. Collectives block in join, and
+     * the caller measures that wait.
      */
     bool host_memory;
-    /* The ranks compare the owner of each collective: one that meets another's fails
-     * with MUSTER_ECONTRACT.
+    /* The ranks compare the owner of each collective; a difference fails it with
+     * MUSTER_ECONTRACT.
      */
     bool compares;
 
     int (*open)(const struct mu_backend_env *env, struct mu_backend **out,
                 struct mu_err *err);
-    /* Orderly, collective; frees b. */
+    /* Closes in order and frees b. Collective. */
     void (*close)(struct mu_backend *b);
-    /* From any thread: every started request ends with an error soon; b can only be
-     * closed (not collectively) after that. why is copied.
+    /* From any thread. Every started request soon ends with an error. After that, only
+     * close is allowed on b, and it is not collective. why is copied.
      */
     void (*abort)(struct mu_backend *b, int status, const char *why);
-    /* Aborted, or failed by itself: an error of a call is not that call's own any more.
-     * NULL: never.
+    /* True after an abort or a failure: later calls return that error, not one of their
+     * own. NULL: the backend never fails.
      */
     bool (*broken)(const struct mu_backend *b);
 
@@ -137,34 +144,34 @@ struct mu_backend_ops {
     const char *(*transport)(const struct mu_backend *b);
     int (*device)(const struct mu_backend *b); /* CUDA index, -1 none */
 
-    /* Zero-copy memory, 4096-byte aligned, zeroed. Collective: same sizes, same order.
-     * Free it when no collective on it is in flight on any rank.
+    /* Zero-copy memory, zeroed, aligned to 4096 bytes. Collective: same sizes, same
+     * order. Free it when no rank has a collective on it in flight.
      */
     void *(*alloc)(struct mu_backend *b, size_t bytes, struct mu_err *err);
     void (*free)(struct mu_backend *b, void *p);
 
-    /* Collective: b takes over the memory that `from`, aborted, has given out and whose
-     * allocations it shares with the other ranks of b. The memory keeps its address and
-     * contents, and serves like memory of b. from can only be closed after that, also
-     * after a failure.
+    /* Collective: b takes over the memory allocated from the aborted backend `from`, as
+     * far as the ranks of b share those allocations. Addresses and contents stay, and
+     * the memory is used like memory of b. Close `from` only after this call, even if
+     * it failed.
      */
     int (*adopt)(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 
     /* Start; never blocks. *coll is copied. */
     int (*start)(struct mu_backend *b, const struct mu_coll *coll,
                  struct mu_request **out, struct mu_err *err);
-    /* Host: block until done or past its deadline (err->code a muster_status). GPU:
-     * make `stream` wait, without blocking the host. Frees the request either way.
-     * After an error the contents of the receive buffer are undefined, but nobody
-     * writes into it any more: neither a thread nor a rank that was late.
+    /* Host: block until done or overdue (err->code: a muster_status). GPU: make
+     * `stream` wait; the host does not block. Frees the request in all cases. After an
+     * error the receive buffer has undefined contents, but no thread and no late rank
+     * writes into it any more.
      */
     int (*join)(struct mu_backend *b, struct mu_request *request, void *stream,
                 struct mu_err *err);
-    /* Block the host until everything joined so far is finished. */
+    /* Block the host until everything joined so far has finished. */
     int (*drain)(struct mu_backend *b, void *stream, struct mu_err *err);
 
-    /* Gather n pieces of dtype `from` into the bucket as dtype `to` times scale, and
-     * back. Host: done on return. GPU: enqueued on stream.
+    /* Copy n pieces of dtype `from` into the bucket as dtype `to` times scale (pack),
+     * or back (unpack). Host: done on return. GPU: enqueued on stream.
      */
     int (*pack)(struct mu_backend *b, const struct mu_piece *pieces, int n,
                 enum muster_dtype from, void *bucket, enum muster_dtype to,
@@ -172,50 +179,51 @@ struct mu_backend_ops {
     int (*unpack)(struct mu_backend *b, const struct mu_piece *pieces, int n,
                   enum muster_dtype to, const void *bucket, enum muster_dtype from,
                   double scale, void *stream, struct mu_err *err);
-    /* Plain copies and zeros in the backend's memory space, ordered on stream. */
+    /* Copy and clear in the backend's memory space, in stream order. */
     int (*copy)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
                 void *stream, struct mu_err *err);
     int (*zero)(struct mu_backend *b, void *dst, size_t bytes, void *stream,
                 struct mu_err *err);
-    /* sums[0 .. MU_SQUARES-1] += the squares of count elements of a floating-point
-     * type, in an order that count alone decides. data is 16-byte aligned, sums is
-     * memory from alloc. Host: done on return. GPU: enqueued on stream.
+    /* sums[0 .. MU_SQUARES-1] += the squares of count floating-point elements. The
+     * order of additions depends on count alone. data: 16-byte aligned. sums: memory
+     * from alloc. Host: done on return. GPU: enqueued on stream.
      */
     int (*squares)(struct mu_backend *b, const void *data, size_t count,
                    enum muster_dtype dtype, double *sums, void *stream,
                    struct mu_err *err);
-    /* GPU: *found (from alloc) becomes n - i for the first of n pieces, i, that has a
-     * NaN or Inf, unless it is larger already; offsets do not count. Enqueued on
-     * stream. NULL: the host can look itself.
+    /* GPU: find NaN and Inf. If piece i is the first of n that contains one, *found
+     * (from alloc) becomes n - i unless it is larger already. Ignores offsets. Enqueued
+     * on stream. NULL: the caller reads host memory itself.
      */
-    int (*look)(struct mu_backend *b, const struct mu_piece *pieces, int n,
-                enum muster_dtype dtype, uint32_t *found, void *stream,
-                struct mu_err *err);
-    /* One of compress.h's three, for n tensors. Host: done on return. GPU: enqueued. */
+    int (*find_nonfinite)(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                          enum muster_dtype dtype, uint32_t *found, void *stream,
+                          struct mu_err *err);
+    /* One of compress.h's int8 stages for n tensors. Host: done on return. GPU:
+     * enqueued.
+     */
     int (*int8)(struct mu_backend *b, enum mu_int8_stage stage,
                 const struct mu_int8_tensor *tensors, int n, int ranks, void *stream,
                 struct mu_err *err);
-    /* The same for compress.h's low-rank factors; all tensors have one matrix rank and
-     * a g that is not empty.
+    /* PowerSGD stage for n tensors of equal matrix rank; every tensor has a gradient.
      */
     int (*lowrank)(struct mu_backend *b, enum mu_lowrank_stage stage,
                    const struct mu_lowrank_tensor *tensors, int n, void *stream,
                    struct mu_err *err);
-    /* GPU: p is memory that only the host can use. NULL: b takes any memory. */
+    /* GPU: true if only the host can access p. NULL: b accepts any memory. */
     bool (*is_host)(const struct mu_backend *b, const void *p);
-    /* GPU: copy, on either side memory of the host or of the GPU, behind all that any
-     * stream has been given so far; done on return. Where is_host is.
+    /* GPU: copy between any two of host and device memory, after all work that any
+     * stream has so far; done on return. Present whenever is_host is.
      */
-    int (*bring)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
-                 struct mu_err *err);
+    int (*copy_any)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                    struct mu_err *err);
 
-    /* From any thread: no request started so far is overdue before `seconds` from now.
-     * NULL: the backend has no deadlines of its own.
+    /* From any thread: give every request started so far at least `seconds` from now.
+     * NULL: the backend has no deadlines.
      */
     void (*extend)(struct mu_backend *b, double seconds);
 
-    /* What an all-reduce of f32 in memory from alloc takes, measured at open, the same
-     * on all ranks; no points: not measured. NULL: never is.
+    /* Times of an all-reduce of f32 in memory from alloc, measured at open and equal on
+     * all ranks. No points: not measured. NULL: the backend never measures.
      */
     void (*curve)(const struct mu_backend *b, struct mu_curve *out);
 };
@@ -223,7 +231,7 @@ struct mu_backend_ops {
 extern const struct mu_backend_ops mu_backend_host;
 /* The host backend of a world of one rank. */
 extern const struct mu_backend_ops mu_backend_one_rank;
-/* In backend_nccl.so, found with dlsym. */
+/* In backend_nccl.so; found with dlsym. */
 extern const struct mu_backend_ops mu_backend_nccl;
 
 #endif

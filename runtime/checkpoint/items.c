@@ -15,7 +15,7 @@ int mu_checkpoint_copy(struct mu_comm *comm, void *dst, const void *src, uint64_
     if (bytes == 0)
         return 0;
     if (mu_checkpoint_on_gpu(comm, dst) || mu_checkpoint_on_gpu(comm, src))
-        return comm->ops->bring(comm->backend, dst, src, bytes, err);
+        return comm->ops->copy_any(comm->backend, dst, src, bytes, err);
     memcpy(dst, src, bytes);
     return 0;
 }

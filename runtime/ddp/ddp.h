@@ -101,7 +101,7 @@ struct muster_ddp {
     bool *missing_everywhere; /* as agreed in the last sync, also with shard */
     bool squared;             /* the last sync added up squares behind each bucket */
     double *sums; /* MU_SQUARES partial sums in memory of the backend, or NULL */
-    uint32_t *screen_marks; /* on a GPU, by bucket: see the backend's look */
+    uint32_t *screen_marks; /* on a GPU, by bucket: see the backend's find_nonfinite */
     bool screen, shard;
     struct mu_weight weight;
     double factor; /* multiplies the gradients of this rank; 1: nothing to do */

@@ -14,7 +14,7 @@
 
 int mu_ddp_screen_open(struct muster_ddp *ddp, struct mu_err *err)
 {
-    if (!ddp->comm->ops->look)
+    if (!ddp->comm->ops->find_nonfinite)
         return 0;
     /* Buckets may be cut anew, but there are never more of them than parameters. */
     ddp->screen_marks = ddp->comm->ops->alloc(
@@ -67,14 +67,14 @@ int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err)
 
         if (!has_gradient(ddp, i))
             continue;
-        if (!ops->look && screen_here(ddp, b, i, err) < 0)
+        if (!ops->find_nonfinite && screen_here(ddp, b, i, err) < 0)
             return -1;
         bucket->piece[n++] =
             (struct mu_piece){ ddp->param[i].grad, 0, ddp->param[i].count };
     }
-    return ops->look && n > 0
-               ? ops->look(ddp->comm->backend, bucket->piece, n, info->dtype,
-                           ddp->screen_marks + b, bucket->stream, err)
+    return ops->find_nonfinite && n > 0
+               ? ops->find_nonfinite(ddp->comm->backend, bucket->piece, n, info->dtype,
+                                     ddp->screen_marks + b, bucket->stream, err)
                : 0;
 }
 

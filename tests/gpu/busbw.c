@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* busbw.c - an all-reduce as a user's own program does it: NCCL alone, no libmuster.
+/* busbw.c - an all-reduce by NCCL alone, without libmuster, as in a user's program
  *
- * Started by a plain srun; takes device LOCAL_RANK, or device 0 where it sees one. The
- * NCCL id travels through a file in /tmp. Prints one line per rank with its PCI
- * address, and from rank 0 how long the start took and the bus bandwidth of 1 GiB, or
- * as many MiB as its argument says, in fp32 (2 (n-1)/n bytes per time, as nccl-tests
- * counts).
+ * Run it with a plain srun. It uses device LOCAL_RANK, or device 0 if it sees only one.
+ * A file in /tmp transfers the NCCL id. Each rank prints a line with its PCI address.
+ * Rank 0 prints the start-up time and the bus bandwidth of 1 GiB, or of as many MiB as
+ * its argument gives, in fp32 (2 (n-1)/n bytes per time, like nccl-tests).
  */
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -72,7 +71,7 @@ static ncclUniqueId share_id(int rank)
     return id;
 }
 
-/* ms since the last call */
+/* Milliseconds since the last call. */
 static double lap(void)
 {
     static struct timespec last;

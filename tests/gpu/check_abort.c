@@ -3,9 +3,9 @@
  *
  *   check_abort [RANKS]
  *
- * The last rank never enters a bucket, or is killed inside one; the others wait in it,
- * are aborted, and must be free at once. Also inside a captured graph; and a rank that
- * stays away too long is named.
+ * The last rank never enters a bucket, or is killed inside one. The others wait in the
+ * bucket, are aborted, and must return at once, also inside a captured graph. If a rank
+ * is late, the error names it.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void step(void *arg)
     allreduce(s->r, s->arena, s->arena, s->count, MUSTER_F32, MUSTER_SUM, 1.0);
 }
 
-/* A path that cannot take the bucket would leave it to another. */
+/* True if the algorithm handles the bucket itself. */
 static bool takes(const struct rank *r, const struct step *s)
 {
     struct mu_coll coll = { .kind = MU_COLL_ALLREDUCE,
@@ -70,12 +70,13 @@ static void nap(int milliseconds)
     usleep((useconds_t)milliseconds * 1000);
 }
 
-/* The last rank dies while its half of the bucket is under way, or stays away. */
+/* The last rank dies while its half of the bucket is under way, or does not enter it.
+ */
 static int guilty(struct rank *r, struct step *s, void *graph,
                   const struct abort_case *c)
 {
     if (c->killed) {
-        /* Its kernel is queued behind a long one, so that it never takes part. */
+        /* A long kernel delays its kernel, so that it never takes part. */
         mu_gpu_spin(400e3, r->stream);
         if (graph)
             mu_gpu_replay(graph, r->stream);
@@ -99,7 +100,7 @@ static int waiting(struct rank *r, struct step *s, void *graph,
         mu_gpu_replay(graph, r->stream);
     else
         step(s);
-    nap(200); /* by now the kernel waits, and the peer is dead or away */
+    nap(200); /* by now the kernels wait, and the peer is dead or absent */
     from = mu_clock_s();
     r->ops->abort(r->b, MUSTER_EPEER, "the test's peer died");
     rc = r->ops->drain(r->b, r->stream, &err);
@@ -141,7 +142,7 @@ static int body(struct mu_world *world, void *arg)
     mu_nccl_force(r.b, c->path);
     if (!takes(&r, &s))
         return 1;
-    step(&s); /* once with everybody */
+    step(&s); /* all ranks take part once */
     if (r.ops->drain(r.b, r.stream, &err) < 0)
         return 1;
     if (c->graph) {
@@ -154,11 +155,10 @@ static int body(struct mu_world *world, void *arg)
         return guilty(&r, &s, graph, c);
     rc = waiting(&r, &s, graph, c);
     fflush(stdout);
-    _exit(rc); /* the guilty rank's result does not count */
+    _exit(rc); /* the last rank's result does not count */
 }
 
-/* ---- A rank that stays away longer than the limit is named ------------------------
- */
+/* ---- The error names a rank that is later than the limit ------------------------- */
 
 static volatile int named = -1;
 
@@ -211,7 +211,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 4; i++) {
         bool ok = mu_forked_run(n, true, 5, late_body, late[i]) == 0;
 
-        /* NCCL's kernels do not tell whom they wait for. */
+        /* NCCL's kernels do not report the rank that they wait for. */
         if (i == 3) {
             printf("ok %d - nccl, late # SKIP NCCL cannot name the rank\n", ++number);
             continue;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_coll.c - every path of the NCCL backend gives the right bits on all ranks
- *
- *   check_coll [RANKS [REPETITIONS [short]]]    short: for a sanitizer
+/* check_coll.c - every algorithm of the NCCL backend gives the right bits on all ranks
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +31,8 @@ struct tally {
     size_t first, count;
 };
 
-/* One all-reduce in place at `offset` bytes of the arena, with the data produced on the
- * same stream right before and the bytes behind it kept.
+/* One all-reduce in place at `offset` bytes of the arena. The same stream writes the
+ * data just before, and the bytes behind the data must not change.
  */
 static void once(struct rank *r, char *arena, size_t offset, size_t count,
                  enum muster_dtype dtype, enum muster_op op, uint32_t seed,
@@ -50,7 +48,7 @@ static void once(struct rank *r, char *arena, size_t offset, size_t count,
     mu_gpu_fill(at, count + 2, dtype, seed, rank, r->stream);
     allreduce(r, at, at, count, dtype, op, scale);
     wrong = mu_gpu_wrong(at, count, dtype, seed, n, op, scale, 0, &first, r->stream);
-    /* The two elements behind must be as they were. */
+    /* The two elements behind it must not have changed. */
     wrong +=
         mu_gpu_differs(at + count * element, 2, dtype, seed, rank, count, r->stream);
     if (wrong && t->wrong == 0) {
@@ -90,7 +88,7 @@ static void one_type(struct rank *r, char *arena, const char *path,
           mu_dtype_name(dtype));
 }
 
-/* Thousands in a row with changing sizes: a race shows as a wrong element. */
+/* Thousands in a row with different sizes: a race would give a wrong element. */
 static void many(struct rank *r, char *arena, const char *path)
 {
     struct tally t = { 0 };
@@ -110,7 +108,7 @@ static void many(struct rank *r, char *arena, const char *path)
           repetitions);
 }
 
-/* In flight together, over all paths by size, joined at the end. */
+/* In flight together, each with its size's algorithm, joined at the end. */
 static void in_flight(struct rank *r, char *arena)
 {
     enum { N = 24 };
@@ -170,7 +168,7 @@ static void graph_step(void *arg)
               MUSTER_SUM, 1.0);
 }
 
-/* A captured step replayed on fresh data, mixed with uncaptured ones. */
+/* A captured step is replayed on new data, mixed with steps that are not captured. */
 static void graphs(struct rank *r, char *arena, const char *path)
 {
     struct step step = { r, arena };
@@ -199,7 +197,7 @@ static void graphs(struct rank *r, char *arena, const char *path)
           (unsigned long long)wrong);
 }
 
-/* More than 2^31 elements: 64-bit indices everywhere. */
+/* More than 2^31 elements, which need 64-bit indices. */
 static void huge(struct rank *r)
 {
     size_t count = ((size_t)1 << 31) + 40000;
@@ -208,7 +206,7 @@ static void huge(struct rank *r)
     char *big = r->ops->alloc(r->b, count * 2 + 4096, &err);
 
     if (!big) {
-        say(r, "# no memory for 2^31 elements: %s\n", err.text);
+        print0(r, "# no memory for 2^31 elements: %s\n", err.text);
         return;
     }
     for (int i = 0; i < 4; i++) {
@@ -241,7 +239,7 @@ static void nothing(struct rank *r, char *arena)
           "a barrier");
 }
 
-/* Tensors of several types in and out of a bucket, also with 600 pieces. */
+/* Pack and unpack tensors of several types, also with 600 pieces. */
 static void packs(struct rank *r, char *arena)
 {
     enum { N = 600 };
@@ -258,7 +256,7 @@ static void packs(struct rank *r, char *arena)
 
         piece[i] = (struct mu_piece){ outside + at, inside, count };
         mu_gpu_fill(piece[i].at, count, MUSTER_F32, i, 0, r->stream);
-        at += (count + i % 3) * 4; /* some unaligned to 16 */
+        at += (count + i % 3) * 4; /* some not aligned to 16 bytes */
         inside += (count * 4 + 127) / 128 * 128;
     }
     ok = r->ops->pack(r->b, piece, N, MUSTER_F32, arena, MUSTER_F32, 1.0, r->stream,
@@ -341,7 +339,7 @@ static int body(struct mu_world *world, void *arg)
         fprintf(stderr, "# rank %d: %s\n", world->rank, err.text);
         return 1;
     }
-    say(&r, "# %d x %s, %s\n", world->size, mu_gpu_name(), r.ops->transport(r.b));
+    print0(&r, "# %d x %s, %s\n", world->size, mu_gpu_name(), r.ops->transport(r.b));
     for (int p = 0; paths[p]; p++) {
         mu_nccl_force(r.b, paths[p]);
         for (int d = 0; d < (is_short ? 1 : 6); d++)
@@ -360,7 +358,7 @@ static int body(struct mu_world *world, void *arg)
     others(&r, arena);
     if (!is_short)
         huge(&r);
-    say(&r, "1..%d\n", r.number);
+    print0(&r, "1..%d\n", r.number);
     r.ops->free(r.b, arena);
     rank_close(&r);
     return r.failures ? 1 : 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_elastic.c - a rank is killed in a bucket; the others go on with fewer GPUs
+/* check_elastic.c - a rank is killed in a bucket; the others continue with fewer GPUs
  *
  *   check_elastic RANKS VICTIM PATH
  *
- * All of libmuster but PMIx: ranks are forked, the backend is NCCL. PATH forces one of
- * the backend's own, or "nccl", or "auto". Each survivor checks the means of 30 steps,
- * one rank fewer behind the death, and that a gradient is where it was. Prints the time
- * from the kill to the end of the first good step.
+ * It tests all of libmuster except PMIx: ranks are forked, the backend is NCCL. PATH
+ * forces an algorithm: one of the backend's own, "nccl" or "auto". Each survivor checks
+ * the means of 30 steps, with one rank fewer after the death, and that the gradients
+ * keep their addresses. Prints the time from the kill to the end of the first good
+ * step.
  */
 #include <dlfcn.h>
 #include <signal.h>
@@ -39,7 +40,7 @@ static int complain(const struct muster *m, const char *what)
     return 1;
 }
 
-/* Gradients of rank + 1: the mean tells over how many it went. */
+/* Gradients of rank + 1: the mean gives the number of ranks. */
 static int one_step(struct muster *m, struct muster_ddp *ddp, void *stream, bool dies,
                     const struct plan *plan)
 {
@@ -53,7 +54,7 @@ static int one_step(struct muster *m, struct muster_ddp *ddp, void *stream, bool
         rc = muster_ddp_grad_ready(ddp, i, stream);
         if (rc != MUSTER_OK)
             return rc;
-        if (dies) { /* its first bucket may be under way at the others */
+        if (dies) { /* the first bucket may be under way on the other ranks */
             *plan->killed_at = mu_clock_s();
             raise(SIGKILL);
         }
@@ -133,7 +134,7 @@ static int body(struct mu_world *world, void *arg)
     *(void **)&force = dlsym(m->comm.module, "mu_nccl_force");
     rc = train(m, arg);
     fflush(NULL);
-    _exit(rc); /* the victim's end does not count */
+    _exit(rc); /* the victim's status does not count */
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_kernels.c - kernels that need no peer against the CPU: sums of squares, the
- * look for NaN and Inf, 8-bit integers, the sum of what copy engines brought
+/* check_kernels.c - kernels without peers, compared with the CPU: sums of squares, the
+ * search for NaN and Inf, 8-bit integers, the sum of copied parts
  *
  *   check_kernels [RANKS]
  */
@@ -18,7 +18,7 @@
 
 #define MOST ((size_t)3000017)
 
-/* Device memory: the data, and behind it what the operations write. */
+/* Device memory: the data, followed by the results of the operations. */
 struct place {
     char *data, *rest, *peak, *word, *sums, *found;
     void *host; /* MOST doubles of host memory */
@@ -35,7 +35,7 @@ static void copy(struct rank *r, void *dst, const void *src, size_t bytes)
     }
 }
 
-/* The same on all ranks, as gradients are after the mean. */
+/* Equal on all ranks, like gradients after the mean. */
 static void fill(void *to, enum muster_dtype dtype, size_t count, unsigned seed)
 {
     for (size_t i = 0; i < count; i++) {
@@ -113,7 +113,8 @@ static void looks(struct rank *r, const struct place *p, enum muster_dtype dtype
                        0xff, size);
         copy(r, p->data, p->host, N * count * size);
         r->ops->zero(r->b, p->found, sizeof found, r->stream, NULL);
-        r->ops->look(r->b, piece, N, dtype, (uint32_t *)p->found, r->stream, NULL);
+        r->ops->find_nonfinite(r->b, piece, N, dtype, (uint32_t *)p->found, r->stream,
+                               NULL);
         copy(r, &found, p->found, sizeof found);
         right &= found == (k < 0 ? 0 : (uint32_t)(N - bad[k]));
     }
@@ -154,8 +155,8 @@ static void int8(struct rank *r, const struct place *p, size_t count)
     free(word);
 }
 
-/* Element i of the mean of n ranks' lists, `count` elements each: added in rank order,
- * 16-bit ones in fp32. 1/n of the n used here is exact.
+/* Element i of the mean of n ranks' lists of `count` elements: added in rank order,
+ * 16-bit types in fp32. 1/n is exact for every n used here.
  */
 static void mean_of(void *to, const void *lists, enum muster_dtype dtype, int n,
                     size_t count, double scale)
@@ -187,7 +188,7 @@ static void mean_of(void *to, const void *lists, enum muster_dtype dtype, int n,
     }
 }
 
-/* As rank `rank` of n: the own part, and behind it those of the others. */
+/* As rank `rank` of n: our part, followed by the parts of the other ranks. */
 static bool parts_as(struct rank *r, const struct place *p, enum muster_dtype dtype,
                      int n, int rank, size_t bytes)
 {
@@ -255,7 +256,7 @@ static int body(struct mu_world *world, void *arg)
     int8(&r, &p, 1);
     int8(&r, &p, 257);
     int8(&r, &p, MOST);
-    say(&r, "1..%d\n", r.number);
+    print0(&r, "1..%d\n", r.number);
     free(p.host);
     r.ops->free(r.b, arena);
     rank_close(&r);

@@ -3,11 +3,11 @@
  *
  *   check_order [RANKS]
  *
- * All of libmuster but PMIx: ranks are forked, the backend is NCCL. By each path of it:
- * the same order on all ranks gives the means of both models, whichever is synced
- * first; in another order on rank 1, or with an all-reduce of its own before its
- * bucket, muster_ddp_sync fails on every rank. Sizes are equal, so that nothing else
- * tells the collectives apart.
+ * It tests all of libmuster except PMIx: ranks are forked, the backend is NCCL. With
+ * each algorithm, the same order on all ranks gives the means of both models, in either
+ * order of sync. If rank 1 has another order, or an extra all-reduce before its bucket,
+ * muster_ddp_sync fails on every rank. Sizes are equal, so that only the owners of the
+ * collectives differ.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -181,7 +181,7 @@ static int body(struct mu_world *world, void *arg)
     }
     rc = train(&s);
     fflush(NULL);
-    _exit(rc); /* a world that has failed is left as it is */
+    _exit(rc); /* leave a failed world as it is */
 }
 
 int main(int argc, char **argv)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_powersgd.c - PowerSGD on GPUs: its kernels against the CPU, and all of a step
+/* check_powersgd.c - PowerSGD on GPUs: kernels compared with the CPU, and whole steps
  *
  *   check_powersgd [RANKS [short]]
  *
- * short: small matrices only, for compute-sanitizer. All of libmuster but PMIx: ranks
- * are forked, the backend is NCCL.
+  * short: small matrices only, for compute-sanitizer. It tests all of libmuster except
+ * PMIx: ranks are forked, the backend is NCCL.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static const struct mu_lowrank shapes[] = {
 };
 #define SHAPES (sizeof shapes / sizeof shapes[0])
 
-/* Host memory of a tensor, and where the same lies in device memory. */
+/* Host memory of a tensor and its copy in device memory. */
 struct tensor {
     struct mu_lowrank_tensor host, device;
     size_t count, np, nq;
@@ -98,7 +98,7 @@ static void begin(struct rank *r, struct tensor *t)
     mu_gpu_put(t->device.rest, t->host.rest, t->count * 4);
 }
 
-/* The gradient of step `step`: both of host and device. */
+/* Write the gradient of step `step` to host and device memory. */
 static void fill(struct tensor *t, int step, int rank)
 {
     uint64_t x = (uint64_t)(step * 64 + rank + 1);
@@ -124,7 +124,7 @@ static void stage(struct rank *r, struct tensor *t, enum mu_lowrank_stage which)
     }
 }
 
-/* Relative to the whole, of what is in device memory. */
+/* Difference from data in device memory, relative to the norm of `want`. */
 double off(const float *device, const float *want, size_t n)
 {
     float *got = floats(n);
@@ -139,7 +139,7 @@ double off(const float *device, const float *want, size_t n)
     return isfinite(sum) ? sqrt(sum / all) : INFINITY;
 }
 
-/* The same of the means of t, of which the host has worked on the 16-bit ones too. */
+/* The same for the mean of t; the host has worked on 16-bit gradients too. */
 static double off_mean(const struct tensor *t)
 {
     uint16_t *got;
@@ -169,7 +169,7 @@ static uint64_t hash_of(struct rank *r, const struct tensor *t)
            mu_gpu_hash(t->device.q, t->nq * 4, r->stream);
 }
 
-/* Three steps of a world of one, twice. */
+/* Three steps of a world of one rank, twice. */
 static void kernels(struct rank *r, struct mu_lowrank shape, enum muster_dtype kind)
 {
     struct tensor t;
@@ -206,7 +206,7 @@ static void kernels(struct rank *r, struct mu_lowrank shape, enum muster_dtype k
     tensor_close(r, &t);
 }
 
-/* More tensors than a launch takes, of all sizes. */
+/* More tensors than one launch takes, of many sizes. */
 static void many(struct rank *r)
 {
     enum { MANY = 70 };
@@ -237,13 +237,13 @@ static void many(struct rank *r)
         worst = fmax(worst, off(t[i].device.g, t[i].host.g, t[i].count));
         worst = fmax(worst, off(t[i].device.rest, t[i].host.rest, t[i].count));
     }
-    /* The last first: arenas are a list. */
+    /* Free the last one first: arenas are a list. */
     for (int i = MANY - 1; i >= 0; i--)
         tensor_close(r, &t[i]);
     check(r, worst < 5e-4, "%d matrices at once as on the CPU (off %.1e)", MANY, worst);
 }
 
-/* What NaN leaves: of P as it comes in, of Q as it comes from another rank. */
+/* NaN in P (from this rank's gradient) and in Q (from another rank). */
 static void spoilt(struct rank *r)
 {
     const struct mu_lowrank shape = { 300, 500, 4 };
@@ -282,7 +282,7 @@ static void spoilt(struct rank *r)
     free(got);
 }
 
-/* Microseconds of a stage, and what of it the memory of M takes at least. */
+/* Microseconds of a stage, and the least time for the memory of M. */
 struct timed {
     struct rank *r;
     struct tensor *t;
@@ -298,7 +298,7 @@ static void timed_stage(void *arg)
 
 static void times(struct rank *r, struct mu_lowrank shape)
 {
-    static const int passes[] = { 3, 1, 3 }; /* over M, read or written */
+    static const int passes[] = { 3, 1, 3 }; /* reads and writes of M */
     static const char *const names[] = { "P = M Q", "P orthonormal, Q = M^T P",
                                          "mean and rest" };
     struct tensor t;
@@ -311,9 +311,9 @@ static void times(struct rank *r, struct mu_lowrank shape)
         struct timed a = { r, &t, (enum mu_lowrank_stage)s };
 
         mu_gpu_time(timed_stage, &a, 10, 20, false, us, r->stream);
-        say(r, "# %zu x %zu, rank %d: %s: %.1f us, %.0f GB/s\n", shape.rows, shape.cols,
-            shape.rank, names[s], us[10],
-            passes[s] * 4 * (double)t.count / us[10] * 1e-3);
+        print0(r, "# %zu x %zu, rank %d: %s: %.1f us, %.0f GB/s\n", shape.rows,
+               shape.cols, shape.rank, names[s], us[10],
+               passes[s] * 4 * (double)t.count / us[10] * 1e-3);
     }
     tensor_close(r, &t);
 }
@@ -347,7 +347,7 @@ static int body(struct mu_world *world, void *arg)
         times(&r, (struct mu_lowrank){ 4096, 4096, 4 });
         times(&r, (struct mu_lowrank){ 50257, 768, 4 });
     }
-    say(&r, "1..%d\n", r.number);
+    print0(&r, "1..%d\n", r.number);
     if (muster_finalize(m) != MUSTER_OK)
         return 1;
     return r.failures ? 1 : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* common.h - for the GPU tests: open the NCCL backend in a forked rank (common.c), TAP
- * of several ranks (tap.c)
+/* common.h - for GPU tests: open the NCCL backend in a forked rank (common.c); TAP
+ * output of several ranks (tap.c)
  */
 #ifndef TESTS_GPU_COMMON_H
 #define TESTS_GPU_COMMON_H
@@ -9,7 +9,7 @@
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/tools/forked.h"
 
-/* One rank of a test. failures are counted; say prints on rank 0 only. */
+/* One rank of a test. failures are counted; print0 prints on rank 0 only. */
 struct rank {
     struct mu_world *world;
     struct mu_backend *b;
@@ -19,10 +19,12 @@ struct rank {
     void (*failed)(struct rank *r, int rank, int status, const char *why);
 };
 
-/* Exits with a sentence when the backend does not open. timeout: of collectives, s. */
+/* Ends the program with a message if the backend does not open. timeout: of
+ * collectives, s.
+ */
 void rank_open(struct rank *r, struct mu_world *world, double timeout);
 void rank_close(struct rank *r);
-void say(const struct rank *r, const char *fmt, ...)
+void print0(const struct rank *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* TAP on rank 0; a failure of any rank counts (collective). */
 void check(struct rank *r, bool ok, const char *fmt, ...)
@@ -32,8 +34,8 @@ bool same_everywhere(struct rank *r, uint64_t mine);
 void allreduce(struct rank *r, const void *send, void *recv, size_t count,
                enum muster_dtype dtype, enum muster_op op, double scale);
 
-/* The number of ranks from the arguments or all devices; ends the program with a TAP
- * skip where there are fewer than `least`. Counts devices in a child: CUDA must not be
+/* The number of ranks from the arguments, or that of devices. Skips the test (TAP) if
+ * there are fewer than `least`. A child counts the devices, because CUDA must not be
  * started before the ranks are forked.
  */
 int ranks_wanted(int argc, char **argv, int least);

@@ -103,7 +103,7 @@ class Step(torch.autograd.Function):
     def backward(ctx, grad):
         if ctx.layer.backward:
             ctx.layer.backward.replay()
-        # Each a new tensor over the memory that the graph wrote: autograd takes it as it is.
+        # New tensors over the memory that the graph wrote: autograd uses it without a copy.
         return (grad, None, *[g.detach() for g in ctx.layer.grads])
 
 
@@ -114,7 +114,7 @@ class Model(torch.nn.Module):
         self.work = Work(layers, device)
         for layer in layers:
             self.work.prepare(layer, dtype, device)
-        # At once: PyTorch asks nothing of the host while a forward pass runs.
+        # One graph for all layers: PyTorch needs nothing from the host during a forward pass.
         self.compute = self.work.capture(lambda: self.work.forward(layers))
         self.groups = torch.nn.ModuleList(
             torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(n, dtype=dtype, device=device))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* limits.cu - how fast plain kernels move bytes to a peer: what the paths are held
- * against */
+/* limits.cu - speed of plain kernels that move bytes to a peer: the limit of the
+ * algorithms
+ */
 #include "tests/gpu/limits.h"
 
 #include "runtime/backend/nccl/kernels/device.cuh"

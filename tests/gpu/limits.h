@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* limits.h - how fast plain kernels move bytes to a peer: what the paths are held
- * against */
+/* limits.h - speed of plain kernels that move bytes to a peer: the limit of the
+ * algorithms
+ */
 #ifndef TESTS_GPU_LIMITS_H
 #define TESTS_GPU_LIMITS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* powersgd_steps.c - PowerSGD of muster_ddp on GPUs, and what it leaves in checkpoints
+/* powersgd_steps.c - PowerSGD of muster_ddp on GPUs, and its residuals in checkpoints
  */
 #include <math.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void gradient(float *g, int i, int rank, int step)
         g[k] = random_value(&x);
 }
 
-/* One step; the hash of the means' bits. */
+/* One step; returns a hash of the bits of the means. */
 static uint64_t one_step(struct rank *r, struct muster *m, struct muster_ddp *ddp,
                          int step)
 {
@@ -69,8 +69,8 @@ static uint64_t one_step(struct rank *r, struct muster *m, struct muster_ddp *dd
     return hash;
 }
 
-/* What the CPU makes of all ranks' gradients of matrix i, step by step; every rank for
- * itself.
+/* The CPU's results for matrix i with the gradients of all ranks, step by step; every
+ * rank computes them itself.
  */
 static void host_tensor(struct mu_lowrank_tensor *x, int i)
 {
@@ -132,8 +132,7 @@ static void steps(struct rank *r, struct muster *m)
     muster_ddp_destroy(ddp);
 }
 
-/* The same gradients again and again: what one step does not send comes in later ones.
- */
+/* Equal gradients in every step: later steps send what one step did not send. */
 static void feedback(struct rank *r, struct muster *m)
 {
     const struct muster_hook hook = { .compress = MUSTER_COMPRESS_POWERSGD,
@@ -171,7 +170,7 @@ static void feedback(struct rank *r, struct muster *m)
     muster_ddp_destroy(ddp);
 }
 
-/* What is left on the GPU goes through a checkpoint: another ddp goes on from it. */
+/* A checkpoint keeps the residuals on the GPU: another ddp object continues from it. */
 static void resume(struct rank *r, struct muster *m, const struct muster_hook *hook,
                    const char *name)
 {
@@ -186,7 +185,8 @@ static void resume(struct rank *r, struct muster *m, const struct muster_hook *h
 
     snprintf(folder, sizeof folder, "/tmp/check-powersgd.%d.%s", (int)getppid(), name);
     ok(m, muster_checkpoint_open(m, folder, &o, &c));
-    for (int go = 0; go < 3; go++) { /* undisturbed, without what was left, with it */
+    /* 0: no restart; 1: restart without the residuals; 2: restart with them */
+    for (int go = 0; go < 3; go++) {
         struct muster_ddp *ddp = make(m, hook);
 
         n = muster_ddp_state(ddp, items, ITEMS);
@@ -208,7 +208,7 @@ static void resume(struct rank *r, struct muster *m, const struct muster_hook *h
     ok(m, muster_checkpoint_close(c));
     check(r, n > 0 && found && step == STOP && told && same,
           "%s: a run taken up from a checkpoint goes on bit for bit", name);
-    folder_remove(folder); /* by all ranks, each what it finds */
+    folder_remove(folder); /* each rank removes what it finds */
 }
 
 void whole_steps(struct rank *r, struct muster *m)

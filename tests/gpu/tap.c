@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tap.c - what a rank of a GPU test says, and whether all ranks agree */
+/* tap.c - TAP output of a rank of a GPU test; comparison of values over all ranks */
 #include "tests/gpu/common.h"
 
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void say(const struct rank *r, const char *fmt, ...)
+void print0(const struct rank *r, const char *fmt, ...)
 {
     va_list ap;
 
@@ -21,7 +21,7 @@ void say(const struct rank *r, const char *fmt, ...)
     fflush(stdout);
 }
 
-/* Over the exchange, not over what is being tested. */
+/* Compares over the exchange, which is not the subject of the test. */
 bool same_everywhere(struct rank *r, uint64_t mine)
 {
     static unsigned round;
@@ -30,7 +30,7 @@ bool same_everywhere(struct rank *r, uint64_t mine)
     char key[32];
     bool same = true;
 
-    /* A handful of keys in turn: the newest entry counts. */
+    /* Four keys in turn: the newest entry counts. */
     snprintf(key, sizeof key, "test.%u", round++ % 4);
     if (x->publish(x->arg, key, &mine, sizeof mine, &err) < 0 ||
         x->fence(x->arg, 60, &err) < 0) {
@@ -64,7 +64,7 @@ void check(struct rank *r, bool ok, const char *fmt, ...)
     if (!all)
         r->failures++;
     r->number++;
-    say(r, "%sok %d - %s\n", all ? "" : "not ", r->number, text);
+    print0(r, "%sok %d - %s\n", all ? "" : "not ", r->number, text);
 }
 
 int ranks_wanted(int argc, char **argv, int least)

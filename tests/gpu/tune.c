@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tune.c - times of our kernels over blocks and chunk sizes, NCCL beside: a table for
- * whoever sets the constants in launch.c
+/* tune.c - times of the kernels over blocks and chunk sizes, and of NCCL: a table for
+ * choosing the constants in launch.c
  *
  *   tune [RANKS [LARGEST-MIB]]
  */
@@ -72,9 +72,9 @@ static void row(struct shot *s, const char *name)
     int n = s->r->world->size;
     double us = median_us(s, true);
 
-    say(s->r, "%-8s %9zu KiB blocks %2d threads %4d: %9.2f us %6.1f GB/s\n", name,
-        s->bytes >> 10, s->blocks, s->threads, us,
-        s->bytes / us * 1e-3 * 2 * (n - 1) / n);
+    print0(s->r, "%-8s %9zu KiB blocks %2d threads %4d: %9.2f us %6.1f GB/s\n", name,
+           s->bytes >> 10, s->blocks, s->threads, us,
+           s->bytes / us * 1e-3 * 2 * (n - 1) / n);
 }
 
 static void small(struct shot *s)
@@ -130,7 +130,7 @@ static void large(struct shot *s, size_t largest)
     }
 }
 
-/* The limit: copy engines, both ways at once. */
+/* The limit: copy engines in both directions at once. */
 static void peer_copy(struct shot *s)
 {
     int peer = (s->r->world->rank + 1) % s->r->world->size;
@@ -145,8 +145,8 @@ static void peer_copy(struct shot *s)
         double us = mu_gpu_span(from, to);
         best = us < best ? us : best;
     }
-    say(s->r, "peer copy of 256 MiB, all ranks at once: %.1f GB/s\n",
-        256 * MIB / best * 1e-3);
+    print0(s->r, "peer copy of 256 MiB, all ranks at once: %.1f GB/s\n",
+           256 * MIB / best * 1e-3);
 }
 
 struct move {
@@ -183,8 +183,8 @@ static void limits(struct shot *s)
 
             allreduce(s->r, s->arena, s->arena, 4, MUSTER_F32, MUSTER_SUM, 1.0);
             mu_gpu_time(move, &m, 4, 5, false, us, s->r->stream);
-            say(s->r, "limit: %-10s blocks %2d: %6.1f GB/s\n", names[k], grids[g],
-                64 * MIB / us[2] * 1e-3);
+            print0(s->r, "limit: %-10s blocks %2d: %6.1f GB/s\n", names[k], grids[g],
+                   64 * MIB / us[2] * 1e-3);
         }
 }
 
@@ -193,10 +193,10 @@ static void print_table(struct rank *r)
     for (int p = 0; p < MU_ALGOS; p++) {
         const struct mu_algo_curve *c = &mu_nccl_of(r->b)->table.curve[p];
 
-        say(r, "start-up curve %-8s", mu_algo_names[p]);
+        print0(r, "start-up curve %-8s", mu_algo_names[p]);
         for (int i = 0; i < c->n; i++)
-            say(r, "  %.0f KiB %.1f us", c->bytes[i] / 1024, c->us[i]);
-        say(r, "\n");
+            print0(r, "  %.0f KiB %.1f us", c->bytes[i] / 1024, c->us[i]);
+        print0(r, "\n");
     }
 }
 
@@ -209,8 +209,8 @@ static int body(struct mu_world *world, void *arg)
     double from = mu_clock_s();
 
     rank_open(&r, world, 30);
-    say(&r, "%d x %s, open %.0f ms\n", world->size, mu_gpu_name(),
-        (mu_clock_s() - from) * 1e3);
+    print0(&r, "%d x %s, open %.0f ms\n", world->size, mu_gpu_name(),
+           (mu_clock_s() - from) * 1e3);
     print_table(&r);
     s.arena = r.ops->alloc(r.b, (largest > 512 ? largest : 512) * MIB, &err);
     if (!s.arena || !mu_nccl_arena_peers(mu_nccl_of(r.b), s.arena, 16, s.buffer))

@@ -134,7 +134,7 @@ static double take_out(const struct mu_lowrank_tensor *x, int k)
 
             dots(x, k, j, n, sum);
             for (int t = 0; t < MU_FACTOR_LONG; t++)
-                square[t] = mu_factor_take_out(x, k, j, n, t, sum);
+                square[t] = mu_factor_subtract(x, k, j, n, t, sum);
         }
     return sqrt(fold_double(square, MU_FACTOR_LONG));
 }

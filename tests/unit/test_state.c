@@ -87,7 +87,7 @@ static void keep_on_a_gpu(struct muster *m)
 
     ops->alloc = gpu_alloc;
     ops->is_host = gpu_is_host;
-    ops->bring = gpu_bring;
+    ops->copy_any = gpu_bring;
 }
 
 static struct muster_ddp *make(struct muster *m, const struct run *run, bool plain)

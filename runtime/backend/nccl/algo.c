@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* algo.c - which way an all-reduce of a size takes, from measured times; no CUDA */
+/* algo.c - choice of the all-reduce algorithm for a size, from measured times; no CUDA
+ */
 #include "runtime/backend/nccl/algo.h"
 
 #define NEVER 1e30
@@ -21,7 +22,7 @@ double mu_algo_time(const struct mu_algo_table *table, enum mu_algo algo, size_t
     while (i < c->n - 1 && (double)bytes > c->bytes[i])
         i++;
     slope = (c->us[i] - c->us[i - 1]) / (c->bytes[i] - c->bytes[i - 1]);
-    if (slope < 0) /* noise: a larger size is never quicker */
+    if (slope < 0) /* noise: a larger size is never faster */
         slope = 0;
     us = c->us[i - 1] + slope * ((double)bytes - c->bytes[i - 1]);
     return us < 0.5 ? 0.5 : us;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coll.c - start and join: everything is enqueued, the host never waits in a step
+/* coll.c - start and join: all work is enqueued, the host never waits in a step
  *
- * A collective waits for the caller's stream by an event, runs on the backend's own
- * stream of high priority, and is joined by a second event. Inside a stream capture the
- * same calls become edges of the graph.
+ * An event makes a collective wait for the caller's stream. It runs on the backend's
+ * stream of high priority, and a second event joins it. In a stream capture, the same
+ * calls become edges of the graph.
  */
 #include <stdlib.h>
 
@@ -40,10 +40,9 @@ static void request_put(struct mu_nccl_backend *b, struct mu_nccl_request *r)
     b->free_requests = r;
 }
 
-/* Run a collective that its stream waits for anyway on that stream itself: no events
- * and no other stream's latency. Our kernels follow each other in one order on all
- * ranks, so it must come behind whatever ran before: `tail` is a stream that is behind
- * all of it.
+/* Run a collective on the stream that waits for it, which saves events and the latency
+ * of a second stream. Our kernels follow each other in the same order on all ranks, so
+ * it must run after all earlier ones: `tail` is a stream behind all of them.
  */
 static int start_direct(struct mu_nccl_backend *b, struct mu_coll *c,
                         struct mu_nccl_request *r, struct mu_err *err)
@@ -108,7 +107,7 @@ int mu_nccl_start(struct mu_nccl_backend *b, const struct mu_coll *coll,
     if (!r)
         return -1;
     r->direct = false;
-    if (c.kind == MU_COLL_BARRIER) { /* a sum of one element that nobody reads */
+    if (c.kind == MU_COLL_BARRIER) { /* a sum of one element whose result is not used */
         c.kind = MU_COLL_ALLREDUCE;
         c.dtype = MUSTER_I32;
         c.op = MUSTER_SUM;
@@ -142,7 +141,7 @@ static cudaError_t join_aside(struct mu_nccl_backend *b, struct mu_nccl_request 
         return rc;
     b->joined = stream;
     b->joined_upto = r->late ? b->started : r->number;
-    /* Behind the last one, a stream is behind all. */
+    /* A stream behind the last collective is behind all of them. */
     if (b->joined_upto == b->started && b->tail == b->stream)
         b->tail = stream;
     return rc;

@@ -9,9 +9,9 @@
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/base/clock.h"
 
-/* Shrinking is of 2.27, revoking of 2.28.7, without which kernels that wait for a dead
- * rank would hold the device until the shrink: then a new communicator is made over new
- * ids. The library that is loaded may be older than the one this was built with.
+/* NCCL 2.27 has shrinking; 2.28.7 has revoking. Without revoking, kernels that wait for
+ * a dead rank would occupy the device until the shrink, so the ranks make a new
+ * communicator with new ids. The loaded library may be older than the one of the build.
  */
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
 #define HAVE_SHRINK 1
@@ -21,7 +21,7 @@
 #define REVOKE_SECONDS 3.0
 #define SHRINK_SECONDS 20.0
 
-/* One id's root thread serves about a thousand ranks in reasonable time. */
+/* The root thread of one id serves about a thousand ranks in reasonable time. */
 #define RANKS_PER_ROOT 1000
 
 int mu_comm_roots(int size)
@@ -95,8 +95,8 @@ void mu_comm_spend(struct mu_nccl_backend *b)
                                        MU_SPENT);
 }
 
-/* Only when every rank has the same one: a rank whose own was aborted already, or who
- * stands at another, cannot.
+/* True if every rank offers the same parent: no rank has aborted its communicator or
+ * has another one.
  */
 static bool can_shrink(const struct mu_nccl_backend *b)
 {
@@ -127,7 +127,7 @@ static int begin_by_shrink(struct mu_nccl_backend *b, struct mu_err *err)
     }
     config.blocking = 0;
     config.commName = b->env.job;
-    /* What hangs in the parent ends with it. */
+    /* Collectives that hang in the parent end with it. */
     rc = ncclCommShrink(mu_nccl_of(b->env.parent)->comm, gone, n, &b->comm, &config,
                         NCCL_SHRINK_ABORT);
     free(gone);
@@ -150,7 +150,7 @@ int mu_comm_begin(struct mu_nccl_backend *b, struct mu_err *err)
         return begin_by_id(b, err);
     }
     rc = begin_by_shrink(b, err);
-    mu_comm_spend(b); /* the parent is aborted, never destroyed */
+    mu_comm_spend(b); /* the parent is aborted, not destroyed */
     return rc;
 }
 
@@ -174,13 +174,12 @@ int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
         if (b->env.lost && atomic_load(b->env.lost))
             return mu_err_set(err, MUSTER_EPEER, "a rank was lost in %s", what);
         if (mu_clock_s() > end)
-            return mu_err_set(
-                err, MUSTER_ETIMEOUT,
-                "%s did not finish within %.0f s: a rank did not take part, "
-                "or NCCL_SOCKET_IFNAME names a network that the others do "
-                "not reach",
-                what, timeout);
-        /* NCCL works in threads of its own, on this core where a task has only one. */
+            return mu_err_set(err, MUSTER_ETIMEOUT,
+                              "%s did not finish within %.0f s: a rank is missing, "
+                              "or NCCL_SOCKET_IFNAME names a network that other ranks "
+                              "cannot reach",
+                              what, timeout);
+        /* NCCL works in its own threads, on this core if the task has only one. */
         sched_yield();
         if (polls > 1000)
             nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
@@ -193,7 +192,7 @@ void mu_comm_abort(struct mu_nccl_backend *b)
         ncclCommAbort(b->comm);
 }
 
-/* End what is under way, and keep the rest. */
+/* End the collectives under way, keep the communicator. */
 static bool revoke(struct mu_nccl_backend *b)
 {
     ncclResult_t state = ncclInProgress;
@@ -226,7 +225,7 @@ void mu_comm_close(struct mu_nccl_backend *b)
     if (!b->comm)
         return;
     if (atomic_load(&b->aborted)) {
-        b->comm = NULL; /* ncclCommAbort has freed it, or hangs: leave it */
+        b->comm = NULL; /* ncclCommAbort has freed it or hangs: do not touch it */
         return;
     }
     if (ncclCommFinalize(b->comm) == ncclInProgress &&

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device.c - which CUDA device is ours, by PCI address; no two ranks on one device */
+/* device.c - the CUDA device of this rank, by PCI address; no two ranks on one device
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ static int by_plan(const char *gpu, int ndevices)
     int device;
 
     if (strncmp(gpu, "GPU-", 4) == 0 || strncmp(gpu, "MIG-", 4) == 0)
-        /* A process sees one MIG device only, and its parent's address is not unique.
+        /* A process sees only one MIG device, and the PCI address of its GPU is not
+         * unique.
          */
         return ndevices == 1 ? 0 : by_uuid(gpu, ndevices);
     snprintf(pci, sizeof(pci), "%s", gpu);
@@ -82,7 +84,7 @@ int mu_device_choose(struct mu_nccl_backend *b, struct mu_err *err)
                 "this process: CUDA_VISIBLE_DEVICES was changed after the task started",
                 gpu, ndevices, mu_plural(ndevices));
     } else if ((rc = cudaGetDevice(&b->device)) != cudaSuccess) {
-        /* No plan: the program's own choice (cudaSetDevice, CUDA_VISIBLE_DEVICES). */
+        /* No plan: use the program's choice (cudaSetDevice, CUDA_VISIBLE_DEVICES). */
         return mu_cuda_err(err, rc, "cudaGetDevice");
     }
     if ((rc = cudaSetDevice(b->device)) != cudaSuccess ||
@@ -91,17 +93,20 @@ int mu_device_choose(struct mu_nccl_backend *b, struct mu_err *err)
     return 0;
 }
 
-/* Several MIG devices of one GPU: NCCL takes them from 2.30 on, and only when told. */
+/* Several MIG devices of one GPU: NCCL accepts them from 2.30 on, and only by an
+ * option.
+ */
 static int shared_parent(struct mu_nccl_backend *b, int i, int j, struct mu_err *err)
 {
     int version = b->records[b->env.rank].nccl;
 
     if (version < NCCL_VERSION(2, 30, 0))
-        return mu_err_set(err, MUSTER_EDEVICE,
-                          "ranks %d and %d are on two parts of GPU %s (%s): NCCL %d.%d "
-                          "cannot run several ranks on one GPU, 2.30 can",
-                          i, j, b->records[i].pci, b->env.host_of[i], version / 10000,
-                          version / 100 % 100);
+        return mu_err_set(
+            err, MUSTER_EDEVICE,
+            "ranks %d and %d use two MIG devices of GPU %s (%s): NCCL %d.%d "
+            "cannot run several ranks on one GPU, 2.30 can",
+            i, j, b->records[i].pci, b->env.host_of[i], version / 10000,
+            version / 100 % 100);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
     return 0;
 }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.c - which way a collective takes, and what is enqueued for it on b->stream */
+/* launch.c - choose the algorithm of a collective and enqueue its work on b->stream */
 #include <stdint.h>
 
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/core/dtype.h"
 
-/* At most this many SMs are taken from the computation beside; twice as many where the
- * stream waits and there is none. (All of them, for a moment: the sum between copies.)
+/* A collective takes at most this many SMs from the computation beside it, or twice as
+ * many if the stream waits and nothing computes. (The sum between copies uses all SMs,
+ * for a moment.)
  */
 #define BLOCKS 16
-/* From this size on, half of them reach the same rate with less contention. */
+/* From this size on, half as many blocks reach the same rate with less contention. */
 #define PULL_FEW ((size_t)12 << 20)
-#define PULL_MANY ((size_t)20 << 20) /* the same without computation beside */
-/* Below it the barriers of the copy algorithm take longer than the transfer. */
+#define PULL_MANY ((size_t)20 << 20) /* the same without computation */
+/* Below this size, the barriers of the copy algorithm take longer than the transfer. */
 #define HIDDEN_LEAST ((size_t)4 << 20)
 
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype)
@@ -88,7 +89,7 @@ static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
 {
     bool reduces = c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER;
     bool floats = c->dtype <= MUSTER_BF16;
-    /* ncclAvg costs no pass of its own; any other factor is a kernel behind. */
+    /* ncclAvg needs no extra pass; any other factor needs a kernel after the sum. */
     bool average = reduces && floats && c->op == MUSTER_SUM &&
                    c->scale * b->env.size == 1.0 && c->scale != 1.0;
     bool graph = capturing(b);
@@ -118,7 +119,7 @@ static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
     return 0;
 }
 
-/* ---- Paths ---------------------------------------------------------------------- */
+/* ---- Algorithms ------------------------------------------------------------------ */
 
 static int ceil_div(size_t a, size_t d, int most)
 {
@@ -142,7 +143,8 @@ static cudaError_t launch_alone(struct mu_nccl_backend *b, const struct mu_coll 
     return rc;
 }
 
-/* The part of a round of n ranks that rank p adds up: from *first, so many bytes. */
+/* The segment of rank p in a round of n ranks: returns its bytes; *first is its start.
+ */
 static size_t segment_of(size_t round, int n, int p, size_t *first)
 {
     size_t segment = (round / 16 + n - 1) / n * 16;
@@ -160,10 +162,10 @@ static cudaError_t push(struct mu_nccl_backend *b, char *to, const char *from,
                  : cudaSuccess;
 }
 
-/* Rounds of what the parts' area holds: push to each rank my part of its segment,
- * barrier, add up my own, push the sum, barrier. Engines that write to several GPUs at
- * once move more than twice what they do when they read (4 x H200: 188 and 78 GB/s at
- * 10 MiB).
+/* Rounds of what the parts' area holds: push our part of each segment to its rank,
+ * barrier, add up our own segment, push the sum, barrier. Engines that write to several
+ * GPUs at once move more than twice the data of engines that read (4 x H200: 188 and 78
+ * GB/s at 10 MiB).
  */
 static cudaError_t launch_copy(struct mu_nccl_backend *b, const struct mu_coll *c,
                                void *const *buffer)
@@ -260,7 +262,7 @@ int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
     if (b->forced >= 0 && (usable & 1u << b->forced))
         algo = (enum mu_algo)b->forced;
     if (algo == MU_ALGO_COPY && captured) {
-        /* Copies behind waiting kernels of one graph can hang. */
+        /* Copies behind waiting kernels of the same graph can hang. */
         algo = b->forced == MU_ALGO_COPY
                    ? MU_ALGO_PULL
                    : mu_algo_choose(&b->table, bytes, usable, true);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* measure.c - the times of the algorithms at start-up, agreed by all ranks
+/* measure.c - times of the algorithms at start-up, equal on all ranks
  *
- * Each size is run a few times in a row on zeros: an area in which peers store serves
- * as buffer for the algorithms that do not use it, and stays zero
- * (lines and parts lie one behind the other). NCCL is timed too, so its
- * connections exist when the first step needs them.
+ * Each size runs a few times in a row on zeros. The buffer is a receive area of an
+ * algorithm that is not being measured, and stays zero (the lines are followed by the
+ * parts). NCCL is measured too, so its connections exist before the first step.
  */
 #include <string.h>
 
@@ -44,7 +43,7 @@ static void coll_fill(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
     coll->send = coll->recv;
 }
 
-/* *call_us: of the host, in one call. */
+/* *call_us: host time of one call. */
 static int time_point(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes,
                       cudaEvent_t *between, float *us, float *call_us,
                       struct mu_err *err)
@@ -58,9 +57,11 @@ static int time_point(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
     coll_fill(b, algo, bytes, &coll, buffer);
     if (algo == MU_ALGO_NCCL && !b->nccl_warm &&
         mu_nccl_launch(b, &coll, algo, buffer, err) < 0)
-        return -1; /* its connections are made in the first call */
+        return -1; /* the first call makes NCCL's connections */
     b->nccl_warm = true;
-    /* All launches are enqueued before the first begins: the host's time is no part. */
+    /* All launches are enqueued before the first one begins, so that host time does not
+     * count.
+     */
     rc = mu_hold(algo == MU_ALGO_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
     from = mu_clock_s();
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
@@ -81,7 +82,7 @@ static int time_point(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
     return 0;
 }
 
-/* The slowest rank's time counts for all: one table everywhere, or ranks would choose
+/* Use the slowest rank's times on all ranks: different tables would make them choose
  * different algorithms.
  */
 static int agree(struct mu_nccl_backend *b, struct mu_err *err)
@@ -135,7 +136,7 @@ static int measure_algo(struct mu_nccl_backend *b, enum mu_algo algo,
     return 0;
 }
 
-/* From now on the limit of a collective counts. */
+/* From now on, the time limit is that of collectives. */
 static void ready(struct mu_nccl_backend *b)
 {
     b->reach.limit_ns = (uint64_t)(b->env.timeout * 1e9);
@@ -144,7 +145,7 @@ static void ready(struct mu_nccl_backend *b)
 
 int mu_measure(struct mu_nccl_backend *b, struct mu_err *err)
 {
-    /* Those that take the relay's area for zeros come before the relay. */
+    /* Algorithms that use the relay's area as zeros precede the relay. */
     static const enum mu_algo order[] = { MU_ALGO_NCCL, MU_ALGO_PULL, MU_ALGO_ONE_SHOT,
                                           MU_ALGO_RELAY };
     cudaEvent_t between[2] = { NULL, NULL };

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl.h - what the files of the NCCL backend share
+/* nccl.h - declarations shared by the files of the NCCL backend
  *
  *   open.c     open, close, abort in the order of the layers below
- *   device.c   which CUDA device is ours; no two ranks on one
+ *   device.c   the CUDA device of this rank; no two ranks on one device
  *   comm.c     the NCCL communicator: ids, deadline, abort
- *   peers.c    memory of the other ranks of this node, mapped here; arenas
+ *   peers.c    mappings of the memory of this node's other ranks; arenas
  *   measure.c  start-up times of the algorithms
- *   launch.c   which way a collective takes, and its kernels and calls
+ *   launch.c   choice of the algorithm, its kernels and calls
  *   coll.c     start and join
  *   stream.c   block the host until streams are idle
  *   error.c    results of CUDA and NCCL as sentences
- *   tools.c    what benchmarks and GPU tests call
+ *   tools.c    functions for benchmarks and GPU tests
  *   pack.c     pack, unpack, copy, zero, squares
- *   watch.c    the thread that notices overdue work and errors
+ *   watch.c    the thread that detects overdue work and errors
  */
 #ifndef MU_NCCL_NCCL_H
 #define MU_NCCL_NCCL_H
@@ -26,7 +26,7 @@
 #include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/backend/nccl/algo.h"
 
-/* Device memory beyond the buckets: areas in which peers store packets and lines. */
+/* Device memory beyond the buckets: areas that peers store packets and lines into. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
 #define MU_LINES_BYTES ((size_t)24 << 20)
 #define MU_PARTS_BYTES ((size_t)24 << 20)
@@ -36,31 +36,31 @@
 struct mu_nccl_record {
     uint8_t uuid[16];
     char pci[32];
-    int32_t nccl;                     /* version of the library that is loaded */
+    int32_t nccl;                     /* version of the loaded library */
     int32_t capability;               /* 90 for sm_90 */
-    int32_t mappable;                 /* control is valid */
-    int32_t parent_size, parent_rank; /* of a communicator to shrink; size 0: none */
+    int32_t mappable;                 /* `control` is valid */
+    int32_t parent_size, parent_rank; /* in the communicator to shrink; size 0: none */
     cudaIpcMemHandle_t control;
     ncclUniqueId id; /* of a root rank, else zero */
 };
 
-/* Memory from alloc: the same on all ranks, mapped by the ranks of this node. */
+/* Memory from alloc: same size on all ranks, mapped by the ranks of this node. */
 struct mu_nccl_arena {
     char *base;
     size_t bytes;
-    char *peer[MU_PEERS]; /* by local rank; own included; NULL: not mapped */
+    char *peer[MU_PEERS]; /* by local rank, including this one; NULL: not mapped */
     struct mu_nccl_arena *next;
 };
 
 struct mu_nccl_request {
     cudaEvent_t ready, done;
     bool direct;     /* ran on the stream that joins it */
-    bool late;       /* no event behind it yet: see mu_coll.batch_join */
+    bool late;       /* no event recorded yet: see mu_coll.batch_join */
     uint64_t number; /* among those on the backend's stream */
     struct mu_nccl_request *next;
 };
 
-/* A collective of NCCL that the watch thread follows by an event. */
+/* A collective of NCCL that the watch thread follows with an event. */
 struct mu_watched {
     cudaEvent_t done;
     atomic_int armed;
@@ -68,43 +68,43 @@ struct mu_watched {
     char what[96];
 };
 
-/* The communicator of an elastic backend that is aborted: where NCCL can revoke it, its
- * kernels end, and it is there to be shrunk by the next backend.
+/* State of an aborted elastic backend's communicator. Where NCCL can revoke it, its
+ * kernels end and the next backend can shrink it.
  */
 enum mu_spared {
     MU_NOT_SPARED,
     MU_REVOKING,
     MU_SPARED,
-    MU_TAKEN, /* the next backend is at it */
-    MU_SPENT, /* to be aborted now */
+    MU_TAKEN, /* the next backend is using it */
+    MU_SPENT, /* abort it now */
 };
 
 struct mu_nccl_backend {
     struct mu_backend_env env;
     int device;
     char pci[32];
-    /* By rank; only those of this node and the roots are filled, all of them where
-     * there is a parent.
+    /* By rank. Filled for this node's ranks and the roots; for all ranks if there is a
+     * parent.
      */
     struct mu_nccl_record *records;
     int *local_ranks; /* global rank of each local rank */
     ncclComm_t comm;
     cudaStream_t stream; /* all collectives, in order */
 
-    bool own;      /* our kernels can be used: one node, all mapped */
+    bool own;      /* our kernels are usable: one node, all memory mapped */
     char *control; /* struct mu_flags, packets, lines, parts */
     char *peer_control[MU_PEERS];
     struct mu_reach reach;
-    struct mu_host_words *words; /* host address */
+    struct mu_host_words *words; /* host address of the mapped words */
     char *scratch;               /* 4 KiB of device memory */
     struct mu_algo_table table;
     void *measure_buffer; /* while measuring */
-    bool nccl_warm;       /* NCCL has made its connections */
-    int forced;           /* a algo, or -1: by the table */
+    bool nccl_warm;       /* NCCL has its connections */
+    int forced;           /* an algorithm, or -1: by the table */
     struct mu_nccl_arena *arenas;
     unsigned arena_count;
     struct mu_nccl_request *free_requests;
-    cudaStream_t tail;   /* a stream that is behind all collectives so far */
+    cudaStream_t tail;   /* a stream behind all collectives so far */
     uint64_t started;    /* requests on `stream` */
     cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
     uint64_t joined_upto;
@@ -132,7 +132,7 @@ int mu_nccl_err(struct mu_err *err, const struct mu_nccl_backend *b, ncclResult_
                 const char *what);
 int mu_nccl_aborted(struct mu_nccl_backend *b, struct mu_err *err); /* 0: not */
 
-/* device.c: choose and make current; find two ranks on one device. */
+/* device.c: choose the device and make it current; detect two ranks on one device. */
 int mu_device_choose(struct mu_nccl_backend *b, struct mu_err *err);
 int mu_device_check(struct mu_nccl_backend *b, struct mu_err *err);
 
@@ -140,13 +140,14 @@ int mu_device_check(struct mu_nccl_backend *b, struct mu_err *err);
 int mu_comm_roots(int size);
 bool mu_comm_is_root(int rank, int size);
 int mu_comm_begin(struct mu_nccl_backend *b, struct mu_err *err);
-/* Keep the parent's communicator from being aborted, and offer it in our record. */
+/* Keep the parent's communicator from being aborted and offer it in our address record.
+ */
 void mu_comm_take(struct mu_nccl_backend *b, struct mu_nccl_record *mine);
-/* Done with it. */
+/* The parent's communicator is not needed any more. */
 void mu_comm_spend(struct mu_nccl_backend *b);
-/* In a thread of its own: abort, or revoke and abort when it is spent. */
+/* In a thread: abort now, or revoke now and abort when it is spent. */
 void mu_comm_end(struct mu_nccl_backend *b);
-/* Until the communicator is idle or the time is over. */
+/* Wait until the communicator is idle or the time has passed. */
 int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
                  struct mu_err *err);
 void mu_comm_abort(struct mu_nccl_backend *b);
@@ -157,13 +158,13 @@ int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
                      struct mu_err *err);
 int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err);
 void mu_peers_close(struct mu_nccl_backend *b);
-/* copy: where the others put their parts of this local rank's segment. */
+/* copy: where the other ranks store their parts of this local rank's segment. */
 char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank);
 void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err *err);
 void mu_nccl_arena_free(struct mu_nccl_backend *b, void *p);
 int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
                         struct mu_err *err);
-/* Where [p, p + bytes) is mapped for each local rank; false: not in an arena. */
+/* Addresses of [p, p + bytes) for each local rank; false: not inside an arena. */
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
                          void **buffer);
 
@@ -176,7 +177,7 @@ unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *c
                         void **buffer);
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                    enum mu_algo algo, void *const *buffer, struct mu_err *err);
-/* By the quickest algorithm that is usable. */
+/* By the fastest usable algorithm. */
 int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err);
 
@@ -189,7 +190,7 @@ void mu_nccl_close(struct mu_nccl_backend *b);
 
 /* stream.c */
 int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
-/* Until the backend's own stream is idle; names the rank that is waited for. */
+/* Block until the backend's stream is idle; on timeout err names the late rank. */
 int mu_nccl_wait(struct mu_nccl_backend *b, double timeout, struct mu_err *err);
 
 /* pack.c: the backend operations of these names */
@@ -206,9 +207,9 @@ int mu_zero_bytes(struct mu_backend *b, void *dst, size_t bytes, void *stream,
 int mu_add_squares(struct mu_backend *b, const void *data, size_t count,
                    enum muster_dtype dtype, double *sums, void *stream,
                    struct mu_err *err);
-int mu_look_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
-                   enum muster_dtype dtype, uint32_t *found, void *stream,
-                   struct mu_err *err);
+int mu_find_nonfinite_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                             enum muster_dtype dtype, uint32_t *found, void *stream,
+                             struct mu_err *err);
 int mu_int8_tensors(struct mu_backend *b, enum mu_int8_stage stage,
                     const struct mu_int8_tensor *tensors, int n, int ranks,
                     void *stream, struct mu_err *err);
@@ -216,20 +217,20 @@ int mu_lowrank_tensors(struct mu_backend *b, enum mu_lowrank_stage stage,
                        const struct mu_lowrank_tensor *tensors, int n, void *stream,
                        struct mu_err *err);
 bool mu_is_host(const struct mu_backend *b, const void *p);
-int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
-                   struct mu_err *err);
+int mu_copy_any(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                struct mu_err *err);
 
 /* watch.c */
 int mu_watch_start(struct mu_nccl_backend *b, struct mu_err *err);
 void mu_watch_stop(struct mu_nccl_backend *b);
-/* Follow the work enqueued on b->stream so far. */
+/* Watch the work enqueued on b->stream so far. */
 void mu_watch_add(struct mu_nccl_backend *b, const char *what);
 
-/* For tools and tests: force an algorithm by name ("auto" lifts it), read the table. */
+/* For tools and tests: force an algorithm by name ("auto" ends that). */
 int mu_nccl_force(struct mu_backend *b, const char *path);
-/* Where p of an arena is mapped from a local rank; NULL: not. */
+/* Mapping of p, inside an arena, of a local rank; NULL: not mapped. */
 void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank);
-/* NCCL's own all-reduce (sum) on `stream`, without anything of ours: the baseline. */
+/* NCCL's own all-reduce (sum) on `stream`, without our code: the baseline. */
 int mu_nccl_plain(struct mu_backend *b, const void *send, void *recv, size_t count,
                   enum muster_dtype dtype, void *stream, struct mu_err *err);
 /* Exchange count elements with another rank, by NCCL, on `stream`. */

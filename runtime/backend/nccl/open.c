@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* open.c - the NCCL backend's table: open, close, abort in the order of the layers */
+/* open.c - the table of the NCCL backend: open, close, abort in the order of the layers
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,13 +46,13 @@ static int record_fetch(struct mu_nccl_backend *b, int rank, struct mu_err *err)
     size_t len = 0;
     int rc = 0;
 
-    if (x->fetch(x->arg, rank, "mu.nccl.card", &value, &len, b->env.init_timeout, err) <
-        0)
+    if (x->fetch(x->arg, rank, "mu.nccl.record", &value, &len, b->env.init_timeout,
+                 err) < 0)
         return -1;
     if (len != sizeof(struct mu_nccl_record))
         rc = mu_err_set(err, MUSTER_ECONTRACT,
-                        "rank %d was built with another version of the nccl backend",
-                        rank);
+                        "rank %d (%s) runs another version of the nccl backend", rank,
+                        b->env.host_of[rank]);
     else
         memcpy(&b->records[rank], value, len);
     free(value);
@@ -80,7 +81,7 @@ static int records_exchange(struct mu_nccl_backend *b, struct mu_err *err)
         return -1;
     if (b->env.size == 1)
         return 0;
-    if (x->publish(x->arg, "mu.nccl.card", &b->records[rank],
+    if (x->publish(x->arg, "mu.nccl.record", &b->records[rank],
                    sizeof(struct mu_nccl_record), err) < 0 ||
         x->fence(x->arg, b->env.init_timeout, err) < 0)
         return -1;
@@ -115,12 +116,11 @@ static int load_kernels(struct mu_nccl_backend *b, struct mu_err *err)
     cudaError_t rc = mu_kernels_load();
 
     if (rc == cudaErrorNoKernelImageForDevice)
-        return mu_err_set(
-            err, MUSTER_EDEVICE,
-            "the nccl backend was built for other GPUs than %s: configure "
-            "it with NVCC_ARCH for this one",
-            b->pci);
-    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "loading our kernels");
+        return mu_err_set(err, MUSTER_EDEVICE,
+                          "the nccl backend has no kernels for %s: configure it with "
+                          "NVCC_ARCH for this GPU",
+                          b->pci);
+    return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "loading Muster's kernels");
 }
 
 static void transport_name(struct mu_nccl_backend *b)
@@ -148,7 +148,7 @@ static void backend_free(struct mu_nccl_backend *b)
     free(b);
 }
 
-/* Where the time of open went. */
+/* Log the time of one stage of open. */
 static double lap(struct mu_nccl_backend *b, double since, const char *what)
 {
     double now = mu_clock_s();
@@ -159,7 +159,7 @@ static double lap(struct mu_nccl_backend *b, double since, const char *what)
 
 static int open_peers(struct mu_nccl_backend *b, double at, struct mu_err *err)
 {
-    /* NCCL connects in its own thread while we load kernels and map memory. */
+    /* NCCL connects in its own thread while this one loads kernels and maps memory. */
     if (mu_comm_begin(b, err) < 0 || load_kernels(b, err) < 0)
         return -1;
     at = lap(b, at, "kernels");
@@ -224,13 +224,14 @@ static void nccl_close(struct mu_backend *backend)
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += ABORT_WAIT;
         pthread_timedjoin_np(b->aborter, NULL, &until);
-        /* Kernels may still hang on the device: leave its memory to the process's end.
+        /* Kernels may still hang on the device: its memory stays until the process
+         * ends.
          */
         mu_watch_stop(b);
         return;
     }
     mu_nccl_drain(b, NULL, NULL);
-    /* Nobody unmaps while another still works on his memory. */
+    /* No rank unmaps memory that another still uses. */
     if (b->own)
         b->env.exchange.fence(b->env.exchange.arg, b->env.init_timeout, NULL);
     backend_free(b);
@@ -246,7 +247,7 @@ static void nccl_abort(struct mu_backend *backend, int status, const char *why)
 {
     struct mu_nccl_backend *b = mu_nccl_of(backend);
 
-    /* Our kernels first, it is one store; then NCCL's, which can take its time. */
+    /* Our kernels first, which needs one store; NCCL's abort can take longer. */
     if (b->words)
         b->words->abort = 1;
     if (atomic_exchange(&b->abort_thread, true))
@@ -344,10 +345,10 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .copy = mu_copy_bytes,
     .zero = mu_zero_bytes,
     .squares = mu_add_squares,
-    .look = mu_look_pieces,
+    .find_nonfinite = mu_find_nonfinite_pieces,
     .int8 = mu_int8_tensors,
     .lowrank = mu_lowrank_tensors,
     .is_host = mu_is_host,
-    .bring = mu_bring_bytes,
+    .copy_any = mu_copy_any,
     .curve = nccl_curve,
 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pack.c - tensors into a bucket and back, copies, zeros, sums; all on a stream */
+/* pack.c - tensors into a bucket and back, copies, zeros, sums; all enqueued on a
+ * stream
+ */
 #include "runtime/backend/nccl/nccl.h"
 
 static int move(const struct mu_piece *pieces, int n, bool to_bucket, void *bucket,
@@ -68,22 +70,23 @@ int mu_add_squares(struct mu_backend *b, const void *data, size_t count,
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "the gradient norm");
 }
 
-int mu_look_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
-                   enum muster_dtype dtype, uint32_t *found, void *stream,
-                   struct mu_err *err)
+int mu_find_nonfinite_pieces(struct mu_backend *b, const struct mu_piece *pieces, int n,
+                             enum muster_dtype dtype, uint32_t *found, void *stream,
+                             struct mu_err *err)
 {
-    struct mu_look batch[MU_LOOKS];
+    struct mu_nonfinite_piece batch[MU_NONFINITE_PIECES];
 
-    for (int from = 0; from < n; from += MU_LOOKS) {
-        int k = n - from < MU_LOOKS ? n - from : MU_LOOKS;
+    for (int from = 0; from < n; from += MU_NONFINITE_PIECES) {
+        int k = n - from < MU_NONFINITE_PIECES ? n - from : MU_NONFINITE_PIECES;
         cudaError_t rc;
 
         for (int i = 0; i < k; i++)
-            batch[i] = (struct mu_look){ pieces[from + i].at, pieces[from + i].count,
-                                         (uint32_t)(n - from - i) };
-        rc = mu_look_for_nonfinite(batch, k, dtype, found, stream);
+            batch[i] = (struct mu_nonfinite_piece){ pieces[from + i].at,
+                                                    pieces[from + i].count,
+                                                    (uint32_t)(n - from - i) };
+        rc = mu_find_nonfinite(batch, k, dtype, found, stream);
         if (rc != cudaSuccess)
-            return mu_cuda_err(err, rc, "looking for NaN and Inf");
+            return mu_cuda_err(err, rc, "the search for NaN and Inf");
     }
     return 0;
 }
@@ -127,8 +130,8 @@ bool mu_is_host(const struct mu_backend *b, const void *p)
     return what.type == cudaMemoryTypeUnregistered || what.type == cudaMemoryTypeHost;
 }
 
-int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t bytes,
-                   struct mu_err *err)
+int mu_copy_any(struct mu_backend *b, void *dst, const void *src, size_t bytes,
+                struct mu_err *err)
 {
     cudaError_t rc = cudaSetDevice(mu_nccl_of(b)->device);
 
@@ -136,7 +139,7 @@ int mu_bring_bytes(struct mu_backend *b, void *dst, const void *src, size_t byte
         rc = cudaDeviceSynchronize();
     if (rc == cudaSuccess)
         rc = cudaMemcpy(dst, src, bytes, cudaMemcpyDefault);
-    /* From pageable memory it may be done before it has arrived. */
+    /* A copy from pageable memory may return before the data has arrived. */
     if (rc == cudaSuccess)
         rc = cudaDeviceSynchronize();
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "copying between host and GPU");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* peers.c - device memory of the other ranks of this node, mapped here
+/* peers.c - mappings of the device memory of this node's other ranks
  *
- * CUDA IPC: it reaches GPUs that CUDA_VISIBLE_DEVICES hides from this process, unlike
- * cudaDeviceEnablePeerAccess. Where it does not work (containers, MIG) all ranks agree
- * to leave everything to NCCL.
+ * CUDA IPC also reaches GPUs that CUDA_VISIBLE_DEVICES hides from this process, unlike
+ * cudaDeviceEnablePeerAccess. Where it fails (containers, MIG), all ranks agree to use
+ * NCCL alone.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "runtime/backend/nccl/nccl.h"
 
-/* Bytes: an allocation of its own, so that IPC maps its base. */
+/* Bytes: a separate allocation, so that IPC maps its base. */
 #define GRANULE ((size_t)2 << 20)
 #define SCRATCH_BYTES 4096
 #define SIGNATURE_AT ((size_t)32 << 10)
@@ -19,7 +19,7 @@
 #define LINES_AT (PACKETS_AT + MU_PACKETS_BYTES)
 #define PARTS_AT (LINES_AT + MU_LINES_BYTES)
 #define CONTROL_BYTES (PARTS_AT + MU_PARTS_BYTES)
-#define SIGNED 64 /* bytes that a peer reads to prove the mapping */
+#define SIGNED 64 /* bytes that a peer reads to check the mapping */
 
 _Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
 
@@ -61,12 +61,13 @@ int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
     if (rc == cudaSuccess)
         rc = cudaMemset(b->scratch, 0, SCRATCH_BYTES);
     if (rc != cudaSuccess)
-        return mu_cuda_err(err, rc, "no device memory left");
+        return mu_cuda_err(err, rc, "cannot allocate device memory");
     if (!wanted(b))
         return 0;
     rc = cudaMalloc((void **)&b->control, rounded(CONTROL_BYTES));
     if (rc != cudaSuccess)
-        return mu_cuda_err(err, rc, "no device memory for the backend's 56 MiB");
+        return mu_cuda_err(err, rc,
+                           "cannot allocate the backend's 56 MiB of device memory");
     signature(b->env.rank, b->env.job, sign);
     rc = cudaMemset(b->control, 0, rounded(CONTROL_BYTES));
     if (rc == cudaSuccess)
@@ -81,7 +82,7 @@ int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
     return 0;
 }
 
-/* Read the peer's signature with a kernel, as the collectives will. */
+/* Read the peer's signature with a kernel, as the collectives read its data. */
 static bool proved(struct mu_nccl_backend *b, int local)
 {
     unsigned char got[SIGNED] = { 0 }, sign[SIGNED];
@@ -120,7 +121,7 @@ static bool map_controls(struct mu_nccl_backend *b)
     return true;
 }
 
-/* One round: every rank says a word; all of this node's are collected. */
+/* One round: every rank publishes a value; collect those of this node. */
 static int collect(struct mu_nccl_backend *b, const char *key, const void *mine,
                    size_t len, void *all, struct mu_err *err)
 {
@@ -142,8 +143,8 @@ static int collect(struct mu_nccl_backend *b, const char *key, const void *mine,
         free(value);
         if (got != len)
             return mu_err_set(err, MUSTER_ECONTRACT,
-                              "rank %d speaks another version of the nccl backend (%zu "
-                              "bytes of %s, not %zu)",
+                              "rank %d runs another version of the nccl backend (it "
+                              "sent %zu bytes of %s, not %zu)",
                               b->local_ranks[i], got, key, len);
     }
     return 0;
@@ -183,7 +184,7 @@ int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err)
     for (int i = 0; i < b->env.local_size; i++)
         if (!all[i]) {
             mu_log(b->env.log, MU_LOG_INFO,
-                   "rank %d cannot map its peers' GPU memory: everything goes through "
+                   "rank %d cannot map its peers' GPU memory: all collectives use "
                    "NCCL",
                    b->local_ranks[i]);
             b->own = false;
@@ -227,13 +228,13 @@ static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
     for (int i = 0; i < b->env.local_size; i++) {
         if (all[i].bytes == 0)
             return mu_err_set(err, MUSTER_EMEMORY,
-                              "rank %d has no %zu bytes of device memory left",
+                              "rank %d could not allocate %zu bytes of device memory",
                               b->local_ranks[i], a->bytes);
         if (all[i].bytes != a->bytes)
             return mu_err_set(
                 err, MUSTER_ECONTRACT,
-                "rank %d asks for %zu bytes of device memory, rank %d for "
-                "%zu: allocations are collective",
+                "rank %d allocates %zu bytes of device memory, rank %d %zu: "
+                "all ranks must allocate the same sizes in the same order",
                 b->env.rank, a->bytes, b->local_ranks[i], (size_t)all[i].bytes);
         if (i == b->env.local_rank)
             a->peer[i] = a->base;
@@ -289,7 +290,7 @@ void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err
         if (arena_map(b, a, err) < 0)
             goto fail;
     } else if (rc != cudaSuccess) {
-        mu_cuda_err(err, rc, "no device memory for the buckets");
+        mu_cuda_err(err, rc, "cannot allocate device memory for the buckets");
         goto fail;
     }
     a->next = b->arenas;
@@ -312,8 +313,8 @@ void mu_nccl_arena_free(struct mu_nccl_backend *b, void *p)
         }
 }
 
-/* Our own memory stays; the ranks of the new world map it from each other, in the order
- * in which it was allocated. Collective.
+/* Our memory stays in place; the ranks of the new world map it again, in the order of
+ * its allocation. Collective.
  */
 int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
                         struct mu_err *err)
@@ -321,7 +322,7 @@ int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
     struct mu_nccl_arena *oldest = NULL, *a;
     int rc = 0;
 
-    /* What still runs there was aborted and ends. */
+    /* Work that still runs there was aborted and ends. */
     mu_nccl_drain(from, NULL, NULL);
     while ((a = from->arenas)) {
         from->arenas = a->next;

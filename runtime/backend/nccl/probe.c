@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* probe.c - gpu-probe: what CUDA and NCCL say about this node's GPUs, as JSON
+/* probe.c - gpu-probe: properties of this node's GPUs from CUDA and NCCL, as JSON
  *
- * A program of its own, so that commands which need these facts need no CUDA. It ends
- * by a signal after its time limit, since a driver can hang. gpu-probe [SECONDS]
- * default 10 Exit status: 0, 1 = CUDA gives no device ("error" says why), 2 = usage.
+ *   gpu-probe [SECONDS]    default: 10
+ *
+ * It is a separate program, so that the commands that use these facts need no CUDA. A
+ * signal ends it after its time limit, because a driver can hang. Exit status: 0;
+ * 1 = CUDA gives no device ("error" has the reason); 2 = usage.
  */
 #include <cuda_runtime_api.h>
 #include <jansson.h>
@@ -59,7 +61,7 @@ static json_t *device(int index)
     return gpu;
 }
 
-/* peers[i][j]: device i can map memory of device j. */
+/* peers[i][j]: device i can map the memory of device j. */
 static json_t *peers(int n)
 {
     json_t *rows = json_array();

@@ -7,10 +7,10 @@
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/base/clock.h"
 
-#define ABORT_PATIENCE 5.0 /* seconds until kernels must have ended after an abort */
+#define ABORT_PATIENCE 5.0 /* seconds that kernels may take to end after an abort */
 
-/* Poll rather than cudaStreamSynchronize, which would not come back from a kernel that
- * hangs in spite of an abort.
+/* Poll, because cudaStreamSynchronize does not return from a kernel that hangs in spite
+ * of an abort.
  */
 static int idle(struct mu_nccl_backend *b, cudaStream_t stream, double end,
                 struct mu_err *err)

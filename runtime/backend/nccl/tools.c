@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tools.c - what benchmarks and tests ask of the NCCL backend beyond its table */
+/* tools.c - functions of the NCCL backend for benchmarks and tests, beyond its table */
 #include <string.h>
 
 #include "runtime/backend/nccl/nccl.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* watch.c - the thread that notices overdue work and errors of the GPU
+/* watch.c - the thread that detects overdue work and errors of the GPU
  *
- * Our own kernels tell by a word of host memory whom they wait for. NCCL has no time
- * limit: its collectives are followed by events, or, inside captured graphs where an
- * event cannot be asked, by counters that small kernels before and behind count up.
+ * Our kernels store the rank that they wait for in host memory. NCCL has no time limit:
+ * events follow its collectives. In captured graphs events cannot be queried, so small
+ * kernels before and after each collective count up two counters.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "runtime/base/clock.h"
 
 #define PERIOD_NS 2000000 /* 2 ms */
-#define ERROR_EVERY 50    /* periods between two looks at NCCL's error */
+#define ERROR_EVERY 50    /* periods between two checks of NCCL's error */
 
 static void report(struct mu_nccl_backend *b, int rank, int status, const char *why)
 {
@@ -24,7 +24,7 @@ static void report(struct mu_nccl_backend *b, int rank, int status, const char *
         b->env.failed(b->env.failed_arg, rank, status, why);
 }
 
-static void look_at_kernels(struct mu_nccl_backend *b)
+static void check_kernels(struct mu_nccl_backend *b)
 {
     uint32_t stuck = b->words->stuck;
     char why[256];
@@ -41,7 +41,7 @@ static void look_at_kernels(struct mu_nccl_backend *b)
     report(b, rank, MUSTER_ETIMEOUT, why);
 }
 
-static void look_at_events(struct mu_nccl_backend *b)
+static void check_events(struct mu_nccl_backend *b)
 {
     char why[256];
 
@@ -57,14 +57,15 @@ static void look_at_events(struct mu_nccl_backend *b)
                 w->since = mu_clock_s();
             if (mu_clock_s() - w->since <= b->env.timeout)
                 return;
-            snprintf(why, sizeof(why), "%s is not done after %.0f s on rank %d",
-                     w->what, b->env.timeout, b->env.rank);
+            snprintf(why, sizeof(why), "%s is not done after %.0f s on rank %d (%s)",
+                     w->what, b->env.timeout, b->env.rank, b->env.host_of[b->env.rank]);
             report(b, -1, MUSTER_ETIMEOUT, why);
             return;
         }
         if (rc != cudaSuccess) {
-            snprintf(why, sizeof(why), "the GPU of rank %d failed in %s: %s",
-                     b->env.rank, w->what, cudaGetErrorString(rc));
+            snprintf(why, sizeof(why), "the GPU of rank %d (%s) failed in %s: %s",
+                     b->env.rank, b->env.host_of[b->env.rank], w->what,
+                     cudaGetErrorString(rc));
             report(b, b->env.rank, MUSTER_EDEVICE, why);
             return;
         }
@@ -73,7 +74,7 @@ static void look_at_events(struct mu_nccl_backend *b)
     }
 }
 
-static void look_at_marks(struct mu_nccl_backend *b, uint32_t *seen, double *since)
+static void check_marks(struct mu_nccl_backend *b, uint32_t *seen, double *since)
 {
     uint32_t end = b->words->mark_end;
     char why[256];
@@ -85,13 +86,14 @@ static void look_at_marks(struct mu_nccl_backend *b, uint32_t *seen, double *sin
     }
     if (mu_clock_s() - *since <= b->env.timeout)
         return;
-    snprintf(why, sizeof(why),
-             "a collective of a captured graph is not done after %.0f s on rank %d",
-             b->env.timeout, b->env.rank);
+    snprintf(
+        why, sizeof(why),
+        "a collective of a captured graph is not done after %.0f s on rank %d (%s)",
+        b->env.timeout, b->env.rank, b->env.host_of[b->env.rank]);
     report(b, -1, MUSTER_ETIMEOUT, why);
 }
 
-static void look_at_nccl(struct mu_nccl_backend *b)
+static void check_nccl(struct mu_nccl_backend *b)
 {
     ncclResult_t state = ncclSuccess;
     char why[256];
@@ -100,8 +102,9 @@ static void look_at_nccl(struct mu_nccl_backend *b)
         ncclCommGetAsyncError(b->comm, &state) != ncclSuccess || state == ncclSuccess ||
         state == ncclInProgress)
         return;
-    snprintf(why, sizeof(why), "NCCL failed on rank %d: %s (%s)", b->env.rank,
-             ncclGetErrorString(state), ncclGetLastError(b->comm));
+    snprintf(why, sizeof(why), "NCCL failed on rank %d (%s): %s (%s)", b->env.rank,
+             b->env.host_of[b->env.rank], ncclGetErrorString(state),
+             ncclGetLastError(b->comm));
     report(b, -1, state == ncclRemoteError ? MUSTER_EPEER : MUSTER_EDEVICE, why);
 }
 
@@ -114,17 +117,17 @@ static void *watch(void *arg)
 
     pthread_setname_np(pthread_self(), "muster-watch");
     cudaSetDevice(b->device);
-    /* Asking an event must not spoil a capture that the program has begun. */
+    /* Querying an event must not end a capture that the program has begun. */
     cudaThreadExchangeStreamCaptureMode(&mode);
     for (unsigned i = 0; !atomic_load(&b->stop); i++) {
         nanosleep(&(struct timespec){ .tv_nsec = PERIOD_NS }, NULL);
         if (atomic_load(&b->aborted))
             break;
-        look_at_kernels(b);
-        look_at_events(b);
-        look_at_marks(b, &seen, &since);
+        check_kernels(b);
+        check_events(b);
+        check_marks(b, &seen, &since);
         if (i % ERROR_EVERY == 0)
-            look_at_nccl(b);
+            check_nccl(b);
     }
     return NULL;
 }
@@ -167,7 +170,8 @@ void mu_watch_add(struct mu_nccl_backend *b, const char *what)
 {
     struct mu_watched *w = &b->watched[b->watched_head % MU_WATCHED];
 
-    /* Full: the ones before are watched, and nothing behind them can be overdue first.
+    /* All places are in use: their collectives are watched, and later ones cannot be
+     * overdue before them.
      */
     if (!b->watching || atomic_load(&w->armed))
         return;

@@ -44,7 +44,7 @@ struct mu_compute *mu_compute_create(size_t elements, void *stream)
     mu_gpu_fill(c->c, elements, MUSTER_BF16, 3, 0, stream);
     blas_check(cublasCreate(&c->blas), "cublasCreate");
     blas_check(cublasSetStream(c->blas, c->stream), "cublasSetStream");
-    /* Given by us, so that a captured graph needs no allocation. */
+    /* Our own workspace, so that a captured graph needs no allocation. */
     blas_check(cublasSetWorkspace(c->blas, c->workspace, WORKSPACE),
                "cublasSetWorkspace");
     return c;
@@ -66,8 +66,8 @@ void mu_compute_gemm(struct mu_compute *c, int m, int n, int k, int batch)
 {
     const float one = 1.0f, zero = 0.0f;
 
-    /* Row-major m x n = (m x k) (k x n), as a column-major product of the transposes;
-     * the calls that PyTorch makes.
+    /* A row-major product m x n = (m x k) (k x n) is a column-major product of the
+     * transposes. PyTorch makes the same calls.
      */
     blas_check(
         batch == 1

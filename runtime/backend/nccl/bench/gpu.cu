@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpu.cu - what benchmarks and GPU tests need of a device, without CUDA's types */
+/* gpu.cu - device functions for benchmarks and GPU tests, without CUDA's types */
 #include "runtime/backend/nccl/bench/gpu.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ void mu_gpu_free(void *p)
 void mu_gpu_put(void *device, const void *host, size_t bytes)
 {
     CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
-    /* A small copy from pageable memory may return before it has arrived, and other
+    /* A small copy from pageable memory may return before the data arrives, and other
      * streams do not wait for it.
      */
     CHECK(cudaStreamSynchronize(0));
@@ -124,7 +124,7 @@ __device__ inline int64_t made_as<int64_t>(uint32_t seed, int rank, size_t i)
 }
 
 template <typename T> struct epsilon {
-    static const int bits = 60; /* integers are exact */
+    static const int bits = 60; /* sums of integers are exact */
 };
 template <> struct epsilon<float> {
     static const int bits = 23;
@@ -424,7 +424,7 @@ void mu_gpu_time(void (*fn)(void *arg), void *arg, int batch, int n, bool graph,
         between[0] = mu_gpu_event();
         between[1] = mu_gpu_event();
     }
-    for (int i = -2; i < n; i++) { /* two batches warm up */
+    for (int i = -2; i < n; i++) { /* two batches to warm up */
         mu_gpu_mark(between[0], stream);
         if (captured)
             mu_gpu_replay(captured, stream);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* copy.cu - the few kernels beside copy engines: a barrier, and the sum of what they
- * brought
+/* copy.cu - the kernels of the copy algorithm: a barrier and the sum of copied parts
  *
- * An all-reduce by copy engines takes longer than one by kernels, but leaves the SMs to
- * the computation beside it except for the sum.
+ * An all-reduce by copy engines takes longer than one by kernels, but it leaves the SMs
+ * to the computation beside it, except for the sum.
  */
 #include "runtime/backend/nccl/kernels/device.cuh"
 
 #define THREADS 256
-#define U 2 /* vectors of a thread */
+#define U 2 /* vectors per thread */
 
 struct add_args {
     char *own;         /* this rank's segment, and the result */
@@ -18,7 +17,7 @@ struct add_args {
     double scale;
 };
 
-/* Few registers, since it can wait long for a late peer. */
+/* Few registers, because it can wait a long time for a late peer. */
 __global__ void __maxnreg__(32) peer_barrier(const __grid_constant__ struct mu_reach r)
 {
     struct mu_flags *mine = r.flags[r.rank];
@@ -35,10 +34,10 @@ __global__ void __maxnreg__(32) peer_barrier(const __grid_constant__ struct mu_r
         mine->barrier_epoch = epoch;
 }
 
-/* On all SMs at once: a product of cuBLAS fills the registers of each SM until it ends,
- * so it waits for the last one that it lacks, and what counts is how long, not how
- * many. A layer's backward of BERT-large beside sums of 25 MB, on an H200: 41 us slower
- * by 16 blocks of 1024 threads, 16 us by this.
+/* The sum uses all SMs at once. A product of cuBLAS fills the registers of each SM, so
+ * it waits for the last SM: the duration counts, not the number of SMs. A layer's
+ * backward of BERT-large beside sums of 25 MB, on an H200: 41 us slower with 16 blocks
+ * of 1024 threads, 16 us slower with all SMs.
  */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)

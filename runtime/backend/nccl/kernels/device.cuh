@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device.cuh - element types, 16-byte vectors, and how our kernels wait for a peer */
+/* device.cuh - element types, 16-byte vectors, and how kernels wait for a peer */
 #ifndef MU_NCCL_DEVICE_CUH
 #define MU_NCCL_DEVICE_CUH
 
@@ -8,7 +8,7 @@
 
 #include "runtime/backend/nccl/kernels/kernels.h"
 
-/* ---- Elements: 16-bit ones are added in fp32 and rounded once ------------------- */
+/* ---- Elements: 16-bit types are added in fp32 and rounded once ------------------ */
 
 template <typename T> struct mu_acc {
     typedef T type;
@@ -44,7 +44,7 @@ template <> struct mu_acc<__nv_bfloat16> {
     }
 };
 
-/* of(x), x of the type that dtype names; NULL for integers. */
+/* of(x), where x has the type of dtype; NULL for integers. */
 template <typename R, typename F> R mu_by_float(enum muster_dtype dtype, F of)
 {
     switch (dtype) {
@@ -61,7 +61,7 @@ template <typename R, typename F> R mu_by_float(enum muster_dtype dtype, F of)
     }
 }
 
-/* The same with integers. */
+/* The same, including integers. */
 template <typename R, typename F> R mu_by_type(enum muster_dtype dtype, F of)
 {
     return dtype == MUSTER_I32   ? of(int32_t())
@@ -69,7 +69,7 @@ template <typename R, typename F> R mu_by_type(enum muster_dtype dtype, F of)
                                  : mu_by_float<R>(dtype, of);
 }
 
-/* NaN wins over a number in min and max, so that every rank sees it. */
+/* NaN takes precedence over numbers in min and max, so that every rank sees it. */
 template <int OP, typename A> __device__ inline A mu_combine(A a, A b)
 {
     if (OP == MUSTER_SUM)
@@ -103,15 +103,15 @@ template <typename T> union mu_vec {
 /* ---- One launch for many tensors --------------------------------------------------
  */
 
-/* The whole list travels as the kernel's argument, so that a captured launch keeps it:
- * item i has the blocks first[i] .. first[i + 1] - 1 of the grid.
+/* The whole list is a kernel argument, so that a captured launch keeps it: item i has
+ * the blocks first[i] .. first[i + 1] - 1 of the grid.
  */
 template <typename T, int MAX> struct mu_list {
     int n;
     uint32_t first[MAX + 1];
     T item[MAX];
 
-    /* By a block: its item, and which of the item's blocks it is. */
+    /* Of a block: its item; *block becomes its index within the item. */
     __device__ const T &of(uint32_t *block) const
     {
         int lo = 0, hi = n - 1;
@@ -127,7 +127,7 @@ template <typename T, int MAX> struct mu_list {
         return item[lo];
     }
 
-    /* One without blocks is left out. False: the grid or the list is full. */
+    /* An item without blocks is skipped. False: the grid or the list is full. */
     bool add(const T &x, size_t blocks)
     {
         if (blocks == 0)
@@ -146,7 +146,7 @@ template <typename T, int MAX> struct mu_list {
     }
 };
 
-/* args begin with such a list, named `list`. */
+/* args begins with such a list, named `list`. */
 template <typename A>
 cudaError_t mu_launch(const void *kernel, A *args, int threads, cudaStream_t stream)
 {
@@ -194,7 +194,7 @@ __device__ inline uint32_t mu_load_acquire(const uint32_t *p)
     return v;
 }
 
-/* Streaming data: not kept in L1, where another GPU's later store would not be seen. */
+/* Streaming data bypasses L1, which would hide a later store of another GPU. */
 __device__ inline uint4 mu_load_vec(const uint4 *p)
 {
     uint4 v;
@@ -214,20 +214,20 @@ __device__ inline void mu_store_vec(uint4 *p, uint4 v)
 
 /* ---- Waiting -------------------------------------------------------------------- */
 
-/* Counts the polls of one wait. Host memory is far away and all threads of a GPU that
- * read it at once would hold each other up for longer than they wait: few of them look,
- * about every millisecond, and tell the others by a word of device memory.
+/* Counts the polls of one wait. Host memory is far: reads by all threads of a GPU would
+ * take longer than the wait itself. So few threads read it, about every millisecond,
+ * and report to the others by a word in device memory.
  */
 struct mu_spin {
     uint32_t polls;
     uint64_t since;
 };
 
-/* Look at the host's words. True when the job was aborted: leave the kernel. peer: the
- * local rank that we wait for.
+/* Read the host's words. True: the job was aborted, leave the kernel. peer: the local
+ * rank that this thread waits for.
  */
-__device__ inline bool mu_spin_look(struct mu_spin *spin, const struct mu_reach *reach,
-                                    int peer)
+__device__ inline bool mu_spin_read_host(struct mu_spin *spin,
+                                         const struct mu_reach *reach, int peer)
 {
     uint64_t now;
 
@@ -245,7 +245,7 @@ __device__ inline bool mu_spin_look(struct mu_spin *spin, const struct mu_reach 
     return false;
 }
 
-/* After a poll in vain, by any thread. */
+/* After an unsuccessful poll, by any thread. */
 __device__ inline bool mu_spin_aborted(struct mu_spin *spin,
                                        const struct mu_reach *reach, int peer)
 {
@@ -255,10 +255,10 @@ __device__ inline bool mu_spin_aborted(struct mu_spin *spin,
         return true;
     if ((threadIdx.x & 31) != __ffs(__activemask()) - 1)
         return false;
-    return mu_spin_look(spin, reach, peer);
+    return mu_spin_read_host(spin, reach, peer);
 }
 
-/* Wait until the counter is at least `target` (both wrap). False: aborted. */
+/* Wait until the counter is at least `target` (both wrap around). False: aborted. */
 __device__ inline bool mu_wait_counter(const uint32_t *counter, uint32_t target,
                                        const struct mu_reach *reach, int peer)
 {
@@ -270,8 +270,8 @@ __device__ inline bool mu_wait_counter(const uint32_t *counter, uint32_t target,
     return true;
 }
 
-/* By all threads of a block that is done. Every operation counts up the epochs of all
- * blocks, whatever its grid, so that all blocks of all operations agree on the parity.
+/* By all threads of a finished block. Every operation, whatever its grid, counts up the
+ * epochs of all blocks, so that all blocks of all operations have the same parity.
  */
 __device__ inline void mu_epoch_done(struct mu_flags *flags, uint32_t epoch)
 {

@@ -12,7 +12,7 @@ struct int8_args {
     int ranks;
 };
 
-/* What a lane works on. */
+/* The elements of one lane. */
 struct lane {
     const struct mu_int8_tensor *t;
     size_t block, from, n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* int8.h - what one lane does for 8-bit integers, in C and CUDA
+/* int8.h - the work of one lane on 8-bit integers, in C and CUDA
  *
- * A warp works on a block of MU_INT8_BLOCK elements, each of its 32 lanes on
- * MU_INT8_LANE neighbours, so that a word of four integers belongs to one lane.
+ * A warp works on a block of MU_INT8_BLOCK elements. Each of its 32 lanes works on
+ * MU_INT8_LANE adjacent elements, so that one lane has each word of four integers.
  */
 #ifndef MU_NCCL_INT8_H
 #define MU_NCCL_INT8_H
@@ -15,8 +15,8 @@
 
 #define MU_INT8_LANE (MU_INT8_BLOCK / 32)
 
-/* The elements of a lane: *n from the value returned on, at most MU_INT8_LANE, 0 behind
- * the end of the tensor.
+/* The elements of a lane: returns the first; *n is their number, at most MU_INT8_LANE,
+ * 0 behind the end of the tensor.
  */
 MU_BOTH static inline size_t mu_int8_lane(size_t count, size_t block, int lane,
                                           size_t *n)
@@ -27,7 +27,7 @@ MU_BOTH static inline size_t mu_int8_lane(size_t count, size_t block, int lane,
     return from;
 }
 
-/* The largest magnitude; *finite: there was neither NaN nor Inf. */
+/* The largest magnitude; *finite stays true if there is neither NaN nor Inf. */
 MU_BOTH static inline float mu_int8_lane_peak(const struct mu_int8_tensor *t,
                                               size_t from, size_t n, bool *finite)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kernels.h - our own device code, as C functions that enqueue it on a stream
+/* kernels.h - Muster's device code, as C functions that enqueue it on a stream
  *
- * All of it is for the GPUs of one node that can map each other's memory. Every rank
- * launches the same sequence of calls with the same sizes and grid on one stream (or in
- * one captured graph); flags are counters that only grow, kept in device memory, so a
+ * The kernels serve the GPUs of one node that can map each other's memory. Every rank
+ * makes the same sequence of calls with the same sizes and grid on one stream (or in
+ * one captured graph). Flags are counters in device memory that only grow, so a
  * captured launch can be replayed.
  *
- *   one-shot  every rank sends all of its data to all others; data and flag travel in
- *             one 16-byte store, so that nobody waits for a barrier      (latency)
+ *   one-shot  every rank sends all of its data to all others; one 16-byte store holds
+ *             data and flag, so that no barrier is needed                (latency)
  *   relay     each rank owns a segment: the others push their parts of it, the owner
  *             adds and pushes the sum; lines of 128 bytes carry their flag  (middle)
  *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
  *             all; a barrier before and after                            (bandwidth)
- *   copy      copy engines bring the parts and take the sums, kernels only add and
- *             wait: slower, but the SMs stay with the computation   (hidden buckets)
+ *   copy      copy engines transfer parts and sums, kernels only add and wait: slower,
+ *             but the SMs are free for the computation              (hidden buckets)
  */
 #ifndef MU_NCCL_KERNELS_H
 #define MU_NCCL_KERNELS_H
@@ -31,16 +31,16 @@
 extern "C" {
 #endif
 
-#define MU_PEERS 8         /* most ranks of a node that our kernels serve */
-#define MU_BLOCKS 32       /* most blocks of one of our collectives */
-#define MU_PIECES 512      /* most pieces of one pack or unpack launch */
-#define MU_LOOKS 128       /* most pieces of one look for NaN and Inf */
-#define MU_INT8_TENSORS 64 /* most of one launch */
+#define MU_PEERS 8              /* most ranks of a node that the kernels serve */
+#define MU_BLOCKS 32            /* most blocks of one collective */
+#define MU_PIECES 512           /* most pieces of one pack or unpack launch */
+#define MU_NONFINITE_PIECES 128 /* most pieces of one search for NaN and Inf */
+#define MU_INT8_TENSORS 64      /* most tensors of one launch */
 #define MU_LOWRANK_TENSORS 64
 
-/* Mapped host memory of one rank. The host sets abort; a kernel that waited longer than
- * its time limit stores who it waits for, and goes on waiting. mark_begin/mark_end
- * count the collectives of NCCL that were begun and finished inside captured graphs.
+/* Mapped host memory of one rank. The host sets abort. A kernel that has waited longer
+ * than its time limit stores the late rank in stuck and continues to wait. mark_begin
+ * and mark_end count collectives of NCCL begun and finished inside captured graphs.
  */
 struct mu_host_words {
     volatile uint32_t abort;
@@ -51,49 +51,48 @@ struct mu_host_words {
 /* Flags of one rank, in its device memory, mapped by its peers. Zeroed before use. */
 struct mu_flags {
     uint32_t arrived[MU_PEERS][MU_BLOCKS]; /* pull: barriers, written by the peer */
-    /* Own counters, touched by the block of that number only. */
+    /* Own counters; only the block of that index accesses them. */
     uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS];
     uint32_t barrier_arrived[MU_PEERS], barrier_epoch; /* copy: one block */
-    uint32_t gone; /* the job was aborted: the host's word, nearer */
+    uint32_t gone; /* copy of the host's abort word in device memory */
 };
 
-/* What a kernel needs to find the others: one per backend, constant after open. */
+/* Addresses of the peers' areas for kernels: one per backend, constant after open. */
 struct mu_reach {
     int rank, n;                      /* among the ranks of this node */
-    struct mu_flags *flags[MU_PEERS]; /* mapped here, own included */
+    struct mu_flags *flags[MU_PEERS]; /* mapped here, including our own */
     char *packets[MU_PEERS];          /* one-shot: receive areas */
     size_t packet_slot;          /* bytes per parity and source in a receive area */
     char *lines[MU_PEERS];       /* relay: receive areas */
     size_t lines_half;           /* bytes of one parity of a receive area */
     struct mu_host_words *words; /* device address of the mapped words */
-    uint64_t limit_ns;           /* waiting longer than this is reported */
+    uint64_t limit_ns;           /* a longer wait is reported */
 };
 
 /* Largest one-shot in bytes of data, for elements of that size. */
 size_t mu_one_shot_limit(const struct mu_reach *reach, size_t element);
 
-/* Any alignment to the element, send == recv or apart. blocks <= MU_BLOCKS. */
+/* Aligned to the element; send == recv or no overlap. blocks <= MU_BLOCKS. */
 cudaError_t mu_one_shot(const struct mu_reach *reach, const void *send, void *recv,
                         size_t count, enum muster_dtype dtype, enum muster_op op,
                         double scale, int blocks, int threads, cudaStream_t stream);
 
 /* MUSTER_SUM of floating-point types only. */
 bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op);
-/* In place. buffer[i] is where rank i's buffer is mapped here, 16-byte aligned. */
+/* In place. buffer[i] is the mapping of rank i's buffer, 16-byte aligned. */
 cudaError_t mu_pull(const struct mu_reach *reach, void *const *buffer, size_t count,
                     enum muster_dtype dtype, double scale, int blocks,
                     cudaStream_t stream);
-/* Any memory of 16-byte alignment, send == recv or apart, as far as the area holds it.
- */
+/* 16-byte aligned memory, send == recv or no overlap; the area must hold the data. */
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes);
 cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
                      size_t count, enum muster_dtype dtype, double scale, int blocks,
                      cudaStream_t stream);
 
-/* All ranks of the node have come so far in their streams. */
+/* Waits until all ranks of the node have reached this point of their streams. */
 cudaError_t mu_peer_barrier(const struct mu_reach *reach, cudaStream_t stream);
-/* own = (own + n - 1 parts of the others, in rank order) * scale, each `bytes` long, a
- * multiple of 16; the parts lie one behind the other. Floating-point types.
+/* own = (own + the n - 1 parts of the others, in rank order) * scale. Each part has
+ * `bytes` bytes, a multiple of 16; the parts are consecutive. Floating-point types.
  */
 cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *parts,
                          size_t bytes, enum muster_dtype dtype, double scale,
@@ -103,56 +102,56 @@ cudaError_t mu_add_parts(const struct mu_reach *reach, void *own, const void *pa
 cudaError_t mu_scale(void *buffer, size_t count, enum muster_dtype dtype, double scale,
                      cudaStream_t stream);
 
-/* One piece of a pack or unpack: `count` elements at `at`, at `offset` bytes of the
- * bucket.
+/* One tensor of a pack or unpack: `count` elements at `at`, stored from byte `offset`
+ * of the bucket.
  */
 struct mu_pack_piece {
     void *at;
     size_t offset, count;
 };
-/* n <= MU_PIECES. to_bucket: gather; else scatter. Type pairs: equal, or f32 with
- * f16, bf16, f64; others give cudaErrorInvalidValue.
+/* n <= MU_PIECES. to_bucket: gather, otherwise scatter. Both types are equal, or one is
+ * f32 and the other f16, bf16 or f64; other pairs give cudaErrorInvalidValue.
  */
 cudaError_t mu_pack_launch(const struct mu_pack_piece *pieces, int n, bool to_bucket,
                            void *bucket, enum muster_dtype outside,
                            enum muster_dtype inside, double scale, cudaStream_t stream);
 
-/* sums[0 .. MU_SQUARES-1] += squares of count elements of a floating-point type, in an
- * order that count alone decides.
+/* sums[0 .. MU_SQUARES-1] += the squares of count floating-point elements. The order of
+ * additions depends on count alone.
  */
 cudaError_t mu_squares(const void *data, size_t count, enum muster_dtype dtype,
                        double *sums, cudaStream_t stream);
 
-/* *found = the largest mark of the pieces that have a NaN or Inf, or what it was if
- * that is larger. n <= MU_LOOKS; floating-point types.
+/* *found = the largest mark of the pieces that contain NaN or Inf, unless it is larger
+ * already. n <= MU_NONFINITE_PIECES; floating-point types.
  */
-struct mu_look {
+struct mu_nonfinite_piece {
     const void *at;
     size_t count;
     uint32_t mark;
 };
-cudaError_t mu_look_for_nonfinite(const struct mu_look *pieces, int n,
-                                  enum muster_dtype dtype, uint32_t *found,
-                                  cudaStream_t stream);
+cudaError_t mu_find_nonfinite(const struct mu_nonfinite_piece *pieces, int n,
+                              enum muster_dtype dtype, uint32_t *found,
+                              cudaStream_t stream);
 
 /* One stage of int8 for n <= MU_INT8_TENSORS tensors. */
 cudaError_t mu_int8_launch(enum mu_int8_stage stage,
                            const struct mu_int8_tensor *tensors, int n, int ranks,
                            cudaStream_t stream);
 
-/* One stage of PowerSGD for n <= MU_LOWRANK_TENSORS tensors, all of one rank. */
+/* One PowerSGD stage for n <= MU_LOWRANK_TENSORS tensors of equal matrix rank. */
 cudaError_t mu_lowrank_launch(enum mu_lowrank_stage stage,
                               const struct mu_lowrank_tensor *tensors, int n,
                               cudaStream_t stream);
 
-/* Keep the stream busy for so long: what is enqueued meanwhile follows without gaps. */
+/* Keep the stream busy for `us`, so that work enqueued meanwhile runs without gaps. */
 cudaError_t mu_hold(double us, cudaStream_t stream);
 
 /* Count up a word of the mapped host memory, in stream order. */
 cudaError_t mu_mark(volatile uint32_t *word, cudaStream_t stream);
 
-/* Load every kernel of this file onto the current device now: loading one lazily while
- * a peer's kernel already waits for it would deadlock.
+/* Load every kernel of this file onto the current device now. Lazy loading would
+ * deadlock when a peer's kernel already waits for the kernel being loaded.
  */
 cudaError_t mu_kernels_load(void);
 cudaError_t mu_one_shot_load(void);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* norm.cu - sums of squares in one order for all, and which gradient is not finite */
+/* norm.cu - sums of squares in a fixed order; search for gradients that are not finite
+ */
 #include "runtime/backend/nccl/kernels/device.cuh"
 #include "runtime/backend/nccl/kernels/norm.h"
 
@@ -55,20 +56,21 @@ cudaError_t mu_squares(const void *data, size_t count, enum muster_dtype dtype,
 #define THREADS 512
 #define PER_BLOCK (THREADS * 16) /* elements */
 
-template <typename U> struct look_args {
-    struct mu_list<struct mu_look, MU_LOOKS> list;
+template <typename U> struct nonfinite_args {
+    struct mu_list<struct mu_nonfinite_piece, MU_NONFINITE_PIECES> list;
     uint32_t *found;
     U exponent;
 };
 
-/* An exponent of all ones, in integers: no option of the compiler changes the answer.
+/* Test for an exponent of all ones with integers, so that no compiler option changes
+ * it.
  */
 template <typename U>
 __global__ void __launch_bounds__(THREADS)
-    look(const __grid_constant__ struct look_args<U> a)
+    find(const __grid_constant__ struct nonfinite_args<U> a)
 {
     uint32_t block;
-    const struct mu_look &p = a.list.of(&block);
+    const struct mu_nonfinite_piece &p = a.list.of(&block);
     size_t from = (size_t)block * PER_BLOCK;
     size_t end = p.count - from < PER_BLOCK ? p.count : from + PER_BLOCK;
     bool bad = false;
@@ -80,10 +82,10 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename U>
-static cudaError_t look_for(const struct mu_look *pieces, int n, U exponent,
-                            uint32_t *found, cudaStream_t stream)
+static cudaError_t launch_nonfinite(const struct mu_nonfinite_piece *pieces, int n,
+                                    U exponent, uint32_t *found, cudaStream_t stream)
 {
-    struct look_args<U> args;
+    struct nonfinite_args<U> args;
 
     args.list.clear();
     args.found = found;
@@ -91,22 +93,23 @@ static cudaError_t look_for(const struct mu_look *pieces, int n, U exponent,
     for (int i = 0; i < n; i++)
         if (!args.list.add(pieces[i], (pieces[i].count + PER_BLOCK - 1) / PER_BLOCK))
             return cudaErrorInvalidValue;
-    return mu_launch((const void *)look<U>, &args, THREADS, stream);
+    return mu_launch((const void *)find<U>, &args, THREADS, stream);
 }
 
-cudaError_t mu_look_for_nonfinite(const struct mu_look *pieces, int n,
-                                  enum muster_dtype dtype, uint32_t *found,
-                                  cudaStream_t stream)
+cudaError_t mu_find_nonfinite(const struct mu_nonfinite_piece *pieces, int n,
+                              enum muster_dtype dtype, uint32_t *found,
+                              cudaStream_t stream)
 {
     switch (dtype) {
     case MUSTER_F32:
-        return look_for<uint32_t>(pieces, n, 0x7f800000u, found, stream);
+        return launch_nonfinite<uint32_t>(pieces, n, 0x7f800000u, found, stream);
     case MUSTER_F64:
-        return look_for<uint64_t>(pieces, n, (uint64_t)0x7ff << 52, found, stream);
+        return launch_nonfinite<uint64_t>(pieces, n, (uint64_t)0x7ff << 52, found,
+                                          stream);
     case MUSTER_F16:
-        return look_for<uint16_t>(pieces, n, 0x7c00, found, stream);
+        return launch_nonfinite<uint16_t>(pieces, n, 0x7c00, found, stream);
     case MUSTER_BF16:
-        return look_for<uint16_t>(pieces, n, 0x7f80, found, stream);
+        return launch_nonfinite<uint16_t>(pieces, n, 0x7f80, found, stream);
     default:
         return cudaErrorInvalidValue;
     }
@@ -115,12 +118,12 @@ cudaError_t mu_look_for_nonfinite(const struct mu_look *pieces, int n,
 cudaError_t mu_norm_load(void)
 {
     cudaFuncAttributes attr;
-    cudaError_t rc = cudaFuncGetAttributes(&attr, (const void *)look<uint16_t>);
+    cudaError_t rc = cudaFuncGetAttributes(&attr, (const void *)find<uint16_t>);
 
     if (rc == cudaSuccess)
-        rc = cudaFuncGetAttributes(&attr, (const void *)look<uint32_t>);
+        rc = cudaFuncGetAttributes(&attr, (const void *)find<uint32_t>);
     if (rc == cudaSuccess)
-        rc = cudaFuncGetAttributes(&attr, (const void *)look<uint64_t>);
+        rc = cudaFuncGetAttributes(&attr, (const void *)find<uint64_t>);
     for (int t = MUSTER_F32; t <= MUSTER_BF16 && rc == cudaSuccess; t++)
         rc = cudaFuncGetAttributes(&attr, squares_kernel((enum muster_dtype)t));
     return rc;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* norm.h - how a sum of squares is divided among threads, in C and CUDA
+/* norm.h - division of a sum of squares among threads, in C and CUDA
  *
  * The order of additions depends on the number of elements alone: the grid is always
- * MU_SQUARES blocks of MU_NORM_THREADS. So equal data gives equal bits, on all ranks
- * and in all runs.
+ * MU_SQUARES blocks of MU_NORM_THREADS. So equal data gives equal bits on all ranks and
+ * in all runs.
  */
 #ifndef MU_NCCL_NORM_H
 #define MU_NCCL_NORM_H
@@ -30,8 +30,8 @@ MU_BOTH static inline float mu_norm_bf16(uint16_t bits)
     return mu_norm_bits((uint32_t)(bits & 0x7fff) << 16);
 }
 
-/* Moved to a float's place the exponent is 112 too small; a product with 2^112 is
- * exact, also for numbers below the normal ones. An exponent of all ones is Inf or NaN.
+/* At a float's bit position the exponent is 112 too small. The product with 2^112 is
+ * exact, also for subnormal numbers. An exponent of all ones is Inf or NaN.
  */
 MU_BOTH static inline float mu_norm_f16(uint16_t bits)
 {
@@ -43,8 +43,8 @@ MU_BOTH static inline float mu_norm_f16(uint16_t bits)
 }
 
 /* The squares of elements e*t .. e*t + e-1, e*(t + threads) .. of count, for thread t
- * of all threads of the grid; e fill 16 bytes, so that neighbours read neighbouring
- * memory.
+ * of all threads of the grid. e elements fill 16 bytes, so that adjacent threads read
+ * adjacent memory.
  */
 #define MU_NORM_SHARE(name, type, each, up)                                            \
     MU_BOTH static inline double name(const void *data, size_t count, size_t t,        \
@@ -67,8 +67,8 @@ MU_NORM_SHARE(mu_norm_share_f64, double, 2, MU_NORM_AS_IT_IS)
 MU_NORM_SHARE(mu_norm_share_f16, uint16_t, 8, mu_norm_f16)
 MU_NORM_SHARE(mu_norm_share_bf16, uint16_t, 8, mu_norm_bf16)
 
-/* One round of a block's sum, by thread t < half, a barrier before each; half is
- * MU_NORM_THREADS / 2, then half of it, ... 1. The sum is part[0] then.
+/* One round of a block's sum, by thread t < half, with a barrier before each. half is
+ * MU_NORM_THREADS / 2, then half of that, ... 1. part[0] then holds the sum.
  */
 MU_BOTH static inline void mu_norm_fold(double *part, int t, int half)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* one_shot.cu - all-reduce for small buckets: everything to everybody, no barrier
+/* one_shot.cu - all-reduce for small buckets: all data to all ranks, no barrier
  *
  * A packet is 12 bytes of data (8 for 8-byte elements) and the epoch, in one 16-byte
- * store. A receiver polls the packet itself. The receive area is double-buffered by the
- * parity of the epoch: a rank that stores packets of epoch e has finished e-1, so it
- * has seen every peer's packets of e-1, so every peer has finished reading e-2.
+ * store. A receiver polls the packet. The receive area is double-buffered by the parity
+ * of the epoch: a rank that stores packets of epoch e has finished e-1. So it has seen
+ * every peer's packets of e-1, and every peer has finished reading e-2.
  */
 #include "runtime/backend/nccl/kernels/device.cuh"
 
@@ -42,8 +42,7 @@ __device__ inline packet<T> packet_read(const T *src, size_t count, size_t i)
     return p;
 }
 
-/* The packets of all ranks at slot position i; own data comes from `mine`. False:
- * aborted.
+/* The packets of all ranks at slot position i; `mine` holds our data. False: aborted.
  */
 template <typename T, int N>
 __device__ inline bool packets_wait(const struct mu_reach &r, const char *base,
@@ -122,7 +121,8 @@ __global__ void __launch_bounds__(1024, 1)
             uint4 v = make_uint4(mine[u].w[0], mine[u].w[1], mine[u].w[2], epoch);
 #pragma unroll
             for (int d = 1; d < N; d++) {
-                int p = r.rank + d; /* start at the next rank: spread the links */
+                /* start with the next rank, to spread the load over the links */
+                int p = r.rank + d;
                 p = p >= r.n ? p - r.n : p;
                 if (d < r.n)
                     mu_store_packet(r.packets[p] + outbox + i * 16, v);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pack.cu - gather many tensors into a bucket and back, one launch, cast and scaled */
+/* pack.cu - gather many tensors into a bucket and back in one launch, with cast and
+ * scale
+ */
 #include "runtime/backend/nccl/kernels/device.cuh"
 
 #define THREADS 512
@@ -138,7 +140,7 @@ template <int MAX, bool TO> struct table {
     }
 };
 
-#define FEW 64 /* a short list is a cheaper launch */
+#define FEW 64 /* a short list makes a cheaper launch */
 
 static const void *pack_kernel(bool few, bool to_bucket, enum muster_dtype outside,
                                enum muster_dtype inside)

@@ -5,14 +5,14 @@
 #include "runtime/backend/nccl/kernels/device.cuh"
 #include "runtime/backend/nccl/kernels/powersgd.h"
 
-#define FEW 4 /* a rank up to this has kernels of fewer registers */
+#define FEW 4 /* a matrix rank up to this has kernels with fewer registers */
 #define WARPS (MU_FACTOR_THREADS / 32)
 #define LONG_WARPS (MU_FACTOR_LONG / 32)
-#define SPREAD 1024 /* elements of Q in a block of judge and combine */
+#define SPREAD 1024 /* elements of Q per block of judge and combine */
 
 struct factor_args {
     struct mu_list<struct mu_lowrank_tensor, MU_LOWRANK_TENSORS> list;
-    int k, n; /* columns of the rank that this launch works on */
+    int k, n; /* columns of the matrix rank in this launch */
 };
 
 /* ---- LEFT -------------------------------------------------------------------------
@@ -58,13 +58,13 @@ __global__ void __launch_bounds__(MU_FACTOR_THREADS)
 /* ---- RIGHT ------------------------------------------------------------------------
  */
 
-/* Sums of n values over all threads of a block, to all of them. */
+/* Sums of n values over all threads of a block, returned to all of them. */
 __device__ static void add_up(double v[MU_FACTOR_COLUMNS], int n)
 {
     __shared__ double part[LONG_WARPS][MU_FACTOR_COLUMNS];
     const int t = threadIdx.x;
 
-    __syncthreads(); /* the sums of before have been read */
+    __syncthreads(); /* the previous sums have been read */
 #pragma unroll
     for (int c = 0; c < MU_FACTOR_COLUMNS; c++)
         if (c < n) {
@@ -92,8 +92,8 @@ __device__ static double norm(const struct mu_lowrank_tensor &x, int k)
     return sqrt(v[0]);
 }
 
-/* See the host's: twice is enough. Returns the norm left. */
-__device__ static double take_out(const struct mu_lowrank_tensor &x, int k)
+/* See the host's version: two passes are enough. Returns the remaining norm. */
+__device__ static double orthogonalise(const struct mu_lowrank_tensor &x, int k)
 {
     double v[MU_FACTOR_COLUMNS], square[MU_FACTOR_COLUMNS];
 
@@ -105,13 +105,13 @@ __device__ static double take_out(const struct mu_lowrank_tensor &x, int k)
 
             mu_factor_dots(&x, k, j, n, threadIdx.x, v);
             add_up(v, n);
-            square[0] = mu_factor_take_out(&x, k, j, n, threadIdx.x, v);
+            square[0] = mu_factor_subtract(&x, k, j, n, threadIdx.x, v);
         }
     add_up(square, 1);
     return sqrt(square[0]);
 }
 
-/* One block per tensor. A thread reads no rows but its own, so that only sums wait. */
+/* One block per tensor. A thread reads only its own rows, so that only sums wait. */
 __global__ void __launch_bounds__(MU_FACTOR_LONG)
     orthonormal(const __grid_constant__ struct factor_args a)
 {
@@ -127,11 +127,11 @@ __global__ void __launch_bounds__(MU_FACTOR_LONG)
                 *x.spoilt = 1;
             return;
         }
-        rest = take_out(x, k);
+        rest = orthogonalise(x, k);
         for (uint64_t draw = 1; mu_factor_dependent(whole, rest); draw++) {
             mu_factor_redraw(&x, k, draw, t);
             whole = 1;
-            rest = take_out(x, k);
+            rest = orthogonalise(x, k);
         }
         mu_factor_divide(&x, k, rest, t);
     }
@@ -139,8 +139,7 @@ __global__ void __launch_bounds__(MU_FACTOR_LONG)
         *x.spoilt = 0;
 }
 
-/* n columns of P from row `from` on, to - from of them, as the arithmetic wants them.
- */
+/* n columns of rows from .. to - 1 of P, in the order of the arithmetic. */
 template <int MOST>
 __device__ static void stage(const struct mu_lowrank_tensor &x, size_t from, size_t to,
                              int k, int n, float *p)
@@ -229,7 +228,7 @@ __global__ void __launch_bounds__(MU_FACTOR_THREADS)
         return;
     }
     mu_factor_spoil(&x, tile, from, to, KIND, threadIdx.x);
-    /* Nobody reads q in such a step any more. */
+    /* No thread reads q any more in such a step. */
     for (size_t e = threadIdx.x; block == 0 && e < x.shape.cols * (size_t)x.shape.rank;
          e += MU_FACTOR_THREADS)
         x.q[e] = mu_lowrank_noise(x.seed, e);
@@ -293,7 +292,7 @@ static int threads_of(enum kernel which)
                                                 : MU_FACTOR_THREADS;
 }
 
-/* Columns of the rank that a launch takes. */
+/* Columns of the matrix rank per launch. */
 static int step_of(enum kernel which, int rank, int most)
 {
     return which == LEFT || which == RIGHT ? most : rank;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* powersgd.h - what one thread does for PowerSGD's low-rank factors, in C and CUDA
+/* powersgd.h - the work of one thread on PowerSGD's low-rank factors, in C and CUDA
  *
- * Of compress.h's M = g (rows x cols), P and Q a launch works on at most
- * MU_FACTOR_COLUMNS columns at a time, `k` .. `k` + n - 1 of the matrix rank. Threads
- * that are neighbours have neighbouring columns of M, so that they read neighbouring
- * memory. All sums are taken in an order
- * that the size alone decides, products and sums in one rounding: equal data gives
- * equal bits, on all ranks and in all runs. Loops over columns have a constant end and
- * ask whether there is such a column inside: so they are unrolled, and sums live in
- * registers. `most` is a constant: MU_FACTOR_COLUMNS, or less where n is never more.
+ * compress.h defines M = g (rows x cols), P and Q. A launch works on at most
+ * MU_FACTOR_COLUMNS columns of the matrix rank, `k` .. `k` + n - 1. Adjacent threads
+ * have adjacent columns of M, so that they read adjacent memory. The order of all sums
+ * depends on the size alone, and each product with its sum is rounded once: equal data
+ * gives equal bits on all ranks and in all runs. Loops over columns have a constant end
+ * and test each column, so that they are unrolled and sums stay in registers. `most` is
+ * a constant: MU_FACTOR_COLUMNS, or less if n is always smaller.
  *
  *   left     a block: MU_FACTOR_ROWS rows; a thread: every MU_FACTOR_THREADS-th column
  *   right    a block: MU_FACTOR_TILE columns of a segment of rows; a thread: two
@@ -39,8 +38,8 @@
 #define MU_FACTOR_DEEP 32
 #define MU_FACTOR_LONG 1024
 
-/* A thread of the long block reads so many rows ahead: alone on its SM, it waits for
- * memory else.
+/* Rows that a thread of the long block reads ahead: the block is alone on its SM and
+ * would wait for memory otherwise.
  */
 #ifdef __CUDACC__
 #define MU_FACTOR_AHEAD _Pragma("unroll 4")
@@ -50,8 +49,8 @@
 
 /* ---- M ----------------------------------------------------------------------------
  *
- * A gradient of f32 becomes M when it is first read. One of 16 bits cannot hold it, so
- * each stage reads it and what was left, and M is their sum again.
+ * The first read turns an f32 gradient into M in place. A 16-bit gradient cannot hold
+ * M, so each stage reads gradient and residual, and adds them.
  */
 
 MU_BOTH static inline float mu_factor_up(uint16_t bits, const enum muster_dtype kind)
@@ -96,7 +95,7 @@ MU_BOTH static inline void mu_factor_set(const struct mu_lowrank_tensor *x, size
  */
 
 /* Thread t's part of rows row .. row + nrows - 1 of P, into sum[row][column]; `first`:
- * these are the first columns of the rank.
+ * these are the first columns of the matrix rank.
  */
 MU_BOTH static inline void mu_factor_left(const struct mu_lowrank_tensor *x, size_t row,
                                           int nrows, int k, int n, const int most,
@@ -135,7 +134,7 @@ MU_BOTH static inline void mu_factor_left(const struct mu_lowrank_tensor *x, siz
  */
 
 /* Thread t's columns j and j + MU_FACTOR_THREADS, j = tile * MU_FACTOR_TILE + t, over
- * rows from .. to - 1; p has those rows' n values, `most` apart. Into x->parts.
+ * rows from .. to - 1. p has those rows' n values, `most` apart. Result in x->parts.
  */
 MU_BOTH static inline void mu_factor_right(const struct mu_lowrank_tensor *x,
                                            size_t tile, size_t from, size_t to,
@@ -160,7 +159,7 @@ MU_BOTH static inline void mu_factor_right(const struct mu_lowrank_tensor *x,
     }
 }
 
-/* The sum of a segment, stored where mu_factor_combine finds it. */
+/* Store the sum of a segment where mu_factor_combine reads it. */
 MU_BOTH static inline void mu_factor_store(const struct mu_lowrank_tensor *x,
                                            size_t tile, size_t segment, int k, int n,
                                            const int most, int t,
@@ -189,10 +188,10 @@ MU_BOTH static inline void mu_factor_combine(const struct mu_lowrank_tensor *x,
     x->q[e] = x->own[e] = *x->spoilt ? 0 : sum;
 }
 
-/* ---- The mean, and what is left ---------------------------------------------------
+/* ---- The mean and the residual ----------------------------------------------------
  */
 
-/* Of column j, n columns of the rank from k on: this rank's Q, and the mean. */
+/* Of column j, n columns of the matrix rank from k on: this rank's Q, and the mean. */
 MU_BOTH static inline void mu_factor_pair(const struct mu_lowrank_tensor *x, size_t j,
                                           int k, int n, const int most,
                                           float own[MU_FACTOR_COLUMNS],
@@ -205,7 +204,7 @@ MU_BOTH static inline void mu_factor_pair(const struct mu_lowrank_tensor *x, siz
         }
 }
 
-/* Take n products out of *left and add them to *sum; P's values are `apart`. */
+/* Subtract n products from *left and add them to *sum; P's values are `apart` apart. */
 MU_BOTH static inline void mu_factor_products(const float *p, size_t apart, int n,
                                               const int most,
                                               const float own[MU_FACTOR_COLUMNS],
@@ -221,8 +220,8 @@ MU_BOTH static inline void mu_factor_products(const float *p, size_t apart, int 
         }
 }
 
-/* Column j of rows row .. row + nrows - 1; own, mean and p are of the first columns of
- * the rank, p's rows `most` apart.
+/* Column j of rows row .. row + nrows - 1. own, mean and p belong to the first columns
+ * of the matrix rank; p's rows are `most` apart.
  */
 MU_BOTH static inline void mu_factor_finish_rows(const struct mu_lowrank_tensor *x,
                                                  size_t j, size_t row, int nrows,
@@ -281,7 +280,8 @@ MU_BOTH static inline void mu_factor_finish(const struct mu_lowrank_tensor *x,
     }
 }
 
-/* The same where P or Q is not finite: 1 in *spoilt is P's, which nothing was sent of.
+/* The same where P or Q is not finite. 1 in *spoilt: P is not finite, and nothing of it
+ * was sent.
  */
 MU_BOTH static inline void mu_factor_spoil(const struct mu_lowrank_tensor *x,
                                            size_t tile, size_t from, size_t to,
@@ -303,8 +303,8 @@ MU_BOTH static inline void mu_factor_spoil(const struct mu_lowrank_tensor *x,
 /* ---- P orthonormal ----------------------------------------------------------------
  */
 
-/* Thread t's part of the products of column k with the n columns from j on; of itself
- * where j is k.
+/* Thread t's part of the products of column k with the n columns from j on; for j == k
+ * with itself.
  */
 MU_BOTH static inline void mu_factor_dots(const struct mu_lowrank_tensor *x, int k,
                                           int j, int n, int t,
@@ -322,10 +322,10 @@ MU_BOTH static inline void mu_factor_dots(const struct mu_lowrank_tensor *x, int
                 dot[c] += (double)p[(size_t)c * rows + i] * (double)column[i];
 }
 
-/* Take n columns from j on, dot[] times each, out of column k; returns thread t's part
- * of the square of what is left.
+/* Subtract n columns from j on, times dot[], from column k; returns thread t's part of
+ * the square of the remainder.
  */
-MU_BOTH static inline double mu_factor_take_out(const struct mu_lowrank_tensor *x,
+MU_BOTH static inline double mu_factor_subtract(const struct mu_lowrank_tensor *x,
                                                 int k, int j, int n, int t,
                                                 const double dot[MU_FACTOR_COLUMNS])
 {
@@ -347,7 +347,7 @@ MU_BOTH static inline double mu_factor_take_out(const struct mu_lowrank_tensor *
     return square;
 }
 
-/* Is what is left of a column of norm `whole` no more than rounding noise? */
+/* True if the remainder of a column of norm `whole` is only rounding noise. */
 MU_BOTH static inline bool mu_factor_dependent(double whole, double left)
 {
     return left <= MU_LOWRANK_DEPENDENT * whole || left < FLT_MIN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pull.cu - all-reduce in place: read the parts of my segment, add, write to everybody
+/* pull.cu - all-reduce in place: read the parts of our segment, add, write to all ranks
  *
- * A barrier per block before (the peers' data is complete once their kernel runs) and
- * after (nobody reads from or writes to my buffer any more).
+ * Each block has a barrier before (a peer's data is complete when its kernel runs) and
+ * after (no rank reads from or writes to our buffer any more).
  */
 #include "runtime/backend/nccl/kernels/device.cuh"
 
@@ -52,7 +52,7 @@ __device__ inline uint4 add_all(const uint4 *in, int n, double scale)
     return out.v;
 }
 
-/* The last bytes that fill no vector: one thread an element. */
+/* The last bytes, which fill no vector: one thread per element. */
 template <typename T>
 __device__ inline void tail(const struct pull_args &a, size_t from)
 {

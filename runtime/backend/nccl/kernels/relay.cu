@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* relay.cu - all-reduce by stores only: push parts, their owner adds, pushes the sum
+/* relay.cu - all-reduce by stores only: push parts; their owner adds and pushes the sum
  *
- * Each rank owns a segment. Data travels in lines of 128 bytes, 120 of data and the
- * epoch behind; eight neighbouring threads store and load a line in one instruction,
- * which the GPU and NVLink (sm_70 and newer) carry as a whole. So whoever sees the
- * epoch has the data, and nothing needs a barrier, a fence or a read over the link:
+ * Each rank owns a segment. Data is sent in lines of 128 bytes: 120 of data, then the
+ * epoch. Eight adjacent threads store and load a line in one instruction, which the GPU
+ * and NVLink (sm_70 and newer) transfer as a whole. A reader that sees the epoch has
+ * the data, without barrier, fence or read over the link:
  *
  *   push warps   my parts of the others' segments -> their owners' areas
  *   add warps    wait for the parts of my segment, add in rank order, store the sum
- *                here and push it to everybody
+ *                here and push it to all ranks
  *   copy warps   wait for the sums of the others' segments, store them here
  *
- * Areas are double-buffered by the parity of the epoch: a rank in epoch e finished e-1,
- * so every owner began e-1, so everybody has finished reading e-2. In place is fine: a
- * part is overwritten by its sum only, which needs the part pushed first.
+ * Areas are double-buffered by the parity of the epoch: a rank in epoch e has finished
+ * e-1, so every owner began e-1, and every rank has finished reading e-2. In-place use
+ * is safe: only the sum overwrites a part, after the part was pushed.
  */
 #include "runtime/backend/nccl/kernels/device.cuh"
 
@@ -28,7 +28,7 @@ extern "C" {
 #define ALL 0xffffffffu
 #define LINE 128
 #define LINE_DATA 120
-#define QUAD (4 * LINE) /* what a warp moves at a time */
+#define QUAD (4 * LINE) /* bytes that a warp moves at a time */
 
 struct relay_args {
     struct mu_reach reach;
@@ -36,12 +36,11 @@ struct relay_args {
     char *recv;
     size_t bytes;
     double scale;
-    size_t quads; /* of a segment, equal on all ranks */
+    size_t quads; /* quads of a segment, equal on all ranks */
 };
 
-/* Two lines are 15 vectors of 16 bytes: seven in the first, seven in the second, and
- * the eighth vector's halves beside the epochs. Byte of this thread's vector in the
- * message.
+/* Two lines hold 15 vectors of 16 bytes: seven in each, and the two halves of the last
+ * beside the epochs. Returns the byte of this thread's vector in the message.
  */
 __device__ inline size_t vector_byte(size_t quad, int lane)
 {
@@ -55,8 +54,8 @@ __device__ inline bool has_epoch(int lane)
     return (lane & 7) == 7;
 }
 
-/* The elements of the message that are this thread's, the rest of the vector undefined;
- * half a vector in the threads that carry an epoch, as its first half.
+/* This thread's elements of the message; the rest of the vector is undefined. Threads
+ * that carry an epoch have half a vector, as its first half.
  */
 template <typename T>
 __device__ inline uint4 part_load(const char *base, size_t bytes, size_t quad, int lane)
@@ -104,7 +103,7 @@ __device__ inline void part_store(char *base, size_t bytes, size_t quad, int lan
             ((T *)(base + at))[j] = v.e[j];
 }
 
-/* Where this thread's 16 bytes of a quad lie in rank `at`'s area: parts (sums: 1) from
+/* Address of this thread's 16 bytes of a quad in rank `at`'s area. Parts (sums: 1) from
  * `source`, numbered without the area's own rank.
  */
 __device__ inline char *place(const struct relay_args &a, uint32_t epoch, int at,
@@ -131,7 +130,8 @@ __device__ inline bool lacks_epoch(uint4 v, uint32_t epoch, int lane)
     return has_epoch(lane) && (v.z != epoch || v.w != ~epoch);
 }
 
-/* A warp's wait came to nothing: true when the job was aborted (for all its threads).
+/* After an unsuccessful poll of a warp: true for all its threads if the job was
+ * aborted.
  */
 __device__ inline bool warp_aborted(struct mu_spin *spin, const struct mu_reach &r,
                                     int peer, int lane)
@@ -141,7 +141,7 @@ __device__ inline bool warp_aborted(struct mu_spin *spin, const struct mu_reach 
     if (++spin->polls & 1023)
         return false;
     if (lane == 0)
-        aborted = mu_spin_look(spin, &r, peer);
+        aborted = mu_spin_read_host(spin, &r, peer);
     return __shfl_sync(ALL, aborted, 0);
 }
 
@@ -171,7 +171,7 @@ __device__ static void push(const struct relay_args &a, uint32_t epoch, int warp
         }
 }
 
-/* own stands at its rank's place in the order, so that all owners add alike. */
+/* `own` has its rank's place in the order, so that all owners add alike. */
 template <typename T, int N>
 __device__ inline uint4 sum_parts(uint4 own, const uint4 *in, const struct mu_reach &r,
                                   double scale)
@@ -195,7 +195,7 @@ __device__ inline uint4 sum_parts(uint4 own, const uint4 *in, const struct mu_re
     return out.v;
 }
 
-/* The parts of U quads from all peers. Returns a rank that is missing, or -1. */
+/* The parts of U quads from all peers. Returns a missing rank, or -1. */
 template <int U, int N>
 __device__ inline int parts_poll(const struct relay_args &a, uint32_t epoch, size_t q,
                                  size_t stride, int lane, uint4 (*in)[N])
