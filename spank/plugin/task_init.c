@@ -91,10 +91,7 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
     if (!slot->bound || st->simulated || st->step.launcher == MU_LAUNCHER_MPI)
         return 0;
     if (mu_step_cpus_disputed(st))
-        return mu_err_set(
-            err, EINVAL,
-            "Slurm bound it to CPUs outside of those it told for the step; "
-            "its affinity stays");
+        return disputed_cpus(st, err);
     if (mu_apply_affinity(&slot->cpus, err) < 0)
         return -1;
     if (st->opts.mem == MU_MEM_NONE)
