@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* proof.h - show that one knows a secret without sending it
  *
- * Each side draws a nonce; a proof binds the secret to both nonces and to who speaks,
- * so it is of no use on another connection or in the other direction. SipHash-2-4
+ * Each side draws a nonce; a proof binds the secret to both nonces and to its sender,
+ * so it is invalid on another connection and in the other direction. SipHash-2-4
  * (https://www.aumasson.jp/siphash/siphash.pdf) with each half of the secret.
  */
 #ifndef MU_PROOF_H

@@ -314,7 +314,7 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
 
 /* ---- Close ---- */
 
-/* Everything said must have left before the sockets close. */
+/* All frames must be sent before the sockets close. */
 static void flush(struct mu_control *c)
 {
     double until = mu_clock_s() + 2;

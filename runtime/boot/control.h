@@ -28,7 +28,7 @@
 
 struct mu_control;
 
-/* How a job fails, as told to every rank once. */
+/* How the job fails; each rank receives it once. */
 struct mu_ending {
     int status;    /* muster_status, or the exit status given to muster_abort */
     int rank;      /* the guilty one, -1 unknown */
@@ -62,9 +62,10 @@ struct mu_control_env {
     const struct mu_world *world; /* met; borrowed until close, as are the others */
     const char *master_addr;      /* an address of this host to offer first, or NULL */
     double init_timeout, timeout; /* seconds */
-    bool
-        report_immediately; /* each rank acts on what it knows at once: no rank waits so
-                              that another may tell the user first */
+    /* Each rank reports a failure at once, and does not let a rank above it report
+     * first.
+     */
+    bool report_immediately;
     const struct mu_log *log;
     struct mu_control_hooks hooks;
 };
@@ -90,17 +91,18 @@ struct mu_gathered {
     const void **at;
     size_t *len;
 };
-/* [collective] Everybody gets everybody's bytes (at most a few KiB each); blocks.
+/* [collective] Each rank receives the bytes of all ranks (a few KiB each); blocks.
  * `what` names it in messages. The result is freed with mu_gathered_clear.
  */
 int mu_control_gather(struct mu_control *c, const char *what, const void *data,
                       size_t len, struct mu_gathered *out, struct mu_err *err);
 void mu_gathered_clear(struct mu_gathered *g);
 
-/* The roll-call of a step: each rank posts the hash of what it reduces, the one of the
- * order in which collectives have started and, only if it is to wait for the others, a
- * bitmap of the gradients that it lacks (nbytes, 0: it lacks none). Does not block.
- * Ranks with other hashes end the job with the name of the odd one.
+/* The absent-gradient agreement of a step. Each rank posts a hash of what it reduces
+ * and a hash of the order in which its collectives started. A rank that will wait for
+ * the others adds a bitmap of its absent gradients (nbytes 0: it has them all). Does
+ * not block. If the hashes differ, the job ends and the message names the first rank of
+ * the minority.
  */
 int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
                           uint64_t order, const uint8_t *absent, size_t nbytes,
@@ -116,11 +118,11 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
  */
 void mu_control_wait_begin(struct mu_control *c, const char *what);
 void mu_control_wait_end(struct mu_control *c);
-/* Everybody's waits last at least this many seconds from now. Any rank may ask. */
+/* All ranks' waits last at least this many seconds from now. Any rank may call. */
 void mu_control_extend(struct mu_control *c, double seconds);
-/* Tell everybody that the job fails, from any thread. Returns at once. */
+/* Report to all ranks that the job fails, from any thread. Returns at once. */
 void mu_control_fail(struct mu_control *c, int status, int rank, const char *why);
-/* The backend says that a wait is overdue: collect the records, judge, end. */
+/* The backend reports that a wait is overdue: collect the records, judge, end. */
 void mu_control_overdue(struct mu_control *c);
 /* Has the job failed? Fills err and returns true. */
 bool mu_control_failed(struct mu_control *c, struct mu_err *err);

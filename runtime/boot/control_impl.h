@@ -27,7 +27,7 @@
 
 enum mu_frame_type {
     MU_FRAME_GATHER = 1, /* up: what a rank calls it, and behind its NUL its bytes */
-    MU_FRAME_ALL,        /* down: everybody's */
+    MU_FRAME_ALL,        /* down: the bytes of all ranks */
     MU_FRAME_AGREE,      /* up: hash and bitmap of a step */
     MU_FRAME_ABSENT,     /* down: what every rank lacks */
     MU_FRAME_FAIL,       /* up: status, guilty rank, sentence */
@@ -60,7 +60,7 @@ struct mu_link {
     int pidfd; /* of a local peer, or -1 */
     int rank;
     struct mu_buffer in, out;
-    bool writing; /* EPOLLOUT is asked for */
+    bool writing; /* EPOLLOUT is enabled */
     bool gone;    /* was there, and is closed */
     int error;    /* errno that ended it, 0: end of file */
 };
@@ -83,7 +83,7 @@ struct mu_agreement {
     int count;
     bool lacking;
     size_t nbytes;
-    uint8_t *absent; /* the AND so far, NULL: nothing said yet */
+    uint8_t *absent; /* the AND so far, NULL: no bitmap yet */
     uint64_t *hash;  /* by rank */
     uint64_t *order; /* by rank: hash of the order of collectives */
     bool *here;
@@ -116,9 +116,9 @@ struct mu_control {
     char *all;
     size_t all_len;
     struct mu_gather *gathering; /* root: the open ones */
-    bool goodbye; /* everybody is in finalize: ends of file are expected */
+    bool goodbye; /* all ranks are in finalize: ends of file are expected */
 
-    /* Roll-call. */
+    /* Absent-gradient agreement. */
     struct mu_agreement *agreements; /* root */
     uint64_t absent_step;
     bool absent_known;
@@ -127,12 +127,12 @@ struct mu_control {
 
     /* Deadlines, seconds of the monotonic clock; 0: none. */
     double waiting_since, extended_until;
-    double extension; /* seconds, for the backend; extension_new: not told yet */
+    double extension; /* seconds, for the backend; extension_new: not reported yet */
     bool extension_new;
     char waiting_for[MU_FLIGHT_WHAT];
     bool overdue;
     double ack_until, verdict_until, answer_until, orphan_at;
-    struct mu_ending last_resort; /* what to say when nobody above decides */
+    struct mu_ending last_resort; /* what to report when no rank above decides */
 
     const struct mu_flight **records; /* root, while collecting */
     int nrecords;
@@ -195,7 +195,7 @@ void mu_control_frame(struct mu_control *c, struct mu_link *link,
 void mu_control_lost(struct mu_control *c, struct mu_link *link);
 /* Act on deadlines that passed; returns the next one, 0 none. */
 double mu_control_deadlines(struct mu_control *c, double now);
-/* The job fails: at the root it is decided, elsewhere told upwards. */
+/* The job fails: the root decides, another rank reports it to its parent. */
 void mu_control_complain(struct mu_control *c, int status, int rank, const char *text);
 void mu_control_overdue_now(struct mu_control *c);
 void mu_control_extend_from(struct mu_control *c, double seconds);

@@ -147,7 +147,7 @@ void mu_link_send(struct mu_control *c, struct mu_link *link, enum mu_frame_type
 {
     struct mu_frame frame = { type, (uint32_t)len, from, flags, number };
 
-    /* Before the link to the parent is there, what the children said waits for it. */
+    /* Frames of the children wait here until the link to the parent is open. */
     if (link->gone || !reserve(&link->out, sizeof frame + len))
         return;
     memcpy(link->out.bytes + link->out.end, &frame, sizeof frame);

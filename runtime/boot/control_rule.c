@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* control_rule.c - what a frame, a death or a deadline leads to
  *
- * The root decides. Another rank tells it and waits; when no decision comes (the way up
- * is cut, or somebody above is stopped) it ends the job by itself, a little later the
- * further down its parent's list it stands, so that one of several orphans speaks.
+ * The root decides. Another rank reports to the root and waits. If it receives no
+ * decision (the path to the root is cut, or a rank on it is stopped), it ends the job
+ * itself. Children of one parent wait for different times, so that only one reports.
  */
 #include "runtime/boot/control_impl.h"
 
@@ -16,7 +16,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
-#define ORPHAN_STEP 0.5 /* seconds between orphans that would speak */
+#define ORPHAN_STEP 0.5 /* seconds between reports of orphans */
 
 struct ending_frame {
     int32_t status, rank;
@@ -41,8 +41,8 @@ static void decide(struct mu_control *c, int status, int rank, const char *text,
     mu_control_wake(c);
 }
 
-/* The job may be ended before this rank hears why: a rank that decides does not reach
- * those that are cut off from it, and the launcher kills them.
+/* The launcher may end the job before this rank receives the reason: the decision does
+ * not reach ranks that are cut off, and the launcher kills them.
  */
 static void alarm_below(struct mu_control *c)
 {
@@ -52,7 +52,7 @@ static void alarm_below(struct mu_control *c)
     mu_control_send_down(c, MU_FRAME_ALARM, 0, 0, NULL, 0);
 }
 
-/* Say it ourselves at `at` if nobody above has decided by then. */
+/* Report it ourselves at `at` if no rank above has decided by then. */
 static void prepare_last_resort(struct mu_control *c, double at, int status, int rank,
                                 const char *text)
 {
@@ -165,7 +165,7 @@ static void answer(struct mu_control *c)
         mu_control_send_up(c, MU_FRAME_RECORD, c->rank, 0, 0, &mine, sizeof mine);
 }
 
-/* The root asks everybody what it is doing. */
+/* The root requests the flight records of all ranks. */
 static void collect(struct mu_control *c)
 {
     if (c->records || c->ended)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* control_sum.c - what the root puts together: gathers and the agreement-calls of steps */
+/* control_sum.c - what the root puts together: gathers, absent-gradient agreements */
 #include "runtime/boot/control_impl.h"
 
 #include <stdarg.h>
@@ -11,11 +11,11 @@
 #include "runtime/core/ranks.h"
 #include "runtime/muster.h"
 
-/* ---- Who is the odd one ------------------------------------------------------------
+/* ---- The rank that differs ---------------------------------------------------------
  */
 
-/* The first rank that has another value than most, -1: all have the same. *usual is one
- * of most, others their list.
+/* The first rank whose value differs from that of most ranks, -1: all are equal. *usual
+ * is a rank of the majority, others its list.
  */
 static int first_of_minority(const uint64_t *value, int size, int *usual, char *others,
                              size_t len)
@@ -123,8 +123,8 @@ static const char *called(const struct mu_gather *g, int rank)
     return g->data[rank] + sizeof(uint32_t) + length_of(g->data[rank]);
 }
 
-/* Gathers are counted, so ranks in other calls meet in one: what they say to each other
- * there would be taken for something else.
+/* Gathers are matched by number, so ranks in different calls would meet in one and
+ * misread each other's bytes.
  */
 static bool names_agree(const struct mu_control *c, const struct mu_gather *g,
                         struct mu_complaint *out)
@@ -149,7 +149,7 @@ static bool names_agree(const struct mu_control *c, const struct mu_gather *g,
     return false;
 }
 
-/* All ranks are there: one blob to everybody, and to the caller on this rank. */
+/* All ranks have posted: one blob goes to all ranks and to the caller on this one. */
 static void finish_gather(struct mu_control *c, struct mu_gather *g,
                           struct mu_complaint *out)
 {
@@ -208,7 +208,7 @@ void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
         finish_gather(c, g, out);
 }
 
-/* ---- Roll-call ---------------------------------------------------------------------
+/* ---- Absent-gradient agreement -----------------------------------------------------
  */
 
 static void free_agreement(struct mu_agreement *agreement)
@@ -297,7 +297,7 @@ static void finish_agreement(struct mu_control *c, struct mu_agreement *agreemen
     free_agreement(agreement);
 }
 
-/* Who lacks nothing makes the common set empty. */
+/* A rank that lacks no gradient makes the common set empty. */
 static int add_bitmap(struct mu_agreement *agreement, const uint8_t *bits, size_t n)
 {
     if (n > 0 && !agreement->absent) {

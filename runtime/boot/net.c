@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net.c - TCP between ranks before they know each other: listen, addresses, call */
+/* net.c - TCP between ranks before their first handshake: listen, addresses, call */
 #include "runtime/boot/net.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net.h - TCP between ranks before they know each other: listen, addresses, call */
+/* net.h - TCP between ranks before their first handshake: listen, addresses, call */
 #ifndef MU_BOOT_NET_H
 #define MU_BOOT_NET_H
 
@@ -30,16 +30,17 @@ void mu_net_machine(char machine[MU_NET_MACHINE]);
  */
 bool mu_net_is_own(const struct sockaddr *at);
 
-/* What a call came to, the best of all addresses. */
+/* Result of mu_net_call. */
 enum mu_net_answer {
-    MU_NET_SILENT,    /* nothing was heard: the host or the way to it may be dead */
-    MU_NET_REFUSED,   /* the host says that nobody listens there, or handshake failed */
-    MU_NET_CONNECTED, /* connected, and handshake said yes */
+    MU_NET_SILENT,    /* no reply: the host or the link to it may be dead */
+    MU_NET_REFUSED,   /* connection refused, or handshake returned false */
+    MU_NET_CONNECTED, /* connected, and handshake returned true */
 };
-/* Try the addresses in turn until handshake is content with a connection (it takes fd, and
- * is given until when it may take), or `until` (seconds of the monotonic clock).
- * REFUSED is what the first address says, since others may lead to another host.
- * elsewhere: the rank is on another machine, so this host's own addresses are left out.
+/* Connect to the addresses in turn, until `until` (seconds of the monotonic clock).
+ * Calls handshake(arg, fd, deadline) on each connection; handshake owns fd; stops when
+ * it returns true. If none does, the result is that of the first address, since the
+ * others may belong to another host. elsewhere: the rank is on another machine, so the
+ * addresses of this host are skipped.
  */
 enum mu_net_answer mu_net_call(const char *addresses, bool elsewhere, uint32_t port,
                                double until,

@@ -15,7 +15,7 @@
 #include "runtime/base/random.h"
 #include "runtime/boot/world.h"
 
-#define MAGIC 0x6d75726fu /* changes with the card */
+#define MAGIC 0x6d75726fu /* changes with the record */
 #define CALL_SECONDS 3.0
 #define PAUSE_SECONDS 0.2
 
@@ -26,7 +26,7 @@ static void drop(int *fd)
     *fd = -1;
 }
 
-/* ---- Who stands where ------------------------------------------------------------ */
+/* ---- Neighbours in the ring ------------------------------------------------------ */
 
 static bool is_first(const uint64_t *node_of, int rank)
 {
@@ -211,7 +211,7 @@ static void serve_caller(struct mu_node_ring *n, struct mu_node_ring_caller *c,
         drop(&c->fd);
     } else if (c->got == sizeof c->host) {
         mu_net_tune(c->fd);
-        drop(&n->from.fd); /* it calls again where it did not hear our answer */
+        drop(&n->from.fd); /* it connects again if it did not receive our proof */
         n->from = (struct mu_node_ring_link){ .fd = c->fd };
         c->fd = -1;
         c->host[sizeof c->host - 1] = '\0';
@@ -238,7 +238,7 @@ int mu_node_ring_behind(const struct mu_node_ring *n)
     return n->next >= 0 && is_behind(n, &n->from) ? n->before : -1;
 }
 
-/* Tell which fence we are in and hear of the other's; true: it has ended. */
+/* Send the fences that we entered and read those of the peer; true: it has ended. */
 static bool ended(const struct mu_node_ring *n, struct mu_node_ring_link *l)
 {
     char bytes[64];

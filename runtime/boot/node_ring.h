@@ -24,7 +24,7 @@
 #define MU_NODE_RING_CALLERS 4
 #define MU_NODE_RING_HOST 128
 
-/* What a rank tells the one before it, over PMIx. */
+/* The address record that a rank publishes over PMIx for the one before it. */
 struct mu_node_ring_record {
     uint32_t magic, port;
     uint8_t secret[MU_PROOF_SECRET];

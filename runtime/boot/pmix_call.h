@@ -23,7 +23,7 @@ struct mu_call {
     pmix_value_t *value; /* of a get: a copy */
     pmix_proc_t proc;    /* arguments, valid until the callback */
     pmix_info_t info[2];
-    /* May be NULL: asked every 50 ms by the waiter; true: it waits no longer. */
+    /* May be NULL. The waiter calls it every 50 ms and stops waiting on true. */
     bool (*leave)(void *arg);
     void *leave_arg;
 };
@@ -35,8 +35,8 @@ void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg);
 /* Has the callback come? */
 bool mu_call_done(struct mu_call *c);
 /* Wait for c and give it up; `started` is what the starting call returned.
- * PMIX_ERR_TIMEOUT at the deadline, or when `leave` says so. *value (may be NULL) gets
- * the value of a get, to be released.
+ * PMIX_ERR_TIMEOUT at the deadline, or when `leave` returns true. *value (may be NULL)
+ * gets the value of a get, to be released.
  */
 pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started,
                            const struct timespec *until, pmix_value_t **value);

@@ -4,10 +4,10 @@
  * Four things PMIx under Slurm does not do by itself:
  * - A fence without PMIX_COLLECT_DATA does not wait for other nodes (Slurm's tree fence
  *   with TreeWidth above the number of nodes), so every fence collects.
- * - A fence succeeds without ranks that exited, so every rank's card is read after it.
+ * - A fence succeeds without ranks that exited, so all rank records are read after it.
  * - PMIX_TIMEOUT is not honoured for remote ranks, so the non-blocking fence is waited
  *   for with our own clock.
- * - Nobody is told of a rank that dies in a fence, so ranks watch each other.
+ * - PMIx does not report a rank that dies in a fence, so ranks watch each other.
  */
 #include "runtime/boot/world_pmix.h"
 
@@ -138,10 +138,10 @@ static int report_missing(const struct mu_world *w, double timeout, struct mu_er
                           timeout);
     }
     free(missing);
-    /* Not the rank whose card did not come: Slurm's server there may be held up,
+    /* Not the rank without a record: Slurm's server there may be held up,
      * waiting for a node that is dead.
      */
-    sleep(3); /* so that a rank that can name the missing one speaks first */
+    sleep(3); /* so that a rank that can name the missing one reports first */
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
                       "(MUSTER_INIT_TIMEOUT); all ranks of node %s did",

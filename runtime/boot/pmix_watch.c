@@ -41,8 +41,8 @@ static uint64_t node_key(const struct pmix *p)
 /* ---- The first rank of the next node ----------------------------------------------
  */
 
-/* Ask for its card at once, while it is well: our server answers when that rank has
- * published it. Whether it ever comes does not matter to the fence.
+/* Request its address record at once, while it is alive: our server answers when that
+ * rank has published it. The fence does not depend on the answer.
  */
 static void request_next(struct pmix *p)
 {
@@ -56,7 +56,7 @@ static void request_next(struct pmix *p)
     p->watch.request = c;
 }
 
-/* The answer has come, or we want it no longer. */
+/* The answer has arrived, or is not needed any more. */
 static void receive_next(struct pmix *p)
 {
     struct timespec now = mu_in_seconds(0);
@@ -70,8 +70,8 @@ static void receive_next(struct pmix *p)
     p->watch.request = NULL;
 }
 
-/* Where a rank runs, before it has told anything; 0: not known. Slurm knows no node id
- * of ranks elsewhere.
+/* Hash of a rank's host before that rank has published; 0: unknown. Slurm has no node
+ * id for ranks of other nodes.
  */
 static uint64_t host_of(const struct pmix *p, int rank)
 {
@@ -130,8 +130,8 @@ void mu_pmix_watch_open(struct mu_world *w)
 /* ---- Looking -----------------------------------------------------------------------
  */
 
-/* The nearest rank behind us on this node that has no process: of those that see it the
- * one before it speaks. What is seen twice is true.
+/* The nearest rank after us on this node that has no process. The rank just before it
+ * reports first. It must be missing in two polls, see mu_tasks_gone.
  */
 static int poll_tasks(struct pmix *p)
 {
@@ -170,7 +170,7 @@ bool mu_pmix_watch_poll(void *arg)
     watch->behind = watch->lost != watch->neighbour.next;
     if (watch->lost < 0) {
         watch->lost = mu_node_ring_poll(&watch->nodes, &host);
-        watch->behind = 1; /* where Slurm ends the step we are not to speak of it */
+        watch->behind = 1; /* Slurm may end the step first; then we report nothing */
     }
     if (watch->lost < 0) {
         host = p->record.host;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* survive.c - who is left: call the lowest rank that lives, or be it */
+/* survive.c - who is left: follow the lowest rank that lives, or lead */
 #include "runtime/boot/survive_impl.h"
 
 #include <stddef.h>
@@ -143,7 +143,9 @@ int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLO
                      double patience, struct mu_err *err)
 {
     double until = mu_clock_s() + patience;
-    /* The head says who is missing: who called before it must not give up before it. */
+    /* Followers wait longer than the leader, so that the leader times out first and
+     * names the missing rank.
+     */
     double follow_until = until + MU_CALL_SECONDS;
     struct mu_join join = { .magic = MU_JOIN_MAGIC };
     int rc = 0;

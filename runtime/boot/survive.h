@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* survive.h - after a death: who is left, and a meeting point for those
+/* survive.h - after a death: the rendezvous of the survivors
  *
- *   each survivor calls the lowest rank that may live, says its ballot and waits
+ *   each survivor connects to the lowest rank not known dead and sends its ballot
+ *   (steps committed, voted, finalizing)
  *        |
- *   that rank, the head, waits until every rank has called or is known to be dead
+ *   that rank, the leader, waits until every rank has connected or is known dead
  *        |
- *   it tells all who is left, and the ballot of all; the connections stay open as a
- *   star over which the survivors exchange what their new connections need
+ *   the leader sends the verdict: the ranks that live, and all ballots. The connections
+ *   stay open as a star, over which the survivors set up their new connections
  *
- * The kernel tells who lives: each rank listens from the start, and a call to a process
- * that is gone is refused, one that waits there ends with it. So no thread has to
- * answer, and a rank that computes counts as alive until it calls. A head that dies is
- * found in the same way, and the next rank takes its place: nothing is final before all
- * of the survivors are connected anew, and whoever fails before calls again.
+ * The kernel shows which ranks live. Each rank listens from the start: a connection to
+ * a dead process is refused, and one that waits there ends with the process. So no
+ * thread has to answer, and a rank that computes counts as alive. A leader that dies is
+ * found in the same way, and the next rank leads. The verdict is final when all
+ * survivors are connected again; a rank that fails before that connects again.
  */
 #ifndef MU_SURVIVE_H
 #define MU_SURVIVE_H
@@ -29,20 +30,20 @@ struct mu_survive;
 enum mu_life {
     MU_LIVES,
     MU_DIED,
-    MU_SILENT, /* its host, or the way there, is dead: perhaps it lives */
+    MU_SILENT, /* its host or the link to it is dead: it may live */
 };
 
-/* What a rank tells the others about itself; see mu_survive_open. */
+/* Bytes of an address record, and numbers in a ballot. */
 #define MU_SURVIVE_RECORD 640
 #define MU_SURVIVE_BALLOT 3
 
-/* Listen; our own record is put into `record`. world must be met; token and rank are
- * copied, ranks of the world as it is now are what the functions below start from.
+/* Listen, and write our address record into `record`. world must be met; token and
+ * rank are copied. The functions below start from the ranks that world has now.
  */
 int mu_survive_open(const struct mu_world *world, const char *master_addr,
                     const struct mu_log *log, char record[MU_SURVIVE_RECORD],
                     struct mu_survive **out, struct mu_err *err);
-/* The record of a rank; before anything below. */
+/* Set the address record of a rank; for all ranks before the calls below. */
 int mu_survive_set_address(struct mu_survive *s, int rank, const void *record,
                            size_t len, struct mu_err *err);
 void mu_survive_close(struct mu_survive *s); /* NULL is fine */
@@ -56,7 +57,7 @@ int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLO
 /* As agreed: equal on all survivors. */
 enum mu_life mu_survive_life(const struct mu_survive *s, int rank);
 const int64_t *mu_survive_ballot(const struct mu_survive *s, int rank);
-/* Is this the rank that the others called? One of them is. */
+/* Does this rank lead? One survivor does. */
 bool mu_survive_leads(const struct mu_survive *s);
 /* From now on the living are ranks 0, 1, ... in their old order. */
 void mu_survive_settle(struct mu_survive *s);

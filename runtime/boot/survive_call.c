@@ -11,7 +11,7 @@
 
 struct call {
     struct mu_survive *s;
-    const struct mu_join *join; /* what to say, or NULL: only see whether it lives */
+    const struct mu_join *join; /* to send, or NULL: only check whether it lives */
     int origin;
     double until;
 };

@@ -6,7 +6,7 @@
  *
  *   survive.c       open, agree, follow the leader
  *   survive_call.c  connect to another survivor and prove the token
- *   survive_lead.c  be the one that is called
+ *   survive_lead.c  lead: collect the ballots, send the verdict
  *   survive_star.c  exchange over the connections of the agreement
  */
 #ifndef MU_SURVIVE_IMPL_H
@@ -29,19 +29,19 @@ struct mu_address_record {
 _Static_assert(sizeof(struct mu_address_record) <= MU_SURVIVE_RECORD,
                "fits the record");
 
-/* One rank's word in an agreement; by origin. */
+/* State and ballot of one rank in an agreement. */
 struct mu_fate {
     int32_t life, pad;
     int64_t ballot[MU_SURVIVE_BALLOT];
 };
 
-/* Of a survivor to the head, when both have proved the token. */
+/* From a follower to the leader, after both have proved the token. */
 struct mu_join {
     uint32_t magic, pad;
     int64_t ballot[MU_SURVIVE_BALLOT];
 };
 
-/* Of the head to a survivor; n fates follow. */
+/* From the leader to a follower; n fates follow. */
 struct mu_verdict {
     uint32_t magic, n;
 };
@@ -64,8 +64,8 @@ struct mu_survive {
     int size, *origin_of;         /* by rank */
 
     int leader; /* origin */
-    int *fd;    /* by origin. Head: to each other one; else to the head; -1: none */
-    char *out;  /* published since the last fence */
+    int *fd;   /* by origin. Leader: to each other rank; else to the leader; -1: none */
+    char *out; /* published since the last fence */
     size_t out_len;
     struct mu_published *published;
 
@@ -88,7 +88,7 @@ int mu_survive_late(const struct mu_survive *s, int origin, double patience,
 int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double until,
                     double patience, struct mu_err *err);
 
-/* survive_star.c: close all connections, forget what was said. */
+/* survive_star.c: close all connections, drop what was published. */
 void mu_survive_hang_up(struct mu_survive *s);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* survive_lead.c - the head: wait until all have called who live, and tell them */
+/* survive_lead.c - the leader: wait for all ranks that live, send the verdict */
 #include "runtime/boot/survive_impl.h"
 
 #include <errno.h>
@@ -178,7 +178,9 @@ static void listen_once(struct lead *l, double until)
         accept_caller(l);
 }
 
-/* Who does not get it finds the connection closed, now or at the first fence. */
+/* A rank that does not receive it finds its connection closed, at the next fence at the
+ * latest.
+ */
 static void send_verdict(struct mu_survive *s)
 {
     struct mu_verdict v = { .magic = MU_VERDICT_MAGIC, .n = (uint32_t)s->n };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* survive_star.c - publish, fence and fetch over the connections to the head
+/* survive_star.c - publish, fence and fetch over the connections to the leader
  *
- * A fence brings what each has published since the last one to the head, and all of it
- * to everybody. When one of them is gone the head hangs up, and the fence fails on all.
+ * In a fence each rank sends what it published since the last one to the leader, which
+ * sends all of it to all ranks. If a rank is gone, the leader closes all connections
+ * and the fence fails on all ranks.
  */
 #include "runtime/boot/survive_impl.h"
 
@@ -13,7 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/muster.h"
 
-#define LONGEST ((uint64_t)1 << 30) /* more than any meeting needs */
+#define LONGEST ((uint64_t)1 << 30) /* more than any rendezvous needs */
 
 struct entry {
     int32_t origin;

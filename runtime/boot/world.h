@@ -21,7 +21,7 @@ struct mu_world {
     char job[64];   /* "job.step" */
     uint8_t token[MU_TOKEN_LEN];
     struct mu_exchange exchange;
-    /* Exchange the ranks' cards; see mu_world_meet. NULL: nothing to do. */
+    /* Exchange the ranks' records; see mu_world_meet. NULL: nothing to do. */
     int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
     void (*close)(struct mu_world *world); /* orderly; frees world */
     void (*leave)(struct mu_world *world); /* see mu_world_leave; NULL: nothing to do */

@@ -156,8 +156,8 @@ static void pmix_close(struct mu_world *world)
     mu_world_free(world);
 }
 
-/* Slurm's server ends the step, a second later, when a client is lost that has not said
- * goodbye.
+/* Without PMIx_Finalize Slurm's server takes a lost client for a failure and ends the
+ * step a second later.
  */
 static void pmix_leave(struct mu_world *world)
 {

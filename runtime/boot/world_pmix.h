@@ -17,7 +17,7 @@
 #include "runtime/boot/pmix_call.h"
 #include "runtime/boot/world.h"
 
-/* What each rank tells the others first. */
+/* What each rank publishes first. */
 struct rank_record {
     uint32_t magic;
     int32_t pid;
@@ -28,14 +28,14 @@ struct rank_record {
 struct mu_pmix_watch {
     struct mu_neighbour neighbour;
     struct mu_node_ring nodes;
-    struct mu_call *request; /* for the card of the next node's first rank, or NULL */
+    struct mu_call *request; /* for the record of the next node's first rank, or NULL */
     pmix_status_t request_rc;
     bool *local, *gone; /* ranks of this node, and those of them without a process */
     int suspect;        /* one of the latter, seen once; -1: none */
     double next_poll;   /* for tasks, seconds of the monotonic clock */
     int lost;           /* the rank that died, or -1 */
     char lost_host[128];
-    unsigned behind; /* ranks of this node that speak of it before this one */
+    unsigned behind; /* ranks of this node that report it before this one */
 };
 
 struct pmix {
@@ -56,15 +56,15 @@ bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
 /* ---- pmix_exchange.c ---- */
 int mu_pmix_fetch(void *pmix, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err);
-/* Wait for all ranks, and say who is missing when they do not come. */
+/* Wait for all ranks; on a timeout name those that are missing. */
 int mu_pmix_fence(void *pmix, double timeout, struct mu_err *err);
 
 /* ---- pmix_watch.c ---- */
-/* Before the card is published. Where nobody can be watched nobody is. */
+/* To be called before the record is published. Without sockets no rank is watched. */
 void mu_pmix_watch_open(struct mu_world *w);
 /* A rank was lost: see watch.lost. Does not block; the arg is struct pmix. */
 bool mu_pmix_watch_poll(void *pmix);
-/* The sentence of it; one rank speaks before the others that know. Returns -1. */
+/* Report the lost rank in err. One rank reports before the others. Returns -1. */
 int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err);
 void mu_pmix_watch_close(struct pmix *p);
 
