@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/api/impl.h" /* the backend itself is measured */
+#include "runtime/api/impl.h" /* for the backend, which is measured directly */
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
@@ -17,24 +17,23 @@
 static const char usage_text[] =
     "usage: muster bench COLLECTIVE [OPTION]...\n"
     "       muster bench ddp --model NAME [OPTION]...\n"
-    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast, sendrecv; beside: "
-    "what an\n"
-    "all-reduce takes from a matrix product that runs beside it\n"
-    "Run it as a step's tasks (srun --mpi=pmix muster bench allreduce), or with "
+    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast or sendrecv;\n"
+    "beside measures how much an all-reduce slows a matrix product down\n"
+    "Run it as the tasks of a step (srun --mpi=pmix muster bench allreduce), or with "
     "--ranks\n"
     "on one node without a launcher.\n"
-    "  --ranks N        fork N ranks here, one per GPU\n"
-    "  --min SIZE, --max SIZE   bytes of the buffer, default 1K and 1G, times 4 each\n"
+    "  --ranks N        fork N ranks on this node, one for each GPU\n"
+    "  --min SIZE, --max SIZE   bytes of the buffer, in steps of 4; default 1K and 1G\n"
     "  --path PATH      auto (default), one-shot, pull, relay, copy, nccl, all\n"
     "  --dtype TYPE     f32 (default), f64, f16, bf16, i32, i64\n"
     "  --batches N      timed batches for median, minimum, maximum; default 11\n"
     "  --graph          capture the calls in a CUDA graph and replay it\n"
-    "  --no-check       do not compare with a reference\n"
+    "  --no-check       skip the comparison with a reference\n"
     "  --model NAME     resnet50, gpt2-124m, bert-large, llama-3.2-1b, or a file\n"
     "  --steps N        ddp: timed steps; default 30\n"
-    "  --own-grads      ddp: gradients outside of the buckets, packed when ready\n"
-    "  --tsv            tab-separated values\n"
-    "  --help           this\n";
+    "  --own-grads      ddp: gradients outside the buckets, packed when ready\n"
+    "  --tsv            tab-separated values with a header line\n"
+    "  --help           print this text\n";
 
 static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
                                      "broadcast", "sendrecv",  "beside",
@@ -47,15 +46,15 @@ static int run(struct muster *m, const struct bench_options *options, double ini
     int rc;
 
     if (strcmp(muster_backend(m), "nccl") != 0) {
-        fprintf(stderr, "muster bench: needs GPUs; the backend here is %s\n",
+        fprintf(stderr, "muster bench: GPUs are needed, but the backend is %s\n",
                 muster_backend(m));
         muster_finalize(m);
         return MUSTER_EDEVICE;
     }
     bench_module_open(&b);
     b.stream = mu_gpu_stream();
-    bench_say(&b, "# %d x %s, %s, muster %s, muster_init %.0f ms\n", muster_size(m),
-              mu_gpu_name(), muster_transport(m), muster_version(), init_ms);
+    bench_print(&b, "# %d x %s, %s, muster %s, muster_init %.0f ms\n", muster_size(m),
+                mu_gpu_name(), muster_transport(m), muster_version(), init_ms);
     rc = strcmp(options->kind, "ddp") == 0      ? bench_ddp(&b)
          : strcmp(options->kind, "beside") == 0 ? bench_beside(&b)
                                                 : bench_collectives(&b);
@@ -64,7 +63,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
     return rc;
 }
 
-/* A rank that was forked here. */
+/* The body of a rank that was forked here. */
 static int forked(struct mu_world *world, void *arg)
 {
     struct mu_config_env none = { 0 };
@@ -116,13 +115,13 @@ static int int_option(const char *what, const char *text, long max)
     return (int)value;
 }
 
-static void word_option(const char *what, const char *text, const char *const *words,
-                        int *out)
+static void choice_option(const char *what, const char *text, const char *const *words,
+                          int *out)
 {
     int at = mu_parse_word(text, words);
 
     if (at < 0) {
-        fprintf(stderr, "muster bench: %s '%s' is unknown\n%s", what, text, usage_text);
+        fprintf(stderr, "muster bench: unknown %s '%s'\n%s", what, text, usage_text);
         exit(2);
     }
     *out = at;
@@ -176,11 +175,11 @@ static void option(struct bench_options *o, int opt, const char *arg)
         break;
     case OPT_PATH:
         if (strcmp(arg, "auto") != 0 && strcmp(arg, "all") != 0)
-            word_option("--path", arg, mu_algo_names, &word);
+            choice_option("--path", arg, mu_algo_names, &word);
         o->path = arg;
         break;
     case OPT_DTYPE:
-        word_option("--dtype", arg, dtypes, &word);
+        choice_option("--dtype", arg, dtypes, &word);
         o->dtype = (enum muster_dtype)word;
         break;
     case OPT_BATCHES:
@@ -229,11 +228,12 @@ int main(int argc, char **argv)
         fputs(usage_text, stderr);
         return 2;
     }
-    word_option("collective", argv[optind], kinds, &kind);
+    choice_option("collective", argv[optind], kinds, &kind);
     o.kind = kinds[kind];
     if (o.max < o.min || (strcmp(o.kind, "ddp") == 0) != (o.model != NULL)) {
         fprintf(stderr, "muster bench: %s\n%s",
-                o.max < o.min ? "--max is below --min" : "--model goes with ddp",
+                o.max < o.min ? "--max is below --min"
+                              : "ddp needs --model, and only ddp takes it",
                 usage_text);
         return 2;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench.h - what the files of `muster bench` share */
+/* bench.h - shared by the files of `muster bench` */
 #ifndef MU_BENCH_H
 #define MU_BENCH_H
 
@@ -24,10 +24,10 @@ struct bench_options {
     bool graph;  /* captured and replayed */
     bool check;  /* compare with a reference */
     bool tsv;
-    bool own_grads; /* ddp: gradients outside of the buckets, packed */
+    bool own_grads; /* ddp: gradients outside the buckets, packed */
 };
 
-/* Functions of the NCCL module that its table does not have; NULL on other backends. */
+/* Functions of the NCCL module that its table lacks; NULL on other backends. */
 struct bench_module {
     int (*force)(struct mu_backend *b, const char *path);
     void *(*peer)(struct mu_backend *b, const void *p, int local_rank);
@@ -49,16 +49,16 @@ struct bench {
 };
 
 /* Print on rank 0. */
-void bench_say(const struct bench *b, const char *fmt, ...)
+void bench_print(const struct bench *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Ends the program with the sentence of err. */
+/* Print the sentence of err and end the program. */
 void bench_die(const struct mu_err *err) __attribute__((noreturn));
 double bench_median(double *values, int n); /* sorts them */
 
 /* Look up the functions that b->m's backend offers; those that it lacks stay NULL. */
 void bench_module_open(struct bench *b);
-/* From now on every collective that can takes this path, "auto": the fastest. 0 also
- * where the backend has no paths; -1: it cannot.
+/* From now on every collective that can takes this path ("auto": the fastest). Returns
+ * 0 also where the backend has no paths; -1: it cannot.
  */
 int bench_force(const struct bench *b, const char *path);
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench_beside.c - what an all-reduce takes from a matrix product that runs beside it
- */
+/* bench_beside.c - how much an all-reduce slows down a matrix product beside it */
 #include "runtime/tools/bench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/api/impl.h" /* the backend itself is measured */
+#include "runtime/api/impl.h" /* for the backend, which is measured directly */
 #include "runtime/backend/nccl/bench/compute.h"
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/core/dtype.h"
@@ -91,11 +90,11 @@ int bench_beside(struct bench *b)
     s.arena = muster_alloc(b->m, o->max);
     if (!s.arena)
         return muster_report(b->m);
-    bench_say(b, o->tsv
-                     ? "path\tbytes\tcoll_us\tproduct_alone_us\tproduct_us\tslower_%%\t"
-                       "coll_beside_us\n"
-                     : "# path         bytes  coll us  product alone us  beside us  "
-                       "slower %%  coll beside us\n");
+    bench_print(
+        b, o->tsv ? "path\tbytes\tcoll_us\tproduct_alone_us\tproduct_us\tslower_%%\t"
+                    "coll_beside_us\n"
+                  : "# path         bytes  coll us  product alone us  beside us  "
+                    "slower %%  coll beside us\n");
     for (size_t bytes = o->min < (1 << 20) ? 1 << 20 : o->min; bytes <= o->max;
          bytes *= 5)
         for (int p = -1; p < MU_ALGOS; p++) {
@@ -111,14 +110,14 @@ int bench_beside(struct bench *b)
             s.bytes = bytes;
             products(&s, 0, 8, &idle);
             alone = products(&s, PRODUCTS, 0, &comm);
-            /* As many as take about as long as the products; the same on all ranks. */
+            /* As many as last about as long as the products; equal on all ranks. */
             n = (int)(bytes >= (16 << 20) ? 24 : bytes >= (4 << 20) ? 60 : 120);
             beside = products(&s, PRODUCTS, n, &comm);
-            bench_say(b,
-                      o->tsv ? "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\n"
-                             : "%-9s %10zu %8.1f %17.1f %10.1f %9.1f %15.1f\n",
-                      path, bytes, idle / 8, alone / PRODUCTS, beside / PRODUCTS,
-                      100 * (beside / alone - 1), comm / n);
+            bench_print(b,
+                        o->tsv ? "%s\t%zu\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\n"
+                               : "%-9s %10zu %8.1f %17.1f %10.1f %9.1f %15.1f\n",
+                        path, bytes, idle / 8, alone / PRODUCTS, beside / PRODUCTS,
+                        100 * (beside / alone - 1), comm / n);
         }
     bench_force(b, "auto");
     muster_free(b->m, s.arena);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/api/impl.h" /* the backend itself is measured */
+#include "runtime/api/impl.h" /* for the backend, which is measured directly */
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/core/dtype.h"
 
@@ -17,8 +17,8 @@
 struct shot {
     struct bench *b;
     struct mu_coll coll;
-    char *send, *recv; /* of the arena; equal: in place */
-    size_t bytes;      /* as the table counts: the larger of the two buffers */
+    char *send, *recv; /* in the arena; equal: in place */
+    size_t bytes;      /* as in the table: the larger of the two buffers */
     bool sendrecv, plain;
 };
 
@@ -45,7 +45,7 @@ static void fire(void *arg)
         bench_die(&err);
 }
 
-/* What the copy engines move to the next rank while all do. */
+/* GB/s that the copy engines move to the next rank, all ranks at once. */
 static double copy_limit(struct bench *b, char *arena)
 {
     struct muster *m = b->m;
@@ -69,8 +69,7 @@ static double copy_limit(struct bench *b, char *arena)
     return COPY_BYTES / best * 1e-3;
 }
 
-/* Bus bandwidth: what each link would carry at least (as the usual NCCL tests count).
- */
+/* Bus bandwidth: the least that each link carries (as in the usual NCCL tests). */
 static double bus_factor(const struct shot *s)
 {
     double n = muster_size(s->b->m);
@@ -114,7 +113,7 @@ static void shot_make(struct shot *s, const char *kind, size_t bytes, char *aren
     s->coll.recv = s->recv;
 }
 
-/* Elements that are not what they should be, on this rank. */
+/* How many elements on this rank are wrong. */
 static uint64_t wrong(struct shot *s, uint32_t seed)
 {
     struct muster *m = s->b->m;
@@ -175,21 +174,20 @@ static int row(struct shot *s, const char *path, char *arena)
     mu_gpu_time(fire, s, batch, o->batches, o->graph, us, b->stream);
     median = bench_median(us, o->batches);
     bus = s->bytes / median * 1e-3 * bus_factor(s);
-    bench_say(b,
-              o->tsv ? "%s\t%s\t%zu\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%.1f\t%s\n"
-                     : "%-14s %-9s %11zu %10.2f %10.2f %10.2f %8.1f %8.1f %6.1f  %s\n",
-              o->kind, path, s->bytes, median, us[0], us[o->batches - 1],
-              s->bytes / median * 1e-3, bus,
-              b->copy_limit > 0 ? 100 * bus / b->copy_limit : 0,
-              !o->check ? "-"
-              : bad     ? "WRONG"
-                        : "ok");
+    bench_print(b,
+                o->tsv
+                    ? "%s\t%s\t%zu\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%.1f\t%s\n"
+                    : "%-14s %-9s %11zu %10.2f %10.2f %10.2f %8.1f %8.1f %6.1f  %s\n",
+                o->kind, path, s->bytes, median, us[0], us[o->batches - 1],
+                s->bytes / median * 1e-3, bus,
+                b->copy_limit > 0 ? 100 * bus / b->copy_limit : 0,
+                !o->check ? "-"
+                : bad     ? "WRONG"
+                          : "ok");
     return bad ? 1 : 0;
 }
 
-/* The paths to try at a size: one that does not take the size would fall back to
- * another, so it is left out.
- */
+/* True when the path takes this size; another size would fall back to another path. */
 static bool path_takes(struct bench *b, const char *path, size_t bytes)
 {
     if (strcmp(path, "one-shot") == 0)
@@ -216,9 +214,9 @@ int bench_collectives(struct bench *b)
     if (!arena)
         return muster_report(b->m);
     b->copy_limit = copy_limit(b, arena);
-    bench_say(b, "# peer copies by copy engines, all ranks at once: %.1f GB/s\n",
-              b->copy_limit);
-    bench_say(
+    bench_print(b, "# peer copies by copy engines, all ranks at once: %.1f GB/s\n",
+                b->copy_limit);
+    bench_print(
         b, o->tsv
                ? "kind\tpath\tbytes\tmedian_us\tmin_us\tmax_us\talg_GBs\tbus_GBs\t"
                  "copy_percent\tresult\n"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench_ddp.c - replay a model's training step: what its gradient exchange costs
+/* bench_ddp.c - replay the training step of a model: what its gradient exchange costs
  *
- * A step runs the model's matrix products and passes, forward and then backward, and
- * writes each gradient where its layer ends. The forward pass and each layer's backward
- * are captured graphs. Steps without an exchange take turns with steps of Muster, or of
- * Muster restricted to one path. tests/gpu/ddp_twin.py does the same with PyTorch.
+ * A step runs the matrix products and passes of the model, forward and then backward,
+ * and writes each gradient where its layer ends. The forward pass and the backward pass
+ * of each layer are captured graphs. Steps without an exchange take turns with steps of
+ * Muster, or of Muster restricted to one path. tests/gpu/ddp_twin.py does the same with
+ * PyTorch.
  */
 #include "runtime/tools/bench.h"
 
@@ -22,7 +23,7 @@
 #define STEPS_MAX 1000
 #define WARM 5
 
-/* Seconds of the host in calls. */
+/* Seconds that the host spends in calls. */
 struct host_time {
     double seconds;
     long calls;
@@ -31,7 +32,7 @@ struct host_time {
 struct layer_work {
     struct replay *r;
     const struct bench_layer *layer;
-    void *backward; /* a graph; NULL: it has nothing to do */
+    void *backward; /* a graph; NULL: nothing to do */
 };
 
 struct replay {
@@ -79,7 +80,7 @@ static void backward(void *arg)
         mu_compute_write(r->compute, r->grad[i], m->param[i].count, m->param[i].dtype);
 }
 
-/* Run once before, so that nothing is loaded while it is captured. */
+/* Run once before, so that nothing is loaded during the capture. */
 static void *captured(void (*fn)(void *arg), void *arg, void *stream)
 {
     fn(arg);
@@ -108,7 +109,7 @@ static void add_time(struct host_time *t, double from)
     t->calls++;
 }
 
-/* The layer's gradients are there. */
+/* The gradients of the layer are ready. */
 static void exchange(struct replay *r, const struct bench_layer *l)
 {
     for (int i = l->param + l->nparams - 1; i >= l->param; i--) {
@@ -121,7 +122,7 @@ static void exchange(struct replay *r, const struct bench_layer *l)
     }
 }
 
-/* us of the step, and from the last gradient to the end in *tail. */
+/* Run a step: its us, and in *tail those from the last gradient to the end. */
 static double step(struct replay *r, bool sync, double *tail)
 {
     int n = r->model.nlayers;
@@ -148,7 +149,7 @@ static double step(struct replay *r, bool sync, double *tail)
     return us;
 }
 
-/* Of the steps of the slowest rank, us. */
+/* Times of the slowest rank's steps, us. */
 struct times {
     double median, least, most, tail;
 };
@@ -172,8 +173,8 @@ static struct times slowest(struct replay *r, double *us, double *tail)
 }
 
 /*
- * Steps without the exchange and with it, in turn: the clock of a GPU sinks as it warms
- * up, by more than an exchange costs, and has to sink for both.
+ * Steps without the exchange and with it take turns. The clock of a GPU falls as it
+ * warms up, by more than an exchange costs, and must fall for both.
  */
 static void timed(struct replay *r, struct times *without, struct times *with)
 {
@@ -257,7 +258,7 @@ static const char *short_name(const char *model)
 
 static void row(struct replay *r, const char *what, double alone, struct times t)
 {
-    bench_say(
+    bench_print(
         r->b,
         r->b->options->tsv
             ? "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\n"
@@ -275,7 +276,7 @@ static void model_path(const char *name, char *path, size_t len)
         snprintf(path, len, "%s/%s.model", MUSTER_MODEL_DIR, name);
 }
 
-/* us of a call */
+/* Microseconds of a call. */
 static double each(const struct host_time *t)
 {
     return t->calls > 0 ? t->seconds * 1e6 / (double)t->calls : 0;
@@ -296,13 +297,14 @@ static bool with_path(struct replay *r, const char *path)
     ok = right(r);
     row(r, "without exchange", alone.median, alone);
     row(r, strcmp(path, "auto") == 0 ? "muster" : what, alone.median, t);
-    bench_say(b,
-              "# host: grad_ready %.2f us, %.1f us where it starts a bucket, sync %.1f "
-              "us, per bucket %.1f us; %s\n",
-              each(&r->mark), each(&r->start), each(&r->sync),
-              (r->start.seconds + r->sync.seconds) * 1e6 /
-                  ((double)r->sync.calls * muster_ddp_buckets(r->ddp)),
-              ok ? "gradients right" : "gradients WRONG");
+    bench_print(
+        b,
+        "# host: grad_ready %.2f us, %.1f us where it starts a bucket, sync %.1f "
+        "us, per bucket %.1f us; %s\n",
+        each(&r->mark), each(&r->start), each(&r->sync),
+        (r->start.seconds + r->sync.seconds) * 1e6 /
+            ((double)r->sync.calls * muster_ddp_buckets(r->ddp)),
+        ok ? "gradients right" : "gradients WRONG");
     return ok;
 }
 
@@ -319,11 +321,11 @@ int bench_ddp(struct bench *b)
     if (bench_model_read(path, &r.model, &err) < 0)
         bench_die(&err);
     open_replay(&r);
-    bench_say(b, "# %s: %d tensor%s, %.1f MB of %s gradients in %d bucket%s%s\n", path,
-              r.model.nparams, mu_plural(r.model.nparams), r.model.grad_bytes / 1e6,
-              mu_dtype_name(r.model.dtype), muster_ddp_buckets(r.ddp),
-              mu_plural(muster_ddp_buckets(r.ddp)),
-              b->options->own_grads ? ", packed" : ", views");
+    bench_print(b, "# %s: %d tensor%s, %.1f MB of %s gradients in %d bucket%s%s\n",
+                path, r.model.nparams, mu_plural(r.model.nparams),
+                r.model.grad_bytes / 1e6, mu_dtype_name(r.model.dtype),
+                muster_ddp_buckets(r.ddp), mu_plural(muster_ddp_buckets(r.ddp)),
+                b->options->own_grads ? ", packed" : ", views");
     for (int i = 0; i < 4; i++)
         if (i == 0 || strcmp(wanted, "all") == 0 || strcmp(wanted, paths[i]) == 0)
             ok = with_path(&r, paths[i]) && ok;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench_figures.c - what each benchmark needs: a median, rows, the end */
+/* bench_figures.c - used by each benchmark: a median, rows, the end */
 #include "runtime/tools/bench.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@ double bench_median(double *values, int n)
     return values[n / 2];
 }
 
-void bench_say(const struct bench *b, const char *fmt, ...)
+void bench_print(const struct bench *b, const char *fmt, ...)
 {
     va_list ap;
 

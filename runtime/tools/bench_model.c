@@ -12,7 +12,7 @@
 
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", NULL };
 
-/* Room for one more element of an array; new ones are zeroed. */
+/* Make room for one more element of an array, in zeroed memory. */
 static void *grown(void *array, int n, size_t size)
 {
     char *p = realloc(array, (size_t)(n + 1) * size);
@@ -73,7 +73,7 @@ static int add_layer(struct bench_model *m)
     return 0;
 }
 
-/* 0, or -1 when the line says nothing we know. */
+/* Read one line; -1 when it is none of those in bench_model.h. */
 static int line(struct bench_model *m, const char *text)
 {
     struct bench_gemm g;
@@ -117,8 +117,11 @@ int bench_model_read(const char *path, struct bench_model *model, struct mu_err 
         if (text[strspn(text, " \t")] == '\0')
             continue;
         if (line(&m, text) < 0)
-            rc = mu_err_set(err, MUSTER_EUSAGE, "model file %s, line %d: '%s'", path,
-                            number, text);
+            rc = mu_err_set(
+                err, MUSTER_EUSAGE,
+                "model file %s, line %d: '%s' is not a line that muster-bench(1) "
+                "lists, or is in the wrong place",
+                path, number, text);
     }
     fclose(f);
     if (rc == 0 && m.nparams == 0)

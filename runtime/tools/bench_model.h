@@ -29,8 +29,8 @@ struct bench_model {
     size_t grad_bytes;
 };
 
-/* Lines: "dtype f32", "layer NAME", "param NAME COUNT", "gemm M N K BATCH",
- * "pass ELEMENTS", comments from '#'. A mistake is named with its line.
+/* Lines: "dtype f32", "layer NAME", "param NAME COUNT", "gemm M N K BATCH", "pass
+ * ELEMENTS", comments from '#'. An error names the line.
  */
 int bench_model_read(const char *path, struct bench_model *model, struct mu_err *err);
 void bench_model_clear(struct bench_model *model);

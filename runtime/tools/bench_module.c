@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench_module.c - what the NCCL backend offers to be measured by itself */
+/* bench_module.c - the functions of the NCCL backend that are measured directly */
 #include "runtime/tools/bench.h"
 
 #include <dlfcn.h>
 
-#include "runtime/api/impl.h" /* the backend itself is measured */
+#include "runtime/api/impl.h" /* for the backend, which is measured directly */
 
 static void *symbol(const struct muster *m, const char *name)
 {

@@ -28,8 +28,8 @@ struct entry {
     unsigned char value[VALUE_LEN];
 };
 
-/* What the ranks share. An entry is written before its rank counts it; a value is only
- * replaced when a fence has passed since it was read.
+/* Memory that the ranks share. A rank writes an entry before it counts it. A value is
+ * replaced only after a fence has followed its last read.
  */
 struct board {
     atomic_uint arrived, generation;
@@ -62,7 +62,9 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
     if (at == ENTRIES || len > VALUE_LEN || strlen(key) >= KEY_LEN)
         return mu_err_set(err, MUSTER_EINTERNAL, "no room for %zu bytes of '%s'", len,
                           key);
-    /* Rewriting an equal key would let a strcmp elsewhere see it half written. */
+    /* Do not rewrite an equal key: a strcmp in another process would see it half
+     * written.
+     */
     if (at == n)
         snprintf(e->key, sizeof e->key, "%s", key);
     memcpy(e->value, value, len);
@@ -86,8 +88,8 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     }
     while (atomic_load(&b->generation) == generation) {
         if (mu_clock_s() > end)
-            return mu_err_set(err, MUSTER_ETIMEOUT, "a rank did not come within %.0f s",
-                              timeout);
+            return mu_err_set(err, MUSTER_ETIMEOUT,
+                              "a rank did not arrive within %.0f s", timeout);
         nap();
     }
     return 0;
@@ -116,7 +118,8 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
         }
         nap();
     } while (mu_clock_s() < end);
-    return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no '%s'", rank, key);
+    return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d has not published '%s'", rank,
+                      key);
 }
 
 static void world_close(struct mu_world *world)
@@ -179,7 +182,7 @@ static void narrow_to(int rank)
     if (all && mu_copy(list, sizeof list, all))
         for (int i = 0; i <= rank; i++)
             if (!(one = mu_parse_next(&rest, ',')))
-                return; /* too few: the backend will say so */
+                return; /* too few: the backend reports it */
     setenv("CUDA_VISIBLE_DEVICES", one, 1);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
 }
@@ -198,8 +201,8 @@ static int child(int rank, int n, bool narrow, struct board *board,
     return world ? body(world, arg) : MUSTER_EMEMORY;
 }
 
-/* Wait for all; after the first failure the rest has `patience` seconds. What a rank
- * says itself counts more than that another was killed.
+/* Wait for all children; after the first failure the rest has `patience` seconds. The
+ * status of a rank that reports an error counts more than that of a killed one.
  */
 static int reap(int n, struct board *board, double patience)
 {

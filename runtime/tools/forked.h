@@ -11,12 +11,14 @@
 
 #define MU_FORKED_MAX 64
 
-/* Fork n children; child r runs body with a world of rank r (the body closes it with
- * mu_world_close or hands it on) and exits with its result. With `narrow`
+/* Fork n children. Child r runs body with a world of rank r and exits with its result;
+ * the body closes the world with mu_world_close, or passes it on. With `narrow`,
  * CUDA_VISIBLE_DEVICES of child r names only the r-th of the devices visible here, as
- * Muster's plugin does for a task. Call it before CUDA is touched in this process.
- * Returns 0 when all children returned 0; else the status of one that did not (128 +
- * signal when they were only killed); the others are killed `patience` seconds later.
+ * Muster's plugin does for a task. Call it before this process uses CUDA.
+ *
+ * Returns 0 when all children returned 0, else the status of one that did not (128 +
+ * signal when they were only killed). The other children are killed `patience` seconds
+ * later.
  */
 int mu_forked_run(int n, bool narrow, double patience,
                   int (*body)(struct mu_world *world, void *arg), void *arg);

@@ -5,11 +5,11 @@
 
 #include <stdio.h>
 
-/* Text with &, <, > and quotes made harmless. */
+/* Write the text with &, <, > and quotes escaped. */
 void mu_plot_escape(const char *text, FILE *to);
 
-/* A line through n points; axes from the data, y from zero. Points that are not finite
- * are left out.
+/* A line through n points; axes from the data, y from zero. Infinities and NaN are left
+ * out.
  */
 void mu_plot_line(const char *title, const char *xlabel, const char *ylabel,
                   const double *x, const double *y, int n, FILE *to);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* report.c - muster report: what a run did, and how runs compare */
+/* report.c - muster report: show a run, or compare runs */
 #include "runtime/tools/report.h"
 
 #include <getopt.h>
@@ -19,17 +19,14 @@ static void help(void)
           "       muster report speedup [--format text|json] FILE...\n"
           "       muster report --help\n"
           "\n"
-          "FILE is the result that muster-train wrote. The first form shows a run: "
-          "where its\n"
-          "time went on each rank; html is one page with plots. The second compares "
-          "runs\n"
-          "of the same work in worlds of several sizes: speedup, parallel efficiency, "
-          "and\n"
-          "efficiency per core.\n"
+          "FILE is the result that muster-train wrote.\n"
+          "The first form shows one run, and how each rank spent its time.\n"
+          "html is one page with plots.\n"
+          "The second form compares runs of the same work on several numbers of\n"
+          "ranks: speedup, parallel efficiency, and efficiency per core.\n"
           "\n"
-          "Exit status: 0; 1 output could not be written; 2 usage; 3 a file is bad, or "
-          "the\n"
-          "runs cannot be compared\n",
+          "Exit status: 0 done; 1 output cannot be written; 2 wrong usage;\n"
+          "3 a file cannot be read, or the runs cannot be compared\n",
           stdout);
 }
 
@@ -108,7 +105,7 @@ int main(int argc, char **argv)
             return 0;
         }
         if (option != 'f')
-            return usage("unknown option, or one without its value: ",
+            return usage("this option is unknown or lacks its value: ",
                          argv[optind - 1]);
         format = mu_parse_word(optarg, formats);
         if (format < 0)
@@ -120,10 +117,11 @@ int main(int argc, char **argv)
     if (argc - speedup < 1)
         return usage("no file given", "");
     if (!speedup && argc > 1)
-        return usage("several files: use muster report speedup, or one of them: ",
-                     argv[1]);
+        return usage(
+            "several files need muster report speedup; give one file, not also ",
+            argv[1]);
     if (speedup && format == HTML)
-        return usage("speedup comes as text or json", "");
+        return usage("speedup is printed as text or json", "");
     rc = speedup ? compare(argv + 1, argc - 1, format) : show(argv[0], format);
     if (fflush(stdout) == EOF || ferror(stdout)) {
         perror("muster report: standard output");

@@ -7,20 +7,20 @@
 
 #include "runtime/tools/run.h"
 
-/* Runs of equal ranks and nodes are one line of the table: their time is the average.
+/* Runs with equal ranks and nodes are one line of the table, with their average time.
  */
 struct mu_speedup {
     int ranks, nodes, runs;
     double seconds;         /* average */
     double cores;           /* average of the cores used */
-    double speedup;         /* baseline's seconds / these */
+    double speedup;         /* seconds of the baseline / seconds */
     double efficiency;      /* speedup / (ranks / baseline's ranks) */
     double core_efficiency; /* speedup / (cores / baseline's cores) */
 };
 
-/* The table, smallest world first: out[0] is the baseline. Caller frees *out. Returns
- * the number of lines; -1 when the runs cannot be compared, with what differs in which
- * file.
+/* Make the table, smallest world first: out[0] is the baseline. Caller frees *out.
+ * Returns the number of lines; -1 when the runs cannot be compared, with the file and
+ * its difference.
  */
 int mu_speedup_make(const struct mu_run *runs, int n, struct mu_speedup **out,
                     struct mu_err *err);
@@ -30,7 +30,7 @@ json_t *mu_speedup_json(const struct mu_speedup *table, int n);
 
 void mu_report_text(const struct mu_run *run, FILE *to);
 json_t *mu_report_json(const struct mu_run *run);
-/* One page that needs no other file: figures, and plots as inline SVG. */
+/* One page that needs no other file: numbers, and plots as inline SVG. */
 void mu_report_html(const struct mu_run *run, FILE *to);
 
 #endif

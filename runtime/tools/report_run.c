@@ -39,7 +39,8 @@ void mu_report_text(const struct mu_run *run, FILE *to)
             fprintf(to, "%10.1f", percent(k->sync_seconds, k->seconds));
         fprintf(to, " %12.2f\n", percent(k->stall_seconds, k->seconds));
     }
-    fprintf(to, "\n  exposed: of the time, in which the rank waited for gradients\n");
+    fprintf(to,
+            "\n  exposed: share of the time in which the rank waited for gradients\n");
 }
 
 json_t *mu_report_json(const struct mu_run *run)

@@ -9,7 +9,7 @@
 #define FORMAT "muster-train"
 #define MOST_RANKS 1000000
 
-/* The plain fields: where each goes, and what it must be. */
+/* The plain fields: their place in struct mu_run, and their type. */
 static const struct field {
     const char *name;
     enum { TEXT, COUNT, WIDE, REAL, TRUTH } type;
@@ -37,8 +37,8 @@ static const struct field {
 static int wrong(const struct mu_run *run, const char *field, struct mu_err *err)
 {
     return mu_err_set(err, EINVAL,
-                      "%s: the field '%s' is missing or not as it should be", run->path,
-                      field);
+                      "%s: the field '%s' is missing or has a wrong type or value",
+                      run->path, field);
 }
 
 static int take_field(struct mu_run *run, const struct field *f, struct mu_err *err)
@@ -145,10 +145,11 @@ int mu_run_load(struct mu_run *run, const char *path, struct mu_err *err)
     format = json_string_value(json_object_get(run->json, "format"));
     if (!format || strcmp(format, FORMAT) != 0 ||
         json_integer_value(json_object_get(run->json, "version")) != 1) {
-        mu_err_set(err, EINVAL,
-                   "%s is no result of muster-train (its format is '%s', not '" FORMAT
-                   "' version 1)",
-                   path, format ? format : "");
+        mu_err_set(
+            err, EINVAL,
+            "%s is not a result of muster-train (its format is '%s', not '" FORMAT
+            "' version 1)",
+            path, format ? format : "");
         goto fail;
     }
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)

@@ -14,8 +14,8 @@ struct mu_run_rank {
     const char *host, *cpus;
     double seconds; /* training, wall clock */
     double cpu_seconds;
-    double sync_seconds;  /* waited for gradients: communication that was not hidden; -1
-                             not known (on GPUs the host does not wait) */
+    /* waited for gradients; -1: unknown (on GPUs the host does not wait) */
+    double sync_seconds;
     double stall_seconds; /* waited for checkpoints */
 };
 
@@ -31,15 +31,14 @@ struct mu_run {
     int64_t samples, samples_seen, batch, effective_batch, steps;
     double seconds, cpu_seconds, loss, test_loss, test_accuracy;
     bool finished;
-    struct mu_run_rank *by_rank; /* ranks of them */
+    struct mu_run_rank *by_rank; /* `ranks` elements */
     struct mu_run_moment *moments;
     int nmoments;
     double *losses; /* by step */
     int nlosses;
 };
 
-/* path is borrowed. A file that is missing, no JSON, of another format, or without a
- * field is an error that names file and field.
+/* path is borrowed. The error names the file, and the field that is missing or wrong.
  */
 int mu_run_load(struct mu_run *run, const char *path, struct mu_err *err);
 void mu_run_clear(struct mu_run *run);

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* speedup.c - how much faster more ranks were, and what it cost in cores */
+/* speedup.c - how much faster more ranks were, and how many cores that took */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/tools/report.h"
 
-/* Times are comparable only when the same work was done. */
+/* Times are comparable only for the same work. */
 static int check_same_work(const struct mu_run *a, const struct mu_run *b,
                            struct mu_err *err)
 {
     if (strcmp(a->model, b->model) != 0 || strcmp(a->dtype, b->dtype) != 0)
         return mu_err_set(err, EINVAL,
-                          "%s trained '%s' in %s, but %s '%s' in %s: their "
-                          "times cannot be compared",
+                          "%s trained '%s' in %s, but %s trained '%s' in %s: "
+                          "their times cannot be compared",
                           a->path, a->model, a->dtype, b->path, b->model, b->dtype);
     /* Padding of the last step of an epoch: at most ranks - 1 samples. */
     if (llabs(a->samples_seen - b->samples_seen) >
         (int64_t)a->epochs * (a->ranks + b->ranks))
         return mu_err_set(err, EINVAL,
-                          "%s trained on %lld samples, but %s on %lld: their "
-                          "times cannot be compared",
+                          "%s trained on %lld samples, but %s trained on %lld: "
+                          "their times cannot be compared",
                           a->path, (long long)a->samples_seen, b->path,
                           (long long)b->samples_seen);
     return 0;
@@ -59,8 +59,11 @@ int mu_speedup_make(const struct mu_run *runs, int n, struct mu_speedup **out,
         if (check_same_work(&runs[0], &runs[i], err) < 0)
             return -1;
         if (!runs[i].finished || runs[i].seconds <= 0)
-            return mu_err_set(err, EINVAL, "%s was not finished: its time says nothing",
-                              runs[i].path);
+            return mu_err_set(
+                err, EINVAL,
+                "%s was stopped early, or has no training time: it cannot be "
+                "compared",
+                runs[i].path);
     }
     table = calloc((unsigned)n, sizeof *table);
     if (!table)
@@ -89,7 +92,7 @@ static void print_world(const struct mu_speedup *line, FILE *to)
 void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices,
                      FILE *to)
 {
-    /* GPUs do the work: how many cores looked on says nothing. */
+    /* GPUs do the work: the number of cores means nothing. */
     int cores = strcmp(devices, "GPUs") != 0;
 
     fprintf(to, "SPEEDUP ANALYSIS (%s)\n======================================\n",
@@ -112,7 +115,8 @@ void mu_speedup_text(const struct mu_speedup *table, int n, const char *devices,
                     table[i].cores, 100 * table[i].core_efficiency);
     }
     if (n == 1)
-        fprintf(to, "\nOnly one size of world: nothing to compare it with.\n");
+        fprintf(to, "\nAll runs have the same number of ranks and nodes: there is "
+                    "nothing to compare.\n");
 }
 
 json_t *mu_speedup_json(const struct mu_speedup *table, int n)
