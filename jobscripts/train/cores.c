@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What a rank tells the others: two ranks with equal boot ids share a kernel and hence
- * CPU numbers, whatever Slurm calls their nodes.
+/* What a rank sends: two ranks with equal boot ids share a kernel and its CPU numbers,
+ * even when Slurm gives their nodes different names.
  */
 struct place {
     char boot_id[40];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cores.h - which CPUs the ranks run on, counted honestly */
+/* cores.h - on which CPUs the ranks run, each CPU counted once */
 #ifndef TRAIN_CORES_H
 #define TRAIN_CORES_H
 
@@ -8,10 +8,11 @@
 
 struct cores {
     struct mu_cpuset mine; /* CPUs this rank may run on */
-    int machines;          /* kernels the ranks run on: two Slurm nodes may be one */
+    /* kernels that the ranks run on: two Slurm nodes may share one */
+    int machines;
     int allowed; /* distinct CPUs that any rank may run on, over all machines */
-    int used;    /* the same, but no more per machine than ranks have threads */
-    int shared;  /* some CPU belongs to several ranks */
+    int used;    /* the same, but per machine at most the threads of its ranks */
+    int shared;  /* some CPU is allowed to several ranks */
 };
 
 /* [collective] threads: compute threads of this rank. */

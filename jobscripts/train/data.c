@@ -36,7 +36,7 @@ static int idx_open(struct idx *idx, const char *folder, const char *part,
     return 0;
 }
 
-/* Exactly len bytes, or an error that tells a short file from a damaged one. */
+/* Read exactly len bytes; the error distinguishes a short file from a damaged one. */
 static int idx_read(struct idx *idx, void *to, uint64_t len, struct mu_err *err)
 {
     uint64_t done = 0;
@@ -69,7 +69,7 @@ static int idx_read_u32(struct idx *idx, uint32_t *out, struct mu_err *err)
     return 0;
 }
 
-/* Magic number and sizes; want is the magic, ndims the number of sizes. */
+/* Check magic number and sizes; want is the magic, ndims the number of sizes. */
 static int idx_header(struct idx *idx, uint32_t want, uint32_t *dims, int ndims,
                       struct mu_err *err)
 {
@@ -86,11 +86,12 @@ static int idx_header(struct idx *idx, uint32_t want, uint32_t *dims, int ndims,
         if (idx_read_u32(idx, &dims[i], err) < 0)
             return -1;
     if (dims[0] < 1 || dims[0] > 100000000u)
-        return mu_err_set(err, EINVAL, "%s claims %u samples", idx->path, dims[0]);
+        return mu_err_set(err, EINVAL, "%s has an impossible header: %u samples",
+                          idx->path, dims[0]);
     return 0;
 }
 
-/* The whole stream has been read: let zlib compare its checksum. */
+/* The whole stream has been read: now zlib compares its checksum. */
 static int idx_finish(struct idx *idx, struct mu_err *err)
 {
     uint8_t more;
@@ -112,8 +113,9 @@ static int load_images(struct dataset *data, struct idx *idx, uint64_t limit,
     if (idx_header(idx, IMAGES_MAGIC, dims, 3, err) < 0)
         return -1;
     if (dims[1] < 1 || dims[1] > 4096 || dims[2] < 1 || dims[2] > 4096)
-        return mu_err_set(err, EINVAL, "%s claims images of %u x %u pixels", idx->path,
-                          dims[1], dims[2]);
+        return mu_err_set(err, EINVAL,
+                          "%s has an impossible header: images of %u x %u pixels",
+                          idx->path, dims[1], dims[2]);
     *total = dims[0];
     data->rows = (int)dims[1];
     data->cols = (int)dims[2];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* elastic.c - --elastic: go on with fewer ranks where another one left off
+/* elastic.c - --elastic: go on with fewer ranks at the step of the death
  *
- * libmuster sees to it that the survivors have done the same number of steps. What they
- * did behind the last one (added up losses, saved, tested) some may have finished and
- * others not: all go back to what everybody has.
+ * libmuster makes sure that the survivors have done the same number of steps. After the
+ * last one, some ranks may have done more than others (added up losses, saved, tested):
+ * all go back to what every rank has.
  */
 #include "jobscripts/train/train.h"
 
@@ -28,7 +28,7 @@ static int go_to(struct train *t, int64_t place, struct mu_err *err)
     muster_sampler_save(t->sampler, &at);
     at.epoch = (uint64_t)place / (at.samples + 1);
     at.position = (uint64_t)place % (at.samples + 1);
-    /* How many steps an epoch has now. */
+    /* Count the steps of an epoch anew. */
     muster_sampler_set_epoch(t->sampler, at.epoch);
     t->steps_epoch = muster_sampler_steps(t->sampler);
     t->epoch = (long)at.epoch;
@@ -36,7 +36,7 @@ static int go_to(struct train *t, int64_t place, struct mu_err *err)
     return status == MUSTER_OK ? 0 : train_failed(t, status, err);
 }
 
-/* MUSTER_OK, or what the others' next death, or their failure, brings. */
+/* Returns MUSTER_OK, or the status of another death or failure. */
 static int find_common(struct train *t, int64_t *words)
 {
     int status;
@@ -54,7 +54,7 @@ static int find_common(struct train *t, int64_t *words)
     return status;
 }
 
-/* The next rank 0 may be another than the one that wrote the curve. */
+/* Rank 0 may now be another process than the one that wrote the curve. */
 static int rewrite_curve(struct train *t, struct mu_err *err)
 {
     if (t->curve)
@@ -77,9 +77,9 @@ int train_shrunk(struct train *t, struct mu_err *err)
     t->rank = muster_rank(t->m);
     t->size = muster_size(t->m);
     t->agreed = t->mine = 0;
-    t->stop = 0; /* whoever got the signal still knows */
+    t->stop = 0; /* the rank that got the signal still has it */
     t->nloss = (uint64_t)words[LOSSES];
-    /* Those beyond have not been overwritten: no step was done since. */
+    /* Later losses are still there: no step has been done since. */
     t->npending = (int)(t->step - t->first_step - t->nloss);
     t->last_loss = t->nloss ? t->loss[t->nloss - 1] : 0;
     t->samples_seen = (uint64_t)words[SAMPLES];

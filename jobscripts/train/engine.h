@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.h - what computes: forward, backward, update, behind one table
+/* engine.h - forward, backward and update, behind one table of functions
  *
- * The training loop knows no BLAS and no CUDA. An engine holds the weights, their
- * momenta and the activations of one batch; gradients lie where the loop says.
+ * The training loop calls neither BLAS nor CUDA. An engine holds the weights, their
+ * momenta and the activations of one batch; the loop decides where gradients are
+ * stored.
  */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
@@ -30,23 +31,23 @@ struct engine_ops {
     void *(*weights)(struct engine *engine, int param); /* where the engine computes */
     void (*set_grad)(struct engine *engine, int param, void *grad);
 
-    /* Samples index[0..n-1] of data become the batch of the calls below. */
+    /* Make samples index[0..n-1] of data the batch of the calls below. */
     int (*load)(struct engine *engine, const struct dataset *data,
                 const uint64_t *index, int n, struct mu_err *err);
 
     /* Forward and backward over the batch: gradients of scale * (sum of losses), added
-     * to what is there when `add`, else stored. ready(arg, param) as soon as that
-     * parameter's gradient is complete, last layer first; it returns 0, or -1 to stop.
-     * *loss is the unscaled sum.
+     * to the stored ones when `add`, else stored. Calls ready(arg, param) as soon as
+     * the gradient of that parameter is complete, last layer first; it returns 0, or -1
+     * to stop. *loss is the unscaled sum.
      */
     int (*train)(struct engine *engine, double scale, int add,
                  int (*ready)(void *arg, int param), void *arg, double *loss);
     /* Forward only. */
     int (*test)(struct engine *engine, double *loss, int *correct);
 
-    /* ZeRO-1: the weights of a parameter move to `weights` (borrowed), and only its
-     * elements from .. to - 1 are updated; momenta are kept for those alone. NULL: the
-     * engine cannot do that.
+    /* ZeRO-1: the weights of a parameter move to `weights` (borrowed). Only its
+     * elements from .. to - 1 are updated and have momenta. NULL: the engine cannot do
+     * that.
      */
     int (*shard)(struct engine *engine, int param, void *weights, size_t from,
                  size_t to, struct mu_err *err);
@@ -54,8 +55,8 @@ struct engine_ops {
     /* v = momentum v + gradient + decay w; w = w - lr v */
     void (*update)(struct engine *engine, double lr, double momentum, double decay);
 
-    /* Host copies of weights and momenta for checkpoint and checks: bring them there
-     * (to_host != 0) or back, then host_weights/host_momenta point to them.
+    /* Host copies of weights and momenta for checkpoint and checks: copy them there
+     * (to_host != 0) or back; then host_weights and host_momenta point to them.
      */
     int (*exchange)(struct engine *engine, int to_host, struct mu_err *err);
     void *(*host_weights)(struct engine *engine, int param);
@@ -65,8 +66,8 @@ struct engine_ops {
 extern const struct engine_ops engine_cpu_f32;
 extern const struct engine_ops engine_cpu_f64;
 
-/* BLAS threads: what OMP_NUM_THREADS or OPENBLAS_NUM_THREADS say, else one. Call once
- * before an engine is opened; returns the number.
+/* BLAS threads: OMP_NUM_THREADS or OPENBLAS_NUM_THREADS, else one. Call once before an
+ * engine is opened; returns the number.
  */
 int engine_cpu_threads(void);
 

@@ -20,13 +20,14 @@ struct engine {
     const struct model *model;
     int batch_max, n;
     REAL *weights[MODEL_PARAMS], *momenta[MODEL_PARAMS], *grads[MODEL_PARAMS];
-    int borrowed[MODEL_PARAMS];                  /* the weights: do not free */
+    /* 1: the weights belong to the caller */
+    int borrowed[MODEL_PARAMS];
     size_t from[MODEL_PARAMS], to[MODEL_PARAMS]; /* the elements that are updated */
     REAL *act[MODEL_LAYERS +
-              1];   /* act[l] is the input of layer l, act[nlayers] the scores */
-    REAL *delta[2]; /* gradients by activation: of the current layer's output
-                       and input */
-    uint8_t *winner[MODEL_LAYERS]; /* pooling: which of the four was the largest */
+              1]; /* act[l] is the input of layer l, act[nlayers] the scores */
+    /* gradients of the activations: of the output and the input of the current layer */
+    REAL *delta[2];
+    uint8_t *winner[MODEL_LAYERS]; /* pooling: index of the largest of the four */
     REAL *columns, *dcolumns; /* one sample unrolled for a convolution, its gradient */
     uint8_t *labels;
 };
@@ -153,7 +154,7 @@ static int engine_shard(struct engine *e, int param, void *weights, size_t from,
     REAL *momenta = room(to - from, sizeof(REAL), &failed);
 
     if (failed)
-        return mu_err_set(err, MUSTER_EMEMORY, "no memory for a part of '%s'",
+        return mu_err_set(err, MUSTER_EMEMORY, "no memory for the ZeRO-1 part of '%s'",
                           e->model->params[param].name);
     memcpy(weights, e->weights[param], e->model->params[param].count * sizeof(REAL));
     if (!e->borrowed[param])
@@ -169,7 +170,7 @@ static int engine_shard(struct engine *e, int param, void *weights, size_t from,
 
 static int engine_exchange(struct engine *e, int to_host, struct mu_err *err)
 {
-    return 0; /* they are in host memory already */
+    return 0; /* they are already in host memory */
 }
 
 static int engine_load(struct engine *e, const struct dataset *data,
@@ -178,7 +179,8 @@ static int engine_load(struct engine *e, const struct dataset *data,
     size_t pixels = (size_t)data->rows * data->cols;
 
     if (n > e->batch_max)
-        return mu_err_set(err, MUSTER_EINTERNAL, "a batch of %d for an engine of %d", n,
+        return mu_err_set(err, MUSTER_EINTERNAL,
+                          "a batch of %d samples, but the engine was opened for %d", n,
                           e->batch_max);
     for (int k = 0; k < n; k++) {
         const uint8_t *from = data->images + index[k] * pixels;
@@ -368,7 +370,7 @@ static void conv_backward(struct engine *e, int i, const REAL *dy, int add)
     }
 }
 
-/* The gradient by the layer's input, from dy, the gradient by its output. */
+/* Compute the gradient of the input of a layer from dy, that of its output. */
 static void input_backward(struct engine *e, int i, const REAL *dy, REAL *dx)
 {
     const struct layer *l = &e->model->layers[i];
@@ -442,7 +444,7 @@ static void engine_update(struct engine *e, double lr, double momentum, double d
         REAL *w = e->weights[i],
              *v = e->momenta[i]; /* of the elements from .. to - 1 */
         const REAL *g = e->grads[i];
-        /* Biases are left out of the decay, as is usual. */
+        /* Biases have no weight decay, as is usual. */
         REAL d = e->model->params[i].fan_in ? (REAL)decay : 0;
 
         for (size_t k = e->from[i]; k < e->to[i]; k++, v++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* loop.c - epochs, steps, and the few moments at which the ranks talk */
+/* loop.c - epochs, steps, and the few moments at which the ranks agree */
 #include "jobscripts/train/train.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #include "runtime/base/clock.h"
 
-/* How long ranks go on before they add up losses and look for a signal. */
-#define TALK_EVERY 0.5 /* seconds */
+/* How long ranks compute before they add up losses and check for a signal. */
+#define AGREE_EVERY 0.5 /* seconds */
 
 volatile sig_atomic_t train_signal;
 
@@ -18,8 +18,8 @@ uint64_t train_effective_batch(const struct train *t)
     return (uint64_t)t->opt->batch * (uint64_t)t->opt->accumulate * (uint64_t)t->size;
 }
 
-/* The rate follows the samples seen, not the steps: so it is the same at the same point
- * of the data in a world of any size.
+/* The rate depends on the samples seen, not on the steps: so it is the same at the same
+ * sample for any number of ranks.
  */
 static double learning_rate(const struct train *t, double samples)
 {
@@ -82,7 +82,7 @@ static int one_step(struct train *t, const uint64_t *index, int n, double lr,
     return 0;
 }
 
-/* One more point of the run's history; at most MOMENTS, each other one goes when full.
+/* Add a point to the history of the run. At MOMENTS points every other one is dropped.
  */
 #define MOMENTS 512
 
@@ -102,7 +102,7 @@ static void note_moment(struct train *t, double seconds)
     t->moments[t->nmoments++] = (struct moment){ t->step, seconds, t->last_loss };
 }
 
-/* Add up the pending losses over ranks, agree on stopping and on the next interval. */
+/* Add up the pending losses over ranks; agree on stopping and on the next interval. */
 static int talk(struct train *t, double step_seconds, struct mu_err *err)
 {
     double word[2 + 2 * TRAIN_PENDING] = { 0 };
@@ -111,7 +111,7 @@ static int talk(struct train *t, double step_seconds, struct mu_err *err)
 
     word[0] = train_signal != 0;
     if (t->rank == 0)
-        word[1] = fmax(1, fmin(TRAIN_PENDING, floor(TALK_EVERY / step_seconds)));
+        word[1] = fmax(1, fmin(TRAIN_PENDING, floor(AGREE_EVERY / step_seconds)));
     memcpy(word + 2, t->pending_sum, (size_t)n * sizeof *word);
     memcpy(word + 2 + n, t->pending_count, (size_t)n * sizeof *word);
     status =
@@ -170,7 +170,7 @@ static int one_epoch(struct train *t, uint64_t *index, struct mu_err *err)
         lr = learning_rate(t, (double)t->epoch * (double)t->train_set.n +
                                   (double)at.position);
         rc = one_step(t, index, (int)n, lr, err);
-        if (rc < 0) /* --elastic does the step again */
+        if (rc < 0) /* --elastic repeats the step */
             muster_sampler_restore(t->sampler, &step_at);
         step_at = at;
         if (rc == 0 && t->npending >= t->interval) {

@@ -49,7 +49,7 @@ static void dense_add(struct model *model, const char *name, int in, int out, in
     layer->bias = param_add(model, name, "bias", out, 0);
 }
 
-/* A convolution with ReLU, then pooling. */
+/* Add a convolution with ReLU, then pooling. */
 static void conv_add(struct model *model, const char *name, int in_c, int h, int w,
                      int out_c)
 {
@@ -77,8 +77,8 @@ int model_build(struct model *model, const char *kind, int rows, int cols, int h
 
     if (rows < 4 || cols < 4 || rows % 4 || cols % 4)
         return mu_err_set(err, EINVAL,
-                          "images of %d x %d pixels: both must be a "
-                          "multiple of 4",
+                          "images of %d x %d pixels: both numbers must be "
+                          "multiples of 4",
                           rows, cols);
     memset(model, 0, sizeof *model);
     model->nclasses = nclasses;
@@ -96,7 +96,7 @@ int model_build(struct model *model, const char *kind, int rows, int cols, int h
         snprintf(model->text, sizeof model->text, "cnn 16c3-p2-32c3-p2-%d-%d", hidden,
                  nclasses);
     } else {
-        return mu_err_set(err, EINVAL, "model '%s': mlp and cnn are known", kind);
+        return mu_err_set(err, EINVAL, "unknown model '%s': use mlp or cnn", kind);
     }
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* model.h - the shape of a net: its layers and its parameters, nothing computed */
+/* model.h - the shape of a net: its layers and its parameters, without computation */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 

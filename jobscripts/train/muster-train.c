@@ -20,8 +20,8 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* A batch script that forgets srun starts one process where the user asked for several.
- * Slurm sets SLURM_STEP_ID for tasks of a step only.
+/* A batch script without srun starts one process where the user expects several. Slurm
+ * sets SLURM_STEP_ID only for the tasks of a step.
  */
 static int check_srun(const struct train_options *opt, struct mu_err *err)
 {
@@ -32,9 +32,9 @@ static int check_srun(const struct train_options *opt, struct mu_err *err)
     if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID"))
         return mu_err_set(
             err, TRAIN_EXIT_NO_SRUN,
-            "this is job %s, but not started with srun: one process would "
-            "train alone; write srun --mpi=pmix muster-train ... (or add "
-            "--single if that is meant)",
+            "job %s started this program without srun, so one process would "
+            "train alone: write srun --mpi=pmix muster-train ..., or add "
+            "--single to train with one process",
             getenv("SLURM_JOB_ID"));
     return 0;
 }
@@ -56,7 +56,7 @@ static int open_world(struct train *t, struct mu_err *err)
     return 0;
 }
 
-/* Each rank says where it is: the lines to look at when one is slow. */
+/* Each rank prints its place: look at these lines when one is slow. */
 static void say_place(struct train *t)
 {
     char cpus[256];
@@ -67,7 +67,7 @@ static void say_place(struct train *t)
               muster_local_size(t->m), cpus);
 }
 
-/* With --elastic it is called again when there are fewer ranks. */
+/* With --elastic this runs again when there are fewer ranks. */
 static int run_to_end(struct train *t, struct mu_err *err)
 {
     if (train_run(t, err) < 0 || train_collect(t, err) < 0)
@@ -102,12 +102,14 @@ static int train(struct train *t, struct mu_err *err)
     t->agreed = 1;
     return mu_err_set(
         err, TRAIN_EXIT_REQUEUE,
-        "stopped by a signal after step %llu; %s is written: start the same "
-        "command again to go on",
+        "stopped by a signal after step %llu; the checkpoint is %s: start the "
+        "same command again to go on",
         (unsigned long long)t->step, muster_checkpoint_path(t->checkpoint));
 }
 
-/* Say why and leave: together if every rank knows, else by ending the whole job. */
+/* Print the reason and exit: all together if every rank has it, else by ending the
+ * whole job.
+ */
 static int leave(struct train *t, const struct mu_err *err)
 {
     show_bar_end(&t->show);

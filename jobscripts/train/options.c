@@ -90,67 +90,68 @@ static const struct option names[] = {
 static const char help[] =
     "usage: srun --mpi=pmix [SRUN OPTIONS] muster-train [OPTIONS]\n"
     "Train a small net on Fashion-MNIST with all tasks of the step.\n"
+    "Defaults are in brackets.\n"
     "\n"
     "Model and data\n"
     "  --model mlp|cnn        the net [mlp]\n"
     "  --hidden N             width of its hidden layers [256]\n"
-    "  --dtype fp32|fp64      [fp32]\n"
-    "  --data FOLDER          the idx files [" DATA_FOLDER "]\n"
+    "  --dtype fp32|fp64      precision of weights and gradients [fp32]\n"
+    "  --data FOLDER          folder of the idx files\n"
+    "                         [" DATA_FOLDER "]\n"
     "  --samples N            train on the first N samples only [all]\n"
     "  --test-samples N       test on the first N samples only [all]\n"
-    "  --tail pad|drop        the last samples of an epoch that do not deal out\n"
-    "                         evenly: repeat a few, or leave a few out [pad]\n"
+    "  --tail pad|drop        last samples of an epoch that do not divide evenly:\n"
+    "                         repeat a few samples, or leave a few out [pad]\n"
     "Training\n"
-    "  --epochs N             [5]\n"
-    "  --steps N              stop after N steps [when the epochs are done]\n"
+    "  --epochs N             number of epochs [5]\n"
+    "  --steps N              stop after N steps [at the end of the epochs]\n"
     "  --batch N              samples per rank and micro-batch [32]\n"
     "  --accumulate N         micro-batches per step [1]\n"
-    "  --lr X                 learning rate of an effective batch of 128; scaled\n"
-    "                         linearly with the effective batch [0.05]\n"
-    "  --momentum X           [0.9]\n"
-    "  --weight-decay X       [0]\n"
+    "  --lr X                 learning rate of an effective batch of 128; it is\n"
+    "                         scaled linearly with the effective batch [0.05]\n"
+    "  --momentum X           momentum [0.9]\n"
+    "  --weight-decay X       weight decay, not applied to biases [0]\n"
     "  --warmup X             epochs in which the rate rises linearly [0.5]\n"
-    "  --schedule cosine|constant   after the warm-up [cosine]\n"
-    "  --seed N               weights and order of the samples [1]\n"
+    "  --schedule cosine|constant\n"
+    "                         the rate after the warm-up [cosine]\n"
+    "  --seed N               seed of the weights and of the sample order [1]\n"
     "Ranks\n"
-    "  --ranks N              refuse to run with another number of ranks\n"
-    "  --elastic[=N]          when ranks die go on while N are left [N is 1; "
-    "without\n"
-    "                         the option the job ends]\n"
-    "  --single               one rank without srun is meant\n"
-    "  --backend host|nccl    [nccl if there is a GPU]\n"
-    "  --transport shm|tcp    host backend, between ranks of a node [shm]\n"
-    "  --timeout SECONDS      of each collective [600]\n"
-    "  --first-bucket SIZE    gradient bucket that starts first [1M]\n"
-    "  --bucket-cap SIZE      other buckets [chosen by libmuster]\n"
-    "  --compress none|bf16|fp16|int8|powersgd[:RANK]   gradients on the wire "
-    "[none]\n"
+    "  --ranks N              refuse to run with another number of ranks [any]\n"
+    "  --elastic[=N]          when ranks die, go on while at least N are left; N\n"
+    "                         defaults to 1 [a death ends the job]\n"
+    "  --single               train with one rank, without srun\n"
+    "  --backend host|nccl    the backend [nccl if there is a GPU]\n"
+    "  --transport shm|tcp    host backend: transport between ranks of a node [shm]\n"
+    "  --timeout SECONDS      deadline of each collective [600]\n"
+    "  --first-bucket SIZE    bytes of the gradient bucket that starts first [1M]\n"
+    "  --bucket-cap SIZE      bytes of the other buckets [chosen by libmuster]\n"
+    "  --compress none|bf16|fp16|int8|powersgd[:RANK]\n"
+    "                         compression of the gradients that are sent [none]\n"
     "  --zero                 ZeRO-1: each rank keeps and updates a part of the\n"
     "                         optimizer state\n"
     "Checkpoints\n"
-    "  --checkpoint FOLDER    write them there [none]\n"
-    "  --checkpoint-every N   steps between two [an epoch]\n"
-    "  --keep N               how many stay [3]\n"
+    "  --checkpoint FOLDER    folder of the checkpoints [none are written]\n"
+    "  --checkpoint-every N   steps between two checkpoints [one after each epoch]\n"
+    "  --keep N               how many of the newest stay [3]\n"
     "  --sharded              every rank writes a part [rank 0 writes all]\n"
-    "  --foreground           wait until each is on disk [written in the "
-    "background]\n"
-    "  --resume auto|never|must   go on from the newest good one [auto]\n"
+    "  --foreground           wait until each is on disk [written in the background]\n"
+    "  --resume auto|never|must\n"
+    "                         start from the newest usable checkpoint: if there is\n"
+    "                         one, never, or fail if there is none [auto]\n"
     "Output\n"
-    "  --result FILE          figures of the run as JSON, for muster report\n"
-    "  --curve FILE           step and loss, a line per step\n"
-    "  --help, --version\n"
+    "  --result FILE          numbers of the run as JSON, for muster report\n"
+    "  --curve FILE           step and loss, one line per step\n"
+    "  --help                 print this text\n"
+    "  --version              print the release\n"
     "\n"
-    "OMP_NUM_THREADS sets the BLAS threads of a rank [1]. SIGUSR1 and SIGTERM "
-    "write a\n"
-    "checkpoint and end the run.\n"
+    "OMP_NUM_THREADS sets the BLAS threads of a rank [1].\n"
+    "With --checkpoint, SIGUSR1 and SIGTERM write a checkpoint and end the run.\n"
     "\n"
-    "Exit status: 0 trained; 10 usage; 11 no PMIx, or a rank did not arrive; 12 "
-    "ranks\n"
-    "or checkpoint do not fit together; 13 a rank died; 14 a rank came too late;\n"
-    "15 GPU; 16 file or network; 17 memory; 18 weights differ or loss is not a "
-    "number;\n"
-    "19 a defect; 20 not started with srun; 21 data file; 22 stopped by a signal: "
-    "run it\nagain\n";
+    "Exit status: 0 trained; 10 wrong usage; 11 no PMIx, or a rank did not arrive;\n"
+    "12 ranks, or checkpoint and program, do not fit together; 13 a rank died;\n"
+    "14 a rank missed the deadline; 15 GPU; 16 file or network; 17 out of memory;\n"
+    "18 the loss is not a number, or weights differ; 19 a defect of libmuster;\n"
+    "20 started without srun; 21 data file; 22 stopped by a signal: run it again\n";
 
 void train_options_help(void)
 {
@@ -198,7 +199,7 @@ static int set_compress(struct train_options *opt, const char *name, struct mu_e
         opt->compress = what[i];
         return 0;
     }
-    if (strcmp(optarg, "powersgd") == 0) { /* of the library's default rank */
+    if (strcmp(optarg, "powersgd") == 0) { /* the default rank of libmuster */
         opt->compress = MUSTER_COMPRESS_POWERSGD;
         return 0;
     }
@@ -386,12 +387,12 @@ int train_options_parse(struct train_options *opt, int argc, char **argv,
     if (opt->zero && opt->checkpoint && !opt->sharded)
         return mu_err_set(
             err, MUSTER_EUSAGE,
-            "--zero leaves each rank a part of the momenta: add --sharded to "
-            "--checkpoint");
+            "with --zero each rank has only a part of the momenta: add --sharded "
+            "to --checkpoint");
     if (opt->zero && opt->elastic)
         return mu_err_set(err, MUSTER_EUSAGE,
-                          "--zero and --elastic exclude each other: a part of the "
-                          "momenta would die with its rank");
+                          "--zero and --elastic exclude each other: when a rank dies, "
+                          "its part of the momenta is lost");
     if (opt->resume == RESUME_MUST && !opt->checkpoint)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "--resume=must needs --checkpoint FOLDER");

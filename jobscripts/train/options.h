@@ -10,10 +10,9 @@
 
 /* Exit statuses of muster-train; those of libmuster (10..19) keep their meaning. */
 enum train_exit {
-    TRAIN_EXIT_NO_SRUN = 20, /* inside an allocation, but not started with srun */
+    TRAIN_EXIT_NO_SRUN = 20, /* inside an allocation, but started without srun */
     TRAIN_EXIT_DATA = 21,    /* a data file is missing, truncated or damaged */
-    TRAIN_EXIT_REQUEUE =
-        22, /* stopped by a signal; a checkpoint is there, run it again */
+    TRAIN_EXIT_REQUEUE = 22, /* stopped by a signal, with a checkpoint: run it again */
 };
 
 enum train_resume { RESUME_AUTO, RESUME_NEVER, RESUME_MUST };
@@ -26,17 +25,17 @@ struct train_options {
     enum train_resume resume;
     uint64_t samples, test_samples, seed, max_steps, checkpoint_every;
     long hidden, epochs, batch, accumulate, ranks, keep;
-    long elastic; /* the least number of ranks to go on with, 0: end when one dies */
+    long elastic; /* the least number of ranks to go on with; 0: end when one dies */
     double lr, momentum, decay, warmup, timeout;
     uint64_t first_bucket, bucket_cap;
-    const char *compress_text; /* as given; "none" */
+    const char *compress_text; /* as given on the command line; "none" */
     int compress;              /* enum muster_compress, -1: none */
     long compress_rank;        /* of PowerSGD */
     int zero;
     int cosine, sharded, foreground, single, help, version;
 };
 
-/* Defaults, then the arguments. On failure the sentence names the option. */
+/* Set the defaults, then read the arguments. An error names the option. */
 int train_options_parse(struct train_options *opt, int argc, char **argv,
                         struct mu_err *err);
 void train_options_help(void); /* to standard output */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* result.c - what remains of a run: equal weights, and figures for muster report */
+/* result.c - the end of a run: equal weights, and numbers for muster report */
 #include "jobscripts/train/train.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static int hash_weights(struct train *t, uint64_t *h, struct mu_err *err)
 
 int train_collect(struct train *t, struct mu_err *err)
 {
-    /* On a GPU sync only enqueues: the host's clock does not see what it waits for. */
+    /* On a GPU sync only enqueues: the clock of the host does not measure its wait. */
     double sync = muster_device(t->m) < 0 ? t->sync_seconds : -1;
     struct rank_figures mine = { t->train_seconds,
                                  t->cpu_seconds,
@@ -66,10 +66,11 @@ int train_collect(struct train *t, struct mu_err *err)
     for (int r = 1; r < t->size; r++)
         if (t->figures[r].weights_hash != t->figures[0].weights_hash) {
             t->agreed = 1;
-            return mu_err_set(err, MUSTER_ENUMERIC,
-                              "the weights of rank %d (%s) differ from those of rank 0 "
-                              "after %llu steps",
-                              r, muster_host(t->m, r), (unsigned long long)t->step);
+            return mu_err_set(
+                err, MUSTER_ENUMERIC,
+                "the weights of rank %d (node %s) differ from those of rank 0 "
+                "after %llu steps",
+                r, muster_host(t->m, r), (unsigned long long)t->step);
         }
     return 0;
 }
@@ -111,7 +112,7 @@ static double cpu_seconds(const struct train *t)
     return sum;
 }
 
-/* What of the model a rank holds, the most of any. */
+/* The bytes of the model that one rank holds, the most of any. */
 static json_t *memory_json(const struct train *t)
 {
     uint64_t most = 0;

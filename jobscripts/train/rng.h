@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* rng.h - the random numbers that weights start from; equal on every machine */
+/* rng.h - the random numbers of the initial weights; equal on every machine */
 #ifndef TRAIN_RNG_H
 #define TRAIN_RNG_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* setup.c - bring the parts of a run together, and say what they are */
+/* setup.c - set up the parts of a run, and print them */
 #include "jobscripts/train/train.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,9 @@ int train_failed(const struct train *t, int status, struct mu_err *err)
 
 int train_agree(struct train *t, int rc, const char *what, struct mu_err *err)
 {
-    /* The lowest failing rank wins: code below it, rank above, minimum over ranks. */
+    /* The lowest failing rank decides: status in the low bits, rank above, minimum over
+     * ranks.
+     */
     int32_t worst = rc < 0 ? t->rank * 256 + (err->code & 255) : INT32_MAX;
     int status = muster_allreduce(t->m, &worst, 1, MUSTER_I32, MUSTER_MIN, NULL);
 
@@ -26,7 +28,7 @@ int train_agree(struct train *t, int rc, const char *what, struct mu_err *err)
     t->agreed = 1;
     t->mine = rc < 0;
     if (rc == 0)
-        mu_err_set(err, worst % 256, "stopping: rank %d (%s) could not %s",
+        mu_err_set(err, worst % 256, "stopping: rank %d (node %s) could not %s",
                    (int)(worst / 256), muster_host(t->m, worst / 256), what);
     return -1;
 }
@@ -46,7 +48,7 @@ static int load_data(struct train *t, struct mu_err *err)
     return 0;
 }
 
-/* The GPU's engine is a module beside the NCCL backend. */
+/* The GPU engine is a module in the folder of the NCCL backend. */
 static const struct engine_ops *find_engine(struct train *t, struct mu_err *err)
 {
     int wide = t->opt->dtype == MUSTER_F64;
@@ -83,8 +85,8 @@ static int open_engine(struct train *t, struct mu_err *err)
     if (opt->zero && !t->ops->shard)
         return mu_err_set(
             err, MUSTER_EUSAGE,
-            "--zero is not there for the engine on GPUs (%s): leave it out, "
-            "or choose --backend host",
+            "--zero works on CPUs only, and this is the GPU engine (%s): leave it "
+            "out, or choose --backend host",
             t->ops->name);
     if (t->ops->open(&t->model, muster_device(t->m), (int)opt->batch, opt->seed,
                      &t->engine, err) < 0)
@@ -101,7 +103,7 @@ uint64_t train_momenta_bytes(const struct train *t)
     return n * muster_dtype_size(t->ops->dtype);
 }
 
-/* The elements of parameter i that lie in this rank's part of its bucket. */
+/* The elements of parameter i that are in this rank's part of its bucket. */
 static int find_part(struct train *t, int i)
 {
     size_t size = muster_dtype_size(t->ops->dtype), count = t->model.params[i].count;
@@ -124,7 +126,7 @@ static int find_part(struct train *t, int i)
     return MUSTER_OK;
 }
 
-/* Weights move into libmuster's memory, momenta shrink to this rank's part. */
+/* Move weights into the memory of libmuster; keep momenta of this rank's part only. */
 static int shard_state(struct train *t, struct mu_err *err)
 {
     struct muster_shard part;
@@ -201,7 +203,9 @@ static int open_sampler(struct train *t, struct mu_err *err)
     return 0;
 }
 
-/* From where the sampler stands, perhaps after a resume in another world. */
+/* Count from the position of the sampler, also after a resume with another number of
+ * ranks.
+ */
 int train_count_steps(struct train *t, struct mu_err *err)
 {
     uint64_t left = muster_sampler_steps(t->sampler);
@@ -283,7 +287,7 @@ int train_setup(struct train *t, struct mu_err *err)
     if (t->opt->ranks && t->opt->ranks != t->size) {
         t->agreed = 1;
         return mu_err_set(err, MUSTER_ECONTRACT,
-                          "this run has %d rank%s, but --ranks says %ld; start it with "
+                          "this run has %d rank%s, but --ranks is %ld; start it with "
                           "srun --ntasks=%ld",
                           t->size, mu_plural(t->size), t->opt->ranks, t->opt->ranks);
     }

@@ -7,7 +7,7 @@
 
 struct show {
     int rank;
-    int bar; /* standard output is a terminal and this is rank 0 */
+    int bar; /* standard output is a terminal, and this is rank 0 */
     int bar_drawn;
     double last_line; /* when the last progress line was written, CLOCK_MONOTONIC */
 };
@@ -21,10 +21,12 @@ struct show_progress {
 };
 
 void show_init(struct show *show, int rank);
-/* "RANK: 3 | text", one write per line so that ranks do not mix; wipes the bar. */
+/* Print "RANK: 3 | text" with one write, so that lines of ranks do not mix. Clears the
+ * bar.
+ */
 void show_line(struct show *show, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Rank 0: redraw the bar, or at most every 2 s a plain line. Others: nothing. */
+/* Rank 0: redraw the bar, or print a plain line at most every 2 s. Others: nothing. */
 void show_progress(struct show *show, const struct show_progress *p);
 void show_bar_end(struct show *show);
 

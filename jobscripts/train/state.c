@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* state.c - what a run needs to go on: checkpoints, and the curve that belongs to them
+/* state.c - what a run needs to go on: checkpoints, and the loss curve that fits them
  */
 #include "jobscripts/train/train.h"
 
@@ -10,16 +10,16 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
-/* Weights, momenta, sampler, counters, what compression left. */
+/* Weights, momenta, sampler, counters, state of the compression. */
 #define ITEMS (4 * MODEL_PARAMS + 2)
 
-/* What else goes into a checkpoint. */
+/* Further content of a checkpoint. */
 struct counters {
     uint64_t step;
     double last_loss;
 };
 
-/* The names live in `names`, the sampler's and the counters' bytes in the last two. */
+/* `names` stores the names; the last two items are the sampler and the counters. */
 static int list_items(struct train *t, struct muster_item *items, char names[ITEMS][48],
                       struct muster_sampler_state *at, struct counters *counters)
 {
@@ -54,7 +54,7 @@ static int list_items(struct train *t, struct muster_item *items, char names[ITE
     return n;
 }
 
-/* A failed checkpoint call is known to every rank, unless a rank is gone. */
+/* Every rank has the error of a failed checkpoint call, unless a rank died. */
 static int checkpoint_failed(struct train *t, int status, struct mu_err *err)
 {
     t->agreed = status != MUSTER_EPEER && status != MUSTER_ETIMEOUT;
@@ -69,7 +69,7 @@ static int save_failed(struct train *t, int status, struct mu_err *err)
     checkpoint_failed(t, status, err);
     mu_copy(why, sizeof why, err->text);
     return mu_err_set(err, status,
-                      "%s; make room or choose another --checkpoint; the last "
+                      "%s; free disk space or choose another --checkpoint; the last "
                       "good checkpoint is %s",
                       why, *last ? last : "none");
 }
@@ -86,7 +86,8 @@ int train_open_checkpoint(struct train *t, struct mu_err *err)
     };
     int status;
 
-    /* What compression left changes in the backward pass, before train_before_update.
+    /* The state of the compression changes in the backward pass, before
+     * train_before_update.
      */
     if (opt->sharded && muster_ddp_state(t->ddp, NULL, 0) > 0)
         options.mode = MUSTER_CHECKPOINT_COPY;
@@ -144,7 +145,7 @@ int train_save(struct train *t, struct mu_err *err)
 {
     struct muster_item items[ITEMS];
     char names[ITEMS][48];
-    /* Copied in the background, so they must outlive the call. */
+    /* They are copied in the background, so they must outlive the call. */
     struct muster_sampler_state *at = &t->saved_at;
     struct counters *counters = (struct counters *)t->saved_counters;
     double start = mu_clock_s();
@@ -154,7 +155,7 @@ int train_save(struct train *t, struct mu_err *err)
                    "room for the counters");
     if (!t->checkpoint || t->saved_step == t->step)
         return 0;
-    /* The copy of the last save may still read what is changed now. */
+    /* The last save may still be copying what changes now. */
     muster_checkpoint_copied(t->checkpoint);
     muster_sampler_save(t->sampler, at);
     *counters = (struct counters){ t->step, t->last_loss };
@@ -191,7 +192,7 @@ int train_finish_saves(struct train *t, struct mu_err *err)
     return status == MUSTER_OK ? 0 : save_failed(t, status, err);
 }
 
-/* Copy the lines of steps before first_step: what came later is done again. */
+/* Copy the lines of steps before first_step; later steps are done again. */
 static int curve_keep(struct train *t, FILE *to, struct mu_err *err)
 {
     FILE *from = fopen(t->opt->curve, "re");

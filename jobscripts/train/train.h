@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* train.h - one run of muster-train: its parts, and the order they are used in
+/* train.h - one run of muster-train: its parts, in the order of their use
  *
  * Functions return 0 or -1; err->code is then the exit status. A failure that every
- * rank sees alike sets train.agreed, so that the ranks may leave one by one; after any
+ * rank has alike sets train.agreed, so that the ranks may exit one by one. After any
  * other failure the whole job is ended.
  */
 #ifndef TRAIN_TRAIN_H
@@ -20,7 +20,7 @@
 /* Losses of at most this many steps are kept locally before the ranks add them up. */
 #define TRAIN_PENDING 64
 
-/* What a rank tells about itself at the end; whole 64-bit words. */
+/* What a rank sends at the end; whole 64-bit words. */
 struct rank_figures {
     double seconds, cpu_seconds, sync_seconds, stall_seconds;
     uint64_t weights_hash;
@@ -28,7 +28,7 @@ struct rank_figures {
     char cpus[64];
 };
 
-/* Where a run stood when the ranks talked. */
+/* The progress of a run when the ranks agreed. */
 struct moment {
     uint64_t step;
     double seconds, loss;
@@ -39,7 +39,7 @@ struct train {
     struct muster *m;
     int rank, size;
     int lost;         /* ranks that died, with --elastic */
-    int agreed, mine; /* after a failure: all ranks know; it happened on this rank */
+    int agreed, mine; /* after a failure: all ranks have it; it happened on this rank */
 
     struct model model;
     struct dataset train_set, test_set;
@@ -58,8 +58,8 @@ struct train {
 
     /* Progress */
     long epoch;                /* from 0 */
-    uint64_t step, first_step; /* of the run; first_step is where this process began */
-    uint64_t steps_total, steps_epoch; /* the latter of an epoch from its start */
+    uint64_t step, first_step; /* of the run; first_step is the first of this process */
+    uint64_t steps_total, steps_epoch; /* in all; from the start of an epoch */
     int stop;                          /* all ranks agreed to stop after a signal */
 
     /* Checkpoints */
@@ -67,7 +67,7 @@ struct train {
     struct muster_sampler_state saved_at;
     uint64_t saved_counters[2];
     int nsaves;
-    double stall_seconds; /* that steps waited for them */
+    double stall_seconds; /* for which steps waited for them */
     FILE *curve;
 
     /* Losses not yet added up over ranks, and how often to do that */
@@ -88,11 +88,13 @@ struct train {
     int nmoments;
 };
 
-extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM came */
+extern volatile sig_atomic_t train_signal; /* SIGUSR1 or SIGTERM was received */
 
 /* setup.c: data, model, engine, parameters, sampler; banner. [collective] */
 int train_setup(struct train *t, struct mu_err *err);
-/* From where the sampler stands to the end, with room for their losses. */
+/* Count the steps from the position of the sampler to the end; make room for their
+ * losses.
+ */
 int train_count_steps(struct train *t, struct mu_err *err);
 /* Momenta that this rank keeps. */
 uint64_t train_momenta_bytes(const struct train *t);
@@ -104,33 +106,36 @@ uint64_t train_effective_batch(const struct train *t);
 /* Samples of all ranks per step at which --lr holds. */
 #define TRAIN_LR_BATCH 128
 
-/* elastic.c. [collective] After a call that returned MUSTER_ESHRUNK: all ranks that are
- * left are at the same sample again, and may go on with train_run.
+/* elastic.c. [collective] After a call that returned MUSTER_ESHRUNK: the survivors go
+ * back to the same sample, and may go on with train_run.
  */
 int train_shrunk(struct train *t, struct mu_err *err);
 
-/* state.c. All but the curve's are [collective]; none does anything where the options
- * do not ask for it.
+/* state.c. All are [collective] except those of the curve; none does anything unless
+ * the options ask for it.
  */
 int train_open_checkpoint(struct train *t, struct mu_err *err);
 int train_resume(struct train *t, struct mu_err *err);
-int train_save(struct train *t, struct mu_err *err);         /* of this step, once */
-void train_before_update(struct train *t);                   /* weights change now */
-int train_finish_saves(struct train *t, struct mu_err *err); /* saved, and on disk */
-/* Rank 0 writes the losses; after a resume those of steps that are done again go. */
+/* Save the current step, unless it is saved. */
+int train_save(struct train *t, struct mu_err *err);
+/* Call it before weights change. */
+void train_before_update(struct train *t);
+/* Returns when all saves are on disk. */
+int train_finish_saves(struct train *t, struct mu_err *err);
+/* Rank 0 writes the losses; after a resume the lines of repeated steps are replaced. */
 int train_open_curve(struct train *t, struct mu_err *err);
 int train_add_to_curve(struct train *t, uint64_t from, struct mu_err *err);
 
-/* result.c: gather the ranks' figures, and refuse weights that are not the same bits on
- * all of them [collective]; the JSON file.
+/* result.c: gather the numbers of the ranks, and fail when weights are not equal bit
+ * for bit [collective]; write the JSON file.
  */
 int train_collect(struct train *t, struct mu_err *err);
 int train_write_result(const struct train *t, struct mu_err *err);
 
-/* Turn a failed call of libmuster into err; the sentence is muster_error's. */
+/* Turn a failed call of libmuster into err, with the sentence of muster_error. */
 int train_failed(const struct train *t, int status, struct mu_err *err);
-/* [collective] rc and err of each rank: if any is -1 all return -1, those that were
- * well with the code of the lowest rank that was not. Sets t->agreed.
+/* [collective] Pass rc and err of each rank. If any rc is -1 all return -1; ranks
+ * without an error get the code of the lowest rank that failed. Sets t->agreed.
  */
 int train_agree(struct train *t, int rc, const char *what, struct mu_err *err);
 

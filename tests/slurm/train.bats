@@ -168,13 +168,13 @@ BYTES
     run timeout 60 sbatch --wait -n4 -o out --wrap "$train --steps 5"
     [ "$status" -eq 20 ]
     run cat out
-    [[ $output = *"not started with srun"* ]]
+    [[ $output = *"started this program without srun"* ]]
 }
 
 @test "a wrong number of ranks is refused, status 12" {
     run ranks 2 -N1 -- --ranks 4 --steps 5
     [ "$status" -eq 12 ]
-    [[ $output = *"this run has 2 ranks, but --ranks says 4"* ]]
+    [[ $output = *"this run has 2 ranks, but --ranks is 4"* ]]
 }
 
 @test "a missing, a truncated and a damaged data file are named, status 21" {

@@ -24,12 +24,12 @@ struct engine {
     uint8_t *winner[MODEL_LAYERS], *labels;
     uint64_t *index, *host_index;
     double *by_sample, *sums, *host_sums;
-    cudaEvent_t summed; /* host_sums holds the loss of the last forward */
+    cudaEvent_t summed; /* host_sums has the loss of the last forward */
     struct {
         const struct dataset *data;
         uint8_t *images, *labels;
     } sets[2];  /* on the GPU, copied at the first load */
-    int failed; /* a cudaError_t or cublasStatus_t of a launch in between */
+    int failed; /* a cudaError_t or cublasStatus_t of a launch since the last check */
 };
 
 static int cuda_failed(struct engine *e, struct mu_err *err, const char *what)
@@ -95,7 +95,7 @@ static void engine_close(struct engine *e)
     free(e);
 }
 
-/* The same numbers as on CPUs, in the same order. */
+/* The same weights as on CPUs, in the same order. */
 static void weights_start(struct engine *e, uint64_t seed)
 {
     struct rng rng = { seed };
@@ -243,7 +243,8 @@ static int find_set(struct engine *e, const struct dataset *data, struct mu_err 
     while (i < 2 && e->sets[i].data && e->sets[i].data != data)
         i++;
     if (i == 2)
-        return mu_err_set(err, MUSTER_EINTERNAL, "a third data set for an engine");
+        return mu_err_set(err, MUSTER_EINTERNAL,
+                          "an engine takes two data sets, this is a third");
     if (e->sets[i].data)
         return i;
     e->sets[i].images = on_gpu(data->n * pixels);
@@ -267,9 +268,10 @@ static int engine_load(struct engine *e, const struct dataset *data,
     if (set < 0)
         return -1;
     if (n > e->batch_max)
-        return mu_err_set(err, MUSTER_EINTERNAL, "a batch of %d for an engine of %d", n,
+        return mu_err_set(err, MUSTER_EINTERNAL,
+                          "a batch of %d samples, but the engine was opened for %d", n,
                           e->batch_max);
-    /* The last forward is over (its loss was waited for), so host_index is free. */
+    /* The last forward has finished (its loss was awaited), so host_index is free. */
     memcpy(e->host_index, index, (size_t)n * sizeof *index);
     cudaMemcpyAsync(e->index, e->host_index, (size_t)n * sizeof *index,
                     cudaMemcpyHostToDevice, NULL);
@@ -284,8 +286,8 @@ static void *at(const struct engine *e, void *base, size_t elements)
     return (char *)base + elements * e->size;
 }
 
-/* Row-major C (m x n) = A B + beta C, with A or B transposed as told. cuBLAS is column
- * major: it computes C's transpose as B' A'.
+/* Row-major C (m x n) = A B + beta C; A or B transposed when their flag is set. cuBLAS
+ * is column major: it computes the transpose of C as B' A'.
  */
 static void product(struct engine *e, int ta, int tb, int m, int n, int k,
                     const void *a, int lda, const void *b, int ldb, int beta, void *c,
@@ -334,7 +336,7 @@ static void forward_layer(struct engine *e, int i)
                     l->relu);
 }
 
-/* Forward, and the loss on its way to the host. */
+/* Forward; then copy the loss to the host, asynchronously. */
 static void forward(struct engine *e, double scale, void *delta)
 {
     for (int i = 0; i < e->model->nlayers; i++)
@@ -410,7 +412,7 @@ static int engine_train(struct engine *e, double scale, int add,
         dy = dx;
         dx = swap;
     }
-    /* Only the forward is waited for; the backward and the all-reduce run on. */
+    /* Wait for the forward only; the backward and the all-reduce run on. */
     cudaEventSynchronize(e->summed);
     *loss = e->failed ? NAN : e->host_sums[0];
     return 0;

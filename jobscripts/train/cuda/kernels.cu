@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kernels.cu - one thread per output element, but for the sums */
+/* kernels.cu - one thread per output element, except for the sums */
 #include "jobscripts/train/cuda/kernels.h"
 
 #define THREADS 256

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* kernels.h - what the GPU engine computes beside matrix products
+/* kernels.h - what the GPU engine computes besides matrix products
  *
- * Every launch goes to the default stream. `wide` chooses double, else float; pointers
+ * Every launch goes to the default stream. `wide` selects double, else float. Pointers
  * are to device memory. Layouts are those of engine_cpu.h. Sums run in a fixed order,
  * so a run gives the same bits each time.
  */
@@ -25,7 +25,7 @@ void train_relu_backward(int wide, void *dy, const void *y, size_t count);
 void train_bias_backward(int wide, const void *dy, int n, int channels, int area,
                          int add, void *db);
 /* Loss and hits of each sample; with delta also scale * (probability - target). Then
- * sums[0] the losses' sum, sums[1] the hits'.
+ * sums[0] is the sum of losses, sums[1] the number of hits.
  */
 void train_loss(int wide, const void *scores, const uint8_t *labels, int n, int classes,
                 double scale, void *delta, double *by_sample, double *sums);
