@@ -246,3 +246,54 @@ s/ affinity="[^"]*"//|lists no CPUs
 20,$d|line 1: <system> is never closed
 END
 }
+
+@test "XML that is broken is refused with the line" {
+    while IFS='|' read -r program part; do
+        sed -e "$program" "$data/nccl-xml/azure-ndv5.xml" > "$BATS_TEST_TMPDIR/topo.xml"
+        refused "$BATS_TEST_TMPDIR/topo.xml" "$part" || { echo "$program"; return 1; }
+    done << 'END'
+3s/">$/>/|line 3: a quote is not closed
+4s/class="/class=/|line 4: this is not XML
+4s/busid/& busid/|line 4: this is not XML
+4s/class="/&A\&B/|line 4: this is not XML; save it as UTF-8, and write & as &amp;
+4s/class="/&\xfc/|line 4: this is not XML; save it as UTF-8
+5s/>/></|line 5: this is not XML
+4{s/ [^ ]*$//;q}|line 4: the file ends within this tag or comment
+5{s/$/<!-- cut/;q}|line 5: the file ends within this tag or comment
+5s/$/<\/cpu>/|line 5: this tag does not close <pci> of line 3
+$s/$/<system\/>/|junk after document element
+END
+}
+
+@test "XML with dashes or foreign bytes in a comment, or a prompt behind the end, is the same machine" {
+    local text=$data/nccl-xml/azure-ndv5.xml way want
+    want=$(plan_of "$text")
+    [ -n "$want" ]
+    while IFS= read -r way; do
+        sed "$way" "$text" > "$BATS_TEST_TMPDIR/topo.xml"
+        [ "$(plan_of "$BATS_TEST_TMPDIR/topo.xml")" = "$want" ] || { echo "$way: $messages"; return 1; }
+    done << 'END'
+2s/^/<!------ NUMA 0 ------>\n/
+2s/^/<!-- f\xfcr & mit -->\n/
+1s/^/\n  \n<?xml version="1.0"?>\n/
+$s/$/\n[root@node01 ~]# /
+END
+}
+
+@test "XML that grows when it is read, or that has no end of elements or attributes, is refused" {
+    local f=$BATS_TEST_TMPDIR/f.xml i
+    {
+        printf '\n<?xml version="1.0"?>\n<!DOCTYPE system [\n<!ENTITY a "aaaaaaaaaa">\n'
+        printf '<!ENTITY %s>\n' 'b "&a;&a;&a;&a;&a;&a;"' 'c "&b;&b;&b;&b;&b;&b;"' 'd "&c;&c;&c;&c;&c;&c;"'
+        printf ']>\n<system version="1"><cpu numaid="&d;"/></system>\n'
+    } > "$f"
+    refused "$f" "line 3: <!DOCTYPE> declares something in [ ]: remove that part"
+    printf '<!DOCTYPE system [<!ATTLIST cpu affinity CDATA "ff">]>\n<system version="1"><cpu/></system>\n' > "$f"
+    refused "$f" "line 1: <!DOCTYPE> declares something"
+    { echo '<system version="1">'; for ((i = 0; i < 200; i++)); do echo '<pci>'; done; } > "$f"
+    refused "$f" "line 129: elements are nested more than 128 deep"
+    { echo '<system version="1">'; printf '<cpu'; printf ' a%d="1"' {1..65}; echo '/></system>'; } > "$f"
+    refused "$f" "line 2: more than 64 attributes in one element"
+    { echo '<topology>'; yes '<a/>' | head -n 1100000; echo '</topology>'; } > "$f"
+    refused "$f" "line 1048577: more than 1048576 elements"
+}

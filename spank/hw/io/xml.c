@@ -1,313 +1,259 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xml.c - tags, attributes and lines; what they mean is known elsewhere */
+/* xml.c - elements, attributes and lines; what they mean is known elsewhere */
 #include "spank/hw/io/xml.h"
 
 #include <errno.h>
+#include <expat.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-void mu_xml_start(struct mu_xml *xml, const char *file, const char *text, size_t len)
-{
-    memset(xml, 0, sizeof *xml);
-    xml->file = file;
-    xml->at = text;
-    xml->end = text + len;
-    xml->line = 1;
-    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        xml->at += 3;
-}
+#include "runtime/base/parse.h"
 
-static int fail(const struct mu_xml *xml, int line, struct mu_err *err,
-                const char *what)
-{
-    return mu_err_set(err, EINVAL, "%s: line %d: %s", xml->file, line, what);
-}
+struct scan {
+    XML_Parser parser;
+    struct mu_xml_doc *doc;
+    struct mu_err *err;
+    int lines_before; /* of the blanks that expat does not get */
+    bool root_only;
+    bool refused; /* by us: err is set */
+    int depth;
+    int open[MU_XML_DEPTH]; /* elements */
+};
 
 static bool blank(char c)
 {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static bool name_char(char c)
+static int line(const struct scan *s)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '-' || c == '.' || c == ':';
+    return s->lines_before + (int)XML_GetCurrentLineNumber(s->parser);
 }
 
-static void step(struct mu_xml *xml, size_t n)
+/* No more elements; a handler may still be called once. */
+static void refuse(struct scan *s, int code, const char *what)
 {
-    while (n-- > 0 && xml->at < xml->end)
-        if (*xml->at++ == '\n')
-            xml->line++;
+    mu_err_set(s->err, code, "%s: line %d: %s", s->doc->file, line(s), what);
+    s->refused = true;
+    XML_StopParser(s->parser, XML_FALSE);
 }
 
-static void skip_blanks(struct mu_xml *xml)
+/* The strings have room for all: each takes no more than twice its part of the text. */
+static const char *keep(struct mu_xml_doc *doc, const char *string)
 {
-    while (xml->at < xml->end && blank(*xml->at))
-        step(xml, 1);
+    size_t size = strlen(string) + 1;
+
+    doc->used += size;
+    return memcpy(doc->strings + doc->used - size, string, size);
 }
 
-static bool at(const struct mu_xml *xml, const char *text)
+static bool add_elem(struct mu_xml_doc *doc, struct mu_xml_elem elem)
 {
-    size_t n = strlen(text);
+    int room = doc->room * 2 + 64;
 
-    return (size_t)(xml->end - xml->at) >= n && memcmp(xml->at, text, n) == 0;
-}
+    if (doc->nelems == doc->room) {
+        void *more = realloc(doc->elem, sizeof *doc->elem * (size_t)room);
 
-static struct mu_xml_slice take_name(struct mu_xml *xml)
-{
-    struct mu_xml_slice s = { xml->at, 0 };
-
-    while (xml->at < xml->end && name_char(*xml->at) && s.len < 4096) {
-        xml->at++;
-        s.len++;
+        if (!more)
+            return false;
+        doc->elem = more;
+        doc->room = room;
     }
-    return s;
+    doc->elem[doc->nelems++] = elem;
+    return true;
 }
 
-/* Move behind the next `stop`; false at the end of the text. */
-static bool skip_past(struct mu_xml *xml, const char *stop)
+static void on_open(void *arg, const XML_Char *name, const XML_Char **attr)
 {
-    while (xml->at < xml->end) {
-        if (at(xml, stop)) {
-            step(xml, strlen(stop));
-            return true;
-        }
-        step(xml, 1);
+    struct scan *s = arg;
+    struct mu_xml_elem elem = { NULL, 0, line(s), -1 };
+
+    if (s->refused)
+        return;
+    if (s->depth == MU_XML_DEPTH) {
+        refuse(s, EINVAL, "elements are nested more than 128 deep");
+        return;
     }
-    return false;
-}
-
-static int read_attr(struct mu_xml *xml, struct mu_xml_event *event, struct mu_err *err)
-{
-    struct mu_xml_slice name = take_name(xml), value;
-    int line = xml->line;
-    char quote;
-
-    if (name.len == 0)
-        return fail(xml, line, err, "expected an attribute or '>' in this tag");
-    if (event->nattrs == MU_XML_ATTRS)
-        return fail(xml, line, err, "more than 64 attributes in one element");
-    skip_blanks(xml);
-    if (!at(xml, "="))
-        return fail(xml, line, err, "an attribute has no '=' after its name");
-    step(xml, 1);
-    skip_blanks(xml);
-    if (!at(xml, "\"") && !at(xml, "'"))
-        return fail(xml, line, err, "an attribute's value is not in quotes");
-    quote = *xml->at;
-    step(xml, 1);
-    value.at = xml->at;
-    while (xml->at < xml->end && *xml->at != quote && *xml->at != '<')
-        step(xml, 1);
-    if (xml->at == xml->end || *xml->at != quote)
-        return fail(xml, line, err, "a quote is not closed");
-    if (xml->at - value.at > 1 << 20)
-        return fail(xml, line, err, "an attribute's value is longer than a mebibyte");
-    value.len = (int)(xml->at - value.at);
-    step(xml, 1);
-    event->attr[event->nattrs].name = name;
-    event->attr[event->nattrs++].value = value;
-    return 0;
-}
-
-static int read_open(struct mu_xml *xml, struct mu_xml_event *event, struct mu_err *err)
-{
-    event->kind = MU_XML_OPEN;
-    event->name = take_name(xml);
-    if (event->name.len == 0)
-        return fail(xml, event->line, err, "'<' is not followed by a name");
-    for (;;) {
-        skip_blanks(xml);
-        if (xml->at == xml->end)
-            return fail(xml, event->line, err,
-                        "this tag is not closed: the file ends in it");
-        if (at(xml, "/>")) {
-            event->self_closed = true;
-            break;
-        }
-        if (at(xml, ">"))
-            break;
-        if (read_attr(xml, event, err) < 0)
-            return -1;
+    if (s->doc->nelems == MU_XML_ELEMENTS) {
+        refuse(s, EINVAL, "more than 1048576 elements");
+        return;
     }
-    step(xml, event->self_closed ? 2 : 1);
-    if (xml->depth == MU_XML_DEPTH)
-        return fail(xml, event->line, err, "elements are nested more than 128 deep");
-    xml->open[xml->depth] = event->name;
-    xml->open_line[xml->depth++] = event->line;
-    xml->pending_close = event->self_closed;
-    return 0;
-}
-
-static int close_top(struct mu_xml *xml, struct mu_xml_event *event)
-{
-    event->kind = MU_XML_CLOSE;
-    event->name = xml->open[--xml->depth];
-    return 0;
-}
-
-static int read_close(struct mu_xml *xml, struct mu_xml_event *event,
-                      struct mu_err *err)
-{
-    struct mu_xml_slice name = take_name(xml), open;
-
-    skip_blanks(xml);
-    if (!at(xml, ">"))
-        return fail(xml, event->line, err, "a closing tag has no '>'");
-    step(xml, 1);
-    if (xml->depth == 0)
-        return mu_err_set(err, EINVAL, "%s: line %d: </%.*s> closes nothing", xml->file,
-                          event->line, name.len > 60 ? 60 : name.len, name.at);
-    open = xml->open[xml->depth - 1];
-    if (open.len != name.len || memcmp(open.at, name.at, (size_t)name.len) != 0)
-        return mu_err_set(err, EINVAL, "%s: line %d: </%.*s> closes <%.*s> of line %d",
-                          xml->file, event->line, name.len > 60 ? 60 : name.len,
-                          name.at, open.len > 60 ? 60 : open.len, open.at,
-                          xml->open_line[xml->depth - 1]);
-    return close_top(xml, event);
-}
-
-int mu_xml_next(struct mu_xml *xml, struct mu_xml_event *event, struct mu_err *err)
-{
-    event->nattrs = 0;
-    event->self_closed = false;
-    event->name = (struct mu_xml_slice){ "", 0 };
-    event->line = xml->line;
-    if (xml->pending_close) {
-        xml->pending_close = false;
-        return close_top(xml, event);
+    elem.name = keep(s->doc, name);
+    for (; attr[2 * elem.nattrs]; elem.nattrs++) {
+        keep(s->doc, attr[2 * elem.nattrs]);
+        keep(s->doc, attr[2 * elem.nattrs + 1]);
     }
-    skip_blanks(xml);
-    event->line = xml->line;
-    if (xml->at == xml->end) {
-        if (xml->depth > 0)
-            return mu_err_set(
-                err, EINVAL, "%s: line %d: <%.*s> is never closed", xml->file,
-                xml->open_line[xml->depth - 1],
-                xml->open[xml->depth - 1].len > 60 ? 60 : xml->open[xml->depth - 1].len,
-                xml->open[xml->depth - 1].at);
-        event->kind = MU_XML_END;
+    if (elem.nattrs > MU_XML_ATTRS)
+        refuse(s, EINVAL, "more than 64 attributes in one element");
+    if (s->depth > 0)
+        elem.parent = s->open[s->depth - 1];
+    s->open[s->depth++] = s->doc->nelems;
+    if (!add_elem(s->doc, elem))
+        refuse(s, ENOMEM, "no memory to read it");
+    if (s->root_only)
+        XML_StopParser(s->parser, XML_FALSE);
+}
+
+static void on_close(void *arg, const XML_Char *name)
+{
+    struct scan *s = arg;
+
+    if (!s->refused)
+        s->depth--;
+}
+
+static void on_text(void *arg, const XML_Char *text, int len)
+{
+    struct scan *s = arg;
+    struct mu_xml_doc *doc = s->doc;
+
+    if (!doc->odd_line && s->depth > 0 &&
+        mu_xml_elem_is(doc, s->open[s->depth - 1], "object"))
+        for (int i = 0; i < len && !doc->odd_line; i++)
+            if (!blank(text[i]))
+                doc->odd_line = line(s);
+}
+
+static void on_comment(void *arg, const XML_Char *text)
+{
+    on_text(arg, "-", 1);
+}
+
+/* Entities grow without bound, and attributes that nobody wrote appear. */
+static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system_id,
+                       const XML_Char *public_id, int has_declarations)
+{
+    if (has_declarations)
+        refuse(arg, EINVAL, "<!DOCTYPE> declares something in [ ]: remove that part");
+}
+
+/* NCCL reads on over dashes and any byte in a comment, which XML forbids. */
+static void blank_comments(char *text)
+{
+    for (char *end; (text = strstr(text, "<!--")); text = end) {
+        text += strlen("<!--");
+        end = strstr(text, "-->");
+        if (!end)
+            return;
+        for (; text < end; text++)
+            if (*text != '\n')
+                *text = ' ';
+    }
+}
+
+/* The line of the tag that expat gave up in: an open quote shows only further down. */
+static int tag_line(const struct scan *s, const char *text, XML_Index at)
+{
+    int first = line(s);
+
+    for (bool quote = text[at] == '<'; at > 0 && text[at - 1] != '<'; at--) {
+        if (text[at - 1] == '>' && !quote)
+            return line(s);
+        first -= text[at - 1] == '\n';
+    }
+    return first;
+}
+
+/* Why expat stopped; text is what it was given. */
+static int explain(const struct scan *s, const char *text)
+{
+    const struct mu_xml_doc *doc = s->doc;
+    const struct mu_xml_elem *open =
+        s->depth ? &doc->elem[s->open[s->depth - 1]] : NULL;
+    enum XML_Error error = XML_GetErrorCode(s->parser);
+    XML_Index at = XML_GetCurrentByteIndex(s->parser);
+    const char *what = XML_ErrorString(error);
+
+    if (s->refused)
+        return -1;
+    if ((s->root_only || (!open && text[at] != '<')) && doc->nelems)
+        return 0; /* the second: a prompt behind the end */
+    if (error == XML_ERROR_NO_ELEMENTS && !open)
+        return mu_err_set(s->err, EINVAL, "%s: line 1: no element in it", doc->file);
+    if (error == XML_ERROR_NO_ELEMENTS)
+        return mu_err_set(s->err, EINVAL, "%s: line %d: <%.60s> is never closed",
+                          doc->file, open->line, open->name);
+    if (error == XML_ERROR_TAG_MISMATCH)
+        return mu_err_set(s->err, EINVAL,
+                          "%s: line %d: this tag does not close <%.60s> of line %d",
+                          doc->file, line(s), open->name, open->line);
+    if (error == XML_ERROR_UNCLOSED_TOKEN)
+        what = "the file ends within this tag or comment";
+    if (error != XML_ERROR_INVALID_TOKEN)
+        return mu_err_set(s->err, EINVAL, "%s: line %d: %s", doc->file, line(s), what);
+    return mu_err_set(
+        s->err, EINVAL, "%s: line %d: %s", doc->file, tag_line(s, text, at),
+        text[at] == '<' ? "a quote is not closed"
+                        : "this is not XML; save it as UTF-8, and write & as &amp;");
+}
+
+static int feed(struct scan *s, const char *text, size_t len)
+{
+    char *copy = XML_GetBuffer(s->parser, (int)len + 1);
+
+    s->doc->strings = malloc(2 * len + 1);
+    if (!copy || !s->doc->strings)
+        return mu_err_set(s->err, ENOMEM, "%s: no memory to read it", s->doc->file);
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    blank_comments(copy);
+    XML_SetUserData(s->parser, s);
+    XML_SetElementHandler(s->parser, on_open, on_close);
+    XML_SetCharacterDataHandler(s->parser, on_text);
+    XML_SetCommentHandler(s->parser, on_comment);
+    XML_SetStartDoctypeDeclHandler(s->parser, on_doctype);
+    if (XML_ParseBuffer(s->parser, (int)len, XML_TRUE) == XML_STATUS_OK)
         return 0;
-    }
-    if (*xml->at != '<') {
-        event->kind = MU_XML_TEXT;
-        while (xml->at < xml->end && *xml->at != '<')
-            step(xml, 1);
-        return 0;
-    }
-    if (at(xml, "<!--")) {
-        event->kind = MU_XML_COMMENT;
-        if (!skip_past(xml, "-->"))
-            return fail(xml, event->line, err, "a comment is not closed");
-        return 0;
-    }
-    if (at(xml, "<?") || at(xml, "<!")) {
-        event->kind = MU_XML_PROLOG;
-        if (!skip_past(xml, ">"))
-            return fail(xml, event->line, err, "a declaration is not closed");
-        return 0;
-    }
-    if (at(xml, "</")) {
-        step(xml, 2);
-        return read_close(xml, event, err);
-    }
-    step(xml, 1);
-    return read_open(xml, event, err);
+    return explain(s, copy);
 }
 
-static bool same(struct mu_xml_slice s, const char *text)
+/* Expat takes no blanks before a declaration: it gets the text behind them. */
+static int parse(struct scan *s, const char *file, const char *text, size_t len)
 {
-    return strlen(text) == (size_t)s.len && memcmp(s.at, text, (size_t)s.len) == 0;
+    size_t at = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    int rc;
+
+    memset(s->doc, 0, sizeof *s->doc);
+    s->doc->file = file;
+    if (len >= INT_MAX / 2)
+        return mu_err_set(s->err, EFBIG, "%s: is too large", file);
+    for (; at < len && blank(text[at]); at++)
+        s->lines_before += text[at] == '\n';
+    s->parser = XML_ParserCreate(NULL);
+    if (!s->parser)
+        return mu_err_set(s->err, ENOMEM, "%s: no memory to read it", file);
+    rc = feed(s, text + at, len - at);
+    XML_ParserFree(s->parser);
+    return rc;
 }
 
-bool mu_xml_is(const struct mu_xml_event *event, const char *name)
+int mu_xml_doc_parse(const char *file, const char *text, size_t len,
+                     struct mu_xml_doc *doc, struct mu_err *err)
 {
-    return same(event->name, name);
+    struct scan s = { .doc = doc, .err = err };
+
+    return parse(&s, file, text, len);
 }
 
-static char entity(const char **p, const char *end)
+int mu_xml_root_parse(const char *file, const char *text, size_t len,
+                      struct mu_xml_doc *doc, struct mu_err *err)
 {
-    static const struct {
-        const char *text;
-        char c;
-    } all[] = { { "&amp;", '&' },
-                { "&lt;", '<' },
-                { "&gt;", '>' },
-                { "&quot;", '"' },
-                { "&apos;", '\'' } };
+    struct scan s = { .doc = doc, .err = err, .root_only = true };
 
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        size_t n = strlen(all[i].text);
-
-        if ((size_t)(end - *p) >= n && memcmp(*p, all[i].text, n) == 0) {
-            *p += n;
-            return all[i].c;
-        }
-    }
-    return *(*p)++;
+    return parse(&s, file, text, len);
 }
 
-/* Copy a value, entities replaced, cut to len. */
-static void copy_value(struct mu_xml_slice value, char *buf, size_t len)
+void mu_xml_doc_clear(struct mu_xml_doc *doc)
 {
-    const char *p = value.at, *end = p + value.len;
-    size_t n = 0;
-
-    while (p < end && n + 1 < len) {
-        char c = entity(&p, end);
-
-        if (c != '\0')
-            buf[n++] = c;
-    }
-    buf[n] = '\0';
-}
-
-static bool event_attr(const struct mu_xml_event *event, const char *name, char *buf,
-                       size_t len)
-{
-    buf[0] = '\0';
-    for (int i = 0; i < event->nattrs; i++)
-        if (same(event->attr[i].name, name)) {
-            copy_value(event->attr[i].value, buf, len);
-            return true;
-        }
-    return false;
-}
-
-int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
-                       struct mu_xml_count *count, struct mu_err *err)
-{
-    struct mu_xml_event event;
-    struct mu_xml xml;
-    char type[32];
-
-    memset(count, 0, sizeof *count);
-    mu_xml_start(&xml, file, text, len);
-    do {
-        if (mu_xml_next(&xml, &event, err) < 0)
-            return -1;
-        if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "topology")) {
-            event_attr(&event, "version", count->version, sizeof count->version);
-            count->topology_line = event.line;
-        }
-        if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "object") &&
-            event_attr(&event, "type", type, sizeof type) &&
-            strcmp(type, "PCIDev") == 0)
-            count->pci_devices++;
-        if ((event.kind == MU_XML_TEXT || event.kind == MU_XML_COMMENT) &&
-            xml.depth > 0 && same(xml.open[xml.depth - 1], "object") &&
-            !count->odd_line)
-            count->odd_line = event.line;
-    } while (event.kind != MU_XML_END);
-    if (!count->topology_line)
-        return mu_err_set(err, EINVAL, "%s: line 1: no <topology> in it", file);
-    return 0;
+    free(doc->elem);
+    free(doc->strings);
+    memset(doc, 0, sizeof *doc);
 }
 
 bool mu_xml_elem_is(const struct mu_xml_doc *doc, int elem, const char *name)
 {
-    return elem >= 0 && same(doc->elem[elem].name, name);
+    return elem >= 0 && strcmp(doc->elem[elem].name, name) == 0;
 }
 
 bool mu_xml_elem_has(const struct mu_xml_doc *doc, int elem, const char *name)
@@ -321,97 +267,40 @@ bool mu_xml_elem_has(const struct mu_xml_doc *doc, int elem, const char *name)
 bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name,
                       char *buf, size_t len)
 {
-    const struct mu_xml_elem *e = &doc->elem[elem];
+    const char *at = doc->elem[elem].name, *value;
 
     buf[0] = '\0';
-    for (int i = e->first_attr; i < e->first_attr + e->nattrs; i++)
-        if (same(doc->attr[i].name, name)) {
-            copy_value(doc->attr[i].value, buf, len);
+    at += strlen(at) + 1;
+    for (int i = 0; i < doc->elem[elem].nattrs; i++, at = value + strlen(value) + 1) {
+        value = at + strlen(at) + 1;
+        if (strcmp(at, name) == 0) {
+            mu_copy(buf, len, value);
             return true;
         }
+    }
     return false;
 }
 
-/* Room for one more element and its attributes; sizes double. */
-static int reserve(struct mu_xml_doc *doc, int attrs, int *room_elem, int *room_attr,
-                   struct mu_err *err)
+int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
+                       struct mu_xml_count *count, struct mu_err *err)
 {
-    while (doc->nelems >= *room_elem) {
-        void *more =
-            realloc(doc->elem, sizeof *doc->elem * (size_t)(*room_elem * 2 + 64));
+    struct mu_xml_doc doc;
+    char type[32];
+    int rc = mu_xml_doc_parse(file, text, len, &doc, err);
 
-        if (!more)
-            return mu_err_set(err, ENOMEM, "%s: no memory to read it", doc->file);
-        doc->elem = more;
-        *room_elem = *room_elem * 2 + 64;
-    }
-    while (doc->nattrs + attrs > *room_attr) {
-        void *more =
-            realloc(doc->attr, sizeof *doc->attr * (size_t)(*room_attr * 2 + 256));
-
-        if (!more)
-            return mu_err_set(err, ENOMEM, "%s: no memory to read it", doc->file);
-        doc->attr = more;
-        *room_attr = *room_attr * 2 + 256;
-    }
-    return 0;
-}
-
-static int add_elem(struct mu_xml_doc *doc, const struct mu_xml_event *event,
-                    int parent, int room[2], struct mu_err *err)
-{
-    struct mu_xml_elem *e;
-
-    if (doc->nelems >= 65536)
-        return mu_err_set(err, EINVAL, "%s: line %d: more than 65536 elements",
-                          doc->file, event->line);
-    if (reserve(doc, event->nattrs, &room[0], &room[1], err) < 0)
-        return -1;
-    e = &doc->elem[doc->nelems++];
-    e->name = event->name;
-    e->line = event->line;
-    e->parent = parent;
-    e->first_attr = doc->nattrs;
-    e->nattrs = event->nattrs;
-    for (int i = 0; i < event->nattrs; i++) {
-        doc->attr[doc->nattrs].name = event->attr[i].name;
-        doc->attr[doc->nattrs++].value = event->attr[i].value;
-    }
-    return 0;
-}
-
-int mu_xml_doc_parse(const char *file, const char *text, size_t len,
-                     struct mu_xml_doc *doc, struct mu_err *err)
-{
-    int stack[MU_XML_DEPTH + 1], top = 0, room[2] = { 0, 0 };
-    struct mu_xml_event event;
-    struct mu_xml xml;
-
-    memset(doc, 0, sizeof *doc);
-    doc->file = file;
-    mu_xml_start(&xml, file, text, len);
-    stack[0] = -1;
-    do {
-        if (mu_xml_next(&xml, &event, err) < 0)
-            return -1;
-        if (event.kind == MU_XML_TEXT && !doc->text_line)
-            doc->text_line = event.line;
-        if (event.kind == MU_XML_OPEN) {
-            if (add_elem(doc, &event, stack[top], room, err) < 0)
-                return -1;
-            stack[++top] = doc->nelems - 1;
+    memset(count, 0, sizeof *count);
+    count->odd_line = doc.odd_line;
+    for (int e = 0; rc == 0 && e < doc.nelems; e++) {
+        if (mu_xml_elem_is(&doc, e, "topology")) {
+            mu_xml_elem_attr(&doc, e, "version", count->version, sizeof count->version);
+            count->topology_line = doc.elem[e].line;
         }
-        if (event.kind == MU_XML_CLOSE)
-            top--;
-    } while (event.kind != MU_XML_END);
-    if (doc->nelems == 0)
-        return mu_err_set(err, EINVAL, "%s: line 1: no element in it", file);
-    return 0;
-}
-
-void mu_xml_doc_clear(struct mu_xml_doc *doc)
-{
-    free(doc->elem);
-    free(doc->attr);
-    memset(doc, 0, sizeof *doc);
+        if (mu_xml_elem_is(&doc, e, "object") &&
+            mu_xml_elem_attr(&doc, e, "type", type, sizeof type))
+            count->pci_devices += strcmp(type, "PCIDev") == 0;
+    }
+    if (rc == 0 && !count->topology_line)
+        rc = mu_err_set(err, EINVAL, "%s: line 1: no <topology> in it", file);
+    mu_xml_doc_clear(&doc);
+    return rc;
 }

@@ -94,28 +94,27 @@ static const char *what_bytes(const char *text)
 static int read_text(const char *path, const char *text, size_t len,
                      struct mu_machine *machine, struct mu_err *err)
 {
-    struct mu_xml_event event;
-    struct mu_xml xml;
+    struct mu_xml_doc doc;
+    int rc;
 
     if (strspn(text, " \t\r\n") == len)
         return mu_err_set(err, EINVAL, "%s: line 1: the file is empty", path);
     if (memchr(text, '\0', len) || !strncmp(text, "\x1f\x8b", 2))
         return mu_err_set(err, EINVAL, "%s: line 1: not a text file%s", path,
                           what_bytes(text));
-    mu_xml_start(&xml, path, text, len);
     if (text[strspn(text, "\xef\xbb\xbf \t\r\n")] != '<')
         return mu_read_smi(path, text, len, machine, err);
-    do {
-        if (mu_xml_next(&xml, &event, err) < 0)
-            return -1;
-    } while (event.kind != MU_XML_OPEN && event.kind != MU_XML_END);
-    if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "topology"))
-        return mu_read_hwloc_xml(path, text, len, machine, err);
-    if (event.kind == MU_XML_OPEN && mu_xml_is(&event, "system"))
-        return mu_read_nccl_xml(path, text, len, machine, err);
-    return mu_err_set(err, EINVAL,
-                      "%s: line %d: neither hwloc's <topology> nor NCCL's <system>",
-                      path, event.line);
+    rc = mu_xml_root_parse(path, text, len, &doc, err);
+    if (rc == 0 && mu_xml_elem_is(&doc, 0, "topology"))
+        rc = mu_read_hwloc_xml(path, text, len, machine, err);
+    else if (rc == 0 && mu_xml_elem_is(&doc, 0, "system"))
+        rc = mu_read_nccl_xml(path, text, len, machine, err);
+    else if (rc == 0)
+        rc = mu_err_set(err, EINVAL,
+                        "%s: line %d: neither hwloc's <topology> nor NCCL's <system>",
+                        path, doc.elem[0].line);
+    mu_xml_doc_clear(&doc);
+    return rc;
 }
 
 int mu_machine_load_file(const char *path, struct mu_machine *machine,
