@@ -173,14 +173,14 @@ outer 0 1" ]
     site 'off = yes' 'lock = on' > "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 --muster=on bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
-    grep -q 'does not let users set on' "$MUSTER_DIR/err"
+    grep -q 'does not allow users to set on' "$MUSTER_DIR/err"
 }
 
 @test "a locked key keeps the site's value and says so" {
     site 'omp = none' 'lock = omp' > "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 --muster=omp=auto bash -c 'echo ${OMP_NUM_THREADS-no}'
     [ "$output" = no ]
-    grep -q 'does not let users set omp' "$MUSTER_DIR/err"
+    grep -q 'does not allow users to set omp' "$MUSTER_DIR/err"
 }
 
 @test "sections for a node and a partition" {

@@ -153,7 +153,7 @@ static void a_foreign_one_is_refused(void **state)
     unlink(path);
     assert_int_equal(muster_checkpoint_load(c, longer, 2, &step, &found),
                      MUSTER_ECONTRACT);
-    assert_non_null(strstr(muster_error(m), "'odd' of 17 bytes"));
+    assert_non_null(strstr(muster_error(m), "'odd' with 17 bytes"));
     longer[1].name = "new";
     assert_int_equal(muster_checkpoint_load(c, longer, 2, &step, &found),
                      MUSTER_ECONTRACT);

@@ -90,8 +90,8 @@ static const struct step_case {
     { "more than gres.conf has", "4", "4", true, NULL,
       "Slurm gave the step GPU 4, but this node has 5 GPUs" },
     { "a MIG device that nobody knows", "3", "MIG-c", false, NULL,
-      "Slurm gave the step MIG-c, which this node does not list; its place is not "
-      "known" },
+      "Slurm gave the step MIG-c, which this node does not list; its locality is "
+      "unknown" },
     { "no number", "NoDevFiles", "NoDevFiles", false, NULL,
       "SLURM_STEP_GPUS takes a number" },
 };

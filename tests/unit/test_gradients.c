@@ -239,9 +239,9 @@ static int screen_body(struct muster *m, int rank, void *arg)
     }
     RANK_CHECK(rc == MUSTER_ENUMERIC);
     if ((!strstr(muster_error(m),
-                 "rank 2 (node a): the gradient of 'w1' is nan at element 17") &&
+                 "rank 2 (node b): the gradient of 'w1' is nan at element 17") &&
          !strstr(muster_error(m),
-                 "rank 2 (node a): the gradient of 'w1' is -nan at element 17")) ||
+                 "rank 2 (node b): the gradient of 'w1' is -nan at element 17")) ||
         !strstr(muster_error(m), " of step 1)")) {
         fprintf(stderr, "%s\n", muster_error(m));
         return 97;

@@ -42,11 +42,11 @@ static const struct refusal {
     { "no reduce",
       MUSTER_F32,
       { .compress = MUSTER_COMPRESS_USER },
-      "needs its reduce" },
+      "a user hook needs the function reduce" },
     { "no such compression",
       MUSTER_F32,
       { .compress = (enum muster_compress)9 },
-      "no compression number 9" },
+      "unknown compression 9" },
 };
 
 static int refusal_body(struct muster *m, int rank, void *arg)

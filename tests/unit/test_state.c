@@ -279,8 +279,8 @@ static void what_compression_left_is_taken_up_bit_for_bit(void **state)
         if (i == 0) {
             char *text = in_world(2, elsewhere_body, &runs[i]);
 
-            assert_non_null(strstr(text, "checkpoint of step 3: nothing of what "
-                                         "compression left on 2 ranks"));
+            assert_non_null(strstr(
+                text, "checkpoint of step 3 has no compression state of 2 ranks"));
             free(text);
             free(in_world(2, one_file_body, &runs[i]));
         }

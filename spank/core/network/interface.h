@@ -98,8 +98,8 @@ void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
                    int nnetworks, const struct mu_peer *peers, int npeers,
                    struct mu_net_choice *out);
 
-/* The address of `peer` to publish: one in the chosen network if there is one, otherwise
- * the first global one. NULL: there is none.
+/* The address of `peer` to publish: one in the chosen network if there is one,
+ * otherwise the first global one. NULL: there is none.
  */
 const struct mu_addr *mu_net_peer_addr(const struct mu_peer *peer,
                                        const struct mu_net_choice *choice);

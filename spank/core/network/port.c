@@ -97,8 +97,8 @@ void mu_port_skip(int first, int last, int eph_first, int eph_last,
         *skip = (struct mu_port_set){ { 0 } };
 }
 
-/* The finaliser of splitmix64: every input bit changes every output bit, so that job ids
- * 1000 or 10000 apart get different ports.
+/* The finaliser of splitmix64: every input bit changes every output bit, so that job
+ * ids 1000 or 10000 apart get different ports.
  */
 static uint64_t mix(uint64_t x)
 {
