@@ -134,7 +134,8 @@ static void mesh_abort(struct mu_host_backend *b)
             p->qlen = 0;
             continue;
         }
-        /* Without the goodbye, a peer would see our end before mesh_close as a death.
+        /* Shut down only after the abort is sent: a peer without it would take the end
+         * of the connection for our death.
          */
         if (p->qsent == 0 && sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
                                  (ssize_t)(sizeof head + sizeof b->failure))
