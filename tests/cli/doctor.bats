@@ -23,9 +23,9 @@ teardown() {
 @test "--mask explains Slurm's and NCCL's masks" {
     run "$build/muster" doctor --mask 0x200000
     [ "$status" -eq 0 ]
-    [[ "$output" == "0x200000 is CPUs 21"* ]]
+    [[ "$output" == "0x200000 selects CPUs 21"* ]]
     run "$build/muster" doctor --mask ffff,ffffffff,ffffffff,ff000000,00000000,00000000
-    [[ "$output" == *"is CPUs 88-175"* ]]
+    [[ "$output" == *"selects CPUs 88-175"* ]]
     run "$build/muster" doctor --mask 0xzz
     [ "$status" -eq 2 ]
     [[ "$output" == *"'0xzz' is not a hexadecimal CPU mask"* ]]
@@ -49,7 +49,7 @@ teardown() {
     run "$build/muster" doctor --topology "$dir/smi.txt" --gres-conf "$dir/gres.conf"
     echo "$output"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"GPU1: Slurm says"*"$dir/gres.conf line 2"*"hardware says 2-3,6-7 (NUMA 1)"* ]]
+    [[ "$output" == *"GPU1: Slurm has CPUs"*"$dir/gres.conf line 2"*"the PCI bus reports CPUs 2-3,6-7 (NUMA 1)"* ]]
 }
 
 @test "JSON is an array of findings with severity, area, what, todo" {
@@ -62,13 +62,13 @@ teardown() {
     run env -u SLURM_PROCID SLURM_CPU_BIND=quiet,mask_cpu:0x200000 SLURM_CPU_BIND_LIST=0x200000 \
         "$build/muster" doctor --topology "$dir/smi.txt"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"SLURM_CPU_BIND=quiet,mask_cpu:0x200000; 0x200000 is CPUs 21"* ]]
+    [[ "$output" == *"SLURM_CPU_BIND=quiet,mask_cpu:0x200000; 0x200000 selects CPUs 21"* ]]
     [[ "$output" == *"unset SLURM_CPU_BIND"* ]]
 }
 
 @test "case 027: NCCL_SOCKET_IFNAME=^docker0 is warned about" {
     run env NCCL_SOCKET_IFNAME=^docker0 "$build/muster" doctor --topology "$dir/smi.txt"
-    [[ "$output" == *"NCCL_SOCKET_IFNAME=^docker0 lets lo in"* ]]
+    [[ "$output" == *"NCCL_SOCKET_IFNAME=^docker0 allows lo"* ]]
 }
 
 @test "case 039: the topology file that the environment names is checked against the machine" {
@@ -123,7 +123,7 @@ doctor() { SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --all; }
     doctor
     echo "$output"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"line 2: $dir/muster.so cannot be loaded ("*"): required stops every srun, sbatch and salloc"* ]]
+    [[ "$output" == *"line 2: $dir/muster.so cannot be loaded ("*"): the line has required, so every srun, sbatch and salloc"* ]]
 }
 
 @test "the plugin's line is found in a file that plugstack.conf includes, by a pattern beside it" {

@@ -99,7 +99,7 @@ add_node4() {
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 0000,00000000 4
     m plan --format tsv
     [ $status -eq 1 ]
-    has "$messages" "PCI locality unknown of GPU 0000:90:01.0:"
+    has "$messages" "PCI locality unknown for GPU 0000:90:01.0:"
     [ "$(plan_columns 3 | head -n 1)" = 1,5,9,13,17,21,25,29,33,37 ]
     [ "$(plan_columns 4 | tr '\n' ' ')" = "1 - " ]
 }
@@ -233,7 +233,7 @@ one_port() { # state
 @test "the doctor tells the limits under which CUDA and RDMA cannot start" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     (ulimit -v 8388608; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true
-    has "$(cat "$BATS_TEST_TMPDIR/out")" "may have 8 GiB of addresses (ulimit -v): CUDA"
+    has "$(cat "$BATS_TEST_TMPDIR/out")" "may have 8 GiB of virtual memory (ulimit -v): CUDA"
     (ulimit -v unlimited; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true
     ! grep -q 'ulimit -v' "$BATS_TEST_TMPDIR/out" || false
 }
@@ -248,7 +248,7 @@ one_port() { # state
         > "$root/proc/driver/nvidia/version"
     m doctor
     [ $status -eq 1 ]
-    has "$output" "$nic cannot reach the GPUs' memory: nvidia_peermem is not loaded"
+    has "$output" "$nic cannot access GPU memory: nvidia_peermem is not loaded"
     echo 535.183.01 > "$root/sys/module/nvidia_peermem/version"
     m doctor
     ! grep -q peermem <<< "$output" || false

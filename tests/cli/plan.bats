@@ -333,7 +333,7 @@ END
     [ "$(plan_columns 7 | tr '\n' ' ')" = "- mem-away mem-away - " ]
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --mems 0-1,7 --opt mem=strict
     [ $status -eq 1 ]
-    [[ "$messages" == *"mem=strict: tasks run on NUMA node 2,6, but the step may take memory of node 0-1,7 only"* ]]
+    [[ "$messages" == *"mem=strict: tasks run on NUMA node 2,6, but the step may use memory of NUMA node 0-1,7 only"* ]]
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --mems 9
     [ $status -eq 2 ]
 }

@@ -80,7 +80,7 @@ plans() { # srun option...
     scontrol reconfigure
     echo "$output"
     [ "$status" -ne 0 ]
-    [[ "$output" == *"GPU0: Slurm says 0-15,64-79 ("*"gres.conf line 1"*"hardware says 48-63,112-127 (NUMA 3)"* ]]
-    [[ "$output" == *"GPU3: Slurm says 48-63,112-127 ("*"hardware says 0-15,64-79 (NUMA 0)"* ]]
+    [[ "$output" == *"GPU0: Slurm has CPUs 0-15,64-79 ("*"gres.conf line 1"*"the PCI bus reports CPUs 48-63,112-127 (NUMA 3)"* ]]
+    [[ "$output" == *"GPU3: Slurm has CPUs 48-63,112-127 ("*"the PCI bus reports CPUs 0-15,64-79 (NUMA 0)"* ]]
     [ "$(sinfo -h -N -o '%T' | grep -ciE 'drain|down')" -eq 0 ]
 }

@@ -131,7 +131,7 @@ address() { # node
     echo "$output"
     [ "$output" = "=eth0" ]
     run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
-    [[ "$output" == *"NCCL_SOCKET_IFNAME==eth0: eth0 is the fastest interface whose subnet holds all 2 nodes"* ]]
+    [[ "$output" == *"NCCL_SOCKET_IFNAME==eth0: eth0 is the fastest interface whose subnet contains all 2 nodes"* ]]
 }
 
 @test "a step on one node gets no network variable and the loopback address" {

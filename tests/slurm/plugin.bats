@@ -337,7 +337,7 @@ no no" ]
     grep -q "NUMA node 1: not in the step's cpuset.mems" "$MUSTER_DIR/err"
     run step --muster=mem=strict muster verify
     [ "$(grep -c 'memory bind 0 ok' <<< "$output")" -eq 2 ]
-    [ "$(grep -c 'mem=strict: tasks run on NUMA node 1, but the step may take memory of node 0' "$MUSTER_DIR/err")" -eq 1 ]
+    [ "$(grep -c 'mem=strict: tasks run on NUMA node 1, but the step may use memory of NUMA node 0' "$MUSTER_DIR/err")" -eq 1 ]
     run step --muster=mem=strict,strict true
     [ "$status" -ne 0 ]
 }

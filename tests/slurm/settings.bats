@@ -47,7 +47,7 @@ said() { # part
     run seen -N2 -n4 --muster=verbose
     [ "$output" = "7 8 unset" ]
     said 'NCCL_SITE_ENV=7: profile site: the switches want it'
-    said "NCCL_SITE_FILE=8: profile site: the platform's vendor states it"
+    said "NCCL_SITE_FILE=8: profile site: the platform's vendor documents it"
     run seen -N1 -n2 --muster=verbose
     [ "$output" = "unset unset unset" ]
 }
@@ -157,7 +157,7 @@ said() { # part
     run seen -N2 -n2
     rm "$MUSTER_DIR/c/etc/muster.d/20-wrong.ini"
     [ "$output" = "unset unset unset" ]
-    said 'muster.d/20-wrong.ini line 1: a line before the first [PROFILE]'
+    said 'muster.d/20-wrong.ini line 1: the line is before the first [PROFILE]'
 }
 
 @test "profiles that others may write are not read" {

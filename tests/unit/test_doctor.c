@@ -17,7 +17,7 @@ static const struct count_case {
     enum mu_severity severity;
     const char *part;
 } counts[] = {
-    { "all agree", { 4, 4, 4, 4, 4 }, MU_OK, "by Slurm 4" },
+    { "all agree", { 4, 4, 4, 4, 4 }, MU_OK, "number of GPUs: Slurm 4" },
     { "narrowed by environment alone",
       { 4, 1, 4, 4, 4 },
       MU_OK,
@@ -25,7 +25,7 @@ static const struct count_case {
     { "020 peers hidden by the task's device cgroup",
       { 4, 1, 1, 1, 4 },
       MU_WARNING,
-      "P2P over NVLink is impossible" },
+      "makes P2P over NVLink impossible" },
     { "023b no device constraint",
       { 2, 2, 16, 16, 16 },
       MU_WARNING,
@@ -67,7 +67,7 @@ static void c026_c038_order_and_models(void **state)
     strcpy(m.gpus[1].model, "GTX 750 Ti");
     mu_doctor_gpu(&facts, &doctor_found);
     assert_int_equal(doctor_found.n, 1);
-    doctor_finding("mixed GPU models (GTX 750, GTX 750 Ti)");
+    doctor_finding("different GPU models (GTX 750, GTX 750 Ti)");
 }
 
 static void c024_mig_slices_need_a_new_nccl(void **state)
@@ -122,7 +122,7 @@ static void c027_c029_c031_misleading_interfaces(void **state)
     mu_doctor_network(&facts, &doctor_found);
     doctor_finding(
         "eno1 (10.9.3.15/20) and enp37s0f0 (10.9.5.15/20) are in one subnet");
-    doctor_finding("NCCL_SOCKET_IFNAME=^docker0 lets lo in");
+    doctor_finding("NCCL_SOCKET_IFNAME=^docker0 allows lo");
     doctor_finding("172.17.0.1 on docker0 is also an address of node n2");
     assert_int_equal(doctor_found.n, 3);
     mu_findings_clear(&doctor_found);
@@ -143,7 +143,7 @@ static const struct list_case {
     { "a whole name", "NCCL_SOCKET_IFNAME==eno1", NULL },
     { "all but some, lo among them", "NCCL_SOCKET_IFNAME=^docker,lo", NULL },
     { "lo is not in flannel", "NCCL_SOCKET_IFNAME=^docker,flannel",
-      "NCCL_SOCKET_IFNAME=^docker,flannel lets lo in" },
+      "NCCL_SOCKET_IFNAME=^docker,flannel allows lo" },
     { "a beginning as a whole name", "NCCL_SOCKET_IFNAME==eno",
       "NCCL_SOCKET_IFNAME==eno (the environment) names no interface that can be used "
       "here: " },
@@ -156,9 +156,9 @@ static const struct list_case {
     { "a device and its port", "NCCL_IB_HCA==mlx5_0:1", NULL },
     { "all but another one", "NCCL_IB_HCA=^mlx5_7", NULL },
     { "another machine's devices", "NCCL_IB_HCA==rocep4s0f0,rocep4s0f1",
-      "takes none of the 1 active RDMA devices" },
+      "selects none of the 1 active RDMA devices" },
     { "a device that is down", "NCCL_IB_HCA=mlx5_1",
-      "takes none of the 1 active RDMA devices" },
+      "selects none of the 1 active RDMA devices" },
 };
 
 static void a_list_that_names_nothing_here_is_found(void **state)
@@ -218,10 +218,10 @@ static void c034_c035_each_hca_is_judged(void **state)
     m.node.gpu_nic = paths;
     mu_doctor_network(&facts, &doctor_found);
     doctor_finding("mlx5_0: InfiniBand, active, 200 Gb/s, NUMA 0, used");
-    doctor_finding("mlx5_2: Ethernet, active, 200 Gb/s, NUMA 1, another link layer");
-    doctor_finding("mlx5_0 and mlx5_1 are one card");
+    doctor_finding("mlx5_2: Ethernet, active, 200 Gb/s, NUMA 1, different link layer");
+    doctor_finding("mlx5_0 and mlx5_1 are ports of one card");
     doctor_finding(
-        "NCCL_NET=Socket makes NCCL use sockets although 3 RDMA devices of up to 200");
+        "NCCL_NET=Socket makes NCCL use sockets, although 3 RDMA devices of up to 200");
 }
 
 static void c036_a_flat_virtual_machine(void **state)
@@ -239,12 +239,12 @@ static void c036_a_flat_virtual_machine(void **state)
     m.gpus[0].local_known = m.gpus[1].local_known = false;
     m.cores[1].cpu[1] = 12; /* its second thread is on the other NUMA cell */
     mu_doctor_platform(&facts, &doctor_found);
-    doctor_finding(
-        "2 of 2 GPUs without a NUMA node (numa_node is -1) in this virtual machine");
-    doctor_finding("2 GPUs and NICs sit on the root bus");
-    doctor_finding("0000:05:00.0 runs at 16 GT/s x16, the card can do 32 GT/s x16");
+    doctor_finding("2 of 2 GPUs without a known NUMA node (numa_node is -1) in this "
+                   "virtual machine");
+    doctor_finding("2 GPUs and NICs are on the root bus");
+    doctor_finding("0000:05:00.0 runs at 16 GT/s x16, the card supports 32 GT/s x16");
     doctor_finding("the uplink of switch 0000:00:01.0 reports 0.25 GB/s");
-    doctor_finding("the NUMA cells cut cores in two");
+    doctor_finding("the NUMA nodes split cores");
 }
 
 static void c042_acs_and_two_nccls(void **state)
@@ -263,7 +263,7 @@ static void c042_acs_and_two_nccls(void **state)
     doctor_finding(
         "bridge 0000:16:00.0 above a GPU redirects peer requests (ACS) and the IOMMU");
     doctor_finding("the ACS bits of 1 bridge above GPUs cannot be read");
-    doctor_finding("two NCCL versions are in reach: 2.28.9");
+    doctor_finding("the program can load two NCCL versions: 2.28.9");
     mu_findings_clear(&doctor_found);
     /* in a guest the opposite bits are wanted */
     m.node.virtual_machine = true;
@@ -284,10 +284,10 @@ static void c039_who_names_the_topology_file(void **state)
     assert_int_equal(mu_conf_add(&conf, "/etc/nccl.conf", text, strlen(text), NULL), 0);
     mu_doctor_platform(&facts, &doctor_found);
     doctor_finding(
-        "NCCL_TOPO_FILE=/home/u/t.xml comes from the environment and wins over "
+        "NCCL_TOPO_FILE=/home/u/t.xml is set in the environment and overrides "
         "/etc/nccl.conf");
     doctor_finding(
-        "NCCL_GRAPH_FILE=/opt/ncv4-graph.xml comes from /etc/nccl.conf line 3");
+        "NCCL_GRAPH_FILE=/opt/ncv4-graph.xml is set in /etc/nccl.conf line 3");
     mu_conf_clear(&conf);
 }
 

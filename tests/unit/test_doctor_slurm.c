@@ -47,26 +47,27 @@ static const struct gres_case {
     { "threads, and the other package",
       "Name=gpu File=/dev/nvidia0 CPUs=0-3,8-11\n"
       "NodeName=n1 Name=gpu File=/dev/nvidia1 Cores=0-3\n",
-      .says = { "gres.conf line 1: Cores=0-3,8-11 are CPU numbers of Linux: this "
+      .says = { "gres.conf line 1: Cores=0-3,8-11 holds Linux CPU numbers: this "
                 "machine "
                 "has 8 cores, so core 11 does not exist",
-                "GPU1: Slurm says 0-3,8-11 (gres.conf line 2), hardware says 4-7,12-15 "
+                "GPU1: Slurm has CPUs 0-3,8-11 (gres.conf line 2), the PCI bus reports "
+                "CPUs 4-7,12-15 "
                 "(NUMA 1)" } },
     { "one wrong line for two GPUs is told once",
       "Name=gpu File=/dev/nvidia[0-1] CPUs=0-11\n",
       .says = { "core 11 does not exist" } },
     { "blanks around '=', quotes",
       "Name = \"gpu\" File = \"/dev/nvidia1\" Cores = \"0-3\"\n",
-      .says = { "GPU1: Slurm says 0-3,8-11 (gres.conf line 1)" } },
+      .says = { "GPU1: Slurm has CPUs 0-3,8-11 (gres.conf line 1)" } },
     { "a line that goes on, and the numbers of those behind",
       "Name=gpu \\\n File=/dev/nvidia0 \\\r\n Cores=0-3\n"
       "Name=gpu File=/dev/nvidia1 Cores=0-3\n",
-      .says = { "GPU1: Slurm says 0-3,8-11 (gres.conf line 4)" } },
+      .says = { "GPU1: Slurm has CPUs 0-3,8-11 (gres.conf line 4)" } },
     { "a list of files", "Name=gpu File=/dev/nvidia[0],/dev/nvidia1 Cores=0-3\n",
-      .says = { "GPU1: Slurm says 0-3,8-11 (gres.conf line 1)" } },
+      .says = { "GPU1: Slurm has CPUs 0-3,8-11 (gres.conf line 1)" } },
     { "an included file is named with its own line", "# GPUs\nInclude gpus.conf\n",
       "Name=gpu File=/dev/nvidia1 Cores=0-3\n",
-      .says = { "GPU1: Slurm says 0-3,8-11 (gpus.conf line 1)" } },
+      .says = { "GPU1: Slurm has CPUs 0-3,8-11 (gpus.conf line 1)" } },
     { "an included file that cannot be read", "# GPUs\nInclude gpus.conf\n", "",
       .says = { "gres.conf line 2 includes gpus.conf, which cannot be read" } },
     { "lines of other nodes are not held against this one",
@@ -76,20 +77,21 @@ static const struct gres_case {
       .host = "n7" },
     { "AutoDetect of another node is not this one's",
       "NodeName=n1 AutoDetect=nvml\nNodeName=n7 Name=gpu File=/dev/nvidia[0-1]\n",
-      .host = "n7", .says = { "names no Cores=" } },
+      .host = "n7", .says = { "has no Cores=" } },
     { "AutoDetect finds the cores", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[0-1]\n",
       .more = NULL },
     { "other device files: by position, where they are as many as the GPUs",
       "Name=gpu File=/dev/dri/renderD128 Cores=0-3\n"
       "Name=gpu File=/dev/dri/renderD129 Cores=0-3\n",
-      .says = { "GPU1: Slurm says 0-3,8-11 (gres.conf line 2), hardware says "
+      .says = { "GPU1: Slurm has CPUs 0-3,8-11 (gres.conf line 2), the PCI bus reports "
+                "CPUs "
                 "4-7,12-15" } },
     { "more files than GPUs are those of another node",
       "Name=gpu File=/dev/gpu[0-3] Cores=4-7\n", .more = NULL },
     { "a MIG slice is several files and no GPU of that number",
       "Name=gpu MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap1 Cores=0-3\n",
       .more = NULL },
-    { "no cores", "Name=gpu File=/dev/nvidia[0-1]\n", .says = { "names no Cores=" } },
+    { "no cores", "Name=gpu File=/dev/nvidia[0-1]\n", .says = { "has no Cores=" } },
     { "cores that are no list", "\n\nName=gpu Cores=x\n",
       .says = { "gres.conf: line 3: Cores: 'x'" } },
 };
@@ -168,11 +170,11 @@ static void a_plugin_that_cannot_be_loaded(void **state)
     mu_findings_clear(&doctor_found);
     facts.plugin_required = true;
     mu_doctor_slurm(&facts, &doctor_found);
-    doctor_finding("required stops every srun");
+    doctor_finding("the line has required, so every srun, sbatch and salloc stops");
     mu_findings_clear(&doctor_found);
     facts.plugin_fault[0] = '\0';
     mu_doctor_slurm(&facts, &doctor_found);
-    doctor_finding("plugstack.conf line 3 says required");
+    doctor_finding("plugstack.conf line 3 has required");
 }
 
 int main(void)

@@ -19,7 +19,7 @@ static void c005_cpus_per_task_counts_threads(void **state)
 
     doctor_machine(&m);
     mu_doctor_step(&facts, &doctor_found);
-    doctor_finding("-c 16 on a 2-thread machine is 8 cores per task");
+    doctor_finding("-c 16 on a machine with 2 threads per core is 8 cores per task");
 }
 
 static void c013_the_mask_before_and_after_is_shown(void **state)
@@ -34,7 +34,7 @@ static void c013_the_mask_before_and_after_is_shown(void **state)
     doctor_finding("runs on CPUs 4-5 as Muster placed it; Slurm's own mask was 0x3");
     mu_cpuset_add(&facts.affinity, 6);
     mu_doctor_step(&facts, &doctor_found);
-    doctor_finding("placed this task on CPUs 4-5, but it runs on 4-6");
+    doctor_finding("placed this task on CPUs 4-5, but it runs on CPUs 4-6");
 }
 
 static void c015_an_inherited_mask_is_decoded_and_named(void **state)
@@ -46,7 +46,7 @@ static void c015_an_inherited_mask_is_decoded_and_named(void **state)
     char text[256];
 
     mu_doctor_step(&facts, &doctor_found);
-    doctor_finding("0x200000 is CPUs 21");
+    doctor_finding("0x200000 selects CPUs 21");
     doctor_finding("unset SLURM_CPU_BIND");
     mu_findings_clear(&doctor_found);
     facts.env = task;
@@ -77,7 +77,7 @@ static void c016_one_cpu_while_the_job_owns_many(void **state)
 
     mu_cpuset_add(&facts.affinity, 3);
     mu_doctor_step(&facts, &doctor_found);
-    doctor_finding("1 CPU while the job owns 32");
+    doctor_finding("1 CPU, but the job owns 32");
     doctor_finding("export SRUN_CPUS_PER_TASK");
     mu_findings_clear(&doctor_found);
     facts.env = all;
@@ -96,7 +96,8 @@ static void c018_nccl_masks_are_explained_with_their_numa_nodes(void **state)
     doctor_machine(&m);
     assert_int_equal(mu_doctor_explain_mask("f0f", &m.node, text, sizeof text, NULL),
                      0);
-    assert_string_equal(text, "f0f is CPUs 0-3,8-11, on NUMA node 0 of this machine");
+    assert_string_equal(text,
+                        "f0f selects CPUs 0-3,8-11, on NUMA node 0 of this machine");
     assert_int_equal(mu_doctor_explain_mask("ffff,ffffffff,ffffffff,ff000000,00000000,"
                                             "00000000",
                                             NULL, text, sizeof text, NULL),

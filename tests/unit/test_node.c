@@ -155,11 +155,11 @@ static void finish_refuses_what_cannot_be(void **state)
     assert_string_equal(err.text, "CPU number 8192 is not within 0..8191");
     node.cores[1].ncpus = 9;
     assert_int_equal(mu_node_finish(&node, &err), -1);
-    assert_string_equal(err.text, "a core with 9 CPUs; 1 to 8 are possible");
+    assert_string_equal(err.text, "a core has 9 CPUs; 1 to 8 are possible");
     mu_node_clear(&node);
     node.ngpus = 129;
     assert_int_equal(mu_node_finish(&node, &err), -1);
-    assert_string_equal(err.text, "129 GPUs; at most 128 are possible");
+    assert_string_equal(err.text, "the machine has 129 GPUs; at most 128 are possible");
 }
 
 static void a_source_without_memory_sizes_does_not_tell(void **state)

@@ -59,7 +59,7 @@ static const struct adopt_case {
     { "040: the same mask for all NUMA nodes is refused", same_mask_everywhere, -1,
       "the topology file gives NUMA nodes 0 and 1 the same CPUs: it is not used" },
     { "a mask that cuts a NUMA node in two is refused", half_a_node, -1,
-      "the topology file's CPUs near GPU 0000:02:00.0 are a part of NUMA node 0 only: "
+      "the topology file's CPUs near GPU 0000:02:00.0 are only a part of NUMA node 0: "
       "it is "
       "not used" },
     { "039: a file of another machine's GPUs is refused", other_gpus, -1,

@@ -96,7 +96,7 @@ static const struct bad_case {
     { "gpu-bind that Slurm would refuse", "gpu-bind=nearest",
       "'nearest' is not a GPU binding" },
     { "a comma within gpu-bind", "gpu-bind=map_gpu:3,2",
-      "'2' stands behind a comma; within gpu-bind write + instead: "
+      "'2' follows a comma; inside gpu-bind write + instead: "
       "gpu-bind=map_gpu:3+2" },
     { "blanks are not skipped", "on, verbose", "unknown key ' verbose'" },
 };

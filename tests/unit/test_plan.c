@@ -18,7 +18,7 @@ static const struct plan_case cases[] = {
       .want = "0 0000:01:00.0 0-1 0 - - -\n"
               "1 0000:05:00.0 2-3 0 - - remote\n2 0000:06:00.0 28 1 - - -\n",
       .says = { "too few CPUs near GPU 0000:05:00.0 (NUMA node 1: 1 core): task 1 "
-                "uses those of NUMA node 0" },
+                "uses CPUs of NUMA node 0" },
       .not_as_asked = true },
     { .name = "a NUMA node without a GPU is the nearest one",
       .machine = machine_dgx_a100, .ntasks = 4,
@@ -129,7 +129,7 @@ static const struct plan_case cases[] = {
     { .name = "more tasks than GPUs: left to Slurm, with the counts",
       .machine = machine_pair_64, .ntasks = 3,
       .want = "0 - - - - - unbound\n1 - - - - - unbound\n2 - - - - - unbound\n",
-      .says = { "3 tasks on this node but 2 GPUs: tasks are left as Slurm placed "
+      .says = { "3 tasks on this node but 2 GPUs: Muster leaves the tasks as Slurm placed "
                 "them" },
       .not_as_asked = true },
     { .name = "share=yes deals them out, no warning",
@@ -140,11 +140,11 @@ static const struct plan_case cases[] = {
     { .name = "share=no refuses, with the counts",
       .machine = machine_pair_64, .ntasks = 3, .options = "share=no",
       .want = "error: 3 tasks on this node but 2 GPUs, and share=no: start 2 tasks "
-              "per node (--ntasks-per-node=2), ask for more GPUs, or say share=yes" },
+              "per node (--ntasks-per-node=2), ask for more GPUs, or set share=yes" },
     { .name = "strict refuses to share as well",
       .machine = machine_pair_64, .ntasks = 3, .options = "strict",
       .want = "error: 3 tasks on this node but 2 GPUs, and strict: start 2 tasks per "
-              "node (--ntasks-per-node=2), ask for more GPUs, or say share=yes" },
+              "node (--ntasks-per-node=2), ask for more GPUs, or set share=yes" },
     { .name = "bind=none leaves CPUs and memory alone",
       .machine = machine_pair_64, .ntasks = 2, .options = "bind=none",
       .want = "0 0000:01:00.0 - - - - unbound\n"

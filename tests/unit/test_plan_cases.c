@@ -28,7 +28,7 @@ static const struct plan_case cases[] = {
               "6 0000:07:00.0 12-13,68-69 0 - - remote\n"
               "7 0000:08:00.0 14-15,70-71 0 - - remote\n",
       .says = { "no CPU near GPU 0000:05:00.0, 0000:06:00.0, 0000:07:00.0, "
-                "0000:08:00.0 (NUMA node 1): tasks 4-7 use those of NUMA node 0",
+                "0000:08:00.0 (NUMA node 1): tasks 4-7 use CPUs of NUMA node 0",
                 "--exclusive, a larger -c, --cpus-per-gpu, or "
                 "--distribution=block:block" },
       .not_as_asked = true },
@@ -38,7 +38,7 @@ static const struct plan_case cases[] = {
       .want = "0 0000:01:00.0,0000:02:00.0,0000:03:00.0,0000:04:00.0,0000:05:00.0,"
               "0000:06:00.0,0000:07:00.0,0000:08:00.0 0-15,56-71 0 - - split\n",
       .says = { "no CPU near GPU 0000:05:00.0, 0000:06:00.0, 0000:07:00.0, "
-                "0000:08:00.0 (NUMA node 1): task 0 uses those of NUMA node 0" },
+                "0000:08:00.0 (NUMA node 1): task 0 uses CPUs of NUMA node 0" },
       .not_as_asked = true },
     { .name = "002b: the far GPU's task stays inside the step's CPUs",
       .machine = machine_pair_64, .ntasks = 2, .per_task = 32,
@@ -61,7 +61,7 @@ static const struct plan_case cases[] = {
               "2 0000:03:00.0 24-31,88-95 1 - - -\n"
               "3 0000:04:00.0 8-15,72-79 0 - - -\n",
       .says = { "no CPU near GPU 0000:01:00.0 (NUMA node 3); 0000:02:00.0 (NUMA "
-                "node 2): tasks 0-1 use those of NUMA nodes 0-1" },
+                "node 2): tasks 0-1 use CPUs of NUMA nodes 0-1" },
       .not_as_asked = true },
     { .name = "006: reserved cores and an L3 for each GPU",
       .machine = machine_lumi_l3, .ntasks = 8,
@@ -167,7 +167,7 @@ static const struct plan_case cases[] = {
       .machine = machine_lopsided_1_3, .ntasks = 1, .gpus = "0", .mems = "1",
       .options = "mem=strict", .not_as_asked = true,
       .want = "0 0000:01:00.0 0-15,32-47 1 - - mem-away\n",
-      .says = { "mem=strict: tasks run on NUMA node 0, but the step may take memory of node 1" } },
+      .says = { "mem=strict: tasks run on NUMA node 0, but the step may use memory of NUMA node 1" } },
     { .name = "cpuset.mems: of several others the nearest by NUMA distance",
       .machine = machine_memoryless, .ntasks = 2, .mems = "2",
       .want = "0 0000:01:00.0 0-5,24-29 2 - - memless\n"

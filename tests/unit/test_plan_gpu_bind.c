@@ -188,7 +188,7 @@ static const struct bind_case {
     { "share=no refuses single:2 as well", machine_perlmutter, 0, 0, 8,
       "share=no,gpu-bind=single:2",
       "error: 8 tasks on this node but 4 GPUs, and share=no: start 4 tasks per node "
-      "(--ntasks-per-node=4), ask for more GPUs, or say share=yes",
+      "(--ntasks-per-node=4), ask for more GPUs, or set share=yes",
       ALL, NULL },
 };
 

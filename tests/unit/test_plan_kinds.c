@@ -139,7 +139,7 @@ static const struct plan_case cases[] = {
               "2 0000:03:00.0 8-9 1 - - -\n"
               "3 0000:04:00.0 10-11 1 - - -\n"
               "4 0000:05:00.0 4-5 - - - unknown\n",
-      .says = { "PCI locality unknown of GPU 0000:05:00.0", "task 4 got CPUs without" },
+      .says = { "PCI locality unknown for GPU 0000:05:00.0", "task 4 got CPUs without" },
       .not_as_asked = true },
 };
 /* clang-format on */

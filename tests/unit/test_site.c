@@ -129,11 +129,12 @@ static const struct bad_case {
     { "an unknown section without keys", "[defaults]\n[nodes a]\n",
       "muster.conf:2: unknown section [nodes]" },
     { "a partition without a name", "[partition]\n", "muster.conf:1: unknown section" },
-    { "a bad host list", "\n[node n[1-\n]\n", "muster.conf:2: a section title ends" },
+    { "a bad host list", "\n[node n[1-\n]\n",
+      "muster.conf:2: a section title must end" },
     { "host numbers backwards", "[node n[3-1]]\n", "muster.conf:1: " },
-    { "text behind a title", "[defaults] x\n", "muster.conf:1: a section title ends" },
-    { "a key before any section", "mem = none\n",
-      "muster.conf:1: 'mem' stands before" },
+    { "text behind a title", "[defaults] x\n",
+      "muster.conf:1: a section title must end" },
+    { "a key before any section", "mem = none\n", "muster.conf:1: 'mem' is before" },
     { "a line that is nothing", "[defaults]\nmem none\n", "muster.conf:2: neither" },
     { "the first of two faults", "[defaults]\nnonsense\nmem = most\n",
       "muster.conf:2: neither" },
@@ -151,11 +152,11 @@ static const struct bad_case {
     { "a network of too many bits", "[defaults]\nnetworks = 10.0.0.0/99\n",
       "muster.conf:2: networks: '10.0.0.0/99'" },
     { "a topology file for tasks by a relative name", "[defaults]\ntopo = topo.xml\n",
-      "muster.conf:2: topo takes auto, none or, here, an absolute path" },
+      "muster.conf:2: in this file topo takes auto, none or an absolute path" },
     { "a section for two partitions", "[partition a,b]\nmem = none\n",
-      "muster.conf:1: a section is for one partition, not for 'a,b'" },
+      "muster.conf:1: a [partition] section takes one name, not 'a,b'" },
     { "a section for all partitions", "[partition *]\nmem = none\n",
-      "muster.conf:1: a section is for one partition" },
+      "muster.conf:1: a [partition] section takes one name" },
     { "a lock that is no key", "[defaults]\nlock = enable\n",
       "lock takes keys of --muster" },
 };
@@ -182,7 +183,7 @@ static void a_line_that_inih_would_cut_is_refused(void **state)
 
     memset(text + strlen(text), '1', 1000);
     assert_int_equal(mu_site_parse(text, "muster.conf", &site, &err), -1);
-    assert_non_null(strstr(err.text, "muster.conf:2: a line of"));
+    assert_non_null(strstr(err.text, "muster.conf:2: the line has"));
 }
 
 static void a_title_longer_than_inih_takes_is_whole(void **state)

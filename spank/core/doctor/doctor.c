@@ -91,9 +91,9 @@ int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *b
             mu_cpuset_add(&numas, node->numas[i].os_index);
     mu_cpuset_format(&numas, nodes, sizeof nodes);
     if (nodes[0])
-        snprintf(buf, len, "%s is CPUs %s, on NUMA node%s %s of this machine", mask,
-                 cpus, mu_plural(mu_cpuset_count(&numas)), nodes);
+        snprintf(buf, len, "%s selects CPUs %s, on NUMA node%s %s of this machine",
+                 mask, cpus, mu_plural(mu_cpuset_count(&numas)), nodes);
     else
-        snprintf(buf, len, "%s is CPUs %s", mask, cpus[0] ? cpus : "none");
+        snprintf(buf, len, "%s selects CPUs %s", mask, cpus[0] ? cpus : "none");
     return 0;
 }

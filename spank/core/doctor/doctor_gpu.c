@@ -21,12 +21,10 @@ static const char *count_text(int n, char *buf, size_t len)
 static const char *count_cause(const struct mu_gpu_counts *c)
 {
     if (c->slurm >= 0 && c->openable >= 0 && c->openable < c->slurm)
-        return "a --gpu-bind, --gpus-per-task or --ntasks-per-gpu put each task into "
-               "its own "
-               "device cgroup: peers are hidden and P2P over NVLink is impossible; "
-               "write the "
-               "request as #SBATCH lines with Muster on, or srun --gpu-bind=none "
-               "--muster=gpu-bind=...";
+        return "--gpu-bind, --gpus-per-task or --ntasks-per-gpu put each task into a "
+               "separate device cgroup, which hides the other GPUs and makes P2P over "
+               "NVLink impossible; write the request as #SBATCH lines with Muster on, "
+               "or use srun --gpu-bind=none --muster=gpu-bind=...";
     if (c->slurm >= 0 && c->openable > c->slurm)
         return "ConstrainDevices is off in cgroup.conf: tasks can open GPUs of other "
                "jobs";
@@ -53,7 +51,7 @@ static void check_counts(const struct mu_facts *facts, struct mu_findings *out)
         return;
     mu_findings_add(
         out, differ ? MU_WARNING : MU_OK, AREA, differ ? count_cause(c) : "",
-        "GPUs by Slurm %s, by CUDA_VISIBLE_DEVICES %s, openable %s, by NVML %s",
+        "number of GPUs: Slurm %s, CUDA_VISIBLE_DEVICES %s, can be opened %s, NVML %s",
         count_text(c->slurm, a, sizeof a), count_text(c->visible, b, sizeof b),
         count_text(c->openable, d, sizeof d), count_text(c->nvml, e, sizeof e));
 }
@@ -94,12 +92,12 @@ static void check_models(const struct mu_facts *facts, struct mu_findings *out)
             strcmp(node->gpus[i].model, node->gpus[0].model) != 0) {
             bool pci = order && strcmp(order, "PCI_BUS_ID") == 0;
 
-            mu_findings_add(out, pci ? MU_OK : MU_WARNING, AREA,
-                            pci ? ""
-                                : "export CUDA_DEVICE_ORDER=PCI_BUS_ID (Muster does)",
-                            "this node has mixed GPU models (%s, %s): CUDA's own order "
-                            "puts the fastest first, nvidia-smi goes by PCI address",
-                            node->gpus[0].model, node->gpus[i].model);
+            mu_findings_add(
+                out, pci ? MU_OK : MU_WARNING, AREA,
+                pci ? "" : "export CUDA_DEVICE_ORDER=PCI_BUS_ID (Muster sets it)",
+                "this node has different GPU models (%s, %s): CUDA numbers the fastest "
+                "GPU first, nvidia-smi numbers GPUs by PCI address",
+                node->gpus[0].model, node->gpus[i].model);
             return;
         }
 }
@@ -115,10 +113,9 @@ static void check_nic_distance(const struct mu_facts *facts, struct mu_findings 
         if (node->gpu_nic[i] < best)
             best = node->gpu_nic[i];
     if (best == MU_NEAR_SYS)
-        mu_findings_add(
-            out, MU_HINT, AREA, "",
-            "no RDMA NIC is local to any GPU: every path between them crosses "
-            "the packages (SYS)");
+        mu_findings_add(out, MU_HINT, AREA, "",
+                        "no RDMA NIC is local to any GPU: every path from a GPU to a "
+                        "NIC crosses between packages (SYS)");
 }
 
 /* Case 024: NCCL before 2.30 refuses several ranks on one GPU. */

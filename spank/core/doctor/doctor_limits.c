@@ -35,11 +35,11 @@ static void check_locked_memory(const struct mu_facts *facts, struct mu_findings
     size_text(facts->limits.memlock, most, sizeof most);
     mu_findings_add(
         out, MU_WARNING, AREA,
-        "LimitMEMLOCK=infinity in slurmd's unit file, and "
-        "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, since srun hands on the "
-        "limits of the shell it is started from",
-        "a process may lock %s of memory (ulimit -l), and %s needs all that it sends "
-        "and receives locked: NCCL ends with \"Cannot allocate memory\"",
+        "set LimitMEMLOCK=infinity in slurmd's unit file and "
+        "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf: srun propagates the "
+        "limits of the shell that starts it",
+        "a process may lock %s of memory (ulimit -l), but %s needs every buffer that "
+        "it sends or receives locked: NCCL fails with \"Cannot allocate memory\"",
         most, nic->name);
 }
 
@@ -53,10 +53,10 @@ static void check_addresses(const struct mu_facts *facts, struct mu_findings *ou
     size_text(facts->limits.addresses, most, sizeof most);
     mu_findings_add(
         out, MU_WARNING, AREA,
-        "ulimit -v unlimited in the shell, VSizeFactor=0 in slurm.conf; limit memory "
-        "by cgroups (ConstrainRAMSpace=yes)",
-        "a process may have %s of addresses (ulimit -v): CUDA reserves more than the "
-        "memory of the node and its GPUs, and does not start",
+        "set ulimit -v unlimited in the shell and VSizeFactor=0 in slurm.conf; limit "
+        "memory with cgroups (ConstrainRAMSpace=yes)",
+        "a process may have %s of virtual memory (ulimit -v): CUDA reserves more "
+        "addresses than the node and its GPUs have memory, and fails to start",
         most);
 }
 
@@ -66,13 +66,13 @@ static void check_shared_memory(const struct mu_facts *facts, struct mu_findings
 
     if (!facts->node || facts->node->ngpus < 2 || facts->limits.shm_free >= need)
         return;
-    mu_findings_add(
-        out, MU_WARNING, AREA,
-        "give the container more (--shm-size=1g), or remove what dead jobs left there "
-        "(ls -l /dev/shm)",
-        "/dev/shm has %" PRIu64 " MiB left for %d GPUs, which may need %" PRIu64
-        ": NCCL ends with \"No space left on device\"",
-        facts->limits.shm_free / MIB, facts->node->ngpus, need / MIB);
+    mu_findings_add(out, MU_WARNING, AREA,
+                    "give the container more shared memory (--shm-size=1g), or remove "
+                    "files that ended jobs left there (ls -l /dev/shm)",
+                    "/dev/shm has %" PRIu64
+                    " MiB left for %d GPUs, which may need %" PRIu64
+                    ": NCCL fails with \"No space left on device\"",
+                    facts->limits.shm_free / MIB, facts->node->ngpus, need / MIB);
 }
 
 void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out)

@@ -47,7 +47,7 @@ static void check_same_subnet(const struct mu_net *net, struct mu_findings *out)
                             "put the ports into separate subnets or set up source "
                             "routing; `ip route get PEER` shows which one is used",
                             "%s (%s/%d) and %s (%s/%d) are in one subnet: the kernel "
-                            "may send through %s what was meant for %s",
+                            "may send through %s the data meant for %s",
                             x->name, at, a->prefix, y->name, bt, b->prefix, x->name,
                             y->name);
         }
@@ -98,7 +98,8 @@ static void check_shared_address(const struct mu_facts *facts, struct mu_finding
                     mu_addr_format(&net->iface[i].addr[k], text, sizeof text);
                     mu_findings_add(
                         out, MU_WARNING, AREA,
-                        "keep this interface out with networks= in muster.conf",
+                        "exclude this interface: name the network to use with "
+                        "networks= in muster.conf",
                         "%s on %s is also an address of node %s: peers would "
                         "connect to themselves",
                         text, net->iface[i].name, facts->peers[p].host);
@@ -148,7 +149,8 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
             out, MU_WARNING, AREA,
             "name the interface instead (NCCL_SOCKET_IFNAME==eth0), or leave "
             "it to Muster",
-            "NCCL_SOCKET_IFNAME=%s lets lo in: NCCL obeys a given list exactly", value);
+            "NCCL_SOCKET_IFNAME=%s allows lo: NCCL uses a given list exactly as it is",
+            value);
     for (int i = 0; facts->net && i < facts->net->nifaces; i++) {
         const struct mu_iface *iface = &facts->net->iface[i];
 
@@ -161,10 +163,10 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
     if (facts->net && n == 0)
         mu_findings_add(
             out, MU_ERROR, AREA,
-            "unset it (Muster sets what is needed, node by node), or name "
-            "the network in muster.conf with networks=",
+            "unset it (Muster chooses the interface on each node), or name the network "
+            "with networks= in muster.conf",
             "NCCL_SOCKET_IFNAME=%s (%s) names no interface that can be used "
-            "here%s%s%s: NCCL ends with \"no socket interface found\"",
+            "here%s%s%s: NCCL fails with \"no socket interface found\"",
             value, from, dead ? " (" : "", dead ? dead : "",
             dead ? " is down or has no address)" : "");
 }
@@ -186,8 +188,8 @@ static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out
     if (n > 0 && taken == 0)
         mu_findings_add(out, MU_WARNING, AREA,
                         "unset it: Muster lists the devices of each node",
-                        "NCCL_IB_HCA=%s (%s) takes none of the %d active RDMA devices: "
-                        "NCCL goes over sockets",
+                        "NCCL_IB_HCA=%s (%s) selects none of the %d active RDMA "
+                        "devices: NCCL uses sockets instead",
                         value, from, n);
 }
 
@@ -211,10 +213,9 @@ static void check_hcas(const struct mu_node *node, struct mu_findings *out)
                         mu_hca_verdict_name(choice.verdict[i]));
         for (int k = 0; k < i; k++)
             if (nic->guid[0] && strcmp(nic->guid, node->nics[k].guid) == 0)
-                mu_findings_add(
-                    out, MU_HINT, AREA, "",
-                    "%s and %s are one card: together they have its rate once",
-                    node->nics[k].name, nic->name);
+                mu_findings_add(out, MU_HINT, AREA, "",
+                                "%s and %s are ports of one card and share its rate",
+                                node->nics[k].name, nic->name);
     }
 }
 
@@ -234,12 +235,12 @@ static void check_unused_fabric(const struct mu_facts *facts, struct mu_findings
         }
     if (n &&
         ((net && strcmp(net, "Socket") == 0) || (disable && strcmp(disable, "1") == 0)))
-        mu_findings_add(
-            out, MU_WARNING, AREA, "unset it",
-            "%s makes NCCL use sockets although %d RDMA device%s of up to %g "
-            "Gb/s %s here",
-            net && strcmp(net, "Socket") == 0 ? "NCCL_NET=Socket" : "NCCL_IB_DISABLE=1",
-            n, mu_plural(n), gbits, n == 1 ? "is" : "are");
+        mu_findings_add(out, MU_WARNING, AREA, "unset it",
+                        "%s makes NCCL use sockets, although %d RDMA device%s of up to "
+                        "%g Gb/s %s active",
+                        net && strcmp(net, "Socket") == 0 ? "NCCL_NET=Socket"
+                                                          : "NCCL_IB_DISABLE=1",
+                        n, mu_plural(n), gbits, n == 1 ? "is" : "are");
 }
 
 void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out)

@@ -16,10 +16,10 @@ static void check_lost_locality(const struct mu_node *node, struct mu_findings *
     if (lost)
         mu_findings_add(
             out, MU_WARNING, AREA,
-            "give the guest a NUMA layout and PCI expander bridges on the host, "
-            "or state the layout with topology= in muster.conf",
-            "%d of %d GPU%s without a NUMA node (numa_node is -1)%s: CPUs are "
-            "divided evenly",
+            "configure NUMA nodes and PCI expander bridges for the virtual machine on "
+            "its host, or describe the machine with topology= in muster.conf",
+            "%d of %d GPU%s without a known NUMA node (numa_node is -1)%s: Muster "
+            "divides the CPUs evenly",
             lost, node->ngpus, mu_plural(node->ngpus),
             node->virtual_machine ? " in this virtual machine" : "");
 }
@@ -36,9 +36,10 @@ static void check_cut_cores(const struct mu_node *node, struct mu_findings *out)
                 continue;
             if (first >= 0) {
                 mu_findings_add(out, MU_WARNING, AREA,
-                                "define the guest's NUMA cells along its cores",
-                                "the NUMA cells cut cores in two: the threads of "
-                                "core %d..%d are on nodes %d and %d",
+                                "configure the virtual machine so that each NUMA node "
+                                "holds whole cores",
+                                "the NUMA nodes split cores: the threads of core "
+                                "%d..%d are on nodes %d and %d",
                                 core->cpu[0], core->cpu[core->ncpus - 1],
                                 node->numas[first].os_index, node->numas[n].os_index);
                 return;
@@ -68,28 +69,27 @@ static void check_links(const struct mu_facts *facts, struct mu_findings *out)
         if (link->bridge && link->speed > 0 && link->width > 0 && link_gbytes(link) < 1)
             mu_findings_add(
                 out, MU_WARNING, AREA,
-                "give NCCL a topology file with the real rate (muster topo "
-                "--format nccl-xml is a start)",
+                "give NCCL a topology file with the real rate (start from muster topo "
+                "--format nccl-xml)",
                 "the uplink of switch %s reports %.2f GB/s: NCCL plans with that "
                 "figure",
                 link->busid, link_gbytes(link));
         else if (!link->bridge && link->max_speed > 0 && link->speed > 0 &&
                  (link->speed < link->max_speed || link->width < link->max_width))
-            mu_findings_add(
-                out, MU_HINT, AREA,
-                "idle GPUs lower their link; look again under load, then reseat "
-                "the card or look at the slot",
-                "%s runs at %g GT/s x%d, the card can do %g GT/s x%d", link->busid,
-                link->speed, link->width, link->max_speed, link->max_width);
+            mu_findings_add(out, MU_HINT, AREA,
+                            "idle GPUs reduce their link speed: check again under "
+                            "load, then reseat the card or check the slot",
+                            "%s runs at %g GT/s x%d, the card supports %g GT/s x%d",
+                            link->busid, link->speed, link->width, link->max_speed,
+                            link->max_width);
     }
     if (on_root > 1 && facts->node && facts->node->virtual_machine)
-        mu_findings_add(
-            out, MU_WARNING, AREA,
-            "put each GPU and its NIC behind one virtual switch on the host, or "
-            "state the pairs in a topology file",
-            "%d GPUs and NICs sit on the root bus of this virtual machine: no "
-            "GPU is nearer to any NIC",
-            on_root);
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "put each GPU and its NIC behind one virtual switch on the "
+                        "host, or describe the pairs in a topology file",
+                        "%d GPUs and NICs are on the root bus of this virtual machine: "
+                        "every NIC is equally far from every GPU",
+                        on_root);
 }
 
 /* Case 042 a */
@@ -105,12 +105,12 @@ static void check_acs(const struct mu_facts *facts, struct mu_findings *out)
                 out, MU_WARNING, AREA,
                 "clear the ACS bits of the bridge (setpci) or boot with the "
                 "IOMMU off",
-                "bridge %s above a GPU redirects peer requests (ACS)%s: P2P over "
-                "PCIe hangs or crawls",
+                "bridge %s above a GPU redirects peer requests (ACS)%s: P2P over PCIe "
+                "hangs or is very slow",
                 facts->acs[i].busid, facts->iommu ? " and the IOMMU is on" : "");
     }
     if (unreadable)
-        mu_findings_add(out, MU_HINT, AREA, "run muster doctor as root to see them",
+        mu_findings_add(out, MU_HINT, AREA, "run muster doctor as root to read them",
                         "the ACS bits of %d bridge%s above GPUs cannot be read",
                         unreadable, mu_plural(unreadable));
 }
@@ -121,14 +121,13 @@ static void check_gpudirect(const struct mu_facts *facts, struct mu_findings *ou
     const struct mu_nic *nic = mu_facts_verbs(facts);
 
     if (nic && facts->gpudirect == MU_GPUDIRECT_NONE)
-        mu_findings_add(
-            out, MU_WARNING, AREA,
-            "modprobe nvidia_peermem (at boot: /etc/modules-load.d), or install "
-            "NVIDIA's open kernel modules, which need none",
-            "%s cannot reach the GPUs' memory: nvidia_peermem is not loaded, and the "
-            "driver is not the open one; NCCL copies all that leaves the node through "
-            "host memory",
-            nic->name);
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "modprobe nvidia_peermem (at boot: /etc/modules-load.d), or "
+                        "install NVIDIA's open kernel modules, which do not need it",
+                        "%s cannot access GPU memory: nvidia_peermem is not loaded, "
+                        "and the driver is not the open one; NCCL copies all data "
+                        "between nodes through host memory",
+                        nic->name);
 }
 
 /* Case 042 c */
@@ -141,9 +140,9 @@ static void check_libraries(const struct mu_facts *facts, struct mu_findings *ou
         if (strcmp(facts->nccl[i].version, facts->nccl[0].version) != 0) {
             mu_findings_add(
                 out, MU_WARNING, AREA,
-                "keep one of them in LD_LIBRARY_PATH and in what the program "
-                "links",
-                "two NCCL versions are in reach: %s (%s) and %s (%s)",
+                "keep one of them in LD_LIBRARY_PATH and link the program with the "
+                "same one",
+                "the program can load two NCCL versions: %s (%s) and %s (%s)",
                 facts->nccl[0].version, facts->nccl[0].path, facts->nccl[i].version,
                 facts->nccl[i].path);
             return;
@@ -162,10 +161,10 @@ static void check_topology_files(const struct mu_facts *facts, struct mu_finding
 
         if (env)
             mu_findings_add(out, MU_HINT, AREA, "",
-                            "%s=%s comes from the environment%s%s", names[i], env,
-                            line ? " and wins over " : "", line ? line->file : "");
+                            "%s=%s is set in the environment%s%s", names[i], env,
+                            line ? " and overrides " : "", line ? line->file : "");
         else if (line)
-            mu_findings_add(out, MU_HINT, AREA, "", "%s=%s comes from %s line %d",
+            mu_findings_add(out, MU_HINT, AREA, "", "%s=%s is set in %s line %d",
                             names[i], line->value, line->file, line->line);
     }
 }

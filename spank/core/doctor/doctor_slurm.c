@@ -38,7 +38,7 @@ static bool check_core_ids(const struct mu_facts *facts, const struct mu_gres *g
             out, MU_ERROR, AREA,
             "write core numbers as Slurm counts them (0 to the number of cores "
             "minus 1, no hardware threads), or AutoDetect=nvml",
-            "%s line %d: Cores=%s are CPU numbers of Linux: this machine has %d "
+            "%s line %d: Cores=%s holds Linux CPU numbers: this machine has %d "
             "core%s, so core %d does not exist",
             gres->file, gres->line, gres->cores_text, cores, mu_plural(cores), last);
     return true;
@@ -63,10 +63,10 @@ static void check_locality(const struct mu_facts *facts, const struct mu_gres *g
     mu_cpuset_format(&here, is, sizeof is);
     mu_findings_add(
         out, MU_WARNING, AREA,
-        "correct Cores= in gres.conf, or use AutoDetect=nvml; Muster itself goes "
-        "by the PCI bus",
-        "GPU%d: Slurm says %s (%s line %d), hardware says %s (NUMA %d)", g, says,
-        gres->file, gres->line, is,
+        "correct Cores= in gres.conf, or use AutoDetect=nvml; Muster itself uses the "
+        "PCI bus",
+        "GPU%d: Slurm has CPUs %s (%s line %d), the PCI bus reports CPUs %s (NUMA %d)",
+        g, says, gres->file, gres->line, is,
         node->gpus[g].numa >= 0 ? node->numas[node->gpus[g].numa].os_index : -1);
 }
 
@@ -80,10 +80,11 @@ static void read_gres(const struct mu_facts *facts, struct mu_gres_conf *conf,
         struct mu_err err = { 0 };
 
         if (!file->text)
-            mu_findings_add(out, MU_WARNING, AREA,
-                            "make it readable; until then its lines are not compared",
-                            "%s line %d includes %s, which cannot be read",
-                            facts->gres->file[file->from].path, file->line, file->path);
+            mu_findings_add(
+                out, MU_WARNING, AREA,
+                "make the file readable; until then its lines are not checked",
+                "%s line %d includes %s, which cannot be read",
+                facts->gres->file[file->from].path, file->line, file->path);
         else if (mu_gres_conf_parse(file->path, file->text, facts->host, conf, &err) <
                  0)
             mu_findings_add(out, MU_ERROR, AREA, "", "%s", err.text);
@@ -118,9 +119,8 @@ static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
     if (conf->n && without == conf->n && !conf->autodetect)
         mu_findings_add(
             out, MU_HINT, AREA,
-            "add Cores= or AutoDetect=nvml, so that Slurm hands out CPUs near "
-            "the GPUs",
-            "%s names no Cores=: Slurm knows no GPU's locality",
+            "add Cores= or AutoDetect=nvml, so that Slurm allocates CPUs near the GPUs",
+            "%s has no Cores=: Slurm has no locality for any GPU",
             facts->gres->file[0].path);
     free(conf);
 }
@@ -131,20 +131,23 @@ static void check_pmix(const struct mu_facts *facts, struct mu_findings *out)
     if (!facts->slurm_version[0])
         return;
     if (!facts->pmix_plugin)
-        mu_findings_add(out, MU_WARNING, AREA,
-                        "install Slurm's PMIx plugin (Debian: slurm-wlm-basic-plugins; "
-                        "RPM: slurm-libpmi built --with pmix)",
-                        "Slurm's plugin directory has no mpi_pmix*.so: srun --mpi=pmix "
-                        "cannot work");
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "install Slurm's PMIx plugin (Debian: slurm-wlm-basic-plugins; "
+            "RPM: slurm-libpmi built --with pmix)",
+            "Slurm's plugin directory has no mpi_pmix*.so: srun --mpi=pmix will fail");
     else if (facts->pmix_missing[0])
-        mu_findings_add(out, MU_ERROR, AREA,
-                        "install the package that has it on every node (Debian: "
-                        "libpmix-dev for libpmix.so, libpmix2 for libpmix.so.2)",
-                        "Slurm's PMIx plugin is here but %s cannot be loaded: srun "
-                        "--mpi=pmix will fail",
-                        facts->pmix_missing);
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "install the package that contains it on every node (Debian: "
+            "libpmix-dev for libpmix.so, libpmix2 for libpmix.so.2)",
+            "Slurm's PMIx plugin is installed, but %s cannot be loaded: srun "
+            "--mpi=pmix will fail",
+            facts->pmix_missing);
     else
-        mu_findings_add(out, MU_OK, AREA, "", "srun --mpi=pmix can be loaded");
+        mu_findings_add(
+            out, MU_OK, AREA, "",
+            "srun --mpi=pmix: Slurm's plugin and its library can be loaded");
 }
 
 /* "22.05" of "22.05.8" */
@@ -162,30 +165,31 @@ static void check_plugin(const struct mu_facts *facts, struct mu_findings *out)
     const char *a = facts->plugin_version, *b = facts->slurm_version;
 
     if (facts->plugin_fault[0])
-        mu_findings_add(out, MU_ERROR, AREA,
-                        "install it here, mount its folder, or correct the line",
-                        "%s: %s cannot be loaded (%s): %s", facts->plugin_from,
-                        facts->plugin_path, facts->plugin_fault,
-                        facts->plugin_required
-                            ? "required stops every srun, sbatch and salloc"
-                            : "steps run without Muster");
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "install it on this node, mount its folder, or correct the line",
+            "%s: %s cannot be loaded (%s): %s", facts->plugin_from, facts->plugin_path,
+            facts->plugin_fault,
+            facts->plugin_required
+                ? "the line has required, so every srun, sbatch and salloc stops"
+                : "steps run without Muster");
     else if (!b[0])
         return;
     else if (!facts->plugin_path[0])
         mu_findings_add(out, MU_HINT, AREA,
-                        "add the line of muster-spank(8) to plugstack.conf",
+                        "add the line shown in muster-spank(8) to plugstack.conf",
                         "no plugstack.conf line loads muster.so");
     else if (a[0] &&
              (release_len(a) != release_len(b) || strncmp(a, b, release_len(a)) != 0))
         mu_findings_add(
             out, MU_ERROR, AREA,
-            "build Muster against this Slurm's headers: a plugin belongs to one "
-            "major.minor",
+            "build Muster against this Slurm's headers: a plugin works with one "
+            "major.minor version only",
             "%s was built for Slurm %s, but this is Slurm %s: it is not loaded "
             "(\"Incompatible Slurm plugin\")",
             facts->plugin_path, a, b);
     else
-        mu_findings_add(out, MU_OK, AREA, "", "%s fits Slurm %s", facts->plugin_path,
+        mu_findings_add(out, MU_OK, AREA, "", "%s matches Slurm %s", facts->plugin_path,
                         b);
 }
 
@@ -193,7 +197,7 @@ static void check_required(const struct mu_facts *facts, struct mu_findings *out
 {
     if (facts->plugin_required && !facts->plugin_fault[0])
         mu_findings_add(out, MU_HINT, AREA, "write optional",
-                        "%s says required: where %s is missing, or Slurm is upgraded "
+                        "%s has required: where %s is missing, or Slurm is upgraded "
                         "before it, every srun, sbatch and salloc stops",
                         facts->plugin_from, facts->plugin_path);
 }

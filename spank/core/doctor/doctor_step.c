@@ -32,11 +32,10 @@ static void check_threads(const struct mu_facts *facts, struct mu_findings *out)
     long cores = t > 1 ? (c + t - 1) / t : c;
 
     if (c > 0 && t > 1)
-        mu_findings_add(
-            out, MU_HINT, AREA, "",
-            "-c %ld on a %d-thread machine is %ld core%s per task: Slurm counts "
-            "hardware threads",
-            c, t, cores, mu_plural(cores));
+        mu_findings_add(out, MU_HINT, AREA, "",
+                        "-c %ld on a machine with %d threads per core is %ld core%s "
+                        "per task: Slurm counts hardware threads",
+                        c, t, cores, mu_plural(cores));
 }
 
 /* Case 016: the task has one core, but its share of the job's CPUs is larger. */
@@ -57,7 +56,7 @@ static void check_one_cpu(const struct mu_facts *facts, struct mu_findings *out)
         out, MU_WARNING, AREA,
         "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK in the job script, or "
         "give -c to srun: since Slurm 22.05 srun does not read the sbatch value",
-        "this task may use %d CPU%s while the job owns %d on this node", own,
+        "this task may use %d CPU%s, but the job owns %d on this node", own,
         mu_plural(own), job);
 }
 
@@ -71,14 +70,13 @@ static void check_inherited_bind(const struct mu_facts *facts, struct mu_finding
         return;
     if (list && strncmp(list, "0x", 2) == 0 && !strchr(list, ','))
         mu_doctor_explain_mask(list, facts->node, text, sizeof text, NULL);
-    mu_findings_add(
-        out, MU_WARNING, AREA,
-        "unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE "
-        "SLURM_CPU_BIND_VERBOSE before sbatch or srun",
-        "this shell carries the CPU binding of an outer step "
-        "(SLURM_CPU_BIND=%s%s%s); a job started from it may bind outside of "
-        "its own CPUs and die",
-        bind ? bind : list, text[0] ? "; " : "", text);
+    mu_findings_add(out, MU_WARNING, AREA,
+                    "unset SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE "
+                    "SLURM_CPU_BIND_VERBOSE before sbatch or srun",
+                    "this shell inherited the CPU binding of an outer step "
+                    "(SLURM_CPU_BIND=%s%s%s); a job started from it may bind to CPUs "
+                    "that the job does not own, and fail",
+                    bind ? bind : list, text[0] ? "; " : "", text);
 }
 
 static void check_cpu_variables(const struct mu_facts *facts, struct mu_findings *out)
@@ -113,8 +111,8 @@ static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
         !mu_cpuset_equal(&record.cpus, &facts->affinity))
         mu_findings_add(
             out, MU_WARNING, AREA,
-            "look for a TaskProlog, a wrapper or a program that binds again",
-            "Muster placed this task on CPUs %s, but it runs on %s", want, have);
+            "look for a TaskProlog, a wrapper or a program that changes the binding",
+            "Muster placed this task on CPUs %s, but it runs on CPUs %s", want, have);
     else
         mu_findings_add(
             out, MU_OK, AREA, "",
@@ -151,9 +149,8 @@ static void check_launcher(const struct mu_facts *facts, struct mu_findings *out
             out, MU_WARNING, AREA,
             "start one launcher per node (--ntasks-per-node=1), or start the "
             "program itself with srun and no launcher",
-            "%ld copies of %s run on each node: each starts its own processes, "
-            "%ld x %ld = %ld if each takes all GPUs, and they fight for one "
-            "port",
+            "%ld copies of %s run on each node: each starts more processes (%ld x %ld "
+            "= %ld if each uses all GPUs), and all need the same port",
             tasks, found, tasks, tasks, tasks * tasks);
 }
 

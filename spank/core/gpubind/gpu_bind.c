@@ -108,7 +108,7 @@ static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
             0)
             return -1;
         if (times > MU_GPUS_MAX - bind->nlist)
-            return mu_err_set(err, E2BIG, "a GPU list of more than %d entries",
+            return mu_err_set(err, E2BIG, "the GPU list has more than %d entries",
                               MU_GPUS_MAX);
         while (times-- > 0)
             bind->list[bind->nlist++] = set;
@@ -160,8 +160,8 @@ int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err 
 
     if (!mu_copy(copy, sizeof copy, text))
         return mu_err_set(err, ENAMETOOLONG,
-                          "a GPU binding of %zu characters, at most %zu", strlen(text),
-                          sizeof copy - 1);
+                          "the GPU binding has %zu characters, at most %zu are allowed",
+                          strlen(text), sizeof copy - 1);
     work = calloc(1, sizeof *work);
     if (!work)
         return mu_err_set(err, ENOMEM, "GPU binding: out of memory");

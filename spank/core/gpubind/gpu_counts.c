@@ -47,7 +47,7 @@ int mu_gpu_count_parse(const char *text, int *out, struct mu_err *err)
     int total = 0;
 
     if (!mu_copy(copy, sizeof copy, text))
-        return mu_err_set(err, ENAMETOOLONG, "a GPU count of %zu characters",
+        return mu_err_set(err, ENAMETOOLONG, "the GPU count has %zu characters",
                           strlen(text));
     while ((item = mu_parse_next(&rest, ','))) {
         int n = 0;

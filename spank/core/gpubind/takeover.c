@@ -199,7 +199,7 @@ int mu_takeover_decode(const char *text, struct mu_bind_request *out,
         return mu_err_set(err, ENAMETOOLONG, "%s has %zu characters, at most %d",
                           MU_TAKEOVER_VARIABLE, strlen(text), MU_TAKEOVER_TEXT - 1);
     if (strncmp(copy, "v=1;", 4) != 0)
-        return mu_err_set(err, EINVAL, "%s: '%.80s' is not of version 1",
+        return mu_err_set(err, EINVAL, "%s: '%.80s' does not begin with v=1",
                           MU_TAKEOVER_VARIABLE, text);
     while ((item = mu_parse_next(&rest, ';'))) {
         if (strncmp(item, "gpu-bind=", 9) == 0) {

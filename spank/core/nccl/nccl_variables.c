@@ -83,9 +83,8 @@ static int add_gdr_level(const struct mu_nccl_input *in, struct mu_settings *out
     return ntasks == 0
                ? 0
                : mu_settings_add(out, "NCCL_NET_GDR_LEVEL", "PHB",
-                                 "every GPU's nearest NIC is below its own host "
-                                 "bridge, and NCCL by itself stops at switches "
-                                 "(PXB)",
+                                 "every GPU's nearest NIC is below the GPU's host "
+                                 "bridge, and NCCL's default ends at switches (PXB)",
                                  err);
 }
 

@@ -119,7 +119,7 @@ static int on_line(void *arg, const char *sect, const char *name, const char *va
     if (p->what)
         return 0;
     if (!sect[0])
-        return fail(p, "a line before the first [PROFILE]");
+        return fail(p, "the line is before the first [PROFILE]");
     if (!parse_rule(name, value, &rule))
         return fail(p,
                     "not one of: dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], rdma "
@@ -198,7 +198,7 @@ static const char *why(const struct mu_profile *profile, const char *name)
         if (profile->rule[i].kind == MU_RULE_WHY &&
             fnmatch(profile->rule[i].key, name, 0) == 0)
             return profile->rule[i].text;
-    return "the platform's vendor states it";
+    return "the platform's vendor documents it";
 }
 
 /* Take a vendor's file apart as NCCL's own files are, after "export" and quotes. */

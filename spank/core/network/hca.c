@@ -13,11 +13,11 @@ const char *mu_hca_verdict_name(enum mu_hca_verdict verdict)
     static const char *const names[] = {
         [MU_HCA_USED] = "used",
         [MU_HCA_DOWN] = "no active port",
-        [MU_HCA_EXCLUDED] = "left out by exclude-hca",
+        [MU_HCA_EXCLUDED] = "excluded by exclude-hca",
         [MU_HCA_VIRTUAL] = "a virtual function",
-        [MU_HCA_LAYER] = "another link layer",
+        [MU_HCA_LAYER] = "different link layer",
         [MU_HCA_SPEED] = "slower",
-        [MU_HCA_FAR] = "not the nearest of any GPU of the step",
+        [MU_HCA_FAR] = "not nearest to any GPU of the step",
     };
 
     return names[verdict];

@@ -226,8 +226,8 @@ static int find(const struct search *s, struct mu_addr *addr)
     return best;
 }
 
-/* NCCL's order of interfaces by name prefix: 0 for ib, 2 for docker and lo ("lom1" too),
- * 1 for all others.
+/* NCCL's order of interfaces by name prefix: 0 for ib, 2 for docker and lo ("lom1"
+ * too), 1 for all others.
  */
 static int nccl_class(const char *name)
 {
@@ -287,16 +287,15 @@ static void explain_none(const struct mu_net *net, const struct mu_peer *peers,
         }
     if (!public_address(net) && address_on_lo(net, &out->addr)) {
         mu_addr_format(&out->addr, text, sizeof text);
-        snprintf(
-            out->reason, sizeof out->reason,
-            "the only routable address, %s, is on lo: it serves the rendezvous, but "
-            "NCCL's sockets cannot use it; give a data port an address or use "
-            "InfiniBand or RoCE",
-            text);
+        snprintf(out->reason, sizeof out->reason,
+                 "the only routable address, %s, is on lo: the rendezvous can use it, "
+                 "but NCCL's sockets cannot; give a data port an address or use "
+                 "InfiniBand or RoCE",
+                 text);
         return;
     }
     snprintf(out->reason, sizeof out->reason,
-             "no interface chosen: none has a subnet that holds an address of all %d "
+             "no interface chosen: no interface has a subnet with an address of all %d "
              "nodes; name the network with networks= in muster.conf",
              npeers);
 }
@@ -315,7 +314,7 @@ void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
         mu_addr_format(&networks[i], text, sizeof text);
         if (out->iface >= 0)
             snprintf(out->reason, sizeof out->reason,
-                     "%s is on %s/%d, number %d of the site's networks",
+                     "%s is on %s/%d, entry %d of networks= in muster.conf",
                      net->iface[out->iface].name, text, networks[i].prefix, i + 1);
     }
     if (out->iface < 0) {
@@ -324,7 +323,7 @@ void mu_net_choose(const struct mu_net *net, const struct mu_addr *networks,
         if (out->iface >= 0)
             snprintf(
                 out->reason, sizeof out->reason,
-                "%s is the %s interface whose subnet holds all %d nodes of the step",
+                "%s is the %s interface whose subnet contains all %d nodes of the step",
                 net->iface[out->iface].name,
                 net->iface[out->iface].mbits ? "fastest" : "first", npeers);
     }

@@ -31,7 +31,7 @@ int mu_port_set_parse(const char *text, struct mu_port_set *set, struct mu_err *
         }
         if (end == at || first < 0 || last < first || last >= MU_PORTS ||
             (*end != ',' && *end != '\n' && *end))
-            return mu_err_set(err, EINVAL, "'%.64s' is no list of ports", text);
+            return mu_err_set(err, EINVAL, "'%.64s' is not a list of ports", text);
         add_range(&out, (int)first, (int)last);
         at = end + (*end == ',');
         at += strspn(at, " \t\n");

@@ -197,7 +197,7 @@ static int sort_cores(struct mu_node *node, struct mu_err *err)
         struct mu_core *core = &node->cores[i];
 
         if (core->ncpus < 1 || core->ncpus > MU_CORE_CPUS)
-            return mu_err_set(err, EINVAL, "a core with %d CPUs; 1 to %d are possible",
+            return mu_err_set(err, EINVAL, "a core has %d CPUs; 1 to %d are possible",
                               core->ncpus, MU_CORE_CPUS);
         qsort(core->cpu, (size_t)core->ncpus, sizeof core->cpu[0], cpu_order);
         for (int c = 0; c < core->ncpus; c++) {
@@ -298,8 +298,9 @@ static void tidy_memory(struct mu_node *node)
 int mu_node_finish(struct mu_node *node, struct mu_err *err)
 {
     if (node->ngpus > MU_GPUS_MAX)
-        return mu_err_set(err, EINVAL, "%d GPUs; at most %d are possible", node->ngpus,
-                          MU_GPUS_MAX);
+        return mu_err_set(err, EINVAL,
+                          "the machine has %d GPUs; at most %d are possible",
+                          node->ngpus, MU_GPUS_MAX);
     if (sort_cores(node, err) < 0)
         return -1;
     if (sort_numas(node) < 0 || sort_devices(node) < 0)

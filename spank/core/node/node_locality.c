@@ -52,8 +52,8 @@ static int locate(const struct mu_node *node, const struct mu_gpu *from,
             continue;
         if (!mu_cpuset_inside(&numa->cpus, &out.local))
             return mu_err_set(err, EINVAL,
-                              "the topology file's CPUs near GPU %s are a part "
-                              "of NUMA node %d only: it is not used",
+                              "the topology file's CPUs near GPU %s are only a part of "
+                              "NUMA node %d: it is not used",
                               gpu->label, numa->os_index);
         several |= out.numa >= 0;
         out.numa = out.numa < 0 ? i : out.numa;

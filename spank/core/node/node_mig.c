@@ -38,9 +38,10 @@ int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *e
     int *nic = NULL, *peer = NULL, *links = NULL;
 
     if (total > MU_GPUS_MAX)
-        return mu_err_set(err, EINVAL,
-                          "%d GPUs and MIG devices; at most %d are possible", total,
-                          MU_GPUS_MAX);
+        return mu_err_set(
+            err, EINVAL,
+            "the machine has %d GPUs and MIG devices; at most %d are possible", total,
+            MU_GPUS_MAX);
     gpus = calloc((size_t)total, sizeof *gpus);
     if (node->gpu_nic)
         nic = spread((int *)node->gpu_nic, n, node->nnics, gpu, parts, false, 0);

@@ -70,8 +70,8 @@ static int set_path(const char *key, char *path, size_t len, const char *value,
         return mu_err_set(err, EINVAL, "%s takes an absolute path, not '%.80s'", key,
                           value);
     if (!mu_copy(path, len, value))
-        return mu_err_set(err, ENAMETOOLONG, "%s: a path of at most %zu characters",
-                          key, len - 1);
+        return mu_err_set(err, ENAMETOOLONG,
+                          "%s: the path is longer than %zu characters", key, len - 1);
     return 0;
 }
 
@@ -133,7 +133,7 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
         return set_lock(keys, value, err);
     if (strcmp(key, "topo") == 0 && strpbrk(value, "./") && value[0] != '/')
         return mu_err_set(err, EINVAL,
-                          "topo takes auto, none or, here, an absolute path, not "
+                          "in this file topo takes auto, none or an absolute path, not "
                           "'%.80s'",
                           value);
     if (mu_opts_is_key(key))
@@ -153,10 +153,9 @@ static int on_pair(void *arg, const char *section, const char *key, const char *
     if (r->bad_line)
         return 0;
     if (site->nrules == 0) {
-        mu_err_set(r->err, EINVAL,
-                   "'%.80s' stands before the first section; start with "
-                   "[defaults]",
-                   key);
+        mu_err_set(
+            r->err, EINVAL,
+            "'%.80s' is before the first section; begin the file with [defaults]", key);
         return fail(r), 0;
     }
     if (set_key(&site->rule[site->nrules - 1]->keys, key, value ? value : "", r->err) <
@@ -198,8 +197,8 @@ static int add_section(struct mu_site *site, char *title, struct mu_err *err)
     }
     if (name && strcmp(title, "partition") == 0 && strpbrk(name, ", \t*?[]"))
         return mu_err_set(err, EINVAL,
-                          "a section is for one partition, not for '%.80s'; repeat it "
-                          "for each",
+                          "a [partition] section takes one name, not '%.80s'; write "
+                          "one section for each partition",
                           name);
     if (name && *name && strcmp(title, "partition") == 0)
         return add_rule(site, MU_SITE_PARTITION, name, err);
@@ -210,7 +209,7 @@ static int add_section(struct mu_site *site, char *title, struct mu_err *err)
         return add_rule(site, MU_SITE_NODE, name, err);
     }
     return mu_err_set(err, EINVAL,
-                      "unknown section [%.80s]; there are [defaults], "
+                      "unknown section [%.80s]; the sections are [defaults], "
                       "[partition NAME] and [node HOSTLIST]",
                       title);
 }
@@ -230,7 +229,7 @@ static int read_title(struct reading *r, const char *start, size_t n)
     end = strrchr(line, ']');
     if (!end || end[1 + strspn(end + 1, " \t\r")]) {
         mu_err_set(r->err, EINVAL,
-                   "a section title ends with ']' and nothing behind it");
+                   "a section title must end with ']', with nothing after it");
         rc = fail(r);
     } else {
         *end = '\0';
@@ -258,8 +257,8 @@ static char *next_line(char *buf, int len, void *arg)
         read_title(r, r->rest, n);
     } else if (n + 2 > (size_t)len) {
         mu_err_set(r->err, E2BIG,
-                   "a line of %zu characters; at most %d, list keys may be "
-                   "given several times",
+                   "the line has %zu characters, at most %d are allowed; a list key "
+                   "may be given several times",
                    n, len - 2);
         fail(r);
     } else {

@@ -72,10 +72,10 @@ static int set_topo(struct mu_opts *opts, const struct key *key, const char *val
             "topo takes auto, none or a file name (with a '/'), not '%.80s'",
             value ? value : "");
     if (i < 0 && strlen(value) >= sizeof opts->topo_file)
-        return mu_err_set(err, ENAMETOOLONG,
-                          "topo: a file name of %zu characters, at most "
-                          "%zu",
-                          strlen(value), sizeof opts->topo_file - 1);
+        return mu_err_set(
+            err, ENAMETOOLONG,
+            "topo: the file name has %zu characters, at most %zu are allowed",
+            strlen(value), sizeof opts->topo_file - 1);
     opts->topo = i < 0 ? MU_TOPO_FILE : (enum mu_topo)(MU_TOPO_AUTO + i);
     mu_copy(opts->topo_file, sizeof opts->topo_file, i < 0 ? value : "");
     return 0;
@@ -93,8 +93,10 @@ static int set_gpu_bind(struct mu_opts *opts, const struct key *key, const char 
                           "gpu-bind takes a value of Slurm's --gpu-bind, with "
                           "'+' for ',' (gpu-bind=map_gpu:1+0)");
     if (!mu_copy(text, sizeof text, value))
-        return mu_err_set(err, ENAMETOOLONG, "gpu-bind: %zu characters, at most %zu",
-                          strlen(value), sizeof text - 1);
+        return mu_err_set(
+            err, ENAMETOOLONG,
+            "gpu-bind: the value has %zu characters, at most %zu are allowed",
+            strlen(value), sizeof text - 1);
     for (char *c = text; *c; c++)
         if (*c == '+')
             *c = ',';
@@ -200,11 +202,10 @@ int mu_opts_parse(const char *text, struct mu_opts *opts, struct mu_err *err)
         if (value)
             *value++ = '\0';
         if (digits && work->gpu_bind[0] && !mu_opts_is_key(item))
-            mu_err_set(
-                err, EINVAL,
-                "'%.80s' stands behind a comma; within gpu-bind write + instead: "
-                "gpu-bind=%.200s+%.80s",
-                item, work->gpu_bind, item);
+            mu_err_set(err, EINVAL,
+                       "'%.80s' follows a comma; inside gpu-bind write + instead: "
+                       "gpu-bind=%.200s+%.80s",
+                       item, work->gpu_bind, item);
         else if (mu_opts_set(work, item, value, err) == 0)
             continue;
         mu_err_context(err, "--muster");

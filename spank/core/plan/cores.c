@@ -18,10 +18,9 @@ int mu_cores_own(const struct mu_node *node, const struct mu_alloc *alloc,
     struct mu_cores made = { 0 };
 
     if (node->ncores == 0)
-        return mu_err_set(
-            err, EINVAL,
-            "the source (%s) lists no CPUs: there is nothing to give to tasks",
-            node->source);
+        return mu_err_set(err, EINVAL,
+                          "the source (%s) lists no CPUs: no task can be placed",
+                          node->source);
     made.cores = calloc((size_t)node->ncores + 1, sizeof *made.cores);
     if (!made.cores)
         return mu_err_set(err, ENOMEM, "out of memory");

@@ -130,7 +130,7 @@ static int deal_bound(const struct mu_node *node, const struct mu_alloc *alloc,
     case MU_GPU_BIND_MASK:
         return deal_list(alloc, bind, text, plan, err);
     }
-    return mu_err_set(err, EINVAL, "gpu-bind '%s' is of an unknown kind", text);
+    return mu_err_set(err, EINVAL, "gpu-bind '%s' has an unknown kind", text);
 }
 
 /* More tasks than GPUs and no word about who shares. */
@@ -139,18 +139,17 @@ static int refuse_or_leave(const struct mu_alloc *alloc, const struct mu_opts *o
                            struct mu_err *err)
 {
     if (opts->share == MU_SHARE_NO || opts->strict == MU_FLAG_YES)
-        return mu_err_set(
-            err, EINVAL,
-            "%d tasks on this node but %d GPU%s, and %s: start "
-            "%d task%s per node (--ntasks-per-node=%d), ask for more GPUs, or "
-            "say share=yes",
-            alloc->ntasks, alloc->ngpus, mu_plural(alloc->ngpus),
-            opts->share == MU_SHARE_NO ? "share=no" : "strict", alloc->ngpus,
-            mu_plural(alloc->ngpus), alloc->ngpus);
+        return mu_err_set(err, EINVAL,
+                          "%d tasks on this node but %d GPU%s, and %s: start "
+                          "%d task%s per node (--ntasks-per-node=%d), ask for more "
+                          "GPUs, or set share=yes",
+                          alloc->ntasks, alloc->ngpus, mu_plural(alloc->ngpus),
+                          opts->share == MU_SHARE_NO ? "share=no" : "strict",
+                          alloc->ngpus, mu_plural(alloc->ngpus), alloc->ngpus);
     *left_to_slurm = true;
     mu_plan_warn(plan,
-                 "%d tasks on this node but %d GPU%s: tasks are left as Slurm placed "
-                 "them; start %d task%s per node, or let tasks share GPUs with "
+                 "%d tasks on this node but %d GPU%s: Muster leaves the tasks as Slurm "
+                 "placed them; start %d task%s per node, or let tasks share GPUs with "
                  "--muster=share=yes",
                  alloc->ntasks, alloc->ngpus, mu_plural(alloc->ngpus), alloc->ngpus,
                  mu_plural(alloc->ngpus));

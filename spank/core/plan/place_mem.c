@@ -74,8 +74,8 @@ static void warn_away(const struct mu_alloc *alloc, const struct mu_cpuset *away
     mu_cpuset_format(away, nodes, sizeof nodes);
     mu_cpuset_format(&alloc->mems, mems, sizeof mems);
     mu_plan_warn(plan,
-                 "mem=strict: tasks run on NUMA node %s, but the step may take memory "
-                 "of node %s only (cpuset.mems): that is what they are bound to",
+                 "mem=strict: tasks run on NUMA node %s, but the step may use memory "
+                 "of NUMA node %s only (cpuset.mems): they are bound to that memory",
                  nodes, mems);
 }
 

@@ -111,10 +111,10 @@ static void put_used_numas(FILE *out, const struct mu_node *node,
                 mu_cpuset_add(&numas, node->numas[numa].os_index);
     }
     if (mu_cpuset_empty(&numas)) {
-        fputs("others", out);
+        fputs("other CPUs", out);
         return;
     }
-    fprintf(out, "those of NUMA node%s ", mu_plural(mu_cpuset_count(&numas)));
+    fprintf(out, "CPUs of NUMA node%s ", mu_plural(mu_cpuset_count(&numas)));
     put_list(out, &numas);
 }
 
@@ -210,13 +210,13 @@ static void report_some_unknown(const struct mu_node *node, struct mu_spread *s,
 
     if (!out)
         return;
-    fputs("PCI locality unknown of GPU ", out);
+    fputs("PCI locality unknown for GPU ", out);
     put_gpus(out, node, s, unknown, false);
-    fprintf(out, ": the system does not say which NUMA node it is near; task%s ",
+    fprintf(out, ": the system reports no NUMA node for it; task%s ",
             mu_plural(mu_cpuset_count(&unknown->tasks)));
     put_list(out, &unknown->tasks);
-    fputs(" got CPUs without regard to it, and no memory policy; NCCL_TOPO_FILE in "
-          "/etc/nccl.conf can name a file that tells it",
+    fputs(" got CPUs without locality and no memory policy; set NCCL_TOPO_FILE in "
+          "/etc/nccl.conf to a topology file that describes it",
           out);
     if (fclose(out) == 0)
         mu_plan_warn(s->plan, "%s", text);
@@ -241,9 +241,9 @@ static void report_unknown(const struct mu_node *node, struct mu_spread *s)
     else if (unknown.ngpus > 0)
         mu_plan_warn(
             s->plan,
-            "PCI locality unknown%s: the system does not say which NUMA node the "
-            "GPUs are near; CPUs are divided evenly, memory is not bound; "
-            "NCCL_TOPO_FILE in /etc/nccl.conf can name a file that tells it",
+            "PCI locality unknown%s: the system reports no NUMA node for the GPUs; "
+            "CPUs are divided evenly, memory is not bound; set NCCL_TOPO_FILE in "
+            "/etc/nccl.conf to a topology file that describes them",
             node->virtual_machine ? " (virtual machine)" : "");
 }
 

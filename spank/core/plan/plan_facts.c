@@ -46,10 +46,10 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
     tell_nodes(plan, &gpu_memory, "memory of a GPU, not used for host pages");
     tell_nodes(plan, &no_cpus, "no CPUs");
     tell_nodes(plan, &no_memory,
-               "no memory; tasks there use the nearest node that has some");
-    tell_nodes(plan, &not_ours,
-               "not in the step's cpuset.mems; tasks there use the "
-               "nearest memory that is");
+               "no memory; tasks there use the nearest node that has memory");
+    tell_nodes(
+        plan, &not_ours,
+        "not in the step's cpuset.mems; tasks there use the nearest node that is");
 }
 
 static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc,
@@ -62,11 +62,10 @@ static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc
 
         if (!first[0] || !model[0] || strcmp(first, model) == 0)
             continue;
-        mu_plan_inform(
-            plan,
-            "GPU models differ (%s, %s): CUDA numbers devices as here only with "
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
-            first, model);
+        mu_plan_inform(plan,
+                       "GPU models differ (%s, %s): CUDA uses this order only with "
+                       "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+                       first, model);
         return;
     }
 }

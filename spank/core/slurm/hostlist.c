@@ -42,7 +42,7 @@ static int expand_range(const char *done, const char *range, const char *rest,
     long from, to;
 
     if (width == 0 || width >= (int)sizeof first || range[strspn(range, "0123456789-")])
-        return mu_err_set(err, EINVAL, "host list: '%.80s' is no number or range",
+        return mu_err_set(err, EINVAL, "host list: '%.80s' is not a number or range",
                           range);
     memcpy(first, range, (size_t)width);
     first[width] = '\0';
@@ -112,7 +112,8 @@ static int parse_item(const char *item, struct mu_hostlist *list, struct mu_err 
 
     for (const char *c = item; *c; c++) {
         if (isspace((unsigned char)*c) || (*c == ']' && !brackets))
-            return mu_err_set(err, EINVAL, "host list: '%.80s' is no host name", item);
+            return mu_err_set(err, EINVAL, "host list: '%.80s' is not a host name",
+                              item);
         if (*c == '[' && ++brackets > 4)
             return mu_err_set(err, EINVAL, "host list: more than 4 brackets in '%.80s'",
                               item);
