@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cores.c - the cores that a step owns, and how equal ones are handed out */
+/* cores.c - lists the cores of a step and assigns equally near ones to tasks */
 #include "spank/core/plan/cores.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ void mu_cores_clear(struct mu_cores *own)
     memset(own, 0, sizeof *own);
 }
 
-/* What cores of one bin have in common at each level of the packing. */
+/* The property that the cores of one bin share at each level of the packing. */
 enum level { BY_NUMA, BY_CACHE, BY_CORE };
 
 static int key_of(const struct mu_own_core *core, enum level level)
@@ -142,7 +142,7 @@ static int fill_first_fit(const int *size, int nbins, const int *want, int ntask
     return pieces;
 }
 
-/* What stays the same over all levels. */
+/* The arguments that are the same on all levels. */
 struct packing {
     const struct mu_cores *own;
     const int *task;
@@ -153,7 +153,7 @@ struct packing {
 static int pack(const struct packing *p, enum level level, const int *pool, int npool,
                 const int *want);
 
-/* Each bin on its own, one level down. share is tasks x bins. */
+/* Pack each bin separately, one level down. share is tasks x bins. */
 static int pack_bins(const struct packing *p, enum level level, const int *sorted,
                      const int *size, int nbins, const int *share)
 {
@@ -170,7 +170,7 @@ static int pack_bins(const struct packing *p, enum level level, const int *sorte
     return rc;
 }
 
-/* Share the bins out in order or by first fit, whichever cuts fewer tasks in two. */
+/* Assign the bins in order or by first fit, whichever splits fewer tasks. */
 static int pack_level(const struct packing *p, enum level level, const int *sorted,
                       const int *size, int nbins, const int *want)
 {

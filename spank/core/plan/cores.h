@@ -24,10 +24,10 @@ int mu_cores_own(const struct mu_node *node, const struct mu_alloc *alloc,
                  struct mu_cores *own, struct mu_err *err);
 void mu_cores_clear(struct mu_cores *own);
 
-/* Hand pool[0..npool-1] (indices into own->cores, ascending) to tasks: task[i] gets
- * want[i] cores (their sum is at most npool), in order, so that as few tasks as
- * possible lie in two NUMA nodes and then in two cache domains; else lowest numbers
- * first. task_of[c] is set for every core given out, others are left as they were. -1:
+/* Assign pool[0..npool-1] (indices into own->cores, ascending) to tasks: task[i] gets
+ * want[i] cores, in order (their sum is at most npool). As few tasks as possible span
+ * two NUMA nodes, then two cache domains; otherwise the lowest numbers come first.
+ * task_of[c] is set for every assigned core and unchanged for others. -1: out of
  * memory.
  */
 int mu_cores_pack(const struct mu_cores *own, const int *pool, int npool,

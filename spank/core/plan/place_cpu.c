@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_cpu.c - which task gets which cores
+/* place_cpu.c - assigns cores to tasks
  *
- * The GPUs are dealt out already. Cores of which every GPU of the step thinks alike are
- * a class. Quotas first: tasks and classes are joined into groups (place_quota.c), and
- * each task of a group has a number of cores. Then, group by group (place_group.c), the
- * transportation problem tasks x classes gives the least total distance, with the
- * lowest CPU numbers for the first tasks among equal answers, and the cores of a class
- * are handed out one by one.
+ * Each task already has its GPUs. Cores that are equally far from each GPU of the step
+ * are a class.
+ *   1. place_quota.c joins tasks and classes into groups and sets each task's number of
+ *      cores.
+ *   2. place_group.c solves the transportation problem tasks x classes of each group
+ *      for the least total distance. Of equal solutions the first tasks get the lowest
+ *      CPU numbers. Then it assigns the cores of a class one by one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@
 #include "spank/core/plan/place.h"
 #include "spank/core/plan/place_cpu.h"
 
-/* The distance of every task to every class: that of its nearest GPU whose place is
- * known, 0 if there is none.
+/* The distance of every task to every class: that of its nearest GPU with known
+ * locality, 0 if there is none.
  */
 static void fill_distances(const struct mu_node *node, struct mu_spread *s)
 {
@@ -106,9 +107,9 @@ static void spread_clear(struct mu_spread *s)
     free(s->distance);
 }
 
-/* A step of tasks whose place nobody knows (no GPU, or a GPU without locality) is cut
- * evenly; a task that asked for less keeps the NUMA node it has most of, lowest CPUs
- * first, so that small tasks still spread over the machine.
+/* If no task has a known locality (no GPU, or none with locality), divide the cores
+ * evenly. A task that requested fewer keeps those of the NUMA node where it has most,
+ * lowest CPUs first, so that small tasks still spread over the machine.
  */
 static void trim(struct mu_spread *s, int task, int cpus)
 {
@@ -145,7 +146,7 @@ static int cpus_of(const struct mu_spread *s, int task)
     return n;
 }
 
-/* Cores that a trimmed task left go to one that is short, lowest first. */
+/* Cores that a trimmed task released go to tasks with too few, lowest first. */
 static void fill_up(struct mu_spread *s, int task, int cpus)
 {
     int have = cpus_of(s, task);
@@ -191,7 +192,7 @@ static int solve(const struct mu_node *node, const struct mu_alloc *alloc,
     return 0;
 }
 
-/* A core of the task could go and leave it what it asked for. */
+/* True if the task keeps the CPUs that it requested without one of its cores. */
 static bool has_spare(const struct mu_spread *s, int task, int cpus)
 {
     int have = cpus_of(s, task);
@@ -219,9 +220,9 @@ static int solve_anew(const struct mu_node *node, const struct mu_alloc *alloc,
     return solve(node, alloc, s);
 }
 
-/* Where cores differ in width (threads off line, efficiency cores), a quota that grew
- * may be a core too many for the wide ones that the task then got. It is lowered unless
- * that leaves another task short, and who is short already grows by what came free.
+/* Where cores differ in width (threads off line, efficiency cores), a larger quota may
+ * be one core too many for the wide cores that the task got. It is lowered unless
+ * another task then has too few. A task with too few gets the released cores.
  */
 static int even_out(const struct mu_node *node, const struct mu_alloc *alloc,
                     struct mu_spread *s)
@@ -246,7 +247,7 @@ static int even_out(const struct mu_node *node, const struct mu_alloc *alloc,
     return 0;
 }
 
-/* Fewer cores than tasks are shared out already. */
+/* With fewer cores than tasks, the slots have their cores already. */
 static int meet_request(const struct mu_node *node, const struct mu_alloc *alloc,
                         struct mu_spread *s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_gpu.c - which task gets which GPUs
+/* place_gpu.c - assigns GPUs to tasks
  *
  * `pos` is the position of a GPU in the step, see node.h.
  */
@@ -30,9 +30,9 @@ static int deal_groups(const struct mu_node *node, const struct mu_alloc *alloc,
     return 0;
 }
 
-/* The deal when no binding was asked for. One GPU per task: task i has GPU i. Fewer
- * tasks: groups. More tasks: in turn, so that device LOCAL_RANK modulo the number of
- * devices is the task's.
+/* The assignment without a GPU binding. As many tasks as GPUs: task i has GPU i. Fewer
+ * tasks: groups of GPUs. More tasks: in turn, so that a task uses device LOCAL_RANK
+ * modulo the number of devices.
  */
 static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
                     struct mu_plan *plan, struct mu_err *err)
@@ -47,16 +47,16 @@ static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
     return deal_groups(node, alloc, ngpus / ntasks, ngpus % ntasks, plan, err);
 }
 
-/* closest: Muster's CPUs follow the GPU, so each task's share is close already. Where
- * all GPUs of the step are equally close, Slurm's answer is all of them in every task,
- * and a program then counts by LOCAL_RANK: as without a binding. Else the task sees its
- * own share alone: Slurm's near set would have the same device 0 in several tasks.
+/* closest: the CPUs follow the GPU in Muster, so each task's GPUs are close. If all
+ * GPUs of the step are equally close, Slurm shows all of them to every task, and a
+ * program selects by LOCAL_RANK, as without a binding. Otherwise the task sees only its
+ * GPUs: in Slurm's near set several tasks would have the same device 0.
  */
 static bool one_locality(const struct mu_node *node, const int *gpu_node, int ngpus)
 {
     int first = 0;
 
-    /* One of unknown place is as near as any other and tells nothing. */
+    /* A GPU of unknown locality gives no distance to compare. */
     while (first < ngpus - 1 && !node->gpus[gpu_node[first]].local_known)
         first++;
     for (int i = first + 1; i < ngpus; i++)
@@ -66,8 +66,8 @@ static bool one_locality(const struct mu_node *node, const int *gpu_node, int ng
     return true;
 }
 
-/* per_task:N. Where the step has N for each task, the tasks get groups of near ones;
- * else they go round, as under Slurm, and GPUs are shared.
+/* per_task:N. If the step has N GPUs for each task, each task gets a group of near
+ * ones. Otherwise tasks get GPUs in turn, as under Slurm, and share them.
  */
 static int deal_per_task(const struct mu_node *node, const struct mu_alloc *alloc,
                          int n, struct mu_plan *plan, struct mu_err *err)
@@ -133,7 +133,7 @@ static int deal_bound(const struct mu_node *node, const struct mu_alloc *alloc,
     return mu_err_set(err, EINVAL, "gpu-bind '%s' has an unknown kind", text);
 }
 
-/* More tasks than GPUs and no word about who shares. */
+/* More tasks than GPUs, and the user did not allow sharing. */
 static int refuse_or_leave(const struct mu_alloc *alloc, const struct mu_opts *opts,
                            struct mu_plan *plan, bool *left_to_slurm,
                            struct mu_err *err)
@@ -179,8 +179,8 @@ static void note_gpus(const struct mu_node *node, struct mu_plan *plan)
     }
 }
 
-/* Does CUDA_VISIBLE_DEVICES name a task's own GPUs, or all of the step? Of several MIG
- * devices CUDA shows a process the first one only.
+/* Does CUDA_VISIBLE_DEVICES name only the task's GPUs, or all GPUs of the step? CUDA
+ * shows a process only the first of several MIG devices.
  */
 static bool sees_own_alone(const struct mu_node *node, const struct mu_alloc *alloc,
                            const struct mu_opts *opts, const struct mu_gpu_bind *bind)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan.h - the decision: which task gets which GPUs, CPUs, memory and NICs.
+/* plan.h - the plan assigns GPUs, CPUs, memory and NICs to the tasks of a step.
  *
- *   mu_node (the machine)  mu_alloc (what the step owns)  mu_opts (what was asked)
+ *   mu_node (the machine)  mu_alloc (what the step owns)  mu_opts (the user's options)
  *                 \_______________   |   _______________/
  *                            mu_plan_make()            pure: no I/O, no globals
  *                                    |
@@ -10,15 +10,15 @@
  * Words of a note:
  *   remote   some of the task's CPUs are not local to its GPUs
  *   split    its GPUs are not all of one locality
- *   shared   its cores, or its GPU, are another task's too
- *   unknown  the machine does not say where its GPU is
- *   topofile the system does not say where its GPU is, but the NCCL topology file does
- *   memless  its NUMA node has no memory: the nearest node with memory is named
+ *   shared   another task uses its cores or its GPU too
+ *   unknown  the machine reports no locality for its GPU
+ *   topofile the NCCL topology file gives its GPU's locality, the system does not
+ *   memless  its NUMA node has no memory: the nearest node with memory is used
  *   mem-away the step may not use its NUMA node's memory (cpuset.mems): the nearest
- *            that it may use is named
+ *            allowed node is used
  *   nic-down the ports of all its nearest NICs are down
- *   smt?     the source does not say which CPUs are threads of one core
- *   unbound  its CPUs are left as Slurm set them
+ *   smt?     the source does not list which CPUs are threads of one core
+ *   unbound  its CPUs stay as Slurm set them
  */
 #ifndef MU_PLAN_H
 #define MU_PLAN_H
@@ -49,16 +49,16 @@ struct mu_slot {
 struct mu_plan {
     int nslots;
     struct mu_slot *slots;
-    bool own_visible; /* CUDA_VISIBLE_DEVICES names the task's own GPUs alone */
-    bool as_asked;    /* false: a warning says what could not be had */
+    bool own_visible; /* CUDA_VISIBLE_DEVICES names only the GPUs of the task */
+    bool as_asked;    /* false: a warning names the request that was not met */
     int nwarnings;
-    char *warning[MU_PLAN_WARNINGS]; /* one sentence each: what, which, what to do */
+    char *warning[MU_PLAN_WARNINGS]; /* one sentence each: the fact and the remedy */
     int ninfos;
-    char *info[MU_PLAN_WARNINGS]; /* facts for `verbose`, nothing to be done about */
+    char *info[MU_PLAN_WARNINGS]; /* facts for `verbose` that need no action */
 };
 
-/* Decide. Fails (-1) only when no plan at all is possible: no CPUs, a binding that
- * names GPUs the step does not have, share=no with more tasks than GPUs.
+/* Make the plan. Fails (-1) only when no plan is possible: the step has no CPUs, a
+ * binding names GPUs that the step does not have, or share=no has more tasks than GPUs.
  */
 int mu_plan_make(const struct mu_node *node, const struct mu_alloc *alloc,
                  const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan_facts.c - what `verbose` tells about the machine beside the plan */
+/* plan_facts.c - facts about the machine that `verbose` prints beside the plan */
 #include <string.h>
 
 #include "spank/core/plan/place.h"

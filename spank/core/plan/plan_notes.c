@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan_notes.c - what a plan tells: warnings, facts, and the words of a task's note */
+/* plan_notes.c - adds warnings, facts and the notes of a task to a plan */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

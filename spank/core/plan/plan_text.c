@@ -129,8 +129,8 @@ static void put_cell(FILE *out, const struct mu_node *node, const struct mu_slot
         put_set(out, &slot->mems);
         break;
     case NIC:
-        /* A list of all of them only says that none is near; of virtual functions one
-         * switch has dozens. */
+        /* A list of all NICs only shows that none is near, and one switch can have
+         * dozens of virtual functions. */
         if (slot->nnics > (slot->nic_path == MU_NEAR_SYS ? 2 : 16))
             fprintf(out, "any of %d", slot->nnics);
         else
