@@ -50,7 +50,7 @@ static void check_locality(const struct mu_facts *facts, const struct mu_gres *g
 {
     const struct mu_node *node = facts->node;
     struct mu_cpuset cpus, here;
-    char says[512], is[512];
+    char slurm_cpus[512], bus_cpus[512];
 
     if (g < 0 || !node->gpus[g].local_known ||
         !mu_slurm_cores(node, &gres->cores, &cpus))
@@ -59,14 +59,14 @@ static void check_locality(const struct mu_facts *facts, const struct mu_gres *g
     mu_cpuset_and(&here, &node->gpus[g].local);
     if (mu_cpuset_equal(&cpus, &here))
         return;
-    mu_cpuset_format(&cpus, says, sizeof says);
-    mu_cpuset_format(&here, is, sizeof is);
+    mu_cpuset_format(&cpus, slurm_cpus, sizeof slurm_cpus);
+    mu_cpuset_format(&here, bus_cpus, sizeof bus_cpus);
     mu_findings_add(
         out, MU_WARNING, AREA,
         "correct Cores= in gres.conf, or use AutoDetect=nvml; Muster itself uses the "
         "PCI bus",
         "GPU%d: Slurm has CPUs %s (%s line %d), the PCI bus reports CPUs %s (NUMA %d)",
-        g, says, gres->file, gres->line, is,
+        g, slurm_cpus, gres->file, gres->line, bus_cpus,
         node->gpus[g].numa >= 0 ? node->numas[node->gpus[g].numa].os_index : -1);
 }
 

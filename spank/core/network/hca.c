@@ -37,7 +37,7 @@ static bool excluded(const char *name, const char *patterns)
 }
 
 /* Prefer the faster port, then InfiniBand; on a tie the earlier device stays. */
-static bool leads(const struct mu_nic *a, const struct mu_nic *b)
+static bool is_preferred(const struct mu_nic *a, const struct mu_nic *b)
 {
     if (a->gbits != b->gbits)
         return a->gbits > b->gbits;
@@ -47,8 +47,8 @@ static bool leads(const struct mu_nic *a, const struct mu_nic *b)
 /* Virtual functions share the port of a physical function, and on the host they belong
  * to virtual machines. They are used only where no physical function is usable.
  */
-static void leave_out_virtual(const struct mu_node *node, int nnics,
-                              struct mu_hca_choice *out)
+static void exclude_virtual(const struct mu_node *node, int nnics,
+                            struct mu_hca_choice *out)
 {
     bool physical = false;
 
@@ -65,7 +65,7 @@ static void leave_out_virtual(const struct mu_node *node, int nnics,
 static int screen(const struct mu_node *node, int nnics, const char *exclude,
                   struct mu_hca_choice *out)
 {
-    int leader = -1;
+    int best = -1;
 
     for (int i = 0; i < nnics; i++) {
         const struct mu_nic *nic = &node->nics[i];
@@ -74,15 +74,15 @@ static int screen(const struct mu_node *node, int nnics, const char *exclude,
                           : excluded(nic->name, exclude) ? MU_HCA_EXCLUDED
                                                          : MU_HCA_USED;
     }
-    leave_out_virtual(node, nnics, out);
+    exclude_virtual(node, nnics, out);
     for (int i = 0; i < nnics; i++) {
         const struct mu_nic *nic = &node->nics[i];
 
         if (out->verdict[i] == MU_HCA_USED &&
-            (leader < 0 || leads(nic, &node->nics[leader])))
-            leader = i;
+            (best < 0 || is_preferred(nic, &node->nics[best])))
+            best = i;
     }
-    return leader;
+    return best;
 }
 
 /* Of the remaining devices, keep those that are nearest to some GPU of the step. */
@@ -136,13 +136,13 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
                    const char *exclude, struct mu_hca_choice *out)
 {
     int nnics = node->nnics < MU_GPUS_MAX ? node->nnics : MU_GPUS_MAX;
-    int leader, active = 0;
+    int best, active = 0;
     bool ports = false;
 
     *out = (struct mu_hca_choice){ 0 };
-    leader = screen(node, nnics, exclude, out);
-    for (int i = 0; i < nnics && leader >= 0; i++) {
-        const struct mu_nic *nic = &node->nics[i], *lead = &node->nics[leader];
+    best = screen(node, nnics, exclude, out);
+    for (int i = 0; i < nnics && best >= 0; i++) {
+        const struct mu_nic *nic = &node->nics[i], *lead = &node->nics[best];
 
         if (out->verdict[i] != MU_HCA_USED)
             continue;
@@ -158,7 +158,7 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
         ports |= out->verdict[i] == MU_HCA_USED && node->nics[i].port;
     }
     if (out->n > 0)
-        out->layer = node->nics[leader].layer;
+        out->layer = node->nics[best].layer;
     out->needed = out->n > 0 && (out->n < active || ports);
     write_value(node, nnics, out);
 }

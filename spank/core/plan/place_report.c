@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* place_report.c - what the cores dealt out mean for the user: notes and warnings
  *
- * One sentence for each kind of trouble, however many GPUs have it: which GPUs, which
+ * One sentence for each kind of problem, however many GPUs have it: which GPUs, which
  * NUMA node, which tasks, and what to ask Slurm for.
  */
 #include <stdio.h>
@@ -48,40 +48,40 @@ static void put_list(FILE *out, const struct mu_cpuset *set)
     fputs(text, out);
 }
 
-/* What is said about GPUs that have a trouble in common. */
-struct trouble {
+/* What is printed about GPUs that have a problem in common. */
+struct problem {
     bool gpu[MU_GPUS_MAX];
     struct mu_cpuset tasks;
     int ngpus;
 };
 
-static void trouble_add(struct trouble *trouble, int gpu, int task)
+static void problem_add(struct problem *problem, int gpu, int task)
 {
-    trouble->ngpus += !trouble->gpu[gpu];
-    trouble->gpu[gpu] = true;
-    mu_cpuset_add(&trouble->tasks, task);
+    problem->ngpus += !problem->gpu[gpu];
+    problem->gpu[gpu] = true;
+    mu_cpuset_add(&problem->tasks, task);
 }
 
 /* "0000:85:00.0, 0000:86:00.0 (NUMA node 1)", by locality in PCI order, with the
  * number of owned cores there if `count`.
  */
 static void put_gpus(FILE *out, const struct mu_node *node, const struct mu_spread *s,
-                     const struct trouble *trouble, bool count)
+                     const struct problem *problem, bool count)
 {
-    bool said[MU_GPUS_MAX] = { false };
+    bool printed[MU_GPUS_MAX] = { false };
     const char *sep = "";
 
     for (int g = 0; g < node->ngpus; g++) {
         int numa = node->gpus[g].numa;
 
-        if (!trouble->gpu[g] || said[g])
+        if (!problem->gpu[g] || printed[g])
             continue;
         fputs(sep, out);
         for (int o = g; o < node->ngpus; o++)
-            if (trouble->gpu[o] &&
+            if (problem->gpu[o] &&
                 (o == g || mu_gpu_same_locality(&node->gpus[g], &node->gpus[o]))) {
                 fprintf(out, "%s%s", o > g ? ", " : "", node->gpus[o].label);
-                said[o] = true;
+                printed[o] = true;
             }
         if (numa >= 0)
             fprintf(out, " (NUMA node %d", node->numas[numa].os_index);
@@ -118,15 +118,15 @@ static void put_used_numas(FILE *out, const struct mu_node *node,
     put_list(out, &numas);
 }
 
-static void tell(const struct mu_node *node, struct mu_spread *s,
-                 const struct trouble *trouble, bool none)
+static void warn_few_cores(const struct mu_node *node, struct mu_spread *s,
+                           const struct problem *problem, bool none)
 {
     char *text = NULL;
     size_t len;
     FILE *out;
-    int ntasks = mu_cpuset_count(&trouble->tasks);
+    int ntasks = mu_cpuset_count(&problem->tasks);
 
-    if (trouble->ngpus == 0)
+    if (problem->ngpus == 0)
         return;
     out = open_memstream(&text, &len);
     if (!out)
@@ -134,11 +134,11 @@ static void tell(const struct mu_node *node, struct mu_spread *s,
     fputs(none ? "the step owns no CPU near GPU "
                : "the step owns too few CPUs near GPU ",
           out);
-    put_gpus(out, node, s, trouble, !none);
+    put_gpus(out, node, s, problem, !none);
     fprintf(out, ": task%s ", mu_plural(ntasks));
-    put_list(out, &trouble->tasks);
+    put_list(out, &problem->tasks);
     fprintf(out, " %s ", ntasks > 1 ? "use" : "uses");
-    put_used_numas(out, node, s, &trouble->tasks);
+    put_used_numas(out, node, s, &problem->tasks);
     fputs("; " HOW, out);
     if (fclose(out) == 0)
         mu_plan_warn(s->plan, "%s", text);
@@ -148,7 +148,7 @@ static void tell(const struct mu_node *node, struct mu_spread *s,
 static void report_far(const struct mu_node *node, const struct mu_opts *opts,
                        struct mu_spread *s)
 {
-    struct trouble none = { 0 }, few = { 0 };
+    struct problem none = { 0 }, few = { 0 };
 
     for (int t = 0; t < s->plan->nslots; t++) {
         struct mu_slot *slot = &s->plan->slots[t];
@@ -160,13 +160,13 @@ static void report_far(const struct mu_node *node, const struct mu_opts *opts,
             if (!node->gpus[slot->gpu_node[i]].local_known)
                 continue;
             if (near_cores(node, s, slot->gpu_node[i]) == 0)
-                trouble_add(&none, slot->gpu_node[i], t);
+                problem_add(&none, slot->gpu_node[i], t);
             else if (remote && (s->by_request || opts->cpus != MU_CPUS_ALL))
-                trouble_add(&few, slot->gpu_node[i], t);
+                problem_add(&few, slot->gpu_node[i], t);
         }
     }
-    tell(node, s, &none, true);
-    tell(node, s, &few, false);
+    warn_few_cores(node, s, &none, true);
+    warn_few_cores(node, s, &few, false);
 }
 
 /* The counts, whatever the places. */
@@ -202,7 +202,7 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
 
 /* Firmware that places some slots only, or a device passed through later. */
 static void report_some_unknown(const struct mu_node *node, struct mu_spread *s,
-                                const struct trouble *unknown)
+                                const struct problem *unknown)
 {
     char *text = NULL;
     size_t len;
@@ -225,7 +225,7 @@ static void report_some_unknown(const struct mu_node *node, struct mu_spread *s,
 
 static void report_unknown(const struct mu_node *node, struct mu_spread *s)
 {
-    struct trouble unknown = { 0 };
+    struct problem unknown = { 0 };
     bool all = true;
 
     for (int t = 0; t < s->plan->nslots; t++)
@@ -234,7 +234,7 @@ static void report_unknown(const struct mu_node *node, struct mu_spread *s)
 
             all &= !node->gpus[gpu].local_known;
             if (!node->gpus[gpu].local_known)
-                trouble_add(&unknown, gpu, t);
+                problem_add(&unknown, gpu, t);
         }
     if (unknown.ngpus > 0 && !all)
         report_some_unknown(node, s, &unknown);

@@ -4,8 +4,8 @@
 
 #include "spank/core/plan/place.h"
 
-static void tell_nodes(struct mu_plan *plan, const struct mu_cpuset *set,
-                       const char *fact)
+static void inform_nodes(struct mu_plan *plan, const struct mu_cpuset *set,
+                         const char *fact)
 {
     char list[512];
 
@@ -16,11 +16,11 @@ static void tell_nodes(struct mu_plan *plan, const struct mu_cpuset *set,
                    fact);
 }
 
-static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
-                       struct mu_plan *plan)
+static void inform_numas(const struct mu_node *node, const struct mu_alloc *alloc,
+                         struct mu_plan *plan)
 {
     struct mu_cpuset no_gpu = { 0 }, gpu_memory = { 0 }, no_cpus = { 0 },
-                     no_memory = { 0 }, not_ours = { 0 };
+                     no_memory = { 0 }, not_allowed = { 0 };
 
     for (int i = 0; i < node->nnumas; i++) {
         const struct mu_numa *numa = &node->numas[i];
@@ -40,20 +40,20 @@ static void tell_numas(const struct mu_node *node, const struct mu_alloc *alloc,
         else if (numa->memory == 0)
             mu_cpuset_add(&no_memory, numa->os_index);
         else if (!mu_place_mem_allowed(alloc, numa))
-            mu_cpuset_add(&not_ours, numa->os_index);
+            mu_cpuset_add(&not_allowed, numa->os_index);
     }
-    tell_nodes(plan, &no_gpu, "no GPU of this step is near");
-    tell_nodes(plan, &gpu_memory, "memory of a GPU, not used for host pages");
-    tell_nodes(plan, &no_cpus, "no CPUs");
-    tell_nodes(plan, &no_memory,
-               "no memory; tasks there use the nearest node that has memory");
-    tell_nodes(
-        plan, &not_ours,
+    inform_nodes(plan, &no_gpu, "no GPU of this step is near");
+    inform_nodes(plan, &gpu_memory, "memory of a GPU, not used for host pages");
+    inform_nodes(plan, &no_cpus, "no CPUs");
+    inform_nodes(plan, &no_memory,
+                 "no memory; tasks there use the nearest node that has memory");
+    inform_nodes(
+        plan, &not_allowed,
         "not in the step's cpuset.mems; tasks there use the nearest node that is");
 }
 
-static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc,
-                        struct mu_plan *plan)
+static void inform_models(const struct mu_node *node, const struct mu_alloc *alloc,
+                          struct mu_plan *plan)
 {
     const char *first = alloc->ngpus > 0 ? node->gpus[alloc->gpu_node[0]].model : "";
 
@@ -73,6 +73,6 @@ static void tell_models(const struct mu_node *node, const struct mu_alloc *alloc
 void mu_plan_facts(const struct mu_node *node, const struct mu_alloc *alloc,
                    struct mu_plan *plan)
 {
-    tell_numas(node, alloc, plan);
-    tell_models(node, alloc, plan);
+    inform_numas(node, alloc, plan);
+    inform_models(node, alloc, plan);
 }

@@ -6,7 +6,7 @@
 
 #include "spank/core/plan/place.h"
 
-static void say(char **list, int *n, const char *fmt, va_list ap)
+static void append_sentence(char **list, int *n, const char *fmt, va_list ap)
 {
     if (*n < MU_PLAN_WARNINGS && vasprintf(&list[*n], fmt, ap) >= 0)
         (*n)++;
@@ -18,7 +18,7 @@ void mu_plan_warn(struct mu_plan *plan, const char *fmt, ...)
 
     plan->as_asked = false;
     va_start(ap, fmt);
-    say(plan->warning, &plan->nwarnings, fmt, ap);
+    append_sentence(plan->warning, &plan->nwarnings, fmt, ap);
     va_end(ap);
 }
 
@@ -27,7 +27,7 @@ void mu_plan_inform(struct mu_plan *plan, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    say(plan->info, &plan->ninfos, fmt, ap);
+    append_sentence(plan->info, &plan->ninfos, fmt, ap);
     va_end(ap);
 }
 
