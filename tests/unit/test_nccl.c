@@ -75,7 +75,7 @@ static void the_gdr_level_follows_from_the_paths(void **state)
             (level && strcmp(level->value, c->level) != 0))
             fail_msg("%s: %s", c->name, level ? level->value : "not set");
         if (level)
-            assert_non_null(strstr(level->reason, "below its own host bridge"));
+            assert_non_null(strstr(level->reason, "below the GPU's host bridge"));
         assert_int_equal(out->n, level != NULL); /* nothing else, no P2P variable */
         mu_plan_clear(&plan);
         mu_node_clear(&node);
