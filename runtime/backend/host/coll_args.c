@@ -44,6 +44,15 @@ struct mu_signature mu_host_request_signature(const struct mu_host_request *rq)
                                   .owner = c->owner };
 }
 
+static const char *op_name(unsigned op)
+{
+    static const char *const names[] = {
+        [MUSTER_SUM] = "sum", [MUSTER_MIN] = "minimum", [MUSTER_MAX] = "maximum"
+    };
+
+    return op <= MUSTER_MAX ? names[op] : "?";
+}
+
 /* owner: name the ddp object that the collective belongs to, if it has one. */
 static void describe(const struct mu_signature *s, bool owner, char *buf, size_t len)
 {
@@ -60,8 +69,8 @@ static void describe(const struct mu_signature *s, bool owner, char *buf, size_t
     else if (s->kind == MU_COLL_BROADCAST)
         snprintf(buf, len, "broadcast of %llu %s from rank %d", count, type, s->root);
     else
-        snprintf(buf, len, "%s of %llu %s (operation %d, scale %g)",
-                 mu_kind_name((enum mu_coll_kind)s->kind), count, type, s->op,
+        snprintf(buf, len, "%s of %llu %s (%s, scale %g)",
+                 mu_kind_name((enum mu_coll_kind)s->kind), count, type, op_name(s->op),
                  s->scale);
 }
 
