@@ -32,8 +32,9 @@ else
     echo "# $missing"
 fi
 test4="PMIx variables of a server that cannot be reached: one sentence, status 11"
+# PMIx keeps memory after a failed init, and must not be finalized then: no look for leaks.
 if nm -D "$dir/.libs/libmuster.so" | grep -q ' U PMIx_Init'; then
-    out=$(cd "$dir" && PMIX_NAMESPACE=x PMIX_RANK=0 PMIX_SERVER_TMPDIR=/nowhere TMPDIR=/ \
+    out=$(cd "$dir" && ASAN_OPTIONS=detect_leaks=0 PMIX_NAMESPACE=x PMIX_RANK=0 PMIX_SERVER_TMPDIR=/nowhere TMPDIR=/ \
         PMIX_SERVER_URI4='pmix-server.1;tcp4://127.0.0.1:9' timeout 60 runtime/api/example 2>&1)
     status=$?
     case $out in
