@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* random.c - bytes that nobody can guess, from the kernel */
+/* random.c - unpredictable bytes from the kernel */
 #include "runtime/base/random.h"
 
 #include <sys/random.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* random.h - bytes that nobody can guess, from the kernel */
+/* random.h - unpredictable bytes from the kernel */
 #ifndef MU_RANDOM_H
 #define MU_RANDOM_H
 

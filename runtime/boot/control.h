@@ -32,7 +32,7 @@ struct mu_control;
 struct mu_ending {
     int status;    /* muster_status, or the exit status given to muster_abort */
     int rank;      /* the guilty one, -1 unknown */
-    bool reporter; /* this process is the one that tells the user and ends the step */
+    bool reporter; /* this process prints the reason and ends the step */
     char text[MU_ERR_TEXT];
     /* At a deadline, on the reporter: by rank, NULL where there was no answer; else
      * NULL. Valid during the call.

@@ -12,7 +12,7 @@
 #include "runtime/boot/net.h"
 #include "runtime/boot/world.h"
 
-#define MAGIC 0x4d755432u /* changes with the frames; tells byte orders apart too */
+#define MAGIC 0x4d755432u /* changes with the frames; differs in the other byte order */
 
 struct challenge { /* from the one that accepts */
     uint32_t magic;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* takeover.h - taking over --gpu-bind: who asked for what, and what Slurm is told.
+/* takeover.h - taking over --gpu-bind: the request, and what Slurm gets instead
  *
  * Slurm carries a GPU binding out with a device cgroup for each task, which hides the
  * peers that NCCL needs. So Slurm is told `none` and Muster narrows by environment.

@@ -193,7 +193,7 @@ int mu_node_core_distance(const struct mu_node *node, int gpu, int core);
  * name. All or nothing: the file must name each such GPU by its bus id, with CPUs that
  * are whole NUMA nodes of this machine, and its own NUMA nodes must not share CPUs.
  * Returns the number of GPUs that gained a place, 0 when none was in need; fails with a
- * sentence that tells the contradiction, and *node is untouched then.
+ * sentence that names the contradiction, and *node is untouched then.
  */
 int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_err *err);
 
