@@ -12,7 +12,7 @@
 
 #define BIND_TEXT 4096
 
-/* The text behind `prefix`, or NULL. Slurm compares without case. */
+/* The text after `prefix`, or NULL. Slurm ignores case here. */
 static char *behind(char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -22,7 +22,9 @@ static char *behind(char *text, const char *prefix)
 
 char *mu_gpu_bind_behind(char *text)
 {
-    /* The last up to Slurm 23.02, the first from 23.11; the second on input. */
+    /* Slurm stores "gpu:" up to 23.02 and "gres/gpu:" since 23.11. It also accepts
+     * "gres:gpu:".
+     */
     static const char *const prefixes[] = { "gres/gpu:", "gres:gpu:", "gpu:" };
 
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
@@ -67,7 +69,7 @@ static int map_entry(const char *item, struct mu_cpuset *out, struct mu_err *err
     unsigned long pos;
 
     errno = 0;
-    pos = strtoul(item, &end, 0); /* as Slurm: 0x is hexadecimal */
+    pos = strtoul(item, &end, 0); /* as in Slurm, 0x is hexadecimal */
     if (!isdigit((unsigned char)item[0]) || *end || errno || pos >= MU_GPUS_MAX)
         return mu_err_set(err, EINVAL,
                           "map_gpu takes GPU numbers from 0 to %d, not '%.80s'",
@@ -89,7 +91,7 @@ static int mask_entry(const char *item, struct mu_cpuset *out, struct mu_err *er
     return 0;
 }
 
-/* The comma list of map and mask; "E*N" stands for N times E. */
+/* The comma list of map and mask; "E*N" means N times E. */
 static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
 {
     char *item;
@@ -116,7 +118,7 @@ static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
     return 0;
 }
 
-/* True: text is of this kind and *arg is what follows the colon. */
+/* True if text begins with `name`; *arg is then the text after it. */
 static bool is_kind(char *text, const char *name, char **arg)
 {
     *arg = behind(text, name);
@@ -145,7 +147,7 @@ static int parse_kind(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
         return parse_list(arg, bind, err);
     } else {
         return mu_err_set(err, EINVAL,
-                          "'%.80s' is not a GPU binding; one is [verbose,]closest, "
+                          "'%.80s' is not a GPU binding; use [verbose,]closest, "
                           "none, single:N, per_task:N, map_gpu:LIST or mask_gpu:LIST",
                           text);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpu_bind.h - the text of --gpu-bind into a struct; see muster(7) */
+/* gpu_bind.h - parses the text of --gpu-bind; see muster(7) */
 #ifndef MU_GPU_BIND_H
 #define MU_GPU_BIND_H
 
@@ -9,7 +9,7 @@
 #include "runtime/base/err.h"
 #include "spank/core/node/node.h"
 
-/* A GPU binding as Slurm spells it, understood. */
+/* The kinds of a GPU binding, with their names in Slurm. */
 enum mu_gpu_bind_kind {
     MU_GPU_BIND_NONE,     /* no binding */
     MU_GPU_BIND_CLOSEST,  /* a GPU near the task's CPUs; Muster's CPUs follow the GPU */
@@ -27,17 +27,20 @@ struct mu_gpu_bind {
     bool verbose;
 };
 
-/* Accepts [verbose,]closest|single:N|per_task:N|none|map_gpu:1,0|map:..|mask_gpu:0x1,..
- * |mask:.., with a prefix gpu: or gres/gpu: (22.05's and 23.11's stored form), "*N"
- * repetition counts, and a `+`-joined --tres-bind list from which the gpu part is taken
- * (MU_GPU_BIND_NONE if it has none). *bind is untouched on failure.
+/* Parses [verbose,]closest|single:N|per_task:N|none|map_gpu:1,0|map:..|mask_gpu:0x1,..
+ * |mask:.., with a prefix "gpu:" or "gres/gpu:" (stored by 22.05 and by 23.11) and with
+ * "*N" repetition counts. From a `+`-joined --tres-bind list the GPU part is taken
+ * (MU_GPU_BIND_NONE if it has none). *bind is unchanged on failure.
  */
 int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err);
 
-/* What stands behind "gres/gpu:", "gres:gpu:" or "gpu:"; NULL: nothing of these. */
+/* The text after "gres/gpu:", "gres:gpu:" or "gpu:"; NULL if text begins with none of
+ * them.
+ */
 char *mu_gpu_bind_behind(char *text);
-/* The gpu part of a '+' list, without its prefix; the list is cut there. A text without
- * any prefix is the part itself; NULL: the list binds other resources only.
+/* The GPU part of a '+' list, without its prefix. The list is modified: it ends after
+ * that part. A text without a prefix is itself the GPU part. NULL if the list binds
+ * other resources only.
  */
 char *mu_gpu_bind_part(char *list);
 

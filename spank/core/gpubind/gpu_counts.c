@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* gpu_counts.c - counts the GPUs in the text of Slurm's options and variables */
 #include "spank/core/gpubind/gpu_counts.h"
 
 #include <ctype.h>
@@ -9,7 +10,7 @@
 
 #define FORM_TEXT 4096
 
-/* One item of the list: 0 and *count = 0 for a resource that is no GPU. */
+/* Count the GPUs of one item. *count is 0 if the item is another resource. */
 static int one_gpu_count(char *item, int *count, struct mu_err *err)
 {
     char *name = item, *last;
@@ -28,7 +29,7 @@ static int one_gpu_count(char *item, int *count, struct mu_err *err)
     last = strpbrk(name, ":=");
     while (last && strpbrk(last + 1, ":="))
         last = strpbrk(last + 1, ":=");
-    /* "gpu", "a100", "gpu:a100": without a number Slurm takes one. */
+    /* "gpu", "a100", "gpu:a100": without a number Slurm counts one GPU. */
     if (isalpha((unsigned char)*name) &&
         (!last || (last == name + 3 && strncmp(name, "gpu", 3) == 0 &&
                    isalpha((unsigned char)last[1])))) {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* takeover.c - decides what Slurm gets in place of a GPU binding; the text of the
+ * request
+ */
 #include "spank/core/gpubind/takeover.h"
 
 #include <errno.h>
@@ -10,7 +13,7 @@
 #include "spank/core/gpubind/gpu_bind.h"
 #include "spank/core/gpubind/gpu_counts.h"
 
-/* The kind of a binding text, or -1 for one that Slurm will refuse. */
+/* The kind of a binding, or -1 if Slurm will refuse the text. */
 static int kind_of(const char *text)
 {
     struct mu_gpu_bind *bind = malloc(sizeof *bind);
@@ -22,7 +25,7 @@ static int kind_of(const char *text)
     return kind;
 }
 
-/* Copy the gpu part of a stored binding; false if it has none or does not fit. */
+/* Copy the GPU part of a stored binding; false if there is none or it does not fit. */
 static bool gpu_part(const char *text, char *out, size_t len)
 {
     char copy[MU_TAKEOVER_TEXT], *part;
@@ -33,7 +36,7 @@ static bool gpu_part(const char *text, char *out, size_t len)
     return part && *part && mu_copy(out, len, part);
 }
 
-/* All parts of a --tres-bind list but the gpu one, then "gres/gpu:none". */
+/* Copy a --tres-bind list with "gres/gpu:none" in place of its GPU part. */
 static void neutral_tres(const char *text, char *out, size_t len)
 {
     char copy[MU_TAKEOVER_TEXT], *rest = copy, *item;
@@ -47,7 +50,9 @@ static void neutral_tres(const char *text, char *out, size_t len)
     snprintf(out + at, len - at, "gres/gpu:none");
 }
 
-/* "N", or the GPU count in Slurm's other spellings, into "kind:N". */
+/* Write the binding "kind:N", where N is the number of GPUs in `text`; false without a
+ * number.
+ */
 static bool implied(const char *kind, const char *text, struct mu_bind_request *out)
 {
     int n;
@@ -89,9 +94,9 @@ static void neutralise(const struct mu_takeover_words *w,
 {
     char text[MU_TAKEOVER_TEXT];
 
-    /* `none` and not a mask of the step's GPUs: a mask fits neither nodes with unequal
-     * counts nor a step smaller than its job. Under none Slurm leaves
-     * CUDA_VISIBLE_DEVICES out; the plugin writes it anyway.
+    /* A mask of the step's GPUs in place of `none` was rejected: it fails on nodes with
+     * unequal numbers of GPUs and in a step smaller than its job. Under `none` Slurm
+     * does not set CUDA_VISIBLE_DEVICES; the plugin sets it in any case.
      */
     change(changes, n, "SLURM_GPU_BIND", "none");
     if (s->tres_bind) {
@@ -100,8 +105,9 @@ static void neutralise(const struct mu_takeover_words *w,
     }
 }
 
-/* srun's own --gpu-bind beats its environment. Newer Slurms can be asked to keep all
- * devices open; older ones bind by cgroup whatever we do.
+/* A binding on srun's command line, which overrides the environment. Slurm 23.11.4 and
+ * later can keep all devices open on request; older releases confine each task by
+ * cgroup.
  */
 static void direct(const struct mu_takeover_words *w, const struct mu_takeover_slurm *s,
                    struct mu_bind_request *out, struct mu_takeover_change *changes,
@@ -124,7 +130,9 @@ static void direct(const struct mu_takeover_words *w, const struct mu_takeover_s
     }
 }
 
-/* No binding on the command line: what the environment or the counts ask for. */
+/* No binding on the command line: take the one of the environment, or the one that
+ * follows from the numbers of GPUs and tasks.
+ */
 static void indirect(const struct mu_takeover_words *w,
                      const struct mu_takeover_slurm *s, struct mu_bind_request *out,
                      struct mu_takeover_change *changes, int *n)
@@ -136,7 +144,9 @@ static void indirect(const struct mu_takeover_words *w,
     int kind = env ? kind_of(out->gpu_bind) : -1;
 
     if (env && kind == MU_GPU_BIND_NONE) {
-        /* Ours from an outer level, if that kept a request; else the user's own. */
+        /* Muster wrote this `none` at an outer level if a request was kept; otherwise
+         * the user asked for it.
+         */
         out->gpu_bind[0] = '\0';
         if (!w->env_request || mu_takeover_decode(w->env_request, &before, NULL) < 0 ||
             !before.gpu_bind[0])
@@ -146,9 +156,9 @@ static void indirect(const struct mu_takeover_words *w,
             out->implicit = before.implicit;
         }
     } else if (env && kind < 0) {
-        out->gpu_bind[0] = '\0'; /* Slurm says what is wrong with it */
+        out->gpu_bind[0] = '\0'; /* Slurm refuses it and prints the reason */
     } else if (env || implied_by_srun(w, out) || implied_by_env(w, out)) {
-        /* sbatch 23.11 and later spells an implicit binding out. */
+        /* sbatch 23.11 and later exports an implicit binding like an explicit one. */
         if (env && kind == MU_GPU_BIND_PER_TASK)
             out->implicit = w->env_gpus_per_task || w->env_tres_per_task;
         if (env && kind == MU_GPU_BIND_SINGLE)
@@ -165,8 +175,9 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
 {
     *nchanges = 0;
     memset(out, 0, sizeof *out);
-    /* Slurm gives tasks the masks of SLURM_CPU_BIND together with its _TYPE; a user
-     * sets the first alone. */
+    /* Slurm exports SLURM_CPU_BIND together with SLURM_CPU_BIND_TYPE; a user sets only
+     * SLURM_CPU_BIND.
+     */
     out->cpu_bind_inherited =
         !words->cpu_bind && words->env_cpu_bind_type && *words->env_cpu_bind_type;
     out->cpu_bind = words->cpu_bind || (words->env_cpu_bind && *words->env_cpu_bind &&
@@ -196,7 +207,8 @@ int mu_takeover_decode(const char *text, struct mu_bind_request *out,
     char copy[MU_TAKEOVER_TEXT], *rest = copy, *item;
 
     if (!mu_copy(copy, sizeof copy, text))
-        return mu_err_set(err, ENAMETOOLONG, "%s has %zu characters, at most %d",
+        return mu_err_set(err, ENAMETOOLONG,
+                          "%s has %zu characters, at most %d are allowed",
                           MU_TAKEOVER_VARIABLE, strlen(text), MU_TAKEOVER_TEXT - 1);
     if (strncmp(copy, "v=1;", 4) != 0)
         return mu_err_set(err, EINVAL, "%s: '%.80s' does not begin with v=1",

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* takeover.h - taking over --gpu-bind: the request, and what Slurm gets instead
  *
- * Slurm carries a GPU binding out with a device cgroup for each task, which hides the
- * peers that NCCL needs. So Slurm is told `none` and Muster narrows by environment.
+ * Slurm applies a GPU binding with a device cgroup for each task, which hides the peer
+ * GPUs that NCCL needs. So Muster gives Slurm the request `none`, and limits each task
+ * to its GPUs by the environment.
  *
- *   srun's words   its environment   the request kept by an outer level
- *             \___________   |   ___________/
- *                  mu_takeover_decide()
- *                    |              |
- *    mu_bind_request                variables to set before srun reads them
+ *   srun's options   its environment   the request kept by an outer level
+ *              \____________   |   ____________/
+ *                    mu_takeover_decide()
+ *                      |              |
+ *      mu_bind_request                variables to set before srun reads them
  *
  * Two processes take part, on two machines, and one variable links them:
  *
@@ -16,12 +17,12 @@
  *                environment and encodes the request into SLURM_MUSTER_REQUEST. In the
  *                batch step plugin/stepd.c take_over_batch does so for the job script.
  *   Slurm        sends srun's environment to each node of the step. Names that start
- *                with SLURM pass srun --export=NONE.
- *   slurmstepd   plugin/items.c read_request decodes it. The request is then the GPU
- *                binding of the plan, and each task is narrowed to its share.
+ *                with SLURM are sent even under srun --export=NONE.
+ *   slurmstepd   plugin/items.c read_request decodes it. The plan then uses the request
+ *                as its GPU binding, and each task is limited to its share.
  *
- * Without the variable srun ran without the plugin: slurmstepd decides from the
- * environment that is left, and what is there Slurm carries out itself (slurm_binds).
+ * If the variable is missing, srun ran without the plugin. slurmstepd then decides from
+ * the remaining environment, and Slurm itself applies the binding in it (slurm_binds).
  */
 #ifndef MU_TAKEOVER_H
 #define MU_TAKEOVER_H
@@ -44,17 +45,17 @@ struct mu_takeover_words {
     const char *env_request; /* SLURM_MUSTER_REQUEST */
 };
 
-/* What the Slurm at hand can do. */
+/* What this release of Slurm supports. */
 struct mu_takeover_slurm {
     bool tres_bind;    /* SLURM_TRES_BIND is read: 23.11 and later */
     bool task_sharing; /* --gres-flags=allow-task-sharing: 23.11.4 and later */
 };
 
 struct mu_bind_request {
-    char gpu_bind[1024]; /* in Slurm's words without "gpu:"; "" nothing was asked */
-    bool implicit;       /* it follows from --gpus-per-task and the like */
-    bool slurm_binds;    /* Slurm carries it out itself: it could not be taken over */
-    bool cpu_bind;       /* the user gave --cpu-bind, or set SLURM_CPU_BIND */
+    char gpu_bind[1024];     /* in Slurm's syntax, without "gpu:"; "" no request */
+    bool implicit;           /* derived from --gpus-per-task or another number */
+    bool slurm_binds;        /* Slurm applies it: it could not be taken over */
+    bool cpu_bind;           /* the user gave --cpu-bind, or set SLURM_CPU_BIND */
     bool cpu_bind_inherited; /* SLURM_CPU_BIND comes from an outer step */
 };
 
@@ -65,8 +66,8 @@ struct mu_takeover_change {
 
 #define MU_TAKEOVER_CHANGES 3
 
-/* Decide; *nchanges of `changes` are to be set in the environment. Values that Slurm
- * itself will refuse are left to Slurm: nothing is taken over then.
+/* Decide what Slurm gets. The caller sets the first *nchanges of `changes` in the
+ * environment. If Slurm will refuse a value, nothing is taken over.
  */
 void mu_takeover_decide(const struct mu_takeover_words *words,
                         const struct mu_takeover_slurm *slurm,
@@ -75,7 +76,7 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
                         int *nchanges);
 
 /* The text of SLURM_MUSTER_REQUEST, for example "v=1;cpu-bind=no;from=explicit;
- * by=muster;gpu-bind=map_gpu:1,0" (gpu-bind is last, so that it may hold anything).
+ * by=muster;gpu-bind=map_gpu:1,0".
  */
 void mu_takeover_encode(const struct mu_bind_request *request,
                         char text[MU_TAKEOVER_TEXT]);
