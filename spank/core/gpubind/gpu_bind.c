@@ -13,14 +13,14 @@
 #define BIND_TEXT 4096
 
 /* The text after `prefix`, or NULL. Slurm ignores case here. */
-static char *behind(char *text, const char *prefix)
+static char *skip_prefix(char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
 
     return strncasecmp(text, prefix, n) == 0 ? text + n : NULL;
 }
 
-char *mu_gpu_bind_behind(char *text)
+char *mu_gpu_bind_skip_prefix(char *text)
 {
     /* Slurm stores "gpu:" up to 23.02 and "gres/gpu:" since 23.11. It also accepts
      * "gres:gpu:".
@@ -28,7 +28,7 @@ char *mu_gpu_bind_behind(char *text)
     static const char *const prefixes[] = { "gres/gpu:", "gres:gpu:", "gpu:" };
 
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
-        char *rest = behind(text, prefixes[i]);
+        char *rest = skip_prefix(text, prefixes[i]);
 
         if (rest)
             return rest;
@@ -42,7 +42,7 @@ char *mu_gpu_bind_part(char *list)
     bool first = true;
 
     while ((item = mu_parse_next(&rest, '+'))) {
-        char *part = mu_gpu_bind_behind(item);
+        char *part = mu_gpu_bind_skip_prefix(item);
 
         if (part)
             return part;
@@ -121,7 +121,7 @@ static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
 /* True if text begins with `name`; *arg is then the text after it. */
 static bool is_kind(char *text, const char *name, char **arg)
 {
-    *arg = behind(text, name);
+    *arg = skip_prefix(text, name);
     return *arg != NULL;
 }
 
@@ -168,7 +168,7 @@ int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err 
     if (!work)
         return mu_err_set(err, ENOMEM, "GPU binding: out of memory");
     part = mu_gpu_bind_part(copy);
-    if (part && (rest = behind(part, "verbose,"))) {
+    if (part && (rest = skip_prefix(part, "verbose,"))) {
         work->verbose = true;
         part = rest;
     }

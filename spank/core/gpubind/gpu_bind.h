@@ -37,7 +37,7 @@ int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err 
 /* The text after "gres/gpu:", "gres:gpu:" or "gpu:"; NULL if text begins with none of
  * them.
  */
-char *mu_gpu_bind_behind(char *text);
+char *mu_gpu_bind_skip_prefix(char *text);
 /* The GPU part of a '+' list, without its prefix. The list is modified: it ends after
  * that part. A text without a prefix is itself the GPU part. NULL if the list binds
  * other resources only.

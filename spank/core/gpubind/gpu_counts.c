@@ -8,7 +8,7 @@
 
 #include "runtime/base/parse.h"
 
-#define FORM_TEXT 4096
+#define COUNT_TEXT 4096
 
 /* Count the GPUs of one item. *count is 0 if the item is another resource. */
 static int one_gpu_count(char *item, int *count, struct mu_err *err)
@@ -44,7 +44,7 @@ static int one_gpu_count(char *item, int *count, struct mu_err *err)
 
 int mu_gpu_count_parse(const char *text, int *out, struct mu_err *err)
 {
-    char copy[FORM_TEXT], *rest = copy, *item;
+    char copy[COUNT_TEXT], *rest = copy, *item;
     int total = 0;
 
     if (!mu_copy(copy, sizeof copy, text))

@@ -45,7 +45,7 @@ static void neutral_tres(const char *text, char *out, size_t len)
     if (!text || !mu_copy(copy, sizeof copy, text))
         copy[0] = '\0';
     while ((item = mu_parse_next(&rest, '+')))
-        if (*item && !mu_gpu_bind_behind(item) && at + strlen(item) + 16 < len)
+        if (*item && !mu_gpu_bind_skip_prefix(item) && at + strlen(item) + 16 < len)
             at += (size_t)snprintf(out + at, len - at, "%s+", item);
     snprintf(out + at, len - at, "gres/gpu:none");
 }
@@ -80,8 +80,8 @@ static bool implied_by_env(const struct mu_takeover_words *w,
            implied("per_task", w->env_tres_per_task, out);
 }
 
-static void change(struct mu_takeover_change *changes, int *n, const char *name,
-                   const char *value)
+static void add_change(struct mu_takeover_change *changes, int *n, const char *name,
+                       const char *value)
 {
     changes[*n].name = name;
     mu_copy(changes[*n].value, sizeof changes[*n].value, value);
@@ -98,10 +98,10 @@ static void neutralise(const struct mu_takeover_words *w,
      * unequal numbers of GPUs and in a step smaller than its job. Under `none` Slurm
      * does not set CUDA_VISIBLE_DEVICES; the plugin sets it in any case.
      */
-    change(changes, n, "SLURM_GPU_BIND", "none");
+    add_change(changes, n, "SLURM_GPU_BIND", "none");
     if (s->tres_bind) {
         neutral_tres(w->env_tres_bind, text, sizeof text);
-        change(changes, n, "SLURM_TRES_BIND", text);
+        add_change(changes, n, "SLURM_TRES_BIND", text);
     }
 }
 
@@ -109,9 +109,10 @@ static void neutralise(const struct mu_takeover_words *w,
  * later can keep all devices open on request; older releases confine each task by
  * cgroup.
  */
-static void direct(const struct mu_takeover_words *w, const struct mu_takeover_slurm *s,
-                   struct mu_bind_request *out, struct mu_takeover_change *changes,
-                   int *n)
+static void decide_by_option(const struct mu_takeover_words *w,
+                             const struct mu_takeover_slurm *s,
+                             struct mu_bind_request *out,
+                             struct mu_takeover_change *changes, int *n)
 {
     const char *flags = w->gres_flags ? w->gres_flags : w->env_gres_flags;
     int kind = kind_of(out->gpu_bind);
@@ -125,7 +126,7 @@ static void direct(const struct mu_takeover_words *w, const struct mu_takeover_s
     } else if (!w->gres_flags) {
         snprintf(text, sizeof text, "%.1000s%sallow-task-sharing", flags ? flags : "",
                  flags && *flags ? "," : "");
-        change(changes, n, "SLURM_GRES_FLAGS", text);
+        add_change(changes, n, "SLURM_GRES_FLAGS", text);
         out->slurm_binds = false;
     }
 }
@@ -133,9 +134,10 @@ static void direct(const struct mu_takeover_words *w, const struct mu_takeover_s
 /* No binding on the command line: take the one of the environment, or the one that
  * follows from the numbers of GPUs and tasks.
  */
-static void indirect(const struct mu_takeover_words *w,
-                     const struct mu_takeover_slurm *s, struct mu_bind_request *out,
-                     struct mu_takeover_change *changes, int *n)
+static void decide_by_environment(const struct mu_takeover_words *w,
+                                  const struct mu_takeover_slurm *s,
+                                  struct mu_bind_request *out,
+                                  struct mu_takeover_change *changes, int *n)
 {
     struct mu_bind_request before;
     bool env = (s->tres_bind &&
@@ -184,9 +186,9 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
                                         !out->cpu_bind_inherited);
     if (gpu_part(words->tres_bind, out->gpu_bind, sizeof out->gpu_bind) ||
         gpu_part(words->gpu_bind, out->gpu_bind, sizeof out->gpu_bind))
-        direct(words, slurm, out, changes, nchanges);
+        decide_by_option(words, slurm, out, changes, nchanges);
     else
-        indirect(words, slurm, out, changes, nchanges);
+        decide_by_environment(words, slurm, out, changes, nchanges);
 }
 
 void mu_takeover_encode(const struct mu_bind_request *request,
