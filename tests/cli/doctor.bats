@@ -157,7 +157,7 @@ chmod 600 muster.conf|muster.conf is not readable by everybody
 rm muster.conf; mkdir muster.conf|muster.conf: not a regular file
 truncate -s 300000 muster.conf|muster.conf: larger than 262144 bytes
 echo topology = /nowhere.xml >> muster.conf|topology: /nowhere.xml: No such file
-mkdir muster.d; echo bogus > muster.d/a.ini|muster.d/a.ini line 1: not a
+mkdir muster.d; echo bogus > muster.d/a.ini|muster.d/a.ini line 1: the line is neither a
 ROWS
     [ $n -eq 10 ]
     rm -rf "$dir/muster.d"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_variables.c - decides the NCCL variables of a step */
 #include "spank/core/nccl/nccl_variables.h"
 
 #include <stdio.h>
@@ -52,13 +53,14 @@ static int add_hcas(const struct mu_nccl_input *in, struct mu_settings *out,
     return mu_settings_add(out, "NCCL_IB_HCA", in->hca->value, reason, err);
 }
 
-/* NCCL moves GPU memory by RDMA up to PXB, switches alone, and copies through the host
- * beyond. On AMD's processors the host bridge forwards between its own ports as well:
- * where no GPU of the step has a NIC behind switches, and each has one below its own
- * host bridge, the paths call for PHB. (src/graph/paths.cc of NCCL, ncclTopoCheckGdr;
- * its own default for P2P between GPUs already is what the path classes say, so no P2P
- * variable is set.) Not in a virtual machine, whose flat bus only looks like one
- * bridge, and not where an IOMMU stands between the devices.
+/* By default NCCL uses GPUDirect RDMA up to PXB, that is through switches alone, and
+ * copies through host memory otherwise. On AMD processors the host bridge also forwards
+ * between its own ports. PHB is therefore set where no GPU of the step has a NIC behind
+ * the same switch and each has one below its own host bridge.
+ * A virtual machine is excluded, because its flat bus only looks like one bridge. So is
+ * a machine with an active IOMMU between the devices.
+ * Source: ncclTopoCheckGdr in NCCL's src/graph/paths.cc. NCCL's default for P2P between
+ * GPUs already follows the path classes, so no P2P variable is set.
  */
 static int add_gdr_level(const struct mu_nccl_input *in, struct mu_settings *out,
                          struct mu_err *err)
@@ -93,8 +95,8 @@ int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
 {
     char value[64];
 
-    /* A profile is about the network: within a node its algorithm, protocol and
-     * channels would only cost. */
+    /* A profile's values are for the network. Inside one node its algorithm, protocol
+     * and channels would only cost time. */
     if (in->profile && in->nnodes > 1 &&
         mu_profile_apply(in->profile, in->platform, out, err) < 0)
         return -1;
@@ -116,8 +118,6 @@ int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
         (!in->library || mu_nccl_shares_gpus(in->library->version)))
         return mu_settings_add(
             out, "NCCL_MULTI_RANK_GPU_ENABLE", "1",
-            "several tasks use slices of one GPU; needs NCCL 2.30 or "
-            "newer",
-            err);
+            "several tasks use slices of one GPU; needs NCCL 2.30 or newer", err);
     return 0;
 }

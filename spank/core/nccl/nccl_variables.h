@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_variables.h - the NCCL variables of a step on one node: few, each with a reason.
+/* nccl_variables.h - decides the NCCL variables of a step on one node, each with a
+ * reason
  *
- * Every variable here is the same for all tasks of the node: NCCL fuses what its ranks
- * of a node see and does not support differences among them.
+ * Every variable is the same for all tasks of the node. NCCL merges what its ranks of a
+ * node detect, and does not support differences among them.
  */
 #ifndef MU_NCCL_VARIABLES_H
 #define MU_NCCL_VARIABLES_H
@@ -20,33 +21,35 @@ struct mu_library {
     char version[32];
 };
 
-/* From 2.30 on NCCL can run several ranks on one GPU (case 024). True where the version
- * is not known.
+/* Can this version run several ranks on one GPU, as NCCL 2.30 and later (case 024)?
+ * True if the version is unknown.
  */
 bool mu_nccl_shares_gpus(const char *version);
 
-/* Two tasks have slices of one GPU: the same PCI function. */
+/* True if two tasks have slices of one GPU, that is of one PCI function. */
 bool mu_nccl_gpu_is_shared(const struct mu_node *node, const struct mu_plan *plan);
 
 struct mu_nccl_input {
     const struct mu_node *node;
     const struct mu_plan *plan;
     int nnodes;                         /* of the step */
-    const struct mu_net *net;           /* NULL: not looked at (one node) */
+    const struct mu_net *net;           /* NULL: not read (one node) */
     const struct mu_net_choice *choice; /* NULL likewise */
     const struct mu_hca_choice *hca;
     const struct mu_profile *profile;   /* NULL: none matched */
     const struct mu_platform *platform; /* this machine, for the profile */
-    int ras_port;                       /* of mu_port_hash; 0: leave it */
-    const char *topo_file;              /* checked and readable by the tasks, or NULL */
+    int ras_port;          /* of mu_port_hash; 0: NCCL_RAS_ADDR stays unset */
+    const char *topo_file; /* checked and readable by the tasks, or NULL */
     const char *topo_reason;
     /* the NCCL that tasks will most likely load, NULL not known */
     const struct mu_library *library;
-    /* bare metal with AMD processors, no IOMMU in the way of devices */
+    /* bare metal with AMD processors and no active IOMMU between devices */
     bool direct_dma;
 };
 
-/* Append to *out, the profile's variables first (a vendor knows its own network). */
+/* Append the variables to *out. Those of the profile come first and win, because a
+ * vendor has tested its own network.
+ */
 int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
                    struct mu_err *err);
 

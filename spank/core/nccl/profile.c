@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* profile.c - profile files (through inih) into rules, rules against a machine */
+/* profile.c - parses profile files with inih; matches and applies their rules */
 #include "spank/core/nccl/profile.h"
 
 #include <ctype.h>
@@ -20,8 +20,8 @@ void mu_profiles_clear(struct mu_profiles *profiles)
     *profiles = (struct mu_profiles){ 0 };
 }
 
-/* inih tells the line of the first refused entry only by its return value, so the
- * handler leaves the sentence here and the caller puts file and line in front.
+/* inih returns the line of the first refused entry, but no reason. So the handler
+ * stores the reason here, and the caller adds file and line.
  */
 struct parse {
     struct mu_profiles *profiles;
@@ -121,10 +121,10 @@ static int on_line(void *arg, const char *sect, const char *name, const char *va
     if (!sect[0])
         return fail(p, "the line is before the first [PROFILE]");
     if (!parse_rule(name, value, &rule))
-        return fail(p,
-                    "not one of: dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], rdma "
-                    "= LAYER [COUNT], file "
-                    "= /PATH, set = NAME=VALUE, set-from = /PATH, why = NAME: REASON");
+        return fail(
+            p, "the line is none of dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], "
+               "rdma = LAYER [COUNT], file = /PATH, set = NAME=VALUE, "
+               "set-from = /PATH, why = NAME: REASON");
     profile = section(p, sect);
     grown =
         profile ? realloc(profile->rule, (profile->nrules + 1) * sizeof rule) : NULL;
@@ -143,7 +143,8 @@ int mu_profiles_parse(struct mu_profiles *profiles, const char *file, const char
 
     if (line)
         return mu_err_set(err, EINVAL, "%s line %d: %s", file, line,
-                          p.what ? p.what : "not a [section] or NAME = VALUE line");
+                          p.what ? p.what
+                                 : "the line is neither a [PROFILE] nor NAME = VALUE");
     return 0;
 }
 
@@ -201,7 +202,8 @@ static const char *why(const struct mu_profile *profile, const char *name)
     return "the platform's vendor documents it";
 }
 
-/* Take a vendor's file apart as NCCL's own files are, after "export" and quotes. */
+/* Read a vendor's file in the format of NCCL's own files, without "export" and quotes.
+ */
 static int apply_file(const struct mu_profile *profile, const char *path,
                       const struct mu_platform *platform, struct mu_settings *settings,
                       struct mu_err *err)
@@ -226,7 +228,7 @@ static int apply_file(const struct mu_profile *profile, const char *path,
             value[len - 1] = '\0';
             value++;
         }
-        /* What a shell would have to compute is not a plain value. */
+        /* Skip a value that only a shell can expand. */
         if (strncmp(name, "NCCL_", 5) == 0 && !strpbrk(name, " \t") &&
             !strpbrk(value, "$`\"' "))
             rc = mu_settings_add(settings, name, value, reason, err);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* profile.h - platforms and the variables they need, read from data files.
+/* profile.h - platforms and the variables that they need, from data files
  *
- * A section is one platform; every condition line in it must hold:
+ * A section is one platform. All its conditions (dmi, pci, rdma, file) must hold:
  *
  *     [azure-ndv5]
  *     dmi = sys_vendor: Microsoft Corporation
- *     pci = 10de:2330 8          (vendor:device, and how many at least; default 1)
+ *     pci = 10de:2330 8          (vendor:device and the least number, default 1)
  *     rdma = InfiniBand 8        (active RDMA ports by link layer; or: none)
  *     file = /opt/some/plugin.so
  *     set = NCCL_IB_PCI_RELAXED_ORDERING=1
  *     set-from = /usr/local/gib/scripts/set_nccl_env.sh
  *     why = NCCL_IB_PCI_RELAXED_ORDERING: Azure's own images set it
  *
- * set-from names a file that the vendor installs with its plugin: its plain NAME=VALUE
- * and export NAME=VALUE lines with NCCL_ names are taken, so that a value always
- * belongs to the plugin version that is installed. dmi, pci and why take the
- * wildcards * and ?; of several whys the first that fits counts. Several lines of a
- * kind are allowed. Sections are tried in order of appearance, files in order of name:
- * the first that matches is the platform. Host names are never looked at.
+ * set-from names a file that the vendor installs with its plugin. Its NAME=VALUE and
+ * export NAME=VALUE lines with NCCL_ names are used, so that each value belongs to the
+ * installed version of the plugin. Several lines of a kind are allowed.
+ *
+ * dmi, pci and why take the wildcards * and ?. The first why line that matches a
+ * variable gives its reason. The first section that matches is the platform: files are
+ * read in order of name, sections in order of appearance. Host names are never used.
  */
 #ifndef MU_PROFILE_H
 #define MU_PROFILE_H
@@ -57,14 +58,15 @@ struct mu_profiles {
     struct mu_profile *profile;
 };
 
-/* What a machine shows of itself. The functions get arg; value NULL: not known. */
+/* What a machine reports about itself. Each function gets arg. A NULL value is unknown.
+ */
 struct mu_platform {
     void *arg;
     const char *(*dmi)(void *arg, const char *field);      /* "sys_vendor", ... */
     int (*pci)(void *arg, const char *vendor_device_glob); /* how many functions */
     int (*rdma)(void *arg, const char *link_layer); /* active ports of this layer */
     bool (*exists)(void *arg, const char *path);
-    char *(*read)(void *arg, const char *path); /* text, caller frees; NULL: cannot */
+    char *(*read)(void *arg, const char *path); /* caller frees; NULL: not readable */
 };
 
 /* Append the sections of one file's text; errors name file and line. */
@@ -72,14 +74,14 @@ int mu_profiles_parse(struct mu_profiles *profiles, const char *file, const char
                       struct mu_err *err);
 void mu_profiles_clear(struct mu_profiles *profiles);
 
-/* The first profile whose conditions all hold (one without conditions never does), or
- * NULL.
+/* The first profile whose conditions all hold, or NULL. A profile without conditions
+ * never matches.
  */
 const struct mu_profile *mu_profiles_match(const struct mu_profiles *profiles,
                                            const struct mu_platform *platform);
 
-/* Add its variables, each with its reason ("profile NAME: ..."), in order of the lines.
- * A set-from file that cannot be read adds nothing.
+/* Add the profile's variables in the order of its lines, each with its reason ("profile
+ * NAME: ..."). A set-from file that cannot be read adds none.
  */
 int mu_profile_apply(const struct mu_profile *profile,
                      const struct mu_platform *platform, struct mu_settings *settings,
