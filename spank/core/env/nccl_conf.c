@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* nccl_conf.c - parses NCCL's configuration files */
 #include "spank/core/env/nccl_conf.h"
 
 #include <ctype.h>
@@ -15,7 +16,7 @@ void mu_conf_clear(struct mu_conf *conf)
     *conf = (struct mu_conf){ 0 };
 }
 
-/* Copy text[from, to) without blanks at its ends; false: it does not fit. */
+/* Copy text[from, to) without blanks at its ends; false if it does not fit. */
 static bool copy_trimmed(const char *text, size_t from, size_t to, char *dst,
                          size_t len)
 {

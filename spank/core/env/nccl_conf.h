@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_conf.h - the text of NCCL's own configuration files, and who set a variable.
+/* nccl_conf.h - parses the text of NCCL's configuration files
  *
  * NCCL reads NAME=VALUE lines of NCCL_CONF_FILE (or ~/.nccl.conf), then of
- * /etc/nccl.conf, each without overwriting what is set already (NCCL
- * src/misc/param.cc). A variable that Muster exported would beat them all: so Muster
- * stays silent on every name they set.
+ * /etc/nccl.conf. It never overwrites a variable that is already set (NCCL
+ * src/misc/param.cc). A variable that Muster exported would override these files, so
+ * Muster exports no name that they set.
  */
 #ifndef MU_NCCL_CONF_H
 #define MU_NCCL_CONF_H
@@ -14,7 +14,7 @@
 #include "runtime/base/err.h"
 
 #define MU_CONF_NAME 64
-#define MU_CONF_TEXT_MAX (64 * 1024) /* more of a file is not read */
+#define MU_CONF_TEXT_MAX (64 * 1024) /* bytes of a file that are read */
 
 struct mu_conf_line {
     char name[MU_CONF_NAME];

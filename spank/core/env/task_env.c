@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* task_env.c - builds the environment of a task and MUSTER_SET */
 #include "spank/core/env/task_env.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ void mu_env_clear(struct mu_env *env)
     env->n = 0;
 }
 
-/* FNV-1a: it only has to notice that somebody changed a value, not withstand anyone. */
+/* FNV-1a. The hash only detects a changed value; it need not resist an attacker. */
 static uint32_t hash_of(const char *value)
 {
     uint32_t h = 2166136261u;
@@ -56,7 +57,7 @@ bool mu_env_set_add(char *set, const char *name, const char *value)
     return true;
 }
 
-/* The hash text behind "name:", or NULL. */
+/* The hash text after "name:", or NULL. */
 static const char *entry_of(const char *set, const char *name)
 {
     size_t n = strlen(name);

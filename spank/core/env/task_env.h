@@ -15,13 +15,13 @@
 
 enum mu_env_rule {
     MU_ENV_KEEP, /* a value of the user stays */
-    /* a value that an outer step's Muster exported is computed anew even if somebody
-     * changed it since; a value of the user stays */
+    /* a value that Muster exported in an outer step is computed again, even if it was
+     * changed since; a value of the user stays */
     MU_ENV_RANK,
     MU_ENV_OURS, /* belongs to Slurm and Muster: always written */
 };
 
-/* What is to be exported; names are static or live as long as the list. */
+/* The variables to export. Names are static or live as long as the list. */
 struct mu_env {
     int n;
     struct {
@@ -36,19 +36,19 @@ int mu_env_add(struct mu_env *env, const char *name, enum mu_env_rule rule,
     __attribute__((format(printf, 5, 6)));
 void mu_env_clear(struct mu_env *env);
 
-/* MUSTER_SET: "NAME:HASH,..." with eight hexadecimal digits of a hash of the value that
- * Muster exported. Append to a text of MU_ENV_SET_TEXT bytes; false when it is full.
+/* MUSTER_SET is "NAME:HASH,..." with eight hexadecimal digits of a hash of the value
+ * that Muster exported. Append to a text of MU_ENV_SET_TEXT bytes; false if it is full.
  */
 bool mu_env_set_add(char *set, const char *name, const char *value);
 
-/* Is the name listed? And with this very value (then it is Muster's, not the user's)?
- * set may be NULL.
+/* Is the name listed? Is it listed with this value, which then comes from Muster and
+ * not from the user? set may be NULL.
  */
 bool mu_env_set_lists(const char *set, const char *name);
 bool mu_env_set_has(const char *set, const char *name, const char *value);
 
-/* May `name` be written over `current` (NULL: not there)? set is the MUSTER_SET that
- * the step inherited, or NULL.
+/* May Muster replace the value `current` (NULL: not set) of `name`? set is the
+ * MUSTER_SET that the step inherited, or NULL.
  */
 bool mu_env_may_write(enum mu_env_rule rule, const char *name, const char *current,
                       const char *set);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* variables.c - collects the variables of a step and decides which value of each wins
+ */
 #include "spank/core/env/variables.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* variables.h - environment variables Muster would set, why, and who won */
+/* variables.h - environment variables that Muster would set, why, and whose value wins
+ */
 #ifndef MU_VARIABLES_H
 #define MU_VARIABLES_H
 
@@ -21,7 +22,7 @@ struct mu_setting {
     char value[1280];
     char reason[256]; /* why Muster wants it, a clause without full stop */
     enum mu_setting_winner winner;
-    char kept[512]; /* the winner's own value and place, when it is not Muster */
+    char kept[512]; /* the winning value and its source, if Muster's does not win */
 };
 
 struct mu_settings {
@@ -29,7 +30,8 @@ struct mu_settings {
     struct mu_setting item[MU_SETTINGS_MAX];
 };
 
-/* Append; a name already in the list keeps its first value (the earlier, the higher).
+/* Append. A name that is already in the list keeps its first value, so earlier calls
+ * have precedence.
  */
 int mu_settings_add(struct mu_settings *settings, const char *name, const char *value,
                     const char *reason, struct mu_err *err);
@@ -37,15 +39,17 @@ int mu_settings_add(struct mu_settings *settings, const char *name, const char *
 const struct mu_setting *mu_settings_find(const struct mu_settings *settings,
                                           const char *name);
 
-/* Decide who wins each name. user(arg, name) gives the user's own value of a variable,
- * or NULL if there is none (a value that Muster set in an outer step is not the
- * user's). conf may be NULL.
+/* Decide whose value of each name wins. user(arg, name) returns the user's own value of
+ * a variable, or NULL if there is none. A value that Muster set in an outer step is not
+ * the user's. conf may be NULL.
  */
 void mu_settings_resolve(struct mu_settings *settings,
                          const char *(*user)(void *arg, const char *name), void *arg,
                          const struct mu_conf *conf);
 
-/* A line per setting: what is set and why, or who had it before. */
+/* Print a line per setting: the value and the reason, or the value that stays and its
+ * source.
+ */
 void mu_settings_show(FILE *out, const struct mu_settings *settings);
 
 #endif
