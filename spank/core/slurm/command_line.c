@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* command_line.c - reads command lines of srun and of launchers */
 #include "spank/core/slurm/command_line.h"
 
 #include <stdbool.h>
@@ -55,11 +56,11 @@ static bool is_option(const char *word, const char *name, int least, const char 
     return true;
 }
 
-/* Does this option word leave the next word to srun's program? */
+/* Is the option complete in this word? Otherwise the next word is its value. */
 static bool is_complete(const char *word)
 {
     if (word[1] != '-') {
-        /* -n4, -N2 hold their value; a lone letter may want the next word. */
+        /* -n4 and -N2 contain their value; a lone letter may take the next word. */
         return word[2] || strchr(flag_letters, word[1]);
     }
     return strchr(word, '=') || mu_parse_word(word + 2, flags) >= 0;
@@ -145,7 +146,7 @@ enum mu_launcher mu_args_launcher(int argc, char *const *argv, int *nproc)
     *nproc = 0;
     if (argc > 0 && mu_parse_word(base_of(argv[0]), daemons) >= 0)
         return MU_LAUNCHER_MPI;
-    /* "python3 -u -m torch.distributed.run": the name is among the first words. */
+    /* "python3 -u -m torch.distributed.run": the name is one of the first words. */
     for (int i = 0; i < argc && i < 6; i++)
         if (is_torch_word(argv[i])) {
             *nproc = read_nproc(argc, argv);

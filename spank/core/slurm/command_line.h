@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* command_line.h - the words of a command line: srun's own options, and launchers
- * inside a step
+/* command_line.h - reads command lines: srun's own options, and launchers inside a step
  */
 #ifndef MU_COMMAND_LINE_H
 #define MU_COMMAND_LINE_H
 
-/* The value of long option `name` on srun's own command line: the last one given, ""
- * if it has none, NULL if it is not there. argv[0] is srun. An abbreviation of at least
- * `least` characters counts, as getopt_long takes it. The program that srun starts, and
- * all behind it, is not looked at; where an unknown option makes the border unclear,
- * one word too many is read rather than one too few.
+/* The value of the long option `name` on srun's command line; argv[0] is srun. Of
+ * several the last counts. "": the option has no value; NULL: it is absent. An
+ * abbreviation of at least `least` characters counts, as in getopt_long.
+ * The program that srun starts and its arguments are not read. Where an unknown option
+ * hides the start of the program, one word too many is read rather than one too few.
  */
 const char *mu_args_srun(int argc, char *const *argv, const char *name, int least);
-/* The same of an option that has a letter, too, and always a value: -w LIST, -wLIST. */
+/* The same for an option that also has a letter and always takes a value: -w LIST,
+ * -wLIST.
+ */
 const char *mu_args_srun_letter(int argc, char *const *argv, const char *name,
                                 int least, char letter);
 
 enum mu_launcher {
     MU_LAUNCHER_NONE,
-    MU_LAUNCHER_TORCH, /* torchrun, accelerate, deepspeed: makes its own ranks */
+    MU_LAUNCHER_TORCH, /* torchrun, accelerate, deepspeed: starts its own ranks */
     MU_LAUNCHER_MPI,   /* the daemon of an mpirun: its ranks are not Slurm's tasks */
 };
 
-/* What kind of launcher a step's task runs, and how many processes each starts
- * (*nproc; 0 not said). argv is the task's command line.
+/* The kind of launcher that a task of a step runs. *nproc is the number of processes
+ * that each starts, 0 if not given. argv is the command line of the task.
  */
 enum mu_launcher mu_args_launcher(int argc, char *const *argv, int *nproc);
 

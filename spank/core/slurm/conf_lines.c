@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* conf_lines.c - parses lines of slurm.conf and gres.conf */
 #include "spank/core/slurm/conf_lines.h"
 
 #include <ctype.h>
@@ -7,8 +8,8 @@
 
 #define BLANKS " \t\r"
 
-/* The line end of a line that goes on is moved behind its last part, so that lines keep
- * their numbers.
+/* The newline of a continued line is moved after its last part, so that the following
+ * lines keep their numbers.
  */
 void mu_slurm_conf_join(char *text)
 {
@@ -26,7 +27,7 @@ void mu_slurm_conf_join(char *text)
     }
 }
 
-/* Where the line ends, its comment left out. */
+/* The end of the line without its comment. */
 static const char *end_of(const char *line)
 {
     const char *end = line;
@@ -48,7 +49,9 @@ struct pair {
     size_t nkey, nvalue;
 };
 
-/* The next KEY=VALUE of *at, which is moved behind it; words without '=' are passed. */
+/* Read the next KEY=VALUE at *at and advance *at past it; words without '=' are
+ * skipped.
+ */
 static bool next_pair(const char **at, const char *end, struct pair *pair)
 {
     while ((*at = skip_blanks(*at, end)) < end) {

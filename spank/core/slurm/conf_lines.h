@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* conf_lines.h - lines of slurm.conf and gres.conf, cut up as Slurm cuts them:
- * KEY=VALUE with blanks around the '=' and quotes around the value allowed, keys in any
- * case, a comment from '#' on, a backslash at the end of a line that goes on.
+/* conf_lines.h - parses lines of slurm.conf and gres.conf as Slurm does: KEY=VALUE,
+ * blanks around the '=' and quotes around the value allowed, keys in any case. A '#'
+ * starts a comment. A backslash at the end of a line continues it on the next.
  */
 #ifndef MU_CONF_LINES_H
 #define MU_CONF_LINES_H
@@ -9,20 +9,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Put lines that end in a backslash together with the next one, in place; empty lines
- * behind keep the numbers of those that follow.
+/* Join each line that ends in a backslash with the next one, in place. Empty lines
+ * after it keep the numbers of the following lines.
  */
 void mu_slurm_conf_join(char *text);
 
-/* The value of the first `key` of the line (which ends at a line end or '\0'); false
- * and "": it has none, or one longer than buf.
+/* The value of the first `key` on the line, which ends at a newline or '\0'. False and
+ * "" if there is none or it does not fit buf.
  */
 bool mu_slurm_value(const char *line, const char *key, char *buf, size_t len);
 
 /* The first value of `key` in a whole text. */
 bool mu_slurm_text_value(const char *text, const char *key, char *buf, size_t len);
 
-/* The file of an `Include FILE` line; false: it is none. */
+/* The file of an `Include FILE` line; false for any other line. */
 bool mu_slurm_include_of_line(const char *line, char *out, size_t len);
 
 /* A file and those it includes, as spank/hw reads them. */
@@ -30,9 +30,9 @@ bool mu_slurm_include_of_line(const char *line, char *out, size_t len);
 
 struct mu_slurm_file {
     char path[1024];
-    char *text; /* lines that go on are joined; NULL: it cannot be read */
-    int from;   /* index of the file that includes it, -1 the first */
-    int line;   /* and the line there */
+    char *text; /* continued lines are joined; NULL: not readable */
+    int from;   /* index of the file that includes it; -1: the first file */
+    int line;   /* line of that Include */
 };
 
 struct mu_slurm_files {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* core_numbers.c - converts Slurm's core numbers to Linux CPUs */
 #include "spank/core/slurm/core_numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Slurm counts cores as hwloc does: packages, inside them NUMA nodes, inside them
- * caches, each in the order of its lowest CPU.
+/* Slurm numbers cores in the order of hwloc: by package, then NUMA node, then cache,
+ * each in the order of its lowest CPU.
  */
 struct order {
     int key[4]; /* lowest CPU of the core's package, NUMA node, cache, of itself */

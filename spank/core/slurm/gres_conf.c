@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* gres_conf.c - parses the GPU lines of gres.conf */
 #include "spank/core/slurm/gres_conf.h"
 
 #include <errno.h>
@@ -31,8 +32,8 @@ static bool file_numbers(const char *file, struct mu_cpuset *out)
     return mu_cpuset_parse(list, out, NULL) == 0 && !mu_cpuset_empty(out);
 }
 
-/* The numbers of NVIDIA's own device files are minors; those of MIG's capabilities are
- * not.
+/* The numbers in the names of NVIDIA's own device files are minors; those of MIG's
+ * capability files are not.
  */
 static bool are_minors(const struct mu_gres_conf *conf, const char *file)
 {
@@ -51,7 +52,7 @@ static int add(struct mu_gres_conf *out, const struct mu_gres *gres, struct mu_e
     return 0;
 }
 
-/* A line without NodeName= is every node's. */
+/* A line without NodeName= applies to all nodes. */
 static bool for_node(const char *line, const char *host)
 {
     struct mu_hostlist list = { 0 };
@@ -67,7 +68,8 @@ static bool for_node(const char *line, const char *host)
     return found;
 }
 
-/* The next of "/dev/nvidia[0,2],/dev/nvidia4": a comma within brackets parts nothing.
+/* The next file of "/dev/nvidia[0,2],/dev/nvidia4": a comma inside brackets does not
+ * separate files.
  */
 static char *next_file(char **rest)
 {
@@ -130,7 +132,7 @@ static int take_line(const char *line, const char *host, struct mu_gres *gres,
     gres->has_file = mu_slurm_value(line, "File", files, sizeof files);
     if (gres->has_file)
         return add_files(files, gres, out, err);
-    /* All of these make one device, a MIG slice. */
+    /* MultipleFiles= lists the files of one device, a MIG slice. */
     gres->has_file = mu_slurm_value(line, "MultipleFiles", files, sizeof files);
     return add(out, gres, err);
 }

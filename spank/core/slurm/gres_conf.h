@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gres_conf.h - what gres.conf says about the cores near each GPU, and their order */
+/* gres_conf.h - parses gres.conf: the cores near each GPU, and the order of the GPUs */
 #ifndef MU_GRES_CONF_H
 #define MU_GRES_CONF_H
 
@@ -13,39 +13,40 @@ struct mu_gres {
     const char *file; /* borrowed from mu_gres_conf_parse */
     int line;
     int minor;     /* N of File=/dev/nvidiaN, -1: another file or none */
-    bool has_file; /* one device file; false: a line without File= */
+    bool has_file; /* false: a line without File= */
     bool cores_given;
     struct mu_cpuset cores; /* abstract core numbers of Slurm, not Linux CPUs */
     char cores_text[256];
 };
 
 struct mu_gres_conf {
-    /* borrowed: what the files are called before their number, NULL /dev/nvidia */
+    /* borrowed: prefix of the device files before the number; NULL: /dev/nvidia */
     const char *devices;
     int n;
-    struct mu_gres
-        gres[MU_GRES_MAX]; /* one per device file, or per line without File= */
-    bool autodetect;       /* AutoDetect= with something else than off */
+    /* one per device file, or per line without File= */
+    struct mu_gres gres[MU_GRES_MAX];
+    bool autodetect; /* AutoDetect= has a value other than off */
 };
 
-/* Add the gpu lines of a gres.conf that are for this node (all lines when host is
- * NULL). Unknown keys are skipped; Cores= or CPUs= that are no list fail with the line.
+/* Add the gpu lines of a gres.conf that apply to this node (all lines if host is NULL).
+ * Unknown keys are skipped. A Cores= or CPUs= that is not a list fails with its line.
  */
 int mu_gres_conf_parse(const char *file, const char *text, const char *host,
                        struct mu_gres_conf *out, struct mu_err *err);
 
-/* The GPUs (indices into node->gpus) in the order in which Slurm counts them; n is 0
- * where that is the PCI order.
+/* The GPUs (indices into node->gpus) in the order in which Slurm counts them; n is 0 if
+ * that is the PCI order.
  */
 struct mu_gres_order {
     int n;
     int gpu_node[MU_GPUS_MAX];
 };
 
-/* Slurm 21.08 and later write the place of a GPU among the node's into SLURM_STEP_GPUS,
- * not the number in its device file's name. Under AutoDetect the places are those of
- * the PCI bus, else those of gres.conf's lines. Where these name other files than
- * /dev/nvidiaN, or one that no GPU of the node has, the PCI order is all there is.
+/* Slurm 21.08 and later write the index of a GPU among the GPUs of the node into
+ * SLURM_STEP_GPUS, not the number in the name of its device file. Under AutoDetect GPUs
+ * are in PCI order, otherwise in the order of the lines of gres.conf. If the lines name
+ * other files than /dev/nvidiaN, or a file that belongs to no GPU of the node, the PCI
+ * order is used.
  */
 void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *node,
                         struct mu_gres_order *out);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* hostlist.c - expands Slurm's compressed host names */
 #include "spank/core/slurm/hostlist.h"
 
 #include <ctype.h>
@@ -12,8 +13,7 @@
 static int add_name(struct mu_hostlist *list, const char *name, struct mu_err *err)
 {
     if (list->n == MU_HOSTLIST_MAX)
-        return mu_err_set(err, E2BIG, "a host list of more than %d names",
-                          MU_HOSTLIST_MAX);
+        return mu_err_set(err, E2BIG, "host list: more than %d names", MU_HOSTLIST_MAX);
     if ((list->n & (list->n - 1)) == 0) { /* a power of two is full: double it */
         size_t room = list->n ? 2 * (size_t)list->n : 1;
         char **bigger = realloc(list->name, room * sizeof *bigger);
@@ -32,7 +32,7 @@ static int add_name(struct mu_hostlist *list, const char *name, struct mu_err *e
 static int expand(const char *done, const char *rest, struct mu_hostlist *list,
                   struct mu_err *err);
 
-/* "08-10" or "7": the numbers, written as wide as the first is. */
+/* "08-10" or "7": the numbers, padded to the width of the first. */
 static int expand_range(const char *done, const char *range, const char *rest,
                         struct mu_hostlist *list, struct mu_err *err)
 {
@@ -51,13 +51,13 @@ static int expand_range(const char *done, const char *range, const char *rest,
                      err) < 0)
         return -1;
     if (to - from >= MU_HOSTLIST_MAX)
-        return mu_err_set(err, E2BIG, "a host list of more than %d names",
-                          MU_HOSTLIST_MAX);
+        return mu_err_set(err, E2BIG, "host list: more than %d names", MU_HOSTLIST_MAX);
     for (long k = from; k <= to; k++) {
         char name[MU_HOST_LEN];
 
         if (snprintf(name, sizeof name, "%s%0*ld", done, width, k) >= (int)sizeof name)
-            return mu_err_set(err, ENAMETOOLONG, "a host name above %d characters",
+            return mu_err_set(err, ENAMETOOLONG,
+                              "host list: a name has more than %d characters",
                               MU_HOST_LEN - 1);
         if (expand(name, rest, list, err) < 0)
             return -1;
@@ -65,7 +65,8 @@ static int expand_range(const char *done, const char *range, const char *rest,
     return 0;
 }
 
-/* Append every name that starts with `done` and goes on as `rest` says. */
+/* Append every name that begins with `done` and continues with an expansion of `rest`.
+ */
 static int expand(const char *done, const char *rest, struct mu_hostlist *list,
                   struct mu_err *err)
 {
@@ -77,7 +78,8 @@ static int expand(const char *done, const char *rest, struct mu_hostlist *list,
     if (snprintf(name, sizeof name, "%s%.*s", done,
                  open ? (int)(open - rest) : (int)strlen(rest),
                  rest) >= (int)sizeof name)
-        return mu_err_set(err, ENAMETOOLONG, "a host name above %d characters",
+        return mu_err_set(err, ENAMETOOLONG,
+                          "host list: a name has more than %d characters",
                           MU_HOST_LEN - 1);
     if (!open)
         return add_name(list, name, err);

@@ -5,7 +5,7 @@
 
 #include "runtime/base/err.h"
 
-#define MU_HOSTLIST_MAX 65536 /* names; more is taken for a mistake */
+#define MU_HOSTLIST_MAX 65536 /* names; a longer list is an error */
 #define MU_HOST_LEN 256
 
 /* Owned; clear with mu_hostlist_clear. All zero is empty. */
@@ -14,8 +14,8 @@ struct mu_hostlist {
     char **name; /* in the order of the text */
 };
 
-/* Zeros and dashes are kept, several brackets in a name are multiplied out, the last
- * one running fastest. *list is untouched on failure.
+/* Leading zeros and dashes are kept. Several brackets in a name give all combinations,
+ * with the last bracket changing fastest. *list is unchanged on failure.
  */
 int mu_hostlist_parse(const char *text, struct mu_hostlist *list, struct mu_err *err);
 void mu_hostlist_clear(struct mu_hostlist *list);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* node_addr.c - finds the addresses of nodes in Slurm's texts */
 #include "spank/core/slurm/node_addr.h"
 
 #include <string.h>
@@ -32,7 +33,7 @@ void mu_node_addrs_of_line(const char *line, struct mu_node_addr *list, int n)
     mu_hostlist_clear(&addrs);
 }
 
-/* The address behind "host:" at *at, which is moved behind it. */
+/* Read the address after "host:" at *at and advance *at past it. */
 static bool alias_addr(const char **at, char *out, size_t len)
 {
     bool brackets = **at == '[';

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_addr.h - where Slurm itself reaches a node whose name does not resolve: text of
- * slurm.conf, and SLURM_NODE_ALIASES of cloud nodes
+/* node_addr.h - the address under which Slurm reaches a node whose name does not
+ * resolve: from slurm.conf, or from SLURM_NODE_ALIASES of cloud nodes
  */
 #ifndef MU_NODE_ADDR_H
 #define MU_NODE_ADDR_H
 
 struct mu_node_addr {
     char host[256];
-    char addr[256]; /* an address or another name; "" not known */
+    char addr[256]; /* an address or another name; "" unknown */
 };
 
-/* One line of slurm.conf, joined with those it goes on in: if it has a NodeName, the
- * NodeAddr (else NodeHostname) of those of the n entries that it names and that have no
- * address yet.
+/* Read one line of slurm.conf, with its continuation lines joined. If it has a
+ * NodeName, set the NodeAddr (or else NodeHostname) of each of the n entries that it
+ * names and that has no address yet.
  */
 void mu_node_addrs_of_line(const char *line, struct mu_node_addr *list, int n);
 
