@@ -48,7 +48,9 @@ void mu_node_clear(struct mu_node *node)
     memset(node, 0, sizeof *node);
 }
 
-/* A hexadecimal number of 1 to max digits that ends at `end`; moves *text behind it. */
+/* Read a hexadecimal number of 1 to max digits that ends at `end`; advance *text past
+ * it.
+ */
 static bool hex_field(const char **text, int max, char end, unsigned long *out)
 {
     const char *p = *text;
@@ -82,7 +84,7 @@ int mu_busid_normal(const char *text, char out[MU_BUSID_LEN], uint64_t *key)
     return 0;
 }
 
-/* Where an entry goes when sorted: by key, then sub, then name, then as it came. */
+/* The sort key of an entry: key, then sub, then name, then the order of the input. */
 struct place {
     uint64_t key;
     int sub;
@@ -123,7 +125,8 @@ static int permute(void *array, size_t size, const struct place *places, int n)
     return 0;
 }
 
-/* The same for a rows x cols matrix of ints; NULL orders leave that side alone. */
+/* The same for a rows x cols matrix of ints; a NULL order leaves that side unchanged.
+ */
 static int permute_matrix(int *m, const struct place *rows, int nrows,
                           const struct place *cols, int ncols)
 {
@@ -215,7 +218,7 @@ static int sort_cores(struct mu_node *node, struct mu_err *err)
     return 0;
 }
 
-/* A bus id in normal form and its sort key; one that does not parse stays as it is. */
+/* Bring a bus id into normal form; returns its sort key. Other text stays unchanged. */
 static uint64_t tidy_busid(char busid[MU_BUSID_LEN])
 {
     uint64_t key = NO_BUSID;
@@ -285,7 +288,7 @@ out:
     return rc;
 }
 
-/* A machine without any memory is a source that does not tell. */
+/* If no NUMA node has memory, the source does not report it: mark it unknown. */
 static void tidy_memory(struct mu_node *node)
 {
     for (int i = 0; i < node->nnumas; i++)

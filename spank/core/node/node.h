@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* node.h - one machine as the planner sees it: cores, NUMA nodes, GPUs, NICs, links.
  *
- * Filled by spank/hw from sysfs, an hwloc XML, an NCCL topology XML or the text of
- * nvidia-smi topo -m; read by everything else. CPU numbers are Linux numbers, NUMA
- * nodes are referred to by index into numas[] (their OS index is in the entry), GPUs
- * and NICs by index into gpus[] and nics[], which are in PCI order (or in the order of
- * the source where it names no PCI addresses).
+ * spank/hw fills it from sysfs, an hwloc XML, an NCCL topology XML or the text of
+ * nvidia-smi topo -m. CPU numbers are Linux numbers. NUMA nodes are given by index into
+ * numas[], whose entries have the OS index. GPUs and NICs are given by index into
+ * gpus[] and nics[], which are in PCI order, or in the order of a source without PCI
+ * addresses.
  *
- * A GPU has four numbers, all int; a name's last part says which one it is:
+ * A GPU has four numbers, all int. The last part of a name shows which one it is:
  *
- *   gpu_num   Slurm's, in SLURM_STEP_GPUS: place among the node's GPUs as Slurm counts
+ *   gpu_num   Slurm's, in SLURM_STEP_GPUS: index among the node's GPUs as Slurm counts
  *             them (struct mu_gres_order has the node index of each)
- *   gpu_node  the node's: index into node.gpus[]. Decisions travel in this number:
+ *   gpu_node  the node's: index into node.gpus[]. Decisions are stored in this number:
  *             alloc.gpu_node[pos], slot.gpu_node[]
  *   pos       position in the step: 0 is the step's first GPU in PCI order. gpu-bind
  *             names these (map_gpu:, mask_gpu:)
- *   gpu_cuda  CUDA's: place among the GPUs that the task can open, which is what
- *             CUDA_VISIBLE_DEVICES names
+ *   gpu_cuda  CUDA's: index among the GPUs that the task can open;
+ *             CUDA_VISIBLE_DEVICES names these
  *
- * Where a step owns GPUs 2 and 3 of four and devices are confined, its second GPU is
- * gpu_num 3, gpu_node 3, pos 1 and gpu_cuda 1. plugin/gpus.c translates them. The minor
- * N of /dev/nvidiaN is none of these: it opens the device.
+ * If a step owns GPUs 2 and 3 of four and devices are confined, its second GPU is
+ * gpu_num 3, gpu_node 3, pos 1 and gpu_cuda 1. plugin/gpus.c converts them. The minor N
+ * of /dev/nvidiaN is none of these: it opens the device.
  */
 #ifndef MU_NODE_H
 #define MU_NODE_H
@@ -36,9 +36,9 @@
 #define MU_NAME_LEN 64
 #define MU_GPUS_MAX 128 /* of a machine, MIG devices included */
 
-/* How near two devices are, or a device and a CPU; smaller is nearer. NVIDIA's and
- * NCCL's vocabulary, with PKG added: same package, other NUMA node (NPS4, SNC), which
- * they call SYS.
+/* How near two devices are, or a device and a CPU; smaller is nearer. The names are
+ * those of NVIDIA and NCCL. PKG is added: same package, other NUMA node (NPS4, SNC),
+ * which they call SYS.
  */
 enum mu_nearness {
     MU_NEAR_PIX,  /* one PCIe switch */
@@ -47,7 +47,7 @@ enum mu_nearness {
     MU_NEAR_NODE, /* same NUMA node */
     MU_NEAR_PKG,  /* same package */
     MU_NEAR_SYS,  /* between packages */
-    MU_NEAR_NONE, /* not known, or there is no such device */
+    MU_NEAR_NONE, /* unknown, or there is no such device */
 };
 
 /* "PIX" ... "SYS", "-" for NONE. */
@@ -66,9 +66,9 @@ struct mu_core {
 struct mu_numa {
     int os_index;
     struct mu_cpuset cpus; /* online CPUs of this node itself; empty: memory only */
-    uint64_t memory; /* bytes; 0: no memory; UINT64_MAX: the source does not say */
-    bool gpu_memory; /* memory of a GPU (Grace, POWER9): never for host pages */
-    int package;     /* -1 unknown or several */
+    uint64_t memory;       /* bytes; 0: no memory; UINT64_MAX: unknown */
+    bool gpu_memory;       /* memory of a GPU (Grace, POWER9): never for host pages */
+    int package;           /* -1 unknown or several */
 };
 
 enum mu_vendor {
@@ -92,8 +92,8 @@ struct mu_gpu {
     /* CPUs of the finest locality the source knows (a CCD, a NUMA node, the machine);
      * empty: it has none of the CPUs in cores[], or locality is unknown */
     struct mu_cpuset local;
-    bool local_known; /* false: numa_node -1 on a machine with several nodes */
-    bool adopted;     /* the system does not know it, a topology file does */
+    bool local_known; /* false: numa_node is -1 on a machine with several nodes */
+    bool adopted;     /* its locality comes from a topology file, not from the system */
 };
 
 enum mu_link_layer {
@@ -115,12 +115,12 @@ struct mu_nic {
     int package;
     enum mu_link_layer layer;
     bool active; /* a port is up (true where the source does not say) */
-    /* port rate in Gb/s, 0 unknown; of several ports the best one's, as is the layer */
+    /* rate of the fastest port in Gb/s, 0 unknown; layer is of the same port */
     double gbits;
-    /* the only port of that kind, where other active ones of the device are of another;
-     * 0: all are alike */
+    /* the port to name, if the other active ports of the device are of another kind; 0:
+     * all ports are alike */
     int port;
-    bool virtual_fn; /* an SR-IOV function whose physical one this system has */
+    bool virtual_fn; /* an SR-IOV function whose physical function this system has */
     char guid[32];   /* system image GUID: equal on the ports of one card; "" unknown */
 };
 
@@ -131,7 +131,7 @@ struct mu_node {
     /* false: the source lists CPUs, not cores; cores[] then come from equal runs or are
      * single CPUs (smt_guess) */
     bool core_data;
-    bool smt_guess; /* cores could not be told from CPUs: note "smt?" */
+    bool smt_guess; /* the source does not group CPUs into cores: note "smt?" */
     bool virtual_machine;
     int ncores;
     struct mu_core *cores; /* ascending by cpu[0] */
@@ -147,53 +147,54 @@ struct mu_node {
     int *nvlinks;              /* ngpus x ngpus: number of NVLinks (or xGMI), 0 none */
 };
 
-/* NCCL drives it by verbs; Slingshot and EFA have libraries of their own. */
+/* Does NCCL drive the device through verbs? Slingshot and EFA have their own libraries.
+ */
 bool mu_nic_has_verbs(const struct mu_nic *nic);
 
 /* All zero is a valid empty node. */
 void mu_node_clear(struct mu_node *node);
 
 /* Bring a filled node into its normal form: sort cores, NUMA nodes, GPUs and NICs (and
- * the matrices with them), write labels, check that no CPU is in two cores. Readers
- * call it last.
+ * the matrices with them), set labels, check that no CPU is in two cores. Readers call
+ * it last.
  */
 int mu_node_finish(struct mu_node *node, struct mu_err *err);
 
-/* Put `parts` entries in the place of GPU `gpu`, alike but for sub (0, 1, ...); the
- * arrays must be owned. Indices above it move. Labels are the caller's.
+/* Replace GPU `gpu` by `parts` entries that differ only in sub (0, 1, ...). The arrays
+ * must be owned. Higher indices move up. The caller sets the labels.
  */
 int mu_node_split_gpu(struct mu_node *node, int gpu, int parts, struct mu_err *err);
 
-/* Write a PCI address as plans do ("07:00.0", "00000000:07:00.0" and upper case become
- * "0000:07:00.0"); a domain above ffff keeps its digits. *key, if not NULL, sorts in
- * PCI order. -1 when text is no PCI address; then nothing is written.
+/* Write a PCI address in the form of plans ("07:00.0", "00000000:07:00.0" and upper
+ * case become "0000:07:00.0"); a domain above ffff keeps its digits. *key, if not NULL,
+ * sorts in PCI order. -1 if text is not a PCI address; then nothing is written.
  */
 int mu_busid_normal(const char *text, char out[MU_BUSID_LEN], uint64_t *key);
 
-/* Is a CPU of the core in the set? And how many cores have one there? */
+/* Is a CPU of the core in the set? How many cores have a CPU in the set? */
 bool mu_core_in(const struct mu_core *core, const struct mu_cpuset *set);
 int mu_node_core_count(const struct mu_node *node, const struct mu_cpuset *set);
 
 /* All CPUs of cores[]. */
 void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out);
 
-/* SLIT distance between two numas[] indices; 10 for the same, 20 when not known. */
+/* SLIT distance between two numas[] indices; 10 for the same, 20 if unknown. */
 int mu_node_distance(const struct mu_node *node, int a, int b);
 
-/* How far a core (index into cores[]) is from a GPU; 0: it is one of the GPU's own
- * local CPUs, or the locality is not known. Otherwise four times the SLIT distance of
- * their NUMA nodes, plus 2 between packages. Only the order of the values means
- * something.
+/* How far a core (index into cores[]) is from a GPU. 0: it is one of the local CPUs of
+ * the GPU, or the locality is unknown. Otherwise four times the SLIT distance of their
+ * NUMA nodes, plus 2 between packages. Only the order of the values has a meaning.
  */
 int mu_node_core_distance(const struct mu_node *node, int gpu, int core);
 
-/* Where the system does not know what its GPUs are near (local_known is false, as in
- * many virtual machines), take it from `file`, the same machine as an NCCL topology
- * file describes it (finished, too), with the paths between GPUs and NICs that both
- * name. All or nothing: the file must name each such GPU by its bus id, with CPUs that
- * are whole NUMA nodes of this machine, and its own NUMA nodes must not share CPUs.
- * Returns the number of GPUs that gained a place, 0 when none was in need; fails with a
- * sentence that names the contradiction, and *node is untouched then.
+/* Take the locality of GPUs from `file`, an NCCL topology file of the same machine, if
+ * the system does not report it (local_known is false, as in many virtual machines).
+ * The paths between these GPUs and the NICs that both name are taken as well. `file` is
+ * finished, too.
+ * All or nothing: the file must name each such GPU by its bus id, with CPUs that are
+ * whole NUMA nodes of this machine. Its own NUMA nodes must not share CPUs. Returns the
+ * number of GPUs that gained a locality, 0 if all had one. On failure the sentence
+ * names the contradiction, and *node is unchanged.
  */
 int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_err *err);
 
@@ -201,7 +202,7 @@ int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_er
  * UUID is text, or -1.
  */
 int mu_node_find_gpu(const struct mu_node *node, const char *text);
-/* Index of the GPU with this device minor, or -1; a minor below 0 is nobody's. */
+/* Index of the GPU with this device minor, or -1; a negative minor matches no GPU. */
 int mu_node_gpu_of_minor(const struct mu_node *node, int minor);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_locality.c - GPU locality out of a topology file where the system knows none
+/* node_locality.c - takes GPU locality from a topology file where the system reports
+ * none
  *
- * Vendors' files have been wrong for years (all NUMA nodes with one mask, masks
- * exchanged), so a file counts only if it does not contradict itself or the system.
+ * Vendors' files had wrong masks for years (one mask for all NUMA nodes, masks
+ * exchanged). So a file is used only if it contradicts neither itself nor the system.
  */
 #include <errno.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static int find_busid(const struct mu_node *file, const char *busid)
     return -1;
 }
 
-/* The GPU with the file's locality, in terms of this machine's NUMA nodes. */
+/* Set the locality of the GPU from the file, in terms of this machine's NUMA nodes. */
 static int locate(const struct mu_node *node, const struct mu_gpu *from,
                   struct mu_gpu *gpu, struct mu_err *err)
 {
@@ -97,7 +98,7 @@ int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_er
         return 0;
     if (check_file(file, err) < 0)
         return -1;
-    /* Twice over: nothing is changed unless all goes well. */
+    /* The first round only checks: nothing changes unless all GPUs pass. */
     for (int change = 0; change < 2; change++)
         for (int g = 0; g < node->ngpus; g++) {
             struct mu_gpu gpu = node->gpus[g];

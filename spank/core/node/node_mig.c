@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* node_mig.c - one GPU that is several devices: MIG, which the PCI bus does not show
+/* node_mig.c - replaces one GPU by several devices (MIG), which the PCI bus does not
+ * show
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "spank/core/node/node.h"
 
-/* The GPU before the split that entry i is of. */
+/* The index, before the split, of the GPU that entry i belongs to. */
 static int origin(int i, int gpu, int parts)
 {
     return i < gpu ? i : i < gpu + parts ? gpu : i - parts + 1;
 }
 
-/* The rows of an old matrix of `cols` columns; with square, its columns as well. `self`
- * is what parts of one GPU are to each other.
+/* Copy a matrix of `cols` columns with one row for each part of the GPU; if square,
+ * also with one column for each part. `self` is the value between two parts of the GPU.
  */
 static int *spread(const int *old, int ngpus, int cols, int gpu, int parts, bool square,
                    int self)
