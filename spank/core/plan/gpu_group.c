@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpu_group.c - GPUs of a step into groups that stay within a locality
+/* gpu_group.c - divides the GPUs of a step into groups within a locality where possible
  *
  * Three rounds: groups inside one locality, then inside one package, then anywhere. A
  * round first finds how many groups its bins can hold (a reachability table over bins),
@@ -74,7 +74,8 @@ static bool fits(const struct grouping *g, int bin, int big, int small)
     return big * (g->size + 1) + small * g->size <= g->count[bin];
 }
 
-/* reach[b][x][y]: the first b bins can hold x big and y small groups at once. */
+/* reach[b][x][y]: true if the first b bins can hold x big and y small groups at once.
+ */
 static void fill_reach(const struct grouping *g, char *reach, int nx, int ny)
 {
     size_t layer = (size_t)nx * (size_t)ny;
@@ -92,7 +93,9 @@ static void fill_reach(const struct grouping *g, char *reach, int nx, int ny)
             }
 }
 
-/* One bin's share of x big and y small groups: as few as the bins before it leave. */
+/* Set how many of x big and y small groups one bin holds: as few as possible, so that
+ * the bins before it can hold the rest.
+ */
 static void take_least(const struct grouping *g, const char *before, int ny, int bin,
                        int *x, int *y, int *big, int *small)
 {
@@ -110,8 +113,8 @@ static void take_least(const struct grouping *g, const char *before, int ny, int
         }
 }
 
-/* How many big and small groups each bin is to hold so that their number is largest;
- * of equal numbers the one with more big groups, and the first bins before the last.
+/* Set how many big and small groups each bin holds, so that the total is largest. On a
+ * tie there are more big groups, and the first bins hold as many as possible.
  */
 static int choose(const struct grouping *g, int *big, int *small)
 {
@@ -136,7 +139,9 @@ static int choose(const struct grouping *g, int *big, int *small)
     return 0;
 }
 
-/* How gladly two GPUs (positions) share a task: NVLinks first, then the PCI path. */
+/* How close two GPUs (positions) of one task would be: NVLinks first, then the PCI
+ * path.
+ */
 static long affinity(const struct grouping *g, int i, int k)
 {
     int n = g->node->ngpus, at = g->gpus[i] * n + g->gpus[k];
@@ -159,7 +164,7 @@ static long pull(const struct grouping *g, int i, int group, int except)
     return sum;
 }
 
-/* A new group in a bin: its first free GPU and, one by one, the nearest others. */
+/* Form a new group in a bin: its first free GPU and, one by one, the nearest others. */
 static void form(struct grouping *g, int bin, int size)
 {
     int group = g->ngroups++;
@@ -183,8 +188,8 @@ static void form(struct grouping *g, int bin, int size)
     }
 }
 
-/* Swap GPUs between this round's groups (or with free ones) of a bin as long as that
- * brings nearer ones together: one by one is not always the best.
+/* Swap GPUs between this round's groups of a bin, or with free GPUs, as long as nearer
+ * ones get into one group. Adding GPUs one by one does not always find the best groups.
  */
 static void improve(struct grouping *g, int bin, int first_group)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_group.c - the cores of one group at least total distance, then one by one */
+/* place_group.c - assigns the cores of one group to its tasks at the least total
+ * distance
+ */
 #include <stdlib.h>
 
 #include "spank/core/plan/place.h"
@@ -16,16 +18,16 @@ void mu_spread_give(const struct mu_node *node, const struct mu_alloc *alloc,
     slot->bound = true;
 }
 
-/* One group as a transportation problem. A pool is the group's classes that all of its
- * tasks find equally far: sinks twice over, as the second half takes the tasks that
- * must share cores.
+/* One group as a transportation problem. Tasks are the sources. A pool joins the
+ * group's classes that are equally far from each of its tasks. Each pool has two sinks.
+ * The second, with a high cost, takes the tasks that must share its cores.
  */
 struct problem {
     struct mu_spread *s;
     int ntasks, npools;
     int *task;    /* source -> task */
     int *need;    /* cores */
-    int *pool_of; /* class -> pool, -1: another group's */
+    int *pool_of; /* class -> pool, -1: class of another group */
     int *example; /* pool -> class */
     int *supply;
     int64_t *cost;
@@ -94,8 +96,8 @@ static void fill_pools(struct problem *p, int group)
     }
 }
 
-/* Distance counts first; then low pools for the first tasks. Where there are fewer
- * cores than tasks, every core takes `rounds` tasks before one takes another.
+/* Distance decides first; on a tie the first tasks get the first pools. With fewer
+ * cores than tasks, each core gets `rounds` tasks before any core gets one more.
  */
 static void fill_costs(struct problem *p, int ncores, int needed)
 {
@@ -123,7 +125,7 @@ static int flow_of(const struct problem *p, int source, int pool)
     return flow[pool] + flow[p->npools + pool];
 }
 
-/* Fewer cores than tasks: each task has one, neighbours the same. */
+/* With fewer cores than tasks each task gets one core, and neighbours share it. */
 static void share_cores(const struct problem *p, const struct mu_node *node,
                         const struct mu_alloc *alloc, int pool, const int *cores, int n)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_mem.c - which NUMA nodes a task's memory comes from
+/* place_mem.c - chooses the NUMA nodes for the memory of a task
  *
- * The nodes of its CPUs; for one without memory of its own, or whose memory the step
- * may not use, the nearest that has some, the lowest of equally near ones. Never a
- * GPU's memory, nothing when it is not known where a task belongs.
+ * These are the NUMA nodes of its CPUs. A node that has no memory, or whose memory the
+ * step may not use, is replaced by the nearest node with usable memory, on a tie the
+ * lowest. The memory of a GPU is never used. A task of unknown locality gets no memory
+ * nodes.
  */
 #include "spank/core/plan/place.h"
 
@@ -46,8 +47,8 @@ static bool place_known(const struct mu_node *node, const struct mu_slot *slot)
     return true;
 }
 
-/* The memory for CPUs of NUMA node `numa` into the slot; what is given away for being
- * out of the step's reach is added to *away.
+/* Add the memory node for CPUs of NUMA node `numa` to the slot. If that node has memory
+ * that the step may not use, add it to *away.
  */
 static void take_memory(const struct mu_node *node, const struct mu_alloc *alloc,
                         int numa, struct mu_slot *slot, struct mu_cpuset *away)

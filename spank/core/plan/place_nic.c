@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_nic.c - the nearest NICs of a task
+/* place_nic.c - finds the nearest NICs of a task
  *
- * The distance of a task to a NIC is that of its nearest GPU, or, without a GPU, of its
- * nearest CPU. All NICs at the least distance are its set: "SYS" with every NIC says
- * that none is nearer than another. A NIC whose port is down is in its place all the
- * same (a saved machine must give the same plan); that all of a set are down is noted.
+ * The distance of a task to a NIC is that of its nearest GPU or, without a GPU, of its
+ * nearest CPU. All NICs at the least distance are its set. "SYS" with every NIC means
+ * that none is nearer than another. A NIC whose port is down stays in the set, because
+ * a saved machine must give the same plan. If the ports of a whole set are down, the
+ * note has nic-down.
  */
 #include "spank/core/plan/place.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_quota.c - which tasks share which cores, and how many each may have
+/* place_quota.c - groups tasks with the cores that they may use; each task's number of
+ * cores
  *
- * cpus=local: tasks and classes of cores that are local to each other are joined, over
- * and over, so that GPUs of one locality, and localities that overlap, are one group. A
- * group with fewer cores than tasks joins the nearest one that has cores. Tasks whose
- * place nobody knows, beside others, share what is near nobody.
+ * With cpus=local, tasks and classes of cores that are local to each other are joined
+ * into groups. GPUs of one locality, or of localities that overlap, are therefore in
+ * one group. A group with fewer cores than tasks joins the nearest other one. If only
+ * some tasks have an unknown locality, they share the cores that are local to no task.
  */
 #include <errno.h>
 #include <limits.h>
@@ -19,7 +20,7 @@
 struct sets {
     int ntasks, n;
     int *parent;
-    int *tasks, *cores; /* of a root: how many the set has */
+    int *tasks, *cores; /* of a root: how many its set has */
 };
 
 static int root(struct sets *u, int i)
@@ -73,7 +74,8 @@ static void sets_clear(struct sets *u)
     free(u->cores);
 }
 
-/* Both tasks' GPUs are known to be of one locality, whether or not it has cores here.
+/* True if all GPUs of both tasks are known to have one locality, even if the step owns
+ * no core there.
  */
 static bool same_place(const struct mu_node *node, const struct mu_slot *a,
                        const struct mu_slot *b)
@@ -97,7 +99,9 @@ static bool has_place(const struct mu_node *node, const struct mu_slot *slot)
     return false;
 }
 
-/* Without such cores each finds room for itself (join_short). */
+/* Join the tasks of unknown locality with the cores that are local to no task. If there
+ * are none, join_short finds cores for each of these tasks.
+ */
 static void join_homeless(struct sets *u, const struct mu_node *node,
                           const struct mu_spread *s)
 {
@@ -117,8 +121,8 @@ static void join_homeless(struct sets *u, const struct mu_node *node,
             join(u, first, u->ntasks + k);
 }
 
-/* What is local belongs together; so do tasks of one locality, and the cores of a NUMA
- * node that nobody is near.
+/* Join tasks of one locality, tasks with their local cores, and the cores of one NUMA
+ * node that are local to no task.
  */
 static void join_local(struct sets *u, const struct mu_node *node,
                        const struct mu_spread *s)
@@ -141,8 +145,8 @@ static void join_local(struct sets *u, const struct mu_node *node,
                 join(u, u->ntasks + k, u->ntasks + other);
 }
 
-/* The class outside `set` that is nearest to one of its tasks; of equally near ones the
- * one whose group leaves most cores for each task, then the one with the lowest CPUs.
+/* The class outside `set` that is nearest to one of its tasks. On a tie, the one whose
+ * group has most cores for each task, then the one with the lowest CPUs.
  */
 static int nearest_class(struct sets *u, const struct mu_spread *s, int set)
 {
@@ -183,8 +187,8 @@ static void join_short(struct sets *u, const struct mu_spread *s)
     }
 }
 
-/* Deal a group's cores evenly over its tasks: the first ones get the remainder, at most
- * `most` each (0: no limit), and at least one.
+/* Divide the cores of a group evenly among its tasks; the first ones get the remainder.
+ * Each task gets at least one and at most `most` (0: no limit).
  */
 static void deal_evenly(struct mu_spread *s, int group, int most)
 {

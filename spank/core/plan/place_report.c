@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* place_report.c - what the cores dealt out mean for the user: notes and warnings
+/* place_report.c - reports the assignment of cores to the user: notes and warnings
  *
- * One sentence for each kind of problem, however many GPUs have it: which GPUs, which
- * NUMA node, which tasks, and what to ask Slurm for.
+ * One sentence for each kind of problem, even if many GPUs have it: the GPUs, the NUMA
+ * node, the tasks, and what to request from Slurm.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int near_cores(const struct mu_node *node, const struct mu_spread *s, int
     return n;
 }
 
-/* By the slot, as shared cores have no one task. */
+/* Read from the slot, because a shared core has several tasks. */
 static bool has_core(const struct mu_spread *s, int task, int core)
 {
     return mu_cpuset_has(&s->plan->slots[task].cpus, s->own.cores[core].first);
@@ -169,7 +169,9 @@ static void report_far(const struct mu_node *node, const struct mu_opts *opts,
     warn_few_cores(node, s, &few, false);
 }
 
-/* The counts, whatever the places. */
+/* Warn if there are fewer cores than tasks, or if a task has fewer CPUs than it
+ * requested.
+ */
 static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
 {
     int ntasks = s->plan->nslots, per_task = alloc->cpus_per_task, have = 0;
@@ -200,7 +202,9 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
     }
 }
 
-/* Firmware that places some slots only, or a device passed through later. */
+/* Only some GPUs have a locality: the firmware describes only some PCI slots, or a
+ * device was passed through later.
+ */
 static void report_some_unknown(const struct mu_node *node, struct mu_spread *s,
                                 const struct problem *unknown)
 {

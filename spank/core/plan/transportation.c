@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* transportation.c - the transportation problem, by successive shortest paths
+/* transportation.c - solves the transportation problem by successive shortest paths
  *
  * Each source in turn sends along the cheapest path of the residual graph to a sink
- * that still has supply; a path may pass through a full sink and push an earlier
- * source's units on. The residual graph never holds a negative cycle, so the end is
- * the optimum. Bellman-Ford is used: the graphs are small (tasks x classes of cores),
- * and backward edges have negative costs.
+ * that still has supply. A path may pass through a full sink and move units of an
+ * earlier source to another sink. The residual graph never holds a negative cycle, so
+ * the result is optimal. Bellman-Ford is used, because backward edges have negative
+ * costs and the graphs are small (tasks x classes of cores).
  */
 #include <stdbool.h>
 #include <stdlib.h>
