@@ -154,7 +154,7 @@ static long affinity(const struct grouping *g, int i, int k)
     return a;
 }
 
-static long pull(const struct grouping *g, int i, int group, int except)
+static long group_affinity(const struct grouping *g, int i, int group, int except)
 {
     long sum = 0;
 
@@ -178,7 +178,7 @@ static void form(struct grouping *g, int bin, int size)
 
             if (g->bin[i] != bin || g->group[i] >= 0)
                 continue;
-            p = pull(g, i, group, -1);
+            p = group_affinity(g, i, group, -1);
             if (p > most) {
                 most = p;
                 best = i;
@@ -205,10 +205,10 @@ static void improve(struct grouping *g, int bin, int first_group)
                 if (g->bin[i] != bin || g->bin[k] != bin || a == b ||
                     (a >= 0 && a < first_group) || (b >= 0 && b < first_group))
                     continue;
-                now =
-                    (a >= 0 ? pull(g, i, a, -1) : 0) + (b >= 0 ? pull(g, k, b, -1) : 0);
-                then =
-                    (b >= 0 ? pull(g, i, b, k) : 0) + (a >= 0 ? pull(g, k, a, i) : 0);
+                now = (a >= 0 ? group_affinity(g, i, a, -1) : 0) +
+                      (b >= 0 ? group_affinity(g, k, b, -1) : 0);
+                then = (b >= 0 ? group_affinity(g, i, b, k) : 0) +
+                       (a >= 0 ? group_affinity(g, k, a, i) : 0);
                 if (then <= now)
                     continue;
                 g->group[i] = b;

@@ -26,7 +26,7 @@ struct mu_spread {
     int *group;               /* per task: group number */
     int *class_group;         /* per class: group number; -1: no group */
     int *quota;               /* per task: cores */
-    bool placeless;           /* no task has a known locality: divide cores evenly */
+    bool no_locality;         /* no task has a known locality: divide cores evenly */
     bool by_request;          /* quotas come from cpus_per_task */
 };
 

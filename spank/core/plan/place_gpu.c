@@ -16,8 +16,8 @@ static void give(struct mu_slot *slot, int gpu_node)
 }
 
 /* Groups for all tasks, nbig of them one GPU larger than size. */
-static int deal_groups(const struct mu_node *node, const struct mu_alloc *alloc,
-                       int size, int nbig, struct mu_plan *plan, struct mu_err *err)
+static int assign_groups(const struct mu_node *node, const struct mu_alloc *alloc,
+                         int size, int nbig, struct mu_plan *plan, struct mu_err *err)
 {
     int group[MU_GPUS_MAX];
 
@@ -34,8 +34,8 @@ static int deal_groups(const struct mu_node *node, const struct mu_alloc *alloc,
  * tasks: groups of GPUs. More tasks: in turn, so that a task uses device LOCAL_RANK
  * modulo the number of devices.
  */
-static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
-                    struct mu_plan *plan, struct mu_err *err)
+static int assign_all(const struct mu_node *node, const struct mu_alloc *alloc,
+                      struct mu_plan *plan, struct mu_err *err)
 {
     int ntasks = plan->nslots, ngpus = alloc->ngpus;
 
@@ -44,7 +44,7 @@ static int deal_all(const struct mu_node *node, const struct mu_alloc *alloc,
             give(&plan->slots[t], alloc->gpu_node[t % ngpus]);
         return 0;
     }
-    return deal_groups(node, alloc, ngpus / ntasks, ngpus % ntasks, plan, err);
+    return assign_groups(node, alloc, ngpus / ntasks, ngpus % ntasks, plan, err);
 }
 
 /* closest: the CPUs follow the GPU in Muster, so each task's GPUs are close. If all
@@ -69,8 +69,8 @@ static bool one_locality(const struct mu_node *node, const int *gpu_node, int ng
 /* per_task:N. If the step has N GPUs for each task, each task gets a group of near
  * ones. Otherwise tasks get GPUs in turn, as under Slurm, and share them.
  */
-static int deal_per_task(const struct mu_node *node, const struct mu_alloc *alloc,
-                         int n, struct mu_plan *plan, struct mu_err *err)
+static int assign_per_task(const struct mu_node *node, const struct mu_alloc *alloc,
+                           int n, struct mu_plan *plan, struct mu_err *err)
 {
     int ngpus = alloc->ngpus, ntasks = plan->nslots;
 
@@ -83,15 +83,15 @@ static int deal_per_task(const struct mu_node *node, const struct mu_alloc *allo
         n = ngpus;
     }
     if (n > 1 && (long)n * ntasks <= ngpus)
-        return deal_groups(node, alloc, n, 0, plan, err);
+        return assign_groups(node, alloc, n, 0, plan, err);
     for (int t = 0; t < ntasks; t++)
         for (int k = 0; k < n; k++)
             give(&plan->slots[t], alloc->gpu_node[(int)(((long)t * n + k) % ngpus)]);
     return 0;
 }
 
-static int deal_list(const struct mu_alloc *alloc, const struct mu_gpu_bind *bind,
-                     const char *text, struct mu_plan *plan, struct mu_err *err)
+static int assign_list(const struct mu_alloc *alloc, const struct mu_gpu_bind *bind,
+                       const char *text, struct mu_plan *plan, struct mu_err *err)
 {
     for (int t = 0; t < plan->nslots; t++) {
         const struct mu_cpuset *set = &bind->list[t % bind->nlist];
@@ -112,23 +112,23 @@ static int deal_list(const struct mu_alloc *alloc, const struct mu_gpu_bind *bin
     return 0;
 }
 
-static int deal_bound(const struct mu_node *node, const struct mu_alloc *alloc,
-                      const struct mu_gpu_bind *bind, const char *text,
-                      struct mu_plan *plan, struct mu_err *err)
+static int assign_bound(const struct mu_node *node, const struct mu_alloc *alloc,
+                        const struct mu_gpu_bind *bind, const char *text,
+                        struct mu_plan *plan, struct mu_err *err)
 {
     switch (bind->kind) {
     case MU_GPU_BIND_NONE:
     case MU_GPU_BIND_CLOSEST:
-        return deal_all(node, alloc, plan, err);
+        return assign_all(node, alloc, plan, err);
     case MU_GPU_BIND_SINGLE:
         for (int t = 0; t < plan->nslots; t++)
             give(&plan->slots[t], alloc->gpu_node[t / bind->n % alloc->ngpus]);
         return 0;
     case MU_GPU_BIND_PER_TASK:
-        return deal_per_task(node, alloc, bind->n, plan, err);
+        return assign_per_task(node, alloc, bind->n, plan, err);
     case MU_GPU_BIND_MAP:
     case MU_GPU_BIND_MASK:
-        return deal_list(alloc, bind, text, plan, err);
+        return assign_list(alloc, bind, text, plan, err);
     }
     return mu_err_set(err, EINVAL, "gpu-bind '%s' has an unknown kind", text);
 }
@@ -216,7 +216,7 @@ int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
         rc = refuse_or_leave(alloc, opts, plan, left_to_slurm, err);
         goto out;
     }
-    rc = deal_bound(node, alloc, bind, opts->gpu_bind, plan, err);
+    rc = assign_bound(node, alloc, bind, opts->gpu_bind, plan, err);
     if (rc == 0)
         note_gpus(node, plan);
 out:

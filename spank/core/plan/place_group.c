@@ -151,8 +151,8 @@ static void share_cores(const struct problem *p, const struct mu_node *node,
     }
 }
 
-static int hand_out(const struct problem *p, const struct mu_node *node,
-                    const struct mu_alloc *alloc, bool shared)
+static int assign_cores(const struct problem *p, const struct mu_node *node,
+                        const struct mu_alloc *alloc, bool shared)
 {
     const struct mu_spread *s = p->s;
     int *cores = calloc((size_t)s->own.n, sizeof *cores);
@@ -196,7 +196,7 @@ int mu_spread_solve(const struct mu_node *node, const struct mu_alloc *alloc,
         ncores += p.supply[k];
     fill_costs(&p, ncores, needed);
     if (mu_transport(p.ntasks, 2 * p.npools, p.need, p.supply, p.cost, p.flow) == 0)
-        rc = hand_out(&p, node, alloc, needed > ncores);
+        rc = assign_cores(&p, node, alloc, needed > ncores);
 out:
     problem_free(&p);
     return rc;

@@ -39,7 +39,7 @@ static int nearest_memory(const struct mu_node *node, const struct mu_alloc *all
     return best;
 }
 
-static bool place_known(const struct mu_node *node, const struct mu_slot *slot)
+static bool locality_known(const struct mu_node *node, const struct mu_slot *slot)
 {
     for (int i = 0; i < slot->ngpus; i++)
         if (!node->gpus[slot->gpu_node[i]].local_known)
@@ -88,7 +88,7 @@ void mu_place_mem(const struct mu_node *node, const struct mu_alloc *alloc,
     for (int t = 0; t < plan->nslots; t++) {
         struct mu_slot *slot = &plan->slots[t];
 
-        if (!slot->bound || !place_known(node, slot))
+        if (!slot->bound || !locality_known(node, slot))
             continue;
         for (int c = 0; c < node->ncores; c++) {
             int numa = node->cores[c].numa;

@@ -77,8 +77,8 @@ static void sets_clear(struct sets *u)
 /* True if all GPUs of both tasks are known to have one locality, even if the step owns
  * no core there.
  */
-static bool same_place(const struct mu_node *node, const struct mu_slot *a,
-                       const struct mu_slot *b)
+static bool same_known_locality(const struct mu_node *node, const struct mu_slot *a,
+                                const struct mu_slot *b)
 {
     for (int i = 0; i < a->ngpus; i++)
         for (int k = 0; k < b->ngpus; k++) {
@@ -91,7 +91,7 @@ static bool same_place(const struct mu_node *node, const struct mu_slot *a,
     return a->ngpus > 0 && b->ngpus > 0;
 }
 
-static bool has_place(const struct mu_node *node, const struct mu_slot *slot)
+static bool has_locality(const struct mu_node *node, const struct mu_slot *slot)
 {
     for (int i = 0; i < slot->ngpus; i++)
         if (node->gpus[slot->gpu_node[i]].local_known)
@@ -102,8 +102,8 @@ static bool has_place(const struct mu_node *node, const struct mu_slot *slot)
 /* Join the tasks of unknown locality with the cores that are local to no task. If there
  * are none, join_short finds cores for each of these tasks.
  */
-static void join_homeless(struct sets *u, const struct mu_node *node,
-                          const struct mu_spread *s)
+static void join_unknown(struct sets *u, const struct mu_node *node,
+                         const struct mu_spread *s)
 {
     int first = -1, free_class = -1;
 
@@ -111,7 +111,7 @@ static void join_homeless(struct sets *u, const struct mu_node *node,
         if (u->tasks[root(u, u->ntasks + k)] == 0)
             free_class = k;
     for (int t = 0; t < u->ntasks && free_class >= 0; t++) {
-        if (has_place(node, &s->plan->slots[t]))
+        if (has_locality(node, &s->plan->slots[t]))
             continue;
         first = first < 0 ? t : first;
         join(u, first, t);
@@ -129,14 +129,14 @@ static void join_local(struct sets *u, const struct mu_node *node,
 {
     for (int t = 0; t < u->ntasks; t++)
         for (int other = t + 1; other < u->ntasks; other++)
-            if (same_place(node, &s->plan->slots[t], &s->plan->slots[other]))
+            if (same_known_locality(node, &s->plan->slots[t], &s->plan->slots[other]))
                 join(u, t, other);
     for (int k = 0; k < s->nclasses; k++)
         for (int t = 0; t < u->ntasks; t++)
             if (s->distance[t * s->nclasses + k] == 0 &&
-                has_place(node, &s->plan->slots[t]))
+                has_locality(node, &s->plan->slots[t]))
                 join(u, t, u->ntasks + k);
-    join_homeless(u, node, s);
+    join_unknown(u, node, s);
     for (int k = 0; k < s->nclasses; k++)
         for (int other = k + 1; other < s->nclasses; other++)
             if (u->tasks[root(u, u->ntasks + k)] == 0 &&
@@ -190,7 +190,7 @@ static void join_short(struct sets *u, const struct mu_spread *s)
 /* Divide the cores of a group evenly among its tasks; the first ones get the remainder.
  * Each task gets at least one and at most `most` (0: no limit).
  */
-static void deal_evenly(struct mu_spread *s, int group, int most)
+static void divide_evenly(struct mu_spread *s, int group, int most)
 {
     int ncores = 0, ntasks = 0, turn = 0;
 
@@ -233,7 +233,7 @@ static int group_locally(const struct mu_node *node, struct mu_spread *s)
         ngroups++;
     }
     for (int g = 0; g < ngroups; g++)
-        deal_evenly(s, g, 0);
+        divide_evenly(s, g, 0);
     rc = 0;
 out:
     sets_clear(&u);
@@ -246,18 +246,18 @@ int mu_spread_quotas(const struct mu_node *node, const struct mu_alloc *alloc,
 {
     int most = 0;
 
-    s->placeless = true;
+    s->no_locality = true;
     for (int t = 0; t < s->plan->nslots; t++)
         for (int i = 0; i < s->plan->slots[t].ngpus; i++)
-            s->placeless &= !node->gpus[s->plan->slots[t].gpu_node[i]].local_known;
-    s->by_request = alloc->cpus_per_task > 0 && !s->placeless;
-    if (!s->placeless && !s->by_request && opts->cpus != MU_CPUS_ALL) {
+            s->no_locality &= !node->gpus[s->plan->slots[t].gpu_node[i]].local_known;
+    s->by_request = alloc->cpus_per_task > 0 && !s->no_locality;
+    if (!s->no_locality && !s->by_request && opts->cpus != MU_CPUS_ALL) {
         if (group_locally(node, s) < 0)
             return mu_err_set(err, ENOMEM, "out of memory");
         return 0;
     }
     if (s->by_request)
         most = (alloc->cpus_per_task + s->own.width - 1) / s->own.width;
-    deal_evenly(s, 0, most); /* calloc put all tasks and classes into group 0 */
+    divide_evenly(s, 0, most); /* calloc put all tasks and classes into group 0 */
     return 0;
 }
