@@ -34,7 +34,7 @@ struct mu_nccl_input {
     const struct mu_plan *plan;
     int nnodes;                         /* of the step */
     const struct mu_net *net;           /* NULL: not read (one node) */
-    const struct mu_net_choice *choice; /* NULL likewise */
+    const struct mu_net_choice *choice; /* NULL as net is */
     const struct mu_hca_choice *hca;
     const struct mu_profile *profile;   /* NULL: none matched */
     const struct mu_platform *platform; /* this machine, for the profile */

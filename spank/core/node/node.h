@@ -89,8 +89,9 @@ struct mu_gpu {
     int minor;               /* N of /dev/nvidiaN, -1 unknown */
     int numa;                /* nearest NUMA node that has CPUs, index; -1 unknown */
     int package;             /* -1 unknown */
-    /* CPUs of the finest locality the source knows (a CCD, a NUMA node, the machine);
-     * empty: it has none of the CPUs in cores[], or locality is unknown */
+    /* CPUs of the finest locality that the source reports (a CCD, a NUMA node, the
+     * machine); empty: it has none of the CPUs in cores[], or the locality is unknown
+     */
     struct mu_cpuset local;
     bool local_known; /* false: numa_node is -1 on a machine with several nodes */
     bool adopted;     /* its locality comes from a topology file, not from the system */
@@ -114,7 +115,7 @@ struct mu_nic {
     int numa;                 /* index, -1 unknown */
     int package;
     enum mu_link_layer layer;
-    bool active; /* a port is up (true where the source does not say) */
+    bool active; /* a port is up (true if the source does not report it) */
     /* rate of the fastest port in Gb/s, 0 unknown; layer is of the same port */
     double gbits;
     /* the port to name, if the other active ports of the device are of another kind; 0:

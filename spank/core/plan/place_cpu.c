@@ -158,8 +158,8 @@ static void fill_up(struct mu_spread *s, int task, int cpus)
         }
 }
 
-/* A task of narrow cores may have fewer CPUs than it asked for: one more core each, as
- * long as there are any. True when quotas grew.
+/* A task of narrow cores may have fewer CPUs than it requested. Each such task gets one
+ * more core while cores are left. True if a quota grew.
  */
 static bool grow(struct mu_spread *s, int cpus)
 {

@@ -52,10 +52,10 @@ void mu_node_addrs_of_aliases(const char *aliases, struct mu_node_addr *list, in
 {
     for (const char *at = aliases; at && *at;) {
         size_t name = strcspn(at, ":,");
-        const char *behind = at + name;
+        const char *after = at + name;
         char addr[sizeof list->addr];
 
-        if (*behind++ == ':' && alias_addr(&behind, addr, sizeof addr))
+        if (*after++ == ':' && alias_addr(&after, addr, sizeof addr))
             for (int k = 0; k < n; k++)
                 if (strlen(list[k].host) == name &&
                     strncmp(list[k].host, at, name) == 0)
