@@ -39,11 +39,11 @@ int mu_pmix_server_refuse(const struct mu_launch *launch, const char *reason,
     add_directory(where, sizeof where, &n, "TMPDIR", launch->tmpdir);
     return mu_err_set(
         err, MUSTER_ERENDEZVOUS,
-        "PMIX_NAMESPACE=%.80s is set, but the PMIx server%s cannot be reached by user "
+        "%s%.80s is set, but the PMIx server%s cannot be reached by user "
         "id %u (%s): the shell may be left over from a step that ended, or a container "
         "or another user hides the server; start the program with `srun --mpi=pmix`, "
-        "or "
-        "unset the PMIX_ variables (or set MUSTER_SINGLE=1) for one process",
-        launch->pmix_namespace ? launch->pmix_namespace : "?", where,
+        "or unset the PMIX_ variables (or set MUSTER_SINGLE=1) for one process",
+        launch->pmix_namespace ? "PMIX_NAMESPACE=" : "PMIX_SERVER_URI",
+        launch->pmix_namespace ? launch->pmix_namespace : "", where,
         (unsigned)geteuid(), reason);
 }

@@ -268,7 +268,9 @@ int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
 
     /* The same variable decides in PMIx_Init of releases 3 to 5. */
     if (!launch->pmix_namespace)
-        return 1;
+        return launch->pmix_server_uri
+                   ? mu_pmix_server_refuse(launch, "PMIX_NAMESPACE is not set", err)
+                   : 1;
     /* PMIx_Finalize after a failed PMIx_Init is a segmentation fault in PMIx 4. */
     rc = PMIx_Init(&self, NULL, 0);
     if (rc != PMIX_SUCCESS)

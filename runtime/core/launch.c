@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.c - does the world that PMIx tells fit the way this process was started? */
+/* launch.c - does the world that PMIx reports fit the way this process was started? */
 #include "runtime/core/launch.h"
 
 #include <limits.h>
@@ -8,8 +8,21 @@
 #include "runtime/muster.h"
 
 const struct mu_launch_other mu_launch_other[MU_LAUNCH_OTHERS] = {
-    { "PMI_SIZE", 2 },      { "OMPI_COMM_WORLD_SIZE", 2 }, { "MV2_COMM_WORLD_SIZE", 2 },
-    { "FLUX_JOB_SIZE", 2 }, { "PALS_RANKID", 1 },
+    { "PMI_SIZE", 2 },
+    { "PMI_RANK", 1 },
+    { "MPI_LOCALNRANKS", 2 },
+    { "OMPI_COMM_WORLD_SIZE", 2 },
+    { "OMPI_COMM_WORLD_RANK", 1 },
+    { "MV2_COMM_WORLD_SIZE", 2 },
+    { "MV2_COMM_WORLD_RANK", 1 },
+    { "FLUX_JOB_SIZE", 2 },
+    { "FLUX_TASK_RANK", 1 },
+    { "PALS_RANKID", 1 },
+    { "JSM_NAMESPACE_SIZE", 2 },
+    { "JSM_NAMESPACE_RANK", 1 },
+    { "HOROVOD_SIZE", 2 },
+    { "LOCAL_WORLD_SIZE", 2 },
+    { "PMIX_RANK", 1 },
 };
 
 /* The number in text; `otherwise` when it is unset or no number. */
@@ -41,12 +54,13 @@ static int refuse_singleton(const struct mu_launch *l, int pmix_size,
             "it: start it with `srun --mpi=pmix` (MUSTER_SINGLE=1 if one "
             "process is meant)",
             l->slurm_job_id, ntasks, mu_plural(ntasks), nnodes, mu_plural(nnodes));
-    if (number(l->world_size, 1) > 1)
+    if (number(l->world_size, 1) > 1 || number(l->rank, 0) > 0)
         return mu_err_set(
             err, MUSTER_ERENDEZVOUS,
             "WORLD_SIZE=%s RANK=%s but %s: libmuster takes its ranks from PMIx, "
             "start it with `srun --mpi=pmix` or another PMIx launcher",
-            l->world_size, l->rank ? l->rank : "?", have);
+            l->world_size ? l->world_size : "(unset)", l->rank ? l->rank : "(unset)",
+            have);
     for (int i = 0; i < MU_LAUNCH_OTHERS; i++)
         if (number(l->other[i], 0) >= mu_launch_other[i].several)
             return mu_err_set(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.h - does the world that PMIx tells fit the way this process was started? */
+/* launch.h - does the world that PMIx reports fit the way this process was started? */
 #ifndef MU_LAUNCH_H
 #define MU_LAUNCH_H
 
@@ -7,10 +7,11 @@
 
 #include "runtime/base/err.h"
 
-/* Variables of launchers without PMIx (MPICH's Hydra, Open MPI, MVAPICH, Flux, PALS),
- * which mean several processes from a value on.
+/* Variables of other launchers (MPICH's Hydra, Intel MPI, Open MPI, MVAPICH, Flux, PALS,
+ * jsrun, Horovod, torchrun, PMIx without its server): from `several` on the value means
+ * more than one process. A size counts from 2, a rank from 1.
  */
-#define MU_LAUNCH_OTHERS 5
+#define MU_LAUNCH_OTHERS 15
 extern const struct mu_launch_other {
     const char *name;
     int several;

@@ -3,7 +3,7 @@
 # The 40-line example runs alone; a PMIx server that cannot be reached is one sentence;
 # the library exports muster_* and nothing else.
 dir=${MUSTER_BUILDDIR:-.}
-echo 1..4
+echo 1..5
 out=$(cd "$dir" && MUSTER_SINGLE=1 timeout 60 runtime/api/example)
 if [ "$out" = "1 rank agrees on 0.000000" ]; then
     echo "ok 1 - the example runs in a world of one"
@@ -53,4 +53,17 @@ cannot be reached"*) ;;
     fi
 else
     echo "ok 4 - $test4 # SKIP built without PMIx"
+fi
+test5="a PMIx server's address without its namespace is no world of one"
+if nm -D "$dir/.libs/libmuster.so" | grep -q ' U PMIx_Init'; then
+    out=$(cd "$dir" && PMIX_RANK=0 PMIX_SERVER_URI4='pmix-server.1;tcp4://127.0.0.1:9' timeout 60 runtime/api/example 2>&1)
+    case $?$out in
+    "11muster: PMIX_SERVER_URI is set, but the PMIx server at tcp4://127.0.0.1:9"*"(PMIX_NAMESPACE is not set)"*)
+        echo "ok 5 - $test5" ;;
+    *)
+        echo "not ok 5 - $test5"
+        echo "# $out" ;;
+    esac
+else
+    echo "ok 5 - $test5 # SKIP built without PMIx"
 fi

@@ -63,28 +63,29 @@ static const struct launch_case {
       0,
       0,
       "WORLD_SIZE=4 RANK=1" },
+    { "RANK without WORLD_SIZE", { .rank = "3" }, 0, 0, "WORLD_SIZE=(unset) RANK=3" },
     { "MPICH's launcher without PMIx",
       { .other = { "4" } },
       0,
       0,
       "PMI_SIZE=4 but no PMIx server answers" },
     { "Open MPI's world beside a PMIx world of one",
-      { .other = { NULL, "2" } },
+      { .other = { [3] = "2" } },
       0,
       1,
       "OMPI_COMM_WORLD_SIZE=2 but PMIx reports a world of 1" },
     { "Flux without PMIx",
-      { .other = { [3] = "8" } },
+      { .other = { [7] = "8" } },
       0,
       0,
       "FLUX_JOB_SIZE=8 but no PMIx server answers" },
     { "the second rank of PALS",
-      { .other = { [4] = "1" } },
+      { .other = { [9] = "1" } },
       0,
       0,
       "PALS_RANKID=1 but no PMIx server answers" },
     { "another launcher's world of one",
-      { .other = { "1", "1", "1", "1", "0" } },
+      { .other = { [0] = "1", [3] = "1", [7] = "1", [9] = "0" } },
       0,
       0,
       NULL },
@@ -93,7 +94,7 @@ static const struct launch_case {
       0,
       0,
       NULL },
-    { "another launcher that has PMIx", { .other = { NULL, "4" } }, 1, 4, NULL },
+    { "another launcher that has PMIx", { .other = { [3] = "4" } }, 1, 4, NULL },
     { "case 044: the plugin's variables agree with PMIx",
       { .slurm_step_num_tasks = "4", .rank = "2", .world_size = "4" },
       2,
@@ -128,6 +129,23 @@ static void a_launch_that_cannot_be_meant_is_refused(void **state)
         if (rc != -1 || !strstr(err.text, t->refused))
             fail_msg("%s: %d '%s'", t->name, rc, err.text);
         assert_int_equal(err.code, MUSTER_ERENDEZVOUS);
+    }
+}
+
+static void each_launcher_variable_refuses_several_processes_and_takes_one(void **state)
+{
+    for (int i = 0; i < MU_LAUNCH_OTHERS; i++) {
+        const char *name = mu_launch_other[i].name;
+        bool is_rank = strstr(name, "_RANK");
+        struct mu_launch launch = { 0 };
+        struct mu_err err = { 0 };
+
+        launch.other[i] = is_rank ? "1" : "2";
+        if (mu_launch_check(&launch, 0, 0, &err) == 0 || !strstr(err.text, name))
+            fail_msg("%s=%s: '%s'", name, launch.other[i], err.text);
+        launch.other[i] = is_rank ? "0" : "1";
+        if (mu_launch_check(&launch, 0, 0, &err) < 0)
+            fail_msg("%s=%s: '%s'", name, launch.other[i], err.text);
     }
 }
 
@@ -195,6 +213,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_launch_that_cannot_be_meant_is_refused),
+        cmocka_unit_test(
+            each_launcher_variable_refuses_several_processes_and_takes_one),
         cmocka_unit_test(an_option_wins_over_its_variable_and_that_over_the_default),
         cmocka_unit_test(a_setting_that_cannot_be_read_is_refused_by_name),
     };
