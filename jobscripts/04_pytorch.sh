@@ -4,6 +4,11 @@
 # init_process_group("nccl") reads (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
 # There is no torchrun here: srun starts the processes.
 #
+# The name of a process's GPU follows from the request:
+#   --gres=gpu:4 or --gpus-per-node=4            every process sees all GPUs of the node: "cuda:$LOCAL_RANK"
+#   --gpus-per-task=1 or --gpu-bind=single:1     every process sees its own GPU alone: "cuda:0"
+# A program that does both: torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+#
 #   TRAIN="train.py --epochs 10" sbatch 04_pytorch.sh
 #
 #SBATCH --job-name=pytorch
@@ -12,7 +17,6 @@
 #SBATCH --ntasks-per-node=4
 #SBATCH --cpus-per-task=18
 #SBATCH --gres=gpu:4
-#SBATCH --gpu-bind=single:1       # so the program's device is cuda:0, in every process
 #SBATCH --time=00:30:00
 #SBATCH --muster=verbose
 set -eu

@@ -21,9 +21,9 @@ setup() {
 }
 
 # Submit a script, wait for its end, show its output.
-submit() { # script
+submit() { # script [options of sbatch]
     local id
-    id=$(sbatch --parsable --cpus-per-task=1 "$top/jobscripts/$1") || return 1
+    id=$(sbatch --parsable --cpus-per-task=1 "${@:2}" "$top/jobscripts/$1") || return 1
     job_becomes 330 "$id" 'COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY' || true
     cat ./*-"$id".out
     job_is "$id" COMPLETED
@@ -63,12 +63,21 @@ else:
             break
         except OSError:
             time.sleep(0.1)
-print("rank %d of %d local %d visible %s" % (rank, world, local, os.environ["CUDA_VISIBLE_DEVICES"]), flush=True)
+visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+print("rank %d of %d local %d sees %d device %s both %s" % (rank, world, local, len(visible),
+      visible[local] if local < len(visible) else "none", visible[local % len(visible)]), flush=True)
 PY
     TRAIN="meet.py --unused" run submit 04_pytorch.sh
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
-    # single:1 makes device 0 of each process its own GPU.
-    [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) visible \1$' <<< "$output")" -eq 8 ]
+    # cuda:LOCAL_RANK, as tutorials write it, is a GPU of the process's own.
+    [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 4 device \1 both \1$' <<< "$output")" -eq 8 ]
+
+    # A request per task: the one visible GPU is cuda:0, and the remainder finds it.
+    TRAIN="meet.py --unused" run submit 04_pytorch.sh --gpu-bind=single:1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
+    [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 1 device .* both \1$' <<< "$output")" -eq 8 ]
 }
