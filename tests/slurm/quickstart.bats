@@ -31,6 +31,18 @@ nothing_left() {
     [ "$(grep -c '^ *prints: ' <<< "$output")" -eq "$("$top/jobscripts/packages" names | wc -l)" ]
 }
 
+@test "quickstart in a source folder that was configured: one sentence, and nothing is installed or built" {
+    local copy=$BATS_TEST_TMPDIR/muster
+    mkdir -p "$copy/jobscripts"
+    cp "$top/jobscripts/quickstart" "$copy/jobscripts/"
+    touch "$copy/config.status"
+    run "$copy/jobscripts/quickstart"
+    [ "$status" -eq 1 ]
+    [ "$output" = "quickstart: $copy holds a build of its own (./configure was run there): \
+run \`make distclean\` there first, then this again" ]
+    [ ! -e "$copy/build-quickstart" ]
+}
+
 @test "quickstart trains on one and on four ranks, shows placement and speedup, leaves nothing" {
     EPOCHS=3 run "$top/jobscripts/quickstart" --no-install
     echo "$output"
