@@ -46,6 +46,9 @@
  * - A function that can fail returns a muster_status. muster_error(m) is the sentence
  *   that explains it.
  * - Objects are not thread safe: one thread calls at a time.
+ * - Zero-initialise each struct before you set its fields. A later release puts fields
+ *   where `reserved` is, and the struct keeps its size: programs run with a newer library
+ *   as they are. A call refuses other values than 0 there with MUSTER_EUSAGE.
  * - `stream` is a cudaStream_t cast to void *; NULL is the default stream. A world
  *   without GPUs ignores it.
  * - All ranks make the calls marked [collective], in the same order. Each of these
@@ -61,6 +64,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The version of this header, as text and as a number that grows; muster_version gives
+ * that of the loaded library.
+ */
+#define MUSTER_VERSION "0.1.0"
+#define MUSTER_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
 
 /* ---- Status and types ------------------------------------------------------------ */
 
@@ -128,6 +137,7 @@ struct muster_options {
      * see MUSTER_ESHRUNK. 0: a death ends the job.
      */
     int elastic;
+    uint64_t reserved[8]; /* 0 */
 };
 
 /* [collective] Take rank and size from PMIx, check the placement, open control
@@ -227,6 +237,7 @@ struct muster_param {
      * -1, its gradient NULL. muster_ddp_absent is 1, grad_ready an error.
      */
     int frozen;
+    uint64_t reserved[4]; /* 0 */
 };
 
 struct muster_hook;
@@ -251,8 +262,13 @@ struct muster_ddp_options {
      * memory is searched in sync, which then waits for the GPU.
      */
     int screen;
+    /* A gradient that no rank has in the first sync, and none declared absent, is
+     * MUSTER_ECONTRACT. 0: a warning.
+     */
+    int require_all;
     int shard;                      /* ZeRO-1: see muster_ddp_shard */
     const struct muster_hook *hook; /* compression, see there; NULL: none */
+    uint64_t reserved[8];           /* 0 */
 };
 
 /* [collective] Register the parameters in forward order; buckets are filled from the
@@ -306,7 +322,8 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
  * micro-batches each has added up) divided once by the number of ranks. A gradient that
  * a rank lacks counts as zero in the mean. One that all ranks lack keeps its old value,
  * each rank's own (with shard it is zero). In the first sync of ddp rank 0 warns of
- * such gradients, unless a rank declared them absent or shard is on.
+ * such gradients, unless a rank declared them absent or shard is on;
+ * options.require_all makes that an error on all ranks.
  *
  * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
  * host. It blocks where it takes an agreement with the other ranks:
@@ -335,6 +352,7 @@ int muster_ddp_no_sync(struct muster_ddp *ddp, int on);
 struct muster_ledger {
     uint64_t steps;
     double seconds, communication, exposed;
+    uint64_t reserved[4]; /* 0 */
 };
 void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
 
@@ -415,9 +433,10 @@ int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
  */
 struct muster_scaler {
     double scale;
-    int interval; /* good steps until it doubles; 0: after each */
-    int good;     /* since the last change */
-    long skipped; /* steps, in all */
+    int interval;         /* good steps until it doubles; 0: after each */
+    int good;             /* since the last change */
+    long skipped;         /* steps, in all */
+    uint64_t reserved[2]; /* 0 */
 };
 
 /* What sync does on top, equally on all ranks. `norm` and `skip` are results on the
@@ -431,6 +450,7 @@ struct muster_finish {
     /* out: an overflow was found, on all ranks alike. Leave this step's optimizer out.
      */
     int skip;
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* [collective] muster_ddp_sync; then it divides the gradients by the loss scale, takes
@@ -451,6 +471,7 @@ struct muster_shard {
     enum muster_dtype dtype;
     size_t count; /* elements, padding included */
     void *grad, *data;
+    uint64_t reserved[4]; /* 0 */
 };
 /* Part k of 0 .. muster_ddp_buckets - 1. */
 int muster_ddp_shard(const struct muster_ddp *ddp, int k, struct muster_shard *out);
@@ -497,6 +518,7 @@ struct muster_bucket {
      * what follows sync reads data from there.
      */
     void *stream;
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* INT8 takes f32; POWERSGD takes f32 and 16-bit floats; both on the host and on GPUs.
@@ -518,6 +540,7 @@ struct muster_hook {
      */
     int (*reduce)(void *arg, struct muster *m, const struct muster_bucket *bucket);
     void *arg;
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* Bytes that this rank has given to collectives for gradients since create; those of a
@@ -567,10 +590,12 @@ struct muster_sampler_options {
     uint64_t batch;   /* of one rank in one step */
     uint64_t seed;
     enum muster_tail tail;
-    int in_order; /* do not shuffle */
+    int in_order;         /* do not shuffle */
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* The position in an epoch, in samples of all ranks: save it, restore it in any world.
+ * Programs write these bytes into checkpoints, so the struct never changes.
  */
 struct muster_sampler_state {
     uint64_t samples, seed, epoch, position;
@@ -632,6 +657,7 @@ struct muster_checkpoint_options {
      */
     int sharded;
     enum muster_checkpoint_mode mode;
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* Something to be saved, in host memory or on this rank's GPU. From a GPU save copies
@@ -647,6 +673,7 @@ struct muster_item {
     const char *name;
     void *data;
     uint64_t bytes, offset, total;
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* [collective] Makes the folder if it is missing. Removes files that an earlier run

@@ -13,11 +13,24 @@ int muster_checkpoint_open(struct muster *m, const char *folder,
     static const struct muster_checkpoint_options defaults;
     struct mu_err err = { 0 };
 
+    if (options && MU_CHECK_RESERVED(m, "muster_checkpoint_open",
+                                     muster_checkpoint_options, options) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (mu_checkpoint_open(&m->comm, folder, options ? options : &defaults, out, &err) <
         0)
         return mu_fail_err(m, &err);
     (*out)->m = m;
     return MUSTER_OK;
+}
+
+static int check_items(struct muster_checkpoint *c, const char *call,
+                       const struct muster_item *items, int nitems)
+{
+    int rc = MUSTER_OK;
+
+    for (int i = 0; items && rc == MUSTER_OK && i < nitems; i++)
+        rc = MU_CHECK_RESERVED(c->m, call, muster_item, &items[i]);
+    return rc;
 }
 
 int muster_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
@@ -30,6 +43,8 @@ int muster_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
             c->m, MUSTER_EUSAGE,
             "checkpoint: only the process that opened it may save, and this is a "
             "forked child");
+    if (check_items(c, "muster_checkpoint_save", items, nitems) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (mu_checkpoint_save(c, step, items, nitems, &err) < 0)
         return mu_fail_err(c->m, &err);
     return MUSTER_OK;
@@ -52,6 +67,8 @@ int muster_checkpoint_load(struct muster_checkpoint *c, const struct muster_item
 {
     struct mu_err err = { 0 };
 
+    if (check_items(c, "muster_checkpoint_load", items, nitems) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (mu_checkpoint_load(c, items, nitems, step, found, &err) < 0)
         return mu_fail_err(c->m, &err);
     return MUSTER_OK;

@@ -6,6 +6,21 @@
 
 #include "runtime/api/impl.h"
 
+static int check_create(struct muster *m, const struct muster_param *params,
+                        int nparams, const struct muster_ddp_options *options)
+{
+    static const char call[] = "muster_ddp_create";
+    int rc = MUSTER_OK;
+
+    for (int i = 0; rc == MUSTER_OK && i < nparams; i++)
+        rc = MU_CHECK_RESERVED(m, call, muster_param, &params[i]);
+    if (rc == MUSTER_OK && options)
+        rc = MU_CHECK_RESERVED(m, call, muster_ddp_options, options);
+    if (rc == MUSTER_OK && options && options->hook)
+        rc = MU_CHECK_RESERVED(m, call, muster_hook, options->hook);
+    return rc;
+}
+
 int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
                       const struct muster_ddp_options *options, struct muster_ddp **out)
 {
@@ -20,6 +35,8 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
             "negative",
             (const void *)params, nparams);
     *out = NULL;
+    if (check_create(m, params, nparams, options) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (mu_ddp_create(&m->comm, &m->recover, &request, m, &m->err, out, &err) < 0)
         return mu_fail_err(m, &err);
     return MUSTER_OK;
@@ -165,28 +182,42 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
     return MUSTER_OK;
 }
 
+static int check_finish(struct muster_ddp *ddp, const char *call,
+                        const struct muster_finish *f)
+{
+    struct mu_err err = { 0 };
+    int rc;
+
+    if (mu_ddp_finish_check(f, call, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    rc = MU_CHECK_RESERVED(ddp->m, call, muster_finish, f);
+    if (rc == MUSTER_OK && f->scaler)
+        rc = MU_CHECK_RESERVED(ddp->m, call, muster_scaler, f->scaler);
+    return rc;
+}
+
 int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream)
 {
     struct mu_err err = { 0 };
+    int rc;
 
     if (ddp->accumulating)
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "muster_ddp_sync_with while no_sync is on: switch it off before "
                        "the last micro-batch");
-    if (mu_ddp_finish_check(f, "muster_ddp_sync_with", &err) < 0 ||
-        mu_ddp_sync(ddp, f, stream, &err) < 0)
-        return mu_fail_err(ddp->m, &err);
-    return MUSTER_OK;
+    rc = check_finish(ddp, "muster_ddp_sync_with", f);
+    if (rc == MUSTER_OK && mu_ddp_sync(ddp, f, stream, &err) < 0)
+        rc = mu_fail_err(ddp->m, &err);
+    return rc;
 }
 
 int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
                          int (*after)(void *arg), void *arg)
 {
     struct mu_err err = { 0 };
-    int rc;
+    int rc = finish ? check_finish(ddp, "muster_ddp_join_with", finish) : MUSTER_OK;
 
-    if ((finish && mu_ddp_finish_check(finish, "muster_ddp_join_with", &err) < 0) ||
-        mu_ddp_join(ddp, finish, after, arg, &rc, &err) < 0)
+    if (rc == MUSTER_OK && mu_ddp_join(ddp, finish, after, arg, &rc, &err) < 0)
         return mu_fail_err(ddp->m, &err);
     return rc;
 }

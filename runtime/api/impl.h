@@ -7,6 +7,9 @@
 #ifndef MU_IMPL_H
 #define MU_IMPL_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "runtime/comm/comm.h"
 #include "runtime/muster.h"
 #include "runtime/recover/recover.h"
@@ -36,5 +39,15 @@ void mu_fail_reported_elsewhere(bool elsewhere);
  */
 int mu_init_world(struct muster **out, const struct mu_config *config,
                   struct mu_world *world);
+
+/* MUSTER_EUSAGE, with the names of call and struct, where one of the n words that a later
+ * release may use is not 0.
+ */
+int mu_check_reserved(struct muster *m, const char *call, const char *name,
+                      const uint64_t *words, size_t n);
+/* object: pointer to a `struct type`, not NULL. */
+#define MU_CHECK_RESERVED(m, call, type, object)                                       \
+    mu_check_reserved(m, call, #type, (object)->reserved,                              \
+                      sizeof(object)->reserved / sizeof(uint64_t))
 
 #endif

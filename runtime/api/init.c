@@ -173,6 +173,9 @@ int muster_init(struct muster **out, const struct muster_options *options)
     if (!out)
         return mu_fail(NULL, MUSTER_EUSAGE, "muster_init needs a place for its result");
     *out = NULL;
+    if (options &&
+        MU_CHECK_RESERVED(NULL, "muster_init", muster_options, options) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (mu_config_make(options, &env, &config, &err) < 0)
         return mu_fail_err(NULL, &err);
     launch = launch_variables(config.single);

@@ -22,6 +22,9 @@ static int check_options(struct muster *m, const struct muster_sampler_options *
     if (!out)
         return mu_fail(m, MUSTER_EUSAGE,
                        "muster_sampler_create needs a place for its result");
+    if (MU_CHECK_RESERVED(m, "muster_sampler_create", muster_sampler_options,
+                          options) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (options->samples < 1 || options->samples > MOST_SAMPLES)
         return mu_fail(m, MUSTER_EUSAGE,
                        "muster_sampler_create: samples is %llu, use 1 to 2^62",

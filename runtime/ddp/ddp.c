@@ -18,6 +18,7 @@ static int make(struct muster_ddp *ddp, const struct mu_ddp_request *wanted,
         return -1;
     ddp->factor = 1;
     ddp->screen = options->screen != 0;
+    ddp->require_all = options->require_all != 0;
     ddp->shard = options->shard != 0;
     if (ddp->shard && ddp->comm->config.elastic)
         return mu_err_set(err, MUSTER_EUSAGE,

@@ -102,7 +102,7 @@ struct muster_ddp {
     bool squared;             /* the last sync added up squares behind each bucket */
     double *sums; /* MU_SQUARES partial sums in memory of the backend, or NULL */
     uint32_t *screen_marks; /* on a GPU, by bucket: see the backend's find_nonfinite */
-    bool screen, shard;
+    bool screen, shard, require_all;
     struct mu_weight weight;
     double factor; /* multiplies the gradients of this rank; 1: nothing to do */
     const struct mu_hook_ops *hook;

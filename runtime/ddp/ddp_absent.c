@@ -31,11 +31,18 @@ static int lacking(const struct muster_ddp *ddp, uint8_t *bits, uint8_t *undecla
     return n;
 }
 
-/* Warn of gradients that no rank has and none declared absent: each rank keeps its old
- * value in its buffer. An optimizer that uses it lets the models drift apart.
+/* Gradients that no rank has and none declared absent: each rank keeps its old value in
+ * its buffer, and an optimizer that uses it lets the models drift apart. Rank 0 warns;
+ * with options.require_all each rank gets the error.
  */
-static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing)
+static int report_missing(const struct muster_ddp *ddp, const uint8_t *missing,
+                          struct mu_err *err)
 {
+    static const char format[] =
+        "no rank has a gradient of %s in step %llu, and none declared it absent: %s. "
+        "Call muster_ddp_grad_ready or muster_ddp_grad_absent for it, or register it "
+        "as frozen.";
+    unsigned long long step = (unsigned long long)ddp->step;
     char names[MU_ERR_TEXT / 2];
     size_t at = 0;
     int n = 0;
@@ -45,15 +52,16 @@ static void warn_of_missing(const struct muster_ddp *ddp, const uint8_t *missing
             mu_text_add(names, sizeof names, &at, "%s'%.40s'", n > 1 ? ", " : "",
                         ddp->param[i].name);
     if (n == 0)
-        return;
+        return 0;
     if (n > NAMED)
         mu_text_add(names, sizeof names, &at, " and %d more", n - NAMED);
-    mu_log(
-        &ddp->comm->log, MU_LOG_WARN,
-        "no rank has a gradient of %s in step %llu, and none declared it absent: each "
-        "rank keeps the old value in its buffer. Call muster_ddp_grad_ready or "
-        "muster_ddp_grad_absent for it, or register it as frozen.",
-        names, (unsigned long long)ddp->step);
+    if (ddp->require_all)
+        return mu_err_set(err, MUSTER_ECONTRACT, format, names, step,
+                          "options.require_all is set");
+    if (ddp->comm->world->rank == 0)
+        mu_log(&ddp->comm->log, MU_LOG_WARN, format, names, step,
+               "each rank keeps the old value in its buffer");
+    return 0;
 }
 
 /* The order of collectives up to the last bucket of this step: the buckets that have
@@ -123,8 +131,8 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
         ddp->missing_everywhere[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
         ddp->absent[i] = ddp->missing_everywhere[i] && !ddp->shard;
     }
-    if (control && rc == 0 && n > 0 && first && ddp->comm->world->rank == 0)
-        warn_of_missing(ddp, bits + half);
+    if (control && rc == 0 && n > 0 && first)
+        rc = report_missing(ddp, bits + half, err);
     free(bits);
     return rc < 0 ? mu_comm_fail(ddp->comm, err) : 0;
 }

@@ -116,8 +116,9 @@ int mu_ddp_params_agree(struct muster_ddp *ddp,
                              mu_dtype_name(ddp->plan.bucket[b].dtype),
                              ddp->plan.bucket[b].bytes);
     if (rc == 0)
-        rc = mu_contract_add(&c, err, "shard %d, screen %d, fixed order %d", ddp->shard,
-                             ddp->screen, options->fixed_order != 0);
+        rc = mu_contract_add(
+            &c, err, "shard %d, screen %d, fixed order %d, require all %d", ddp->shard,
+            ddp->screen, options->fixed_order != 0, ddp->require_all);
     if (rc == 0)
         rc = mu_contract_add(&c, err, "compression %d of rank %d",
                              options->hook ? (int)options->hook->compress : -1,

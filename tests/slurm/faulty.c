@@ -193,7 +193,9 @@ static struct muster_ddp *create(struct muster *m)
 
     for (int i = 0; i < PARAMS; i++) {
         snprintf(name[i], sizeof name[i], "layer%d", i);
-        p[i] = (struct muster_param){ name[i], COUNT, MUSTER_F32, data[i], NULL, 0 };
+        p[i] = (struct muster_param){
+            .name = name[i], .count = COUNT, .dtype = MUSTER_F32, .data = data[i]
+        };
     }
     if (odd && strcmp(opt.deed, "shape") == 0)
         p[2].count = COUNT + 1;

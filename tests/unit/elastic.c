@@ -171,9 +171,9 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
 
 static int open_model(struct muster *m, struct model *model)
 {
-    struct muster_param p[3] = { { "a", SMALL, MUSTER_F32, NULL, NULL, 0 },
-                                 { "b", LARGE, MUSTER_F32, NULL, NULL, 0 },
-                                 { "c", SMALL, MUSTER_F32, NULL, NULL, 0 } };
+    struct muster_param p[3] = { { .name = "a", .count = SMALL, .dtype = MUSTER_F32 },
+                                 { .name = "b", .count = LARGE, .dtype = MUSTER_F32 },
+                                 { .name = "c", .count = SMALL, .dtype = MUSTER_F32 } };
     struct muster_sampler_options samples = { .samples = 1000, .batch = 4, .seed = 1 };
     int rc = muster_ddp_create(m, p, 3, NULL, &model->ddp);
 

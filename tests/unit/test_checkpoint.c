@@ -310,11 +310,17 @@ static void wrong_arguments_are_refused(void **state)
         struct muster_item item;
         const char *says;
     } cases[] = {
-        { "no name", { NULL, weights, 8, 0, 0 }, "needs a name" },
-        { "a name of ours", { "muster.x", weights, 8, 0, 0 }, "muster." },
-        { "no data", { "a", NULL, 8, 0, 0 }, "has no data" },
-        { "a part behind the end", { "a", weights, 8, 1, 8 }, "no bytes 1 to 9" },
-        { "a part, not sharded", { "a", weights, 8, 0, 16 }, "sharded" },
+        { "no name", { .data = weights, .bytes = 8 }, "needs a name" },
+        { "a name of ours",
+          { .name = "muster.x", .data = weights, .bytes = 8 },
+          "muster." },
+        { "no data", { .name = "a", .bytes = 8 }, "has no data" },
+        { "a part behind the end",
+          { .name = "a", .data = weights, .bytes = 8, .offset = 1, .total = 8 },
+          "no bytes 1 to 9" },
+        { "a part, not sharded",
+          { .name = "a", .data = weights, .bytes = 8, .total = 16 },
+          "sharded" },
     };
     struct muster_checkpoint *c = opened(NULL);
     struct muster_item twice[] = { items[0], items[0] };

@@ -43,9 +43,11 @@ static void make(struct muster *m, struct model *model)
 
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "layer%d", i);
-        p[i] = (struct muster_param){
-            names[i], COUNT, MUSTER_F32, model->data[i], i % 2 ? model->own[i] : NULL, 0
-        };
+        p[i] = (struct muster_param){ .name = names[i],
+                                      .count = COUNT,
+                                      .dtype = MUSTER_F32,
+                                      .data = model->data[i],
+                                      .grad = i % 2 ? model->own[i] : NULL };
         for (int k = 0; k < COUNT; k++)
             model->data[i][k] = (float)(muster_rank(m) * 1000 + i * COUNT + k);
     }
@@ -271,7 +273,7 @@ static void row_3_each_step_has_its_own_bitmap_of_absent_gradients(void **state)
 static int misuse_body(struct muster *m, int rank, void *arg)
 {
     struct model model = { 0 };
-    struct muster_param bad = { "ints", 3, MUSTER_I32, NULL, NULL, 0 };
+    struct muster_param bad = { .name = "ints", .count = 3, .dtype = MUSTER_I32 };
     struct muster_ddp *none = NULL;
 
     make(m, &model);
@@ -303,9 +305,9 @@ static void row_12_wrong_calls_are_refused_and_nothing_breaks(void **state)
 
 static int empty_body(struct muster *m, int rank, void *arg)
 {
-    struct muster_param p[3] = { { "a", 0, MUSTER_F32, NULL, NULL, 0 },
-                                 { "b", 5, MUSTER_F64, NULL, NULL, 0 },
-                                 { "c", 0, MUSTER_F64, NULL, NULL, 0 } };
+    struct muster_param p[3] = { { .name = "a", .dtype = MUSTER_F32 },
+                                 { .name = "b", .count = 5, .dtype = MUSTER_F64 },
+                                 { .name = "c", .dtype = MUSTER_F64 } };
     struct muster_ddp *ddp, *nothing;
     double *g;
 
@@ -338,7 +340,7 @@ static void row_5_empty_parameters_and_empty_models_work(void **state)
  * not. */
 static int half_body(struct muster *m, int rank, void *arg)
 {
-    struct muster_param p = { "w", 10, MUSTER_F16, NULL, NULL, 0 };
+    struct muster_param p = { .name = "w", .count = 10, .dtype = MUSTER_F16 };
     struct muster_ddp *ddp;
     uint16_t *g;
 
@@ -402,12 +404,13 @@ static int other_body(struct muster *m, int rank, void *arg)
 {
     const struct other *o = arg;
     int side = rank == 1;
-    struct muster_param p[3] = { { "first", 4, MUSTER_F32, NULL, NULL, 0 } };
+    struct muster_param p[3] = { { .name = "first", .count = 4, .dtype = MUSTER_F32 } };
     struct muster_ddp *ddp;
 
     for (int i = 1; i < 3; i++)
-        p[i] = (struct muster_param){ o->pname[side], o->count[side], o->dtype[side],
-                                      NULL,           NULL,           0 };
+        p[i] = (struct muster_param){ .name = o->pname[side],
+                                      .count = o->count[side],
+                                      .dtype = o->dtype[side] };
     RANK_CHECK(muster_ddp_create(m, p, o->nparams[side], NULL, &ddp) ==
                MUSTER_ECONTRACT);
     RANK_CHECK(ddp == NULL);

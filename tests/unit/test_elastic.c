@@ -283,7 +283,7 @@ static void paint(float *p, size_t n, float value)
  */
 static int free_body(struct muster *m, int rank, void *arg)
 {
-    struct muster_param p = { "a", 4, MUSTER_F32, NULL, NULL, 0 };
+    struct muster_param p = { .name = "a", .count = 4, .dtype = MUSTER_F32 };
     struct muster_ddp *ddp;
     float *gone, *stays, *more, *late = NULL;
     int rc = MUSTER_OK;

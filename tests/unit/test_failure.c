@@ -107,8 +107,8 @@ static int body(struct muster *m, int rank, void *arg)
 {
     const struct run *run = arg;
     const struct fault *f = run->fault;
-    struct muster_param p[2] = { { "a", 64, MUSTER_F32, NULL, NULL, 0 },
-                                 { "b", 64, MUSTER_F32, NULL, NULL, 0 } };
+    struct muster_param p[2] = { { .name = "a", .count = 64, .dtype = MUSTER_F32 },
+                                 { .name = "b", .count = 64, .dtype = MUSTER_F32 } };
     struct muster_ddp *ddp;
 
     if (!m)

@@ -81,9 +81,10 @@ static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options
     struct muster_ddp *ddp;
 
     for (int i = 0; i < N; i++)
-        p[i] = (struct muster_param){
-            names[i], COUNT, MUSTER_F32, NULL, i % 2 ? own[i] : NULL, 0
-        };
+        p[i] = (struct muster_param){ .name = names[i],
+                                      .count = COUNT,
+                                      .dtype = MUSTER_F32,
+                                      .grad = i % 2 ? own[i] : NULL };
     RANK_OK(muster_ddp_create(m, p, N, o, &ddp));
     return ddp;
 }

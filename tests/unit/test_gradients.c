@@ -36,9 +36,10 @@ static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options
 
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "w%d", i);
-        p[i] = (struct muster_param){
-            names[i], COUNT, MUSTER_F32, NULL, i % 2 ? own[i] : NULL, 0
-        };
+        p[i] = (struct muster_param){ .name = names[i],
+                                      .count = COUNT,
+                                      .dtype = MUSTER_F32,
+                                      .grad = i % 2 ? own[i] : NULL };
     }
     RANK_OK(muster_ddp_create(m, p, N, o, &ddp));
     return ddp;
@@ -347,8 +348,10 @@ static int compress_body(struct muster *m, int rank, void *arg)
     const struct muster_hook *hook = arg;
     const struct muster_ddp_options o = { .hook = hook };
     enum { ROWS = 40, COLS = 50, STEPS = 60 };
-    struct muster_param p[2] = { { "bias", 9, MUSTER_F32, NULL, NULL, 0 },
-                                 { "w", ROWS * COLS, MUSTER_F32, NULL, NULL, 0 } };
+    struct muster_param p[2] = {
+        { .name = "bias", .count = 9, .dtype = MUSTER_F32 },
+        { .name = "w", .count = ROWS * COLS, .dtype = MUSTER_F32 }
+    };
     static double got[ROWS * COLS], want[ROWS * COLS];
     struct muster_ddp *ddp;
     double off = 0, all = 0;

@@ -281,7 +281,9 @@ static int scaled_body(struct muster *m, int rank, void *arg)
 
     for (int d = 0; d < 2; d++) {
         const struct muster_ddp_options o = { .hook = &t->hook };
-        struct muster_param p = { "w", ROWS * COLS, MUSTER_F32, NULL, NULL, 0 };
+        struct muster_param p = { .name = "w",
+                                  .count = ROWS * COLS,
+                                  .dtype = MUSTER_F32 };
 
         RANK_OK(muster_ddp_create(m, &p, 1, &o, &ddp[d]));
     }
@@ -323,8 +325,10 @@ static int narrow_body(struct muster *m, int rank, void *arg)
                                       .rank = 1,
                                       .rows = of_first };
     const struct muster_ddp_options o = { .hook = &hook };
-    struct muster_param p[2] = { { "w", ROWS * COLS, dtype, NULL, NULL, 0 },
-                                 { "b", ROWS * COLS, dtype, NULL, NULL, 0 } };
+    struct muster_param p[2] = {
+        { .name = "w", .count = ROWS * COLS, .dtype = dtype },
+        { .name = "b", .count = ROWS * COLS, .dtype = dtype }
+    };
     struct muster_ddp *ddp;
     float *seen = calloc(ROWS * COLS, sizeof *seen);
 

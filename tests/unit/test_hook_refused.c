@@ -54,7 +54,7 @@ static int refusal_body(struct muster *m, int rank, void *arg)
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct refusal *t = &refusals[i];
         const struct muster_ddp_options o = { .hook = &t->hook };
-        struct muster_param p = { "w", COUNT, t->dtype, NULL, NULL, 0 };
+        struct muster_param p = { .name = "w", .count = COUNT, .dtype = t->dtype };
         struct muster_ddp *ddp;
 
         RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &ddp) == MUSTER_EUSAGE && !ddp);
@@ -76,7 +76,7 @@ static int other_body(struct muster *m, int rank, void *arg)
     const struct muster_hook hook = { .compress = rank == 1 ? MUSTER_COMPRESS_F16
                                                             : MUSTER_COMPRESS_BF16 };
     const struct muster_ddp_options o = { .hook = &hook };
-    struct muster_param p = { "w", 8, MUSTER_F32, NULL, NULL, 0 };
+    struct muster_param p = { .name = "w", .count = 8, .dtype = MUSTER_F32 };
     struct muster_ddp *ddp;
 
     RANK_CHECK(muster_ddp_create(m, &p, 1, &o, &ddp) == MUSTER_ECONTRACT);
@@ -96,7 +96,7 @@ static int short_body(struct muster *m, int rank, void *arg)
 {
     const struct muster_hook hook = { .compress = MUSTER_COMPRESS_F16 };
     const struct muster_ddp_options o = { .hook = &hook };
-    struct muster_param p = { "w", 64, MUSTER_BF16, NULL, NULL, 0 };
+    struct muster_param p = { .name = "w", .count = 64, .dtype = MUSTER_BF16 };
     struct muster_ddp *ddp[2];
 
     RANK_OK(muster_ddp_create(m, &p, 1, &o, &ddp[0]));

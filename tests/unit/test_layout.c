@@ -95,13 +95,12 @@ static int layout_body(struct muster *m, int rank, void *arg)
     for (int i = 0; i < TENSORS; i++) {
         const struct tensor *t = &tensors[i];
 
-        p[i] = (struct muster_param){ t->name,
-                                      IMAGE,
-                                      t->type,
-                                      NULL,
-                                      arena[i] + (AROUND + t->before) *
-                                                     muster_dtype_size(t->type),
-                                      0 };
+        p[i] = (struct muster_param){
+            .name = t->name,
+            .count = IMAGE,
+            .dtype = t->type,
+            .grad = arena[i] + (AROUND + t->before) * muster_dtype_size(t->type),
+        };
     }
     RANK_OK(muster_ddp_create(m, p, TENSORS, NULL, &ddp));
     for (int step = 0; step < 3; step++) {
@@ -192,8 +191,15 @@ static int embedding_body(struct muster *m, int rank, void *arg)
 {
     static float table[ROWS * COLS], sum[ROWS * COLS], before[ROWS * COLS];
     struct muster_param p[2] = {
-        { "table, dense", ROWS * COLS, MUSTER_F32, table, NULL, 0 },
-        { "table, sparse", ROWS * COLS, MUSTER_F32, table, NULL, .frozen = 1 },
+        { .name = "table, dense",
+          .count = ROWS * COLS,
+          .dtype = MUSTER_F32,
+          .data = table },
+        { .name = "table, sparse",
+          .count = ROWS * COLS,
+          .dtype = MUSTER_F32,
+          .data = table,
+          .frozen = 1 },
     };
     struct muster_ddp *ddp;
     float *dense;

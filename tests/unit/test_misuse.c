@@ -24,7 +24,8 @@
 static struct muster_ddp *model(struct muster *m)
 {
     static const struct muster_param params[2] = {
-        { "a", LARGE, MUSTER_F32, NULL, NULL, 0 }, { "b", 9, MUSTER_F32, NULL, NULL, 0 }
+        { .name = "a", .count = LARGE, .dtype = MUSTER_F32 },
+        { .name = "b", .count = 9, .dtype = MUSTER_F32 }
     };
     struct muster_ddp *ddp;
 
@@ -197,7 +198,7 @@ static void buckets_under_way_do_not_outlive_their_model(void **state)
 /* Only rank 1 fails to create: that one counts nowhere. */
 static int again_body(struct muster *m, int rank, void *arg)
 {
-    const struct muster_param nameless = { NULL, 1, MUSTER_F32, NULL, NULL, 0 };
+    const struct muster_param nameless = { .count = 1, .dtype = MUSTER_F32 };
     struct muster_ddp *ddp;
 
     if (rank == 1)
@@ -318,6 +319,67 @@ static void a_result_without_a_place_is_refused(void **state)
     forked_well("nowhere", (struct forked_world){ .size = 2 }, nowhere_body, NULL);
 }
 
+/* A program of a newer muster.h sets a field that this library does not have. */
+static int newer_body(struct muster *m, int rank, void *arg)
+{
+    struct muster_param p = { .name = "a", .count = 9, .dtype = MUSTER_F32 };
+    struct muster_ddp_options options = { .screen = 1 };
+    struct muster_hook hook = { .compress = MUSTER_COMPRESS_BF16 };
+    struct muster_sampler_options samples = { .samples = 9, .batch = 1 };
+    struct muster_checkpoint_options folder = { .name = "newer" };
+    struct muster_item item = { .name = "a", .data = &rank, .bytes = sizeof rank };
+    struct muster_scaler scaler = { .scale = 1, .interval = 1 };
+    struct muster_finish finish = { .scaler = &scaler };
+    struct muster_checkpoint *checkpoint;
+    struct muster_sampler *sampler;
+    struct muster_ddp *ddp = model(m), *other;
+    int found;
+    uint64_t step, *const last[] = {
+        &p.reserved[3],       &options.reserved[7], &hook.reserved[3],
+        &samples.reserved[3], &folder.reserved[3],  &item.reserved[3],
+        &finish.reserved[3],  &scaler.reserved[1],
+    };
+
+    options.hook = &hook;
+    RANK_OK(muster_checkpoint_open(m, arg, NULL, &checkpoint));
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
+        *last[i] = 1;
+        RANK_CHECK((muster_ddp_create(m, &p, 1, &options, &other) == MUSTER_EUSAGE) ==
+                   (i < 3));
+        if (i >= 3)
+            muster_ddp_destroy(other);
+        if (i == 3)
+            RANK_CHECK(muster_sampler_create(m, &samples, &sampler) == MUSTER_EUSAGE);
+        if (i == 4)
+            RANK_CHECK(muster_checkpoint_open(m, arg, &folder, &checkpoint) ==
+                       MUSTER_EUSAGE);
+        if (i == 5) {
+            RANK_CHECK(muster_checkpoint_save(checkpoint, 1, &item, 1) ==
+                       MUSTER_EUSAGE);
+            RANK_CHECK(muster_checkpoint_load(checkpoint, &item, 1, &step, &found) ==
+                       MUSTER_EUSAGE);
+        }
+        if (i >= 6) {
+            RANK_CHECK(muster_ddp_sync_with(ddp, &finish, NULL) == MUSTER_EUSAGE);
+            RANK_CHECK(strstr(muster_error(m), "a reserved field of struct muster_"));
+            RANK_CHECK(muster_ddp_join_with(ddp, &finish, NULL, NULL) == MUSTER_EUSAGE);
+        }
+        *last[i] = 0;
+    }
+    RANK_OK(muster_checkpoint_close(checkpoint));
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void a_field_of_a_newer_library_is_refused(void **state)
+{
+    char folder[] = "/tmp/muster-newer-XXXXXX";
+
+    assert_non_null(mkdtemp(folder));
+    forked_well("newer", (struct forked_world){ .size = 2 }, newer_body, folder);
+    rmdir(folder);
+}
+
 /* If it were tried, the kernel would take all there is, and then kill. */
 static int too_much_body(struct muster *m, int rank, void *arg)
 {
@@ -375,6 +437,7 @@ int main(void)
         cmocka_unit_test(a_rank_out_of_data_scales_and_clips_as_the_others),
         cmocka_unit_test(what_sync_cannot_finish_is_refused),
         cmocka_unit_test(a_result_without_a_place_is_refused),
+        cmocka_unit_test(a_field_of_a_newer_library_is_refused),
         cmocka_unit_test(more_memory_than_the_node_has_is_refused),
         cmocka_unit_test(an_item_may_have_no_bytes),
     };

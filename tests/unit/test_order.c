@@ -38,9 +38,10 @@ static void make(struct muster *m, struct model *model, enum which which,
                    (which == OWN_ON_0 && muster_rank(m) == 0);
 
         snprintf(names[i], sizeof names[i], "layer%d", i);
-        p[i] = (struct muster_param){
-            names[i], COUNT, MUSTER_F32, NULL, own ? model->own[i] : NULL, 0
-        };
+        p[i] = (struct muster_param){ .name = names[i],
+                                      .count = COUNT,
+                                      .dtype = MUSTER_F32,
+                                      .grad = own ? model->own[i] : NULL };
     }
     RANK_OK(muster_ddp_create(m, p, N, options, &model->ddp));
 }

@@ -28,8 +28,8 @@ struct two {
 static struct two make_two(struct muster *m)
 {
     static const struct muster_param params[LAYERS] = {
-        { "a", COUNT, MUSTER_F32, NULL, NULL, 0 },
-        { "b", COUNT, MUSTER_F32, NULL, NULL, 0 }
+        { .name = "a", .count = COUNT, .dtype = MUSTER_F32 },
+        { .name = "b", .count = COUNT, .dtype = MUSTER_F32 }
     };
     struct two two;
 
@@ -343,8 +343,9 @@ static int missing_body(struct muster *m, int rank, void *arg)
 
     for (int i = 0; i < MODEL; i++) {
         snprintf(names[i], sizeof names[i], "w%d", i);
-        params[i] =
-            (struct muster_param){ names[i], SMALL, MUSTER_F32, data[i], NULL, 0 };
+        params[i] = (struct muster_param){
+            .name = names[i], .count = SMALL, .dtype = MUSTER_F32, .data = data[i]
+        };
     }
     RANK_OK(muster_ddp_create(m, params, MODEL, &options, &ddp));
     for (int step = 0; step < 3; step++) {
@@ -398,6 +399,49 @@ static void a_gradient_that_no_rank_made_ready_is_named_once(void **state)
         }
 }
 
+/* options.require_all: the same error on each rank, at the end of the first sync. */
+static int required_body(struct muster *m, int rank, void *arg)
+{
+    const struct missing *row = arg;
+    struct muster_ddp_options options = { .require_all = 1 };
+    struct muster_param params[MODEL];
+    struct muster_ddp *ddp;
+    char names[MODEL][8];
+    int rc;
+
+    for (int i = 0; i < MODEL; i++) {
+        snprintf(names[i], sizeof names[i], "w%d", i);
+        params[i] = (struct muster_param){ .name = names[i],
+                                           .count = SMALL,
+                                           .dtype = MUSTER_F32 };
+    }
+    RANK_OK(muster_ddp_create(m, params, MODEL, &options, &ddp));
+    for (int i = MODEL - 1; i >= row->from && row->ready >> rank & 1; i--)
+        RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+    for (int i = 0; i < row->from && row->declare >> rank & 1; i++)
+        RANK_OK(muster_ddp_grad_absent(ddp, i));
+    rc = muster_ddp_sync(ddp, NULL);
+    RANK_CHECK(rc == (row->expect ? MUSTER_ECONTRACT : MUSTER_OK));
+    if (row->expect)
+        RANK_CHECK(strstr(muster_error(m), row->expect));
+    muster_ddp_destroy(ddp);
+    muster_finalize(m);
+    return 0;
+}
+
+static void a_gradient_that_all_ranks_require_is_an_error_on_each(void **state)
+{
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
+        struct forked_world w = {
+            .size = 3, .nodes = 2, .return_failure = true, SMALL_BUCKETS
+        };
+        struct missing row = missing[i];
+
+        if (!row.shard)
+            forked_well(row.name, w, required_body, &row);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +451,7 @@ int main(void)
         cmocka_unit_test(objects_in_one_order_are_averaged_whichever_is_synced_first),
         cmocka_unit_test(a_rank_that_lacks_a_gradient_keeps_the_order),
         cmocka_unit_test(a_gradient_that_no_rank_made_ready_is_named_once),
+        cmocka_unit_test(a_gradient_that_all_ranks_require_is_an_error_on_each),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,9 +27,11 @@ static int zero_body(struct muster *m, int rank, void *arg)
     static const size_t count[3] = { 7, 130, 1 }; /* nothing divides evenly */
     static float data[3][130], plain[3][130], momentum[3][130];
     const struct muster_ddp_options o = { .shard = 1 };
-    struct muster_param p[3] = { { "a", 7, MUSTER_F32, data[0], NULL, 0 },
-                                 { "b", 130, MUSTER_F32, NULL, NULL, 0 },
-                                 { "c", 1, MUSTER_F32, data[2], NULL, 0 } };
+    struct muster_param p[3] = {
+        { .name = "a", .count = 7, .dtype = MUSTER_F32, .data = data[0] },
+        { .name = "b", .count = 130, .dtype = MUSTER_F32 },
+        { .name = "c", .count = 1, .dtype = MUSTER_F32, .data = data[2] }
+    };
     struct muster_ddp *ddp;
     struct muster_shard part;
     float *state[8];
@@ -160,9 +162,11 @@ static int join_body(struct muster *m, int rank, void *arg)
     static float data[TENSORS][WIDTH];
     static double want[TENSORS][WIDTH];
     const struct muster_ddp_options o = { .shard = 1, .hook = arg };
-    struct muster_param p[TENSORS] = { { "a", 7, MUSTER_F32, data[0], NULL, 0 },
-                                       { "b", WIDTH, MUSTER_F32, NULL, NULL, 0 },
-                                       { "c", 1, MUSTER_F32, data[2], NULL, 0 } };
+    struct muster_param p[TENSORS] = {
+        { .name = "a", .count = 7, .dtype = MUSTER_F32, .data = data[0] },
+        { .name = "b", .count = WIDTH, .dtype = MUSTER_F32 },
+        { .name = "c", .count = 1, .dtype = MUSTER_F32, .data = data[2] }
+    };
     struct trainer t = { .m = m };
     struct muster_shard part;
 
