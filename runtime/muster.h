@@ -47,8 +47,8 @@
  *   that explains it.
  * - Objects are not thread safe: one thread calls at a time.
  * - Zero-initialise each struct before you set its fields. A later release puts fields
- *   where `reserved` is, and the struct keeps its size: programs run with a newer library
- *   as they are. A call refuses other values than 0 there with MUSTER_EUSAGE.
+ *   where `reserved` is, and the struct keeps its size: programs run with a newer
+ *   library as they are. A call refuses other values than 0 there with MUSTER_EUSAGE.
  * - `stream` is a cudaStream_t cast to void *; NULL is the default stream. A world
  *   without GPUs ignores it.
  * - All ranks make the calls marked [collective], in the same order. Each of these

@@ -40,8 +40,8 @@ void mu_fail_reported_elsewhere(bool elsewhere);
 int mu_init_world(struct muster **out, const struct mu_config *config,
                   struct mu_world *world);
 
-/* MUSTER_EUSAGE, with the names of call and struct, where one of the n words that a later
- * release may use is not 0.
+/* MUSTER_EUSAGE, with the names of call and struct, where one of the n words that a
+ * later release may use is not 0.
  */
 int mu_check_reserved(struct muster *m, const char *call, const char *name,
                       const uint64_t *words, size_t n);

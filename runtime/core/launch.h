@@ -7,9 +7,9 @@
 
 #include "runtime/base/err.h"
 
-/* Variables of other launchers (MPICH's Hydra, Intel MPI, Open MPI, MVAPICH, Flux, PALS,
- * jsrun, Horovod, torchrun, PMIx without its server): from `several` on the value means
- * more than one process. A size counts from 2, a rank from 1.
+/* Variables of other launchers (MPICH's Hydra, Intel MPI, Open MPI, MVAPICH, Flux,
+ * PALS, jsrun, Horovod, torchrun, PMIx without its server): from `several` on the value
+ * means more than one process. A size counts from 2, a rank from 1.
  */
 #define MU_LAUNCH_OTHERS 15
 extern const struct mu_launch_other {

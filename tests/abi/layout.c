@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* layout.c - size and offset in bytes of each struct that programs and libmuster share, as
- * text: `struct NAME SIZE`, then `NAME.FIELD OFFSET SIZE`
+/* layout.c - size and offset in bytes of each struct that programs and libmuster share:
+ * lines `struct NAME SIZE`, then `NAME.FIELD OFFSET SIZE`
  */
 #include <stdio.h>
 
