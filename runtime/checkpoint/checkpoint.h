@@ -14,9 +14,6 @@
 #include "runtime/core/item.h"
 #include "runtime/muster.h"
 
-/* The only item of a commit record: a struct mu_ckid for each shard. */
-#define MU_CHECKPOINT_SHARDS MU_ITEM_RESERVED "shards"
-
 /* The save in progress; there is at most one. `parts` and `stage` are kept from save to
  * save. The thread owns all of it until done; lock guards copied and done only.
  */

@@ -80,6 +80,21 @@ static enum kind classify(const char *file, const char *name, uint64_t *step)
     return OTHER;
 }
 
+bool mu_ckfolder_split(const char *path, char *folder, size_t folder_len, char *name,
+                       size_t name_len, uint64_t *step)
+{
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const char *dash = strrchr(file, '-');
+
+    if (!dash ||
+        snprintf(name, name_len, "%.*s", (int)(dash - file), file) >= (int)name_len)
+        return false;
+    if (snprintf(folder, folder_len, "%.*s", slash ? (int)(slash - path) : 1,
+                 slash ? path : ".") >= (int)folder_len)
+        return false;
+    return classify(file, name, step) == CHECKPOINT;
+}
+
 static int newest_first(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

@@ -9,6 +9,7 @@
 #ifndef MU_CKFOLDER_H
 #define MU_CKFOLDER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,10 @@ int mu_ckfolder_path(const char *folder, const char *name, uint64_t step, char *
                      size_t len);
 int mu_ckfolder_shard(const char *folder, const char *name, uint64_t step,
                       uint32_t shard, uint32_t nshards, char *buf, size_t len);
+
+/* Divide FOLDER/NAME-STEP.muster into its parts; false for another kind of path. */
+bool mu_ckfolder_split(const char *path, char *folder, size_t folder_len, char *name,
+                       size_t name_len, uint64_t *step);
 
 /* List the steps that have a NAME-STEP.muster, newest first; caller frees *steps.
  * Returns their number, or -1.

@@ -7,99 +7,19 @@
 #include <string.h>
 
 #include "runtime/checkpoint/ckfolder.h"
-
-/* The files of one checkpoint: a single file, or the shards one after the other. */
-struct source {
-    struct muster_checkpoint *c;
-    uint64_t step;
-    struct mu_ckfile *record; /* NAME-STEP.muster */
-    struct mu_ckid *ids;      /* of the shards; NULL when the record holds the items */
-    uint32_t nfiles;
-};
-
-static void source_close(struct source *src)
-{
-    mu_ckfile_close(src->record);
-    free(src->ids);
-}
+#include "runtime/checkpoint/ckset.h"
 
 /* A file of another program or model: err->code differs from that of a damaged file. */
-static int check_kind(const struct muster_checkpoint *c, const struct mu_ckfile *file,
-                      const char *path, struct mu_err *err)
+static int check_kind(const struct muster_checkpoint *c, const struct mu_ckset *set,
+                      struct mu_err *err)
 {
-    const char *kind = mu_ckfile_meta(file)->kind;
+    const char *kind = mu_ckfile_meta(set->record)->kind;
 
     if (strcmp(kind, c->kind) == 0)
         return 0;
     return mu_err_set(err, MUSTER_ECONTRACT,
-                      "%s was written by '%s', but this program is '%s'", path, kind,
-                      c->kind);
-}
-
-/* Do not decide by the number of shards: a world of one may save a single shard. */
-static bool is_record(const struct mu_ckfile *file)
-{
-    return mu_ckfile_nparts(file) == 1 &&
-           strcmp(mu_ckfile_part(file, 0)->name, MU_CHECKPOINT_SHARDS) == 0;
-}
-
-static int read_ids(struct source *src, const char *path, struct mu_err *err)
-{
-    const struct mu_ckpart *part = mu_ckfile_part(src->record, 0);
-
-    if (part->bytes != src->nfiles * sizeof *src->ids)
-        return mu_err_set(err, EIO, "%s is damaged: it does not list its shards", path);
-    src->ids = malloc(part->bytes);
-    if (!src->ids)
-        return mu_err_set(err, ENOMEM, "%s: no memory for %u shards", path,
-                          src->nfiles);
-    return mu_ckfile_read(src->record, 0, 0, part->bytes, src->ids, err);
-}
-
-static int source_open(struct source *src, struct muster_checkpoint *c, uint64_t step,
-                       struct mu_err *err)
-{
-    const struct mu_ckmeta *meta;
-    char path[PATH_MAX];
-
-    *src = (struct source){ .c = c, .step = step };
-    mu_ckfolder_path(c->folder, c->name, step, path, sizeof path);
-    if (mu_ckfile_open(path, &src->record, err) < 0)
-        return -1;
-    meta = mu_ckfile_meta(src->record);
-    if (check_kind(c, src->record, path, err) < 0)
-        return -1;
-    if (meta->step != step)
-        return mu_err_set(err, EINVAL,
-                          "%s holds the checkpoint of step %llu: the file was renamed",
-                          path, (unsigned long long)meta->step);
-    src->nfiles = meta->nshards;
-    return is_record(src->record) ? read_ids(src, path, err) : 0;
-}
-
-/* File i of the checkpoint, opened if necessary; *close: the caller closes it. */
-static struct mu_ckfile *source_file(struct source *src, uint32_t i, bool *close,
-                                     struct mu_err *err)
-{
-    struct muster_checkpoint *c = src->c;
-    struct mu_ckfile *file;
-    struct mu_ckid id;
-    char path[PATH_MAX];
-
-    *close = src->ids != NULL;
-    if (!src->ids)
-        return src->record;
-    mu_ckfolder_shard(c->folder, c->name, src->step, i, src->nfiles, path, sizeof path);
-    if (mu_ckfile_open(path, &file, err) < 0)
-        return NULL;
-    id = mu_ckfile_id(file);
-    if (memcmp(&id, &src->ids[i], sizeof id) != 0) {
-        mu_ckfile_close(file);
-        mu_err_set(err, EIO, "%s belongs to another save of step %llu", path,
-                   (unsigned long long)src->step);
-        return NULL;
-    }
-    return file;
+                      "%s was written by '%s', but this program is '%s'", set->path,
+                      kind, c->kind);
 }
 
 /* Read bytes at .. at + len - 1 of part p into memory of the host or of a GPU. */
@@ -152,13 +72,10 @@ static int find_item(const struct muster_item *items, int nitems, const char *na
     return -1;
 }
 
-static int read_file(struct source *src, struct mu_ckfile *file,
-                     const struct muster_item *items, int nitems, uint64_t *got,
-                     struct mu_err *err)
+static int read_file(struct muster_checkpoint *c, const char *path,
+                     struct mu_ckfile *file, const struct muster_item *items,
+                     int nitems, uint64_t *got, struct mu_err *err)
 {
-    char path[PATH_MAX];
-
-    mu_ckfolder_path(src->c->folder, src->c->name, src->step, path, sizeof path);
     for (int p = 0; p < mu_ckfile_nparts(file); p++) {
         const struct mu_ckpart *part = mu_ckfile_part(file, p);
         int i = find_item(items, nitems, part->name, p);
@@ -178,7 +95,7 @@ static int read_file(struct source *src, struct mu_ckfile *file,
                               "%s holds '%s' with %llu bytes, this program has %llu",
                               path, part->name, (unsigned long long)part->total,
                               (unsigned long long)total);
-        if (read_overlap(src->c->comm, file, p, &items[i], &got[i], err) < 0)
+        if (read_overlap(c->comm, file, p, &items[i], &got[i], err) < 0)
             return -1;
     }
     return 0;
@@ -204,36 +121,31 @@ static void warn_of_missing(const struct muster_checkpoint *c, uint64_t step,
 static int read_step(struct muster_checkpoint *c, uint64_t step,
                      const struct muster_item *items, int nitems, struct mu_err *err)
 {
-    struct source src;
+    struct mu_ckset set;
     uint64_t *got = calloc((size_t)nitems + 1, sizeof *got);
-    int rc =
-        got ? source_open(&src, c, step, err)
-            : mu_err_set(err, ENOMEM, "checkpoint: no memory for %d items", nitems);
+    int rc;
 
     if (!got)
-        return rc;
-    for (uint32_t i = 0; rc == 0 && i < src.nfiles; i++) {
-        bool close;
-        struct mu_ckfile *file = source_file(&src, i, &close, err);
+        return mu_err_set(err, ENOMEM, "checkpoint: no memory for %d items", nitems);
+    rc = mu_ckset_open(&set, c->folder, c->name, step, err);
+    if (rc == 0)
+        rc = check_kind(c, &set, err);
+    for (uint32_t i = 0; rc == 0 && i < set.nfiles; i++) {
+        struct mu_ckfile *file = mu_ckset_file(&set, i, err);
 
-        rc = file ? read_file(&src, file, items, nitems, got, err) : -1;
-        if (file && close)
-            mu_ckfile_close(file);
+        rc = file ? read_file(c, set.path, file, items, nitems, got, err) : -1;
+        mu_ckset_release(&set, file);
     }
     for (int i = 0; rc == 0 && i < nitems; i++)
         if (got[i] != items[i].bytes &&
-            (got[i] > 0 || !mu_checkpoint_may_miss(items[i].name))) {
-            char path[PATH_MAX];
-
-            mu_ckfolder_path(c->folder, c->name, step, path, sizeof path);
+            (got[i] > 0 || !mu_checkpoint_may_miss(items[i].name)))
             rc =
                 mu_err_set(err, MUSTER_ECONTRACT, "%s holds %llu of %llu bytes of '%s'",
-                           path, (unsigned long long)got[i],
+                           set.path, (unsigned long long)got[i],
                            (unsigned long long)items[i].bytes, items[i].name);
-        }
     if (rc == 0 && c->comm->world->rank == 0)
         warn_of_missing(c, step, items, nitems, got);
-    source_close(&src);
+    mu_ckset_clear(&set);
     free(got);
     return rc;
 }

@@ -6,5 +6,7 @@
 #define MU_ITEM_RESERVED "muster." /* all of them start so */
 /* Items of muster_ddp_state. */
 #define MU_DDP_KEPT MU_ITEM_RESERVED "ddp."
+/* The only item of a commit record: a struct mu_ckid for each shard. */
+#define MU_CHECKPOINT_SHARDS MU_ITEM_RESERVED "shards"
 
 #endif

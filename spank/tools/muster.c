@@ -29,6 +29,8 @@ static const struct command commands[] = {
       "it is built only if configure finds CUDA and NCCL" },
     { "report", NULL, "show a training run, as text, JSON or HTML, or compare several",
       "install Muster's runtime part" },
+    { "checkpoint", NULL, "list, verify or export what is in a checkpoint file",
+      "install Muster's runtime part" },
 };
 
 #define NCOMMANDS (sizeof commands / sizeof commands[0])
@@ -60,7 +62,7 @@ static int help(void)
                      (program_path(commands[i].name, path, sizeof path) == 0 &&
                       access(path, X_OK) == 0);
 
-        printf("  %-8s %s%s\n", commands[i].name, commands[i].text,
+        printf("  %-10s %s%s\n", commands[i].name, commands[i].text,
                there ? "" : " (not installed here)");
     }
     puts("\nManual: muster(1), muster(7), muster-env(7), muster.conf(5), "
