@@ -28,6 +28,12 @@ setup() {
     [ "$output" = "4 ranks agree on 1.500000" ]
 }
 
+@test "the Python example averages over 4 ranks of 2 nodes" {
+    LD_LIBRARY_PATH=$build/.libs run four python3 "$top/runtime/python/example.py"
+    echo "$output"
+    [ "$output" = "the mean of 4 ranks is [1.5, 1.5, 1.5]" ]
+}
+
 @test "case 045, row 19: uneven nodes, 3 ranks and 1" {
     run timeout 60 srun --mpi=pmix -n4 --distribution=arbitrary -w n1,n1,n1,n2 "$build/runtime/api/example"
     echo "$output"

@@ -3,7 +3,7 @@
 # The 40-line example runs alone; a PMIx server that cannot be reached is one sentence;
 # the library exports muster_* and nothing else.
 dir=${MUSTER_BUILDDIR:-.}
-echo 1..5
+echo 1..6
 out=$(cd "$dir" && MUSTER_SINGLE=1 timeout 60 runtime/api/example)
 if [ "$out" = "1 rank agrees on 0.000000" ]; then
     echo "ok 1 - the example runs in a world of one"
@@ -66,4 +66,21 @@ if nm -D "$dir/.libs/libmuster.so" | grep -q ' U PMIx_Init'; then
     esac
 else
     echo "ok 5 - $test5 # SKIP built without PMIx"
+fi
+test6="the Python example runs in a world of one, and gives the status of a failure"
+if ldd "$dir/.libs/libmuster.so" | grep -q libasan; then
+    echo "ok 6 - $test6 # SKIP AddressSanitizer cannot be loaded into python3"
+elif command -v python3 > /dev/null; then
+    src=$(cd "${MUSTER_SRCDIR:-..}" && pwd)
+    out=$(cd "$dir" && LD_LIBRARY_PATH=$PWD/.libs MUSTER_SINGLE=1 timeout 60 python3 "$src/runtime/python/example.py" 2>&1)
+    (cd "$dir" && LD_LIBRARY_PATH=$PWD/.libs WORLD_SIZE=4 RANK=1 timeout 60 python3 "$src/runtime/python/example.py" > /dev/null 2>&1)
+    status=$?
+    if [ "$out" = "the mean of 1 ranks is [0.0, 0.0, 0.0]" ] && [ $status = 11 ]; then
+        echo "ok 6 - $test6"
+    else
+        echo "not ok 6 - $test6"
+        echo "# $status: $out"
+    fi
+else
+    echo "ok 6 - $test6 # SKIP no python3"
 fi
