@@ -32,12 +32,12 @@ static int find_host(const struct mu_network_request *request, const char *name,
     return missing;
 }
 
-/* Ask for other names or addresses of the n peers at[]; resolve those. told[i] becomes
- * true where this gave peers[i] its address.
+/* Ask for other names or addresses of the n peers at[] and resolve these. from_slurm[i]
+ * becomes true where this gave peers[i] its address.
  */
 static void resolve_others(const struct mu_network_request *request,
-                           struct mu_peer *peers, const int *at, int n, bool *told,
-                           struct mu_network *out)
+                           struct mu_peer *peers, const int *at, int n,
+                           bool *from_slurm, struct mu_network *out)
 {
     struct mu_node_addr *list = calloc((size_t)n, sizeof *list);
     struct mu_peer *others = calloc((size_t)n, sizeof *others);
@@ -60,7 +60,7 @@ static void resolve_others(const struct mu_network_request *request,
             continue;
         memcpy(peers[of[k]].addr, others[k].addr, sizeof others[k].addr);
         peers[of[k]].naddrs = others[k].naddrs;
-        told[of[k]] = true;
+        from_slurm[of[k]] = true;
         if (helped++ == 0)
             snprintf(out->fallback, sizeof out->fallback,
                      "the name %s gives no address that others can reach; its "
@@ -113,20 +113,21 @@ static bool resolve(const struct mu_network_request *request, struct mu_peer *pe
 {
     int self = find_host(request, request->self, -1);
     int *at = calloc((size_t)request->nhosts, sizeof *at), n = 0;
-    bool *told = calloc((size_t)request->nhosts, sizeof *told), slurms = false;
+    bool *from_slurm = calloc((size_t)request->nhosts, sizeof *from_slurm),
+         slurms = false;
 
     mu_net_resolve(peers, request->nhosts, request->timeout, late);
     for (int i = 0; at && i < request->nhosts; i++)
         if (!has_global(&peers[i]))
             at[n++] = i;
-    if (n > 0 && told && request->node_addrs)
-        resolve_others(request, peers, at, n, told, out);
+    if (n > 0 && from_slurm && request->node_addrs)
+        resolve_others(request, peers, at, n, from_slurm, out);
     /* Not in place of what Slurm told, which is what the other nodes go by. */
-    if (self >= 0 && told && !told[self] && !has_global(&peers[self]))
+    if (self >= 0 && from_slurm && !from_slurm[self] && !has_global(&peers[self]))
         resolve_self(&peers[self], out);
-    slurms = told && told[rank0] && !has_global(&peers[rank0]);
+    slurms = from_slurm && from_slurm[rank0] && !has_global(&peers[rank0]);
     free(at);
-    free(told);
+    free(from_slurm);
     return slurms;
 }
 

@@ -116,11 +116,11 @@ struct mu_nccl_verdict {
 };
 
 /* Check an NCCL topology file by itself and, when machine is not NULL, against that
- * machine (here: the machine is the node this runs on). Each finding goes to `tell`.
+ * machine (here: the machine is the node this runs on). Each finding goes to `report`.
  */
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
                    bool here,
-                   void (*tell)(void *arg, const struct mu_nccl_finding *finding),
+                   void (*report)(void *arg, const struct mu_nccl_finding *finding),
                    void *arg, struct mu_nccl_verdict *verdict);
 
 /* As mu_node_load_live and mu_node_load_file, with the tree. */

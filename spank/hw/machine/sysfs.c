@@ -160,13 +160,13 @@ int mu_sysfs_amd_parts(const char *root, const char *busid)
     for (int i = 0; i < 256; i++) {
         char buf[4096], value[32];
         long location, dom;
-        bool told = read_text(root, buf, sizeof buf,
-                              "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
+        bool readable = read_text(root, buf, sizeof buf,
+                                  "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
 
         /* Of a device that a cgroup hides the driver gives no properties. */
-        if (!told && !kfd_has_node(root, i))
+        if (!readable && !kfd_has_node(root, i))
             break;
-        if (!told || !field(buf, "location_id ", value, sizeof value) ||
+        if (!readable || !field(buf, "location_id ", value, sizeof value) ||
             mu_parse_int("", value, 0, 0xffffffffL, &location, NULL) < 0 ||
             !field(buf, "domain ", value, sizeof value) ||
             mu_parse_int("", value, 0, 0xffffffffL, &dom, NULL) < 0)

@@ -98,7 +98,7 @@ static void check_elements(struct mu_check *c)
 
 void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machine,
                    bool here,
-                   void (*tell)(void *arg, const struct mu_nccl_finding *finding),
+                   void (*report)(void *arg, const struct mu_nccl_finding *finding),
                    void *arg, struct mu_nccl_verdict *verdict)
 {
     struct mu_check *c = calloc(1, sizeof *c);
@@ -111,10 +111,10 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
         struct mu_nccl_finding f = { MU_NCCL_ERROR, 0, "no memory" };
 
         verdict->errors = 1;
-        tell(arg, &f);
+        report(arg, &f);
         return;
     }
-    c->tell = tell;
+    c->report = report;
     c->arg = arg;
     c->verdict = verdict;
     c->machine = machine;
@@ -122,19 +122,19 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
     verdict->parsable = mu_nccl_parse(c, text, len);
     if (mu_xml_doc_parse("", text, len, &doc, &err) == 0 &&
         doc.nelems > MU_NCCL_ELEMENTS_MAX) {
-        mu_check_say(c, MU_NCCL_ERROR, doc.elem[MU_NCCL_ELEMENTS_MAX].line,
-                     "more than %d elements: not a topology file",
-                     MU_NCCL_ELEMENTS_MAX);
+        mu_check_report(c, MU_NCCL_ERROR, doc.elem[MU_NCCL_ELEMENTS_MAX].line,
+                        "more than %d elements: not a topology file",
+                        MU_NCCL_ELEMENTS_MAX);
     } else if (doc.nelems > 0 && !err.code) {
         c->doc = &doc;
         if (check_version(c))
             check_elements(c);
     } else if (strspn(text, " \r\n") == len) {
-        mu_check_say(c, MU_NCCL_ERROR, 1, "the file is empty: NCCL ignores it");
+        mu_check_report(c, MU_NCCL_ERROR, 1, "the file is empty: NCCL ignores it");
     } else if (verdict->parsable) {
         /* ": line N: what" */
         sentence = strncmp(err.text, ": line ", 7) == 0 ? err.text + 2 : err.text;
-        mu_check_say(c, MU_NCCL_ERROR, 0, "%s", sentence);
+        mu_check_report(c, MU_NCCL_ERROR, 0, "%s", sentence);
         verdict->parsable = false;
     }
     mu_xml_doc_clear(&doc);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nccl_check.h - between the files that check an NCCL topology file: nccl_check.c calls
- * the rules, they call nccl_check_say.c
+ * the rules, they call nccl_report.c and nccl_elements.c
  */
 #ifndef MU_NCCL_CHECK_H
 #define MU_NCCL_CHECK_H
@@ -26,17 +26,17 @@ struct mu_check {
     bool rccl; /* AMD's fork: format version 2, <xgmi> */
     int ncpus;
     struct mu_check_cpu cpu[MU_CHECK_CPUS];
-    void (*tell)(void *arg, const struct mu_nccl_finding *finding);
+    void (*report)(void *arg, const struct mu_nccl_finding *finding);
     void *arg;
     struct mu_nccl_verdict *verdict;
 };
 
-void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
-                  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void mu_check_report(struct mu_check *c, enum mu_nccl_level level, int line,
+                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* As say, at the line of an element. */
+/* As mu_check_report, at the line of an element. */
 #define mu_check_at(c, level, index, ...)                                              \
-    mu_check_say((c), (level), (c)->doc->elem[index].line, __VA_ARGS__)
+    mu_check_report((c), (level), (c)->doc->elem[index].line, __VA_ARGS__)
 
 /* The CPUs as a list for a sentence, cut with "..."; "none" for the empty set. */
 #define MU_CHECK_LIST 256

@@ -128,9 +128,9 @@ static void compare_sizes(struct mu_check *c, int gpus, int missing)
             continue;
         own++;
         if (mu_check_pci_with(c, node->gpus[i].busid) < 0)
-            mu_check_say(c, MU_NCCL_WARNING, 0,
-                         "GPU %s of %s is not in the file: NCCL places it by sysfs",
-                         node->gpus[i].busid, whose(c));
+            mu_check_report(c, MU_NCCL_WARNING, 0,
+                            "GPU %s of %s is not in the file: NCCL places it by sysfs",
+                            node->gpus[i].busid, whose(c));
     }
     if (gpus > 0 && gpus != own)
         mu_check_at(c, MU_NCCL_ERROR, 0,
@@ -150,9 +150,9 @@ void mu_check_compare(struct mu_check *c)
         if (node->nnumas > 0)
             compare_mask(c, &c->cpu[i]);
     if (c->machine->ndevs == 0) {
-        mu_check_say(c, MU_NCCL_HINT, 0,
-                     "%s names no PCI addresses: only CPUs were compared",
-                     node->source);
+        mu_check_report(c, MU_NCCL_HINT, 0,
+                        "%s names no PCI addresses: only CPUs were compared",
+                        node->source);
         return;
     }
     for (int e = 0; e < c->doc->nelems; e++) {
@@ -169,7 +169,8 @@ void mu_check_compare(struct mu_check *c)
     for (int i = 0; i < node->nnumas; i++)
         with_cpus += !mu_cpuset_empty(&node->numas[i].cpus);
     if (with_cpus == 1)
-        mu_check_say(c, MU_NCCL_HINT, 0,
-                     "%s has one NUMA node: NCCL needs no topology file for CPUs there",
-                     whose(c));
+        mu_check_report(
+            c, MU_NCCL_HINT, 0,
+            "%s has one NUMA node: NCCL needs no topology file for CPUs there",
+            whose(c));
 }

@@ -8,7 +8,7 @@
  *   cpu   package=N      OS index of the package
  *         packages=N:LIST/N:LIST  the CPUs of each, where the node spans several
  *         smt=K;stride=S thread t of a core is CPU c + t*S
- *         cores=A+B,C..  the cores themselves, where smt cannot tell them
+ *         cores=A+B,C..  the cores themselves, where smt cannot express them
  *         cache=N        cores per shared cache, in order, when it is below the node
  *         caches=N:LIST/N:LIST  the CPUs of each cache, where the groups are unequal
  *         distance=A,B.. the row of the NUMA distance table, columns as the elements

@@ -224,7 +224,7 @@ static void check_exchanged(struct mu_check *c)
 }
 
 /* One node with fewer CPUs than all the others, which are alike: its mask lost some.
- * Not judged where the machine itself can tell.
+ * Not judged where a machine is given to compare with.
  */
 static bool check_outlier(struct mu_check *c)
 {

@@ -40,19 +40,19 @@ static int next(struct scan *s)
 
 static bool stop(struct scan *s, const char *what)
 {
-    mu_check_say(s->c, MU_NCCL_ERROR, s->line, "NCCL cannot read on from here: %s",
-                 what);
+    mu_check_report(s->c, MU_NCCL_ERROR, s->line, "NCCL cannot read on from here: %s",
+                    what);
     return false;
 }
 
 /* What is wrong is the line that is not closed, not the one after it. */
-static void not_the_next_line(struct scan *s, int ch)
+static void step_back_over_newline(struct scan *s, int ch)
 {
     if (ch == '\n')
         s->line--;
 }
 
-static const char *show(int ch, char buf[32])
+static const char *describe(int ch, char buf[32])
 {
     if (ch < 0)
         return "the end of the file";
@@ -96,9 +96,9 @@ static bool value(struct scan *s, int *last)
     char buf[32], text[96];
 
     if (quote != '"' && quote != '\'') {
-        not_the_next_line(s, quote);
+        step_back_over_newline(s, quote);
         snprintf(text, sizeof text, "an attribute's value starts with %s, not a quote",
-                 show(quote, buf));
+                 describe(quote, buf));
         return stop(s, text);
     }
     while ((ch = next(s)) >= 0 && ch != '"' && ch != '\'')
@@ -136,9 +136,9 @@ static bool attributes(struct scan *s, int last, bool *single)
         if (last == '=' && !value(s, &last))
             return false;
         if (name[0] && ++count == MU_NCCL_ATTRS_MAX + 1)
-            mu_check_say(s->c, MU_NCCL_WARNING, s->line,
-                         "more than %d attributes: NCCL drops the rest",
-                         MU_NCCL_ATTRS_MAX);
+            mu_check_report(s->c, MU_NCCL_WARNING, s->line,
+                            "more than %d attributes: NCCL drops the rest",
+                            MU_NCCL_ATTRS_MAX);
     }
     if (last == '/') {
         *single = true;
@@ -146,9 +146,9 @@ static bool attributes(struct scan *s, int last, bool *single)
     }
     if (last == '>')
         return true;
-    not_the_next_line(s, last);
+    step_back_over_newline(s, last);
     snprintf(text, sizeof text, "expected '>' or a blank and an attribute, got %s",
-             show(last, buf));
+             describe(last, buf));
     return stop(s, text);
 }
 
@@ -219,7 +219,8 @@ bool mu_nccl_parse(struct mu_check *c, const char *text, size_t len)
         if (ch < 0)
             break;
         if (ch != '<') {
-            snprintf(what, sizeof what, "%s where a tag must start; %s", show(ch, buf),
+            snprintf(what, sizeof what, "%s where a tag must start; %s",
+                     describe(ch, buf),
                      ch == '\t' ? "indent with blanks"
                                 : "there may be no text between tags");
             return stop(&s, what);

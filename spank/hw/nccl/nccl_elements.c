@@ -1,38 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_check_say.c - what the rules for NCCL topology files share: how a finding is
- * told, and which element is which
- */
-#include <stdarg.h>
-#include <stdio.h>
+/* nccl_elements.c - finds the elements of an NCCL topology file and their kinds */
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/parse.h"
 #include "spank/hw/nccl/nccl_check.h"
-#include "spank/hw/nccl/nccl_dialect.h"
-
-void mu_check_say(struct mu_check *c, enum mu_nccl_level level, int line,
-                  const char *fmt, ...)
-{
-    char text[2048];
-    struct mu_nccl_finding finding = { level, line, text };
-    int *count[] = { &c->verdict->errors, &c->verdict->warnings, &c->verdict->hints };
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    ++*count[level];
-    c->tell(c->arg, &finding);
-}
-
-void mu_check_list(const struct mu_cpuset *set, char buf[MU_CHECK_LIST])
-{
-    if (mu_cpuset_format(set, buf, MU_CHECK_LIST) >= MU_CHECK_LIST)
-        memcpy(buf + MU_CHECK_LIST - 4, "...", 4);
-    if (!buf[0])
-        mu_copy(buf, MU_CHECK_LIST, "none");
-}
 
 int mu_check_pci_with(const struct mu_check *c, const char *busid)
 {
