@@ -36,7 +36,7 @@ END
     while IFS='|' read -r line part program; do
         spoil "$program"
         [ $status -eq 3 ] || { echo "$program: $status"; return 1; }
-        has "$output" "f.xml:$line: error: NCCL cannot read on from here"
+        has "$output" "f.xml:$line: error: NCCL stops reading here"
         has "$output" "$part"
     done << 'END'
 1|an XML declaration|1i <?xml version="1.0"?>
@@ -58,15 +58,15 @@ END
     done << 'END'
 8|the same affinity|8s/0000ff00/000000ff/
 8|overlaps|8s/0000ff00/0000ff80/
-8|is there twice|8s/numaid="1"/numaid="0"/
+8|a second <cpu> has numaid 0 (the first is on line 2)|8s/numaid="1"/numaid="0"/
 8|exchanged|2s/numaid="0"/numaid="2"/;8s/numaid="1"/numaid="0"/
 2|not a mask|2s/000000ff/00g0ff/
-2|is CPUs none for NCCL, not 0-7: write lower-case digits without 0x|2s/"00000000,/"0x00000000,/
-2|is CPUs none for NCCL, not 0-7|2s/000000ff/000000FF/
-2|is CPUs 32-39 for NCCL, not 0-7,32-39|2s/00000000,000000ff/ff,000000FF/
-2|is CPUs 0-7 for NCCL, not 0-7,64-71: write|2s/00000000,000000ff/ff00000000000000ff/
+2|as CPUs none, not 0-7: write lower-case digits without 0x|2s/"00000000,/"0x00000000,/
+2|as CPUs none, not 0-7|2s/000000ff/000000FF/
+2|as CPUs 32-39, not 0-7,32-39|2s/00000000,000000ff/ff,000000FF/
+2|as CPUs 0-7, not 0-7,64-71: write|2s/00000000,000000ff/ff00000000000000ff/
 2|no numaid|2s/numaid="0" //
-9|0000:11:00.0 is there twice|9s/0000:21/0000:11/
+9|a second <pci> has busid 0000:11:00.0 (the first is on line 4)|9s/0000:21/0000:11/
 4|must be written 0000:1a:00.0|4s/0000:11/0000:1A/
 4|not a PCI address|4s/0000:11:00.0/GPU0/
 4|class|4s/0x030200/gpu/
@@ -81,14 +81,14 @@ END
         has "$output" "f.xml:$line: "
         has "$output" "$part"
     done << 'END'
-4|does not know it|4s,16 GT/s,fast,
-4|does not know it|4s,16 GT/s,16.0 GT/s,
-2|NCCL knows x86_64, arm64 and ppc64 only|2s/x86_64/aarch64/
-4|an idle link|4s,16 GT/s,2.5 GT/s,
-4|NCCL counts 16 lanes|4s/link_width="16"/link_width="0"/
+4|is not one that NCCL recognises: NCCL assumes 8 GT/s|4s,16 GT/s,fast,
+4|is not one that NCCL recognises: NCCL assumes 8 GT/s|4s,16 GT/s,16.0 GT/s,
+2|NCCL recognises x86_64, arm64 and ppc64 only|2s/x86_64/aarch64/
+4|is probably the rate of an idle link|4s,16 GT/s,2.5 GT/s,
+4|NCCL assumes 16 lanes|4s/link_width="16"/link_width="0"/
 2|no affinity|2s/affinity="[^"]*" //
 4|1 <gpu> and 0 <net>|4s,/>,><gpu dev="0"/></pci>,
-8|does not say where its devices are|8s/numaid="1"/numaid="-1"/
+8|does not name the NUMA node of these devices|8s/numaid="1"/numaid="-1"/
 END
 }
 
@@ -109,7 +109,7 @@ END
     sed '/^<?xml/d; /DOCTYPE/d' "$data/hwloc-xml/synthetic-opa-hfi.xml" > "$BATS_TEST_TMPDIR/hwloc.xml"
     m topo --check "$BATS_TEST_TMPDIR/hwloc.xml"
     [ $status -eq 3 ]
-    has "$output" "not a topology file but hwloc's; muster topo --topology FILE --format nccl-xml makes one of it"
+    has "$output" "not a topology file but hwloc's; muster topo --topology FILE --format nccl-xml converts it"
 }
 
 @test "published files: the good ones have no error" {
@@ -131,8 +131,8 @@ END
 1|oci-bm-gpu-b4-8-a100-flattened|:18: error: affinity of numaid 7 is incomplete: CPUs 240-251 are 12 where 112-127 are 16, so 252-255 are missing
 1|azure-ndv5-variant-numa-affinity-swapped|:2: error: CPU 0 is in the affinity of numaid 1
 1|azure-ncv4|:5: error: impossible link: GPU 0001:00:00.0 has 12 links to itself
-1|rccl-8p1h_1|:114: error: busid 0000:a1:00.0 is there twice (line 63)
-3|dgx-a100|:3: error: NCCL cannot read on from here: '0' where a tag must start
+1|rccl-8p1h_1|:114: error: a second <pci> has busid 0000:a1:00.0 (the first is on line 63)
+3|dgx-a100|:3: error: NCCL stops reading here: '0' where a tag must start
 0|aws-p5-48xl|:2: warning: all 8 GPUs are on numaid 0, whose CPUs end at 47 in a mask of 128
 END
 }
@@ -177,7 +177,7 @@ END
     m topo --check "$data/cases/040-azure-ndv2-same-mask-everywhere.xml"
     [ $status -eq 1 ]
     m topo --check "$data/cases/040-azure-ndv5-masks-swapped.xml" --topology "$data/cases/040-azure-ndv5-fixed.xml"
-    has "$output" "numaid 0 has CPUs 48-95, which are those of NUMA node 1: exchanged"
+    has "$output" "numaid 0 has CPUs 48-95, which belong to NUMA node 1: masks or numaids are exchanged"
     for f in ndv2 ndv4 ndv5; do
         m topo --check "$data/cases/040-azure-$f-fixed.xml" --topology "$data/cases/040-azure-$f-fixed.xml"
         [ $status -eq 0 ]

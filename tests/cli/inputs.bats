@@ -121,7 +121,7 @@ END
         spoil "$program"
         refused "$BATS_TEST_TMPDIR/topo" "$part" || { echo "$program"; return 1; }
     done << 'END'
-4,$d|GPU2 has a column and no row: is the file cut off?
+4,$d|GPU2 has a column but no row: the file may be cut off
 5s/32-63/32-99999/|line 5: CPU Affinity of GPU3: '32-99999' is not a list like 0-3,8 with numbers below
 5s/32-63/63-32/|line 5: CPU Affinity of GPU3: '63-32'
 5s/\t1\t/\tone\t/|line 5: NUMA Affinity of GPU3: 'one'
@@ -129,7 +129,7 @@ END
 2s/NV12/ X /|line 2: row GPU0 has 'X' in column GPU1; a device has X with itself
 1s/GPU3/GPU2/|line 1: two columns are named GPU2
 5s/GPU3/GPU9/|line 5: row GPU9 has no column
-1d|no line that starts with GPU0: not the output of nvidia-smi topo -m
+1d|no line starts with GPU0: this is not the output of nvidia-smi topo -m
 END
     # the end of a file that was cut off within its last row
     spoil '6,$d'
@@ -137,7 +137,7 @@ END
     refused "$BATS_TEST_TMPDIR/cut" "line 5: the file ends within row GPU3: it is cut off"
 }
 
-@test "rows of a matrix that cannot be told apart are refused" {
+@test "two rows of a matrix with one label are refused" {
     cat > "$BATS_TEST_TMPDIR/rows" << 'END'
      GPU0 GPU1 CPU Affinity NUMA Affinity
 GPU0 X    NV4  0-15         0
@@ -145,7 +145,7 @@ GPU0 NV4  X    16-31        1
 END
     m plan --topology "$BATS_TEST_TMPDIR/rows"
     [ $status -eq 3 ]
-    has "$messages" "line 3: a second row is labelled GPU0"
+    has "$messages" "line 3: a second row is labelled GPU0 (the first is on line 2): label each row as its column"
 }
 
 @test "hwloc's XML with what editors do to it is the same machine" {
@@ -239,7 +239,7 @@ END
         sed -e "$program" "$data/nccl-xml/azure-ndv5.xml" > "$BATS_TEST_TMPDIR/topo.xml"
         refused "$BATS_TEST_TMPDIR/topo.xml" "$part" || { echo "$program"; return 1; }
     done << 'END'
-s/ class="[^"]*"//|line 3: no <pci> in it has a class, so none is known to be a GPU; give the GPUs class="0x030200"
+s/ class="[^"]*"//|line 3: no <pci> has a class, so GPUs cannot be recognised: give them class="0x030200"
 s/ affinity="[^"]*"//|lists no CPUs
 2s/affinity="[^"]*"/affinity="0-47"/|line 2: affinity is not a CPU mask: '0-47'
 2s/numaid="0"/numaid="-2"/|line 2: numaid is not a NUMA node number: '-2'

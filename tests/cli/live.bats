@@ -279,10 +279,10 @@ check_here() {
     done << END
 1|f.xml:3: error: |this node has no NUMA node 7|3s/numaid="1"/numaid="7"/
 1|f.xml:2: error: |numaid 0 has CPUs 0,4,8,12,16,20,24,28,32; NUMA node 0 of this node has 0,4,8,12,16,20,24,28,32,36|2s/"11,/"01,/
-1|error: |numaid 1 has CPUs 2,6,10,14,18,22,26,30,34,38, which are those of NUMA node 2: exchanged (node 1 has 1,5,9,13,17,21,25,29,33,37)|s/numaid="1"/numaid="x"/;s/numaid="2"/numaid="1"/;s/numaid="x"/numaid="2"/
+1|error: |numaid 1 has CPUs 2,6,10,14,18,22,26,30,34,38, which belong to NUMA node 2: masks or numaids are exchanged (node 1 has 1,5,9,13,17,21,25,29,33,37)|s/numaid="1"/numaid="x"/;s/numaid="2"/numaid="1"/;s/numaid="x"/numaid="2"/
 1|f.xml:$gpu: error: |this node has no GPU 0000:81:01.0|s/0000:80:01.0/0000:81:01.0/
 1|f.xml:$gpu: error: |0000:90:01.0 is under numaid 1; on this node it is at NUMA node 2|s/0000:80:01.0/x/;s/0000:90:01.0/0000:80:01.0/;s/"x"/"0000:90:01.0"/
-0|f.xml:$gpu: warning: |link_speed 8 GT/s of 0000:80:01.0 is slower than the card, 16 GT/s|${gpu}s,16.0 GT/s,8.0 GT/s,
+0|f.xml:$gpu: warning: |link_speed 8 GT/s of 0000:80:01.0 is less than the card's 16 GT/s|${gpu}s,16.0 GT/s,8.0 GT/s,
 1|f.xml:1: error: |made for another size of machine: 1 GPU in the file, 2 on this node|/0000:90:01.0/d
 1|warning: |GPU 0000:90:01.0 of this node is not in the file: NCCL places it by sysfs|/0000:90:01.0/d
 1|f.xml:1: error: |made for another machine: none of its devices is on this node|s/0000:80:01/0000:a0:01/;s/0000:90:01/0000:b0:01/

@@ -121,7 +121,7 @@ written_anew() { # folder
     m topo --topology "$data/nccl-xml/aws-g5-48xl.xml" --format nccl-xml
     [ $status -eq 3 ]
     [ -z "$output" ]
-    has "$messages" "neither CPUs nor the class of its devices"
+    has "$messages" "neither CPUs nor classes of devices"
 }
 
 @test "nccl-xml: a machine beyond NCCL's limits is refused, a mask that is too long is left to the system" {
@@ -154,7 +154,7 @@ written_anew() { # folder
     m topo --topology "$data/cases/001-dgx-a100-topo-m.txt" --format nccl-xml
     [ $status -eq 3 ]
     [ -z "$output" ]
-    has "$messages" "001-dgx-a100-topo-m.txt: nvidia-smi names no PCI addresses"
+    has "$messages" "001-dgx-a100-topo-m.txt: nvidia-smi has no PCI addresses"
 }
 
 @test "svg: well-formed, a rectangle per core, each task's colour" {

@@ -69,7 +69,7 @@ address() { # node
     on mnet1 -- bash -c 'echo "$1" >/etc/hosts' bash "$hosts"
     echo "$output"
     [ "$(grep -c "^at $(address mnet1)\$" <<< "$output")" -eq 2 ]
-    [[ "$output" == *"the name mnet1 gives no address that others can reach; its NodeAddr $(address mnet1) in slurm.conf is used"* ]]
+    [[ "$output" == *"the name mnet1 resolves to no address that other nodes can reach; its NodeAddr $(address mnet1) in slurm.conf is used"* ]]
     [[ "$output" != *"no interface chosen"* ]]
 }
 
@@ -198,8 +198,8 @@ address() { # node
     [ "$mine" = mine ]
     [ "$off" = unset ]
     [ "$one" = unset ]
-    [[ "$why" == *"GLOO_SOCKET_IFNAME=eth0: gloo takes the address of the node's own name, and mnet1 gives 127.0.1.1"* ]]
-    [[ "$why" == *"and mnet2 gives no address of this node"* ]]
+    [[ "$why" == *"GLOO_SOCKET_IFNAME=eth0: gloo uses the address of the node's own name, and mnet1 resolves to 127.0.1.1"* ]]
+    [[ "$why" == *"and mnet2 resolves to no address of this node"* ]]
     [ "$met" -eq 8 ]
 }
 

@@ -105,7 +105,7 @@ job() { # sbatch option...
     if getent hosts plug1 > /dev/null; then skip "plug1 resolves here"; fi
     output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:4 --muster=verbose bash -c 'echo $MASTER_ADDR' 2> "$MUSTER_DIR/err")
     [ "$(sort -u <<< "$output")" = 127.0.0.1 ]
-    [ "$(grep -c 'the name plug1 gives no address .* NodeAddr 127.0.0.1 in slurm.conf is used, and likewise for 1 more node$' "$MUSTER_DIR/err")" -eq 2 ]
+    [ "$(grep -c 'the name plug1 resolves to no address .* NodeAddr 127.0.0.1 in slurm.conf is used, and likewise for 1 more node$' "$MUSTER_DIR/err")" -eq 2 ]
     # a slurm.conf whose node lines are in an included file
     cp "$MUSTER_DIR/c/etc/slurm.conf" "$MUSTER_DIR/slurm.conf"
     grep '^NodeName' "$MUSTER_DIR/slurm.conf" > "$MUSTER_DIR/c/etc/nodes.conf"

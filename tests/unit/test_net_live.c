@@ -492,7 +492,8 @@ static void the_own_name_need_not_resolve_to_an_address_of_the_network(void **st
             fail_msg("%s: %s", c->name, out->choice.reason);
         if (strcmp(out->master_addr, c->addr) != 0 || out->master_known != c->known)
             fail_msg("%s: MASTER_ADDR %s", c->name, out->master_addr);
-        assert_non_null(strstr(out->fallback, "its interfaces do"));
+        assert_non_null(
+            strstr(out->fallback, "the addresses of this node's interfaces are used"));
         mu_network_clear(out);
     }
     free(out);
@@ -503,12 +504,13 @@ static const struct gloo_case {
 } gloo_cases[] = {
     { "its name gives an address of the network", "10.9.5.15", NULL, NULL, NULL },
     { "its name gives a loopback address", "127.0.1.1", NULL, "data",
-      "gives 127.0.1.1" },
+      "resolves to 127.0.1.1" },
     { "its name gives an address of another node", "10.9.5.16", NULL, "data",
-      "gives no address of this node" },
+      "resolves to no address of this node" },
     { "its name is not known", "nowhere.invalid", NULL, "data",
-      "nowhere.invalid gives no address of this node" },
-    { "the user named an interface", "127.0.1.1", "mine", "data", "gives 127.0.1.1" },
+      "nowhere.invalid resolves to no address of this node" },
+    { "the user named an interface", "127.0.1.1", "mine", "data",
+      "resolves to 127.0.1.1" },
 };
 
 static const char *users_interface(void *arg, const char *name)

@@ -207,7 +207,7 @@ static int read_cores(hwloc_topology_t topo, const char *root, struct mu_node *n
         if (add_core(node, obj, &usable, err) < 0)
             return -1;
     if (node->ncores == 0)
-        return mu_err_set(err, EINVAL, "no CPU in it can be used");
+        return mu_err_set(err, EINVAL, "no CPU can be used");
     numa_packages(node);
     return 0;
 }
@@ -375,8 +375,8 @@ static int check_complete(const char *name, const struct mu_xml_count *in_text,
     return mu_err_set(
         err, EINVAL,
         "%s: hwloc dropped %d of its %d PCI device%s without an error; line "
-        "%d has a comment or text between objects, which hwloc cannot "
-        "read: remove it, or save the machine again with lstopo",
+        "%d has a comment or text between objects: remove it, or save the machine "
+        "again with lstopo",
         name, in_text->pci_devices - loaded, in_text->pci_devices,
         mu_plural(in_text->pci_devices), in_text->odd_line);
 }
@@ -422,7 +422,7 @@ int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
     if (mu_xml_count_hwloc(name, text, len, &count, err) < 0)
         return -1;
     if (len >= INT32_MAX)
-        return mu_err_set(err, EFBIG, "%s: is too large", name);
+        return mu_err_set(err, EFBIG, "%s: larger than 2 GiB", name);
     if (open_topology(&topo, err) < 0)
         return -1;
     hwloc_topology_set_io_types_filter(topo, HWLOC_TYPE_FILTER_KEEP_ALL);

@@ -60,7 +60,7 @@ int mu_children_start(struct mu_children *children, int want, mu_child_work *wor
 
     *children = (struct mu_children){ .fd = -1 };
     if (pipe2(fd, O_CLOEXEC) < 0)
-        return mu_err_set(err, errno, "no pipe: %s", strerror(errno));
+        return mu_err_set(err, errno, "cannot create a pipe: %s", strerror(errno));
     for (int i = 0; i < want && i < MU_CHILDREN_MAX; i++) {
         pid_t pid = fork();
 
@@ -75,7 +75,7 @@ int mu_children_start(struct mu_children *children, int want, mu_child_work *wor
     }
     children->fd = fd[0];
     if (children->n == 0)
-        mu_err_set(err, errno, "no process: %s", strerror(errno));
+        mu_err_set(err, errno, "cannot start a process: %s", strerror(errno));
     close(fd[1]);
     return children->n == 0 ? -1 : 0;
 }

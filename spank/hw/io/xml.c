@@ -170,7 +170,8 @@ static int explain(const struct scan *s, const char *text)
     if ((s->root_only || (!open && text[at] != '<')) && doc->nelems)
         return 0; /* the second: a prompt behind the end */
     if (error == XML_ERROR_NO_ELEMENTS && !open)
-        return mu_err_set(s->err, EINVAL, "%s: line 1: no element in it", doc->file);
+        return mu_err_set(s->err, EINVAL, "%s: line 1: the file has no element",
+                          doc->file);
     if (error == XML_ERROR_NO_ELEMENTS)
         return mu_err_set(s->err, EINVAL, "%s: line %d: <%.60s> is never closed",
                           doc->file, open->line, open->name);
@@ -217,7 +218,7 @@ static int parse(struct scan *s, const char *file, const char *text, size_t len)
     memset(s->doc, 0, sizeof *s->doc);
     s->doc->file = file;
     if (len >= INT_MAX / 2)
-        return mu_err_set(s->err, EFBIG, "%s: is too large", file);
+        return mu_err_set(s->err, EFBIG, "%s: larger than 1 GiB", file);
     for (; at < len && blank(text[at]); at++)
         s->lines_before += text[at] == '\n';
     s->parser = XML_ParserCreate(NULL);
@@ -300,7 +301,7 @@ int mu_xml_count_hwloc(const char *file, const char *text, size_t len,
             count->pci_devices += strcmp(type, "PCIDev") == 0;
     }
     if (rc == 0 && !count->topology_line)
-        rc = mu_err_set(err, EINVAL, "%s: line 1: no <topology> in it", file);
+        rc = mu_err_set(err, EINVAL, "%s: line 1: the file has no <topology>", file);
     mu_xml_doc_clear(&doc);
     return rc;
 }

@@ -63,8 +63,8 @@ static void resolve_others(const struct mu_network_request *request,
         from_slurm[of[k]] = true;
         if (helped++ == 0)
             snprintf(out->fallback, sizeof out->fallback,
-                     "the name %s gives no address that others can reach; its "
-                     "NodeAddr %s in slurm.conf is used",
+                     "the name %s resolves to no address that other nodes can reach; "
+                     "its NodeAddr %s in slurm.conf is used",
                      peers[of[k]].host, others[k].host);
     }
     if (helped > 1)
@@ -102,8 +102,8 @@ static void resolve_self(struct mu_peer *own, struct mu_network *out)
     own->naddrs = n;
     if (!out->fallback[0])
         snprintf(out->fallback, sizeof out->fallback,
-                 "the name %s gives this node no address that others can reach; its "
-                 "interfaces do",
+                 "the name %s resolves to no address that other nodes can reach; the "
+                 "addresses of this node's interfaces are used",
                  own->host);
 }
 
@@ -186,7 +186,7 @@ static int add_gloo(const struct mu_network_request *request, struct mu_network 
     if (addr)
         mu_addr_format(addr, text, sizeof text);
     snprintf(reason, sizeof reason,
-             "gloo takes the address of the node's own name, and %.64s gives %s",
+             "gloo uses the address of the node's own name, and %.64s resolves to %s",
              own.host, text);
     return mu_settings_add(&out->settings, "GLOO_SOCKET_IFNAME",
                            out->net.iface[out->choice.iface].name, reason, err);

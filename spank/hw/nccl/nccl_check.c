@@ -26,7 +26,7 @@ static bool check_version(struct mu_check *c)
                     mu_xml_elem_is(c->doc, root, "graphs") ? " but an NCCL graph"
                     : mu_xml_elem_is(c->doc, root, "topology")
                         ? " but hwloc's; muster topo --topology FILE --format nccl-xml "
-                          "makes one of it"
+                          "converts it"
                         : "");
         return c->verdict->parsable = false;
     }
@@ -53,8 +53,8 @@ static void check_hosts(struct mu_check *c)
             continue;
         if (first[0] && strcmp(first, hash) != 0) {
             mu_check_at(c, MU_NCCL_ERROR, e,
-                        "a second host (host_hash %s): the dump of a multi-node NVLink "
-                        "domain must not be fed back to one node",
+                        "a second host (host_hash %s): one node cannot use the dump of "
+                        "a multi-node NVLink domain",
                         hash);
             return;
         }
@@ -79,9 +79,8 @@ static void check_job_elements(struct mu_check *c)
     if (first >= 0)
         mu_check_at(
             c, MU_NCCL_WARNING, first,
-            "%d <gpu> and %d <net> elements: they belong to the job of which this "
-            "is a dump; on a machine with fewer devices NCCL fails. Keep <cpu> and "
-            "<pci> only",
+            "%d <gpu> and %d <net> elements belong to the job that wrote this dump; "
+            "NCCL fails on a machine with fewer devices: keep <cpu> and <pci> only",
             gpus, nets);
 }
 

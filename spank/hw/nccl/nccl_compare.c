@@ -40,8 +40,8 @@ static void compare_mask(struct mu_check *c, const struct mu_check_cpu *cpu)
     mu_check_list(&node->numas[index].cpus, machine);
     if (other >= 0)
         mu_check_at(c, MU_NCCL_ERROR, cpu->elem,
-                    "numaid %d has CPUs %s, which are those of NUMA node %d: exchanged "
-                    "(node %d has %s)",
+                    "numaid %d has CPUs %s, which belong to NUMA node %d: masks or "
+                    "numaids are exchanged (node %d has %s)",
                     cpu->numaid, file, other, cpu->numaid, machine);
     else
         mu_check_at(c, MU_NCCL_ERROR, cpu->elem,
@@ -92,7 +92,7 @@ static void compare_link(struct mu_check *c, int elem, const char *busid)
     card = strtod(c->machine->dev[dev].link_speed, NULL);
     if (file > 0 && card > 0 && file < card * 0.99)
         mu_check_at(c, MU_NCCL_WARNING, elem,
-                    "link_speed %g GT/s of %s is slower than the card, %g GT/s", file,
+                    "link_speed %g GT/s of %s is less than the card's %g GT/s", file,
                     busid, card);
 }
 
@@ -151,7 +151,7 @@ void mu_check_compare(struct mu_check *c)
             compare_mask(c, &c->cpu[i]);
     if (c->machine->ndevs == 0) {
         mu_check_report(c, MU_NCCL_HINT, 0,
-                        "%s names no PCI addresses: only CPUs were compared",
+                        "%s has no PCI addresses: only CPUs were compared",
                         node->source);
         return;
     }

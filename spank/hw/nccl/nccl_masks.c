@@ -63,7 +63,7 @@ static void check_siblings(struct mu_check *c, struct mu_check_cpu *cpu)
     mu_check_at(
         c, MU_NCCL_ERROR, cpu->elem,
         "affinity of numaid %d is incomplete: CPUs %d-%d are %d where %d-%d are "
-        "%d, so %d-%d are missing (a digit too few in the mask?)",
+        "%d, so %d-%d are missing: the mask may lack digits",
         cpu->numaid, first[odd], first[odd] + length[odd] - 1, length[odd],
         first[whole], first[whole] + length[whole] - 1, length[whole],
         first[odd] + length[odd], first[odd] + length[whole] - 1);
@@ -109,7 +109,7 @@ static void check_dialect(struct mu_check *c, const struct mu_check_cpu *cpu,
     mu_check_list(&cpu->mask, written);
     mu_check_at(
         c, MU_NCCL_ERROR, cpu->elem,
-        "affinity \"%.60s\" is CPUs %s for NCCL, not %s: write lower-case digits "
+        "NCCL reads affinity \"%.60s\" as CPUs %s, not %s: write lower-case digits "
         "without 0x, at most eight between commas",
         text, is, written);
 }
@@ -121,15 +121,14 @@ static void check_arch(struct mu_check *c, int elem)
     char arch[64];
 
     if (!mu_xml_elem_attr(c->doc, elem, "arch", arch, sizeof arch)) {
-        mu_check_at(c, MU_NCCL_HINT, elem,
-                    "<cpu> without arch: older NCCL fails on it");
+        mu_check_at(c, MU_NCCL_HINT, elem, "<cpu> has no arch: older NCCL fails");
         return;
     }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strncmp(arch, known[i], strlen(known[i])) == 0)
             return;
     mu_check_at(c, MU_NCCL_WARNING, elem,
-                "arch \"%.20s\": NCCL knows x86_64, arm64 and ppc64 only", arch);
+                "arch \"%.20s\": NCCL recognises x86_64, arm64 and ppc64 only", arch);
 }
 
 static void read_cpu(struct mu_check *c, int elem)
@@ -154,7 +153,7 @@ static void read_cpu(struct mu_check *c, int elem)
         cpu->numaid = (int)id;
     if (cpu->numaid == -1)
         mu_check_at(c, MU_NCCL_WARNING, elem,
-                    "numaid -1: the file does not say where its devices are");
+                    "numaid -1: the file does not name the NUMA node of these devices");
     if (!mu_xml_elem_attr(c->doc, elem, "affinity", buf, sizeof buf)) {
         mu_check_at(c, MU_NCCL_HINT, elem,
                     "no affinity: NCCL takes the CPUs of numaid %d from sysfs",
@@ -182,8 +181,9 @@ static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
     char text[256];
 
     if (a->numaid >= -1 && a->numaid == b->numaid)
-        mu_check_at(c, MU_NCCL_ERROR, b->elem, "numaid %d is there twice (line %d)",
-                    b->numaid, c->doc->elem[a->elem].line);
+        mu_check_at(c, MU_NCCL_ERROR, b->elem,
+                    "a second <cpu> has numaid %d (the first is on line %d)", b->numaid,
+                    c->doc->elem[a->elem].line);
     mu_cpuset_and(&both, &a->mask);
     if (!a->has_mask || !b->has_mask || mu_cpuset_empty(&both))
         return false;
@@ -276,9 +276,10 @@ static void check_gaps(struct mu_check *c)
     if (last < 0 || mu_cpuset_empty(&gap))
         return;
     mu_check_list(&gap, text);
-    mu_check_at(c, c->ncpus == 1 ? MU_NCCL_WARNING : MU_NCCL_HINT, c->cpu[0].elem,
-                "CPUs %s are in no affinity: NUMA nodes without devices, or left out%s",
-                text, c->ncpus == 1 ? "; all devices are put on this one node" : "");
+    mu_check_at(
+        c, c->ncpus == 1 ? MU_NCCL_WARNING : MU_NCCL_HINT, c->cpu[0].elem,
+        "no <cpu> has CPUs %s: their NUMA nodes have no devices, or are missing%s",
+        text, c->ncpus == 1 ? "; all devices are put on this one node" : "");
 }
 
 /* All GPUs of a large machine on one node, and a mask written wider than its CPUs: the
@@ -314,7 +315,7 @@ void mu_check_cpus(struct mu_check *c)
         if (c->cpu[i].has_mask)
             check_siblings(c, &c->cpu[i]);
     if (c->ncpus == 0)
-        mu_check_at(c, MU_NCCL_ERROR, 0, "no <cpu> in it");
+        mu_check_at(c, MU_NCCL_ERROR, 0, "the file has no <cpu>");
     for (int b = 0; b < c->ncpus; b++)
         for (int a = 0; a < b; a++)
             if (check_pair(c, &c->cpu[a], &c->cpu[b]))

@@ -40,8 +40,7 @@ static int next(struct scan *s)
 
 static bool stop(struct scan *s, const char *what)
 {
-    mu_check_report(s->c, MU_NCCL_ERROR, s->line, "NCCL cannot read on from here: %s",
-                    what);
+    mu_check_report(s->c, MU_NCCL_ERROR, s->line, "NCCL stops reading here: %s", what);
     return false;
 }
 
@@ -219,10 +218,9 @@ bool mu_nccl_parse(struct mu_check *c, const char *text, size_t len)
         if (ch < 0)
             break;
         if (ch != '<') {
-            snprintf(what, sizeof what, "%s where a tag must start; %s",
-                     describe(ch, buf),
-                     ch == '\t' ? "indent with blanks"
-                                : "there may be no text between tags");
+            snprintf(
+                what, sizeof what, "%s where a tag must start: %s", describe(ch, buf),
+                ch == '\t' ? "indent with blanks" : "remove the text between the tags");
             return stop(&s, what);
         }
         if (!tag(&s))

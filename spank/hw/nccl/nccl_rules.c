@@ -29,7 +29,8 @@ static void check_busid(struct mu_check *c, int elem)
             raw, normal);
     first = mu_check_pci_with(c, raw);
     if (first >= 0 && first < elem)
-        mu_check_at(c, MU_NCCL_ERROR, elem, "busid %.40s is there twice (line %d)", raw,
+        mu_check_at(c, MU_NCCL_ERROR, elem,
+                    "a second <pci> has busid %.40s (the first is on line %d)", raw,
                     c->doc->elem[first].line);
 }
 
@@ -60,17 +61,15 @@ static void check_link(struct mu_check *c, int elem, enum mu_check_pci kind)
         double rate = link_rate(speed);
 
         if (rate == 0)
-            mu_check_at(
-                c, MU_NCCL_WARNING, elem,
-                "link_speed \"%.40s\" of %s: NCCL does not know it and counts 8 "
-                "GT/s",
-                speed, busid);
+            mu_check_at(c, MU_NCCL_WARNING, elem,
+                        "link_speed \"%.40s\" of %s is not one that NCCL recognises: "
+                        "NCCL assumes 8 GT/s",
+                        speed, busid);
         else if (rate < 8 && kind != MU_CHECK_OTHER)
-            mu_check_at(
-                c, MU_NCCL_WARNING, elem,
-                "link_speed %g GT/s of %s: an idle link's rate? NCCL takes it for "
-                "the bandwidth",
-                rate, busid);
+            mu_check_at(c, MU_NCCL_WARNING, elem,
+                        "link_speed %g GT/s of %s is probably the rate of an idle "
+                        "link: NCCL uses it as the bandwidth",
+                        rate, busid);
     }
     if (!mu_xml_elem_attr(c->doc, elem, "link_width", width, sizeof width))
         return;
@@ -78,7 +77,7 @@ static void check_link(struct mu_check *c, int elem, enum mu_check_pci kind)
         mu_check_at(c, MU_NCCL_ERROR, elem, "link_width \"%.20s\" is not a number",
                     width);
     else if (lanes == 0)
-        mu_check_at(c, MU_NCCL_HINT, elem, "link_width 0 of %s: NCCL counts 16 lanes",
+        mu_check_at(c, MU_NCCL_HINT, elem, "link_width 0 of %s: NCCL assumes 16 lanes",
                     busid);
 }
 
@@ -160,8 +159,8 @@ static void check_one_link(struct mu_check *c, int elem)
     if (gpu >= 0)
         mu_xml_elem_attr(c->doc, gpu, "busid", own, sizeof own);
     if (mu_parse_int("count", count, 1, 1000, &n, NULL) < 0) {
-        mu_check_at(c, MU_NCCL_ERROR, elem, "a link count of \"%.10s\" is impossible",
-                    count);
+        mu_check_at(c, MU_NCCL_ERROR, elem,
+                    "link count \"%.10s\" is not a number from 1 to 1000", count);
         return;
     }
     if (strcmp(own, target) == 0) {
@@ -175,9 +174,7 @@ static void check_one_link(struct mu_check *c, int elem)
     peer = mu_check_pci_with(c, target);
     if (peer < 0) {
         mu_check_at(c, MU_NCCL_WARNING, elem,
-                    "link from %s to %.40s, which is not in "
-                    "the file",
-                    own, target);
+                    "%s has a link to %.40s, which is not in the file", own, target);
         return;
     }
     back = count_between(c, peer, own);
@@ -196,7 +193,8 @@ static void check_net(struct mu_check *c, int elem)
     if (mu_xml_elem_attr(c->doc, elem, "speed", speed, sizeof speed) &&
         (mu_parse_double("speed", speed, -1, 1e12, &mbits, NULL) < 0 || mbits > 3.2e6))
         mu_check_at(c, MU_NCCL_WARNING, elem,
-                    "speed \"%.20s\" of net %s: the unit is Mb/s", speed, name);
+                    "speed \"%.20s\" of net %s is not a possible number of Mb/s", speed,
+                    name);
 }
 
 void mu_check_links(struct mu_check *c)

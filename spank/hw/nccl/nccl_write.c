@@ -440,14 +440,13 @@ int mu_nccl_write(FILE *out, const struct mu_machine *machine, struct mu_err *er
 
     if (machine->ndevs == 0 && machine->node.ngpus > 0)
         return mu_err_set(err, EINVAL,
-                          "%s names no PCI addresses: an NCCL topology file is written "
-                          "from an hwloc XML or on the node itself",
+                          "%s has no PCI addresses: write the NCCL topology file from "
+                          "an hwloc XML or on the node itself",
                           machine->node.source);
     if (machine->node.ncores + machine->node.ngpus + machine->node.nnics == 0)
         return mu_err_set(
             err, EINVAL,
-            "%s names neither CPUs nor the class of its devices: there is "
-            "nothing to write",
+            "%s has neither CPUs nor classes of devices: there is nothing to write",
             machine->node.source);
     leaf = calloc((size_t)machine->ndevs + 1, sizeof *leaf);
     written = calloc((size_t)machine->node.nnumas + 1, sizeof *written);

@@ -47,8 +47,7 @@ static int check_one_host(const struct reader *r)
             !mu_xml_elem_attr(r->doc, e, "host_hash", hash, sizeof hash))
             continue;
         if (first[0] && strcmp(first, hash) != 0)
-            return fail(r, e, "a second host, the file describes several: host_hash",
-                        hash);
+            return fail(r, e, "the file describes a second host: host_hash", hash);
         mu_copy(first, sizeof first, hash);
     }
     return 0;
@@ -398,11 +397,10 @@ static int check_classes(const struct reader *r)
     }
     if (first < 0 || r->machine->node.ngpus > 0 || r->machine->node.ncores == 0)
         return 0;
-    return mu_err_set(
-        r->err, EINVAL,
-        "%s: line %d: no <pci> in it has a class, so none is known to be a "
-        "GPU; give the GPUs class=\"0x030200\"",
-        r->doc->file, r->doc->elem[first].line);
+    return mu_err_set(r->err, EINVAL,
+                      "%s: line %d: no <pci> has a class, so GPUs cannot be "
+                      "recognised: give them class=\"0x030200\"",
+                      r->doc->file, r->doc->elem[first].line);
 }
 
 static int read_elements(struct reader *r)
@@ -418,8 +416,8 @@ static int read_elements(struct reader *r)
             return -1;
     }
     if (r->machine->node.nnumas + r->machine->node.ncores + r->machine->ndevs == 0)
-        return mu_err_set(r->err, EINVAL, "%s: line %d: no <cpu> in it", r->doc->file,
-                          r->doc->elem[0].line);
+        return mu_err_set(r->err, EINVAL, "%s: line %d: the file has no <cpu>",
+                          r->doc->file, r->doc->elem[0].line);
     if (check_classes(r) < 0)
         return -1;
     flat_machine(r);

@@ -190,7 +190,7 @@ static int from_table(const struct mu_smi_table *t, struct mu_machine *m,
                       struct mu_err *err)
 {
     if (count_gpus(t) == 0)
-        return mu_err_set(err, EINVAL, "no GPU in it");
+        return mu_err_set(err, EINVAL, "the table has no GPU");
     if (add_gpus(t, m, err) < 0 || add_nics(t, m, err) < 0 ||
         mu_node_matrices(&m->node, err) < 0)
         return -1;
@@ -228,7 +228,7 @@ static int config_gpus(struct mu_machine *m, const char *list, struct mu_cpuset 
         return -1;
     for (int g = -1; (g = mu_cpuset_next(&gpus, g)) >= 0;) {
         if (g >= 1024 || owner[g] >= 0)
-            return mu_err_set(err, EINVAL, "GPU %d is named twice or out of range", g);
+            return mu_err_set(err, EINVAL, "GPU %d is listed twice or out of range", g);
         owner[g] = m->node.nnumas - 1;
         mu_cpuset_add(where, g);
     }

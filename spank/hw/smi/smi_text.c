@@ -143,12 +143,10 @@ static int find_row(struct parser *s, const char *label, int number)
         if (strcmp(t->col[i].name, label) != 0)
             continue;
         if (t->col[i].line)
-            return mu_err_set(
-                s->err, EINVAL,
-                "%s: line %d: a second row is labelled %s (the first is "
-                "line %d), so rows cannot be told apart: name them as the "
-                "columns are",
-                s->file, number, label, t->col[i].line);
+            return mu_err_set(s->err, EINVAL,
+                              "%s: line %d: a second row is labelled %s (the first is "
+                              "on line %d): label each row as its column",
+                              s->file, number, label, t->col[i].line);
         return i;
     }
     return mu_err_set(s->err, EINVAL, "%s: line %d: row %s has no column", s->file,
@@ -306,7 +304,7 @@ static int check_rows(const struct parser *s)
     for (int i = 0; i < t->ncols; i++)
         if (t->col[i].gpu && !t->col[i].line)
             return mu_err_set(s->err, EINVAL,
-                              "%s: %s has a column and no row: is the file cut off?",
+                              "%s: %s has a column but no row: the file may be cut off",
                               s->file, t->col[i].name);
     return 0;
 }
@@ -320,11 +318,10 @@ int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
 
     memset(table, 0, sizeof *table);
     if (strstr(text, "ROCm System") || strstr(text, "XGMI"))
-        return mu_err_set(
-            err, EINVAL,
-            "%s: the text of AMD's tools does not say which CPUs are near "
-            "a GPU: save the machine with lstopo FILE.xml",
-            file);
+        return mu_err_set(err, EINVAL,
+                          "%s: the text of AMD's tools does not list the CPUs near a "
+                          "GPU: save the machine with lstopo FILE.xml",
+                          file);
     while (rc == 0 && (line = mu_parse_next(&rest, '\n'))) {
         number++;
         s.unended = !rest;
@@ -341,8 +338,8 @@ int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
     }
     if (rc == 0 && !table->col)
         rc = mu_err_set(err, EINVAL,
-                        "%s: line %d: no line that starts with GPU0: not the output of "
-                        "nvidia-smi topo -m, an hwloc XML or an NCCL topology XML",
+                        "%s: line %d: no line starts with GPU0: this is not the output "
+                        "of nvidia-smi topo -m, an hwloc XML or an NCCL topology XML",
                         file, number > 1 ? number - 1 : 1);
     if (rc == 0)
         rc = check_rows(&s);
