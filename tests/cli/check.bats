@@ -142,7 +142,7 @@ END
     [ $status -eq 0 ]
 }
 
-@test "case 036: a dump of a flat virtual machine says nothing about locality" {
+@test "case 036: a dump of a flat virtual machine has no locality" {
     m topo --check "$data/cases/036b-h200-kvm-flat-nccl-dump.xml"
     [ $status -eq 0 ]
     has "$output" "warning: numaid -1"

@@ -201,7 +201,7 @@ END
     [ $status -eq 3 ]
 }
 
-@test "exit 3: what the file is instead, where its first bytes or lines tell" {
+@test "exit 3: the kind of file, by its first bytes or lines" {
     local f=$BATS_TEST_TMPDIR/f xml=$data/hwloc-xml/turin-nps4-4xh200-nvml.xml
     printf 'GPU0\0' > "$f"
     refused "$f" "not a text file"
@@ -234,7 +234,7 @@ s/busid="\([^"]*\)"/busid="\U\1"/
 END
 }
 
-@test "NCCL's XML that tells too little or nonsense is refused with line and reason" {
+@test "NCCL's XML that is incomplete or wrong is refused with line and reason" {
     while IFS='|' read -r program part; do
         sed -e "$program" "$data/nccl-xml/azure-ndv5.xml" > "$BATS_TEST_TMPDIR/topo.xml"
         refused "$BATS_TEST_TMPDIR/topo.xml" "$part" || { echo "$program"; return 1; }

@@ -19,7 +19,7 @@ struct walk {
     struct mu_err *err;
 };
 
-/* Nodes with CPUs of their own among the locality's; if none has, any. */
+/* Sets place->numa: the only node of the locality with CPUs, else its only node. */
 static void nearest_numa(const struct mu_node *node, hwloc_const_bitmap_t nodeset,
                          struct mu_place *place)
 {
@@ -56,8 +56,8 @@ static void busid(char out[MU_BUSID_LEN], const struct hwloc_pcidev_attr_s *pci)
              (unsigned)pci->bus, (unsigned)pci->dev, (unsigned)pci->func);
 }
 
-/* Of the nodes with CPUs the one nearest to `from`, itself if it has some; -1 when two
- * are equally near.
+/* The node with CPUs that is nearest to `from`, or `from` itself; -1 when two are
+ * equally near.
  */
 static int nearest_with_cpus(const struct mu_node *node, int from)
 {
@@ -78,8 +78,8 @@ static int nearest_with_cpus(const struct mu_node *node, int from)
     return tie ? -1 : best;
 }
 
-/* hwloc places a bus by its CPUs. A NUMA node without any (memory only, or all its CPUs
- * off line) is a place all the same: the kernel has its number and its distances.
+/* hwloc places a bus by its CPUs. For a bus at a NUMA node without CPUs (memory only,
+ * or all CPUs off line), the kernel reports the number and the distances of the node.
  */
 static void place_by_node(struct walk *w, hwloc_obj_t bridge, struct mu_place *place)
 {
@@ -106,9 +106,9 @@ static void place_by_node(struct walk *w, hwloc_obj_t bridge, struct mu_place *p
     place->known = true;
 }
 
-/* Where the host bridge hangs. Attached to the whole of a machine with several NUMA
- * nodes means that the firmware did not say (numa_node -1), or named a node without
- * CPUs.
+/* Where the host bridge is attached. On a machine with several NUMA nodes hwloc
+ * attaches it to the whole machine if the firmware reports no node (numa_node -1) or
+ * one without CPUs.
  */
 static int add_place(struct walk *w, hwloc_obj_t bridge)
 {
@@ -137,9 +137,9 @@ static int add_place(struct walk *w, hwloc_obj_t bridge)
     return w->machine->nplaces - 1;
 }
 
-/* hwloc has the bandwidth of all lanes in GB/s, after encoding: undo both for the lane
- * rate when the number of lanes is not known. Only x16 and x8 exist among GPUs and
- * NICs; the nearest standard rate of an x16 card is taken, else of an x8.
+/* hwloc reports the bandwidth of all lanes in GB/s, after encoding. Find the standard
+ * lane rate and the number of lanes that give it: x16 first, then x8, since GPUs and
+ * NICs have these widths.
  */
 static void link_text(struct mu_pci_dev *dev, double gbytes)
 {
@@ -243,7 +243,7 @@ static int add_gpus(struct walk *w, int index, hwloc_obj_t obj)
             gpu = &node->gpus[first + i];
             *gpu = whole;
             gpu->sub = i;
-            gpu->uuid[0] = '\0'; /* a MIG device's own is known to the driver only */
+            gpu->uuid[0] = '\0'; /* only the driver reports a MIG device's own */
         }
     }
     for (int i = first; i < node->ngpus; i++)
@@ -279,14 +279,14 @@ static int add_nic(struct walk *w, int index, hwloc_obj_t os)
     nic->package = place->package;
     nic->layer = layer_of(dev, nic->name);
     mu_copy(nic->guid, sizeof nic->guid, mu_hwloc_info(os, "SysImageGUID"));
-    /* A saved PortNState is that of the day it was saved: only sysfs tells. */
+    /* A saved PortNState may be out of date, so the state is read from sysfs. */
     if (w->root)
         mu_sysfs_nic(w->root, nic);
     return 0;
 }
 
 /* OpenFabrics devices of the function; failing these, a Slingshot network interface
- * (hwloc knows no cxi class).
+ * (hwloc has no class for cxi).
  */
 static int add_nics(struct walk *w, int index, hwloc_obj_t obj)
 {
@@ -384,7 +384,7 @@ static int visit(struct walk *w, hwloc_obj_t obj, int parent)
     return add_nics(w, index, obj);
 }
 
-/* Host bridges hang below packages, NUMA groups, caches and the machine. */
+/* Host bridges are below packages, NUMA groups, caches and the machine. */
 static int visit_normal(struct walk *w, hwloc_obj_t obj)
 {
     if (visit_children(w, obj, -1) < 0)
@@ -395,7 +395,9 @@ static int visit_normal(struct walk *w, hwloc_obj_t obj)
     return 0;
 }
 
-/* The GPU (index) a distance matrix speaks of: its PCI device or an OS device of it. */
+/* The index of the GPU in a row of a distance matrix, by its PCI device or an OS device
+ * of it.
+ */
 static int gpu_of(const struct mu_node *node, hwloc_obj_t obj)
 {
     char id[MU_BUSID_LEN];
@@ -419,7 +421,9 @@ static int gpu_of(const struct mu_node *node, hwloc_obj_t obj)
     return -1;
 }
 
-/* Bandwidth between two rows: direct, or through the switches both reach (NVSwitch). */
+/* Bandwidth between two rows: direct, plus through the switches that both reach
+ * (NVSwitch).
+ */
 static hwloc_uint64_t link_bandwidth(const struct mu_node *node,
                                      const struct hwloc_distances_s *d, unsigned i,
                                      unsigned j)

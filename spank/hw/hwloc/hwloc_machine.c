@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hwloc_machine.c - a machine from hwloc: live, or from the XML that lstopo saves.
  *
- * hwloc's GPU back ends (CUDA, NVML, OpenCL, ROCm, Level Zero) are kept off: they start
- * drivers, and a plugin has no business there. GPUs are found by their PCI ids.
+ * hwloc's GPU back ends (CUDA, NVML, OpenCL, ROCm, Level Zero) are switched off: they
+ * start drivers, which a plugin must not do. GPUs are found by their PCI ids.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "spank/hw/machine/sysfs.h"
 #include "spank/hw/io/xml.h"
 
-/* What kernels call a node that is not the DRAM of some CPUs. */
+/* By hwloc's subtype: a node that is not ordinary memory. */
 static bool special_memory(hwloc_obj_t obj)
 {
     static const char *const words[] = { "HBM", "NVM",    "GPUMemory", "SPM",
@@ -34,9 +34,9 @@ static int package_of(hwloc_obj_t obj)
     return -1;
 }
 
-/* In a saved topology CPU-less nodes carry the CPUs near them. A CPU belongs to the
- * node with the fewest CPUs around it; among equals to ordinary memory, then to the
- * lowest number: kernels number nodes with CPUs first.
+/* In a saved topology, nodes without CPUs list the CPUs near them. A CPU belongs to the
+ * node that lists the fewest CPUs. Among equals, ordinary memory wins, then the lowest
+ * number, since kernels number nodes with CPUs first.
  */
 static bool better_owner(hwloc_obj_t a, hwloc_obj_t b)
 {
@@ -105,7 +105,7 @@ static int read_numas(hwloc_topology_t topo, const char *root, struct mu_node *n
         mu_cpuset_and(&numa->cpus, &online);
     }
     forget_no_memory(node);
-    /* Now, and not in mu_machine_finish alone: distances are read in this order. */
+    /* Before mu_machine_finish sorts them: distances are read in this order. */
     if (node->nnumas > 1)
         qsort(node->numas, (size_t)node->nnumas, sizeof *node->numas, by_os_index);
     return 0;
@@ -196,7 +196,7 @@ static int read_cores(hwloc_topology_t topo, const char *root, struct mu_node *n
     mu_hwloc_set(hwloc_topology_get_allowed_cpuset(topo), &usable);
     if (root) {
         mu_sysfs_isolated(root, &isolated);
-        /* A machine with every CPU isolated is used all the same. */
+        /* If all CPUs are isolated, all are used. */
         if (!mu_cpuset_inside(&usable, &isolated))
             mu_cpuset_andnot(&usable, &isolated);
     }
@@ -284,8 +284,9 @@ static void read_processor(hwloc_topology_t topo, struct mu_machine *machine)
             machine->node.virtual_machine = true;
 }
 
-/* Memory of a GPU that the kernel shows as a NUMA node. Older kernels and hwloc give no
- * hint but this: no CPU of its own, on one of the two architectures that have it.
+/* Mark the NUMA nodes that are the memory of a GPU. Older kernels and hwloc give one
+ * sign only: a node without CPUs, on one of the two architectures that have such
+ * memory.
  */
 static void mark_gpu_memory(struct mu_machine *machine, const char *root)
 {
@@ -327,8 +328,8 @@ static int open_topology(hwloc_topology_t *topo, struct mu_err *err)
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
         hwloc_topology_set_components(*topo, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                       drivers[i]);
-    /* The whole machine is read, so that GPU locality survives a small cpuset; what may
-     * not be used is taken out of the cores afterwards.
+    /* The whole machine is read, so that GPU locality survives a small cpuset; CPUs
+     * that may not be used are removed from the cores afterwards.
      */
     hwloc_topology_set_flags(*topo, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     hwloc_topology_set_io_types_filter(*topo, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
@@ -349,7 +350,7 @@ int mu_read_hwloc_live(struct mu_machine *machine, struct mu_err *err)
         goto out;
     }
     mu_copy(machine->node.source, sizeof machine->node.source, "this node");
-    /* With HWLOC_XMLFILE or HWLOC_SYNTHETIC, /sys is another machine's. */
+    /* With HWLOC_XMLFILE or HWLOC_SYNTHETIC, /sys describes another machine. */
     if (!root)
         root = hwloc_topology_is_thissystem(topo) ? "" : NULL;
     rc = fill(topo, root, machine, err);
@@ -360,8 +361,8 @@ out:
     return rc;
 }
 
-/* libxml2 gives up on a comment or a text between two objects, and hwloc then loads the
- * rest without a word: count what the text holds and what arrived.
+/* libxml2 stops at a comment or text between two objects, and hwloc then drops the rest
+ * without an error. So compare the number of devices in the text with the loaded ones.
  */
 static int check_complete(const char *name, const struct mu_xml_count *in_text,
                           hwloc_topology_t topo, struct mu_err *err)
@@ -381,8 +382,8 @@ static int check_complete(const char *name, const struct mu_xml_count *in_text,
         mu_plural(in_text->pci_devices), in_text->odd_line);
 }
 
-/* From the first tag to the end of the last, as a string of its own: hwloc takes no
- * blank line before the topology and no text behind it. The caller frees it.
+/* A copy from the first tag to the end of the last: hwloc accepts no blank line before
+ * the topology, and no text after it. The caller frees it.
  */
 static char *only_topology(const char *text, size_t len)
 {

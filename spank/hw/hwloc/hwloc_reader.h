@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc_reader.h - between the files that read a hwloc topology */
+/* hwloc_reader.h - shared by the files that read a hwloc topology */
 #ifndef MU_HWLOC_READER_H
 #define MU_HWLOC_READER_H
 
@@ -33,7 +33,8 @@ static inline const char *mu_hwloc_info(hwloc_obj_t obj, const char *name)
 void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out);
 
 /* PCI tree, GPUs, NICs, NVLinks of a loaded topology whose cores and NUMA nodes are
- * already in machine->node. root as in sysfs.h, NULL when sysfs is another machine.
+ * already in machine->node. root as in sysfs.h, NULL when /sys describes another
+ * machine.
  */
 int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
                      struct mu_machine *machine, struct mu_err *err);

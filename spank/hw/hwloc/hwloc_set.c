@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc_set.c - a set of hwloc as a set of ours */
+/* hwloc_set.c - converts hwloc's bitmap to struct mu_cpuset */
 #include <string.h>
 
 #include "spank/hw/hwloc/hwloc_reader.h"

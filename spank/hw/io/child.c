@@ -29,8 +29,8 @@ static void close_from(int first)
         close(fd);
 }
 
-/* Standard files that lead nowhere, then the pipe, then nothing: a child that is left
- * behind must not hold a descriptor that others wait for the end of.
+/* Keeps the pipe alone and opens /dev/null as standard files: a child that is left
+ * behind must hold no descriptor whose end another process waits for.
  */
 static int keep_only(int fd)
 {
@@ -105,7 +105,7 @@ ssize_t mu_children_read(const struct mu_children *children, void *buf, size_t l
     return (ssize_t)got;
 }
 
-/* Reap those that have ended until `deadline`; what is left stays in the list. */
+/* Reap the children that end before `deadline`; the others stay in the list. */
 static void reap(struct mu_children *children, double deadline, int *status)
 {
     for (;;) {
@@ -126,7 +126,7 @@ static void reap(struct mu_children *children, double deadline, int *status)
 
 int mu_children_end(struct mu_children *children, double deadline)
 {
-    int status = SIGKILL; /* as if killed, until the kernel tells otherwise */
+    int status = SIGKILL; /* as if killed, until waitpid reports another */
     bool exited;
 
     if (children->fd >= 0)

@@ -28,15 +28,15 @@ typedef int mu_child_work(void *arg, int index, int fd);
 
 /* Deadlines are times of mu_clock_s. */
 
-/* Start `want` children, or fewer where the system refuses more; -1: none. A child has
- * the effective ids of the caller for good, /dev/null as standard files, and no other
- * descriptor than fd. Always followed by mu_children_end.
+/* Start `want` children, or fewer where the system refuses more; -1: none. A child
+ * keeps the caller's effective ids for good. It has /dev/null as standard files, and fd
+ * as its only other descriptor. Call mu_children_end afterwards, in all cases.
  */
 int mu_children_start(struct mu_children *children, int want, mu_child_work *work,
                       void *arg, struct mu_err *err);
 
-/* Read len bytes before `deadline`. Returns len, or fewer where all children closed the
- * pipe before, or -1 out of time (*buf may hold a part then).
+/* Read len bytes before `deadline`. Returns len, fewer if all children closed the pipe
+ * before, or -1 at the deadline (*buf may then hold a part).
  */
 ssize_t mu_children_read(const struct mu_children *children, void *buf, size_t len,
                          double deadline);

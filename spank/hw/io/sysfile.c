@@ -27,7 +27,7 @@ static long read_and_close(int fd, char *buf, size_t len)
     return (long)got;
 }
 
-/* A FIFO in the place of a file must hold nobody up. */
+/* Opens without blocking, since a FIFO may lie in the place of the file. */
 static int open_regular(const char *path, struct stat *st, struct mu_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -133,7 +133,7 @@ long mu_owned_read(const char *path, char *buf, size_t len, struct mu_err *err)
     return n;
 }
 
-/* The text of an open file, which is closed. */
+/* Read the text of an open file and close it. */
 static int text_and_close(int fd, const char *path, size_t max, char **text,
                           struct mu_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sysfile.h - small files, bounded: of /sys and /proc, or of a recorded tree */
+/* sysfile.h - reads small files of /sys, /proc or a recorded tree, up to a limit */
 #ifndef MU_SYSFILE_H
 #define MU_SYSFILE_H
 
@@ -27,10 +27,10 @@ int mu_sysfile_text(const char *path, size_t max, char **text, struct mu_err *er
 long mu_sysfile_number(const char *root, long none, const char *path, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* A file or folder whose content counts for other users must belong to root or to who
- * runs this, and be writable by nobody else: -1 with the reason and the command that
- * mends it. *st is what stat or fstat gave; mu_check_owner looks itself and takes
- * regular files only.
+/* Check a file or folder whose content affects other users. Its owner must be root or
+ * the caller, and no other user may write to it. Returns -1 otherwise, with the reason
+ * and the command that corrects it. *st is the result of stat or fstat; mu_check_owner
+ * calls stat itself and accepts regular files only.
  */
 int mu_refuse_foreign(const char *path, const struct stat *st, struct mu_err *err);
 int mu_check_owner(const char *path, struct mu_err *err);

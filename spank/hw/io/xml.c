@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xml.c - elements, attributes and lines; what they mean is known elsewhere */
+/* xml.c - elements, attributes and lines of a document, for readers that interpret them
+ */
 #include "spank/hw/io/xml.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@ struct scan {
     XML_Parser parser;
     struct mu_xml_doc *doc;
     struct mu_err *err;
-    int lines_before; /* of the blanks that expat does not get */
+    int lines_before; /* skipped before the text that expat reads */
     bool root_only;
     bool refused; /* by us: err is set */
     int depth;
@@ -39,7 +40,7 @@ static void refuse(struct scan *s, int code, const char *what)
     XML_StopParser(s->parser, XML_FALSE);
 }
 
-/* The strings have room for all: each takes no more than twice its part of the text. */
+/* The buffer is large enough: a string takes at most twice its part of the text. */
 static const char *keep(struct mu_xml_doc *doc, const char *string)
 {
     size_t size = strlen(string) + 1;
@@ -120,7 +121,9 @@ static void on_comment(void *arg, const XML_Char *text)
     on_text(arg, "-", 1);
 }
 
-/* Entities grow without bound, and attributes that nobody wrote appear. */
+/* Declarations can define entities that grow without bound, and attributes that the
+ * file itself does not contain.
+ */
 static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system_id,
                        const XML_Char *public_id, int has_declarations)
 {
@@ -128,7 +131,7 @@ static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system_i
         refuse(arg, EINVAL, "<!DOCTYPE> declares something in [ ]: remove that part");
 }
 
-/* NCCL reads on over dashes and any byte in a comment, which XML forbids. */
+/* NCCL accepts dashes and any byte in a comment; XML forbids them. */
 static void blank_comments(char *text)
 {
     for (char *end; (text = strstr(text, "<!--")); text = end) {
@@ -142,7 +145,9 @@ static void blank_comments(char *text)
     }
 }
 
-/* The line of the tag that expat gave up in: an open quote shows only further down. */
+/* The line of the tag in which expat stopped: it detects an open quote only further
+ * down.
+ */
 static int tag_line(const struct scan *s, const char *text, XML_Index at)
 {
     int first = line(s);
@@ -155,7 +160,7 @@ static int tag_line(const struct scan *s, const char *text, XML_Index at)
     return first;
 }
 
-/* Why expat stopped; text is what it was given. */
+/* Report why expat stopped; text is its input. */
 static int explain(const struct scan *s, const char *text)
 {
     const struct mu_xml_doc *doc = s->doc;
@@ -168,7 +173,7 @@ static int explain(const struct scan *s, const char *text)
     if (s->refused)
         return -1;
     if ((s->root_only || (!open && text[at] != '<')) && doc->nelems)
-        return 0; /* the second: a prompt behind the end */
+        return 0; /* the latter: a shell prompt after the end */
     if (error == XML_ERROR_NO_ELEMENTS && !open)
         return mu_err_set(s->err, EINVAL, "%s: line 1: the file has no element",
                           doc->file);
@@ -209,7 +214,7 @@ static int feed(struct scan *s, const char *text, size_t len)
     return explain(s, copy);
 }
 
-/* Expat takes no blanks before a declaration: it gets the text behind them. */
+/* Skip the first blanks: expat accepts none before a declaration. */
 static int parse(struct scan *s, const char *file, const char *text, size_t len)
 {
     size_t at = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;

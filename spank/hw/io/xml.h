@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* xml.h - a document that expat reads, as elements with their lines.
+/* xml.h - reads a document with expat into elements with their lines.
  *
  * People edit these files by hand: text between elements, dashes in a comment, blank
- * lines before the declaration and a prompt behind the end are accepted. libxml2 (and
- * hwloc with it) drops what follows a comment without an error. A document that
+ * lines before the declaration and a shell prompt after the end are accepted. libxml2
+ * (and hwloc with it) drops what follows a comment without an error. A document that
  * declares entities or attributes of its own is refused.
  */
 #ifndef MU_XML_H
@@ -32,7 +32,7 @@ struct mu_xml_doc {
     struct mu_xml_elem *elem;
     char *strings; /* those of the elements */
     size_t used;
-    int odd_line; /* of the first comment or text right in an <object>, 0 none */
+    int odd_line; /* of the first comment or text directly in an <object>, 0 none */
 };
 
 /* file is the name for messages; text need not end with a terminator. -1 with
@@ -40,7 +40,7 @@ struct mu_xml_doc {
  */
 int mu_xml_doc_parse(const char *file, const char *text, size_t len,
                      struct mu_xml_doc *doc, struct mu_err *err);
-/* As far as the root's attributes: doc has one element. */
+/* The same up to the root's attributes: doc has one element. */
 int mu_xml_root_parse(const char *file, const char *text, size_t len,
                       struct mu_xml_doc *doc, struct mu_err *err);
 void mu_xml_doc_clear(struct mu_xml_doc *doc);
@@ -55,7 +55,7 @@ bool mu_xml_elem_has(const struct mu_xml_doc *doc, int elem, const char *name);
 bool mu_xml_elem_attr(const struct mu_xml_doc *doc, int elem, const char *name,
                       char *buf, size_t len);
 
-/* What an hwloc XML holds by its text alone. */
+/* What the text of an hwloc XML contains. */
 struct mu_xml_count {
     char version[16]; /* of the format, "" for hwloc 1 */
     int topology_line;

@@ -15,7 +15,7 @@ static int add_library(const char *dir, struct mu_library *list, int n, int max)
     real = realpath(path, NULL);
     for (int i = 0; real && i < n; i++)
         if (strcmp(list[i].path, real) == 0)
-            max = n; /* it is there */
+            max = n; /* listed already */
     if (real && n < max) {
         version = strstr(real, ".so.");
         mu_copy(list[n].path, sizeof list[n].path, real);

@@ -22,7 +22,7 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/io/child.h"
 
-#define NAMES_EACH 64 /* more names than so many are looked up side by side */
+#define NAMES_EACH 64 /* a longer list of names is looked up in parallel */
 
 static struct mu_iface *find_iface(struct mu_net *net, const char *name)
 {
@@ -32,8 +32,8 @@ static struct mu_iface *find_iface(struct mu_net *net, const char *name)
     return NULL;
 }
 
-/* ETHTOOL_GSET is old and enough: every driver answers it, and no link mode bits are
- * needed. Software interfaces answer -1 (unknown).
+/* ETHTOOL_GSET is old but sufficient: every driver answers it, and no link mode bits
+ * are needed. Software interfaces answer -1 (unknown).
  */
 static long link_speed(int sock, const char *name)
 {
@@ -89,7 +89,7 @@ static bool addr_from(const struct sockaddr *sa, struct mu_addr *out)
     return true;
 }
 
-/* Walk the answer to RTM_GETLINK for the link kinds, which ioctl does not know. */
+/* Walk the answer to RTM_GETLINK for the link kinds, which ioctl does not report. */
 static void take_kinds(struct mu_net *net, const char *buf, ssize_t len)
 {
     for (const struct nlmsghdr *h = (const void *)buf; NLMSG_OK(h, (size_t)len);
@@ -126,7 +126,7 @@ static bool last_message(const char *buf, ssize_t len)
     return false;
 }
 
-/* Kinds are an ornament of reports: without them the names still decide. */
+/* The kinds are optional: without them interfaces are classified by name. */
 static void load_kinds(struct mu_net *net)
 {
     struct {
@@ -227,7 +227,7 @@ static bool resolve_address(struct mu_peer *peer)
     return peer->naddrs > 0;
 }
 
-/* What a child tells of one name; short enough for one write to be whole. */
+/* A child's answer for one name; short enough for an atomic write. */
 struct answer {
     int index;
     struct mu_peer peer;
@@ -241,7 +241,7 @@ struct names {
     int children; /* that share them */
 };
 
-/* In the child: every name of its share. */
+/* Runs in the child: resolves every name of its share. */
 static int look_up(void *arg, int index, int fd)
 {
     const struct names *names = arg;
@@ -280,8 +280,8 @@ static int take_answers(struct names *names, const struct mu_children *children,
     return late;
 }
 
-/* As many children as share the work: a look-up is a turn of the name server's or a
- * walk through /etc/hosts, and a thousand take longer than the limit.
+/* A long list is divided among several children: a look-up waits for the name server or
+ * reads /etc/hosts, and a thousand one after another exceed the limit.
  */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
 {

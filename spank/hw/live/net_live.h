@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* net_live.h - the IP interfaces of this network namespace, and name look-ups that end
+/* net_live.h - the IP interfaces of this network namespace, and name look-ups with a
+ * time limit
  */
 #ifndef MU_NET_LIVE_H
 #define MU_NET_LIVE_H
@@ -15,8 +16,9 @@ int mu_net_load_live(struct mu_net *net, struct mu_err *err);
 /* Resolve n host names (peers[i].host set by the caller) into peers[i].addr. Names that
  * do not resolve keep naddrs 0. Addresses are taken as they are; the look-ups of names
  * run in child processes (several for a long list) that are killed after timeout
- * seconds, so a silent name server cannot hold the caller. Fails only when none can be
- * started or they did not end in time; what they had found by then is there.
+ * seconds, so a name server that does not answer cannot block the caller. Fails only if
+ * no child can be started or the time ran out; peers then holds the answers until that
+ * time.
  */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err);
 

@@ -12,8 +12,8 @@
 #include "spank/hw/live/net_live.h"
 #include "spank/hw/live/platform_live.h"
 
-/* An address that other nodes can reach: not that of this host alone, as a line
- * "127.0.1.1 NAME" in /etc/hosts gives.
+/* An address that other nodes can reach, unlike the loopback address of a line
+ * "127.0.1.1 NAME" in /etc/hosts.
  */
 static bool has_global(const struct mu_peer *peer)
 {
@@ -78,9 +78,9 @@ out:
     free(of);
 }
 
-/* This node needs no name service to know where it is: the addresses of its interfaces
- * take the place of a name that is loopback here ("127.0.1.1 NAME" in /etc/hosts) or
- * not known. What the other nodes resolve it to is among them.
+/* Take the addresses of this node's interfaces where its own name resolves to loopback
+ * ("127.0.1.1 NAME" in /etc/hosts) or not at all. The address that the other nodes
+ * resolve is among them.
  */
 static void resolve_self(struct mu_peer *own, struct mu_network *out)
 {
@@ -122,7 +122,7 @@ static bool resolve(const struct mu_network_request *request, struct mu_peer *pe
             at[n++] = i;
     if (n > 0 && from_slurm && request->node_addrs)
         resolve_others(request, peers, at, n, from_slurm, out);
-    /* Not in place of what Slurm told, which is what the other nodes go by. */
+    /* Slurm's address takes precedence, since the other nodes use it. */
     if (self >= 0 && from_slurm && !from_slurm[self] && !has_global(&peers[self]))
         resolve_self(&peers[self], out);
     slurms = from_slurm && from_slurm[rank0] && !has_global(&peers[rank0]);
@@ -155,7 +155,7 @@ static int choose_network(const struct mu_network_request *request,
     if (late.text[0] && out->choice.iface < 0)
         snprintf(out->choice.reason, sizeof out->choice.reason, "%.500s", late.text);
     master = mu_net_peer_addr(&peers[rank0], &out->choice);
-    /* Not a global one: then Slurm's nodes are daemons of one machine. */
+    /* It is not a global one if Slurm's nodes are daemons of one machine. */
     if (!master && by_slurm)
         master = &peers[rank0].addr[0];
     out->master_known = master != NULL;
@@ -166,8 +166,8 @@ static int choose_network(const struct mu_network_request *request,
 }
 
 /* PyTorch's gloo listens at the first address of the node's own name (gethostname) that
- * it can bind to, at loopback when there is none, and tells that address to the others.
- * Where they cannot reach it the ranks never meet, whatever MASTER_ADDR is.
+ * it can bind to, or at loopback if there is none, and sends that address to the other
+ * ranks. Where they cannot reach it, rendezvous fails whatever MASTER_ADDR is.
  */
 static int add_gloo(const struct mu_network_request *request, struct mu_network *out,
                     struct mu_err *err)

@@ -29,17 +29,15 @@ struct mu_network_request {
     const char *site_profile_dir; /* the site's own, tried first */
     const char *root; /* a recorded /sys tree for the platform; NULL: this machine */
     const char *conf_file, *home; /* NCCL_CONF_FILE and HOME of the user */
-    bool nccl;                    /* false: nothing of NCCL's is wanted */
+    bool nccl;                    /* false: no NCCL variables */
     bool gloo; /* GLOO_SOCKET_IFNAME where gloo would take loopback */
-    /* Asked for a topology file when neither the user nor NCCL's files name one; false:
-     * none. NULL: never. What it returns lives as long as `out`.
+    /* Gives a topology file where neither the user nor NCCL's files name one; false:
+     * there is none. NULL: not called. Its strings must live as long as `out`.
      */
     bool (*topo)(void *arg, const char *platform, const char **file,
                  const char **reason);
     void *topo_arg;
-    /* How else to reach nodes whose names do not resolve: fills in list[].addr. NULL:
-     * no way is known.
-     */
+    /* Fills in list[].addr for nodes whose names do not resolve. NULL: not called. */
     void (*node_addrs)(void *arg, struct mu_node_addr *list, int n);
     void *node_addrs_arg;
     int ras_port;
@@ -57,8 +55,7 @@ struct mu_network {
     /* of rank 0's node: an address, or its name when none is known */
     char master_addr[256];
     bool master_known; /* false: it is a name that does not resolve here */
-    /* a sentence about names that do not resolve, and what is taken in their place; ""
-     * none is */
+    /* a sentence about names that do not resolve and their replacement; "" none */
     char fallback[640];
     char refused[MU_ERR_TEXT]; /* why a set-from file is not read, "" none is refused */
     char platform[64];         /* name of the profile, "" none */

@@ -123,8 +123,7 @@ int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *lis
     return got >= 0 && status == 0 ? n : -1;
 }
 
-/* A GPU that the node shows as one device, and NVML cut into several, becomes several.
- */
+/* A GPU that is one device in the node and several in NVML becomes several. */
 static int split_gpus(const struct mu_nvml_device *list, int n, struct mu_node *node,
                       struct mu_err *err)
 {

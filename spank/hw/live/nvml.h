@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nvml.h - what only NVIDIA's management library tells: how many GPUs it shows to this
- * process, and the UUIDs of MIG devices with their parents
+/* nvml.h - data that only NVIDIA's management library reports: how many GPUs it shows
+ * to this process, and the UUIDs of MIG devices with their parents
  */
 #ifndef MU_NVML_H
 #define MU_NVML_H
@@ -16,10 +16,10 @@ struct mu_nvml_device {
 };
 
 /* List the devices, at most max, in NVML's order. The library is loaded in a child
- * process that has given up every right but those of the effective user, and that is
- * killed after `timeout` seconds: the driver may take its time or hang, and nothing of
- * it stays in the caller. library: NULL the driver's own, "" the program itself (for
- * tests). Returns the number, -1 where there is no library, no driver or no answer.
+ * process, which keeps only the effective user's rights and is killed after `timeout`
+ * seconds. The driver may be slow or hang, and the caller keeps none of its state.
+ * library: NULL the driver's own, "" the program itself (for tests). Returns the
+ * number, -1 where there is no library, no driver or no answer.
  */
 int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *list,
                  int max);

@@ -48,7 +48,7 @@ bool mu_platform_direct_dma(const char *root)
 
 enum mu_gpudirect mu_platform_gpudirect(const char *root)
 {
-    /* Where NCCL looks, too. */
+    /* NCCL tests the same files. */
     static const char *const modules[] = {
         "/sys/module/nvidia_peermem/version",
         "/sys/kernel/mm/memory_peers/nv_mem/version",

@@ -13,21 +13,23 @@
 int mu_platform_load(const char *root, struct mu_platform *out, struct mu_err *err);
 void mu_platform_unload(struct mu_platform *platform);
 
-/* Why the file read last that others than root may change was not read; "" none was. */
+/* Why the last file that other users than root can change was refused; "" none was. */
 const char *mu_platform_refused(const struct mu_platform *platform);
 
-/* Do the processors' host bridges pass requests from device to device: AMD's, with no
- * IOMMU that translates (none, or pass-through)? False where that is not known.
+/* True if the processors' host bridges pass requests from device to device: AMD's do,
+ * unless an IOMMU translates (neither absent nor in pass-through mode). False if not
+ * known.
  */
 bool mu_platform_direct_dma(const char *root);
 
-/* By NVIDIA's driver: DMA-BUF, which its open kernel modules have, or nvidia_peermem
- * (or nv_peer_mem, its forerunner).
+/* How NICs reach GPU memory with NVIDIA's driver: DMA-BUF, which its open kernel
+ * modules have, or nvidia_peermem (or nv_peer_mem, its forerunner).
  */
 enum mu_gpudirect mu_platform_gpudirect(const char *root);
 
 /* Read every *.ini of dir, in order of name, into *profiles. A missing directory is
- * empty. Errors name file and line; one is a file that others than root may change.
+ * empty. Errors name file and line. A file that other users than root can change is an
+ * error.
  */
 int mu_profiles_load(const char *dir, struct mu_profiles *profiles, struct mu_err *err);
 

@@ -5,8 +5,8 @@
 
 #include "spank/core/slurm/conf_lines.h"
 
-/* Read path and what it includes; a relative name is meant from path's folder, as Slurm
- * means it. file[0] is path itself. At most 4 MiB of each.
+/* Read path and what it includes; a relative name starts at path's folder, as in Slurm.
+ * file[0] is path itself. At most 4 MiB of each.
  */
 void mu_slurm_files_load(const char *path, struct mu_slurm_files *files);
 void mu_slurm_files_clear(struct mu_slurm_files *files);

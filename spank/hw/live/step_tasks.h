@@ -3,11 +3,11 @@
 #ifndef MU_STEP_TASKS_H
 #define MU_STEP_TASKS_H
 
-/* What is borrowed is valid during the call alone. */
+/* All pointers are valid during the call only. */
 struct mu_step_task {
     const char *pid;
     const char *step;    /* SLURM_STEP_ID */
-    const char *environ; /* as /proc/PID/environ has it: words, each ended by a zero */
+    const char *environ; /* text of /proc/PID/environ: terminated strings */
     long len;
 };
 

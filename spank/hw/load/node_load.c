@@ -70,7 +70,7 @@ int mu_read_file(const char *path, char **text, size_t *len, struct mu_err *err)
     return rc;
 }
 
-/* What it is instead, where the first bytes tell. */
+/* What the file is, by its first bytes. */
 static const char *what_bytes(const char *text)
 {
     static const char *const known[][2] = {
@@ -138,7 +138,7 @@ int mu_machine_load_live(struct mu_machine *machine, struct mu_err *err)
     return mu_read_hwloc_live(machine, err);
 }
 
-/* The planner's part alone: the tree is given up. */
+/* Keep the planner's part and free the tree. */
 static void keep_node(struct mu_machine *machine, struct mu_node *node)
 {
     *node = machine->node;

@@ -6,7 +6,8 @@
 #include "runtime/base/err.h"
 #include "spank/core/node/node.h"
 
-/* This machine, through hwloc (its GPU back ends off: no driver is touched) and sysfs.
+/* This machine, through hwloc (without its GPU back ends, so that no driver starts) and
+ * sysfs.
  */
 int mu_node_load_live(struct mu_node *node, struct mu_err *err);
 

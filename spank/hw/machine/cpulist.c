@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cpulist.c - DESIGN's rule for NCCL's files and nvidia-smi's text, which list CPUs
- * only */
+/* cpulist.c - cores from NCCL's files and nvidia-smi's text, which list CPUs only */
 #include "spank/hw/machine/cpulist.h"
 
 #include "spank/hw/machine/machine.h"
 
-/* How the list falls into runs; 0 when they are not equal and equally spaced. */
+/* The number of runs in the list; 0 when they are not equal and equally spaced. */
 static int equal_runs(const struct mu_cpuset *cpus, int *length, int *spacing)
 {
     int runs = 0, first = -1, start = -1, prev = -2, cpu = -1;
@@ -103,7 +102,7 @@ int mu_cores_add_list(struct mu_node *node, const struct mu_cpuset *cpus, int nu
     if (mu_cpuset_empty(&left))
         return 0;
     runs = equal_runs(&left, &length, &spacing);
-    /* Many runs of a single CPU are rather sockets dealt out in turn (0,2,4,...). */
+    /* Many runs of one CPU: probably the sockets are numbered in turn (0,2,4,...). */
     if (runs < 1 || runs > MU_CORE_CPUS || (length == 1 && runs > 2)) {
         node->smt_guess = true;
         runs = 1;

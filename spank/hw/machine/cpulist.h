@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cpulist.h - cores out of a list of CPUs, for sources that know no cores */
+/* cpulist.h - cores from a list of CPUs, for sources that do not list cores */
 #ifndef MU_CPULIST_H
 #define MU_CPULIST_H
 

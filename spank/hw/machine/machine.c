@@ -135,7 +135,7 @@ int mu_machine_finish(struct mu_machine *machine, struct mu_err *err)
 {
     struct mu_node *node = &machine->node;
 
-    /* By number while the nodes change their order. */
+    /* As OS indices while the nodes change their order. */
     for (int i = 0; i < machine->nplaces; i++)
         if (machine->place[i].numa >= 0)
             machine->place[i].numa = node->numas[machine->place[i].numa].os_index;

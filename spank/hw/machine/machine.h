@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* machine.h - what the readers of this folder fill: a node and the PCI tree behind it.
+/* machine.h - a node and its PCI tree, which the readers fill.
  *
- * The planner needs only struct mu_node. The tree is kept for those who write or check
- * NCCL topology files; it is referred to by bus id, since mu_machine_finish reorders
- * GPUs and NICs.
+ * The planner needs only struct mu_node. The tree serves those who write or check NCCL
+ * topology files. They find a GPU or NIC in it by bus id, since mu_machine_finish
+ * changes the order.
  */
 #ifndef MU_MACHINE_H
 #define MU_MACHINE_H
@@ -30,11 +30,11 @@ struct mu_pci_dev {
     int place;           /* of hosts: index into place[] */
 };
 
-/* Where on the processor side a host bridge hangs. */
+/* Where a host bridge is attached to the processors. */
 struct mu_place {
     int numa;               /* index into node.numas, -1: unknown or several */
     int package;            /* OS index, -1 unknown or several */
-    bool known;             /* false: the firmware does not say */
+    bool known;             /* false: the firmware does not report it */
     struct mu_cpuset local; /* CPUs of the locality, those not in cores[] too */
 };
 
@@ -44,7 +44,7 @@ struct mu_machine {
     struct mu_pci_dev *dev;
     int nplaces;
     struct mu_place *place;
-    bool links_are_max; /* link_speed is what the card can do, not what it does now */
+    bool links_are_max; /* link_speed is the maximum, not the current rate */
     int ngpu_devs,
         nnic_devs; /* before mu_machine_finish: dev[] index of each GPU and NIC */
     int *gpu_dev, *nic_dev;
@@ -79,7 +79,7 @@ const struct mu_place *mu_pci_place(const struct mu_machine *machine, int index)
 /* Fill both path matrices of the node from the tree; before mu_machine_finish. */
 int mu_pci_fill_paths(struct mu_machine *machine, struct mu_err *err);
 
-/* mu_node_finish, after which the places still name their NUMA nodes. */
+/* mu_node_finish, with the NUMA indices of the places changed to the new order. */
 int mu_machine_finish(struct mu_machine *machine, struct mu_err *err);
 
 /* A GPU that computes, by PCI ids; display cards (a BMC's, ATI's ES1000, an integrated
@@ -102,7 +102,7 @@ int mu_read_smi(const char *name, const char *text, size_t len,
  */
 int mu_nccl_write(FILE *out, const struct mu_machine *machine, struct mu_err *err);
 
-/* One thing a check found; text has no final newline. line 0: none. */
+/* One finding of a check; text has no final newline. line 0: none. */
 enum mu_nccl_level { MU_NCCL_ERROR, MU_NCCL_WARNING, MU_NCCL_HINT };
 struct mu_nccl_finding {
     enum mu_nccl_level level;

@@ -13,7 +13,7 @@
 
 #define PORTS_MAX 4
 
-/* Something to read there: an empty file counts as missing. */
+/* An empty file counts as missing. */
 #define read_text(root, buf, len, ...)                                                 \
     (mu_sysfile_read(root, buf, len, __VA_ARGS__) > 0)
 
@@ -105,7 +105,7 @@ void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances)
         return;
     if (field(buf, "Model", value, sizeof value))
         mu_copy(gpu->model, sizeof gpu->model, value);
-    /* Without the right to ask, the driver writes question marks. */
+    /* The driver writes question marks for a caller without permission. */
     if (field(buf, "GPU UUID", value, sizeof value) && !strchr(value, '?'))
         mu_copy(gpu->uuid, sizeof gpu->uuid, value);
     if (field(buf, "Device Minor", value, sizeof value) &&
@@ -147,8 +147,9 @@ static bool kfd_has_node(const char *root, int node)
     return access(path, F_OK) == 0;
 }
 
-/* KFD's location_id is bus << 8 | device << 3 | function in its low 16 bits; above are
- * the partition's number. Function bits too hold the partition in CPX mode.
+/* KFD's location_id is bus << 8 | device << 3 | function in its low 16 bits; the bits
+ * above hold the partition's number. In CPX mode the function bits hold the partition
+ * too.
  */
 int mu_sysfs_amd_parts(const char *root, const char *busid)
 {
@@ -163,7 +164,7 @@ int mu_sysfs_amd_parts(const char *root, const char *busid)
         bool readable = read_text(root, buf, sizeof buf,
                                   "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
 
-        /* Of a device that a cgroup hides the driver gives no properties. */
+        /* The driver gives no properties of a device that a cgroup hides. */
         if (!readable && !kfd_has_node(root, i))
             break;
         if (!readable || !field(buf, "location_id ", value, sizeof value) ||
@@ -184,7 +185,7 @@ struct port {
     enum mu_link_layer layer;
 };
 
-/* layer: what is known without asking the port. */
+/* layer: used where the port does not report its own. */
 static struct port read_port(const char *root, const char *name, int number,
                              enum mu_link_layer layer)
 {
@@ -219,8 +220,8 @@ static bool better_port(const struct port *a, const struct port *b)
     return a->layer == MU_LINK_IB && b->layer != MU_LINK_IB;
 }
 
-/* A card of two ports may speak InfiniBand on one and Ethernet on the other, or have a
- * cable in one alone. False: the device has no ports.
+/* A NIC with two ports may run InfiniBand on one and Ethernet on the other, or have a
+ * cable in one only. False: the device has no ports.
  */
 static bool read_ports(const char *root, struct mu_nic *nic)
 {

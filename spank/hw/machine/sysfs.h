@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sysfs.h - facts of this machine (or of a recorded tree) that hwloc does not give */
+/* sysfs.h - facts of this machine (or of a recorded tree) that hwloc does not report */
 #ifndef MU_SYSFS_H
 #define MU_SYSFS_H
 
@@ -9,9 +9,9 @@
  * (HWLOC_FSROOT). Everything is optional: what is missing or malformed stays unknown.
  */
 
-/* NUMA node's own CPUs from nodeN/cpulist (or cpumap); false when not known. hwloc
- * gives CPU-less nodes the CPUs near them, so only the kernel knows which nodes have
- * any.
+/* The NUMA node's own CPUs from nodeN/cpulist (or cpumap); false when not known. hwloc
+ * assigns nearby CPUs to nodes without CPUs, so only the kernel shows which nodes have
+ * CPUs.
  */
 bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out);
 
@@ -30,8 +30,9 @@ int mu_sysfs_nvidia_numa(const char *root, const char *busid);
  */
 int mu_sysfs_pci_numa(const char *root, const char *busid);
 
-/* Number of compute devices the amdgpu driver made of one PCI function (CPX), 0
- * unknown. */
+/* Number of compute devices into which the amdgpu driver divides one PCI function
+ * (CPX), 0 unknown.
+ */
 int mu_sysfs_amd_parts(const char *root, const char *busid);
 
 /* Port state, rate, link layer and image GUID of an InfiniBand-class device. */

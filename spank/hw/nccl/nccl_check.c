@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_check.c - a whole NCCL topology file judged */
+/* nccl_check.c - checks a whole NCCL topology file */
 #include "spank/hw/nccl/nccl_check.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "runtime/base/parse.h"
 #include "spank/hw/nccl/nccl_dialect.h"
 
-/* RCCL files look alike but have another version; NCCL would refuse them. False: it is
- * something else, and its elements mean nothing here.
+/* RCCL files have the same elements but another version; NCCL would refuse them.
+ * Returns false for a file of another kind, whose elements are not checked.
  */
 static bool check_version(struct mu_check *c)
 {
@@ -62,7 +62,9 @@ static void check_hosts(struct mu_check *c)
     }
 }
 
-/* <gpu> and <net> pin rank, device number and speed of the job that made the dump. */
+/* <gpu> and <net> fix rank, device number and speed to those of the job that made the
+ * dump.
+ */
 static void check_job_elements(struct mu_check *c)
 {
     int first = -1, gpus = 0, nets = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_check.h - between the files that check an NCCL topology file: nccl_check.c calls
- * the rules, they call nccl_report.c and nccl_elements.c
+/* nccl_check.h - shared by the files that check an NCCL topology file: nccl_check.c
+ * calls the rules, which call nccl_report.c and nccl_elements.c
  */
 #ifndef MU_NCCL_CHECK_H
 #define MU_NCCL_CHECK_H
@@ -13,15 +13,15 @@
 /* One <cpu> of the file. */
 struct mu_check_cpu {
     int elem;
-    int numaid; /* -1: unknown to the file, -2: missing or malformed */
+    int numaid; /* -1: not known in the file, -2: missing or malformed */
     bool has_mask;
-    bool incomplete; /* told so already */
+    bool incomplete; /* already reported */
     struct mu_cpuset mask;
 };
 
 struct mu_check {
     const struct mu_xml_doc *doc;
-    const struct mu_machine *machine; /* NULL: judged by itself */
+    const struct mu_machine *machine; /* NULL: the file is checked by itself */
     bool here;
     bool rccl; /* AMD's fork: format version 2, <xgmi> */
     int ncpus;
@@ -42,7 +42,7 @@ void mu_check_report(struct mu_check *c, enum mu_nccl_level level, int line,
 #define MU_CHECK_LIST 256
 void mu_check_list(const struct mu_cpuset *set, char buf[MU_CHECK_LIST]);
 
-/* Whether NCCL's own reader gets through the text; what stops it is told. */
+/* Whether NCCL's own reader accepts the text; the place where it stops is reported. */
 bool mu_nccl_parse(struct mu_check *c, const char *text, size_t len);
 
 /* The element's <cpu> (index into cpu[]), -1. */

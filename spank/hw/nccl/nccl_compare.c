@@ -78,7 +78,7 @@ static void compare_numa(struct mu_check *c, int elem, const char *busid, int nu
                     c->cpu[cpu].numaid, whose(c), os);
 }
 
-/* A link in the file that is slower than the card's own: NCCL would believe it. */
+/* A link rate in the file that is below the card's own: NCCL would use it. */
 static void compare_link(struct mu_check *c, int elem, const char *busid)
 {
     int dev = mu_pci_find(c->machine, busid);

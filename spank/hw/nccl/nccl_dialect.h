@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nccl_dialect.h - the limits of NCCL's own reader, and the one attribute we add.
  *
- * Our files carry muster="key=value;..." on <cpu> and <pci>, which NCCL keeps and does
- * not read. It holds what the format has no place for, so that a plan made from the
- * file is the plan made from the machine:
+ * Our files have muster="key=value;..." on <cpu> and <pci>, which NCCL keeps and does
+ * not read. It holds data for which the format has no place, so that the file and the
+ * machine give the same plan:
  *
  *   cpu   package=N      OS index of the package
  *         packages=N:LIST/N:LIST  the CPUs of each, where the node spans several
  *         smt=K;stride=S thread t of a core is CPU c + t*S
- *         cores=A+B,C..  the cores themselves, where smt cannot express them
+ *         cores=A+B,C..  the cores themselves, where smt cannot describe them
  *         cache=N        cores per shared cache, in order, when it is below the node
  *         caches=N:LIST/N:LIST  the CPUs of each cache, where the groups are unequal
  *         distance=A,B.. the row of the NUMA distance table, columns as the elements
  *         memory=0       a node without memory
  *         usable=LIST    the CPUs that may be used, when these are not all of affinity
- *   pci   host=BUS       which host bridge the device hangs from
+ *   pci   host=BUS       the host bridge above the device
  *         up=B/B/..      all PCI bridges above the device, outermost first
  *         local=LIST     CPUs of a locality finer than the NUMA node
- *         known=0        the firmware does not say where the device is
+ *         known=0        the firmware does not report where the device is
  *         known=1        it does, but names no single NUMA node; package=N and local=
  *         nics=NAME,..   RDMA devices of the function
  *         parts=N        compute devices of the function (CPX, MIG)
@@ -35,7 +35,7 @@
 #define MU_NCCL_CHILDREN_MAX 640
 #define MU_NCCL_NODES_MAX 256
 #define MU_GPUS_PER_FUNCTION 64
-/* Dumps of whole NVLink domains have some thousands; what is larger is no topology. */
+/* Dumps of whole NVLink domains have some thousands; a larger file is no topology. */
 #define MU_NCCL_ELEMENTS_MAX 20000
 
 /* The value of one key in a muster="..." attribute; false and "" when absent. */
@@ -50,8 +50,9 @@ int mu_nccl_add_cores(struct mu_machine *machine, const char *notes,
                       const struct mu_cpuset *cpus, int numa, int package,
                       struct mu_err *err);
 
-/* The bridge (or host) that the notes of a <pci> put it under, made as needed; cpu_dev
- * is the device of the element around it. Returns its index in dev[], -1 with err set.
+/* The bridge (or host) that the notes of a <pci> give as its parent, added if it is
+ * new; cpu_dev is the device of the enclosing element. Returns its index in dev[], -1
+ * with err set.
  */
 int mu_nccl_noted_parent(struct mu_machine *machine, const char *notes, int cpu_dev,
                          struct mu_err *err);

@@ -36,9 +36,9 @@ static bool elsewhere(const struct mu_check *c, const struct mu_check_cpu *cpu,
     return false;
 }
 
-/* The runs of a mask are the first, second, ... threads of the same cores: one that is
- * shorter than all others by whole digits has lost them. A machine with irregular nodes
- * has other shapes.
+/* The runs of a mask are the first, second, ... threads of the same cores. A run that
+ * is shorter than all others by whole hexadecimal digits has lost these digits. A
+ * machine with irregular nodes has other runs.
  */
 static void check_siblings(struct mu_check *c, struct mu_check_cpu *cpu)
 {
@@ -69,8 +69,9 @@ static void check_siblings(struct mu_check *c, struct mu_check_cpu *cpu)
         first[odd] + length[odd], first[odd] + length[whole] - 1);
 }
 
-/* The mask as NCCL takes it: words from the left, of which each keeps its last eight
- * digits, up to the first character that is no lower-case digit or comma.
+/* The mask as NCCL reads it: words from the left, of which each keeps its last eight
+ * digits. It ends at the first character that is neither a lower-case digit nor a
+ * comma.
  */
 static void as_nccl_reads(const char *text, struct mu_cpuset *out)
 {
@@ -90,7 +91,7 @@ static void as_nccl_reads(const char *text, struct mu_cpuset *out)
         kept[n++] = *text;
     }
     if (n > 0 && kept[n - 1] == ',')
-        kept[n++] = '0'; /* a word of which it read nothing */
+        kept[n++] = '0'; /* NCCL reads an empty word as 0 */
     kept[n] = '\0';
     if (n > 0)
         mu_cpuset_parse_mask(kept, out, NULL);
@@ -114,7 +115,7 @@ static void check_dialect(struct mu_check *c, const struct mu_check_cpu *cpu,
         text, is, written);
 }
 
-/* NCCL compares the beginning only; what it does not know is no arch at all to it. */
+/* NCCL compares the beginning only; it treats any other text as no arch. */
 static void check_arch(struct mu_check *c, int elem)
 {
     static const char *const known[] = { "x86_64", "arm64", "ppc64" };
@@ -173,7 +174,7 @@ static void read_cpu(struct mu_check *c, int elem)
     check_arch(c, elem);
 }
 
-/* Returns true when both have one mask, so that a third copy is told once. */
+/* Returns true when both have one mask, so that a third copy is reported once. */
 static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
                        const struct mu_check_cpu *b)
 {
@@ -202,8 +203,8 @@ static bool check_pair(struct mu_check *c, const struct mu_check_cpu *a,
     return false;
 }
 
-/* CPU 0 is the boot CPU and its node is 0 on every machine of more than one node that
- * was ever recorded for this project.
+/* CPU 0 is the boot CPU. It belongs to node 0 on every recorded machine of more than
+ * one node.
  */
 static void check_exchanged(struct mu_check *c)
 {
@@ -223,8 +224,8 @@ static void check_exchanged(struct mu_check *c)
             c->cpu[holder].numaid, c->doc->elem[c->cpu[holder].elem].line);
 }
 
-/* One node with fewer CPUs than all the others, which are alike: its mask lost some.
- * Not judged where a machine is given to compare with.
+/* One node with fewer CPUs than all the others, which are equal: its mask lost some.
+ * Not checked where a machine is given to compare with.
  */
 static bool check_outlier(struct mu_check *c)
 {
@@ -249,7 +250,7 @@ static bool check_outlier(struct mu_check *c)
     return true;
 }
 
-/* CPUs between those of the file that no <cpu> has. */
+/* CPUs below the highest one of the file that are in no <cpu>. */
 static void check_gaps(struct mu_check *c)
 {
     struct mu_cpuset all = { { 0 } }, gap = { { 0 } };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_notes.c - the muster="..." attribute of our own NCCL files: what it says about
- * cores and about the PCI tree; its keys are listed in nccl_dialect.h
+/* nccl_notes.c - the muster="..." attribute of our own NCCL files: what it holds about
+ * cores and the PCI tree; its keys are listed in nccl_dialect.h
  */
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ long mu_nccl_note_number(const char *notes, const char *key, long min, long max,
                : none;
 }
 
-/* cores=0+4,1+5: where nothing shorter tells them. */
+/* cores=0+4,1+5: for cores that smt= and stride= cannot describe. */
 static int add_listed_cores(struct mu_node *node, char *list,
                             const struct mu_cpuset *cpus, int numa, int package,
                             struct mu_err *err)
@@ -59,7 +59,8 @@ static int add_listed_cores(struct mu_node *node, char *list,
 
 /* packages= and caches=, 0:0,4,12/1:1,6, for the cores from index `from` on. Numbers
  * are counted within the <cpu>: several packages in one NUMA node are the whole
- * machine, and caches are told apart by the index of the first core.
+ * machine, and a cache number is added to the index of the first core, so that it is
+ * unique.
  */
 static void set_groups(struct mu_node *node, int from, char *list, bool caches)
 {
@@ -114,7 +115,7 @@ int mu_nccl_add_cores(struct mu_machine *machine, const char *notes,
         set_groups(node, before, listed, false);
     if (mu_nccl_note(notes, "caches", listed, sizeof listed))
         set_groups(node, before, listed, true);
-    /* POWER numbers the threads of a core in a row: one run may be whole cores. */
+    /* POWER numbers the threads of a core in a row: one run may hold whole cores. */
     if (threads == 0 && strncmp(machine->arch, "ppc64", 5) == 0)
         node->smt_guess = true;
     for (int i = before; per_cache > 0 && i < node->ncores; i++)
@@ -122,8 +123,8 @@ int mu_nccl_add_cores(struct mu_machine *machine, const char *notes,
     return 0;
 }
 
-/* The bridges that our own writer noted above a device, and the host bridge they hang
- * from: exactly the tree hwloc saw. Returns the parent's index, -1 on error.
+/* The bridges that nccl_write.c noted above a device, and the host bridge above them:
+ * the same tree as hwloc reports. Returns the parent's index, -1 on error.
  */
 int mu_nccl_noted_parent(struct mu_machine *m, const char *notes, int cpu_dev,
                          struct mu_err *err)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_parse.c - whether NCCL's own reader gets through a topology file.
+/* nccl_parse.c - whether NCCL's own reader accepts a topology file.
  *
- * NCCL reads no general XML. Found by running it (2.28 to 2.30): between tags only
- * blanks and line ends are skipped (a tab or any text stops it), attributes are parted
- * by single line blanks, a declaration <?xml ...?> stops it, comments are skipped,
- * strings end at 255 characters, an element has at most 640 children and a file 256
- * elements; the 17th attribute is dropped. A file that stops it makes communicator
- * creation fail.
+ * NCCL does not read general XML, and communicator creation fails where its reader
+ * stops. The rules, found by running NCCL 2.28 to 2.30:
+ * - Blanks, line ends and comments between tags are skipped; a tab or text stops it.
+ * - It stops at a declaration <?xml ...?>.
+ * - Blanks separate attributes, all on the line of the tag. The 17th is dropped.
+ * - A string has at most 255 characters.
+ * - An element has at most 640 children, a file at most 256 elements.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static bool stop(struct scan *s, const char *what)
     return false;
 }
 
-/* What is wrong is the line that is not closed, not the one after it. */
+/* The error is in the line that is not closed, not in the next one. */
 static void step_back_over_newline(struct scan *s, int ch)
 {
     if (ch == '\n')
@@ -66,7 +67,9 @@ static const char *describe(int ch, char buf[32])
     return buf;
 }
 
-/* Up to a blank, '>', '/', '=' or a line end; *last is what ended it. */
+/* Read up to a blank, '>', '/', '=' or a line end; *last is the character that ended
+ * it.
+ */
 static bool token(struct scan *s, char *out, size_t size, int *last)
 {
     size_t n = 0;
@@ -122,7 +125,7 @@ static bool skip_comment(struct scan *s)
     return stop(s, "a comment is not closed");
 }
 
-/* What follows the element's name: attributes up to '>' or "/>". */
+/* Read the attributes behind the element's name, up to '>' or "/>". */
 static bool attributes(struct scan *s, int last, bool *single)
 {
     char name[256], buf[32], text[96];

@@ -34,8 +34,8 @@ static void check_busid(struct mu_check *c, int elem)
                     c->doc->elem[first].line);
 }
 
-/* GT/s of a link text as NCCL knows them, 0 for others (which it takes as 8 GT/s). It
- * compares the beginning only: "16.0 GT/s" without PCIe is not known, "16 GT/s" is.
+/* GT/s of a link text in NCCL's list, 0 for others (NCCL assumes 8 GT/s). NCCL compares
+ * the beginning only: the list has "16 GT/s", but "16.0 GT/s" only with PCIe.
  */
 static double link_rate(const char *text)
 {
@@ -170,7 +170,7 @@ static void check_one_link(struct mu_check *c, int elem)
         return;
     }
     if (strncmp(tclass, "0x0680", 6) == 0 || strcmp(target, "fffffff:ff:ff.0") == 0)
-        return; /* a switch, which the file need not list */
+        return; /* a switch, which the file may omit */
     peer = mu_check_pci_with(c, target);
     if (peer < 0) {
         mu_check_at(c, MU_NCCL_WARNING, elem,

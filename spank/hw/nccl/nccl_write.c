@@ -2,7 +2,7 @@
 /* nccl_write.c - an NCCL topology file from a machine.
  *
  * CPUs, PCI switches and the GPUs and NICs as bare leaves: no <gpu> and no <net>, which
- * NCCL adds for the devices a job really has. Switch ports are paired as NCCL pairs
+ * NCCL adds for the devices that the job has. Switch ports are paired as NCCL pairs
  * them when it reads sysfs: a device's parent is the bridge two steps up.
  */
 #include <errno.h>
@@ -24,7 +24,7 @@ struct writer {
     struct mu_err *err;
 };
 
-/* Text of a muster="..." attribute; too long for NCCL's strings, it is left out. */
+/* Text of a muster="..." attribute; left out where it is too long for NCCL. */
 struct notes {
     char text[4096];
     size_t used;
@@ -69,7 +69,7 @@ static bool is_leaf(const struct mu_machine *m, int dev)
             return true;
     for (int i = 0; i < node->nnics; i++)
         if (strcmp(node->nics[i].busid, m->dev[dev].busid) == 0)
-            return m->dev[dev].class_id >> 16 != 0x01; /* a disk, by a wrong file */
+            return m->dev[dev].class_id >> 16 != 0x01; /* no disk, from a wrong file */
     return false;
 }
 
@@ -100,7 +100,9 @@ static void put_pci(struct writer *w, int dev, int depth)
                 " vendor=\"0x%04x\" device=\"0x%04x\" subsystem_vendor=\"0x%04x\" "
                 "subsystem_device=\"0x%04x\"",
                 d->vendor, d->device, d->subvendor, d->subdevice);
-    /* hwloc saves what the link does now, idle links are slow; NCCL then asks sysfs. */
+    /* hwloc saves the current rate, which is low on an idle link. Without it NCCL reads
+     * sysfs.
+     */
     if (w->m->links_are_max && d->link_speed[0] && d->link_width > 0)
         fprintf(w->out, " link_speed=\"%s\" link_width=\"%d\"", d->link_speed,
                 d->link_width);
@@ -190,8 +192,8 @@ static void put_leaves(struct writer *w, const int *leaf, int n)
     }
 }
 
-/* Whether threads and stride say exactly which CPUs are one core; both are found from
- * the first whole core.
+/* Whether threads and stride describe exactly which CPUs form each core; both are those
+ * of the first core with the most threads.
  */
 static bool strided(const struct mu_node *node, int numa, int *threads, int *stride,
                     const struct mu_cpuset *cpus)
@@ -222,7 +224,9 @@ static bool strided(const struct mu_node *node, int numa, int *threads, int *str
     return same;
 }
 
-/* Cores per cache where that says it all: equal groups of neighbours; 0 otherwise. */
+/* Cores per cache where this number is enough (equal groups of neighbours); 0
+ * otherwise.
+ */
 static int cores_per_cache(const struct mu_node *node, int numa)
 {
     int n = 0, run = 0, per = 0, last = -2, groups = 0;
@@ -370,7 +374,7 @@ static const char *nccl_arch(const char *arch)
     return strncmp(arch, "ppc64", 5) == 0 ? "ppc64" : arch;
 }
 
-/* One <cpu>; numa -1: what belongs to no NUMA node. */
+/* One <cpu>; numa -1: cores and devices without a NUMA node. */
 static void put_cpu(struct writer *w, int numa, const int *leaf, int n,
                     const bool *written)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* nccl_xml.c - a machine from an NCCL (or RCCL) topology file or dump.
  *
- * Read as leniently as people write them; what NCCL itself would refuse is nccl_check's
- * business. Our own files carry one more attribute, muster="key=value;...", which NCCL
+ * Accepts files as people edit them; nccl_check reports what NCCL itself would refuse.
+ * Muster's own files have one more attribute, muster="key=value;...", which NCCL
  * ignores; nccl_dialect.h lists its keys.
  */
 #include <errno.h>
@@ -37,7 +37,7 @@ static void elem_attr(const struct reader *r, int elem, const char *name, char *
     mu_xml_elem_attr(r->doc, elem, name, buf, len);
 }
 
-/* Several hosts in one file: NCCL's dump of a multi-node NVLink domain. */
+/* A dump of a multi-node NVLink domain describes several hosts; it is refused. */
 static int check_one_host(const struct reader *r)
 {
     char first[64] = "", hash[64];
@@ -72,7 +72,7 @@ static void read_cpu_ids(struct reader *r, int elem)
         m->cpu_model = (int)n;
 }
 
-/* One <cpu>: a NUMA node, its cores, and the host its PCI devices hang from. */
+/* One <cpu>: a NUMA node, its cores, and the host bridge above its PCI devices. */
 static int read_cpu(struct reader *r, int elem)
 {
     struct mu_machine *m = r->machine;
@@ -158,7 +158,9 @@ static bool leaf_is_gpu(const struct reader *r, int elem, const struct mu_pci_de
     return class16 == 0x0302 || class16 == 0x0380 || class16 == 0x1200;
 }
 
-/* Compute devices of the function: as noted, or as many as there are <gpu> elements. */
+/* Compute devices of the function: from the muster attribute, or the number of <gpu>
+ * elements.
+ */
 static int add_gpus(struct reader *r, int elem, int index, const char *notes)
 {
     struct mu_machine *m = r->machine;
@@ -273,7 +275,7 @@ static int read_pci(struct reader *r, int elem)
     return add_nics(r, elem, index, notes);
 }
 
-/* Only what can be used counts as local. */
+/* Only CPUs that can be used count as local. */
 static void cut_local(struct mu_node *node)
 {
     struct mu_cpuset all;
@@ -286,7 +288,9 @@ static void cut_local(struct mu_node *node)
     }
 }
 
-/* A file with one <cpu> of no number is a machine without NUMA: everything is near. */
+/* A file with one <cpu> without a number describes a machine without NUMA: all CPUs are
+ * near.
+ */
 static void flat_machine(struct reader *r)
 {
     struct mu_machine *m = r->machine;
@@ -308,8 +312,8 @@ static int gpu_at(const struct mu_machine *m, int dev)
     return -1;
 }
 
-/* <nvlink> and <xgmi>: to another GPU, or to the switch (class 0680) all of them reach;
- * through switches two GPUs have as many links as the one with fewer.
+/* <nvlink> and <xgmi>: to another GPU, or to the switch (class 0680) that all GPUs
+ * reach. Through switches, two GPUs have the smaller of their two numbers of links.
  */
 static void read_links(struct reader *r)
 {
@@ -380,8 +384,8 @@ static int read_distances(struct reader *r)
     return 0;
 }
 
-/* NCCL takes a class that the file leaves out from sysfs; a plan without a GPU would be
- * wrong without a word.
+/* NCCL reads a missing class from sysfs. Muster refuses a file without any class: its
+ * plan would have no GPU, without a warning.
  */
 static int check_classes(const struct reader *r)
 {

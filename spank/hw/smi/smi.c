@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* smi.c - a machine from the text of nvidia-smi topo -m (or -mp), or from a list of
- * CPUs by NUMA node as NVIDIA's benchmark harness writes it ("0-15&1:16-31&..."). No
- * bus ids, no cores, no packages: what the text does not say stays unknown.
+ * CPUs by NUMA node as NVIDIA's benchmark harness writes it ("0-15&1:16-31&..."). The
+ * text has no bus ids, cores or packages; they stay unknown.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -59,9 +59,9 @@ static int cpu_numa(const struct mu_smi_col *col)
     return -1;
 }
 
-/* The driver prints every CPU (and every node, or N/A) when the firmware does not say
- * where a GPU is. Then all rows are alike; a machine with one node looks the same but
- * has no SYS between its GPUs, and one with a stated node is believed.
+/* The driver prints every CPU (and every node, or N/A) when the firmware does not
+ * report where a GPU is. Then all rows are equal. A machine with one node has equal
+ * rows too, but no SYS between its GPUs. A row with one node is taken as it is.
  */
 static bool locality_unknown(const struct mu_smi_table *t)
 {
@@ -199,7 +199,8 @@ static int from_table(const struct mu_smi_table *t, struct mu_machine *m,
 }
 
 /* One field per NUMA node between '&', the GPUs near it (if any) before a colon:
- * "0-15,128-143&1:16-31,144-159". Returns the line's number, 0 when it is not that.
+ * "0-15,128-143&1:16-31,144-159". Returns the line's number, 0 when there is no such
+ * line.
  */
 static int numa_config_line(const char *text, char *out, size_t len)
 {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* smi_strip.c - plain lines of the table of nvidia-smi out of terminals, mail, reports
+/* smi_strip.c - extracts the table of nvidia-smi from text of terminals, mails, reports
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "spank/hw/smi/smi_text.h"
 
-/* Characters that are no part of the table, and how many of them; *as is what stands in
- * their place, '\0' nothing.
+/* How many characters at p are no part of the table; *as replaces them, '\0': nothing.
  */
 static size_t skip(const char *p, bool first, char *as)
 {
@@ -34,8 +33,8 @@ static size_t skip(const char *p, bool first, char *as)
     return 0;
 }
 
-/* What stands before the header's GPU0 and so before every line: marks, or a word with
- * a colon. Returns its length without the blanks behind it.
+/* The prefix of the header's GPU0, and so of every line: marks, or a word with a colon.
+ * Returns its length without the blanks behind it.
  */
 static size_t prefix_of(const char *line)
 {
@@ -55,7 +54,7 @@ static size_t prefix_of(const char *line)
     return (size_t)(end - line);
 }
 
-/* The first line that is a header behind a prefix: the prefix goes from all lines. */
+/* Find a header behind a prefix, and remove that prefix from all lines. */
 static void strip_prefix(char *text)
 {
     char prefix[128], *out = text;

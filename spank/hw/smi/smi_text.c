@@ -153,7 +153,7 @@ static int find_row(struct parser *s, const char *label, int number)
                       number, label);
 }
 
-/* A list that somebody wrote with blanks behind its commas is one word all the same. */
+/* A list with blanks behind its commas is one word. */
 static bool next_list(const char **p, char out[512])
 {
     char part[512];
