@@ -3,8 +3,8 @@
  * service), in child processes with a deadline
  *
  * A child that waits in the kernel does not die of SIGKILL. The parent never waits for
- * such a child: it leaves the child behind, and whoever waits for any child of this
- * process, or init after it, reaps it.
+ * such a child but leaves it behind. A later wait for any child of this process reaps
+ * it, or init does.
  */
 #ifndef MU_CHILD_H
 #define MU_CHILD_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* xml.h - reads a document with expat into elements with their lines.
  *
- * People edit these files by hand: text between elements, dashes in a comment, blank
- * lines before the declaration and a shell prompt after the end are accepted. libxml2
- * (and hwloc with it) drops what follows a comment without an error. A document that
- * declares entities or attributes of its own is refused.
+ * People edit these files by hand, so some errors are accepted: text between elements,
+ * dashes in a comment, blank lines before the declaration, a shell prompt after the
+ * end. libxml2 (and hwloc with it) drops what follows a comment without an error. A
+ * document that declares entities or attributes of its own is refused.
  */
 #ifndef MU_XML_H
 #define MU_XML_H

@@ -280,8 +280,8 @@ static int take_answers(struct names *names, const struct mu_children *children,
     return late;
 }
 
-/* A long list is divided among several children: a look-up waits for the name server or
- * reads /etc/hosts, and a thousand one after another exceed the limit.
+/* A look-up waits for the name server or reads /etc/hosts. A thousand in sequence
+ * exceed the limit, so several children share a long list.
  */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err)
 {

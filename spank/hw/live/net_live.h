@@ -14,11 +14,10 @@
 int mu_net_load_live(struct mu_net *net, struct mu_err *err);
 
 /* Resolve n host names (peers[i].host set by the caller) into peers[i].addr. Names that
- * do not resolve keep naddrs 0. Addresses are taken as they are; the look-ups of names
- * run in child processes (several for a long list) that are killed after timeout
- * seconds, so a name server that does not answer cannot block the caller. Fails only if
- * no child can be started or the time ran out; peers then holds the answers until that
- * time.
+ * do not resolve keep naddrs 0. Addresses are taken as they are. Names are looked up in
+ * child processes (several for a long list), which are killed after timeout seconds. So
+ * a name server that does not answer cannot block the caller. Fails only if no child
+ * can be started or the time ran out; peers then holds the answers until that time.
  */
 int mu_net_resolve(struct mu_peer *peers, int n, double timeout, struct mu_err *err);
 

@@ -165,8 +165,8 @@ static int choose_network(const struct mu_network_request *request,
     return 0;
 }
 
-/* PyTorch's gloo listens at the first address of the node's own name (gethostname) that
- * it can bind to, or at loopback if there is none, and sends that address to the other
+/* PyTorch's gloo resolves the node's own name (gethostname) and listens at the first
+ * address that it can bind to, or at loopback. It sends that address to the other
  * ranks. Where they cannot reach it, rendezvous fails whatever MASTER_ADDR is.
  */
 static int add_gloo(const struct mu_network_request *request, struct mu_network *out,

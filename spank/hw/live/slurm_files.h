@@ -11,7 +11,7 @@
 void mu_slurm_files_load(const char *path, struct mu_slurm_files *files);
 void mu_slurm_files_clear(struct mu_slurm_files *files);
 
-/* slurmd's own slurm.conf: SLURM_CONF of slurmstepd comes from it, not from the job. */
+/* slurmd's own slurm.conf: SLURM_CONF of slurmstepd is slurmd's, not the job's. */
 const char *mu_slurm_conf_path(void);
 
 #endif

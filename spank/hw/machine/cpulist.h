@@ -13,8 +13,8 @@
 int mu_cores_add_list(struct mu_node *node, const struct mu_cpuset *cpus, int numa,
                       int package, struct mu_err *err);
 
-/* The same where the number of threads per core and the distance of their numbers is
- * known: thread t of core c is CPU c + t * stride. Cores may lack threads (offline).
+/* The same with known threads per core and distance of their numbers: thread t of core
+ * c is CPU c + t * stride. Cores may lack threads (offline).
  */
 int mu_cores_add_strided(struct mu_node *node, const struct mu_cpuset *cpus,
                          int threads, int stride, int numa, int package,

@@ -283,8 +283,8 @@ static void check_gaps(struct mu_check *c)
         text, c->ncpus == 1 ? "; all devices are put on this one node" : "");
 }
 
-/* All GPUs of a large machine on one node, and a mask written wider than its CPUs: the
- * kernel prints masks as wide as the machine, so other nodes are likely left out.
+/* All GPUs of a large machine on one node whose mask is wider than its CPUs. The kernel
+ * prints masks as wide as the machine, so other nodes are probably missing.
  */
 static void check_one_node(struct mu_check *c)
 {

@@ -58,8 +58,8 @@ static int add_listed_cores(struct mu_node *node, char *list,
 }
 
 /* packages= and caches=, 0:0,4,12/1:1,6, for the cores from index `from` on. Numbers
- * are counted within the <cpu>: several packages in one NUMA node are the whole
- * machine, and a cache number is added to the index of the first core, so that it is
+ * are counted within the <cpu>. Several packages in one NUMA node are the whole
+ * machine. A cache number is added to the index of the first core, which makes it
  * unique.
  */
 static void set_groups(struct mu_node *node, int from, char *list, bool caches)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* smi_text.c - cells out of the text that people paste: tabs or blanks, empty cells,
+/* smi_text.c - reads cells from text that people paste: tabs or blanks, empty cells,
  * escape codes, columns that do not line up with their titles.
  *
  * Device cells are never empty, so they are counted; behind them come up to three

@@ -45,10 +45,10 @@ bool mu_smi_is_header(const char *line);
 
 void mu_smi_table_clear(struct mu_smi_table *table);
 
-/* Make plain lines of what people paste, in place: terminal escape sequences, carriage
- * returns, a byte order mark, blanks that do not break, the bars of a table, and what
- * mail ("> "), `srun -l` ("0: "), pdsh ("node01: ") or a comment ("# ") put before
- * every line.
+/* Make plain lines of pasted text, in place. Removed are escape sequences, carriage
+ * returns, a byte order mark, no-break blanks and the bars of a table. So are prefixes
+ * of every line: ("> ") of mail, ("0: ") of `srun -l`, ("node01: ") of pdsh, ("# ") of a
+ * comment.
  */
 void mu_smi_strip(char *text);
 
