@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* doctor_files.c - checks each topology or graph file that NCCL would read here against
- * the machine (case 039): files named by the environment, nccl.conf and the site, and
- * the file that nvidia-topologyd writes
+ * the machine (case 039). The environment, nccl.conf and the site name such files;
+ * nvidia-topologyd writes one.
  */
 #include <stdio.h>
 #include <stdlib.h>

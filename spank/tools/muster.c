@@ -21,8 +21,7 @@ static const struct command commands[] = {
       NULL },
     { "topo", mu_topo_main, "the node as Muster sees it; check or write NCCL files",
       NULL },
-    { "doctor", mu_doctor_main, "find what is configured wrongly and say what to do",
-      NULL },
+    { "doctor", mu_doctor_main, "find misconfiguration and print what to do", NULL },
     { "verify", mu_verify_main, "as a step's task: planned against actual placement",
       NULL },
     { "bench", NULL, "on GPUs: time collectives, or a model's gradient exchange",
@@ -111,7 +110,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < NCOMMANDS; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             known = &commands[i];
-    /* hwloc's long warnings about wrong firmware would hide our messages. */
+    /* hwloc's long warnings about wrong firmware would hide Muster's messages. */
     setenv("HWLOC_HIDE_ERRORS", "2", 0);
     if (known && known->run)
         return known->run(argc - 1, argv + 1);
