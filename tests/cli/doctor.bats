@@ -58,7 +58,7 @@ teardown() {
     [ "$output" = "area severity todo what" ]
 }
 
-@test "case 015: a shell that carries an outer step's binding is told so" {
+@test "case 015: a shell with an outer step's binding gets a warning" {
     run env -u SLURM_PROCID SLURM_CPU_BIND=quiet,mask_cpu:0x200000 SLURM_CPU_BIND_LIST=0x200000 \
         "$build/muster" doctor --topology "$dir/smi.txt"
     [ "$status" -eq 1 ]
@@ -112,7 +112,7 @@ plugstack() {
 
 doctor() { SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --all; }
 
-@test "a plugin that is not where plugstack.conf says, or is none, is told with file and line" {
+@test "a plugin that is missing at plugstack.conf's path, or is none, is reported with file and line" {
     plugstack "optional /nowhere/muster.so"
     doctor
     echo "$output"

@@ -28,7 +28,7 @@ refused() { # file, part...
     done
 }
 
-@test "nvidia-smi's text as it comes in reports is the same machine" {
+@test "nvidia-smi's text from reports is the same machine" {
     local text=$data/cases/001-dgx-a100-topo-m.txt way want
     want=$(plan_of "$text")
     while IFS= read -r way; do
@@ -80,7 +80,7 @@ NIC Legend:
 END
 }
 
-@test "a table of nvidia-smi with parts missing is read as far as it tells" {
+@test "a table of nvidia-smi with parts missing: the rest is read" {
     local want
     spoil ''
     plan_of "$BATS_TEST_TMPDIR/topo"

@@ -104,7 +104,7 @@ add_node4() {
     [ "$(plan_columns 4 | tr '\n' ' ')" = "1 - " ]
 }
 
-@test "case 036: where the system does not place the GPUs, the file that /etc/nccl.conf names does, and the note says so" {
+@test "case 036: where the system does not place the GPUs, the file that /etc/nccl.conf names does, with a note" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     mkdir -p "$root/etc"
@@ -230,7 +230,7 @@ one_port() { # state
     [[ $output =~ $nic\ .*Ethernet\ +up\ +100 ]]
 }
 
-@test "the doctor tells the limits under which CUDA and RDMA cannot start" {
+@test "the doctor reports the limits under which CUDA and RDMA cannot start" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     (ulimit -v 8388608; "$muster" doctor > "$BATS_TEST_TMPDIR/out") || true
     has "$(cat "$BATS_TEST_TMPDIR/out")" "may have 8 GiB of virtual memory (ulimit -v): CUDA"
@@ -238,7 +238,7 @@ one_port() { # state
     ! grep -q 'ulimit -v' "$BATS_TEST_TMPDIR/out" || false
 }
 
-@test "the doctor tells when NICs cannot reach the GPUs' memory, by the driver's version and modules" {
+@test "the doctor reports when NICs cannot reach the GPUs' memory, by the driver's version and modules" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     one_port "4: ACTIVE"
     m doctor
@@ -265,7 +265,7 @@ check_here() {
     m topo --check "$BATS_TEST_TMPDIR/f.xml" --here
 }
 
-@test "--check --here: this node's own file fits, and each difference is told with its line" {
+@test "--check --here: this node's own file fits, and each difference is reported with its line" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $node2 2
     check_here ''
@@ -289,7 +289,7 @@ check_here() {
 END
 }
 
-@test "--check --here: on a node with one NUMA node no file is needed, and that is said" {
+@test "--check --here: on a node with one NUMA node no file is needed, and a hint states it" {
     for n in 1 2 3; do rm -rf "$root/sys/devices/system/node/node$n"; done
     echo 0 > "$root/sys/devices/system/node/online"
     printf '<system version="1">\n  <cpu numaid="0" affinity="1" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">\n  </cpu>\n</system>\n' > "$BATS_TEST_TMPDIR/f.xml"

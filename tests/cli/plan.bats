@@ -59,7 +59,7 @@ END
     has "$output" "0000:e6:00.0"
 }
 
-@test "several devices on one PCI function are told apart by /K" {
+@test "/K selects one of several devices on one PCI function" {
     m plan --topology "$data/hwloc-xml/llnl-tuolumne-4xmi300a-cpx.xml" --format tsv
     [ $status -eq 0 ]
     [ "$(plan_columns 2 | head -n 2 | tail -n 1)" = 0000:02:00.0/1 ]
@@ -84,7 +84,7 @@ END
     [ "$(plan_columns 2)" = - ]
 }
 
-@test "exit 1: planned, but not as asked, and the warning says what" {
+@test "exit 1: planned, but not as asked, and the warning names the difference" {
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --cpus 0-15
     [ $status -eq 1 ]
     has "$messages" "warning: the step owns no CPU near GPU 0000:06:00.0 (NUMA node 1)"
@@ -148,7 +148,7 @@ task	gpus	cpus	mems	nics	nic_path	note
 END
 }
 
-@test "case 002: no CPU near GPU4-7; the allowed ones are shared and a line says so" {
+@test "case 002: no CPU near GPU4-7; the allowed ones are shared and a line reports it" {
     m plan --topology "$data/cases/002a-8xa100-pcie-c32-topo-m.txt" --format tsv
     [ $status -eq 1 ]
     [ "$(plan_columns 3 | tr '\n' ' ')" = "0-1,56-57 2-3,58-59 4-5,60-61 6-7,62-63 8-9,64-65 10-11,66-67 12-13,68-69 14-15,70-71 " ]
@@ -244,7 +244,7 @@ END
     [ "$(plan_columns 5 | tr '\n' ' ')" = "mlx5_0,mlx5_1 mlx5_2,mlx5_3 " ]
 }
 
-@test "case 036: locality unknown on a virtual machine is said and not guessed" {
+@test "case 036: locality unknown on a virtual machine is reported and not guessed" {
     cat > "$BATS_TEST_TMPDIR/vm" << 'END'
 	GPU0	GPU1	GPU2	GPU3	CPU Affinity	NUMA Affinity	GPU NUMA ID
 GPU0	 X 	SYS	SYS	SYS	0-95	0-1		N/A

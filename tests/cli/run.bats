@@ -18,7 +18,7 @@ lint() { # lines of a check that prints TAP
 
 last() { [ "${lines[-1]}" = "$1" ]; }
 
-@test "passed, failed and skipped are told apart" {
+@test "passed, failed and skipped are counted apart" {
     lint 'printf "ok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP no GPU\nok 4 # skip\n1..4\n"; exit 1'
     [ "$status" -eq 1 ]
     last "1 passed, 1 failed, 2 skipped"

@@ -68,7 +68,7 @@ setup() {
     has "$output" "NUMA nodes 0,3-5: no GPU there."
 }
 
-@test "text: NICs that are no nearer than SYS are told (case 009c)" {
+@test "text: NICs that are no nearer than SYS are reported (case 009c)" {
     m topo --topology "$data/cases/009c-4xa100-all-on-numa1-topo-m.txt"
     has "$output" "4 of 4 GPUs without a NIC nearer than SYS."
 }
@@ -96,7 +96,7 @@ written_anew() { # folder
     written_anew hwloc-xml
 }
 
-@test "nccl-xml: an NCCL file written anew has every device where it was, in whatever order its nodes stand" {
+@test "nccl-xml: an NCCL file written anew has every device in its place, in any order of its nodes" {
     placed() { "$muster" plan --topology "$1" --format tsv 2> /dev/null | cut -f 1-4,6; }
     same() {
         ! "$muster" topo --check "$2" --topology "$1" | grep 'is under numaid' &&

@@ -62,7 +62,7 @@ address() { # node
     [ "$output" = "$(address mnet1)" ]
 }
 
-@test "MASTER_ADDR where no name service knows the nodes: NodeAddr, and the network is found by it" {
+@test "MASTER_ADDR where no name service resolves the nodes: NodeAddr, and the network is found by it" {
     hosts=$(on mnet1 -- cat /etc/hosts) # one file for all nodes
     on mnet1 -- bash -c 'echo 127.0.0.1 localhost >/etc/hosts'
     run timeout 60 srun -N2 --ntasks-per-node=1 --gres=gpu:2 --muster=verbose bash -c 'echo "at $MASTER_ADDR"'
@@ -95,7 +95,7 @@ address() { # node
     [ "$(sort -u "$MUSTER_DIR/alike" | wc -l)" -eq 2 ]
 }
 
-@test "a step of several nodes says what its RDMA devices speak, for libmuster to compare" {
+@test "a step of several nodes passes its RDMA link layers to libmuster, which compares them" {
     run seen MUSTER_PLAN -N2 -n2 --gres=gpu:1
     [[ "$output" == *";fabric=InfiniBand"* ]]
     NCCL_IB_HCA=mlx5_1 run seen MUSTER_PLAN -N2 -n2 --gres=gpu:1
@@ -139,7 +139,7 @@ address() { # node
     [ "$(seen MASTER_ADDR -N1 -n2 --gres=gpu:2)" = 127.0.0.1 ]
 }
 
-@test "what the user set stays, and verbose says so" {
+@test "the user's own values stay, and verbose reports them" {
     export NCCL_SOCKET_IFNAME=eth0
     [ "$(seen NCCL_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)" = eth0 ]
     run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
@@ -169,7 +169,7 @@ address() { # node
     [ "${lines[0]% *}" = "${lines[0]#* }" ]
 }
 
-@test "ranks of an unmodified PyTorch program meet: gloo, env://, two nodes, eight tasks" {
+@test "ranks of an unmodified PyTorch program connect: gloo, env://, two nodes, eight tasks" {
     /usr/bin/python3 -c "import torch.distributed" 2>/dev/null || skip "no python3-torch"
     meet_program
     run timeout 180 srun -N2 --ntasks-per-node=4 --gres=gpu:4 --export=ALL /usr/bin/python3 "$MUSTER_DIR/meet.py"
@@ -178,7 +178,7 @@ address() { # node
     [ "$(grep -c 'of 8 local [0-3] sum 36' <<<"$output")" -eq 8 ]
 }
 
-@test "gloo where the nodes' own names give loopback or nothing: told the interface, and the ranks meet" {
+@test "gloo where the nodes' own names resolve to loopback or nothing: it gets the interface, and the ranks connect" {
     [ "$(seen GLOO_SOCKET_IFNAME -N2 -n2 --gres=gpu:1)" = unset ]
     hosts=$(on mnet1 -- cat /etc/hosts) # one file for all nodes
     on mnet1 -- bash -c 'printf "127.0.0.1 localhost\n127.0.1.1 mnet1\n" >/etc/hosts'

@@ -59,14 +59,14 @@ job() { # sbatch option...
     [ "$(grep -c 'environment ok' <<< "$output")" -eq 2 ]
 }
 
-@test "muster verify tells what was changed since, and fails" {
+@test "muster verify reports what was changed since, and fails" {
     run step -n1 bash -c 'export RANK=9; unset CUDA_DEVICE_ORDER; muster verify'
     [ "$status" -ne 0 ]
     [[ "$output" == *"RANK DIFFERS: it was changed to '9'"* ]]
     [[ "$output" == *"CUDA_DEVICE_ORDER DIFFERS: it was removed"* ]]
 }
 
-@test "muster verify tells other CPUs and another memory policy than planned" {
+@test "muster verify reports other CPUs and another memory policy than planned" {
     run step -n1 taskset -c 0,1 muster verify
     [ "$status" -ne 0 ]
     [[ "$output" == *"cpus DIFFER: planned "[01]", has 0-1"* ]]
@@ -101,7 +101,7 @@ job() { # sbatch option...
     [ "$port" -lt "$low" ] || [ "$port" -gt "$high" ]
 }
 
-@test "MASTER_ADDR: where the node's name does not resolve it is the node's NodeAddr, and verbose says so" {
+@test "MASTER_ADDR: where the node's name does not resolve it is the node's NodeAddr, and verbose reports it" {
     if getent hosts plug1 > /dev/null; then skip "plug1 resolves here"; fi
     output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:4 --muster=verbose bash -c 'echo $MASTER_ADDR' 2> "$MUSTER_DIR/err")
     [ "$(sort -u <<< "$output")" = 127.0.0.1 ]
@@ -164,7 +164,7 @@ outer 0 1" ]
     [ "$output" = 0 ]
 }
 
-@test "enable=off: on only for who asks; off=yes with lock: on for nobody" {
+@test "enable=off: on only for users that ask; off=yes with lock: off for all" {
     site 'enable = off' > "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
@@ -176,7 +176,7 @@ outer 0 1" ]
     grep -q 'does not allow users to set on' "$MUSTER_DIR/err"
 }
 
-@test "a locked key keeps the site's value and says so" {
+@test "a locked key keeps the site's value, with a message" {
     site 'omp = none' 'lock = omp' > "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 --muster=omp=auto bash -c 'echo ${OMP_NUM_THREADS-no}'
     [ "$output" = no ]
@@ -236,7 +236,7 @@ plug2 1" ]
     grep -q 'tasks run as Slurm placed them, with the rank and rendezvous variables only: /nonexistent.xml' "$MUSTER_DIR/err"
 }
 
-@test "no plan: ranks and the meeting place are set, what depends on the plan is not" {
+@test "no plan: ranks and the rendezvous address are set, what depends on the plan is not" {
     site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
     output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:2 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK \
         ${MASTER_ADDR:+addr} ${MASTER_PORT:+port} ${MUSTER_PLAN-no} ${OMP_NUM_THREADS-no} $(env | grep -c ^NCCL_)' 2> "$MUSTER_DIR/err")
@@ -269,7 +269,7 @@ plug2 1" ]
     grep -q 'machine.xml is writable by everybody' "$MUSTER_DIR/err"
 }
 
-@test "a fifo in the place of the site file holds nobody up" {
+@test "a fifo in the place of the site file blocks no step" {
     rm "$MUSTER_DIR/c/etc/muster.conf"
     mkfifo "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 bash -c 'echo ran'
@@ -304,7 +304,7 @@ no no" ]
     [ "$output" = "0 0" ]
 }
 
-@test "-c of the job reaches the plan where Slurm tells it (case 016)" {
+@test "-c of the job reaches the plan where Slurm reports it (case 016)" {
     run step -n1 -c2 bash -c "echo \$OMP_NUM_THREADS \$($cpus)"
     [ "$output" = "2 0-1" ]
 }
@@ -327,7 +327,7 @@ no no" ]
     grep -q "warning: tasks run as Slurm placed them, with .* variables only: gpu-bind 'map_gpu:7'" "$MUSTER_DIR/err"
 }
 
-@test "memory: preferred or bound to nodes that the step may use; without the task's own said, and a fault under strict" {
+@test "memory: preferred or bound to nodes that the step may use; without the task's own reported, and an error under strict" {
     # this machine has NUMA node 0 alone, the recorded one 0 and 1
     [ "$(awk '$1 == "Mems_allowed_list:" { print $2 }' /proc/self/status)" = 0 ] || skip "several NUMA nodes"
     run step --muster=mem=prefer muster verify
@@ -369,7 +369,7 @@ JOB
 gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
 }
 
-@test "two jobs on one node: GPUs, CPUs, meeting place and RAS port of each are its own" {
+@test "two jobs on one node: each has its own GPUs, CPUs, rendezvous address and RAS port" {
     for i in 1 2; do
         timeout 60 srun -Q -w plug1 -n1 --gres=gpu:2 bash -c 'sleep 2
             echo "$MUSTER_PLAN;$MASTER_PORT;$NCCL_RAS_ADDR"' > "$MUSTER_DIR/two.$i" 2> "$MUSTER_DIR/err" &
@@ -380,7 +380,7 @@ gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
     done
 }
 
-@test "a step that overlaps another one says what it shares with it; side by side nothing is shared (case 053)" {
+@test "a step that overlaps another one reports what they share; side by side nothing is shared (case 053)" {
     run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
 srun -Q --overlap -n1 --gres=gpu:2 bash -c 'sleep 3' &
 sleep 1
@@ -434,7 +434,7 @@ JOB
     [ "$(grep -c '2 copies of torchrun run on each node' <<< "$output")" -eq 2 ]
 }
 
-@test "mpirun's daemon in a step: detected, said, not bound to one task's place" {
+@test "mpirun's daemon in a step: detected, reported, not bound to one task's place" {
     printf '#!/bin/bash\necho ${RANK-no}; %s\n' "$cpus" > "$MUSTER_DIR/orted"
     chmod +x "$MUSTER_DIR/orted"
     run step -n1 -c2 "$MUSTER_DIR/orted"

@@ -520,7 +520,7 @@ static const char *users_interface(void *arg, const char *name)
     return strcmp(name, "GLOO_SOCKET_IFNAME") == 0 ? c->user : NULL;
 }
 
-static void gloo_is_told_the_interface_where_it_would_take_loopback(void **state)
+static void gloo_gets_the_interface_where_it_would_use_loopback(void **state)
 {
     char *hosts[] = { "10.9.5.16", "10.9.5.15" };
     struct mu_network *out = calloc(1, sizeof *out);
@@ -572,7 +572,7 @@ int main(void)
         cmocka_unit_test(an_address_on_lo_only_031_serves_the_rendezvous),
         cmocka_unit_test(a_step_of_two_nodes_gets_interface_and_address),
         cmocka_unit_test(the_own_name_need_not_resolve_to_an_address_of_the_network),
-        cmocka_unit_test(gloo_is_told_the_interface_where_it_would_take_loopback),
+        cmocka_unit_test(gloo_gets_the_interface_where_it_would_use_loopback),
     };
 
     umask(022); /* of what the tests write, as of a site's files */
