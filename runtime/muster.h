@@ -144,6 +144,15 @@ struct muster_options {
  * connections and communicator. On failure *out is NULL and muster_error(NULL) is the
  * reason. Once the ranks have begun to connect, a failure ends the whole job (see
  * on_failure). Under srun it needs --mpi=pmix; without Slurm it is a world of one rank.
+ *
+ * The library makes the GPU that the plugin chose for this task the current device of
+ * the calling thread (cudaSetDevice), else the device that the program has chosen
+ * before. muster_device is its index.
+ *
+ * A second call opens a second world of the same ranks, with connections, order and
+ * deadlines of its own. It is for another thread, for instance one that evaluates while
+ * the first trains: each world has one thread at a time. All ranks open and finalize
+ * their worlds in the same order.
  */
 int muster_init(struct muster **out, const struct muster_options *options);
 
@@ -152,6 +161,7 @@ int muster_finalize(struct muster *m);
 
 /* Print why, then end the whole job with this exit status (1..255). Does not return.
  * stdout and stderr of all ranks are flushed, also where the job ends in another call.
+ * A stream whose lock another thread holds is left out.
  */
 void muster_abort(struct muster *m, int status, const char *why)
     __attribute__((noreturn));
@@ -304,6 +314,10 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * from 1 in the order of muster_ddp_create. They may be synced in another order, if it
  * is one on all ranks.
  *
+ * A bucket that lacks a gradient on this rank starts in sync. Where a rank may lack one,
+ * start collectives of your own after sync, before the first grad_ready, or in a second
+ * world (see muster_init).
+ *
  * Later steps follow the order in which rank 0's gradients became ready in the first
  * synced step: buckets start in the order in which they are complete then. If all
  * gradients have buffers of the caller's, without shard and hook, that sync also cuts
@@ -397,6 +411,9 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  * - a rank dies while some ranks are in muster_finalize and others are not;
  * - ranks cannot reach each other: the smaller part ends.
  *
+ * A program that also uses MPI calls MPI_Init before muster_init: an elastic world leaves
+ * PMIx, and MPI_Init cannot join it again.
+ *
  * options.shard cannot be elastic. Slurm must not end the step by itself: see
  * muster(3). The exit status of srun is that of the dead rank.
  */
@@ -406,7 +423,8 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
 struct muster_finish;
 
 /* [collective, unless no_sync is on] A micro-batch of this weight begins (its samples
- * or tokens; 0: this rank has none). Call it before the backward pass. sync then gives
+ * or tokens; 0: this rank has none, and grad_ready is an error until the next one; what
+ * its buffers hold counts nowhere). Call it before the backward pass. sync then gives
  *   sum over ranks and micro-batches of w * g / sum of w
  * for gradients g that are means over their micro-batch. Without this call sync gives
  * the plain mean over ranks; one equal weight everywhere gives the same, bit for bit.

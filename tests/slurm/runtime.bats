@@ -34,6 +34,18 @@ setup() {
     [ "$output" = "the mean of 4 ranks is [1.5, 1.5, 1.5]" ]
 }
 
+@test "a second world of the same ranks has collectives of its own" {
+    sed -e 's/^check(lib.muster_init.*/&\nother = ctypes.c_void_p()\ncheck(lib.muster_init(ctypes.byref(other), None))/' \
+        -e 's/^check(lib.muster_allreduce.*/&\ncheck(lib.muster_allreduce(other, values, len(values), F64, SUM, None))/' \
+        -e 's/^sys.exit(lib.muster_finalize(m))/check(lib.muster_finalize(m))\nsys.exit(lib.muster_finalize(other))/' \
+        "$top/runtime/python/example.py" > "$BATS_TEST_TMPDIR/two.py"
+    LD_LIBRARY_PATH=$build/.libs run four python3 "$BATS_TEST_TMPDIR/two.py"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    # the sum 6 on each rank, summed again over four ranks, divided by four
+    [ "$output" = "the mean of 4 ranks is [6.0, 6.0, 6.0]" ]
+}
+
 @test "case 045, row 19: uneven nodes, 3 ranks and 1" {
     run timeout 60 srun --mpi=pmix -n4 --distribution=arbitrary -w n1,n1,n1,n2 "$build/runtime/api/example"
     echo "$output"

@@ -94,6 +94,38 @@ static int weighted_body(struct muster *m, int rank, void *arg)
     return finish(m, ddp);
 }
 
+/* A rank without samples makes no gradient ready; what its buffers hold counts nowhere.
+ */
+static int nothing_body(struct muster *m, int rank, void *arg)
+{
+    static float own[N][COUNT];
+    struct muster_ddp *ddp = make(m, NULL, own);
+    int size = muster_size(m);
+
+    for (int step = 0; step < 2; step++) {
+        RANK_OK(muster_ddp_weight(ddp, rank == 0 ? 0 : 2));
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < COUNT; k++)
+                grad(ddp, i)[k] = rank == 0 ? NAN : (float)rank;
+        if (rank == 0)
+            RANK_CHECK(muster_ddp_grad_ready(ddp, 0, NULL) == MUSTER_EUSAGE);
+        else
+            all_ready(m, ddp);
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < N; i++)
+            RANK_CHECK(fabs(grad(ddp, i)[0] - (double)size / 2) < 1e-6);
+    }
+    return finish(m, ddp);
+}
+
+static void a_micro_batch_of_weight_zero_counts_nowhere(void **state)
+{
+    for (int nodes = 1; nodes <= 2; nodes++)
+        forked_well("weight 0",
+                    (struct forked_world){ .size = 4, .nodes = nodes, SMALL_BUCKETS },
+                    nothing_body, NULL);
+}
+
 static void row_9_unequal_batches_give_the_weighted_mean(void **state)
 {
     everywhere(weighted_body, NULL);
@@ -474,6 +506,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_9_unequal_batches_give_the_weighted_mean),
+        cmocka_unit_test(a_micro_batch_of_weight_zero_counts_nowhere),
         cmocka_unit_test(equal_weights_give_the_plain_mean_bit_for_bit),
         cmocka_unit_test(row_11_accumulation_weighs_micro_batches_by_their_samples),
         cmocka_unit_test(row_9_a_rank_that_is_out_of_data_joins_with_weight_zero),

@@ -118,17 +118,38 @@ static int beside_plain(struct muster *m, struct two *two, bool odd)
     return rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
 }
 
+/* The bucket of a rank that lacks a gradient starts in sync, after the plain all-reduce.
+ */
+static int absent_before_plain(struct muster *m, struct two *two, bool odd)
+{
+    float plain[LAYERS * COUNT] = { 0 };
+    int rc = layers(m, two, 0, 1, odd ? 1 : 0);
+
+    if (rc == MUSTER_OK && odd)
+        rc = muster_ddp_grad_absent(two->ddp[0], 0);
+    if (rc == MUSTER_OK)
+        rc = muster_allreduce(m, plain, LAYERS * COUNT, MUSTER_F32, MUSTER_SUM, NULL);
+    return rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
+}
+
 static const struct row {
     const char *name;
     int (*call)(struct muster *m, struct two *two, bool odd);
     const char *one, *other;
+    bool one_bucket; /* holds all layers */
 } rows[] = {
     { "gradients of two models become ready in another order on one rank", crossed,
-      "bucket 0 of ddp object 2 in step 1", "bucket 0 of ddp object 1 in step 1" },
+      "bucket 0 of ddp object 2 in step 1", "bucket 0 of ddp object 1 in step 1",
+      false },
     { "a model overtakes another between two of its buckets", overtaken,
-      "of ddp object 2 in step 1", "of ddp object 1 in step 1" },
+      "of ddp object 2 in step 1", "of ddp object 1 in step 1", false },
     { "a plain all-reduce of the size of a bucket comes before it on one rank",
-      beside_plain, "bucket 0 of ddp object 1 in step 1", "all-reduce of 2048 f32" },
+      beside_plain, "bucket 0 of ddp object 1 in step 1", "all-reduce of 2048 f32",
+      true },
+    { "a plain all-reduce comes between grad_ready and sync, and one rank lacks a "
+      "gradient",
+      absent_before_plain, "bucket 0 of ddp object 1 in step 1",
+      "all-reduce of 2048 f32", true },
 };
 
 struct job {
@@ -198,9 +219,12 @@ static void refuse_all(bool blind)
             struct forked_world w = worlds[k];
             struct job job = { &rows[i], blind };
 
+            /* On a GPU this all-reduce returns at once; here it would wait. */
+            if (blind && rows[i].call == absent_before_plain)
+                continue;
             w.return_failure = true;
             w.first_bucket = w.bucket_cap = COUNT * sizeof(float);
-            if (rows[i].call == beside_plain)
+            if (rows[i].one_bucket)
                 w.first_bucket = w.bucket_cap = LAYERS * COUNT * sizeof(float);
             forked_well(rows[i].name, w, refused_body, &job);
         }
