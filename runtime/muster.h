@@ -314,9 +314,9 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * from 1 in the order of muster_ddp_create. They may be synced in another order, if it
  * is one on all ranks.
  *
- * A bucket that lacks a gradient on this rank starts in sync. Where a rank may lack one,
- * start collectives of your own after sync, before the first grad_ready, or in a second
- * world (see muster_init).
+ * A bucket that lacks a gradient on this rank starts in sync. Where a rank may lack
+ * one, start collectives of your own after sync, before the first grad_ready, or in a
+ * second world (see muster_init).
  *
  * Later steps follow the order in which rank 0's gradients became ready in the first
  * synced step: buckets start in the order in which they are complete then. If all
@@ -411,8 +411,8 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  * - a rank dies while some ranks are in muster_finalize and others are not;
  * - ranks cannot reach each other: the smaller part ends.
  *
- * A program that also uses MPI calls MPI_Init before muster_init: an elastic world leaves
- * PMIx, and MPI_Init cannot join it again.
+ * A program that also uses MPI calls MPI_Init before muster_init: an elastic world
+ * leaves PMIx, and MPI_Init cannot join it again.
  *
  * options.shard cannot be elastic. Slurm must not end the step by itself: see
  * muster(3). The exit status of srun is that of the dead rank.

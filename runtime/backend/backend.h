@@ -100,6 +100,7 @@ struct mu_coll {
      * them.
      */
     bool batch_join;
+    bool joined;      /* the caller joins at once and waits for it */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
     struct mu_owner owner;
 };

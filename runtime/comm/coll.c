@@ -63,9 +63,11 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
 
 int mu_coll_run(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err)
 {
+    struct mu_coll joined = *coll;
     struct mu_started started;
 
-    if (mu_coll_start(comm, coll, &started, err) < 0)
+    joined.joined = true;
+    if (mu_coll_start(comm, &joined, &started, err) < 0)
         return -1;
     return mu_coll_join(comm, &started, coll->what, coll->stream, err);
 }

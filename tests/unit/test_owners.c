@@ -118,7 +118,8 @@ static int beside_plain(struct muster *m, struct two *two, bool odd)
     return rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
 }
 
-/* The bucket of a rank that lacks a gradient starts in sync, after the plain all-reduce.
+/* The bucket of a rank that lacks a gradient starts in sync, after the plain
+ * all-reduce.
  */
 static int absent_before_plain(struct muster *m, struct two *two, bool odd)
 {

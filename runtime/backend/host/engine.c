@@ -20,6 +20,7 @@
 
 #include "runtime/backend/host/host.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
 
 /* A request of at most this many bytes starts in the caller if the queue is empty. */
 #define INLINE_BYTES 65536
@@ -231,7 +232,7 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq)
     alone = !atomic_load(&b->busy);
     rq->seq = b->next_seq++;
     if (rq->coll.what)
-        snprintf(rq->what, sizeof rq->what, "%s", rq->coll.what);
+        mu_copy(rq->what, sizeof rq->what, rq->coll.what);
     else
         snprintf(rq->what, sizeof rq->what, "%s number %llu",
                  mu_kind_name(rq->coll.kind), (unsigned long long)rq->seq);
@@ -247,7 +248,8 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq)
     if (alone && bytes <= INLINE_BYTES && pthread_mutex_trylock(&b->lock) == 0) {
         bool more = advance(b);
 
-        if (!more && b->head)
+        /* A caller that joins at once sleeps there itself. */
+        if (!more && b->head && !rq->coll.joined)
             more = !b->transport->arm(b, MU_SLEEP_DOORBELL);
         unlock(b);
         if (!more)
@@ -271,7 +273,8 @@ static void drive(struct mu_host_backend *b, struct mu_host_request *rq)
         b->driver = true;
         more = advance(b);
         if (!more && !rq->done)
-            more = !b->transport->arm(b, MU_SLEEP_FUTEX);
+            more = (b->transport->spin && b->transport->spin(b)) ||
+                   !b->transport->arm(b, MU_SLEEP_FUTEX);
         if (!rq->done) {
             unlock(b);
             if (!more)

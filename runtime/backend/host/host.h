@@ -7,6 +7,7 @@
  *   coll_args.c   the arguments of a collective: checked, compared, described
  *   engine.c      queue of requests, progress thread, deadlines, failure
  *   rendezvous.c  exchange of address records; finds the ranks that share memory
+ *   cores.c       the cores of this process
  *   zero_copy.c   allocations that collectives use without a copy
  *   transport     shm (one domain) | mesh (TCP between domains)
  *   elements.c    the arithmetic
@@ -95,6 +96,10 @@ struct mu_host_transport {
      * sleep.
      */
     bool (*arm)(struct mu_host_backend *b, enum mu_sleep how);
+    /* Look for a moment, where that is faster than to sleep, until the oldest request
+     * can advance; true: it can. NULL: not supported.
+     */
+    bool (*spin)(struct mu_host_backend *b);
     /* Sleep in the caller, armed with MU_SLEEP_FUTEX, unlocked. NULL: not supported. */
     void (*wait)(struct mu_host_backend *b);
     /* End such a sleep. */

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "runtime/backend/host/host.h"
+#include "runtime/base/cpuset.h"
 
 #define MU_SHM_DEPTH 8            /* requests that a rank may have entered ahead */
 #define MU_SHM_SMALL 8192         /* payload that fits into the mailbox */
@@ -52,6 +53,7 @@ struct mu_shm_mailbox {
     _Atomic uint64_t want; /* MU_SHM_WANT */
     _Alignas(128) _Atomic uint32_t presence;
     struct mu_failure failure; /* valid once presence is MU_ABORTED */
+    struct mu_cpuset cores;    /* mu_cores_own; valid once the rank has entered */
     _Alignas(128) struct mu_shm_entry entry[MU_SHM_DEPTH];
     _Alignas(128) char small[MU_SHM_DEPTH][MU_SHM_SMALL];
 };
@@ -65,6 +67,8 @@ struct mu_shm {
     int *doorbell;           /* eventfd of each; our own is the engine's */
     int *watch;              /* pidfd, or the socket to it, or -1 */
     uint64_t want;           /* what a blocked request waits for */
+    bool first_entered;      /* all ranks have entered their first request */
+    bool spins;              /* then: each rank has a core of its own */
     uint64_t stored, rounds; /* sums over the finished requests */
     /* Scratch for one reduction; dst has room for one private copy more. */
     const void **src;

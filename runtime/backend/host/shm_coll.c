@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/backend/host/cores.h"
 #include "runtime/backend/host/shm.h"
 
 enum { UNDECIDED, SMALL, ARENA, STAGED };
@@ -92,6 +93,8 @@ bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
         !mu_shm_reached(shm, MU_DONE, rq->seq - MU_SHM_DEPTH + 1))
         return false;
     mu_host_request_settle(b, rq);
+    if (rq->seq == 0)
+        mu_cores_own(&mu_shm_mailbox_of(shm, shm->me)->cores);
     fill_entry(b, rq, e);
     if (is_small(shm, rq) && payload_of(shm, rq) &&
         (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank))

@@ -8,7 +8,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/backend/host/cores.h"
 #include "runtime/backend/host/shm.h"
+#include "runtime/base/clock.h"
+
+/* How long a rank looks before it sleeps: a wake-up takes about as long. */
+#define SPIN_NS 30000
+#define LOOKS 64 /* between two readings of the clock */
+
+/* To a core that reads memory again and again, a sign to save power and its sibling. */
+static inline void pause_core(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 /* A peer that has left or aborted never enters a request that it has not entered yet.
  */
@@ -51,6 +67,41 @@ static bool shm_arm(struct mu_host_backend *b, enum mu_sleep how)
     if (!b->failure.status && !mu_shm_all_reached(shm, shm->want))
         return true;
     atomic_store(&mailbox->asleep, 0);
+    return false;
+}
+
+/* Ranks that share cores would keep each other from running: these sleep at once. */
+static bool each_has_a_core(const struct mu_shm *shm)
+{
+    struct mu_cpuset taken = { 0 };
+
+    for (int i = 0; i < shm->nlocal; i++)
+        if (!mu_cores_take(&taken, &mu_shm_mailbox_of(shm, i)->cores))
+            return false;
+    return true;
+}
+
+static bool shm_spin(struct mu_host_backend *b)
+{
+    struct mu_shm *shm = b->shm;
+    int64_t end;
+
+    if (!shm->first_entered) {
+        if (!mu_shm_all_reached(shm, MU_SHM_WANT(MU_ENTERED, 1)))
+            return false;
+        shm->first_entered = true;
+        shm->spins = each_has_a_core(shm);
+    }
+    if (!shm->spins)
+        return false;
+    end = mu_clock_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            if (mu_shm_all_reached(shm, shm->want))
+                return true;
+            pause_core();
+        }
+    } while (mu_clock_ns() < end);
     return false;
 }
 
@@ -169,6 +220,7 @@ const struct mu_host_transport mu_transport_shm = {
     .post = mu_shm_post,
     .progress = mu_shm_progress,
     .arm = shm_arm,
+    .spin = shm_spin,
     .wait = shm_wait,
     .nudge = shm_nudge,
     .event = shm_event,
