@@ -165,7 +165,7 @@ static void option(struct bench_options *o, int opt, const char *arg)
 
     switch (opt) {
     case OPT_RANKS:
-        o->ranks = int_option("--ranks", arg, MU_FORKED_MAX);
+        o->ranks = int_option("--ranks", arg, MU_FORK_MAX);
         break;
     case OPT_MIN:
         size_option("--min", arg, &o->min);

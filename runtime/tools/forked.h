@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* forked.h - a world of ranks forked on this node, without Slurm or PMIx
  *
- * For benchmarks and tests on a machine that has only GPUs. Keys and values are
- * exchanged through memory that the ranks share.
+ * For benchmarks and tests on a machine that has only GPUs.
  */
 #ifndef MU_FORKED_H
 #define MU_FORKED_H
 
 #include "runtime/boot/world.h"
-
-#define MU_FORKED_MAX 64
+#include "runtime/tools/fork_ranks.h"
 
 /* Fork n children. Child r runs body with a world of rank r and exits with its result;
  * the body closes the world with mu_world_close, or passes it on. With `narrow`,
@@ -23,7 +21,9 @@
 int mu_forked_run(int n, bool narrow, double patience,
                   int (*body)(struct mu_world *world, void *arg), void *arg);
 
-/* Inside a body: process ids of all ranks (0 until they are forked). */
-int mu_forked_pid(const struct mu_world *world, int rank);
+/* Inside a forked rank: its world. host has the name of each rank's node (borrowed);
+ * NULL: all ranks are on this node. NULL when memory is short. `self` must outlive it.
+ */
+struct mu_world *mu_forked_world(struct mu_fork_rank *self, const char *const *host);
 
 #endif

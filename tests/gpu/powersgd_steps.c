@@ -115,7 +115,7 @@ static void steps(struct rank *r, struct muster *m)
     const struct muster_hook hook = { .compress = MUSTER_COMPRESS_POWERSGD,
                                       .rows = rows };
     struct muster_ddp *ddp = make(m, &hook);
-    struct mu_lowrank_tensor cpu[MU_FORKED_MAX];
+    struct mu_lowrank_tensor cpu[MU_FORK_MAX];
     const int size = muster_size(m);
     bool same = true;
     double worst = 0;

@@ -40,12 +40,12 @@ struct elastic_case {
 
 /* What the ranks tell the test, and each other. */
 struct told {
-    pid_t pid[RANKS_MAX];
-    double died_at;            /* the first */
-    double good_at[RANKS_MAX]; /* the first good step after MUSTER_ESHRUNK */
-    double sum[RANKS_MAX];     /* of the weights at the end */
-    int steps[RANKS_MAX], shrinks[RANKS_MAX], size[RANKS_MAX];
-    uint64_t position[RANKS_MAX]; /* of the sampler */
+    pid_t pid[MU_FORK_MAX];
+    double died_at;              /* the first */
+    double good_at[MU_FORK_MAX]; /* the first good step after MUSTER_ESHRUNK */
+    double sum[MU_FORK_MAX];     /* of the weights at the end */
+    int steps[MU_FORK_MAX], shrinks[MU_FORK_MAX], size[MU_FORK_MAX];
+    uint64_t position[MU_FORK_MAX]; /* of the sampler */
 };
 
 struct run {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* forked.h - a world of forked ranks without Slurm and PMIx, for tests of the runtime
  *
- * The exchange is a table in shared memory; everything else is what ships: control
+ * The exchange is that of fork_ranks.h; everything else is what ships: control
  * connections, backend, api. "Nodes" may be several on this machine: ranks of different
- * nodes speak TCP with each other.
+ * nodes connect by TCP.
  */
 #ifndef TEST_FORKED_H
 #define TEST_FORKED_H
@@ -13,8 +13,7 @@
 #include <sys/types.h>
 
 #include "runtime/api/impl.h"
-
-#define RANKS_MAX 8
+#include "runtime/tools/fork_ranks.h"
 
 struct forked_world {
     int size, nodes;     /* rank r is on node r * nodes / size */
@@ -30,10 +29,9 @@ struct forked_world {
 #define SMALL_BUCKETS .first_bucket = 256, .bucket_cap = 512
 
 struct forked_result {
-    int status[RANKS_MAX];     /* exit status; 128 + signal when killed */
-    double seconds[RANKS_MAX]; /* from the start until it ended */
-    char *text;                /* standard error of all, in the order it was written */
-    pid_t pid[RANKS_MAX];
+    int status[MU_FORK_MAX];     /* exit status; 128 + signal when killed */
+    double seconds[MU_FORK_MAX]; /* from the start until it ended */
+    char *text; /* standard error of all, in the order it was written */
 };
 
 /* Run body in every rank; its value is the exit status. A rank that is still there

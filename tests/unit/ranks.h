@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ranks.h - run a test body in n forked ranks that find each other without PMIx
  *
- * The parent serves publish, fence and fetch over a socket pair per rank, so every rank
- * gets a struct mu_backend_env with which a backend can be opened.
+ * Every rank gets a struct mu_backend_env with which a backend can be opened.
  */
 #ifndef MU_TEST_RANKS_H
 #define MU_TEST_RANKS_H
@@ -12,37 +11,34 @@
 #include <sys/types.h>
 
 #include "runtime/backend/backend.h"
-
-#define RANKS_MAX 64
-#define RANKS_BOARD 64
+#include "runtime/tools/fork_ranks.h"
 
 struct ranks_world {
     int n;
     const int *node_of; /* NULL: all on node 0 */
     bool force_tcp;
     double timeout, init_timeout, link_timeout; /* 0: 20 s, 20 s, the default */
-    double limit;   /* s, then every rank is killed; 0: 60 */
-    int64_t *board; /* NULL, or RANKS_BOARD values: the board at the end */
+    double limit;     /* s, then every rank is killed; 0: 60 */
+    int64_t *results; /* NULL, or MU_FORK_RESULTS values: the results at the end */
 };
 
 struct ranks_self {
     int rank, size;
     struct mu_backend_env env;
     struct mu_exchange plain; /* free for a test that wraps env.exchange */
-    int socket;               /* to the parent */
-    const pid_t *pids;        /* of all ranks; shared, filled before the body starts */
-    /* shared by all ranks, zero at start: for what a test wants to tell */
-    _Atomic int64_t *board;
+    const pid_t *pids;        /* of all ranks */
+    _Atomic int64_t *results; /* see struct mu_fork_rank */
 };
 
-/* A body returns 0 when all is well. status[r] gets the wait status of rank r (may be
- * NULL). Returns the number of ranks that did not exit with 0.
+/* A body returns 0 when all is well. status[r] gets the exit status of rank r, 128 +
+ * signal when it was killed (may be NULL). Returns the number of ranks that did not
+ * exit with 0.
  */
 typedef int ranks_body(struct ranks_self *self, void *arg);
 int ranks_run(const struct ranks_world *world, ranks_body *body, void *arg,
               int *status);
 
-/* In a body: say what is wrong, with the rank, and end it. */
+/* In a body: print what is wrong, with the rank, and end it. */
 #define RANKS_CHECK(self, cond, ...)                                                   \
     do {                                                                               \
         if (!(cond)) {                                                                 \

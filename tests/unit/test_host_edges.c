@@ -30,6 +30,8 @@
 
 static const struct mu_backend_ops *const host = &mu_backend_host;
 
+static struct ranks_self *this_rank; /* for functions that wrap the exchange */
+
 static void in_both_transports(ranks_body *body)
 {
     for (int tcp = 0; tcp < 2; tcp++) {
@@ -207,7 +209,7 @@ static int knock_then_fetch(void *arg, int rank, const char *key, void **value,
                             size_t *len, double timeout, struct mu_err *err)
 {
     static const char noise[200] = "GET / HTTP/1.1\r\n\r\n";
-    struct ranks_self *self = arg;
+    const struct ranks_self *self = this_rank;
     char text[2048], local[64], *at;
     int port;
 
@@ -257,6 +259,7 @@ static int strangers(struct ranks_self *self, void *arg)
 
     self->env.log = &log;
     self->plain = self->env.exchange;
+    this_rank = self;
     self->env.exchange.fetch = knock_then_fetch;
     RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
     RANKS_CHECK(self, self->rank != 0 || dropped >= 2, "%d connections dropped",
@@ -297,7 +300,7 @@ static int stopping; /* in a rank: who stops, once its address is known to all *
 
 static int fence_then_stop(void *arg, double timeout, struct mu_err *err)
 {
-    struct ranks_self *self = arg;
+    const struct ranks_self *self = this_rank;
 
     if (self->plain.fence(arg, timeout, err) < 0)
         return -1;
@@ -319,6 +322,7 @@ static int stops(struct ranks_self *self, void *arg)
     snprintf(name, sizeof name, "rank %d ", stopping);
     self->env.init_timeout = 0.5;
     self->plain = self->env.exchange;
+    this_rank = self;
     self->env.exchange.fence = fence_then_stop;
     start = mu_clock_s();
     rc = host->open(&self->env, &b, &err);
@@ -327,8 +331,8 @@ static int stops(struct ranks_self *self, void *arg)
         RANKS_CHECK(self, rc < 0, "opened long after the deadline");
         return 0;
     }
-    self->board[0]++;
-    while (self->board[0] < self->size - 1)
+    self->results[0]++;
+    while (self->results[0] < self->size - 1)
         sleep_ms(1);
     /* Once: a second one could undo the stop by which a leak checker looks at a rank.
      */
@@ -338,10 +342,10 @@ static int stops(struct ranks_self *self, void *arg)
     RANKS_CHECK(self, err.code == MUSTER_ERENDEZVOUS, "code %d: %s", err.code,
                 err.text);
     if (strstr(err.text, name))
-        self->board[1]++;
-    while (self->board[1] == 0 && mu_clock_s() - start < 5)
+        self->results[1]++;
+    while (self->results[1] == 0 && mu_clock_s() - start < 5)
         sleep_ms(1);
-    RANKS_CHECK(self, self->board[1] > 0, "nobody names rank %d: %s", stopping,
+    RANKS_CHECK(self, self->results[1] > 0, "nobody names rank %d: %s", stopping,
                 err.text);
     return 0;
 }

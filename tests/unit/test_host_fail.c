@@ -42,12 +42,12 @@ struct kill_case {
 };
 
 #define SOON (INT64_C(100000000) * PATIENCE) /* ns */
-#define WARM 32 /* board: rank r has its first collective behind it */
+#define WARM 32 /* results: rank r has its first collective behind it */
 
 static bool all_warm(const struct ranks_self *self)
 {
     for (int r = 0; r < 4; r++)
-        if (!((volatile int64_t *)self->board)[WARM + r])
+        if (!((volatile int64_t *)self->results)[WARM + r])
             return false;
     return true;
 }
@@ -64,7 +64,7 @@ static int killed(struct ranks_self *self, void *arg)
         return 1;
     p = host->alloc(b, count * 4, &err);
     RANKS_CHECK(self, p && reduce(b, p, 1000, &err) == 0, "%s", err.text);
-    self->board[WARM + self->rank] = 1;
+    self->results[WARM + self->rank] = 1;
     if (self->rank == VICTIM) {
         /* A collective may be over here and not yet at the others. */
         for (int i = 0; i < 5000 && !all_warm(self); i++)
@@ -82,7 +82,7 @@ static int killed(struct ranks_self *self, void *arg)
         } else {
             sleep_ms(50);
         }
-        self->board[0] = mu_clock_ns();
+        self->results[0] = mu_clock_ns();
         raise(SIGKILL);
     }
     if (k->when == IDLE) {
@@ -100,7 +100,7 @@ static int killed(struct ranks_self *self, void *arg)
     RANKS_CHECK(self, strstr(err.text, "rank 2 (node "), "%s", err.text);
     RANKS_CHECK(self, was_told(VICTIM, err.code), "told %d times of %d", told.calls,
                 told.rank);
-    self->board[1 + self->rank] = told.at - self->board[0];
+    self->results[1 + self->rank] = told.at - self->results[0];
     host->close(b);
     return 0;
 }
@@ -123,16 +123,16 @@ static void a_killed_rank_is_noticed_within_a_tenth_of_a_second(void **state)
 
             /* Other programs may hold the processors: the best of a few counts. */
             for (int try = 0; try < 20 && best > SOON; try++) {
-                int64_t board[RANKS_BOARD], worst = 0;
-                int status[RANKS_MAX];
+                int64_t results[MU_FORK_RESULTS], worst = 0;
+                int status[MU_FORK_MAX];
 
-                w.board = board;
+                w.results = results;
                 if (ranks_run(&w, killed, (void *)&cases[i], status) != 1)
                     fail_msg("%s, %s", layouts[l].name, cases[i].name);
-                assert_true(WIFSIGNALED(status[VICTIM]));
+                assert_true(status[VICTIM] > 128);
                 for (int r = 0; r < 4; r++)
-                    if (r != VICTIM && board[1 + r] > worst)
-                        worst = board[1 + r];
+                    if (r != VICTIM && results[1 + r] > worst)
+                        worst = results[1 + r];
                 best = worst < best ? worst : best;
             }
             printf("# %s, killed %s: noticed by all after %.1f ms\n", layouts[l].name,
@@ -245,12 +245,12 @@ static int find_what_was_written(struct ranks_self *self, uint32_t *p)
 {
     for (size_t i = 0; i < BIG; i++)
         p[i] = 0xdeadbeef;
-    self->board[1]++;
-    while (self->board[1] < 3)
+    self->results[1]++;
+    while (self->results[1] < 3)
         sleep_ms(1);
     if (self->rank == 0)
         kill(self->pids[VICTIM], SIGCONT);
-    while (!self->board[2])
+    while (!self->results[2])
         sleep_ms(1);
     for (size_t i = 0; i < BIG; i++)
         RANKS_CHECK(self, p[i] == 0xdeadbeef, "element %zu was written to", i);
@@ -258,9 +258,9 @@ static int find_what_was_written(struct ranks_self *self, uint32_t *p)
 }
 
 /* Rank 0 stops the victim in the middle of a sum; the others get their buffers back,
- * write into them, wake the victim, and must find what they wrote. board[0]: the victim
- * may end; [1] how many have written; [2] the victim is through; [3] how many found it
- * stopped inside; [4] how many have the first sum behind them.
+ * write into them, wake the victim, and must find what they wrote. results[0]: the
+ * victim may end; [1] how many have written; [2] the victim is through; [3] how many
+ * found it stopped inside; [4] how many have the first sum behind them.
  */
 static int stopped(struct ranks_self *self, void *arg)
 {
@@ -285,7 +285,7 @@ static int stopped(struct ranks_self *self, void *arg)
         if (host->start(b, &c, &rq, &err) < 0) {
             /* Stopped before it came this far: try again. */
             RANKS_CHECK(self, round == 1 && self->rank == VICTIM, "%s", err.text);
-            self->board[2] = 1;
+            self->results[2] = 1;
             return give_back(b, p, arena);
         }
         if (round == 1)
@@ -293,8 +293,8 @@ static int stopped(struct ranks_self *self, void *arg)
         /* No extend here: told late, it would lengthen the second round's deadline. */
         RANKS_CHECK(self, host->join(b, rq, NULL, &err) == 0, "%s", err.text);
         /* Rank 0 may be through while the victim has yet to send to another. */
-        self->board[4]++;
-        while (self->board[4] < self->size)
+        self->results[4]++;
+        while (self->results[4] < self->size)
             sleep_ms(1);
     }
     if (self->rank == 0) {
@@ -303,7 +303,7 @@ static int stopped(struct ranks_self *self, void *arg)
     }
     rc = host->join(b, rq, NULL, &err);
     if (self->rank == VICTIM) {
-        self->board[2] = 1;
+        self->results[2] = 1;
         /* Long enough for anything it still had in hand. */
         sleep_ms(100);
         return give_back(b, p, arena);
@@ -312,7 +312,7 @@ static int stopped(struct ranks_self *self, void *arg)
         RANKS_CHECK(self,
                     err.code == MUSTER_ETIMEOUT && strstr(err.text, "rank 2 (node "),
                     "code %d: %s", err.code, err.text);
-        self->board[3] += strstr(err.text, "stopped inside") != NULL;
+        self->results[3] += strstr(err.text, "stopped inside") != NULL;
     }
     if (find_what_was_written(self, p) != 0)
         return 1;
@@ -328,13 +328,13 @@ static void after_the_deadline_nobody_writes_into_the_buffer(void **state)
                                      .force_tcp = layouts[l].force_tcp,
                                      .timeout = 4 };
             bool arena = i == 0;
-            int64_t board[RANKS_BOARD] = { 0 };
+            int64_t results[MU_FORK_RESULTS] = { 0 };
 
-            w.board = board;
-            for (int try = 0; try < 5 && board[3] == 0; try++)
+            w.results = results;
+            for (int try = 0; try < 5 && results[3] == 0; try++)
                 if (ranks_run(&w, stopped, &arena, NULL) != 0)
                     fail_msg("%s, %s", layouts[l].name, arena ? "arena" : "private");
-            if (board[3] == 0)
+            if (results[3] == 0)
                 fail_msg("%s: the victim was never caught in the middle",
                          layouts[l].name);
         }
@@ -374,13 +374,13 @@ static int leaves(struct ranks_self *self, void *arg)
     RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
     if (self->rank != VICTIM) {
         sleep_ms(100);
-        self->board[0]++;
-        while (self->board[0] < 3)
+        self->results[0]++;
+        while (self->results[0] < 3)
             sleep_ms(1);
         RANKS_CHECK(self, !told.calls, "an orderly end taken for a death: %s",
                     told.why);
-        self->board[1]++;
-        while (self->board[1] < 3)
+        self->results[1]++;
+        while (self->results[1] < 3)
             sleep_ms(1);
         RANKS_CHECK(self, reduce(b, &x, 1, &err) < 0, "no error");
         RANKS_CHECK(self,

@@ -25,32 +25,32 @@ static bool run(const struct ranks_self *self, const char *fmt)
     return system(command) == 0;
 }
 
-/* Rank 1 in a network namespace of its own, a virtual cable between the two; board[0]:
- * how far they are, [1]: when the cable was cut, [2]: no privilege for this.
+/* Rank 1 in a network namespace of its own, a virtual cable between the two.
+ * results[0]: how far they are, [1]: when the cable was cut, [2]: no privilege.
  */
 static int lay_cable(struct ranks_self *self)
 {
     if (self->rank == 1) {
         if (unshare(CLONE_NEWNET) < 0)
-            self->board[2] = 1;
-        self->board[0] = 1;
-        while (self->board[0] < 2 && !self->board[2])
+            self->results[2] = 1;
+        self->results[0] = 1;
+        while (self->results[0] < 2 && !self->results[2])
             sleep_ms(1);
-        return self->board[2] || !run(self, "ip addr add 198.18.77.2/24 dev mub%d") ||
+        return self->results[2] || !run(self, "ip addr add 198.18.77.2/24 dev mub%d") ||
                !run(self, "ip link set mub%d up");
     }
-    while (self->board[0] < 1)
+    while (self->results[0] < 1)
         sleep_ms(1);
-    if (self->board[2] ||
+    if (self->results[2] ||
         !run(self,
              "ip link add mua%d type veth peer name mub%d netns %d 2>/dev/null")) {
-        self->board[2] = 1;
+        self->results[2] = 1;
         return 1;
     }
     if (!run(self, "ip addr add 198.18.77.1/24 dev mua%d") ||
         !run(self, "ip link set mua%d up"))
         return 1;
-    self->board[0] = 2;
+    self->results[0] = 2;
     return 0;
 }
 
@@ -65,7 +65,7 @@ static int cut_cable(struct ranks_self *self, void *arg)
     double took;
 
     if (lay_cable(self) != 0)
-        return self->board[2] ? 0 : 1;
+        return self->results[2] ? 0 : 1;
     self->env.master_addr = self->rank == 0 ? "198.18.77.1" : "198.18.77.2";
     if (open_world(self, &b) != 0)
         return 1;
@@ -76,14 +76,14 @@ static int cut_cable(struct ranks_self *self, void *arg)
         RANKS_CHECK(self, host->start(b, &c, &rq, &err) == 0, "%s", err.text);
     }
     if (self->rank == 1) {
-        self->board[1] = mu_clock_ns();
+        self->results[1] = mu_clock_ns();
         RANKS_CHECK(self, run(self, "ip link set mub%d down"), "ip link set down");
     }
     if (!idle)
         RANKS_CHECK(self, host->join(b, rq, NULL, &err) < 0, "it got through");
     for (int i = 0; i < 800 && !told.calls; i++)
         sleep_ms(10);
-    took = (double)(told.at - self->board[1]) / 1e9;
+    took = (double)(told.at - self->results[1]) / 1e9;
     RANKS_CHECK(self, told.calls == 1 && told.rank == 1 - self->rank,
                 "told %d times: %s", told.calls, told.why);
     /* Both ends look on their own; the one that is later may hear of it from nobody. */
@@ -102,17 +102,17 @@ static void a_dead_link_is_found_within_the_link_timeout(void **state)
 {
     for (int i = 0; i < 2; i++) {
         struct ranks_world w = { .n = 2, .timeout = 30, .link_timeout = LINK_TIMEOUT };
-        int64_t board[RANKS_BOARD] = { 0 };
+        int64_t results[MU_FORK_RESULTS] = { 0 };
         bool idle = i == 1;
         int bad = 1;
 
-        w.board = board;
+        w.results = results;
         /* Other programs may hold the processors: one of a few tries is in time. */
         for (int try = 0; try < 4 && bad; try++) {
-            memset(board, 0, sizeof board);
+            memset(results, 0, sizeof results);
             bad = ranks_run(&w, cut_cable, &idle, NULL);
         }
-        if (board[2]) {
+        if (results[2]) {
             printf("# no privilege to make a network namespace\n");
             skip();
         }
