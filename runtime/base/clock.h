@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* clock.h - the time that deadlines and durations are measured with: CLOCK_MONOTONIC */
+/* clock.h - the clock of all deadlines and durations: CLOCK_MONOTONIC */
 #ifndef MU_CLOCK_H
 #define MU_CLOCK_H
 
@@ -14,7 +14,6 @@ static inline int64_t mu_clock_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* Seconds. */
 static inline double mu_clock_s(void)
 {
     struct timespec t;

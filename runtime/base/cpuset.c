@@ -112,14 +112,16 @@ int mu_cpuset_of_process(pid_t pid, struct mu_cpuset *set)
 {
     struct mu_cpuset now = { 0 };
 
-    /* A cpu_set_t of its own size is refused by a kernel with more than 1024 CPUs. */
+    /* A kernel with more than 1024 CPUs refuses the size of a cpu_set_t. */
     if (sched_getaffinity(pid, sizeof now.word, (cpu_set_t *)now.word) < 0)
         return -1;
     *set = now;
     return 0;
 }
 
-/* A decimal number at *p; moves *p behind it. -1 when there is none or it is large. */
+/* The decimal number at *p, or -1 when there is none or it is too large. Moves *p
+ * behind it.
+ */
 static long take_number(const char **p)
 {
     long n = 0;
@@ -194,8 +196,8 @@ int mu_cpuset_parse_mask(const char *text, struct mu_cpuset *set, struct mu_err 
     while (end > start && isspace((unsigned char)end[-1]))
         end--;
     if (end == start)
-        return mu_err_set(err, EINVAL, "an empty CPU mask");
-    /* From the right: a comma closes a 32-bit word even when digits are missing. */
+        return mu_err_set(err, EINVAL, "the CPU mask is empty");
+    /* From the right: a comma ends a word of 32 bits, however few digits it has. */
     for (const char *p = end; p-- > start;) {
         if (*p == ',' && in_word) {
             bit = (bit + 31) / 32 * 32;
@@ -208,8 +210,9 @@ int mu_cpuset_parse_mask(const char *text, struct mu_cpuset *set, struct mu_err 
         for (int i = 0, d = hex_digit(*p); i < 4; i++)
             if (d >> i & 1) {
                 if (bit + i >= MU_CPUSET_MAX)
-                    return mu_err_set(err, EINVAL, "CPU mask '%.80s' goes above CPU %d",
-                                      text, MU_CPUSET_MAX - 1);
+                    return mu_err_set(err, EINVAL,
+                                      "CPU mask '%.80s' has a CPU above %d", text,
+                                      MU_CPUSET_MAX - 1);
                 mu_cpuset_add(&out, bit + i);
             }
         bit += 4;
@@ -219,7 +222,7 @@ int mu_cpuset_parse_mask(const char *text, struct mu_cpuset *set, struct mu_err 
     return 0;
 }
 
-/* snprintf at offset n of buf, tolerating a full buffer; returns the new offset. */
+/* snprintf at offset n of buf, which may be full. Returns the new offset. */
 static int append(char *buf, size_t len, int n, const char *fmt, int a, int b)
 {
     size_t room = (size_t)n < len ? len - n : 0;

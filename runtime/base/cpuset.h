@@ -14,8 +14,8 @@
 #define MU_CPUSET_MAX 8192
 #define MU_CPUSET_WORDS (MU_CPUSET_MAX / 64)
 
-/* Zero-initialised is empty. Plain assignment copies. Members outside
- * 0..MU_CPUSET_MAX-1 are never in a set: adding one does nothing.
+/* A zero-initialised set is empty, plain assignment copies it. A number outside
+ * 0..MU_CPUSET_MAX-1 is in no set; mu_cpuset_add ignores it.
  */
 struct mu_cpuset {
     uint64_t word[MU_CPUSET_WORDS];
@@ -37,28 +37,28 @@ void mu_cpuset_andnot(struct mu_cpuset *set, const struct mu_cpuset *other);
 /* The first member after `cpu` (start with -1), or -1. */
 int mu_cpuset_next(const struct mu_cpuset *set, int cpu);
 
-/* The CPUs that a process may run on (0: the calling thread). 0, or -1 with errno: then
- * *set is untouched.
+/* The CPUs that a process may run on (pid 0: the calling thread). Returns 0, or -1 with
+ * errno and *set unchanged.
  */
 int mu_cpuset_of_process(pid_t pid, struct mu_cpuset *set);
 
-/* Lists as Linux writes them: "0-3,8" (also "0-14:2", blanks and a final newline
- * are accepted; "" is the empty set). On failure *set is untouched.
+/* Lists as Linux writes them: "0-3,8". Also accepted: a stride ("0-14:2"), blanks, a
+ * final newline, and "" for the empty set. On failure *set is unchanged.
  */
 int mu_cpuset_parse(const char *text, struct mu_cpuset *set, struct mu_err *err);
 
-/* Comma-separated 32-bit hexadecimal words, the last one is CPUs 0-31, as in
- * /sys/.../cpumap and NCCL's affinity="..."; a 0x prefix and a mask longer than a
- * word without commas (Slurm's) are accepted.
+/* Comma-separated hexadecimal words of 32 bits, as in /sys/.../cpumap and NCCL's
+ * affinity="..."; the last word is CPUs 0-31. Also accepted: a 0x prefix, and a long
+ * mask without commas as Slurm writes it.
  */
 int mu_cpuset_parse_mask(const char *text, struct mu_cpuset *set, struct mu_err *err);
 
-/* Write the list form; an empty set is "". Returns the length it needs, like
- * snprintf; a result >= len means it was cut.
+/* Write the list form, "" for an empty set. Returns the length that it needs, as
+ * snprintf does; a result >= len means that the text was cut.
  */
 int mu_cpuset_format(const struct mu_cpuset *set, char *buf, size_t len);
 
-/* The mask form with commas, no leading zero words ("0" when empty). */
+/* The same for the mask form with commas; leading words that are 0 are left out. */
 int mu_cpuset_format_mask(const struct mu_cpuset *set, char *buf, size_t len);
 
 #endif

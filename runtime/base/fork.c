@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fork.c - what a forked child gives up: one list for the process */
+/* fork.c - close the library's descriptors in a forked child: one list per process */
 #include "runtime/base/fork.h"
 
 #include <pthread.h>
 
-/* atfork handlers have no argument and cannot be taken back: hence one for all, and a
- * variable.
+/* A handler of pthread_atfork has no argument and cannot be removed. So there is one
+ * for all, and it reads this variable.
  */
 static struct {
     pthread_mutex_t lock;

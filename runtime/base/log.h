@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* log.h - where messages go; the layers plugin, api, boot and tools hold one of these
- */
+/* log.h - messages for the user, by level; pure layers have none */
 #ifndef MU_LOG_H
 #define MU_LOG_H
 
-/* error: the job will not get what it asked; warn: it runs, but slower or unbound;
+/* error: the job does not get what it asked for; warn: it runs, but slower or unbound;
  * info: one line per node; debug: one line per task.
  */
 enum mu_log_level { MU_LOG_ERROR, MU_LOG_WARN, MU_LOG_INFO, MU_LOG_DEBUG };
 
-/* Messages above `level` are dropped. sink gets one line without newline; a NULL
- * sink writes "muster: LEVEL: text" to standard error.
+/* Messages above `level` are dropped. sink gets one line without newline. With a NULL
+ * sink the line "muster: LEVEL: text" goes to standard error.
  */
 struct mu_log {
     enum mu_log_level level;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* parse.h - numbers, sizes and lists out of strings, whole or not at all */
+/* parse.h - numbers, sizes and lists in strings; a string is read as a whole */
 #ifndef MU_PARSE_H
 #define MU_PARSE_H
 
@@ -9,8 +9,8 @@
 
 #include "runtime/base/err.h"
 
-/* Each takes the whole string (no trailing text, no blanks) or fails with a sentence
- * that holds `what` and the value; *out is untouched on failure.
+/* Each reads the whole string and refuses blanks. On failure the sentence has `what`
+ * and the value, and *out is unchanged.
  */
 int mu_parse_int(const char *what, const char *text, long min, long max, long *out,
                  struct mu_err *err);
@@ -23,12 +23,13 @@ int mu_parse_size(const char *what, const char *text, uint64_t max, uint64_t *ou
 /* Index of text in the NULL-terminated list, or -1. */
 int mu_parse_word(const char *text, const char *const *words);
 
-/* Cut the next item off *rest at `sep`: writes a terminator into the string, moves
- * *rest behind it, sets *rest to NULL after the last. NULL when *rest is NULL.
+/* The next item of *rest, which ends at `sep`: its terminator is written into the
+ * string, and *rest becomes what follows, NULL after the last item. NULL when *rest is
+ * NULL.
  */
 char *mu_parse_next(char **rest, char sep);
 
-/* strlcpy that reports: false when src did not fit (dst then holds what fitted). */
+/* Copy a string. False when src did not fit; then dst has its beginning. */
 bool mu_copy(char *dst, size_t len, const char *src);
 
 #endif

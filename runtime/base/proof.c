@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* proof.c - SipHash-2-4 and what is proved with it */
+/* proof.c - SipHash-2-4, and proofs made of it */
 #include "runtime/base/proof.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* proof.h - show that one knows a secret without sending it
+/* proof.h - prove that two processes have the same secret, without sending it
  *
- * Each side draws a nonce; a proof binds the secret to both nonces and to its sender,
- * so it is invalid on another connection and in the other direction. SipHash-2-4
+ * Each side draws a nonce. A proof depends on the secret, both nonces and its sender,
+ * so it is invalid on another connection and in the other direction. It is SipHash-2-4
  * (https://www.aumasson.jp/siphash/siphash.pdf) with each half of the secret.
  */
 #ifndef MU_PROOF_H
@@ -16,19 +16,19 @@
 #define MU_PROOF_NONCE 16
 #define MU_PROOF_LEN 16
 
-/* SipHash-2-4 of len bytes, 64 bits, key in the byte order of the paper. */
+/* SipHash-2-4 of len bytes: 64 bits. The key is in the byte order of the paper. */
 uint64_t mu_siphash(const uint8_t key[16], const void *data, size_t len);
 
-/* Proof over both nonces, both ranks and the side: a letter of its own for the
- * caller and for the one that accepts, in each kind of handshake ('C' and 'S' are the
- * mesh's).
+/* Proof over both nonces, both ranks and the side. Side is a letter that differs
+ * between the rank that connects and the one that accepts, and between kinds of
+ * handshake ('C' and 'S' are those of the mesh).
  */
 void mu_proof_make(const uint8_t secret[MU_PROOF_SECRET],
                    const uint8_t theirs[MU_PROOF_NONCE],
                    const uint8_t ours[MU_PROOF_NONCE], char side, int from, int to,
                    uint8_t out[MU_PROOF_LEN]);
 
-/* Takes the same time wherever the difference is. */
+/* The time that these take does not depend on where the difference is. */
 bool mu_proof_equal(const uint8_t a[MU_PROOF_LEN], const uint8_t b[MU_PROOF_LEN]);
 bool mu_secret_equal(const uint8_t a[MU_PROOF_SECRET],
                      const uint8_t b[MU_PROOF_SECRET]);

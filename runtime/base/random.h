@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Fill len bytes, at most 256. 0, or -1 with errno. */
+/* Fill len bytes, at most 256. Returns 0, or -1 with errno. */
 int mu_random(void *bytes, size_t len);
 
 #endif

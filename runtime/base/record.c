@@ -101,7 +101,7 @@ int mu_record_decode(const char *line, struct mu_record *record, struct mu_err *
         return mu_err_set(
             err, EINVAL,
             "MUSTER_PLAN has version %.20s, this program reads version %d: "
-            "plugin and libmuster differ",
+            "plugin and libmuster are of different releases",
             field + 2, MU_RECORD_VERSION);
     while ((field = mu_parse_next(&rest, ';'))) {
         char *value = strchr(field, '=');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket.c - cut a list of gradients into buckets; no CUDA, no NCCL */
+/* bucket.c - cut a list of gradients into buckets */
 #include "runtime/core/bucket.h"
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include "runtime/core/dtype.h"
 
 #define NDTYPES (MUSTER_I64 + 1)
-/* Waiting of less than this is not worth a bucket more: it costs the host as much. */
+/* What one more bucket costs the host: it must save a longer wait than this. */
 #define SLACK_US 1.0
 
 static size_t round_up(size_t n, size_t to)
@@ -25,7 +25,8 @@ static int check_item(const struct mu_bucket_item *item, int i, struct mu_err *e
         return mu_err_set(err, MUSTER_EUSAGE, "parameter %d has the unknown dtype %d",
                           i, (int)item->dtype);
     if (item->count > SIZE_MAX / 16 / size)
-        return mu_err_set(err, MUSTER_EUSAGE, "parameter %d has %zu elements", i,
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "parameter %d has %zu elements, which is too many", i,
                           item->count);
     return 0;
 }
@@ -40,8 +41,8 @@ static size_t padded(const struct mu_bucket_item *item)
     return round_up(item->count * mu_dtype_size(item->dtype), MU_BUCKET_ALIGN);
 }
 
-/* Without a curve: close[k] where the next gradient of the same dtype would exceed the
- * cap.
+/* Without a curve: close[k] is true where the next gradient of the same dtype would
+ * exceed the cap.
  */
 static void close_by_size(const struct mu_bucket_item *items, int n,
                           const struct mu_bucket_rule *rule, bool *close)
@@ -67,11 +68,11 @@ static void close_by_size(const struct mu_bucket_item *items, int n,
     }
 }
 
-/* What one dtype's gradients look like to the cut. */
+/* The gradients of one dtype, in the order of arrival. */
 struct lane {
     size_t *bytes;
     double *ready;
-    int *at; /* their place in the order of arrival */
+    int *at; /* index among the gradients of all dtypes */
     bool *last;
 };
 
@@ -131,7 +132,7 @@ out:
     return rc;
 }
 
-/* One open bucket for each dtype. */
+/* There is one open bucket for each dtype. */
 static void fill(const struct mu_bucket_item *items, const struct mu_bucket_rule *rule,
                  const bool *close, struct mu_bucket_plan *plan)
 {
@@ -158,7 +159,7 @@ static void fill(const struct mu_bucket_item *items, const struct mu_bucket_rule
     }
 }
 
-/* Insertion sort by completion; `was` tells the old number of each bucket. */
+/* Insertion sort by completion; was[b] is the old number of bucket b. */
 static void order_by_completion(struct mu_bucket_plan *plan, int *was)
 {
     for (int b = 0; b < plan->nbuckets; b++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_cut.c - where to cut the gradients so that the last bucket is waited for least
+/* bucket_cut.c - cut gradients into buckets so that the last bucket ends earliest
  *
- * The earliest end of the first j gradients is enough to know for all that follows: an
- * earlier end is never worse. So it is found for j = 1 .. n in turn, over the
- * beginnings i of the bucket that ends with j:
+ * An earlier end of the first j gradients is never worse for those that follow. So
+ * dynamic programming finds the earliest end for j = 1 .. n, over all beginnings i of
+ * the bucket that ends with j:
  *
  *   end(j) = min over i of  max(end(i), ready(j)) + time(bytes of i+1 .. j)
  *
@@ -15,7 +15,7 @@
 
 #include "runtime/muster.h"
 
-#define ROUNDING 1e-6 /* us: sums of the two passes may differ by it */
+#define ROUNDING 1e-6 /* us by which the sums of the two passes may differ */
 
 static double later(double a, double b)
 {
@@ -45,8 +45,8 @@ static double earliest(const struct mu_bucket_load *load, const double *end, int
     return best;
 }
 
-/* The largest bucket that ends with gradient j-1 by the deadline; it begins with the
- * value returned. The deadline of those before it is left in *deadline.
+/* The largest bucket that ends with gradient j-1 by *deadline. Returns its first
+ * gradient; *deadline becomes that of the bucket before it.
  */
 static int largest(const struct mu_bucket_load *load, const double *end, int j,
                    double *deadline)

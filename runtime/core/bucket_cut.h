@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bucket_cut.h - where to cut the gradients so that the last bucket is waited for least
- */
+/* bucket_cut.h - cut gradients into buckets so that the last bucket ends earliest */
 #ifndef MU_BUCKET_CUT_H
 #define MU_BUCKET_CUT_H
 
@@ -10,24 +9,26 @@
 #include "runtime/base/err.h"
 #include "runtime/core/curve.h"
 
-/* What is to be cut: n gradients in the order in which they arrive. */
+/* n gradients in the order in which they arrive. */
 struct mu_bucket_load {
     int n;
     const size_t *bytes;
-    const double *ready; /* us from some start, ascending */
+    const double *ready; /* time of arrival in us, ascending */
     const struct mu_curve *curve;
     size_t cap;   /* no bucket of several gradients is larger */
-    double slack; /* us: so much more waiting is accepted for fewer buckets */
+    double slack; /* us by which the end may be later for fewer buckets */
 };
 
-/* Buckets are runs of gradients. One starts when its last gradient is there and the
- * bucket before it is done (one link carries all), and takes the curve's time. Sets
- * last[i] where a bucket ends behind gradient i, such that the last bucket is done at
- * the earliest time possible plus slack, and, of the plans that keep that, one of large
- * buckets: each takes in as much as its deadline lets it, seen from the last to the
- * first. With a curve of one slope that is the least number of buckets.
- * *exposed (may be NULL): us from the arrival of the last gradient to the end.
- * Takes time in proportion to n and to the gradients that fit cap.
+/* A bucket is a run of gradients. It starts when its last gradient has arrived and the
+ * bucket before it has ended, since all share one link, and takes the curve's time.
+ *
+ * last[i] becomes true where a bucket ends behind gradient i. The last bucket ends at
+ * the earliest possible time plus slack. From the last bucket to the first, each takes
+ * as many gradients as its deadline allows. With a curve of one slope this is the least
+ * number of buckets.
+ *
+ * *exposed (may be NULL): us from the arrival of the last gradient to the end. The call
+ * takes time in proportion to n times the number of gradients that fit cap.
  */
 int mu_bucket_cut(const struct mu_bucket_load *load, bool *last, double *exposed,
                   struct mu_err *err);

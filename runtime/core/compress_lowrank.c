@@ -24,7 +24,7 @@ void mu_lowrank_start(const struct mu_lowrank *l, uint64_t seed, float *q)
         q[i] = mu_lowrank_noise(seed, i);
 }
 
-/* Eight sums side by side, which a compiler may keep in one vector register. */
+/* Eight partial sums, which a compiler may keep in one vector register. */
 static float dot(const float *a, const float *b, size_t n)
 {
     float sum[8] = { 0 };
@@ -73,8 +73,9 @@ static double dot_double(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* Twice is enough: after the second pass what is left of the others is rounding noise
- * (Kahan, in Parlett, The Symmetric Eigenvalue Problem, 1980). Returns the norm left.
+/* Make column k orthogonal to those before it. Two passes suffice: what remains is
+ * rounding noise (Kahan, in Parlett, The Symmetric Eigenvalue Problem, 1980). Returns
+ * the norm of column k.
  */
 static double take_out(float *p, size_t rows, size_t k)
 {
@@ -97,7 +98,7 @@ bool mu_lowrank_orthonormal(const struct mu_lowrank *l, uint64_t seed, float *p)
         if (!isfinite(whole))
             return false;
         left = take_out(p, rows, k);
-        /* rank <= rows, so there is a direction; a drawn one hits it at once. */
+        /* A direction exists, since rank <= rows; a random one almost always has it. */
         for (uint64_t draw = 1; left <= MU_LOWRANK_DEPENDENT * whole || left < FLT_MIN;
              draw++) {
             for (size_t i = 0; i < rows; i++)
@@ -169,7 +170,7 @@ static void finish(const struct mu_lowrank_tensor *t)
     mu_lowrank_start(&t->shape, t->seed, t->q);
 }
 
-/* A gradient of 16 bits, in f32 where there is room. */
+/* Convert a gradient of 16 bits to f32, into t->parts. */
 static void widen(const struct mu_lowrank_tensor *t, bool with_rest)
 {
     for (size_t e = 0; e < t->shape.rows * t->shape.cols; e++) {
@@ -209,7 +210,7 @@ void mu_lowrank_run(enum mu_lowrank_stage stage,
     }
 }
 
-/* Segments on a GPU, M in f32 on the host. */
+/* A GPU keeps the sums of its segments there, the host M in f32. */
 size_t mu_lowrank_parts(const struct mu_lowrank *l, enum muster_dtype kind)
 {
     size_t parts = mu_lowrank_segments(l) * l->cols * (size_t)l->rank;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* config.c - what the program and the environment ask of libmuster, checked */
+/* config.c - libmuster's settings, from the program's options and the environment */
 #include "runtime/core/config.h"
 
 #include "runtime/base/parse.h"
 
-/* A day: longer than any wait that is meant. */
+/* A day, in seconds. A longer timeout is a mistake. */
 #define LONGEST 86400.0
 
 static int seconds(const char *name, double option, const char *env, double otherwise,

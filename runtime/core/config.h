@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* config.h - what the program and the environment ask of libmuster, checked */
+/* config.h - libmuster's settings, from the program's options and the environment */
 #ifndef MU_CONFIG_H
 #define MU_CONFIG_H
 
@@ -23,14 +23,14 @@ struct mu_config {
     bool force_tcp;
     double init_timeout, timeout; /* seconds */
     bool single;
-    bool return_failure; /* a failed peer is a status of the call, not the job's end */
-    int elastic; /* the least number of ranks to go on with; 0: end when one dies */
+    bool return_failure; /* after a peer's failure calls return, the job goes on */
+    int elastic; /* least number of ranks to go on with; 0: a death ends the job */
     enum mu_log_level log;
     size_t first_bucket, bucket_cap; /* bytes; 0: the default */
 };
 
-/* A field of options (may be NULL) wins over its variable, that over the default.
- * A value that cannot be read is refused with the variable's name.
+/* A field of options (may be NULL) overrides its variable, and the variable overrides
+ * the default. A value that is invalid is refused with the variable's name.
  */
 int mu_config_make(const struct muster_options *options,
                    const struct mu_config_env *env, struct mu_config *out,

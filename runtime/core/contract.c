@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* contract.c - what every rank must agree on, and who does not */
+/* contract.c - what all ranks must agree on, and which ranks differ */
 #include "runtime/core/contract.h"
 
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 #include "runtime/core/text.h"
 #include "runtime/muster.h"
 
-/* FNV-1a's multiplication byte by byte, then a final mix so that short inputs that
- * differ in the last byte differ in all bits.
+/* FNV-1a, then a final mix: without it, inputs that differ in the last byte have hashes
+ * that differ in few bits.
  */
 uint64_t mu_hash(uint64_t seed, const void *bytes, size_t len)
 {
@@ -112,7 +112,7 @@ void mu_contract_sides(const char *const *line, int size, char *text, size_t len
         }
         mu_ranks_text(side, size, ranks, sizeof ranks);
         mu_text_add(text, len, &n, "%s%s on %s", n ? ", but " : "",
-                    line[r][0] ? line[r] : "nothing there", ranks);
+                    line[r][0] ? line[r] : "no such line", ranks);
     }
     free(done);
     free(side);

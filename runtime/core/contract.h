@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* contract.h - what every rank must agree on, and who does not */
+/* contract.h - what all ranks must agree on, and which ranks differ */
 #ifndef MU_CONTRACT_H
 #define MU_CONTRACT_H
 
@@ -11,16 +11,16 @@
 #define MU_CONTRACT_TEXT 192
 
 /* A list of lines ("library 0.1.0", "parameter 3 'fc1.weight': f32 x 1024"). Ranks
- * compare the hash of all; on a difference the hash of each line, then the lines of the
- * first one that differs.
+ * compare the hash of all lines. Where it differs they compare the hash of each line,
+ * then the text of the first line that differs.
  */
 struct mu_contract {
     int n, room;
     uint64_t *hash;                 /* of each line */
-    char (*line)[MU_CONTRACT_TEXT]; /* cut; the hash covers the whole line */
+    char (*line)[MU_CONTRACT_TEXT]; /* may be cut; the hash covers the whole line */
 };
 
-/* 64 bits over bytes, continued from `seed` (0 to start). Not for secrets. */
+/* 64 bits over bytes, continued from `seed` (0 at the start). Not cryptographic. */
 uint64_t mu_hash(uint64_t seed, const void *bytes, size_t len);
 
 int mu_contract_add(struct mu_contract *c, struct mu_err *err, const char *fmt, ...)
@@ -29,8 +29,8 @@ void mu_contract_clear(struct mu_contract *c);
 /* The hash of all lines and their number. */
 uint64_t mu_contract_total(const struct mu_contract *c);
 
-/* hash[r] has n[r] line hashes of rank r. The first index at which not all are equal
- * (a shorter list differs at its end), or -1.
+/* hash[r] has n[r] line hashes of rank r. Returns the first index at which they are not
+ * all equal, or -1. A shorter list differs at its end.
  */
 int mu_contract_first_difference(const uint64_t *const *hash, const int *n, int size);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* convert.c - arrays of one element type as another, times a factor */
+/* convert.c - convert arrays between element types, times a factor */
 #include "runtime/core/convert.h"
 
 #include <string.h>
 
 #include "runtime/core/dtype.h"
 
-/* Elements converted at a time through a buffer on the stack. */
+/* Elements converted at a time, in a buffer on the stack. */
 #define BLOCK 512
 
 static uint32_t bits_of(float value)
@@ -132,7 +132,8 @@ int mu_convert(void *dst, enum muster_dtype to, const void *src, enum muster_dty
         return 0;
     }
     if (to >= MUSTER_I32 || from >= MUSTER_I32)
-        return mu_err_set(err, MUSTER_EUSAGE, "%s cannot become %s times %g",
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s cannot be converted to %s with factor %g",
                           mu_dtype_name(from), mu_dtype_name(to), scale);
     if (to == MUSTER_F64 && from == MUSTER_F64)
         scale_doubles(dst, src, count, scale);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* curve.c - how long an all-reduce of a size takes, from a few measured points */
+/* curve.c - the time of an all-reduce by its size, from a few measured points */
 #include "runtime/core/curve.h"
 
 double mu_curve_time(const struct mu_curve *c, double bytes)
@@ -12,7 +12,7 @@ double mu_curve_time(const struct mu_curve *c, double bytes)
     while (i < c->n - 1 && bytes > c->bytes[i])
         i++;
     slope = (c->us[i] - c->us[i - 1]) / (c->bytes[i] - c->bytes[i - 1]);
-    if (slope < 0) /* noise: a larger size is never quicker */
+    if (slope < 0) /* noise of the measurement */
         slope = 0;
     us = c->us[i - 1] + slope * (bytes - c->bytes[i - 1]);
     return us > 0 ? us : 0;

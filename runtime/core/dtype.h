@@ -7,9 +7,9 @@
 
 #include "runtime/muster.h"
 
-/* Bytes of an element; 0 for a value that is no muster_dtype. */
+/* Bytes of an element; 0 for a value outside of enum muster_dtype. */
 size_t mu_dtype_size(enum muster_dtype dtype);
-/* "f32", "bf16", ...; "?" for a value that is no muster_dtype. */
+/* "f32", "bf16", ...; "?" for a value outside of enum muster_dtype. */
 const char *mu_dtype_name(enum muster_dtype dtype);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flight.c - what each rank did last, and from all of it who is guilty */
+/* flight.c - each rank's last collectives, and which rank is guilty of a stall */
 #include "runtime/core/flight.h"
 
 #include <stdio.h>
@@ -50,8 +50,8 @@ static size_t name_rank(int rank, const struct mu_flight_names *names, char *tex
     return n;
 }
 
-/* Ranks that do not answer: the one nearest to the root is to blame, those behind it
- * may be well.
+/* Ranks that do not answer: the one nearest to the root is guilty. Ranks behind it may
+ * be healthy, but cannot be reached.
  */
 static int blame_silent(const struct mu_flight *const *records, int size,
                         const struct mu_flight_names *names, char *text, size_t len)
@@ -92,7 +92,7 @@ static int blame_silent(const struct mu_flight *const *records, int size,
     return guilty;
 }
 
-/* Name of collective `number` as some rank that is in it calls it. */
+/* Name of collective `number`, from a rank that entered it. */
 static const char *name_of(const struct mu_flight *const *records, int size,
                            uint64_t number)
 {
@@ -106,7 +106,7 @@ static const char *name_of(const struct mu_flight *const *records, int size,
     return "the next collective";
 }
 
-/* Ranks that entered fewer collectives than others: the last one behind is to blame. */
+/* Some ranks entered fewer collectives: the one that entered fewest is guilty. */
 static int blame_behind(const struct mu_flight *const *records, int size,
                         const struct mu_flight_names *names, char *text, size_t len)
 {
@@ -142,7 +142,7 @@ static int blame_behind(const struct mu_flight *const *records, int size,
     return guilty;
 }
 
-/* All are in the same number, but call it differently: the smaller side is to blame. */
+/* All have entered the same number under different names: the minority is guilty. */
 static int blame_other(const struct mu_flight *const *records, int size,
                        const struct mu_flight_names *names, char *text, size_t len)
 {

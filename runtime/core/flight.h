@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flight.h - what each rank did last, and from all of it who is guilty */
+/* flight.h - each rank's last collectives, and which rank is guilty of a stall */
 #ifndef MU_FLIGHT_H
 #define MU_FLIGHT_H
 
@@ -11,19 +11,18 @@
 #define MU_FLIGHT_RING 16
 #define MU_FLIGHT_WHAT 64
 
-/* One collective: number (1, 2, ...: every rank enters the same ones in the same
- * order), name ("bucket 7 of step 1204"), size and times in seconds of this rank's
- * clock.
+/* One collective. All ranks enter the same collectives in the same order, so the number
+ * (1, 2, ...) is equal on all. Times are seconds of this rank's clock.
  */
 struct mu_flight_entry {
     uint64_t number;
     uint64_t bytes;
-    double entered, left; /* left 0: still in it */
-    char what[MU_FLIGHT_WHAT];
+    double entered, left;      /* left 0: the rank is still in it */
+    char what[MU_FLIGHT_WHAT]; /* its name: "bucket 7 of step 1204" */
 };
 
-/* Fixed size, no pointers: it goes over the control connections as it is, among ranks
- * that are known to run the same release.
+/* The flight record of a rank. It is sent over the control connections as it is: it has
+ * no pointers, and all ranks have agreed on one release before.
  */
 struct mu_flight {
     int32_t rank;
@@ -44,16 +43,17 @@ void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now);
 const struct mu_flight_entry *mu_flight_find(const struct mu_flight *flight,
                                              uint64_t number);
 
-/* What ranks are known by in a sentence. */
+/* The names of ranks in a sentence. */
 struct mu_flight_names {
     const char *const *host_of; /* by rank */
     const char *const *gpu_of;  /* by rank, "" or NULL: none */
-    const int *parent_of; /* by rank: through whom its record comes, -1: the root */
+    const int *parent_of; /* by rank: the rank that forwards its record, -1: the root */
 };
 
 /* records[r] is NULL where rank r did not answer. Writes one sentence, for example
  *   rank 3 (node b, GPU 0000:41:00.0) has not entered bucket 7 of step 1204; 7 others
- * wait and returns the guilty rank, or -1 when no single rank is.
+ *   wait
+ * Returns the guilty rank, or -1 where none can be named.
  */
 int mu_flight_verdict(const struct mu_flight *const *records, int size,
                       const struct mu_flight_names *names, char *text, size_t len);

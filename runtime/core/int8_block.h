@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* int8_block.h - the arithmetic of compress.h's 8-bit integers, in C and CUDA */
+/* int8_block.h - the arithmetic of the 8-bit integers of compress.h, in C and CUDA */
 #ifndef MU_INT8_BLOCK_H
 #define MU_INT8_BLOCK_H
 
@@ -9,8 +9,8 @@
 #include "runtime/base/both.h"
 #include "runtime/core/compress.h"
 
-/* The value of integer 1; 0 where nothing can be sent: a peak that is 0, Inf, NaN or
- * too small.
+/* The value of integer 1. 0 where the block is sent as zeros: its peak is 0, Inf, NaN
+ * or too small.
  */
 MU_BOTH static inline float mu_int8_step(float peak, int ranks)
 {
@@ -19,8 +19,8 @@ MU_BOTH static inline float mu_int8_step(float peak, int ranks)
     return step >= FLT_MIN && step <= FLT_MAX ? step : 0;
 }
 
-/* Of magnitudes below 2^22, to the nearest integer, ties to even, without a call: a
- * float of this size has no bits behind the point.
+/* Round a magnitude below 2^22 to the nearest integer, ties to even. x + big has no
+ * bits for a fraction, so the addition rounds, without a call of a function.
  */
 MU_BOTH static inline float mu_int8_nearest(float x)
 {
@@ -29,7 +29,9 @@ MU_BOTH static inline float mu_int8_nearest(float x)
     return (x + big) - big;
 }
 
-/* The integer of g + *rest, and what it leaves; inverse is 1 / step, or 0. */
+/* The integer for g + *rest; *rest becomes the rounding error. inverse is 1 / step, or
+ * 0.
+ */
 MU_BOTH static inline int8_t mu_int8_digit(float g, float *rest, float step,
                                            float inverse)
 {
@@ -44,7 +46,7 @@ MU_BOTH static inline int32_t mu_int8_word(const int8_t *digit)
     return digit[0] + digit[1] * 256 + digit[2] * 65536 + digit[3] * 16777216;
 }
 
-/* Digits of -127 .. 127: the lowest byte, then what it leaves. */
+/* Take the lowest integer, -127 .. 127, out of *word. */
 MU_BOTH static inline int32_t mu_int8_take(int32_t *word)
 {
     int32_t lowest = ((*word + 128) & 0xff) - 128;
@@ -53,8 +55,8 @@ MU_BOTH static inline int32_t mu_int8_take(int32_t *word)
     return lowest;
 }
 
-/* What an integer of a summed word is worth in the mean. Divided first: the sum may be
- * beyond a float where the mean is not. A block whose peak is not finite gives NaN.
+/* The value of integer 1 of a summed word in the mean. The division comes first, since
+ * the sum may exceed a float where the mean does not. NaN where the peak is not finite.
  */
 MU_BOTH static inline float mu_int8_unit(float peak, int ranks)
 {

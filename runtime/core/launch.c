@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.c - does the world that PMIx reports fit the way this process was started? */
+/* launch.c - does the world that PMIx reports match the launch of this process? */
 #include "runtime/core/launch.h"
 
 #include <limits.h>
@@ -25,7 +25,7 @@ const struct mu_launch_other mu_launch_other[MU_LAUNCH_OTHERS] = {
     { "PMIX_RANK", 1 },
 };
 
-/* The number in text; `otherwise` when it is unset or no number. */
+/* The number in text; `otherwise` when text is NULL or not a number. */
 static long number(const char *text, long otherwise)
 {
     long n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.h - does the world that PMIx reports fit the way this process was started? */
+/* launch.h - does the world that PMIx reports match the launch of this process? */
 #ifndef MU_LAUNCH_H
 #define MU_LAUNCH_H
 
@@ -26,17 +26,17 @@ struct mu_launch {
     const char *slurmd_nodename;      /* what Slurm calls this node, set in tasks */
     const char *rank, *world_size;    /* RANK, WORLD_SIZE */
     const char *pmi_rank;             /* PMI_RANK: a PMI-1 or PMI-2 launcher */
-    /* A PMIx launcher's, for the processes that it starts: PMIX_NAMESPACE, the newest
-     * PMIX_SERVER_URI*, and the directories in which the server is looked for.
+    /* Set by a PMIx launcher: PMIX_NAMESPACE, the newest PMIX_SERVER_URI*, and the
+     * directories in which the client looks for the server.
      */
     const char *pmix_namespace, *pmix_server_uri, *pmix_server_tmpdir, *tmpdir;
     const char *other[MU_LAUNCH_OTHERS]; /* of mu_launch_other */
-    bool single;                         /* a world of one without PMIx is meant */
+    bool single;                         /* the user wants a world of one */
 };
 
 /* pmix_size is 0 where no PMIx server was found. Refused (MUSTER_ERENDEZVOUS): a world
- * of one where the launcher started several tasks, RANK/WORLD_SIZE that contradict
- * PMIx. The sentence names the command to use.
+ * of one where the launcher started several tasks, and a RANK or WORLD_SIZE that
+ * differs from PMIx. The sentence names the command to use.
  */
 int mu_launch_check(const struct mu_launch *launch, int pmix_rank, int pmix_size,
                     struct mu_err *err);

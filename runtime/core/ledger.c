@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ledger.c - from times to exposed communication */
+/* ledger.c - exposed communication, from the times of a step */
 #include "runtime/core/ledger.h"
 
 void mu_ledger_add(struct muster_ledger *ledger, const struct mu_ledger_step *step)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lowrank_both.h - what the host and a GPU must do alike for compress.h's low-rank
- * factors
- */
+/* lowrank_both.h - the arithmetic of low-rank factors that host and GPU share */
 #ifndef MU_LOWRANK_BOTH_H
 #define MU_LOWRANK_BOTH_H
 
@@ -10,12 +8,12 @@
 #include "runtime/base/both.h"
 #include "runtime/core/compress.h"
 
-/* A column whose part outside of the columns before it is smaller than this, relative
- * to the whole, is rounding noise of a float.
+/* A column depends on those before it where its part orthogonal to them, relative to
+ * the whole, is below this: rounding noise of a float.
  */
 #define MU_LOWRANK_DEPENDENT 1e-6
 
-/* -1 .. 1, by position alone (SplitMix64's finaliser). */
+/* A number in -1 .. 1 that seed and i decide (the finaliser of SplitMix64). */
 MU_BOTH static inline float mu_lowrank_noise(uint64_t seed, uint64_t i)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + (i + 1) * 0xd1342543de82ef95u;
@@ -26,14 +24,15 @@ MU_BOTH static inline float mu_lowrank_noise(uint64_t seed, uint64_t i)
     return (float)((double)(x >> 11) * 0x1p-52 - 1);
 }
 
-/* The same for element i of a column that is drawn for the draw-th time. */
+/* The same for element i of a column, for the draw-th time. */
 MU_BOTH static inline float mu_lowrank_redraw(uint64_t seed, uint64_t draw, uint64_t i)
 {
     return mu_lowrank_noise(seed ^ draw << 32, i);
 }
 
-/* On a GPU the sums of RIGHT are taken in segments of so many rows, by size alone, and
- * then added up in order. Few rows are one segment, many rows MU_LOWRANK_SEGMENTS.
+/* On a GPU the sums of RIGHT are taken in segments of rows and then added up in order.
+ * The number of rows decides the segments: few rows are one segment, many rows are
+ * MU_LOWRANK_SEGMENTS.
  */
 #define MU_LOWRANK_SEGMENTS 64
 MU_BOTH static inline size_t mu_lowrank_segment_rows(const struct mu_lowrank *l)

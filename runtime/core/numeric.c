@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* numeric.c - look for NaN and Inf, add up squares */
+/* numeric.c - find NaN and Inf, sum squares */
 #include "runtime/core/numeric.h"
 
 #include <stdint.h>
 
 #include "runtime/core/convert.h"
 
-/* An exponent of all ones is NaN or Inf: no arithmetic, so the compiler's float options
- * cannot change the answer, and 16-bit types need no conversion.
+/* NaN and Inf have an exponent of all ones. Comparing bits gives the same result with
+ * any float option of the compiler, and 16-bit types need no conversion.
  */
 static size_t find16(const uint16_t *x, size_t n, uint16_t exponent)
 {
@@ -69,7 +69,7 @@ double mu_element(const void *data, enum muster_dtype dtype, size_t i)
     }
 }
 
-/* Eight sums side by side: one alone waits for each addition. */
+/* Eight partial sums: with a single one, each addition waits for the one before. */
 static double sum_squares_f32(const float *data, size_t count)
 {
     double sum[8] = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* numeric.h - look for NaN and Inf, add up squares */
+/* numeric.h - find NaN and Inf, sum squares */
 #ifndef MU_NUMERIC_H
 #define MU_NUMERIC_H
 
@@ -13,7 +13,9 @@
 /* Index of the first element that is NaN or Inf, or count. Integers have none. */
 size_t mu_first_nonfinite(const void *data, enum muster_dtype dtype, size_t count);
 double mu_element(const void *data, enum muster_dtype dtype, size_t i);
-/* Sum of squares in double, in an order that count decides: equal bits, equal sum. */
+/* Sum of squares in double. Only count decides the order of additions, so equal data
+ * give equal bits.
+ */
 double mu_sum_squares(const void *data, enum muster_dtype dtype, size_t count);
 
 #endif

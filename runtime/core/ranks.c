@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ranks.c - lists of ranks as people write them */
+/* ranks.c - lists of ranks for messages */
 #include "runtime/core/ranks.h"
 
 #include "runtime/core/text.h"

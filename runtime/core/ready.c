@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ready.c - which bucket may start: complete, and all before it started */
+/* ready.c - which bucket may start: it is complete, and those before it have started */
 #include "runtime/core/ready.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ready.h - which bucket may start: complete, and all before it started */
+/* ready.h - which bucket may start: it is complete, and those before it have started */
 #ifndef MU_READY_H
 #define MU_READY_H
 
@@ -8,16 +8,16 @@
 #include "runtime/base/err.h"
 #include "runtime/core/bucket.h"
 
-/* The readiness of one step. Buckets start in one order on every rank whatever the
- * order of the backward pass, since collectives must match; a bucket that is complete
- * early waits for the ones before it.
+/* The state of one step. Collectives must match, so buckets start in one order on all
+ * ranks, in any order of the backward pass. A bucket that is complete early waits for
+ * those before it.
  */
 struct mu_ready {
     const struct mu_bucket_plan *plan; /* borrowed */
     int *pending;                      /* by bucket: gradients that are not ready */
     bool *marked;                      /* by parameter */
-    int *order;                        /* of starts; index order until it is changed */
-    int next;                          /* the place in it that starts next */
+    int *order;                        /* of starts; at first 0, 1, 2, ... */
+    int next;                          /* index in order of the next to start */
 };
 
 int mu_ready_init(struct mu_ready *ready, const struct mu_bucket_plan *plan,
@@ -27,9 +27,9 @@ void mu_ready_clear(struct mu_ready *ready);
 void mu_ready_reset(struct mu_ready *ready);
 /* False when the parameter was marked before in this step. */
 bool mu_ready_mark(struct mu_ready *ready, int param);
-/* Bytes of the buckets between the last one started and the very last one. */
+/* Bytes of the buckets that have not started, without the last one of the step. */
 size_t mu_ready_between(const struct mu_ready *ready);
-/* The next bucket that may start now, or -1; it counts as started then. */
+/* The next bucket if it may start now, else -1. It then counts as started. */
 int mu_ready_take(struct mu_ready *ready);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* scaler.c - the loss scale of half precision: down at once on overflow, up slowly */
+/* scaler.c - the loss scale of half precision: halved on overflow, doubled slowly */
 #include "runtime/core/scaler.h"
 
 void mu_scaler_step(struct muster_scaler *scaler, bool overflow)

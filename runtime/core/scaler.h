@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* scaler.h - the loss scale of half precision: down at once on overflow, up slowly */
+/* scaler.h - the loss scale of half precision: halved on overflow, doubled slowly */
 #ifndef MU_SCALER_H
 #define MU_SCALER_H
 

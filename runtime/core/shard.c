@@ -40,8 +40,8 @@ static uint64_t feistel(const struct mu_shuffle *shuffle, uint64_t value)
 
 uint64_t mu_shuffle_at(const struct mu_shuffle *shuffle, uint64_t i)
 {
-    /* A permutation of a larger set, followed from i until it comes back below n, is a
-     * permutation of 0 .. n-1: the cycle through i holds i itself.
+    /* feistel permutes a larger set. Repeated until the value is below n, it permutes
+     * 0 .. n-1; the loop ends, since the cycle through i contains i.
      */
     do
         i = feistel(shuffle, i);

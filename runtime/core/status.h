@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Is it a failure that muster.h lists? */
+/* Is status a failure that muster.h lists? */
 bool mu_status_known(int status);
 
 #endif

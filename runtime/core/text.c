@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* text.c - build a sentence piece by piece in a buffer of fixed size */
+/* text.c - write a sentence in parts into a buffer of fixed size */
 #include "runtime/core/text.h"
 
 #include <stdarg.h>

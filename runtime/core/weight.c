@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weight.c - what a rank's gradient is multiplied by, so that the mean is weighted */
+/* weight.c - the factor of a rank's gradients in a weighted mean */
 #include "runtime/core/weight.h"
 
 double mu_weight_begin(struct mu_weight *w, double weight)
@@ -25,7 +25,7 @@ double mu_weight_factor(const struct mu_weight *w, const double *sum, int size)
     }
     if (total == 0)
         return 0;
-    /* Not by division: n times the same weight need not add up exactly. */
+    /* The division is not exactly 1: n times a weight may be rounded. */
     if (equal && w->newest == w->sum)
         return 1;
     return w->newest / total * size;

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* weight.h - what a rank's gradient is multiplied by, so that the mean is weighted */
+/* weight.h - the factor of a rank's gradients in a weighted mean */
 #ifndef MU_WEIGHT_H
 #define MU_WEIGHT_H
 
 #include <stdbool.h>
 
-/* One rank's micro-batches of a step. The gradients in its buffers are kept in units of
- * the newest micro-batch: sum over k of weight_k * g_k / newest.
+/* One rank's micro-batches of a step. Its buffers hold
+ * sum over k of weight_k * g_k / newest.
  */
 struct mu_weight {
     bool given;    /* in this step */
-    double newest; /* the last weight above 0, 0: none yet */
+    double newest; /* the last weight above 0; 0: none yet */
     double sum;    /* of this rank in this step */
-    bool nothing;  /* the micro-batch at hand weighs 0 */
+    bool nothing;  /* the current micro-batch has weight 0 */
 };
 
-/* A micro-batch of this weight (0 or more) begins: what the buffers must be multiplied
- * by before its gradients are added; 1 is "leave them".
+/* A micro-batch of this weight (0 or more) begins. Returns the factor by which the
+ * buffers must be multiplied before its gradients are added; 1: they stay unchanged.
  */
 double mu_weight_begin(struct mu_weight *w, double weight);
 
-/* sum[r]: of each rank. What this rank's buffers are multiplied by before they are
- * summed and divided by the number of ranks: then the result is sum(w g) / sum(w).
- * Exactly 1 where all ranks gave one and the same weight in one micro-batch; 0 when all
- * gave 0.
+/* The factor of this rank's buffers before they are summed over ranks and divided by
+ * the number of ranks, so that the result is sum(w g) / sum(w). sum[r]: the sum of rank
+ * r. Exactly 1 where all ranks have one micro-batch of the same weight; 0 where all
+ * weights are 0.
  */
 double mu_weight_factor(const struct mu_weight *w, const double *sum, int size);
 
