@@ -31,7 +31,7 @@ static int check_item(const struct mu_bucket_item *item, int i, struct mu_err *e
     return 0;
 }
 
-static int arriving(const struct mu_bucket_rule *rule, int n, int k)
+static int nth_arrival(const struct mu_bucket_rule *rule, int n, int k)
 {
     return rule->order ? rule->order[k] : n - 1 - k;
 }
@@ -55,7 +55,7 @@ static void close_by_size(const struct mu_bucket_item *items, int n,
         cap[t] = rule->first_bytes;
     }
     for (int k = 0; k < n; k++) {
-        const struct mu_bucket_item *item = &items[arriving(rule, n, k)];
+        const struct mu_bucket_item *item = &items[nth_arrival(rule, n, k)];
         enum muster_dtype t = item->dtype;
 
         if (filled[t] > 0 && filled[t] + padded(item) > cap[t]) {
@@ -69,35 +69,35 @@ static void close_by_size(const struct mu_bucket_item *items, int n,
 }
 
 /* The gradients of one dtype, in the order of arrival. */
-struct lane {
+struct arrivals {
     size_t *bytes;
     double *ready;
     int *at; /* index among the gradients of all dtypes */
     bool *last;
 };
 
-static int cut_lane(const struct mu_bucket_item *items, int n, enum muster_dtype dtype,
-                    const struct mu_bucket_rule *rule, double us_per_byte,
-                    struct lane *lane, bool *close, struct mu_err *err)
+static int cut_dtype(const struct mu_bucket_item *items, int n, enum muster_dtype dtype,
+                     const struct mu_bucket_rule *rule, double us_per_byte,
+                     struct arrivals *arrivals, bool *close, struct mu_err *err)
 {
-    struct mu_bucket_load load = { 0,           lane->bytes,     lane->ready,
+    struct mu_bucket_load load = { 0,           arrivals->bytes, arrivals->ready,
                                    rule->curve, rule->cap_bytes, SLACK_US };
     double arrived = 0;
 
     for (int k = 0; k < n; k++) {
-        const struct mu_bucket_item *item = &items[arriving(rule, n, k)];
+        const struct mu_bucket_item *item = &items[nth_arrival(rule, n, k)];
 
         arrived += (double)padded(item);
         if (item->dtype != dtype)
             continue;
-        lane->bytes[load.n] = padded(item);
-        lane->ready[load.n] = arrived * us_per_byte;
-        lane->at[load.n++] = k;
+        arrivals->bytes[load.n] = padded(item);
+        arrivals->ready[load.n] = arrived * us_per_byte;
+        arrivals->at[load.n++] = k;
     }
-    if (mu_bucket_cut(&load, lane->last, NULL, err) < 0)
+    if (mu_bucket_cut(&load, arrivals->last, NULL, err) < 0)
         return -1;
     for (int i = 0; i < load.n; i++)
-        close[lane->at[i]] = lane->last[i];
+        close[arrivals->at[i]] = arrivals->last[i];
     return 0;
 }
 
@@ -109,26 +109,26 @@ static int close_by_curve(const struct mu_bucket_item *items, int n,
     double us_per_byte =
         rule->us_per_byte > 0 ? rule->us_per_byte : 2 * us / (double)rule->cap_bytes;
     size_t room = (size_t)n + 1;
-    struct lane lane = { calloc(room, sizeof *lane.bytes),
-                         calloc(room, sizeof *lane.ready),
-                         calloc(room, sizeof *lane.at),
-                         calloc(room, sizeof *lane.last) };
+    struct arrivals arrivals = { calloc(room, sizeof *arrivals.bytes),
+                                 calloc(room, sizeof *arrivals.ready),
+                                 calloc(room, sizeof *arrivals.at),
+                                 calloc(room, sizeof *arrivals.last) };
     int rc = -1;
 
-    if (!lane.bytes || !lane.ready || !lane.at || !lane.last) {
+    if (!arrivals.bytes || !arrivals.ready || !arrivals.at || !arrivals.last) {
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d gradients", n);
         goto out;
     }
     for (int t = 0; t < NDTYPES; t++)
-        if (cut_lane(items, n, (enum muster_dtype)t, rule, us_per_byte, &lane, close,
-                     err) < 0)
+        if (cut_dtype(items, n, (enum muster_dtype)t, rule, us_per_byte, &arrivals,
+                      close, err) < 0)
             goto out;
     rc = 0;
 out:
-    free(lane.bytes);
-    free(lane.ready);
-    free(lane.at);
-    free(lane.last);
+    free(arrivals.bytes);
+    free(arrivals.ready);
+    free(arrivals.at);
+    free(arrivals.last);
     return rc;
 }
 
@@ -141,7 +141,7 @@ static void fill(const struct mu_bucket_item *items, const struct mu_bucket_rule
     for (int t = 0; t < NDTYPES; t++)
         open[t] = -1;
     for (int k = 0; k < plan->nparams; k++) {
-        int i = arriving(rule, plan->nparams, k);
+        int i = nth_arrival(rule, plan->nparams, k);
         enum muster_dtype t = items[i].dtype;
         struct mu_bucket_info *b;
 
@@ -159,8 +159,8 @@ static void fill(const struct mu_bucket_item *items, const struct mu_bucket_rule
     }
 }
 
-/* Insertion sort by completion; was[b] is the old number of bucket b. */
-static void order_by_completion(struct mu_bucket_plan *plan, int *was)
+/* Insertion sort by completion. */
+static void order_by_completion(struct mu_bucket_plan *plan, int *old_number)
 {
     for (int b = 0; b < plan->nbuckets; b++) {
         struct mu_bucket_info info = plan->bucket[b];
@@ -168,31 +168,32 @@ static void order_by_completion(struct mu_bucket_plan *plan, int *was)
 
         for (; at > 0 && plan->bucket[at - 1].last_at > info.last_at; at--) {
             plan->bucket[at] = plan->bucket[at - 1];
-            was[at] = was[at - 1];
+            old_number[at] = old_number[at - 1];
         }
         plan->bucket[at] = info;
-        was[at] = b;
+        old_number[at] = b;
     }
 }
 
 static int renumber(struct mu_bucket_plan *plan, struct mu_err *err)
 {
     size_t n = (size_t)plan->nbuckets + 1;
-    int *was = calloc(n, sizeof *was), *now = calloc(n, sizeof *now);
+    int *old_number = calloc(n, sizeof *old_number),
+        *new_number = calloc(n, sizeof *new_number);
 
-    if (!was || !now) {
-        free(was);
-        free(now);
+    if (!old_number || !new_number) {
+        free(old_number);
+        free(new_number);
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d buckets",
                           plan->nbuckets);
     }
-    order_by_completion(plan, was);
+    order_by_completion(plan, old_number);
     for (int b = 0; b < plan->nbuckets; b++)
-        now[was[b]] = b;
+        new_number[old_number[b]] = b;
     for (int i = 0; i < plan->nparams; i++)
-        plan->place[i].bucket = now[plan->place[i].bucket];
-    free(was);
-    free(now);
+        plan->place[i].bucket = new_number[plan->place[i].bucket];
+    free(old_number);
+    free(new_number);
     return 0;
 }
 

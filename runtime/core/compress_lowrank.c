@@ -77,7 +77,7 @@ static double dot_double(const float *a, const float *b, size_t n)
  * rounding noise (Kahan, in Parlett, The Symmetric Eigenvalue Problem, 1980). Returns
  * the norm of column k.
  */
-static double take_out(float *p, size_t rows, size_t k)
+static double orthogonalize(float *p, size_t rows, size_t k)
 {
     for (int pass = 0; pass < 2; pass++)
         for (size_t j = 0; j < k; j++)
@@ -97,14 +97,14 @@ bool mu_lowrank_orthonormal(const struct mu_lowrank *l, uint64_t seed, float *p)
 
         if (!isfinite(whole))
             return false;
-        left = take_out(p, rows, k);
+        left = orthogonalize(p, rows, k);
         /* A direction exists, since rank <= rows; a random one almost always has it. */
         for (uint64_t draw = 1; left <= MU_LOWRANK_DEPENDENT * whole || left < FLT_MIN;
              draw++) {
             for (size_t i = 0; i < rows; i++)
                 column[i] = mu_lowrank_redraw(seed, draw, k * rows + i);
             whole = 1;
-            left = take_out(p, rows, k);
+            left = orthogonalize(p, rows, k);
         }
         for (size_t i = 0; i < rows; i++)
             column[i] = (float)(column[i] / left);

@@ -5,20 +5,20 @@
 #include "runtime/base/parse.h"
 
 /* A day, in seconds. A longer timeout is a mistake. */
-#define LONGEST 86400.0
+#define LONGEST_TIMEOUT 86400.0
 
 static int seconds(const char *name, double option, const char *env, double otherwise,
                    double *out, struct mu_err *err)
 {
     if (option != 0) {
-        if (!(option >= 0.1 && option <= LONGEST))
+        if (!(option >= 0.1 && option <= LONGEST_TIMEOUT))
             return mu_err_set(err, MUSTER_EUSAGE, "%s takes 0.1 to %g seconds, not %g",
-                              name, LONGEST, option);
+                              name, LONGEST_TIMEOUT, option);
         *out = option;
         return 0;
     }
     *out = otherwise;
-    if (env && mu_parse_double(name, env, 0.1, LONGEST, out, err) < 0) {
+    if (env && mu_parse_double(name, env, 0.1, LONGEST_TIMEOUT, out, err) < 0) {
         if (err)
             err->code = MUSTER_EUSAGE;
         return -1;
