@@ -81,11 +81,16 @@ struct muster_ddp {
     struct mu_ddp_rule rule;
     struct mu_bucket_plan plan;
     struct mu_ready ready;
-    /* Parameters of the first synced step in the order of arrival; NULL later. */
+    /* Parameters in the order of arrival: of this step, then rank 0's. NULL when there
+     * is nothing to adopt any more.
+     */
     int *arrival;
     int narrived;
+    /* comm->generation + 1 when it became rank 0's; 0: it has not. */
+    int learned_in;
     int norder_rank0; /* how many of them arrived on rank 0; 0: no order to adopt */
     bool movable;     /* all ranks allow it: buckets may be cut anew */
+    bool adopts;      /* at the end of this sync */
     struct mu_ddp_bucket *bucket;
     char *arena, *weights; /* gradients; shard: data in the same layout */
     size_t arena_bytes;
@@ -234,11 +239,17 @@ int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_order.c ---- */
 int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err);
-/* [collective] At the end of the first synced step, before any rank counts it as done;
- * does nothing later.
+/* Has this rank received rank 0's order? A death makes the answer false. */
+bool mu_ddp_order_is_learned(const struct muster_ddp *ddp);
+/* What this rank sends at the end of a sync for the ranks to learn the order; *len 0
+ * when they have learned it. The caller frees *message.
  */
-int mu_ddp_order_exchange(struct muster_ddp *ddp, struct mu_err *err);
-/* Between two steps: use the order of rank 0 from now on. */
+int mu_ddp_order_message(struct muster_ddp *ddp, void **message, size_t *len,
+                         struct mu_err *err);
+/* Take rank 0's order from the messages of all ranks. */
+int mu_ddp_order_learn(struct muster_ddp *ddp, const struct mu_gathered *all,
+                       struct mu_err *err);
+/* Between two steps: use the order of rank 0 from now on, if it is time. */
 int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_shard.c ---- */

@@ -3,7 +3,11 @@
  *
  * Until then the order from the last parameter to the first is assumed. Ranks must
  * start the same buckets in one order, so all adopt rank 0's order between the same two
- * steps.
+ * steps: after the sync that has sent it.
+ *
+ * In an elastic world it is one sync later. When a rank dies in a sync, that sync may
+ * count although a survivor has not received the order. Then all survivors learn it
+ * anew: the next call of each is MUSTER_ESHRUNK, so none has adopted it.
  *
  * When every gradient of every rank has a buffer of the caller, buckets are cut anew.
  * Views cannot move, and parts and what hooks keep have the layout of the buckets: then
@@ -53,48 +57,60 @@ static int complete(const struct muster_ddp *ddp, int *order, int arrived)
     return there ? 0 : -1;
 }
 
-/* Copy rank 0's order into ddp->arrival; *move: buckets may be cut anew. Returns how
- * many gradients arrived on rank 0 (0: there is no order to learn), or -1.
- */
-static int exchange(struct muster_ddp *ddp, bool *move, struct mu_err *err)
+bool mu_ddp_order_is_learned(const struct muster_ddp *ddp)
 {
-    size_t n = (size_t)ddp->nparams, bytes = n * sizeof *ddp->arrival;
-    struct arrival_header mine = { movable(ddp), ddp->narrived }, theirs = { 0 };
-    bool first = ddp->comm->world->rank == 0;
-    char *message = malloc(sizeof mine + bytes);
-    struct mu_gathered all;
-    int arrived = -1;
+    return ddp->learned_in == ddp->comm->generation + 1;
+}
 
-    if (!message || (first && complete(ddp, ddp->arrival, ddp->narrived) < 0)) {
-        free(message);
+int mu_ddp_order_message(struct muster_ddp *ddp, void **message, size_t *len,
+                         struct mu_err *err)
+{
+    struct arrival_header header = { movable(ddp), ddp->narrived };
+    bool first = ddp->comm->world->rank == 0;
+    size_t bytes = first ? (size_t)ddp->nparams * sizeof *ddp->arrival : 0;
+    char *out;
+
+    *message = NULL;
+    *len = 0;
+    ddp->adopts = ddp->arrival && mu_ddp_order_is_learned(ddp);
+    if (!ddp->arrival || ddp->adopts)
+        return 0;
+    out = malloc(sizeof header + bytes);
+    if (!out || (first && complete(ddp, ddp->arrival, ddp->narrived) < 0)) {
+        free(out);
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for an order");
     }
-    memcpy(message, &mine, sizeof mine);
-    memcpy(message + sizeof mine, ddp->arrival, bytes);
-    if (mu_gather(ddp->comm, "the exchange of the gradient order", message,
-                  sizeof mine + (first ? bytes : 0), &all, err) < 0) {
-        free(message);
-        return -1;
+    memcpy(out, &header, sizeof header);
+    if (first)
+        memcpy(out + sizeof header, ddp->arrival, bytes);
+    *message = out;
+    *len = sizeof header + bytes;
+    return 0;
+}
+
+int mu_ddp_order_learn(struct muster_ddp *ddp, const struct mu_gathered *all,
+                       struct mu_err *err)
+{
+    size_t bytes = (size_t)ddp->nparams * sizeof *ddp->arrival;
+    struct arrival_header header;
+
+    ddp->movable = true;
+    for (int r = ddp->comm->world->size - 1; r >= 0; r--) {
+        memcpy(&header, all->at[r], sizeof header);
+        ddp->movable &= header.movable != 0;
     }
-    *move = true;
-    for (int r = 0; r < ddp->comm->world->size; r++) {
-        memcpy(&theirs, all.at[r], sizeof theirs);
-        *move &= theirs.movable != 0;
-        if (r == 0)
-            arrived = theirs.arrived;
-    }
-    if (all.len[0] == sizeof mine + bytes)
-        memcpy(ddp->arrival, (const char *)all.at[0] + sizeof mine, bytes);
-    if (all.len[0] != sizeof mine + bytes ||
+    ddp->norder_rank0 = header.arrived;
+    if (all->len[0] == sizeof header + bytes)
+        memcpy(ddp->arrival, (const char *)all->at[0] + sizeof header, bytes);
+    if (all->len[0] != sizeof header + bytes ||
         !mu_bucket_is_order(ddp->arrival, ddp->nparams))
-        arrived =
-            mu_err_set(err, MUSTER_EINTERNAL,
-                       "rank 0 (node %s) sent an order of gradients that does not "
-                       "list each one once",
-                       ddp->comm->world->host_of[0]);
-    mu_gathered_clear(&all);
-    free(message);
-    return arrived;
+        return mu_err_set(err, MUSTER_EINTERNAL,
+                          "rank 0 (node %s) sent an order of gradients that does not "
+                          "list each one once",
+                          ddp->comm->world->host_of[0]);
+    ddp->learned_in = ddp->comm->generation + 1;
+    ddp->adopts = !ddp->comm->elastic;
+    return 0;
 }
 
 static int adopt(struct muster_ddp *ddp, bool move, void *stream, struct mu_err *err)
@@ -112,24 +128,17 @@ static int adopt(struct muster_ddp *ddp, bool move, void *stream, struct mu_err 
     return 0;
 }
 
-int mu_ddp_order_exchange(struct muster_ddp *ddp, struct mu_err *err)
-{
-    if (!ddp->arrival)
-        return 0;
-    ddp->norder_rank0 = exchange(ddp, &ddp->movable, err);
-    return ddp->norder_rank0 < 0 ? -1 : 0;
-}
-
 int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
     int rc = 0;
 
-    if (!ddp->arrival)
+    if (!ddp->adopts)
         return 0;
     if (ddp->norder_rank0 > 0)
         rc = adopt(ddp, ddp->movable, stream, err);
     free(ddp->arrival);
     ddp->arrival = NULL;
+    ddp->adopts = false;
     ddp->times.begin = mu_clock_s();
     return rc;
 }

@@ -47,7 +47,7 @@ static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err
                           "gradient of '%s' became ready twice in step %llu",
                           ddp->param[i].name, (unsigned long long)ddp->step);
     ddp->used[i] = true;
-    if (ddp->arrival)
+    if (ddp->arrival && !mu_ddp_order_is_learned(ddp))
         ddp->arrival[ddp->narrived++] = i;
     bucket->stream = stream;
     bucket->has_stream = true;
@@ -132,11 +132,31 @@ static void account(struct muster_ddp *ddp)
     ddp->times = (struct mu_ledger_step){ .begin = ddp->times.sync_end };
 }
 
+/* One round over the control connections, if any: the order of arrival travels with the
+ * vote of an elastic world.
+ */
+static int end_together(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+{
+    struct mu_gathered all = { 0 };
+    char what[64];
+    void *message;
+    size_t len;
+    int rc;
+
+    snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
+    if (mu_ddp_order_message(ddp, &message, &len, err) < 0)
+        return -1;
+    rc = mu_elastic_commit(ddp->recover, stream, what, message, len, &all, err);
+    if (rc == 0 && len > 0 && all.at)
+        rc = mu_ddp_order_learn(ddp, &all, err);
+    mu_gathered_clear(&all);
+    free(message);
+    return rc;
+}
+
 int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *stream,
                 struct mu_err *err)
 {
-    char what[64];
-
     ddp->times.sync_begin = mu_clock_s();
     if (mu_comm_interrupted(ddp->comm, err) < 0)
         return -1;
@@ -153,11 +173,7 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
             (how->squares && mu_ddp_norm_add(ddp, b, stream, err) < 0))
             return -1;
     }
-    if (mu_ddp_screened(ddp, stream, err) < 0)
-        return -1;
-    snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
-    if (mu_ddp_order_exchange(ddp, err) < 0 ||
-        mu_elastic_commit(ddp->recover, stream, what, err) < 0)
+    if (mu_ddp_screened(ddp, stream, err) < 0 || end_together(ddp, stream, err) < 0)
         return -1;
     clear_step(ddp);
     ddp->squared = how->squares;

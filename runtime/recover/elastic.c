@@ -103,23 +103,21 @@ bool mu_elastic_wanted(struct mu_recover *recover)
 }
 
 int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what,
+                      const void *data, size_t len, struct mu_gathered *all,
                       struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    struct mu_gathered all;
     int rc = 0;
 
-    if (!recover->survive)
-        return 0;
-    if (comm->control) {
+    if (!recover->survive || !comm->control) {
+        rc = len > 0 ? mu_gather(comm, what, data, len, all, err) : 0;
+    } else {
         if (mu_drain(comm, stream, err) < 0)
             return -1;
         if (!atomic_exchange(&comm->armed, true))
             mu_control_report_immediately(comm->control);
         recover->voting = true;
-        if (mu_gather(comm, what, NULL, 0, &all, err) == 0) {
-            mu_gathered_clear(&all);
-        } else {
+        if (mu_gather(comm, what, data, len, all, err) < 0) {
             mu_verdict_await(recover, err);
             rc = mu_elastic_wanted(recover) ? mu_elastic_shrink(recover, err) : -1;
         }

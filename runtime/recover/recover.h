@@ -68,10 +68,13 @@ bool mu_elastic_wanted(struct mu_recover *recover);
  * call fails with MUSTER_ESHRUNK.
  */
 int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err);
-/* [collective] End a sync in an elastic world: returns 0 when all ranks have their
- * gradients.
+/* [collective] End a sync; in an elastic world it returns 0 when all ranks have their
+ * gradients. The data of all ranks (len 0: none, on all ranks alike) travel with the
+ * vote into *all. *all stays empty when there was nothing to send, or when a rank died
+ * and the survivors count the sync.
  */
 int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what,
+                      const void *data, size_t len, struct mu_gathered *all,
                       struct mu_err *err);
 
 /* ---- verdict.c ---- */

@@ -130,6 +130,7 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
                     int step)
 {
     static const size_t count[3] = { SMALL, LARGE, SMALL };
+    static const int arrival[3] = { 2, 0, 1 }; /* not the order that is assumed */
     int size = muster_size(m), mine = muster_rank(m) + 1, rc;
     float *w = model->weight;
 
@@ -137,7 +138,8 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
     maybe_give_up(m, run, step);
     if (run->c->slow > 0 && run->origin == 1 && step == run->c->death[0].step)
         pause_for(run->c->slow);
-    for (int i = 2; i >= 0; i--) {
+    for (int k = 0; k < 3; k++) {
+        int i = arrival[k];
         float *g = muster_ddp_grad(model->ddp, i);
 
         for (size_t e = 0; e < count[i]; e++)
@@ -145,7 +147,7 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
         rc = muster_ddp_grad_ready(model->ddp, i, NULL);
         if (rc != MUSTER_OK)
             return rc;
-        if (i == 2)
+        if (k == 0)
             maybe_die(run, step, IN_BUCKET);
     }
     before_the_vote(run, step);

@@ -302,6 +302,73 @@ static void clipping_goes_on_over_the_change(void **state)
     everywhere(clipped_body);
 }
 
+/* ---- Rounds over the control connections -------------------------------------------
+ */
+
+/* Rounds of a sync whose buckets have all started. */
+static int rounds(struct muster *m, struct model *model)
+{
+    uint64_t before;
+
+    for (int k = 0; k < N; k++)
+        RANK_OK(muster_ddp_grad_ready(model->ddp, arrival[k], NULL));
+    RANK_CHECK(model->ddp->ready.next == model->ddp->plan.nbuckets);
+    before = m->comm.flight.entered;
+    RANK_OK(muster_ddp_sync(model->ddp, NULL));
+    return (int)(m->comm.flight.entered - before);
+}
+
+static int rounds_body(struct muster *m, int rank, void *arg)
+{
+    int vote = m->comm.config.elastic > 0;
+
+    for (enum which which = OWN; which <= OWN_ON_0; which++) {
+        struct model model = { 0 };
+
+        make(m, &model, which, NULL);
+        RANK_CHECK(rounds(m, &model) == 1); /* the order; in an elastic world a vote */
+        for (int s = 0; s < 3; s++)
+            RANK_CHECK(rounds(m, &model) == vote);
+        muster_ddp_destroy(model.ddp);
+    }
+    return muster_finalize(m);
+}
+
+static void the_first_sync_has_one_round_and_a_later_one_its_vote(void **state)
+{
+    for (int elastic = 0; elastic <= 1; elastic++) {
+        struct forked_world w = { .size = 3, .elastic = elastic };
+
+        run(elastic ? "elastic" : "3 ranks", w, rounds_body);
+        w.nodes = 3;
+        run(elastic ? "elastic, 3 nodes" : "3 nodes", w, rounds_body);
+    }
+}
+
+static int elastic_body(struct muster *m, int rank, void *arg)
+{
+    struct model model = { 0 };
+    float before[N][COUNT], after[N][COUNT];
+
+    make(m, &model, OWN, NULL);
+    step(m, &model, arrival, N, before);
+    RANK_CHECK(muster_ddp_bucket_of(model.ddp, 0) == 3);
+    step(m, &model, reverse, N, after);
+    for (int s = 0; s < 2; s++) {
+        RANK_CHECK(memcmp(before, after, sizeof before) == 0);
+        for (int k = 0; k < N; k++)
+            RANK_CHECK(muster_ddp_bucket_of(model.ddp, arrival[k]) == k / 2);
+        step(m, &model, s ? reverse : arrival, N, after);
+    }
+    return end(m, &model);
+}
+
+static void an_elastic_world_takes_the_order_when_all_ranks_have_it(void **state)
+{
+    run("elastic", (struct forked_world){ .size = 4, .nodes = 2, .elastic = 1 },
+        elastic_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +379,8 @@ int main(void)
         cmocka_unit_test(micro_batches_before_it_do_not_count),
         cmocka_unit_test(a_fixed_order_and_parts_keep_their_buckets),
         cmocka_unit_test(clipping_goes_on_over_the_change),
+        cmocka_unit_test(the_first_sync_has_one_round_and_a_later_one_its_vote),
+        cmocka_unit_test(an_elastic_world_takes_the_order_when_all_ranks_have_it),
     };
 
     return cmocka_run_group_tests_name("order", tests, NULL, NULL);
