@@ -309,8 +309,9 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * gradients ready, and start their own collectives between them, in the same order. A
  * bucket that meets one of another object, or an all-reduce of yours, is
  * MUSTER_ECONTRACT. In host memory the collective itself returns it. On GPUs
- * muster_ddp_sync returns it: it waits for the other ranks to reach it where several
- * objects or collectives of your own started since the last sync. Objects are numbered
+ * muster_ddp_sync returns it, on all ranks: with several objects, and after a
+ * collective of your own, each sync waits for the other ranks to reach theirs. The
+ * first collective of your own waits for them too. Objects are numbered
  * from 1 in the order of muster_ddp_create. They may be synced in another order, if it
  * is one on all ranks.
  *

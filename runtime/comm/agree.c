@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* agree.c - compare a contract among the ranks and report where they differ */
+/* agree.c - compare a contract, or the order of collectives, among the ranks and report
+ * where they differ
+ */
 #include "runtime/comm/comm.h"
 
 #include <stdlib.h>
@@ -79,4 +81,23 @@ int mu_agree(struct mu_comm *comm, const char *what, const struct mu_contract *c
     at = find_difference(&all, comm->world->size, err);
     mu_gathered_clear(&all);
     return at < 0 ? -1 : refuse_with_sides(comm, what, contract, at, err);
+}
+
+int mu_comm_mix(struct mu_comm *comm, const char *what, struct mu_err *err)
+{
+    struct mu_contract contract = { 0 };
+    int rc;
+
+    if (comm->mixes || comm->ops->compares || !comm->control)
+        return 0;
+    rc = mu_contract_add(&contract, err, "after %llu collectives in the order %016llx",
+                         (unsigned long long)comm->ordered,
+                         (unsigned long long)comm->order);
+    if (rc == 0)
+        rc = mu_agree(comm, what, &contract, err);
+    mu_contract_clear(&contract);
+    if (rc < 0)
+        return mu_comm_fail(comm, err); /* some are in flight and will not end */
+    comm->mixes = true;
+    return 0;
 }

@@ -85,6 +85,12 @@ static int run_on_host(struct mu_comm *comm, const struct mu_coll *coll,
     return 0;
 }
 
+/* Else a hook calls it: part of its bucket. */
+static bool is_plain(const struct mu_comm *comm)
+{
+    return comm->owner.object == 0;
+}
+
 /* A collective of the program is named by its kind and size. */
 static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll)
 {
@@ -93,8 +99,18 @@ static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll)
     const struct mu_owner plain = { 0, (uint32_t)mu_hash(0, what, sizeof what),
                                     coll->count };
 
-    if (comm->owner.object == 0) /* else a hook calls it: part of its bucket */
+    if (is_plain(comm))
         mu_comm_order(comm, &plain);
+}
+
+static int mix(struct mu_comm *comm, const char *call, struct mu_err *err)
+{
+    char what[64];
+
+    if (comm->ddps == 0 || comm->mixes)
+        return 0;
+    snprintf(what, sizeof what, "the first %s beside a ddp object", call);
+    return mu_comm_mix(comm, what, err);
 }
 
 int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
@@ -106,6 +122,8 @@ int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
              mu_dtype_name(coll->dtype));
     coll->what = what;
     coll->owner = comm->owner;
+    if (is_plain(comm) && mix(comm, call, err) < 0)
+        return -1;
     if ((on_host(comm, coll) ? run_on_host(comm, coll, err)
                              : mu_coll_run(comm, coll, err)) < 0)
         return -1;

@@ -6,7 +6,7 @@
  *   choose.c     which backend
  *   coll.c       collectives of the backend, small gathers over the control connections
  *   coll_host.c  collectives on the caller's buffers, also in host memory beside a GPU
- *   agree.c      compare a contract among the ranks
+ *   agree.c      compare a contract, or the order of collectives, among the ranks
  *   network.c    compare what chooses the network
  *
  * A call that fails announces the failure to all ranks and returns -1 at once. Nothing
@@ -65,10 +65,9 @@ struct mu_comm {
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
     int ddps;       /* created so far: the same number on all ranks */
     uint64_t syncs; /* done so far, of all ddps */
-    /* The order in which collectives have started: its hash, and their number, now and
-     * at the end of the last sync.
-     */
-    uint64_t order, ordered, ordered_synced;
+    /* The order in which collectives have started: its hash, and their number. */
+    uint64_t order, ordered;
+    bool mixes; /* collectives of several owners start from now on: see mu_comm_mix */
     struct mu_owner owner;       /* of the collectives that a user's hook calls */
     pthread_mutex_t flight_lock; /* innermost: no call is made with it held */
     struct mu_flight flight;
@@ -148,6 +147,13 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
 int mu_coll_run(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
 /* Hash of `order` after one more collective, of `owner`. */
 uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner);
+/* [collective, once] From now on a rank may start collectives of several owners, and so
+ * in a wrong order: the program has a second ddp object, or calls a collective beside
+ * one. Where the backend does not compare them, the ranks compare the order so far.
+ * Then each sync waits for all ranks to compare it again. `what` names the call
+ * in messages.
+ */
+int mu_comm_mix(struct mu_comm *comm, const char *what, struct mu_err *err);
 /* Record in comm->order a collective of `owner`. */
 void mu_comm_order(struct mu_comm *comm, const struct mu_owner *owner);
 /* [collective] A gather of a few bytes over the control connections; also in a world of

@@ -33,7 +33,9 @@ static int make(struct muster_ddp *ddp, const struct mu_ddp_request *wanted,
                           ddp->nparams);
     ddp->rule = mu_ddp_rule(ddp, options);
     if (mu_ddp_plan_make(ddp, NULL, &ddp->plan, err) < 0 ||
-        mu_ddp_params_agree(ddp, options, err) < 0)
+        mu_ddp_params_agree(ddp, options, err) < 0 ||
+        (ddp->comm->ddps > 0 &&
+         mu_comm_mix(ddp->comm, "the second ddp object", err) < 0))
         return -1;
     /* Only a call that succeeds on all ranks counts. */
     ddp->id = (uint64_t)ddp->comm->ddps++;

@@ -96,7 +96,6 @@ struct muster_ddp {
     size_t arena_bytes;
     uint64_t step;  /* syncs done */
     uint64_t id;    /* number of this ddp among those of m */
-    uint64_t began; /* comm->ordered when the first bucket of the step started */
     uint64_t order; /* comm->order when the last bucket of the step started */
     uint64_t plan_hash;
     bool accumulating;
@@ -295,7 +294,7 @@ int mu_ddp_norm_sum(struct muster_ddp *ddp, void *stream, double *sum,
 /* ---- ddp_absent.c ---- */
 /* [collective] Fill missing_everywhere and absent for the current step. Compare with
  * the other ranks what is reduced, in which order, and contract. Blocks only when this
- * rank lacks a gradient, or may have matched a bucket with another collective.
+ * rank lacks a gradient, or comm->mixes.
  */
 int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err);
 

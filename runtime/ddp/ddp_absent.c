@@ -84,24 +84,13 @@ static uint64_t order_at_end(const struct muster_ddp *ddp)
     return order;
 }
 
-/* May a bucket of this step have been matched with another collective, unnoticed by the
- * backend? Then another one has started since the last sync, or this step began before
- * it.
- */
-static bool may_be_mismatched(const struct muster_ddp *ddp)
-{
-    const struct mu_comm *comm = ddp->comm;
-    int started = ddp->ready.next;
-
-    return !comm->ops->compares &&
-           (comm->ordered - comm->ordered_synced != (uint64_t)started ||
-            (started > 0 && ddp->began <= comm->ordered_synced));
-}
-
 /* Which gradients does no rank have? A rank that has all of them sends its vote and
  * goes on, because each of them counts somewhere. A rank that lacks some waits for the
  * votes of the others. The votes carry the hashes of what is reduced and in which order
  * it started.
+ *
+ * Where buckets may have been matched with other collectives, unnoticed by the backend,
+ * all ranks wait: a rank may be wrong although its own order is right.
  */
 int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err)
 {
@@ -121,7 +110,7 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
     if (!bits)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
     n = lacking(ddp, bits, first ? bits + half : NULL);
-    wait = n > 0 || may_be_mismatched(ddp);
+    wait = n > 0 || ddp->comm->mixes;
     if (control)
         rc = mu_control_agree_post(control, step, mu_hash(0, what, sizeof what),
                                    order_at_end(ddp), bits, wait ? nbytes : 0, err);

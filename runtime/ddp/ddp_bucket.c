@@ -135,8 +135,6 @@ static void put_in_order(struct muster_ddp *ddp, int b)
     struct mu_owner owner = mu_ddp_owner(ddp, b);
 
     mu_comm_order(ddp->comm, &owner);
-    if (ddp->ready.next == 1)
-        ddp->began = ddp->comm->ordered;
     ddp->order = ddp->comm->order;
 }
 

@@ -179,7 +179,6 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
     ddp->squared = how->squares;
     ddp->step++;
     ddp->comm->syncs++;
-    ddp->comm->ordered_synced = ddp->comm->ordered;
     account(ddp);
     return 0;
 }

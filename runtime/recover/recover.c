@@ -45,7 +45,8 @@ void mu_recover(struct mu_recover *recover, struct mu_err *err)
     for (struct mu_resettable *r = recover->resettables; r; r = r->next)
         r->drop(r->arg);
     /* The ranks were at different places of their step. */
-    comm->order = comm->ordered = comm->ordered_synced = 0;
+    comm->order = comm->ordered = 0;
+    comm->mixes = comm->mixes && comm->ddps > 1;
 }
 
 void mu_recover_start(struct mu_recover *recover, struct mu_err *err)

@@ -6,8 +6,8 @@
  * It tests all of libmuster except PMIx: ranks are forked, the backend is NCCL. With
  * each algorithm, the same order on all ranks gives the means of both models, in either
  * order of sync. If rank 1 has another order, or an extra all-reduce before its bucket,
- * muster_ddp_sync fails on every rank. Sizes are equal, so that only the owners of the
- * collectives differ.
+ * muster_ddp_sync fails on every rank: also on a rank that has started nothing else.
+ * Sizes are equal, so that only the owners of the collectives differ.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -24,27 +24,28 @@
 #define GOOD_STEPS 20
 #define LIMIT 5.0 /* seconds from the first wrong call to the error */
 
-enum what { SAME_ORDER, CROSSED, BESIDE_PLAIN };
+enum what { SAME_ORDER, CROSSED, BESIDE_PLAIN, PEER_CROSSED, PEER_BESIDE_PLAIN, WHATS };
 
-static const struct plan {
+static const struct path {
+    const char *name;
+    size_t count;
+} paths[] = {
+    { "nccl", 4096 },    { "one-shot", 4096 }, { "relay", 1 << 17 },
+    { "pull", 1 << 20 }, { "copy", 1 << 20 },
+};
+
+struct plan {
     const char *path;
     size_t count;
     enum what what;
-} plans[] = {
-    { "nccl", 4096, SAME_ORDER },       { "one-shot", 4096, SAME_ORDER },
-    { "relay", 1 << 17, SAME_ORDER },   { "pull", 1 << 20, SAME_ORDER },
-    { "copy", 1 << 20, SAME_ORDER },    { "nccl", 4096, CROSSED },
-    { "one-shot", 4096, CROSSED },      { "relay", 1 << 17, CROSSED },
-    { "pull", 1 << 20, CROSSED },       { "copy", 1 << 20, CROSSED },
-    { "nccl", 4096, BESIDE_PLAIN },     { "one-shot", 4096, BESIDE_PLAIN },
-    { "relay", 1 << 17, BESIDE_PLAIN }, { "pull", 1 << 20, BESIDE_PLAIN },
-    { "copy", 1 << 20, BESIDE_PLAIN },
 };
 
 static const char *const names[] = {
     [SAME_ORDER] = "two models in one order have their means",
     [CROSSED] = "two models in another order on rank 1 are refused in sync",
     [BESIDE_PLAIN] = "an all-reduce before rank 1's bucket is refused in sync",
+    [PEER_CROSSED] = "a rank that starts one model gets the error of rank 1",
+    [PEER_BESIDE_PLAIN] = "a rank without an all-reduce gets the error of rank 1",
 };
 
 struct self {
@@ -117,11 +118,34 @@ static int beside_plain(struct self *s, bool odd)
     return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
 }
 
+/* Only rank 1 starts more than the bucket of model 0. */
+static int peer_alone(struct self *s, bool odd)
+{
+    int rc = MUSTER_OK;
+
+    if (odd)
+        rc = s->plan->what == PEER_CROSSED ? ready(s, 1) : plain(s);
+    rc = rc == MUSTER_OK ? ready(s, 0) : rc;
+    return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
+}
+
+static int wrong_step(struct self *s, bool odd)
+{
+    switch (s->plan->what) {
+    case CROSSED:
+        return step(s, odd, 0);
+    case BESIDE_PLAIN:
+        return beside_plain(s, odd);
+    default:
+        return peer_alone(s, odd);
+    }
+}
+
 static int refused(struct self *s)
 {
     bool odd = muster_rank(s->m) == 1;
     double from = now();
-    int rc = s->plan->what == CROSSED ? step(s, odd, 0) : beside_plain(s, odd);
+    int rc = wrong_step(s, odd);
 
     if (rc != MUSTER_ECONTRACT || now() - from > LIMIT ||
         !strstr(muster_error(s->m), "rank 1"))
@@ -192,15 +216,16 @@ int main(int argc, char **argv)
         printf("1..0 # SKIP one rank has no order that another could differ from\n");
         return 0;
     }
-    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
-        struct plan plan = plans[i];
-        int rc = mu_forked_run(n, true, 60, body, &plan);
+    for (enum what what = SAME_ORDER; what < WHATS; what++)
+        for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+            struct plan plan = { paths[i].name, paths[i].count, what };
+            int rc = mu_forked_run(n, true, 60, body, &plan);
 
-        failed += rc != 0;
-        printf("%sok %d - %s: %s\n", rc == 0 ? "" : "not ", ++done, plan.path,
-               names[plan.what]);
-        fflush(stdout);
-    }
+            failed += rc != 0;
+            printf("%sok %d - %s: %s\n", rc == 0 ? "" : "not ", ++done, plan.path,
+                   names[what]);
+            fflush(stdout);
+        }
     printf("1..%d\n", done);
     return failed > 0;
 }
