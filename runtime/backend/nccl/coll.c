@@ -30,6 +30,8 @@ static struct mu_nccl_request *request_get(struct mu_nccl_backend *b,
     if (rc == cudaSuccess)
         return r;
     mu_cuda_err(err, rc, "cudaEventCreate");
+    if (r->ready)
+        cudaEventDestroy(r->ready);
     free(r);
     return NULL;
 }
