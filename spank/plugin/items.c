@@ -240,6 +240,23 @@ static void read_visible(spank_t sp, struct mu_step *step)
     }
 }
 
+/* In a heterogeneous step, SPANK items count tasks and nodes of one component; the
+ * variables of srun count those of all components. --pty has no item: srun sets a
+ * variable, and mu_srun_init removes one that it inherits.
+ */
+static void read_world(spank_t sp, struct mu_step *step)
+{
+    char text[32];
+
+    step->world = mu_item_number(sp, "SLURM_STEP_NUM_TASKS", 0);
+    if (step->world < step->ntasks)
+        step->world = step->ntasks;
+    step->world_nodes = mu_item_number(sp, "SLURM_STEP_NUM_NODES", 0);
+    if (step->world_nodes < step->nnodes)
+        step->world_nodes = step->nnodes;
+    step->pty = mu_item_env(sp, "SLURM_PTY_PORT", text, sizeof text) != NULL;
+}
+
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
 {
     char hint[64];
@@ -261,6 +278,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
      * one's everywhere; step numbers are unique within the whole job. */
     if (mu_item_number(sp, "SLURM_HET_SIZE", 0) > 0)
         step->job = (uint32_t)mu_item_number(sp, "SLURM_JOB_ID", (int)step->job);
+    read_world(sp, step);
     step->cpus_per_task = mu_item_number(sp, "SLURM_CPUS_PER_TASK", 0);
     /* --threads-per-core (1 with --hint=nomultithread or compute_bound): the threads
      * that Slurm uses of each core, and that -c counts. */

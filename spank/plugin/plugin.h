@@ -35,6 +35,7 @@
 
 #include "runtime/base/err.h"
 #include "runtime/base/record.h"
+#include "spank/core/options/rank_rule.h"
 #include "spank/core/node/alloc.h"
 #include "spank/core/slurm/command_line.h"
 #include "spank/core/slurm/gres_conf.h"
@@ -63,9 +64,11 @@ struct mu_step {
     int ntasks;         /* of this component's step, all nodes */
     int nlocal;         /* tasks on this node */
     int nnodes, nodeid;
-    int cpus_per_task; /* Slurm's count, 0 no request */
-    int threads;       /* threads of a core that cpus_per_task counts, 0 all */
-    char host[256];    /* Slurm's name of this node */
+    int world, world_nodes; /* tasks and nodes of all components */
+    bool pty;               /* srun --pty */
+    int cpus_per_task;      /* Slurm's count, 0 no request */
+    int threads;            /* threads of a core that cpus_per_task counts, 0 all */
+    char host[256];         /* Slurm's name of this node */
     char partition[256];
     char nodelist[MU_NODES_TEXT];
     char rank0_host[256]; /* Slurm's name of rank 0's node */
@@ -114,7 +117,9 @@ struct mu_state {
     char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
 
     enum mu_action action;
-    struct mu_opts opts; /* every field set */
+    enum mu_role role;    /* of the step's tasks */
+    const char *role_why; /* a static sentence */
+    struct mu_opts opts;  /* every field set */
     struct mu_site_keys site;
     struct mu_step step;
     struct mu_node node;

@@ -166,7 +166,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         .conf_file = mu_item_env(sp, "NCCL_CONF_FILE", conf_file, sizeof conf_file),
         .home = mu_item_env(sp, "HOME", home, sizeof home),
         .nccl = st->have_plan && st->opts.nccl == MU_AUTO_AUTO && st->alloc.ngpus > 0,
-        .gloo = st->opts.rdzv == MU_AUTO_AUTO,
+        .gloo = st->role != MU_ROLE_NONE,
         .timeout = 1.0,
         .node_addrs = mu_node_addrs,
         .node_addrs_arg = sp,
@@ -199,7 +199,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         mu_warn(st, "%s", st->network.refused);
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
         check_shared_gpu(st, &lookup, &library);
-    if (rc == 0 && !st->network.master_known && st->opts.rdzv == MU_AUTO_AUTO)
+    if (rc == 0 && !st->network.master_known && st->role != MU_ROLE_NONE)
         mu_warn(st,
                 "MASTER_ADDR is the name %s, which has no address that other nodes can "
                 "reach, and slurm.conf has no NodeAddr for it",

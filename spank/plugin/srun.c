@@ -172,6 +172,8 @@ void mu_srun_init(struct mu_state *st)
         return;
     argc = read_cmdline(&text, argv, WORDS_MAX);
     find_option(st, argc, argv);
+    /* Of an outer --pty step. srun sets it later for its own --pty. */
+    unsetenv("SLURM_PTY_PORT");
     words_of_srun(argc, argv, &words);
     mu_srun_send_rank0_host(argc, argv);
     mu_srun_send_ports();

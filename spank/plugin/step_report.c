@@ -29,6 +29,7 @@ static void show_text(const struct mu_state *st)
     mu_show_text(out, &st->node, &st->plan);
     for (int i = 0; i < st->plan.ninfos; i++)
         fprintf(out, "%s\n", st->plan.info[i]);
+    fprintf(out, "ranks: %s\n", st->role_why);
     if (st->have_network) {
         fprintf(out, "network: %s\n", st->network.choice.reason);
         if (st->network.fallback[0])

@@ -69,15 +69,35 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
     return 0;
 }
 
+static void decide_role(struct mu_state *st)
+{
+    struct mu_role_facts facts = {
+        .rdzv = st->opts.rdzv,
+        .launcher = st->step.launcher,
+        .pty = st->step.pty,
+        .ntasks = st->step.world,
+        .nnodes = st->step.world_nodes,
+    };
+    struct mu_cpuset gpus = { { 0 } };
+
+    /* Without a plan, all of the step's GPUs on this node are the one task's. */
+    if (st->have_plan)
+        facts.gpus = st->plan.slots[0].ngpus;
+    else if (mu_cpuset_parse(st->step.gpus, &gpus, NULL) == 0)
+        facts.gpus = mu_cpuset_count(&gpus);
+    st->role = mu_role_decide(&facts, &st->role_why);
+}
+
 /* The rendezvous needs no plan. */
 static void settle_rendezvous(struct mu_state *st, spank_t sp)
 {
     struct mu_err err = { 0 };
 
+    decide_role(st);
     mu_choose_ports(st, sp);
     if (mu_decide_network(st, sp, &err) < 0)
         mu_warn(st, "network: %s", err.text);
-    if (st->opts.rdzv == MU_AUTO_AUTO && st->opts.mode == MU_MODE_ON)
+    if (st->role != MU_ROLE_NONE && st->opts.mode == MU_MODE_ON)
         mu_port_check(st);
 }
 
@@ -90,7 +110,7 @@ static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err
     if (st->opts.strict == MU_FLAG_YES)
         return;
     if (st->action != MU_ACTION_PLAN || st->opts.mode != MU_MODE_ON ||
-        st->opts.rdzv != MU_AUTO_AUTO) {
+        st->opts.rdzv == MU_RDZV_NONE) {
         mu_warn(st, "tasks run as Slurm placed them: %s", err->text);
         return;
     }

@@ -11,23 +11,23 @@
 #include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
 
-/* In a heterogeneous step, SPANK items count tasks of one component; the variables of
- * srun and slurmstepd count tasks of all components.
- */
+static int node_number(const struct mu_state *st, spank_t sp)
+{
+    return mu_item_number(sp, "SLURM_NODEID", st->step.nodeid);
+}
+
+/* The numbers are those of the whole step: SPANK's items count one component. */
 static int add_ranks(const struct mu_state *st, spank_t sp, int task,
                      struct mu_env *env, struct mu_err *err)
 {
     uint32_t global = 0;
-    int rank, world, node;
+    int rank, node;
 
     spank_get_item(sp, S_TASK_GLOBAL_ID, &global);
     rank = mu_item_number(sp, "SLURM_PROCID", (int)global);
-    node = mu_item_number(sp, "SLURM_NODEID", st->step.nodeid);
-    world = mu_item_number(sp, "SLURM_STEP_NUM_TASKS", 0);
-    if (world < st->step.ntasks)
-        world = st->step.ntasks;
+    node = node_number(st, sp);
     if (mu_env_add(env, "RANK", MU_ENV_RANK, err, "%d", rank) < 0 ||
-        mu_env_add(env, "WORLD_SIZE", MU_ENV_RANK, err, "%d", world) < 0 ||
+        mu_env_add(env, "WORLD_SIZE", MU_ENV_RANK, err, "%d", st->step.world) < 0 ||
         mu_env_add(env, "LOCAL_RANK", MU_ENV_RANK, err, "%d", task) < 0 ||
         mu_env_add(env, "LOCAL_WORLD_SIZE", MU_ENV_RANK, err, "%d", st->step.nlocal) <
             0 ||
@@ -141,8 +141,14 @@ static int add_settings(const struct mu_state *st, struct mu_env *env,
 static int add_rendezvous(const struct mu_state *st, spank_t sp, int task,
                           struct mu_env *env, struct mu_err *err)
 {
-    /* torchrun and mpirun set the ranks. */
-    if (st->step.launcher == MU_LAUNCHER_NONE && add_ranks(st, sp, task, env, err) < 0)
+    if (st->role == MU_ROLE_NONE)
+        return 0;
+    if (st->role == MU_ROLE_RANK && add_ranks(st, sp, task, env, err) < 0)
+        return -1;
+    /* For torchrun --node_rank. On one node it adds nothing, and trainers take it for
+     * the mark of an outer launcher (Lightning-AI/pytorch-lightning#5651). */
+    if (st->role == MU_ROLE_LAUNCHER && st->step.world_nodes > 1 &&
+        mu_env_add(env, "NODE_RANK", MU_ENV_RANK, err, "%d", node_number(st, sp)) < 0)
         return -1;
     return add_master(st, env, err);
 }
@@ -153,8 +159,7 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
     bool launcher = st->step.launcher != MU_LAUNCHER_NONE;
     int cores = slot->bound ? mu_node_core_count(&st->node, &slot->cpus) : 0;
 
-    if (st->opts.rdzv == MU_AUTO_AUTO &&
-        add_rendezvous(st, sp, slot->task, env, err) < 0)
+    if (add_rendezvous(st, sp, slot->task, env, err) < 0)
         return -1;
     if (add_gpus(st, slot, hidden, env, err) < 0)
         return -1;

@@ -60,7 +60,7 @@ job() { # sbatch option...
 }
 
 @test "muster verify reports what was changed since, and fails" {
-    run step -n1 bash -c 'export RANK=9; unset CUDA_DEVICE_ORDER; muster verify'
+    run step -n1 --gres=gpu:1 bash -c 'export RANK=9; unset CUDA_DEVICE_ORDER; muster verify'
     [ "$status" -ne 0 ]
     [[ "$output" == *"RANK DIFFERS: it was changed to '9'"* ]]
     [[ "$output" == *"CUDA_DEVICE_ORDER DIFFERS: it was removed"* ]]
@@ -133,7 +133,7 @@ srun -Q -n1 bash -c "echo \$MASTER_PORT"'
 }
 
 @test "srun inside srun: ranks are computed anew, a value that the task changed stays" {
-    run step -n1 -c2 bash -c 'export OMP_NUM_THREADS=5
+    run step -n1 -c2 --muster=rdzv=ranks bash -c 'export OMP_NUM_THREADS=5
         unset SLURM_CPU_BIND SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_LIST SLURM_CPU_BIND_VERBOSE
         echo outer $RANK $WORLD_SIZE; unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
         srun -Q --overlap -n2 -c1 bash -c "echo inner \$RANK \$WORLD_SIZE \$OMP_NUM_THREADS"'
@@ -166,12 +166,12 @@ outer 0 1" ]
 
 @test "enable=off: on only for users that ask; off=yes with lock: off for all" {
     site 'enable = off' > "$MUSTER_DIR/c/etc/muster.conf"
-    run step -n1 bash -c 'echo ${RANK-no}'
+    run step -n1 --gres=gpu:1 bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
-    run step -n1 --muster bash -c 'echo ${RANK-no}'
+    run step -n1 --gres=gpu:1 --muster bash -c 'echo ${RANK-no}'
     [ "$output" = 0 ]
     site 'off = yes' 'lock = on' > "$MUSTER_DIR/c/etc/muster.conf"
-    run step -n1 --muster=on bash -c 'echo ${RANK-no}'
+    run step -n1 --gres=gpu:1 --muster=on bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
     grep -q 'does not allow users to set on' "$MUSTER_DIR/err"
 }
@@ -238,13 +238,13 @@ plug2 1" ]
 
 @test "no plan: ranks and the rendezvous address are set, what depends on the plan is not" {
     site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
-    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:2 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK \
+    output=$(timeout 60 srun -Q -N2 -n2 --gres=gpu:1 bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK \
         ${MASTER_ADDR:+addr} ${MASTER_PORT:+port} ${MUSTER_PLAN-no} ${OMP_NUM_THREADS-no} $(env | grep -c ^NCCL_)' 2> "$MUSTER_DIR/err")
     [ "$(sort <<< "$output")" = "0 2 0 1 0 addr port no no 0
 1 2 0 1 1 addr port no no 0" ]
-    run step -n1 --muster=rdzv=none bash -c 'echo ${RANK-no}'
+    run step -n1 --gres=gpu:1 --muster=rdzv=none bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
-    run step -n1 --muster=dry-run bash -c 'echo ${RANK-no}'
+    run step -n1 --gres=gpu:1 --muster=dry-run bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
     run step -n1 --muster=strict true
     [ "$status" -ne 0 ]
@@ -289,7 +289,7 @@ plug2 1" ]
 }
 
 @test "#SBATCH --muster reaches the steps, srun's own replaces it" {
-    run job -w plug1 -n1 --gres=gpu:2 --muster=omp=none <<'JOB'
+    run job -w plug1 -n1 --gres=gpu:1 --muster=omp=none <<'JOB'
 srun -Q bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
 srun -Q --muster=rdzv=none bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
 srun -Q --muster=off bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
@@ -467,7 +467,7 @@ JOB
 @test "TaskProlog runs after Muster and its exports win" {
     printf '#!/bin/bash\necho "export OMP_NUM_THREADS=33"\n' > "$MUSTER_DIR/prolog"
     chmod +x "$MUSTER_DIR/prolog"
-    run step -n1 --task-prolog="$MUSTER_DIR/prolog" bash -c 'echo $OMP_NUM_THREADS $RANK'
+    run step -n1 --gres=gpu:1 --task-prolog="$MUSTER_DIR/prolog" bash -c 'echo $OMP_NUM_THREADS $RANK'
     [ "$output" = "33 0" ]
 }
 

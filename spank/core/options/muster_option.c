@@ -126,7 +126,7 @@ static const struct key keys[] = {
     { "visible", FIELD(visible), set_words, .words = { "auto", "own", "all" } },
     { "share", FIELD(share), set_words, .words = { "warn", "yes", "no" } },
     { "nccl", FIELD(nccl), set_words, .words = { "auto", "none" } },
-    { "rdzv", FIELD(rdzv), set_words, .words = { "auto", "none" } },
+    { "rdzv", FIELD(rdzv), set_words, .words = { "auto", "none", "ranks" } },
     { "omp", FIELD(omp), set_words, .words = { "auto", "none" } },
     { "topo", FIELD(topo), .set = set_topo },
 };
@@ -247,7 +247,7 @@ void mu_opts_defaults(struct mu_opts *opts)
         .visible = MU_VISIBLE_AUTO,
         .share = MU_SHARE_WARN,
         .nccl = MU_AUTO_AUTO,
-        .rdzv = MU_AUTO_AUTO,
+        .rdzv = MU_RDZV_AUTO,
         .omp = MU_AUTO_AUTO,
         .topo = MU_TOPO_AUTO,
     };

@@ -16,6 +16,7 @@ enum mu_mem { MU_MEM_UNSET, MU_MEM_PREFER, MU_MEM_STRICT, MU_MEM_NONE };
 enum mu_visible { MU_VISIBLE_UNSET, MU_VISIBLE_AUTO, MU_VISIBLE_OWN, MU_VISIBLE_ALL };
 enum mu_share { MU_SHARE_UNSET, MU_SHARE_WARN, MU_SHARE_YES, MU_SHARE_NO };
 enum mu_auto { MU_AUTO_UNSET, MU_AUTO_AUTO, MU_AUTO_NONE };
+enum mu_rdzv { MU_RDZV_UNSET, MU_RDZV_AUTO, MU_RDZV_NONE, MU_RDZV_RANKS };
 enum mu_topo { MU_TOPO_UNSET, MU_TOPO_AUTO, MU_TOPO_NONE, MU_TOPO_FILE };
 enum mu_flag { MU_FLAG_UNSET, MU_FLAG_NO, MU_FLAG_YES };
 
@@ -27,7 +28,8 @@ struct mu_opts {
     enum mu_mem mem;
     enum mu_visible visible;
     enum mu_share share;
-    enum mu_auto nccl, rdzv, omp;
+    enum mu_auto nccl, omp;
+    enum mu_rdzv rdzv;
     enum mu_topo topo;
     char topo_file[4096];
     char gpu_bind[1024]; /* "" not given; with Slurm's commas, not '+' */

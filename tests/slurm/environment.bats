@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# What muster.so writes into a task's environment for those that are not ranks: shells,
+# launchers, trainers and daemons that start processes themselves, jobs submitted from inside a
+# step. Real here: Slurm, processes, terminals, one NUMA node's memory policy. Not real: the
+# GPUs, whose place is that of a recorded machine (GPU 0, 1 near CPU 1, GPU 2, 3 near CPU 0).
+
+source "$BATS_TEST_DIRNAME/common.bash"
+
+setup_file() {
+    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/menv.XXXXXX")
+    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    site > "$MUSTER_DIR/site.conf"
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix env --nodes 2 --gpus 4 \
+        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+}
+
+site() { # further lines of [defaults]
+    printf '%s\n' '[defaults]' "topology = $MUSTER_DIR/machine.xml" 'topo = none' "$@"
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+    export PATH=$build:$PATH
+    site > "$MUSTER_DIR/c/etc/muster.conf"
+}
+
+teardown() {
+    [ -n "${BATS_TEST_COMPLETED:-}" ] || { echo "${output:-}"; cat "$MUSTER_DIR/err"; }
+}
+
+step() { # srun option... command
+    timeout 60 srun -Q -w env1 "$@" 2> "$MUSTER_DIR/err"
+}
+
+# On both nodes.
+steps() { # srun option... command
+    timeout 60 srun -Q -N2 "$@" 2> "$MUSTER_DIR/err"
+}
+
+# The names of the rank variables that are set, and of the rendezvous, in one line.
+# shellcheck disable=SC2016
+ranks='echo ${!RANK*} ${!LOCAL_*} ${!WORLD_*} ${!NODE_RANK*} ${!GROUP_RANK*} ${!MASTER_*}'
+
+@test "case 061: one task with several GPUs is no rank; verbose reports it with the cure" {
+    run step -n1 --gres=gpu:2 bash -c "$ranks"
+    [ "$output" = "MASTER_ADDR MASTER_PORT" ]
+    run step -n1 --gres=gpu:2 --muster=verbose true
+    grep -q 'ranks: each node has one task with several GPUs, .*--muster=rdzv=ranks' "$MUSTER_DIR/err"
+    run step -n1 --gres=gpu:2 --muster=rdzv=ranks bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK'
+    [ "$output" = "0 1 0" ]
+    run step -n1 --gres=gpu:2 --muster=rdzv=none bash -c "$ranks"
+    [ -z "$output" ]
+}
+
+@test "case 061: without a plan the rule is the same" {
+    site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 --gres=gpu:2 bash -c "$ranks"
+    [ "$output" = "MASTER_ADDR MASTER_PORT" ]
+    run step -n1 --gres=gpu:1 bash -c 'echo $RANK $WORLD_SIZE'
+    [ "$output" = "0 1" ]
+}
+
+@test "one daemon with several GPUs on each node: the node's number and the rendezvous only" {
+    output=$(steps -n2 --gres=gpu:2 bash -c "$ranks; echo \$NODE_RANK")
+    [ "$(sort <<< "$output")" = "0
+1
+NODE_RANK MASTER_ADDR MASTER_PORT
+NODE_RANK MASTER_ADDR MASTER_PORT" ]
+}
+
+@test "a heterogeneous step with one launcher on each node; one with several tasks on a node" {
+    output=$(timeout 60 srun -Q -N1 -n1 --gres=gpu:2 bash -c "$ranks" : \
+        -N1 -n1 --gres=gpu:4 bash -c "$ranks" 2> "$MUSTER_DIR/err")
+    [ "$(sort -u <<< "$output")" = "NODE_RANK MASTER_ADDR MASTER_PORT" ]
+    output=$(timeout 60 srun -Q -N1 -n1 --gres=gpu:2 bash -c 'echo $RANK' : \
+        -N1 -n2 --gres=gpu:4 bash -c 'echo $RANK' 2> "$MUSTER_DIR/err")
+    [ "$(sort <<< "$output")" = "0
+1
+2" ]
+}
+
+@test "tasks with one GPU each are ranks: also one alone, and one on each node" {
+    run step -n1 --gres=gpu:1 bash -c 'echo $RANK $WORLD_SIZE'
+    [ "$output" = "0 1" ]
+    output=$(steps -n2 --gres=gpu:1 bash -c 'echo $RANK $WORLD_SIZE')
+    [ "$(sort <<< "$output")" = "0 2
+1 2" ]
+    # bound to one of the step's two GPUs
+    run step -n1 --gres=gpu:2 --muster=gpu-bind=map_gpu:1 bash -c 'echo $RANK $WORLD_SIZE'
+    [ "$output" = "0 1" ]
+}
+
+# srun with a terminal, as somebody types it. Prints what the terminal shows.
+terminal() { # srun option... command (no quotes)
+    timeout 60 script -qec "srun -Q -w env1 $*" /dev/null < /dev/null | tr -d '\r\0'
+}
+
+@test "case 061: a shell with a terminal gets no rank and no rendezvous, but its GPUs" {
+    command -v script > /dev/null || skip "no script(1)"
+    printf '#!/bin/bash\necho "names: $(%s) gpus: $CUDA_VISIBLE_DEVICES."\n' "$ranks" > "$MUSTER_DIR/shell"
+    chmod +x "$MUSTER_DIR/shell"
+    run terminal -n1 --gres=gpu:1 --pty "$MUSTER_DIR/shell"
+    [[ "$output" == *"names:  gpus: 0."* ]]
+    run terminal -n2 --gres=gpu:2 --pty "$MUSTER_DIR/shell"
+    [[ "$output" == *"names:  gpus: 0,1."* ]]
+    run terminal -n1 --gres=gpu:1 --muster=verbose --pty true
+    [[ "$output" == *"ranks: the step has a terminal (--pty)"*"--muster=rdzv=ranks"* ]]
+    run terminal -n1 --gres=gpu:1 --muster=rdzv=ranks --pty "$MUSTER_DIR/shell"
+    [[ "$output" == *"names: RANK "* ]]
+}
+
+@test "a step started in such a shell has ranks again" {
+    command -v script > /dev/null || skip "no script(1)"
+    printf '#!/bin/bash\nsrun -Q --overlap -n2 %q/inner < /dev/null\n' "$MUSTER_DIR" > "$MUSTER_DIR/shell"
+    printf '#!/bin/bash\necho "rank $RANK of $WORLD_SIZE"\n' > "$MUSTER_DIR/inner"
+    chmod +x "$MUSTER_DIR/shell" "$MUSTER_DIR/inner"
+    run terminal -n2 --gres=gpu:2 --pty "$MUSTER_DIR/shell"
+    [ "$(grep -o 'rank . of .' <<< "$output" | sort)" = "rank 0 of 2
+rank 1 of 2" ]
+}
