@@ -66,6 +66,12 @@ static void read_arguments(int ac, char *av[])
     }
 }
 
+/* Does this srun, inside of a step, ignore that step's job? */
+static bool starts_job(void)
+{
+    return getenv("MUSTER_SET") && !getenv("SLURM_JOB_ID") && !getenv("SLURM_JOBID");
+}
+
 int slurm_spank_init(spank_t sp, int ac, char *av[])
 {
     spank_context_t context = spank_context();
@@ -75,6 +81,9 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
     read_arguments(ac, av);
     if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
         slurm_error("muster: the option --muster could not be registered");
+    /* A new job starts with nothing of the step from which it was submitted. */
+    if (context == S_CTX_ALLOCATOR || (context == S_CTX_LOCAL && starts_job()))
+        mu_inherited_drop_own();
     if (context == S_CTX_LOCAL)
         mu_srun_init(&state);
     if (context != S_CTX_REMOTE)

@@ -5,6 +5,7 @@
  *   srun.c         in srun: checks options, takes over the bind request before srun
  *                  reads it
  *   stepd.c        in slurmstepd: decides once per node what Muster does for the step
+ *   inherited.c    drops what an outer step exported
  *   step_plan.c    the plan of the step on this node
  *   items.c        fills struct mu_step from SPANK items, environment and cgroup
  *   step_cpus.c    the step's CPUs where no cgroup confines it
@@ -182,6 +183,15 @@ void mu_srun_send_rank0_host(int argc, char **argv);
 void mu_stepd_user_init(struct mu_state *st, spank_t sp);
 void mu_stepd_task_exit(struct mu_state *st);
 void mu_stepd_exit(struct mu_state *st);
+
+/* inherited.c. Drop what the Muster of an outer step exported and nobody changed since.
+ * _own: from this process's: sbatch, salloc, or an srun that starts a job.
+ * _job: from a batch script's, where sbatch had no plugin.
+ * _step: from that of a step; step->set keeps the list of the names.
+ */
+void mu_inherited_drop_own(void);
+void mu_inherited_drop_job(spank_t sp);
+void mu_inherited_drop_step(spank_t sp);
 
 /* step_plan.c. Fills st->node, st->alloc and st->plan. */
 int mu_step_plan_make(struct mu_state *st, struct mu_err *err);

@@ -136,6 +136,15 @@ static void settle_without_site(struct mu_state *st)
         st->opts.strict = MU_FLAG_NO;
 }
 
+static int read_step(struct mu_state *st, spank_t sp, struct mu_err *err)
+{
+    if (mu_items_read(sp, &st->step, err) < 0)
+        return -1;
+    /* In every mode, also off: the outer step's ranks are never this step's. */
+    mu_inherited_drop_step(sp);
+    return 0;
+}
+
 void mu_stepd_user_init(struct mu_state *st, spank_t sp)
 {
     struct mu_err err = { 0 };
@@ -144,11 +153,15 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
     if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
         return;
     if (step >= MU_STEP_SPECIAL) {
+        if (step == MU_STEP_BATCH)
+            mu_inherited_drop_job(sp);
+        else
+            mu_inherited_drop_step(sp);
         if (step == MU_STEP_BATCH || step == MU_STEP_INTERACTIVE)
             take_over_batch(st, sp);
         return;
     }
-    if (mu_items_read(sp, &st->step, &err) < 0 || settle_step(st, &err) < 0) {
+    if (read_step(st, sp, &err) < 0 || settle_step(st, &err) < 0) {
         settle_without_site(st);
         st->failure = err;
         if (st->opts.strict != MU_FLAG_YES)

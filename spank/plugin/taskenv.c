@@ -171,18 +171,6 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
     return add_plan(st, sp, slot, env, err);
 }
 
-/* Removes values that Muster exported in an outer step and does not export here. */
-static void drop_stale(const struct mu_state *st, spank_t sp, const char *set)
-{
-    char name[64], value[4096];
-
-    for (int i = 0; mu_env_set_name(st->step.set, i, name, sizeof name); i++)
-        if (!mu_env_set_lists(set, name) && strcmp(name, "CUDA_VISIBLE_DEVICES") != 0 &&
-            mu_item_env(sp, name, value, sizeof value) &&
-            mu_env_set_has(st->step.set, name, value))
-            spank_unsetenv(sp, name);
-}
-
 static int write_all(const struct mu_state *st, spank_t sp, const struct mu_env *env,
                      struct mu_err *err)
 {
@@ -203,7 +191,6 @@ static int write_all(const struct mu_state *st, spank_t sp, const struct mu_env 
         else if (!mu_env_set_add(set, name, env->item[i].value))
             rc = mu_err_set(err, E2BIG, "MUSTER_SET is full");
     }
-    drop_stale(st, sp, set);
     if (rc == 0 && spank_setenv(sp, "MUSTER_SET", set, 1) != ESPANK_SUCCESS)
         rc = mu_err_set(err, EIO, "MUSTER_SET could not be set");
     free(set);

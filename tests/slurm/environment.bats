@@ -121,3 +121,87 @@ terminal() { # srun option... command (no quotes)
     [ "$(grep -o 'rank . of .' <<< "$output" | sort)" = "rank 0 of 2
 rank 1 of 2" ]
 }
+
+# What a step of Muster leaves in an environment: the names that no other job may see. Slurm writes
+# CUDA_VISIBLE_DEVICES and SLURM_STEP_GPUS too, where a job or step has GPUs.
+outer='^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|OMP_NUM_THREADS'
+outer=$outer'|CUDA_DEVICE_ORDER|NCCL_[A-Z_]*|MUSTER_PLAN|MUSTER_SET|SLURM_MUSTER_[A-Z]*|SLURM_GPU_BIND)='
+
+# Rank 1 of a step runs a command in the environment that Muster gave it.
+from_rank_1() { # command
+    step -n2 -c1 --gres=gpu:2 bash -c "[ \$SLURM_PROCID = 1 ] || exit 0
+        unset \${!SLURM_CPU_BIND*}
+        env | grep -cE '$outer' > $MUSTER_DIR/had
+        $1"
+    [ "$(cat "$MUSTER_DIR/had")" -ge 10 ]
+}
+
+# What the script of a new job sees of it. The job runs on the other node.
+script_sees() { # sbatch option...
+    rm -f "$MUSTER_DIR"/seen "$MUSTER_DIR"/done
+    printf '#!/bin/bash\nenv > %s/seen\ntouch %s/done\n' "$MUSTER_DIR" "$MUSTER_DIR" > "$MUSTER_DIR/eval"
+    from_rank_1 "sbatch -Q -w env2 -n1 -o /dev/null $* $MUSTER_DIR/eval" || return 1
+    wait_for 31 test -e "$MUSTER_DIR/done" || return 1
+    grep -E "$outer" "$MUSTER_DIR/seen" || echo nothing
+}
+
+@test "case 063: a job submitted from inside a step sees nothing of the step, in any mode" {
+    for options in --gres=gpu:1 '' '--gres=gpu:1 --muster=off' '--gres=gpu:1 --muster=bind=none' \
+        '--gres=gpu:1 --export=ALL,OTHER=1' '--muster=rdzv=none'; do
+        # shellcheck disable=SC2086
+        run script_sees $options
+        [ "$output" = nothing ] || { echo "sbatch $options"; false; }
+    done
+    site 'enable = off' > "$MUSTER_DIR/c/etc/muster.conf"
+    timeout 60 srun -Q -w env1 -n2 --gres=gpu:2 --muster bash -c "[ \$SLURM_PROCID = 0 ] ||
+        sbatch -Q -W -w env2 -n1 -o $MUSTER_DIR/out --wrap env" 2> "$MUSTER_DIR/err"
+    [ "$(grep -cE "$outer" "$MUSTER_DIR/out")" -eq 0 ]
+}
+
+@test "case 063: a new job without GPUs gets no CUDA_VISIBLE_DEVICES of the step" {
+    run script_sees
+    [ "$output" = nothing ]
+    [ "$(grep -cE '^(CUDA_VISIBLE_DEVICES|SLURM_STEP_GPUS)=' "$MUSTER_DIR/seen")" -eq 0 ]
+}
+
+@test "case 063: what the task set itself goes with its job" {
+    run from_rank_1 "export OMP_NUM_THREADS=77 MASTER_PORT=4711 MINE=yes
+        sbatch -Q -W -w env2 -n1 -o $MUSTER_DIR/out --wrap env"
+    [ "$(grep -cE '^(OMP_NUM_THREADS=77|MASTER_PORT=4711|MINE=yes)$' "$MUSTER_DIR/out")" -eq 3 ]
+    [ "$(grep -cE '^(RANK|WORLD_SIZE|MASTER_ADDR|MUSTER_SET)=' "$MUSTER_DIR/out")" -eq 0 ]
+}
+
+@test "case 063: salloc and srun start a job from inside a step" {
+    run from_rank_1 "salloc -Q -w env2 -n1 --gres=gpu:1 env"
+    [ "$(grep -c '^SLURM_JOB_ID=' <<< "$output")" -eq 1 ]
+    [ "$(grep -cE "$outer" <<< "$output")" -eq 0 ]
+    run from_rank_1 "for v in \${!SLURM_*}; do [ \$v = SLURM_CONF ] || [[ \$v = SLURM_MUSTER_* ]] || unset \$v; done
+        srun -Q -w env2 -n2 --gres=gpu:2 bash -c 'echo rank \$RANK of \$WORLD_SIZE'"
+    [ "$(sort <<< "$output")" = "rank 0 of 2
+rank 1 of 2" ]
+}
+
+@test "case 063: a binding that was taken over stays in its own job" {
+    printf '#!/bin/bash\nsbatch -Q -W -w env2 -n1 --gres=gpu:1 -o %s/out --wrap env\n' "$MUSTER_DIR" > "$MUSTER_DIR/outer"
+    timeout 60 sbatch -Q -W -w env1 -n2 --gres=gpu:2 --gpu-bind=single:1 -o /dev/null "$MUSTER_DIR/outer"
+    [ "$(grep -c '^SLURM_JOB_ID=' "$MUSTER_DIR/out")" -eq 1 ]
+    [ "$(grep -cE '^SLURM_(GPU_BIND|MUSTER_REQUEST)=' "$MUSTER_DIR/out")" -eq 0 ]
+}
+
+@test "case 063: sbatch without the plugin: the new job's script is cleaned on its node" {
+    mkdir -p "$MUSTER_DIR/bare"
+    cp "$MUSTER_DIR"/c/etc/*.conf "$MUSTER_DIR/bare/"
+    : > "$MUSTER_DIR/bare/plugstack.conf"
+    sed -i "s,^PlugStackConfig=.*,PlugStackConfig=$MUSTER_DIR/bare/plugstack.conf," "$MUSTER_DIR/bare/slurm.conf"
+    run from_rank_1 "SLURM_CONF=$MUSTER_DIR/bare/slurm.conf sbatch -Q -W -w env2 -n1 --gres=gpu:1 -o $MUSTER_DIR/out --wrap env"
+    [ "$(grep -c '^SLURM_JOB_ID=' "$MUSTER_DIR/out")" -eq 1 ]
+    [ "$(grep -cE "$outer" "$MUSTER_DIR/out")" -eq 0 ]
+}
+
+@test "case 063: a step inside a step, off or without GPUs, sees nothing of the outer step" {
+    for options in --muster=off --gres=none '--gres=none --muster=off'; do
+        run from_rank_1 "srun -Q --overlap -n1 $options env"
+        [ "$(grep -c '^SLURM_STEP_ID=' <<< "$output")" -eq 1 ]
+        [ "$(grep -vE '^SLURM_(MUSTER_|GPU_BIND)' <<< "$output" | grep -cE "$outer")" -eq 0 ] || { echo "srun $options"; false; }
+    done
+}

@@ -104,6 +104,59 @@ static void names_are_told_one_by_one(void **state)
     assert_false(mu_env_set_name("TOOLONG:1", 0, name, 4));
 }
 
+/* An environment of five variables; a name that was unset is empty. */
+struct fake_env {
+    struct {
+        char name[32];
+        const char *value;
+    } item[5];
+};
+
+static const char *fake_get(void *arg, const char *name)
+{
+    struct fake_env *env = arg;
+
+    for (int i = 0; i < 5; i++)
+        if (strcmp(env->item[i].name, name) == 0)
+            return env->item[i].value;
+    return NULL;
+}
+
+static void fake_unset(void *arg, const char *name)
+{
+    struct fake_env *env = arg;
+
+    for (int i = 0; i < 5; i++)
+        if (strcmp(env->item[i].name, name) == 0)
+            env->item[i].name[0] = '\0';
+}
+
+static void
+case_063_an_outer_steps_values_are_dropped_those_changed_since_stay(void **state)
+{
+    for (int slurms = 0; slurms < 2; slurms++) {
+        struct fake_env env = { { { "RANK", "3" },
+                                  { "OMP_NUM_THREADS", "7" },
+                                  { "ROCR_VISIBLE_DEVICES", "1" },
+                                  { "MUSTER_PLAN", "v=1" },
+                                  { "HOME", "/root" } } };
+        const struct mu_env_access access = { fake_get, fake_unset, &env };
+        char set[MU_ENV_SET_TEXT];
+
+        snprintf(set, sizeof set, "%s", a_set());
+        mu_env_set_add(set, "ROCR_VISIBLE_DEVICES", "1");
+        mu_env_drop_inherited(&access, set, slurms);
+        assert_null(fake_get(&env, "RANK"));
+        assert_non_null(fake_get(&env, "OMP_NUM_THREADS"));
+        assert_null(fake_get(&env, "MUSTER_PLAN"));
+        assert_non_null(fake_get(&env, "HOME"));
+        if (slurms)
+            assert_non_null(fake_get(&env, "ROCR_VISIBLE_DEVICES"));
+        else
+            assert_null(fake_get(&env, "ROCR_VISIBLE_DEVICES"));
+    }
+}
+
 static const struct port_case {
     const char *text;
     int port;
@@ -149,6 +202,8 @@ int main(void)
         cmocka_unit_test(the_sets_format_is_fixed),
         cmocka_unit_test(a_full_set_says_so),
         cmocka_unit_test(names_are_told_one_by_one),
+        cmocka_unit_test(
+            case_063_an_outer_steps_values_are_dropped_those_changed_since_stay),
         cmocka_unit_test(the_first_reserved_port),
         cmocka_unit_test(a_list_that_is_full_refuses_more),
     };

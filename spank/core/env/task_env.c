@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/parse.h"
+
 int mu_env_add(struct mu_env *env, const char *name, enum mu_env_rule rule,
                struct mu_err *err, const char *fmt, ...)
 {
@@ -104,6 +106,30 @@ bool mu_env_set_name(const char *set, int n, char *name, size_t len)
     memcpy(name, set, k);
     name[k] = '\0';
     return true;
+}
+
+bool mu_env_is_visible(const char *name)
+{
+    static const char *const names[] = { "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                         "ZE_AFFINITY_MASK", NULL };
+
+    return mu_parse_word(name, names) >= 0;
+}
+
+void mu_env_drop_inherited(const struct mu_env_access *env, const char *set,
+                           bool slurms)
+{
+    char name[64];
+
+    for (int i = 0; mu_env_set_name(set, i, name, sizeof name); i++) {
+        const char *value = env->get(env->arg, name);
+
+        if (value && mu_env_set_has(set, name, value) &&
+            !(slurms && mu_env_is_visible(name)))
+            env->unset(env->arg, name);
+    }
+    env->unset(env->arg, "MUSTER_PLAN");
+    env->unset(env->arg, "MUSTER_SET");
 }
 
 int mu_env_first_port(const char *ports)

@@ -56,6 +56,24 @@ bool mu_env_may_write(enum mu_env_rule rule, const char *name, const char *curre
 /* The n-th name listed in set, into name; false when there are no more. */
 bool mu_env_set_name(const char *set, int n, char *name, size_t len);
 
+/* An environment to change: this process's own, or that of a step. */
+struct mu_env_access {
+    /* NULL: not there. The value is valid until the next call. */
+    const char *(*get)(void *arg, const char *name);
+    void (*unset)(void *arg, const char *name);
+    void *arg;
+};
+
+/* Is this one of the variables that choose a task's GPUs? Slurm writes them, too. */
+bool mu_env_is_visible(const char *name);
+
+/* Unset what the Muster of an outer step exported: each variable that set lists and
+ * whose value is still that one, MUSTER_SET and MUSTER_PLAN. With `slurms`, the
+ * variables that choose GPUs stay: Slurm has written them anew.
+ */
+void mu_env_drop_inherited(const struct mu_env_access *env, const char *set,
+                           bool slurms);
+
 /* The first port of "26239-26241,27000", or -1. */
 int mu_env_first_port(const char *ports);
 
