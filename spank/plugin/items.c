@@ -292,6 +292,8 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
     read_visible(sp, step);
+    if (!mu_item_env_begin(sp, "SLURM_MEM_BIND", step->mem_bind, sizeof step->mem_bind))
+        step->mem_bind[0] = '\0';
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
     /* Only the first port is used. */
     if (!mu_item_env_begin(sp, "SLURM_STEP_RESV_PORTS", step->ports,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spank/core/options/mem_bind.h"
 #include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
 
@@ -71,6 +72,23 @@ static void show_better_masks(const struct mu_state *st)
     mu_plan_clear(&plan);
 }
 
+static void show_mem_bind(const struct mu_state *st)
+{
+    switch (mu_mem_bind_parse(st->step.mem_bind)) {
+    case MU_MEM_UNSET:
+        return;
+    case MU_MEM_NONE:
+        mu_info(st, "the step keeps its --mem-bind=%s; CPUs are placed without memory",
+                st->step.mem_bind);
+        return;
+    default:
+        mu_info(st,
+                "the step keeps its --mem-bind=%s, for the NUMA nodes of the CPUs that "
+                "each task gets",
+                st->step.mem_bind);
+    }
+}
+
 static void report_launcher(const struct mu_state *st)
 {
     int nproc = st->step.launcher_nproc;
@@ -101,6 +119,8 @@ void mu_report(const struct mu_state *st)
         show_text(st);
     if (verbose)
         mu_other_steps_report(st);
+    if (verbose)
+        show_mem_bind(st);
     if (verbose && st->step.request.cpu_bind)
         show_better_masks(st);
 }

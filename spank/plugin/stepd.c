@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spank/core/options/mem_bind.h"
 #include "spank/plugin/plugin.h"
 
 /* Takes over the binding in the batch script's environment, for sruns that cannot do it
@@ -53,6 +54,9 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
         st->action = st->step.taken_over ? MU_ACTION_NARROW : MU_ACTION_NOTHING;
         return -1;
     }
+    /* An explicit --mem-bind wins, as --cpu-bind does. */
+    if (mu_mem_bind_parse(st->step.mem_bind) != MU_MEM_UNSET)
+        st->opts.mem = mu_mem_bind_parse(st->step.mem_bind);
     if (taken[0])
         mu_warn(st, "this site does not allow users to set %s; its value is used",
                 taken);

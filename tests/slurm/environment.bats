@@ -205,3 +205,44 @@ rank 1 of 2" ]
         [ "$(grep -vE '^SLURM_(MUSTER_|GPU_BIND)' <<< "$output" | grep -cE "$outer")" -eq 0 ] || { echo "srun $options"; false; }
     done
 }
+
+policy() { # srun option...
+    step -n1 -c2 --gres=gpu:1 "$@" "$MUSTER_DIR/mempolicy"
+}
+
+@test "case 065: an explicit --mem-bind stays, CPUs are placed all the same" {
+    cc -o "$MUSTER_DIR/mempolicy" "$BATS_TEST_DIRNAME/mempolicy.c"
+    [ "$(policy)" = "preferred 1" ]
+    for bind in none local map_mem:0 mask_mem:0x1 prefer,local; do
+        want=$(policy --mem-bind=$bind --muster=off)
+        [ "$(policy --mem-bind=$bind)" = "$want" ] || { echo "--mem-bind=$bind: not $want"; false; }
+        [ "$(SLURM_MEM_BIND=$bind policy)" = "$want" ] || { echo "SLURM_MEM_BIND=$bind: not $want"; false; }
+    done
+    # asks for no policy
+    [ "$(policy --mem-bind=verbose)" = "preferred 1" ]
+    # also against the site's key and an option
+    site 'mem = strict' > "$MUSTER_DIR/c/etc/muster.conf"
+    [ "$(policy --mem-bind=none)" = "default 0" ]
+    [ "$(policy --muster=mem=strict --mem-bind=none)" = "default 0" ]
+    run step -n1 -c1 --gres=gpu:1 --mem-bind=none bash -c 'echo "${MUSTER_PLAN#*cpus=}"'
+    [[ "$output" == [01]";mems=-;"* ]]
+}
+
+@test "case 065: verbose reports that --mem-bind is kept, and muster verify agrees" {
+    for bind in none map_mem:0; do
+        run step -n1 --gres=gpu:1 --muster=verbose --mem-bind=$bind muster verify
+        grep -q "the step keeps its --mem-bind=quiet,$bind" "$MUSTER_DIR/err"
+        [[ "$output" == *"memory not bound"* ]]
+    done
+    run step -n1 --gres=gpu:1 --muster=verbose --mem-bind=local muster verify
+    grep -q 'the step keeps its --mem-bind=quiet,local, for the NUMA nodes of the CPUs' "$MUSTER_DIR/err"
+    [ "$status" -eq 0 ]
+    run step -n1 --gres=gpu:1 --muster=verbose true
+    [ "$(grep -c mem-bind "$MUSTER_DIR/err")" -eq 0 ]
+}
+
+@test "case 065: --mem-bind of sbatch" {
+    cc -o "$MUSTER_DIR/mempolicy" "$BATS_TEST_DIRNAME/mempolicy.c"
+    timeout 60 sbatch -Q -W -w env1 -n1 -c2 --gres=gpu:1 --mem-bind=none -o "$MUSTER_DIR/out" --wrap "srun -Q -c2 $MUSTER_DIR/mempolicy"
+    [ "$(grep -v ^muster "$MUSTER_DIR/out")" = "default 0" ]
+}

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "spank/core/options/mem_bind.h"
 #include "spank/core/options/muster_option.h"
 
 #define F(field) offsetof(struct mu_opts, field)
@@ -190,6 +191,34 @@ static void keys_are_recognised(void **state)
     assert_false(mu_opts_is_key(""));
 }
 
+static const struct mem_case {
+    const char *text;
+    enum mu_mem mem;
+} mem_binds[] = {
+    { NULL, MU_MEM_UNSET },
+    { "", MU_MEM_UNSET },
+    { "quiet", MU_MEM_UNSET },
+    { "verbose", MU_MEM_UNSET },
+    { "v,sort", MU_MEM_UNSET },
+    { "none", MU_MEM_NONE },
+    { "quiet,none", MU_MEM_NONE },
+    { "rank", MU_MEM_NONE },
+    { "quiet,map_mem:0,1", MU_MEM_NONE },
+    { "mask_mem:0x1", MU_MEM_NONE },
+    { "local", MU_MEM_STRICT },
+    { "quiet,LOCAL", MU_MEM_STRICT },
+    { "quiet,prefer,local", MU_MEM_PREFER },
+    { "p,local", MU_MEM_PREFER },
+    { "prefer,map_mem:1", MU_MEM_NONE },
+};
+
+static void case_065_a_memory_binding_of_the_user_is_found(void **state)
+{
+    for (size_t i = 0; i < sizeof mem_binds / sizeof mem_binds[0]; i++)
+        if (mu_mem_bind_parse(mem_binds[i].text) != mem_binds[i].mem)
+            fail_msg("'%s'", mem_binds[i].text ? mem_binds[i].text : "(null)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +230,7 @@ int main(void)
         cmocka_unit_test(merging_fills_only_what_is_unset),
         cmocka_unit_test(the_defaults_leave_nothing_unset),
         cmocka_unit_test(keys_are_recognised),
+        cmocka_unit_test(case_065_a_memory_binding_of_the_user_is_found),
     };
 
     return cmocka_run_group_tests_name("opts", tests, NULL, NULL);
