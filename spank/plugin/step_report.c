@@ -6,9 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spank/core/env/task_env.h"
 #include "spank/core/options/mem_bind.h"
 #include "spank/core/plan/plan_text.h"
 #include "spank/plugin/plugin.h"
+
+/* Not clear from the table where a task has several GPUs. */
+static void show_threads(FILE *out, const struct mu_state *st)
+{
+    const struct mu_slot *slot = &st->plan.slots[0];
+    int cores = slot->bound ? mu_node_core_count(&st->node, &slot->cpus) : 0;
+
+    if (st->opts.omp == MU_AUTO_AUTO && cores > 0 && slot->ngpus > 1 &&
+        st->step.launcher != MU_LAUNCHER_MPI)
+        fprintf(out,
+                "OMP_NUM_THREADS=%d in task 0, for each of the processes that it may "
+                "start: %d core%s for %d GPUs\n",
+                mu_env_threads(cores, slot->ngpus), cores, mu_plural(cores),
+                slot->ngpus);
+}
 
 static void show_text(const struct mu_state *st)
 {
@@ -31,6 +47,7 @@ static void show_text(const struct mu_state *st)
     for (int i = 0; i < st->plan.ninfos; i++)
         fprintf(out, "%s\n", st->plan.info[i]);
     fprintf(out, "ranks: %s\n", st->role_why);
+    show_threads(out, st);
     if (st->have_network) {
         fprintf(out, "network: %s\n", st->network.choice.reason);
         if (st->network.fallback[0])

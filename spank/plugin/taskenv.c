@@ -156,15 +156,17 @@ static int add_rendezvous(const struct mu_state *st, spank_t sp, int task,
 static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                   bool hidden, struct mu_env *env, struct mu_err *err)
 {
-    bool launcher = st->step.launcher != MU_LAUNCHER_NONE;
     int cores = slot->bound ? mu_node_core_count(&st->node, &slot->cpus) : 0;
 
     if (add_rendezvous(st, sp, slot->task, env, err) < 0)
         return -1;
     if (add_gpus(st, slot, hidden, env, err) < 0)
         return -1;
-    if (st->opts.omp == MU_AUTO_AUTO && cores > 0 && !launcher &&
-        mu_env_add(env, "OMP_NUM_THREADS", MU_ENV_KEEP, err, "%d", cores) < 0)
+    /* mpirun's daemon is not bound, and starts any number of ranks. */
+    if (st->opts.omp == MU_AUTO_AUTO && cores > 0 &&
+        st->step.launcher != MU_LAUNCHER_MPI &&
+        mu_env_add(env, "OMP_NUM_THREADS", MU_ENV_KEEP, err, "%d",
+                   mu_env_threads(cores, slot->ngpus)) < 0)
         return -1;
     if (add_settings(st, env, err) < 0)
         return -1;

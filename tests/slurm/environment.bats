@@ -246,3 +246,30 @@ policy() { # srun option...
     timeout 60 sbatch -Q -W -w env1 -n1 -c2 --gres=gpu:1 --mem-bind=none -o "$MUSTER_DIR/out" --wrap "srun -Q -c2 $MUSTER_DIR/mempolicy"
     [ "$(grep -v ^muster "$MUSTER_DIR/out")" = "default 0" ]
 }
+
+@test "case 064: OMP_NUM_THREADS is cores per GPU, however the launcher is wrapped" {
+    # stands in for torchrun and the like: prints what each worker would inherit
+    printf '#!/bin/bash\necho "${OMP_NUM_THREADS-no} ${RANK-no}"\n' > "$MUSTER_DIR/torchrun"
+    printf '#!/bin/bash\n"$MUSTER_DIR/torchrun" "$@"\n' > "$MUSTER_DIR/launch.sh"
+    printf '#!/bin/bash\nshift 7\nexec "$@"\n' > "$MUSTER_DIR/apptainer"
+    chmod +x "$MUSTER_DIR"/torchrun "$MUSTER_DIR"/launch.sh "$MUSTER_DIR"/apptainer
+    torchrun=$MUSTER_DIR/torchrun
+    while read -r line; do
+        # shellcheck disable=SC2086
+        run step -n1 -c2 --gres=gpu:2 $line
+        [ "$output" = "1 no" ] || { echo "$line"; false; }
+    done <<LINES
+$torchrun --nproc_per_node=2 train.py
+$MUSTER_DIR/launch.sh train.py
+env A=1 B=2 C=3 D=4 E=5 F=6 $torchrun train.py
+$MUSTER_DIR/apptainer exec --nv --bind /a --bind /b img.sif $torchrun train.py
+LINES
+    run step -n1 -c2 --gres=gpu:2 bash -c "$torchrun train.py"
+    [ "$output" = "1 no" ]
+    run step -n1 -c2 --gres=gpu:2 --muster=verbose true
+    grep -q 'OMP_NUM_THREADS=1 in task 0, .*: 2 cores for 2 GPUs' "$MUSTER_DIR/err"
+    run step -n1 -c2 --gres=gpu:4 bash -c "$torchrun train.py" # at least 1
+    [ "$output" = "1 no" ]
+    run step -n1 -c2 --gres=gpu:1 bash -c 'echo $OMP_NUM_THREADS' # all cores of the one GPU's task
+    [ "$output" = 2 ]
+}

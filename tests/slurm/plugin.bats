@@ -305,7 +305,7 @@ no no" ]
 }
 
 @test "-c of the job reaches the plan where Slurm reports it (case 016)" {
-    run step -n1 -c2 bash -c "echo \$OMP_NUM_THREADS \$($cpus)"
+    run step -n1 -c2 --gres=gpu:1 bash -c "echo \$OMP_NUM_THREADS \$($cpus)"
     [ "$output" = "2 0-1" ]
 }
 
@@ -414,7 +414,7 @@ JOB
     printf '#!/bin/bash\necho ${RANK-no} ${OMP_NUM_THREADS-no} ${MASTER_PORT:+port}\n' > "$MUSTER_DIR/torchrun"
     chmod +x "$MUSTER_DIR/torchrun"
     run step -n1 "$MUSTER_DIR/torchrun" --nproc_per_node=4 train.py
-    [ "$output" = "no no port" ]
+    [ "$output" = "no 1 port" ]
     [ "$(grep -c launchers "$MUSTER_DIR/err")" -eq 0 ]
     run step "$MUSTER_DIR/torchrun" --nproc_per_node=4 train.py
     grep -q 'warning: 2 launchers x 4 .*4 GPUs' "$MUSTER_DIR/err"

@@ -104,6 +104,19 @@ static void names_are_told_one_by_one(void **state)
     assert_false(mu_env_set_name("TOOLONG:1", 0, name, 4));
 }
 
+static const struct threads_case {
+    int cores, gpus, threads;
+} threads[] = {
+    { 16, 1, 16 }, { 16, 0, 16 }, { 64, 8, 8 }, { 7, 2, 3 }, { 2, 4, 1 }, { 1, 1, 1 },
+};
+
+static void case_064_a_task_with_several_gpus_has_threads_for_each(void **state)
+{
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++)
+        assert_int_equal(mu_env_threads(threads[i].cores, threads[i].gpus),
+                         threads[i].threads);
+}
+
 /* An environment of five variables; a name that was unset is empty. */
 struct fake_env {
     struct {
@@ -202,6 +215,7 @@ int main(void)
         cmocka_unit_test(the_sets_format_is_fixed),
         cmocka_unit_test(a_full_set_says_so),
         cmocka_unit_test(names_are_told_one_by_one),
+        cmocka_unit_test(case_064_a_task_with_several_gpus_has_threads_for_each),
         cmocka_unit_test(
             case_063_an_outer_steps_values_are_dropped_those_changed_since_stay),
         cmocka_unit_test(the_first_reserved_port),

@@ -132,6 +132,13 @@ void mu_env_drop_inherited(const struct mu_env_access *env, const char *set,
     env->unset(env->arg, "MUSTER_SET");
 }
 
+int mu_env_threads(int cores, int gpus)
+{
+    int threads = gpus > 1 ? cores / gpus : cores;
+
+    return threads > 0 ? threads : 1;
+}
+
 int mu_env_first_port(const char *ports)
 {
     char *end;

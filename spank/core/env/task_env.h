@@ -74,6 +74,12 @@ bool mu_env_is_visible(const char *name);
 void mu_env_drop_inherited(const struct mu_env_access *env, const char *set,
                            bool slurms);
 
+/* OMP_NUM_THREADS of a task with these cores and GPUs. A task with several GPUs starts
+ * a process for each, as torchrun does, also from inside a script where nobody sees it:
+ * all of them inherit the variable.
+ */
+int mu_env_threads(int cores, int gpus);
+
 /* The first port of "26239-26241,27000", or -1. */
 int mu_env_first_port(const char *ports);
 
