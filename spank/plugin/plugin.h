@@ -19,6 +19,7 @@
  *   rank0_node.c   the node that rank 0 runs on
  *   nodeaddr.c     addresses of nodes whose names do not resolve
  *   master_port.c  checks that MASTER_PORT is free
+ *   leftovers.c    rank variables of the shell that started the step
  *   step_report.c  prints warnings and the plan, once per node
  *   other_steps.c  CPUs and GPUs shared with the job's other steps on this node
  *   topofile.c     NCCL_TOPO_FILE: checked, copied, removed
@@ -320,6 +321,11 @@ void mu_report(const struct mu_state *st);
  * step other steps of the job use at this moment.
  */
 void mu_other_steps_report(const struct mu_state *st);
+
+/* leftovers.c. Once per step, after the role is decided: warns where the user's
+ * environment gives all tasks the same rank.
+ */
+void mu_leftovers_report(struct mu_state *st, spank_t sp);
 
 /* master_port.c. On rank 0's node: warns if another step or program uses the hashed
  * port; holds the claim until release.

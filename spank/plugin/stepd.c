@@ -101,7 +101,10 @@ static void settle_rendezvous(struct mu_state *st, spank_t sp)
     mu_choose_ports(st, sp);
     if (mu_decide_network(st, sp, &err) < 0)
         mu_warn(st, "network: %s", err.text);
-    if (st->role != MU_ROLE_NONE && st->opts.mode == MU_MODE_ON)
+    if (st->opts.mode != MU_MODE_ON)
+        return;
+    mu_leftovers_report(st, sp);
+    if (st->role != MU_ROLE_NONE)
         mu_port_check(st);
 }
 

@@ -273,3 +273,36 @@ LINES
     run step -n1 -c2 --gres=gpu:1 bash -c 'echo $OMP_NUM_THREADS' # all cores of the one GPU's task
     [ "$output" = 2 ]
 }
+
+warned() { # number of warnings that name leftovers
+    grep -c "srun's environment has" "$MUSTER_DIR/err"
+}
+
+@test "rank variables that a shell left behind are named once for all tasks of a step" {
+    RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 run steps -n4 --gres=gpu:4 bash -c 'echo $RANK'
+    [ "$(sort -u <<< "$output")" = 3 ] # the user's value stays
+    [ "$(warned)" -eq 1 ]
+    grep -q "srun's environment has RANK=3, LOCAL_RANK=1: all 4 tasks get the same value" "$MUSTER_DIR/err"
+    # also where the tasks are independent, and without a plan
+    RANK=3 run steps -n4 --gres=gpu:4 --muster=rdzv=none true
+    [ "$(warned)" -eq 1 ]
+    NODE_RANK=1 run steps -n2 --gres=gpu:2 true
+    [ "$(warned)" -eq 1 ]
+    site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
+    WORLD_SIZE=8 run steps -n4 --gres=gpu:4 true
+    [ "$(warned)" -eq 1 ]
+}
+
+@test "no leftovers: sruns of one task each, a right WORLD_SIZE, values of an outer step" {
+    RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 run step -n1 --gres=gpu:1 bash -c 'echo $RANK'
+    [ "$output" = 1 ]
+    [ "$(warned)" -eq 0 ]
+    WORLD_SIZE=2 run step -n2 --gres=gpu:2 true
+    [ "$(warned)" -eq 0 ]
+    run step -n1 -c2 --gres=gpu:2 --muster=rdzv=ranks bash -c 'export RANK=7
+        unset ${!SLURM_CPU_BIND*} SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
+        srun -Q --overlap -n2 -c1 --gres=gpu:2 bash -c "echo \$RANK"'
+    [ "$(sort <<< "$output")" = "0
+1" ]
+    [ "$(warned)" -eq 0 ]
+}
