@@ -2,7 +2,8 @@
 /* other_steps.c - reports what this step shares with the job's other steps on this node
  * (case 053). A step with --overlap, or started inside another step, gets that step's
  * CPUs and GPUs, which spoils measurements. Slurm does not report this; it is read from
- * the other steps' processes.
+ * the other steps' processes. So is the address of NCCL's RAS in the step whose GPUs a
+ * tool shares.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct other {
     long step;
     struct mu_cpuset cpus;
     bool gpu[MU_GPUS_MAX]; /* [pos] */
+    char ras[128];         /* NCCL_RAS_ADDR, "" none */
 };
 
 struct others {
@@ -94,6 +96,9 @@ static void visit_task(void *arg, const struct mu_step_task *task)
         return;
     if (i == all->n)
         all->step[all->n++].step = step;
+    if (mu_step_task_env(task, "NCCL_RAS_ADDR"))
+        mu_copy(all->step[i].ras, sizeof all->step[i].ras,
+                mu_step_task_env(task, "NCCL_RAS_ADDR"));
     add_cpus(task, &all->step[i]);
     add_gpus(all->st, task, &all->step[i]);
 }
@@ -117,18 +122,51 @@ static void print_shared(const struct mu_state *st, const struct other *other)
                 gpus[0] ? "GPUs " : "", gpus, st->step.job, other->step);
 }
 
-void mu_other_steps_report(const struct mu_state *st)
+/* The other steps' tasks; NULL: out of memory. The caller frees it. */
+static struct others *find_others(const struct mu_state *st)
 {
     struct others *all = calloc(1, sizeof *all);
     char job[16], own[16];
 
     if (!all)
-        return;
+        return NULL;
     all->st = st;
     snprintf(job, sizeof job, "%u", st->step.job);
     snprintf(own, sizeof own, "%u", st->step.step);
     mu_step_tasks(job, own, visit_task, all);
-    for (int i = 0; i < all->n; i++)
+    return all;
+}
+
+void mu_other_steps_report(const struct mu_state *st)
+{
+    struct others *all = find_others(st);
+
+    for (int i = 0; all && i < all->n; i++)
         print_shared(st, &all->step[i]);
     free(all);
+}
+
+static bool shares_gpu(const struct mu_state *st, const struct other *other)
+{
+    for (int pos = 0; pos < st->alloc.ngpus; pos++)
+        if (other->gpu[pos])
+            return true;
+    return false;
+}
+
+bool mu_other_steps_ras(const struct mu_state *st, char *addr, size_t len)
+{
+    /* The job's first step finds no other. */
+    struct others *all = st->step.step > 0 ? find_others(st) : NULL;
+    const struct other *first = NULL;
+    bool found = false;
+
+    for (int i = 0; all && i < all->n; i++)
+        if (all->step[i].ras[0] && shares_gpu(st, &all->step[i]) &&
+            (!first || all->step[i].step < first->step))
+            first = &all->step[i];
+    if (first)
+        found = mu_copy(addr, len, first->ras);
+    free(all);
+    return found;
 }

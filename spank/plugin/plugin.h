@@ -321,6 +321,10 @@ void mu_report(const struct mu_state *st);
  * step other steps of the job use at this moment.
  */
 void mu_other_steps_report(const struct mu_state *st);
+/* NCCL_RAS_ADDR of the job's first other step that runs on a GPU of this one; false:
+ * there is none. A tool that is attached with --overlap asks that step.
+ */
+bool mu_other_steps_ras(const struct mu_state *st, char *addr, size_t len);
 
 /* leftovers.c. Once per step, after the role is decided: warns where the user's
  * environment gives all tasks the same rank.

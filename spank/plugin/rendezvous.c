@@ -153,7 +153,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     char home[1024], conf_file[1024], tmpdir[900], site_dir[4096];
     const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
     struct mu_library library = { "", "?" };
-    char ld_path[4096];
+    char ld_path[4096], ras[128];
     struct mu_topofile_request topo = { .st = st, .tmpdir = tmp ? tmp : "/tmp" };
     struct mu_network_request request = {
         .node = &st->node,
@@ -191,6 +191,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     request.nhosts = hosts.n;
     request.rank0_host = st->step.rank0_host;
     request.self = st->step.host;
+    if (request.nccl && mu_other_steps_ras(st, ras, sizeof ras))
+        request.ras_addr = ras;
     request.ras_port = mu_port_hash(st->step.job, st->step.step, 0, 1, st->ports_first,
                                     st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);

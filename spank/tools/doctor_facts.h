@@ -30,7 +30,7 @@ struct mu_doctor_input {
 int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err);
 
-/* doctor_tasks.c: fill facts.command_line and command_tasks. */
+/* doctor_tasks.c: fill facts.command_line, command_tasks and ras. */
 void mu_doctor_tasks(struct mu_doctor_input *in);
 
 /* doctor_files.c: checks the topology and graph files that NCCL would read against this

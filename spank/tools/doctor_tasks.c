@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_tasks.c - reads the commands of the job's other steps on this node (case 044):
- * their tasks are children of a slurmstepd and have the job's id in their environment
+/* doctor_tasks.c - reads the commands of the job's other steps on this node (case 044),
+ * and where NCCL's RAS of each answers: their tasks are children of a slurmstepd and
+ * have the job's id in their environment
  */
 #include <stdio.h>
 #include <string.h>
@@ -47,16 +48,34 @@ static void keep_task(struct mu_doctor_input *in, int argc, char **argv,
     facts->command_line = in->command_line;
 }
 
+/* Keeps the address of each step once. */
+static void keep_ras(struct mu_facts *facts, const struct mu_step_task *task)
+{
+    const char *addr = mu_step_task_env(task, "NCCL_RAS_ADDR");
+    struct mu_ras ras;
+
+    if (!addr || facts->nras == MU_RAS_MAX ||
+        !mu_copy(ras.addr, sizeof ras.addr, addr) ||
+        !mu_copy(ras.step, sizeof ras.step, task->step))
+        return;
+    for (int i = 0; i < facts->nras; i++)
+        if (strcmp(facts->ras[i].step, ras.step) == 0)
+            return;
+    facts->ras[facts->nras++] = ras;
+}
+
 static void visit_task(void *arg, const struct mu_step_task *task)
 {
+    struct mu_doctor_input *in = arg;
     char step[32], args[4096], *argv[ARGS_MAX];
     int argc;
 
+    keep_ras(&in->facts, task);
     if (!mu_copy(step, sizeof step, task->step))
         return;
     argc = read_args(task->pid, args, sizeof args, argv, ARGS_MAX);
     if (argc > 0)
-        keep_task(arg, argc, argv, step);
+        keep_task(in, argc, argv, step);
 }
 
 void mu_doctor_tasks(struct mu_doctor_input *in)

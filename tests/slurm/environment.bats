@@ -306,3 +306,29 @@ warned() { # number of warnings that name leftovers
 1" ]
     [ "$(warned)" -eq 0 ]
 }
+
+@test "a tool attached with --overlap gets the RAS port of the job's step; the doctor prints it" {
+    cat > "$MUSTER_DIR/job" <<JOB
+#!/bin/bash
+srun -Q -n1 -c1 --gres=gpu:2 bash -c 'echo \$NCCL_RAS_ADDR > $MUSTER_DIR/ras; exec sleep 60' &
+for _ in \$(seq 100); do [ ! -s $MUSTER_DIR/ras ] || break; sleep 0.1; done
+srun -Q --overlap -n1 --gres=gpu:2 bash -c 'echo tool \$NCCL_RAS_ADDR'
+srun -Q --overlap -n1 --gres=gpu:2 --muster=verbose true 2>&1
+srun -Q --overlap -n1 --gres=none muster doctor
+muster doctor
+scancel --signal=KILL \$SLURM_JOB_ID.0
+wait
+srun -Q -n1 --gres=gpu:2 bash -c 'echo later \$NCCL_RAS_ADDR'
+JOB
+    rm -f "$MUSTER_DIR/ras"
+    timeout 90 sbatch -Q -W -w env1 -n1 -c2 --gres=gpu:2 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" || true
+    addr=$(cat "$MUSTER_DIR/ras")
+    [[ "$addr" == localhost:* ]]
+    grep -q "^tool $addr\$" "$MUSTER_DIR/out"
+    grep -q "NCCL_RAS_ADDR=$addr: that of the job's step that runs on the same GPUs" "$MUSTER_DIR/out"
+    [ "$(grep -c "RAS of step 0 answers at $addr .*ncclras -h localhost -p ${addr#*:}" "$MUSTER_DIR/out")" -eq 2 ]
+    # nothing runs beside it
+    later=$(sed -n 's/^later //p' "$MUSTER_DIR/out")
+    [[ "$later" == localhost:* ]]
+    [ "$later" != "$addr" ]
+}

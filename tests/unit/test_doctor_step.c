@@ -124,6 +124,20 @@ static void c044_a_launcher_per_task_is_found(void **state)
     doctor_finding("4 copies of torchrun run on each node");
 }
 
+static void the_ras_address_of_another_step_is_printed(void **state)
+{
+    char *env[] = { "SLURM_PROCID=0", NULL };
+    struct mu_facts facts = { .env = env,
+                              .ras = { { "0", "localhost:29100" }, { "3", "odd" } },
+                              .nras = 2 };
+
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("RAS of step 0 answers at localhost:29100");
+    doctor_finding("ncclras -h localhost -p 29100");
+    doctor_nothing_above(MU_HINT);
+    assert_int_equal(doctor_found.n, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +147,7 @@ int main(void)
         DOCTOR_TEST(c016_one_cpu_while_the_job_owns_many),
         DOCTOR_TEST(c018_nccl_masks_are_explained_with_their_numa_nodes),
         DOCTOR_TEST(c044_a_launcher_per_task_is_found),
+        DOCTOR_TEST(the_ras_address_of_another_step_is_printed),
     };
 
     return cmocka_run_group_tests_name("doctor step", tests, NULL, NULL);

@@ -449,6 +449,12 @@ static void one_node_gets_no_network_variable(void **state)
     assert_int_equal(s->n, 1);
     assert_string_equal(s->item[0].value, "localhost:25001");
     s->n = 0;
+    in.ras_addr = "localhost:29999";
+    assert_int_equal(mu_nccl_decide(&in, s, NULL), 0);
+    assert_int_equal(s->n, 1);
+    assert_string_equal(s->item[0].value, "localhost:29999");
+    in.ras_addr = NULL;
+    s->n = 0;
     in.nnodes = 2;
     assert_int_equal(mu_nccl_decide(&in, s, NULL), 0);
     assert_string_equal(mu_settings_find(s, "NCCL_SOCKET_IFNAME")->value, "=eno1");

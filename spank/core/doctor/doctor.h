@@ -87,6 +87,13 @@ enum mu_gpudirect {
     MU_GPUDIRECT_READY,
 };
 
+/* Where NCCL's RAS of another step of this job answers on this node. */
+struct mu_ras {
+    char step[32];
+    char addr[128]; /* NCCL_RAS_ADDR: HOST:PORT */
+};
+#define MU_RAS_MAX 8
+
 struct mu_facts {
     char *const *env;            /* NAME=VALUE, NULL at the end */
     struct mu_cpuset affinity;   /* of this process */
@@ -119,6 +126,8 @@ struct mu_facts {
      * separated by blanks; NULL: none */
     const char *command_line;
     int command_tasks; /* tasks of that step on this node, 0 not known */
+    struct mu_ras ras[MU_RAS_MAX];
+    int nras;
 };
 
 /* Value of a variable, or NULL. */

@@ -154,6 +154,21 @@ static void check_launcher(const struct mu_facts *facts, struct mu_findings *out
             tasks, found, tasks, tasks, tasks * tasks);
 }
 
+/* The port is hashed for each step: a tool started elsewhere cannot guess it. */
+static void show_ras(const struct mu_facts *facts, struct mu_findings *out)
+{
+    for (int i = 0; i < facts->nras; i++) {
+        const char *addr = facts->ras[i].addr, *colon = strrchr(addr, ':');
+
+        if (colon)
+            mu_findings_add(out, MU_HINT, AREA, "",
+                            "NCCL's RAS of step %s answers at %s on this node: run "
+                            "ncclras -h %.*s -p %s",
+                            facts->ras[i].step, addr, (int)(colon - addr), addr,
+                            colon + 1);
+    }
+}
+
 void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out)
 {
     check_threads(facts, out);
@@ -162,4 +177,5 @@ void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out)
     check_cpu_variables(facts, out);
     check_binding(facts, out);
     check_launcher(facts, out);
+    show_ras(facts, out);
 }

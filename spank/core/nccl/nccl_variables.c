@@ -90,11 +90,27 @@ static int add_gdr_level(const struct mu_nccl_input *in, struct mu_settings *out
                                  err);
 }
 
-int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
+static int add_ras(const struct mu_nccl_input *in, struct mu_settings *out,
                    struct mu_err *err)
 {
     char value[64];
 
+    if (in->ras_addr)
+        return mu_settings_add(
+            out, "NCCL_RAS_ADDR", in->ras_addr,
+            "that of the job's step that runs on the same GPUs, for tools that ask it",
+            err);
+    if (!in->ras_port)
+        return 0;
+    snprintf(value, sizeof value, "localhost:%d", in->ras_port);
+    return mu_settings_add(
+        out, "NCCL_RAS_ADDR", value,
+        "two jobs of one user on a node would share the default port", err);
+}
+
+int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
+                   struct mu_err *err)
+{
     /* A profile's values are for the network. Inside one node its algorithm, protocol
      * and channels would only cost time. */
     if (in->profile && in->nnodes > 1 &&
@@ -102,13 +118,8 @@ int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
         return -1;
     if (add_network(in, out, err) < 0 || add_hcas(in, out, err) < 0)
         return -1;
-    if (in->ras_port) {
-        snprintf(value, sizeof value, "localhost:%d", in->ras_port);
-        if (mu_settings_add(
-                out, "NCCL_RAS_ADDR", value,
-                "two jobs of one user on a node would share the default port", err) < 0)
-            return -1;
-    }
+    if (add_ras(in, out, err) < 0)
+        return -1;
     if (in->topo_file &&
         mu_settings_add(out, "NCCL_TOPO_FILE", in->topo_file, in->topo_reason, err) < 0)
         return -1;

@@ -38,7 +38,9 @@ struct mu_nccl_input {
     const struct mu_hca_choice *hca;
     const struct mu_profile *profile;   /* NULL: none matched */
     const struct mu_platform *platform; /* this machine, for the profile */
-    int ras_port;          /* of mu_port_hash; 0: NCCL_RAS_ADDR stays unset */
+    int ras_port; /* of mu_port_hash; 0: NCCL_RAS_ADDR stays unset */
+    /* NCCL_RAS_ADDR of a step on the same GPUs, in place of the port, or NULL */
+    const char *ras_addr;
     const char *topo_file; /* checked and readable by the tasks, or NULL */
     const char *topo_reason;
     /* the NCCL that tasks will most likely load, NULL not known */

@@ -214,6 +214,7 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
         .choice = &out->choice,
         .hca = &out->hca,
         .ras_port = request->ras_port,
+        .ras_addr = request->ras_addr,
         .library = request->library,
         .direct_dma = strcmp(request->node->source, "this node") == 0 &&
                       mu_platform_direct_dma(request->root ? request->root : "")

@@ -40,7 +40,8 @@ struct mu_network_request {
     /* Fills in list[].addr for nodes whose names do not resolve. NULL: not called. */
     void (*node_addrs)(void *arg, struct mu_node_addr *list, int n);
     void *node_addrs_arg;
-    int ras_port;
+    int ras_port; /* this and the next as in struct mu_nccl_input */
+    const char *ras_addr;
     const struct mu_library *library; /* as in struct mu_nccl_input */
     double timeout;                   /* seconds for name look-ups */
     /* The user's own value of a variable, see mu_settings_resolve. */
