@@ -182,6 +182,8 @@ void mu_srun_init(struct mu_state *st)
     if (on) {
         for (int i = 0; i < n; i++)
             setenv(changes[i].name, changes[i].value, 1);
+        if (mu_takeover_repeats_cpus(&words, getenv("SLURM_CPUS_PER_TASK")))
+            unsetenv("SLURM_TRES_PER_TASK");
         warn_visible();
     } else if (n > 0) {
         request.slurm_binds = true;

@@ -18,7 +18,7 @@ static void take_over_batch(struct mu_state *st, spank_t sp)
     struct mu_takeover_buffer *buffer = calloc(1, sizeof *buffer);
     struct mu_takeover_words words = { 0 };
     struct mu_bind_request request;
-    char encoded[MU_TAKEOVER_TEXT], taken[256];
+    char encoded[MU_TAKEOVER_TEXT], taken[256], cpus[32];
     int n = 0;
 
     if (!buffer)
@@ -33,6 +33,9 @@ static void take_over_batch(struct mu_state *st, spank_t sp)
         goto out;
     mu_words_of_step(sp, buffer, &words);
     mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
+    if (mu_takeover_repeats_cpus(
+            &words, mu_item_env(sp, "SLURM_CPUS_PER_TASK", cpus, sizeof cpus)))
+        spank_unsetenv(sp, "SLURM_TRES_PER_TASK");
     if (n > 0 && request.gpu_bind[0]) {
         mu_takeover_encode(&request, encoded);
         spank_setenv(sp, MU_TAKEOVER_VARIABLE, encoded, 1);

@@ -332,3 +332,19 @@ JOB
     [[ "$later" == localhost:* ]]
     [ "$later" != "$addr" ]
 }
+
+@test "case 079: SLURM_TRES_PER_TASK that repeats -c goes, where --ntasks-per-gpu would refuse it" {
+    # what sbatch of Slurm 24.05 writes; this srun may be older and accept it
+    set -- -w env1 -n1 -c2 --gres=gpu:1 --ntasks-per-gpu=1
+    printf '#!/bin/bash\nexport SLURM_CPUS_PER_TASK=2 SLURM_TRES_PER_TASK=%s\nsrun -Q env\n' cpu=2 > "$MUSTER_DIR/job"
+    timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" "$@" "$MUSTER_DIR/job"
+    grep -q '^SLURM_NTASKS_PER_GPU=1$' "$MUSTER_DIR/out"
+    [ "$(grep -c '^SLURM_TRES_PER_TASK=' "$MUSTER_DIR/out")" -eq 0 ]
+    # in the script's own environment, for an srun without the plugin
+    SLURM_TRES_PER_TASK=cpu=2 timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" "$@" --wrap env
+    [ "$(grep -c '^SLURM_TRES_PER_TASK=' "$MUSTER_DIR/out")" -eq 0 ]
+    # not without a plugin that is on
+    sed -i 's/srun -Q/srun -Q --muster=off/' "$MUSTER_DIR/job"
+    timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" -w env1 -n1 -c2 --gres=gpu:1 "$MUSTER_DIR/job"
+    grep -q '^SLURM_TRES_PER_TASK=cpu=2$' "$MUSTER_DIR/out"
+}

@@ -124,6 +124,31 @@ static void c044_a_launcher_per_task_is_found(void **state)
     doctor_finding("4 copies of torchrun run on each node");
 }
 
+static void c079_variables_that_srun_refuses_together_are_named(void **state)
+{
+    char *env[] = { "SLURM_NTASKS_PER_GPU=1", "SLURM_TRES_PER_TASK=cpu=1", NULL };
+    char *memory[] = { "SLURM_MEM_PER_NODE=8000", "SLURM_MEM_PER_CPU=1000", NULL };
+    char *step[] = { "SLURM_STEP_ID=0", "SLURM_NTASKS_PER_GPU=1",
+                     "SLURM_NTASKS_PER_NODE=2", NULL };
+    char *one[] = { "SLURM_NTASKS_PER_GPU=1", "SLURM_MEM_PER_NODE=8000", NULL };
+    struct mu_facts facts = { .env = env };
+
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("SLURM_NTASKS_PER_GPU=1 and SLURM_TRES_PER_TASK=cpu=1 are both set");
+    doctor_finding("only repeats SLURM_CPUS_PER_TASK");
+    mu_findings_clear(&doctor_found);
+    facts.env = memory;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding("SLURM_MEM_PER_NODE=8000 and SLURM_MEM_PER_CPU=1000 are both set");
+    mu_findings_clear(&doctor_found);
+    facts.env = one;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_nothing_above(MU_OK);
+    facts.env = step;
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_nothing_above(MU_OK);
+}
+
 static void the_ras_address_of_another_step_is_printed(void **state)
 {
     char *env[] = { "SLURM_PROCID=0", NULL };
@@ -147,6 +172,7 @@ int main(void)
         DOCTOR_TEST(c016_one_cpu_while_the_job_owns_many),
         DOCTOR_TEST(c018_nccl_masks_are_explained_with_their_numa_nodes),
         DOCTOR_TEST(c044_a_launcher_per_task_is_found),
+        DOCTOR_TEST(c079_variables_that_srun_refuses_together_are_named),
         DOCTOR_TEST(the_ras_address_of_another_step_is_printed),
     };
 

@@ -217,6 +217,51 @@ static void every_form_is_taken_over_or_left(void **state)
     }
 }
 
+static const struct repeat_case {
+    const char *name;
+    struct mu_takeover_words words;
+    const char *cpus;
+    bool repeats;
+} repeats[] = {
+    { "sbatch --ntasks-per-gpu -c 4",
+      { .env_ntasks_per_gpu = "1", .env_tres_per_task = "cpu=4" },
+      "4",
+      true },
+    { "an older spelling",
+      { .env_ntasks_per_gpu = "1", .env_tres_per_task = "cpu:4" },
+      "4",
+      true },
+    { "srun --ntasks-per-gpu after sbatch -c 4",
+      { .ntasks_per_gpu = "1", .env_tres_per_task = "cpu=4" },
+      "4",
+      true },
+    { "another number",
+      { .env_ntasks_per_gpu = "1", .env_tres_per_task = "cpu=4" },
+      "2",
+      false },
+    { "no other variable has the number",
+      { .env_ntasks_per_gpu = "1", .env_tres_per_task = "cpu=4" },
+      NULL,
+      false },
+    { "it asks for GPUs, too",
+      { .env_ntasks_per_gpu = "1", .env_tres_per_task = "cpu=4,gres/gpu=1" },
+      "4",
+      false },
+    { "no --ntasks-per-gpu: srun accepts it",
+      { .env_tres_per_task = "cpu=4" },
+      "4",
+      false },
+    { "not there", { .env_ntasks_per_gpu = "1" }, "4", false },
+};
+
+static void case_079_a_variable_that_repeats_another_is_found(void **state)
+{
+    for (size_t i = 0; i < sizeof repeats / sizeof repeats[0]; i++)
+        if (mu_takeover_repeats_cpus(&repeats[i].words, repeats[i].cpus) !=
+            repeats[i].repeats)
+            fail_msg("%s", repeats[i].name);
+}
+
 static void a_request_survives_the_round_trip(void **state)
 {
     struct mu_bind_request request = { .gpu_bind = "gres;odd=1",
@@ -339,6 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_taken_over_or_left),
+        cmocka_unit_test(case_079_a_variable_that_repeats_another_is_found),
         cmocka_unit_test(a_request_survives_the_round_trip),
         cmocka_unit_test(sruns_own_words_are_told_from_the_programs),
         cmocka_unit_test(an_option_of_sruns_is_found_by_its_letter),

@@ -91,6 +91,39 @@ static void check_cpu_variables(const struct mu_facts *facts, struct mu_findings
                         slurm, srun);
 }
 
+/* Case 079. Pairs of variables that srun refuses together. sbatch and salloc set them
+ * from options; one of a pair often is left by an outer job.
+ */
+static void check_exclusive(const struct mu_facts *facts, struct mu_findings *out)
+{
+    static const char *const pairs[][2] = {
+        { "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK" },
+        { "SLURM_NTASKS_PER_GPU", "SLURM_GPUS_PER_TASK" },
+        { "SLURM_NTASKS_PER_GPU", "SLURM_GPUS_PER_SOCKET" },
+        { "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_NODE" },
+        { "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU" },
+        { "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_GPU" },
+        { "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU" },
+    };
+
+    /* Inside a step they describe the step. */
+    if (mu_facts_env(facts, "SLURM_STEP_ID"))
+        return;
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const char *a = mu_facts_env(facts, pairs[i][0]);
+        const char *b = mu_facts_env(facts, pairs[i][1]);
+
+        if (a && b)
+            mu_findings_add(
+                out, MU_WARNING, AREA,
+                "unset the one that you did not ask for, before srun; "
+                "SLURM_TRES_PER_TASK=cpu=N only repeats SLURM_CPUS_PER_TASK",
+                "%s=%s and %s=%s are both set: srun takes them for mutually "
+                "exclusive requests and refuses to start",
+                pairs[i][0], a, pairs[i][1], b);
+    }
+}
+
 /* Compare the CPUs in MUSTER_PLAN with the affinity of this process. */
 static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
 {
@@ -175,6 +208,7 @@ void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out)
     check_one_cpu(facts, out);
     check_inherited_bind(facts, out);
     check_cpu_variables(facts, out);
+    check_exclusive(facts, out);
     check_binding(facts, out);
     check_launcher(facts, out);
     show_ras(facts, out);

@@ -22,8 +22,8 @@ static int one_gpu_count(char *item, int *count, struct mu_err *err)
             *count = 0;
             return 0;
         }
-    } else if (strchr(name, '=')) {
-        *count = 0; /* cpu=4, mem=10G */
+    } else if (strchr(name, '=') || strncmp(name, "cpu:", 4) == 0) {
+        *count = 0; /* cpu=4, mem=10G, cpu:4 of older releases */
         return 0;
     }
     last = strpbrk(name, ":=");

@@ -191,6 +191,16 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
         decide_by_environment(words, slurm, out, changes, nchanges);
 }
 
+bool mu_takeover_repeats_cpus(const struct mu_takeover_words *words,
+                              const char *cpus_per_task)
+{
+    const char *tres = words->env_tres_per_task;
+
+    return (words->ntasks_per_gpu || words->env_ntasks_per_gpu) && cpus_per_task &&
+           tres && (strncmp(tres, "cpu=", 4) == 0 || strncmp(tres, "cpu:", 4) == 0) &&
+           strcmp(tres + 4, cpus_per_task) == 0;
+}
+
 void mu_takeover_encode(const struct mu_bind_request *request,
                         char text[MU_TAKEOVER_TEXT])
 {

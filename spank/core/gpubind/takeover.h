@@ -75,6 +75,13 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
                         struct mu_takeover_change changes[MU_TAKEOVER_CHANGES],
                         int *nchanges);
 
+/* Case 079. Does SLURM_TRES_PER_TASK only repeat SLURM_CPUS_PER_TASK, beside a
+ * --ntasks-per-gpu? sbatch of Slurm 24.05 and later writes both for -c, and srun then
+ * refuses to start. The variable has to be unset: srun reads the other one.
+ */
+bool mu_takeover_repeats_cpus(const struct mu_takeover_words *words,
+                              const char *cpus_per_task);
+
 /* The text of SLURM_MUSTER_REQUEST, for example "v=1;cpu-bind=no;from=explicit;
  * by=muster;gpu-bind=map_gpu:1,0".
  */
