@@ -7,6 +7,7 @@
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/marker.h"
 #include "runtime/base/record.h"
 
 /* An empty variable counts as unset. */
@@ -91,6 +92,23 @@ static void check_cpus(const struct muster *m, const struct mu_record *record)
            promised);
 }
 
+/* Warns where srun took a GPU binding over, and the plugin is not on this node. */
+static void check_served(const struct muster *m)
+{
+    const struct mu_marker marker = { variable("SLURM_MUSTER_REQUEST"),
+                                      variable("SLURM_MUSTER_SERVED"),
+                                      variable("MUSTER_SET"), variable("SLURM_JOB_ID"),
+                                      variable("SLURM_STEP_ID") };
+    const char *bind = mu_marker_unserved(&marker);
+
+    if (bind && m->comm.world->local_rank == 0)
+        mu_log(&m->comm.log, MU_LOG_WARN,
+               "node %s lacks the Muster plugin: srun took --gpu-bind=%s over, and "
+               "nobody carries it out, so that each task sees all GPUs; run srun "
+               "--muster=off",
+               m->comm.world->host_of[m->comm.world->rank], bind);
+}
+
 /* Read what the plugin decided for this task. A line that is unusable brings only a
  * warning: the job runs without it.
  */
@@ -99,6 +117,7 @@ static int read_plan(struct muster *m, struct mu_err *err)
     const char *line = variable("MUSTER_PLAN"), *address = variable("MASTER_ADDR");
     struct mu_record record = { 0 };
 
+    check_served(m);
     if (line && mu_record_decode(line, &record, err) < 0) {
         mu_log(&m->comm.log, MU_LOG_WARN, "%s", err->text);
         record.gpus[0] = '\0';

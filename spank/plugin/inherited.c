@@ -54,6 +54,7 @@ static void drop_request(const struct mu_env_access *env)
             env->unset(env->arg, "SLURM_TRES_BIND");
     }
     env->unset(env->arg, MU_TAKEOVER_VARIABLE);
+    env->unset(env->arg, MU_SERVED_VARIABLE);
     env->unset(env->arg, MU_RANK0_HOST_VARIABLE);
     env->unset(env->arg, MU_PORTS_VARIABLE);
 }

@@ -178,6 +178,9 @@ int mu_srun_check(const struct mu_state *st);
 /* rank0_node.c. In srun: sends the name of rank 0's node to the nodes, where it is not
  * the first of the step (argv: srun's command line).
  */
+/* JOB.STEP: this node's plugin carries out what srun took over (runtime/base/marker.h).
+ */
+#define MU_SERVED_VARIABLE "SLURM_MUSTER_SERVED"
 #define MU_RANK0_HOST_VARIABLE "SLURM_MUSTER_HEAD"
 void mu_srun_send_rank0_host(int argc, char **argv);
 

@@ -86,6 +86,19 @@ static void find_option(struct mu_state *st, int argc, char **argv)
     }
 }
 
+/* The partition of the step: of the job, else the first that srun asks for. */
+static void find_partition(struct mu_state *st, int argc, char **argv)
+{
+    const char *text = getenv("SLURM_JOB_PARTITION");
+
+    if (!text)
+        text = mu_args_srun_letter(argc, argv, "partition", 2, 'p');
+    if (!text)
+        text = getenv("SLURM_PARTITION");
+    if (mu_copy(st->step.partition, sizeof st->step.partition, text ? text : ""))
+        st->step.partition[strcspn(st->step.partition, ",")] = '\0';
+}
+
 /* Will the plugin be on in the step? A wrong guess is harmless: a binding that was
  * taken over is then done by CUDA_VISIBLE_DEVICES, any other by Slurm.
  */
@@ -99,11 +112,16 @@ static bool will_be_on(const struct mu_state *st)
     if (!site)
         return false;
     /* A login node may have another site file, or none: the step's node decides. */
-    if (mu_site_load(st, getenv("SLURM_JOB_PARTITION"), NULL, site, NULL) < 0)
+    if (mu_site_load(st, st->step.partition, NULL, site, NULL) < 0)
         memset(site, 0, sizeof *site);
     on = mu_settle(st, site, &opts, taken, sizeof taken, NULL) == 0 &&
          opts.mode == MU_MODE_ON && opts.bind == MU_BIND_AUTO &&
          (st->option_given || site->enable != MU_ENABLE_OFF);
+    if (on && st->option_given && site->installed == MU_FLAG_NO)
+        slurm_spank_log("muster: warning: --muster has no effect in partition %s: its "
+                        "nodes have no plugin (installed = no in %s)",
+                        st->step.partition, st->conf);
+    on = on && site->installed != MU_FLAG_NO;
     free(site);
     return on;
 }
@@ -172,6 +190,7 @@ void mu_srun_init(struct mu_state *st)
         return;
     argc = read_cmdline(&text, argv, WORDS_MAX);
     find_option(st, argc, argv);
+    find_partition(st, argc, argv);
     /* Of an outer --pty step. srun sets it later for its own --pty. */
     unsetenv("SLURM_PTY_PORT");
     words_of_srun(argc, argv, &words);

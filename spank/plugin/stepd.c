@@ -3,6 +3,7 @@
  * does for this step; task_init.c applies it in each task
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static void take_over_batch(struct mu_state *st, spank_t sp)
     if (mu_site_load(st, st->step.partition, st->step.host, &st->site, NULL) < 0 ||
         mu_settle(st, &st->site, &st->opts, taken, sizeof taken, NULL) < 0 ||
         st->opts.mode != MU_MODE_ON || st->opts.bind != MU_BIND_AUTO ||
+        st->site.installed == MU_FLAG_NO ||
         (!st->option_given && st->site.enable == MU_ENABLE_OFF))
         goto out;
     mu_words_of_step(sp, buffer, &words);
@@ -148,10 +150,16 @@ static void settle_without_site(struct mu_state *st)
 
 static int read_step(struct mu_state *st, spank_t sp, struct mu_err *err)
 {
+    char served[32];
+
     if (mu_items_read(sp, &st->step, err) < 0)
         return -1;
     /* In every mode, also off: the outer step's ranks are never this step's. */
     mu_inherited_drop_step(sp);
+    if (st->step.taken_over) {
+        snprintf(served, sizeof served, "%u.%u", st->step.job, st->step.step);
+        spank_setenv(sp, MU_SERVED_VARIABLE, served, 1);
+    }
     return 0;
 }
 

@@ -348,3 +348,42 @@ JOB
     timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" -w env1 -n1 -c2 --gres=gpu:1 "$MUSTER_DIR/job"
     grep -q '^SLURM_TRES_PER_TASK=cpu=2$' "$MUSTER_DIR/out"
 }
+
+@test "plugin on the submit host only: libmuster and the doctor report the binding that nobody carries out" {
+    # the submit host's configuration has the plugin, the nodes' has none
+    mkdir -p "$MUSTER_DIR/submit"
+    cp "$MUSTER_DIR"/c/etc/*.conf "$MUSTER_DIR/submit/"
+    sed -i "s,^PlugStackConfig=.*,PlugStackConfig=$MUSTER_DIR/submit/plugstack.conf," "$MUSTER_DIR/submit/slurm.conf"
+    : > "$MUSTER_DIR/c/etc/plugstack.conf"
+    export SLURM_CONF=$MUSTER_DIR/submit/slurm.conf
+    run step -n2 --gpus-per-task=1 bash -c 'muster doctor; echo "served ${SLURM_MUSTER_SERVED-no}"'
+    echo "$output" > "$MUSTER_DIR/doctor"
+    run step -n1 --gpus-per-task=1 --mpi=pmix "$build/tests/slurm/faulty"
+    echo "$output" > "$MUSTER_DIR/library"
+    cp "$MUSTER_DIR/err" "$MUSTER_DIR/err1"
+    sed -i '1i [partition debug]\ninstalled = no' "$MUSTER_DIR/c/etc/muster.conf"
+    asked=$(step -n1 -p debug --gpus-per-task=1 --muster=verbose bash -c 'echo ${SLURM_MUSTER_REQUEST-left to Slurm} $CUDA_VISIBLE_DEVICES')
+    cp "$MUSTER_DIR/err" "$MUSTER_DIR/err2"
+    cp "$MUSTER_DIR/submit/plugstack.conf" "$MUSTER_DIR/c/etc/plugstack.conf"
+    [ "$(grep -c 'this node lacks the plugin that carries it out' "$MUSTER_DIR/doctor")" -eq 2 ]
+    grep -q 'lacks the Muster plugin: srun took --gpu-bind=per_task:1 over' "$MUSTER_DIR/library" "$MUSTER_DIR/err1"
+    [ "$(grep -c 'served no' "$MUSTER_DIR/doctor")" -eq 2 ]
+    [[ "$asked" == *"by=slurm"*" 0" ]]
+    grep -q -- '--muster has no effect in partition debug: its nodes have no plugin' "$MUSTER_DIR/err2"
+    # with the plugin on the node
+    eval "$(cat "$MUSTER_DIR/env")"
+    site > "$MUSTER_DIR/c/etc/muster.conf"
+    for options in '' --muster=off; do
+        # shellcheck disable=SC2086
+        run job_step $options
+        [[ "$output" == *"served yes"* ]]
+        [[ "$output" != *"lacks the plugin"* ]]
+    done
+}
+
+# A step whose binding was taken over in the batch script.
+job_step() { # srun option...
+    timeout 60 sbatch -Q -W -w env1 -n1 --gpus-per-task=1 -o "$MUSTER_DIR/out" \
+        --wrap "srun -Q $* bash -c 'muster doctor; [ \$SLURM_MUSTER_SERVED = \$SLURM_JOB_ID.\$SLURM_STEP_ID ] && echo served yes'"
+    cat "$MUSTER_DIR/out"
+}

@@ -149,6 +149,35 @@ static void c079_variables_that_srun_refuses_together_are_named(void **state)
     doctor_nothing_above(MU_OK);
 }
 
+static void a_binding_that_no_plugin_carries_out_is_named(void **state)
+{
+    static char request[] = "SLURM_MUSTER_REQUEST=v=1;cpu-bind=no;from=explicit;by="
+                            "muster;gpu-bind=single:1";
+    static char slurms[] =
+        "SLURM_MUSTER_REQUEST=v=1;cpu-bind=no;from=explicit;by=slurm;gpu-bind=single:1";
+    char *without[] = { "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", request,
+                        "SLURM_MUSTER_SERVED=6.0", NULL };
+    char *served[] = { "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", request,
+                       "SLURM_MUSTER_SERVED=7.0", NULL };
+    char *older[] = { "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", request, "MUSTER_SET=A:0",
+                      NULL };
+    char *script[] = { "SLURM_JOB_ID=7", request, NULL };
+    char *by_slurm[] = { "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", slurms, NULL };
+    char **fine[] = { served, older, script, by_slurm };
+    struct mu_facts facts = { .env = without };
+
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_finding(
+        "srun took --gpu-bind=single:1 over, but this node lacks the plugin");
+    doctor_finding("installed = no");
+    for (int i = 0; i < 4; i++) {
+        mu_findings_clear(&doctor_found);
+        facts.env = fine[i];
+        mu_doctor_step(&facts, &doctor_found);
+        doctor_nothing_above(MU_OK);
+    }
+}
+
 static void the_ras_address_of_another_step_is_printed(void **state)
 {
     char *env[] = { "SLURM_PROCID=0", NULL };
@@ -173,6 +202,7 @@ int main(void)
         DOCTOR_TEST(c018_nccl_masks_are_explained_with_their_numa_nodes),
         DOCTOR_TEST(c044_a_launcher_per_task_is_found),
         DOCTOR_TEST(c079_variables_that_srun_refuses_together_are_named),
+        DOCTOR_TEST(a_binding_that_no_plugin_carries_out_is_named),
         DOCTOR_TEST(the_ras_address_of_another_step_is_printed),
     };
 

@@ -57,6 +57,19 @@ static void defaults_hold_everywhere(void **state)
     mu_site_clear(&site);
 }
 
+static void a_partition_may_lack_the_plugin(void **state)
+{
+    struct mu_site site = { 0 };
+    static struct mu_site_keys k;
+
+    parse("[defaults]\ninstalled = yes\n[partition old]\ninstalled = no\n", &site);
+    mu_site_resolve(&site, "old", NULL, &k);
+    assert_int_equal(k.installed, MU_FLAG_NO);
+    mu_site_resolve(&site, "new", NULL, &k);
+    assert_int_equal(k.installed, MU_FLAG_YES);
+    mu_site_clear(&site);
+}
+
 static void a_node_beats_its_partition_and_both_beat_the_defaults(void **state)
 {
     struct mu_site site = { 0 };
@@ -124,6 +137,8 @@ static const struct bad_case {
     { "a bad value", "[defaults]\nmem = most\n", "muster.conf:2: mem takes prefer" },
     { "a bad enable", "[defaults]\nenable = yes\n",
       "muster.conf:2: enable takes off, gpu" },
+    { "a bad installed", "[defaults]\ninstalled = maybe\n",
+      "muster.conf:2: installed takes yes or no" },
     { "an unknown section", "[default]\nmem = none\n",
       "muster.conf:1: unknown section" },
     { "an unknown section without keys", "[defaults]\n[nodes a]\n",
@@ -225,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold_everywhere),
+        cmocka_unit_test(a_partition_may_lack_the_plugin),
         cmocka_unit_test(a_node_beats_its_partition_and_both_beat_the_defaults),
         cmocka_unit_test(the_later_section_of_one_kind_wins),
         cmocka_unit_test(what_editors_leave_is_no_part_of_the_file),

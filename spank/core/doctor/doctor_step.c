@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/marker.h"
 #include "runtime/base/record.h"
 
 #define AREA "step"
@@ -158,6 +159,26 @@ static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
                 : "");
 }
 
+static void check_served(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const struct mu_marker marker = { mu_facts_env(facts, "SLURM_MUSTER_REQUEST"),
+                                      mu_facts_env(facts, "SLURM_MUSTER_SERVED"),
+                                      mu_facts_env(facts, "MUSTER_SET"),
+                                      mu_facts_env(facts, "SLURM_JOB_ID"),
+                                      mu_facts_env(facts, "SLURM_STEP_ID") };
+    const char *bind = mu_marker_unserved(&marker);
+
+    if (bind)
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "run srun --muster=off; an administrator installs the plugin on this node, "
+            "or writes installed = no for its partition in the submit host's "
+            "muster.conf",
+            "srun took --gpu-bind=%s over, but this node lacks the plugin that carries "
+            "it out: each task sees all GPUs",
+            bind);
+}
+
 static void check_launcher(const struct mu_facts *facts, struct mu_findings *out)
 {
     static const char *const launchers[] = { "torchrun",
@@ -210,6 +231,7 @@ void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out)
     check_cpu_variables(facts, out);
     check_exclusive(facts, out);
     check_binding(facts, out);
+    check_served(facts, out);
     check_launcher(facts, out);
     show_ras(facts, out);
 }

@@ -114,11 +114,25 @@ static int set_lock(struct mu_site_keys *keys, const char *value, struct mu_err 
     return 0;
 }
 
+static int set_installed(struct mu_site_keys *keys, const char *value,
+                         struct mu_err *err)
+{
+    static const char *const words[] = { "no", "yes", NULL };
+    int i = mu_parse_word(value, words);
+
+    if (i < 0)
+        return mu_err_set(err, EINVAL, "installed takes yes or no, not '%.80s'", value);
+    keys->installed = (enum mu_flag)(MU_FLAG_NO + i);
+    return 0;
+}
+
 static int set_key(struct mu_site_keys *keys, const char *key, const char *value,
                    struct mu_err *err)
 {
     if (strcmp(key, "enable") == 0)
         return set_enable(keys, value, err);
+    if (strcmp(key, "installed") == 0)
+        return set_installed(keys, value, err);
     if (strcmp(key, "networks") == 0)
         return set_networks(keys, value, err);
     if (strcmp(key, "exclude-hca") == 0)
@@ -140,7 +154,7 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
         return mu_opts_set(&keys->opts, key, value, err);
     return mu_err_set(
         err, EINVAL,
-        "unknown key '%.80s'; the keys are enable, networks, "
+        "unknown key '%.80s'; the keys are enable, installed, networks, "
         "exclude-hca, topology, devices, ports, lock and those of --muster",
         key);
 }
@@ -332,6 +346,8 @@ static void fill(struct mu_site_keys *keys, const struct mu_site_keys *lower)
     mu_opts_merge(&keys->opts, &lower->opts);
     if (!keys->enable)
         keys->enable = lower->enable;
+    if (!keys->installed)
+        keys->installed = lower->installed;
     fill_text(keys->networks, sizeof keys->networks, lower->networks);
     fill_text(keys->exclude_hca, sizeof keys->exclude_hca, lower->exclude_hca);
     fill_text(keys->topology, sizeof keys->topology, lower->topology);

@@ -19,6 +19,7 @@ enum mu_enable { MU_ENABLE_UNSET, MU_ENABLE_OFF, MU_ENABLE_GPU, MU_ENABLE_ALL };
 struct mu_site_keys {
     struct mu_opts opts;
     enum mu_enable enable;
+    enum mu_flag installed; /* NO: these nodes lack the plugin, srun leaves all alone */
     char networks[1024];    /* subnets, comma separated, in order of preference */
     char exclude_hca[1024]; /* names, comma separated */
     char topology[4096];    /* topology file that replaces the real machine */
