@@ -8,11 +8,8 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/env/task_env.h"
-#include "spank/hw/io/sysfile.h"
+#include "spank/hw/io/words.h"
 #include "spank/plugin/plugin.h"
-
-#define WORDS_MAX 1024
-#define CMDLINE_MAX (256 * 1024)
 
 int mu_srun_check(const struct mu_state *st)
 {
@@ -28,23 +25,6 @@ int mu_srun_check(const struct mu_state *st)
         return -1;
     }
     return 0;
-}
-
-/* Reads srun's command line; argv points into *text, which the caller frees. */
-static int read_cmdline(char **text, char **argv, int max)
-{
-    size_t at = 0;
-    int argc = 0;
-
-    /* Each argument ends with a zero byte; mu_sysfile_text adds another at the end. */
-    if (mu_sysfile_text("/proc/self/cmdline", CMDLINE_MAX, text, NULL) < 0)
-        return 0;
-    while (argc < max - 1 && (*text)[at]) {
-        argv[argc++] = *text + at;
-        at += strlen(*text + at) + 1;
-    }
-    argv[argc] = NULL;
-    return argc;
 }
 
 static void words_of_srun(int argc, char **argv, struct mu_takeover_words *w)
@@ -181,20 +161,18 @@ void mu_srun_init(struct mu_state *st)
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
     struct mu_takeover_words words = { 0 };
     struct mu_bind_request request;
-    char *text = NULL, **argv = calloc(WORDS_MAX, sizeof *argv);
+    struct mu_words line = { 0 };
     char encoded[MU_TAKEOVER_TEXT];
-    int argc, n;
+    int n;
     bool on;
 
-    if (!argv)
-        return;
-    argc = read_cmdline(&text, argv, WORDS_MAX);
-    find_option(st, argc, argv);
-    find_partition(st, argc, argv);
+    mu_words_read("/proc/self/cmdline", &line, NULL);
+    find_option(st, line.n, line.word);
+    find_partition(st, line.n, line.word);
     /* Of an outer --pty step. srun sets it later for its own --pty. */
     unsetenv("SLURM_PTY_PORT");
-    words_of_srun(argc, argv, &words);
-    mu_srun_send_rank0_host(argc, argv);
+    words_of_srun(line.n, line.word, &words);
+    mu_srun_send_rank0_host(line.n, line.word);
     mu_srun_send_ports();
     on = will_be_on(st);
     mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
@@ -215,6 +193,5 @@ void mu_srun_init(struct mu_state *st)
     }
     /* srun parses the option later and calls on_option. */
     st->option_given = false;
-    free(argv);
-    free(text);
+    mu_words_clear(&line);
 }

@@ -8,9 +8,13 @@
 
 #include "runtime/base/parse.h"
 
-/* Options of srun that never take the next word as their value. */
+/* Options of srun 20.11 to 26.05 that never take the next word as their value. */
 static const char *const flags[] = {
+    "bcast",
+    "compress",
+    "consolidate-segments",
     "contiguous",
+    "debugger-test",
     "disable-status",
     "exact",
     "exclusive",
@@ -18,12 +22,14 @@ static const char *const flags[] = {
     "help",
     "hold",
     "immediate",
+    "interactive",
     "kill-on-bad-exit",
     "label",
     "multi-prog",
+    "nice",
     "no-allocate",
     "no-kill",
-    "nice",
+    "oom-kill-step",
     "overcommit",
     "overlap",
     "oversubscribe",
@@ -34,12 +40,17 @@ static const char *const flags[] = {
     "quit-on-interrupt",
     "reboot",
     "resv-ports",
+    "send-libs",
     "spread-job",
+    "spread-segments",
+    "stepmgr",
+    "test-only",
     "unbuffered",
     "usage",
     "use-min-nodes",
     "verbose",
     "version",
+    "wait-for-children",
     "whole",
     "muster",
     NULL,
@@ -56,14 +67,17 @@ static bool is_option(const char *word, const char *name, int least, const char 
     return true;
 }
 
-/* Is the option complete in this word? Otherwise the next word is its value. */
-static bool is_complete(const char *word)
+/* How many of the words behind it this option word takes as its value; -1: none or one,
+ * an option that is not in the list above.
+ */
+static int words_behind(const char *word)
 {
-    if (word[1] != '-') {
-        /* -n4 and -N2 contain their value; a lone letter may take the next word. */
-        return word[2] || strchr(flag_letters, word[1]);
-    }
-    return strchr(word, '=') || mu_parse_word(word + 2, flags) >= 0;
+    if (word[1] == '-')
+        return strchr(word, '=') || mu_parse_word(word + 2, flags) >= 0 ? 0 : -1;
+    /* -ln4: flags, then a letter that holds its value or takes the next word */
+    for (word++; *word && strchr(flag_letters, *word); word++)
+        ;
+    return *word && !word[1] ? 1 : 0;
 }
 
 const char *mu_args_srun(int argc, char *const *argv, const char *name, int least)
@@ -83,11 +97,11 @@ const char *mu_args_srun_letter(int argc, char *const *argv, const char *name,
             break;
         if (word[1] == '-' && is_option(word, name, least, &value)) {
             if (!value)
-                value = is_complete(word) || i + 1 == argc ? "" : argv[++i];
+                value = words_behind(word) == 0 || i + 1 == argc ? "" : argv[++i];
             found = value;
         } else if (letter && word[1] == letter) {
             found = word[2] ? word + 2 : i + 1 < argc ? argv[++i] : "";
-        } else if (!is_complete(word)) {
+        } else if (words_behind(word) != 0) {
             i++;
         }
     }
