@@ -2,6 +2,7 @@
 /* plugin.c - the hooks of muster.so, by context.
  *
  *   srun            init: checks the option; takes over the GPU binding
+ *                   init_post_opt: starts srun anew for a binding of its command line
  *   sbatch, salloc  init: checks the option
  *   slurmstepd      init (option)   user_init (plan)   task_init (apply)   task_exit
  *                   exit
@@ -18,6 +19,7 @@
 SPANK_PLUGIN(muster, 1);
 
 int slurm_spank_init(spank_t sp, int ac, char *av[]);
+int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[]);
 int slurm_spank_user_init(spank_t sp, int ac, char *av[]);
 int slurm_spank_task_init(spank_t sp, int ac, char *av[]);
 int slurm_spank_task_exit(spank_t sp, int ac, char *av[]);
@@ -84,10 +86,19 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
     /* A new job starts with nothing of the step from which it was submitted. */
     if (context == S_CTX_ALLOCATOR || (context == S_CTX_LOCAL && starts_job()))
         mu_inherited_drop_own();
-    if (context == S_CTX_LOCAL)
+    if (context == S_CTX_LOCAL) {
+        mu_restart_init(&state);
         mu_srun_init(&state);
-    if (context != S_CTX_REMOTE)
+    }
+    if (context != S_CTX_REMOTE && !state.restarted)
         mu_srun_inherited(&state);
+    return 0;
+}
+
+int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
+{
+    if (spank_context() == S_CTX_LOCAL)
+        mu_restart_hook(&state);
     return 0;
 }
 

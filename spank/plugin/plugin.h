@@ -4,6 +4,7 @@
  *   plugin.c       the hooks, by context
  *   srun.c         in srun: checks options, takes over the bind request before srun
  *                  reads it
+ *   restart.c      in srun: starts srun anew for a binding of its command line
  *   stepd.c        in slurmstepd: decides once per node what Muster does for the step
  *   inherited.c    drops what an outer step exported
  *   step_plan.c    the plan of the step on this node
@@ -46,6 +47,7 @@
 #include "spank/core/options/muster_option.h"
 #include "spank/core/plan/plan.h"
 #include "spank/core/network/port.h"
+#include "spank/core/options/restart.h"
 #include "spank/core/gpubind/takeover.h"
 #include "spank/core/options/muster_conf.h"
 #include "spank/hw/live/network.h"
@@ -119,6 +121,11 @@ struct mu_state {
     bool option_given, option_too_long;
     char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
 
+    /* In srun: whether Muster started it anew, and then gave the --muster itself. */
+    bool restarted, own_option;
+    struct mu_restart restart;
+    bool restart_over; /* nothing is left to do in srun's further calls */
+
     enum mu_action action;
     enum mu_role role;    /* of the step's tasks */
     const char *role_why; /* a static sentence */
@@ -161,6 +168,8 @@ void mu_info_lines(char *text);
  */
 int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
                  struct mu_site_keys *keys, struct mu_err *err);
+/* The same for all partitions and nodes; the caller clears *site. */
+int mu_site_read(const struct mu_state *st, struct mu_site *site, struct mu_err *err);
 
 /* Merges options, site and defaults; sets every field of *opts. `taken` gets the names
  * of the user's keys that the site locks. Fails on a bad --muster text.
@@ -174,6 +183,18 @@ int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
 void mu_srun_init(struct mu_state *st);
 void mu_srun_inherited(const struct mu_state *st);
 int mu_srun_check(const struct mu_state *st);
+
+/* Will the plugin be on in a step with GPUs, where these keys apply? */
+bool mu_srun_is_on(const struct mu_state *st, const struct mu_site_keys *site);
+/* The words of srun's command line and environment for mu_takeover_decide. */
+void mu_srun_words(int argc, char *const *argv, struct mu_takeover_words *words);
+
+/* restart.c. Before everything else in srun: was it started anew? Then, after srun has
+ * parsed its options or those of one component: starts it anew where that is needed,
+ * and does not return.
+ */
+void mu_restart_init(struct mu_state *st);
+void mu_restart_hook(struct mu_state *st);
 
 /* rank0_node.c. In srun: sends the name of rank 0's node to the nodes, where it is not
  * the first of the step (argv: srun's command line).

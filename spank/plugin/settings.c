@@ -9,25 +9,32 @@
 
 #define SITE_FILE_MAX (256 * 1024)
 
-int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
-                 struct mu_site_keys *keys, struct mu_err *err)
+int mu_site_read(const struct mu_state *st, struct mu_site *site, struct mu_err *err)
 {
-    struct mu_site site = { 0 };
     struct mu_err why = { 0 };
     char *text;
     int rc;
 
-    memset(keys, 0, sizeof *keys);
     if (mu_owned_text(st->conf, SITE_FILE_MAX, &text, &why) < 0)
         return why.code == ENOENT && !st->conf_needed
                    ? 0
                    : mu_err_set(err, why.code, "%s", why.text);
-    rc = mu_site_parse(text, st->conf, &site, err);
-    if (rc == 0)
-        mu_site_resolve(&site, partition, host, keys);
-    mu_site_clear(&site);
+    rc = mu_site_parse(text, st->conf, site, err);
     free(text);
     return rc;
+}
+
+int mu_site_load(const struct mu_state *st, const char *partition, const char *host,
+                 struct mu_site_keys *keys, struct mu_err *err)
+{
+    struct mu_site site = { 0 };
+
+    memset(keys, 0, sizeof *keys);
+    if (mu_site_read(st, &site, err) < 0)
+        return -1;
+    mu_site_resolve(&site, partition, host, keys);
+    mu_site_clear(&site);
+    return 0;
 }
 
 int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
@@ -42,6 +49,9 @@ int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
                           MU_OPTION_TEXT - 1);
     if (st->option_given && mu_opts_parse(st->option, opts, err) < 0)
         return -1;
+    /* A --muster of Muster's own does not turn it on where the site has it off. */
+    if (st->step.request.own_option)
+        opts->mode = MU_MODE_UNSET;
     mu_site_lock(site, opts, taken, len);
     mu_opts_merge(opts, &site->opts);
     mu_opts_defaults(&defaults);

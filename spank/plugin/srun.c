@@ -27,7 +27,7 @@ int mu_srun_check(const struct mu_state *st)
     return 0;
 }
 
-static void words_of_srun(int argc, char **argv, struct mu_takeover_words *w)
+void mu_srun_words(int argc, char *const *argv, struct mu_takeover_words *w)
 {
     w->gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5);
     w->tres_bind = mu_args_srun(argc, argv, "tres-bind", 6);
@@ -79,14 +79,28 @@ static void find_partition(struct mu_state *st, int argc, char **argv)
         st->step.partition[strcspn(st->step.partition, ",")] = '\0';
 }
 
+/* Is Muster on, wherever the plugin is installed? */
+static bool is_wanted(const struct mu_state *st, const struct mu_site_keys *site)
+{
+    struct mu_opts opts;
+    char taken[256];
+
+    return mu_settle(st, site, &opts, taken, sizeof taken, NULL) == 0 &&
+           opts.mode == MU_MODE_ON && opts.bind == MU_BIND_AUTO &&
+           (st->option_given || site->enable != MU_ENABLE_OFF);
+}
+
+bool mu_srun_is_on(const struct mu_state *st, const struct mu_site_keys *site)
+{
+    return site->installed != MU_FLAG_NO && is_wanted(st, site);
+}
+
 /* Will the plugin be on in the step? A wrong guess is harmless: a binding that was
  * taken over is then done by CUDA_VISIBLE_DEVICES, any other by Slurm.
  */
 static bool will_be_on(const struct mu_state *st)
 {
     struct mu_site_keys *site = malloc(sizeof *site);
-    struct mu_opts opts;
-    char taken[256];
     bool on;
 
     if (!site)
@@ -94,14 +108,11 @@ static bool will_be_on(const struct mu_state *st)
     /* A login node may have another site file, or none: the step's node decides. */
     if (mu_site_load(st, st->step.partition, NULL, site, NULL) < 0)
         memset(site, 0, sizeof *site);
-    on = mu_settle(st, site, &opts, taken, sizeof taken, NULL) == 0 &&
-         opts.mode == MU_MODE_ON && opts.bind == MU_BIND_AUTO &&
-         (st->option_given || site->enable != MU_ENABLE_OFF);
-    if (on && st->option_given && site->installed == MU_FLAG_NO)
+    on = mu_srun_is_on(st, site);
+    if (st->option_given && site->installed == MU_FLAG_NO && is_wanted(st, site))
         slurm_spank_log("muster: warning: --muster has no effect in partition %s: its "
                         "nodes have no plugin (installed = no in %s)",
                         st->step.partition, st->conf);
-    on = on && site->installed != MU_FLAG_NO;
     free(site);
     return on;
 }
@@ -156,6 +167,19 @@ static void warn_visible(void)
             visible);
 }
 
+/* Slurm got the neutral request, and --muster the binding: an srun inside the step
+ * inherits the request, as it inherits a binding of Slurm's.
+ */
+static void keep_binding(const struct mu_state *st, struct mu_bind_request *request)
+{
+    struct mu_opts opts = { 0 };
+
+    request->own_option = st->own_option;
+    if (st->option_given && mu_opts_parse(st->option, &opts, NULL) == 0 &&
+        opts.gpu_bind[0])
+        mu_copy(request->gpu_bind, sizeof request->gpu_bind, opts.gpu_bind);
+}
+
 void mu_srun_init(struct mu_state *st)
 {
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
@@ -171,7 +195,7 @@ void mu_srun_init(struct mu_state *st)
     find_partition(st, line.n, line.word);
     /* Of an outer --pty step. srun sets it later for its own --pty. */
     unsetenv("SLURM_PTY_PORT");
-    words_of_srun(line.n, line.word, &words);
+    mu_srun_words(line.n, line.word, &words);
     mu_srun_send_rank0_host(line.n, line.word);
     mu_srun_send_ports();
     on = will_be_on(st);
@@ -181,10 +205,13 @@ void mu_srun_init(struct mu_state *st)
             setenv(changes[i].name, changes[i].value, 1);
         if (mu_takeover_repeats_cpus(&words, getenv("SLURM_CPUS_PER_TASK")))
             unsetenv("SLURM_TRES_PER_TASK");
-        warn_visible();
+        if (!st->restarted)
+            warn_visible();
     } else if (n > 0) {
         request.slurm_binds = true;
     }
+    if (st->restarted)
+        keep_binding(st, &request);
     if (request.gpu_bind[0] || request.cpu_bind || request.cpu_bind_inherited) {
         mu_takeover_encode(&request, encoded);
         setenv(MU_TAKEOVER_VARIABLE, encoded, 1);

@@ -67,7 +67,8 @@ static int settle_step(struct mu_state *st, struct mu_err *err)
                 taken);
     if (st->opts.mode == MU_MODE_OFF)
         on = false;
-    else if (st->option_given || st->site.enable == MU_ENABLE_ALL)
+    else if ((st->option_given && !st->step.request.own_option) ||
+             st->site.enable == MU_ENABLE_ALL)
         on = true;
     else
         on = st->site.enable != MU_ENABLE_OFF && st->step.gpus[0];

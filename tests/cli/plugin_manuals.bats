@@ -33,7 +33,7 @@ keys_of() {
 @test "every variable that the plugin writes is in muster-env(7)" {
     names=$(sed -n 's/.*mu_env_add([^,]*, *"\([A-Z_]*\)".*/\1/p' "$pages"/taskenv.c)
     [ "$(wc -w <<< "$names")" -ge 10 ]
-    for name in $names MUSTER_SET SLURM_MUSTER_REQUEST SLURM_MUSTER_HEAD SLURM_MUSTER_PORTS ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK; do
+    for name in $names MUSTER_SET SLURM_MUSTER_REQUEST SLURM_MUSTER_HEAD SLURM_MUSTER_PORTS MUSTER_RESTARTED ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK; do
         grep -q "$name" "$pages/muster-env.7" || { echo "$name is missing"; return 1; }
     done
 }

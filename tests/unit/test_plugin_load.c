@@ -127,9 +127,16 @@ static void *load(void)
 static void every_symbol_resolves_and_every_hook_is_there(void **state)
 {
     static const char *const names[] = {
-        "plugin_name",           "plugin_type",           "plugin_version",
-        "slurm_spank_init",      "slurm_spank_user_init", "slurm_spank_task_init",
-        "slurm_spank_task_exit", "slurm_spank_exit",      "spank_plugin_version",
+        "plugin_name",
+        "plugin_type",
+        "plugin_version",
+        "slurm_spank_init",
+        "slurm_spank_init_post_opt",
+        "slurm_spank_user_init",
+        "slurm_spank_task_init",
+        "slurm_spank_task_exit",
+        "slurm_spank_exit",
+        "spank_plugin_version",
     };
     void *so = load();
 
@@ -155,8 +162,8 @@ static void nothing_else_is_exported(void **state)
 {
     static const char want[] =
         "plugin_name plugin_type plugin_version slurm_spank_exit "
-        "slurm_spank_init slurm_spank_task_exit slurm_spank_task_init "
-        "slurm_spank_user_init spank_plugin_version ";
+        "slurm_spank_init slurm_spank_init_post_opt slurm_spank_task_exit "
+        "slurm_spank_task_init slurm_spank_user_init spank_plugin_version ";
     char command[4200], line[256], got[4096] = "";
     FILE *nm;
 

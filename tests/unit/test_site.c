@@ -23,6 +23,7 @@ static const char example[] = "# a comment\n"
                               "[partition debug]\n"
                               "enable = off\n"
                               "mem = strict\n"
+                              "restart = no\n"
                               "[node n[01-03],m-a[08-10]]\n"
                               "mem = none ; an inline comment\n"
                               "topology = /etc/slurm/topo.xml\n"
@@ -54,6 +55,9 @@ static void defaults_hold_everywhere(void **state)
     assert_string_equal(k.networks, "10.1.0.0/16, 10.2.0.0/16,fd00::/8");
     assert_int_equal(k.nlocks, 2);
     assert_int_equal(k.port_first, 0);
+    assert_int_equal(k.restart, MU_FLAG_UNSET);
+    mu_site_resolve(&site, "debug", "other", &k);
+    assert_int_equal(k.restart, MU_FLAG_NO);
     mu_site_clear(&site);
 }
 
@@ -132,6 +136,8 @@ static void an_empty_file_says_nothing(void **state)
 static const struct bad_case {
     const char *name, *text, *says;
 } bad[] = {
+    { "a restart that is neither yes nor no", "[defaults]\nrestart = never\n",
+      "muster.conf:2: restart takes yes or no, not 'never'" },
     { "an unknown key", "[defaults]\n\nbinds = auto\n",
       "muster.conf:3: unknown key 'binds'" },
     { "a bad value", "[defaults]\nmem = most\n", "muster.conf:2: mem takes prefer" },

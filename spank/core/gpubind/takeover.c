@@ -50,6 +50,16 @@ static void neutral_tres(const char *text, char *out, size_t len)
     snprintf(out + at, len - at, "gres/gpu:none");
 }
 
+bool mu_takeover_neutral_list(const char *text, char *out, size_t len)
+{
+    char part[MU_TAKEOVER_TEXT];
+
+    if (!gpu_part(text, part, sizeof part))
+        return false;
+    neutral_tres(text, out, len);
+    return true;
+}
+
 /* Write the binding "kind:N", where N is the number of GPUs in `text`; false without a
  * number.
  */
@@ -209,7 +219,10 @@ void mu_takeover_encode(const struct mu_bind_request *request,
              : request->cpu_bind_inherited ? "inherited"
                                            : "no",
              request->implicit ? "implicit" : "explicit",
-             request->slurm_binds ? "slurm" : "muster", request->gpu_bind);
+             request->slurm_binds  ? "slurm"
+             : request->own_option ? "muster;option=muster"
+                                   : "muster",
+             request->gpu_bind);
 }
 
 int mu_takeover_decode(const char *text, struct mu_bind_request *out,
@@ -238,6 +251,8 @@ int mu_takeover_decode(const char *text, struct mu_bind_request *out,
             work.implicit = true;
         } else if (strcmp(item, "by=slurm") == 0) {
             work.slurm_binds = true;
+        } else if (strcmp(item, "option=muster") == 0) {
+            work.own_option = true;
         }
     }
     *out = work;

@@ -28,6 +28,7 @@
 #define MU_TAKEOVER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "runtime/base/err.h"
 
@@ -57,6 +58,7 @@ struct mu_bind_request {
     bool slurm_binds;        /* Slurm applies it: it could not be taken over */
     bool cpu_bind;           /* the user gave --cpu-bind, or set SLURM_CPU_BIND */
     bool cpu_bind_inherited; /* SLURM_CPU_BIND comes from an outer step */
+    bool own_option;         /* Muster itself gave the --muster (restart.h) */
 };
 
 struct mu_takeover_change {
@@ -81,6 +83,9 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
  */
 bool mu_takeover_repeats_cpus(const struct mu_takeover_words *words,
                               const char *cpus_per_task);
+
+/* A --tres-bind list without its binding of GPUs; false: it has none. */
+bool mu_takeover_neutral_list(const char *text, char *out, size_t len);
 
 /* The text of SLURM_MUSTER_REQUEST, for example "v=1;cpu-bind=no;from=explicit;
  * by=muster;gpu-bind=map_gpu:1,0".

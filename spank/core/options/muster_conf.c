@@ -39,6 +39,17 @@ static int set_enable(struct mu_site_keys *keys, const char *value, struct mu_er
     return 0;
 }
 
+static int set_restart(struct mu_site_keys *keys, const char *value, struct mu_err *err)
+{
+    static const char *const words[] = { "no", "yes", NULL };
+    int i = mu_parse_word(value, words);
+
+    if (i < 0)
+        return mu_err_set(err, EINVAL, "restart takes yes or no, not '%.80s'", value);
+    keys->restart = (enum mu_flag)(MU_FLAG_NO + i);
+    return 0;
+}
+
 /* A list key may be given several times. inih repeats the key for each indented line.
  */
 static int append(const char *key, char *list, size_t len, const char *value,
@@ -143,6 +154,8 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
         return set_path(key, keys->devices, sizeof keys->devices, value, err);
     if (strcmp(key, "ports") == 0)
         return set_ports(keys, value, err);
+    if (strcmp(key, "restart") == 0)
+        return set_restart(keys, value, err);
     if (strcmp(key, "lock") == 0)
         return set_lock(keys, value, err);
     if (strcmp(key, "topo") == 0 && strpbrk(value, "./") && value[0] != '/')
@@ -155,7 +168,7 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
     return mu_err_set(
         err, EINVAL,
         "unknown key '%.80s'; the keys are enable, installed, networks, "
-        "exclude-hca, topology, devices, ports, lock and those of --muster",
+        "exclude-hca, topology, devices, ports, restart, lock and those of --muster",
         key);
 }
 
@@ -348,6 +361,8 @@ static void fill(struct mu_site_keys *keys, const struct mu_site_keys *lower)
         keys->enable = lower->enable;
     if (!keys->installed)
         keys->installed = lower->installed;
+    if (!keys->restart)
+        keys->restart = lower->restart;
     fill_text(keys->networks, sizeof keys->networks, lower->networks);
     fill_text(keys->exclude_hca, sizeof keys->exclude_hca, lower->exclude_hca);
     fill_text(keys->topology, sizeof keys->topology, lower->topology);

@@ -25,6 +25,7 @@ struct mu_site_keys {
     char topology[4096];    /* topology file that replaces the real machine */
     char devices[256];      /* prefix: GPU N has the device file PREFIXN */
     int port_first, port_last;
+    enum mu_flag restart; /* may srun be started anew? (options/restart.h) */
     int nlocks;
     char lock[MU_SITE_LOCKS][16]; /* keys that users may not set */
 };

@@ -67,10 +67,7 @@ static bool is_option(const char *word, const char *name, int least, const char 
     return true;
 }
 
-/* How many of the words behind it this option word takes as its value; -1: none or one,
- * an option that is not in the list above.
- */
-static int words_behind(const char *word)
+int mu_args_words_behind(const char *word)
 {
     if (word[1] == '-')
         return strchr(word, '=') || mu_parse_word(word + 2, flags) >= 0 ? 0 : -1;
@@ -97,11 +94,12 @@ const char *mu_args_srun_letter(int argc, char *const *argv, const char *name,
             break;
         if (word[1] == '-' && is_option(word, name, least, &value)) {
             if (!value)
-                value = words_behind(word) == 0 || i + 1 == argc ? "" : argv[++i];
+                value =
+                    mu_args_words_behind(word) == 0 || i + 1 == argc ? "" : argv[++i];
             found = value;
         } else if (letter && word[1] == letter) {
             found = word[2] ? word + 2 : i + 1 < argc ? argv[++i] : "";
-        } else if (words_behind(word) != 0) {
+        } else if (mu_args_words_behind(word) != 0) {
             i++;
         }
     }

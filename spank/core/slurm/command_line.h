@@ -17,6 +17,11 @@ const char *mu_args_srun(int argc, char *const *argv, const char *name, int leas
 const char *mu_args_srun_letter(int argc, char *const *argv, const char *name,
                                 int least, char letter);
 
+/* How many of the words behind it an option word of srun takes as its value: 0, 1, or
+ * -1 for an option that is not known here, which takes one or none.
+ */
+int mu_args_words_behind(const char *word);
+
 enum mu_launcher {
     MU_LAUNCHER_NONE,
     MU_LAUNCHER_TORCH, /* torchrun, accelerate, deepspeed: starts its own ranks */
