@@ -6,10 +6,17 @@
 #include <errno.h>
 #include <expat.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
+
+/* expat 2.9 has these with 64 bits, and warns of the older names. */
+#if XML_MAJOR_VERSION == 2 && XML_MINOR_VERSION < 9
+#define XML_GetCurrentLineNumber64 XML_GetCurrentLineNumber
+#define XML_GetCurrentByteIndex64 XML_GetCurrentByteIndex
+#endif
 
 struct scan {
     XML_Parser parser;
@@ -29,7 +36,7 @@ static bool blank(char c)
 
 static int line(const struct scan *s)
 {
-    return s->lines_before + (int)XML_GetCurrentLineNumber(s->parser);
+    return s->lines_before + (int)XML_GetCurrentLineNumber64(s->parser);
 }
 
 /* No more elements; a handler may still be called once. */
@@ -148,7 +155,7 @@ static void blank_comments(char *text)
 /* The line of the tag in which expat stopped: it detects an open quote only further
  * down.
  */
-static int tag_line(const struct scan *s, const char *text, XML_Index at)
+static int tag_line(const struct scan *s, const char *text, int64_t at)
 {
     int first = line(s);
 
@@ -167,7 +174,7 @@ static int explain(const struct scan *s, const char *text)
     const struct mu_xml_elem *open =
         s->depth ? &doc->elem[s->open[s->depth - 1]] : NULL;
     enum XML_Error error = XML_GetErrorCode(s->parser);
-    XML_Index at = XML_GetCurrentByteIndex(s->parser);
+    int64_t at = XML_GetCurrentByteIndex64(s->parser);
     const char *what = XML_ErrorString(error);
 
     if (s->refused)
