@@ -7,11 +7,14 @@
  * mask, limits and descriptors. srun gets the environment of its first start, so that
  * the variables which srun and its plugins set meanwhile are set again, not twice.
  */
+#include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
@@ -113,6 +116,50 @@ static bool site_allows(const struct mu_state *st, int argc, char *const *argv)
     return yes;
 }
 
+static uint64_t signals_with(bool caught)
+{
+    uint64_t set = 0;
+
+    for (int sig = 1; sig < 64; sig++) {
+        struct sigaction now;
+
+        if (sigaction(sig, NULL, &now) < 0)
+            continue;
+        if (caught ? now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN
+                   : now.sa_handler == SIG_IGN)
+            set |= 1ull << sig;
+    }
+    return set;
+}
+
+/* execve resets a caught signal to its default, and srun 26.05 catches some that its
+ * parent may have ignored (nohup). Slurm gives a child of fork the old state back: the
+ * child reports it.
+ */
+static void restore_ignored_signals(void)
+{
+    uint64_t caught = signals_with(true), ignored = 0;
+    int ends[2];
+    pid_t child;
+
+    if (!caught || pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    child = fork();
+    if (child == 0) {
+        ignored = signals_with(false);
+        _exit(write(ends[1], &ignored, sizeof ignored) != sizeof ignored);
+    }
+    close(ends[1]);
+    if (child > 0 && read(ends[0], &ignored, sizeof ignored) != sizeof ignored)
+        ignored = 0;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    for (int sig = 1; sig < 64; sig++)
+        if (caught & ignored & 1ull << sig)
+            signal(sig, SIG_IGN);
+}
+
 /* Returns only if the program cannot be started, for example with E2BIG. */
 static void start_anew(char *const *line, bool own_option)
 {
@@ -131,6 +178,7 @@ static void start_anew(char *const *line, bool own_option)
         env.word[env.n++] = guard;
         env.word[env.n] = NULL;
         fflush(NULL);
+        restore_ignored_signals();
         /* By its path, so that the process keeps its name; the link serves where an
          * update has replaced the file. */
         execve(path, line, env.word);
