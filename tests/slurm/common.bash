@@ -22,6 +22,17 @@ on() { # node, command
     "$top/tests/slurm/cluster" exec --dir "$MUSTER_DIR/c" "$@"
 }
 
+# Skips the file or the test unless `cluster --constrain` works here, with the version of cgroups that
+# has the controller; version 2 controls devices without one.
+need_cgroups() { # devices or cpuset
+    [ "$(id -u)" -eq 0 ] || skip "cgroups need root"
+    [ ! -d "/sys/fs/cgroup/$1" ] || return 0
+    local root
+    root=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+    [ -n "$root" ] || skip "neither cgroup v1 with its $1 controller nor cgroup v2 here"
+    [ "$1" = devices ] || grep -qw "$1" "$root/cgroup.controllers" || skip "cgroup v2 has no $1 controller here"
+}
+
 # wait_for SECONDS COMMAND...: until COMMAND succeeds, at least so long; then a sentence, and 1.
 # COMMAND is a condition: what fails inside it does not end the test.
 wait_for() {

@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Steps whose cpuset cgroup holds a part of the node's cores. Real here: Slurm, the cgroups,
 # the tasks' affinity. Not real: the GPUs, whose place is that of a recorded machine where
-# GPU 0 and 1 are near CPU 1, GPU 2 and 3 near CPU 0.
+# GPU 0 and 1 are near CPU 1, GPU 2 and 3 near CPU 0. Slurm uses two CPUs, whatever there are.
 
 source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
-    [ "$(id -u)" -eq 0 ] || skip "cpuset cgroups need root"
-    [ -d /sys/fs/cgroup/cpuset ] || skip "no cpuset controller of cgroup v1 here"
-    [ "$(nproc)" -eq 2 ] || skip "needs exactly two CPUs"
+    need_cgroups cpuset
+    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mcore.XXXXXX")
     cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
     printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.xml" > "$MUSTER_DIR/site.conf"
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix core --nodes 1 --gpus 4 \
-        --constrain-cores --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+        --cpus 2 --constrain-cores --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
 }
 
 setup() {
@@ -41,7 +40,7 @@ setup() {
 }
 
 @test "case 006: a core that Slurm reserves for itself is no task's" {
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/spec" --prefix spec --nodes 1 --gpus 4 --constrain-cores \
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/spec" --prefix spec --nodes 1 --gpus 4 --cpus 2 --constrain-cores \
         --node-conf CoreSpecCount=1 --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/spec.env"
     eval "$(cat "$MUSTER_DIR/spec.env")"
     # the whole of the node: without the reservation that would be 0-1

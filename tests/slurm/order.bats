@@ -74,7 +74,7 @@ shown() { # srun option...
 }
 
 @test "device cgroups: Slurm's number is a line of gres.conf, and its device file tells the GPU" {
-    [ -d /sys/fs/cgroup/devices ] || skip "no devices controller of cgroup v1 here"
+    need_cgroups devices
     up --constrain
     run shown -n1 --gres=gpu:1
     cat "$MUSTER_DIR/err"

@@ -10,8 +10,7 @@
 source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
-    [ "$(id -u)" -eq 0 ] || skip "device cgroups need root"
-    [ -d /sys/fs/cgroup/devices ] || skip "no devices controller of cgroup v1 here"
+    need_cgroups devices
     [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mtake.XXXXXX")

@@ -11,8 +11,7 @@
 source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
-    [ "$(id -u)" -eq 0 ] || skip "device cgroups need root"
-    [ -d /sys/fs/cgroup/devices ] || skip "no devices controller of cgroup v1 here"
+    need_cgroups devices
     command -v cc > /dev/null || skip "no C compiler"
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mre.XXXXXX")
