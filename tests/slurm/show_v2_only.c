@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* show_v2_only.c - preloaded into slurmd by `cluster --cgroup v2` on a machine that has
  * both versions of cgroups: /proc/PID/cgroup has the line of version 2 alone, as on a
- * machine without version 1. Slurm's cgroup/v2 plugin accepts no other.
+ * machine without version 1. Slurm's cgroup/v2 plugin accepts no other. A process
+ * outside of slurmd's cgroup namespace is shown in its root.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,7 +33,7 @@ static int only_v2(int fd)
     text[n > 0 ? n : 0] = '\0';
     while ((line = strsep(&rest, "\n")))
         if (strncmp(line, "0::", 3) == 0)
-            dprintf(out, "%s\n", line);
+            dprintf(out, "%s\n", strncmp(line, "0::/..", 6) == 0 ? "0::/" : line);
     lseek(out, 0, SEEK_SET);
     return out;
 }
