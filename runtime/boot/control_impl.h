@@ -16,7 +16,7 @@
 
 #include "runtime/base/fork.h"
 #include "runtime/boot/control.h"
-#include "runtime/boot/hello.h"
+#include "runtime/endpoint/hello.h"
 
 #define MU_CONTROL_WIDTH 16   /* children of a node in the tree of nodes */
 #define MU_CONTROL_PENDING 32 /* connections that have not proved the job yet */

@@ -14,7 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/random.h"
-#include "runtime/boot/net.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/core/text.h"
 #include "runtime/muster.h"
 

@@ -18,8 +18,8 @@
 #include <stdint.h>
 
 #include "runtime/base/exchange.h"
-#include "runtime/boot/hello.h"
-#include "runtime/boot/net.h"
+#include "runtime/endpoint/hello.h"
+#include "runtime/endpoint/net.h"
 
 #define MU_NODE_RING_CALLERS 4
 #define MU_NODE_RING_HOST 128

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/boot/hello.h"
+#include "runtime/endpoint/hello.h"
 #include "runtime/muster.h"
 
 struct call {

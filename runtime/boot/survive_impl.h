@@ -13,7 +13,7 @@
 #define MU_SURVIVE_IMPL_H
 
 #include "runtime/base/fork.h"
-#include "runtime/boot/net.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/boot/survive.h"
 
 #define MU_JOIN_MAGIC 0x4d75534bu    /* changes with struct mu_join */

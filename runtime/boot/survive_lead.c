@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/boot/hello.h"
+#include "runtime/endpoint/hello.h"
 #include "runtime/muster.h"
 
 #define CALLERS 32 /* connections that have not proved the job yet */

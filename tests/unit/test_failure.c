@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/boot/hello.h"
+#include "runtime/endpoint/hello.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/boot/hello.h"
-#include "runtime/boot/net.h"
+#include "runtime/endpoint/hello.h"
+#include "runtime/endpoint/net.h"
 
 enum { GREETING = 20, ANSWER = 44 };
 

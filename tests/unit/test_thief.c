@@ -21,7 +21,7 @@
 
 #include "runtime/base/random.h"
 #include "runtime/boot/control.h"
-#include "runtime/boot/net.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/boot/node_ring.h"
 #include "runtime/boot/survive.h"
 #include "tests/unit/patience.h"

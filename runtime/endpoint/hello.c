@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hello.c - the challenge at the beginning of each connection of boot */
-#include "runtime/boot/hello.h"
+#include "runtime/endpoint/hello.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/exchange.h"
 #include "runtime/base/random.h"
-#include "runtime/boot/net.h"
-#include "runtime/boot/world.h"
+#include "runtime/endpoint/net.h"
 
 #define MAGIC 0x4d755432u /* changes with the frames; differs in the other byte order */
 

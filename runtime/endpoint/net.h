@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* net.h - TCP between ranks before their first handshake: listen, addresses, call */
-#ifndef MU_BOOT_NET_H
-#define MU_BOOT_NET_H
+#ifndef MU_NET_H
+#define MU_NET_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* net.c - TCP between ranks before their first handshake: listen, addresses, call */
-#include "runtime/boot/net.h"
+#include "runtime/endpoint/net.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
