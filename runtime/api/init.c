@@ -60,6 +60,7 @@ static struct mu_launch launch_variables(bool single)
         .slurmd_nodename = variable("SLURMD_NODENAME"),
         .rank = variable("RANK"),
         .world_size = variable("WORLD_SIZE"),
+        .master_addr = variable("MASTER_ADDR"),
         .pmi_rank = variable("PMI_RANK"),
         .pmix_namespace = variable("PMIX_NAMESPACE"),
         .pmix_server_uri = pmix_server_uri(),

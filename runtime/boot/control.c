@@ -33,15 +33,6 @@ static void handle_event(struct mu_control *c, const struct epoll_event *event)
             /* somebody else's wake-up was read before */
         }
         break;
-    case MU_ON_UNIX:
-        mu_control_accept(c, c->unix_fd, false);
-        break;
-    case MU_ON_TCP:
-        mu_control_accept(c, c->tcp_fd, true);
-        break;
-    case MU_ON_PENDING:
-        mu_control_hello(c, index);
-        break;
     case MU_ON_LINK:
     case MU_ON_PIDFD:
         link = mu_control_link(c, index);
@@ -86,9 +77,6 @@ static int wait_ms(struct mu_control *c)
 {
     double now = mu_clock_s(), next = mu_control_deadlines(c, now), ms;
 
-    for (int i = 0; i < MU_CONTROL_PENDING; i++)
-        if (c->pending[i].fd >= 0 && (next == 0 || c->pending[i].until < next))
-            next = c->pending[i].until;
     c->armed = next;
     if (c->ended && !c->reported)
         return 0;
@@ -105,10 +93,8 @@ static void *serve(void *arg)
 
     pthread_mutex_lock(&c->lock);
     while (!c->stop) {
-        int ms, n;
+        int ms = wait_ms(c), n;
 
-        mu_control_drop_late(c, mu_clock_s());
-        ms = wait_ms(c);
         pthread_mutex_unlock(&c->lock);
         n = epoll_wait(c->epoll_fd, events, 32, ms);
         pthread_mutex_lock(&c->lock);
@@ -165,11 +151,6 @@ static int open_descriptors(struct mu_control *c, struct mu_err *err)
         mu_control_watch(c, c->wake_fd, MU_ON_WAKE, 0) < 0)
         return mu_err_set(err, MUSTER_EIO, "cannot open epoll and eventfd: %s",
                           strerror(errno));
-    if (mu_control_listen(c, err) < 0)
-        return -1;
-    if ((c->unix_fd >= 0 && mu_control_watch(c, c->unix_fd, MU_ON_UNIX, 0) < 0) ||
-        (c->tcp_fd >= 0 && mu_control_watch(c, c->tcp_fd, MU_ON_TCP, 0) < 0))
-        return mu_err_set(err, MUSTER_EIO, "epoll_ctl: %s", strerror(errno));
     return 0;
 }
 
@@ -191,28 +172,6 @@ static int start_thread(struct mu_control *c, struct mu_err *err)
     return 0;
 }
 
-static int await_children(struct mu_control *c, double until, struct mu_err *err)
-{
-    int rc = 0;
-
-    pthread_mutex_lock(&c->lock);
-    while (c->nlinked < c->nchildren && !c->ended && mu_clock_s() < until) {
-        struct timespec t = { .tv_sec = (time_t)until + 1 };
-
-        pthread_cond_timedwait(&c->changed, &c->lock, &t);
-    }
-    if (c->ended)
-        rc = mu_err_set(err, c->ending.status, "%s", c->ending.text);
-    for (int i = 0; rc == 0 && i < c->nchildren; i++)
-        if (c->nlinked < c->nchildren && c->down[i].fd < 0)
-            rc = mu_err_set(
-                err, MUSTER_ERENDEZVOUS,
-                "rank %d (node %s) did not open its control connection within %g s",
-                c->child[i], c->env.world->host_of[c->child[i]], c->env.init_timeout);
-    pthread_mutex_unlock(&c->lock);
-    return rc;
-}
-
 static void shut(int *fd)
 {
     if (*fd >= 0)
@@ -228,10 +187,6 @@ static void shut_all(struct mu_control *c)
         shut(&link->fd);
         shut(&link->pidfd);
     }
-    for (int i = 0; i < MU_CONTROL_PENDING; i++)
-        shut(&c->pending[i].fd);
-    shut(&c->unix_fd);
-    shut(&c->tcp_fd);
     shut(&c->wake_fd);
     shut(&c->epoll_fd);
 }
@@ -278,10 +233,8 @@ static struct mu_control *make(const struct mu_control_env *env)
     c->rank = env->world->rank;
     c->size = env->world->size;
     c->on_frame = mu_control_frame;
-    c->epoll_fd = c->wake_fd = c->unix_fd = c->tcp_fd = -1;
+    c->epoll_fd = c->wake_fd = -1;
     c->up.fd = c->up.pidfd = -1;
-    for (int i = 0; i < MU_CONTROL_PENDING; i++)
-        c->pending[i].fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -293,7 +246,6 @@ static struct mu_control *make(const struct mu_control_env *env)
 int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
                     struct mu_err *err)
 {
-    const struct mu_exchange *x = &env->world->exchange;
     double until = mu_clock_s() + env->init_timeout;
     struct mu_control *c = make(env);
 
@@ -302,9 +254,9 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
     c->fork.in_child = in_child;
     mu_fork_enter(&c->fork);
     if (make_tree(c, err) < 0 || open_descriptors(c, err) < 0 ||
-        start_thread(c, err) < 0 || x->fence(x->arg, env->init_timeout, err) < 0 ||
+        start_thread(c, err) < 0 ||
         (c->parent >= 0 && mu_control_connect_parent(c, until, err) < 0) ||
-        await_children(c, until, err) < 0) {
+        mu_control_await_children(c, until, err) < 0) {
         release(c);
         return -1;
     }

@@ -8,10 +8,9 @@
  *   ranks of node 0     ranks of its node
  *
  * Carries what neither PMIx nor NCCL can: who died, who is late and what each was
- * doing, how long to wait, small agreements, and the reason of the end. A TCP peer
- * proves the job's token before anything else, an AF_UNIX peer is checked by its user
- * id too; a foreign connection is logged and dropped. One thread serves it and sleeps
- * when idle.
+ * doing, how long to wait, small agreements, and the reason of the end. The endpoints
+ * prove the job's token to each other before anything else. One thread serves the
+ * connections and sleeps when idle.
  */
 #ifndef MU_CONTROL_H
 #define MU_CONTROL_H
@@ -60,7 +59,6 @@ struct mu_control_hooks {
 
 struct mu_control_env {
     const struct mu_world *world; /* met; borrowed until close, as are the others */
-    const char *master_addr;      /* an address of this host to offer first, or NULL */
     double init_timeout, timeout; /* seconds */
     /* Each rank reports a failure at once, and does not let a rank above it report
      * first.

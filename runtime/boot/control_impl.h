@@ -3,7 +3,7 @@
  *
  *   control.c         open, close, the thread
  *   control_call.c    what the api calls
- *   control_meet.c    listening, finding the parent, proving the job
+ *   control_meet.c    connects to the parent and to the children
  *   control_link.c    frames over one connection
  *   control_rule.c    what a frame, a death or a deadline leads to
  *   control_sum.c     what the root puts together
@@ -16,10 +16,8 @@
 
 #include "runtime/base/fork.h"
 #include "runtime/boot/control.h"
-#include "runtime/endpoint/hello.h"
 
 #define MU_CONTROL_WIDTH 16   /* children of a node in the tree of nodes */
-#define MU_CONTROL_PENDING 32 /* connections that have not proved the job yet */
 #define MU_CONTROL_ANSWER 2.0 /* seconds for the flight records */
 #define MU_CONTROL_ACK 4.0    /* seconds for the parent's acknowledgement */
 /* Seconds for a verdict from above; then we end alone. */
@@ -65,16 +63,6 @@ struct mu_link {
     int error;    /* errno that ended it, 0: end of file */
 };
 
-/* A connection before its hello. */
-struct mu_pending {
-    int fd; /* -1: free */
-    bool tcp;
-    pid_t pid;
-    double until;
-    struct mu_hello hello;
-    char from[64];
-};
-
 struct mu_gather; /* control_sum.c */
 
 struct mu_agreement {
@@ -100,9 +88,7 @@ struct mu_control {
     int nchildren, nlinked;
     struct mu_link up, *down; /* down[i] to child[i] */
 
-    int epoll_fd, wake_fd, unix_fd, tcp_fd;
-    struct mu_pending pending[MU_CONTROL_PENDING];
-    int foreign; /* connections dropped */
+    int epoll_fd, wake_fd;
 
     pthread_t thread;
     bool thread_started, stop;
@@ -152,25 +138,13 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
                              const void *data, size_t len, size_t *blob_len,
                              struct mu_err *err);
 
-/* ---- control_meet.c: listen and call_parent before the thread runs ---- */
-/* Listen for the children and publish where. */
-int mu_control_listen(struct mu_control *c, struct mu_err *err);
+/* ---- control_meet.c: after the thread has started ---- */
 int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err);
-void mu_control_accept(struct mu_control *c, int listen_fd, bool tcp);
-void mu_control_hello(struct mu_control *c, int slot);
-void mu_control_drop_late(struct mu_control *c, double now);
+int mu_control_await_children(struct mu_control *c, double until, struct mu_err *err);
 
 /* ---- control_link.c: all with the lock ---- */
-enum mu_source {
-    MU_ON_WAKE,
-    MU_ON_UNIX,
-    MU_ON_TCP,
-    MU_ON_LINK,
-    MU_ON_PIDFD,
-    MU_ON_PENDING
-};
+enum mu_source { MU_ON_WAKE, MU_ON_LINK, MU_ON_PIDFD };
 int mu_control_watch(struct mu_control *c, int fd, enum mu_source kind, int index);
-void mu_control_unwatch(struct mu_control *c, int fd);
 /* Make the thread look at its deadlines anew. */
 void mu_control_wake(struct mu_control *c);
 /* Index of a link in events: children from 0, the parent is -1. */

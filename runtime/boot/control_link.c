@@ -24,11 +24,6 @@ int mu_control_watch(struct mu_control *c, int fd, enum mu_source kind, int inde
     return epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-void mu_control_unwatch(struct mu_control *c, int fd)
-{
-    epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-}
-
 void mu_control_wake(struct mu_control *c)
 {
     uint64_t one = 1;

@@ -20,8 +20,8 @@
 #include "runtime/core/ranks.h"
 #include "runtime/muster.h"
 
-static int start_get(const struct pmix *p, int rank, const char *key, double timeout,
-                     struct mu_call **out)
+int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double timeout,
+                      struct mu_call **out)
 {
     int seconds = timeout < 1 ? 1 : (int)timeout;
     struct mu_call *c = *out = mu_call_new();
@@ -46,7 +46,7 @@ int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *le
     struct timespec until = mu_in_seconds(timeout);
     pmix_value_t *v = NULL;
     struct mu_call *c;
-    pmix_status_t rc = start_get(arg, rank, key, timeout, &c);
+    pmix_status_t rc = mu_pmix_start_get(arg, rank, key, timeout, &c);
     void *copy = NULL;
 
     if (!c)
@@ -109,14 +109,14 @@ static int find_missing(const struct mu_world *w, bool *missing)
 
         elsewhere -= missing[r];
         if (missing[r])
-            rc = start_get(p, r, p->last_key, 1, &c);
+            rc = mu_pmix_start_get(p, r, p->last_key, 1, &c);
         else
             other = r;
         missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
         n += missing[r];
     }
     if (n == 0 && elsewhere > 1)
-        other = mu_node_ring_behind(&p->watch.nodes);
+        other = mu_ring_behind(&p->watch.ring);
     if (n == 0 && elsewhere > 0 && other >= 0) {
         missing[other] = true;
         n = 1;
@@ -145,7 +145,7 @@ static int report_missing(const struct mu_world *w, double timeout, struct mu_er
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
                       "(MUSTER_INIT_TIMEOUT); all ranks of node %s did",
-                      timeout, p->record.host);
+                      timeout, p->host);
 }
 
 int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
@@ -154,7 +154,7 @@ int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
     struct pmix *p = arg;
     pmix_status_t rc;
 
-    mu_node_ring_enter(&p->watch.nodes);
+    mu_ring_enter(&p->watch.ring);
     rc = fence_until(p, &until);
     if (p->watch.lost >= 0)
         return mu_pmix_watch_report(p, err);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pmix_watch.c - who died while this rank waits in a fence
  *
- * Three ways to see it, since PMIx under Slurm tells nothing: a ring of the ranks of
- * this node, a ring of the first ranks of all nodes, and the processes of this node's
- * tasks.
+ * Two ways to see it, since PMIx under Slurm reports nothing: the rings of ring.h, and
+ * the processes of this node's tasks.
  */
 #include "runtime/boot/world_pmix.h"
 
@@ -20,54 +19,59 @@
 #define RING_KEY "muster.ring"
 #define TASKS_EVERY 0.25 /* seconds */
 
-/* The step on this node: two clusters on one machine may call theirs the same, but
- * their servers have folders of their own.
+/* ---- The records of the next ranks ---------------------------------------------- */
+
+/* Of another node: request it at once, while that rank lives; our server answers when
+ * it has published. Of this node: our server has it or not, and is asked again. It must
+ * not ask Slurm for a rank that died here: see mu_pmix_start_get.
  */
-static uint64_t node_key(const struct pmix *p)
+static void request_next(struct pmix *p, int kind)
 {
-    pmix_proc_t all = p->self;
-    pmix_value_t *value = NULL;
-    uint64_t key = mu_hash(0, p->self.nspace, strlen(p->self.nspace));
+    struct mu_pmix_request *request = &p->watch.request[kind];
+    int next = p->watch.ring.side[kind].next;
 
-    all.rank = PMIX_RANK_WILDCARD;
-    if (PMIx_Get(&all, PMIX_NSDIR, NULL, 0, &value) != PMIX_SUCCESS || !value)
-        return key;
-    if (value->type == PMIX_STRING && value->data.string)
-        key = mu_hash(key, value->data.string, strlen(value->data.string));
-    PMIX_VALUE_RELEASE(value);
-    return key;
-}
-
-/* ---- The first rank of the next node ----------------------------------------------
- */
-
-/* Request its address record at once, while it is alive: our server answers when that
- * rank has published it. The fence does not depend on the answer.
- */
-static void request_next(struct pmix *p)
-{
-    struct mu_call *c = mu_call_new();
-
-    if (!c)
+    if (kind == MU_RING_NODE) {
+        request->rc = mu_pmix_start_get(p, next, RING_KEY, 1, &request->call);
         return;
-    c->proc = p->self;
-    c->proc.rank = (pmix_rank_t)p->watch.nodes.next;
-    p->watch.request_rc = PMIx_Get_nb(&c->proc, RING_KEY, NULL, 0, mu_on_get, c);
-    p->watch.request = c;
+    }
+    request->call = mu_call_new();
+    if (!request->call)
+        return;
+    request->call->proc = p->self;
+    request->call->proc.rank = (pmix_rank_t)next;
+    request->rc =
+        PMIx_Get_nb(&request->call->proc, RING_KEY, NULL, 0, mu_on_get, request->call);
 }
 
 /* The answer has arrived, or is not needed any more. */
-static void receive_next(struct pmix *p)
+static void receive_next(struct pmix *p, int kind)
 {
+    struct mu_pmix_request *request = &p->watch.request[kind];
     struct timespec now = mu_in_seconds(0);
     pmix_value_t *v = NULL;
 
-    if (mu_call_wait(p->watch.request, p->watch.request_rc, &now, &v) == PMIX_SUCCESS &&
-        v && v->type == PMIX_BYTE_OBJECT)
-        mu_node_ring_set_next(&p->watch.nodes, v->data.bo.bytes, v->data.bo.size);
+    if (mu_call_wait(request->call, request->rc, &now, &v) == PMIX_SUCCESS && v &&
+        v->type == PMIX_BYTE_OBJECT)
+        mu_ring_set_next(&p->watch.ring, (enum mu_ring_kind)kind, v->data.bo.bytes,
+                         v->data.bo.size);
     if (v)
         PMIX_VALUE_RELEASE(v);
-    p->watch.request = NULL;
+    request->call = NULL;
+}
+
+static void poll_requests(struct pmix *p)
+{
+    for (int k = 0; k < MU_RINGS; k++) {
+        const struct mu_ring_side *side = &p->watch.ring.side[k];
+        struct mu_pmix_request *request = &p->watch.request[k];
+
+        if (request->call &&
+            (request->rc != PMIX_SUCCESS || mu_call_done(request->call)))
+            receive_next(p, k);
+        if (k == MU_RING_NODE && p->watch.ring.endpoint && side->next >= 0 &&
+            !side->have_next && !request->call)
+            request_next(p, k);
+    }
 }
 
 /* Hash of a rank's host before that rank has published; 0: unknown. Slurm has no node
@@ -91,23 +95,24 @@ static uint64_t host_of(const struct pmix *p, int rank)
     return key;
 }
 
-static void open_node_ring(struct mu_world *w)
+static void open_ring(struct mu_world *w)
 {
     struct pmix *p = w->impl;
-    struct mu_node_ring *n = &p->watch.nodes;
+    struct mu_ring *ring = &p->watch.ring;
     uint64_t *node_of = calloc((size_t)w->size, sizeof *node_of);
-    bool known = node_of != NULL;
 
-    for (int r = 0; known && r < w->size; r++) {
+    if (!node_of)
+        return;
+    for (int r = 0; r < w->size; r++)
         node_of[r] = p->watch.local[r] ? 1 : host_of(p, r);
-        known = node_of[r] != 0;
-    }
-    if (known)
-        mu_node_ring_open(n, w->rank, node_of, w->size, p->record.host);
+    mu_ring_open(ring, w->endpoint, w->rank, node_of, w->size, p->host);
     free(node_of);
-    if (n->next >= 0 &&
-        mu_pmix_publish(p, RING_KEY, &n->mine, sizeof n->mine, NULL) == 0)
-        request_next(p);
+    if (!ring->endpoint ||
+        mu_pmix_publish(p, RING_KEY, &ring->mine, sizeof ring->mine, NULL) < 0)
+        return;
+    for (int k = 0; k < MU_RINGS; k++)
+        if (ring->side[k].next >= 0)
+            request_next(p, k);
 }
 
 void mu_pmix_watch_open(struct mu_world *w)
@@ -122,9 +127,8 @@ void mu_pmix_watch_open(struct mu_world *w)
         watch->local = NULL;
         return;
     }
-    mu_neighbour_open(&watch->neighbour, node_key(p), w->rank, watch->local, w->size);
     watch->next_poll = mu_clock_s() + TASKS_EVERY;
-    open_node_ring(w);
+    open_ring(w);
 }
 
 /* ---- Looking -----------------------------------------------------------------------
@@ -162,23 +166,31 @@ bool mu_pmix_watch_poll(void *arg)
 {
     struct pmix *p = arg;
     struct mu_pmix_watch *watch = &p->watch;
-    const char *host = p->record.host;
+    const char *host = p->host;
+    enum mu_ring_kind kind;
 
-    if (watch->request && mu_call_done(watch->request))
-        receive_next(p);
-    watch->lost = mu_neighbour_poll(&watch->neighbour);
-    watch->behind = watch->lost != watch->neighbour.next;
+    poll_requests(p);
+    watch->lost = mu_ring_poll(&watch->ring, &host, &kind);
     if (watch->lost < 0) {
-        watch->lost = mu_node_ring_poll(&watch->nodes, &host);
-        watch->behind = 1; /* Slurm may end the step first; then we report nothing */
-    }
-    if (watch->lost < 0) {
-        host = p->record.host;
+        host = p->host;
         watch->lost = poll_tasks(p);
+    } else { /* in the ring of nodes Slurm may end the step before we report */
+        watch->behind =
+            kind == MU_RING_NODES || watch->lost != watch->ring.side[0].next;
     }
     if (watch->lost >= 0)
         mu_copy(watch->lost_host, sizeof watch->lost_host, host);
     return watch->lost >= 0;
+}
+
+bool mu_pmix_watch_lost(void *arg, struct mu_err *err)
+{
+    struct pmix *p = arg;
+
+    if (p->left || !mu_pmix_watch_poll(p))
+        return false;
+    mu_pmix_watch_report(p, err);
+    return true;
 }
 
 int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err)
@@ -193,10 +205,10 @@ int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err)
 
 void mu_pmix_watch_close(struct pmix *p)
 {
-    if (p->watch.request)
-        receive_next(p);
-    mu_neighbour_close(&p->watch.neighbour);
-    mu_node_ring_close(&p->watch.nodes);
+    for (int k = 0; k < MU_RINGS; k++)
+        if (p->watch.request[k].call)
+            receive_next(p, k);
+    mu_ring_close(&p->watch.ring);
     free(p->watch.local);
     free(p->watch.gone);
 }

@@ -5,79 +5,61 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
 /* ---- Open and close ----------------------------------------------------------------
  */
 
-static void in_child(struct mu_forkable *f)
+static void drop_all(struct mu_survive *s)
 {
-    struct mu_survive *s = (void *)((char *)f - offsetof(struct mu_survive, fork));
-
-    mu_survive_hang_up(s);
-    close(s->listen_fd);
-    s->listen_fd = -1;
+    for (int o = 0; s->fd && s->old_fd && o < s->n; o++) {
+        mu_survive_drop(&s->fd[o]);
+        mu_survive_drop(&s->old_fd[o]);
+    }
 }
 
-int mu_survive_open(const struct mu_world *world, const char *master_addr,
-                    const struct mu_log *log, char record[MU_SURVIVE_RECORD],
-                    struct mu_survive **out, struct mu_err *err)
+static void in_child(struct mu_forkable *f)
+{
+    drop_all((void *)((char *)f - offsetof(struct mu_survive, fork)));
+}
+
+int mu_survive_open(const struct mu_world *world, struct mu_survive **out,
+                    struct mu_err *err)
 {
     struct mu_survive *s = calloc(1, sizeof *s);
-    struct mu_address_record *mine;
     size_t n = (size_t)world->size;
 
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     s->n = s->size = world->size;
     s->me = world->rank;
-    s->listen_fd = -1;
-    s->log = log;
+    s->endpoint = world->endpoint;
     memcpy(s->token, world->token, sizeof s->token);
     s->at = calloc(n, sizeof *s->at);
     s->fate = calloc(n, sizeof *s->fate);
     s->origin_of = calloc(n, sizeof *s->origin_of);
     s->fd = calloc(n, sizeof *s->fd);
-    if (!s->at || !s->fate || !s->origin_of || !s->fd) {
-        mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", world->size);
-        goto fail;
+    s->old_fd = calloc(n, sizeof *s->old_fd);
+    s->blind = calloc(n, sizeof *s->blind);
+    if (!s->at || !s->fate || !s->origin_of || !s->fd || !s->old_fd || !s->blind) {
+        s->n = 0; /* there are no connections to close */
+        mu_survive_close(s);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks",
+                          world->size);
     }
+    memcpy(s->at, world->address, n * sizeof *s->at);
     for (int r = 0; r < s->n; r++) {
         s->origin_of[r] = r;
-        s->fd[r] = -1;
+        s->fd[r] = s->old_fd[r] = -1;
     }
-    mine = &s->at[s->me];
-    if (mu_net_listen(&s->listen_fd, &mine->port, err) < 0)
-        goto fail;
-    mu_net_machine(mine->machine);
-    mu_net_addresses(world->rank == 0 ? master_addr : NULL, mine->addresses,
-                     sizeof mine->addresses);
-    memset(record, 0, MU_SURVIVE_RECORD);
-    memcpy(record, mine, sizeof *mine);
     s->fork.in_child = in_child;
     mu_fork_enter(&s->fork);
     *out = s;
-    return 0;
-fail:
-    mu_survive_close(s);
-    return -1;
-}
-
-int mu_survive_set_address(struct mu_survive *s, int rank, const void *record,
-                           size_t len, struct mu_err *err)
-{
-    struct mu_address_record *at = &s->at[rank];
-
-    if (len != MU_SURVIVE_RECORD)
-        return mu_err_set(err, MUSTER_ECONTRACT,
-                          "rank %d runs another release of libmuster", rank);
-    memcpy(at, record, sizeof *at);
-    at->machine[sizeof at->machine - 1] = '\0';
-    at->addresses[sizeof at->addresses - 1] = '\0';
     return 0;
 }
 
@@ -86,33 +68,75 @@ void mu_survive_close(struct mu_survive *s)
     if (!s)
         return;
     mu_fork_leave(&s->fork);
-    if (s->fd)
-        mu_survive_hang_up(s);
-    if (s->listen_fd >= 0)
-        close(s->listen_fd);
+    drop_all(s);
+    mu_survive_forget(s);
     free(s->at);
     free(s->fate);
     free(s->origin_of);
     free(s->fd);
+    free(s->old_fd);
+    free(s->blind);
     free(s);
 }
 
 /* ---- Following ----------------------------------------------------------------------
  */
 
-static bool receive_verdict(struct mu_survive *s, int fd, double until)
+static bool receive_verdict(struct mu_survive *s, int origin, double until)
 {
     size_t bytes = (size_t)s->n * sizeof *s->fate;
     struct mu_fate *fate = malloc(bytes);
+    int fd = s->fd[origin];
     struct mu_verdict v;
-    bool ok = fate && mu_net_receive(fd, &v, sizeof v, until) &&
-              v.magic == MU_VERDICT_MAGIC && v.n == (uint32_t)s->n &&
-              mu_net_receive(fd, fate, bytes, until) && fate[s->me].life == MU_LIVES;
+    bool ok;
 
-    if (ok)
+    s->blind[origin] = true;
+    ok = fate && mu_net_receive(fd, &v, sizeof v, until) &&
+         v.magic == MU_VERDICT_MAGIC && v.n == (uint32_t)s->n &&
+         mu_net_receive(fd, fate, bytes, until) && fate[s->me].life == MU_LIVES;
+    if (ok) {
         memcpy(s->fate, fate, bytes);
+        s->generation = v.generation;
+        s->blind[origin] = false;
+    }
     free(fate);
     return ok;
+}
+
+/* Wait until something arrives; false: the leader has ended before it answered. */
+static bool await_leader(struct mu_survive *s, int origin, double until)
+{
+    struct pollfd p = { s->fd[origin], POLLIN, 0 };
+    uint64_t word;
+    double left;
+
+    while ((left = until - mu_clock_s()) > 0)
+        if (poll(&p, 1, left < 1 ? (int)(left * 1000) + 1 : 1000) > 0)
+            break;
+    return recv(p.fd, &word, sizeof word, MSG_DONTWAIT | MSG_PEEK) > 0 ||
+           !mu_survive_ended(s, origin, &s->fd[origin]);
+}
+
+/* Connect to that rank and send join. */
+static bool join_leader(struct mu_survive *s, int origin, const struct mu_join *join)
+{
+    struct mu_dial d;
+
+    mu_survive_dial(s, origin, &d);
+    mu_dial_wait(&d, mu_clock_s() + MU_CALL_SECONDS);
+    if (d.answer != MU_ANSWER_PROVED) {
+        bool connected = d.connected;
+
+        mu_dial_stop(&d);
+        mu_survive_judge(s, origin,
+                         d.answer != MU_ANSWER_NONE ? d.answer
+                         : connected                ? MU_ANSWER_STALLED
+                                                    : MU_ANSWER_SILENT);
+        return false;
+    }
+    mu_survive_set_fd(s, origin, d.fd);
+    return mu_survive_send(s, origin, join, sizeof *join,
+                           mu_clock_s() + MU_CALL_SECONDS);
 }
 
 /* 1: the verdict of `origin` is there; 0: it is dead; -1: late. */
@@ -122,15 +146,14 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
     while (s->fate[origin].life == MU_LIVES) {
         if (mu_clock_s() >= until)
             return mu_survive_late(s, origin, patience, err);
-        if (!mu_survive_call(s, origin, join, until))
-            break;
         s->leader = origin;
-        if (s->fd[origin] >= 0 && receive_verdict(s, s->fd[origin], until))
+        if (join_leader(s, origin, join) && await_leader(s, origin, until) &&
+            receive_verdict(s, origin, until))
             return 1;
         /* It died, or its own reach for the others failed: then it lives, and we call
          * again.
          */
-        mu_survive_drop(s, origin);
+        mu_survive_part(s, origin);
         nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     }
     return 0;
@@ -152,6 +175,10 @@ int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLO
 
     memcpy(join.ballot, ballot, sizeof join.ballot);
     mu_survive_hang_up(s);
+    mu_survive_forget(s);
+    for (int o = 0; o < s->n; o++)
+        if (s->old_fd[o] >= 0)
+            mu_survive_ended(s, o, &s->old_fd[o]);
     for (int o = 0; o < s->me && rc == 0; o++)
         rc = follow(s, o, &join, follow_until, patience, err);
     return rc == 0 ? mu_survive_lead(s, &join, until, patience, err) : rc < 0 ? -1 : 0;
@@ -165,6 +192,11 @@ enum mu_life mu_survive_life(const struct mu_survive *s, int rank)
 const int64_t *mu_survive_ballot(const struct mu_survive *s, int rank)
 {
     return s->fate[s->origin_of[rank]].ballot;
+}
+
+uint64_t mu_survive_generation(const struct mu_survive *s)
+{
+    return s->generation;
 }
 
 bool mu_survive_leads(const struct mu_survive *s)

@@ -1,75 +1,105 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* survive_call.c - one survivor calls another: it lives, has died, or is silent */
+/* survive_call.c - connect to another survivor; notice that one has died */
 #include "runtime/boot/survive_impl.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/base/clock.h"
-#include "runtime/endpoint/hello.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
-struct call {
-    struct mu_survive *s;
-    const struct mu_join *join; /* to send, or NULL: only check whether it lives */
-    int origin;
-    double until;
-};
+void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d)
+{
+    const struct mu_claim claim = { MU_SERVICE_SURVIVE, 0, s->me };
 
-/* Who fails the challenge holds a port that the rank has left. That rank would have
- * kept it for as long as it lives.
+    mu_dial_start(d, mu_endpoint_address(s->endpoint), &s->at[origin], false, &claim,
+                  s->token);
+}
+
+/* A rank that is stopped does not answer, but lives. So does one that drops the call,
+ * because strangers have filled its table. What fails the challenge holds a port that
+ * the rank has left: that rank would have kept it for as long as it lives.
  */
-static bool handshake(void *arg, int fd, double until)
+void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer)
 {
-    struct call *call = arg;
-    struct mu_survive *s = call->s;
-    enum mu_hello_result result = MU_HELLO_GONE;
-    struct mu_hello hello;
-
-    s->fd[call->origin] = fd;
-    if (!call->join)
-        return true;
-    if (mu_hello_call(&hello, MU_HELLO_SURVIVE, s->token, s->me, call->origin))
-        result = mu_hello_wait(&hello, fd, call->until);
-    if (result != MU_HELLO_PROVED ||
-        !mu_net_send(fd, call->join, sizeof *call->join, call->until))
-        mu_survive_drop(s, call->origin);
-    return result != MU_HELLO_UNPROVED;
+    if (answer == MU_ANSWER_REFUSED)
+        s->fate[origin].life = MU_DIED;
+    else if (answer == MU_ANSWER_SILENT)
+        s->fate[origin].life = MU_SILENT;
 }
 
-/* Its host has just been silent for another rank: do not wait for it once more. */
-static bool host_is_silent(const struct mu_survive *s, int origin)
+void mu_survive_drop(int *fd)
 {
-    for (int o = 0; o < s->n; o++)
-        if (s->fate[o].life == MU_SILENT &&
-            strcmp(s->at[o].addresses, s->at[origin].addresses) == 0)
-            return true;
-    return false;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
 }
 
-bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join,
+bool mu_survive_send(struct mu_survive *s, int origin, const void *bytes, size_t len,
                      double until)
 {
-    const struct mu_address_record *at = &s->at[origin];
-    bool elsewhere = strcmp(at->machine, s->at[s->me].machine) != 0;
-    struct call call = { s, join, origin, until };
-    enum mu_net_answer answer = MU_NET_SILENT;
+    bool ok = s->fd[origin] >= 0 && mu_net_send(s->fd[origin], bytes, len, until);
 
-    if (!host_is_silent(s, origin))
-        answer = mu_net_call(at->addresses, elsewhere, at->port,
-                             mu_clock_s() + MU_CALL_SECONDS, handshake, &call);
-    if (answer == MU_NET_REFUSED)
-        s->fate[origin].life = MU_DIED;
-    else if (answer == MU_NET_SILENT)
-        s->fate[origin].life = MU_SILENT;
-    return answer == MU_NET_CONNECTED;
+    s->blind[origin] |= !ok; /* the error was reported here: what follows is an end */
+    return ok;
 }
 
-void mu_survive_drop(struct mu_survive *s, int origin)
+static void say_goodbye(struct mu_survive *s, int origin)
 {
-    if (s->fd[origin] >= 0)
-        close(s->fd[origin]);
+    uint64_t goodbye = MU_GOODBYE;
+
+    mu_survive_send(s, origin, &goodbye, sizeof goodbye, 0);
+    shutdown(s->fd[origin], SHUT_WR);
+}
+
+/* Only a goodbye is expected. Other data are of a fence that this rank has left;
+ * after them an end shows nothing. Nor does an error: a reset may destroy a goodbye, or
+ * the link is dead.
+ */
+bool mu_survive_ended(struct mu_survive *s, int origin, int *fd)
+{
+    uint64_t word = 0;
+    ssize_t n = recv(*fd, &word, sizeof word, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n > 0 && (n != sizeof word || word != MU_GOODBYE)) {
+        s->blind[origin] = true;
+        return false;
+    }
+    if (n == 0 && !s->blind[origin])
+        s->fate[origin].life = MU_DIED;
+    if (fd == &s->fd[origin])
+        say_goodbye(s, origin);
+    mu_survive_drop(fd);
+    return true;
+}
+
+void mu_survive_set_fd(struct mu_survive *s, int origin, int fd)
+{
+    mu_survive_part(s, origin);
+    mu_survive_drop(&s->old_fd[origin]);
+    s->fd[origin] = fd;
+    s->blind[origin] = false;
+}
+
+/* The other end may have to read the goodbye first: only our direction ends now. */
+void mu_survive_part(struct mu_survive *s, int origin)
+{
+    if (s->fd[origin] < 0 || mu_survive_ended(s, origin, &s->fd[origin]))
+        return;
+    say_goodbye(s, origin);
+    mu_survive_drop(&s->old_fd[origin]);
+    s->old_fd[origin] = s->fd[origin];
     s->fd[origin] = -1;
+}
+
+void mu_survive_hang_up(struct mu_survive *s)
+{
+    for (int o = 0; o < s->n; o++)
+        mu_survive_part(s, o);
 }
 
 int mu_survive_late(const struct mu_survive *s, int origin, double patience,

@@ -5,7 +5,7 @@
  * stand at different agreements have in common.
  *
  *   survive.c       open, agree, follow the leader
- *   survive_call.c  connect to another survivor and prove the token
+ *   survive_call.c  connect to another survivor; notice that one has died
  *   survive_lead.c  lead: collect the ballots, send the verdict
  *   survive_star.c  exchange over the connections of the agreement
  */
@@ -13,21 +13,12 @@
 #define MU_SURVIVE_IMPL_H
 
 #include "runtime/base/fork.h"
-#include "runtime/endpoint/net.h"
 #include "runtime/boot/survive.h"
+#include "runtime/boot/table.h"
 
-#define MU_JOIN_MAGIC 0x4d75534bu    /* changes with struct mu_join */
-#define MU_VERDICT_MAGIC 0x4d755357u /* and with struct mu_fate */
+#define MU_JOIN_MAGIC 0x4d75534cu    /* changes with struct mu_join */
+#define MU_VERDICT_MAGIC 0x4d755358u /* and with struct mu_fate */
 #define MU_CALL_SECONDS 5.0          /* for all addresses of a rank */
-
-struct mu_address_record {
-    uint32_t port, pad;
-    char machine[MU_NET_MACHINE];
-    char addresses[MU_NET_ADDRESSES];
-};
-
-_Static_assert(sizeof(struct mu_address_record) <= MU_SURVIVE_RECORD,
-               "fits the record");
 
 /* State and ballot of one rank in an agreement. */
 struct mu_fate {
@@ -35,7 +26,7 @@ struct mu_fate {
     int64_t ballot[MU_SURVIVE_BALLOT];
 };
 
-/* From a follower to the leader, after both have proved the token. */
+/* From a follower to the leader. */
 struct mu_join {
     uint32_t magic, pad;
     int64_t ballot[MU_SURVIVE_BALLOT];
@@ -44,51 +35,63 @@ struct mu_join {
 /* From the leader to a follower; n fates follow. */
 struct mu_verdict {
     uint32_t magic, n;
+    uint64_t generation;
 };
 
-struct mu_published {
-    struct mu_published *next;
-    int origin;
-    char key[64];
-    size_t len;
-    char value[];
-};
+/* Each connection between survivors ends with these eight bytes, unless the process at
+ * its other end has died.
+ */
+#define MU_GOODBYE UINT64_MAX
 
 struct mu_survive {
     int n, me; /* origins */
     uint8_t token[MU_TOKEN_LEN];
-    const struct mu_log *log;
-    int listen_fd;
-    struct mu_address_record *at; /* by origin */
+    struct mu_endpoint *endpoint; /* borrowed */
+    struct mu_address *at;        /* by origin */
     struct mu_fate *fate;         /* by origin */
     int size, *origin_of;         /* by rank */
+    uint64_t generation;          /* of the agreement */
 
     int leader; /* origin */
-    int *fd;   /* by origin. Leader: to each other rank; else to the leader; -1: none */
-    char *out; /* published since the last fence */
+    int *fd; /* by origin. Leader: to each other rank; else to the leader; -1: none */
+    /* By origin: of the last agreement. We have said goodbye, and still see its end. */
+    int *old_fd;
+    bool *blind; /* by origin: an end of its connection shows nothing any more */
+    char *out;   /* published since the last fence */
     size_t out_len;
-    struct mu_published *published;
+    struct mu_table published; /* by origin */
 
     struct mu_forkable fork;
 };
 
-/* survive_call.c. Connect s->fd[origin] and send join, when that rank has proved the
- * token, before `until` (NULL: only see whether it lives). false: its fate says how
- * it is dead. true: it lives, or something that has not disproved it; s->fd[origin] is
- * -1 where it did not receive join.
+/* ---- survive_call.c ---- */
+/* Begin to call that rank. */
+void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d);
+/* What an answer shows of that rank: s->fate[origin]. */
+void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer);
+void mu_survive_drop(int *fd);
+/* Something happened on one of the rank's connections. True: it has ended, and *fd is
+ * -1; without a goodbye the rank is dead.
  */
-bool mu_survive_call(struct mu_survive *s, int origin, const struct mu_join *join,
+bool mu_survive_ended(struct mu_survive *s, int origin, int *fd);
+/* As mu_net_send, to that rank. */
+bool mu_survive_send(struct mu_survive *s, int origin, const void *bytes, size_t len,
                      double until);
-void mu_survive_drop(struct mu_survive *s, int origin);
+/* A new connection, which replaces another one. */
+void mu_survive_set_fd(struct mu_survive *s, int origin, int fd);
+/* Say goodbye: to one rank, to all. */
+void mu_survive_part(struct mu_survive *s, int origin);
+void mu_survive_hang_up(struct mu_survive *s);
 /* That rank lives, but does not come. Returns -1. */
 int mu_survive_late(const struct mu_survive *s, int origin, double patience,
                     struct mu_err *err);
 
-/* survive_lead.c */
+/* ---- survive_lead.c ---- */
 int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double until,
                     double patience, struct mu_err *err);
 
-/* survive_star.c: close all connections, drop what was published. */
-void mu_survive_hang_up(struct mu_survive *s);
+/* ---- survive_star.c ---- */
+/* Drop what was published. */
+void mu_survive_forget(struct mu_survive *s);
 
 #endif

@@ -3,143 +3,136 @@
 #include "runtime/boot/survive_impl.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/endpoint/hello.h"
+#include "runtime/base/random.h"
 #include "runtime/muster.h"
 
-#define CALLERS 32 /* connections that have not proved the job yet */
+#define LOOK_SECONDS 0.2    /* between looks at the calls */
+#define FINISH_SECONDS 0.05 /* for the hello of a call that is not needed any more */
 
-struct caller {
-    int fd; /* -1: free */
-    double until;
-    struct mu_hello hello;
-    bool proved;
-    size_t got; /* of the join, when it is proved */
-    unsigned char bytes[sizeof(struct mu_join)];
+/* What the leader has of one rank. */
+struct member {
+    bool joined;
+    size_t got; /* of join, on s->fd */
+    struct mu_join join;
+    struct mu_dial *dial; /* a call that shows whether it lives, or NULL */
+    double until;         /* ... and its end */
 };
 
 struct lead {
     struct mu_survive *s;
-    bool *joined; /* by origin; else s->fd is a call that waits there, or -1 */
-    struct caller caller[CALLERS];
-    struct pollfd *poll; /* listening socket, callers, ranks */
+    struct member *member; /* by origin */
+    struct pollfd *poll;   /* the endpoint, then each rank */
 };
 
-static void hang_up_on(struct lead *l, struct caller *c, const char *why)
+/* A living rank would report a call that is ended before its proof as a stranger's. */
+static void end_call(struct member *m)
 {
-    if (why)
-        mu_log(l->s->log, MU_LOG_WARN, "survivors: a connection was dropped: %s", why);
-    close(c->fd);
-    c->fd = -1;
+    if (m->dial && m->dial->connected)
+        mu_dial_wait(m->dial, mu_clock_s() + FINISH_SECONDS);
+    if (m->dial)
+        mu_dial_stop(m->dial);
+    free(m->dial);
+    m->dial = NULL;
 }
 
-static void accept_caller(struct lead *l)
-{
-    int fd = accept4(l->s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+/* ---- Ranks that join ------------------------------------------------------------ */
 
-    for (int i = 0; fd >= 0 && i < CALLERS; i++)
-        if (l->caller[i].fd < 0) {
-            struct caller *c = &l->caller[i];
-
-            *c = (struct caller){ .fd = fd, .until = mu_clock_s() + MU_NET_HELLO };
-            if (!mu_hello_accept(&c->hello, fd, MU_HELLO_SURVIVE, l->s->token,
-                                 l->s->me))
-                hang_up_on(l, c, NULL);
-            return;
-        }
-    if (fd >= 0)
-        close(fd); /* a flood: who belongs here calls again */
-}
-
-static void take_join(struct lead *l, struct caller *c)
+static void take_arrivals(struct lead *l)
 {
     struct mu_survive *s = l->s;
-    int origin = c->hello.peer;
-    struct mu_join join;
+    struct mu_arrival a;
 
-    memcpy(&join, c->bytes, sizeof join);
-    if (join.magic != MU_JOIN_MAGIC) {
-        hang_up_on(l, c, "it runs another release of libmuster");
-        return;
+    while (mu_endpoint_take(s->endpoint, MU_SERVICE_SURVIVE, 0, &a)) {
+        int o = a.claim.rank;
+
+        if (o < 0 || o >= s->n || o == s->me) {
+            mu_endpoint_refuse(s->endpoint, &a,
+                               "its rank is not expected to connect here");
+            continue;
+        }
+        end_call(&l->member[o]);
+        mu_survive_set_fd(s, o, a.fd);
+        s->blind[o] = true; /* it may have given up this call, until it joins */
+        s->fate[o].life = MU_LIVES;
+        l->member[o].joined = false;
+        l->member[o].got = 0;
     }
-    mu_net_tune(c->fd);
-    mu_survive_drop(s, origin);
-    s->fd[origin] = c->fd;
-    c->fd = -1;
-    s->fate[origin].life = MU_LIVES;
-    memcpy(s->fate[origin].ballot, join.ballot, sizeof join.ballot);
-    l->joined[origin] = true;
 }
 
-static void go_on_with_hello(struct lead *l, struct caller *c)
+/* What rank o sends: its join, then nothing. A rank that leads too sends nothing. */
+static void read_rank(struct lead *l, int o)
 {
-    enum mu_hello_result result = mu_hello_step(&c->hello, c->fd);
-    int origin = c->hello.peer;
+    struct member *m = &l->member[o];
+    struct mu_survive *s = l->s;
+    size_t left = sizeof m->join - m->got;
+    ssize_t n = 0;
 
-    if (result == MU_HELLO_PENDING)
-        return;
-    if (result == MU_HELLO_UNPROVED)
-        hang_up_on(l, c, "its proof of this job's token is wrong");
-    else if (result == MU_HELLO_GONE) /* one that only looked whether we live */
-        hang_up_on(l, c, NULL);
-    else if (origin < 0 || origin >= l->s->n || origin == l->s->me)
-        hang_up_on(l, c, "its rank is not expected to connect here");
-    else if (mu_hello_confirm(&c->hello, c->fd))
-        c->proved = true;
-    else
-        hang_up_on(l, c, NULL);
+    if (s->fd[o] >= 0 && left > 0)
+        n = recv(s->fd[o], (char *)&m->join + m->got, left, MSG_DONTWAIT);
+    if (n > 0) {
+        m->got += (size_t)n;
+        m->joined = m->got == sizeof m->join && m->join.magic == MU_JOIN_MAGIC;
+        s->blind[o] = !m->joined;
+        memcpy(s->fate[o].ballot, m->join.ballot, sizeof m->join.ballot);
+    } else if (mu_survive_ended(s, o, s->fd[o] >= 0 ? &s->fd[o] : &s->old_fd[o])) {
+        m->joined = false; /* it calls again, or is dead */
+    }
 }
 
-static void read_caller(struct lead *l, struct caller *c)
-{
-    ssize_t n;
+/* ---- Ranks that have not joined ------------------------------------------------- */
 
-    if (!c->proved) {
-        go_on_with_hello(l, c);
-        return;
-    }
-    n = recv(c->fd, c->bytes + c->got, sizeof c->bytes - c->got, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        hang_up_on(l, c, NULL);
-        return;
-    }
-    c->got += (size_t)n;
-    if (c->got == sizeof c->bytes)
-        take_join(l, c);
-}
-
-/* Something happened on a rank's connection: it ended, unless that rank leads as well,
- * then it has sent a nonce that nobody answers.
+/* A connection that was made now shows its end. One of the last agreement does so too,
+ * but its link may be dead: the rank is called.
  */
-static void check_rank(struct lead *l, int origin)
+static void see_whether_it_lives(struct lead *l, int o, double now)
 {
-    char bytes[64];
-    ssize_t n = recv(l->s->fd[origin], bytes, sizeof bytes, MSG_DONTWAIT);
+    struct member *m = &l->member[o];
+    struct mu_survive *s = l->s;
+    enum mu_answer answer;
 
-    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+    if (s->old_fd[o] >= 0)
+        mu_survive_ended(s, o, &s->old_fd[o]);
+    if (s->fd[o] >= 0 || s->fate[o].life != MU_LIVES)
         return;
-    mu_survive_drop(l->s, origin);
-    l->joined[origin] = false; /* called again, and found dead or alive */
+    if (!m->dial) {
+        m->dial = malloc(sizeof *m->dial);
+        if (!m->dial)
+            return;
+        mu_survive_dial(s, o, m->dial);
+        m->until = now + MU_CALL_SECONDS;
+    }
+    answer = mu_dial_step(m->dial);
+    if (answer == MU_ANSWER_NONE && now >= m->until)
+        answer = m->dial->connected ? MU_ANSWER_STALLED : MU_ANSWER_SILENT;
+    if (answer == MU_ANSWER_NONE)
+        return;
+    if (answer == MU_ANSWER_PROVED) {
+        mu_survive_set_fd(s, o, m->dial->fd);
+        m->got = sizeof m->join; /* it sends nothing here */
+        m->dial->fd = -1;
+    }
+    mu_survive_judge(s, o, answer);
+    end_call(m);
 }
 
-/* Have all who live called? Each one who has not is called, so that its end shows. */
+/* Have all who live joined? */
 static bool complete(struct lead *l, int *missing)
 {
     struct mu_survive *s = l->s;
+    double now = mu_clock_s();
     bool all_here = true;
 
     for (int o = s->n - 1; o >= 0; o--) {
-        if (o == s->me || l->joined[o] || s->fate[o].life != MU_LIVES)
+        if (o == s->me || l->member[o].joined || s->fate[o].life != MU_LIVES)
             continue;
-        if (s->fd[o] < 0 && !mu_survive_call(s, o, NULL, 0))
+        see_whether_it_lives(l, o, now);
+        if (s->fate[o].life != MU_LIVES)
             continue;
         all_here = false;
         *missing = o;
@@ -150,32 +143,25 @@ static bool complete(struct lead *l, int *missing)
 static void listen_once(struct lead *l, double until)
 {
     struct mu_survive *s = l->s;
-    double now = mu_clock_s(), wait = until - now;
-    struct pollfd *ranks = l->poll + 1 + CALLERS;
+    double soon = mu_clock_s() + LOOK_SECONDS;
 
-    l->poll[0] = (struct pollfd){ s->listen_fd, POLLIN, 0 };
-    for (int i = 0; i < CALLERS; i++) {
-        struct caller *c = &l->caller[i];
+    for (int o = 0; o < s->n; o++) {
+        const struct member *m = &l->member[o];
+        int fd = s->fd[o] >= 0 ? s->fd[o] : s->old_fd[o];
 
-        if (c->fd >= 0 && c->until <= now)
-            hang_up_on(l, c, "it did not prove the job's token in time");
-        l->poll[1 + i] = (struct pollfd){ c->fd, POLLIN, 0 };
+        l->poll[1 + o] = (struct pollfd){ fd, POLLIN, 0 };
+        if (m->dial)
+            l->poll[1 + o] =
+                (struct pollfd){ m->dial->fd, m->dial->connected ? POLLIN : POLLOUT,
+                                 0 };
     }
-    for (int o = 0; o < s->n; o++)
-        ranks[o] = (struct pollfd){ s->fd[o], POLLIN, 0 };
-    if (wait > 1)
-        wait = 1; /* for the callers' time limits */
-    if (poll(l->poll, (nfds_t)(1 + CALLERS + s->n),
-             wait < 0 ? 0 : (int)(wait * 1000)) <= 0)
+    if (mu_endpoint_poll(s->endpoint, l->poll, 1 + s->n, soon < until ? soon : until) <=
+        0)
         return;
     for (int o = 0; o < s->n; o++)
-        if (ranks[o].revents)
-            check_rank(l, o);
-    for (int i = 0; i < CALLERS; i++)
-        if (l->poll[1 + i].revents)
-            read_caller(l, &l->caller[i]);
-    if (l->poll[0].revents)
-        accept_caller(l);
+        if (l->poll[1 + o].revents && !l->member[o].dial)
+            read_rank(l, o);
+    take_arrivals(l);
 }
 
 /* A rank that does not receive it finds its connection closed, at the next fence at the
@@ -183,14 +169,16 @@ static void listen_once(struct lead *l, double until)
  */
 static void send_verdict(struct mu_survive *s)
 {
-    struct mu_verdict v = { .magic = MU_VERDICT_MAGIC, .n = (uint32_t)s->n };
+    struct mu_verdict v = { .magic = MU_VERDICT_MAGIC,
+                            .n = (uint32_t)s->n,
+                            .generation = s->generation };
     double until = mu_clock_s() + MU_CALL_SECONDS;
 
     for (int o = 0; o < s->n; o++)
         if (s->fd[o] >= 0 &&
-            (!mu_net_send(s->fd[o], &v, sizeof v, until) ||
-             !mu_net_send(s->fd[o], s->fate, (size_t)s->n * sizeof *s->fate, until)))
-            mu_survive_drop(s, o);
+            (!mu_survive_send(s, o, &v, sizeof v, until) ||
+             !mu_survive_send(s, o, s->fate, (size_t)s->n * sizeof *s->fate, until)))
+            mu_survive_part(s, o);
 }
 
 int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double until,
@@ -199,24 +187,25 @@ int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double unt
     struct lead l = { .s = s };
     int missing = -1, rc = 0;
 
-    l.joined = calloc((size_t)s->n, sizeof *l.joined);
-    l.poll = calloc(1 + CALLERS + (size_t)s->n, sizeof *l.poll);
-    for (int i = 0; i < CALLERS; i++)
-        l.caller[i].fd = -1;
-    if (!l.joined || !l.poll)
+    l.member = calloc((size_t)s->n, sizeof *l.member);
+    l.poll = calloc(1 + (size_t)s->n, sizeof *l.poll);
+    if (!l.member || !l.poll)
         rc = mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", s->n);
+    if (rc == 0 && mu_random(&s->generation, sizeof s->generation) < 0)
+        rc = mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
     s->leader = s->me;
     memcpy(s->fate[s->me].ballot, mine->ballot, sizeof mine->ballot);
+    if (rc == 0)
+        take_arrivals(&l);
     while (rc == 0 && !complete(&l, &missing)) {
         if (mu_clock_s() >= until)
             rc = mu_survive_late(s, missing, patience, err);
         else
             listen_once(&l, until);
     }
-    for (int i = 0; i < CALLERS; i++)
-        if (l.caller[i].fd >= 0)
-            close(l.caller[i].fd);
-    free(l.joined);
+    for (int o = 0; l.member && o < s->n; o++)
+        end_call(&l.member[o]);
+    free(l.member);
     free(l.poll);
     if (rc == 0)
         send_verdict(s);

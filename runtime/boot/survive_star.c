@@ -2,16 +2,18 @@
 /* survive_star.c - publish, fence and fetch over the connections to the leader
  *
  * In a fence each rank sends what it published since the last one to the leader, which
- * sends all of it to all ranks. If a rank is gone, the leader closes all connections
- * and the fence fails on all ranks.
+ * sends all of it to all ranks. If a rank is gone, the leader hangs up and the fence
+ * fails on all ranks.
  */
 #include "runtime/boot/survive_impl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
 #define LONGEST ((uint64_t)1 << 30) /* more than any rendezvous needs */
@@ -21,24 +23,9 @@ struct entry {
     uint32_t key_len, len;
 };
 
-static void forget_published(struct mu_survive *s)
+void mu_survive_forget(struct mu_survive *s)
 {
-    while (s->published) {
-        struct mu_published *published = s->published;
-
-        s->published = published->next;
-        free(published);
-    }
-}
-
-void mu_survive_hang_up(struct mu_survive *s)
-{
-    for (int o = 0; o < s->n; o++) {
-        if (s->fd[o] >= 0)
-            close(s->fd[o]);
-        s->fd[o] = -1;
-    }
-    forget_published(s);
+    mu_table_clear(&s->published);
     free(s->out);
     s->out = NULL;
     s->out_len = 0;
@@ -64,28 +51,10 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
     struct mu_survive *s = arg;
     struct entry e = { s->me, (uint32_t)strlen(key), (uint32_t)len };
 
-    if (e.key_len >= sizeof s->published->key)
-        return mu_err_set(err, MUSTER_EINTERNAL, "the key %s is too long", key);
     if (append(&s->out, &s->out_len, &e, sizeof e, err) < 0 ||
         append(&s->out, &s->out_len, key, e.key_len, err) < 0)
         return -1;
     return append(&s->out, &s->out_len, value, len, err);
-}
-
-static int keep(struct mu_survive *s, const struct entry *e, const char *bytes,
-                struct mu_err *err)
-{
-    struct mu_published *published = calloc(1, sizeof *published + e->len + 1);
-
-    if (!published)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    published->origin = e->origin;
-    memcpy(published->key, bytes, e->key_len);
-    published->len = e->len;
-    memcpy(published->value, bytes + e->key_len, e->len);
-    published->next = s->published; /* the newest of a key is found first */
-    s->published = published;
-    return 0;
 }
 
 static int absorb(struct mu_survive *s, const char *all, size_t len, struct mu_err *err)
@@ -98,28 +67,32 @@ static int absorb(struct mu_survive *s, const char *all, size_t len, struct mu_e
                               "the data of a fence are truncated");
         memcpy(&e, all + at, sizeof e);
         at += sizeof e;
-        if (e.key_len >= sizeof s->published->key ||
-            len - at < (size_t)e.key_len + e.len)
+        if (len - at < (size_t)e.key_len + e.len)
             return mu_err_set(err, MUSTER_EINTERNAL,
                               "the data of a fence are truncated");
-        if (keep(s, &e, all + at, err) < 0)
+        if (mu_table_add(&s->published, e.origin, all + at, e.key_len,
+                         all + at + e.key_len, e.len, err) < 0)
             return -1;
     }
     return 0;
 }
 
-static bool send_block(int fd, const char *bytes, uint64_t len, double until)
+static bool send_block(struct mu_survive *s, int origin, const char *bytes,
+                       uint64_t len, double until)
 {
-    return mu_net_send(fd, &len, sizeof len, until) &&
-           mu_net_send(fd, bytes, len, until);
+    return mu_survive_send(s, origin, &len, sizeof len, until) &&
+           mu_survive_send(s, origin, bytes, len, until);
 }
 
-/* Append what comes; false: gone, late or too long. */
-static bool receive_block(int fd, char **to, size_t *len, double until)
+/* Append what rank `origin` sends; false: gone, late or too long. */
+static bool receive_block(struct mu_survive *s, int origin, char **to, size_t *len,
+                          double until)
 {
+    int fd = s->fd[origin];
     uint64_t n;
     char *more;
 
+    s->blind[origin] = true; /* until the block is complete */
     if (!mu_net_receive(fd, &n, sizeof n, until) || n > LONGEST)
         return false;
     more = realloc(*to, *len + n + 1);
@@ -129,26 +102,52 @@ static bool receive_block(int fd, char **to, size_t *len, double until)
     if (!mu_net_receive(fd, more + *len, n, until))
         return false;
     *len += n;
+    s->blind[origin] = false;
     return true;
 }
 
 static bool round_trip(struct mu_survive *s, char **all, size_t *len, double until)
 {
-    int up = s->fd[s->leader];
-
     if (s->leader != s->me)
-        return up >= 0 && send_block(up, s->out, s->out_len, until) &&
-               receive_block(up, all, len, until);
+        return s->fd[s->leader] >= 0 &&
+               send_block(s, s->leader, s->out, s->out_len, until) &&
+               receive_block(s, s->leader, all, len, until);
     if (append(all, len, s->out, s->out_len, NULL) < 0)
         return false;
     for (int o = 0; o < s->n; o++)
         if (o != s->me && s->fate[o].life == MU_LIVES &&
-            (s->fd[o] < 0 || !receive_block(s->fd[o], all, len, until)))
+            (s->fd[o] < 0 || !receive_block(s, o, all, len, until)))
             return false;
     for (int o = 0; o < s->n; o++)
-        if (s->fd[o] >= 0 && !send_block(s->fd[o], *all, *len, until))
+        if (s->fd[o] >= 0 && !send_block(s, o, *all, *len, until))
             return false;
     return true;
+}
+
+static int complain(struct mu_survive *s, struct mu_err *err)
+{
+    mu_survive_hang_up(s); /* no rank waits for the rest of it */
+    return mu_err_set(err, MUSTER_EPEER, "a rank died while the survivors reconnected");
+}
+
+/* The leader sees the end of each rank, and hangs up. The others see the leader's. */
+static bool lost(void *arg, struct mu_err *err)
+{
+    struct mu_survive *s = arg;
+
+    for (int o = 0; o < s->n; o++) {
+        uint64_t word = 0;
+        ssize_t n = s->fd[o] < 0
+                        ? 1
+                        : recv(s->fd[o], &word, sizeof word, MSG_DONTWAIT | MSG_PEEK);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        s->blind[o] |= n < 0;
+        if (n <= 0 || word == MU_GOODBYE)
+            return complain(s, err) < 0;
+    }
+    return s->fd[s->leader] < 0 && s->leader != s->me && complain(s, err) < 0;
 }
 
 static int fence(void *arg, double timeout, struct mu_err *err)
@@ -158,12 +157,10 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     size_t len = 0;
     int rc = -1;
 
-    if (!round_trip(s, &all, &len, mu_clock_s() + timeout)) {
-        mu_survive_hang_up(s); /* so that nobody waits for the rest of it */
-        mu_err_set(err, MUSTER_EPEER, "a rank died while the survivors reconnected");
-    } else {
+    if (!round_trip(s, &all, &len, mu_clock_s() + timeout))
+        complain(s, err);
+    else
         rc = absorb(s, all, len, err);
-    }
     free(all);
     free(s->out);
     s->out = NULL;
@@ -174,25 +171,13 @@ static int fence(void *arg, double timeout, struct mu_err *err)
 static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                  double timeout, struct mu_err *err)
 {
-    struct mu_survive *s = arg;
-    char *copy;
+    const struct mu_survive *s = arg;
 
-    for (const struct mu_published *published = s->published; published;
-         published = published->next) {
-        if (published->origin != s->origin_of[rank] || strcmp(published->key, key) != 0)
-            continue;
-        copy = malloc(published->len + 1);
-        if (!copy)
-            return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
-        memcpy(copy, published->value, published->len);
-        *value = copy;
-        *len = published->len;
-        return 0;
-    }
-    return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", rank, key);
+    return mu_table_fetch(&s->published, s->origin_of[rank], rank, key, value, len,
+                          err);
 }
 
 struct mu_exchange mu_survive_exchange(struct mu_survive *s)
 {
-    return (struct mu_exchange){ s, publish, fence, fetch };
+    return (struct mu_exchange){ s, publish, fence, fetch, lost };
 }

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.h - who we are among whom: rank, size, nodes, from PMIx or alone */
+/* world.h - who we are among whom: rank, size, nodes, from PMIx or alone
+ *
+ *   world.c         choose between PMIx and a world of one
+ *   world_meet.c    exchange the ranks' records
+ *   world_table.c   make, number, shrink and free the table of ranks
+ *   world_pmix.c    a world of PMIx
+ *   world_single.c  a world of this process alone
+ *   world_none.c    in place of world_pmix.c where there is no PMIx
+ */
 #ifndef MU_WORLD_H
 #define MU_WORLD_H
 
@@ -9,6 +17,7 @@
 #include "runtime/base/err.h"
 #include "runtime/base/exchange.h"
 #include "runtime/core/launch.h"
+#include "runtime/endpoint/endpoint.h"
 
 struct mu_world {
     int rank, size;
@@ -20,6 +29,9 @@ struct mu_world {
     int *pid_of;    /* by rank, as that rank sees itself */
     char job[64];   /* "job.step" */
     uint8_t token[MU_TOKEN_LEN];
+    struct mu_endpoint *endpoint; /* NULL in a world of one */
+    struct mu_address *address;   /* of each rank's endpoint, by rank */
+    uint64_t generation;          /* equal on all ranks; see struct mu_claim */
     struct mu_exchange exchange;
     /* Exchange the ranks' records; see mu_world_meet. NULL: nothing to do. */
     int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
@@ -53,6 +65,15 @@ void mu_world_abort(struct mu_world *world, int status, const char *why)
 
 /* For the makers of worlds: arrays for `size` ranks, rank and job set. */
 struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err);
+/* Open the endpoint. master_addr (or NULL): an address of rank 0's host. */
+int mu_world_listen(struct mu_world *world, const char *master_addr,
+                    struct mu_err *err);
+/* [collective] Publish this rank's record and read those of all ranks: host, process
+ * id, address of the endpoint, and rank 0's token. node_key is equal on ranks of one
+ * node and on no others.
+ */
+int mu_world_exchange(struct mu_world *world, const char *host, const char *node_key,
+                      double timeout, struct mu_err *err);
 /* Number nodes by their lowest rank and ranks within them, from a key that is equal on
  * ranks of one node and on no others.
  */

@@ -16,9 +16,6 @@
 #include "runtime/core/contract.h"
 #include "runtime/muster.h"
 
-#define RECORD_MAGIC 0x6d757331u /* "mus1": changes with struct rank_record */
-#define RECORD_KEY "muster.card"
-
 /* A number PMIx knows about `rank` (PMIX_RANK_WILDCARD: about the job), or -1. Types
  * differ between keys and releases.
  */
@@ -75,72 +72,12 @@ static void get_host(const pmix_proc_t *self, const char *node, char *host, size
         snprintf(host, len, "?");
 }
 
-/* ---- Meeting ------------------------------------------------------------------- */
-
-static int read_record(struct mu_world *w, int rank, struct rank_record *record,
-                       struct mu_err *err)
-{
-    void *value;
-    size_t len;
-
-    if (mu_pmix_fetch(w->impl, rank, RECORD_KEY, &value, &len, 5, err) < 0)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "rank %d ended before all ranks had met", rank);
-    if (len == sizeof *record)
-        memcpy(record, value, sizeof *record);
-    free(value);
-    if (len != sizeof *record || record->magic != RECORD_MAGIC)
-        return mu_err_set(err, MUSTER_ECONTRACT,
-                          "rank %d runs another release of libmuster than rank %d",
-                          rank, w->rank);
-    record->host[sizeof record->host - 1] = '\0';
-    record->node_key[sizeof record->node_key - 1] = '\0';
-    return 0;
-}
-
-static int read_records(struct mu_world *w, struct rank_record *records,
-                        struct mu_err *err)
-{
-    const char **key = calloc((size_t)w->size, sizeof *key);
-    int rc = -1;
-
-    if (!key)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
-    for (int r = 0; r < w->size; r++) {
-        if (read_record(w, r, &records[r], err) < 0)
-            goto out;
-        key[r] = records[r].node_key;
-        w->pid_of[r] = records[r].pid;
-        w->host_of[r] = strdup(records[r].host);
-        if (!w->host_of[r]) {
-            mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
-            goto out;
-        }
-    }
-    memcpy(w->token, records[0].token, sizeof w->token);
-    mu_world_number_nodes(w, key);
-    rc = 0;
-out:
-    free(key);
-    return rc;
-}
-
 static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
 {
-    struct pmix *p = w->impl;
-    struct rank_record *records;
-    int result;
+    const struct pmix *p = w->impl;
 
     mu_pmix_watch_open(w);
-    if (mu_pmix_publish(p, RECORD_KEY, &p->record, sizeof p->record, err) < 0 ||
-        mu_pmix_fence(p, timeout, err) < 0)
-        return -1;
-    records = calloc((size_t)w->size, sizeof *records);
-    if (!records)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
-    result = read_records(w, records, err);
-    free(records);
-    return result;
+    return mu_world_exchange(w, p->host, p->node_key, timeout, err);
 }
 
 /* ---- Open and close ------------------------------------------------------------- */
@@ -203,19 +140,17 @@ static void pmix_abort(struct mu_world *world, int status, const char *why)
         sleep(3);
 }
 
-static int fill_record(struct pmix *p, const struct mu_launch *launch,
-                       struct mu_err *err)
+static int fill_world(struct mu_world *w, const struct mu_launch *launch,
+                      struct mu_err *err)
 {
+    struct pmix *p = w->impl;
     long node = get_number(&p->self, p->self.rank, PMIX_NODEID);
 
-    p->record.magic = RECORD_MAGIC;
-    p->record.pid = getpid();
-    get_host(&p->self, launch->slurmd_nodename, p->record.host, sizeof p->record.host);
-    snprintf(p->record.node_key, sizeof p->record.node_key, "%ld %s", node,
-             p->record.host);
-    if (mu_random(p->record.token, sizeof p->record.token) < 0)
+    get_host(&p->self, launch->slurmd_nodename, p->host, sizeof p->host);
+    snprintf(p->node_key, sizeof p->node_key, "%ld %s", node, p->host);
+    if (mu_random(w->token, sizeof w->token) < 0)
         return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
-    return 0;
+    return mu_world_listen(w, launch->master_addr, err);
 }
 
 static struct mu_world *make_world(const struct mu_launch *launch,
@@ -239,18 +174,15 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     }
     p->self = *self;
     p->world = w;
-    p->watch = (struct mu_pmix_watch){ .neighbour = MU_NEIGHBOUR_NONE,
-                                       .nodes = MU_NODE_RING_NONE,
-                                       .suspect = -1,
-                                       .lost = -1 };
+    p->watch = (struct mu_pmix_watch){ .suspect = -1, .lost = -1 };
     w->impl = p;
-    w->exchange =
-        (struct mu_exchange){ p, mu_pmix_publish, mu_pmix_fence, mu_pmix_fetch };
+    w->exchange = (struct mu_exchange){ p, mu_pmix_publish, mu_pmix_fence,
+                                        mu_pmix_fetch, mu_pmix_watch_lost };
     w->meet = pmix_meet;
     w->close = pmix_close;
     w->leave = pmix_leave;
     w->abort = pmix_abort;
-    if (fill_record(p, launch, err) < 0) {
+    if (fill_world(w, launch, err) < 0) {
         free(p);
         mu_world_free(w);
         return NULL;

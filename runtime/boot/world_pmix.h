@@ -12,24 +12,16 @@
 
 #include <pmix.h>
 
-#include "runtime/boot/neighbour.h"
-#include "runtime/boot/node_ring.h"
 #include "runtime/boot/pmix_call.h"
+#include "runtime/boot/ring.h"
 #include "runtime/boot/world.h"
 
-/* What each rank publishes first. */
-struct rank_record {
-    uint32_t magic;
-    int32_t pid;
-    char host[128], node_key[160];
-    uint8_t token[MU_TOKEN_LEN]; /* rank 0's counts */
-};
-
 struct mu_pmix_watch {
-    struct mu_neighbour neighbour;
-    struct mu_node_ring nodes;
-    struct mu_call *request; /* for the record of the next node's first rank, or NULL */
-    pmix_status_t request_rc;
+    struct mu_ring ring;
+    struct mu_pmix_request {  /* for the record of the next rank of each ring */
+        struct mu_call *call; /* NULL: none */
+        pmix_status_t rc;
+    } request[MU_RINGS];
     bool *local, *gone; /* ranks of this node, and those of them without a process */
     int suspect;        /* one of the latter, seen once; -1: none */
     double next_poll;   /* for tasks, seconds of the monotonic clock */
@@ -40,7 +32,7 @@ struct mu_pmix_watch {
 
 struct pmix {
     pmix_proc_t self;
-    struct rank_record record;
+    char host[128], node_key[160];
     const struct mu_world *world;
     struct mu_pmix_watch watch;
     bool left;         /* PMIx is finalized */
@@ -54,6 +46,9 @@ int mu_pmix_publish(void *pmix, const char *key, const void *value, size_t len,
 bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
 
 /* ---- pmix_exchange.c ---- */
+/* Start to get what our own server has already; *out NULL: out of memory. */
+int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double timeout,
+                      struct mu_call **out);
 int mu_pmix_fetch(void *pmix, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err);
 /* Wait for all ranks; on a timeout name those that are missing. */
@@ -64,6 +59,8 @@ int mu_pmix_fence(void *pmix, double timeout, struct mu_err *err);
 void mu_pmix_watch_open(struct mu_world *w);
 /* A rank was lost: see watch.lost. Does not block; the arg is struct pmix. */
 bool mu_pmix_watch_poll(void *pmix);
+/* The same, and report it in err. */
+bool mu_pmix_watch_lost(void *pmix, struct mu_err *err);
 /* Report the lost rank in err. One rank reports before the others. Returns -1. */
 int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err);
 void mu_pmix_watch_close(struct pmix *p);

@@ -22,7 +22,8 @@ struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err
     w->local_of = calloc((size_t)size, sizeof *w->local_of);
     w->host_of = calloc((size_t)size, sizeof *w->host_of);
     w->pid_of = calloc((size_t)size, sizeof *w->pid_of);
-    if (!w->node_of || !w->local_of || !w->host_of || !w->pid_of)
+    w->address = calloc((size_t)size, sizeof *w->address);
+    if (!w->node_of || !w->local_of || !w->host_of || !w->pid_of || !w->address)
         goto fail;
     return w;
 fail:
@@ -41,6 +42,8 @@ void mu_world_free(struct mu_world *world)
     free(world->node_of);
     free(world->local_of);
     free(world->pid_of);
+    free(world->address);
+    mu_endpoint_close(world->endpoint);
     free(world);
 }
 
@@ -109,6 +112,7 @@ void mu_world_shrink(struct mu_world *world, const bool *keep)
             world->rank = n;
         world->node_of[n] = world->node_of[r];
         world->host_of[n] = world->host_of[r];
+        world->address[n] = world->address[r];
         world->pid_of[n++] = world->pid_of[r];
     }
     world->size = n;

@@ -5,6 +5,18 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#define FOREIGN_LINES 10 /* warnings of dropped connections, of all ranks together */
+
+/* Each rank has its share of the lines, and in a large world the first ranks have one.
+ */
+static int share_of_lines(const struct mu_world *world)
+{
+    if (world->size > FOREIGN_LINES)
+        return world->rank < FOREIGN_LINES;
+    return FOREIGN_LINES / world->size +
+           (world->rank == 0 ? FOREIGN_LINES % world->size : 0);
+}
+
 void mu_comm_init(struct mu_comm *comm, const struct mu_config *config,
                   const char *version, struct mu_world *world)
 {
@@ -14,6 +26,8 @@ void mu_comm_init(struct mu_comm *comm, const struct mu_config *config,
                               .world = world };
     pthread_mutex_init(&comm->flight_lock, NULL);
     pthread_mutex_init(&comm->swap_lock, NULL);
+    if (world->endpoint)
+        mu_endpoint_set_log(world->endpoint, &comm->log, share_of_lines(world));
 }
 
 void mu_comm_clear(struct mu_comm *comm)

@@ -87,7 +87,6 @@ int mu_open_control(struct mu_comm *comm, double init_timeout, struct mu_err *er
     struct mu_control *control = NULL;
     struct mu_control_env env = {
         .world = comm->world,
-        .master_addr = comm->address,
         .init_timeout = init_timeout,
         .timeout = comm->config.timeout,
         .report_immediately = comm->config.return_failure,
@@ -204,6 +203,7 @@ void mu_comm_disconnect(struct mu_comm *comm)
     struct mu_err why;
 
     comm->failed = comm->announced = false;
+    mu_endpoint_retire(comm->world->endpoint, comm->world->generation);
     pthread_mutex_lock(&comm->swap_lock);
     comm->control = NULL;
     pthread_mutex_unlock(&comm->swap_lock);

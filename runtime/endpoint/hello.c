@@ -1,75 +1,103 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hello.c - the challenge at the beginning of each connection of boot */
+/* hello.c - the mutual challenge at the beginning of each connection */
 #include "runtime/endpoint/hello.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <sodium.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "runtime/base/clock.h"
-#include "runtime/base/exchange.h"
 #include "runtime/base/random.h"
 #include "runtime/endpoint/net.h"
 
-#define MAGIC 0x4d755432u /* changes with the frames; differs in the other byte order */
+#define MAGIC 0x4d755433u /* changes with the frames; differs in the other byte order */
 
 struct challenge { /* from the one that accepts */
     uint32_t magic;
-    uint8_t nonce[MU_PROOF_NONCE];
+    uint8_t nonce[MU_HELLO_NONCE];
 };
 
 struct response { /* from the caller */
-    uint32_t magic;
-    int32_t from, to;
-    uint8_t nonce[MU_PROOF_NONCE], proof[MU_PROOF_LEN];
+    uint32_t magic, service;
+    uint64_t generation;
+    int32_t rank, pad;
+    uint8_t nonce[MU_HELLO_NONCE], proof[MU_HELLO_PROOF];
 };
 
-_Static_assert(sizeof(struct response) <= sizeof((struct mu_hello *)0)->in, "fits");
-_Static_assert(MU_TOKEN_LEN == MU_PROOF_SECRET, "the token is what is proved");
+_Static_assert(sizeof(struct challenge) == MU_HELLO_CHALLENGE, "as declared");
+_Static_assert(sizeof(struct response) == MU_HELLO_RESPONSE, "as declared");
+_Static_assert(MU_TOKEN_LEN == crypto_auth_KEYBYTES, "the token is the key");
+_Static_assert(MU_HELLO_PROOF == crypto_auth_BYTES, "the MAC is the proof");
 
-bool mu_hello_call(struct mu_hello *h, enum mu_hello_kind kind, const uint8_t *secret,
-                   int me, int peer)
+/* What a proof is the MAC of; without padding. */
+struct statement {
+    uint32_t magic, service;
+    uint64_t generation;
+    int32_t rank;
+    uint32_t by_caller;
+    uint8_t callee[MU_ADDRESS_ID], callees[MU_HELLO_NONCE], callers[MU_HELLO_NONCE];
+};
+
+_Static_assert(sizeof(struct statement) == 24 + MU_ADDRESS_ID + 2 * MU_HELLO_NONCE,
+               "no padding");
+
+static struct statement statement_of(const struct mu_hello *h, bool by_caller)
 {
-    *h = (struct mu_hello){
-        .secret = secret, .kind = kind, .me = me, .peer = peer, .calls = true
-    };
+    struct statement s = { .magic = MAGIC,
+                           .service = (uint32_t)h->claim.service,
+                           .generation = h->claim.generation,
+                           .rank = h->claim.rank,
+                           .by_caller = by_caller };
+
+    memcpy(s.callee, h->callee, sizeof s.callee);
+    memcpy(s.callees, h->calls ? h->theirs : h->mine, sizeof s.callees);
+    memcpy(s.callers, h->calls ? h->mine : h->theirs, sizeof s.callers);
+    return s;
+}
+
+static void prove(const struct mu_hello *h, const uint8_t *secret,
+                  uint8_t proof[MU_HELLO_PROOF])
+{
+    struct statement s = statement_of(h, h->calls);
+
+    crypto_auth(proof, (const unsigned char *)&s, sizeof s, secret);
+}
+
+/* Does the other end's proof hold? */
+static bool proved(const struct mu_hello *h, const uint8_t *secret,
+                   const uint8_t proof[MU_HELLO_PROOF])
+{
+    struct statement s = statement_of(h, !h->calls);
+
+    return crypto_auth_verify(proof, (const unsigned char *)&s, sizeof s, secret) == 0;
+}
+
+bool mu_hello_call(struct mu_hello *h, const struct mu_claim *claim,
+                   const uint8_t callee[MU_ADDRESS_ID], const uint8_t *secret)
+{
+    *h = (struct mu_hello){ .claim = *claim, .secret = secret, .calls = true };
+    memcpy(h->callee, callee, sizeof h->callee);
     return mu_random(h->mine, sizeof h->mine) == 0;
 }
 
-bool mu_hello_accept(struct mu_hello *h, int fd, enum mu_hello_kind kind,
-                     const uint8_t *secret, int me)
+bool mu_hello_accept(struct mu_hello *h, int fd, const uint8_t callee[MU_ADDRESS_ID])
 {
     struct challenge challenge = { .magic = MAGIC };
 
-    *h = (struct mu_hello){ .secret = secret, .kind = kind, .me = me, .peer = -1 };
+    *h = (struct mu_hello){ 0 };
+    memcpy(h->callee, callee, sizeof h->callee);
     if (mu_random(h->mine, sizeof h->mine) < 0)
         return false;
     memcpy(challenge.nonce, h->mine, sizeof challenge.nonce);
     return mu_net_send(fd, &challenge, sizeof challenge, 0);
 }
 
-static void prove(const struct mu_hello *h, int peer, uint8_t proof[MU_PROOF_LEN])
-{
-    char side = (char)(h->calls ? h->kind : h->kind - 'A' + 'a');
-
-    mu_proof_make(h->secret, h->theirs, h->mine, side, h->me, peer, proof);
-}
-
-/* Does the other end's proof hold? */
-static bool proved(const struct mu_hello *h, int peer,
-                   const uint8_t proof[MU_PROOF_LEN])
-{
-    char side = (char)(h->calls ? h->kind - 'A' + 'a' : h->kind);
-    uint8_t expected[MU_PROOF_LEN];
-
-    mu_proof_make(h->secret, h->mine, h->theirs, side, peer, h->me, expected);
-    return mu_proof_equal(proof, expected);
-}
-
 static enum mu_hello_result answer_challenge(struct mu_hello *h, int fd)
 {
-    struct response response = { .magic = MAGIC, .from = h->me, .to = h->peer };
+    struct response response = { .magic = MAGIC,
+                                 .service = (uint32_t)h->claim.service,
+                                 .generation = h->claim.generation,
+                                 .rank = h->claim.rank };
     struct challenge challenge;
 
     memcpy(&challenge, h->in, sizeof challenge);
@@ -77,39 +105,41 @@ static enum mu_hello_result answer_challenge(struct mu_hello *h, int fd)
         return MU_HELLO_UNPROVED;
     memcpy(h->theirs, challenge.nonce, sizeof h->theirs);
     memcpy(response.nonce, h->mine, sizeof response.nonce);
-    prove(h, h->peer, response.proof);
+    prove(h, h->secret, response.proof);
     h->answered = true;
     return mu_net_send(fd, &response, sizeof response, 0) ? MU_HELLO_PENDING
                                                           : MU_HELLO_GONE;
 }
 
-static enum mu_hello_result check_caller(struct mu_hello *h)
+/* h->in keeps the proof for the judgement. */
+static enum mu_hello_result read_claim(struct mu_hello *h)
 {
     struct response response;
 
     memcpy(&response, h->in, sizeof response);
-    memcpy(h->theirs, response.nonce, sizeof h->theirs);
-    if (response.magic != MAGIC || response.to != h->me ||
-        !proved(h, response.from, response.proof))
+    if (response.magic != MAGIC || response.service >= MU_NSERVICES)
         return MU_HELLO_UNPROVED;
-    h->peer = response.from;
-    return MU_HELLO_PROVED;
+    memcpy(h->theirs, response.nonce, sizeof h->theirs);
+    h->claim.service = (enum mu_service)response.service;
+    h->claim.generation = response.generation;
+    h->claim.rank = response.rank;
+    return MU_HELLO_CLAIMED;
 }
 
 static size_t next_length(const struct mu_hello *h)
 {
     if (!h->calls)
         return sizeof(struct response);
-    return h->answered ? MU_PROOF_LEN : sizeof(struct challenge);
+    return h->answered ? MU_HELLO_PROOF : sizeof(struct challenge);
 }
 
 static enum mu_hello_result take(struct mu_hello *h, int fd)
 {
     if (!h->calls)
-        return check_caller(h);
+        return read_claim(h);
     if (!h->answered)
         return answer_challenge(h, fd);
-    return proved(h, h->peer, h->in) ? MU_HELLO_PROVED : MU_HELLO_UNPROVED;
+    return proved(h, h->secret, h->in) ? MU_HELLO_PROVED : MU_HELLO_UNPROVED;
 }
 
 enum mu_hello_result mu_hello_step(struct mu_hello *h, int fd)
@@ -133,26 +163,18 @@ enum mu_hello_result mu_hello_step(struct mu_hello *h, int fd)
     return result;
 }
 
-enum mu_hello_result mu_hello_wait(struct mu_hello *h, int fd, double until)
+bool mu_hello_judge(const struct mu_hello *h, const uint8_t *secret)
 {
-    enum mu_hello_result result;
+    struct response response;
 
-    while ((result = mu_hello_step(h, fd)) == MU_HELLO_PENDING) {
-        struct pollfd p = { fd, POLLIN, 0 };
-        double left = until - mu_clock_s();
-
-        if (left <= 0)
-            return MU_HELLO_GONE;
-        /* One second at most: a signal that interrupts the wait ends no connection. */
-        poll(&p, 1, left < 1 ? (int)(left * 1000) + 1 : 1000);
-    }
-    return result;
+    memcpy(&response, h->in, sizeof response);
+    return proved(h, secret, response.proof);
 }
 
-bool mu_hello_confirm(const struct mu_hello *h, int fd)
+bool mu_hello_confirm(const struct mu_hello *h, int fd, const uint8_t *secret)
 {
-    uint8_t proof[MU_PROOF_LEN];
+    uint8_t proof[MU_HELLO_PROOF];
 
-    prove(h, h->peer, proof);
+    prove(h, secret, proof);
     return mu_net_send(fd, proof, sizeof proof, 0);
 }

@@ -2,11 +2,13 @@
 /* hello.h - both ends of a new connection prove the secret before any data
  *
  *   the one that accepts sends a nonce
- *   the caller sends its rank, a nonce and its proof
+ *   the caller sends its claim (service, generation, rank), a nonce and its proof
  *   the one that accepts sends its own proof
  *
- * The secret itself is never sent. A proof holds for these nonces, this kind of
- * connection, both ranks and one direction: whoever records it cannot use it again.
+ * The secret itself is never sent. A proof is a MAC with it (crypto_auth of libsodium:
+ * HMAC-SHA-512-256) over both nonces, the claim, the id of the endpoint that was called
+ * and the side. It is invalid on another connection, for another endpoint and in the
+ * other direction: whoever records it cannot use it again.
  */
 #ifndef MU_HELLO_H
 #define MU_HELLO_H
@@ -15,47 +17,59 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/base/proof.h"
+#include "runtime/base/exchange.h"
+#include "runtime/endpoint/address.h"
 
-/* Letters of the speakers in the proof: this one for the caller, its small one for the
- * one that accepts.
- */
-enum mu_hello_kind {
-    MU_HELLO_CONTROL = 'P',
-    MU_HELLO_SURVIVE = 'J',
-    MU_HELLO_RING = 'R',
+#define MU_HELLO_NONCE 32
+#define MU_HELLO_PROOF 32
+#define MU_HELLO_CHALLENGE (4 + MU_HELLO_NONCE) /* bytes that an unproved caller gets */
+#define MU_HELLO_RESPONSE (24 + MU_HELLO_NONCE + MU_HELLO_PROOF)
+
+/* What the connection is for. */
+enum mu_service {
+    MU_SERVICE_RING, /* see enum mu_ring_kind */
+    MU_SERVICE_RING_OF_NODES,
+    MU_SERVICE_CONTROL, /* from here on the secret is the job's token */
+    MU_SERVICE_SURVIVE,
+    MU_SERVICE_MESH,
+    MU_SERVICE_SHM,
+    MU_NSERVICES
+};
+
+struct mu_claim {
+    enum mu_service service;
+    uint64_t generation; /* of the world: 0, then a new one after each death */
+    int rank;            /* the caller's, in that generation */
 };
 
 enum mu_hello_result {
     MU_HELLO_PENDING,  /* more bytes must arrive */
-    MU_HELLO_PROVED,   /* the other end has the secret, and is rank `peer` */
+    MU_HELLO_CLAIMED,  /* on the side that accepts: judge the claim */
+    MU_HELLO_PROVED,   /* on the side that calls: the other end has the secret */
     MU_HELLO_UNPROVED, /* it has not */
-    MU_HELLO_GONE,     /* it closed the connection, or was late */
+    MU_HELLO_GONE,     /* it closed the connection */
 };
 
 struct mu_hello {
-    const uint8_t *secret; /* MU_PROOF_SECRET bytes, borrowed */
-    enum mu_hello_kind kind;
-    int me, peer; /* peer: -1 on the side that accepts, until it is proved */
+    struct mu_claim claim;
+    uint8_t callee[MU_ADDRESS_ID];
+    const uint8_t *secret; /* MU_TOKEN_LEN bytes, borrowed; of the side that calls */
     bool calls, answered;
     size_t got;
-    uint8_t mine[MU_PROOF_NONCE], theirs[MU_PROOF_NONCE];
-    unsigned char in[48];
+    uint8_t mine[MU_HELLO_NONCE], theirs[MU_HELLO_NONCE];
+    unsigned char in[MU_HELLO_RESPONSE];
 };
 
-/* Begin as the caller of rank `peer`; false: no random bytes. */
-bool mu_hello_call(struct mu_hello *h, enum mu_hello_kind kind, const uint8_t *secret,
-                   int me, int peer);
+/* Begin as the caller of the endpoint `callee`; false: no random bytes. */
+bool mu_hello_call(struct mu_hello *h, const struct mu_claim *claim,
+                   const uint8_t callee[MU_ADDRESS_ID], const uint8_t *secret);
 /* Begin on a connection that was just accepted; false: it is gone. */
-bool mu_hello_accept(struct mu_hello *h, int fd, enum mu_hello_kind kind,
-                     const uint8_t *secret, int me);
+bool mu_hello_accept(struct mu_hello *h, int fd, const uint8_t callee[MU_ADDRESS_ID]);
 /* Read what has arrived and answer it. Does not block. */
 enum mu_hello_result mu_hello_step(struct mu_hello *h, int fd);
-/* The same until it is decided, or `until` (seconds of the monotonic clock). */
-enum mu_hello_result mu_hello_wait(struct mu_hello *h, int fd, double until);
-/* On the side that accepts, when the caller is proved and its rank expected: send our
- * own proof. Does not block; false: it is gone.
- */
-bool mu_hello_confirm(const struct mu_hello *h, int fd);
+/* After MU_HELLO_CLAIMED: has the caller proved `secret`? */
+bool mu_hello_judge(const struct mu_hello *h, const uint8_t *secret);
+/* ... and it is to stay: send our own proof. Does not block; false: it is gone. */
+bool mu_hello_confirm(const struct mu_hello *h, int fd, const uint8_t *secret);
 
 #endif

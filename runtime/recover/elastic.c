@@ -67,6 +67,7 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
                 "ranks had connected",
                 r, comm->world->host_of[r]);
     comm->world->exchange = mu_survive_exchange(recover->survive);
+    comm->world->generation = mu_survive_generation(recover->survive);
     mu_world_leave(comm->world);
     return 0;
 }
@@ -74,22 +75,13 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 int mu_elastic_open(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    char record[MU_SURVIVE_RECORD];
-    struct mu_gathered all;
-    int rc = 0;
 
     if (!comm->config.elastic || !comm->control)
         return 0;
-    if (mu_survive_open(comm->world, comm->address, &comm->log, record,
-                        &recover->survive, err) < 0)
+    if (mu_survive_open(comm->world, &recover->survive, err) < 0)
         return -1;
     comm->elastic = true;
-    if (mu_gather(comm, "muster_init", record, sizeof record, &all, err) < 0)
-        return -1;
-    for (int r = 0; rc == 0 && r < comm->world->size; r++)
-        rc = mu_survive_set_address(recover->survive, r, all.at[r], all.len[r], err);
-    mu_gathered_clear(&all);
-    return rc < 0 ? -1 : leave_launcher(recover, err);
+    return leave_launcher(recover, err);
 }
 
 bool mu_elastic_wanted(struct mu_recover *recover)
@@ -233,6 +225,7 @@ static int regroup(struct mu_recover *recover, struct shrink *s, double patience
     } else {
         mu_world_shrink(comm->world, keep);
         mu_survive_settle(recover->survive);
+        comm->world->generation = mu_survive_generation(recover->survive);
     }
     free(keep);
     return left;

@@ -171,7 +171,7 @@ static _Noreturn void run_rank(struct mu_fork_rank *self, const int *gate,
     if (read(gate[0], &go, 1) != 1)
         _exit(NO_STATUS);
     close(gate[0]);
-    self->exchange = (struct mu_exchange){ self, publish, fence, fetch };
+    self->exchange = (struct mu_exchange){ self, publish, fence, fetch, NULL };
     rc = body(self, arg);
     fflush(NULL);
     _exit(rc);

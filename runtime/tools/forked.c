@@ -11,6 +11,8 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
+#define MEET_SECONDS 60.0
+
 struct child {
     bool narrow;
     int (*body)(struct mu_world *world, void *arg);
@@ -19,7 +21,10 @@ struct child {
 
 static int meet(struct mu_world *world, double timeout, struct mu_err *err)
 {
-    return world->exchange.fence(world->exchange.arg, timeout, err);
+    char host[256];
+
+    mu_copy(host, sizeof host, world->host_of[world->rank]);
+    return mu_world_exchange(world, host, host, timeout, err);
 }
 
 static void world_abort(struct mu_world *world, int status, const char *why)
@@ -46,12 +51,15 @@ struct mu_world *mu_forked_world(struct mu_fork_rank *self, const char *const *h
         w->host_of[r] = strdup(host[r]);
         w->pid_of[r] = self->pid[r];
     }
-    mu_world_number_nodes(w, host);
     memcpy(w->token, self->token, sizeof w->token);
     w->exchange = self->exchange;
     w->meet = meet;
     w->close = mu_world_free;
     w->abort = world_abort;
+    if (mu_world_listen(w, NULL, NULL) < 0) {
+        mu_world_free(w);
+        return NULL;
+    }
     return w;
 }
 
@@ -73,12 +81,17 @@ static void narrow_to(int rank)
 static int run_child(struct mu_fork_rank *self, void *arg)
 {
     const struct child *child = arg;
+    struct mu_err err = { 0 };
     struct mu_world *world;
 
     if (child->narrow)
         narrow_to(self->rank);
     world = mu_forked_world(self, NULL);
-    return world ? child->body(world, child->arg) : MUSTER_EMEMORY;
+    if (!world)
+        return MUSTER_EMEMORY;
+    if (mu_world_meet(world, MEET_SECONDS, &err) < 0)
+        mu_world_abort(world, err.code, err.text);
+    return child->body(world, child->arg);
 }
 
 int mu_forked_run(int n, bool narrow, double patience,

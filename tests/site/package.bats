@@ -21,7 +21,7 @@ teardown_file() {
     echo "$output"
     [ "$status" -eq 0 ]
     dpkg-deb -f "$build"/muster_*.deb Depends | tee "$build/depends"
-    for library in libc6 libhwloc15 libexpat1 libpmix2 libjansson4 libinih1; do
+    for library in libc6 libhwloc15 libexpat1 libpmix2 libjansson4 libinih1 libsodium23; do
         grep -q "\b$library" "$build/depends"
     done
     # nothing of the place where it was built

@@ -53,7 +53,7 @@ deaths() {
 @test "in the first fence: a death is named before Slurm ends the step, a stop at the deadline" {
     deaths 1 'rank 3 (node f2) died or left before all ranks had met' none fence 3
     fault 13 1 'rank 0 (node f1) died or left before all ranks had met' none --at fence --do kill --rank 0
-    fault '11|137' 6 'rank 3 did not arrive within 3 s' none --at fence --do stop --rank 3
+    fault '11|137' 6 'rank 3 (node f2) did not arrive within 3 s' none --at fence --do stop --rank 3
 }
 
 # A rank alone on its node is watched by those of the nodes beside it.
@@ -65,7 +65,7 @@ deaths() {
             --at fence --do kill --rank $rank
     done
     fault 13 1 'rank 1 (node f2) died or left before all ranks had met' none --at fence --do exit0 --rank 1
-    fault '11|137' 8 'rank 1 did not arrive within 3 s' none --at fence --do stop --rank 1
+    fault '11|137' 8 'rank 1 (node f2) did not arrive within 3 s' none --at fence --do stop --rank 1
 }
 
 # Nothing connects it to anybody. Slurm's daemon tries for half a minute to reach the one on the
@@ -74,10 +74,10 @@ deaths() {
     # shellcheck disable=SC2034 # `four` reads them
     local nodes=2 per_node=1
     # PMIx 5 tells the others that a connected rank has gone
-    fault '11|137' 60 'rank 0 \(did not arrive within 3 s\|ended before all ranks had met\)' none \
+    fault '11|13|137' 60 'rank 0 \(ended\|(node f1) died or left\) before all ranks had met' none \
         --at fence --do kill --rank 0
     fault '11|137' 60 'rank 1 did not arrive within 3 s' none --at start --do exit0 --rank 1
-    fault '11|137' 14 'rank 1 did not arrive within 3 s' none --at fence --do stop --rank 1
+    fault '11|137' 14 'rank 1 (node f2) did not arrive within 3 s' none --at fence --do stop --rank 1
     # shellcheck disable=SC2034
     nodes=3
     fault '11|137' 60 'a rank of another node did not arrive within 3 s' none --at start --do kill --rank 1

@@ -208,6 +208,15 @@ static bool dies(const struct elastic_case *c, int rank)
     return false;
 }
 
+static int survivors(const struct elastic_case *c)
+{
+    int n = 0;
+
+    for (int k = 0; k < c->world.size; k++)
+        n += !dies(c, k);
+    return n;
+}
+
 static double check(const struct elastic_case *c, const struct told *told,
                     const struct forked_result *r)
 {
@@ -236,6 +245,9 @@ static double check(const struct elastic_case *c, const struct told *told,
         if (told->steps[k] != STEPS || told->sum[k] != sum)
             fail_msg("%s: rank %d: %d steps, weights %g, not %d and %g\n%s", c->name, k,
                      told->steps[k], told->sum[k], STEPS, sum, r->text);
+        if (told->size[k] < survivors(c))
+            fail_msg("%s: rank %d is one of %d at the end, and %d live\n%s", c->name, k,
+                     told->size[k], survivors(c), r->text);
         if (c->left > 0 && told->size[k] > c->left + (c->death[0].phase == IN_FINALIZE))
             fail_msg("%s: rank %d is one of %d at the end, not of %d\n%s", c->name, k,
                      told->size[k], c->left, r->text);

@@ -376,11 +376,6 @@ static void a_forked_child_holds_no_connection(void **state)
 /* ---- Strangers
  * ------------------------------------------------------------------------ */
 
-struct whereabouts { /* control_meet.c */
-    uint32_t port;
-    char local[64], address[512];
-};
-
 static int call_tcp(uint32_t port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET,
@@ -391,21 +386,17 @@ static int call_tcp(uint32_t port)
     return connect(fd, (struct sockaddr *)&at, sizeof at) < 0 ? -1 : fd;
 }
 
-static int call_local(const char *name)
+static int call_local(const struct mu_address *to)
 {
-    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    struct sockaddr_un at;
+    socklen_t len = mu_address_local(to, &at);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
-    memcpy(at.sun_path + 1, name, strlen(name));
-    return connect(fd, (struct sockaddr *)&at,
-                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                               strlen(name))) < 0
-               ? -1
-               : fd;
+    return connect(fd, (struct sockaddr *)&at, len) < 0 ? -1 : fd;
 }
 
-/* What a stranger reads before the connection ends: 20 bytes, or what is left of them
- * when it is reset.
+/* What a stranger reads before the connection ends: the challenge, or what is left of
+ * it when it is reset.
  */
 static bool only_a_nonce_is_sent(int fd)
 {
@@ -415,14 +406,16 @@ static bool only_a_nonce_is_sent(int fd)
 
     while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0)
         got += (size_t)n;
-    return got <= 20;
+    return got <= MU_HELLO_CHALLENGE;
 }
 
 /* Another user's process says nonsense, nothing at all, and half a hello. */
-static void be_a_stranger(const struct whereabouts *at)
+static void be_a_stranger(const struct mu_address *at)
 {
+    const struct mu_claim claim = { MU_SERVICE_CONTROL, 0, 2 };
     const uint8_t guess[MU_TOKEN_LEN] = { 0 };
-    struct mu_hello almost;
+    struct mu_address to = *at;
+    struct mu_dial almost;
     char nonsense[4096];
     int fd;
 
@@ -438,13 +431,13 @@ static void be_a_stranger(const struct whereabouts *at)
     if (fd < 0 || send(fd, nonsense, 10, MSG_NOSIGNAL) < 0)
         _exit(4);
     close(fd);
-    fd = call_tcp(at->port); /* all is right but the token */
-    if (fd < 0 || !mu_hello_call(&almost, MU_HELLO_CONTROL, guess, 2, 0))
+    /* All is right but the token. */
+    to.hosts[0] = '\0';
+    mu_dial_start(&almost, &to, &to, true, &claim, guess);
+    mu_dial_wait(&almost, mu_clock_s() + 10);
+    if (almost.answer != MU_ANSWER_DROPPED || !almost.hello.answered)
         _exit(7);
-    if (mu_hello_wait(&almost, fd, mu_clock_s() + 10) != MU_HELLO_GONE ||
-        !almost.answered)
-        _exit(8);
-    fd = call_local(at->local);
+    fd = call_local(at);
     if (fd < 0)
         _exit(5);
     send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL);
@@ -455,22 +448,15 @@ static void be_a_stranger(const struct whereabouts *at)
 
 static int stranger_body(struct muster *m, int rank, void *arg)
 {
-    struct mu_exchange *x = &m->comm.world->exchange;
     float value = (float)rank;
-    void *at;
-    size_t len;
     int raw = 0;
 
     if (rank == 1) {
-        pid_t pid;
+        pid_t pid = fork();
 
-        if (x->fetch(x->arg, 0, "muster.control", &at, &len, 1, NULL) < 0)
-            return 95;
-        pid = fork();
         if (pid == 0)
-            be_a_stranger(at);
+            be_a_stranger(&m->comm.world->address[0]);
         waitpid(pid, &raw, 0);
-        free(at);
         RANK_CHECK(WIFEXITED(raw) && WEXITSTATUS(raw) == 0);
     }
     RANK_OK(muster_allreduce(m, &value, 1, MUSTER_F32, MUSTER_SUM, NULL));

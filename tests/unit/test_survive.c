@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_survive.c - who is named when survivors do not all come: ranks are forked, and
- * know each other's cards by shared memory
+ * read each other's addresses in shared memory
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ enum { RANKS = 3 };
 
 struct shared {
     atomic_int ready;
-    char card[RANKS][MU_SURVIVE_RECORD];
+    struct mu_address address[RANKS];
     char text[RANKS][MU_ERR_TEXT];
 };
 
@@ -36,20 +36,21 @@ static void pause_seconds(double s)
 /* Waits `begin` seconds, then agrees; never with a negative one. */
 static void rank(struct shared *sh, int me, double begin, double patience)
 {
-    const struct mu_log log = { .level = MU_LOG_ERROR };
     const int64_t words[MU_SURVIVE_BALLOT] = { 0 };
     struct mu_err err = { 0 };
     struct mu_world *world = mu_world_new(me, RANKS, "1.0", &err);
     struct mu_survive *s;
 
-    if (!world || mu_survive_open(world, NULL, &log, sh->card[me], &s, &err) < 0)
+    if (!world || mu_world_listen(world, NULL, &err) < 0)
         _exit(1);
+    mu_endpoint_set_secret(world->endpoint, MU_SERVICE_SURVIVE, world->token);
+    sh->address[me] = *mu_endpoint_address(world->endpoint);
     atomic_fetch_add(&sh->ready, 1);
     while (atomic_load(&sh->ready) < RANKS)
         pause_seconds(0.001);
-    for (int r = 0; r < RANKS; r++)
-        if (mu_survive_set_address(s, r, sh->card[r], MU_SURVIVE_RECORD, &err) < 0)
-            _exit(1);
+    memcpy(world->address, sh->address, sizeof sh->address);
+    if (mu_survive_open(world, &s, &err) < 0)
+        _exit(1);
     if (begin < 0)
         for (;;)
             pause();
