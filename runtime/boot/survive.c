@@ -46,7 +46,9 @@ int mu_survive_open(const struct mu_world *world, struct mu_survive **out,
     s->fd = calloc(n, sizeof *s->fd);
     s->old_fd = calloc(n, sizeof *s->old_fd);
     s->blind = calloc(n, sizeof *s->blind);
-    if (!s->at || !s->fate || !s->origin_of || !s->fd || !s->old_fd || !s->blind) {
+    s->suspect = calloc(n, sizeof *s->suspect);
+    if (!s->at || !s->fate || !s->origin_of || !s->fd || !s->old_fd || !s->blind ||
+        !s->suspect) {
         s->n = 0; /* there are no connections to close */
         mu_survive_close(s);
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks",
@@ -76,6 +78,7 @@ void mu_survive_close(struct mu_survive *s)
     free(s->fd);
     free(s->old_fd);
     free(s->blind);
+    free(s->suspect);
     free(s);
 }
 
@@ -123,7 +126,7 @@ static bool join_leader(struct mu_survive *s, int origin, const struct mu_join *
     struct mu_dial d;
 
     mu_survive_dial(s, origin, &d);
-    mu_dial_wait(&d, mu_clock_s() + MU_CALL_SECONDS);
+    mu_dial_wait(&d, mu_clock_s() + mu_survive_call_seconds(s, origin));
     if (d.answer != MU_ANSWER_PROVED) {
         bool connected = d.connected;
 

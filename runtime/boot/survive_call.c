@@ -10,6 +10,8 @@
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
+#define SUSPECT_SECONDS 0.3
+
 void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d)
 {
     const struct mu_claim claim = { MU_SERVICE_SURVIVE, 0, s->me };
@@ -18,13 +20,20 @@ void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d)
                   s->token);
 }
 
+double mu_survive_call_seconds(const struct mu_survive *s, int origin)
+{
+    return s->suspect[origin] ? SUSPECT_SECONDS : MU_CALL_SECONDS;
+}
+
 /* A rank that is stopped does not answer, but lives. So does one that drops the call,
  * because strangers have filled its table. What fails the challenge holds a port that
  * the rank has left: that rank would have kept it for as long as it lives.
  */
 void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer)
 {
-    if (answer == MU_ANSWER_REFUSED)
+    bool stalls = answer == MU_ANSWER_STALLED || answer == MU_ANSWER_DROPPED;
+
+    if (answer == MU_ANSWER_REFUSED || (stalls && s->suspect[origin]))
         s->fate[origin].life = MU_DIED;
     else if (answer == MU_ANSWER_SILENT)
         s->fate[origin].life = MU_SILENT;
@@ -55,8 +64,8 @@ static void say_goodbye(struct mu_survive *s, int origin)
 }
 
 /* Only a goodbye is expected. Other data are of a fence that this rank has left;
- * after them an end shows nothing. Nor does an error: a reset may destroy a goodbye, or
- * the link is dead.
+ * after them an end shows nothing. Nor does an error: the link may be dead, and a reset
+ * may destroy a goodbye.
  */
 bool mu_survive_ended(struct mu_survive *s, int origin, int *fd)
 {
@@ -71,6 +80,7 @@ bool mu_survive_ended(struct mu_survive *s, int origin, int *fd)
     }
     if (n == 0 && !s->blind[origin])
         s->fate[origin].life = MU_DIED;
+    s->suspect[origin] = n < 0 && errno == ECONNRESET && !s->blind[origin];
     if (fd == &s->fd[origin])
         say_goodbye(s, origin);
     mu_survive_drop(fd);
@@ -82,7 +92,7 @@ void mu_survive_set_fd(struct mu_survive *s, int origin, int fd)
     mu_survive_part(s, origin);
     mu_survive_drop(&s->old_fd[origin]);
     s->fd[origin] = fd;
-    s->blind[origin] = false;
+    s->blind[origin] = s->suspect[origin] = false;
 }
 
 /* The other end may have to read the goodbye first: only our direction ends now. */

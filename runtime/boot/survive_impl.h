@@ -57,6 +57,10 @@ struct mu_survive {
     /* By origin: of the last agreement. We have said goodbye, and still see its end. */
     int *old_fd;
     bool *blind; /* by origin: an end of its connection shows nothing any more */
+    /* By origin: its connection was reset without a goodbye. It is dead, or the goodbye
+     * was lost: then it answers a call at once.
+     */
+    bool *suspect;
     char *out;   /* published since the last fence */
     size_t out_len;
     struct mu_table published; /* by origin */
@@ -67,6 +71,8 @@ struct mu_survive {
 /* ---- survive_call.c ---- */
 /* Begin to call that rank. */
 void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d);
+/* Seconds for the answer. */
+double mu_survive_call_seconds(const struct mu_survive *s, int origin);
 /* What an answer shows of that rank: s->fate[origin]. */
 void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer);
 void mu_survive_drop(int *fd);

@@ -105,7 +105,7 @@ static void see_whether_it_lives(struct lead *l, int o, double now)
         if (!m->dial)
             return;
         mu_survive_dial(s, o, m->dial);
-        m->until = now + MU_CALL_SECONDS;
+        m->until = now + mu_survive_call_seconds(s, o);
     }
     answer = mu_dial_step(m->dial);
     if (answer == MU_ANSWER_NONE && now >= m->until)
