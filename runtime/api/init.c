@@ -115,7 +115,7 @@ static void check_served(const struct muster *m)
  */
 static int read_plan(struct muster *m, struct mu_err *err)
 {
-    const char *line = variable("MUSTER_PLAN"), *address = variable("MASTER_ADDR");
+    const char *line = variable("MUSTER_PLAN");
     struct mu_record record = { 0 };
 
     check_served(m);
@@ -132,7 +132,6 @@ static int read_plan(struct muster *m, struct mu_err *err)
     }
     m->comm.gpus = strdup(record.gpus);
     memcpy(m->comm.fabric, record.fabric, sizeof m->comm.fabric);
-    m->comm.address = address ? strdup(address) : NULL;
     return m->comm.gpus ? 0 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
 }
 

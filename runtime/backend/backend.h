@@ -24,6 +24,9 @@
 #include "runtime/core/numeric.h"
 #include "runtime/muster.h"
 
+struct mu_address;
+struct mu_endpoint;
+
 /* What open needs. The backend borrows all pointers until close. */
 struct mu_backend_env {
     int rank, size;
@@ -35,9 +38,11 @@ struct mu_backend_env {
     const char *gpus;           /* MUSTER_PLAN gpus of this rank, "" unknown */
     /* proves to a peer that this rank belongs to the job */
     uint8_t token[MU_TOKEN_LEN];
-    /* An address of this host that the other ranks can connect to, or NULL. */
-    const char *master_addr;
-    bool force_tcp; /* host: no shared memory, even inside a node */
+    /* Host: connections to the other ranks. address: by rank; used by open only. */
+    struct mu_endpoint *endpoint;
+    const struct mu_address *address;
+    uint64_t generation; /* of the world; see struct mu_claim */
+    bool force_tcp;      /* host: no shared memory, even inside a node */
     /* Seconds. timeout: limit of each collective, from its start. link_timeout: a TCP
      * link of the host backend that stays silent so long counts as dead; 0: 20.
      */

@@ -41,7 +41,6 @@ void mu_comm_clear(struct mu_comm *comm)
     pthread_mutex_destroy(&comm->flight_lock);
     pthread_mutex_destroy(&comm->swap_lock);
     free(comm->gpus);
-    free(comm->address);
 }
 
 struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *parent_of)

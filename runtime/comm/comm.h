@@ -61,7 +61,6 @@ struct mu_comm {
     char *gpus;      /* MUSTER_PLAN's gpus of this rank, "" unknown */
     char **gpu_of;   /* the same by rank, NULL before mu_agree_on_world */
     char fabric[16]; /* MUSTER_PLAN's fabric, "" unknown */
-    char *address;   /* MASTER_ADDR, or NULL */
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
     int ddps;       /* created so far: the same number on all ranks */
     uint64_t syncs; /* done so far, of all ddps */

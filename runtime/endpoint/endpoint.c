@@ -143,7 +143,6 @@ static bool identify(const struct gate *g, struct caller *c,
     socklen_t credlen = sizeof peer;
 
     if (g->tcp) {
-        mu_net_tune(c->fd);
         if (getnameinfo((const struct sockaddr *)from, len, c->from, sizeof c->from,
                         NULL, 0, NI_NUMERICHOST) != 0)
             snprintf(c->from, sizeof c->from, "?");
@@ -235,6 +234,8 @@ static void arrive(struct mu_endpoint *ep, struct caller *c)
         drop(ep, c, "out of memory");
         return;
     }
+    if (!c->pid)
+        mu_net_tune(c->fd);
     *a = (struct mu_arrival){ .claim = c->hello.claim, .fd = c->fd, .pid = c->pid };
     memcpy(a->from, c->from, sizeof a->from);
     c->fd = -1;
@@ -246,13 +247,22 @@ static void arrive(struct mu_endpoint *ep, struct caller *c)
     ring(ep->bell_fd);
 }
 
+/* A rank of this job is no stranger: it is not reported. */
+static void turn_away(struct caller *c)
+{
+    close(c->fd);
+    c->fd = -1;
+}
+
 /* The claim is complete: is it proved? */
 static void judge(struct mu_endpoint *ep, struct caller *c)
 {
     enum mu_service service = c->hello.claim.service;
     uint8_t secret[MU_TOKEN_LEN];
+    bool retired;
 
     pthread_mutex_lock(&ep->lock);
+    retired = is_retired(ep, &c->hello.claim);
     c->claimed = !ep->has_secret[service];
     memcpy(secret, ep->secret[service], sizeof secret);
     pthread_mutex_unlock(&ep->lock);
@@ -260,6 +270,8 @@ static void judge(struct mu_endpoint *ep, struct caller *c)
         return;
     if (!mu_hello_judge(&c->hello, secret))
         drop(ep, c, "its proof of this job's token is wrong");
+    else if (retired)
+        turn_away(c);
     else if (!mu_hello_confirm(&c->hello, c->fd, secret))
         vanish(ep, c, "it closed before it proved the job's token");
     else

@@ -71,8 +71,8 @@ struct mu_arrival {
  */
 bool mu_endpoint_take(struct mu_endpoint *ep, enum mu_service service,
                       uint64_t generation, struct mu_arrival *out);
-/* This rank has left that generation: arrivals for it are closed, also those to come.
- * The survivors' own connections have none.
+/* This rank has left that generation: arrivals for it are closed, and callers that come
+ * later get no proof. The survivors' own connections have no generation.
  */
 void mu_endpoint_retire(struct mu_endpoint *ep, uint64_t generation);
 /* poll() on fds[1] to fds[n - 1] until `until` (seconds of the monotonic clock), an

@@ -67,6 +67,36 @@ static void fill_env(struct ranks_self *self, const struct ranks_world *w,
     e->link_timeout = w->link_timeout;
 }
 
+/* Each rank publishes its address and reads those of all ranks. */
+int ranks_meet(struct ranks_self *self, const char *first)
+{
+    static struct mu_address at[MU_FORK_MAX];
+    struct mu_backend_env *e = &self->env;
+    const struct mu_exchange *x = &e->exchange;
+    void *value;
+    size_t len;
+
+    mu_endpoint_close(e->endpoint);
+    e->endpoint = NULL;
+    if (mu_endpoint_open(first, &e->endpoint, NULL) < 0 ||
+        x->publish(x->arg, "address", mu_endpoint_address(e->endpoint), sizeof *at,
+                   NULL) < 0 ||
+        x->fence(x->arg, 20, NULL) < 0)
+        return -1;
+    mu_endpoint_set_log(e->endpoint, e->log, 10);
+    for (int s = MU_SERVICE_CONTROL; s < MU_NSERVICES; s++)
+        mu_endpoint_set_secret(e->endpoint, (enum mu_service)s, e->token);
+    for (int r = 0; r < self->size; r++) {
+        if (x->fetch(x->arg, r, "address", &value, &len, 10, NULL) < 0)
+            return -1;
+        if (!mu_address_read(&at[r], value, len))
+            return -1;
+        free(value);
+    }
+    e->address = at;
+    return 0;
+}
+
 static int run_rank(struct mu_fork_rank *rank, void *arg)
 {
     const struct call *call = arg;
@@ -74,11 +104,16 @@ static int run_rank(struct mu_fork_rank *rank, void *arg)
                                .size = rank->size,
                                .pids = rank->pid,
                                .results = rank->results };
+    int status;
 
     fill_env(&self, call->world, rank->token);
     self.env.exchange = rank->exchange;
+    if (ranks_meet(&self, NULL) < 0)
+        _exit(98);
+    status = call->body(&self, call->arg);
+    mu_endpoint_close(self.env.endpoint);
     /* Not a return, which skips the sanitizers' checks at exit. */
-    exit(call->body(&self, call->arg));
+    exit(status);
 }
 
 int ranks_run(const struct ranks_world *w, ranks_body *body, void *arg, int *status)

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/endpoint/endpoint.h"
 #include "runtime/tools/fork_ranks.h"
 
 struct ranks_world {
@@ -25,7 +26,6 @@ struct ranks_world {
 struct ranks_self {
     int rank, size;
     struct mu_backend_env env;
-    struct mu_exchange plain; /* free for a test that wraps env.exchange */
     const pid_t *pids;        /* of all ranks */
     _Atomic int64_t *results; /* see struct mu_fork_rank */
 };
@@ -37,6 +37,11 @@ struct ranks_self {
 typedef int ranks_body(struct ranks_self *self, void *arg);
 int ranks_run(const struct ranks_world *world, ranks_body *body, void *arg,
               int *status);
+
+/* [collective] In a body: open the endpoint anew, as in another network namespace; with
+ * `first` as in mu_endpoint_open.
+ */
+int ranks_meet(struct ranks_self *self, const char *first);
 
 /* In a body: print what is wrong, with the rank, and end it. */
 #define RANKS_CHECK(self, cond, ...)                                                   \

@@ -66,7 +66,9 @@ static int cut_cable(struct ranks_self *self, void *arg)
 
     if (lay_cable(self) != 0)
         return self->results[2] ? 0 : 1;
-    self->env.master_addr = self->rank == 0 ? "198.18.77.1" : "198.18.77.2";
+    RANKS_CHECK(self,
+                ranks_meet(self, self->rank == 0 ? "198.18.77.1" : "198.18.77.2") == 0,
+                "meet");
     if (open_world(self, &b) != 0)
         return 1;
     RANKS_CHECK(self, reduce(b, p, 1000, &err) == 0, "%s", err.text);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/rendezvous.h"
+#include "runtime/backend/host/domains.h"
 #include "runtime/backend/host/memory.h"
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
@@ -41,22 +41,18 @@ static int copy_world(struct mu_host_backend *b, struct mu_err *err)
 
 static int connect_all(struct mu_host_backend *b, struct mu_err *err)
 {
-    struct mu_host_rendezvous rendezvous;
-    int rc = mu_host_rendezvous_run(&rendezvous, b, err);
+    struct mu_host_domains domains;
+    int rc;
 
-    if (rc == 0) {
-        b->one_domain = rendezvous.ndomains == 1;
-        b->transport =
-            rendezvous.ndomains == 1 ? &mu_transport_shm : &mu_transport_mesh;
-        if (rendezvous.ndomains > 1 && rendezvous.ndomains < b->env.size)
-            strcpy(b->transport_name, "shared memory + TCP");
-        for (int r = 0; r < b->env.size; r++)
-            if (rendezvous.domain_of[r] == rendezvous.domain_of[b->env.rank] &&
-                rendezvous.address[r].arena > b->arena_used)
-                b->arena_used = rendezvous.address[r].arena;
-        rc = b->transport->connect(b, &rendezvous, err);
-    }
-    mu_host_rendezvous_clear(&rendezvous);
+    if (mu_host_domains_find(&domains, b, err) < 0)
+        return -1;
+    b->arena_used = mu_host_arena_used(mu_host_of(b->env.parent));
+    b->one_domain = domains.n == 1;
+    b->transport = domains.n == 1 ? &mu_transport_shm : &mu_transport_mesh;
+    if (domains.n > 1 && domains.n < b->env.size)
+        strcpy(b->transport_name, "shared memory + TCP");
+    rc = b->transport->connect(b, &domains, err);
+    free(domains.of);
     return rc;
 }
 
@@ -98,6 +94,8 @@ static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
     *out = (struct mu_backend *)b;
     return 0;
 fail:
+    if (env->endpoint) /* no rank is to believe that this one has opened */
+        mu_endpoint_retire(env->endpoint, env->generation);
     if (b->transport)
         b->transport->close(b);
     release(b);

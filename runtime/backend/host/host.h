@@ -6,7 +6,7 @@
  *   memory.c      operations on host memory that both tables share
  *   coll_args.c   the arguments of a collective: checked, compared, described
  *   engine.c      queue of requests, progress thread, deadlines, failure
- *   rendezvous.c  exchange of address records; finds the ranks that share memory
+ *   domains.c     which ranks share memory; calls among the ranks at the start
  *   cores.c       the cores of this process
  *   zero_copy.c   allocations that collectives use without a copy
  *   transport     shm (one domain) | mesh (TCP between domains)
@@ -25,8 +25,9 @@
 #include <sys/types.h>
 
 #include "runtime/backend/backend.h"
-#include "runtime/base/fork.h"
 #include "runtime/backend/host/elements.h"
+#include "runtime/base/fork.h"
+#include "runtime/endpoint/endpoint.h"
 
 #define MU_FAILURE_TEXT 512
 
@@ -73,7 +74,7 @@ enum mu_sleep { MU_SLEEP_DOORBELL = 1, MU_SLEEP_FUTEX = 2 };
 enum { MU_WAITS, MU_FINISHED, MU_MORE, MU_FAILED };
 
 struct mu_host_backend;
-struct mu_host_rendezvous;
+struct mu_host_domains;
 
 /* Index of an event: a rank; MU_INDEX_LOCAL + index in the domain; or
  * MU_INDEX_DOORBELL.
@@ -86,7 +87,7 @@ struct mu_host_rendezvous;
  */
 struct mu_host_transport {
     const char *name;
-    int (*connect)(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
+    int (*connect)(struct mu_host_backend *b, const struct mu_host_domains *domains,
                    struct mu_err *err);
     /* Announce to the other ranks that this rank has entered; false: no room yet. */
     bool (*post)(struct mu_host_backend *b, struct mu_host_request *rq);

@@ -91,7 +91,7 @@ struct mu_mesh {
 };
 
 /* mesh_open.c: an authenticated connection to every other rank. */
-int mu_mesh_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
+int mu_mesh_open(struct mu_host_backend *b, const struct mu_host_domains *domains,
                  const struct mu_mesh_sink *sink, struct mu_err *err);
 void mu_mesh_free(struct mu_mesh *mesh, int size);
 

@@ -199,9 +199,9 @@ static void mesh_close(struct mu_host_backend *b)
 }
 
 static int mesh_connect(struct mu_host_backend *b,
-                        struct mu_host_rendezvous *rendezvous, struct mu_err *err)
+                        const struct mu_host_domains *domains, struct mu_err *err)
 {
-    return mu_mesh_open(b, rendezvous, &mu_mesh_collectives, err);
+    return mu_mesh_open(b, domains, &mu_mesh_collectives, err);
 }
 
 const struct mu_host_transport mu_transport_mesh = {

@@ -82,7 +82,7 @@ size_t mu_shm_length(int nlocal); /* bytes before the arena */
 
 /* shm_open.c: create or receive the segment, doorbells and a watch of each local peer.
  */
-int mu_shm_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
+int mu_shm_open(struct mu_host_backend *b, const struct mu_host_domains *domains,
                 struct mu_err *err);
 void mu_shm_free(struct mu_shm *shm);
 

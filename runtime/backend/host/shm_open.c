@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm_open.c - distribute the segment and the doorbells. The leader, the domain's
- * lowest rank, creates the memfd. Every other rank connects to it, proves its rank,
- * sends its doorbell and receives the segment, all doorbells and all process ids.
+ * lowest rank, creates the memfd. Every other rank connects to it, sends its doorbell
+ * and receives the segment, all doorbells and all process ids.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +13,16 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/rendezvous.h"
+#include "runtime/backend/host/domains.h"
 #include "runtime/backend/host/shm.h"
-#include "runtime/base/clock.h"
-#include "runtime/base/proof.h"
 
-#define HELLO "muster shm 1"
 #define FDS_PER_MESSAGE 128 /* the kernel takes up to 253 */
-#define HELLO_NS 5000000000LL
-#define TURN_NS 200000000LL
 
-struct hello {
-    char magic[16];
-    int32_t rank, pad;
-    uint8_t token[MU_TOKEN_LEN];
+/* From each other rank to the leader, with its doorbell. */
+struct join {
+    uint64_t arena; /* mu_host_arena_used of the previous backend */
 };
 
 /* From the leader: one message per FDS_PER_MESSAGE doorbells. The first message also
@@ -39,19 +31,13 @@ struct hello {
 struct welcome {
     int32_t first, n; /* doorbells of local ranks first .. first + n - 1 */
     int32_t pid[FDS_PER_MESSAGE];
-};
-
-/* A connection to the leader whose rank is not known yet. */
-struct caller {
-    int fd;
-    pid_t pid;
-    int64_t until;
+    uint64_t arena; /* the largest of all ranks */
 };
 
 struct opening {
     struct mu_host_backend *b;
     struct mu_shm *shm;
-    int64_t deadline;
+    double deadline;
     int *socket; /* by local rank, -1 none */
     int *pid;
 };
@@ -104,30 +90,6 @@ static ssize_t recv_fds(int from, void *data, size_t len, int *fds, int max, int
     return n;
 }
 
-static int wait_readable(const struct mu_host_backend *b, int fd, int64_t deadline)
-{
-    struct pollfd p = { .fd = fd, .events = POLLIN };
-
-    return mu_host_open_poll(b, &p, 1, deadline) > 0 ? 0 : -1;
-}
-
-/* Reject processes of other users. */
-static bool same_user(const struct mu_host_backend *b, int fd, pid_t *pid)
-{
-    struct ucred cred;
-    socklen_t len = sizeof cred;
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-        return false;
-    *pid = cred.pid;
-    if (cred.uid == geteuid())
-        return true;
-    mu_log(b->env.log, MU_LOG_WARN,
-           "foreign local connection dropped: process %d of user %u", (int)cred.pid,
-           (unsigned)cred.uid);
-    return false;
-}
-
 static int local_of(const struct mu_shm *shm, int rank)
 {
     for (int i = 0; i < shm->nlocal; i++)
@@ -136,29 +98,33 @@ static int local_of(const struct mu_shm *shm, int rank)
     return -1;
 }
 
-/* Check a caller's hello. Keeps the connection or closes it. */
-static void admit(struct opening *o, const struct caller *caller)
+/* Read what a rank that connected sends. */
+static int admit(struct opening *o, const struct mu_arrival *a, struct mu_err *err)
 {
-    struct hello hello;
-    int doorbell = -1, nfds, local = -1;
-    ssize_t n = recv_fds(caller->fd, &hello, sizeof hello, &doorbell, 1, &nfds);
+    int doorbell = -1, nfds = 0, local = local_of(o->shm, a->claim.rank);
+    struct join join;
+    char who[128];
 
-    if (n == sizeof hello && nfds == 1 &&
-        memcmp(hello.magic, HELLO, sizeof HELLO) == 0 &&
-        mu_secret_equal(hello.token, o->b->env.token))
-        local = local_of(o->shm, hello.rank);
     if (local <= 0 || o->socket[local] >= 0) {
-        mu_log(o->b->env.log, MU_LOG_WARN,
-               "foreign local connection dropped: process %d is not of this job",
-               (int)caller->pid);
+        mu_endpoint_refuse(o->b->env.endpoint, a,
+                           "its rank is not expected in this shared memory");
+        return 0;
+    }
+    o->socket[local] = a->fd;
+    o->pid[local] = a->pid;
+    if (mu_host_await_readable(o->b, a->fd, o->deadline) < 0 ||
+        recv_fds(a->fd, &join, sizeof join, &doorbell, 1, &nfds) != sizeof join ||
+        nfds != 1) {
         if (nfds)
             close(doorbell);
-        close(caller->fd);
-        return;
+        return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                          "%s connected to the shared segment, and left",
+                          mu_rank_text(o->b, a->claim.rank, who, sizeof who));
     }
-    o->socket[local] = caller->fd;
-    o->pid[local] = caller->pid;
+    if (join.arena > o->b->arena_used)
+        o->b->arena_used = join.arena;
     o->shm->doorbell[local] = doorbell;
+    return 0;
 }
 
 static int missing(const struct opening *o)
@@ -169,60 +135,23 @@ static int missing(const struct opening *o)
     return 0;
 }
 
-#define MAX_CALLERS 64
-
-/* Accept until every local rank has connected. A silent caller does not delay the
- * others.
- */
-static int admit_all(struct opening *o, int listen_fd, struct mu_err *err)
+/* Every other rank of the domain connects. */
+static int admit_all(struct opening *o, struct mu_err *err)
 {
-    struct caller callers[MAX_CALLERS];
-    int n = 0, rc = 0;
+    struct mu_arrival a;
+    char who[128];
 
     while (missing(o)) {
-        struct pollfd fds[MAX_CALLERS + 1];
-        int64_t now = mu_clock_ns();
-        char who[128];
-
-        if (mu_host_open_is_over(o->b, o->deadline)) {
-            rc = mu_err_set(
+        if (!mu_host_await_call(o->b, o->deadline, MU_SERVICE_SHM, &a))
+            return mu_err_set(
                 err, MUSTER_ERENDEZVOUS,
                 "%s did not connect to the shared segment within %g s",
                 mu_rank_text(o->b, o->shm->rank_of[missing(o)], who, sizeof who),
                 o->b->env.init_timeout);
-            break;
-        }
-        for (int i = 0; i < n; i++)
-            fds[i] = (struct pollfd){ .fd = callers[i].fd, .events = POLLIN };
-        fds[n] =
-            (struct pollfd){ .fd = n < MAX_CALLERS ? listen_fd : -1, .events = POLLIN };
-        mu_host_open_poll(o->b, fds, n + 1, now + TURN_NS);
-        now = mu_clock_ns();
-        if (fds[n].revents & POLLIN) {
-            struct caller c = { .fd = accept4(listen_fd, NULL, NULL,
-                                              SOCK_CLOEXEC | SOCK_NONBLOCK),
-                                .until = now + HELLO_NS };
-
-            fds[n].revents = 0;
-            if (c.fd >= 0 && same_user(o->b, c.fd, &c.pid))
-                callers[n++] = c;
-            else if (c.fd >= 0)
-                close(c.fd);
-        }
-        for (int i = n - 1; i >= 0; i--) {
-            if (fds[i].revents)
-                admit(o, &callers[i]);
-            else if (now >= callers[i].until)
-                close(callers[i].fd);
-            else
-                continue;
-            /* The last caller, already checked, moves into this place. */
-            callers[i] = callers[--n];
-        }
+        if (admit(o, &a, err) < 0)
+            return -1;
     }
-    while (n > 0)
-        close(callers[--n].fd);
-    return rc;
+    return 0;
 }
 
 static int welcome_all(struct opening *o, struct mu_err *err)
@@ -232,7 +161,7 @@ static int welcome_all(struct opening *o, struct mu_err *err)
     o->pid[0] = (int)getpid();
     for (int local = 1; local < shm->nlocal; local++) {
         for (int first = 0; first < shm->nlocal; first += FDS_PER_MESSAGE) {
-            struct welcome w = { .first = first };
+            struct welcome w = { .first = first, .arena = o->b->arena_used };
             int fds[FDS_PER_MESSAGE + 1], nfds = 0;
             char who[128];
 
@@ -267,49 +196,35 @@ static int make_segment(struct mu_shm *shm, struct mu_err *err)
     return 0;
 }
 
-static int lead(struct opening *o, struct mu_host_rendezvous *rendezvous,
-                struct mu_err *err)
+static int lead(struct opening *o, struct mu_err *err)
 {
-    if (make_segment(o->shm, err) < 0 || admit_all(o, rendezvous->unix_fd, err) < 0)
+    if (make_segment(o->shm, err) < 0 || admit_all(o, err) < 0)
         return -1;
     return welcome_all(o, err);
 }
 
-static int call_leader(struct opening *o, const struct mu_host_address *leader,
-                       struct mu_err *err)
+static int call_leader(struct opening *o, struct mu_err *err)
 {
-    struct sockaddr_un name = { .sun_family = AF_UNIX };
-    struct hello hello = { HELLO, o->b->env.rank, 0, { 0 } };
+    const struct join join = { o->b->arena_used };
+    int leader = o->shm->rank_of[0];
+    struct mu_dial dial;
     char who[128];
-    pid_t pid;
 
-    mu_rank_text(o->b, o->shm->rank_of[0], who, sizeof who);
-    memcpy(name.sun_path + 1, leader->local, strlen(leader->local));
-    o->socket[0] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (o->socket[0] < 0 || connect(o->socket[0], (struct sockaddr *)&name,
-                                    (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
-                                                1 + strlen(leader->local))) < 0)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "cannot connect to %s on this node: %s", who,
-                          strerror(errno));
-    if (!same_user(o->b, o->socket[0], &pid))
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "the local socket of %s belongs to another user", who);
-    memcpy(hello.token, o->b->env.token, sizeof hello.token);
-    if (send_fds(o->socket[0], &hello, sizeof hello, &o->shm->doorbell[o->shm->me], 1) <
-        0)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "cannot send the handshake to %s: %s", who, strerror(errno));
+    if (mu_host_call(o->b, o->deadline, leader, MU_SERVICE_SHM, false, &dial, err) < 0)
+        return -1;
+    o->socket[0] = dial.fd;
+    if (send_fds(dial.fd, &join, sizeof join, &o->shm->doorbell[o->shm->me], 1) < 0)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot send the doorbell to %s: %s",
+                          mu_rank_text(o->b, leader, who, sizeof who), strerror(errno));
     return 0;
 }
 
-static int follow(struct opening *o, struct mu_host_rendezvous *rendezvous,
-                  struct mu_err *err)
+static int follow(struct opening *o, struct mu_err *err)
 {
     struct mu_shm *shm = o->shm;
     int got = 0;
 
-    if (call_leader(o, &rendezvous->address[shm->rank_of[0]], err) < 0)
+    if (call_leader(o, err) < 0)
         return -1;
     while (got < shm->nlocal) {
         struct welcome w;
@@ -317,7 +232,7 @@ static int follow(struct opening *o, struct mu_host_rendezvous *rendezvous,
         char who[128];
 
         mu_rank_text(o->b, shm->rank_of[0], who, sizeof who);
-        if (wait_readable(o->b, o->socket[0], o->deadline) < 0)
+        if (mu_host_await_readable(o->b, o->socket[0], o->deadline) < 0)
             return mu_err_set(err, MUSTER_ERENDEZVOUS,
                               "%s did not send the shared segment within %g s", who,
                               o->b->env.init_timeout);
@@ -335,6 +250,7 @@ static int follow(struct opening *o, struct mu_host_rendezvous *rendezvous,
         }
         if (got == 0)
             shm->fd = fds[k++];
+        o->b->arena_used = w.arena;
         for (int i = 0; i < w.n; i++, got++, k++) {
             o->pid[got] = w.pid[i];
             if (got == shm->me)
@@ -394,7 +310,7 @@ static int map_segment(struct mu_shm *shm, struct mu_err *err)
 }
 
 static struct mu_shm *shm_new(const struct mu_host_backend *b,
-                              const struct mu_host_rendezvous *m)
+                              const struct mu_host_domains *d)
 {
     struct mu_shm *shm = calloc(1, sizeof *shm);
     size_t n;
@@ -402,7 +318,7 @@ static struct mu_shm *shm_new(const struct mu_host_backend *b,
     if (!shm)
         return NULL;
     for (int r = 0; r < b->env.size; r++)
-        shm->nlocal += m->domain_of[r] == m->domain_of[b->env.rank];
+        shm->nlocal += d->of[r] == d->of[b->env.rank];
     n = (size_t)shm->nlocal;
     shm->fd = -1;
     shm->rank_of = calloc(n, sizeof(int));
@@ -416,7 +332,7 @@ static struct mu_shm *shm_new(const struct mu_host_backend *b,
         return NULL;
     }
     for (int r = 0, i = 0; r < b->env.size; r++) {
-        if (m->domain_of[r] != m->domain_of[b->env.rank])
+        if (d->of[r] != d->of[b->env.rank])
             continue;
         if (r == b->env.rank)
             shm->me = i;
@@ -441,13 +357,13 @@ void mu_shm_free(struct mu_shm *shm)
     free(shm);
 }
 
-int mu_shm_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous,
+int mu_shm_open(struct mu_host_backend *b, const struct mu_host_domains *domains,
                 struct mu_err *err)
 {
-    struct opening o = { .b = b, .deadline = rendezvous->deadline };
+    struct opening o = { .b = b, .deadline = domains->deadline };
     int rc = -1;
 
-    b->shm = o.shm = shm_new(b, rendezvous);
+    b->shm = o.shm = shm_new(b, domains);
     if (!o.shm)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     o.socket = malloc((size_t)o.shm->nlocal * sizeof(int));
@@ -458,7 +374,7 @@ int mu_shm_open(struct mu_host_backend *b, struct mu_host_rendezvous *rendezvous
     }
     for (int i = 0; i < o.shm->nlocal; i++)
         o.socket[i] = -1;
-    rc = o.shm->me == 0 ? lead(&o, rendezvous, err) : follow(&o, rendezvous, err);
+    rc = o.shm->me == 0 ? lead(&o, err) : follow(&o, err);
     if (rc == 0)
         rc = map_segment(o.shm, err);
     if (rc == 0)
