@@ -6,30 +6,76 @@
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "spank/core/env/task_env.h"
+#include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
 
+#define STATUS_TEXT 4096 /* bytes of /proc/PID/status */
+
+static socklen_t name_of(int port, struct sockaddr_un *out)
+{
+    int len;
+
+    *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    len = snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "muster-port-%d", port);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
 /* slurmstepd claims the port by a name in the kernel's abstract namespace. The name
- * leaves no file, ends with slurmstepd and belongs to the network namespace.
+ * leaves no file, ends with slurmstepd and belongs to the network namespace. It listens,
+ * so that others can see whose it is.
  */
 static int claim_name(int port)
 {
-    struct sockaddr_un addr = { .sun_family = AF_UNIX };
+    struct sockaddr_un addr;
+    socklen_t len = name_of(port, &addr);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int len =
-        snprintf(addr.sun_path + 1, sizeof addr.sun_path - 1, "muster-port-%d", port);
 
-    if (fd >= 0 &&
-        bind(fd, (struct sockaddr *)&addr,
-             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) < 0) {
+    if (fd >= 0 && (bind(fd, (struct sockaddr *)&addr, len) < 0 || listen(fd, 8) < 0)) {
         close(fd);
         return -1;
     }
     return fd;
+}
+
+/* Is the real user of that process root? slurmstepd's is, also while it acts as the
+ * step's user; that of a user's process is not, whatever its program.
+ */
+static bool is_slurmstepd(pid_t pid)
+{
+    char path[64], *text = NULL, *line;
+    unsigned uid = 1;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (mu_sysfile_text(path, STATUS_TEXT, &text, NULL) == 0 &&
+        (line = strstr(text, "\nUid:")))
+        sscanf(line, "\nUid: %u", &uid);
+    free(text);
+    return uid == 0;
+}
+
+/* Any user can hold the name: only the claim of a slurmstepd counts. */
+static bool is_claimed(int port)
+{
+    struct sockaddr_un addr;
+    socklen_t len = name_of(port, &addr), credlen = sizeof(struct ucred);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct ucred peer;
+    bool claimed;
+
+    if (fd < 0)
+        return false;
+    claimed = connect(fd, (struct sockaddr *)&addr, len) == 0 &&
+              getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &credlen) == 0 &&
+              is_slurmstepd(peer.pid);
+    close(fd);
+    return claimed;
 }
 
 /* Listens like a server: with SO_REUSEADDR, so that closed connections do not count. */
@@ -67,7 +113,7 @@ void mu_port_check(struct mu_state *st)
             "or reserve ports with MpiParams=ports=FIRST-LAST in slurm.conf",
             port);
     st->port_claim = claim_name(port);
-    taken = st->port_claim < 0 && errno == EADDRINUSE;
+    taken = st->port_claim < 0 && errno == EADDRINUSE && is_claimed(port);
     if (taken || !can_listen(port))
         mu_warn(st,
                 "MASTER_PORT %d is in use on this node by %s: reserve ports with "

@@ -146,6 +146,7 @@ struct mu_state {
     int exited;     /* tasks of this node that have ended */
     int port_claim; /* descriptor of the claim on MASTER_PORT; 0, -1 none */
     int ports_first, ports_last;   /* range of hashed ports */
+    uint32_t ports_seed;           /* of srun; 0 none */
     bool ports_ephemeral;          /* any outgoing connection can take them */
     struct mu_port_set ports_skip; /* ports of that range that are not free */
     struct mu_err failure;         /* why there is no plan */
@@ -318,6 +319,11 @@ int mu_taskenv_narrow(const struct mu_state *st, spank_t sp, const struct mu_slo
 #define MU_PORTS_VARIABLE "SLURM_MUSTER_PORTS"
 #define MU_PORTS_TEXT 4096
 void mu_srun_send_ports(void);
+/* In each srun: sends 32 random bits to all nodes, which are hashed into the ports, so
+ * that other users cannot compute them from the job's id.
+ */
+#define MU_SEED_VARIABLE "SLURM_MUSTER_SEED"
+void mu_srun_send_seed(void);
 /* Called as the user. First choose the range of hashed ports and the ports to skip;
  * then decide st->network, without NCCL's settings where there is no plan.
  */

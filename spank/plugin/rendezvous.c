@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/base/random.h"
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
 #include "spank/hw/live/nccl_libraries.h"
@@ -65,6 +66,28 @@ void mu_srun_send_ports(void)
     free(line);
 }
 
+void mu_srun_send_seed(void)
+{
+    uint32_t seed;
+    char text[16];
+
+    unsetenv(MU_SEED_VARIABLE); /* of the srun that started this one */
+    if (mu_random(&seed, sizeof seed) < 0)
+        return;
+    snprintf(text, sizeof text, "%08x", seed);
+    setenv(MU_SEED_VARIABLE, text, 1);
+}
+
+/* 0 where srun has no plugin, or an older one. */
+static uint32_t seed_of_srun(spank_t sp)
+{
+    char text[16], *end;
+    const char *sent = mu_item_env(sp, MU_SEED_VARIABLE, text, sizeof text);
+    unsigned long seed = sent ? strtoul(sent, &end, 16) : 0;
+
+    return sent && end == sent + 8 && !*end ? (uint32_t)seed : 0;
+}
+
 void mu_choose_ports(struct mu_state *st, spank_t sp)
 {
     struct mu_port_set reserved = { { 0 } };
@@ -79,6 +102,7 @@ void mu_choose_ports(struct mu_state *st, spank_t sp)
             eph_first = EPHEMERAL_FIRST, eph_last = EPHEMERAL_LAST;
     }
     free(own);
+    st->ports_seed = seed_of_srun(sp);
     st->ports_first = st->site.port_first;
     st->ports_last = st->site.port_last;
     if (!st->ports_first &&
@@ -102,7 +126,7 @@ int mu_master_port(const struct mu_state *st)
     /* A nested srun without a reservation inherits the outer step's: do not use it. */
     if (port > 0 && !mu_env_set_has(st->step.set, "MASTER_PORT", text))
         return port;
-    return mu_port_hash(st->step.job, st->step.step, 0, 0, st->ports_first,
+    return mu_port_hash(st->step.job, st->step.step, st->ports_seed, 0, st->ports_first,
                         st->ports_last, &st->ports_skip);
 }
 
@@ -193,8 +217,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     request.self = st->step.host;
     if (request.nccl && mu_other_steps_ras(st, ras, sizeof ras))
         request.ras_addr = ras;
-    request.ras_port = mu_port_hash(st->step.job, st->step.step, 0, 1, st->ports_first,
-                                    st->ports_last, &st->ports_skip);
+    request.ras_port = mu_port_hash(st->step.job, st->step.step, st->ports_seed, 1,
+                                    st->ports_first, st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
     if (rc == 0 && st->network.refused[0])

@@ -198,6 +198,7 @@ void mu_srun_init(struct mu_state *st)
     mu_srun_words(line.n, line.word, &words);
     mu_srun_send_rank0_host(line.n, line.word);
     mu_srun_send_ports();
+    mu_srun_send_seed();
     on = will_be_on(st);
     mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (on) {

@@ -11,6 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -245,6 +249,85 @@ static void the_settings_of_ports_are_those_that_srun_tells(void **state)
     }
 }
 
+/* A job's id is public, the bits that srun sends are not. */
+static void the_port_depends_on_bits_that_srun_sends(void **state)
+{
+    static const char *const bad[] = { "", "1234567", "0000000g", "123456789" };
+    int plain, seeded;
+
+    run_step("ports=20000-29999");
+    plain = port();
+    begin(state);
+    put("SLURM_MUSTER_SEED", "12345678");
+    run_step("ports=20000-29999");
+    seeded = port();
+    assert_int_not_equal(seeded, plain);
+    begin(state);
+    put("SLURM_MUSTER_SEED", "12345678"); /* on another node: the same */
+    run_step("ports=20000-29999");
+    assert_int_equal(port(), seeded);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        begin(state);
+        put("SLURM_MUSTER_SEED", bad[i]);
+        run_step("ports=20000-29999");
+        assert_int_equal(port(), plain);
+    }
+}
+
+/* The name by which slurmstepd claims a port, held by a process of this user. */
+static pid_t hold_name(int held, uid_t user)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    int len = snprintf(at.sun_path + 1, 100, "muster-port-%d", held), ready[2];
+    pid_t pid;
+    char byte;
+
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+        if (setresuid(user, user, user) < 0 ||
+            bind(fd, (struct sockaddr *)&at,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) < 0 ||
+            listen(fd, 1) < 0 || write(ready[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void a_name_that_another_user_holds_is_no_claim_on_the_port(void **state)
+{
+    static const struct {
+        uid_t user;
+        bool counts;
+    } holders[] = { { 65534, false }, { 0, true } };
+
+    if (geteuid() != 0)
+        skip();
+    for (size_t i = 0; i < sizeof holders / sizeof holders[0]; i++) {
+        pid_t pid;
+
+        begin(state);
+        run_step("ports=20000-29999");
+        nothing_is_said();
+        pid = hold_name(port(), holders[i].user);
+        begin(state);
+        run_step("ports=20000-29999");
+        if (holders[i].counts)
+            assert_non_null(strstr(said, "is in use on this node by another step"));
+        else
+            nothing_is_said();
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+}
+
 static void there_is_a_port_also_where_all_are_ephemeral(void **state)
 {
     put("SLURM_MUSTER_PORTS", "1024-65535;");
@@ -324,6 +407,9 @@ int main(void)
         cmocka_unit_test_setup(of_many_reserved_ports_the_first_is_taken, begin),
         cmocka_unit_test_setup(rank_0_s_node_is_the_one_that_srun_names, begin),
         cmocka_unit_test_setup(the_settings_of_ports_are_those_that_srun_tells, begin),
+        cmocka_unit_test_setup(the_port_depends_on_bits_that_srun_sends, begin),
+        cmocka_unit_test_setup(a_name_that_another_user_holds_is_no_claim_on_the_port,
+                               begin),
         cmocka_unit_test_setup(there_is_a_port_also_where_all_are_ephemeral, begin),
         cmocka_unit_test_setup(a_long_value_of_the_users_stays, begin),
         cmocka_unit_test_setup(

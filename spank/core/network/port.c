@@ -109,12 +109,12 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-int mu_port_hash(uint32_t job, uint32_t step, uint32_t het, unsigned salt, int first,
+int mu_port_hash(uint32_t job, uint32_t step, uint32_t seed, unsigned salt, int first,
                  int last, const struct mu_port_set *skip)
 {
     enum { TRIES = 32 };
     const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t h = mix(mix(((uint64_t)job << 32 | step) + golden) ^ het);
+    uint64_t h = mix(mix(((uint64_t)job << 32 | step) + golden) ^ seed);
     int pairs = pairs_of(first, last), pair = 0;
 
     if (pairs == 0)

@@ -40,12 +40,13 @@ bool mu_port_range(int eph_first, int eph_last, int *first, int *last);
 void mu_port_skip(int first, int last, int eph_first, int eph_last,
                   const struct mu_port_set *reserved, struct mu_port_set *skip);
 
-/* A port from first..last that is not in skip (NULL: skip none) for this job, step and
- * het component. `salt` separates uses (0 MASTER_PORT, 1 NCCL_RAS_ADDR): two salts
- * never give the same port. Two jobs can get the same port; with MpiParams=ports= they
- * cannot.
+/* A port from first..last that is not in skip (NULL: skip none) for this job and step.
+ * seed: 32 bits that other users do not know, so that they cannot compute the port of
+ * the next job; 0: there are none. `salt` separates uses (0 MASTER_PORT, 1
+ * NCCL_RAS_ADDR): two salts never give the same port. Two jobs can get the same port;
+ * with MpiParams=ports= they cannot.
  */
-int mu_port_hash(uint32_t job, uint32_t step, uint32_t het, unsigned salt, int first,
+int mu_port_hash(uint32_t job, uint32_t step, uint32_t seed, unsigned salt, int first,
                  int last, const struct mu_port_set *skip);
 
 #endif
