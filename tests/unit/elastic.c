@@ -134,6 +134,8 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
     int size = muster_size(m), mine = muster_rank(m) + 1, rc;
     float *w = model->weight;
 
+    if (run->before_step)
+        run->before_step(m, run, step);
     maybe_die(run, step, BETWEEN_STEPS);
     maybe_give_up(m, run, step);
     if (run->c->slow > 0 && run->origin == 1 && step == run->c->death[0].step)

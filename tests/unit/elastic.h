@@ -52,6 +52,8 @@ struct run {
     const struct elastic_case *c;
     struct told *told;
     int origin;
+    /* Called by each rank before each step; may be NULL. */
+    void (*before_step)(struct muster *m, const struct run *run, int step);
 };
 
 /* What each rank does; arg is a struct run. */

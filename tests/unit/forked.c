@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* forked.c - a world of forked ranks without Slurm and PMIx */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,9 +55,20 @@ static void world_abort(struct mu_world *w, int status, const char *why)
     _exit(status);
 }
 
-static struct mu_world *make_world(const struct forked_world *spec,
-                                   struct mu_fork_rank *self)
+static int (*plain_meet)(struct mu_world *w, double timeout, struct mu_err *err);
+
+static int meet(struct mu_world *w, double timeout, struct mu_err *err)
 {
+    const struct call *call = w->impl;
+
+    if (call->world->before_meeting)
+        call->world->before_meeting(w->rank, call->arg);
+    return plain_meet(w, timeout, err);
+}
+
+static struct mu_world *make_world(const struct call *call, struct mu_fork_rank *self)
+{
+    const struct forked_world *spec = call->world;
     const char *key[MU_FORK_MAX];
     char names[MU_FORK_MAX][8];
     int nodes = spec->nodes ? spec->nodes : 1;
@@ -64,6 +79,11 @@ static struct mu_world *make_world(const struct forked_world *spec,
         key[r] = names[r];
     }
     w = mu_forked_world(self, key);
+    if (!w)
+        _exit(97);
+    plain_meet = w->meet;
+    w->meet = meet;
+    w->impl = (void *)(uintptr_t)call;
     w->abort = world_abort;
     return w;
 }
@@ -88,7 +108,9 @@ static int run_rank(struct mu_fork_rank *self, void *arg)
 
     dup2(call->fd, 2);
     setvbuf(stderr, NULL, _IOLBF, 4096);
-    status = mu_init_world(&m, &config, make_world(spec, self));
+    if (spec->netns && setns(spec->netns[self->rank * spec->nodes / spec->size], 0) < 0)
+        _exit(97);
+    status = mu_init_world(&m, &config, make_world(call, self));
     if (status != MUSTER_OK) {
         fprintf(stderr, "muster_init on rank %d: %s\n", self->rank, muster_error(NULL));
         return status;

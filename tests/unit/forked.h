@@ -23,6 +23,9 @@ struct forked_world {
     int elastic;   /* the least number of ranks to go on with, 0: end */
     unsigned skip; /* bit r: rank r is not started at all */
     size_t first_bucket, bucket_cap;
+    const int *netns; /* by node: a network namespace, NULL: this one */
+    /* Called by each rank when it listens; arg as for the body. May be NULL. */
+    void (*before_meeting)(int rank, void *arg);
 };
 
 /* For a world in which small models have several buckets. */
