@@ -20,26 +20,6 @@
 #include "runtime/core/ranks.h"
 #include "runtime/muster.h"
 
-int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double timeout,
-                      struct mu_call **out)
-{
-    int seconds = timeout < 1 ? 1 : (int)timeout;
-    struct mu_call *c = *out = mu_call_new();
-    bool yes = true;
-
-    if (!c)
-        return PMIX_ERR_NOMEM;
-    c->proc = p->self;
-    c->proc.rank = (pmix_rank_t)rank;
-    PMIX_INFO_LOAD(&c->info[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
-    /* Our own server has it all after a fence that collects. Without this word it would
-     * ask Slurm for a rank that died, and Slurm then cancels the step (same node) or
-     * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
-     */
-    PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
-    return PMIx_Get_nb(&c->proc, key, c->info, 2, mu_on_get, c);
-}
-
 int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err)
 {

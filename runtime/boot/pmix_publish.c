@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pmix_publish.c - publish a value over PMIx; which ranks share our server's node */
+/* pmix_publish.c - publish a value over PMIx, get one; which ranks share our server's
+ * node
+ */
 #include "runtime/boot/world_pmix.h"
 
 #include "runtime/base/parse.h"
@@ -43,4 +45,24 @@ bool mu_pmix_local_ranks(const struct mu_world *w, bool *local)
             local[rank] = true;
     PMIX_VALUE_RELEASE(value);
     return true;
+}
+
+int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double timeout,
+                      struct mu_call **out)
+{
+    int seconds = timeout < 1 ? 1 : (int)timeout;
+    struct mu_call *c = *out = mu_call_new();
+    bool yes = true;
+
+    if (!c)
+        return PMIX_ERR_NOMEM;
+    c->proc = p->self;
+    c->proc.rank = (pmix_rank_t)rank;
+    PMIX_INFO_LOAD(&c->info[0], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    /* Our own server has it all after a fence that collects. Without this word it would
+     * ask Slurm for a rank that died, and Slurm then cancels the step (same node) or
+     * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
+     */
+    PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+    return PMIx_Get_nb(&c->proc, key, c->info, 2, mu_on_get, c);
 }

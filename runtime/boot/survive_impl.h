@@ -61,7 +61,7 @@ struct mu_survive {
      * was lost: then it answers a call at once.
      */
     bool *suspect;
-    char *out;   /* published since the last fence */
+    char *out; /* published since the last fence */
     size_t out_len;
     struct mu_table published; /* by origin */
 

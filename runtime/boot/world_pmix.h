@@ -2,7 +2,7 @@
 /* world_pmix.h - inside of the world of PMIx
  *
  *   world_pmix.c     open, meet, close, abort
- *   pmix_publish.c   publish a value; the ranks of this node
+ *   pmix_publish.c   publish a value, get one; the ranks of this node
  *   pmix_exchange.c  fetch, fence; who is missing when a fence does not end
  *   pmix_watch.c     who died while this rank waits in a fence
  *   pmix_call.c      one non-blocking call of PMIx and the wait for it
@@ -45,10 +45,11 @@ int mu_pmix_publish(void *pmix, const char *key, const void *value, size_t len,
 /* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
 bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
 
-/* ---- pmix_exchange.c ---- */
 /* Start to get what our own server has already; *out NULL: out of memory. */
 int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double timeout,
                       struct mu_call **out);
+
+/* ---- pmix_exchange.c ---- */
 int mu_pmix_fetch(void *pmix, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err);
 /* Wait for all ranks; on a timeout name those that are missing. */

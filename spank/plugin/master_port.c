@@ -28,8 +28,8 @@ static socklen_t name_of(int port, struct sockaddr_un *out)
 }
 
 /* slurmstepd claims the port by a name in the kernel's abstract namespace. The name
- * leaves no file, ends with slurmstepd and belongs to the network namespace. It listens,
- * so that others can see whose it is.
+ * leaves no file, ends with slurmstepd and belongs to the network namespace. It
+ * listens, so that others can see whose it is.
  */
 static int claim_name(int port)
 {
