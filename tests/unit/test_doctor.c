@@ -161,6 +161,73 @@ static const struct list_case {
       "selects none of the 1 active RDMA devices" },
 };
 
+static const struct list_case surplus[] = {
+    { "a beginning of another name", "NCCL_SOCKET_IFNAME=eth1",
+      "NCCL_SOCKET_IFNAME=eth1 (the environment) also selects eth10, eth1.100: " },
+    { "the second of a list", "NCCL_SOCKET_IFNAME=eth2,bond0",
+      "also selects bond0.7: " },
+    { "a name that is not here, and a longer one", "NCCL_SOCKET_IFNAME=eth2,eno1",
+      "also selects eno16: " },
+    { "excluded with its neighbours", "NCCL_SOCKET_IFNAME=^lo,eth1",
+      "also excludes eth10, eth1.100: " },
+    { "whole names", "NCCL_SOCKET_IFNAME==eth1,bond0", NULL },
+    { "whole names excluded", "NCCL_SOCKET_IFNAME=^=lo,eth1", NULL },
+    { "a meant beginning", "NCCL_SOCKET_IFNAME=eth,bond", NULL },
+    { "a beginning with a digit", "NCCL_SOCKET_IFNAME=ens1", NULL },
+    { "devices with one digit and two", "NCCL_IB_HCA=mlx5_1:1",
+      "NCCL_IB_HCA=mlx5_1:1 (the environment) also selects mlx5_10: " },
+    { "all devices", "NCCL_IB_HCA=mlx5", NULL },
+    { "gloo with NCCL's operator", "GLOO_SOCKET_IFNAME=^lo",
+      "GLOO_SOCKET_IFNAME=^lo: '^lo' is written for NCCL" },
+    { "gloo with an equals sign", "GLOO_SOCKET_IFNAME==eth1",
+      "'=eth1' is written for" },
+    { "gloo and an absent name", "GLOO_SOCKET_IFNAME=eth9", "'eth9' is no interface" },
+    { "gloo and a beginning", "GLOO_SOCKET_IFNAME=eth", "'eth' is no interface" },
+    { "gloo and a list with a blank", "GLOO_SOCKET_IFNAME=eth1, bond0",
+      "' bond0' is no interface" },
+    { "gloo and an interface without address", "GLOO_SOCKET_IFNAME=eth1,ib0",
+      "'ib0' has no address" },
+    { "gloo and a cable that is out", "GLOO_SOCKET_IFNAME=eth3", "'eth3' is down" },
+    { "gloo and loopback with other nodes", "GLOO_SOCKET_IFNAME=lo",
+      "'lo' is loopback" },
+    { "gloo and two plain names", "GLOO_SOCKET_IFNAME=eth1,bond0", NULL },
+};
+
+static void c067_names_that_select_more_or_nothing(void **state)
+{
+    struct mu_nic nics[] = { { .name = "mlx5_1", .active = true, .numa = -1 },
+                             { .name = "mlx5_10", .active = true, .numa = -1 } };
+    struct mu_node node = { .nnics = 2, .nics = nics };
+    struct mu_peer peer = { .host = "n2" };
+    struct mu_net net = { 0 };
+
+    add(&net, "lo", "127.0.0.1/8", true);
+    add(&net, "eth1", "10.1.0.1/24", false);
+    add(&net, "eth10", "10.2.0.1/24", false);
+    add(&net, "eth1.100", "10.3.0.1/24", false);
+    add(&net, "bond0", "10.4.0.1/24", false);
+    add(&net, "bond0.7", "10.5.0.1/24", false);
+    add(&net, "eno16", "10.6.0.1/24", false);
+    add(&net, "ens1f0", "10.7.0.1/24", false);
+    add(&net, "ib0", NULL, false);
+    add(&net, "eth3", "10.8.0.1/24", false);
+    net.iface[net.nifaces - 1].carrier = false;
+    for (size_t i = 0; i < sizeof surplus / sizeof surplus[0]; i++) {
+        char *env[] = { (char *)(uintptr_t)surplus[i].variable, NULL };
+        struct mu_facts facts = {
+            .env = env, .net = &net, .node = &node, .peers = &peer, .npeers = 1
+        };
+
+        mu_doctor_network(&facts, &doctor_found);
+        if (!surplus[i].want && mu_findings_worst(&doctor_found) > MU_HINT)
+            fail_msg("%s: %s", surplus[i].name, doctor_found.item[0].what);
+        if (surplus[i].want)
+            doctor_finding(surplus[i].want);
+        mu_findings_clear(&doctor_found);
+    }
+    mu_net_clear(&net);
+}
+
 static void a_list_that_names_nothing_here_is_found(void **state)
 {
     struct mu_nic nics[] = { { .name = "mlx5_0", .active = true, .numa = -1 },
@@ -298,6 +365,7 @@ int main(void)
         DOCTOR_TEST(c026_c038_order_and_models),
         DOCTOR_TEST(c024_mig_slices_need_a_new_nccl),
         DOCTOR_TEST(c027_c029_c031_misleading_interfaces),
+        DOCTOR_TEST(c067_names_that_select_more_or_nothing),
         DOCTOR_TEST(a_list_that_names_nothing_here_is_found),
         DOCTOR_TEST(c034_c035_each_hca_is_judged),
         DOCTOR_TEST(c036_a_flat_virtual_machine),

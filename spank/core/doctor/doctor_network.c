@@ -2,9 +2,14 @@
 /* doctor_network.c - interfaces that NCCL should not use, RDMA devices that differ */
 #include "spank/core/doctor/doctor.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "runtime/base/parse.h"
+
 #define AREA "network"
+#define NAMES_MAX 256
 
 static bool live(const struct mu_iface *iface)
 {
@@ -135,15 +140,63 @@ static bool list_takes(const char *list, const char *name)
     return found != all_but;
 }
 
+/* A name that the item also selects as a prefix, although it means another one: eth10
+ * and the VLAN eth1.100 for eth1. "mlx5" and "ens1" for ens1f0 are meant as prefixes.
+ */
+static bool is_surplus(const char *item, size_t len, const char *name, bool exists)
+{
+    if (strncmp(item, name, len) != 0 || !name[len])
+        return false;
+    return exists || (isdigit((unsigned char)item[len - 1]) &&
+                      (isdigit((unsigned char)name[len]) || name[len] == '.'));
+}
+
+/* Report the names that a list selects beside those that it means; a '=' before the
+ * list makes NCCL compare whole names.
+ */
+static void check_surplus(const char *variable, const char *value, const char *from,
+                          const char *const *names, int n, struct mu_findings *out)
+{
+    bool all_but = value[0] == '^';
+    char surplus[256] = "", todo[200];
+    size_t at = 0;
+
+    if (value[all_but] == '=')
+        return;
+    for (const char *item = value + all_but; *item; item += strspn(item, ",")) {
+        size_t len = strcspn(item, ":,");
+        bool exists = false;
+
+        for (int i = 0; i < n; i++)
+            exists |= strlen(names[i]) == len && strncmp(names[i], item, len) == 0;
+        for (int i = 0; i < n && len > 0 && at < sizeof surplus; i++)
+            if (is_surplus(item, len, names[i], exists))
+                at += (size_t)snprintf(surplus + at, sizeof surplus - at, "%s%s",
+                                       at ? ", " : "", names[i]);
+        item += strcspn(item, ",");
+    }
+    if (!at)
+        return;
+    snprintf(todo, sizeof todo, "write '=' before the names: %s=%s=%.100s", variable,
+             all_but ? "^" : "", value + all_but);
+    mu_findings_add(out, MU_WARNING, AREA, todo,
+                    "%s=%s (%s) also %s %s: NCCL compares beginnings of names",
+                    variable, value, from, all_but ? "excludes" : "selects", surplus);
+}
+
 /* Case 027, and names copied from another machine: NCCL has no fallback from a list. */
 static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *from, *value = nccl_value(facts, "NCCL_SOCKET_IFNAME", &from);
-    const char *dead = NULL;
-    int n = 0;
+    const char *dead = NULL, *names[NAMES_MAX];
+    int n = 0, nlive = 0;
 
     if (!value || strlen(value) < 2)
         return;
+    for (int i = 0; facts->net && i < facts->net->nifaces && nlive < NAMES_MAX; i++)
+        if (live(&facts->net->iface[i]))
+            names[nlive++] = facts->net->iface[i].name;
+    check_surplus("NCCL_SOCKET_IFNAME", value, from, names, nlive, out);
     if (value[0] == '^' && list_takes(value, "lo"))
         mu_findings_add(
             out, MU_WARNING, AREA,
@@ -171,20 +224,77 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
             dead ? " is down or has no address)" : "");
 }
 
+static const struct mu_iface *find_iface(const struct mu_net *net, const char *name)
+{
+    for (int i = 0; i < net->nifaces; i++)
+        if (strcmp(net->iface[i].name, name) == 0)
+            return &net->iface[i];
+    return NULL;
+}
+
+/* Why gloo cannot use an item of its list; "" if it can. */
+static const char *gloo_fault(const struct mu_facts *facts, const char *item)
+{
+    const struct mu_iface *iface = facts->net ? find_iface(facts->net, item) : NULL;
+
+    if (item[0] == '^' || item[0] == '=')
+        return "is written for NCCL: gloo has no '^' and no '='";
+    if (!facts->net)
+        return "";
+    if (!iface)
+        return "is no interface of this node: gloo compares whole names";
+    if (iface->naddrs == 0)
+        return "has no address";
+    if (!iface->up || !iface->carrier)
+        return "is down";
+    return iface->loopback && facts->npeers > 0
+               ? "is loopback: processes of other nodes cannot connect to it"
+               : "";
+}
+
+/* Case 067: gloo takes a list of whole names, and fails at the first that it cannot
+ * use. PyTorch ignores a value of one character.
+ */
+static void check_gloo(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *value = mu_facts_env(facts, "GLOO_SOCKET_IFNAME");
+    char copy[512], *rest = copy, *item;
+
+    if (!value || strlen(value) < 2 || !mu_copy(copy, sizeof copy, value))
+        return;
+    while ((item = mu_parse_next(&rest, ','))) {
+        const char *fault = gloo_fault(facts, item);
+
+        if (!fault[0])
+            continue;
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "name interfaces that are up and have an address "
+            "(GLOO_SOCKET_IFNAME=eth0), or unset it",
+            "GLOO_SOCKET_IFNAME=%s: '%s' %s; gloo fails (\"unable to find address\" "
+            "or a timeout)",
+            value, item, fault);
+        return;
+    }
+}
+
 /* With no device in NCCL_IB_HCA, NCCL continues with sockets and prints no error. */
 static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *from, *value = nccl_value(facts, "NCCL_IB_HCA", &from);
     const struct mu_node *node = facts->node;
+    const char *names[NAMES_MAX];
     int n = 0, taken = 0;
 
-    for (int i = 0; value && node && i < node->nnics; i++) {
-        bool verbs = node->nics[i].active && node->nics[i].name[0] &&
-                     mu_nic_has_verbs(&node->nics[i]);
-
-        n += verbs;
-        taken += verbs && list_takes(value, node->nics[i].name);
+    for (int i = 0; value && node && i < node->nnics && n < NAMES_MAX; i++) {
+        if (!node->nics[i].active || !node->nics[i].name[0] ||
+            !mu_nic_has_verbs(&node->nics[i]))
+            continue;
+        names[n++] = node->nics[i].name;
+        taken += list_takes(value, node->nics[i].name);
     }
+    if (n > 0)
+        check_surplus("NCCL_IB_HCA", value, from, names, n, out);
     if (n > 0 && taken == 0)
         mu_findings_add(out, MU_WARNING, AREA,
                         "unset it: Muster lists the devices of each node",
@@ -251,6 +361,7 @@ void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out)
         check_shared_address(facts, out);
     }
     check_ifname(facts, out);
+    check_gloo(facts, out);
     check_hca_list(facts, out);
     if (facts->node)
         check_hcas(facts->node, out);
