@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/core/options/plugstack.h"
 #include "spank/plugin/plugin.h"
 
 SPANK_PLUGIN(muster, 1);
@@ -50,22 +51,19 @@ static struct spank_option option = {
 };
 
 /* Reads the arguments in plugstack.conf. The installed line names the default site
- * file, which may be absent; any other named file must exist.
+ * file, which may be absent; any other named file must exist. A word that is no
+ * argument may be a misspelled site file, so that steps then run without Muster.
  */
 static void read_arguments(int ac, char *av[])
 {
     mu_copy(state.conf, sizeof state.conf, MU_SITE_FILE);
-    for (int i = 0; i < ac; i++) {
-        if (strncmp(av[i], "conf=", 5) == 0) {
-            state.conf_needed = strcmp(av[i] + 5, MU_SITE_FILE) != 0;
-            if (!mu_copy(state.conf, sizeof state.conf, av[i] + 5))
-                slurm_error("muster: plugstack.conf: conf= is too long");
-        } else {
-            slurm_error(
-                "muster: plugstack.conf: unknown argument '%.80s'; use conf=FILE only",
-                av[i]);
-        }
+    state.arguments = (struct mu_err){ 0 };
+    if (mu_plugin_arguments(ac, av, state.conf, sizeof state.conf, &state.arguments) <
+        0) {
+        mu_err_context(&state.arguments, "plugstack.conf");
+        slurm_error("muster: %s", state.arguments.text);
     }
+    state.conf_needed = strcmp(state.conf, MU_SITE_FILE) != 0;
 }
 
 /* Does this srun, inside of a step, ignore that step's job? */

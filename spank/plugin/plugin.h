@@ -118,6 +118,8 @@ struct mu_state {
         ino_t ino;    /* 0 unknown */
     } host_ns;        /* mount namespace in which the plan was made */
     bool conf_needed; /* plugstack.conf names another site file than the default */
+    struct mu_err
+        arguments; /* why plugstack.conf's arguments are refused, code 0: fine */
     bool option_given, option_too_long;
     char option[MU_OPTION_TEXT]; /* the text of --muster, unparsed */
 

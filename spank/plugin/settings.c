@@ -15,6 +15,8 @@ int mu_site_read(const struct mu_state *st, struct mu_site *site, struct mu_err 
     char *text;
     int rc;
 
+    if (st->arguments.code)
+        return mu_err_set(err, st->arguments.code, "%s", st->arguments.text);
     if (mu_owned_text(st->conf, SITE_FILE_MAX, &text, &why) < 0)
         return why.code == ENOENT && !st->conf_needed
                    ? 0

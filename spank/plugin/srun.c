@@ -103,8 +103,10 @@ static bool will_be_on(const struct mu_state *st)
     struct mu_site_keys *site = malloc(sizeof *site);
     bool on;
 
-    if (!site)
+    if (!site || st->arguments.code) {
+        free(site);
         return false;
+    }
     /* A login node may have another site file, or none: the step's node decides. */
     if (mu_site_load(st, st->step.partition, NULL, site, NULL) < 0)
         memset(site, 0, sizeof *site);

@@ -165,16 +165,19 @@ static void gather_slurm_version(struct mu_facts *facts)
     }
 }
 
-/* The folder of slurm.conf: SLURM_CONF, else /etc/slurm. */
-static void conf_dir(const struct mu_facts *facts, char *buf, size_t len)
+/* The file that SLURM_CONF names, else /etc/slurm/slurm.conf. Slurm looks for its other
+ * files in the same folder.
+ */
+static void read_slurm_conf(struct mu_doctor_input *in, char *dir, size_t len)
 {
-    const char *conf = mu_facts_env(facts, "SLURM_CONF");
-    char *slash;
+    const char *named = mu_facts_env(&in->facts, "SLURM_CONF");
+    const char *path = named && named[0] ? named : "/etc/slurm/slurm.conf", *slash;
 
-    mu_copy(buf, len, conf ? conf : "/etc/slurm/slurm.conf");
-    slash = strrchr(buf, '/');
-    if (slash)
-        *slash = '\0';
+    mu_slurm_files_load(path, &in->slurm);
+    if (named && named[0] && !in->slurm.file[0].text)
+        mu_copy(in->facts.conf_missing, sizeof in->facts.conf_missing, named);
+    slash = strrchr(path, '/');
+    snprintf(dir, len, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
 }
 
 /* Slurm's plugin names the PMIx library that it loads; up to 22.05 without version. */
@@ -217,9 +220,7 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     char dir[4096], path[4200];
 
     gather_slurm_version(facts);
-    conf_dir(facts, dir, sizeof dir);
-    snprintf(path, sizeof path, "%s/slurm.conf", dir);
-    mu_slurm_files_load(path, &in->slurm);
+    read_slurm_conf(in, dir, sizeof dir);
     gather_pmix(in);
     if (!mu_doctor_slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
         snprintf(path, sizeof path, "%s/plugstack.conf", dir);

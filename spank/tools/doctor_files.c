@@ -140,7 +140,7 @@ static bool site_file(const struct mu_doctor_input *in, char *path, size_t len,
 
     gethostname(own, sizeof own - 1);
     own[strcspn(own, ".")] = '\0';
-    if (!text || !keys ||
+    if (!text || !keys || in->facts.plugin_refused[0] ||
         mu_sysfile_read("", text, SITE_FILE, "%s", in->site_path) < 0 ||
         mu_site_parse(text, in->site_path, &site, NULL) < 0)
         goto out;

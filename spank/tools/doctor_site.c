@@ -11,6 +11,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/options/muster_conf.h"
+#include "spank/core/options/plugstack.h"
 #include "spank/hw/load/node_load.h"
 #include "spank/hw/live/platform_live.h"
 #include "spank/hw/io/sysfile.h"
@@ -52,23 +53,22 @@ static void check_plugin(struct mu_facts *facts)
         dlclose(lib);
 }
 
-static void read_line(struct mu_doctor_input *in, const char *file, int number,
-                      const char *line)
+static void read_plugin(struct mu_doctor_input *in, const char *file, int number,
+                        const struct mu_plugstack_line *line)
 {
     struct mu_facts *facts = &in->facts;
-    const char *conf = strstr(line, " conf=");
-    char word[16], path[512];
+    struct mu_err err = { 0 };
 
-    if (sscanf(line, " %15[a-z] %511s", word, path) != 2 || !strstr(path, "muster.so"))
-        return;
-    if (path[0] == '/' ||
-        !mu_doctor_plugin_dir(in, path, facts->plugin_path, sizeof facts->plugin_path))
-        mu_copy(facts->plugin_path, sizeof facts->plugin_path, path);
+    if (line->path[0] == '/' ||
+        !mu_doctor_plugin_dir(in, line->path, facts->plugin_path,
+                              sizeof facts->plugin_path))
+        mu_copy(facts->plugin_path, sizeof facts->plugin_path, line->path);
     snprintf(facts->plugin_from, sizeof facts->plugin_from, "%.400s line %d", file,
              number);
-    facts->plugin_required = strcmp(word, "required") == 0;
-    if (conf)
-        sscanf(conf + strlen(" conf="), "%511s", in->site_path);
+    facts->plugin_required = line->kind == MU_PLUGSTACK_REQUIRED;
+    mu_plugin_arguments(line->nargs, line->arg, in->site_path, sizeof in->site_path,
+                        &err);
+    mu_copy(facts->plugin_refused, sizeof facts->plugin_refused, err.text);
     check_plugin(facts);
 }
 
@@ -94,15 +94,15 @@ static void read_included(struct mu_doctor_input *in, const char *from,
 
 static void read_plugstack(struct mu_doctor_input *in, const char *path, int depth)
 {
-    char *text = depth < INCLUDE_DEPTH ? read_text(path) : NULL, *rest = text, *line;
-    char word[16], pattern[512];
+    char *text = depth < INCLUDE_DEPTH ? read_text(path) : NULL, *rest = text, *next;
+    struct mu_plugstack_line line;
 
-    for (int number = 1; (line = mu_parse_next(&rest, '\n')); number++) {
-        if (sscanf(line, " %15[a-z] %511s", word, pattern) == 2 &&
-            strcmp(word, "include") == 0)
-            read_included(in, path, pattern, depth + 1);
-        else
-            read_line(in, path, number, line);
+    for (int number = 1; (next = mu_parse_next(&rest, '\n')); number++) {
+        mu_plugstack_parse(next, &line);
+        if (line.kind == MU_PLUGSTACK_INCLUDE)
+            read_included(in, path, line.path, depth + 1);
+        else if (line.kind != MU_PLUGSTACK_OTHER && strstr(line.path, "muster.so"))
+            read_plugin(in, path, number, &line);
     }
     free(text);
 }
@@ -182,6 +182,8 @@ void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out)
     struct mu_err err = { 0 };
     struct stat st;
 
+    if (in->facts.plugin_refused[0])
+        return; /* reported; no site file is read */
     if (stat(in->site_path, &st) < 0) {
         if (strcmp(in->site_path, MU_SITE_FILE) != 0)
             mu_findings_add(out, MU_ERROR, AREA, "make the file, or correct the line",

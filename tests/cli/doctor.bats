@@ -166,3 +166,47 @@ ROWS
     echo "$output"
     [[ "$output" == *"ok      slurm    $dir/muster.conf can be read and is well formed"* ]]
 }
+
+@test "case 093: plugstack.conf with tabs, a comment and the site file behind a tab" {
+    printf '[defaults]\nbogus = 1\n' > "$dir/muster.conf"
+    plugstack $'\toptional\t/nowhere/muster.so\tconf='"$dir/muster.conf # conf=/other"
+    doctor
+    echo "$output"
+    [[ "$output" == *"plugstack.conf line 2: /nowhere/muster.so cannot be loaded"* ]]
+    [[ "$output" == *"$dir/muster.conf:2: unknown key 'bogus'"* ]]
+    mkdir "$dir/more"
+    printf 'optional\t/nowhere/muster.so\tconf=%s\n' "$dir/muster.conf" > "$dir/more/a.conf"
+    plugstack $'include\tmore/*.conf'
+    doctor
+    [[ "$output" == *"more/a.conf line 1: /nowhere/muster.so cannot be loaded"* ]]
+}
+
+@test "case 093: a word of plugstack.conf that is no argument turns Muster off, and is named" {
+    local word sentence
+    while IFS='|' read -r word sentence; do
+        plugstack "optional /nowhere/muster.so $word"
+        doctor
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"error   slurm    $dir/plugstack.conf line 2: $sentence"*"; steps run without Muster"* ]]
+        [[ "$output" != *"is well formed"* && "$output" != *"does not exist: Muster is on"* ]]
+    done << 'ROWS'
+config=/etc/slurm/other.conf|unknown argument 'config=/etc/slurm/other.conf'
+conf /etc/slurm/other.conf|unknown argument 'conf'
+/etc/slurm/other.conf|unknown argument '/etc/slurm/other.conf'
+conf=other.conf|conf= needs an absolute path, not 'other.conf'
+conf=|conf= needs an absolute path, not ''
+ROWS
+}
+
+@test "case 093: the file that SLURM_CONF names is read, whatever its name" {
+    printf 'PlugStackConfig=%s\n' "$dir/stack" > "$dir/cluster-a.conf"
+    echo 'optional /nowhere/muster.so' > "$dir/stack"
+    printf 'PlugStackConfig=%s\n' "$dir/other" > "$dir/slurm.conf"
+    SLURM_CONF=$dir/cluster-a.conf run "$build/muster" doctor
+    echo "$output"
+    [[ "$output" == *"$dir/stack line 1: /nowhere/muster.so cannot be loaded"* ]]
+    SLURM_CONF=$dir/absent.conf run "$build/muster" doctor
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"error   slurm    SLURM_CONF names $dir/absent.conf, which cannot be read"* ]]
+}

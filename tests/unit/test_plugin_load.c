@@ -183,9 +183,9 @@ static void nothing_else_is_exported(void **state)
 typedef int hook(spank_t sp, int ac, char *av[]);
 
 /* The site file of a run: none, the usual one, named as the installed line does,
- * another one that is not there, a machine of two CPUs.
+ * another one that is not there, a word that is no argument, a machine of two CPUs.
  */
-enum site { NONE, USUAL, MISSING, RECORDED };
+enum site { NONE, USUAL, MISSING, MISSPELT, RECORDED };
 
 static int write_conf(char *word, size_t len, enum site which)
 {
@@ -194,6 +194,8 @@ static int write_conf(char *word, size_t len, enum site which)
 
     snprintf(word, len, "conf=%s",
              which == USUAL ? "/etc/slurm/muster.conf" : "/nonexistent/muster.conf");
+    if (which == MISSPELT)
+        snprintf(word, len, "config=/etc/slurm/muster.conf");
     if (which != RECORDED)
         return which != NONE;
     conf = fdopen(mkstemp(path), "w");
@@ -294,6 +296,13 @@ static void a_site_file_that_is_missing_leaves_the_task_alone(void **state)
     assert_true(out.n > 0 && !out.plan && !out.rank);
 }
 
+static void c093_a_word_that_is_no_argument_leaves_the_task_alone(void **state)
+{
+    struct outcome out = run_all_hooks(0, MISSPELT);
+
+    assert_true(out.n > 0 && !out.plan && !out.rank);
+}
+
 /* Batch, interactive and extern steps: looked at for the bind request, never bound. */
 static void special_steps_are_not_bound(void **state)
 {
@@ -370,6 +379,7 @@ int main(void)
         cmocka_unit_test(without_a_plan_the_ranks_are_set_all_the_same),
         cmocka_unit_test(the_usual_site_file_may_be_missing),
         cmocka_unit_test(a_site_file_that_is_missing_leaves_the_task_alone),
+        cmocka_unit_test(c093_a_word_that_is_no_argument_leaves_the_task_alone),
         cmocka_unit_test(special_steps_are_not_bound),
         cmocka_unit_test(the_option_is_checked_in_srun_and_only_copied_as_root),
         cmocka_unit_test(a_host_file_that_is_a_pipe_is_left_to_srun),

@@ -20,6 +20,8 @@
 #include "tests/unit/patience.h"
 #include "tests/unit/strangers.h"
 
+#define RANKS 16
+
 static int count_of(const char *variable, int otherwise)
 {
     const char *text = getenv(variable);
@@ -40,7 +42,7 @@ static int count(const char *text, const char *part)
 
 struct start {
     uint8_t token[MU_TOKEN_LEN];
-    double began, ready[RANKS_MAX];
+    double began, ready[RANKS];
     _Atomic int listening;
     struct silence *silence; /* the strangers are to have called all, or NULL */
 };
@@ -63,8 +65,8 @@ static void before_meeting(int rank, void *arg)
     struct start *s = arg;
 
     s->listening++;
-    while (s->listening < RANKS_MAX ||
-           (s->silence && s->silence->known < RANKS_MAX * 2))
+    while (s->listening < RANKS ||
+           (s->silence && s->silence->known < RANKS * 2))
         usleep(500);
     usleep(20000); /* the last ones are called too */
     if (rank == 0)
@@ -234,7 +236,7 @@ a_recovery_after_130_calls_to_each_socket_takes_a_tenth_of_a_second(void **state
 
 static double start_16(struct start *s, int *warnings, unsigned skip_ranks)
 {
-    struct forked_world w = { .size = RANKS_MAX, .nodes = 2, .skip = skip_ranks };
+    struct forked_world w = { .size = RANKS, .nodes = 2, .skip = skip_ranks };
     struct forked_result r;
     double last = 0;
 
@@ -291,7 +293,7 @@ a_start_among_200_silent_calls_to_each_socket_takes_at_most_twice_as_long(void *
     for (int i = 0; i < 8 && (i < 3 || among > 2 * alone); i++) {
         double took = start_among_silence(s, 0, &calls);
 
-        assert_true(calls >= 200 * RANKS_MAX);
+        assert_true(calls >= 200 * RANKS);
         among = took < among ? took : among;
     }
     print_message("# 16 ranks start in %.3f s, among %d silent calls in %.3f s\n",

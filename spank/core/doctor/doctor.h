@@ -115,13 +115,15 @@ struct mu_facts {
     int nlinks;
     const struct mu_library *nccl; /* every libnccl found */
     int nnccl;
+    char conf_missing[512]; /* the slurm.conf that SLURM_CONF names but nobody reads */
     char slurm_version[32]; /* of the installed slurmd or srun, "" unknown */
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
-    char plugin_from[512];  /* the line that names it, "FILE line N" */
-    char plugin_fault[512]; /* why it cannot be loaded, "" if it can */
-    bool plugin_required;   /* that line has required, not optional */
-    bool pmix_plugin;       /* mpi_pmix*.so is in PluginDir */
-    char pmix_missing[128]; /* the soname that did not load, "" if all loaded */
+    char plugin_from[512];    /* the line that names it, "FILE line N" */
+    char plugin_fault[512];   /* why it cannot be loaded, "" if it can */
+    char plugin_refused[256]; /* why its arguments are refused, "" if they are not */
+    bool plugin_required;     /* that line has required, not optional */
+    bool pmix_plugin;         /* mpi_pmix*.so is in PluginDir */
+    char pmix_missing[128];   /* the soname that did not load, "" if all loaded */
     /* command line of a task of another step of this job on this node, arguments
      * separated by blanks; NULL: none */
     const char *command_line;

@@ -202,10 +202,25 @@ static void check_required(const struct mu_facts *facts, struct mu_findings *out
                         facts->plugin_from, facts->plugin_path);
 }
 
+static void check_conf(const struct mu_facts *facts, struct mu_findings *out)
+{
+    if (facts->conf_missing[0])
+        mu_findings_add(out, MU_ERROR, AREA, "correct SLURM_CONF, or unset it",
+                        "SLURM_CONF names %s, which cannot be read: Slurm's commands "
+                        "fail here",
+                        facts->conf_missing);
+    if (facts->plugin_refused[0])
+        mu_findings_add(out, MU_ERROR, AREA,
+                        "correct the line; see muster-spank(8) for the argument",
+                        "%s: %s; steps run without Muster", facts->plugin_from,
+                        facts->plugin_refused);
+}
+
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out)
 {
     if (facts->gres && facts->node && facts->node->ngpus)
         check_gres(facts, out);
+    check_conf(facts, out);
     check_pmix(facts, out);
     check_plugin(facts, out);
     check_required(facts, out);
