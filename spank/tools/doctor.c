@@ -8,18 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spank/hw/machine/machine.h"
 #include "spank/tools/doctor_facts.h"
 #include "spank/tools/tool.h"
 
 static const char usage[] =
     "usage: muster doctor [--format text|json] [--topology FILE] [--gres-conf FILE]\n"
-    "                     [--mask MASK] [--all]\n"
+    "                     [--mask TEXT] [--all]\n"
     "Looks for misconfiguration on this node or, inside a job step, in the step.\n"
     "  --format text|json   how to print (default text)\n"
     "  --topology FILE      examine a saved machine in place of this one\n"
     "  --gres-conf FILE     compare this gres.conf with the machine\n"
-    "  --mask MASK          only explain a CPU mask from a log (0x..., or NCCL's "
-    "words)\n"
+    "  --mask TEXT          only explain the CPU masks and lists in lines of a log;\n"
+    "                       - reads them from standard input\n"
     "  --all                also print checks without a problem\n"
     "Exit status: 0 nothing wrong, 1 a warning or error was found, 2 bad usage, 3 a "
     "file\n"
@@ -111,12 +112,32 @@ static void print_json(const struct mu_findings *findings)
     json_decref(list);
 }
 
+static void print_line(void *arg, const char *sentence)
+{
+    (void)arg;
+    puts(sentence);
+}
+
+/* Explains o->mask, or standard input. */
+static int explain(const struct options *o, const struct mu_node *node)
+{
+    struct mu_err err = { 0 };
+    char *text = NULL;
+    size_t len;
+    int rc;
+
+    if (strcmp(o->mask, "-") == 0 && mu_read_file("/dev/stdin", &text, &len, &err) < 0)
+        return mu_tool_fail("doctor", MU_EXIT_INPUT, "%s", err.text);
+    rc = mu_doctor_explain_text(text ? text : o->mask, node, print_line, NULL, &err);
+    free(text);
+    return rc < 0 ? mu_tool_usage("doctor", "--mask: %s", err.text) : 0;
+}
+
 static int examine(const struct options *o)
 {
     struct mu_doctor_input *input = calloc(1, sizeof *input);
     struct mu_findings findings = { 0 };
     struct mu_err err = { 0 };
-    char text[2048];
     int status = 0;
 
     if (!input || mu_doctor_gather(o->topology, o->gres_conf, input, &err) < 0) {
@@ -125,12 +146,7 @@ static int examine(const struct options *o)
         goto out;
     }
     if (o->mask) {
-        if (mu_doctor_explain_mask(o->mask, input->facts.node, text, sizeof text,
-                                   &err) < 0) {
-            status = mu_tool_usage("doctor", "--mask: %s", err.text);
-        } else {
-            puts(text);
-        }
+        status = explain(o, input->facts.node);
         goto out;
     }
     mu_doctor_step(&input->facts, &findings);

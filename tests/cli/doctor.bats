@@ -31,6 +31,36 @@ teardown() {
     [[ "$output" == *"'0xzz' is not a hexadecimal CPU mask"* ]]
 }
 
+@test "case 018: --mask explains lines of a log, and sets in every form" {
+    local text want
+    while IFS='|' read -r text want; do
+        run "$build/muster" doctor --topology "$dir/smi.txt" --mask "$text"
+        echo "$text: $output"
+        [ "$status" -eq 0 ]
+        [ "$output" = "$(printf '%b' "$want")" ]
+    done << 'ROWS'
+n1:77:91 [0] NCCL INFO Setting affinity for GPU 3 to 0-1,4-5|GPU 3: 0-1,4-5 selects CPUs 0-1,4-5, on NUMA node 0 of this machine
+n1:77:91 [1] NCCL INFO Setting affinity for GPU 1 to cc|GPU 1: cc selects CPUs 2-3,6-7, on NUMA node 1 of this machine
+NCCL INFO Setting affinity for GPU 0 to ff,ffffffff|GPU 0: ff,ffffffff selects CPUs 0-39, on NUMA nodes 0-1 of this machine
+NCCL INFO Setting affinity for GPU 0 to 5|GPU 0: 5 selects CPUs 5, on NUMA node 0 of this machine
+NCCL INFO Setting affinity for GPU 0 to 12|GPU 0: 12 selects CPUs 1,4, on NUMA node 0 of this machine; if it is a list, as newer NCCL writes, CPU 12
+0-1,4|0-1,4 selects CPUs 0-1,4, on NUMA node 0 of this machine
+2,6|2,6 selects CPUs 2,6, on NUMA node 1 of this machine
+0x3,0xc|0x3 selects CPUs 0-1, on NUMA node 0 of this machine\n0xc selects CPUs 2-3, on NUMA node 1 of this machine
+cpu-bind=MASK - n1, task  1  1 [4711]: mask 0x4 set|task 1: 0x4 selects CPUs 2, on NUMA node 1 of this machine
+SLURM_CPU_BIND=quiet,mask_cpu:0x1,0x8|0x1 selects CPUs 0, on NUMA node 0 of this machine\n0x8 selects CPUs 3, on NUMA node 1 of this machine
+pid 1's current affinity list: 0-3|0-3 selects CPUs 0-3, on NUMA nodes 0-1 of this machine
+ROWS
+    run "$build/muster" doctor --topology "$dir/smi.txt" --mask - \
+        < <(printf 'Name:\tx\nCpus_allowed:\t33\nCpus_allowed_list:\t0-1,4-5\nMems:\t0\n')
+    [ "$status" -eq 0 ]
+    [ "$output" = "33 selects CPUs 0-1,4-5, on NUMA node 0 of this machine
+0-1,4-5 selects CPUs 0-1,4-5, on NUMA node 0 of this machine" ]
+    run "$build/muster" doctor --mask "no set here"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"no CPU mask was found"* ]]
+}
+
 @test "wrong usage is status 2 with the option's name, an unreadable file status 3 with its own" {
     run "$build/muster" doctor --format xml
     [ "$status" -eq 2 ]

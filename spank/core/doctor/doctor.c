@@ -76,24 +76,3 @@ const struct mu_nic *mu_facts_verbs(const struct mu_facts *facts)
     }
     return NULL;
 }
-
-int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
-                           size_t len, struct mu_err *err)
-{
-    struct mu_cpuset set, numas = { 0 };
-    char cpus[1024], nodes[256];
-
-    if (mu_cpuset_parse_mask(mask, &set, err) < 0)
-        return -1;
-    mu_cpuset_format(&set, cpus, sizeof cpus);
-    for (int i = 0; node && i < node->nnumas; i++)
-        if (mu_cpuset_intersects(&node->numas[i].cpus, &set))
-            mu_cpuset_add(&numas, node->numas[i].os_index);
-    mu_cpuset_format(&numas, nodes, sizeof nodes);
-    if (nodes[0])
-        snprintf(buf, len, "%s selects CPUs %s, on NUMA node%s %s of this machine",
-                 mask, cpus, mu_plural(mu_cpuset_count(&numas)), nodes);
-    else
-        snprintf(buf, len, "%s selects CPUs %s", mask, cpus[0] ? cpus : "none");
-    return 0;
-}

@@ -150,11 +150,20 @@ void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out);
 /* Locked memory, addresses, /dev/shm. */
 void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out);
 
-/* Explains a CPU mask from a log in one sentence: the CPU list and the NUMA nodes of
+/* Explains a CPU mask or list in one sentence: the CPU list and the NUMA nodes of
  * `node` (may be NULL). The mask is Slurm's (0x...) or NCCL's (hexadecimal groups
  * separated by commas).
  */
 int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
                            size_t len, struct mu_err *err);
+
+/* The same for each set in lines of a log: NCCL's "Setting affinity", Slurm's masks,
+ * the lines of /proc and taskset. Lines without a set are skipped. A text that is one
+ * set alone, or several of Slurm's separated by commas, is explained too. `print` gets
+ * each sentence.
+ */
+int mu_doctor_explain_text(const char *text, const struct mu_node *node,
+                           void (*print)(void *arg, const char *sentence), void *arg,
+                           struct mu_err *err);
 
 #endif
