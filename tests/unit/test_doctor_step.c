@@ -88,6 +88,135 @@ static void c016_one_cpu_while_the_job_owns_many(void **state)
     doctor_finding("differ: srun refuses to start");
 }
 
+/* What a job has on a node of 16 CPUs, and what is found. */
+static const struct job_case {
+    const char *name;
+    char *env[6];
+    int affinity; /* CPUs from 0 on */
+    int gpus, other_tasks;
+    const char *part; /* NULL: nothing above a hint */
+} jobs[] = {
+    { "one CPU for eight GPUs",
+      { "SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=1",
+        "SLURM_STEP_TASKS_PER_NODE=1" },
+      1,
+      8,
+      0,
+      "the job owns 1 CPU (1 core) for 8 GPUs" },
+    { "two threads are one core",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=2" },
+      2,
+      2,
+      0,
+      "the job owns 2 CPUs (1 core) for 2 GPUs" },
+    { "six threads for four GPUs, in the batch shell",
+      { "SLURM_JOB_CPUS_PER_NODE=6(x2)" },
+      6,
+      4,
+      0,
+      "the job owns 6 CPUs (3 cores) for 4 GPUs" },
+    { "a core for each", { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=8" }, 8, 4, 0, NULL },
+    { "the step's CPUs are fewer than the job's",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=2", "SLURM_JOB_CPUS_PER_NODE=16" },
+      2,
+      4,
+      0,
+      "may use 2 CPUs, but the job owns 16" },
+    { "no ConstrainCores: the job owns what Slurm counts, not the machine",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=2", "SLURM_STEP_TASKS_PER_NODE=1" },
+      2,
+      1,
+      0,
+      NULL },
+    { "no ConstrainCores, and no binding",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=4" },
+      16,
+      1,
+      0,
+      "may run on 16 CPUs, but its job owns 4" },
+    { "Slurm counts cores, a task has their threads",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=4" },
+      8,
+      1,
+      0,
+      NULL },
+    { "nothing is known of the job", { "SLURM_PROCID=0" }, 2, 0, 0, NULL },
+    { "more tasks than GPUs",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=16", "SLURM_STEP_TASKS_PER_NODE=8" },
+      2,
+      2,
+      0,
+      "8 tasks on this node have 2 GPUs" },
+    { "more tasks on the second node of three",
+      { "SLURM_PROCID=4", "SLURM_NODEID=2", "SLURM_CPUS_ON_NODE=16",
+        "SLURM_STEP_TASKS_PER_NODE=2(x2),3" },
+      4,
+      2,
+      0,
+      "3 tasks on this node have 2 GPUs" },
+    { "as many tasks as GPUs on this node",
+      { "SLURM_PROCID=2", "SLURM_NODEID=1", "SLURM_CPUS_ON_NODE=16",
+        "SLURM_STEP_TASKS_PER_NODE=4,2" },
+      8,
+      2,
+      0,
+      NULL },
+    { "another step's tasks",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=16", "SLURM_STEP_TASKS_PER_NODE=1" },
+      4,
+      2,
+      4,
+      "4 tasks on this node have 2 GPUs" },
+    { "the job script's request",
+      { "SLURM_JOB_ID=1", "SLURM_CPUS_ON_NODE=16", "SLURM_TASKS_PER_NODE=3(x2)" },
+      16,
+      1,
+      0,
+      "3 tasks on this node have 1 GPU:" },
+    { "shards are a wish to share",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=16", "SLURM_STEP_TASKS_PER_NODE=4",
+        "SLURM_SHARDS_ON_NODE=4" },
+      4,
+      1,
+      0,
+      NULL },
+    { "so is MPS",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=16", "SLURM_STEP_TASKS_PER_NODE=4",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25" },
+      4,
+      1,
+      0,
+      NULL },
+    { "a step without GPUs",
+      { "SLURM_PROCID=0", "SLURM_CPUS_ON_NODE=16", "SLURM_STEP_TASKS_PER_NODE=8" },
+      2,
+      -1,
+      0,
+      NULL },
+};
+
+static void c094_cpus_and_tasks_are_compared_with_gpus(void **state)
+{
+    struct doctor_machine m;
+
+    doctor_machine(&m);
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        struct mu_facts facts = { .env = (char *const *)jobs[i].env,
+                                  .node = &m.node,
+                                  .gpus = { jobs[i].gpus, -1, -1, -1, 2 },
+                                  .command_tasks = jobs[i].other_tasks };
+
+        mu_node_cpus(&m.node, &facts.job_cpus); /* the cgroup has the whole machine */
+        mu_cpuset_add_range(&facts.affinity, 0, jobs[i].affinity - 1);
+        mu_findings_clear(&doctor_found);
+        mu_doctor_step(&facts, &doctor_found);
+        if (!jobs[i].part && mu_findings_worst(&doctor_found) > MU_HINT)
+            fail_msg("%s: %s", jobs[i].name, doctor_found.item[0].what);
+        if (jobs[i].part)
+            doctor_finding(jobs[i].part);
+    }
+}
+
 static void c018_nccl_masks_are_explained_with_their_numa_nodes(void **state)
 {
     struct doctor_machine m;
@@ -199,6 +328,7 @@ int main(void)
         DOCTOR_TEST(c013_the_mask_before_and_after_is_shown),
         DOCTOR_TEST(c015_an_inherited_mask_is_decoded_and_named),
         DOCTOR_TEST(c016_one_cpu_while_the_job_owns_many),
+        DOCTOR_TEST(c094_cpus_and_tasks_are_compared_with_gpus),
         DOCTOR_TEST(c018_nccl_masks_are_explained_with_their_numa_nodes),
         DOCTOR_TEST(c044_a_launcher_per_task_is_found),
         DOCTOR_TEST(c079_variables_that_srun_refuses_together_are_named),

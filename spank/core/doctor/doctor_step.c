@@ -39,17 +39,70 @@ static void check_threads(const struct mu_facts *facts, struct mu_findings *out)
                         c, t, cores, mu_plural(cores));
 }
 
+/* Entry `index` of "8(x2),4"; -1: there is none. */
+static long entry(const char *list, long index)
+{
+    while (list && *list) {
+        char *end;
+        long value = strtol(list, &end, 10), times = 1;
+
+        if (end == list)
+            return -1;
+        if (strncmp(end, "(x", 2) == 0)
+            times = strtol(end + 2, &end, 10);
+        if (index < times)
+            return value;
+        index -= times;
+        list = end + strcspn(end, ",");
+        list += *list == ',';
+    }
+    return -1;
+}
+
+/* Tasks of the examined step on this node: of another step of the job, else of this
+ * one, else those that the job requested. -1: unknown.
+ */
+static long tasks_here(const struct mu_facts *facts)
+{
+    long node = env_number(facts, "SLURM_NODEID");
+    long n = facts->command_tasks;
+
+    if (n <= 0)
+        n = entry(mu_facts_env(facts, "SLURM_STEP_TASKS_PER_NODE"),
+                  node > 0 ? node : 0);
+    if (n < 0 && !mu_facts_env(facts, "SLURM_PROCID"))
+        n = entry(mu_facts_env(facts, "SLURM_TASKS_PER_NODE"), node > 0 ? node : 0);
+    return n < 0 ? env_number(facts, "SLURM_NTASKS_PER_NODE") : n;
+}
+
+/* CPUs of the job on this node as Slurm counts them; 0: unknown. Without ConstrainCores
+ * the cgroup has all CPUs of the machine, so Slurm's variables come first. Of nodes with
+ * unequal numbers only the step's number is known.
+ */
+static int job_cpus(const struct mu_facts *facts)
+{
+    const char *list = mu_facts_env(facts, "SLURM_JOB_CPUS_PER_NODE");
+    long on_node = env_number(facts, "SLURM_CPUS_ON_NODE");
+    struct mu_cpuset machine = { 0 };
+
+    if (list && !strchr(list, ',') && entry(list, 0) > 0)
+        return (int)entry(list, 0);
+    if (on_node > 0)
+        return (int)on_node;
+    if (facts->node)
+        mu_node_cpus(facts->node, &machine);
+    return mu_cpuset_inside(&machine, &facts->job_cpus) && facts->node
+               ? 0
+               : mu_cpuset_count(&facts->job_cpus);
+}
+
 /* Case 016: the task has one core, but its share of the job's CPUs is larger. */
 static void check_one_cpu(const struct mu_facts *facts, struct mu_findings *out)
 {
-    int own = mu_cpuset_count(&facts->affinity),
-        job = mu_cpuset_count(&facts->job_cpus);
-    long tasks = env_number(facts, "SLURM_STEP_TASKS_PER_NODE");
-    long on_node = env_number(facts, "SLURM_CPUS_ON_NODE");
+    int own = mu_cpuset_count(&facts->affinity), job = job_cpus(facts);
+    long tasks = tasks_here(facts);
     int core = threads(facts) > 0 ? threads(facts) : 1;
 
-    if (on_node > job)
-        job = (int)on_node;
     if (!mu_facts_env(facts, "SLURM_PROCID") || own < 1 || own > core ||
         job / (tasks > 0 ? tasks : 1) < 2 * own)
         return;
@@ -59,6 +112,61 @@ static void check_one_cpu(const struct mu_facts *facts, struct mu_findings *out)
         "give -c to srun: since Slurm 22.05 srun does not read the sbatch value",
         "this task may use %d CPU%s, but the job owns %d on this node", own,
         mu_plural(own), job);
+}
+
+/* Where ThreadsPerCore in slurm.conf is 1, Slurm counts cores, and a task has all
+ * threads of them.
+ */
+static void check_confined(const struct mu_facts *facts, struct mu_findings *out)
+{
+    int own = mu_cpuset_count(&facts->affinity), job = job_cpus(facts);
+    int core = threads(facts) > 0 ? threads(facts) : 1;
+
+    if (mu_facts_env(facts, "SLURM_PROCID") && job > 0 && own > job * core)
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            "set ConstrainCores=yes in cgroup.conf and TaskPlugin=task/cgroup,"
+            "task/affinity in slurm.conf",
+            "this task may run on %d CPUs, but its job owns %d on this node: it takes "
+            "CPUs of other jobs",
+            own, job);
+}
+
+/* A GPU needs a core for the process that feeds it. */
+static void check_cores_for_gpus(const struct mu_facts *facts, struct mu_findings *out)
+{
+    int gpus = facts->gpus.slurm, cpus = job_cpus(facts), t = threads(facts);
+    int cores = t > 1 ? (cpus + t - 1) / t : cpus;
+
+    if (cpus > 0 && cores < gpus)
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "request CPUs for each GPU (--cpus-per-gpu=8), or -c with one "
+                        "task per GPU",
+                        "the job owns %d CPU%s (%d core%s) for %d GPUs on this node: "
+                        "their processes wait for each other",
+                        cpus, mu_plural(cpus), cores, mu_plural(cores), gpus);
+}
+
+/* gres/shard and gres/mps are requests to share a GPU. */
+static bool shares_on_purpose(const struct mu_facts *facts)
+{
+    return mu_facts_env(facts, "SLURM_SHARDS_ON_NODE") ||
+           mu_facts_env(facts, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") ||
+           mu_facts_env(facts, "CUDA_MPS_PIPE_DIRECTORY");
+}
+
+static void check_tasks_for_gpus(const struct mu_facts *facts, struct mu_findings *out)
+{
+    int gpus = facts->gpus.slurm;
+    long tasks = tasks_here(facts);
+
+    if (gpus > 0 && tasks > gpus && !shares_on_purpose(facts))
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "start one task per GPU (--ntasks-per-node), or request "
+                        "gres/shard or share=yes (muster(7)) where sharing is meant",
+                        "%ld tasks on this node have %d GPU%s: several processes use "
+                        "one GPU, which NCCL before 2.30 refuses",
+                        tasks, gpus, mu_plural(gpus));
 }
 
 static void check_inherited_bind(const struct mu_facts *facts, struct mu_findings *out)
@@ -188,16 +296,12 @@ static void check_launcher(const struct mu_facts *facts, struct mu_findings *out
                                              "torch.distributed.run",
                                              "torch.distributed.launch",
                                              NULL };
-    long tasks = facts->command_tasks > 0
-                     ? facts->command_tasks
-                     : env_number(facts, "SLURM_STEP_TASKS_PER_NODE");
+    long tasks = tasks_here(facts);
     const char *found = NULL;
 
     for (int i = 0; facts->command_line && launchers[i] && !found; i++)
         if (strstr(facts->command_line, launchers[i]))
             found = launchers[i];
-    if (tasks < 0)
-        tasks = env_number(facts, "SLURM_NTASKS_PER_NODE");
     if (found && tasks > 1)
         mu_findings_add(
             out, MU_WARNING, AREA,
@@ -227,6 +331,9 @@ void mu_doctor_step(const struct mu_facts *facts, struct mu_findings *out)
 {
     check_threads(facts, out);
     check_one_cpu(facts, out);
+    check_confined(facts, out);
+    check_cores_for_gpus(facts, out);
+    check_tasks_for_gpus(facts, out);
     check_inherited_bind(facts, out);
     check_cpu_variables(facts, out);
     check_exclusive(facts, out);
