@@ -272,6 +272,7 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
     if (!topology) {
         ask_nvml(facts);
         gather_limits(&facts->limits);
+        mu_doctor_shm(&facts->stale);
         facts->gpudirect = mu_platform_gpudirect(mu_sysfile_root());
     }
     gather_peers(out);

@@ -30,7 +30,14 @@ struct mu_doctor_input {
 int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err);
 
-/* doctor_tasks.c: fill facts.command_line, command_tasks and ras. */
+/* doctor_shm.c: files in /dev/shm that no process has open or mapped; of this user, or
+ * of all users for root.
+ */
+void mu_doctor_shm(struct mu_stale_files *stale);
+
+/* doctor_tasks.c: fills facts.command_line, command_tasks and ras, and lowers
+ * facts.limits to those of the tasks.
+ */
 void mu_doctor_tasks(struct mu_doctor_input *in);
 
 /* doctor_files.c: checks the topology and graph files that NCCL would read against this

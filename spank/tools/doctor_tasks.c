@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_tasks.c - reads the commands of the job's other steps on this node (case 044),
- * and where NCCL's RAS of each answers: their tasks are children of a slurmstepd and
- * have the job's id in their environment
+/* doctor_tasks.c - reads the commands and limits of the job's other steps on this node
+ * (case 044), and where NCCL's RAS of each answers: their tasks are children of a
+ * slurmstepd and have the job's id in their environment
  */
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +64,30 @@ static void keep_ras(struct mu_facts *facts, const struct mu_step_task *task)
     facts->ras[facts->nras++] = ras;
 }
 
+/* The soft limit in a line "Max locked memory  65536  65536  bytes". */
+static void lower(uint64_t *limit, const char *text, const char *name)
+{
+    const char *line = strstr(text, name);
+    unsigned long long value;
+
+    if (line && sscanf(line + strlen(name), "%llu", &value) == 1 && value < *limit)
+        *limit = value;
+}
+
+/* The doctor's own step has the limits of the shell that started it, its job's tasks
+ * may have others.
+ */
+static void keep_limits(struct mu_limits *limits, const char *pid)
+{
+    char text[4096];
+
+    if (!limits->known ||
+        mu_sysfile_read("", text, sizeof text, "/proc/%s/limits", pid) < 0)
+        return;
+    lower(&limits->memlock, text, "Max locked memory");
+    lower(&limits->addresses, text, "Max address space");
+}
+
 static void visit_task(void *arg, const struct mu_step_task *task)
 {
     struct mu_doctor_input *in = arg;
@@ -73,6 +97,7 @@ static void visit_task(void *arg, const struct mu_step_task *task)
     keep_ras(&in->facts, task);
     if (!mu_copy(step, sizeof step, task->step))
         return;
+    keep_limits(&in->facts.limits, task->pid);
     argc = read_args(task->pid, args, sizeof args, argv, ARGS_MAX);
     if (argc > 0)
         keep_task(in, argc, argv, step);

@@ -240,3 +240,18 @@ ROWS
     [ "$status" -eq 1 ]
     [[ "$output" == *"error   slurm    SLURM_CONF names $dir/absent.conf, which cannot be read"* ]]
 }
+
+@test "case 095: a file in /dev/shm is named when no process uses it" {
+    local file=/dev/shm/nccl-muster-test-$$
+    [ -w /dev/shm ] || skip "no /dev/shm"
+    head -c 3000000 /dev/zero > "$file"
+    exec 7< "$file"
+    run "$build/muster" doctor
+    exec 7<&-
+    echo "$output"
+    [[ "$output" != *"(nccl-muster-test-$$"* ]]
+    run "$build/muster" doctor
+    rm -f "$file"
+    echo "$output"
+    [[ "$output" == *"hint    limits   /dev/shm has "*" that no process uses, "*"ended jobs left memory there"* ]]
+}

@@ -45,6 +45,12 @@ static const struct limits_case cases[] = {
       { true, 8 * MIB, NO, NO },
       "may lock 8 MiB of memory (ulimit -l), but mlx5_bond_0 needs",
       "LimitMEMLOCK=infinity" },
+    { "locked memory and EFA",
+      8,
+      { .name = "rdmap79s0", .layer = MU_LINK_EFA, .active = true },
+      { true, 8 * MIB, NO, NO },
+      "may lock 8 MiB of memory (ulimit -l), but rdmap79s0 needs",
+      "LimitMEMLOCK=infinity" },
     { "no port is active",
       8,
       { .name = "mlx5_0", .layer = MU_LINK_IB },
@@ -108,6 +114,65 @@ static void limits_are_told_where_they_hurt(void **state)
         check(&cases[i]);
 }
 
+/* Eight GPUs are here, and the step has some. */
+static void c095_shared_memory_is_counted_for_the_step(void **state)
+{
+    static const struct {
+        int slurm, openable;
+        const char *what; /* NULL: nothing is found */
+    } steps[] = {
+        { 1, 8, NULL },
+        { 2, 8, NULL },
+        { 4, 8, "128 MiB left for 4 GPUs, which may need 256" },
+        { -1, 2, NULL },
+        { -1, 3, "left for 3 GPUs, which may need 192" },
+        { -1, -1, "left for 8 GPUs, which may need 512" },
+    };
+    struct mu_gpu gpus[8] = { { .numa = -1 } };
+    struct mu_node node = { .ngpus = 8, .gpus = gpus };
+
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        struct mu_facts facts = { .node = &node,
+                                  .gpus = { .slurm = steps[i].slurm,
+                                            .openable = steps[i].openable },
+                                  .limits = { true, NO, NO, 128 * MIB } };
+        struct mu_findings found = { 0 };
+
+        mu_doctor_limits(&facts, &found);
+        assert_int_equal(found.n, steps[i].what != NULL);
+        if (steps[i].what && !strstr(found.item[0].what, steps[i].what))
+            fail_msg("%s", found.item[0].what);
+        mu_findings_clear(&found);
+    }
+}
+
+static void c095_files_of_ended_jobs_are_named(void **state)
+{
+    static const struct {
+        struct mu_stale_files stale;
+        const char *what;
+    } left[] = {
+        { { 0 }, NULL },
+        { { 3, 0, 96, 32, "sem.a" }, NULL },
+        { { 1, 1, 4096, 4096, "nccl-a" },
+          "1 file that no process uses, 4 KiB in all (nccl-a):" },
+        { { 2, 0, 40 * MIB + 512, 32 * MIB, "torch_1" },
+          "2 files that no process uses, 40 MiB in all (torch_1 and others):" },
+    };
+
+    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+        struct mu_facts facts = { .limits = { true, NO, NO, NO },
+                                  .stale = left[i].stale };
+        struct mu_findings found = { 0 };
+
+        mu_doctor_limits(&facts, &found);
+        assert_int_equal(found.n, left[i].what != NULL);
+        if (left[i].what && !strstr(found.item[0].what, left[i].what))
+            fail_msg("%s", found.item[0].what);
+        mu_findings_clear(&found);
+    }
+}
+
 static void all_at_once_and_no_machine(void **state)
 {
     struct mu_facts nothing = { .limits = { true, 0, 0, 0 } };
@@ -128,6 +193,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_are_told_where_they_hurt),
+        cmocka_unit_test(c095_shared_memory_is_counted_for_the_step),
+        cmocka_unit_test(c095_files_of_ended_jobs_are_named),
         cmocka_unit_test(all_at_once_and_no_machine),
     };
 

@@ -72,7 +72,16 @@ struct mu_link {
 
 #define MU_UNLIMITED UINT64_MAX
 
-/* Limits of this process in bytes; tasks that it starts inherit them. */
+/* Files in /dev/shm that no process uses. */
+struct mu_stale_files {
+    int n, nccl;             /* all; those that NCCL made */
+    uint64_t bytes, largest; /* of all; of the largest */
+    char name[64];           /* of the largest */
+};
+
+/* Limits of this process in bytes, or of the job's tasks where these are lower; tasks
+ * that it starts inherit them.
+ */
 struct mu_limits {
     bool known;         /* false: the machine was read from a file */
     uint64_t memlock;   /* locked, or MU_UNLIMITED */
@@ -111,6 +120,7 @@ struct mu_facts {
     bool iommu;
     enum mu_gpudirect gpudirect;
     struct mu_limits limits;
+    struct mu_stale_files stale; /* this machine's only */
     const struct mu_link *link;
     int nlinks;
     const struct mu_library *nccl; /* every libnccl found */

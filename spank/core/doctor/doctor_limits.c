@@ -25,9 +25,20 @@ static void size_text(uint64_t bytes, char *buf, size_t len)
     snprintf(buf, len, "%" PRIu64 " %s", bytes, units[u]);
 }
 
-static void check_locked_memory(const struct mu_facts *facts, struct mu_findings *out)
+/* The first active device whose library locks all of its buffers, or NULL. */
+static const struct mu_nic *locks_buffers(const struct mu_facts *facts)
 {
     const struct mu_nic *nic = mu_facts_verbs(facts);
+
+    for (int i = 0; !nic && facts->node && i < facts->node->nnics; i++)
+        if (facts->node->nics[i].active && facts->node->nics[i].layer == MU_LINK_EFA)
+            nic = &facts->node->nics[i];
+    return nic;
+}
+
+static void check_locked_memory(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const struct mu_nic *nic = locks_buffers(facts);
     char most[32];
 
     if (!nic || facts->limits.memlock == MU_UNLIMITED)
@@ -60,11 +71,22 @@ static void check_addresses(const struct mu_facts *facts, struct mu_findings *ou
         most);
 }
 
+/* GPUs of the step; outside of a step those that can be opened, or the node's. */
+static int used_gpus(const struct mu_facts *facts)
+{
+    if (facts->gpus.slurm > 0)
+        return facts->gpus.slurm;
+    if (facts->gpus.openable > 0)
+        return facts->gpus.openable;
+    return facts->node ? facts->node->ngpus : 0;
+}
+
 static void check_shared_memory(const struct mu_facts *facts, struct mu_findings *out)
 {
-    uint64_t need = facts->node ? SHM_EACH * (uint64_t)facts->node->ngpus : 0;
+    int gpus = used_gpus(facts);
+    uint64_t need = SHM_EACH * (uint64_t)gpus;
 
-    if (!facts->node || facts->node->ngpus < 2 || facts->limits.shm_free >= need)
+    if (gpus < 2 || facts->limits.shm_free >= need)
         return;
     mu_findings_add(out, MU_WARNING, AREA,
                     "give the container more shared memory (--shm-size=1g), or remove "
@@ -72,7 +94,26 @@ static void check_shared_memory(const struct mu_facts *facts, struct mu_findings
                     "/dev/shm has %" PRIu64
                     " MiB left for %d GPUs, which may need %" PRIu64
                     ": NCCL fails with \"No space left on device\"",
-                    facts->limits.shm_free / MIB, facts->node->ngpus, need / MIB);
+                    facts->limits.shm_free / MIB, gpus, need / MIB);
+}
+
+/* Semaphores and the like stay for good reasons, but they are small. */
+static void check_stale_files(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const struct mu_stale_files *stale = &facts->stale;
+    char most[32];
+
+    if (stale->nccl == 0 && stale->bytes < MIB)
+        return;
+    size_text(stale->bytes >= MIB ? stale->bytes / MIB * MIB : stale->bytes, most,
+              sizeof most);
+    mu_findings_add(out, MU_HINT, AREA,
+                    "remove them where no job of yours runs on this node; an epilog "
+                    "can do it for each job",
+                    "/dev/shm has %d file%s that no process uses, %s in all (%s%s): "
+                    "ended jobs left memory there",
+                    stale->n, mu_plural(stale->n), most, stale->name,
+                    stale->n > 1 ? " and others" : "");
 }
 
 void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out)
@@ -82,4 +123,5 @@ void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out)
     check_locked_memory(facts, out);
     check_addresses(facts, out);
     check_shared_memory(facts, out);
+    check_stale_files(facts, out);
 }

@@ -76,8 +76,8 @@ static long tasks_here(const struct mu_facts *facts)
 }
 
 /* CPUs of the job on this node as Slurm counts them; 0: unknown. Without ConstrainCores
- * the cgroup has all CPUs of the machine, so Slurm's variables come first. Of nodes with
- * unequal numbers only the step's number is known.
+ * the cgroup has all CPUs of the machine, so Slurm's variables come first. Of nodes
+ * with unequal numbers only the step's number is known.
  */
 static int job_cpus(const struct mu_facts *facts)
 {
