@@ -214,6 +214,50 @@ one_port() { # state
     [[ $output =~ $nic\ .*Ethernet\ +up\ +200 ]]
 }
 
+# An RDMA device over Ethernet, active: its name, its folder in sys/devices, its node type.
+add_rdma() {
+    local dir=$root/sys/devices/$2/infiniband/$1 up
+    mkdir -p "$dir/ports/1" "$root/sys/class/infiniband"
+    echo "$3" > "$dir/node_type"
+    echo "4: ACTIVE" > "$dir/ports/1/state"
+    echo "400 Gb/sec (4X NDR)" > "$dir/ports/1/rate"
+    echo Ethernet > "$dir/ports/1/link_layer"
+    up=../..
+    ln -sfn "$up/devices/$2/infiniband/$1" "$root/sys/class/infiniband/$1"
+    [[ $2 == virtual* ]] || ln -sfn "$root/sys/devices/$2" "$dir/device"
+}
+
+@test "case 077: RDMA devices in software are nobody's NIC, wherever they are" {
+    local name
+    rm -rf "$root/sys/class/infiniband"
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_gpu 0000:80:02.0 0x020000 0x15b3 0x1021 $node1 1 # a function of a NIC
+    add_gpu 0000:80:03.0 0x020000 0x8086 0x1521 $node1 1 # one of an Ethernet card
+    add_gpu 0000:80:04.0 0x020000 0x1425 0x6001 $node1 1
+    add_rdma mlx5_0 pci0000:80/0000:80:02.0 "1: CA"
+    add_rdma siw_eth0 pci0000:80/0000:80:03.0 "4: RNIC"
+    add_rdma renamed0 pci0000:80/0000:80:03.0 "4: RNIC"
+    add_rdma soft1 pci0000:80/0000:80:03.0 "1: CA"
+    echo eth0 > "$root/sys/class/infiniband/soft1/parent"
+    add_rdma soft2 virtual "1: CA"
+    add_rdma cxgb4_0 pci0000:80/0000:80:04.0 "4: RNIC"
+    m plan --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 5)" = mlx5_0,cxgb4_0 ]
+    m topo
+    for name in siw_eth0 renamed0 soft1 soft2; do
+        [[ $output != *$name* ]]
+    done
+    m doctor --all
+    for name in siw_eth0 renamed0 soft1 soft2; do
+        has "$output" "hint    network  $name is an RDMA device in software (siw or rxe), active: without NCCL_IB_HCA"
+    done
+    [[ $output != *"cxgb4_0 is an RDMA device in software"* ]]
+    NCCL_IB_HCA==mlx5_0,soft2 m doctor --all
+    has "$output" "warning network  soft2 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA selects it"
+    has "$output" "ok      network  soft1 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA leaves it out"
+}
+
 @test "a card with two ports: the active one counts, not the last" {
     one_port "4: ACTIVE"
     echo "56 Gb/sec (4X FDR)" > "$port/rate"

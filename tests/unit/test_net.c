@@ -374,6 +374,50 @@ static void rdma_devices_are_of_one_kind_and_near(void **state)
     }
 }
 
+/* A NIC beside GPU 0 is software: the tree shows it below the Ethernet card's function,
+ * or nowhere.
+ */
+static void c077_software_is_no_nic_and_makes_the_list_needed(void **state)
+{
+    static const char *const names[] = { "siw_eth0", "rxe0", "siw0", "iwp1s0" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct mu_node node = { .ngpus = 2, .nnics = 3 };
+        struct mu_alloc alloc = { .ngpus = 2, .gpu_node = { 0, 1 } };
+        struct mu_hca_choice out;
+
+        node.gpus = calloc(2, sizeof *node.gpus);
+        node.nics = calloc(3, sizeof *node.nics);
+        node.gpu_nic = calloc(6, sizeof *node.gpu_nic);
+        for (int n = 0; n < 3; n++)
+            node.nics[n] = (struct mu_nic){
+                .layer = MU_LINK_ETHERNET, .active = true, .gbits = 400, .numa = -1
+            };
+        strcpy(node.nics[0].name, "mlx5_0");
+        strcpy(node.nics[1].name, names[i]);
+        node.nics[1].software = i == 3;
+        strcpy(node.nics[2].name, "mlx5_1");
+        node.gpu_nic[2] = node.gpu_nic[3] = MU_NEAR_SYS;
+        assert_int_equal(mu_node_finish(&node, NULL), 0);
+        assert_int_equal(node.nnics, 2);
+        assert_int_equal(node.nsoft, 1);
+        assert_string_equal(node.soft[0].name, names[i]);
+        assert_string_equal(node.nics[1].name, "mlx5_1");
+        assert_int_equal(node.gpu_nic[1], MU_NEAR_SYS);
+        assert_int_equal(node.gpu_nic[2], MU_NEAR_SYS);
+        assert_int_equal(node.gpu_nic[3], MU_NEAR_PIX);
+        mu_hca_choose(&node, &alloc, "", &out);
+        assert_string_equal(out.value, "=mlx5_0,mlx5_1");
+        assert_true(out.needed);
+        node.soft[0].active = false;
+        mu_hca_choose(&node, &alloc, "", &out);
+        assert_false(out.needed);
+        mu_node_clear(&node);
+    }
+    assert_false(mu_nic_soft_name("rxenet0"));
+    assert_false(mu_nic_soft_name("mlx5_0"));
+}
+
 static const char conf_text[] = "# a comment\n"
                                 "NCCL_IB_HCA = mlx5_0 \n"
                                 "no equals sign\n"
@@ -468,6 +512,7 @@ int main(void)
         cmocka_unit_test(interfaces_are_chosen_by_subnet),
         cmocka_unit_test(subnets_are_read_whole_or_refused),
         cmocka_unit_test(rdma_devices_are_of_one_kind_and_near),
+        cmocka_unit_test(c077_software_is_no_nic_and_makes_the_list_needed),
         cmocka_unit_test(configuration_files_keep_line_and_order),
         cmocka_unit_test(the_user_beats_the_file_and_the_file_beats_muster),
         cmocka_unit_test(one_node_gets_no_network_variable),

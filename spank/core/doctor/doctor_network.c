@@ -303,6 +303,35 @@ static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out
                         value, from, n);
 }
 
+/* Case 077: NCCL uses every active device that its list does not exclude. */
+static void check_software(const struct mu_facts *facts, struct mu_findings *out)
+{
+    const char *from, *value = nccl_value(facts, "NCCL_IB_HCA", &from);
+    const struct mu_node *node = facts->node;
+
+    for (int i = 0; i < node->nsoft; i++) {
+        const struct mu_nic *nic = &node->soft[i];
+        bool taken = nic->active && value && list_takes(value, nic->name);
+
+        mu_findings_add(
+            out,
+            taken                   ? MU_WARNING
+            : nic->active && !value ? MU_HINT
+                                    : MU_OK,
+            AREA,
+            !nic->active || (value && !taken)
+                ? ""
+                : "name the other devices in NCCL_IB_HCA, as Muster does in steps of "
+                  "several nodes, or remove it (rdma link delete)",
+            "%s is an RDMA device in software (siw or rxe), %s: %s", nic->name,
+            nic->active ? "active" : "down",
+            !nic->active ? "it is not used"
+            : taken      ? "NCCL_IB_HCA selects it, and it is slow or fails"
+            : value      ? "NCCL_IB_HCA leaves it out"
+                    : "without NCCL_IB_HCA NCCL uses it, too; it is slow or fails");
+    }
+}
+
 /* Case 034: one line per device with the reason why it is used or not. */
 static void check_hcas(const struct mu_node *node, struct mu_findings *out)
 {
@@ -365,5 +394,7 @@ void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out)
     check_hca_list(facts, out);
     if (facts->node)
         check_hcas(facts->node, out);
+    if (facts->node)
+        check_software(facts, out);
     check_unused_fabric(facts, out);
 }

@@ -49,7 +49,7 @@ static int add_hcas(const struct mu_nccl_input *in, struct mu_settings *out,
     snprintf(
         reason, sizeof reason,
         "%d of %d RDMA devices are active, of one kind and nearest to the step's GPUs",
-        in->hca->n, in->node->nnics);
+        in->hca->n, in->node->nnics + in->node->nsoft);
     return mu_settings_add(out, "NCCL_IB_HCA", in->hca->value, reason, err);
 }
 

@@ -159,6 +159,8 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
     }
     if (out->n > 0)
         out->layer = node->nics[best].layer;
+    for (int i = 0; i < node->nsoft; i++)
+        active += node->soft[i].active;
     out->needed = out->n > 0 && (out->n < active || ports);
     write_value(node, nnics, out);
 }

@@ -41,7 +41,8 @@ struct mu_hca_choice {
 /* Choose among the active devices that match no pattern of `exclude` (comma-separated,
  * with * and ?). Physical functions are preferred to virtual ones. The link layer and
  * the speed of the fastest port are kept (InfiniBand on a tie). Of these devices each
- * GPU of the step keeps its nearest, even where all are at MU_NEAR_SYS.
+ * GPU of the step keeps its nearest, even where all are at MU_NEAR_SYS. An active
+ * device in software (mu_node.soft) makes the list necessary: NCCL would use it, too.
  */
 void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
                    const char *exclude, struct mu_hca_choice *out);

@@ -42,6 +42,7 @@ void mu_node_clear(struct mu_node *node)
     free(node->numa_distance);
     free(node->gpus);
     free(node->nics);
+    free(node->soft);
     free(node->gpu_nic);
     free(node->gpu_gpu);
     free(node->nvlinks);
@@ -306,7 +307,7 @@ int mu_node_finish(struct mu_node *node, struct mu_err *err)
                           node->ngpus, MU_GPUS_MAX);
     if (sort_cores(node, err) < 0)
         return -1;
-    if (sort_numas(node) < 0 || sort_devices(node) < 0)
+    if (sort_numas(node) < 0 || sort_devices(node) < 0 || mu_node_part_soft(node) < 0)
         return mu_err_set(err, ENOMEM, "out of memory");
     label_gpus(node);
     tidy_memory(node);

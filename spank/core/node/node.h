@@ -122,6 +122,7 @@ struct mu_nic {
      * all ports are alike */
     int port;
     bool virtual_fn; /* an SR-IOV function whose physical function this system has */
+    bool software;   /* soft-iWARP or soft-RoCE over an Ethernet card */
     char guid[32];   /* system image GUID: equal on the ports of one card; "" unknown */
 };
 
@@ -143,6 +144,9 @@ struct mu_node {
     struct mu_gpu *gpus;
     int nnics;
     struct mu_nic *nics;
+    /* RDMA devices in software: never near a GPU, wherever the kernel shows them */
+    int nsoft;
+    struct mu_nic *soft;
     enum mu_nearness *gpu_nic; /* ngpus x nnics */
     enum mu_nearness *gpu_gpu; /* ngpus x ngpus: the PCI path */
     int *nvlinks;              /* ngpus x ngpus: number of NVLinks (or xGMI), 0 none */
@@ -152,12 +156,23 @@ struct mu_node {
  */
 bool mu_nic_has_verbs(const struct mu_nic *nic);
 
+/* Is this the name of an RDMA device in software (siw_eth0, rxe0)? A source without
+ * /sys has only names.
+ */
+bool mu_nic_soft_name(const char *name);
+
+/* Append a copy to node->soft. -1: out of memory. */
+int mu_node_add_soft(struct mu_node *node, const struct mu_nic *nic);
+
+/* Move the NICs that are software from nics[] to soft[]. mu_node_finish calls it. */
+int mu_node_part_soft(struct mu_node *node);
+
 /* All zero is a valid empty node. */
 void mu_node_clear(struct mu_node *node);
 
 /* Bring a filled node into its normal form: sort cores, NUMA nodes, GPUs and NICs (and
  * the matrices with them), set labels, check that no CPU is in two cores. Readers call
- * it last.
+ * it last. RDMA devices in software leave nics[] for soft[].
  */
 int mu_node_finish(struct mu_node *node, struct mu_err *err);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hwloc_devices.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -483,6 +484,8 @@ int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
         mu_pci_fill_paths(machine, err) < 0)
         return -1;
     machine->links_are_max = root != NULL;
+    if (root && mu_sysfs_soft_nics(root, &machine->node) < 0)
+        return mu_err_set(err, ENOMEM, "out of memory");
     if (root && mu_sysfs_virtual(root))
         machine->node.virtual_machine = true;
     read_links(&w, "XGMIBandwidth");

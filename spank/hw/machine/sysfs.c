@@ -254,6 +254,7 @@ void mu_sysfs_nic(const char *root, struct mu_nic *nic)
     if (nic->name[0] == '\0' || strchr(nic->name, '/'))
         return;
     any = read_ports(root, nic);
+    nic->software = mu_sysfs_is_soft(root, nic->name);
     nic->virtual_fn =
         read_text(root, buf, sizeof buf,
                   "/sys/class/infiniband/%s/device/physfn/vendor", nic->name);

@@ -35,8 +35,18 @@ int mu_sysfs_pci_numa(const char *root, const char *busid);
  */
 int mu_sysfs_amd_parts(const char *root, const char *busid);
 
-/* Port state, rate, link layer and image GUID of an InfiniBand-class device. */
+/* Port state, rate, link layer and image GUID of an InfiniBand-class device, and
+ * whether it is software.
+ */
 void mu_sysfs_nic(const char *root, struct mu_nic *nic);
+
+/* Is an InfiniBand-class device software: soft-RoCE (rxe) or soft-iWARP (siw)? */
+bool mu_sysfs_is_soft(const char *root, const char *name);
+
+/* Add the InfiniBand-class devices in software that no PCI function has to node->soft.
+ * -1: out of memory.
+ */
+int mu_sysfs_soft_nics(const char *root, struct mu_node *node);
 
 /* The machine runs under a hypervisor. */
 bool mu_sysfs_virtual(const char *root);
