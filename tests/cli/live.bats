@@ -258,6 +258,42 @@ add_rdma() {
     has "$output" "ok      network  soft1 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA leaves it out"
 }
 
+# An entry of an RDMA port's GID table: device, port, index, GID, type.
+add_gid() {
+    local port=$root/sys/class/infiniband/$1/ports/$2
+    mkdir -p "$port/gids" "$port/gid_attrs/types"
+    echo "$4" > "$port/gids/$3"
+    [ -z "$5" ] || echo "$5" > "$port/gid_attrs/types/$3"
+}
+
+@test "case 096: GIDs of RoCE ports are read, and their addresses printed" {
+    local none=0000:0000:0000:0000:0000:0000:0000:0000
+    rm -rf "$root/sys/class/infiniband"
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    for i in 2 3 4; do
+        add_gpu 0000:80:0$i.0 0x020000 0x15b3 0x1021 $node1 1
+        add_rdma mlx5_$((i - 2)) pci0000:80/0000:80:0$i.0 "1: CA"
+        add_gid mlx5_$((i - 2)) 1 0 fe80:0000:0000:0000:0000:00ff:fe00:000$i "IB/RoCE v1"
+        add_gid mlx5_$((i - 2)) 1 1 fe80:0000:0000:0000:0000:00ff:fe00:000$i "RoCE v2"
+        add_gid mlx5_$((i - 2)) 1 2 $none ""
+    done
+    add_gid mlx5_0 1 3 0000:0000:0000:0000:0000:ffff:0a63:0005 "RoCE v2"
+    add_gid mlx5_1 1 3 0000:0000:0000:0000:0000:ffff:0a63:0006 "IB/RoCE v1"
+    # mlx5_2: a second port, with an address
+    cp -r "$root/sys/class/infiniband/mlx5_2/ports/1" "$root/sys/class/infiniband/mlx5_2/ports/2"
+    add_gid mlx5_2 2 4 fd00:0001:0000:0000:0000:0000:0000:0007 "RoCE v2"
+    m doctor --all
+    has "$output" "mlx5_0: Ethernet, active, 400 Gb/s, NUMA 1, RoCE v2 fe80::ff:fe00:2 (GID 1), 10.99.0.5 (GID 3), used"
+    has "$output" "mlx5_1: Ethernet, active, 400 Gb/s, NUMA 1, RoCE v2 fe80::ff:fe00:3 (GID 1), no RoCE v2 GID with an"
+    has "$output" "hint    network  mlx5_1 is active, but has no RoCE v2 GID with an address that other nodes can reach"
+    has "$output" "mlx5_2: Ethernet, active, 400 Gb/s, NUMA 1, RoCE v2 fe80::ff:fe00:4 (GID 1), fd00:1::7 (GID 4), used"
+    NCCL_IB_GID_INDEX=3 m doctor --all
+    has "$output" "ok      network  NCCL_IB_GID_INDEX=3 (the environment) is 10.99.0.5 on mlx5_0"
+    has "$output" "warning network  NCCL_IB_GID_INDEX=3 (the environment) is no RoCE v2 address on mlx5_2, which other nodes"
+    NCCL_IB_GID_INDEX=1 m doctor
+    has "$output" "NCCL_IB_GID_INDEX=1 (the environment) is fe80::ff:fe00:2 on mlx5_0, which other nodes cannot reach, RoCE v2"
+}
+
 @test "a card with two ports: the active one counts, not the last" {
     one_port "4: ACTIVE"
     echo "56 Gb/sec (4X FDR)" > "$port/rate"

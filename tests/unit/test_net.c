@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "spank/core/node/gid.h"
 #include "spank/core/network/hca.h"
 #include "spank/core/nccl/nccl_variables.h"
 #include "spank/core/network/interface.h"
@@ -368,10 +369,127 @@ static void rdma_devices_are_of_one_kind_and_near(void **state)
             for (int k = 0; k < node.nnics; k++)
                 paths[node.ngpus * node.nnics + k] = c->paths[node.ngpus][k] - '0';
         memcpy(alloc.gpu_node, c->gpus, sizeof c->gpus);
-        mu_hca_choose(&node, &alloc, c->exclude, &out);
+        mu_hca_choose(&node, &alloc, c->exclude, NULL, &out);
         if (strcmp(out.value, c->value) != 0 || out.needed != c->needed)
             fail_msg("%s: '%s' needed %d", c->name, out.value, out.needed);
     }
+}
+
+/* RoCE ports of one speed on a node of the networks 10.1.0.0/16 (chosen) and others.
+ * gids: "index address" of RoCE v2; NULL: the table cannot be read.
+ */
+static const struct roce_case {
+    const char *name;
+    const char *gids[4][3]; /* of mlx5_0 to mlx5_3; {""}: a table without RoCE v2 */
+    double gbits[4];
+    bool no_network;
+    const char *value;
+} roce[] = {
+    { "link-local GIDs do not count",
+      { { "1 fe80::1", "3 ::ffff:10.1.0.5" },
+        { "1 fe80::2" },
+        { "1 fe80::3", "3 ::ffff:169.254.1.2" },
+        { "" } },
+      { 400, 400, 400, 400 },
+      false,
+      "=mlx5_0" },
+    { "a cable to the other node does not count beside the network",
+      { { "3 ::ffff:10.1.0.5" }, { "3 ::ffff:192.168.7.1" }, { "3 ::ffff:10.1.0.6" } },
+      { 400, 400, 400 },
+      false,
+      "=mlx5_0,mlx5_2" },
+    { "one of several addresses is on the network",
+      { { "3 ::ffff:192.168.7.1", "5 ::ffff:10.1.0.5" }, { "3 ::ffff:192.168.8.1" } },
+      { 400, 400 },
+      false,
+      "=mlx5_0" },
+    { "none is on the network: rails of their own, without the cable",
+      { { "3 ::ffff:10.20.0.5" },
+        { "3 ::ffff:10.21.0.5" },
+        { "3 ::ffff:192.168.7.1" } },
+      { 400, 400, 400 },
+      false,
+      "=mlx5_0,mlx5_1" },
+    { "a slower port on the network leaves the rails in use",
+      { { "3 ::ffff:10.1.0.5" }, { "3 ::ffff:10.20.0.5" }, { "3 ::ffff:10.21.0.5" } },
+      { 100, 400, 400 },
+      false,
+      "=mlx5_1,mlx5_2" },
+    { "cables alone are used",
+      { { "3 ::ffff:192.168.7.1" }, { "3 ::ffff:192.168.8.1" } },
+      { 400, 400 },
+      false,
+      "=mlx5_0,mlx5_1" },
+    { "a table that cannot be read counts as before",
+      { { "3 ::ffff:10.1.0.5" }, { NULL }, { "1 fe80::1" } },
+      { 400, 400, 400 },
+      false,
+      "=mlx5_0,mlx5_1" },
+    { "IPv6, in no known network",
+      { { "1 fe80::1", "3 fd00:1::5" }, { "1 fe80::2" } },
+      { 400, 400 },
+      true,
+      "=mlx5_0" },
+    { "no port has an address: none is named",
+      { { "1 fe80::1" }, { "1 fe80::2" } },
+      { 400, 400 },
+      false,
+      "" },
+    { "a fast port without an address does not set the speed",
+      { { "1 fe80::1" }, { "3 ::ffff:10.1.0.5" } },
+      { 400, 100 },
+      false,
+      "=mlx5_1" },
+};
+
+static void add_gids(struct mu_nic *nic, const char *const gids[3])
+{
+    nic->gids_known = gids[0] != NULL;
+    for (int i = 0; i < 3 && gids[i] && gids[i][0]; i++) {
+        struct mu_gid *gid = &nic->gid[nic->ngids++];
+
+        gid->index = atoi(gids[i]);
+        assert_true(mu_gid_parse(strchr(gids[i], ' ') + 1, gid->byte));
+    }
+}
+
+static void c096_roce_ports_count_by_their_addresses(void **state)
+{
+    static const char *const ifaces[] = { LO,
+                                          "eth0 1000 UC 10.1.0.5/16 10.1.0.6/16",
+                                          "eth1 400000 UC 10.20.0.5/24",
+                                          "eth2 400000 UC 10.21.0.5/24",
+                                          "eth3 400000 UC 192.168.7.1/30",
+                                          "eth4 400000 UC 192.168.8.1/31",
+                                          NULL };
+    struct mu_net net = { 0 };
+    struct mu_addr chosen;
+
+    build(&net, ifaces);
+    assert_int_equal(mu_addr_parse("10.1.0.5/16", &chosen, NULL), 0);
+    for (size_t i = 0; i < sizeof roce / sizeof roce[0]; i++) {
+        const struct roce_case *c = &roce[i];
+        struct mu_nic nics[4] = { 0 };
+        struct mu_node node = { .nics = nics };
+        struct mu_alloc alloc = { 0 };
+        struct mu_hca_where where = { &chosen, !c->no_network,
+                                      c->no_network ? NULL : &net };
+        struct mu_hca_choice out;
+
+        for (; node.nnics < 4 && c->gbits[node.nnics] > 0; node.nnics++) {
+            struct mu_nic *nic = &nics[node.nnics];
+
+            snprintf(nic->name, sizeof nic->name, "mlx5_%d", node.nnics);
+            nic->layer = MU_LINK_ETHERNET;
+            nic->active = true;
+            nic->gbits = c->gbits[node.nnics];
+            add_gids(nic, c->gids[node.nnics]);
+        }
+        mu_hca_choose(&node, &alloc, "", &where, &out);
+        if (strcmp(out.value, c->value) != 0)
+            fail_msg("%s: '%s'", c->name, out.value);
+    }
+    mu_net_clear(&net);
 }
 
 /* A NIC beside GPU 0 is software: the tree shows it below the Ethernet card's function,
@@ -406,11 +524,11 @@ static void c077_software_is_no_nic_and_makes_the_list_needed(void **state)
         assert_int_equal(node.gpu_nic[1], MU_NEAR_SYS);
         assert_int_equal(node.gpu_nic[2], MU_NEAR_SYS);
         assert_int_equal(node.gpu_nic[3], MU_NEAR_PIX);
-        mu_hca_choose(&node, &alloc, "", &out);
+        mu_hca_choose(&node, &alloc, "", NULL, &out);
         assert_string_equal(out.value, "=mlx5_0,mlx5_1");
         assert_true(out.needed);
         node.soft[0].active = false;
-        mu_hca_choose(&node, &alloc, "", &out);
+        mu_hca_choose(&node, &alloc, "", NULL, &out);
         assert_false(out.needed);
         mu_node_clear(&node);
     }
@@ -512,6 +630,7 @@ int main(void)
         cmocka_unit_test(interfaces_are_chosen_by_subnet),
         cmocka_unit_test(subnets_are_read_whole_or_refused),
         cmocka_unit_test(rdma_devices_are_of_one_kind_and_near),
+        cmocka_unit_test(c096_roce_ports_count_by_their_addresses),
         cmocka_unit_test(c077_software_is_no_nic_and_makes_the_list_needed),
         cmocka_unit_test(configuration_files_keep_line_and_order),
         cmocka_unit_test(the_user_beats_the_file_and_the_file_beats_muster),

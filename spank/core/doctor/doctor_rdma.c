@@ -2,7 +2,11 @@
 /* doctor_rdma.c - RDMA devices: which are used or differ, which lists select none */
 #include "spank/core/doctor/doctor_list.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "spank/core/network/gid_addr.h"
 
 #define AREA "network"
 
@@ -60,29 +64,118 @@ static void check_software(const struct mu_facts *facts, struct mu_findings *out
     }
 }
 
-/* Case 034: one line per device with the reason why it is used or not. */
-static void check_hcas(const struct mu_node *node, struct mu_findings *out)
+/* ", RoCE v2 10.1.0.5 (GID 3), fe80::1 (GID 1)"; "" for other ports. */
+static void gid_text(const struct mu_nic *nic, char *buf, size_t len)
 {
-    struct mu_alloc all = { 0 };
-    struct mu_hca_choice choice;
+    char text[MU_ADDR_TEXT];
+    size_t at = 0;
 
-    for (; all.ngpus < node->ngpus && all.ngpus < MU_GPUS_MAX; all.ngpus++)
+    buf[0] = '\0';
+    for (int i = 0; i < nic->ngids && at < len; i++) {
+        struct mu_addr addr;
+
+        mu_gid_addr(&nic->gid[i], &addr);
+        mu_addr_format(&addr, text, sizeof text);
+        at += (size_t)snprintf(buf + at, len - at, ", %s%s (GID %d)",
+                               i ? "" : "RoCE v2 ", text, nic->gid[i].index);
+    }
+    if (nic->gids_known && nic->ngids == 0)
+        snprintf(buf, len, ", no RoCE v2 GID");
+}
+
+/* What the plugin would choose for all GPUs; in a step the network that reaches the
+ * other nodes is known.
+ */
+static void choose(const struct mu_facts *facts, struct mu_hca_choice *out)
+{
+    struct mu_net_choice net = { .iface = -1 };
+    struct mu_hca_where where = { .subnet = &net.addr, .net = facts->net };
+    struct mu_alloc all = { 0 };
+
+    for (; all.ngpus < facts->node->ngpus && all.ngpus < MU_GPUS_MAX; all.ngpus++)
         all.gpu_node[all.ngpus] = all.ngpus;
-    mu_hca_choose(node, &all, "", &choice);
+    if (facts->net && facts->npeers > 0)
+        mu_net_choose(facts->net, NULL, 0, facts->peers, facts->npeers, &net);
+    where.nsubnets = net.iface >= 0;
+    mu_hca_choose(facts->node, &all, "", &where, out);
+}
+
+static void report_no_address(const struct mu_nic *nic, bool others,
+                              struct mu_findings *out)
+{
+    mu_findings_add(out, others ? MU_HINT : MU_WARNING, AREA,
+                    "give its interface an address in the network of the other nodes, "
+                    "or leave it out: exclude-hca in muster.conf, NCCL_IB_HCA",
+                    "%s is active, but has no RoCE v2 GID with an address that other "
+                    "nodes can reach: connections over it fail",
+                    nic->name);
+}
+
+/* Case 034: one line per device with the reason why it is used or not. */
+static void check_hcas(const struct mu_facts *facts, const struct mu_hca_choice *choice,
+                       struct mu_findings *out)
+{
+    const struct mu_node *node = facts->node;
+    char gids[512];
+
     for (int i = 0; i < node->nnics && i < MU_GPUS_MAX; i++) {
         const struct mu_nic *nic = &node->nics[i];
 
-        mu_findings_add(out, MU_OK, AREA, "", "%s: %s, %s, %g Gb/s, NUMA %d, %s",
+        gid_text(nic, gids, sizeof gids);
+        mu_findings_add(out, MU_OK, AREA, "", "%s: %s, %s, %g Gb/s, NUMA %d%s, %s",
                         nic->name[0] ? nic->name : nic->busid,
                         mu_link_layer_name(nic->layer), nic->active ? "active" : "down",
                         nic->gbits,
-                        nic->numa >= 0 ? node->numas[nic->numa].os_index : -1,
-                        mu_hca_verdict_name(choice.verdict[i]));
+                        nic->numa >= 0 ? node->numas[nic->numa].os_index : -1, gids,
+                        mu_hca_verdict_name(choice->verdict[i]));
+        if (choice->verdict[i] == MU_HCA_GID)
+            report_no_address(nic, choice->n > 0, out);
         for (int k = 0; k < i; k++)
             if (nic->guid[0] && strcmp(nic->guid, node->nics[k].guid) == 0)
                 mu_findings_add(out, MU_HINT, AREA, "",
                                 "%s and %s are ports of one card and share its rate",
                                 node->nics[k].name, nic->name);
+    }
+}
+
+/* The entry of the table that an index names; NULL: it is not of RoCE v2. */
+static const struct mu_gid *gid_at(const struct mu_nic *nic, long index)
+{
+    for (int i = 0; i < nic->ngids; i++)
+        if (nic->gid[i].index == index)
+            return &nic->gid[i];
+    return NULL;
+}
+
+/* The index is one for all devices, but each table has an order of its own. */
+static void check_gid_index(const struct mu_facts *facts,
+                            const struct mu_hca_choice *choice, struct mu_findings *out)
+{
+    const char *from, *value = mu_doctor_nccl_value(facts, "NCCL_IB_GID_INDEX", &from);
+    char *end = NULL;
+    long index = value ? strtol(value, &end, 10) : -1;
+
+    if (index < 0 || end == value || *end)
+        return; /* -1: NCCL chooses */
+    for (int i = 0; i < facts->node->nnics && i < MU_GPUS_MAX; i++) {
+        const struct mu_nic *nic = &facts->node->nics[i];
+        const struct mu_gid *gid = gid_at(nic, index);
+        char text[MU_ADDR_TEXT] = "no RoCE v2 address", all[512];
+        struct mu_addr addr = { 0 };
+
+        if (choice->verdict[i] != MU_HCA_USED || !nic->gids_known)
+            continue;
+        if (gid) {
+            mu_gid_addr(gid, &addr);
+            mu_addr_format(&addr, text, sizeof text);
+        }
+        gid_text(nic, all, sizeof all);
+        mu_findings_add(
+            out, addr.global ? MU_OK : MU_WARNING, AREA,
+            addr.global ? "" : "unset it: NCCL finds the GID of each device",
+            "NCCL_IB_GID_INDEX=%s (%s) is %s on %s%s%s", value, from, text, nic->name,
+            addr.global ? "" : ", which other nodes cannot reach",
+            addr.global ? "" : all);
     }
 }
 
@@ -112,10 +205,14 @@ static void check_unused_fabric(const struct mu_facts *facts, struct mu_findings
 
 void mu_doctor_rdma(const struct mu_facts *facts, struct mu_findings *out)
 {
+    struct mu_hca_choice choice;
+
     check_hca_list(facts, out);
-    if (facts->node)
-        check_hcas(facts->node, out);
-    if (facts->node)
+    if (facts->node) {
+        choose(facts, &choice);
+        check_hcas(facts, &choice, out);
+        check_gid_index(facts, &choice, out);
         check_software(facts, out);
+    }
     check_unused_fabric(facts, out);
 }

@@ -2,11 +2,13 @@
 /* hca.c - filter RDMA devices by state, site, link layer and speed, then by distance */
 #include "spank/core/network/hca.h"
 
+#include <arpa/inet.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
+#include "spank/core/network/gid_addr.h"
 
 const char *mu_hca_verdict_name(enum mu_hca_verdict verdict)
 {
@@ -17,6 +19,9 @@ const char *mu_hca_verdict_name(enum mu_hca_verdict verdict)
         [MU_HCA_VIRTUAL] = "a virtual function",
         [MU_HCA_LAYER] = "different link layer",
         [MU_HCA_SPEED] = "slower",
+        [MU_HCA_GID] = "no RoCE v2 GID with an address that other nodes can reach",
+        [MU_HCA_NETWORK] = "not on the chosen network",
+        [MU_HCA_CABLE] = "a cable to one other node",
         [MU_HCA_FAR] = "not nearest to any GPU of the step",
     };
 
@@ -59,8 +64,64 @@ static void exclude_virtual(const struct mu_node *node, int nnics,
             out->verdict[i] = MU_HCA_VIRTUAL;
 }
 
-/* Mark devices that are down, excluded or virtual; returns the preferred one of the
- * rest, -1 if none is left.
+/* A port with link-local GIDs alone is active, but no connection to it succeeds. */
+static bool without_address(const struct mu_nic *nic)
+{
+    return nic->layer == MU_LINK_ETHERNET && nic->gids_known && !mu_gid_any_global(nic);
+}
+
+/* Do all reachable addresses of the NIC lie in subnets of at most two nodes? */
+static bool is_cable(const struct mu_nic *nic, const struct mu_net *net)
+{
+    bool cable = false;
+
+    for (int g = 0; g < nic->ngids; g++)
+        for (int i = 0; i < net->nifaces; i++)
+            for (int k = 0; k < net->iface[i].naddrs; k++) {
+                const struct mu_addr *own = &net->iface[i].addr[k];
+                struct mu_addr addr;
+
+                mu_gid_addr(&nic->gid[g], &addr);
+                if (!addr.global || !mu_addr_same(&addr, own))
+                    continue;
+                if (own->prefix < (own->family == AF_INET ? 30 : 126))
+                    return false;
+                cable = true;
+            }
+    return cable;
+}
+
+static bool on_networks(const struct mu_nic *nic, const struct mu_hca_where *where)
+{
+    return mu_gid_in(nic, where->subnet, where->nsubnets);
+}
+
+static bool no_cable(const struct mu_nic *nic, const struct mu_hca_where *where)
+{
+    return !where->net || !is_cable(nic, where->net);
+}
+
+/* If some of the devices left are good, the others that are known not to be get the
+ * verdict; returns whether there were good ones.
+ */
+static bool prefer(const struct mu_node *node, int nnics,
+                   bool (*good)(const struct mu_nic *, const struct mu_hca_where *),
+                   const struct mu_hca_where *where, enum mu_hca_verdict verdict,
+                   struct mu_hca_choice *out)
+{
+    bool any = false;
+
+    for (int i = 0; i < nnics; i++)
+        any |= out->verdict[i] == MU_HCA_USED && good(&node->nics[i], where);
+    for (int i = 0; i < nnics && any; i++)
+        if (out->verdict[i] == MU_HCA_USED && node->nics[i].gids_known &&
+            !good(&node->nics[i], where))
+            out->verdict[i] = verdict;
+    return any;
+}
+
+/* Mark devices that are down, excluded, without an address or virtual; returns the
+ * preferred one of the rest, -1 if none is left.
  */
 static int screen(const struct mu_node *node, int nnics, const char *exclude,
                   struct mu_hca_choice *out)
@@ -72,6 +133,7 @@ static int screen(const struct mu_node *node, int nnics, const char *exclude,
 
         out->verdict[i] = !nic->active                   ? MU_HCA_DOWN
                           : excluded(nic->name, exclude) ? MU_HCA_EXCLUDED
+                          : without_address(nic)         ? MU_HCA_GID
                                                          : MU_HCA_USED;
     }
     exclude_virtual(node, nnics, out);
@@ -133,7 +195,8 @@ static void write_value(const struct mu_node *node, int nnics,
 }
 
 void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
-                   const char *exclude, struct mu_hca_choice *out)
+                   const char *exclude, const struct mu_hca_where *where,
+                   struct mu_hca_choice *out)
 {
     int nnics = node->nnics < MU_GPUS_MAX ? node->nnics : MU_GPUS_MAX;
     int best, active = 0;
@@ -151,6 +214,9 @@ void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
         else if (nic->gbits != lead->gbits)
             out->verdict[i] = MU_HCA_SPEED;
     }
+    if (where && best >= 0 && node->nics[best].layer == MU_LINK_ETHERNET &&
+        !prefer(node, nnics, on_networks, where, MU_HCA_NETWORK, out))
+        prefer(node, nnics, no_cable, where, MU_HCA_CABLE, out);
     keep_nearest(node, alloc, nnics, out);
     for (int i = 0; i < nnics; i++) {
         active += node->nics[i].active;

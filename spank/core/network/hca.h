@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "spank/core/network/interface.h"
 #include "spank/core/node/alloc.h"
 #include "spank/core/node/node.h"
 
@@ -21,6 +22,9 @@ enum mu_hca_verdict {
     MU_HCA_VIRTUAL,  /* an SR-IOV function beside physical ones */
     MU_HCA_LAYER,    /* another link layer than the chosen ones */
     MU_HCA_SPEED,    /* slower than the chosen ones */
+    MU_HCA_GID,      /* RoCE without an address that other nodes can reach */
+    MU_HCA_NETWORK,  /* RoCE on another network than the chosen one */
+    MU_HCA_CABLE,    /* RoCE between two nodes alone */
     MU_HCA_FAR,      /* another device is nearer to every GPU of the step */
 };
 
@@ -38,13 +42,24 @@ struct mu_hca_choice {
     char value[MU_HCA_LIST];
 };
 
+/* What a RoCE port is judged by; all zero: its GIDs alone. */
+struct mu_hca_where {
+    const struct mu_addr *subnet; /* the site's networks, and the chosen interface's */
+    int nsubnets;
+    const struct mu_net *net; /* interfaces of this node, NULL unknown */
+};
+
 /* Choose among the active devices that match no pattern of `exclude` (comma-separated,
- * with * and ?). Physical functions are preferred to virtual ones. The link layer and
- * the speed of the fastest port are kept (InfiniBand on a tie). Of these devices each
- * GPU of the step keeps its nearest, even where all are at MU_NEAR_SYS. An active
+ * with * and ?). A RoCE port whose GID table can be read counts where a RoCE v2 GID is
+ * an address that other nodes can reach. Physical functions are preferred to virtual
+ * ones. The link layer and the speed of the fastest port are kept (InfiniBand on a
+ * tie). Of RoCE ports, those on the networks of `where` (may be NULL) are kept if there
+ * are any; else those whose subnet has room for more than two nodes. Of these devices
+ * each GPU of the step keeps its nearest, even where all are at MU_NEAR_SYS. An active
  * device in software (mu_node.soft) makes the list necessary: NCCL would use it, too.
  */
 void mu_hca_choose(const struct mu_node *node, const struct mu_alloc *alloc,
-                   const char *exclude, struct mu_hca_choice *out);
+                   const char *exclude, const struct mu_hca_where *where,
+                   struct mu_hca_choice *out);
 
 #endif

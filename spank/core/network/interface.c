@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
+#include "spank/core/node/gid.h"
 
 void mu_net_clear(struct mu_net *net)
 {
@@ -51,20 +52,6 @@ static int addr_bits(const struct mu_addr *addr)
     return addr->family == AF_INET ? 32 : 128;
 }
 
-static bool is_global(const struct mu_addr *addr)
-{
-    const uint8_t *b = addr->byte;
-
-    if (addr->family == AF_INET)
-        return b[0] != 127 && b[0] != 0 && !(b[0] == 169 && b[1] == 254);
-    if (b[0] == 0xfe && (b[1] & 0xc0) == 0x80)
-        return false;
-    for (int i = 0; i < 15; i++)
-        if (b[i])
-            return true;
-    return b[15] > 1;
-}
-
 int mu_addr_parse(const char *text, struct mu_addr *out, struct mu_err *err)
 {
     struct mu_addr addr = { 0 };
@@ -86,7 +73,7 @@ int mu_addr_parse(const char *text, struct mu_addr *out, struct mu_err *err)
     if (length && mu_parse_int("a subnet length", length, 0, prefix, &prefix, err) < 0)
         return mu_err_context(err, "'%.80s'", text);
     addr.prefix = (int)prefix;
-    addr.global = is_global(&addr);
+    addr.global = mu_ip_is_global(addr.byte, addr.family == AF_INET);
     *out = addr;
     return 0;
 bad:

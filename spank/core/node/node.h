@@ -109,6 +109,14 @@ enum mu_link_layer {
 /* "InfiniBand", "Ethernet", ..., "unknown". */
 const char *mu_link_layer_name(enum mu_link_layer layer);
 
+/* An entry of a RoCE port's GID table: the address of a network interface. */
+struct mu_gid {
+    int port, index;
+    uint8_t byte[16]; /* IPv6, or IPv4 as ::ffff:a.b.c.d */
+};
+
+#define MU_NIC_GIDS 8
+
 struct mu_nic {
     char name[MU_NAME_LEN];   /* mlx5_0, cxi0, hsn0; "" if the source has none */
     char busid[MU_BUSID_LEN]; /* "" if the source has none */
@@ -123,7 +131,10 @@ struct mu_nic {
     int port;
     bool virtual_fn; /* an SR-IOV function whose physical function this system has */
     bool software;   /* soft-iWARP or soft-RoCE over an Ethernet card */
-    char guid[32];   /* system image GUID: equal on the ports of one card; "" unknown */
+    bool gids_known; /* Ethernet, and the GID tables of its ports can be read */
+    int ngids;       /* of RoCE v2, on the active ports that count */
+    struct mu_gid gid[MU_NIC_GIDS];
+    char guid[32]; /* system image GUID: equal on the ports of one card; "" unknown */
 };
 
 /* Owned arrays; free with mu_node_clear. */

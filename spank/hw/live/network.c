@@ -203,6 +203,24 @@ static int load_profiles(const struct mu_network_request *request,
     return 0;
 }
 
+/* RoCE ports are judged by the site's networks and by that of the chosen interface. */
+static void choose_hcas(const struct mu_network_request *request,
+                        const struct mu_addr *networks, int nnetworks,
+                        struct mu_network *out)
+{
+    struct mu_addr subnet[MU_NETWORKS_MAX + 1];
+    struct mu_hca_where where = { .subnet = subnet,
+                                  .nsubnets = nnetworks,
+                                  .net = out->net.nifaces ? &out->net : NULL };
+
+    for (int i = 0; i < nnetworks; i++)
+        subnet[i] = networks[i];
+    if (out->choice.iface >= 0)
+        subnet[where.nsubnets++] = out->choice.addr;
+    mu_hca_choose(request->node, request->alloc, request->exclude_hca, &where,
+                  &out->hca);
+}
+
 static int decide_nccl(const struct mu_network_request *request, struct mu_network *out,
                        struct mu_err *err)
 {
@@ -225,7 +243,6 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
     struct mu_conf conf = { 0 };
     int rc = -1;
 
-    mu_hca_choose(request->node, request->alloc, request->exclude_hca, &out->hca);
     if (load_profiles(request, &profiles, err) < 0 ||
         mu_platform_load(request->root ? request->root : "", &platform, err) < 0)
         goto out;
@@ -273,6 +290,8 @@ int mu_network_decide(const struct mu_network_request *request, struct mu_networ
     } else if (choose_network(request, networks, nnetworks, out, err) < 0) {
         return -1;
     }
+    if (request->nccl)
+        choose_hcas(request, networks, nnetworks, out);
     if ((request->gloo && add_gloo(request, out, err) < 0) ||
         (request->nccl && decide_nccl(request, out, err) < 0)) {
         mu_network_clear(out);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
+#include "spank/core/node/gid.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/hw/machine/sysfs.h"
 
@@ -181,6 +182,7 @@ int mu_sysfs_amd_parts(const char *root, const char *busid)
 
 struct port {
     bool there, active;
+    bool unreachable; /* RoCE without an address that other nodes can reach */
     double gbits;
     enum mu_link_layer layer;
 };
@@ -208,6 +210,13 @@ static struct port read_port(const char *root, const char *name, int number,
         port.layer = strcasecmp(buf, "InfiniBand") == 0 ? MU_LINK_IB
                      : strcasecmp(buf, "Ethernet") == 0 ? MU_LINK_ETHERNET
                                                         : MU_LINK_UNKNOWN;
+    if (port.active && port.layer == MU_LINK_ETHERNET) {
+        struct mu_nic alone = { 0 };
+
+        mu_copy(alone.name, sizeof alone.name, name);
+        port.unreachable =
+            mu_sysfs_gids(root, number, &alone) && !mu_gid_any_global(&alone);
+    }
     return port;
 }
 
@@ -215,13 +224,21 @@ static bool better_port(const struct port *a, const struct port *b)
 {
     if (a->active != b->active)
         return a->active;
+    if (a->unreachable != b->unreachable)
+        return b->unreachable;
     if (a->gbits != b->gbits)
         return a->gbits > b->gbits;
     return a->layer == MU_LINK_IB && b->layer != MU_LINK_IB;
 }
 
+static bool same_kind(const struct port *a, const struct port *b)
+{
+    return a->gbits == b->gbits && a->layer == b->layer &&
+           a->unreachable == b->unreachable;
+}
+
 /* A NIC with two ports may run InfiniBand on one and Ethernet on the other, or have a
- * cable in one only. False: the device has no ports.
+ * cable or an address in one only. False: the device has no ports.
  */
 static bool read_ports(const char *root, struct mu_nic *nic)
 {
@@ -239,9 +256,12 @@ static bool read_ports(const char *root, struct mu_nic *nic)
     nic->gbits = port[best].gbits;
     nic->layer = port[best].layer;
     for (int i = 0; i < PORTS_MAX; i++)
-        if (port[i].active &&
-            (port[i].gbits != port[best].gbits || port[i].layer != port[best].layer))
+        if (port[i].active && !same_kind(&port[i], &port[best]))
             nic->port = best + 1;
+    for (int i = 0; i < PORTS_MAX; i++)
+        if (port[i].active && port[i].layer == MU_LINK_ETHERNET &&
+            (!nic->port || nic->port == i + 1))
+            nic->gids_known |= mu_sysfs_gids(root, i + 1, nic);
     return true;
 }
 

@@ -40,6 +40,11 @@ int mu_sysfs_amd_parts(const char *root, const char *busid);
  */
 void mu_sysfs_nic(const char *root, struct mu_nic *nic);
 
+/* Append the RoCE v2 entries of a port's GID table to nic->gid; false: the table cannot
+ * be read.
+ */
+bool mu_sysfs_gids(const char *root, int port, struct mu_nic *nic);
+
 /* Is an InfiniBand-class device software: soft-RoCE (rxe) or soft-iWARP (siw)? */
 bool mu_sysfs_is_soft(const char *root, const char *name);
 
