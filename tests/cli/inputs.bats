@@ -28,6 +28,22 @@ refused() { # file, part...
     done
 }
 
+@test "case 097: nvidia-smi's header cut at any width: the NUMA column counts" {
+    local text=$data/cases/001-dgx-a100-topo-m.txt header devices n want
+    header=$(grep -m 1 'CPU Affinity' "$text")
+    devices=${header%%CPU Affinity*}
+    want=$(plan_of "$text")
+    [[ $want == *$'\t3\t'* ]] # memory is bound to NUMA node 3
+    for ((n = ${#devices}; n <= ${#header}; n++)); do
+        { printf '%s\n' "${header:0:n}"; grep -v 'CPU Affinity' "$text"; } > "$BATS_TEST_TMPDIR/topo"
+        [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ] ||
+            { echo "cut behind '${header:0:n}': $messages"; return 1; }
+    done
+    # a remark behind the columns is none
+    sed 's/$/   <- ours/' "$text" | sed "1s/.*/$header/" > "$BATS_TEST_TMPDIR/topo"
+    [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ]
+}
+
 @test "nvidia-smi's text from reports is the same machine" {
     local text=$data/cases/001-dgx-a100-topo-m.txt way want
     want=$(plan_of "$text")

@@ -49,7 +49,8 @@ static bool next_word(const char **p, char *buf, size_t len)
 static bool is_affinity(const char *word)
 {
     return strncmp(word, "CPU", 3) == 0 || strncmp(word, "NUMA", 4) == 0 ||
-           strcmp(word, "GPU") == 0;
+           strcmp(word, "GPU") == 0 || strcmp(word, "CP") == 0 ||
+           strcmp(word, "C") == 0; /* cut off at the end of a line */
 }
 
 bool mu_smi_is_header(const char *line)
@@ -168,6 +169,24 @@ static bool next_list(const char **p, char out[512])
     return true;
 }
 
+/* A header that was cut at a terminal's width lacks its last titles. The rows have the
+ * words all the same, in their usual order.
+ */
+static int add_cut_columns(bool column[3], int columns, char word[3][512], int words)
+{
+    for (int f = 0; f < 3 && columns < words; f++) {
+        const char *text = word[columns];
+
+        if (column[f])
+            continue;
+        if (strcmp(text, "N/A") != 0 && text[strspn(text, "0123456789,-")])
+            break; /* a remark */
+        column[f] = true;
+        columns++;
+    }
+    return columns;
+}
+
 /* The affinity columns as words: fields[0] CPU, [1] NUMA, [2] GPU NUMA ID; "" is empty.
  * rest starts right behind the last device cell.
  */
@@ -185,6 +204,7 @@ static void split_affinity(const struct parser *s, const char *rest, char field[
     }
     for (const char *p = rest; words < 3 && next_list(&p, word[words]);)
         words++;
+    columns = add_cut_columns(column, columns, word, words);
     /* Between the last cell and the CPU list there is one tab, or what fills a column
      * of eight; more is an empty CPU list.
      */
