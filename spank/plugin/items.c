@@ -257,6 +257,17 @@ static void read_world(spank_t sp, struct mu_step *step)
     step->pty = mu_item_env(sp, "SLURM_PTY_PORT", text, sizeof text) != NULL;
 }
 
+/* gres/shard and gres/mps have no list of their own: Slurm sets these two. */
+static void read_parts(spank_t sp, struct mu_step *step)
+{
+    static const char *const names[] = { "SLURM_SHARDS_ON_NODE",
+                                         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" };
+    char value[32];
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        step->parts |= mu_item_env(sp, names[i], value, sizeof value) && value[0];
+}
+
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
 {
     char hint[64];
@@ -292,6 +303,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
     read_visible(sp, step);
+    read_parts(sp, step);
     if (!mu_item_env_begin(sp, "SLURM_MEM_BIND", step->mem_bind, sizeof step->mem_bind))
         step->mem_bind[0] = '\0';
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);

@@ -88,6 +88,7 @@ struct mu_step {
     struct mu_cpuset cpus;  /* CPUs that the step may use */
     struct mu_cpuset mems;  /* NUMA nodes that the step may use; empty unknown */
     struct mu_cpuset cores; /* the step's cores in Slurm's numbering, see step_cpus.c */
+    bool parts;             /* the step has gres/shard or gres/mps: parts of GPUs */
     bool confined; /* false: cpus are all of the machine, Slurm confines no task */
     char mem_bind[1024]; /* SLURM_MEM_BIND: the user's --mem-bind, "" none */
     struct mu_bind_request request;

@@ -100,6 +100,8 @@ static bool site_allows(const struct mu_state *st, int argc, char *const *argv)
     char names[1024] = "", *rest = names, *name;
     bool yes = true;
 
+    if (st->arguments.code) /* of plugstack.conf: Muster is off */
+        return false;
     if (getenv("SLURM_JOB_PARTITION"))
         partition = getenv("SLURM_JOB_PARTITION");
     else if (!partition)
