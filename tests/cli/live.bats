@@ -253,7 +253,7 @@ add_rdma() {
         has "$output" "hint    network  $name is an RDMA device in software (siw or rxe), active: without NCCL_IB_HCA"
     done
     [[ $output != *"cxgb4_0 is an RDMA device in software"* ]]
-    NCCL_IB_HCA==mlx5_0,soft2 m doctor --all
+    NCCL_IB_HCA="=mlx5_0,soft2" m doctor --all
     has "$output" "warning network  soft2 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA selects it"
     has "$output" "ok      network  soft1 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA leaves it out"
 }
