@@ -224,8 +224,8 @@ static bool in_package(const struct drawing *d, int numa, int package)
 /* Lists NUMA nodes without CPUs and devices (Grace has dozens) in one line. */
 static void draw_memory_nodes(const struct drawing *d, int y)
 {
-    struct mu_cpuset gpu = { { 0 } }, other = { { 0 } };
-    char line[512], list[160];
+    struct mu_cpuset gpu = { { 0 } }, other = { { 0 } }, elsewhere = { { 0 } };
+    char line[768], list[160];
     int used = 0;
 
     for (int i = 0; i < d->node->nnumas; i++) {
@@ -233,7 +233,10 @@ static void draw_memory_nodes(const struct drawing *d, int y)
         int cores;
 
         if (mu_cpuset_empty(&n->cpus) && count_at(d, i, &cores) == 0)
-            mu_cpuset_add(n->gpu_memory ? &gpu : &other, n->os_index);
+            mu_cpuset_add(n->gpu_memory       ? &gpu
+                          : n->cpus_elsewhere ? &elsewhere
+                                              : &other,
+                          n->os_index);
     }
     mu_cpuset_format(&gpu, list, sizeof list);
     if (list[0])
@@ -241,7 +244,11 @@ static void draw_memory_nodes(const struct drawing *d, int y)
     mu_cpuset_format(&other, list, sizeof list);
     if (list[0])
         used += snprintf(line + used, sizeof line - (size_t)used,
-                         "memory only: NUMA %s", list);
+                         "memory only: NUMA %s   ", list);
+    mu_cpuset_format(&elsewhere, list, sizeof list);
+    if (list[0])
+        used += snprintf(line + used, sizeof line - (size_t)used,
+                         "CPUs not of this step: NUMA %s", list);
     if (used > 0)
         text(d, PAD, y, 12, "start", line);
 }

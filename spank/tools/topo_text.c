@@ -105,6 +105,7 @@ static void numa_table(FILE *out, const struct mu_node *node)
                 number(numa->package, package), memory(numa->memory, mem), gpus, nics,
                 cpu_list(&numa->cpus, cpus, sizeof cpus),
                 numa->gpu_memory               ? " (GPU memory)"
+                : numa->cpus_elsewhere         ? " (its CPUs are not of this step)"
                 : mu_cpuset_empty(&numa->cpus) ? " (memory only)"
                 : numa->memory == 0            ? " (no memory)"
                                                : "");

@@ -68,6 +68,16 @@ setup() {
     has "$output" "NUMA nodes 0,3-5: no GPU there."
 }
 
+@test "case 098: a node whose CPUs the step does not own is not memory only" {
+    m topo --topology "$data/hwloc-xml/32amd64-4s2n4c-cgroup2-restricted.xml"
+    [ $status -eq 0 ]
+    [[ $output =~ 1\ .*4-5$'\n' ]]
+    [ "$(grep -c 'its CPUs are not of this step' <<< "$output")" -eq 4 ]
+    [[ $output != *"memory only"* ]]
+    m topo --topology "$data/hwloc-xml/32amd64-4s2n4c-cgroup2-restricted.xml" --format svg
+    has "$output" "CPUs not of this step: NUMA 2-5"
+}
+
 @test "text: NICs that are no nearer than SYS are reported (case 009c)" {
     m topo --topology "$data/cases/009c-4xa100-all-on-numa1-topo-m.txt"
     has "$output" "4 of 4 GPUs without a NIC nearer than SYS."

@@ -65,7 +65,8 @@ struct mu_core {
 
 struct mu_numa {
     int os_index;
-    struct mu_cpuset cpus; /* online CPUs of this node itself; empty: memory only */
+    struct mu_cpuset cpus; /* online CPUs of this node itself */
+    bool cpus_elsewhere;   /* it has CPUs, but none that the source may use */
     uint64_t memory;       /* bytes; 0: no memory; UINT64_MAX: unknown */
     bool gpu_memory;       /* memory of a GPU (Grace, POWER9): never for host pages */
     int package;           /* -1 unknown or several */

@@ -38,9 +38,10 @@ static int package_of(hwloc_obj_t obj)
  * node that lists the fewest CPUs. Among equals, ordinary memory wins, then the lowest
  * number, since kernels number nodes with CPUs first.
  */
-static bool better_owner(hwloc_obj_t a, hwloc_obj_t b)
+static bool better_owner(hwloc_obj_t a, hwloc_obj_t b, bool complete)
 {
-    int wa = hwloc_bitmap_weight(a->cpuset), wb = hwloc_bitmap_weight(b->cpuset);
+    int wa = hwloc_bitmap_weight(complete ? a->complete_cpuset : a->cpuset);
+    int wb = hwloc_bitmap_weight(complete ? b->complete_cpuset : b->cpuset);
 
     if (wa != wb)
         return wa < wb;
@@ -49,19 +50,20 @@ static bool better_owner(hwloc_obj_t a, hwloc_obj_t b)
     return a->os_index < b->os_index;
 }
 
-static void own_cpus(hwloc_topology_t topo, hwloc_obj_t obj, struct mu_cpuset *out)
+/* complete: with the CPUs that this system has, but that were not allowed where the
+ * topology was saved.
+ */
+static void own_cpus(hwloc_topology_t topo, hwloc_obj_t obj, bool complete,
+                     struct mu_cpuset *out)
 {
-    struct mu_cpuset all;
-
-    mu_hwloc_set(obj->cpuset, &all);
-    *out = all;
+    mu_hwloc_set(complete ? obj->complete_cpuset : obj->cpuset, out);
     for (hwloc_obj_t other = NULL;
          (other = hwloc_get_next_obj_by_type(topo, HWLOC_OBJ_NUMANODE, other));) {
         struct mu_cpuset theirs;
 
-        if (other == obj || !better_owner(other, obj))
+        if (other == obj || !better_owner(other, obj, complete))
             continue;
-        mu_hwloc_set(other->cpuset, &theirs);
+        mu_hwloc_set(complete ? other->complete_cpuset : other->cpuset, &theirs);
         mu_cpuset_andnot(out, &theirs);
     }
 }
@@ -87,7 +89,7 @@ static void forget_no_memory(struct mu_node *node)
 static int read_numas(hwloc_topology_t topo, const char *root, struct mu_node *node,
                       struct mu_err *err)
 {
-    struct mu_cpuset online;
+    struct mu_cpuset online, complete;
 
     mu_hwloc_set(hwloc_topology_get_topology_cpuset(topo), &online);
     for (hwloc_obj_t obj = NULL;
@@ -101,8 +103,11 @@ static int read_numas(hwloc_topology_t topo, const char *root, struct mu_node *n
         numa->package = package_of(obj);
         numa->gpu_memory = obj->subtype && strcmp(obj->subtype, "GPUMemory") == 0;
         if (!root || !mu_sysfs_node_cpus(root, numa->os_index, &numa->cpus))
-            own_cpus(topo, obj, &numa->cpus);
+            own_cpus(topo, obj, false, &numa->cpus);
+        own_cpus(topo, obj, true, &complete);
         mu_cpuset_and(&numa->cpus, &online);
+        numa->cpus_elsewhere =
+            mu_cpuset_empty(&numa->cpus) && !mu_cpuset_empty(&complete);
     }
     forget_no_memory(node);
     /* Before mu_machine_finish sorts them: distances are read in this order. */
