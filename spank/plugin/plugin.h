@@ -19,6 +19,7 @@
  *   rendezvous.c   ports, network, rank 0's address
  *   rank0_node.c   the node that rank 0 runs on
  *   nodeaddr.c     addresses of nodes whose names do not resolve
+ *   master_addr.c  checks the user's MASTER_ADDR
  *   master_port.c  checks that MASTER_PORT is free
  *   leftovers.c    rank variables of the shell that started the step
  *   step_report.c  prints warnings and the plan, once per node
@@ -248,6 +249,11 @@ struct mu_user_lookup {
     char value[4096];
 };
 const char *mu_users_value(void *arg, const char *name);
+/* master_addr.c. Warns where rank 0's address is unknown, or the user's MASTER_ADDR
+ * is not rank 0's; the latter fails the step under strict. With verbose, prints whose
+ * value the tasks get.
+ */
+void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup);
 
 /* Variables for mu_takeover_decide; *words points into the buffer. */
 struct mu_takeover_buffer {

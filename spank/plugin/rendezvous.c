@@ -225,11 +225,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
         mu_warn(st, "%s", st->network.refused);
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
         check_shared_gpu(st, &lookup, &library);
-    if (rc == 0 && !st->network.master_known && st->role != MU_ROLE_NONE)
-        mu_warn(st,
-                "MASTER_ADDR is the name %s, which has no address that other nodes can "
-                "reach, and slurm.conf has no NodeAddr for it",
-                st->network.master_addr);
+    if (rc == 0 && st->role != MU_ROLE_NONE)
+        mu_master_check(st, &lookup);
     mu_hostlist_clear(&hosts);
     return rc;
 }

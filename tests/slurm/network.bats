@@ -146,6 +146,32 @@ address() { # node
     [[ "$output" == *"NCCL_SOCKET_IFNAME stays eth0 from the environment"* ]]
 }
 
+@test "case 099: a MASTER_ADDR that is not rank 0's stays, with one warning; strict refuses it" {
+    local value why second
+    second=$(on mnet2 -- ip -4 -o addr show eth0 | sed 's/.*inet \([0-9.]*\).*/\1/')
+    while IFS='|' read -r value why; do
+        MASTER_ADDR=$value run timeout 60 srun -N2 -n2 --gres=gpu:1 bash -c 'echo "addr=$MASTER_ADDR"'
+        echo "$output"
+        [ "$(grep -c "addr=$value" <<< "$output")" -eq 2 ]
+        [ "$(grep -c "warning: MASTER_ADDR=$value $why" <<< "$output")" -eq 1 ]
+        MASTER_ADDR=$value run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=strict echo ran
+        [ "$status" -ne 0 ]
+        [[ "$output" == *"MASTER_ADDR=$value $why"* ]]
+    done << ROWS
+$second|is no address of rank 0's node
+mnet2|is no address of rank 0's node
+127.0.0.1|is loopback, but the step has several nodes
+no-such-name.invalid|does not resolve
+ROWS
+    MASTER_ADDR=mnet1 run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
+    [[ "$output" != *"warning: MASTER_ADDR"* ]]
+    [[ "$output" == *"MASTER_ADDR stays mnet1 from the environment (Muster would set "* ]]
+    MASTER_ADDR=127.0.0.1 run timeout 60 srun -N1 -n1 --gres=gpu:1 true
+    [[ "$output" != *"warning: MASTER_ADDR"* ]]
+    run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
+    [[ "$output" == *"MASTER_ADDR="*": rank 0's node"* ]]
+}
+
 @test "what the user's NCCL_CONF_FILE sets is left to it, with file and line" {
     printf '# mine\nNCCL_SOCKET_IFNAME=eth0\n' >"$MUSTER_DIR/nccl.conf"
     export NCCL_CONF_FILE=$MUSTER_DIR/nccl.conf

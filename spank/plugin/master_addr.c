@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* master_addr.c - checks a MASTER_ADDR of the user's: it stays, right or wrong */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "runtime/base/parse.h"
+#include "spank/hw/live/net_live.h"
+#include "spank/plugin/plugin.h"
+
+#define LOOK_UP 1.0 /* seconds */
+
+static bool is_loopback(const struct mu_addr *addr)
+{
+    static const uint8_t one[16] = { [15] = 1 };
+
+    return addr->family == AF_INET ? addr->byte[0] == 127
+                                   : memcmp(addr->byte, one, sizeof one) == 0;
+}
+
+/* Slurm's nodes may be daemons of one machine, which meet at loopback. */
+static bool loopback_is_right(const struct mu_state *st)
+{
+    struct mu_addr addr;
+
+    return st->step.nnodes < 2 ||
+           (mu_addr_parse(st->network.master_addr, &addr, NULL) == 0 &&
+            is_loopback(&addr));
+}
+
+/* Why rank 0 cannot be reached at this address; "" if nothing is wrong. Only rank 0's
+ * node can tell its own addresses from others.
+ */
+static const char *fault(const struct mu_state *st, const struct mu_peer *peer)
+{
+    int loopback = 0;
+
+    if (peer->naddrs == 0)
+        return "does not resolve to an address here";
+    if (loopback_is_right(st))
+        return "";
+    for (int i = 0; i < peer->naddrs; i++)
+        loopback += is_loopback(&peer->addr[i]);
+    if (loopback == peer->naddrs)
+        return "is loopback, but the step has several nodes";
+    if (st->step.is_rank0_host && !mu_net_own_addr(peer, &st->network.net))
+        return "is no address of rank 0's node";
+    return "";
+}
+
+void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup)
+{
+    const char *value = mu_users_value(lookup, "MASTER_ADDR"), *why;
+    struct mu_peer peer = { .host = "" };
+
+    if (!st->network.master_known)
+        mu_warn(st,
+                "MASTER_ADDR is the name %s, which has no address that other nodes can "
+                "reach, and slurm.conf has no NodeAddr for it",
+                st->network.master_addr);
+    if (!value || !value[0]) {
+        if (st->opts.verbose == MU_FLAG_YES)
+            mu_info(st, "MASTER_ADDR=%s: rank 0's node", st->network.master_addr);
+        return;
+    }
+    if (st->opts.verbose == MU_FLAG_YES)
+        mu_info(st,
+                "MASTER_ADDR stays %.200s from the environment (Muster would set %s)",
+                value, st->network.master_addr);
+    if (mu_copy(peer.host, sizeof peer.host, value))
+        mu_net_resolve(&peer, 1, LOOK_UP, NULL);
+    why = fault(st, &peer);
+    if (!why[0])
+        return;
+    if (st->opts.strict == MU_FLAG_YES)
+        mu_err_set(&st->failure, EINVAL,
+                   "MASTER_ADDR=%.200s %s: unset it, Muster sets %s", value, why,
+                   st->network.master_addr);
+    else if (st->step.is_rank0_host)
+        mu_warn(st,
+                "MASTER_ADDR=%.200s %s: ranks will wait for each other in vain; unset "
+                "it, Muster sets %s (rank 0's node is %s)",
+                value, why, st->network.master_addr, st->step.host);
+}
