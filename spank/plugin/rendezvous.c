@@ -223,6 +223,8 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     st->have_network = rc == 0;
     if (rc == 0 && st->network.refused[0])
         mu_warn(st, "%s", st->network.refused);
+    if (rc == 0 && st->network.unread[0])
+        mu_warn(st, "%s; NCCL's variables in it do not count", st->network.unread);
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
         check_shared_gpu(st, &lookup, &library);
     if (rc == 0 && st->role != MU_ROLE_NONE)

@@ -46,18 +46,6 @@ static void keep_first(void *arg, const struct mu_nccl_finding *finding)
                  finding->text);
 }
 
-static bool write_all(int fd, const void *data, size_t len)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = write(fd, (const char *)data + done, len - done);
-
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
 /* In the child: reads, checks and sends the user's file, whose path is `arg`. */
 static int read_and_check(void *arg, int index, int fd)
 {
@@ -78,8 +66,8 @@ static int read_and_check(void *arg, int index, int fd)
         v.parsable = checked.parsable;
         v.errors = checked.errors;
     }
-    if (write_all(fd, &v, sizeof v) && v.len)
-        write_all(fd, text, v.len);
+    if (mu_child_write(fd, &v, sizeof v) && v.len)
+        mu_child_write(fd, text, v.len);
     return 0;
 }
 
@@ -146,7 +134,7 @@ static int place(struct mu_state *st, const char *tmpdir, const char *text, size
     if (t->dirfd >= 0)
         fd = openat(t->dirfd, FILE_NAME,
                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
-    if (fd < 0 || !write_all(fd, text, len)) {
+    if (fd < 0 || !mu_child_write(fd, text, len)) {
         mu_err_set(err, errno, "%s/%s: %s", t->dir, FILE_NAME, strerror(errno));
         if (fd >= 0)
             close(fd);

@@ -397,6 +397,70 @@ static void nccl_files_are_read_in_its_order(void **state)
     remove_tree(root);
 }
 
+/* A file of 64 KiB that costs the parent neither memory nor time. */
+static void users_nccl_file_is_parsed_in_a_child_and_bounded(void **state)
+{
+    char root[] = "/tmp/muster-test-XXXXXX", *text = calloc(1, MU_CONF_TEXT_MAX + 1);
+    struct mu_conf conf = { 0 };
+    struct mu_err err = { 0 };
+    size_t at = 0;
+
+    assert_non_null(mkdtemp(root));
+    /* other names and repeated ones are not kept */
+    while (at + 20 < MU_CONF_TEXT_MAX - 1)
+        at += (size_t)sprintf(text + at, at % 3 ? "=\nA%zu=1\n" : "NCCL_A=1\n", at % 7);
+    put(root, "/.nccl.conf", text);
+    assert_int_equal(mu_conf_load_live("", root, "/none", &conf, &err), 0);
+    assert_int_equal(conf.n, 1);
+    mu_conf_clear(&conf);
+    /* as many names as there are */
+    for (int i = at = 0; i <= MU_CONF_LINES_MAX; i++) {
+        if (i == MU_CONF_LINES_MAX) {
+            put(root, "/.nccl.conf", text);
+            assert_int_equal(mu_conf_load_live(NULL, root, "/none", &conf, &err), 0);
+            assert_int_equal(conf.n, MU_CONF_LINES_MAX);
+            assert_int_equal(conf.line[i - 1].line, i);
+            mu_conf_clear(&conf);
+        }
+        at += (size_t)sprintf(text + at, "NCCL_N%d=1\n", i);
+    }
+    put(root, "/.nccl.conf", text);
+    assert_int_equal(mu_conf_load_live(NULL, root, "/none", &conf, &err), -1);
+    assert_non_null(strstr(err.text, "/.nccl.conf: more than 512 variables"));
+    mu_conf_clear(&conf);
+    remove_tree(root);
+    free(text);
+}
+
+static void a_nccl_file_that_answers_nothing_is_given_up(void **state)
+{
+    char root[] = "/tmp/muster-test-XXXXXX", path[64], etc[64];
+    struct mu_conf conf = { 0 };
+    struct mu_err err = { 0 };
+    double start, took;
+    int rc;
+
+    assert_non_null(mkdtemp(root));
+    put(root, "/.nccl.conf", "");
+    put(root, "/etc.conf", "NCCL_A=etc\n");
+    snprintf(path, sizeof path, "%s/.nccl.conf", root);
+    snprintf(etc, sizeof etc, "%s/etc.conf", root);
+    if (!hang_alone() || !hang_begin(path)) {
+        remove_tree(root);
+        skip();
+    }
+    start = mu_clock_s();
+    rc = mu_conf_load_live(NULL, root, etc, &conf, &err);
+    took = mu_clock_s() - start;
+    hang_end();
+    remove_tree(root);
+    assert_int_equal(rc, -1);
+    assert_int_equal(err.code, ETIMEDOUT);
+    assert_true(took >= 2 && took < 6);
+    assert_string_equal(mu_conf_find(&conf, "NCCL_A")->value, "etc");
+    mu_conf_clear(&conf);
+}
+
 static const char *no_user(void *arg, const char *name)
 {
     return NULL;
@@ -568,6 +632,8 @@ int main(void)
         cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
         cmocka_unit_test(the_shipped_profiles_know_their_platforms),
         cmocka_unit_test(nccl_files_are_read_in_its_order),
+        cmocka_unit_test(users_nccl_file_is_parsed_in_a_child_and_bounded),
+        cmocka_unit_test(a_nccl_file_that_answers_nothing_is_given_up),
         cmocka_unit_test(bridges_027_and_dead_ports_029_are_seen_as_they_are),
         cmocka_unit_test(an_address_on_lo_only_031_serves_the_rendezvous),
         cmocka_unit_test(a_step_of_two_nodes_gets_interface_and_address),

@@ -31,35 +31,57 @@ static bool copy_trimmed(const char *text, size_t from, size_t to, char *dst,
     return true;
 }
 
-static int add_line(struct mu_conf *conf, const struct mu_conf_line *line)
+/* "export NCCL_" is how a vendor's script begins; NCCL ignores such a line. */
+static bool is_wanted(const char *name)
 {
-    struct mu_conf_line *grown = realloc(conf->line, (conf->n + 1) * sizeof *grown);
+    return strncmp(name, "NCCL_", 5) == 0 || strncmp(name, "export NCCL_", 12) == 0;
+}
 
-    if (!grown)
-        return -1;
-    conf->line = grown;
-    grown[conf->n++] = *line;
+int mu_conf_add_line(struct mu_conf *conf, const struct mu_conf_line *line,
+                     struct mu_err *err)
+{
+    struct mu_conf_line copy = *line;
+
+    copy.name[sizeof copy.name - 1] = '\0';
+    copy.value[sizeof copy.value - 1] = '\0';
+    copy.file[sizeof copy.file - 1] = '\0';
+    if (!is_wanted(copy.name) || mu_conf_find(conf, copy.name))
+        return 0;
+    if (conf->n == MU_CONF_LINES_MAX)
+        return mu_err_set(err, E2BIG, "%s: more than %d variables", copy.file,
+                          MU_CONF_LINES_MAX);
+    if (conf->n == conf->room) {
+        int room = conf->room ? 2 * conf->room : 16;
+        void *grown = realloc(conf->line, (size_t)room * sizeof copy);
+
+        if (!grown)
+            return mu_err_set(err, ENOMEM, "%s: out of memory", copy.file);
+        conf->line = grown;
+        conf->room = room;
+    }
+    conf->line[conf->n++] = copy;
     return 0;
 }
 
 int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
                 struct mu_err *err)
 {
-    int number = 0;
+    struct mu_conf_line line = { .line = 0 };
 
+    mu_copy(line.file, sizeof line.file, file);
     for (size_t at = 0; at < len;) {
         const char *nl = memchr(text + at, '\n', len - at);
         size_t end = nl ? (size_t)(nl - text) : len;
         const char *eq = memchr(text + at, '=', end - at);
-        struct mu_conf_line line = { .line = ++number };
 
-        mu_copy(line.file, sizeof line.file, file);
+        line.line++;
         if (text[at] != '#' && eq &&
             copy_trimmed(text, at, (size_t)(eq - text), line.name, sizeof line.name) &&
+            is_wanted(line.name) &&
             copy_trimmed(text, (size_t)(eq - text) + 1, end, line.value,
                          sizeof line.value) &&
-            line.name[0] && add_line(conf, &line) < 0)
-            return mu_err_set(err, ENOMEM, "%s: out of memory", file);
+            mu_conf_add_line(conf, &line, err) < 0)
+            return -1;
         at = end + 1;
     }
     return 0;

@@ -4,7 +4,7 @@
  * NCCL reads NAME=VALUE lines of NCCL_CONF_FILE (or ~/.nccl.conf), then of
  * /etc/nccl.conf. It never overwrites a variable that is already set (NCCL
  * src/misc/param.cc). A variable that Muster exported would override these files, so
- * Muster exports no name that they set.
+ * Muster exports no NCCL_ variable that they set. Lines with other names are skipped.
  */
 #ifndef MU_NCCL_CONF_H
 #define MU_NCCL_CONF_H
@@ -15,6 +15,7 @@
 
 #define MU_CONF_NAME 64
 #define MU_CONF_TEXT_MAX (64 * 1024) /* bytes of a file that are read */
+#define MU_CONF_LINES_MAX 512        /* different names; NCCL has fewer than 300 */
 
 struct mu_conf_line {
     char name[MU_CONF_NAME];
@@ -23,19 +24,24 @@ struct mu_conf_line {
     int line;
 };
 
-/* All files in order of precedence: the first line with a name wins. */
+/* All files in order of precedence, one line for each name: the first wins. */
 struct mu_conf {
-    int n;
+    int n, room;
     struct mu_conf_line *line; /* owned */
 };
 
 void mu_conf_clear(struct mu_conf *conf);
 
 /* Append the lines of one file's text. As NCCL does: '#' starts a comment line, blanks
- * around the name are dropped, lines without '=' are ignored.
+ * around the name are dropped, lines without '=' are ignored. More than
+ * MU_CONF_LINES_MAX names are an error.
  */
 int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
                 struct mu_err *err);
+
+/* Append one line that another process sent: its strings may lack their end. */
+int mu_conf_add_line(struct mu_conf *conf, const struct mu_conf_line *line,
+                     struct mu_err *err);
 
 /* The winning line for name, or NULL. */
 const struct mu_conf_line *mu_conf_find(const struct mu_conf *conf, const char *name);

@@ -80,6 +80,18 @@ int mu_children_start(struct mu_children *children, int want, mu_child_work *wor
     return children->n == 0 ? -1 : 0;
 }
 
+bool mu_child_write(int fd, const void *data, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = write(fd, (const char *)data + done, len - done);
+
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
 ssize_t mu_children_read(const struct mu_children *children, void *buf, size_t len,
                          double deadline)
 {

@@ -9,6 +9,7 @@
 #ifndef MU_CHILD_H
 #define MU_CHILD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -25,6 +26,9 @@ struct mu_children {
 
 /* In child number `index`: write the answer to fd, return the exit status. */
 typedef int mu_child_work(void *arg, int index, int fd);
+
+/* In the child: write all of it; false where that fails. */
+bool mu_child_write(int fd, const void *data, size_t len);
 
 /* Deadlines are times of mu_clock_s. */
 

@@ -241,6 +241,7 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
     struct mu_profiles profiles = { 0 };
     struct mu_platform platform = { 0 };
     struct mu_conf conf = { 0 };
+    struct mu_err unread = { 0 };
     int rc = -1;
 
     if (load_profiles(request, &profiles, err) < 0 ||
@@ -250,9 +251,8 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
     in.profile = mu_profiles_match(&profiles, &platform);
     if (in.profile)
         mu_copy(out->platform, sizeof out->platform, in.profile->name);
-    if (mu_conf_load_live(request->conf_file, request->home, "/etc/nccl.conf", &conf,
-                          err) < 0)
-        goto out;
+    mu_conf_load_live(request->conf_file, request->home, "/etc/nccl.conf", &conf,
+                      &unread);
     if (request->topo &&
         !(request->user && request->user(request->user_arg, topo_name)) &&
         !mu_conf_find(&conf, topo_name))
@@ -260,6 +260,7 @@ static int decide_nccl(const struct mu_network_request *request, struct mu_netwo
     if (mu_nccl_decide(&in, &out->settings, err) < 0)
         goto out;
     mu_copy(out->refused, sizeof out->refused, mu_platform_refused(&platform));
+    mu_copy(out->unread, sizeof out->unread, unread.text);
     mu_settings_resolve(&out->settings, request->user, request->user_arg, &conf);
     rc = 0;
 out:

@@ -59,6 +59,7 @@ struct mu_network {
     /* a sentence about names that do not resolve and their replacement; "" none */
     char fallback[640];
     char refused[MU_ERR_TEXT]; /* why a set-from file is not read, "" none is refused */
+    char unread[MU_ERR_TEXT];  /* why the user's nccl.conf does not count, "" it does */
     char platform[64];         /* name of the profile, "" none */
     struct mu_settings settings; /* resolved: who won is in each */
 };
