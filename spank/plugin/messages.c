@@ -6,6 +6,15 @@
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
 
+/* A user's bytes may be in a message, which goes to slurmd's log and a terminal too. */
+static void print(const char *level, const char *host, char *text)
+{
+    for (char *c = text; *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7f)
+            *c = '?';
+    slurm_spank_log("muster: %s%s%s%s", host, host[0] ? ": " : "", level, text);
+}
+
 void mu_info(const struct mu_state *st, const char *fmt, ...)
 {
     char text[2048];
@@ -14,7 +23,7 @@ void mu_info(const struct mu_state *st, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    slurm_spank_log("muster: %s: %s", st->step.host, text);
+    print("", st->step.host, text);
 }
 
 void mu_warn(const struct mu_state *st, const char *fmt, ...)
@@ -25,10 +34,18 @@ void mu_warn(const struct mu_state *st, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (st->step.host[0])
-        slurm_spank_log("muster: %s: warning: %s", st->step.host, text);
-    else
-        slurm_spank_log("muster: warning: %s", text);
+    print("warning: ", st->step.host, text);
+}
+
+void mu_error(const struct mu_state *st, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    print("error: ", st->step.host, text);
 }
 
 void mu_info_lines(char *text)
@@ -37,5 +54,5 @@ void mu_info_lines(char *text)
 
     while ((line = mu_parse_next(&rest, '\n')))
         if (*line || rest)
-            slurm_spank_log("muster: %s", line);
+            print("", "", line);
 }

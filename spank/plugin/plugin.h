@@ -109,8 +109,9 @@ enum mu_action {
 /* A copy of an NCCL topology file that this step made; dir "" none. */
 struct mu_topofile {
     char dir[1024], path[1100];
-    int dirfd;
-    uid_t owner;
+    uid_t uid; /* of the user, whose groups are owned memory */
+    gid_t gid, *groups;
+    int ngroups;
 };
 
 struct mu_state {
@@ -158,12 +159,14 @@ struct mu_state {
 };
 
 /* messages.c. Print on the user's standard error, each line after "muster: "; to be
- * called in user_init and later. mu_info_lines prints text of several lines. Warnings
- * name the node.
+ * called in user_init and later. mu_info_lines prints text of several lines; a '?'
+ * replaces each control byte of the others.
  */
 void mu_info(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_warn(const struct mu_state *st, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void mu_error(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_info_lines(char *text);
 
@@ -378,7 +381,7 @@ void mu_port_release(struct mu_state *st);
 
 /* topofile.c. mu_topofile_prepare is the callback `topo` of struct mu_network_request,
  * called as the user; arg is a struct mu_topofile_request. Root calls
- * mu_topofile_remove, which undoes it.
+ * mu_topofile_remove, which undoes it with the user's rights, within 2 s.
  */
 struct mu_topofile_request {
     struct mu_state *st;

@@ -176,9 +176,11 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     struct mu_hostlist hosts = { 0 };
     char home[1024], conf_file[1024], tmpdir[900], site_dir[4096];
     const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
+    /* A relative name means another folder here than at the step's end. */
+    const char *folder = tmp && tmp[0] == '/' ? tmp : "/tmp";
     struct mu_library library = { "", "?" };
     char ld_path[4096], ras[128];
-    struct mu_topofile_request topo = { .st = st, .tmpdir = tmp ? tmp : "/tmp" };
+    struct mu_topofile_request topo = { .st = st, .tmpdir = folder };
     struct mu_network_request request = {
         .node = &st->node,
         .alloc = &st->alloc,

@@ -103,8 +103,7 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
 static int problem(const struct mu_state *st, int task, const struct mu_err *err)
 {
     if (st->opts.strict == MU_FLAG_YES) {
-        slurm_spank_log("muster: %s: error: task %d (strict): %s", st->step.host, task,
-                        err->text);
+        mu_error(st, "task %d (strict): %s", task, err->text);
         return -1;
     }
     mu_warn(st, "task %d: %s", task, err->text);

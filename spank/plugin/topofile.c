@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* topofile.c - an NCCL topology file for the tasks: a child with only the user's rights
- * reads and checks it. It is copied once per node, so that all tasks read the same
- * bytes, and removed when the step ends.
+ * reads and checks it. Another copies it once per node, so that all tasks read the same
+ * bytes, and a third removes it when the step ends.
  *
  *   topo=FILE   the user's file
  *   topo=auto   the site's topology= if it is an NCCL file and this is a virtual
@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +32,7 @@
 /* What the child sends before the bytes of the file. */
 struct verdict {
     int error; /* errno of reading, 0 read */
-    bool parsable;
-    int errors;
+    int parsable, errors;
     char first[400]; /* the first error, with its line */
     size_t len;
 };
@@ -78,6 +78,7 @@ static bool receive(const struct mu_children *child, struct verdict *v, char **d
 
     if (mu_children_read(child, v, sizeof *v, deadline) != (ssize_t)sizeof *v)
         return false;
+    v->first[sizeof v->first - 1] = '\0';
     if (v->len == 0)
         return true;
     *data = v->len <= FILE_MAX ? malloc(v->len) : NULL;
@@ -113,36 +114,88 @@ static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
     return rc;
 }
 
-/* Makes a folder for this step, owned by the user, and writes the file there. The open
- * descriptor of the folder protects the removal from a replaced path.
+/* What the child that makes the copy gets and sends. */
+struct copy {
+    struct mu_topofile *file; /* dir is the template for mkdtemp */
+    const char *text;
+    size_t len;
+};
+struct copied {
+    int error; /* errno, 0: the copy is there */
+    char dir[1024];
+};
+
+/* In the child: makes a folder of the user and writes the file there. */
+static int make_copy(void *arg, int index, int out)
+{
+    struct copy *copy = arg;
+    struct copied c = { 0 };
+    char path[1100];
+    int fd = -1;
+
+    mu_copy(c.dir, sizeof c.dir, copy->file->dir);
+    if (!mkdtemp(c.dir))
+        c.error = errno;
+    snprintf(path, sizeof path, "%s/" FILE_NAME, c.dir);
+    if (!c.error &&
+        ((fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0444)) < 0 ||
+         !mu_child_write(fd, copy->text, copy->len))) {
+        c.error = errno ? errno : EIO;
+        unlink(path);
+        rmdir(c.dir);
+    }
+    return mu_child_write(out, &c, sizeof c) ? 0 : 1;
+}
+
+/* The ids with which mu_topofile_remove works: those of the user, for now effective. */
+static bool keep_ids(struct mu_topofile *t)
+{
+    int n = getgroups(0, NULL);
+
+    t->uid = geteuid();
+    t->gid = getegid();
+    t->groups = n < 0 ? NULL : malloc(((size_t)n + 1) * sizeof *t->groups);
+    t->ngroups = t->groups ? getgroups(n, t->groups) : -1;
+    return t->ngroups >= 0;
+}
+
+/* Returns 0 or an errno. */
+static int copy_in_child(struct copy *copy, struct copied *c)
+{
+    double deadline = mu_clock_s() + DEADLINE_S;
+    struct mu_children child;
+    bool whole;
+
+    if (mu_children_start(&child, 1, make_copy, copy, NULL) < 0)
+        return EAGAIN;
+    whole = mu_children_read(&child, c, sizeof *c, deadline) == (ssize_t)sizeof *c;
+    mu_children_end(&child, whole ? deadline : 0);
+    c->dir[sizeof c->dir - 1] = '\0';
+    return whole ? c->error : ETIMEDOUT;
+}
+
+/* Copies the file into a folder of this step in tmpdir, which the user chose: it may be
+ * on a file system that does not answer.
  */
 static int place(struct mu_state *st, const char *tmpdir, const char *text, size_t len,
                  struct mu_err *err)
 {
     struct mu_topofile *t = &st->topofile;
-    int fd = -1;
+    struct copy copy = { t, text, len };
+    struct copied c;
+    int error;
 
     snprintf(t->dir, sizeof t->dir, "%.900s/muster.%u.%u.XXXXXX", tmpdir, st->step.job,
              st->step.step);
-    if (!mkdtemp(t->dir)) {
+    error = keep_ids(t) ? copy_in_child(&copy, &c) : ENOMEM;
+    if (error) {
         t->dir[0] = '\0';
-        return mu_err_set(err, errno, "cannot make a folder in %s: %s", tmpdir,
-                          strerror(errno));
-    }
-    t->owner = geteuid();
-    t->dirfd = open(t->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (t->dirfd >= 0)
-        fd = openat(t->dirfd, FILE_NAME,
-                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
-    if (fd < 0 || !mu_child_write(fd, text, len)) {
-        mu_err_set(err, errno, "%s/%s: %s", t->dir, FILE_NAME, strerror(errno));
-        if (fd >= 0)
-            close(fd);
         mu_topofile_remove(st);
-        return -1;
+        return mu_err_set(err, error, "cannot make a folder in %s: %s", tmpdir,
+                          strerror(error));
     }
-    close(fd);
-    snprintf(t->path, sizeof t->path, "%s/%s", t->dir, FILE_NAME);
+    mu_copy(t->dir, sizeof t->dir, c.dir);
+    snprintf(t->path, sizeof t->path, "%s/" FILE_NAME, t->dir);
     return 0;
 }
 
@@ -200,22 +253,26 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
     return true;
 }
 
-/* Root calls this at the end of the step; it removes as the user, by descriptor. */
+/* In the child of root: with nothing but the user's rights, as the copy was made. */
+static int remove_copy(void *arg, int index, int fd)
+{
+    const struct mu_topofile *t = arg;
+
+    if (geteuid() == 0 && (setgroups((size_t)t->ngroups, t->groups) < 0 ||
+                           setresgid(t->gid, t->gid, t->gid) < 0 ||
+                           setresuid(t->uid, t->uid, t->uid) < 0))
+        return 1;
+    unlink(t->path);
+    return rmdir(t->dir) < 0;
+}
+
 void mu_topofile_remove(struct mu_state *st)
 {
     struct mu_topofile *t = &st->topofile;
-    uid_t before = geteuid();
+    struct mu_children child;
 
-    if (!t->dir[0])
-        return;
-    if (seteuid(t->owner) == 0) {
-        if (t->dirfd >= 0)
-            unlinkat(t->dirfd, FILE_NAME, 0);
-        rmdir(t->dir);
-        if (seteuid(before) < 0)
-            slurm_error("muster: cannot switch back to user %d", (int)before);
-    }
-    if (t->dirfd >= 0)
-        close(t->dirfd);
-    *t = (struct mu_topofile){ .dirfd = -1 };
+    if (t->dir[0] && mu_children_start(&child, 1, remove_copy, t, NULL) == 0)
+        mu_children_end(&child, mu_clock_s() + DEADLINE_S);
+    free(t->groups);
+    *t = (struct mu_topofile){ 0 };
 }

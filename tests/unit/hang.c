@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,9 +62,12 @@ bool hang_begin(const char *path)
     int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     bool ready = false;
     char options[128];
+    struct stat st;
 
-    snprintf(options, sizeof options, "fd=%d,rootmode=100644,user_id=%d,group_id=%d",
-             fd, (int)getuid(), (int)getgid());
+    snprintf(options, sizeof options,
+             "fd=%d,rootmode=%s,user_id=%d,group_id=%d,allow_other", fd,
+             stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "40755" : "100644",
+             (int)getuid(), (int)getgid());
     snprintf(mounted, sizeof mounted, "%s", path);
     if (fd >= 0 && mount("hang", path, "fuse", MS_NOSUID | MS_NODEV, options) == 0) {
         ready = answer_init(fd);

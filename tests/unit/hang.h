@@ -12,7 +12,7 @@
  * the reason printed, where they are not permitted.
  */
 bool hang_alone(void);
-/* Mount it over the regular file `path`. */
+/* Mount it over the regular file or folder `path`. Every user waits, root included. */
 bool hang_begin(const char *path);
 /* Whoever waits gets an error. The file is as before. */
 void hang_end(void);

@@ -2,8 +2,10 @@
 /* test_net_live.c - real interfaces in a network namespace of our own, recorded trees,
  * NCCL's files, names that never resolve
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +24,33 @@
 #include "spank/hw/live/platform_live.h"
 #include "spank/hw/io/sysfile.h"
 #include "tests/unit/hang.h"
+
+/* The name service of the child that looks names up. For "forged" it writes what only a
+ * hostile child would: answers about peers and addresses that do not exist.
+ */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
+{
+    static const int index[] = { 1 << 24, -5, 0 };
+    int (*real)(const char *, const char *, const struct addrinfo *,
+                struct addrinfo **);
+    struct {
+        int index;
+        struct mu_peer peer;
+    } answer = { 0 };
+
+    if (strcmp(node, "forged") == 0) {
+        for (int i = 0; i < 3; i++) {
+            answer.index = index[i];
+            answer.peer.naddrs = 1 << 20;
+            if (write(3, &answer, sizeof answer) < 0)
+                return EAI_SYSTEM;
+        }
+        return EAI_NONAME;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    return real(node, service, hints, list);
+}
 
 /* A namespace of this test's own; skips where it may not be made. */
 static void own_namespace(void)
@@ -461,6 +490,16 @@ static void a_nccl_file_that_answers_nothing_is_given_up(void **state)
     mu_conf_clear(&conf);
 }
 
+static void forged_answers_about_names_are_dropped(void **state)
+{
+    struct mu_peer peers[2] = { { .host = "forged" }, { .host = "10.1.2.3" } };
+
+    assert_int_equal(mu_net_resolve(peers, 2, 30, NULL), 0);
+    assert_int_equal(peers[0].naddrs, 0);
+    assert_string_equal(peers[0].host, "forged");
+    assert_int_equal(peers[1].naddrs, 1);
+}
+
 static const char *no_user(void *arg, const char *name)
 {
     return NULL;
@@ -631,6 +670,7 @@ int main(void)
         cmocka_unit_test(an_address_is_its_own_look_up),
         cmocka_unit_test(a_recorded_tree_shows_dmi_pci_and_files),
         cmocka_unit_test(the_shipped_profiles_know_their_platforms),
+        cmocka_unit_test(forged_answers_about_names_are_dropped),
         cmocka_unit_test(nccl_files_are_read_in_its_order),
         cmocka_unit_test(users_nccl_file_is_parsed_in_a_child_and_bounded),
         cmocka_unit_test(a_nccl_file_that_answers_nothing_is_given_up),

@@ -258,6 +258,24 @@ static int look_up(void *arg, int index, int fd)
     return 0;
 }
 
+/* Takes a child's answer only as far as it can be true. */
+static void take_answer(struct names *names, const struct answer *answer,
+                        bool *answered)
+{
+    const struct mu_peer *from = &answer->peer;
+    const int room = sizeof from->addr / sizeof from->addr[0];
+    struct mu_peer *peer;
+
+    if (answer->index < 0 || answer->index >= names->n || answered[answer->index] ||
+        from->naddrs < 0 || from->naddrs > room)
+        return;
+    peer = &names->peers[answer->index];
+    memcpy(peer->addr, from->addr, sizeof peer->addr);
+    peer->naddrs = from->naddrs;
+    answered[answer->index] = true;
+    names->left--;
+}
+
 /* 0, or the number, from 1, of the first peer without an answer at the deadline. */
 static int take_answers(struct names *names, const struct mu_children *children,
                         double deadline)
@@ -268,11 +286,8 @@ static int take_answers(struct names *names, const struct mu_children *children,
 
     while (answered && names->left > 0 &&
            mu_children_read(children, &answer, sizeof answer, deadline) ==
-               (ssize_t)sizeof answer) {
-        names->peers[answer.index] = answer.peer;
-        answered[answer.index] = true;
-        names->left--;
-    }
+               (ssize_t)sizeof answer)
+        take_answer(names, &answer, answered);
     for (int i = 0; i < names->n && names->left > 0 && !late; i++)
         if (!answered || (!answered[i] && names->peers[i].naddrs == 0))
             late = i + 1;

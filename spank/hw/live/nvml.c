@@ -116,9 +116,11 @@ int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *lis
 
     if (mu_children_start(&child, 1, ask, (char *)(uintptr_t)library, NULL) == 0)
         while ((got = mu_children_read(&child, &one, sizeof one, deadline)) ==
-               (ssize_t)sizeof one)
+               (ssize_t)sizeof one) {
+            one.busid[sizeof one.busid - 1] = one.uuid[sizeof one.uuid - 1] = '\0';
             if (n < max)
                 list[n++] = one;
+        }
     status = mu_children_end(&child, got < 0 ? 0 : deadline);
     return got >= 0 && status == 0 ? n : -1;
 }
