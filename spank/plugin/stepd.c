@@ -136,9 +136,10 @@ static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err
 }
 
 /* An unreadable site file leaves the user's options and the defaults. `strict` then
- * fails the tasks with the reason, unless Muster is off.
+ * fails the tasks with the reason, unless Muster is off. Returns whether the step would
+ * have had a plan: only then its user has something to read.
  */
-static void settle_without_site(struct mu_state *st)
+static bool settle_without_site(struct mu_state *st)
 {
     char taken[256];
 
@@ -147,6 +148,7 @@ static void settle_without_site(struct mu_state *st)
         mu_opts_defaults(&st->opts);
     if (st->opts.mode == MU_MODE_OFF)
         st->opts.strict = MU_FLAG_NO;
+    return st->opts.mode != MU_MODE_OFF && (st->option_given || st->step.gpus[0]);
 }
 
 static int read_step(struct mu_state *st, spank_t sp, struct mu_err *err)
@@ -181,9 +183,10 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
         return;
     }
     if (read_step(st, sp, &err) < 0 || settle_step(st, &err) < 0) {
-        settle_without_site(st);
+        bool wanted = settle_without_site(st);
+
         st->failure = err;
-        if (st->opts.strict != MU_FLAG_YES)
+        if (wanted && st->opts.strict != MU_FLAG_YES)
             mu_warn(st, "tasks run as Slurm placed them: %s", err.text);
         return;
     }

@@ -154,3 +154,20 @@ reader() {
     [[ "$output" = *'NCCL_TOPO_FILE is not set: /none?[31m?muster: all is well'* ]]
     ! grep -q $'[\e\r]' "$MUSTER_DIR/c/log/slurmd.mhos1.log"
 }
+
+@test "a fault in the site file concerns steps that Muster serves: not those without a GPU, not off" {
+    warned() { grep -c 'muster.conf:[0-9]*: mem takes' <<< "$output" || true; }
+    printf '[defaults]\nmem = most\n' > "$MUSTER_DIR/c/etc/muster.conf"
+    run theirs true
+    none=$(warned)
+    run theirs --gres=gpu:1 --muster=off true
+    off=$(warned)
+    run theirs --gres=gpu:1 true
+    gpu=$(warned)
+    run theirs --muster=on true
+    asked=$(warned)
+    run theirs --gres=gpu:1 --muster=strict true
+    cp "$MUSTER_DIR/site.conf" "$MUSTER_DIR/c/etc/muster.conf"
+    [ "$status" -ne 0 ]
+    [ "$none $off $gpu $asked $(warned)" = "0 0 1 1 1" ]
+}
