@@ -28,6 +28,14 @@ int slurm_spank_exit(spank_t sp, int ac, char *av[]);
 
 static struct mu_state state;
 
+/* Slurm calls each hook once for each line of plugstack.conf that loads this file, in
+ * their order. The first alone counts.
+ */
+static bool first_line(int *calls)
+{
+    return (*calls)++ % state.lines == 0;
+}
+
 /* In slurmstepd, root calls this with the user's string and only copies it. srun,
  * sbatch and salloc check it at once.
  */
@@ -78,6 +86,10 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
 
     if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE)
         return 0;
+    if (++state.lines > 1) {
+        mu_second_line_report(state.lines);
+        return 0;
+    }
     read_arguments(ac, av);
     if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
         slurm_error("muster: the option --muster could not be registered");
@@ -95,14 +107,14 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
 
 int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_LOCAL)
+    if (spank_context() == S_CTX_LOCAL && first_line(&state.calls.init_post_opt))
         mu_restart_hook(&state);
     return 0;
 }
 
 int slurm_spank_user_init(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE)
+    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.user_init))
         mu_stepd_user_init(&state, sp);
     return 0; /* a failure is reported, or fails the task, in task_init */
 }
@@ -113,21 +125,22 @@ int slurm_spank_user_init(spank_t sp, int ac, char *av[])
  */
 int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE && mu_stepd_task_init(&state, sp) < 0)
+    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.task_init) &&
+        mu_stepd_task_init(&state, sp) < 0)
         _exit(EXIT_FAILURE);
     return 0;
 }
 
 int slurm_spank_task_exit(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE)
+    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.task_exit))
         mu_stepd_task_exit(&state);
     return 0;
 }
 
 int slurm_spank_exit(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE)
+    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.exit))
         mu_stepd_exit(&state);
     return 0;
 }

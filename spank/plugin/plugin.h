@@ -26,6 +26,7 @@
  *   other_steps.c  CPUs and GPUs shared with the job's other steps on this node
  *   topofile.c     NCCL_TOPO_FILE: checked, copied, removed
  *   settings.c     the site file, the merged options
+ *   second_line.c  reports a second line for the plugin in plugstack.conf
  *   messages.c     lines on the user's standard error
  */
 #ifndef MU_PLUGIN_H
@@ -115,6 +116,10 @@ struct mu_topofile {
 };
 
 struct mu_state {
+    int lines; /* of plugstack.conf that load the plugin */
+    struct {
+        int init_post_opt, user_init, task_init, task_exit, exit;
+    } calls;         /* of all these lines */
     char conf[4096]; /* the site file */
     struct {
         dev_t dev;
@@ -184,6 +189,9 @@ int mu_site_read(const struct mu_state *st, struct mu_site *site, struct mu_err 
  */
 int mu_settle(const struct mu_state *st, const struct mu_site_keys *site,
               struct mu_opts *opts, char *taken, size_t len, struct mu_err *err);
+
+/* second_line.c. The nth line of plugstack.conf that loads the plugin is ignored. */
+void mu_second_line_report(int nth);
 
 /* srun.c. mu_srun_init runs before srun reads its environment. mu_srun_check checks the
  * value of --muster in srun, sbatch and salloc: -1 after an error message.

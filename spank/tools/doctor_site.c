@@ -4,7 +4,6 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +13,12 @@
 #include "spank/core/options/plugstack.h"
 #include "spank/hw/load/node_load.h"
 #include "spank/hw/live/platform_live.h"
+#include "spank/hw/live/plugstack_lines.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/tools/doctor_facts.h"
 
 #define AREA "slurm"
 #define TEXT_MAX (256 * 1024)
-#define INCLUDE_DEPTH 4
-
-static char *read_text(const char *path)
-{
-    char *text = malloc(TEXT_MAX + 1);
-
-    if (text && mu_sysfile_read("", text, TEXT_MAX + 1, "%s", path) < 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
 
 /* Reads the Slurm release of muster.so from its symbol plugin_version. Loads it lazily,
  * because Slurm's symbols are missing here; muster.so runs no code on load.
@@ -53,12 +41,15 @@ static void check_plugin(struct mu_facts *facts)
         dlclose(lib);
 }
 
-static void read_plugin(struct mu_doctor_input *in, const char *file, int number,
-                        const struct mu_plugstack_line *line)
+static void read_line(void *arg, const char *file, int number,
+                      const struct mu_plugstack_line *line)
 {
+    struct mu_doctor_input *in = arg;
     struct mu_facts *facts = &in->facts;
     struct mu_err err = { 0 };
 
+    if (!strstr(line->path, "muster.so"))
+        return;
     if (line->path[0] == '/' ||
         !mu_doctor_plugin_dir(in, line->path, facts->plugin_path,
                               sizeof facts->plugin_path))
@@ -72,45 +63,10 @@ static void read_plugin(struct mu_doctor_input *in, const char *file, int number
     check_plugin(facts);
 }
 
-static void read_plugstack(struct mu_doctor_input *in, const char *path, int depth);
-
-/* Reads the files of a pattern, relative to the folder of the including file. */
-static void read_included(struct mu_doctor_input *in, const char *from,
-                          const char *pattern, int depth)
-{
-    const char *slash = strrchr(from, '/');
-    char full[1600];
-    glob_t found;
-    int n = pattern[0] == '/' || !slash ? snprintf(full, sizeof full, "%s", pattern)
-                                        : snprintf(full, sizeof full, "%.*s/%s",
-                                                   (int)(slash - from), from, pattern);
-
-    if (n < 0 || n >= (int)sizeof full || glob(full, 0, NULL, &found) != 0)
-        return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        read_plugstack(in, found.gl_pathv[i], depth);
-    globfree(&found);
-}
-
-static void read_plugstack(struct mu_doctor_input *in, const char *path, int depth)
-{
-    char *text = depth < INCLUDE_DEPTH ? read_text(path) : NULL, *rest = text, *next;
-    struct mu_plugstack_line line;
-
-    for (int number = 1; (next = mu_parse_next(&rest, '\n')); number++) {
-        mu_plugstack_parse(next, &line);
-        if (line.kind == MU_PLUGSTACK_INCLUDE)
-            read_included(in, path, line.path, depth + 1);
-        else if (line.kind != MU_PLUGSTACK_OTHER && strstr(line.path, "muster.so"))
-            read_plugin(in, path, number, &line);
-    }
-    free(text);
-}
-
 void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path)
 {
     mu_copy(in->site_path, sizeof in->site_path, MU_SITE_FILE);
-    read_plugstack(in, path, 0);
+    mu_plugstack_lines(path, read_line, in);
 }
 
 /* Checks the recorded machine that the site file names for this node, and the site's
@@ -166,10 +122,8 @@ static int check_file(const struct mu_doctor_input *in, const struct stat *st,
         mu_err_set(err, EFBIG, "%s: larger than %d bytes", in->site_path, TEXT_MAX);
         goto out;
     }
-    text = read_text(in->site_path);
-    if (!text)
-        mu_err_set(err, errno, "%s: %s", in->site_path, strerror(errno));
-    else if (mu_site_parse(text, in->site_path, &site, err) == 0)
+    if (mu_sysfile_text(in->site_path, TEXT_MAX, &text, err) == 0 &&
+        mu_site_parse(text, in->site_path, &site, err) == 0)
         rc = check_named(in, &site, err);
 out:
     mu_site_clear(&site);

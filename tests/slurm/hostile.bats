@@ -171,3 +171,22 @@ reader() {
     [ "$status" -ne 0 ]
     [ "$none $off $gpu $asked $(warned)" = "0 0 1 1 1" ]
 }
+
+@test "a second line for the plugin is ignored, with its file and line; nothing happens twice" {
+    local conf=$MUSTER_DIR/c/etc/plugstack.conf log=$MUSTER_DIR/c/log/slurmd.mhos1.log
+    cp "$conf" "$MUSTER_DIR/plugstack.conf"
+    mkdir "$MUSTER_DIR/c/etc/plugstack.d"
+    printf '# again\nrequired %s\n' "$MUSTER_DIR/muster.so" > "$MUSTER_DIR/c/etc/plugstack.d/muster.conf"
+    echo "include $MUSTER_DIR/c/etc/plugstack.d/*.conf" >> "$conf"
+    run theirs --gres=gpu:1 --muster=topo="$MUSTER_DIR/good.xml",verbose bash -c 'echo "it-ran $RANK ${NCCL_TOPO_FILE:+with}"'
+    cp "$MUSTER_DIR/plugstack.conf" "$conf"
+    rm -r "$MUSTER_DIR/c/etc/plugstack.d"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" = *"it-ran 0 with"* ]]
+    [ "$(grep -c 'step [0-9]*\.0, 1 of 1 task' <<< "$output")" -eq 1 ]
+    ! grep 'MASTER_PORT.*in use' <<< "$output"
+    [ "$(grep -cF "muster: $MUSTER_DIR/c/etc/plugstack.d/muster.conf:2: a second line loads muster.so; it is ignored: remove it" <<< "$output")" -eq 1 ]
+    grep -qF "plugstack.d/muster.conf:2: a second line loads muster.so" "$log"
+    wait_for 10 no_folder
+}
