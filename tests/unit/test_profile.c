@@ -153,9 +153,31 @@ static void a_bad_profile_line_is_named(void **state)
     }
 }
 
+/* What would run code in other users' tasks, or in tools of root around them. */
+static void a_profile_sets_no_variable_of_the_loader_or_of_roots_tools(void **state)
+{
+    static const char *const bad[] = {
+        "LD_PRELOAD", "LD_LIBRARY_PATH", "PATH",          "BASH_ENV",      "GCONV_PATH",
+        "SLURM_CONF", "PYTHONPATH",      "ENROOT_ROOTFS", "GLIBC_TUNABLES"
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct mu_profiles profiles = { 0 };
+        struct mu_err err = { 0 };
+        char text[128];
+
+        snprintf(text, sizeof text, "[p]\nset = %s=/x\n", bad[i]);
+        if (mu_profiles_parse(&profiles, "p.ini", text, &err) == 0)
+            fail_msg("accepted: %s", bad[i]);
+        assert_non_null(strstr(err.text, "p.ini line 2: set takes no variable that"));
+        mu_profiles_clear(&profiles);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_profile_sets_no_variable_of_the_loader_or_of_roots_tools),
         cmocka_unit_test(a_profile_is_for_steps_of_several_nodes),
         cmocka_unit_test(the_first_profile_whose_conditions_hold_is_taken),
         cmocka_unit_test(a_bad_profile_line_is_named),

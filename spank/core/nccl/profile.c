@@ -59,6 +59,27 @@ static bool parse_count(const char *value, struct mu_rule *rule)
     return mu_copy(rule->key, sizeof rule->key, id);
 }
 
+/* Variables that the loader, libc, a shell, an interpreter, Slurm or a container's tool
+ * reads, also with root's rights (TaskProlog, pyxis and enroot): a profile that sets
+ * one would run code in every user's task. A prefix ends in '*'.
+ */
+static bool is_refused(const char *name)
+{
+    static const char *const refused[] = {
+        "LD_*",        "GCONV_PATH", "GETCONF_DIR", "GLIBC_*",     "HOSTALIASES",
+        "LOCALDOMAIN", "LOCPATH",    "MALLOC_*",    "NIS_PATH",    "NLSPATH",
+        "RES_OPTIONS", "RESOLV_*",   "TMPDIR",      "TZDIR",       "PATH",
+        "HOME",        "SHELL",      "IFS",         "ENV",         "BASH*",
+        "PYTHON*",     "PERL*",      "SLURM*",      "SPANK_*",     "MUSTER_*",
+        "PYXIS_*",     "ENROOT_*",   "APPTAINER*",  "SINGULARITY*"
+    };
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (fnmatch(refused[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
 static bool parse_rule(const char *name, const char *value, struct mu_rule *rule)
 {
     static const char *const kinds[] = { "dmi", "pci",      "rdma", "file",
@@ -125,6 +146,9 @@ static int on_line(void *arg, const char *sect, const char *name, const char *va
             p, "the line is none of dmi = FIELD: TEXT, pci = VENDOR:DEVICE [COUNT], "
                "rdma = LAYER [COUNT], file = /PATH, set = NAME=VALUE, "
                "set-from = /PATH, why = NAME: REASON");
+    if (rule.kind == MU_RULE_SET && is_refused(rule.key))
+        return fail(p, "set takes no variable that the loader, a shell, Slurm or a "
+                       "container's tools read (LD_*, PATH, SLURM_*, ENROOT_*, ...)");
     profile = section(p, sect);
     grown =
         profile ? realloc(profile->rule, (profile->nrules + 1) * sizeof rule) : NULL;
