@@ -2,6 +2,7 @@
 /* items.c - fills struct mu_step from SPANK items, the step's environment and cgroup */
 #include <errno.h>
 #include <sched.h>
+#include <slurm/slurm.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
