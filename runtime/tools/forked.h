@@ -22,7 +22,8 @@ int mu_forked_run(int n, bool narrow, double patience,
                   int (*body)(struct mu_world *world, void *arg), void *arg);
 
 /* Inside a forked rank: its world. host has the name of each rank's node (borrowed);
- * NULL: all ranks are on this node. NULL when memory or sockets are short. `self` must outlive it.
+ * NULL: all ranks are on this node. NULL when memory or sockets are short. `self` must
+ * outlive it.
  */
 struct mu_world *mu_forked_world(struct mu_fork_rank *self, const char *const *host);
 

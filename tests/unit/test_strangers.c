@@ -65,8 +65,7 @@ static void before_meeting(int rank, void *arg)
     struct start *s = arg;
 
     s->listening++;
-    while (s->listening < RANKS ||
-           (s->silence && s->silence->known < RANKS * 2))
+    while (s->listening < RANKS || (s->silence && s->silence->known < RANKS * 2))
         usleep(500);
     usleep(20000); /* the last ones are called too */
     if (rank == 0)

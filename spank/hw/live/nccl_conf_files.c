@@ -72,8 +72,10 @@ int mu_conf_load_live(const char *conf_file, const char *home, const char *etc,
     char path[4096];
     int rc = 0;
 
-    snprintf(path, sizeof path, "%s%s", named ? conf_file : home ? home : "",
-             named ? "" : "/.nccl.conf");
+    if (named)
+        snprintf(path, sizeof path, "%s", conf_file);
+    else
+        snprintf(path, sizeof path, "%s/.nccl.conf", home ? home : "");
     if (named || home)
         rc = add_users_file(path, conf, err);
     return add_file(etc, conf, rc < 0 ? NULL : err) < 0 ? -1 : rc;
