@@ -170,17 +170,32 @@ static const char *site_profiles(const struct mu_state *st, char *buf, size_t le
     return NULL;
 }
 
+/* A relative name means another folder here than at the step's end. */
+static const char *folder_of(spank_t sp, char *buf, size_t len)
+{
+    const char *tmp = mu_item_env(sp, "TMPDIR", buf, len);
+
+    return tmp && tmp[0] == '/' ? tmp : "/tmp";
+}
+
+static void warn_of_files(const struct mu_state *st)
+{
+    if (st->have_network && st->network.refused[0])
+        mu_warn(st, "%s", st->network.refused);
+    if (st->have_network && st->network.unread[0])
+        mu_warn(st, "%s; NCCL's variables in it do not count", st->network.unread);
+}
+
 int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
 {
     struct mu_user_lookup lookup = { .st = st, .sp = sp };
     struct mu_hostlist hosts = { 0 };
     char home[1024], conf_file[1024], tmpdir[900], site_dir[4096];
-    const char *tmp = mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir);
-    /* A relative name means another folder here than at the step's end. */
-    const char *folder = tmp && tmp[0] == '/' ? tmp : "/tmp";
     struct mu_library library = { "", "?" };
     char ld_path[4096], ras[128];
-    struct mu_topofile_request topo = { .st = st, .tmpdir = folder };
+    struct mu_topofile_request topo = { .st = st,
+                                        .tmpdir =
+                                            folder_of(sp, tmpdir, sizeof tmpdir) };
     struct mu_network_request request = {
         .node = &st->node,
         .alloc = &st->alloc,
@@ -223,10 +238,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
                                     st->ports_first, st->ports_last, &st->ports_skip);
     rc = mu_network_decide(&request, &st->network, err);
     st->have_network = rc == 0;
-    if (rc == 0 && st->network.refused[0])
-        mu_warn(st, "%s", st->network.refused);
-    if (rc == 0 && st->network.unread[0])
-        mu_warn(st, "%s; NCCL's variables in it do not count", st->network.unread);
+    warn_of_files(st);
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan))
         check_shared_gpu(st, &lookup, &library);
     if (rc == 0 && st->role != MU_ROLE_NONE)

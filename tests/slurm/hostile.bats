@@ -33,7 +33,7 @@ theirs() { # srun option... command
 
 # While COMMAND runs, this path answers nothing, to root neither (as on a lost NFS).
 while_hung() { # path, command...
-    local path=$1 ready rc
+    local path=$1 ready
     shift
     rm -f "$MUSTER_DIR/in" "$MUSTER_DIR/out"
     mkfifo "$MUSTER_DIR/in" "$MUSTER_DIR/out"

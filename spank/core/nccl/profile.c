@@ -147,8 +147,9 @@ static int on_line(void *arg, const char *sect, const char *name, const char *va
                "rdma = LAYER [COUNT], file = /PATH, set = NAME=VALUE, "
                "set-from = /PATH, why = NAME: REASON");
     if (rule.kind == MU_RULE_SET && is_refused(rule.key))
-        return fail(p, "set takes no variable that the loader, a shell, Slurm or a "
-                       "container's tools read (LD_*, PATH, SLURM_*, ENROOT_*, ...)");
+        return fail(
+            p, "set takes no variable that the loader, a shell, Slurm or a "
+               "container's tools read: LD_*, PATH, SLURM_*, ENROOT_* and the like");
     profile = section(p, sect);
     grown =
         profile ? realloc(profile->rule, (profile->nrules + 1) * sizeof rule) : NULL;
