@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* sysfs_soft.c - finds RDMA devices in software in /sys/class/infiniband */
-#include <dirent.h>
+/* sysfs_soft.c - is an RDMA device of /sys/class/infiniband made in software? */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,36 +60,4 @@ bool mu_sysfs_is_soft(const char *root, const char *name)
         return true;
     return mu_sysfile_read(root, type, sizeof type, CLASS "/%s/node_type", name) > 0 &&
            type[0] == '4' && !has_hardware(root, name);
-}
-
-static bool is_listed(const struct mu_node *node, const char *name)
-{
-    for (int i = 0; i < node->nnics; i++)
-        if (strcmp(node->nics[i].name, name) == 0)
-            return true;
-    return false;
-}
-
-int mu_sysfs_soft_nics(const char *root, struct mu_node *node)
-{
-    char path[4200];
-    struct dirent *entry;
-    int rc = 0;
-    DIR *dir;
-
-    snprintf(path, sizeof path, "%s" CLASS, root);
-    dir = opendir(path);
-    while (dir && rc == 0 && (entry = readdir(dir))) {
-        struct mu_nic nic = { .numa = -1, .package = -1 };
-
-        if (entry->d_name[0] == '.' || is_listed(node, entry->d_name) ||
-            !mu_copy(nic.name, sizeof nic.name, entry->d_name) ||
-            !mu_sysfs_is_soft(root, nic.name))
-            continue;
-        mu_sysfs_nic(root, &nic);
-        rc = mu_node_add_soft(node, &nic);
-    }
-    if (dir)
-        closedir(dir);
-    return rc;
 }
