@@ -3,8 +3,9 @@
  * PCI order
  *
  * With confined devices, Slurm's number is the position of a device file in gres.conf.
- * Without, a job has only the numbers in CUDA_VISIBLE_DEVICES, which CUDA counts in PCI
- * order, in this job and in the others of the node.
+ * Without, a job has only the numbers in CUDA_VISIBLE_DEVICES and its like, in this job
+ * and in the others of the node. CUDA counts them in PCI order, ROCr in the KFD
+ * driver's.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,17 @@ static bool devices_confined(void)
     return confined;
 }
 
+/* The names of the GPUs' device files before the number; NULL: NVIDIA's. */
+static const char *files_of(const struct mu_state *st)
+{
+    int vendor = st->node.ngpus > 0 ? st->node.gpus[0].vendor : 0;
+
+    if (st->site.devices[0])
+        return st->site.devices;
+    return vendor == MU_VENDOR_AMD || vendor == MU_VENDOR_INTEL ? "/dev/dri/renderD"
+                                                                : NULL;
+}
+
 void mu_gres_find_order(struct mu_state *st)
 {
     struct mu_slurm_files *files;
@@ -52,12 +64,16 @@ void mu_gres_find_order(struct mu_state *st)
 
     st->order.n = 0;
     st->devices_confined = st->node.ngpus > 0 && devices_confined();
-    if (!st->devices_confined || !mu_gpus_have_minors(&st->node))
+    if (!st->devices_confined) {
+        mu_gpus_runtime_order(&st->node, &st->order);
+        return;
+    }
+    if (!mu_gpus_have_minors(&st->node))
         return;
     files = calloc(1, sizeof *files);
     conf = calloc(1, sizeof *conf);
     if (files && conf) {
-        conf->devices = st->site.devices[0] ? st->site.devices : NULL;
+        conf->devices = files_of(st);
         load("gres.conf", files);
         for (int i = 0; i < files->n; i++)
             if (files->file[i].text)

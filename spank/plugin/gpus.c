@@ -9,16 +9,22 @@
 #include "runtime/base/parse.h"
 #include "spank/plugin/plugin.h"
 
-/* Does a driver have this GPU? NVIDIA's driver leaves out a GPU that is lost or passed
- * to a virtual machine; Slurm and CUDA do not count it either.
+/* Does the vendor's driver list it? */
+static bool has_number(const struct mu_gpu *gpu)
+{
+    return gpu->vendor == MU_VENDOR_NVIDIA ? gpu->minor >= 0 : gpu->runtime_nth > 0;
+}
+
+/* Does a driver have this GPU? The driver leaves out a GPU that is lost or passed to a
+ * virtual machine; Slurm and the runtime do not count it either. Without any number the
+ * driver's list is unknown.
  */
 static bool is_driven(const struct mu_node *node, int gpu_node)
 {
-    if (node->gpus[gpu_node].vendor != MU_VENDOR_NVIDIA ||
-        node->gpus[gpu_node].minor >= 0)
-        return true;
-    for (int i = 0; i < node->ngpus; i++)
-        if (node->gpus[i].vendor == MU_VENDOR_NVIDIA && node->gpus[i].minor >= 0)
+    const struct mu_gpu *gpu = &node->gpus[gpu_node];
+
+    for (int i = 0; i < node->ngpus && !has_number(gpu); i++)
+        if (node->gpus[i].vendor == gpu->vendor && has_number(&node->gpus[i]))
             return false;
     return true;
 }
@@ -29,6 +35,34 @@ bool mu_gpus_have_minors(const struct mu_node *node)
         if (node->gpus[i].minor < 0 && is_driven(node, i))
             return false;
     return node->ngpus > 0;
+}
+
+/* Does the runtime count GPU a before GPU b, of the same vendor? */
+static bool counts_before(const struct mu_node *node, int a, int b)
+{
+    int nth_a = node->gpus[a].runtime_nth, nth_b = node->gpus[b].runtime_nth;
+
+    return nth_a > 0 && nth_b > 0 ? nth_a < nth_b : a < b;
+}
+
+void mu_gpus_runtime_order(const struct mu_node *node, struct mu_gres_order *order)
+{
+    bool differs = false;
+
+    order->n = 0;
+    for (int i = 0; i < node->ngpus && order->n < MU_GPUS_MAX; i++) {
+        int at = order->n;
+
+        if (!is_driven(node, i))
+            continue;
+        for (; at > 0 && counts_before(node, i, order->gpu_node[at - 1]); at--)
+            order->gpu_node[at] = order->gpu_node[at - 1];
+        differs |= at < order->n;
+        order->gpu_node[at] = i;
+        order->n++;
+    }
+    if (!differs)
+        order->n = 0;
 }
 
 static int node_of_num(const struct mu_node *node, const struct mu_gres_order *order,
@@ -116,41 +150,62 @@ int mu_gpus_of_step(const char *numbers, const char *visible,
     }
 }
 
-/* Path of a device file without its number. */
-static const char *device_prefix(const struct mu_state *st)
+/* ROCr or Level Zero opens it, not CUDA. */
+static bool is_amd_or_intel(const struct mu_gpu *gpu)
 {
-    return st->site.devices[0] ? st->site.devices : "/dev/nvidia";
+    return gpu->vendor == MU_VENDOR_AMD || gpu->vendor == MU_VENDOR_INTEL;
+}
+
+/* The path of the GPU's device file; false: unknown. `devices` of the site file names
+ * other files, which count along the PCI bus where the GPUs have no minors of NVIDIA's.
+ */
+static bool device_file(const struct mu_state *st, int gpu_node, char *path, size_t len)
+{
+    const struct mu_gpu *gpu = &st->node.gpus[gpu_node];
+    const char *prefix = is_amd_or_intel(gpu) ? "/dev/dri/renderD" : "/dev/nvidia";
+    int number = gpu->minor;
+
+    if (st->site.devices[0]) {
+        prefix = st->site.devices;
+        if (is_amd_or_intel(gpu) || !mu_gpus_have_minors(&st->node))
+            number = gpu_node;
+    } else if (st->site.topology[0]) {
+        return false;
+    }
+    snprintf(path, len, "%s%d", prefix, number);
+    return number >= 0;
+}
+
+/* access() checks the device cgroup as open() does, without waking up the GPU. */
+static int open_file(const char *path)
+{
+    struct stat file;
+
+    return stat(path, &file) < 0 ? -1 : access(path, R_OK | W_OK) == 0;
 }
 
 int mu_gpu_open(const struct mu_state *st, int gpu_node)
 {
-    int minor = st->node.gpus[gpu_node].minor;
     char path[300];
-    struct stat file;
 
-    if (st->site.devices[0] && !mu_gpus_have_minors(&st->node))
-        minor = gpu_node;
-    else if (st->site.topology[0] && !st->site.devices[0])
-        return -1;
-    if (minor < 0)
-        return -1;
-    snprintf(path, sizeof path, "%s%d", device_prefix(st), minor);
-    if (stat(path, &file) < 0)
-        return -1;
-    /* access() checks the device cgroup as open() does, without waking up the GPU. */
-    return access(path, R_OK | W_OK) == 0;
+    return device_file(st, gpu_node, path, sizeof path) ? open_file(path) : -1;
 }
 
 bool mu_gpus_confined(const struct mu_state *st)
 {
+    const char *prefix = st->site.devices[0] ? st->site.devices : "/dev/nvidia";
+
+    /* Without a plan the node is unknown: every number counts. */
     for (int minor = 0; minor < MU_GPUS_MAX; minor++) {
         char path[300];
-        struct stat file;
 
-        snprintf(path, sizeof path, "%s%d", device_prefix(st), minor);
-        if (stat(path, &file) == 0 && access(path, R_OK | W_OK) < 0)
+        snprintf(path, sizeof path, "%s%d", prefix, minor);
+        if (open_file(path) == 0)
             return true;
     }
+    for (int i = 0; i < st->node.ngpus; i++)
+        if (mu_gpu_open(st, i) == 0)
+            return true;
     return false;
 }
 
@@ -191,46 +246,84 @@ static bool counts_within_step(const struct mu_state *st)
            (st->step.visible[0] && strcmp(st->step.visible, st->step.gpus) != 0);
 }
 
-/* CUDA's (or another vendor's) number of a GPU: its position, in PCI order, among the
- * GPUs of the same vendor that the task can open.
- */
-static int cuda_of_node(const struct mu_state *st, int gpu_node)
+/* Can the task use this GPU, so that the runtime counts it? */
+static bool is_counted(const struct mu_state *st, int gpu_node)
 {
-    int gpu_cuda = 0;
+    int open = mu_gpu_open(st, gpu_node);
 
-    for (int i = 0; i < gpu_node; i++) {
-        int open = mu_gpu_open(st, i);
+    if (open >= 0 || !counts_within_step(st))
+        return open != 0;
+    for (int pos = 0; pos < st->alloc.ngpus; pos++)
+        if (st->alloc.gpu_node[pos] == gpu_node)
+            return true;
+    return false;
+}
 
-        if (!is_driven(&st->node, i) ||
-            st->node.gpus[i].vendor != st->node.gpus[gpu_node].vendor)
+static int width_of(const struct mu_state *st, int gpu_node)
+{
+    int tiles = st->node.gpus[gpu_node].tiles;
+
+    return tiles > 1 && !st->step.ze_composite ? tiles : 1;
+}
+
+/* The first number that the vendor's runtime has for a GPU: the devices before it, of
+ * those that the task can open. The runtime also counts devices that the node does not
+ * list, such as a processor's graphics unit.
+ */
+static int number_of_gpu(const struct mu_state *st, int gpu_node)
+{
+    const struct mu_node *node = &st->node;
+    int nth = node->gpus[gpu_node].runtime_nth, before = 0, number = 0;
+
+    for (int i = 0; i < node->ngpus; i++) {
+        if (i == gpu_node || !is_driven(node, i) ||
+            node->gpus[i].vendor != node->gpus[gpu_node].vendor ||
+            !counts_before(node, i, gpu_node))
             continue;
-        if (open < 0 && counts_within_step(st)) {
-            open = 0;
-            for (int pos = 0; pos < st->alloc.ngpus; pos++)
-                open |= st->alloc.gpu_node[pos] == i;
-        }
-        gpu_cuda += open != 0;
+        before++;
+        if (is_counted(st, i))
+            number += width_of(st, i);
     }
-    return gpu_cuda;
+    return nth > 0 ? number + nth - 1 - before : number;
+}
+
+static bool add_item(const char *item, char *buf, size_t len)
+{
+    size_t at = strlen(buf);
+
+    return (size_t)snprintf(buf + at, len - at, "%s%s", at ? "," : "", item) < len - at;
+}
+
+bool mu_gpus_tiled(const struct mu_state *st)
+{
+    for (int pos = 0; pos < st->alloc.ngpus; pos++)
+        if (width_of(st, st->alloc.gpu_node[pos]) > 1)
+            return true;
+    return false;
 }
 
 int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
                     char *buf, size_t len, struct mu_err *err)
 {
-    bool uuids = strstr(st->step.visible, "GPU-") || strstr(st->step.visible, "MIG-");
-    size_t at = 0;
+    bool uuids = strstr(st->step.visible, "GPU-") || strstr(st->step.visible, "MIG-") ||
+                 st->step.cuda_order;
+    bool fits = true;
 
     buf[0] = '\0';
-    for (int k = 0; k < ngpus; k++) {
-        char item[MU_NAME_LEN];
+    for (int k = 0; k < ngpus && fits; k++) {
+        const struct mu_gpu *gpu = &st->node.gpus[gpu_node[k]];
+        int number = number_of_gpu(st, gpu_node[k]), width = width_of(st, gpu_node[k]);
+        char item[16];
 
-        if (uuids && st->node.gpus[gpu_node[k]].uuid[0])
-            mu_copy(item, sizeof item, st->node.gpus[gpu_node[k]].uuid);
-        else
-            snprintf(item, sizeof item, "%d", cuda_of_node(st, gpu_node[k]));
-        if (at + strlen(item) + 2 > len)
-            return mu_err_set(err, E2BIG, "CUDA_VISIBLE_DEVICES does not fit");
-        at += (size_t)snprintf(buf + at, len - at, "%s%s", k ? "," : "", item);
+        if (uuids && !is_amd_or_intel(gpu) && gpu->uuid[0]) {
+            fits = add_item(gpu->uuid, buf, len);
+            continue;
+        }
+        for (int tile = 0; tile < width && fits; tile++) {
+            snprintf(item, sizeof item, "%d", number + tile);
+            fits = add_item(item, buf, len);
+        }
     }
-    return 0;
+    return fits ? 0
+                : mu_err_set(err, E2BIG, "the list of visible devices does not fit");
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
@@ -269,6 +270,25 @@ static void read_parts(spank_t sp, struct mu_step *step)
         step->parts |= mu_item_env(sp, names[i], value, sizeof value) && value[0];
 }
 
+/* The user's value; what Muster exported in an outer step does not count. */
+static bool users_word(spank_t sp, const struct mu_step *step, const char *name,
+                       char *buf, size_t len)
+{
+    return mu_item_env(sp, name, buf, len) && !mu_env_set_has(step->set, name, buf);
+}
+
+/* How the user's variables make the runtimes count the devices. */
+static void read_device_orders(spank_t sp, struct mu_step *step)
+{
+    char word[64];
+
+    step->cuda_order = users_word(sp, step, "CUDA_DEVICE_ORDER", word, sizeof word) &&
+                       strcmp(word, "PCI_BUS_ID") != 0;
+    step->ze_composite =
+        users_word(sp, step, "ZE_FLAT_DEVICE_HIERARCHY", word, sizeof word) &&
+        strcasecmp(word, "COMPOSITE") == 0;
+}
+
 int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
 {
     char hint[64];
@@ -308,6 +328,7 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     if (!mu_item_env_begin(sp, "SLURM_MEM_BIND", step->mem_bind, sizeof step->mem_bind))
         step->mem_bind[0] = '\0';
     copy_env(sp, "MUSTER_SET", step->set, sizeof step->set);
+    read_device_orders(sp, step);
     /* Only the first port is used. */
     if (!mu_item_env_begin(sp, "SLURM_STEP_RESV_PORTS", step->ports,
                            sizeof step->ports))

@@ -85,6 +85,8 @@ struct mu_step {
      * that of AMD's or Intel's GPUs. */
     char visible[MU_ENV_TEXT];
     const char *visible_name;
+    bool cuda_order;   /* the user's CUDA_DEVICE_ORDER is another than PCI_BUS_ID */
+    bool ze_composite; /* the user's ZE_FLAT_DEVICE_HIERARCHY counts cards, not tiles */
     char set[MU_ENV_TEXT];  /* MUSTER_SET of an outer step, "" none */
     char ports[256];        /* SLURM_STEP_RESV_PORTS */
     struct mu_cpuset cpus;  /* CPUs that the step may use */
@@ -297,6 +299,10 @@ void mu_gres_find_order(struct mu_state *st);
 int mu_gpus_of_step(const char *numbers, const char *visible,
                     const struct mu_gres_order *order, struct mu_alloc *alloc,
                     const struct mu_node *node, struct mu_err *err);
+/* The order in which the runtimes count the GPUs of the node; n is 0 where that is PCI
+ * order.
+ */
+void mu_gpus_runtime_order(const struct mu_node *node, struct mu_gres_order *order);
 /* Is the device file of every GPU of the driver known? */
 bool mu_gpus_have_minors(const struct mu_node *node);
 /* Can this process open the GPU (index into node.gpus)? 1 yes, 0 no, -1 there is no
@@ -309,7 +315,11 @@ bool mu_gpus_confined(const struct mu_state *st);
  * step nor to the job (SLURM_JOB_GPUS): 0 with ConstrainDevices.
  */
 int mu_gpus_foreign(const struct mu_state *st);
-/* The value of CUDA_VISIBLE_DEVICES for these GPUs, called in the task. */
+/* Does the runtime count several devices for a GPU of the step (tiles of Intel's)? */
+bool mu_gpus_tiled(const struct mu_state *st);
+/* The value of CUDA_VISIBLE_DEVICES, or of the variable of another vendor's runtime, in
+ * the numbers of that runtime; called in the task.
+ */
 int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
                     char *buf, size_t len, struct mu_err *err);
 

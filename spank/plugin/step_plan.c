@@ -10,6 +10,7 @@
 #include "spank/hw/live/nvml.h"
 #include "spank/hw/load/locality.h"
 #include "spank/hw/load/node_load.h"
+#include "spank/hw/machine/runtime_order.h"
 #include "spank/plugin/plugin.h"
 
 #define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */
@@ -47,7 +48,11 @@ static int load_node(struct mu_state *st, struct mu_err *err)
     }
     if (mu_check_owner(st->site.topology, err) < 0)
         return -1;
-    return mu_node_load_file(st->site.topology, &st->node, err);
+    if (mu_node_load_file(st->site.topology, &st->node, err) < 0)
+        return -1;
+    /* A file has no order of AMD's driver. */
+    mu_runtime_order(mu_sysfile_root(), &st->node);
+    return 0;
 }
 
 static int fill_alloc(struct mu_state *st, struct mu_err *err)

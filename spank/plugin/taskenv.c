@@ -78,14 +78,46 @@ static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bo
     return mu_env_add(env, visible_name(st), MU_ENV_OURS, err, "%s", text);
 }
 
+/* The order in which the runtime counts, so that the list of visible devices holds. */
+static int add_device_order(const struct mu_state *st, bool tiled, struct mu_env *env,
+                            struct mu_err *err)
+{
+    if (strcmp(visible_name(st), "ZE_AFFINITY_MASK") != 0)
+        return mu_env_add(env, "CUDA_DEVICE_ORDER", MU_ENV_KEEP, err, "PCI_BUS_ID");
+    if (mu_env_add(env, "ZE_ENABLE_PCI_ID_DEVICE_ORDER", MU_ENV_KEEP, err, "1") < 0)
+        return -1;
+    return tiled ? mu_env_add(env, "ZE_FLAT_DEVICE_HIERARCHY", MU_ENV_KEEP, err, "FLAT")
+                 : 0;
+}
+
+/* Where a GPU is several devices, device LOCAL_RANK of all would be another task's. */
 static int add_gpus(const struct mu_state *st, const struct mu_slot *slot, bool hidden,
                     struct mu_env *env, struct mu_err *err)
 {
+    bool tiled = mu_gpus_tiled(st);
+
     if (st->alloc.ngpus == 0)
         return 0;
-    if (mu_env_add(env, "CUDA_DEVICE_ORDER", MU_ENV_KEEP, err, "PCI_BUS_ID") < 0)
+    if (add_device_order(st, tiled, env, err) < 0)
         return -1;
-    return hidden ? 0 : add_visible(st, slot, st->plan.own_visible, env, err);
+    return hidden ? 0 : add_visible(st, slot, st->plan.own_visible || tiled, env, err);
+}
+
+/* Slurm writes one list into the variables of all vendors. HIP applies ROCr's, its own
+ * and CUDA's one after another, so that a second list of numbers hides devices: only
+ * the runtime's own list stays (case 069).
+ */
+static void drop_other_lists(const struct mu_state *st, spank_t sp)
+{
+    static const char *const names[] = { "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                         "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK" };
+    char value[MU_ENV_TEXT];
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], visible_name(st)) != 0 &&
+            mu_item_env(sp, names[i], value, sizeof value) &&
+            strcmp(value, st->step.visible) == 0)
+            spank_unsetenv(sp, names[i]);
 }
 
 /* The fabric, which libmuster compares between nodes; "" (unknown) where the user chose
@@ -223,6 +255,8 @@ int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot
 
     if (rc == 0)
         rc = write_all(st, sp, &env, err);
+    if (rc == 0 && !hidden && st->alloc.ngpus > 0)
+        drop_other_lists(st, sp);
     restore_step_gpus(st, sp);
     mu_env_clear(&env);
     return rc;

@@ -92,3 +92,54 @@ shown() { # srun option...
     echo "$output"
     [ "$output" = "0 slurm=0 opens=0123 plan=80 visible=0" ]
 }
+
+# The driver lists them as b0, 80, a0, 90 behind a processor's own graphics unit.
+amd_gpus() {
+    local n=1 bus nodes
+    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    nodes=$root/sys/class/kfd/kfd/topology/nodes
+    for bus in 80 90 a0 b0; do
+        echo 0x1002 > "$root/sys/devices/pci0000:$bus/0000:$bus:01.0/vendor"
+        echo 0x120000 > "$root/sys/devices/pci0000:$bus/0000:$bus:01.0/class"
+    done
+    mkdir -p "$nodes/0"
+    printf 'cpu_cores_count 16\nlocation_id 0\ndomain 0\n' > "$nodes/0/properties"
+    for bus in 05 b0 80 a0 90; do
+        mkdir -p "$nodes/$n"
+        printf 'cpu_cores_count 0\nlocation_id %d\ndomain 0\ndrm_render_minor %d\n' \
+            $((0x${bus}08)) $((127 + n)) > "$nodes/$n/properties"
+        n=$((n + 1))
+    done
+    chmod -R a+rX "$MUSTER_DIR"
+}
+
+# ROCR_VISIBLE_DEVICES names the devices of MUSTER_PLAN, in the order of the driver's list.
+shown_amd() { # srun option...
+    cat > "$MUSTER_DIR/show-amd" <<'SHOW'
+#!/bin/bash
+plan=$(sed -n 's/.*;gpus=\([^;]*\);.*/\1/p' <<< "$MUSTER_PLAN" | sed 's/0000:\(..\):01.0/\1/g')
+echo "$SLURM_PROCID plan=$plan rocr=$ROCR_VISIBLE_DEVICES" \
+    "others=${CUDA_VISIBLE_DEVICES-}${GPU_DEVICE_ORDINAL-}${ZE_AFFINITY_MASK-}"
+SHOW
+    chmod +x "$MUSTER_DIR/show-amd"
+    timeout 60 srun -Q "$@" "$MUSTER_DIR/show-amd" 2> "$MUSTER_DIR/err" | sort
+}
+
+@test "AMD: numbers are those of the KFD driver's order, not of the PCI bus" {
+    amd_gpus
+    up
+    run shown_amd -n4 -O --gres=gpu:4 --muster=visible=own
+    cat "$MUSTER_DIR/err"
+    echo "$output"
+    [ "$output" = "0 plan=80 rocr=2 others=
+1 plan=90 rocr=4 others=
+2 plan=a0 rocr=3 others=
+3 plan=b0 rocr=1 others=" ]
+    run shown_amd -n1 --gres=gpu:4 --muster=on
+    echo "$output"
+    [ "$output" = "0 plan=80,90,a0,b0 rocr=2,4,3,1 others=" ]
+    # Slurm's first GPU is the driver's first one of the node's.
+    run shown_amd -n1 --gres=gpu:1 --muster=on
+    echo "$output"
+    [ "$output" = "0 plan=b0 rocr=1 others=" ]
+}

@@ -165,6 +165,123 @@ static void without_device_files_the_count_is_slurms(void **state)
     }
 }
 
+/* The runtime's own order, which is not the PCI bus's. A step has the second and the
+ * fourth GPU of four; tiles: of each Intel card.
+ */
+static const struct runtime_case {
+    const char *name;
+    int vendor, nth[4], tiles;
+    bool confined, cuda_order, composite;
+    const char *want; /* of the fourth, then the second GPU */
+} runtimes[] = {
+    { "KFD's order", MU_VENDOR_AMD, { 4, 3, 2, 1 }, 0, false, false, false, "0,2" },
+    { "KFD's order, confined",
+      MU_VENDOR_AMD,
+      { 4, 2, 3, 1 },
+      0,
+      true,
+      false,
+      false,
+      "0,1" },
+    { "KFD has other devices before",
+      MU_VENDOR_AMD,
+      { 3, 6, 2, 5 },
+      0,
+      false,
+      false,
+      false,
+      "4,5" },
+    { "KFD's order, CUDA's is another",
+      MU_VENDOR_AMD,
+      { 4, 3, 2, 1 },
+      0,
+      false,
+      true,
+      false,
+      "0,2" },
+    { "KFD leaves one out",
+      MU_VENDOR_AMD,
+      { 0, 3, 2, 1 },
+      0,
+      false,
+      false,
+      false,
+      "0,2" },
+    { "no list of KFD", MU_VENDOR_AMD, { 0 }, 0, false, false, false, "3,1" },
+    { "CUDA along the bus", MU_VENDOR_NVIDIA, { 0 }, 0, false, false, false, "3,1" },
+    { "CUDA in an order of the user",
+      MU_VENDOR_NVIDIA,
+      { 0 },
+      0,
+      false,
+      true,
+      false,
+      "GPU-3,GPU-1" },
+    { "Intel's cards", MU_VENDOR_INTEL, { 0 }, 1, false, true, false, "3,1" },
+    { "Intel's tiles", MU_VENDOR_INTEL, { 0 }, 2, false, false, false, "6,7,2,3" },
+    { "Intel's tiles, confined",
+      MU_VENDOR_INTEL,
+      { 0 },
+      2,
+      true,
+      false,
+      false,
+      "2,3,0,1" },
+    { "Intel's tiles as cards", MU_VENDOR_INTEL, { 0 }, 2, false, false, true, "3,1" },
+};
+
+static void each_runtime_gets_numbers_of_its_own_order(void **state)
+{
+    static const int fourth_second[] = { 3, 1 };
+
+    for (size_t i = 0; i < sizeof runtimes / sizeof runtimes[0]; i++) {
+        const struct runtime_case *c = &runtimes[i];
+        struct mu_gpu gpu[4] = { 0 };
+        static struct mu_state st;
+        char text[64];
+
+        memset(&st, 0, sizeof st);
+        st.node = (struct mu_node){ .ngpus = 4, .gpus = gpu };
+        st.alloc = (struct mu_alloc){ .ngpus = 2, .gpu_node = { 1, 3 } };
+        st.devices_confined = c->confined;
+        st.step.cuda_order = c->cuda_order;
+        st.step.ze_composite = c->composite;
+        for (int k = 0; k < 4; k++) {
+            gpu[k] = (struct mu_gpu){ .vendor = c->vendor,
+                                      .minor = -1,
+                                      .runtime_nth = c->nth[k],
+                                      .tiles = c->tiles };
+            snprintf(gpu[k].uuid, sizeof gpu[k].uuid, "GPU-%d", k);
+        }
+        assert_int_equal(
+            mu_gpus_visible(&st, fourth_second, 2, text, sizeof text, NULL), 0);
+        if (strcmp(text, c->want) != 0)
+            fail_msg("%s: '%s', not '%s'", c->name, text, c->want);
+        assert_int_equal(mu_gpus_tiled(&st), c->tiles > 1 && !c->composite);
+    }
+}
+
+static void numbers_of_free_devices_follow_the_runtime(void **state)
+{
+    static struct mu_gpu amd[4] = {
+        { .vendor = MU_VENDOR_AMD, .runtime_nth = 4 },
+        { .vendor = MU_VENDOR_AMD, .runtime_nth = 2 },
+        { .vendor = MU_VENDOR_AMD, .runtime_nth = 0 }, /* without a driver */
+        { .vendor = MU_VENDOR_AMD, .runtime_nth = 1 },
+    };
+    struct mu_node node = { .ngpus = 4, .gpus = amd };
+    struct mu_gres_order order;
+    char text[64];
+
+    mu_gpus_runtime_order(&node, &order);
+    print_gpus(order.gpu_node, order.n, text, sizeof text);
+    assert_string_equal(text, "3,1,0");
+    for (int i = 0; i < 4; i++)
+        amd[i].runtime_nth = i + 1;
+    mu_gpus_runtime_order(&node, &order);
+    assert_int_equal(order.n, 0);
+}
+
 /* Of five GPUs the first is AMD's, the third is with a virtual machine. */
 static void what_the_driver_leaves_out_is_not_counted(void **state)
 {
@@ -195,6 +312,8 @@ int main(void)
         cmocka_unit_test(a_step_has_the_gpus_that_slurm_numbers),
         cmocka_unit_test(whole_gpus_beside_mig_devices_are_named_by_uuid),
         cmocka_unit_test(without_device_files_the_count_is_slurms),
+        cmocka_unit_test(each_runtime_gets_numbers_of_its_own_order),
+        cmocka_unit_test(numbers_of_free_devices_follow_the_runtime),
         cmocka_unit_test(what_the_driver_leaves_out_is_not_counted),
     };
 

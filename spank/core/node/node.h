@@ -16,7 +16,8 @@
  *   pos       position in the step: 0 is the step's first GPU in PCI order. gpu-bind
  *             names these (map_gpu:, mask_gpu:)
  *   gpu_cuda  CUDA's: index among the GPUs that the task can open;
- *             CUDA_VISIBLE_DEVICES names these
+ *             CUDA_VISIBLE_DEVICES names these. Other vendors' runtimes have variables
+ *             and an order of their own (runtime_nth)
  *
  * If a step owns GPUs 2 and 3 of four and devices are confined, its second GPU is
  * gpu_num 3, gpu_node 3, pos 1 and gpu_cuda 1. plugin/gpus.c converts them. The minor N
@@ -87,9 +88,15 @@ struct mu_gpu {
     char uuid[MU_NAME_LEN];  /* "" unknown */
     char model[MU_NAME_LEN]; /* "" unknown */
     int vendor;              /* PCI vendor id, 0 unknown */
-    int minor;               /* N of /dev/nvidiaN, -1 unknown */
-    int numa;                /* nearest NUMA node that has CPUs, index; -1 unknown */
-    int package;             /* -1 unknown */
+    /* N of its device file: /dev/nvidiaN, /dev/dri/renderDN of AMD and Intel; -1
+     * unknown */
+    int minor;
+    /* The vendor's runtime counts it as its n-th device, from 1 (AMD: the KFD driver's
+     * order); 0: the runtime counts along the PCI bus. */
+    int runtime_nth;
+    int tiles;   /* Intel: devices that one card has in the flat hierarchy; 0 unknown */
+    int numa;    /* nearest NUMA node that has CPUs, index; -1 unknown */
+    int package; /* -1 unknown */
     /* CPUs of the finest locality that the source reports (a CCD, a NUMA node, the
      * machine); empty: it has none of the CPUs in cores[], or the locality is unknown
      */

@@ -7,6 +7,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/hw/hwloc/hwloc_reader.h"
+#include "spank/hw/machine/runtime_order.h"
 #include "spank/hw/machine/sysfs.h"
 
 #define CRAY 0x17db /* PCI vendor of Slingshot's Cassini NIC; HPE's own id is 1590 */
@@ -201,7 +202,7 @@ static int count_parts(struct walk *w, const struct mu_pci_dev *dev, hwloc_obj_t
     if (rsmi > 0)
         return rsmi;
     if (w->root && dev->vendor == MU_VENDOR_AMD)
-        parts = mu_sysfs_amd_parts(w->root, dev->busid);
+        parts = mu_kfd_parts(w->root, dev->busid);
     return parts > 1 ? parts : 1;
 }
 
@@ -486,6 +487,8 @@ int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
     machine->links_are_max = root != NULL;
     if (root && mu_sysfs_soft_nics(root, &machine->node) < 0)
         return mu_err_set(err, ENOMEM, "out of memory");
+    if (root)
+        mu_runtime_order(root, &machine->node);
     if (root && mu_sysfs_virtual(root))
         machine->node.virtual_machine = true;
     read_links(&w, "XGMIBandwidth");

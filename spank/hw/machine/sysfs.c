@@ -46,10 +46,9 @@ void mu_sysfs_isolated(const char *root, struct mu_cpuset *out)
         mu_cpuset_parse(buf, out, NULL);
 }
 
-/* "Device Minor: \t 3" -> the text behind the colon and blanks. */
-static bool field(char *text, const char *key, char *out, size_t len)
+bool mu_sysfs_field(const char *text, const char *key, char *out, size_t len)
 {
-    char *rest = text, *line, *copy = strdup(text);
+    char *rest, *line, *copy = strdup(text);
     bool found = false;
 
     if (!copy)
@@ -104,12 +103,12 @@ void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances)
     if (!read_text(root, buf, sizeof buf, "/proc/driver/nvidia/gpus/%s/information",
                    gpu->busid))
         return;
-    if (field(buf, "Model", value, sizeof value))
+    if (mu_sysfs_field(buf, "Model", value, sizeof value))
         mu_copy(gpu->model, sizeof gpu->model, value);
     /* The driver writes question marks for a caller without permission. */
-    if (field(buf, "GPU UUID", value, sizeof value) && !strchr(value, '?'))
+    if (mu_sysfs_field(buf, "GPU UUID", value, sizeof value) && !strchr(value, '?'))
         mu_copy(gpu->uuid, sizeof gpu->uuid, value);
-    if (field(buf, "Device Minor", value, sizeof value) &&
+    if (mu_sysfs_field(buf, "Device Minor", value, sizeof value) &&
         mu_parse_int("minor", value, 0, 4095, &minor, NULL) == 0) {
         gpu->minor = (int)minor;
         *instances = mig_instances(root, gpu->minor);
@@ -123,7 +122,7 @@ int mu_sysfs_nvidia_numa(const char *root, const char *busid)
 
     if (read_text(root, buf, sizeof buf, "/proc/driver/nvidia/gpus/%s/numa_status",
                   busid) &&
-        field(buf, "Node", value, sizeof value) &&
+        mu_sysfs_field(buf, "Node", value, sizeof value) &&
         mu_parse_int("node", value, 0, 65535, &n, NULL) == 0)
         return (int)n;
     return -1;
@@ -138,46 +137,6 @@ int mu_sysfs_pci_numa(const char *root, const char *busid)
         mu_parse_int("numa_node", buf, 0, 65535, &n, NULL) == 0)
         return (int)n;
     return -1;
-}
-
-static bool kfd_has_node(const char *root, int node)
-{
-    char path[4200];
-
-    snprintf(path, sizeof path, "%s/sys/class/kfd/kfd/topology/nodes/%d", root, node);
-    return access(path, F_OK) == 0;
-}
-
-/* KFD's location_id is bus << 8 | device << 3 | function in its low 16 bits; the bits
- * above hold the partition's number. In CPX mode the function bits hold the partition
- * too.
- */
-int mu_sysfs_amd_parts(const char *root, const char *busid)
-{
-    unsigned domain, bus, dev, func;
-    int parts = 0;
-
-    if (sscanf(busid, "%x:%x:%x.%x", &domain, &bus, &dev, &func) != 4)
-        return 0;
-    for (int i = 0; i < 256; i++) {
-        char buf[4096], value[32];
-        long location, dom;
-        bool readable = read_text(root, buf, sizeof buf,
-                                  "/sys/class/kfd/kfd/topology/nodes/%d/properties", i);
-
-        /* The driver gives no properties of a device that a cgroup hides. */
-        if (!readable && !kfd_has_node(root, i))
-            break;
-        if (!readable || !field(buf, "location_id ", value, sizeof value) ||
-            mu_parse_int("", value, 0, 0xffffffffL, &location, NULL) < 0 ||
-            !field(buf, "domain ", value, sizeof value) ||
-            mu_parse_int("", value, 0, 0xffffffffL, &dom, NULL) < 0)
-            continue;
-        parts += location > 0 && (unsigned)dom == domain &&
-                 ((unsigned)location >> 8 & 0xff) == bus &&
-                 ((unsigned)location >> 3 & 0x1f) == dev;
-    }
-    return parts;
 }
 
 struct port {

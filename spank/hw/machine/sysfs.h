@@ -15,6 +15,11 @@
  */
 bool mu_sysfs_node_cpus(const char *root, int os_index, struct mu_cpuset *out);
 
+/* The rest of the line that begins with `key`, behind a colon and blanks: "Device
+ * Minor: \t 3" gives "3".
+ */
+bool mu_sysfs_field(const char *text, const char *key, char *out, size_t len);
+
 /* CPUs kept out of the scheduler's balancing (isolcpus=); empty when none. */
 void mu_sysfs_isolated(const char *root, struct mu_cpuset *out);
 
@@ -29,11 +34,6 @@ int mu_sysfs_nvidia_numa(const char *root, const char *busid);
 /* The NUMA node that the firmware gives a PCI device, which may have no CPUs; -1: none.
  */
 int mu_sysfs_pci_numa(const char *root, const char *busid);
-
-/* Number of compute devices into which the amdgpu driver divides one PCI function
- * (CPX), 0 unknown.
- */
-int mu_sysfs_amd_parts(const char *root, const char *busid);
 
 /* Port state, rate, link layer and image GUID of an InfiniBand-class device, and
  * whether it is software.
