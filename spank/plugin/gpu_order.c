@@ -57,21 +57,12 @@ static const char *files_of(const struct mu_state *st)
                                                                 : NULL;
 }
 
-void mu_gres_find_order(struct mu_state *st)
+/* NULL: out of memory; the caller frees it. The texts of the files are gone. */
+static struct mu_gres_conf *read_gres_conf(const struct mu_state *st)
 {
-    struct mu_slurm_files *files;
-    struct mu_gres_conf *conf;
+    struct mu_slurm_files *files = calloc(1, sizeof *files);
+    struct mu_gres_conf *conf = calloc(1, sizeof *conf);
 
-    st->order.n = 0;
-    st->devices_confined = st->node.ngpus > 0 && devices_confined();
-    if (!st->devices_confined) {
-        mu_gpus_runtime_order(&st->node, &st->order);
-        return;
-    }
-    if (!mu_gpus_have_minors(&st->node))
-        return;
-    files = calloc(1, sizeof *files);
-    conf = calloc(1, sizeof *conf);
     if (files && conf) {
         conf->devices = files_of(st);
         load("gres.conf", files);
@@ -79,9 +70,38 @@ void mu_gres_find_order(struct mu_state *st)
             if (files->file[i].text)
                 mu_gres_conf_parse(files->file[i].path, files->file[i].text,
                                    st->step.host, conf, NULL);
-        mu_gres_order_make(conf, &st->node, &st->order);
         mu_slurm_files_clear(files);
     }
     free(files);
+    return conf;
+}
+
+bool mu_gres_has_slices(const struct mu_state *st)
+{
+    struct mu_gres_conf *conf = read_gres_conf(st);
+    bool slices = conf && mu_gres_conf_has_slices(conf);
+
+    free(conf);
+    return slices;
+}
+
+/* Only a line of gres.conf leads from Slurm's number to a slice. Whole GPUs need it
+ * where a device cgroup goes by these lines too.
+ */
+void mu_gres_find_order(struct mu_state *st)
+{
+    struct mu_gres_conf *conf;
+
+    st->order.n = 0;
+    st->devices_confined = st->node.ngpus > 0 && devices_confined();
+    if (!st->devices_confined && !st->alloc.mig) {
+        mu_gpus_runtime_order(&st->node, &st->order);
+        return;
+    }
+    if (!st->alloc.mig && !mu_gpus_have_minors(&st->node))
+        return;
+    conf = read_gres_conf(st);
+    if (conf)
+        mu_gres_order_make(conf, &st->node, &st->order);
     free(conf);
 }

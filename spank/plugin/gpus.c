@@ -302,11 +302,22 @@ bool mu_gpus_tiled(const struct mu_state *st)
     return false;
 }
 
+bool mu_gpus_unnamed(const struct mu_state *st)
+{
+    for (int pos = 0; pos < st->alloc.ngpus; pos++) {
+        const struct mu_gpu *gpu = &st->node.gpus[st->alloc.gpu_node[pos]];
+
+        if (mu_gpu_is_slice(gpu) && !gpu->uuid[0])
+            return true;
+    }
+    return false;
+}
+
 int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
                     char *buf, size_t len, struct mu_err *err)
 {
-    bool uuids = strstr(st->step.visible, "GPU-") || strstr(st->step.visible, "MIG-") ||
-                 st->step.cuda_order;
+    bool uuids =
+        strstr(st->step.visible, "GPU-") || st->alloc.mig || st->step.cuda_order;
     bool fits = true;
 
     buf[0] = '\0';

@@ -289,9 +289,10 @@ bool mu_step_cpus_disputed(const struct mu_state *st);
 int mu_cpus_of_request(const struct mu_node *node, int cpus_per_task, int threads);
 
 /* gpu_order.c. Fills st->order (the node's GPU for each of Slurm's numbers) and
- * st->devices_confined.
+ * st->devices_confined; st->alloc.mig must be set. Does gres.conf name MIG slices?
  */
 void mu_gres_find_order(struct mu_state *st);
+bool mu_gres_has_slices(const struct mu_state *st);
 
 /* gpus.c. Fills alloc->gpu_node from a step's SLURM_STEP_GPUS; a UUID in its
  * CUDA_VISIBLE_DEVICES replaces the number at that position.
@@ -317,6 +318,8 @@ bool mu_gpus_confined(const struct mu_state *st);
 int mu_gpus_foreign(const struct mu_state *st);
 /* Does the runtime count several devices for a GPU of the step (tiles of Intel's)? */
 bool mu_gpus_tiled(const struct mu_state *st);
+/* Has the step a MIG slice whose UUID, its only name, is unknown? */
+bool mu_gpus_unnamed(const struct mu_state *st);
 /* The value of CUDA_VISIBLE_DEVICES, or of the variable of another vendor's runtime, in
  * the numbers of that runtime; called in the task.
  */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/io/mig.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/hw/live/nvml.h"
 #include "spank/hw/load/locality.h"
@@ -16,17 +17,32 @@
 #define NVML_DEVICES (MU_GPUS_MAX + 16) /* GPUs, and the MIG devices on them */
 #define NVML_SECONDS 3
 
-/* Slurm names MIG devices by UUIDs, which only NVIDIA's library can resolve. It is
- * slow, so it is called only where Slurm used such a UUID.
+/* Is a GPU of the node cut into MIG slices? The driver's list in /proc may be missing,
+ * as on a machine that was read from a file.
+ */
+static bool may_be_cut(const struct mu_state *st)
+{
+    int cut = mu_mig_cut(mu_sysfile_root());
+
+    return strstr(st->step.visible, "MIG-") || cut > 0 ||
+           (cut < 0 && st->node.ngpus > 0) || mu_gres_has_slices(st);
+}
+
+/* Only NVIDIA's library has the UUIDs of MIG slices. It is slow, so it is called only
+ * where a GPU is cut.
  */
 static int name_migs(struct mu_state *st, struct mu_err *err)
 {
-    struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
+    struct mu_nvml_device *list;
     int n, rc = 0;
 
-    if (list && strstr(st->step.visible, "MIG-")) {
+    if ((!st->step.gpus[0] && !st->step.visible[0]) || !may_be_cut(st))
+        return 0;
+    list = calloc(NVML_DEVICES, sizeof *list);
+    if (list) {
         n = mu_nvml_list(NULL, NVML_SECONDS, list, NVML_DEVICES);
-        rc = mu_nvml_name_migs(list, n, &st->node, err);
+        if (n > 0)
+            rc = mu_nvml_name_migs(list, n, &st->node, err);
     }
     free(list);
     return rc < 0 ? -1 : 0;
@@ -52,7 +68,23 @@ static int load_node(struct mu_state *st, struct mu_err *err)
         return -1;
     /* A file has no order of AMD's driver. */
     mu_runtime_order(mu_sysfile_root(), &st->node);
-    return 0;
+    return name_migs(st, err);
+}
+
+static bool has_slice(const struct mu_node *node)
+{
+    for (int i = 0; i < node->ngpus; i++)
+        if (mu_gpu_is_slice(&node->gpus[i]))
+            return true;
+    return false;
+}
+
+static bool step_has_slice(const struct mu_state *st)
+{
+    for (int pos = 0; pos < st->alloc.ngpus; pos++)
+        if (mu_gpu_is_slice(&st->node.gpus[st->alloc.gpu_node[pos]]))
+            return true;
+    return false;
 }
 
 static int fill_alloc(struct mu_state *st, struct mu_err *err)
@@ -68,10 +100,13 @@ static int fill_alloc(struct mu_state *st, struct mu_err *err)
     mu_step_cpus(st, &machine, &st->alloc.cpus);
     if (!st->simulated)
         st->alloc.mems = st->step.mems;
-    st->alloc.mig = strstr(st->step.visible, "MIG-") != NULL;
+    st->alloc.mig = has_slice(&st->node);
     mu_gres_find_order(st);
-    return mu_gpus_of_step(st->step.gpus, st->step.visible, &st->order, &st->alloc,
-                           &st->node, err);
+    if (mu_gpus_of_step(st->step.gpus, st->step.visible, &st->order, &st->alloc,
+                        &st->node, err) < 0)
+        return -1;
+    st->alloc.mig = step_has_slice(st);
+    return 0;
 }
 
 /* The options for the planner: Slurm's bindings of the step included. */
@@ -97,6 +132,12 @@ int mu_step_plan_make(struct mu_state *st, struct mu_err *err)
         return -1;
     if (mu_plan_make(&st->node, &st->alloc, &opts, &st->plan, err) < 0)
         return -1;
+    if (mu_gpus_unnamed(st))
+        mu_warn(st,
+                "the step has MIG slices and NVIDIA's library gave no UUIDs within %d "
+                "s: CUDA_VISIBLE_DEVICES is left as Slurm set it, so that tasks may "
+                "share a slice; check nvidia-smi -L on this node",
+                NVML_SECONDS);
     st->have_plan = true;
     return 0;
 }

@@ -62,12 +62,15 @@ static const char *visible_name(const struct mu_state *st)
     }
 }
 
+/* Slices without a name keep Slurm's list. */
 static int add_visible(const struct mu_state *st, const struct mu_slot *slot, bool own,
                        struct mu_env *env, struct mu_err *err)
 {
     char text[MU_ENV_TEXT];
     int rc;
 
+    if (mu_gpus_unnamed(st))
+        return 0;
     if (own && slot->ngpus > 0)
         rc = mu_gpus_visible(st, slot->gpu_node, slot->ngpus, text, sizeof text, err);
     else

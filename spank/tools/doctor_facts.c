@@ -18,6 +18,7 @@
 #include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
 #include "spank/core/slurm/hostlist.h"
+#include "spank/hw/io/mig.h"
 #include "spank/hw/live/nccl_conf_files.h"
 #include "spank/hw/live/nccl_libraries.h"
 #include "spank/hw/live/net_live.h"
@@ -65,11 +66,25 @@ static int count_items(const char *list)
     return list ? n : -1;
 }
 
+/* How many devices a process can use behind /dev/nvidiaN: one, or its MIG slices. */
+static int openable_at(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), slices;
+    /* EPERM: the device cgroup refuses; ENXIO and others: only the driver lacks */
+    bool open = fd >= 0 || (errno != EPERM && errno != EACCES);
+
+    if (fd >= 0)
+        close(fd);
+    slices = mu_mig_openable(mu_sysfile_root(), atoi(strrchr(path, 'a') + 1));
+    return !open ? 0 : slices >= 0 ? slices : 1;
+}
+
 static void gather_gpus(struct mu_facts *facts)
 {
     struct mu_gpu_counts *c = &facts->gpus;
     const char *on_node = mu_facts_env(facts, "SLURM_GPUS_ON_NODE");
     const char *visible = mu_facts_env(facts, "CUDA_VISIBLE_DEVICES");
+    char pattern[4200];
     glob_t found;
 
     *c =
@@ -77,32 +92,33 @@ static void gather_gpus(struct mu_facts *facts)
     c->slurm =
         on_node ? atoi(on_node) : count_items(mu_facts_env(facts, "SLURM_STEP_GPUS"));
     c->visible = count_items(visible);
-    if (glob("/dev/nvidia[0-9]*", 0, NULL, &found) == 0) {
+    snprintf(pattern, sizeof pattern, "%s/dev/nvidia[0-9]*", mu_sysfile_root());
+    if (glob(pattern, 0, NULL, &found) == 0) {
         c->openable = 0;
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            int fd = open(found.gl_pathv[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-
-            /* EPERM: the device cgroup refuses; ENXIO and others: only the driver lacks
-             */
-            c->openable += fd >= 0 || (errno != EPERM && errno != EACCES);
-            if (fd >= 0)
-                close(fd);
-        }
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            c->openable += openable_at(found.gl_pathv[i]);
         globfree(&found);
     }
 }
 
-/* Case 023: the GPUs that NVIDIA's library shows to this process, without MIG devices.
+/* Case 023: the GPUs that NVIDIA's library shows to this process; of a GPU that is cut,
+ * the MIG slices.
  */
 static void ask_nvml(struct mu_facts *facts)
 {
     struct mu_nvml_device *list = calloc(NVML_DEVICES, sizeof *list);
     int n = list ? mu_nvml_list(NULL, 10, list, NVML_DEVICES) : -1;
+    bool cut = false;
 
     if (n >= 0)
         facts->gpus.nvml = 0;
     for (int i = 0; i < n; i++)
-        facts->gpus.nvml += !list[i].mig;
+        facts->gpus.nvml += list[i].mig || i + 1 == n || !list[i + 1].mig;
+    for (int i = 0; i < n; i++)
+        cut |= list[i].mig;
+    /* A container may lack the driver's list of the slices that can be opened. */
+    if (cut && mu_mig_cut(mu_sysfile_root()) <= 0)
+        facts->gpus.openable = -1;
     free(list);
 }
 

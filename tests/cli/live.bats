@@ -159,6 +159,22 @@ END
     [ "$(plan_columns 4 | sort -u)" = 1 ]
 }
 
+@test "case 024: the doctor counts the slices that can be opened, not their GPU" {
+    local caps=$root/proc/driver/nvidia/capabilities/gpu0/mig n
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    add_driver 0000:80:01.0 0 GPU-11111111-2222-3333-4444-555555555555
+    mkdir -p "$root/dev/nvidia-caps" "$caps"/gi{7,8,9}/ci0
+    touch "$root/dev/nvidia0" "$root"/dev/nvidia-caps/nvidia-cap{66,67,75,76}
+    for n in 7 8 9; do # the third is another job's: its files do not open
+        echo "DeviceFileMinor: $((3 + 9 * n))" > "$caps/gi$n/access"
+        echo "DeviceFileMinor: $((4 + 9 * n))" > "$caps/gi$n/ci0/access"
+    done
+    SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1 m doctor --all
+    has "$output" "Slurm 2, CUDA_VISIBLE_DEVICES 2, can be opened 2,"
+    [[ $output != *"ConstrainDevices is off"* ]]
+    [[ $output != *"hides the other GPUs"* ]]
+}
+
 @test "isolated CPUs are not used" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     echo 1,5,9 > "$root/sys/devices/system/cpu/isolated"

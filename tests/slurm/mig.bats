@@ -49,6 +49,23 @@ seen() { # srun option...
     [[ "${lines[0]}" == *" 1 v=1;"* ]] || grep -q 'cannot run several ranks on one GPU' "$MUSTER_DIR/err"
 }
 
+@test "case 024: without AutoDetect=nvml Slurm's numbers become the slices' UUIDs" {
+    echo 1,2 > "$MUSTER_DIR/lib/numbers"
+    run seen --muster=on
+    rm "$MUSTER_DIR/lib/numbers"
+    cat "$MUSTER_DIR/err"
+    echo "$output"
+    [[ "${lines[0]}" == "MIG-20 "*"task=0;gpus=MIG-20;"* ]]
+    [[ "${lines[1]}" == "MIG-21 "*"task=1;gpus=MIG-21;"* ]]
+    # the whole GPU and a slice
+    echo 0,1 > "$MUSTER_DIR/lib/numbers"
+    run seen --muster=on
+    rm "$MUSTER_DIR/lib/numbers"
+    echo "$output"
+    [[ "${lines[0]}" == *"task=0;gpus=0000:e1:00.0;"* ]]
+    [[ "${lines[1]}" == "MIG-20 "*"task=1;gpus=MIG-20;"* ]]
+}
+
 @test "a library that hangs holds the step up for seconds, and the devices' place is said to be unknown" {
     touch "$MUSTER_DIR/lib/hangs"
     local begin=$SECONDS

@@ -67,3 +67,21 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned i, void **mig)
         }
     return NOT_FOUND;
 }
+
+int nvmlDeviceGetMinorNumber(void *device, unsigned *minor)
+{
+    *minor = (unsigned)(uintptr_t)device - 1;
+    return 0;
+}
+
+int nvmlDeviceGetGpuInstanceId(void *mig, unsigned *id)
+{
+    *id = 2 * FIRST_MIG - (unsigned)(uintptr_t)mig;
+    return 0;
+}
+
+int nvmlDeviceGetComputeInstanceId(void *mig, unsigned *id)
+{
+    *id = 0;
+    return 0;
+}

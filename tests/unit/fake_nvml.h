@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fake_nvml.h - as much of NVIDIA's library as spank/hw/live/nvml.c calls, for made-up
  * GPUs: the program that links fake_nvml.c defines them. GPU k has the UUID GPU-k
- * from 1, the MIG devices of all GPUs MIG-20 and on.
+ * from 1, the MIG devices of all GPUs MIG-20 and on. GPU k has minor number k - 1, and
+ * MIG-20 is GPU instance 20, MIG-21 is 19 and so on, each with compute instance 0.
  */
 #ifndef FAKE_NVML_H
 #define FAKE_NVML_H

@@ -18,8 +18,16 @@ static struct mu_gpu gpus[NGPUS] = {
     { .busid = "0000:07:00.0", .label = "0000:07:00.0", .minor = 2, .uuid = "GPU-7" },
     { .busid = "0000:0f:00.0", .label = "0000:0f:00.0", .minor = 3, .uuid = "GPU-f" },
     { .busid = "0000:47:00.0", .label = "0000:47:00.0", .minor = 0, .uuid = "GPU-4" },
-    { .busid = "0000:4e:00.0", .label = "MIG-a", .minor = 1, .uuid = "MIG-a" },
-    { .busid = "0000:4e:00.0", .label = "MIG-b", .minor = 1, .uuid = "MIG-b" },
+    { .busid = "0000:4e:00.0",
+      .label = "MIG-a",
+      .minor = 1,
+      .uuid = "MIG-a",
+      .cap = 31 },
+    { .busid = "0000:4e:00.0",
+      .label = "MIG-b",
+      .minor = 1,
+      .uuid = "MIG-b",
+      .cap = 40 },
 };
 
 static void print_gpus(const int *gpu, int n, char *out, size_t len)
@@ -50,6 +58,18 @@ static const struct order_case {
     { "a file that no GPU has", "Name=gpu File=/dev/nvidia[0-4]\n", "" },
     { "MIG's capabilities",
       "Name=gpu MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap30\n", "" },
+    { "MIG slices, in another order than the library's",
+      "Name=gpu "
+      "MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap39,/dev/nvidia-caps/"
+      "nvidia-cap40\n"
+      "Name=gpu MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap[30-31]\n",
+      "4,3" },
+    { "MIG slices beside whole GPUs",
+      "Name=gpu MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap[39-40]\n"
+      "Name=gpu MultipleFiles=/dev/nvidia0\n"
+      "Name=gpu File=/dev/nvidia3\n"
+      "Name=gpu File=/dev/nvidia-caps/nvidia-cap31\n",
+      "4,2,1,3" },
     { "counts only", "Name=gpu Count=4\n", "" },
     { "nothing", "", "" },
 };
@@ -120,7 +140,8 @@ static void a_step_has_the_gpus_that_slurm_numbers(void **state)
 static void whole_gpus_beside_mig_devices_are_named_by_uuid(void **state)
 {
     static struct mu_state st = { .node = { .ngpus = NGPUS, .gpus = gpus },
-                                  .step = { .visible = "1,MIG-b" } };
+                                  .alloc = { .mig = true },
+                                  .step = { .visible = "1,2" } };
     const int both[] = { 1, 4 };
     char text[64];
 

@@ -35,9 +35,9 @@ int fake_nvml_init(void)
 static void the_child_lists_gpus_and_mig_devices(void **state)
 {
     static const struct mu_nvml_device want[] = {
-        { "0000:1a:00.0", "GPU-1", false }, { "0000:59:00.0", "GPU-2", false },
-        { "0000:59:00.0", "MIG-20", true }, { "0000:59:00.0", "MIG-21", true },
-        { "0000:59:00.0", "MIG-22", true },
+        { "0000:1a:00.0", "GPU-1", false, 0 }, { "0000:59:00.0", "GPU-2", false, 0 },
+        { "0000:59:00.0", "MIG-20", true, 0 }, { "0000:59:00.0", "MIG-21", true, 0 },
+        { "0000:59:00.0", "MIG-22", true, 0 },
     };
     struct mu_nvml_device list[8];
 
@@ -49,6 +49,32 @@ static void the_child_lists_gpus_and_mig_devices(void **state)
         assert_int_equal(list[i].mig, want[i].mig);
     }
     assert_int_equal(mu_nvml_list("", 10, list, 2), 2); /* no room for more */
+}
+
+/* By the driver's list in /proc, gres.conf's lines lead to the slice. */
+static void case_024_a_mig_device_has_the_capability_file_of_its_instance(void **state)
+{
+    static const int want[] = { 0, 0, 107, 0, 103 }; /* instance 19 is not listed */
+    struct mu_nvml_device list[8];
+    char root[] = "/tmp/muster-test-XXXXXX", command[1024];
+
+    assert_non_null(mkdtemp(root));
+    snprintf(
+        command, sizeof command,
+        "cd %s && mkdir -p proc/driver/nvidia/capabilities/gpu1/mig && "
+        "cd proc/driver/nvidia/capabilities/gpu1/mig && mkdir -p gi20/ci0 gi18/ci0 && "
+        "printf 'DeviceFileMinor: 107\nDeviceFileMode: 292\n' > gi20/ci0/access && "
+        "printf 'DeviceFileMinor: 103\n' > gi18/ci0/access",
+        root);
+    assert_int_equal(system(command), 0);
+    setenv("HWLOC_FSROOT", root, 1);
+    behaviour = "";
+    assert_int_equal(mu_nvml_list("", 10, list, 8), 5);
+    unsetenv("HWLOC_FSROOT");
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    assert_int_equal(system(command), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(list[i].cap, want[i]);
 }
 
 static void a_library_that_fails_hangs_or_is_not_there_harms_nobody(void **state)
@@ -89,9 +115,9 @@ static void a_library_that_the_kernel_waits_for_is_left_at_the_deadline(void **s
 static void case_024_mig_devices_get_their_uuids_in_order(void **state)
 {
     static const struct mu_nvml_device list[] = {
-        { "0000:1a:00.0", "GPU-1", false }, { "0000:59:00.0", "GPU-2", false },
-        { "0000:59:00.0", "MIG-20", true }, { "0000:59:00.0", "MIG-21", true },
-        { "0000:59:00.0", "MIG-22", true },
+        { "0000:1a:00.0", "GPU-1", false, 0 }, { "0000:59:00.0", "GPU-2", false, 0 },
+        { "0000:59:00.0", "MIG-20", true, 0 }, { "0000:59:00.0", "MIG-21", true, 0 },
+        { "0000:59:00.0", "MIG-22", true, 0 },
     };
     struct mu_gpu gpus[4] = { { .busid = "0000:1a:00.0", .uuid = "GPU-1" },
                               { .busid = "0000:59:00.0" },
@@ -113,9 +139,9 @@ static void
 case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
 {
     static const struct mu_nvml_device list[] = {
-        { "0000:59:00.0", "GPU-2", false }, { "0000:59:00.0", "MIG-20", true },
-        { "0000:59:00.0", "MIG-21", true }, { "0000:59:00.0", "MIG-22", true },
-        { "0000:1a:00.0", "GPU-1", false },
+        { "0000:59:00.0", "GPU-2", false, 0 }, { "0000:59:00.0", "MIG-20", true, 0 },
+        { "0000:59:00.0", "MIG-21", true, 0 }, { "0000:59:00.0", "MIG-22", true, 0 },
+        { "0000:1a:00.0", "GPU-1", false, 0 },
     };
     static const char *const uuid[] = { "GPU-1", "MIG-20", "MIG-21", "MIG-22",
                                         "GPU-3" };
@@ -166,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_child_lists_gpus_and_mig_devices),
+        cmocka_unit_test(case_024_a_mig_device_has_the_capability_file_of_its_instance),
         cmocka_unit_test(a_library_that_fails_hangs_or_is_not_there_harms_nobody),
         cmocka_unit_test(a_library_that_the_kernel_waits_for_is_left_at_the_deadline),
         cmocka_unit_test(case_024_mig_devices_get_their_uuids_in_order),

@@ -383,6 +383,12 @@ int mu_node_find_gpu(const struct mu_node *node, const char *text)
     return -1;
 }
 
+bool mu_gpu_is_slice(const struct mu_gpu *gpu)
+{
+    return strncmp(gpu->uuid, "MIG-", 4) == 0 ||
+           (gpu->vendor == MU_VENDOR_NVIDIA && gpu->sub >= 0);
+}
+
 int mu_node_gpu_of_minor(const struct mu_node *node, int minor)
 {
     for (int i = 0; i < node->ngpus && minor >= 0; i++)

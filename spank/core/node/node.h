@@ -91,6 +91,7 @@ struct mu_gpu {
     /* N of its device file: /dev/nvidiaN, /dev/dri/renderDN of AMD and Intel; -1
      * unknown */
     int minor;
+    int cap; /* MIG: N of its /dev/nvidia-caps/nvidia-capN, 0 unknown */
     /* The vendor's runtime counts it as its n-th device, from 1 (AMD: the KFD driver's
      * order); 0: the runtime counts along the PCI bus. */
     int runtime_nth;
@@ -239,5 +240,7 @@ int mu_node_adopt(struct mu_node *node, const struct mu_node *file, struct mu_er
 int mu_node_find_gpu(const struct mu_node *node, const char *text);
 /* Index of the GPU with this device minor, or -1; a negative minor matches no GPU. */
 int mu_node_gpu_of_minor(const struct mu_node *node, int minor);
+/* Is the GPU a MIG slice of a physical one? */
+bool mu_gpu_is_slice(const struct mu_gpu *gpu);
 
 #endif

@@ -85,6 +85,36 @@ static char *next_file(char **rest)
     return file;
 }
 
+/* /dev/nvidia-caps/nvidia-capN: of a MIG slice's GPU instance or compute instance. */
+static bool is_cap(const char *file)
+{
+    static const char prefix[] = "/dev/nvidia-caps/nvidia-cap";
+
+    return strncmp(file, prefix, sizeof prefix - 1) == 0;
+}
+
+/* All files of one device: the GPU's own, and those of a slice's instances. */
+static void add_device(char *files, const struct mu_gres_conf *conf,
+                       struct mu_gres *gres)
+{
+    struct mu_cpuset numbers = { 0 };
+    char *file;
+
+    while ((file = next_file(&files))) {
+        if (!file_numbers(file, &numbers))
+            continue;
+        if (are_minors(conf, file))
+            gres->minor = mu_cpuset_next(&numbers, -1);
+        if (!is_cap(file))
+            continue;
+        for (int k = mu_cpuset_next(&numbers, -1); k >= 0 && gres->caps < MU_GRES_CAPS;
+             k = mu_cpuset_next(&numbers, k))
+            gres->cap[gres->caps++] = k;
+    }
+    if (gres->caps > 0) /* a slice is no GPU of that number */
+        gres->minor = -1;
+}
+
 static int add_files(char *files, struct mu_gres *gres, struct mu_gres_conf *out,
                      struct mu_err *err)
 {
@@ -94,6 +124,7 @@ static int add_files(char *files, struct mu_gres *gres, struct mu_gres_conf *out
         struct mu_cpuset numbers = { 0 };
 
         gres->minor = -1;
+        gres->caps = 0;
         if (!file_numbers(file, &numbers)) {
             if (add(out, gres, err) < 0)
                 return -1;
@@ -102,6 +133,8 @@ static int add_files(char *files, struct mu_gres *gres, struct mu_gres_conf *out
         for (int k = mu_cpuset_next(&numbers, -1); k >= 0;
              k = mu_cpuset_next(&numbers, k)) {
             gres->minor = are_minors(out, file) ? k : -1;
+            gres->caps = is_cap(file);
+            gres->cap[0] = k;
             if (add(out, gres, err) < 0)
                 return -1;
         }
@@ -134,6 +167,8 @@ static int take_line(const char *line, const char *host, struct mu_gres *gres,
         return add_files(files, gres, out, err);
     /* MultipleFiles= lists the files of one device, a MIG slice. */
     gres->has_file = mu_slurm_value(line, "MultipleFiles", files, sizeof files);
+    if (gres->has_file)
+        add_device(files, out, gres);
     return add(out, gres, err);
 }
 
@@ -153,6 +188,26 @@ int mu_gres_conf_parse(const char *file, const char *text, const char *host,
     return 0;
 }
 
+bool mu_gres_conf_has_slices(const struct mu_gres_conf *conf)
+{
+    for (int i = 0; i < conf->n; i++)
+        if (conf->gres[i].caps > 0)
+            return true;
+    return false;
+}
+
+/* The GPU (index in the node) of a line, -1: none. */
+static int gpu_of(const struct mu_gres *gres, const struct mu_node *node)
+{
+    if (gres->caps == 0)
+        return mu_node_gpu_of_minor(node, gres->minor);
+    for (int i = 0; i < node->ngpus; i++)
+        for (int k = 0; k < gres->caps; k++)
+            if (node->gpus[i].cap > 0 && node->gpus[i].cap == gres->cap[k])
+                return i;
+    return -1;
+}
+
 void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *node,
                         struct mu_gres_order *out)
 {
@@ -160,7 +215,7 @@ void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *n
     if (conf->autodetect || conf->n > MU_GPUS_MAX)
         return;
     for (int gpu_num = 0; gpu_num < conf->n; gpu_num++) {
-        out->gpu_node[gpu_num] = mu_node_gpu_of_minor(node, conf->gres[gpu_num].minor);
+        out->gpu_node[gpu_num] = gpu_of(&conf->gres[gpu_num], node);
         if (out->gpu_node[gpu_num] < 0)
             return;
     }

@@ -8,11 +8,14 @@
 #include "spank/core/node/node.h"
 
 #define MU_GRES_MAX 256
+#define MU_GRES_CAPS 8 /* one slice has the files of two instances */
 
 struct mu_gres {
     const char *file; /* borrowed from mu_gres_conf_parse */
     int line;
-    int minor;     /* N of File=/dev/nvidiaN, -1: another file or none */
+    int minor; /* N of File=/dev/nvidiaN, -1: another file or none */
+    int caps;  /* a MIG slice: /dev/nvidia-caps/nvidia-capN in the line */
+    int cap[MU_GRES_CAPS];
     bool has_file; /* false: a line without File= */
     bool cores_given;
     struct mu_cpuset cores; /* abstract core numbers of Slurm, not Linux CPUs */
@@ -34,6 +37,9 @@ struct mu_gres_conf {
 int mu_gres_conf_parse(const char *file, const char *text, const char *host,
                        struct mu_gres_conf *out, struct mu_err *err);
 
+/* Does a line name a device file of a MIG slice? */
+bool mu_gres_conf_has_slices(const struct mu_gres_conf *conf);
+
 /* The GPUs (indices into node->gpus) in the order in which Slurm counts them; n is 0 if
  * that is the PCI order.
  */
@@ -46,7 +52,7 @@ struct mu_gres_order {
  * SLURM_STEP_GPUS, not the number in the name of its device file. Under AutoDetect GPUs
  * are in PCI order, otherwise in the order of the lines of gres.conf. If the lines name
  * other files than /dev/nvidiaN, or a file that belongs to no GPU of the node, the PCI
- * order is used.
+ * order is used. A line with a capability file is the MIG slice of that file.
  */
 void mu_gres_order_make(const struct mu_gres_conf *conf, const struct mu_node *node,
                         struct mu_gres_order *out);

@@ -13,6 +13,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/io/child.h"
+#include "spank/hw/io/mig.h"
+#include "spank/hw/io/sysfile.h"
 
 typedef void *handle; /* nvmlDevice_t */
 
@@ -30,6 +32,9 @@ struct calls {
     int (*pci)(handle device, struct pci_info *info);
     int (*mig_max)(handle device, unsigned *n); /* NULL: an old library */
     int (*mig_by_index)(handle device, unsigned i, handle *mig);
+    int (*minor)(handle device, unsigned *minor);
+    int (*gi)(handle mig, unsigned *id); /* GPU instance, compute instance */
+    int (*ci)(handle mig, unsigned *id);
 };
 
 static bool load(const char *library, struct calls *c)
@@ -48,6 +53,9 @@ static bool load(const char *library, struct calls *c)
         { &c->pci, "nvmlDeviceGetPciInfo_v3", true },
         { &c->mig_max, "nvmlDeviceGetMaxMigDeviceCount", false },
         { &c->mig_by_index, "nvmlDeviceGetMigDeviceHandleByIndex", false },
+        { &c->minor, "nvmlDeviceGetMinorNumber", false },
+        { &c->gi, "nvmlDeviceGetGpuInstanceId", false },
+        { &c->ci, "nvmlDeviceGetComputeInstanceId", false },
     };
 
     for (size_t i = 0; lib && i < sizeof symbols / sizeof symbols[0]; i++) {
@@ -60,14 +68,33 @@ static bool load(const char *library, struct calls *c)
     return lib != NULL;
 }
 
-static bool send_device(const struct calls *c, handle device, const char *busid,
-                        bool mig, int fd)
+/* The device file of a MIG device, which gres.conf names; 0 unknown. */
+static int cap_of(const struct calls *c, handle parent, handle mig)
 {
-    struct mu_nvml_device out = { .mig = mig };
+    struct mu_mig_slice slices[MU_MIG_SLICES];
+    unsigned minor, gi, ci;
+    int n;
+
+    if (!c->minor || !c->gi || !c->ci || c->minor(parent, &minor) != 0 ||
+        c->gi(mig, &gi) != 0 || c->ci(mig, &ci) != 0)
+        return 0;
+    n = mu_mig_slices(mu_sysfile_root(), (int)minor, slices);
+    for (int i = 0; i < n; i++)
+        if (slices[i].gi == (int)gi && slices[i].ci == (int)ci)
+            return slices[i].ci_cap;
+    return 0;
+}
+
+/* parent: of a MIG device, else NULL */
+static bool send_device(const struct calls *c, handle device, handle parent,
+                        const char *busid, int fd)
+{
+    struct mu_nvml_device out = { .mig = parent != NULL };
 
     if (c->uuid(device, out.uuid, sizeof out.uuid) != 0)
         return true; /* left out */
     mu_copy(out.busid, sizeof out.busid, busid);
+    out.cap = parent ? cap_of(c, parent, device) : 0;
     return write(fd, &out, sizeof out) == (ssize_t)sizeof out;
 }
 
@@ -86,13 +113,13 @@ static bool send_all(const struct calls *c, int fd)
         if (c->by_index(i, &device) != 0 || c->pci(device, &pci) != 0 ||
             mu_busid_normal(pci.busid, busid, NULL) < 0)
             continue;
-        if (!send_device(c, device, busid, false, fd))
+        if (!send_device(c, device, NULL, busid, fd))
             return false;
         if (!c->mig_max || !c->mig_by_index || c->mig_max(device, &migs) != 0)
             continue;
         for (unsigned k = 0; k < migs; k++)
             if (c->mig_by_index(device, k, &mig) == 0 &&
-                !send_device(c, mig, busid, true, fd))
+                !send_device(c, mig, device, busid, fd))
                 return false;
     }
     return true;
@@ -168,6 +195,7 @@ int mu_nvml_name_migs(const struct mu_nvml_device *list, int n, struct mu_node *
         if (strncmp(gpu->uuid, "MIG-", 4) != 0) {
             mu_copy(gpu->uuid, sizeof gpu->uuid, list[next].uuid);
             mu_copy(gpu->label, sizeof gpu->label, list[next].uuid);
+            gpu->cap = list[next].cap;
             named++;
         }
         next++;

@@ -13,6 +13,7 @@ struct mu_nvml_device {
     char busid[MU_BUSID_LEN]; /* of the GPU, or of a MIG device's parent */
     char uuid[MU_NAME_LEN];
     bool mig; /* a MIG device; its parent is in the list, before it */
+    int cap;  /* N of the /dev/nvidia-caps/nvidia-capN of a MIG device, 0 unknown */
 };
 
 /* List the devices, at most max, in NVML's order. The library is loaded in a child

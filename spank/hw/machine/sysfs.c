@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* sysfs.c - small reads from /sys and /proc, of this machine or a recorded tree */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/node/gid.h"
+#include "spank/hw/io/mig.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/hw/machine/sysfs.h"
 
@@ -66,36 +66,9 @@ bool mu_sysfs_field(const char *text, const char *key, char *out, size_t len)
     return found;
 }
 
-/* /proc/driver/nvidia/capabilities/gpuN/mig/giX/ciY: one per compute instance. */
-static int mig_instances(const char *root, int minor)
-{
-    char path[4200];
-    struct dirent *gi, *ci;
-    int n = 0;
-    DIR *mig, *sub;
-
-    snprintf(path, sizeof path, "%s/proc/driver/nvidia/capabilities/gpu%d/mig", root,
-             minor);
-    mig = opendir(path);
-    while (mig && n < 64 && (gi = readdir(mig))) {
-        char below[4500];
-
-        if (strncmp(gi->d_name, "gi", 2) != 0)
-            continue;
-        snprintf(below, sizeof below, "%s/%s", path, gi->d_name);
-        sub = opendir(below);
-        while (sub && (ci = readdir(sub)))
-            n += strncmp(ci->d_name, "ci", 2) == 0;
-        if (sub)
-            closedir(sub);
-    }
-    if (mig)
-        closedir(mig);
-    return n;
-}
-
 void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances)
 {
+    struct mu_mig_slice slices[MU_MIG_SLICES];
     char buf[4096], value[MU_NAME_LEN];
     long minor;
 
@@ -111,7 +84,7 @@ void mu_sysfs_nvidia(const char *root, struct mu_gpu *gpu, int *instances)
     if (mu_sysfs_field(buf, "Device Minor", value, sizeof value) &&
         mu_parse_int("minor", value, 0, 4095, &minor, NULL) == 0) {
         gpu->minor = (int)minor;
-        *instances = mig_instances(root, gpu->minor);
+        *instances = mu_mig_slices(root, gpu->minor, slices);
     }
 }
 
