@@ -672,7 +672,8 @@ struct muster_checkpoint_options {
     int keep; /* how many of the newest stay; default 3, -1: all */
     /* 0: rank 0 alone writes and reads. 1: each rank writes its part into a file of its
      * own, then rank 0 writes NAME-STEP.muster, without which the parts do not count.
-     * The folder must be the same one for all ranks.
+     * The folder must be the same one for all ranks: muster_checkpoint_open proves it
+     * by a file that rank 0 writes, and names a rank that does not see it.
      */
     int sharded;
     enum muster_checkpoint_mode mode;

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,55 @@ int mu_ckfolder_make(const char *folder, struct mu_err *err)
         return mu_err_set(err, errno, "folder %s cannot be created: %s", path,
                           strerror(errno));
     return 0;
+}
+
+static int mark_path(const char *folder, const char *name, uint64_t mark, char *buf,
+                     size_t len)
+{
+    return snprintf(buf, len, "%s/%s-" STEP_FORMAT ".muster.%016llx.tmp", folder, name,
+                    0ULL, (unsigned long long)mark) < (int)len;
+}
+
+bool mu_ckfolder_mark_set(const char *folder, const char *name, uint64_t mark)
+{
+    char path[PATH_MAX];
+    bool written;
+    int fd;
+
+    if (!mark_path(folder, name, mark, path, sizeof path))
+        return false;
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    written = write(fd, &mark, sizeof mark) == sizeof mark && fsync(fd) == 0;
+    if (close(fd) == 0 && written)
+        return true;
+    unlink(path);
+    return false;
+}
+
+bool mu_ckfolder_mark_is_set(const char *folder, const char *name, uint64_t mark)
+{
+    char path[PATH_MAX];
+    uint64_t found = 0;
+    bool same;
+    int fd;
+
+    if (!mark_path(folder, name, mark, path, sizeof path))
+        return false;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    same = fd >= 0 && read(fd, &found, sizeof found) == sizeof found && found == mark;
+    if (fd >= 0)
+        close(fd);
+    return same;
+}
+
+void mu_ckfolder_mark_clear(const char *folder, const char *name, uint64_t mark)
+{
+    char path[PATH_MAX];
+
+    if (mark_path(folder, name, mark, path, sizeof path))
+        unlink(path);
 }
 
 int mu_ckfolder_path(const char *folder, const char *name, uint64_t step, char *buf,

@@ -5,6 +5,7 @@
  *   NAME-000000001200.0003-of-0008.shard  a shard
  *   *.tmp                                 being written, or left by a run that died
  *   NAME-latest.muster                    link to the newest, for users
+ *   NAME-000000000000.muster.MARK.tmp     proves that ranks share the folder
  */
 #ifndef MU_CKFOLDER_H
 #define MU_CKFOLDER_H
@@ -18,6 +19,13 @@
 
 /* Create the folder, and those above it, if it is missing. */
 int mu_ckfolder_make(const char *folder, struct mu_err *err);
+
+/* A file that a rank creates and that the others look for. The mark is in its name and
+ * is its content. _set returns false where the folder takes no new file.
+ */
+bool mu_ckfolder_mark_set(const char *folder, const char *name, uint64_t mark);
+bool mu_ckfolder_mark_is_set(const char *folder, const char *name, uint64_t mark);
+void mu_ckfolder_mark_clear(const char *folder, const char *name, uint64_t mark);
 
 /* Write the path; false when buf is too short. */
 int mu_ckfolder_path(const char *folder, const char *name, uint64_t step, char *buf,

@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include "runtime/checkpoint/ckfolder.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/random.h"
+
+#define MARK_S 3 /* a network file system shows a new file within this time */
 
 static int take_options(struct muster_checkpoint *c, const char *folder,
                         const struct muster_checkpoint_options *o, struct mu_err *err)
@@ -55,6 +59,63 @@ static int make_folder(const struct muster_checkpoint *c, struct mu_err *err)
                                                    : 0;
 }
 
+/* [collective] Look for rank 0's file until all ranks see it, or for MARK_S seconds: a
+ * network file system may show a new file late. The pauses between two looks double.
+ */
+static int look_for_mark(const struct muster_checkpoint *c, uint64_t mark, bool *sees,
+                         struct mu_err *err)
+{
+    double begin = mu_clock_s(), spent = 0, next = 0;
+    int64_t all[2] = { 0, 1 }; /* every rank sees it; every rank has time left */
+
+    for (*sees = false; !all[0] && all[1]; spent = mu_clock_s() - begin) {
+        if (!*sees && spent >= next) {
+            *sees = mu_ckfolder_mark_is_set(c->folder, c->name, mark);
+            next = 2 * spent + 0.001;
+        }
+        all[0] = *sees;
+        all[1] = spent < MARK_S;
+        if (mu_checkpoint_min(c->comm, all, 2, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* [collective] Shards in folders that are local to a node are saved without an error
+ * and are missing at resume. So each rank looks for a file that rank 0 made. A folder
+ * that takes no file, for loads only, is not proved. 0, or -1 with the same *err on all
+ * ranks.
+ */
+static int prove_one_folder(const struct muster_checkpoint *c, struct mu_err *err)
+{
+    const struct mu_world *world = c->comm->world;
+    struct {
+        uint64_t mark;
+        int64_t set;
+    } proof = { 0 };
+    bool root = world->rank == 0, sees = true;
+    int rc;
+
+    if (world->size == 1)
+        return 0;
+    if (root && c->sharded && mu_random(&proof.mark, sizeof proof.mark) == 0)
+        proof.set = mu_ckfolder_mark_set(c->folder, c->name, proof.mark);
+    rc = mu_checkpoint_broadcast(c->comm, &proof, sizeof proof, 0, err);
+    if (rc == 0 && proof.set)
+        rc = look_for_mark(c, proof.mark, &sees, err);
+    if (root && proof.set)
+        mu_ckfolder_mark_clear(c->folder, c->name, proof.mark);
+    if (rc < 0)
+        return -1;
+    if (!sees)
+        rc = mu_err_set(err, MUSTER_EUSAGE,
+                        "checkpoint: folder %s is not the one of rank 0 (node %s): a "
+                        "file that rank 0 wrote there is missing; a sharded checkpoint "
+                        "needs a folder that all nodes share",
+                        c->folder, world->host_of[0]);
+    return mu_checkpoint_agree(c->comm, rc, err) == 0 ? 0 : -1;
+}
+
 int mu_checkpoint_open(struct mu_comm *comm, const char *folder,
                        const struct muster_checkpoint_options *options,
                        struct muster_checkpoint **out, struct mu_err *err)
@@ -75,7 +136,7 @@ int mu_checkpoint_open(struct mu_comm *comm, const char *folder,
     }
     if (rc == 0)
         rc = make_folder(c, err);
-    if (mu_checkpoint_agree(comm, rc, err) != 0) {
+    if (mu_checkpoint_agree(comm, rc, err) != 0 || prove_one_folder(c, err) < 0) {
         free(c);
         return -1;
     }
