@@ -203,8 +203,8 @@ int muster_device(const struct muster *m);
 /* ---- Collectives on your own buffers --------------------------------------------- */
 
 /* Memory in which collectives need no copy: shared among the ranks of a node, or
- * registered with the GPU. NULL when none is left. Free it with muster_free before
- * muster_finalize.
+ * registered with the GPU. NULL when none is left, on the node or below the memory
+ * limit of the job. Free it with muster_free before muster_finalize.
  */
 void *muster_alloc(struct muster *m, size_t bytes);
 void muster_free(struct muster *m, void *p);

@@ -8,6 +8,7 @@
  *   engine.c      queue of requests, progress thread, deadlines, failure
  *   domains.c     which ranks share memory; calls among the ranks at the start
  *   cores.c       the cores of this process
+ *   free_memory.c what the node and the job's cgroups have left
  *   zero_copy.c   allocations that collectives use without a copy
  *   transport     shm (one domain) | mesh (TCP between domains)
  *   elements.c    the arithmetic

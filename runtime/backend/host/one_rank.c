@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/backend/host/free_memory.h"
 #include "runtime/backend/host/memory.h"
 #include "runtime/core/convert.h"
 
@@ -45,9 +46,17 @@ static const char *one_rank_transport(const struct mu_backend *b)
 
 static void *one_rank_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
 {
-    size_t whole = (bytes + 4095) / 4096 * 4096;
-    void *p = aligned_alloc(4096, whole ? whole : 4096);
+    size_t whole;
+    void *p;
 
+    if (bytes > SIZE_MAX / 2) {
+        mu_err_set(err, MUSTER_EMEMORY, "cannot allocate %zu bytes", bytes);
+        return NULL;
+    }
+    if (mu_free_memory_check(bytes, NULL, err) < 0)
+        return NULL;
+    whole = (bytes + 4095) / 4096 * 4096;
+    p = aligned_alloc(4096, whole ? whole : 4096);
     if (!p)
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for %zu bytes", bytes);
     else

@@ -16,9 +16,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "runtime/backend/host/free_memory.h"
 #include "runtime/backend/host/shm.h"
 
 #define PAGE 4096
+#define LEAST_STEP ((size_t)64 << 10)
 
 struct block {
     char *base;  /* mapping of all pieces */
@@ -71,18 +73,41 @@ void mu_host_arena_close(struct mu_host_backend *b)
     b->arena = NULL;
 }
 
-/* Without this check, a file size limit would raise SIGXFSZ, and a shortage of memory
+/* The pages are taken in steps, and what is left is read before each. All ranks of the
+ * node may allocate at the same time: together a step of each takes a part of what is
+ * left, so that none of them exceeds it.
+ */
+static int take_pages(const struct mu_shm *shm, uint64_t offset, size_t bytes,
+                      struct mu_err *err)
+{
+    for (size_t at = 0, n; at < bytes; at += n) {
+        uint64_t left = 0;
+        int rc = mu_free_memory_check(bytes - at, &left, err);
+
+        n = left / 16 / (uint64_t)shm->nlocal / PAGE * PAGE;
+        n = n < LEAST_STEP ? LEAST_STEP : n;
+        n = n < bytes - at ? n : bytes - at;
+        if (rc == 0 && fallocate(shm->fd, 0, (off_t)(offset + at), (off_t)n) < 0)
+            rc = mu_err_set(err, MUSTER_EMEMORY, "cannot reserve %zu bytes: %s", bytes,
+                            strerror(errno));
+        if (rc == 0)
+            continue;
+        if (at > 0)
+            fallocate(shm->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      (off_t)offset, (off_t)at);
+        return rc;
+    }
+    return 0;
+}
+
+/* Without these checks, a file size limit would raise SIGXFSZ, and a shortage of memory
  * would make the kernel kill a process.
  */
-static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
+static int reserve(const struct mu_shm *shm, uint64_t offset, size_t bytes,
+                   struct mu_err *err)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     struct rlimit limit;
 
-    if (pages > 0 && page > 0 && bytes / (size_t)page >= (size_t)pages)
-        return mu_err_set(err, MUSTER_EMEMORY,
-                          "cannot reserve %zu bytes: this node has %zu", bytes,
-                          (size_t)pages * (size_t)page);
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         offset + bytes > limit.rlim_cur)
         return mu_err_set(err, MUSTER_EMEMORY,
@@ -90,10 +115,7 @@ static int reserve(int fd, uint64_t offset, size_t bytes, struct mu_err *err)
                           "shared memory up to %llu",
                           (unsigned long long)limit.rlim_cur,
                           (unsigned long long)(offset + bytes));
-    if (fallocate(fd, 0, (off_t)offset, (off_t)bytes) < 0)
-        return mu_err_set(err, MUSTER_EMEMORY, "cannot reserve %zu bytes: %s", bytes,
-                          strerror(errno));
-    return 0;
+    return take_pages(shm, offset, bytes, err);
 }
 
 static int map_block(struct mu_host_backend *b, struct block *block, struct mu_err *err)
@@ -102,9 +124,10 @@ static int map_block(struct mu_host_backend *b, struct block *block, struct mu_e
     int flags = shared(b) ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     void *p;
 
-    if (shared(b) &&
-        reserve(shared(b)->fd, block->offset + block->each * (size_t)block->own,
-                block->each, err) < 0)
+    if ((shared(b)
+             ? reserve(shared(b), block->offset + block->each * (size_t)block->own,
+                       block->each, err)
+             : mu_free_memory_check(block->each, NULL, err)) < 0)
         return -1;
     p = mmap(NULL, len, PROT_READ | PROT_WRITE, flags, shared(b) ? shared(b)->fd : -1,
              (off_t)block->offset);
@@ -225,7 +248,7 @@ static int copy_piece(struct mu_host_backend *b, uint64_t offset, const char *fr
 {
     void *to;
 
-    if (reserve(shared(b)->fd, offset, bytes, err) < 0)
+    if (reserve(shared(b), offset, bytes, err) < 0)
         return -1;
     to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared(b)->fd,
               (off_t)offset);
