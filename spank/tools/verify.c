@@ -16,6 +16,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
 #include "spank/core/env/task_env.h"
+#include "spank/core/gpubind/visible_check.h"
 #include "spank/tools/run.h"
 #include "spank/tools/tool.h"
 
@@ -23,6 +24,7 @@
 #define PREFERRED_MANY 5 /* MPOL_PREFERRED_MANY, which older headers lack */
 #define PROBE_TEXT (64 * 1024)
 #define PROBE_SECONDS "10"
+#define DEVICES 128
 
 /* One line of output, appended part by part; `differs` counts the differences. */
 struct verdict {
@@ -117,40 +119,72 @@ static void check_memory(const struct mu_record *plan, struct verdict *v)
              policy_name(mode), have[0] ? " " : "", have);
 }
 
-/* The PCI address of CUDA's first GPU; false: unknown here. */
-static bool first_device(char *busid, size_t len)
+static void copy_text(char *dst, size_t len, const json_t *gpu, const char *key)
+{
+    const char *text = json_string_value(json_object_get(gpu, key));
+
+    mu_copy(dst, len, text ? text : "");
+}
+
+/* CUDA's devices in its order; returns their number, 0: unknown here. */
+static int cuda_devices(struct mu_cuda_device *list, int max)
 {
     char *argv[] = { (char *)MUSTER_LIBEXECDIR "/gpu-probe", (char *)PROBE_SECONDS,
                      NULL };
     char *text = malloc(PROBE_TEXT);
-    json_t *root = NULL;
-    const char *found;
+    json_t *root = NULL, *gpus, *gpu;
+    size_t k;
+    int n = 0;
 
     if (text && mu_run(argv, atoi(PROBE_SECONDS) + 1, text, PROBE_TEXT) == 0)
         root = json_loads(text, 0, NULL);
     free(text);
-    found = json_string_value(
-        json_object_get(json_array_get(json_object_get(root, "gpus"), 0), "pci"));
-    if (found)
-        mu_copy(busid, len, found);
+    gpus = json_object_get(root, "gpus");
+    json_array_foreach(gpus, k, gpu)
+    {
+        if (n == max)
+            break;
+        copy_text(list[n].pci, sizeof list[n].pci, gpu, "pci");
+        copy_text(list[n].uuid, sizeof list[n].uuid, gpu, "uuid");
+        n++;
+    }
     json_decref(root);
-    return found != NULL;
+    return n;
+}
+
+/* Tasks on this node, -1 unknown: "4(x2)" has as many on every node. */
+static int local_tasks(void)
+{
+    const char *text = getenv("SLURM_STEP_TASKS_PER_NODE");
+
+    return text && !strchr(text, ',') ? atoi(text) : -1;
 }
 
 static void check_gpu(const struct mu_record *plan, struct verdict *v)
 {
-    char has[64], first[64];
+    struct mu_cuda_device device[DEVICES];
+    struct mu_visible_task task = { plan->gpus, plan->task, local_tasks() };
+    char text[256];
+    int n;
 
     if (strcmp(plan->gpus, "-") == 0 || !plan->gpus[0])
         return;
-    snprintf(first, sizeof first, "%.*s", (int)strcspn(plan->gpus, ","), plan->gpus);
-    if (!first_device(has, sizeof has))
+    n = cuda_devices(device, DEVICES);
+    if (n == 0) {
         part(v, true, "gpu %s not checked (no CUDA here)", plan->gpus);
-    else if (strcmp(first, has) == 0)
-        part(v, true, "gpu %s ok", plan->gpus);
-    else
-        part(v, false, "gpu DIFFERS: planned %s, CUDA's device 0 is %s", plan->gpus,
-             has);
+        return;
+    }
+    switch (mu_visible_check(&task, device, n, text, sizeof text)) {
+    case MU_VISIBLE_OK:
+        part(v, true, "gpu %s ok (%s)", plan->gpus, text);
+        break;
+    case MU_VISIBLE_UNKNOWN:
+        part(v, true, "gpu %s not checked (%s)", plan->gpus, text);
+        break;
+    case MU_VISIBLE_DIFFERS:
+        part(v, false, "gpu DIFFERS: planned %s, %s", plan->gpus, text);
+        break;
+    }
 }
 
 /* Checks that every variable of Muster still has its value. */
@@ -245,8 +279,7 @@ int mu_verify_main(int argc, char **argv)
              "Compares the plan of this task (MUSTER_PLAN) with its actual placement:\n"
              "CPU affinity, memory policy, environment and, where CUDA is installed, "
              "the\n"
-             "PCI address of its device 0. Prints one line; exit status 1 on a "
-             "difference.");
+             "devices that it shows. Prints one line; exit status 1 on a difference.");
         return mu_tool_finish("verify", MU_EXIT_OK);
     }
     if (optind < argc)
