@@ -162,6 +162,7 @@ struct mu_state {
     bool ports_ephemeral;          /* any outgoing connection can take them */
     struct mu_port_set ports_skip; /* ports of that range that are not free */
     struct mu_err failure;         /* why there is no plan */
+    bool refused;    /* share=no forbids the step: its tasks must not run */
     bool ranks_only; /* no plan, but tasks get the rank and rendezvous variables */
 };
 

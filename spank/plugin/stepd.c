@@ -115,12 +115,13 @@ static void settle_rendezvous(struct mu_state *st, spank_t sp)
 }
 
 /* Without a plan, tasks still get the rank and rendezvous variables where Muster is on,
- * unless they will fail under `strict`.
+ * unless they will fail under `strict` or share=no.
  */
 static void go_without_plan(struct mu_state *st, spank_t sp, const struct mu_err *err)
 {
     st->failure = *err;
-    if (st->opts.strict == MU_FLAG_YES)
+    st->refused = err->code == MU_PLAN_REFUSED && st->opts.mode == MU_MODE_ON;
+    if (st->opts.strict == MU_FLAG_YES || st->refused)
         return;
     if (st->action != MU_ACTION_PLAN || st->opts.mode != MU_MODE_ON ||
         st->opts.rdzv == MU_RDZV_NONE) {

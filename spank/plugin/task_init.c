@@ -99,11 +99,15 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
     return mu_apply_memory(&slot->mems, st->opts.mem == MU_MEM_STRICT, err);
 }
 
-/* Reports a problem of this task: an error under strict, else a warning. */
+/* Reports a problem of this task: an error under strict and where the options refuse
+ * the step, else a warning.
+ */
 static int problem(const struct mu_state *st, int task, const struct mu_err *err)
 {
-    if (st->opts.strict == MU_FLAG_YES) {
-        mu_error(st, "task %d (strict): %s", task, err->text);
+    bool strict = st->opts.strict == MU_FLAG_YES;
+
+    if (strict || st->refused) {
+        mu_error(st, "task %d%s: %s", task, strict ? " (strict)" : "", err->text);
         return -1;
     }
     mu_warn(st, "task %d: %s", task, err->text);
@@ -163,7 +167,7 @@ int mu_stepd_task_init(struct mu_state *st, spank_t sp)
     struct mu_slot slot;
     bool hidden;
 
-    if (st->failure.text[0] && st->opts.strict == MU_FLAG_YES)
+    if (st->failure.text[0] && (st->opts.strict == MU_FLAG_YES || st->refused))
         return problem(st, task < 0 ? 0 : task, &st->failure);
     if (!st->have_plan)
         return run_without_plan(st, sp, task);

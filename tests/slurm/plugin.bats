@@ -476,6 +476,19 @@ JOB
     [ "$(grep -c ran <<< "$output")" -eq 2 ]
     run timeout 60 srun -Q -w plug1 -n2 --gres=gpu:1 --muster=share=no,strict true
     [ "$status" -ne 0 ]
+    run step --gres=gpu:1 --muster=share=no bash -c 'echo ran'
+    [ "$status" -ne 0 ]
+    [[ "$output" != *ran* ]]
+    grep -q 'error: task 0: 2 tasks on this node but 1 GPU, and share=no: start 1 task per node' "$MUSTER_DIR/err"
+    # as a default of the site, and where another binding is Slurm's
+    site 'share = no' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step --gres=gpu:1 --muster=bind=none bash -c 'echo ran'
+    [ "$status" -ne 0 ]
+    # what only looks, or is off, runs
+    for option in dry-run off share=yes; do
+        run step --gres=gpu:1 --muster=$option bash -c 'echo ran'
+        [ "$(grep -c ran <<< "$output")" -eq 2 ]
+    done
 }
 
 @test "a plugin of another Slurm release: optional is skipped, jobs run (case 051)" {

@@ -139,7 +139,7 @@ static int refuse_or_leave(const struct mu_alloc *alloc, const struct mu_opts *o
                            struct mu_err *err)
 {
     if (opts->share == MU_SHARE_NO || opts->strict == MU_FLAG_YES)
-        return mu_err_set(err, EINVAL,
+        return mu_err_set(err, opts->share == MU_SHARE_NO ? MU_PLAN_REFUSED : EINVAL,
                           "%d tasks on this node but %d GPU%s, and %s: start "
                           "%d task%s per node (--ntasks-per-node=%d), ask for more "
                           "GPUs, or set share=yes",

@@ -23,6 +23,8 @@
 #ifndef MU_PLAN_H
 #define MU_PLAN_H
 
+#include <errno.h>
+
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
 #include "spank/core/node/alloc.h"
@@ -58,8 +60,10 @@ struct mu_plan {
 };
 
 /* Make the plan. Fails (-1) only when no plan is possible: the step has no CPUs, a
- * binding names GPUs that the step does not have, or share=no has more tasks than GPUs.
+ * binding names GPUs that the step does not have, or share=no has more tasks than GPUs:
+ * err->code is then MU_PLAN_REFUSED, and the step must not run.
  */
+#define MU_PLAN_REFUSED EBUSY
 int mu_plan_make(const struct mu_node *node, const struct mu_alloc *alloc,
                  const struct mu_opts *opts, struct mu_plan *plan, struct mu_err *err);
 void mu_plan_clear(struct mu_plan *plan);
