@@ -50,25 +50,23 @@ static int name_migs(struct mu_state *st, struct mu_err *err)
 
 static int load_node(struct mu_state *st, struct mu_err *err)
 {
+    const char *topo = st->opts.topo == MU_TOPO_FILE ? st->opts.topo_file : NULL;
+    bool live = !st->site.topology[0];
     struct mu_err why = { 0 };
 
-    if (!st->site.topology[0]) {
-        if (mu_node_load_live(&st->node, err) < 0 || name_migs(st, err) < 0)
-            return -1;
-        mu_locality_complete(&st->node, "", st->locality_file, sizeof st->locality_file,
-                             &why);
-        if (why.text[0])
-            mu_info(st, "/etc/nccl.conf does not help with the GPUs' locality: %s",
-                    why.text);
-        return 0;
-    }
-    if (mu_check_owner(st->site.topology, err) < 0)
+    if (live ? mu_node_load_live(&st->node, err) < 0
+             : mu_check_owner(st->site.topology, err) < 0 ||
+                   mu_node_load_file(st->site.topology, &st->node, err) < 0)
         return -1;
-    if (mu_node_load_file(st->site.topology, &st->node, err) < 0)
+    if (!live) /* a file has no order of AMD's driver */
+        mu_runtime_order(mu_sysfile_root(), &st->node);
+    if (name_migs(st, err) < 0)
         return -1;
-    /* A file has no order of AMD's driver. */
-    mu_runtime_order(mu_sysfile_root(), &st->node);
-    return name_migs(st, err);
+    mu_locality_complete(&st->node, live ? mu_sysfile_root() : NULL, topo,
+                         st->locality_file, sizeof st->locality_file, &why);
+    if (why.text[0])
+        mu_info(st, "%s", why.text);
+    return 0;
 }
 
 static bool has_slice(const struct mu_node *node)

@@ -8,9 +8,11 @@
 
 #include "runtime/base/parse.h"
 #include "spank/hw/load/locality.h"
-#include "spank/hw/load/node_load.h"
 #include "spank/hw/io/sysfile.h"
+#include "spank/tools/doctor_facts.h"
 #include "spank/tools/tool.h"
+
+extern char **environ;
 
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
 {
@@ -25,55 +27,82 @@ bool mu_ask_option(struct mu_ask *ask, int val, const char *value)
     return true;
 }
 
-/* --opt topo=FILE: the file gives GPU localities that the machine does not report. */
-static int ask_topo_file(const char *command, const struct mu_ask *ask,
-                         struct mu_node *node)
+static void read_site(struct mu_site_keys *keys, char *path, size_t len)
 {
-    struct mu_opts opts = { 0 };
-    struct mu_node file = { 0 };
-    struct mu_err err = { 0 };
-    bool known = true;
+    struct mu_doctor_input *in = calloc(1, sizeof *in);
 
-    for (int i = 0; i < node->ngpus; i++)
-        known &= node->gpus[i].local_known;
-    if (known || !ask->opt || mu_opts_parse(ask->opt, &opts, &err) < 0 ||
-        opts.topo != MU_TOPO_FILE)
-        return MU_EXIT_OK; /* mu_ask_resolve reports bad options */
-    if (mu_node_load_file(opts.topo_file, &file, &err) < 0)
+    memset(keys, 0, sizeof *keys);
+    if (!in)
+        return;
+    in->facts.env = environ;
+    mu_doctor_find_site(in);
+    mu_doctor_site_keys(in, keys);
+    mu_copy(path, len, in->site_path);
+    mu_doctor_release(in);
+    free(in);
+}
+
+/* The machine that the plugin would plan with on this node: the site's topology=. */
+static int load_machine(const char *command, const char *topology,
+                        const struct mu_site_keys *keys, const char *site,
+                        struct mu_machine *machine)
+{
+    struct mu_err err = { 0 };
+    const char *path = topology ? topology : keys->topology;
+    int rc = 0;
+
+    if (!path[0])
+        rc = mu_machine_load_live(machine, &err);
+    else if (topology || (rc = mu_check_owner(path, &err)) == 0)
+        rc = mu_machine_load_file(path, machine, &err);
+    if (rc < 0)
         return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
-    if (mu_node_adopt(node, &file, &err) < 0)
-        mu_tool_fail(command, MU_EXIT_OK, "%s: %s", opts.topo_file, err.text);
-    mu_node_clear(&file);
+    if (path[0] && !topology)
+        mu_tool_fail(command, MU_EXIT_OK, "this node is %s, topology= in %s", path,
+                     site);
     return MU_EXIT_OK;
 }
 
-/* Completes a live node as the plugin does (note: topofile). */
-static void complete_live(const char *command, struct mu_node *node)
+/* As the plugin does it (note: topofile). An option is before the site's key. */
+static void complete(const char *command, const struct mu_ask *ask,
+                     const struct mu_site_keys *keys, struct mu_node *node)
 {
+    bool live = strcmp(node->source, "this node") == 0 && !getenv("HWLOC_XMLFILE") &&
+                !getenv("HWLOC_SYNTHETIC");
+    const struct mu_opts *opts = &keys->opts;
+    struct mu_opts own = { 0 };
     struct mu_err why = { 0 };
     char file[4200];
 
-    if (strcmp(node->source, "this node") != 0 || getenv("HWLOC_XMLFILE") ||
-        getenv("HWLOC_SYNTHETIC"))
-        return;
-    mu_locality_complete(node, mu_sysfile_root(), file, sizeof file, &why);
+    /* mu_ask_resolve reports bad options */
+    if (ask->opt && mu_opts_parse(ask->opt, &own, NULL) == 0 &&
+        own.topo != MU_TOPO_UNSET)
+        opts = &own;
+    mu_locality_complete(node, live ? mu_sysfile_root() : NULL,
+                         opts->topo == MU_TOPO_FILE ? opts->topo_file : NULL, file,
+                         sizeof file, &why);
     if (why.text[0])
-        mu_tool_fail(command, MU_EXIT_OK,
-                     "/etc/nccl.conf does not help with the GPUs' locality: %s",
-                     why.text);
+        mu_tool_fail(command, MU_EXIT_OK, "%s", why.text);
 }
 
-int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *node)
+int mu_ask_machine(const char *command, const struct mu_ask *ask,
+                   struct mu_machine *machine)
 {
-    struct mu_err err = { 0 };
+    struct mu_site_keys *keys = calloc(1, sizeof *keys);
+    char site[512] = "";
+    int rc = MU_EXIT_INPUT;
 
-    memset(node, 0, sizeof *node);
-    if (ask->topology ? mu_node_load_file(ask->topology, node, &err) < 0
-                      : mu_node_load_live(node, &err) < 0)
-        return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
+    memset(machine, 0, sizeof *machine);
+    if (!keys)
+        return mu_tool_fail(command, rc, "out of memory");
+    /* A saved machine is no node of this site. */
     if (!ask->topology)
-        complete_live(command, node);
-    return ask_topo_file(command, ask, node);
+        read_site(keys, site, sizeof site);
+    rc = load_machine(command, ask->topology, keys, site, machine);
+    if (rc == MU_EXIT_OK)
+        complete(command, ask, keys, &machine->node);
+    free(keys);
+    return rc;
 }
 
 static int resolve_cpus(const char *command, const char *list,

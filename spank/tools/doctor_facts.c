@@ -22,6 +22,7 @@
 #include "spank/hw/live/nccl_conf_files.h"
 #include "spank/hw/live/nccl_libraries.h"
 #include "spank/hw/live/net_live.h"
+#include "spank/hw/load/locality.h"
 #include "spank/hw/load/node_load.h"
 #include "spank/hw/live/nvml.h"
 #include "spank/hw/live/pci_links.h"
@@ -184,16 +185,27 @@ static void gather_slurm_version(struct mu_facts *facts)
 /* The file that SLURM_CONF names, else /etc/slurm/slurm.conf. Slurm looks for its other
  * files in the same folder.
  */
-static void read_slurm_conf(struct mu_doctor_input *in, char *dir, size_t len)
+static const char *conf_path(const struct mu_doctor_input *in)
 {
     const char *named = mu_facts_env(&in->facts, "SLURM_CONF");
-    const char *path = named && named[0] ? named : "/etc/slurm/slurm.conf", *slash;
 
-    mu_slurm_files_load(path, &in->slurm);
+    return named && named[0] ? named : "/etc/slurm/slurm.conf";
+}
+
+static void conf_dir(const struct mu_doctor_input *in, char *dir, size_t len)
+{
+    const char *path = conf_path(in), *slash = strrchr(path, '/');
+
+    snprintf(dir, len, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+}
+
+static void read_slurm_conf(struct mu_doctor_input *in)
+{
+    const char *named = mu_facts_env(&in->facts, "SLURM_CONF");
+
+    mu_slurm_files_load(conf_path(in), &in->slurm);
     if (named && named[0] && !in->slurm.file[0].text)
         mu_copy(in->facts.conf_missing, sizeof in->facts.conf_missing, named);
-    slash = strrchr(path, '/');
-    snprintf(dir, len, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
 }
 
 /* Slurm's plugin names the PMIx library that it loads; up to 22.05 without version. */
@@ -229,6 +241,17 @@ static void gather_pmix(struct mu_doctor_input *in)
         check_pmix_library(&in->facts, path);
 }
 
+void mu_doctor_find_site(struct mu_doctor_input *in)
+{
+    char dir[4096], path[4200];
+
+    read_slurm_conf(in);
+    conf_dir(in, dir, sizeof dir);
+    if (!mu_doctor_slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
+        snprintf(path, sizeof path, "%s/plugstack.conf", dir);
+    mu_doctor_plugstack(in, path);
+}
+
 static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
                         struct mu_err *err)
 {
@@ -236,11 +259,10 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     char dir[4096], path[4200];
 
     gather_slurm_version(facts);
-    read_slurm_conf(in, dir, sizeof dir);
+    mu_doctor_find_site(in);
+    mu_doctor_plugin(in);
     gather_pmix(in);
-    if (!mu_doctor_slurm_key(&in->slurm, "PlugStackConfig", path, sizeof path))
-        snprintf(path, sizeof path, "%s/plugstack.conf", dir);
-    mu_doctor_plugstack(in, path);
+    conf_dir(in, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/gres.conf", dir);
     mu_slurm_files_load(gres_conf ? gres_conf : path, &in->gres);
     if (gres_conf && (in->gres.n == 0 || !in->gres.file[0].text))
@@ -260,6 +282,22 @@ static void gather_host(struct mu_doctor_input *in, bool foreign)
         return;
     in->host[strcspn(in->host, ".")] = '\0';
     facts->host = in->host;
+}
+
+/* As the plugin does it: GPUs of unknown place get that of a topology file. */
+static void complete_node(struct mu_doctor_input *in, const char *topology)
+{
+    struct mu_site_keys *keys = calloc(1, sizeof *keys);
+    struct mu_err why = { 0 };
+    char file[4200];
+
+    if (!keys)
+        return;
+    mu_doctor_site_keys(in, keys);
+    mu_locality_complete(&in->node, topology ? NULL : mu_sysfile_root(),
+                         keys->opts.topo == MU_TOPO_FILE ? keys->opts.topo_file : NULL,
+                         file, sizeof file, &why);
+    free(keys);
 }
 
 int mu_doctor_gather(const char *topology, const char *gres_conf,
@@ -303,7 +341,11 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
     facts->link = out->links;
     facts->acs = out->acs;
     facts->iommu = access("/sys/kernel/iommu_groups/0", F_OK) == 0;
-    return gather_slurm(out, gres_conf, err);
+    if (gather_slurm(out, gres_conf, err) < 0)
+        return -1;
+    if (facts->node)
+        complete_node(out, topology);
+    return 0;
 }
 
 void mu_doctor_release(struct mu_doctor_input *input)

@@ -4,6 +4,7 @@
 #define MU_DOCTOR_FACTS_H
 
 #include "spank/core/doctor/doctor.h"
+#include "spank/core/options/muster_conf.h"
 #include "spank/hw/live/slurm_files.h"
 
 /* Owns all its data; pointers in `facts` point into the other fields. */
@@ -46,10 +47,19 @@ void mu_doctor_tasks(struct mu_doctor_input *in);
 void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
                      struct mu_findings *out);
 
-/* doctor_site.c: fills facts.plugin_* and site_path from plugstack.conf and its
- * includes.
+/* doctor_site.c: fills facts.plugin_path, plugin_from, plugin_required and site_path
+ * from plugstack.conf and its includes.
  */
 void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path);
+/* Fills what only loading facts.plugin_path tells: its release, or why it fails. */
+void mu_doctor_plugin(struct mu_doctor_input *in);
+/* The site file's keys for this node and partition; all zero without a readable one. */
+void mu_doctor_site_keys(const struct mu_doctor_input *in, struct mu_site_keys *keys);
+
+/* doctor_facts.c, for the other commands: fills site_path alone. in is all zero but for
+ * facts.env; mu_doctor_release frees it.
+ */
+void mu_doctor_find_site(struct mu_doctor_input *in);
 /* Checks the site file and the files that it names, as a step would read them. */
 void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out);
 

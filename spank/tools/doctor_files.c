@@ -17,7 +17,6 @@
 #include "spank/tools/doctor_facts.h"
 
 #define AREA "platform"
-#define SITE_FILE (256 * 1024)
 /* Errors and warnings printed for a file; the rest, and hints, are only counted. */
 #define SHOWN 5
 
@@ -127,24 +126,18 @@ static void examine(struct exam *e, bool graph, const struct mu_machine *machine
 }
 
 /* The file of the site's topo= for this node, else of topology= if that is an NCCL
- * file; false: none. */
+ * file; false: none.
+ */
 static bool site_file(const struct mu_doctor_input *in, char *path, size_t len,
                       const char **key)
 {
-    const char *host = mu_facts_env(&in->facts, "SLURMD_NODENAME");
-    const char *partition = mu_facts_env(&in->facts, "SLURM_JOB_PARTITION");
-    char *text = malloc(SITE_FILE), own[256] = "", start[512];
-    struct mu_site site = { 0 };
     struct mu_site_keys *keys = calloc(1, sizeof *keys);
+    char start[512];
     bool found = false;
 
-    gethostname(own, sizeof own - 1);
-    own[strcspn(own, ".")] = '\0';
-    if (!text || !keys || in->facts.plugin_refused[0] ||
-        mu_sysfile_read("", text, SITE_FILE, "%s", in->site_path) < 0 ||
-        mu_site_parse(text, in->site_path, &site, NULL) < 0)
-        goto out;
-    mu_site_resolve(&site, partition, host ? host : own, keys);
+    if (!keys)
+        return false;
+    mu_doctor_site_keys(in, keys);
     if (keys->opts.topo == MU_TOPO_FILE) {
         *key = "topo";
         found = mu_copy(path, len, keys->opts.topo_file);
@@ -154,10 +147,7 @@ static bool site_file(const struct mu_doctor_input *in, char *path, size_t len,
         *key = "topology";
         found = mu_copy(path, len, keys->topology);
     }
-out:
-    mu_site_clear(&site);
     free(keys);
-    free(text);
     return found;
 }
 

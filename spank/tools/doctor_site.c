@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/parse.h"
 #include "spank/core/options/muster_conf.h"
@@ -60,13 +61,37 @@ static void read_line(void *arg, const char *file, int number,
     mu_plugin_arguments(line->nargs, line->arg, in->site_path, sizeof in->site_path,
                         &err);
     mu_copy(facts->plugin_refused, sizeof facts->plugin_refused, err.text);
-    check_plugin(facts);
 }
 
 void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path)
 {
     mu_copy(in->site_path, sizeof in->site_path, MU_SITE_FILE);
     mu_plugstack_lines(path, read_line, in);
+}
+
+void mu_doctor_plugin(struct mu_doctor_input *in)
+{
+    if (in->facts.plugin_path[0])
+        check_plugin(&in->facts);
+}
+
+void mu_doctor_site_keys(const struct mu_doctor_input *in, struct mu_site_keys *keys)
+{
+    const char *host = mu_facts_env(&in->facts, "SLURMD_NODENAME");
+    const char *partition = mu_facts_env(&in->facts, "SLURM_JOB_PARTITION");
+    /* Refused arguments of plugstack.conf: the plugin reads no site file. */
+    char *text = NULL, own[256] = "";
+    struct mu_site site = { 0 };
+
+    memset(keys, 0, sizeof *keys);
+    gethostname(own, sizeof own - 1);
+    own[strcspn(own, ".")] = '\0';
+    if (!in->facts.plugin_refused[0] &&
+        mu_sysfile_text(in->site_path, TEXT_MAX, &text, NULL) == 0 &&
+        mu_site_parse(text, in->site_path, &site, NULL) == 0)
+        mu_site_resolve(&site, partition, host ? host : own, keys);
+    mu_site_clear(&site);
+    free(text);
 }
 
 /* Checks the recorded machine that the site file names for this node, and the site's

@@ -127,7 +127,7 @@ int mu_plan_main(int argc, char **argv)
                                              { "help", no_argument, NULL, 'h' },
                                              { NULL, 0, NULL, 0 } };
     struct mu_ask ask = { 0 };
-    struct mu_node node;
+    struct mu_machine machine;
     int format = TEXT, c, rc;
 
     opterr = 0;
@@ -147,9 +147,9 @@ int mu_plan_main(int argc, char **argv)
     }
     if (optind < argc)
         return mu_tool_usage(COMMAND, "takes options only, not '%s'", argv[optind]);
-    rc = mu_ask_node(COMMAND, &ask, &node);
+    rc = mu_ask_machine(COMMAND, &ask, &machine);
     if (rc == MU_EXIT_OK)
-        rc = make_and_show(&node, &ask, (enum format)format);
-    mu_node_clear(&node);
+        rc = make_and_show(&machine.node, &ask, (enum format)format);
+    mu_machine_clear(&machine);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "spank/core/node/alloc.h"
 #include "spank/core/node/node.h"
 #include "spank/core/options/muster_option.h"
+#include "spank/hw/machine/machine.h"
 
 enum mu_exit {
     MU_EXIT_OK = 0,
@@ -87,8 +88,12 @@ enum {
 /* Stores one option's value; false when `val` is none of the above. */
 bool mu_ask_option(struct mu_ask *ask, int val, const char *value);
 
-/* Loads the machine of --topology or this node. 0, or MU_EXIT_INPUT with a message. */
-int mu_ask_node(const char *command, const struct mu_ask *ask, struct mu_node *node);
+/* Loads the machine of --topology, or this node as the plugin sees it: with the site's
+ * topology= and the GPUs' locality of topology files. 0, or MU_EXIT_INPUT with a
+ * message; *machine is to be cleared either way.
+ */
+int mu_ask_machine(const char *command, const struct mu_ask *ask,
+                   struct mu_machine *machine);
 
 /* Parses the values for the planner. 0, or MU_EXIT_USAGE with a message. */
 int mu_ask_resolve(const char *command, const struct mu_ask *ask,

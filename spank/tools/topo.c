@@ -63,6 +63,7 @@ static int draw(const struct mu_node *node, const struct mu_ask *ask)
     return MU_EXIT_OK;
 }
 
+/* For a comparison: the machine as it is, without what files add. */
 static int load(const struct mu_ask *ask, struct mu_machine *machine)
 {
     struct mu_err err = { 0 };
@@ -77,10 +78,12 @@ static int show(const struct request *r)
 {
     struct mu_machine machine;
     struct mu_err err = { 0 };
-    int rc = load(&r->ask, &machine);
+    int rc = mu_ask_machine(COMMAND, &r->ask, &machine);
 
-    if (rc != MU_EXIT_OK)
+    if (rc != MU_EXIT_OK) {
+        mu_machine_clear(&machine);
         return rc;
+    }
     switch (r->format) {
     case JSON:
         mu_topo_json(stdout, &machine.node);

@@ -135,6 +135,67 @@ END
     has "$messages" "topo.xml is writable by everybody; it is not read"
 }
 
+# A topology file of the two GPUs of unplaced, from the masks of their NUMA nodes.
+topology_file() { # file, first GPU's mask and node, second's
+    cat > "$1" << END
+<system version="1">
+  <cpu numaid="$3" affinity="$2" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:80:01.0" class="0x030200"/>
+  </cpu>
+  <cpu numaid="$5" affinity="$4" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:90:01.0" class="0x030200"/>
+  </cpu>
+</system>
+END
+}
+
+# Nearest NUMA nodes of the GPUs, as three commands have them.
+nodes_of() { # option of plan and topo...
+    m plan --format tsv "$@"
+    planned=$(plan_columns 4 | tr '\n' ' ')
+    shown=$("$muster" topo --format json "$@" 2> /dev/null | jq -r '.gpus[].numa' | tr '\n' ' ')
+    echo "plan: $planned topo: $shown"
+}
+
+@test "case 036: topo=, the site's topo= and nccl.conf mean the same to plan, topo and doctor, in that order" {
+    command -v jq > /dev/null || skip "needs jq"
+    local dir=$BATS_TEST_TMPDIR
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    topology_file "$root/conf.xml" 22,22222222 1 44,44444444 2
+    topology_file "$dir/site.xml" 44,44444444 2 22,22222222 1
+    topology_file "$dir/own.xml" 22,22222222 1 88,88888888 3
+    printf 'optional /nowhere/muster.so conf=%s\n' "$dir/muster.conf" > "$dir/plugstack.conf"
+    printf 'ClusterName=x\n' > "$dir/slurm.conf"
+    export SLURM_CONF=$dir/slurm.conf
+    nodes_of
+    [ "$planned$shown" = "- - null null " ]
+    mkdir -p "$root/etc"
+    echo 'NCCL_TOPO_FILE=/conf.xml' > "$root/etc/nccl.conf"
+    nodes_of
+    [ "$planned$shown" = "1 2 1 2 " ]
+    printf '[defaults]\ntopo = %s\n' "$dir/site.xml" > "$dir/muster.conf"
+    nodes_of
+    [ "$planned$shown" = "2 1 2 1 " ]
+    # the doctor compares gres.conf with the place that the site's file gives
+    printf 'Name=gpu File=/dev/nvidia0 Cores=0-3\nName=gpu File=/dev/nvidia1 Cores=0-3\n' > "$dir/gres.conf"
+    m doctor --all --gres-conf "$dir/gres.conf"
+    has "$output" "GPU0: Slurm has CPUs 0,4,8,12 ($dir/gres.conf line 1), the PCI bus reports CPUs 2,6,10,14,18,22,26,30,34,38 (NUMA 2)"
+    nodes_of --opt "topo=$dir/own.xml"
+    [ "$planned$shown" = "1 3 1 3 " ]
+    # without the file of the option, the next one counts, and a line says why
+    nodes_of --opt topo=/nonexistent.xml
+    [ "$planned$shown" = "1 2 1 2 " ]
+    has "$messages" "topo=/nonexistent.xml does not help with the GPUs' locality: /nonexistent.xml: No such file"
+    # the site's machine in place of this one
+    cp "$data/nccl-xml/azure-ncv4.xml" "$dir/ncv4.xml"
+    chmod 644 "$dir/ncv4.xml"
+    printf '[defaults]\ntopology = %s\n' "$dir/ncv4.xml" > "$dir/muster.conf"
+    nodes_of
+    [ "$planned" = "0 1 2 3 " ]
+    has "$messages" "this node is $dir/ncv4.xml, topology= in $dir/muster.conf"
+}
+
 @test "UUID, minor number and model from the driver's /proc files" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     add_driver 0000:80:01.0 3 GPU-11111111-2222-3333-4444-555555555555

@@ -143,3 +143,29 @@ SHOW
     echo "$output"
     [ "$output" = "0 plan=b0 rocr=1 others=" ]
 }
+
+@test "topo=FILE tells the plugin where the GPUs are, as it tells muster plan (case 036)" {
+    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    rm -rf "$root/sys/class/kfd"
+    for bus in 80 90 a0 b0; do
+        echo 00ff,ffffffff > "$root/sys/devices/pci0000:$bus/0000:$bus:01.0/local_cpus"
+        echo -1 > "$root/sys/devices/pci0000:$bus/0000:$bus:01.0/numa_node"
+    done
+    {
+        echo '<system version="1">'
+        echo '  <cpu numaid="2" affinity="44,44444444" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">'
+        printf '    <pci busid="0000:%s:01.0" class="0x030200"/>\n' 80 90 a0 b0
+        echo '  </cpu>'
+        echo '</system>'
+    } > "$MUSTER_DIR/topo.xml"
+    chmod -R a+rX "$MUSTER_DIR"
+    up
+    timeout 60 srun -Q -n1 --gres=gpu:1 --muster=verbose true 2> "$MUSTER_DIR/err"
+    cat "$MUSTER_DIR/err"
+    grep -q 'unknown' "$MUSTER_DIR/err"
+    timeout 60 srun -Q -n1 --gres=gpu:1 --muster=verbose,topo="$MUSTER_DIR/topo.xml" true 2> "$MUSTER_DIR/err"
+    cat "$MUSTER_DIR/err"
+    grep -q "$MUSTER_DIR/topo.xml" "$MUSTER_DIR/err"
+    grep -q 'topofile' "$MUSTER_DIR/err"
+    [ "$(grep -c 'unknown' "$MUSTER_DIR/err")" -eq 0 ]
+}
