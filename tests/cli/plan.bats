@@ -337,3 +337,35 @@ END
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --mems 9
     [ $status -eq 2 ]
 }
+
+@test "an NCCL file: a device that NCCL merged out of several lies below its <cpu>, as sockets do" {
+    cat > "$BATS_TEST_TMPDIR/merged.xml" << 'END'
+<system version="1">
+  <cpu numaid="0" affinity="ff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+    <pci busid="0000:08:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
+      <pci busid="0000:0f:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s PCIe" link_width="16">
+        <gpu dev="0" sm="90" rank="0" gdr="1"/>
+      </pci>
+    </pci>
+    <nic>
+      <net name="mlx5_0+mlx5_1" dev="0" speed="800000" port="1" latency="0.0" guid="0x1234" maxconn="131072" gdr="1"/>
+    </nic>
+    <nic>
+      <net name="eth0" dev="1" speed="10000" port="0" latency="0.0" guid="0x0" maxconn="65536" gdr="0"/>
+    </nic>
+  </cpu>
+  <cpu numaid="1" affinity="ff00" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
+    <pci busid="0000:8f:00.0" class="0x030200" vendor="0x10de" device="0x2330" link_speed="32.0 GT/s PCIe" link_width="16">
+      <gpu dev="1" sm="90" rank="1" gdr="1"/>
+    </pci>
+  </cpu>
+</system>
+END
+    m plan --topology "$BATS_TEST_TMPDIR/merged.xml" --format tsv
+    [ "$(plan_columns 5 | tr '\n' ' ')" = "mlx5_0+mlx5_1 mlx5_0+mlx5_1 " ]
+    [ "$(plan_columns 6 | tr '\n' ' ')" = "PHB SYS " ]
+    # sockets are no RDMA devices
+    sed '/mlx5_0+mlx5_1/d' "$BATS_TEST_TMPDIR/merged.xml" > "$BATS_TEST_TMPDIR/sockets.xml"
+    m plan --topology "$BATS_TEST_TMPDIR/sockets.xml" --format tsv
+    [ "$(plan_columns 5 | tr '\n' ' ')" = "- - " ]
+}

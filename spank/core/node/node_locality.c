@@ -67,11 +67,22 @@ static int locate(const struct mu_node *node, const struct mu_gpu *from,
     return 0;
 }
 
+/* NCCL calls a device that it merged out of several "mlx5_0+mlx5_1". */
+static bool has_name(const char *merged, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = merged; at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+        if (strncmp(at, name, n) == 0 && (at[n] == '+' || at[n] == '\0'))
+            return true;
+    return false;
+}
+
 static int find_nic(const struct mu_node *file, const struct mu_nic *nic)
 {
     for (int i = 0; i < file->nnics; i++)
         if ((nic->busid[0] && strcmp(file->nics[i].busid, nic->busid) == 0) ||
-            (nic->name[0] && strcmp(file->nics[i].name, nic->name) == 0))
+            (nic->name[0] && has_name(file->nics[i].name, nic->name)))
             return i;
     return -1;
 }

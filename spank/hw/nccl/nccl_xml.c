@@ -205,28 +205,36 @@ static struct mu_nic *add_nic(struct reader *r, int index, const char *name)
     return nic;
 }
 
+/* One <net> of the function or host at dev[index]. */
+static int read_net(struct reader *r, int elem, int index)
+{
+    char name[MU_NAME_LEN], speed[32];
+    struct mu_nic *nic;
+    double mbits;
+
+    elem_attr(r, elem, "name", name, sizeof name);
+    elem_attr(r, elem, "speed", speed, sizeof speed);
+    nic = add_nic(r, index, name);
+    if (!nic)
+        return -1;
+    if (mu_parse_double("speed", speed, 1, 1e9, &mbits, NULL) == 0)
+        nic->gbits = mbits / 1000;
+    return 0;
+}
+
 /* The <net> elements below; a NIC that lists none (files without gpu and net elements)
  * counts once, by its class.
  */
 static int add_nics(struct reader *r, int elem, int index, const char *notes)
 {
-    char name[MU_NAME_LEN], names[256], speed[32];
-    char *rest, *item;
+    char names[256], *rest, *item;
     int found = 0;
-    double mbits;
 
     for (int e = elem + 1; e < r->doc->nelems && r->doc->elem[e].parent >= elem; e++) {
-        struct mu_nic *nic;
-
         if (!mu_xml_elem_is(r->doc, e, "net") || dev_above(r, e) != index)
             continue;
-        elem_attr(r, e, "name", name, sizeof name);
-        elem_attr(r, e, "speed", speed, sizeof speed);
-        nic = add_nic(r, index, name);
-        if (!nic)
+        if (read_net(r, e, index) < 0)
             return -1;
-        if (mu_parse_double("speed", speed, 1, 1e9, &mbits, NULL) == 0)
-            nic->gbits = mbits / 1000;
         found++;
     }
     if (found || (!mu_nccl_note(notes, "nics", names, sizeof names) &&
@@ -235,6 +243,37 @@ static int add_nics(struct reader *r, int elem, int index, const char *notes)
     for (rest = names; (item = mu_parse_next(&rest, ','));)
         if (!add_nic(r, index, item))
             return -1;
+    return 0;
+}
+
+/* NCCL puts a device that no PCI function stands for below the <cpu>: an interface for
+ * sockets, which has port 0, and devices that newer releases merged out of several.
+ */
+static bool is_rdma(const struct reader *r, int elem, const char *name)
+{
+    char port[16], gdr[8];
+    long n;
+
+    elem_attr(r, elem, "port", port, sizeof port);
+    elem_attr(r, elem, "gdr", gdr, sizeof gdr);
+    return strchr(name, '+') || strcmp(gdr, "1") == 0 ||
+           (mu_parse_int("port", port, 1, 255, &n, NULL) == 0);
+}
+
+static int read_cpu_nets(struct reader *r, int cpu)
+{
+    char name[MU_NAME_LEN];
+
+    for (int e = cpu + 1; e < r->doc->nelems && r->doc->elem[e].parent >= cpu; e++) {
+        int nic = r->doc->elem[e].parent;
+
+        if (!mu_xml_elem_is(r->doc, e, "net") || !mu_xml_elem_is(r->doc, nic, "nic") ||
+            r->doc->elem[nic].parent != cpu)
+            continue;
+        elem_attr(r, e, "name", name, sizeof name);
+        if (name[0] && is_rdma(r, e, name) && read_net(r, e, r->dev_of[cpu]) < 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -414,7 +453,8 @@ static int read_elements(struct reader *r)
     if (check_one_host(r) < 0)
         return -1;
     for (int e = 0; e < r->doc->nelems; e++) {
-        if (mu_xml_elem_is(r->doc, e, "cpu") && read_cpu(r, e) < 0)
+        if (mu_xml_elem_is(r->doc, e, "cpu") &&
+            (read_cpu(r, e) < 0 || read_cpu_nets(r, e) < 0))
             return -1;
         if (mu_xml_elem_is(r->doc, e, "pci") && read_pci(r, e) < 0)
             return -1;
