@@ -56,7 +56,7 @@ static int load_node(struct mu_state *st, struct mu_err *err)
 
     if (live ? mu_node_load_live(&st->node, err) < 0
              : mu_check_owner(st->site.topology, err) < 0 ||
-                   mu_node_load_file(st->site.topology, &st->node, err) < 0)
+                   mu_node_load_site(st->site.topology, &st->node, err) < 0)
         return -1;
     if (!live) /* a file has no order of AMD's driver */
         mu_runtime_order(mu_sysfile_root(), &st->node);

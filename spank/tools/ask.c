@@ -48,17 +48,20 @@ static int load_machine(const char *command, const char *topology,
                         struct mu_machine *machine)
 {
     struct mu_err err = { 0 };
-    const char *path = topology ? topology : keys->topology;
-    int rc = 0;
+    const char *own = keys->topology;
+    int rc;
 
-    if (!path[0])
+    if (topology)
+        rc = mu_machine_load_file(topology, machine, &err);
+    else if (!own[0])
         rc = mu_machine_load_live(machine, &err);
-    else if (topology || (rc = mu_check_owner(path, &err)) == 0)
-        rc = mu_machine_load_file(path, machine, &err);
+    else
+        rc = mu_check_owner(own, &err) < 0 ? -1
+                                           : mu_machine_load_site(own, machine, &err);
     if (rc < 0)
         return mu_tool_fail(command, MU_EXIT_INPUT, "%s", err.text);
-    if (path[0] && !topology)
-        mu_tool_fail(command, MU_EXIT_OK, "this node is %s, topology= in %s", path,
+    if (own[0] && !topology)
+        mu_tool_fail(command, MU_EXIT_OK, "this node is %s, topology= in %s", own,
                      site);
     return MU_EXIT_OK;
 }

@@ -114,7 +114,7 @@ static int check_named(const struct mu_doctor_input *in, const struct mu_site *s
                         in->facts.host, keys);
     if (keys && keys->topology[0] &&
         (mu_check_owner(keys->topology, err) < 0 ||
-         mu_node_load_file(keys->topology, &node, err) < 0))
+         mu_node_load_site(keys->topology, &node, err) < 0))
         rc = mu_err_context(err, "topology");
     if (rc == 0 && stat(dir, &st) == 0 &&
         (mu_refuse_foreign(dir, &st, err) < 0 ||

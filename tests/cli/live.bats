@@ -196,6 +196,44 @@ nodes_of() { # option of plan and topo...
     has "$messages" "this node is $dir/ncv4.xml, topology= in $dir/muster.conf"
 }
 
+@test "case 036: a topology file without class or affinity is read by bus ids, the machine has the rest" {
+    command -v jq > /dev/null || skip "needs jq"
+    local dir=$BATS_TEST_TMPDIR
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
+    # as a cloud ships it for one of its machines
+    cat > "$dir/bare.xml" << 'END'
+<system version="1">
+  <cpu numaid="1">
+    <pci busid="0000:80:01.0"/>
+  </cpu>
+  <cpu numaid="2">
+    <pci busid="0000:90:01.0"/>
+  </cpu>
+</system>
+END
+    nodes_of --opt "topo=$dir/bare.xml"
+    [ "$planned$shown" = "1 2 1 2 " ]
+    # a class or an affinity in one place alone
+    sed '3s:/>: class="0x030200"/>:; 5s:>: affinity="44,44444444">:' "$dir/bare.xml" > "$dir/half.xml"
+    nodes_of --opt "topo=$dir/half.xml"
+    [ "$planned$shown" = "1 2 1 2 " ]
+    # as the site's machine
+    printf 'optional /nowhere/muster.so conf=%s\n' "$dir/muster.conf" > "$dir/plugstack.conf"
+    printf 'ClusterName=x\n' > "$dir/slurm.conf"
+    printf '[defaults]\ntopology = %s\n' "$dir/bare.xml" > "$dir/muster.conf"
+    chmod 644 "$dir/bare.xml"
+    SLURM_CONF=$dir/slurm.conf nodes_of
+    [ "$planned" = "1 2 " ]
+    # a GPU that is not in it is the reason, and the sentence says so
+    sed 's/0000:90/0000:91/' "$dir/bare.xml" > "$dir/other.xml"
+    nodes_of --opt "topo=$dir/other.xml"
+    has "$messages" "the topology file does not name GPU 0000:90:01.0"
+    # alone, without the machine, it is still no plan
+    m plan --topology "$data/nccl-xml/aws-g5-48xl.xml"
+    [ "$status" -ne 0 ]
+}
+
 @test "UUID, minor number and model from the driver's /proc files" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
     add_driver 0000:80:01.0 3 GPU-11111111-2222-3333-4444-555555555555

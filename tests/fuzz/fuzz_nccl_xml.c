@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     memset(&machine, 0, sizeof machine);
     mu_nccl_check(text, size, NULL, false, count, &told, &verdict);
-    if (mu_read_nccl_xml("file", text, size, &machine, &err) == 0) {
+    if (mu_read_nccl_xml("file", text, size, NULL, &machine, &err) == 0) {
         mu_nccl_check(text, size, &machine, true, count, &told, &verdict);
         out = open_memstream(&written, &len);
         if (out) {

@@ -72,7 +72,7 @@ static int adopt(void *arg, int index, int fd)
     struct mu_node file = { 0 };
 
     if ((source->owned && mu_check_owner(source->path, &answer.err) < 0) ||
-        mu_node_load_file(source->path, &file, &answer.err) < 0 ||
+        mu_node_load_file_of(source->path, source->node, &file, &answer.err) < 0 ||
         mu_node_adopt(source->node, &file, &answer.err) < 0)
         answer.rc = -1;
     if (send(fd, &answer, sizeof answer) && answer.rc == 0)

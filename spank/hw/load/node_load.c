@@ -92,7 +92,8 @@ static const char *what_bytes(const char *text)
 
 /* By the first element; no element: the text of nvidia-smi. */
 static int read_text(const char *path, const char *text, size_t len,
-                     struct mu_machine *machine, struct mu_err *err)
+                     const struct mu_node *known, struct mu_machine *machine,
+                     struct mu_err *err)
 {
     struct mu_xml_doc doc;
     int rc;
@@ -108,7 +109,7 @@ static int read_text(const char *path, const char *text, size_t len,
     if (rc == 0 && mu_xml_elem_is(&doc, 0, "topology"))
         rc = mu_read_hwloc_xml(path, text, len, machine, err);
     else if (rc == 0 && mu_xml_elem_is(&doc, 0, "system"))
-        rc = mu_read_nccl_xml(path, text, len, machine, err);
+        rc = mu_read_nccl_xml(path, text, len, known, machine, err);
     else if (rc == 0)
         rc = mu_err_set(err, EINVAL,
                         "%s: line %d: neither hwloc's <topology> nor NCCL's <system>",
@@ -117,8 +118,8 @@ static int read_text(const char *path, const char *text, size_t len,
     return rc;
 }
 
-int mu_machine_load_file(const char *path, struct mu_machine *machine,
-                         struct mu_err *err)
+static int load_file(const char *path, const struct mu_node *known,
+                     struct mu_machine *machine, struct mu_err *err)
 {
     char *text;
     size_t len;
@@ -127,15 +128,39 @@ int mu_machine_load_file(const char *path, struct mu_machine *machine,
     memset(machine, 0, sizeof *machine);
     if (mu_read_file(path, &text, &len, err) < 0)
         return -1;
-    rc = read_text(path, text, len, machine, err);
+    rc = read_text(path, text, len, known, machine, err);
     free(text);
     return rc;
+}
+
+int mu_machine_load_file(const char *path, struct mu_machine *machine,
+                         struct mu_err *err)
+{
+    return load_file(path, NULL, machine, err);
 }
 
 int mu_machine_load_live(struct mu_machine *machine, struct mu_err *err)
 {
     memset(machine, 0, sizeof *machine);
     return mu_read_hwloc_live(machine, err);
+}
+
+int mu_machine_load_site(const char *path, struct mu_machine *machine,
+                         struct mu_err *err)
+{
+    struct mu_machine live;
+    struct mu_err first = { 0 };
+    int rc = mu_machine_load_file(path, machine, &first);
+
+    if (rc == 0 && machine->node.ncores > 0 && machine->node.ngpus > 0)
+        return 0;
+    if (mu_machine_load_live(&live, NULL) < 0)
+        return rc == 0 ? 0 : mu_err_set(err, first.code, "%s", first.text);
+    if (rc == 0)
+        mu_machine_clear(machine);
+    rc = load_file(path, &live.node, machine, err);
+    mu_machine_clear(&live);
+    return rc;
 }
 
 /* Keep the planner's part and free the tree. */
@@ -156,12 +181,28 @@ int mu_node_load_live(struct mu_node *node, struct mu_err *err)
     return 0;
 }
 
-int mu_node_load_file(const char *path, struct mu_node *node, struct mu_err *err)
+int mu_node_load_file_of(const char *path, const struct mu_node *known,
+                         struct mu_node *node, struct mu_err *err)
 {
     struct mu_machine machine;
 
-    if (mu_machine_load_file(path, &machine, err) < 0)
+    if (load_file(path, known, &machine, err) < 0)
         return -1;
     keep_node(&machine, node);
     return 0;
+}
+
+int mu_node_load_site(const char *path, struct mu_node *node, struct mu_err *err)
+{
+    struct mu_machine machine;
+
+    if (mu_machine_load_site(path, &machine, err) < 0)
+        return -1;
+    keep_node(&machine, node);
+    return 0;
+}
+
+int mu_node_load_file(const char *path, struct mu_node *node, struct mu_err *err)
+{
+    return mu_node_load_file_of(path, NULL, node, err);
 }

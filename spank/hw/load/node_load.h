@@ -17,4 +17,13 @@ int mu_node_load_live(struct mu_node *node, struct mu_err *err);
  */
 int mu_node_load_file(const char *path, struct mu_node *node, struct mu_err *err);
 
+/* The same for a topology file of the machine `known`, which has what the file leaves
+ * out.
+ */
+int mu_node_load_file_of(const char *path, const struct mu_node *known,
+                         struct mu_node *node, struct mu_err *err);
+
+/* The same for the machine that a site file gives this node: this node is `known`. */
+int mu_node_load_site(const char *path, struct mu_node *node, struct mu_err *err);
+
 #endif

@@ -87,12 +87,16 @@ int mu_machine_finish(struct mu_machine *machine, struct mu_err *err);
  */
 bool mu_pci_is_gpu(unsigned class_id, unsigned vendor, unsigned device);
 
-/* Readers; all leave *machine empty on failure. name is for messages. */
+/* Readers; all leave *machine empty on failure. name is for messages. known (NULL none)
+ * is the machine that an NCCL file is about: from it come the CPUs of a NUMA node and
+ * the class of a device that the file leaves out.
+ */
 int mu_read_hwloc_live(struct mu_machine *machine, struct mu_err *err);
 int mu_read_hwloc_xml(const char *name, const char *text, size_t len,
                       struct mu_machine *machine, struct mu_err *err);
 int mu_read_nccl_xml(const char *name, const char *text, size_t len,
-                     struct mu_machine *machine, struct mu_err *err);
+                     const struct mu_node *known, struct mu_machine *machine,
+                     struct mu_err *err);
 int mu_read_smi(const char *name, const char *text, size_t len,
                 struct mu_machine *machine, struct mu_err *err);
 
@@ -126,6 +130,10 @@ void mu_nccl_check(const char *text, size_t len, const struct mu_machine *machin
 /* As mu_node_load_live and mu_node_load_file, with the tree. */
 int mu_machine_load_live(struct mu_machine *machine, struct mu_err *err);
 int mu_machine_load_file(const char *path, struct mu_machine *machine,
+                         struct mu_err *err);
+
+/* As mu_node_load_site. */
+int mu_machine_load_site(const char *path, struct mu_machine *machine,
                          struct mu_err *err);
 
 /* A whole file of at most 64 MiB into a string (a terminator is added; *len without

@@ -20,8 +20,9 @@
 struct reader {
     const struct mu_xml_doc *doc;
     struct mu_machine *machine;
-    int *dev_of;  /* per element: index into dev[], -1 */
-    int *numa_of; /* per <cpu> element: index into numas[], -1 */
+    const struct mu_node *known; /* has what the file leaves out; NULL: nothing has */
+    int *dev_of;                 /* per element: index into dev[], -1 */
+    int *numa_of;                /* per <cpu> element: index into numas[], -1 */
     struct mu_err *err;
 };
 
@@ -72,6 +73,27 @@ static void read_cpu_ids(struct reader *r, int elem)
         m->cpu_model = (int)n;
 }
 
+/* As NCCL does, which asks sysfs: the CPUs of a NUMA node whose <cpu> has no affinity,
+ * and the class of a <pci> that has none.
+ */
+static void known_cpus(const struct reader *r, long numaid, struct mu_cpuset *cpus)
+{
+    for (int i = 0; r->known && i < r->known->nnumas; i++)
+        if (r->known->numas[i].os_index == numaid)
+            *cpus = r->known->numas[i].cpus;
+}
+
+static unsigned known_class(const struct reader *r, const char *busid)
+{
+    for (int i = 0; r->known && i < r->known->ngpus; i++)
+        if (strcmp(r->known->gpus[i].busid, busid) == 0)
+            return 0x030200;
+    for (int i = 0; r->known && i < r->known->nnics; i++)
+        if (strcmp(r->known->nics[i].busid, busid) == 0)
+            return r->known->nics[i].layer == MU_LINK_IB ? 0x020700 : 0x020000;
+    return 0;
+}
+
 /* One <cpu>: a NUMA node, its cores, and the host bridge above its PCI devices. */
 static int read_cpu(struct reader *r, int elem)
 {
@@ -88,8 +110,9 @@ static int read_cpu(struct reader *r, int elem)
     if (mu_xml_elem_attr(r->doc, elem, "numaid", buf, sizeof buf) &&
         mu_parse_int("numaid", buf, -1, NUMAID_MAX, &id, NULL) < 0)
         return fail(r, elem, "numaid is not a NUMA node number:", buf);
-    if (mu_xml_elem_attr(r->doc, elem, "affinity", buf, sizeof buf) &&
-        mu_cpuset_parse_mask(buf, &cpus, NULL) < 0)
+    if (!mu_xml_elem_attr(r->doc, elem, "affinity", buf, sizeof buf))
+        known_cpus(r, id, &cpus);
+    else if (mu_cpuset_parse_mask(buf, &cpus, NULL) < 0)
         return fail(r, elem, "affinity is not a CPU mask:", buf);
     usable = cpus;
     if (mu_nccl_note(notes, "usable", buf, sizeof buf))
@@ -298,7 +321,9 @@ static int read_pci(struct reader *r, int elem)
     if (mu_busid_normal(raw, dev->busid, NULL) < 0)
         return fail(r, elem, "busid is not a PCI address:", raw);
     dev->parent = parent;
-    dev->class_id = hex_attr(r, elem, "class");
+    dev->class_id = mu_xml_elem_attr(r->doc, elem, "class", raw, sizeof raw)
+                        ? hex_attr(r, elem, "class")
+                        : known_class(r, dev->busid);
     dev->vendor = hex_attr(r, elem, "vendor");
     dev->device = hex_attr(r, elem, "device");
     dev->subvendor = hex_attr(r, elem, "subsystem_vendor");
@@ -438,7 +463,8 @@ static int check_classes(const struct reader *r)
             return 0;
         first = first < 0 ? e : first;
     }
-    if (first < 0 || r->machine->node.ngpus > 0 || r->machine->node.ncores == 0)
+    if (first < 0 || r->known || r->machine->node.ngpus > 0 ||
+        r->machine->node.ncores == 0)
         return 0;
     return mu_err_set(r->err, EINVAL,
                       "%s: line %d: no <pci> has a class, so GPUs cannot be "
@@ -473,10 +499,11 @@ static int read_elements(struct reader *r)
 }
 
 int mu_read_nccl_xml(const char *name, const char *text, size_t len,
-                     struct mu_machine *machine, struct mu_err *err)
+                     const struct mu_node *known, struct mu_machine *machine,
+                     struct mu_err *err)
 {
     struct mu_xml_doc doc;
-    struct reader r = { &doc, machine, NULL, NULL, err };
+    struct reader r = { &doc, machine, known, NULL, NULL, err };
     int rc = mu_xml_doc_parse(name, text, len, &doc, err);
 
     if (rc == 0 && doc.nelems > MU_NCCL_ELEMENTS_MAX)
