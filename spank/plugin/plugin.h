@@ -115,6 +115,8 @@ struct mu_topofile {
     uid_t uid; /* of the user, whose groups are owned memory */
     gid_t gid, *groups;
     int ngroups;
+    char *text; /* owned; for a task that does not see the copy */
+    size_t len;
 };
 
 struct mu_state {
@@ -412,5 +414,9 @@ struct mu_topofile_request {
 bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
                          const char **reason);
 void mu_topofile_remove(struct mu_state *st);
+/* In the task's process: where it has another /tmp, makes a copy there or leaves
+ * NCCL_TOPO_FILE out, with a line from the node's first task.
+ */
+void mu_topofile_settle(struct mu_state *st, spank_t sp, int task);
 
 #endif

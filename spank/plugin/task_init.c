@@ -156,6 +156,7 @@ static int run_in_slot(struct mu_state *st, spank_t sp, const struct mu_slot *sl
         rc = problem(st, slot->task, &err);
     err = (struct mu_err){ 0 };
     mu_container_settle(st, sp, slot->task);
+    mu_topofile_settle(st, sp, slot->task);
     if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
         rc = problem(st, slot->task, &err);
     return rc;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* topofile.c - an NCCL topology file for the tasks: a child with only the user's rights
  * reads and checks it. Another copies it once per node, so that all tasks read the same
- * bytes, and a third removes it when the step ends.
+ * bytes, and a third removes it when the step ends. A task with a /tmp of its own
+ * (Slurm's job_container/tmpfs, a container) gets a copy there, which goes with that
+ * /tmp.
  *
  *   topo=FILE   the user's file
  *   topo=auto   the site's topology= if it is an NCCL file and this is a virtual
@@ -114,32 +116,29 @@ static int fetch(const char *path, char **text, size_t *len, struct mu_err *err)
     return rc;
 }
 
-/* What the child that makes the copy gets and sends. */
-struct copy {
-    struct mu_topofile *file; /* dir is the template for mkdtemp */
-    const char *text;
-    size_t len;
-};
+/* What the child that makes the copy sends. */
 struct copied {
     int error; /* errno, 0: the copy is there */
     char dir[1024];
 };
 
-/* In the child: makes a folder of the user and writes the file there. */
+/* In the child: makes a folder of the user, whose template is dir, and writes the file
+ * there.
+ */
 static int make_copy(void *arg, int index, int out)
 {
-    struct copy *copy = arg;
+    const struct mu_topofile *t = arg;
     struct copied c = { 0 };
     char path[1100];
     int fd = -1;
 
-    mu_copy(c.dir, sizeof c.dir, copy->file->dir);
+    mu_copy(c.dir, sizeof c.dir, t->dir);
     if (!mkdtemp(c.dir))
         c.error = errno;
     snprintf(path, sizeof path, "%s/" FILE_NAME, c.dir);
     if (!c.error &&
         ((fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0444)) < 0 ||
-         !mu_child_write(fd, copy->text, copy->len))) {
+         !mu_child_write(fd, t->text, t->len))) {
         c.error = errno ? errno : EIO;
         unlink(path);
         rmdir(c.dir);
@@ -154,19 +153,20 @@ static bool keep_ids(struct mu_topofile *t)
 
     t->uid = geteuid();
     t->gid = getegid();
+    free(t->groups);
     t->groups = n < 0 ? NULL : malloc(((size_t)n + 1) * sizeof *t->groups);
     t->ngroups = t->groups ? getgroups(n, t->groups) : -1;
     return t->ngroups >= 0;
 }
 
 /* Returns 0 or an errno. */
-static int copy_in_child(struct copy *copy, struct copied *c)
+static int copy_in_child(struct mu_topofile *t, struct copied *c)
 {
     double deadline = mu_clock_s() + DEADLINE_S;
     struct mu_children child;
     bool whole;
 
-    if (mu_children_start(&child, 1, make_copy, copy, NULL) < 0)
+    if (mu_children_start(&child, 1, make_copy, t, NULL) < 0)
         return EAGAIN;
     whole = mu_children_read(&child, c, sizeof *c, deadline) == (ssize_t)sizeof *c;
     mu_children_end(&child, whole ? deadline : 0);
@@ -177,26 +177,29 @@ static int copy_in_child(struct copy *copy, struct copied *c)
 /* Copies the file into a folder of this step in tmpdir, which the user chose: it may be
  * on a file system that does not answer.
  */
-static int place(struct mu_state *st, const char *tmpdir, const char *text, size_t len,
-                 struct mu_err *err)
+static int place_in(struct mu_state *st, const char *tmpdir, struct mu_err *err)
 {
     struct mu_topofile *t = &st->topofile;
-    struct copy copy = { t, text, len };
     struct copied c;
     int error;
 
     snprintf(t->dir, sizeof t->dir, "%.900s/muster.%u.%u.XXXXXX", tmpdir, st->step.job,
              st->step.step);
-    error = keep_ids(t) ? copy_in_child(&copy, &c) : ENOMEM;
+    error = keep_ids(t) ? copy_in_child(t, &c) : ENOMEM;
     if (error) {
         t->dir[0] = '\0';
-        mu_topofile_remove(st);
         return mu_err_set(err, error, "cannot make a folder in %s: %s", tmpdir,
                           strerror(error));
     }
     mu_copy(t->dir, sizeof t->dir, c.dir);
     snprintf(t->path, sizeof t->path, "%s/" FILE_NAME, t->dir);
     return 0;
+}
+
+/* A TMPDIR that only the tasks have is no place for the step's copy. */
+static int place(struct mu_state *st, const char *tmpdir, struct mu_err *err)
+{
+    return place_in(st, tmpdir, err) == 0 || place_in(st, "/tmp", NULL) == 0 ? 0 : -1;
 }
 
 /* The file for the tasks and the reason for it; NULL: none. */
@@ -224,8 +227,6 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
     struct mu_topofile_request *request = arg;
     struct mu_state *st = request->st;
     struct mu_err err = { 0 };
-    char *text = NULL;
-    size_t len = 0;
     const char *from = choose(st, reason);
 
     if (!from)
@@ -239,16 +240,14 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
         *file = from; /* printed, not copied */
         return true;
     }
-    if (fetch(from, &text, &len, &err) < 0 ||
-        place(st, request->tmpdir, text, len, &err) < 0) {
+    if (fetch(from, &st->topofile.text, &st->topofile.len, &err) < 0 ||
+        place(st, request->tmpdir, &err) < 0) {
         /* Warn once per job about the site's file: only an administrator can fix it. */
         if (st->opts.topo == MU_TOPO_FILE || st->step.step == 0 ||
             st->opts.verbose == MU_FLAG_YES)
             mu_warn(st, "NCCL_TOPO_FILE is not set: %s", err.text);
-        free(text);
         return false;
     }
-    free(text);
     *file = st->topofile.path;
     return true;
 }
@@ -274,5 +273,54 @@ void mu_topofile_remove(struct mu_state *st)
     if (t->dir[0] && mu_children_start(&child, 1, remove_copy, t, NULL) == 0)
         mu_children_end(&child, mu_clock_s() + DEADLINE_S);
     free(t->groups);
+    free(t->text);
     *t = (struct mu_topofile){ 0 };
+}
+
+/* The value of NCCL_TOPO_FILE in the settings; NULL: Muster does not set it. */
+static struct mu_setting *own_setting(struct mu_settings *settings)
+{
+    for (int i = 0; i < settings->n; i++)
+        if (strcmp(settings->item[i].name, "NCCL_TOPO_FILE") == 0 &&
+            settings->item[i].winner == MU_WINNER_MUSTER)
+            return &settings->item[i];
+    return NULL;
+}
+
+static void drop(struct mu_settings *settings, struct mu_setting *setting)
+{
+    size_t behind = (size_t)(&settings->item[settings->n] - setting) - 1;
+
+    memmove(setting, setting + 1, behind * sizeof *setting);
+    settings->n--;
+}
+
+void mu_topofile_settle(struct mu_state *st, spank_t sp, int task)
+{
+    struct mu_setting *setting = own_setting(&st->network.settings);
+    char tmpdir[900], gone[1100];
+    struct mu_err err = { 0 };
+
+    if (!st->have_network || !setting || !st->topofile.dir[0] ||
+        access(st->topofile.path, R_OK) == 0)
+        return;
+    mu_copy(gone, sizeof gone, st->topofile.path);
+    /* The step's own copy stays for its end. */
+    st->topofile.dir[0] = '\0';
+    if (!mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir))
+        mu_copy(tmpdir, sizeof tmpdir, "/tmp");
+    /* Only in a folder that goes with the task: nobody would remove it elsewhere. */
+    if (place_in(st, tmpdir, &err) < 0) {
+        drop(&st->network.settings, setting);
+        if (task == 0)
+            mu_warn(st,
+                    "NCCL_TOPO_FILE is not set: the tasks do not see %s, and %s; give "
+                    "topo= a file system that tasks share with the node",
+                    gone, err.text);
+        return;
+    }
+    mu_copy(setting->value, sizeof setting->value, st->topofile.path);
+    if (task == 0 && st->opts.verbose == MU_FLAG_YES)
+        mu_info(st, "NCCL_TOPO_FILE=%s: the tasks do not see %s", st->topofile.path,
+                gone);
 }

@@ -2,7 +2,9 @@
 /* container.c - what pyxis does to a task, as far as Muster sees it, for settings.bats:
  * a SPANK plugin ahead of Muster's that gives the task another root's /etc (the folder
  * in its plugstack.conf line) in a mount namespace of its own, and the image's
- * environment. Only for steps with TEST_IMAGE in their environment.
+ * environment. Only for steps with TEST_IMAGE in their environment. TEST_TMP is a
+ * folder that is another, empty one in the task, as /tmp is under job_container/tmpfs;
+ * with ":ro" behind it nobody can write there.
  */
 #include <sched.h>
 #include <slurm/spank.h>
@@ -41,12 +43,24 @@ static int private_mounts(void)
     return f && !shared ? 0 : -1;
 }
 
+static int other_tmp(spank_t sp)
+{
+    char folder[1024], *mode;
+
+    if (spank_getenv(sp, "TEST_TMP", folder, sizeof folder) != ESPANK_SUCCESS)
+        return 0;
+    mode = strstr(folder, ":ro");
+    if (mode)
+        *mode = '\0';
+    return mount("none", folder, "tmpfs", mode ? MS_RDONLY : 0, "mode=1777");
+}
+
 /* As root, in the task's process. */
 int slurm_spank_task_init_privileged(spank_t sp, int ac, char **av)
 {
     if (!wanted(sp) || ac < 1)
         return 0;
-    if (private_mounts() < 0)
+    if (private_mounts() < 0 || other_tmp(sp) < 0)
         return -1;
     return mount(av[0], "/etc", NULL, MS_BIND, NULL);
 }

@@ -129,6 +129,32 @@ said() { # part
     [ $((SECONDS - start)) -lt 25 ]
 }
 
+in_other_tmp() { # TEST_TMP of container.c
+    TEST_TMP=$1 TMPDIR=$MUSTER_DIR/tmp TEST_IMAGE=1 timeout 60 srun -Q -N1 -n2 --gres=gpu:2 \
+        --muster=verbose,topo="$MUSTER_DIR/topo.xml" \
+        bash -c 'echo "${NCCL_TOPO_FILE-unset} $(md5sum < "${NCCL_TOPO_FILE-/dev/null}" 2>&1)"' 2> "$MUSTER_DIR/err"
+}
+
+@test "a task with another /tmp gets the topology file there, or none with a word" {
+    mkdir -p "$MUSTER_DIR/tmp"
+    chmod 1777 "$MUSTER_DIR/tmp"
+    "$build/muster" topo --topology "$top/tests/data/nccl-xml/azure-ncv4.xml" --format nccl-xml > "$MUSTER_DIR/topo.xml"
+    chmod 644 "$MUSTER_DIR/topo.xml"
+    sum=$(md5sum < "$MUSTER_DIR/topo.xml")
+    run in_other_tmp "$MUSTER_DIR/tmp"
+    cat "$MUSTER_DIR/err"
+    echo "$output"
+    [ "$(grep -c "^$MUSTER_DIR/tmp/.*$sum" <<< "$output")" -eq 2 ]
+    said 'the tasks do not see'
+    run in_other_tmp "$MUSTER_DIR/tmp:ro"
+    cat "$MUSTER_DIR/err"
+    echo "$output"
+    [ "$(grep -c '^unset ' <<< "$output")" -eq 2 ]
+    said 'NCCL_TOPO_FILE is not set: the tasks do not see'
+    # the step's own copy is gone
+    wait_for 5 test -z "$(ls "$MUSTER_DIR/tmp")"
+}
+
 @test "topo=auto: on a virtual machine whose layout the site states, that file; elsewhere none" {
     printf '<system version="1">\n' > "$MUSTER_DIR/vm.xml"
     for n in 0 1; do
