@@ -291,7 +291,8 @@ int muster_ddp_create(struct muster *m, const struct muster_param *params, int n
 /* Waits for buckets that have started. Call it before muster_finalize. NULL is fine. */
 void muster_ddp_destroy(struct muster_ddp *ddp);
 
-/* The gradient of parameter i: your buffer, or the library's, 128-byte aligned.
+/* The gradient of parameter i: your buffer, or the library's, 128-byte aligned and in
+ * GPU memory where muster_backend is "nccl": a CPU cannot write there.
  * Constant until destroy. NULL for an i out of range.
  */
 void *muster_ddp_grad(const struct muster_ddp *ddp, int i);

@@ -10,12 +10,14 @@ int main(void)
 {
     struct muster *m;
     struct muster_ddp *ddp;
+    /* This program computes on the CPU. On GPUs muster_ddp_grad is GPU memory. */
+    const struct muster_options options = { .backend = "host" };
     double weight[N] = { 0 };
     const struct muster_param param = {
         .name = "weight", .count = N, .dtype = MUSTER_F64, .data = weight
     };
 
-    if (muster_init(&m, NULL) != MUSTER_OK)
+    if (muster_init(&m, &options) != MUSTER_OK)
         return muster_report(NULL);
     if (muster_ddp_create(m, &param, 1, NULL, &ddp) != MUSTER_OK)
         return muster_report(m);
