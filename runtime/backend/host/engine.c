@@ -248,8 +248,8 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq)
     if (alone && bytes <= INLINE_BYTES && pthread_mutex_trylock(&b->lock) == 0) {
         bool more = advance(b);
 
-        /* A caller that joins at once sleeps there itself. */
-        if (!more && b->head && !rq->coll.joined)
+        /* A caller that joins at once sleeps there itself, if the transport lets it. */
+        if (!more && b->head && !(rq->coll.joined && b->transport->wait))
             more = !b->transport->arm(b, MU_SLEEP_DOORBELL);
         unlock(b);
         if (!more)
