@@ -89,15 +89,15 @@ reader() {
 }
 
 # Slurm itself makes TMPDIR in the task, which then waits: no program runs before the folder is back.
-@test "a TMPDIR that answers nothing: slurmstepd starts the task, without the topology file" {
+@test "a TMPDIR that answers nothing: slurmstepd starts the task, with the topology file in /tmp" {
     mkdir "$MUSTER_DIR/home/tmp"
     chown 65534:65534 "$MUSTER_DIR/home/tmp"
     TMPDIR=$MUSTER_DIR/home/tmp while_hung "$MUSTER_DIR/home/tmp" theirs --gres=gpu:1 \
-        --muster=topo="$MUSTER_DIR/good.xml" true
+        --muster=verbose,topo="$MUSTER_DIR/good.xml" true
     wait_for 20 no_job
     rm -rf "$MUSTER_DIR/home/tmp"
     echo "$output"
-    [[ "$output" = *"NCCL_TOPO_FILE is not set: cannot make a folder in $MUSTER_DIR/home/tmp"* ]]
+    [[ "$output" = *"NCCL_TOPO_FILE=/tmp/muster."* ]]
 }
 
 @test "a TMPDIR that answers nothing any more at the step's end holds no node" {
