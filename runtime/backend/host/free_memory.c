@@ -124,30 +124,35 @@ static void limit(struct mu_free_memory *out, uint64_t bytes, const char *folder
              bytes, folder, version->limit, max, used);
 }
 
+/* On the heap: a process at its limit cannot enlarge its stack, and would be killed. */
+struct scratch {
+    char text[TEXT], mounts[TEXT], own[TEXT];
+};
+
 /* One cgroup. Without a limit the file has "max" or, in version 1, a number beyond any
  * machine.
  */
 static void add_cgroup(const char *root, const struct version *v, const char *folder,
-                       struct mu_free_memory *out)
+                       struct scratch *scratch, struct mu_free_memory *out)
 {
-    char text[TEXT];
+    char *text = scratch->text;
     uint64_t max, used, cache = 0;
 
-    if (!read_file(root, folder, v->limit, text, sizeof text) || text[0] < '0' ||
+    if (!read_file(root, folder, v->limit, text, TEXT) || text[0] < '0' ||
         text[0] > '9')
         return;
     max = strtoull(text, NULL, 10);
-    if (max >= INT64_MAX / 2 || !read_file(root, folder, v->usage, text, sizeof text))
+    if (max >= INT64_MAX / 2 || !read_file(root, folder, v->usage, text, TEXT))
         return;
     used = strtoull(text, NULL, 10);
-    if (read_file(root, folder, "memory.stat", text, sizeof text))
+    if (read_file(root, folder, "memory.stat", text, TEXT))
         cache = number_behind(text, v->cache[0]) + number_behind(text, v->cache[1]);
     used -= cache < used ? cache : used;
     limit(out, used < max ? max - used : 0, folder, v, max, used);
 }
 
 static void add_tree(const char *root, const struct tree *tree, const char *cgroup,
-                     struct mu_free_memory *out)
+                     struct scratch *scratch, struct mu_free_memory *out)
 {
     size_t skip = strcmp(tree->root, "/") == 0 ? 0 : strlen(tree->root), mount;
     char folder[2 * PATH_MAX];
@@ -162,40 +167,44 @@ static void add_tree(const char *root, const struct tree *tree, const char *cgro
     for (;;) {
         char *slash = strrchr(folder, '/');
 
-        add_cgroup(root, tree->version, folder, out);
+        add_cgroup(root, tree->version, folder, scratch, out);
         if (strlen(folder) <= mount || !slash || slash < folder + mount)
             return;
         *slash = '\0';
     }
 }
 
-static void add_cgroups(const char *root, struct mu_free_memory *out)
+static void add_cgroups(const char *root, struct scratch *scratch,
+                        struct mu_free_memory *out)
 {
-    char mounts[TEXT], own[TEXT], cgroup[PATH_MAX], *rest = mounts, *line;
+    char cgroup[PATH_MAX], *rest = scratch->mounts, *line;
     struct tree tree;
 
-    if (!read_file(root, "/proc/self", "mountinfo", mounts, sizeof mounts))
+    if (!read_file(root, "/proc/self", "mountinfo", scratch->mounts, TEXT))
         return;
     while ((line = mu_parse_next(&rest, '\n')))
         if (tree_of_line(line, &tree) &&
-            read_file(root, "/proc/self", "cgroup", own, sizeof own) &&
-            own_cgroup(own, &tree, cgroup, sizeof cgroup))
-            add_tree(root, &tree, cgroup, out);
+            read_file(root, "/proc/self", "cgroup", scratch->own, TEXT) &&
+            own_cgroup(scratch->own, &tree, cgroup, sizeof cgroup))
+            add_tree(root, &tree, cgroup, scratch, out);
 }
 
 void mu_free_memory(const char *root, struct mu_free_memory *out)
 {
-    char text[TEXT];
+    struct scratch *scratch = malloc(sizeof *scratch);
     uint64_t kib;
 
     *out = (struct mu_free_memory){ .bytes = UINT64_MAX };
-    if (read_file(root, "/proc", "meminfo", text, sizeof text) &&
-        (kib = number_behind(text, "MemAvailable:")) > 0) {
+    if (!scratch)
+        return;
+    if (read_file(root, "/proc", "meminfo", scratch->text, TEXT) &&
+        (kib = number_behind(scratch->text, "MemAvailable:")) > 0) {
         out->bytes = kib * 1024;
         snprintf(out->limit_by, sizeof out->limit_by,
                  "this node has %" PRIu64 " left (MemAvailable)", out->bytes);
     }
-    add_cgroups(root, out);
+    add_cgroups(root, scratch, out);
+    free(scratch);
 }
 
 int mu_free_memory_check(uint64_t bytes, uint64_t *left, struct mu_err *err)

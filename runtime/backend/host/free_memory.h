@@ -13,7 +13,7 @@
 
 /* Bytes without limit: UINT64_MAX. limit_by names what limits, with its figures, for a
  * message. Page cache counts as free, swap does not. root: "" this machine, else a
- * recorded tree.
+ * recorded tree. No limit is found where there is no memory to look for one.
  */
 struct mu_free_memory {
     uint64_t bytes;
