@@ -85,7 +85,7 @@ reader() {
     [ "$status" -eq 0 ]
     [[ "$output" = *"it-ran 0"* ]]
     [[ "$output" = *"home/.nccl.conf was not read within 2 s; NCCL's variables in it do not count"* ]]
-    [ $gone = yes ]
+    [ "$gone" = yes ]
 }
 
 # Slurm itself makes TMPDIR in the task, which then waits: no program runs before the folder is back.
@@ -110,7 +110,7 @@ reader() {
     wait_for 30 test -s "$MUSTER_DIR/home/started"
     grep -q "^$MUSTER_DIR/home/tmp/muster" "$MUSTER_DIR/home/started"
     while_hung "$MUSTER_DIR/home/tmp" touch "$MUSTER_DIR/home/go"
-    [ $gone = yes ]
+    [ "$gone" = yes ]
     rm -r "$MUSTER_DIR/home/tmp" "$MUSTER_DIR/home/started" "$MUSTER_DIR/home/go"
 }
 
@@ -152,7 +152,7 @@ reader() {
     cat -v <<< "$output"
     [[ "$output" = *it-ran* ]]
     [[ "$output" = *'NCCL_TOPO_FILE is not set: /none?[31m?muster: all is well'* ]]
-    ! grep -q $'[\e\r]' "$MUSTER_DIR/c/log/slurmd.mhos1.log"
+    [ "$(grep -c $'[\e\r]' "$MUSTER_DIR/c/log/slurmd.mhos1.log")" -eq 0 ]
 }
 
 @test "a fault in the site file concerns steps that Muster serves: not those without a GPU, not off" {
@@ -185,7 +185,7 @@ reader() {
     [ "$status" -eq 0 ]
     [[ "$output" = *"it-ran 0 with"* ]]
     [ "$(grep -c 'step [0-9]*\.0, 1 of 1 task' <<< "$output")" -eq 1 ]
-    ! grep 'MASTER_PORT.*in use' <<< "$output"
+    [ "$(grep -c 'MASTER_PORT.*in use' <<< "$output")" -eq 0 ]
     [ "$(grep -cF "muster: $MUSTER_DIR/c/etc/plugstack.d/muster.conf:2: a second line loads muster.so; it is ignored: remove it" <<< "$output")" -eq 1 ]
     grep -qF "plugstack.d/muster.conf:2: a second line loads muster.so" "$log"
     wait_for 10 no_folder
