@@ -338,7 +338,10 @@ JOB
     set -- -w env1 -n1 -c2 --gres=gpu:1 --ntasks-per-gpu=1
     printf '#!/bin/bash\nexport SLURM_CPUS_PER_TASK=2 SLURM_TRES_PER_TASK=%s\nsrun -Q env\n' cpu=2 > "$MUSTER_DIR/job"
     timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" "$@" "$MUSTER_DIR/job"
+    # it ran: nothing refused it
     grep -q '^SLURM_NTASKS_PER_GPU=1$' "$MUSTER_DIR/out"
+    # from 24.05 on Slurm gives each task the variable of its own step
+    [ "$(srun --version | grep -oE '[0-9]+' | head -n 1)" -lt 24 ] || return 0
     [ "$(grep -c '^SLURM_TRES_PER_TASK=' "$MUSTER_DIR/out")" -eq 0 ]
     # in the script's own environment, for an srun without the plugin
     SLURM_TRES_PER_TASK=cpu=2 timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" "$@" --wrap env
