@@ -41,7 +41,7 @@ cluster_down() { "$top/tests/slurm/cluster" down --dir "$state"; }
 # A step that is placed, waits for the file "go", and checks its placement again.
 long_step() {
     rm -f "$state/go" "$state/begun"
-    timeout 120 srun -n1 --gres=gpu:4 --muster=verbose bash -c "
+    timeout 120 srun -n1 --gres=gpu:1 --muster=verbose bash -c "
         touch '$state/begun'; until [ -e '$state/go' ]; do sleep 0.1; done; echo rank \$RANK" \
         > "$state/step.out" 2>&1 &
     step=$!
