@@ -15,37 +15,40 @@ static void print(const char *level, const char *host, char *text)
     slurm_spank_log("muster: %s%s%s%s", host, host[0] ? ": " : "", level, text);
 }
 
-void mu_info(const struct mu_state *st, const char *fmt, ...)
+static void vprint(const char *level, const struct mu_state *st, const char *fmt,
+                   va_list ap)
 {
     char text[2048];
+
+    vsnprintf(text, sizeof text, fmt, ap);
+    print(level, st->step.host, text);
+}
+
+void mu_info(const struct mu_state *st, const char *fmt, ...)
+{
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vprint("", st, fmt, ap);
     va_end(ap);
-    print("", st->step.host, text);
 }
 
 void mu_warn(const struct mu_state *st, const char *fmt, ...)
 {
-    char text[2048];
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vprint("warning: ", st, fmt, ap);
     va_end(ap);
-    print("warning: ", st->step.host, text);
 }
 
 void mu_error(const struct mu_state *st, const char *fmt, ...)
 {
-    char text[2048];
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    vprint("error: ", st, fmt, ap);
     va_end(ap);
-    print("error: ", st->step.host, text);
 }
 
 void mu_info_lines(char *text)

@@ -104,21 +104,26 @@ add_node4() {
     [ "$(plan_columns 4 | tr '\n' ' ')" = "1 - " ]
 }
 
+# A topology file of the two GPUs of unplaced, from the masks of their NUMA nodes.
+topology_file() { # file, first GPU's mask and node, second's
+    cat > "$1" << END
+<system version="1">
+  <cpu numaid="$3" affinity="$2" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:80:01.0" class="0x030200"/>
+  </cpu>
+  <cpu numaid="$5" affinity="$4" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:90:01.0" class="0x030200"/>
+  </cpu>
+</system>
+END
+}
+
 @test "case 036: where the system does not place the GPUs, the file that /etc/nccl.conf names does, with a note" {
     add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 $anywhere -1
     mkdir -p "$root/etc"
     echo 'NCCL_TOPO_FILE=/topo.xml' > "$root/etc/nccl.conf"
-    cat > "$root/topo.xml" << 'END'
-<system version="1">
-  <cpu numaid="1" affinity="22,22222222" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
-    <pci busid="0000:80:01.0" class="0x030200"/>
-  </cpu>
-  <cpu numaid="2" affinity="44,44444444" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
-    <pci busid="0000:90:01.0" class="0x030200"/>
-  </cpu>
-</system>
-END
+    topology_file "$root/topo.xml" 22,22222222 1 44,44444444 2
     m plan --format tsv
     [ $status -eq 0 ]
     [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
@@ -133,20 +138,6 @@ END
     chmod 666 "$root/topo.xml"
     m plan --format tsv
     has "$messages" "topo.xml is writable by everybody; it is not read"
-}
-
-# A topology file of the two GPUs of unplaced, from the masks of their NUMA nodes.
-topology_file() { # file, first GPU's mask and node, second's
-    cat > "$1" << END
-<system version="1">
-  <cpu numaid="$3" affinity="$2" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
-    <pci busid="0000:80:01.0" class="0x030200"/>
-  </cpu>
-  <cpu numaid="$5" affinity="$4" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
-    <pci busid="0000:90:01.0" class="0x030200"/>
-  </cpu>
-</system>
-END
 }
 
 # Nearest NUMA nodes of the GPUs, as three commands have them.
