@@ -11,7 +11,7 @@ struct mu_marker {
     const char *job, *step; /* SLURM_JOB_ID, SLURM_STEP_ID */
 };
 
-/* The binding that srun took over and nobody carried out, since the node has no plugin:
+/* The binding that srun took over, where the node has no plugin to carry it out:
  * borrowed from the request. NULL: there is none, or this is no step.
  */
 const char *mu_marker_unserved(const struct mu_marker *marker);

@@ -72,7 +72,7 @@ struct mu_control_env {
 int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
                     struct mu_err *err);
 /* [collective] Wait until all ranks are here, say goodbye, free c. After a failure it
- * waits for nobody.
+ * does not wait.
  */
 int mu_control_close(struct mu_control *c, struct mu_err *err);
 

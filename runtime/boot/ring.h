@@ -3,7 +3,7 @@
  *
  * PMIx under Slurm reports no death to survivors: when a rank dies in a fence, Slurm
  * ends the step a second later, without a reason; a rank that exits is left out of the
- * fence; and after the death of a whole node's ranks PMIx answers nobody. So the ranks
+ * fence; and after the death of a whole node's ranks PMIx does not answer. So the ranks
  * watch each other in two rings:
  *
  *   of a node    all ranks of the node

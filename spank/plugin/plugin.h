@@ -231,7 +231,7 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp);
 void mu_stepd_task_exit(struct mu_state *st);
 void mu_stepd_exit(struct mu_state *st);
 
-/* inherited.c. Drop what the Muster of an outer step exported and nobody changed since.
+/* inherited.c. Drop what the Muster of an outer step exported, where it is unchanged.
  * _own: from this process's: sbatch, salloc, or an srun that starts a job.
  * _job: from a batch script's, where sbatch had no plugin.
  * _step: from that of a step; step->set keeps the list of the names.

@@ -309,7 +309,7 @@ void mu_topofile_settle(struct mu_state *st, spank_t sp, int task)
     st->topofile.dir[0] = '\0';
     if (!mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir))
         mu_copy(tmpdir, sizeof tmpdir, "/tmp");
-    /* Only in a folder that goes with the task: nobody would remove it elsewhere. */
+    /* Only in a folder that goes with the task: elsewhere the copy would stay. */
     if (place_in(st, tmpdir, &err) < 0) {
         drop(&st->network.settings, setting);
         if (task == 0)

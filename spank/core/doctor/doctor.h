@@ -125,7 +125,7 @@ struct mu_facts {
     int nlinks;
     const struct mu_library *nccl; /* every libnccl found */
     int nnccl;
-    char conf_missing[512]; /* the slurm.conf that SLURM_CONF names but nobody reads */
+    char conf_missing[512]; /* SLURM_CONF names this file, which cannot be read */
     char slurm_version[32]; /* of the installed slurmd or srun, "" unknown */
     char plugin_path[512], plugin_version[32]; /* of muster.so, "" not found */
     char plugin_from[512];    /* the line that names it, "FILE line N" */

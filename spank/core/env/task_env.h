@@ -75,8 +75,8 @@ void mu_env_drop_inherited(const struct mu_env_access *env, const char *set,
                            bool slurms);
 
 /* OMP_NUM_THREADS of a task with these cores and GPUs. A task with several GPUs starts
- * a process for each, as torchrun does, also from inside a script where nobody sees it:
- * all of them inherit the variable.
+ * a process for each, as torchrun does, also from inside a script, where it cannot be
+ * seen: all of them inherit the variable.
  */
 int mu_env_threads(int cores, int gpus);
 
