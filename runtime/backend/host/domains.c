@@ -46,9 +46,9 @@ static double soon(double deadline)
     return at < deadline ? at : deadline;
 }
 
-static enum mu_answer call_once(const struct mu_host_backend *b, double deadline,
-                                int rank, enum mu_service service, bool tcp,
-                                struct mu_dial *dial)
+static enum mu_answer call_peer_once(const struct mu_host_backend *b, double deadline,
+                                     int rank, enum mu_service service, bool tcp,
+                                     struct mu_dial *dial)
 {
     const struct mu_claim claim = { service, b->env.generation, b->env.rank };
 
@@ -78,7 +78,7 @@ int mu_host_call(const struct mu_host_backend *b, double deadline, int rank,
     char who[128];
 
     for (;;) {
-        answer = call_once(b, deadline, rank, service, tcp, dial);
+        answer = call_peer_once(b, deadline, rank, service, tcp, dial);
         if (answer == MU_ANSWER_PROVED)
             return 0;
         /* Strangers may fill its table, or it is stopped for a moment. */

@@ -26,7 +26,7 @@ void mu_plugstack_parse(char *line, struct mu_plugstack_line *out)
     char *rest = line, *word;
     int kind;
 
-    *out = (struct mu_plugstack_line){ MU_PLUGSTACK_OTHER };
+    *out = (struct mu_plugstack_line){ .kind = MU_PLUGSTACK_OTHER };
     line[strcspn(line, "#\n")] = '\0';
     word = next_word(&rest);
     kind = word ? mu_parse_word(word, kinds) : -1;
