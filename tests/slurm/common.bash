@@ -44,6 +44,14 @@ wait_for() {
     done
 }
 
+# The process with that rank whose command line matches, if it is there.
+process_of_rank() { # PATTERN RANK
+    local pid
+    for pid in $(pgrep -f -- "$1"); do
+        ! grep -qzx "PMIX_RANK=$2" "/proc/$pid/environ" 2>/dev/null || echo "$pid"
+    done
+}
+
 has_lines() { # file, number: at least so many
     [ "$(lines_of "$1")" -ge "$2" ]
 }

@@ -22,7 +22,7 @@ setup() {
 # Start a training of four ranks in the background; the options are muster-train's.
 start() {
     timeout -k 10 150 srun -Q --mpi=pmix -N2 --ntasks-per-node=2 --kill-on-bad-exit=0 --wait=0 \
-        "$train" --hidden 64 --samples 20000 --test-samples 500 --epochs 3 \
+        "$train" --hidden 64 --samples 20000 --test-samples 500 --epochs 8 \
         --curve "$PWD/curve" --result "$PWD/result" "$@" >out 2>&1 &
     job=$!
 }
@@ -31,15 +31,19 @@ await_lines() { # NUMBER: the curve has that many
     wait_for 40 has_lines curve "$1" || { cat out; return 1; }
 }
 
-signal_ranks() { # SIGNAL RANK...: to the tasks of this test's step
-    local pid rank victims=() signal=$1
+process() { # RANK of this test's step
+    process_of_rank "muster-train .*--curve $PWD/curve" "$1"
+}
+
+has_process() { [ -n "$(process "$1")" ]; }
+
+signal_ranks() { # SIGNAL RANK...
+    local rank victims=() signal=$1
     shift
-    for pid in $(pgrep -f "muster-train .*--curve $PWD/curve"); do
-        for rank in "$@"; do
-            ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "PMIX_RANK=$rank" || victims+=("$pid")
-        done
+    for rank in "$@"; do
+        wait_for 5 has_process "$rank" || { pgrep -af muster-train; cat out; return 1; }
+        victims+=("$(process "$rank")")
     done
-    [ "${#victims[@]}" -eq $# ] || { echo "ranks $*: processes ${victims[*]}"; return 1; }
     kill "-$signal" "${victims[@]}"
 }
 

@@ -48,10 +48,7 @@ await_words() { # RANK SECONDS PATTERN
 
 # The process of that rank of this test's step, if it is there.
 process() { # RANK
-    local pid
-    for pid in $(pgrep -f "muster-train .*--curve $PWD/curve"); do
-        ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "PMIX_RANK=$1" || echo "$pid"
-    done
+    process_of_rank "muster-train .*--curve $PWD/curve" "$1"
 }
 
 gone() { # RANK: a second later

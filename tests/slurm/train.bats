@@ -214,9 +214,7 @@ BYTES
     ranks 3 -N1 -- --epochs 50 --checkpoint kept --checkpoint-every 10 > out 2>&1 &
     local step=$! victim killed code=0
     wait_for 60 test -e kept/muster-train-latest.muster
-    victim=$(pgrep -f -- "--checkpoint kept" | while read -r p; do
-        grep -qz '^PMIX_RANK=2$' "/proc/$p/environ" 2>/dev/null && readlink "/proc/$p/exe" | grep -q muster-train && echo "$p"
-    done)
+    victim=$(process_of_rank 'muster-train .*--checkpoint kept' 2)
     killed=$SECONDS
     kill -9 "$victim"
     wait "$step" || code=$?
