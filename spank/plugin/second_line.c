@@ -22,7 +22,8 @@ static void look_at(void *arg, const char *file, int number,
 {
     struct search *search = arg;
 
-    if (!strstr(line->path, "muster.so") || ++search->found != search->wanted)
+    if (line->kind == MU_PLUGSTACK_INVALID || !strstr(line->path, "muster.so") ||
+        ++search->found != search->wanted)
         return;
     mu_copy(search->file, sizeof search->file, file);
     search->number = number;
@@ -50,10 +51,11 @@ static void plugstack_path(char *buf, size_t len)
 void mu_second_line_report(int nth)
 {
     struct search search = { .wanted = nth };
+    struct mu_plugstack_reader reader = { .line = look_at, .arg = &search };
     char path[4096];
 
     plugstack_path(path, sizeof path);
-    mu_plugstack_lines(path, look_at, &search);
+    mu_plugstack_lines(path, &reader);
     if (search.number)
         slurm_error("muster: %s:%d: a second line loads muster.so; it is ignored: "
                     "remove it",

@@ -152,6 +152,7 @@ static int examine(const struct options *o)
     mu_doctor_step(&input->facts, &findings);
     mu_doctor_gpu(&input->facts, &findings);
     mu_doctor_network(&input->facts, &findings);
+    mu_doctor_stack(&input->facts, &findings);
     mu_doctor_slurm(&input->facts, &findings);
     mu_doctor_site(input, &findings);
     mu_doctor_platform(&input->facts, &findings);

@@ -47,8 +47,8 @@ void mu_doctor_tasks(struct mu_doctor_input *in);
 void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
                      struct mu_findings *out);
 
-/* doctor_site.c: fills facts.plugin_path, plugin_from, plugin_required and site_path
- * from plugstack.conf and its includes.
+/* doctor_site.c: fills facts.plugin_path, plugin_from, plugin_required, stack and
+ * site_path from plugstack.conf and its includes.
  */
 void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path);
 /* Fills what only loading facts.plugin_path tells: its release, or why it fails. */

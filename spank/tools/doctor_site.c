@@ -42,15 +42,52 @@ static void check_plugin(struct mu_facts *facts)
         dlclose(lib);
 }
 
+/* The next fault, or one that is thrown away after the last. */
+static struct mu_stack_fault *add_fault(struct mu_facts *facts, const char *file,
+                                        int number, const char *text)
+{
+    static struct mu_stack_fault surplus;
+    struct mu_stack_fault *fault =
+        facts->nstack < MU_STACK_FAULTS ? &facts->stack[facts->nstack++] : &surplus;
+
+    *fault = (struct mu_stack_fault){ .line = number };
+    mu_copy(fault->file, sizeof fault->file, file ? file : "");
+    mu_copy(fault->text, sizeof fault->text, text);
+    return fault;
+}
+
+static void read_unread(void *arg, const char *path, const char *from, int number,
+                        int error)
+{
+    struct mu_doctor_input *in = arg;
+    struct mu_stack_fault *fault = add_fault(&in->facts, from, number, path);
+
+    fault->kind = MU_STACK_UNREAD;
+    fault->error = error;
+    mu_copy(fault->why, sizeof fault->why, strerror(error));
+}
+
 static void read_line(void *arg, const char *file, int number,
                       const struct mu_plugstack_line *line)
 {
     struct mu_doctor_input *in = arg;
     struct mu_facts *facts = &in->facts;
     struct mu_err err = { 0 };
+    bool muster = line->path && strstr(line->path, "muster.so");
 
-    if (!strstr(line->path, "muster.so"))
+    if (line->kind == MU_PLUGSTACK_INVALID) {
+        struct mu_stack_fault *fault = add_fault(facts, file, number, line->word);
+
+        fault->has_path = line->path;
+        fault->muster = muster;
         return;
+    }
+    if (!muster)
+        return;
+    if (facts->plugin_path[0]) {
+        add_fault(facts, file, number, line->path)->kind = MU_STACK_SECOND;
+        return;
+    }
     if (line->path[0] == '/' ||
         !mu_doctor_plugin_dir(in, line->path, facts->plugin_path,
                               sizeof facts->plugin_path))
@@ -65,8 +102,10 @@ static void read_line(void *arg, const char *file, int number,
 
 void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path)
 {
+    struct mu_plugstack_reader reader = { read_line, read_unread, in };
+
     mu_copy(in->site_path, sizeof in->site_path, MU_SITE_FILE);
-    mu_plugstack_lines(path, read_line, in);
+    mu_plugstack_lines(path, &reader);
 }
 
 void mu_doctor_plugin(struct mu_doctor_input *in)

@@ -229,6 +229,51 @@ conf=|conf= needs an absolute path, not ''
 ROWS
 }
 
+# Rows: what follows plugstack.conf's first line; the finding; the advice. DIR is the folder.
+@test "lines and includes of plugstack.conf without effect: file, line and a command" {
+    local lines sentence advice n=0
+    ln -s loop "$dir/loop"
+    while IFS='|' read -r lines sentence advice; do
+        n=$((n + 1))
+        plugstack "$(printf %b "${lines//DIR/$dir}")"
+        SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *" slurm    $dir/plugstack.conf line ${sentence//DIR/$dir}"*"-> ${advice//DIR/$dir}"* ]]
+        [[ "$output" != *"no plugstack.conf line"* ]]
+    done << 'ROWS'
+optinal DIR/muster.so|2: the first word is 'optinal', not optional, required or include: Slurm ignores the line; steps run without Muster|sed -i '2s/[^[:blank:]]\+/optional/' DIR/plugstack.conf
+\tOptional DIR/muster.so|2: the first word is 'Optional', not|sed -i '2s/
+pyxis.so|2: no file follows 'pyxis.so': Slurm ignores the line|sed -i 2d DIR/plugstack.conf
+optional /x/muster.so\noptional /y/muster.so|3 loads muster.so again, after DIR/plugstack.conf line 2: the second line is ignored|sed -i 3d DIR/plugstack.conf
+include loop|2 includes DIR/loop, which cannot be opened (Too many levels of symbolic links): every srun, sbatch and salloc stops|rm DIR/loop
+include plugstack.conf|2 includes DIR/plugstack.conf, too deep: a file that includes itself|sed -i 2d DIR/plugstack.conf
+ROWS
+    [ $n -eq 6 ]
+    plugstack "opional $dir/muster.so"
+    eval "$(SLURM_CONF=$dir/slurm.conf "$build/muster" doctor | sed -n "s/^ *-> \(sed.*plugstack.conf\)$/\1/p")"
+    [ "$(sed -n 2p "$dir/plugstack.conf")" = "optional $dir/muster.so" ]
+    ln -sf plugstack.conf "$dir/plugstack.conf"
+    doctor
+    echo "$output"
+    [[ "$output" == *"error   slurm    $dir/plugstack.conf cannot be opened (Too many levels"* ]]
+    rm "$dir/plugstack.conf"
+    plugstack 'include *.d'
+    mkdir "$dir/a.d"
+    doctor
+    echo "$output"
+    [[ "$output" == *"warning slurm    $dir/plugstack.conf line 2 includes $dir/a.d, which is not a regular file: it adds no line"* ]]
+}
+
+@test "of two lines for the plugin the first one is checked, with its arguments" {
+    printf '[defaults]\nbogus = 1\n' > "$dir/muster.conf"
+    plugstack "optional /x/muster.so conf=$dir/muster.conf"
+    echo 'optional /y/muster.so' >> "$dir/plugstack.conf"
+    doctor
+    echo "$output"
+    [[ "$output" == *"line 2: /x/muster.so cannot be loaded"*"$dir/muster.conf:2: unknown key 'bogus'"* ]]
+}
+
 @test "case 093: the file that SLURM_CONF names is read, whatever its name" {
     printf 'PlugStackConfig=%s\n' "$dir/stack" > "$dir/cluster-a.conf"
     echo 'optional /nowhere/muster.so' > "$dir/stack"

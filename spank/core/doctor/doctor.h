@@ -103,6 +103,22 @@ struct mu_ras {
 };
 #define MU_RAS_MAX 8
 
+/* A line of plugstack.conf, or of a file that it includes, without effect. */
+struct mu_stack_fault {
+    enum {
+        MU_STACK_WORD,   /* Slurm does not take the line */
+        MU_STACK_SECOND, /* muster.so once more */
+        MU_STACK_UNREAD, /* an include that cannot be read */
+    } kind;
+    char file[512];
+    int line;              /* 0: plugstack.conf itself is MU_STACK_UNREAD */
+    char text[512];        /* the first word, or the file that is not read */
+    bool has_path, muster; /* MU_STACK_WORD: a path follows; it is that of muster.so */
+    int error;             /* MU_STACK_UNREAD: errno; 0: includes are too deep */
+    char why[64];          /* its text */
+};
+#define MU_STACK_FAULTS 8
+
 struct mu_facts {
     char *const *env;            /* NAME=VALUE, NULL at the end */
     struct mu_cpuset affinity;   /* of this process */
@@ -132,8 +148,10 @@ struct mu_facts {
     char plugin_fault[512];   /* why it cannot be loaded, "" if it can */
     char plugin_refused[256]; /* why its arguments are refused, "" if they are not */
     bool plugin_required;     /* that line has required, not optional */
-    bool pmix_plugin;         /* mpi_pmix*.so is in PluginDir */
-    char pmix_missing[128];   /* the soname that did not load, "" if all loaded */
+    struct mu_stack_fault stack[MU_STACK_FAULTS];
+    int nstack;
+    bool pmix_plugin;       /* mpi_pmix*.so is in PluginDir */
+    char pmix_missing[128]; /* the soname that did not load, "" if all loaded */
     /* command line of a task of another step of this job on this node, arguments
      * separated by blanks; NULL: none */
     const char *command_line;
@@ -155,6 +173,8 @@ void mu_doctor_gpu(const struct mu_facts *facts, struct mu_findings *out);
 void mu_doctor_network(const struct mu_facts *facts, struct mu_findings *out);
 /* Cases 014 048 051: gres.conf, PMIx, the plugin's version. */
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out);
+/* Lines of plugstack.conf. */
+void mu_doctor_stack(const struct mu_facts *facts, struct mu_findings *out);
 /* Cases 036 039 042: virtual machines, links, ACS, GPUDirect RDMA, two NCCLs. */
 void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out);
 /* Locked memory, addresses, /dev/shm. */

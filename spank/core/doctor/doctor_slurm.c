@@ -173,8 +173,8 @@ static void check_plugin(const struct mu_facts *facts, struct mu_findings *out)
             facts->plugin_required
                 ? "the line has required, so every srun, sbatch and salloc stops"
                 : "steps run without Muster");
-    else if (!b[0])
-        return;
+    else if (!b[0] || (!facts->plugin_path[0] && facts->nstack))
+        return; /* mu_doctor_stack reports lines that could be the plugin's */
     else if (!facts->plugin_path[0])
         mu_findings_add(out, MU_HINT, AREA,
                         "add the line shown in muster-spank(8) to plugstack.conf",

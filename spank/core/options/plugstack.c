@@ -28,11 +28,14 @@ void mu_plugstack_parse(char *line, struct mu_plugstack_line *out)
 
     *out = (struct mu_plugstack_line){ .kind = MU_PLUGSTACK_OTHER };
     line[strcspn(line, "#\n")] = '\0';
-    word = next_word(&rest);
-    kind = word ? mu_parse_word(word, kinds) : -1;
-    if (kind < 0 || !(out->path = next_word(&rest)))
+    out->word = next_word(&rest);
+    if (!out->word)
         return;
-    out->kind = (enum mu_plugstack_kind)(kind + MU_PLUGSTACK_REQUIRED);
+    kind = mu_parse_word(out->word, kinds);
+    out->path = next_word(&rest);
+    out->kind = kind < 0 || !out->path
+                    ? MU_PLUGSTACK_INVALID
+                    : (enum mu_plugstack_kind)(kind + MU_PLUGSTACK_REQUIRED);
     while (out->nargs < MU_PLUGSTACK_ARGS && (word = next_word(&rest)))
         out->arg[out->nargs++] = word;
 }

@@ -12,16 +12,18 @@
 #define MU_PLUGSTACK_ARGS 64
 
 enum mu_plugstack_kind {
-    MU_PLUGSTACK_OTHER, /* empty, a comment, or a word that Slurm does not accept */
+    MU_PLUGSTACK_OTHER, /* empty or a comment */
     MU_PLUGSTACK_REQUIRED,
     MU_PLUGSTACK_OPTIONAL,
     MU_PLUGSTACK_INCLUDE,
+    MU_PLUGSTACK_INVALID, /* another first word, or no path: Slurm ignores the line */
 };
 
 /* Pointers into the text of the line. */
 struct mu_plugstack_line {
     enum mu_plugstack_kind kind;
-    char *path; /* of the plugin, or the pattern of an include */
+    char *word; /* the first one; NULL: the line is empty or a comment */
+    char *path; /* of the plugin, or the pattern of an include; NULL: none */
     int nargs;
     char *arg[MU_PLUGSTACK_ARGS];
 };

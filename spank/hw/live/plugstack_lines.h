@@ -6,12 +6,22 @@
 
 #include "spank/core/options/plugstack.h"
 
-/* Call each(arg, file, number, line) for every line that loads a plugin, in Slurm's
- * order. Numbers start at 1. Unreadable files are skipped.
- */
-void mu_plugstack_lines(const char *path,
-                        void (*each)(void *arg, const char *file, int number,
-                                     const struct mu_plugstack_line *line),
-                        void *arg);
+#define MU_PLUGSTACK_DEPTH 8 /* includes within includes */
+
+struct mu_plugstack_reader {
+    /* A line that loads a plugin, or that is MU_PLUGSTACK_INVALID. Lines are numbered
+     * from 1. */
+    void (*line)(void *arg, const char *file, int number,
+                 const struct mu_plugstack_line *line);
+    /* A file that exists and is not read: its errno, or 0 below MU_PLUGSTACK_DEPTH.
+     * from and number are the line that includes it; from is NULL for the first file.
+     * NULL: not needed. */
+    void (*unread)(void *arg, const char *path, const char *from, int number,
+                   int error);
+    void *arg;
+};
+
+/* Reads plugstack.conf and what it includes, in Slurm's order. */
+void mu_plugstack_lines(const char *path, const struct mu_plugstack_reader *reader);
 
 #endif
