@@ -20,6 +20,7 @@
 
 #define AREA "slurm"
 #define TEXT_MAX (256 * 1024)
+#define RUN ": run " /* before the command that corrects a file, as mu_refuse_foreign */
 
 /* Reads the Slurm release of muster.so from its symbol plugin_version. Loads it lazily,
  * because Slurm's symbols are missing here; muster.so runs no code on load.
@@ -178,8 +179,9 @@ static int check_file(const struct mu_doctor_input *in, const struct stat *st,
     if (!(st->st_mode & S_IROTH)) {
         mu_err_set(
             err, EACCES,
-            "%s is not readable by everybody: a step reads it with its user's rights",
-            in->site_path);
+            "%s is not readable by everybody, but a step reads it with its user's "
+            "rights" RUN "chmod a+r %s",
+            in->site_path, in->site_path);
         goto out;
     }
     if (st->st_size > TEXT_MAX) {
@@ -212,8 +214,13 @@ void mu_doctor_site(const struct mu_doctor_input *in, struct mu_findings *out)
                             "%s does not exist: Muster is on for steps with GPUs",
                             in->site_path);
     } else if (check_file(in, &st, &err) < 0) {
-        mu_findings_add(out, MU_ERROR, AREA, "correct it; see muster.conf(5)",
-                        "%s; steps run without Muster, or without a plan", err.text);
+        const char *command = strstr(err.text, RUN);
+
+        mu_findings_add(out, MU_ERROR, AREA,
+                        command ? command + strlen(RUN)
+                                : "correct it; see muster.conf(5)",
+                        "%.*s; steps run without Muster, or without a plan",
+                        (int)(command ? command - err.text : MU_ERR_TEXT), err.text);
     } else {
         mu_findings_add(out, MU_OK, AREA, "", "%s can be read and is well formed",
                         in->site_path);

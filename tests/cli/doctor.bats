@@ -82,6 +82,39 @@ ROWS
     [[ "$output" == *"GPU1: Slurm has CPUs"*"$dir/gres.conf line 2"*"the PCI bus reports CPUs 2-3,6-7 (NUMA 1)"* ]]
 }
 
+@test "GPUs of gres.conf that the machine does not show, once a line, where the node is one of slurm.conf" {
+    local gres=$dir/gres.conf
+    printf 'Name=gpu File=/dev/nvidia[0-1]\nName=gpu File=/dev/nvidia[2-3,7]\nName=gpu File=/dev/nvidia9\n' > "$gres"
+    run "$build/muster" doctor --topology "$dir/smi.txt" --gres-conf "$gres"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"error   slurm    $gres line 2: File=/dev/nvidia[2-3,7]: this machine shows 2 GPUs, and not these"*"-> nvidia-smi -L"* ]]
+    [[ "$output" == *"$gres line 3: File=/dev/nvidia[9]: this machine"* ]]
+    [[ "$output" != *"$gres line 1: File"* ]]
+    ls /dev/nvidia[0-9]* > /dev/null 2>&1 && skip "the rest needs a machine without GPUs"
+    printf 'ClusterName=x\nNodeName=localhost\n' > "$dir/slurm.conf"
+    doctor # a login node
+    [[ "$output" != *"$gres line"* ]]
+    echo "NodeName=$(hostname -s) NodeAddr=127.0.0.1" >> "$dir/slurm.conf"
+    doctor
+    echo "$output"
+    [[ "$output" == *"$gres line 1: File=/dev/nvidia[0-1]: this machine shows 0 GPUs, and not these"* ]]
+}
+
+# A label of more than 63 characters needs no name server to be refused.
+@test "nodes of slurm.conf that do not resolve, once a line; not those of a cloud or with an address" {
+    local long
+    long=$(printf 'x%.0s' {1..70})
+    printf '%s\n' ClusterName=x 'NodeName=localhost CPUs=1' "NodeName=${long}[1-3] State=UNKNOWN" \
+        "NodeName=a[1-2] NodeAddr=127.0.0.[1-2]" "NodeName=b NodeAddr=$long" "NodeName=${long}c State=CLOUD" > "$dir/slurm.conf"
+    doctor
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"warning slurm    $dir/slurm.conf line 3: node ${long}1: the name ${long}1 does not resolve here, nor do 2 others of the line"*"-> getent hosts ${long}1;"* ]]
+    [[ "$output" == *"$dir/slurm.conf line 5: node b: the name $long does not resolve here"$'\n'* ]]
+    [ "$(grep -c "slurm.conf line" <<< "$output")" -eq 2 ]
+}
+
 @test "JSON is an array of findings with severity, area, what, todo" {
     command -v jq >/dev/null || skip "no jq"
     run bash -c "'$build/muster' doctor --topology '$dir/smi.txt' --format json | jq -r '.[0] | keys | join(\" \")'"
@@ -166,30 +199,34 @@ doctor() { SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --all; }
 }
 
 @test "the site file: missing, broken, of a wrong mode, a folder, and what it names" {
-    local what sentence n=0
+    local what sentence command n=0
+    foreign() { chown 65534 "$1" 2> /dev/null || sentence='' command=''; }
     plugstack "optional /nowhere/muster.so conf=$dir/muster.conf"
-    while IFS='|' read -r what sentence; do
+    while IFS='|' read -r what sentence command; do
         n=$((n + 1))
         rm -rf "$dir/muster.conf" "$dir/muster.d"
         printf '[defaults]\nmem = prefer\n' > "$dir/muster.conf"
-        (cd "$dir" && eval "$what")
+        cd "$dir"
+        eval "$what"
+        cd "$OLDPWD"
         doctor
         echo "$output"
         [ "$status" -eq 1 ]
-        [[ "$output" == *"error   slurm    "*"$sentence"* ]]
+        [[ "$output" == *"error   slurm    "*"$sentence"*"-> ${command//DIR/$dir}"* ]]
     done << 'ROWS'
 rm muster.conf|plugstack.conf line 2 names
 echo bogus = 1 >> muster.conf|muster.conf:3: unknown key 'bogus'
-chmod 666 muster.conf|muster.conf is writable by everybody
-chmod 664 muster.conf|muster.conf is writable by its group; it is not read: run chmod go-w
-mkdir muster.d; echo '[a]' > muster.d/a.ini; chmod 664 muster.d/a.ini|muster.d/a.ini is writable by its group
-chmod 600 muster.conf|muster.conf is not readable by everybody
+chmod 666 muster.conf|muster.conf is writable by everybody|chmod go-w DIR/muster.conf
+chmod 664 muster.conf|muster.conf is writable by its group; it is not read; steps run|chmod go-w DIR/muster.conf
+mkdir muster.d; echo '[a]' > muster.d/a.ini; chmod 664 muster.d/a.ini|muster.d/a.ini is writable by its group|chmod go-w DIR/muster.d/a.ini
+mkdir muster.d; echo '[a]' > muster.d/a.ini; foreign muster.d/a.ini|muster.d/a.ini belongs to user 65534, not to root; it is not read; steps run|chown root DIR/muster.d/a.ini
+chmod 600 muster.conf|muster.conf is not readable by everybody|chmod a+r DIR/muster.conf
 rm muster.conf; mkdir muster.conf|muster.conf: not a regular file
 truncate -s 300000 muster.conf|muster.conf: larger than 262144 bytes
 echo topology = /nowhere.xml >> muster.conf|topology: /nowhere.xml: No such file
 mkdir muster.d; echo bogus > muster.d/a.ini|muster.d/a.ini line 1: the line is neither a
 ROWS
-    [ $n -eq 10 ]
+    [ $n -eq 11 ]
     rm -rf "$dir/muster.d"
     printf '[defaults]\nmem = prefer\n' > "$dir/muster.conf"
     doctor

@@ -119,6 +119,15 @@ struct mu_stack_fault {
 };
 #define MU_STACK_FAULTS 8
 
+/* A line of slurm.conf with nodes that do not resolve. */
+struct mu_unresolved {
+    char file[1024];
+    int line;
+    char node[256], addr[256]; /* the first of them, its NodeAddr or "" */
+    int more;                  /* others */
+};
+#define MU_UNRESOLVED_MAX 4
+
 struct mu_facts {
     char *const *env;            /* NAME=VALUE, NULL at the end */
     struct mu_cpuset affinity;   /* of this process */
@@ -130,7 +139,12 @@ struct mu_facts {
     const struct mu_conf *nccl_conf;
     struct mu_gpu_counts gpus;
     const struct mu_slurm_files *gres; /* gres.conf, NULL: not readable */
-    const char *host;                  /* Slurm's name of this node, NULL: unknown */
+    /* slurm.conf does not name this node: gres.conf lines for all nodes are not its */
+    bool gres_elsewhere;
+    struct mu_unresolved unresolved[MU_UNRESOLVED_MAX];
+    int nunresolved;
+    char names_late[256]; /* why look-ups took too long, "" they did not */
+    const char *host;     /* Slurm's name of this node, NULL: unknown */
     const struct mu_acs *acs;
     int nacs;
     bool iommu;

@@ -2,6 +2,7 @@
 /* doctor_slurm.c - gres.conf compared with the hardware, PMIx, the plugin's version */
 #include "spank/core/doctor/doctor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +92,34 @@ static void read_gres(const struct mu_facts *facts, struct mu_gres_conf *conf,
     }
 }
 
+/* GPUs of gres.conf that this machine does not show, once per line. */
+static void check_present(const struct mu_facts *facts, const struct mu_gres_conf *conf,
+                          struct mu_findings *out)
+{
+    struct mu_cpuset missing = { 0 };
+    int ngpus = facts->node->ngpus;
+    char list[256];
+
+    for (int i = 0; i < conf->n && !facts->gres_elsewhere; i++) {
+        const struct mu_gres *gres = &conf->gres[i];
+
+        if (gres->minor >= 0 && find_by_minor(facts->node, gres->minor) < 0)
+            mu_cpuset_add(&missing, gres->minor);
+        if (mu_cpuset_empty(&missing) ||
+            (i + 1 < conf->n && gres[1].line == gres->line &&
+             gres[1].file == gres->file))
+            continue;
+        mu_cpuset_format(&missing, list, sizeof list);
+        mu_findings_add(
+            out, MU_ERROR, AREA,
+            "nvidia-smi -L; then correct File= for this node, or bring the GPU back",
+            "%s line %d: File=/dev/nvidia[%s]: this machine shows %d GPU%s, and not "
+            "these",
+            gres->file, gres->line, list, ngpus, mu_plural(ngpus));
+        missing = (struct mu_cpuset){ 0 };
+    }
+}
+
 static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
 {
     struct mu_gres_conf *conf = calloc(1, sizeof *conf);
@@ -99,6 +128,7 @@ static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
     if (!conf)
         return;
     read_gres(facts, conf, out);
+    check_present(facts, conf, out);
     for (int i = 0; i < conf->n; i++)
         files += conf->gres[i].has_file;
     for (int i = 0; i < conf->n; i++) {
@@ -123,6 +153,30 @@ static void check_gres(const struct mu_facts *facts, struct mu_findings *out)
             "%s has no Cores=: Slurm has no locality for any GPU",
             facts->gres->file[0].path);
     free(conf);
+}
+
+/* Nodes of slurm.conf that this machine cannot reach by name. */
+static void check_names(const struct mu_facts *facts, struct mu_findings *out)
+{
+    for (int i = 0; i < facts->nunresolved; i++) {
+        const struct mu_unresolved *u = &facts->unresolved[i];
+        const char *name = u->addr[0] ? u->addr : u->node;
+        char more[64] = "", todo[400];
+
+        if (u->more)
+            snprintf(more, sizeof more, ", nor do%s %d other%s of the line",
+                     u->more == 1 ? "es" : "", u->more, mu_plural(u->more));
+        snprintf(todo, sizeof todo,
+                 "getent hosts %s; add it to DNS or /etc/hosts, or correct the line",
+                 name);
+        mu_findings_add(out, MU_WARNING, AREA, todo,
+                        "%s line %d: node %s: the name %s does not resolve here%s",
+                        u->file, u->line, u->node, name, more);
+    }
+    if (facts->names_late[0])
+        mu_findings_add(out, MU_WARNING, AREA,
+                        "look at the name servers in /etc/resolv.conf",
+                        "nodes of slurm.conf: %s", facts->names_late);
 }
 
 /* Case 048 */
@@ -218,8 +272,9 @@ static void check_conf(const struct mu_facts *facts, struct mu_findings *out)
 
 void mu_doctor_slurm(const struct mu_facts *facts, struct mu_findings *out)
 {
-    if (facts->gres && facts->node && facts->node->ngpus)
+    if (facts->gres && facts->node)
         check_gres(facts, out);
+    check_names(facts, out);
     check_conf(facts, out);
     check_pmix(facts, out);
     check_plugin(facts, out);
