@@ -74,3 +74,25 @@ keys_of() {
         [ -z "$output" ] || { echo "$output"; return 1; }
     done
 }
+
+@test "muster-admin(7): its sections, its site file, its options and subcommands are real" {
+    local page=$pages/muster-admin.7 dir=$BATS_TEST_TMPDIR section option
+    for section in Roll-out "Order of plugins" Cgroups "Upgrade with running jobs" "When it goes wrong" \
+        "What runs as root" "What it reads, from whom" "What a user can do to himself" \
+        "What a user can do to others" "What is no wall"; do
+        grep -q "^\.Ss $section\$" "$page" || { echo "$section is missing"; return 1; }
+    done
+    (umask 022; sed -n '/^\.Bd -literal/,/^\.Ed/p' "$page" | grep -v '^\.' > "$dir/muster.conf")
+    [ -s "$dir/muster.conf" ]
+    echo "optional /nowhere/muster.so conf=$dir/muster.conf" > "$dir/plugstack.conf"
+    echo 'ClusterName=x' > "$dir/slurm.conf"
+    SLURM_CONF=$dir/slurm.conf run "$build/muster" doctor --all
+    echo "$output"
+    [[ "$output" = *"$dir/muster.conf can be read and is well formed"* ]]
+    grep -o -e '--muster=[a-z-]*' "$page" | sed 's/.*=//' > "$dir/options"
+    [ -s "$dir/options" ]
+    while read -r option; do
+        run "$build/muster" plan --topology "$top/tests/data/plugin/two-cpus-four-gpus.xml" --opt "$option"
+        [ "$status" -le 1 ] || { echo "$option: $output"; return 1; }
+    done < "$dir/options"
+}

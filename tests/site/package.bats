@@ -120,7 +120,7 @@ long_step_ends_well() {
     muster topo --format json | jq -e .gpus > /dev/null
     muster-train --help > /dev/null
     for page in man1/muster.1 man1/muster-train.1 man3/muster.3 man5/muster.conf.5 man7/muster.7 man7/muster-env.7 \
-        man8/muster-spank.8; do
+        man7/muster-admin.7 man8/muster-spank.8; do
         [ -e "/usr/share/man/$page.gz" ]
     done
     cd "$BATS_TEST_TMPDIR"
