@@ -217,6 +217,29 @@ static void print_line(const struct mu_state *st, const struct mu_words *line)
                     text);
 }
 
+static bool has_components(const struct mu_words *line)
+{
+    for (int i = 1; i < line->n; i++)
+        if (strcmp(line->word[i], ":") == 0)
+            return true;
+    return false;
+}
+
+/* Slurm binds each component by its own options. The request has the first one's
+ * binding, which would narrow the tasks of all.
+ */
+static void forget_binding(void)
+{
+    const char *text = getenv(MU_TAKEOVER_VARIABLE);
+    struct mu_bind_request request;
+
+    if (!text || mu_takeover_decode(text, &request, NULL) < 0 || !request.slurm_binds)
+        return;
+    request.gpu_bind[0] = '\0';
+    request.slurm_binds = false;
+    mu_srun_send_request(&request);
+}
+
 void mu_restart_hook(struct mu_state *st)
 {
     enum mu_restart_state state = MU_RESTART_NO;
@@ -238,5 +261,7 @@ void mu_restart_hook(struct mu_state *st)
     st->restart_over = state != MU_RESTART_MORE;
     if (state == MU_RESTART_READY)
         restart(st, &line);
+    else if (st->restart_over && !st->restarted && has_components(&line))
+        forget_binding();
     mu_words_clear(&line);
 }

@@ -182,13 +182,24 @@ static void keep_binding(const struct mu_state *st, struct mu_bind_request *requ
         mu_copy(request->gpu_bind, sizeof request->gpu_bind, opts.gpu_bind);
 }
 
+void mu_srun_send_request(const struct mu_bind_request *request)
+{
+    char encoded[MU_TAKEOVER_TEXT];
+
+    if (request->gpu_bind[0] || request->cpu_bind || request->cpu_bind_inherited) {
+        mu_takeover_encode(request, encoded);
+        setenv(MU_TAKEOVER_VARIABLE, encoded, 1);
+    } else {
+        unsetenv(MU_TAKEOVER_VARIABLE);
+    }
+}
+
 void mu_srun_init(struct mu_state *st)
 {
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
     struct mu_takeover_words words = { 0 };
     struct mu_bind_request request;
     struct mu_words line = { 0 };
-    char encoded[MU_TAKEOVER_TEXT];
     int n;
     bool on;
 
@@ -215,12 +226,7 @@ void mu_srun_init(struct mu_state *st)
     }
     if (st->restarted)
         keep_binding(st, &request);
-    if (request.gpu_bind[0] || request.cpu_bind || request.cpu_bind_inherited) {
-        mu_takeover_encode(&request, encoded);
-        setenv(MU_TAKEOVER_VARIABLE, encoded, 1);
-    } else {
-        unsetenv(MU_TAKEOVER_VARIABLE);
-    }
+    mu_srun_send_request(&request);
     /* srun parses the option later and calls on_option. */
     st->option_given = false;
     mu_words_clear(&line);

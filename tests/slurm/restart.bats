@@ -225,9 +225,13 @@ JOB
     done
     SLURM_GPU_BIND=single:1 run direct -n2 --gres=gpu:2 "$MUSTER_DIR/show"
     tasks_are 0 1 01
+    SLURM_GPU_BIND=verbose,map_gpu:1,0 run direct -n2 --gres=gpu:2 "$MUSTER_DIR/show"
+    tasks_are 1 0 01
     SLURM_GPUS_PER_TASK=1 run direct -n2 "$MUSTER_DIR/show"
     tasks_are 0 1 01
-    restarts 4 0
+    SLURM_NTASKS_PER_GPU=1 run direct -n2 --gres=gpu:2 "$MUSTER_DIR/show"
+    tasks_are 0 1 01
+    restarts 6 0
     if newer; then
         SLURM_TRES_BIND=gres/gpu:single:1 run direct -n2 --gres=gpu:2 "$MUSTER_DIR/show"
         tasks_are 0 1 01
@@ -235,8 +239,44 @@ JOB
         tasks_are 0 1 01
         run direct -n2 --gres=gpu:2 --gpu-bind=single:1 "$MUSTER_DIR/show" # without --gres-flags
         tasks_are 0 1 01
-        restarts 7 0
+        restarts 9 0
     fi
+}
+
+# options | restarts | GPUs that the step may open: 0 and 1 are of one type, 2 and 3 of another
+typed_forms() {
+    cat <<'FORMS'
+--gpus-per-task=a100:1|0|01
+--gpus-per-task=h100:1|0|23
+--gpus-per-task=h100:1 --gpu-bind=single:1|1|23
+--gres=gpu:a100:2 --gpu-bind=single:1|1|01
+--gres=gpu:h100:2 --gpu-bind=verbose,single:1|1|23
+--gres=gpu:h100:2 --gpu-bind=map_gpu:0,1|1|23
+--gres=gpu:h100:2 --ntasks-per-gpu=1|0|23
+--gpus=h100:2 --gpu-bind=single:1|1|23
+--gres=gpu:a100:1,gpu:h100:1 --gpu-bind=single:1|1|02
+FORMS
+    newer || return 0
+    echo '--tres-per-task=gres/gpu:h100:1|0|23'
+}
+
+@test "GPUs of two types: each form gives the task one of the type it asks for" {
+    local options n all f dev=$MUSTER_DIR/c/dev/mrt1 t=$MUSTER_DIR/t bad=0
+    mkdir "$dev"
+    for f in 0 1 2 3; do mknod -m 666 "$dev/gpu$f" c 195 $f; done
+    printf 'NodeName=mrt1 Name=gpu Type=%s File=%s/gpu[%s]\n' a100 "$dev" 0-1 h100 "$dev" 2-3 > "$MUSTER_DIR/gres"
+    printf '[node mrt1]\ndevices = %s/gpu\n' "$dev" | cat "$MUSTER_DIR/site" - > "$MUSTER_DIR/typed"
+    "$top/tests/slurm/cluster" up --dir "$t" --prefix mrt --nodes 1 --gpus 0 --constrain --gres-conf "$MUSTER_DIR/gres" \
+        --node-conf Gres=gpu:a100:2,gpu:h100:2 --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/typed" > "$MUSTER_DIR/typed.env"
+    eval "$(cat "$MUSTER_DIR/typed.env")"
+    { echo "required $MUSTER_DIR/neighbour.so"; cat "$t/etc/plugstack.conf"; } > "$t/etc/stack" && mv "$t/etc/stack" "$t/etc/plugstack.conf"
+    while IFS='|' read -r options n all; do
+        rm -f "$NEIGHBOUR_FILE"
+        output=$(timeout 60 srun -Q -n2 $flags $options "$MUSTER_DIR/show" < /dev/null 2> "$MUSTER_DIR/err" | sort)
+        tasks_are 0 1 "$all" && restarts 1 "$n" && [ "$(warned)" -eq 0 ] || { echo "form: $options"; bad=1; }
+    done < <(typed_forms)
+    "$top/tests/slurm/cluster" down --dir "$t"
+    return $bad
 }
 
 @test "--multi-prog" {
@@ -353,8 +393,36 @@ padded() { # --usage or --label (as long)
 @test "a heterogeneous step whose components ask for different bindings is not started anew" {
     output=$(timeout 60 srun -Q -w mre1 -n1 --gres=gpu:2 $flags --gpu-bind=map_gpu:1,0 "$MUSTER_DIR/show" : \
         -w mre2 -n1 --gres=gpu:2 $flags --gpu-bind=single:1 "$MUSTER_DIR/show" b < /dev/null 2> "$MUSTER_DIR/err" | sort)
-    [ "$(wc -l <<< "$output")" -eq 2 ] || { echo "$output"; cat "$MUSTER_DIR/err"; return 1; }
+    [ "$output" = "0 visible=0,1 opens=01
+1 visible=0,1 opens=01 b" ] || { echo "$output"; cat "$MUSTER_DIR/err"; return 1; } # Slurm binds no single task
     restarts 1 0
+}
+
+# Slurm sends one --muster to all components, which would narrow the one that asks for nothing.
+@test "a heterogeneous step with a component that asks for no binding is not started anew" {
+    local bound="-n2 --gres=gpu:2 $flags --gpu-bind=map_gpu:1,0 $MUSTER_DIR/show" bare="-n2 --gres=gpu:2 $MUSTER_DIR/show"
+    output=$(timeout 60 srun -Q -w mre1 $bound : -w mre2 $bare < /dev/null 2> "$MUSTER_DIR/err" | sort)
+    [ "$output" = "0 visible=0 opens=1
+1 visible=0 opens=0
+2 visible=0,1 opens=01
+3 visible=0,1 opens=01" ] || { echo "$output"; cat "$MUSTER_DIR/err"; return 1; }
+    [ "$(warned)" -eq 1 ]
+    output=$(timeout 60 srun -Q -w mre1 $bare : -w mre2 $bound < /dev/null 2> "$MUSTER_DIR/err" | sort)
+    [ "$output" = "0 visible=0,1 opens=01
+1 visible=0,1 opens=01
+2 visible=0 opens=1
+3 visible=0 opens=0" ] || { echo "$output"; cat "$MUSTER_DIR/err"; return 1; }
+    [ "$(warned)" -eq 1 ]
+    restarts 2 0
+}
+
+@test "--het-group in each component: started anew once" {
+    output=$(timeout 60 salloc -Q -w mre1 -n1 --gres=gpu:2 : -w mre2 -n1 --gres=gpu:2 bash -c \
+        "srun -Q --het-group=0 $flags --gpu-bind=map_gpu:1,0 $MUSTER_DIR/show : --het-group=1 $flags --gpu-bind=map_gpu:1,0 $MUSTER_DIR/show b" \
+        < /dev/null 2> "$MUSTER_DIR/err" | sort)
+    [ "$output" = "0 visible=1 opens=01
+1 visible=1 opens=01 b" ] || { echo "$output"; cat "$MUSTER_DIR/err"; return 1; }
+    restarts 1 1
 }
 
 @test "--het-group: one command in several parts of a job is started anew once" {
