@@ -144,10 +144,46 @@ static void case_045_gpu_counts_in_all_spellings(void **state)
     }
 }
 
+static const char *const shortest[] = {
+    "n1",
+    "n[1-3,7]",
+    "n[1-3,7],m-a[08-10]",
+    "n[98-101]",
+    "n[098-101]",
+    "n[1,3,5]",
+    "n1-ib,n2-ib",
+    "a,b",
+    "rack1n[1-2],rack2n[1-2]",
+    "login,n[1-2],n",
+    "n[2,1]",
+    "n[9,010]",
+    "x1234567890[123456788-123456789]",
+};
+
+static void a_list_is_written_as_short_as_it_was_read(void **state)
+{
+    struct mu_hostlist none = { 0 };
+    char *text = mu_hostlist_format(&none);
+
+    assert_string_equal(text, "");
+    free(text);
+    for (size_t i = 0; i < sizeof shortest / sizeof shortest[0]; i++) {
+        struct mu_hostlist list = { 0 };
+        struct mu_err err = { 0 };
+
+        assert_int_equal(mu_hostlist_parse(shortest[i], &list, &err), 0);
+        text = mu_hostlist_format(&list);
+        assert_string_equal(text, shortest[i]);
+        free(text);
+        mu_hostlist_clear(&list);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_lists_are_expanded_or_refused),
+        cmocka_unit_test(a_list_is_written_as_short_as_it_was_read),
         cmocka_unit_test(a_name_is_found_by_position),
         cmocka_unit_test(a_name_above_the_limit_is_refused),
         cmocka_unit_test(a_bracket_may_hold_thousands_of_numbers),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hostlist.c - expands Slurm's compressed host names */
+/* hostlist.c - expands and writes Slurm's compressed host names */
 #include "spank/core/slurm/hostlist.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 
 #include "runtime/base/parse.h"
 
-static int add_name(struct mu_hostlist *list, const char *name, struct mu_err *err)
+int mu_hostlist_add(struct mu_hostlist *list, const char *name, struct mu_err *err)
 {
     if (list->n == MU_HOSTLIST_MAX)
         return mu_err_set(err, E2BIG, "host list: more than %d names", MU_HOSTLIST_MAX);
@@ -82,7 +82,7 @@ static int expand(const char *done, const char *rest, struct mu_hostlist *list,
                           "host list: a name has more than %d characters",
                           MU_HOST_LEN - 1);
     if (!open)
-        return add_name(list, name, err);
+        return mu_hostlist_add(list, name, err);
     if (!close)
         return mu_err_set(err, EINVAL, "host list: '%.80s' has no closing ']'", open);
     ranges = next = strndup(open + 1, (size_t)(close - open - 1));
@@ -161,4 +161,75 @@ int mu_hostlist_find(const struct mu_hostlist *list, const char *name)
         if (strcmp(list->name[i], name) == 0)
             return i;
     return -1;
+}
+
+/* The number at the end of a name: nine digits of it at most, so that it fits an int. */
+static const char *digits_of(const char *name)
+{
+    const char *end = name + strlen(name), *at = end;
+
+    while (at > name && end - at < 9 && isdigit((unsigned char)at[-1]))
+        at--;
+    return at;
+}
+
+/* Is b the name behind a, with the same prefix and the number of a plus one? A number
+ * with a zero in front has a fixed width.
+ */
+static bool follows(const char *a, const char *b)
+{
+    const char *na = digits_of(a), *nb = digits_of(b);
+
+    return *na && *nb && na - a == nb - b && strncmp(a, b, (size_t)(na - a)) == 0 &&
+           strtol(nb, NULL, 10) == strtol(na, NULL, 10) + 1 &&
+           (strlen(na) == strlen(nb) || (*na != '0' && *nb != '0'));
+}
+
+static bool same_prefix(const char *a, const char *b)
+{
+    size_t n = (size_t)(digits_of(a) - a);
+
+    return a[n] && (size_t)(digits_of(b) - b) == n && b[n] && strncmp(a, b, n) == 0;
+}
+
+/* Writes the number of name i, or the range that begins there; returns the next name. */
+static int put_range(FILE *out, const struct mu_hostlist *list, int i)
+{
+    int last = i;
+
+    while (last + 1 < list->n && follows(list->name[last], list->name[last + 1]))
+        last++;
+    fputs(digits_of(list->name[i]), out);
+    if (last > i)
+        fprintf(out, "-%s", digits_of(list->name[last]));
+    return last + 1;
+}
+
+char *mu_hostlist_format(const struct mu_hostlist *list)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *out = open_memstream(&text, &len);
+    int i = 0;
+
+    if (!out)
+        return NULL;
+    while (i < list->n) {
+        const char *first = list->name[i];
+        bool several = i + 1 < list->n && same_prefix(first, list->name[i + 1]);
+
+        fprintf(out, "%s%.*s%s", i ? "," : "", (int)(digits_of(first) - first), first,
+                several ? "[" : "");
+        i = put_range(out, list, i);
+        while (i < list->n && same_prefix(first, list->name[i])) {
+            fputc(',', out);
+            i = put_range(out, list, i);
+        }
+        if (several)
+            fputc(']', out);
+    }
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
 }

@@ -20,6 +20,14 @@ struct mu_hostlist {
 int mu_hostlist_parse(const char *text, struct mu_hostlist *list, struct mu_err *err);
 void mu_hostlist_clear(struct mu_hostlist *list);
 
+/* Append a name as it is. */
+int mu_hostlist_add(struct mu_hostlist *list, const char *name, struct mu_err *err);
+
+/* The names in their order, compressed: "n[1-3,7],login"; "" for none. Only numbers at
+ * the end of a name are put together. The caller frees the text; NULL: out of memory.
+ */
+char *mu_hostlist_format(const struct mu_hostlist *list);
+
 /* Position of a name, or -1. */
 int mu_hostlist_find(const struct mu_hostlist *list, const char *name);
 
