@@ -163,7 +163,7 @@ int mu_hostlist_find(const struct mu_hostlist *list, const char *name)
     return -1;
 }
 
-/* The number at the end of a name: nine digits of it at most, so that it fits an int. */
+/* The number at the end of a name: nine digits at most, so that it fits an int. */
 static const char *digits_of(const char *name)
 {
     const char *end = name + strlen(name), *at = end;
@@ -192,7 +192,7 @@ static bool same_prefix(const char *a, const char *b)
     return a[n] && (size_t)(digits_of(b) - b) == n && b[n] && strncmp(a, b, n) == 0;
 }
 
-/* Writes the number of name i, or the range that begins there; returns the next name. */
+/* Writes the number of name i, or the range that begins there; returns the next. */
 static int put_range(FILE *out, const struct mu_hostlist *list, int i)
 {
     int last = i;
