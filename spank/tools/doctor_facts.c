@@ -261,7 +261,7 @@ static int gather_slurm(struct mu_doctor_input *in, const char *gres_conf,
     gather_slurm_version(facts);
     mu_doctor_find_site(in);
     mu_doctor_plugin(in);
-    mu_doctor_nodes(in);
+    mu_doctor_names(in);
     gather_pmix(in);
     conf_dir(in, dir, sizeof dir);
     snprintf(path, sizeof path, "%s/gres.conf", dir);

@@ -31,10 +31,10 @@ struct mu_doctor_input {
 int mu_doctor_gather(const char *topology, const char *gres_conf,
                      struct mu_doctor_input *out, struct mu_err *err);
 
-/* doctor_nodes.c: fills facts.gres_elsewhere, unresolved and names_late from
+/* doctor_names.c: fills facts.gres_elsewhere, unresolved and names_late from
  * slurm.conf.
  */
-void mu_doctor_nodes(struct mu_doctor_input *in);
+void mu_doctor_names(struct mu_doctor_input *in);
 
 /* doctor_shm.c: files in /dev/shm that no process has open or mapped; of this user, or
  * of all users for root.

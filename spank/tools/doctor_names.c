@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* doctor_nodes.c - reads the nodes of slurm.conf: is this one among them, and which of
+/* doctor_names.c - reads the nodes of slurm.conf: is this one among them, and which of
  * their names does not resolve here?
  */
 #include <stdio.h>
@@ -102,7 +102,7 @@ static void resolve(struct mu_facts *facts, const struct nodes *nodes)
     free(peers);
 }
 
-void mu_doctor_nodes(struct mu_doctor_input *in)
+void mu_doctor_names(struct mu_doctor_input *in)
 {
     struct nodes *nodes = calloc(1, sizeof *nodes);
 
