@@ -1,5 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* bench.h - shared by the files of `muster bench` */
+/* bench.h - shared by the files of `muster bench`
+ *
+ *   bench.c          the program: measures host memory, or starts that for GPUs
+ *   bench_options.c  the command line
+ *   bench_start.c    ranks of a step, or forked
+ *   bench_host.c     collectives of the host backend
+ *   bench_figures.c  medians and rows
+ *
+ * The program for GPUs, which links CUDA:
+ *   bench_gpu.c      its start
+ *   bench_coll.c     collectives, by path
+ *   bench_beside.c   an all-reduce beside a matrix product
+ *   bench_ddp.c      the gradient exchange of a model, which bench_model.c reads
+ *   bench_module.c   functions of the NCCL backend that are measured directly
+ */
 #ifndef MU_BENCH_H
 #define MU_BENCH_H
 
@@ -13,7 +27,7 @@ struct mu_backend;
 
 /* Command line, checked. */
 struct bench_options {
-    const char *kind;  /* allreduce, ..., ddp */
+    const char *kind;  /* allreduce, ..., ddp; with host also all, barrier */
     const char *path;  /* auto, one of mu_algo_names, or all */
     const char *model; /* ddp: a file, or a name below the models' folder */
     size_t min, max;   /* bytes */
@@ -21,6 +35,7 @@ struct bench_options {
     int ranks;   /* forked here; 0: the ranks of this step */
     int batches; /* timed, for median, minimum and maximum */
     int steps;   /* ddp */
+    bool host;   /* the host backend, without GPUs */
     bool graph;  /* captured and replayed */
     bool check;  /* compare with a reference */
     bool tsv;
@@ -48,12 +63,29 @@ struct bench {
         copy_limit; /* GB/s that copy engines move to a peer, all at once; 0 unknown */
 };
 
+/* Read the command line; prints the help, or what is wrong, and exits. */
+void bench_options_read(int argc, char **argv, struct bench_options *out);
+
+/* Finalizes m. Returns an exit status. */
+typedef int bench_run(struct muster *m, const struct bench_options *options,
+                      double init_ms);
+/* Call run in each rank of the step, or in options->ranks that are forked here. Returns
+ * an exit status.
+ */
+int bench_start(const struct bench_options *options, bench_run *run);
+
 /* Print on rank 0. */
 void bench_print(const struct bench *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Print the sentence of err and end the program. */
 void bench_die(const struct mu_err *err) __attribute__((noreturn));
 double bench_median(double *values, int n); /* sorts them */
+/* The head of the table, and a row: us are the microseconds of a call in each batch,
+ * which are sorted. result: "ok", "WRONG", "-" not checked.
+ */
+void bench_head(const struct bench *b);
+void bench_row(const struct bench *b, const char *kind, const char *path, size_t bytes,
+               double *us, const char *result);
 
 /* Look up the functions that b->m's backend offers; those that it lacks stay NULL. */
 void bench_module_open(struct bench *b);
@@ -63,6 +95,7 @@ void bench_module_open(struct bench *b);
 int bench_force(const struct bench *b, const char *path);
 
 /* Each returns an exit status. */
+int bench_host(struct bench *b);
 int bench_collectives(struct bench *b);
 int bench_beside(struct bench *b);
 int bench_ddp(struct bench *b);

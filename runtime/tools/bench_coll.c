@@ -69,16 +69,6 @@ static double copy_limit(struct bench *b, char *arena)
     return COPY_BYTES / best * 1e-3;
 }
 
-/* Bus bandwidth: the least that each link carries (as in the usual NCCL tests). */
-static double bus_factor(const struct shot *s)
-{
-    double n = muster_size(s->b->m);
-
-    if (s->sendrecv || s->coll.kind == MU_COLL_BROADCAST)
-        return 1;
-    return (s->coll.kind == MU_COLL_ALLREDUCE ? 2 : 1) * (n - 1) / n;
-}
-
 static void shot_make(struct shot *s, const char *kind, size_t bytes, char *arena,
                       size_t half)
 {
@@ -159,7 +149,7 @@ static int row(struct shot *s, const char *path, char *arena)
 {
     struct bench *b = s->b;
     const struct bench_options *o = b->options;
-    double us[BATCHES_MAX], median, bus;
+    double us[BATCHES_MAX];
     int batch = s->bytes > ((size_t)16 << 20)  ? 3
                 : s->bytes > ((size_t)1 << 20) ? 10
                                                : 40;
@@ -172,18 +162,7 @@ static int row(struct shot *s, const char *path, char *arena)
     }
     mu_gpu_fill(s->send, s->coll.count, s->coll.dtype, 5, muster_rank(b->m), b->stream);
     mu_gpu_time(fire, s, batch, o->batches, o->graph, us, b->stream);
-    median = bench_median(us, o->batches);
-    bus = s->bytes / median * 1e-3 * bus_factor(s);
-    bench_print(b,
-                o->tsv
-                    ? "%s\t%s\t%zu\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%.1f\t%s\n"
-                    : "%-14s %-9s %11zu %10.2f %10.2f %10.2f %8.1f %8.1f %6.1f  %s\n",
-                o->kind, path, s->bytes, median, us[0], us[o->batches - 1],
-                s->bytes / median * 1e-3, bus,
-                b->copy_limit > 0 ? 100 * bus / b->copy_limit : 0,
-                !o->check ? "-"
-                : bad     ? "WRONG"
-                          : "ok");
+    bench_row(b, o->kind, path, s->bytes, us, !o->check ? "-" : bad ? "WRONG" : "ok");
     return bad ? 1 : 0;
 }
 
@@ -216,12 +195,7 @@ int bench_collectives(struct bench *b)
     b->copy_limit = copy_limit(b, arena);
     bench_print(b, "# peer copies by copy engines, all ranks at once: %.1f GB/s\n",
                 b->copy_limit);
-    bench_print(
-        b, o->tsv
-               ? "kind\tpath\tbytes\tmedian_us\tmin_us\tmax_us\talg_GBs\tbus_GBs\t"
-                 "copy_percent\tresult\n"
-               : "# kind         path            bytes  median us     min us     max "
-                 "us alg GB/s bus GB/s copy %%  result\n");
+    bench_head(b);
     for (size_t bytes = o->min; bytes <= o->max; bytes *= 4)
         for (int p = -1; p < MU_ALGOS; p++) {
             const char *path = p < 0 ? "auto" : mu_algo_names[p];

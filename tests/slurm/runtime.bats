@@ -10,7 +10,7 @@ load faults
 setup_file() {
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mrt.XXXXXX")
-    make -s -C "$build" tests/slurm/faulty runtime/api/example >/dev/null
+    make -s -C "$build" tests/slurm/faulty runtime/api/example muster-bench >/dev/null
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --nodes 2 --cpus 4 >"$MUSTER_DIR/env"
 }
 
@@ -32,6 +32,15 @@ setup() {
     LD_LIBRARY_PATH=$build/.libs run four python3 "$top/runtime/python/example.py"
     echo "$output"
     [ "$output" = "the mean of 4 ranks is [1.5, 1.5, 1.5]" ]
+}
+
+@test "muster bench --host measures every collective among 4 ranks of 2 nodes" {
+    run --separate-stderr four "$build/muster-bench" --host --max 64 --batches 3 --tsv
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == "# 4 ranks on 2 nodes, host memory, shared memory + TCP, "* ]]
+    [ "$(tail -n +3 <<<"$output" | cut -f 1,3,10 | tr '\t\n' ' ;')" = "allreduce 16 ok;allreduce 64 ok;\
+allgather 16 ok;allgather 64 ok;reduce-scatter 16 ok;reduce-scatter 64 ok;broadcast 16 ok;broadcast 64 ok;barrier 0 -;" ]
 }
 
 @test "a second world of the same ranks has collectives of its own" {

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* bench_options.c - the command line of muster bench */
+#include "runtime/tools/bench.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/tools/fork_ranks.h"
+
+static const char usage_text[] =
+    "usage: muster bench COLLECTIVE [OPTION]...\n"
+    "       muster bench --host [COLLECTIVE] [OPTION]...\n"
+    "       muster bench ddp --model NAME [OPTION]...\n"
+    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast or sendrecv;\n"
+    "beside measures how much an all-reduce slows a matrix product down\n"
+    "Run it as the tasks of a step (srun --mpi=pmix muster bench allreduce), or with "
+    "--ranks\n"
+    "on one node without a launcher.\n"
+    "  --host           without GPUs: host memory, over shared memory and TCP; "
+    "without\n"
+    "                   COLLECTIVE all of them, and the barrier\n"
+    "  --ranks N        fork N ranks on this node, one for each GPU\n"
+    "  --min SIZE, --max SIZE   bytes of the buffer, in steps of 4; default 1K and "
+    "1G,\n"
+    "                   with --host 16 and 16M\n"
+    "  --path PATH      auto (default), one-shot, pull, relay, copy, nccl, all\n"
+    "  --dtype TYPE     f32 (default), f64, f16, bf16, i32, i64\n"
+    "  --batches N      timed batches for median, minimum, maximum; default 11\n"
+    "  --graph          capture the calls in a CUDA graph and replay it\n"
+    "  --no-check       skip the comparison with a reference\n"
+    "  --model NAME     resnet50, gpt2-124m, bert-large, llama-3.2-1b, or a file\n"
+    "  --steps N        ddp: timed steps; default 30\n"
+    "  --own-grads      ddp: gradients outside the buckets, packed when ready\n"
+    "  --tsv            tab-separated values with a header line\n"
+    "  --help           print this text\n";
+
+static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
+                                     "broadcast", "sendrecv",  "barrier",
+                                     "beside",    "ddp",       NULL };
+static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
+
+static void size_option(const char *what, const char *text, size_t *out)
+{
+    struct mu_err err = { 0 };
+    uint64_t value;
+
+    if (mu_parse_size(what, text, (uint64_t)1 << 40, &value, &err) < 0) {
+        fprintf(stderr, "muster bench: %s\n", err.text);
+        exit(2);
+    }
+    *out = value;
+}
+
+static int int_option(const char *what, const char *text, long max)
+{
+    struct mu_err err = { 0 };
+    long value;
+
+    if (mu_parse_int(what, text, 1, max, &value, &err) < 0) {
+        fprintf(stderr, "muster bench: %s\n", err.text);
+        exit(2);
+    }
+    return (int)value;
+}
+
+static void choice_option(const char *what, const char *text, const char *const *words,
+                          int *out)
+{
+    int at = mu_parse_word(text, words);
+
+    if (at < 0) {
+        fprintf(stderr, "muster bench: unknown %s '%s'\n%s", what, text, usage_text);
+        exit(2);
+    }
+    *out = at;
+}
+
+enum {
+    OPT_HOST = 256,
+    OPT_RANKS,
+    OPT_MIN,
+    OPT_MAX,
+    OPT_PATH,
+    OPT_DTYPE,
+    OPT_BATCHES,
+    OPT_GRAPH,
+    OPT_NO_CHECK,
+    OPT_MODEL,
+    OPT_STEPS,
+    OPT_OWN_GRADS,
+    OPT_TSV,
+};
+
+static const struct option long_options[] = {
+    { "host", no_argument, NULL, OPT_HOST },
+    { "ranks", required_argument, NULL, OPT_RANKS },
+    { "min", required_argument, NULL, OPT_MIN },
+    { "max", required_argument, NULL, OPT_MAX },
+    { "path", required_argument, NULL, OPT_PATH },
+    { "dtype", required_argument, NULL, OPT_DTYPE },
+    { "batches", required_argument, NULL, OPT_BATCHES },
+    { "graph", no_argument, NULL, OPT_GRAPH },
+    { "no-check", no_argument, NULL, OPT_NO_CHECK },
+    { "model", required_argument, NULL, OPT_MODEL },
+    { "steps", required_argument, NULL, OPT_STEPS },
+    { "own-grads", no_argument, NULL, OPT_OWN_GRADS },
+    { "tsv", no_argument, NULL, OPT_TSV },
+    { "help", no_argument, NULL, 'h' },
+    { 0 },
+};
+
+static void option(struct bench_options *o, int opt, const char *arg)
+{
+    int word;
+
+    switch (opt) {
+    case OPT_HOST:
+        o->host = true;
+        break;
+    case OPT_RANKS:
+        o->ranks = int_option("--ranks", arg, MU_FORK_MAX);
+        break;
+    case OPT_MIN:
+        size_option("--min", arg, &o->min);
+        break;
+    case OPT_MAX:
+        size_option("--max", arg, &o->max);
+        break;
+    case OPT_PATH:
+        if (strcmp(arg, "auto") != 0 && strcmp(arg, "all") != 0)
+            choice_option("--path", arg, mu_algo_names, &word);
+        o->path = arg;
+        break;
+    case OPT_DTYPE:
+        choice_option("--dtype", arg, dtypes, &word);
+        o->dtype = (enum muster_dtype)word;
+        break;
+    case OPT_BATCHES:
+        o->batches = int_option("--batches", arg, 1000);
+        break;
+    case OPT_GRAPH:
+        o->graph = true;
+        break;
+    case OPT_NO_CHECK:
+        o->check = false;
+        break;
+    case OPT_MODEL:
+        o->model = arg;
+        break;
+    case OPT_STEPS:
+        o->steps = int_option("--steps", arg, 1000);
+        break;
+    case OPT_OWN_GRADS:
+        o->own_grads = true;
+        break;
+    case OPT_TSV:
+        o->tsv = true;
+        break;
+    case 'h':
+        fputs(usage_text, stdout);
+        exit(0);
+    default:
+        fputs(usage_text, stderr);
+        exit(2);
+    }
+}
+
+/* The first option that needs a GPU, or NULL. */
+static const char *gpu_option(const struct bench_options *o)
+{
+    return strcmp(o->path, "auto") != 0 ? "--path"
+           : o->graph                   ? "--graph"
+           : o->model                   ? "--model"
+           : o->own_grads               ? "--own-grads"
+                                        : NULL;
+}
+
+/* Why these options do not go together; NULL: they do. */
+static const char *conflict(const struct bench_options *o)
+{
+    static char text[128];
+    bool ddp = strcmp(o->kind, "ddp") == 0;
+    const char *needs_gpu = gpu_option(o);
+
+    if (o->max < o->min)
+        return "--max is below --min";
+    if (o->host &&
+        (strcmp(o->kind, "sendrecv") == 0 || strcmp(o->kind, "beside") == 0 || ddp))
+        needs_gpu = o->kind;
+    if (o->host && needs_gpu) {
+        snprintf(text, sizeof text, "%s needs GPUs; leave --host or %s out", needs_gpu,
+                 needs_gpu);
+        return text;
+    }
+    if (!o->host && strcmp(o->kind, "barrier") == 0)
+        return "barrier is measured with --host only";
+    if (ddp != (o->model != NULL))
+        return "ddp needs --model, and only ddp takes it";
+    return NULL;
+}
+
+void bench_options_read(int argc, char **argv, struct bench_options *out)
+{
+    struct bench_options o = {
+        .path = "auto", .batches = 11, .steps = 30, .check = true
+    };
+    const char *wrong;
+    int opt, kind;
+
+    while ((opt = getopt_long(argc, argv, "h", long_options, NULL)) != -1)
+        option(&o, opt, optarg);
+    if (argc - optind > 1 || (argc == optind && !o.host)) {
+        fputs(usage_text, stderr);
+        exit(2);
+    }
+    o.kind = "all";
+    if (optind < argc) {
+        choice_option("collective", argv[optind], kinds, &kind);
+        o.kind = kinds[kind];
+    }
+    o.min = o.min ? o.min : o.host ? 16 : 1024;
+    o.max = o.max ? o.max : (size_t)1 << (o.host ? 24 : 30);
+    wrong = conflict(&o);
+    if (wrong) {
+        fprintf(stderr, "muster bench: %s\n%s", wrong, usage_text);
+        exit(2);
+    }
+    *out = o;
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster bench --host: collectives of host memory, on machines without GPUs.
+# messages, output and status are set by common.bash.
+# shellcheck disable=SC2154
+
+setup() {
+    load common
+    export MUSTER_LIBEXEC=${MUSTER_BUILDDIR:-$top/build}
+    unset MUSTER_BACKEND MUSTER_TRANSPORT
+}
+
+bench() { m bench "$@"; }
+
+# Rows of --tsv without the header: the columns that are asked for.
+rows() { grep -v '^#' <<< "$output" | tail -n +2 | cut -f "$1"; }
+
+@test "every collective is timed and right over shared memory, with an odd number of ranks" {
+    bench --host --ranks 3 --max 300 --batches 3 --tsv
+    [ "$status" -eq 0 ]
+    has "$output" "# 3 ranks on 1 node, host memory, shared memory"
+    has "$output" $'kind\tpath\tbytes\tmedian_us\tmin_us\tmax_us\talg_GBs\tbus_GBs\tcopy_percent\tresult'
+    # Bytes of a gather or scatter are whole elements of each rank.
+    diff <(rows 1,2,3,10) - << 'ROWS'
+allreduce	host	16	ok
+allreduce	host	64	ok
+allreduce	host	256	ok
+allgather	host	12	ok
+allgather	host	60	ok
+allgather	host	252	ok
+reduce-scatter	host	12	ok
+reduce-scatter	host	60	ok
+reduce-scatter	host	252	ok
+broadcast	host	16	ok
+broadcast	host	64	ok
+broadcast	host	256	ok
+barrier	host	0	-
+ROWS
+    # Least, median and most of a time that has passed.
+    rows 4,5,6 | awk '{ if (!($2 > 0 && $2 <= $1 && $1 <= $3)) exit 1 }'
+}
+
+@test "one collective, over TCP, of each type" {
+    local type
+    for type in f32 f64 f16 bf16 i32 i64; do
+        MUSTER_TRANSPORT=tcp bench --host allreduce --ranks 2 --min 4K --max 4K --batches 3 --dtype $type --tsv
+        [ "$status" -eq 0 ]
+        has "$output" "host memory, TCP"
+        [ "$(rows 1,3,10)" = $'allreduce\t4096\tok' ]
+    done
+}
+
+@test "an all-reduce of 2 MiB: the rates follow from the bytes and the median" {
+    bench --host allreduce --ranks 2 --min 2M --max 2M --batches 3 --no-check --tsv
+    [ "$status" -eq 0 ]
+    # Two ranks: the bus carries 2 (n-1)/n times the bytes, which is as many.
+    rows 3,4,7,8,10 | awk '{ e = $1 / $2 / 1000 - $3; if (e * e > 0.01 || $3 != $4 || $5 != "-") exit 1; n++ } END { exit n != 1 }'
+}
+
+@test "what needs GPUs, or other ranks, is refused with one sentence" {
+    local line
+    while IFS='|' read -r line sentence; do
+        # shellcheck disable=SC2086
+        bench $line
+        [ "$status" -eq 2 ]
+        [[ ${messages%%$'\n'*} = "muster bench: $sentence" ]] || { printf '%s: %s\n' "$line" "$messages"; return 1; }
+    done << 'LINES'
+--host ddp --ranks 2|ddp needs GPUs; leave --host or ddp out
+--host sendrecv --ranks 2|sendrecv needs GPUs; leave --host or sendrecv out
+--host --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
+--host --path pull --ranks 2|--path needs GPUs; leave --host or --path out
+barrier --ranks 2|barrier is measured with --host only
+--host --ranks 2 --max 4|--max is below --min
+--host --ranks 0|--ranks takes a number from 1 to 64, not '0'
+--host --ranks 1|one rank moves no data; start it by srun --mpi=pmix, or with --ranks N
+LINES
+}
+
+@test "a build without CUDA names the option that measures host memory" {
+    cp "$MUSTER_LIBEXEC/muster-bench" "$BATS_TEST_TMPDIR"
+    MUSTER_LIBEXEC=$BATS_TEST_TMPDIR bench allreduce --ranks 2
+    [ "$status" -eq 2 ]
+    [ "$messages" = "muster bench: there is no $BATS_TEST_TMPDIR/muster-bench-gpu, which configure builds where it finds CUDA and NCCL; --host measures host memory" ]
+    printf '#!/bin/sh\necho "$@"\nexit 7\n' > "$BATS_TEST_TMPDIR/muster-bench-gpu"
+    chmod +x "$BATS_TEST_TMPDIR/muster-bench-gpu"
+    MUSTER_LIBEXEC=$BATS_TEST_TMPDIR bench allreduce --ranks 2
+    [ "$status" -eq 7 ]
+    [ "$output" = "--ranks 2 allreduce" ]
+}
