@@ -101,10 +101,15 @@ enum muster_dtype {
     MUSTER_BF16,
     MUSTER_I32,
     MUSTER_I64,
+    /* Data of any kind: they are moved, and cannot be added. In ddp for frozen only. */
+    MUSTER_BYTE,
 };
 size_t muster_dtype_size(enum muster_dtype dtype);
 
-enum muster_op { MUSTER_SUM, MUSTER_MIN, MUSTER_MAX };
+/* MEAN: the sum divided by the number of ranks. Integers are divided in double and
+ * rounded to nearest.
+ */
+enum muster_op { MUSTER_SUM, MUSTER_MIN, MUSTER_MAX, MUSTER_MEAN };
 
 /* ---- The world ------------------------------------------------------------------- */
 

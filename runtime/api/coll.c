@@ -21,6 +21,24 @@ static int check(struct muster *m, const char *call, const void *a, const void *
     return MUSTER_OK;
 }
 
+static int check_op(struct muster *m, const char *call, enum muster_dtype dtype,
+                    enum muster_op op)
+{
+    if ((unsigned)op > MUSTER_MEAN)
+        return mu_fail(m, MUSTER_EUSAGE, "%s: unknown operation %d", call, (int)op);
+    if (dtype == MUSTER_BYTE)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "%s: bytes cannot be added, use a number type", call);
+    return MUSTER_OK;
+}
+
+/* A mean is a sum that is scaled. */
+static void set_op(const struct muster *m, struct mu_coll *coll, enum muster_op op)
+{
+    coll->op = op == MUSTER_MEAN ? MUSTER_SUM : op;
+    coll->scale = op == MUSTER_MEAN ? 1.0 / m->comm.world->size : 1;
+}
+
 static int run(struct muster *m, const char *call, struct mu_coll *coll)
 {
     struct mu_err err = { 0 };
@@ -34,18 +52,16 @@ int muster_allreduce(struct muster *m, void *buffer, size_t count,
 {
     struct mu_coll coll = { .kind = MU_COLL_ALLREDUCE,
                             .dtype = dtype,
-                            .op = op,
                             .send = buffer,
                             .recv = buffer,
                             .count = count,
-                            .scale = 1,
                             .stream = stream,
                             .direct = true };
     int rc = check(m, "muster_allreduce", buffer, buffer, count, dtype);
 
-    if (rc == MUSTER_OK && (unsigned)op > MUSTER_MAX)
-        rc = mu_fail(m, MUSTER_EUSAGE, "muster_allreduce: unknown operation %d",
-                     (int)op);
+    if (rc == MUSTER_OK)
+        rc = check_op(m, "muster_allreduce", dtype, op);
+    set_op(m, &coll, op);
     return rc ? rc : run(m, "all-reduce", &coll);
 }
 
@@ -95,6 +111,8 @@ int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t
                             .stream = stream };
     int rc = check(m, "muster_reduce_scatter", send, recv, count, dtype);
 
+    if (rc == MUSTER_OK)
+        rc = check_op(m, "muster_reduce_scatter", dtype, MUSTER_SUM);
     return rc ? rc : run(m, "reduce-scatter", &coll);
 }
 

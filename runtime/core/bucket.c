@@ -8,7 +8,7 @@
 #include "runtime/core/bucket_cut.h"
 #include "runtime/core/dtype.h"
 
-#define NDTYPES (MUSTER_I64 + 1)
+#define NDTYPES (MUSTER_BYTE + 1)
 /* What one more bucket costs the host: it must save a longer wait than this. */
 #define SLACK_US 1.0
 

@@ -6,9 +6,10 @@ static const struct {
     size_t size;
     const char *name;
 } types[] = {
-    [MUSTER_F32] = { 4, "f32" }, [MUSTER_F64] = { 8, "f64" },
-    [MUSTER_F16] = { 2, "f16" }, [MUSTER_BF16] = { 2, "bf16" },
-    [MUSTER_I32] = { 4, "i32" }, [MUSTER_I64] = { 8, "i64" },
+    [MUSTER_F32] = { 4, "f32" },    [MUSTER_F64] = { 8, "f64" },
+    [MUSTER_F16] = { 2, "f16" },    [MUSTER_BF16] = { 2, "bf16" },
+    [MUSTER_I32] = { 4, "i32" },    [MUSTER_I64] = { 8, "i64" },
+    [MUSTER_BYTE] = { 1, "bytes" },
 };
 
 static int known(enum muster_dtype dtype)

@@ -17,14 +17,14 @@ static int check(const struct muster_param *p, int i, struct mu_err *err)
                           "parameter %d '%s' is frozen and has no data: a frozen "
                           "parameter needs data",
                           i, p->name);
-    if (!p->frozen && (p->dtype == MUSTER_I32 || p->dtype == MUSTER_I64))
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "parameter %d '%s': %s has no mean, use a float type", i,
-                          p->name, mu_dtype_name(p->dtype));
     if (mu_dtype_size(p->dtype) == 0)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "parameter %d '%s' has the unknown dtype %d", i, p->name,
                           (int)p->dtype);
+    if (!p->frozen && p->dtype >= MUSTER_I32)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "parameter %d '%s': %s has no mean, use a float type", i,
+                          p->name, mu_dtype_name(p->dtype));
     return 0;
 }
 

@@ -7,7 +7,8 @@
 
 size_t ref_size(enum muster_dtype dtype)
 {
-    return dtype == MUSTER_F64 || dtype == MUSTER_I64    ? 8
+    return dtype == MUSTER_BYTE                          ? 1
+           : dtype == MUSTER_F64 || dtype == MUSTER_I64  ? 8
            : dtype == MUSTER_F16 || dtype == MUSTER_BF16 ? 2
                                                          : 4;
 }
@@ -84,6 +85,9 @@ void ref_value(enum muster_dtype dtype, int rank, size_t i, unsigned salt, void 
     case MUSTER_I64:
         memcpy(out, &i64, sizeof i64);
         break;
+    case MUSTER_BYTE:
+        memcpy(out, &h, 1);
+        break;
     }
 }
 
@@ -146,6 +150,7 @@ void ref_reduce(enum muster_dtype dtype, enum muster_op op, double scale, int n,
 #undef SCALED
     case MUSTER_F16:
     case MUSTER_BF16:
+    case MUSTER_BYTE: /* is not added */
         break;
     }
     for (int r = 0; r < n; r++) {

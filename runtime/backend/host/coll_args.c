@@ -118,6 +118,11 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
     return false;
 }
 
+static bool adds(enum mu_coll_kind kind)
+{
+    return kind == MU_COLL_ALLREDUCE || kind == MU_COLL_REDUCE_SCATTER;
+}
+
 static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
 {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
@@ -139,6 +144,9 @@ int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll 
                           (int)coll->dtype);
     if ((unsigned)coll->op > MUSTER_MAX)
         return mu_err_set(err, MUSTER_EUSAGE, "unknown operation %d", (int)coll->op);
+    if (adds(coll->kind) && coll->dtype == MUSTER_BYTE)
+        return mu_err_set(err, MUSTER_EUSAGE, "%s of bytes, which cannot be added",
+                          mu_kind_name(coll->kind));
     if (coll->count > SIZE_MAX / 2 / esize / n)
         return mu_err_set(err, MUSTER_EUSAGE, "%s of %zu elements is too large",
                           mu_kind_name(coll->kind), coll->count);
