@@ -9,38 +9,61 @@
 #include <string.h>
 
 #include "spank/hw/machine/machine.h"
+#include "spank/tools/doctor_collect.h"
 #include "spank/tools/doctor_facts.h"
+#include "spank/tools/doctor_nodes.h"
 #include "spank/tools/tool.h"
 
 static const char usage[] =
     "usage: muster doctor [--format text|json] [--topology FILE] [--gres-conf FILE]\n"
     "                     [--mask TEXT] [--all]\n"
+    "       muster doctor --nodes [--format text|json] [--capture FILE.tar |\n"
+    "                     --replay FILE.tar]\n"
     "Looks for misconfiguration on this node or, inside a job step, in the step.\n"
+    "With --nodes it compares the nodes of a job and prints what differs.\n"
     "  --format text|json   how to print (default text)\n"
     "  --topology FILE      examine a saved machine in place of this one\n"
     "  --gres-conf FILE     compare this gres.conf with the machine\n"
     "  --mask TEXT          only explain the CPU masks and lists in lines of a log;\n"
     "                       - reads them from standard input\n"
     "  --all                also print checks without a problem\n"
-    "Exit status: 0 nothing wrong, 1 a warning or error was found, 2 bad usage, 3 a "
-    "file\n"
-    "cannot be read.\n";
+    "  --nodes              run a step on each node of this job, and compare\n"
+    "  --capture FILE.tar   save what was compared, without names and addresses\n"
+    "  --replay FILE.tar    compare what --capture saved, on any machine\n"
+    "  --node-facts         print the facts of this node that --nodes compares\n"
+    "Exit status: 0 nothing wrong, 1 a warning, error or difference was found, 2 bad\n"
+    "usage, 3 a file cannot be read or the step of --nodes failed.\n";
 
 struct options {
-    const char *topology, *gres_conf, *mask;
-    bool json, all;
+    const char *topology, *gres_conf, *mask, *capture, *replay;
+    bool json, all, nodes, node_facts;
 };
+
+static const struct option longs[] = { { "format", required_argument, NULL, 'f' },
+                                       { "topology", required_argument, NULL, 't' },
+                                       { "gres-conf", required_argument, NULL, 'g' },
+                                       { "mask", required_argument, NULL, 'm' },
+                                       { "all", no_argument, NULL, 'a' },
+                                       { "nodes", no_argument, NULL, 'n' },
+                                       { "node-facts", no_argument, NULL, 'F' },
+                                       { "capture", required_argument, NULL, 'c' },
+                                       { "replay", required_argument, NULL, 'r' },
+                                       { "help", no_argument, NULL, 'h' },
+                                       { NULL, 0, NULL, 0 } };
+
+static int check(const struct options *o, int argc, char **argv)
+{
+    if (optind < argc)
+        return mu_tool_usage("doctor", "takes options only, not '%s'", argv[optind]);
+    if ((o->capture || o->replay) && !o->nodes)
+        return mu_tool_usage("doctor", "--capture and --replay belong to --nodes");
+    if (o->capture && o->replay)
+        return mu_tool_usage("doctor", "give --capture or --replay, not both");
+    return 0;
+}
 
 static int parse(int argc, char **argv, struct options *o)
 {
-    static const struct option longs[] = { { "format", required_argument, NULL, 'f' },
-                                           { "topology", required_argument, NULL, 't' },
-                                           { "gres-conf", required_argument, NULL,
-                                             'g' },
-                                           { "mask", required_argument, NULL, 'm' },
-                                           { "all", no_argument, NULL, 'a' },
-                                           { "help", no_argument, NULL, 'h' },
-                                           { NULL, 0, NULL, 0 } };
     int c;
 
     opterr = 0;
@@ -64,6 +87,18 @@ static int parse(int argc, char **argv, struct options *o)
         case 'a':
             o->all = true;
             break;
+        case 'n':
+            o->nodes = true;
+            break;
+        case 'F':
+            o->node_facts = true;
+            break;
+        case 'c':
+            o->capture = optarg;
+            break;
+        case 'r':
+            o->replay = optarg;
+            break;
         case 'h':
             fputs(usage, stdout);
             return -1;
@@ -71,9 +106,7 @@ static int parse(int argc, char **argv, struct options *o)
             return mu_tool_bad_option("doctor", c, argv);
         }
     }
-    if (optind < argc)
-        return mu_tool_usage("doctor", "takes options only, not '%s'", argv[optind]);
-    return 0;
+    return check(o, argc, argv);
 }
 
 static void print_text(const struct mu_findings *findings, bool all)
@@ -178,5 +211,9 @@ int mu_doctor_main(int argc, char **argv)
 
     if (rc)
         return rc < 0 ? 0 : rc;
-    return mu_tool_finish("doctor", examine(&o));
+    if (o.nodes)
+        rc = mu_doctor_nodes(&(struct mu_nodes_options){ o.capture, o.replay, o.json });
+    else
+        rc = o.node_facts ? mu_collect_node(stdout) : examine(&o);
+    return mu_tool_finish("doctor", rc);
 }

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "spank/tools/doctor_nodes.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spank/core/doctor/node_mask.h"
+#include "spank/tools/run.h"
+#include "spank/tools/tool.h"
+
+#define STEP_SECONDS 60.0
+#define NODE_TEXT (128u << 10) /* bytes of one node's facts, at most */
+#define MEMBER "facts"         /* the file in a capture */
+
+/* Of the job or an outer step: how its tasks are laid out, which this step is not. */
+static void forget_layout(void)
+{
+    static const char *const names[] = {
+        "SLURM_NTASKS",         "SLURM_NPROCS",          "SLURM_NTASKS_PER_GPU",
+        "SLURM_GPUS_PER_TASK",  "SLURM_TRES_PER_TASK",   "SLURM_GPU_BIND",
+        "SLURM_TRES_BIND",      "SLURM_CPU_BIND",        "SLURM_CPU_BIND_TYPE",
+        "SLURM_DISTRIBUTION",   "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET",
+        "SLURM_MUSTER_REQUEST", "SLURM_GRES_FLAGS",      "SLURM_THREADS_PER_CORE",
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+}
+
+/* Runs the step; *text has the lines of the nodes that answered. */
+static int run_step(int nnodes, char **text, struct mu_err *err)
+{
+    char self[PATH_MAX] = "", nodes[32], tasks[32];
+    char *argv[] = { (char *)"srun",
+                     (char *)"--quiet",
+                     (char *)"--overlap",
+                     (char *)"--mpi=none",
+                     nodes,
+                     tasks,
+                     (char *)"--ntasks-per-node=1",
+                     (char *)"--cpus-per-task=1",
+                     (char *)"--wait=20",
+                     (char *)"--kill-on-bad-exit=0",
+                     self,
+                     (char *)"doctor",
+                     (char *)"--node-facts",
+                     NULL };
+    size_t len = (size_t)nnodes * NODE_TEXT;
+    int status;
+
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return mu_err_set(err, errno, "/proc/self/exe: %s", strerror(errno));
+    snprintf(nodes, sizeof nodes, "--nodes=%d", nnodes);
+    snprintf(tasks, sizeof tasks, "--ntasks=%d", nnodes);
+    *text = malloc(len);
+    if (!*text)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    forget_layout();
+    status = mu_run(argv, STEP_SECONDS, *text, len);
+    if (status == 0 || strstr(*text, MU_NODE_FACT))
+        return 0;
+    free(*text);
+    *text = NULL;
+    return mu_err_set(err, EIO,
+                      "the step failed (srun's status %d): see what this prints: srun "
+                      "--overlap %s %s --ntasks-per-node=1 %s doctor --node-facts",
+                      status, nodes, tasks, self);
+}
+
+/* The facts of the job's nodes. */
+static int gather_job(struct mu_node_facts *facts, struct mu_err *err)
+{
+    const char *list = getenv("SLURM_JOB_NODELIST");
+    struct mu_hostlist nodes = { 0 };
+    char *text = NULL;
+    int rc;
+
+    if (!list || !getenv("SLURM_JOB_ID"))
+        return mu_err_set(err, EINVAL,
+                          "--nodes compares the nodes of a job: run it under sbatch or "
+                          "salloc, or give --replay FILE");
+    if (mu_hostlist_parse(list, &nodes, err) < 0)
+        return -1;
+    rc = run_step(nodes.n, &text, err);
+    if (rc == 0)
+        rc = mu_node_facts_parse(text, &nodes, facts, err);
+    free(text);
+    mu_hostlist_clear(&nodes);
+    return rc;
+}
+
+static int gather_replay(const char *file, struct mu_node_facts *facts,
+                         struct mu_err *err)
+{
+    char *argv[] = { (char *)"tar", (char *)"--force-local", (char *)"-xOf",
+                     (char *)file,  (char *)MEMBER,          NULL };
+    struct stat st;
+    char *text;
+    int rc = -1;
+
+    if (stat(file, &st) < 0)
+        return mu_err_set(err, errno, "%s: %s", file, strerror(errno));
+    text = malloc((size_t)st.st_size + 1);
+    if (!text)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    if (mu_run(argv, STEP_SECONDS, text, (size_t)st.st_size + 1) != 0)
+        mu_err_set(err, EINVAL, "%s is not an archive that --capture wrote", file);
+    else if (mu_node_facts_parse(text, NULL, facts, err) < 0)
+        mu_err_context(err, "%s", file);
+    else
+        rc = 0;
+    free(text);
+    return rc;
+}
+
+/* Archives the text as the one member of the file. */
+static int write_archive(const char *text, const char *file, struct mu_err *err)
+{
+    char dir[] = "/tmp/muster-doctor.XXXXXX", path[sizeof dir + sizeof MEMBER + 1],
+         scrap[64];
+    char *argv[] = { (char *)"tar",       (char *)"--force-local",
+                     (char *)"--owner=0", (char *)"--group=0",
+                     (char *)"-cf",       (char *)file,
+                     (char *)"-C",        dir,
+                     (char *)MEMBER,      NULL };
+    bool written = false;
+    FILE *out;
+    int rc = 0;
+
+    if (!mkdtemp(dir))
+        return mu_err_set(err, errno, "%s: %s", dir, strerror(errno));
+    snprintf(path, sizeof path, "%s/" MEMBER, dir);
+    out = fopen(path, "we");
+    if (out) {
+        written = fputs(text, out) >= 0;
+        written = fclose(out) == 0 && written;
+    }
+    if (!written || mu_run(argv, STEP_SECONDS, scrap, sizeof scrap) != 0)
+        rc = mu_err_set(err, EIO, "--capture: %s cannot be written with tar", file);
+    unlink(path);
+    rmdir(dir);
+    return rc;
+}
+
+static int capture(const struct mu_node_facts *facts, const char *file,
+                   struct mu_err *err)
+{
+    char *text = mu_node_facts_mask(facts);
+    int rc = text ? write_archive(text, file, err)
+                  : mu_err_set(err, ENOMEM, "out of memory");
+
+    free(text);
+    return rc;
+}
+
+static json_t *json_of_groups(const struct mu_fact_difference *d)
+{
+    json_t *list = json_array();
+
+    for (int g = 0; g < d->n; g++)
+        json_array_append_new(list, json_pack("{ss? si ss}", "value", d->group[g].value,
+                                              "count", d->group[g].count, "nodes",
+                                              d->group[g].nodes));
+    return list;
+}
+
+static void print_json(const struct mu_comparison *c)
+{
+    json_t *differences = json_array(), *away = json_array(), *all;
+
+    for (int i = 0; i < c->n; i++)
+        json_array_append_new(differences,
+                              json_pack("{ss so}", "fact", c->difference[i].key,
+                                        "groups", json_of_groups(&c->difference[i])));
+    for (int i = 0; i < c->nodes->n; i++)
+        if (c->away[i] > 0)
+            json_array_append_new(away, json_pack("{ss si}", "node", c->nodes->name[i],
+                                                  "facts", c->away[i]));
+    all = json_pack("{si si ss so so}", "nodes", c->nnodes, "facts", c->nfacts,
+                    "silent", c->silent, "differences", differences, "away", away);
+    json_dumpf(all, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(all);
+}
+
+int mu_doctor_nodes(const struct mu_nodes_options *o)
+{
+    struct mu_node_facts facts = { 0 };
+    struct mu_comparison c = { 0 };
+    struct mu_err err = { 0 };
+    int status = MU_EXIT_INPUT;
+
+    if ((o->replay ? gather_replay(o->replay, &facts, &err)
+                   : gather_job(&facts, &err)) < 0 ||
+        mu_node_facts_compare(&facts, &c, &err) < 0 ||
+        (o->capture && capture(&facts, o->capture, &err) < 0)) {
+        mu_tool_fail("doctor", status, "%s", err.text);
+    } else {
+        if (o->json)
+            print_json(&c);
+        else
+            mu_comparison_text(stdout, &c);
+        status = c.n > 0 || c.silent[0] ? 1 : 0;
+    }
+    mu_comparison_clear(&c);
+    mu_node_facts_clear(&facts);
+    return status;
+}
