@@ -209,7 +209,7 @@ int mu_srun_check(const struct mu_state *st);
 bool mu_srun_is_on(const struct mu_state *st, const struct mu_site_keys *site);
 /* The words of srun's command line and environment for mu_takeover_decide. */
 void mu_srun_words(int argc, char *const *argv, struct mu_takeover_words *words);
-/* Sets the variable that takes the request to slurmstepd; unsets it for an empty one. */
+/* Sets the variable that takes the request to slurmstepd; an empty one unsets it. */
 void mu_srun_send_request(const struct mu_bind_request *request);
 
 /* restart.c. Before everything else in srun: was it started anew? Then, after srun has

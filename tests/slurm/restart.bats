@@ -276,7 +276,7 @@ FORMS
         tasks_are 0 1 "$all" && restarts 1 "$n" && [ "$(warned)" -eq 0 ] || { echo "form: $options"; bad=1; }
     done < <(typed_forms)
     "$top/tests/slurm/cluster" down --dir "$t"
-    return $bad
+    [ $bad -eq 0 ]
 }
 
 @test "--multi-prog" {
