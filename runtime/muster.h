@@ -207,6 +207,10 @@ int muster_device(const struct muster *m);
 
 /* ---- Collectives on your own buffers --------------------------------------------- */
 
+/* In host memory, and in GPU memory where muster_backend is "nccl". There muster_reduce
+ * and those below it take GPU memory alone.
+ */
+
 /* Memory in which collectives need no copy: shared among the ranks of a node, or
  * registered with the GPU. NULL when none is left, on the node or below the memory
  * limit of the job. Free it with muster_free before muster_finalize.
@@ -226,6 +230,33 @@ int muster_allgather(struct muster *m, const void *send, void *recv, size_t coun
 /* [collective] send has size * count elements; rank r gets the sum of the r-th part. */
 int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t count,
                           enum muster_dtype dtype, void *stream);
+/* [collective] The result of all ranks' send goes to recv of rank root; elsewhere recv
+ * is not used. In place where both are equal.
+ */
+int muster_reduce(struct muster *m, const void *send, void *recv, size_t count,
+                  enum muster_dtype dtype, enum muster_op op, int root, void *stream);
+/* [collective] recv of rank root gets size * count elements, in rank order; elsewhere
+ * it is not used.
+ */
+int muster_gather(struct muster *m, const void *send, void *recv, size_t count,
+                  enum muster_dtype dtype, int root, void *stream);
+/* [collective] send of rank root has size * count elements, and rank r gets the r-th
+ * part; elsewhere send is not used.
+ */
+int muster_scatter(struct muster *m, const void *send, void *recv, size_t count,
+                   enum muster_dtype dtype, int root, void *stream);
+/* [collective] Both have size * count elements: the r-th part of send goes to rank r,
+ * the r-th part of recv is from rank r. The buffers do not overlap.
+ */
+int muster_alltoall(struct muster *m, const void *send, void *recv, size_t count,
+                    enum muster_dtype dtype, void *stream);
+/* [collective] The same with parts of unequal size: counts and first elements by rank.
+ * send_at or recv_at NULL: the parts lie one after another. What a rank sends and what
+ * the receiver expects must be equal: MUSTER_ECONTRACT names both ranks.
+ */
+int muster_alltoallv(struct muster *m, const void *send, const size_t *send_counts,
+                     const size_t *send_at, void *recv, const size_t *recv_counts,
+                     const size_t *recv_at, enum muster_dtype dtype, void *stream);
 /* [collective] */
 int muster_barrier(struct muster *m);
 

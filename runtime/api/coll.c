@@ -6,8 +6,8 @@
 
 #include "runtime/core/dtype.h"
 
-static int check(struct muster *m, const char *call, const void *a, const void *b,
-                 size_t count, enum muster_dtype dtype)
+int mu_check_buffers(struct muster *m, const char *call, const void *a, const void *b,
+                     size_t count, enum muster_dtype dtype)
 {
     size_t size = mu_dtype_size(dtype);
 
@@ -21,14 +21,22 @@ static int check(struct muster *m, const char *call, const void *a, const void *
     return MUSTER_OK;
 }
 
+int mu_check_root(struct muster *m, const char *call, int root)
+{
+    if (root >= 0 && root < m->comm.world->size)
+        return MUSTER_OK;
+    return mu_fail(m, MUSTER_EUSAGE, "%s: root %d is not in 0..%d", call, root,
+                   m->comm.world->size - 1);
+}
+
 static int check_op(struct muster *m, const char *call, enum muster_dtype dtype,
                     enum muster_op op)
 {
     if ((unsigned)op > MUSTER_MEAN)
         return mu_fail(m, MUSTER_EUSAGE, "%s: unknown operation %d", call, (int)op);
     if (dtype == MUSTER_BYTE)
-        return mu_fail(m, MUSTER_EUSAGE,
-                       "%s: bytes cannot be added, use a number type", call);
+        return mu_fail(m, MUSTER_EUSAGE, "%s: bytes cannot be added, use a number type",
+                       call);
     return MUSTER_OK;
 }
 
@@ -39,7 +47,7 @@ static void set_op(const struct muster *m, struct mu_coll *coll, enum muster_op 
     coll->scale = op == MUSTER_MEAN ? 1.0 / m->comm.world->size : 1;
 }
 
-static int run(struct muster *m, const char *call, struct mu_coll *coll)
+int mu_run_coll(struct muster *m, const char *call, struct mu_coll *coll)
 {
     struct mu_err err = { 0 };
 
@@ -57,12 +65,12 @@ int muster_allreduce(struct muster *m, void *buffer, size_t count,
                             .count = count,
                             .stream = stream,
                             .direct = true };
-    int rc = check(m, "muster_allreduce", buffer, buffer, count, dtype);
+    int rc = mu_check_buffers(m, "muster_allreduce", buffer, buffer, count, dtype);
 
     if (rc == MUSTER_OK)
         rc = check_op(m, "muster_allreduce", dtype, op);
     set_op(m, &coll, op);
-    return rc ? rc : run(m, "all-reduce", &coll);
+    return rc ? rc : mu_run_coll(m, "all-reduce", &coll);
 }
 
 int muster_broadcast(struct muster *m, void *buffer, size_t count,
@@ -76,12 +84,32 @@ int muster_broadcast(struct muster *m, void *buffer, size_t count,
                             .root = root,
                             .scale = 1,
                             .stream = stream };
-    int rc = check(m, "muster_broadcast", buffer, buffer, count, dtype);
+    int rc = mu_check_buffers(m, "muster_broadcast", buffer, buffer, count, dtype);
 
-    if (rc == MUSTER_OK && (root < 0 || root >= m->comm.world->size))
-        rc = mu_fail(m, MUSTER_EUSAGE, "muster_broadcast: root %d is not in 0..%d",
-                     root, m->comm.world->size - 1);
-    return rc ? rc : run(m, "broadcast", &coll);
+    if (rc == MUSTER_OK)
+        rc = mu_check_root(m, "muster_broadcast", root);
+    return rc ? rc : mu_run_coll(m, "broadcast", &coll);
+}
+
+int muster_reduce(struct muster *m, const void *send, void *recv, size_t count,
+                  enum muster_dtype dtype, enum muster_op op, int root, void *stream)
+{
+    struct mu_coll coll = { .kind = MU_COLL_REDUCE,
+                            .dtype = dtype,
+                            .send = send,
+                            .recv = recv,
+                            .count = count,
+                            .root = root,
+                            .stream = stream };
+    int rc = mu_check_root(m, "muster_reduce", root);
+
+    if (rc == MUSTER_OK)
+        rc = mu_check_buffers(m, "muster_reduce", send,
+                              root == m->comm.world->rank ? recv : send, count, dtype);
+    if (rc == MUSTER_OK)
+        rc = check_op(m, "muster_reduce", dtype, op);
+    set_op(m, &coll, op);
+    return rc ? rc : mu_run_coll(m, "reduce", &coll);
 }
 
 int muster_allgather(struct muster *m, const void *send, void *recv, size_t count,
@@ -94,9 +122,9 @@ int muster_allgather(struct muster *m, const void *send, void *recv, size_t coun
                             .count = count,
                             .scale = 1,
                             .stream = stream };
-    int rc = check(m, "muster_allgather", send, recv, count, dtype);
+    int rc = mu_check_buffers(m, "muster_allgather", send, recv, count, dtype);
 
-    return rc ? rc : run(m, "all-gather", &coll);
+    return rc ? rc : mu_run_coll(m, "all-gather", &coll);
 }
 
 int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t count,
@@ -109,11 +137,11 @@ int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t
                             .count = count,
                             .scale = 1,
                             .stream = stream };
-    int rc = check(m, "muster_reduce_scatter", send, recv, count, dtype);
+    int rc = mu_check_buffers(m, "muster_reduce_scatter", send, recv, count, dtype);
 
     if (rc == MUSTER_OK)
         rc = check_op(m, "muster_reduce_scatter", dtype, MUSTER_SUM);
-    return rc ? rc : run(m, "reduce-scatter", &coll);
+    return rc ? rc : mu_run_coll(m, "reduce-scatter", &coll);
 }
 
 int muster_barrier(struct muster *m)

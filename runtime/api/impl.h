@@ -29,6 +29,15 @@ int mu_fail(struct muster *m, int status, const char *fmt, ...)
  */
 int mu_fail_err(struct muster *m, const struct mu_err *err);
 
+/* ---- coll.c, for the collectives of other files ---- */
+/* Element type, and buffers of `count` elements; a buffer that is not used is `other`.
+ */
+int mu_check_buffers(struct muster *m, const char *call, const void *buffer,
+                     const void *other, size_t count, enum muster_dtype dtype);
+int mu_check_root(struct muster *m, const char *call, int root);
+/* Run it; `name` is its name in messages. */
+int mu_run_coll(struct muster *m, const char *name, struct mu_coll *coll);
+
 /* With true: muster_init fails alike on all tasks and task 0 reports it, so
  * muster_report does not print it here.
  */

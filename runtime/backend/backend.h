@@ -70,6 +70,16 @@ enum mu_coll_kind {
     MU_COLL_ALLGATHER,
     MU_COLL_REDUCE_SCATTER,
     MU_COLL_BARRIER,
+    MU_COLL_REDUCE,   /* the sum, on rank root alone */
+    MU_COLL_EXCHANGE, /* a part from each rank to each other */
+};
+
+/* Which call of the program an exchange is, for comparison and messages. */
+enum mu_pattern { MU_ALLTOALL, MU_ALLTOALLV, MU_GATHER, MU_SCATTER };
+
+/* Elements at .. at + count - 1 of a buffer. */
+struct mu_part {
+    size_t at, count;
 };
 
 /* The object that a collective belongs to. All ranks must have the same; otherwise they
@@ -91,8 +101,15 @@ struct mu_coll {
     const void *send;
     void *recv;
     size_t count; /* all-reduce, broadcast: elements of the buffer; all-gather: sent by
-                     each rank; reduce-scatter: received by each rank */
-    int root;     /* broadcast */
+                     each rank; reduce-scatter: received by each rank; exchange: of each
+                     part, 0 where they differ */
+    int root;     /* broadcast, reduce; exchange: of a gather and a scatter */
+    /* Exchange: the parts of send and recv for each rank, borrowed until the request is
+     * done. Parts of recv do not overlap each other or a part of send, but this rank's
+     * own part may be in place.
+     */
+    enum mu_pattern pattern;
+    const struct mu_part *sends, *recvs;
     /* the result is multiplied by it (the mean); 1.0: no scaling. Integers are scaled
      * in double and rounded to nearest
      */

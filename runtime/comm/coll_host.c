@@ -14,8 +14,10 @@
 
 static bool on_host(const struct mu_comm *comm, const struct mu_coll *coll)
 {
-    return comm->ops->is_host && coll->count > 0 &&
-           comm->ops->is_host(comm->backend, coll->recv);
+    const void *at = coll->recv ? coll->recv : coll->send;
+
+    return comm->ops->is_host && at && (coll->count > 0 || coll->sends) &&
+           comm->ops->is_host(comm->backend, at);
 }
 
 /* How many parts of `count` elements each side of the collective has. */
@@ -65,8 +67,14 @@ static int run_chunk(struct mu_comm *comm, const struct mu_coll *coll, size_t fr
 static int run_on_host(struct mu_comm *comm, const struct mu_coll *coll,
                        struct mu_err *err)
 {
-    size_t parts = parts_sent(comm, coll) + parts_received(comm, coll);
-    size_t most = STAGE_BYTES / parts / mu_dtype_size(coll->dtype);
+    size_t parts, most;
+
+    if (coll->kind == MU_COLL_REDUCE || coll->kind == MU_COLL_EXCHANGE)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s on host memory: beside GPUs it takes GPU memory",
+                          coll->what);
+    parts = parts_sent(comm, coll) + parts_received(comm, coll);
+    most = STAGE_BYTES / parts / mu_dtype_size(coll->dtype);
 
     if (!comm->stage)
         comm->stage = comm->ops->alloc(comm->backend, STAGE_BYTES, err);
@@ -94,8 +102,8 @@ static bool is_plain(const struct mu_comm *comm)
 /* A collective of the program is named by its kind and size. */
 static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll)
 {
-    const uint32_t what[4] = { coll->kind, coll->dtype, coll->op,
-                               (uint32_t)coll->root };
+    const uint32_t what[] = { coll->kind, coll->dtype, coll->op, coll->pattern,
+                              (uint32_t)coll->root };
     const struct mu_owner plain = { 0, (uint32_t)mu_hash(0, what, sizeof what),
                                     coll->count };
 
@@ -118,8 +126,11 @@ int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
 {
     char what[96];
 
-    snprintf(what, sizeof what, "%s of %zu %s", call, coll->count,
-             mu_dtype_name(coll->dtype));
+    if (coll->kind == MU_COLL_EXCHANGE && coll->pattern == MU_ALLTOALLV)
+        snprintf(what, sizeof what, "%s of %s", call, mu_dtype_name(coll->dtype));
+    else
+        snprintf(what, sizeof what, "%s of %zu %s", call, coll->count,
+                 mu_dtype_name(coll->dtype));
     coll->what = what;
     coll->owner = comm->owner;
     if (is_plain(comm) && mix(comm, call, err) < 0)

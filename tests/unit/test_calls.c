@@ -79,8 +79,250 @@ static void bytes_are_moved(void **state)
     on_every_layout("bytes", moves_bytes);
 }
 
+/* What rank `from` has for rank `to` at place i. */
+static int32_t piece(int from, int to, size_t i)
+{
+    return (int32_t)(from * 1000003 + to * 10007 + (int)i);
+}
+
+static const size_t sizes[] = { 0, 1, 33, LARGE };
+#define NSIZES (sizeof sizes / sizeof sizes[0])
+
+static int reduces(struct muster *m, int rank, void *arg)
+{
+    int size = muster_size(m);
+    double *x = malloc(LARGE * sizeof *x), *y = malloc(LARGE * sizeof *y);
+    double *shared = muster_alloc(m, LARGE * sizeof *x);
+
+    for (int k = 0; k < 3 * (int)NSIZES * size; k++) {
+        size_t n = sizes[k / 3 % (int)NSIZES];
+        int root = k / 3 / (int)NSIZES;
+        double *send = k % 3 == 2 ? shared : x, *recv = k % 3 == 0 ? y : send;
+
+        for (size_t i = 0; i < n; i++)
+            send[i] = (double)i + rank * rank;
+        if (recv != send)
+            memset(recv, 0x5a, LARGE * sizeof *y);
+        RANK_OK(muster_reduce(m, send, rank == root ? recv : NULL, n, MUSTER_F64,
+                              k % 2 ? MUSTER_MAX : MUSTER_SUM, root, NULL));
+        for (size_t i = 0; i < n; i++) {
+            double most = (size - 1) * (size - 1), squares = 0;
+
+            for (int r = 0; r < size; r++)
+                squares += r * r;
+            if (rank == root)
+                RANK_CHECK(recv[i] ==
+                           (k % 2 ? (double)i + most : (double)i * size + squares));
+            else
+                RANK_CHECK(send[i] == (double)i + rank * rank);
+        }
+    }
+    muster_free(m, shared);
+    free(x);
+    free(y);
+    return muster_finalize(m);
+}
+
+static void a_reduce_leaves_its_result_at_the_root(void **state)
+{
+    on_every_layout("reduce", reduces);
+}
+
+static int gathers_and_scatters(struct muster *m, int rank, void *arg)
+{
+    int size = muster_size(m);
+    int32_t *all = malloc((size_t)size * LARGE * sizeof *all);
+    int32_t *mine = malloc(LARGE * sizeof *mine);
+
+    for (int k = 0; k < (int)NSIZES * size; k++) {
+        size_t n = sizes[k % (int)NSIZES];
+        int root = k / (int)NSIZES;
+
+        for (size_t i = 0; i < n; i++)
+            mine[i] = piece(rank, root, i);
+        RANK_OK(muster_gather(m, mine, rank == root ? all : NULL, n, MUSTER_I32, root,
+                              NULL));
+        for (size_t i = 0; i < n * (size_t)size && rank == root; i++)
+            RANK_CHECK(all[i] == piece((int)(i / n), root, i % n));
+        for (size_t i = 0; i < n * (size_t)size; i++)
+            all[i] = piece(rank, (int)(i / n), i % n);
+        /* The root's own part may stay in place. */
+        RANK_OK(muster_scatter(m, rank == root ? all : NULL,
+                               k % 2 && rank == root ? all + (size_t)rank * n : mine, n,
+                               MUSTER_I32, root, NULL));
+        for (size_t i = 0; i < n; i++)
+            RANK_CHECK((k % 2 && rank == root ? all[(size_t)rank * n + i] : mine[i]) ==
+                       piece(root, rank, i));
+    }
+    free(all);
+    free(mine);
+    return muster_finalize(m);
+}
+
+static void gather_and_scatter_have_a_part_for_each_rank(void **state)
+{
+    on_every_layout("gather and scatter", gathers_and_scatters);
+}
+
+static int all_to_all(struct muster *m, int rank, void *arg)
+{
+    int size = muster_size(m);
+    size_t room = (size_t)size * LARGE;
+    int32_t *out = malloc(room * sizeof *out), *in = malloc(room * sizeof *in);
+
+    for (size_t k = 0; k < NSIZES; k++) {
+        size_t n = sizes[k];
+
+        for (size_t i = 0; i < n * (size_t)size; i++)
+            out[i] = piece(rank, (int)(i / n), i % n);
+        RANK_OK(muster_alltoall(m, out, in, n, MUSTER_I32, NULL));
+        for (size_t i = 0; i < n * (size_t)size; i++)
+            RANK_CHECK(in[i] == piece((int)(i / n), rank, i % n));
+    }
+    free(out);
+    free(in);
+    return muster_finalize(m);
+}
+
+/* Rank `from` sends this many to rank `to`: nothing, little and much. */
+static size_t unequal(int from, int to, int k)
+{
+    return sizes[(from * 7 + to * 3 + k) % (int)NSIZES];
+}
+
+/* With gaps of one element between the parts, in reverse order of the ranks. */
+static int all_to_all_v(struct muster *m, int rank, void *arg)
+{
+    int size = muster_size(m);
+    size_t room = (size_t)size * (LARGE + 1), n_out[8], at_out[8], n_in[8], at_in[8];
+    int32_t *out = malloc(room * sizeof *out), *in = malloc(room * sizeof *in);
+
+    for (int k = 0; k < 5; k++) {
+        size_t next_out = 0, next_in = 0;
+
+        for (int r = size - 1; r >= 0; r--) {
+            n_out[r] = unequal(rank, r, k);
+            n_in[r] = unequal(r, rank, k);
+            at_out[r] = next_out;
+            at_in[r] = next_in;
+            next_out += n_out[r] + 1;
+            next_in += n_in[r] + 1;
+            for (size_t i = 0; i < n_out[r]; i++)
+                out[at_out[r] + i] = piece(rank, r, i);
+        }
+        memset(in, 0x77, room * sizeof *in);
+        RANK_OK(
+            muster_alltoallv(m, out, n_out, at_out, in, n_in, at_in, MUSTER_I32, NULL));
+        for (int r = 0; r < size; r++) {
+            for (size_t i = 0; i < n_in[r]; i++)
+                RANK_CHECK(in[at_in[r] + i] == piece(r, rank, i));
+            RANK_CHECK(in[at_in[r] + n_in[r]] == 0x77777777);
+        }
+    }
+    free(out);
+    free(in);
+    return muster_finalize(m);
+}
+
+static void all_to_all_brings_each_part_to_its_rank(void **state)
+{
+    on_every_layout("all-to-all", all_to_all);
+    on_every_layout("all-to-all-v", all_to_all_v);
+}
+
+/* ---- What is wrong is named ---- */
+
+struct mistake {
+    const char *name, *says;
+    int (*call)(struct muster *m, int rank, int32_t *x);
+};
+
+static int another_root(struct muster *m, int rank, int32_t *x)
+{
+    return muster_gather(m, x, x, 1, MUSTER_I32, rank, NULL);
+}
+
+static int another_count(struct muster *m, int rank, int32_t *x)
+{
+    return muster_alltoall(m, x, x + 512, (size_t)rank + 3, MUSTER_I32, NULL);
+}
+
+static int another_call(struct muster *m, int rank, int32_t *x)
+{
+    return rank ? muster_scatter(m, x, x + 512, 4, MUSTER_I32, 0, NULL)
+                : muster_gather(m, x, x + 512, 4, MUSTER_I32, 0, NULL);
+}
+
+static int another_type(struct muster *m, int rank, int32_t *x)
+{
+    return muster_reduce(m, x, x, 4, rank ? MUSTER_I32 : MUSTER_F32, MUSTER_SUM, 0,
+                         NULL);
+}
+
+static int another_part(struct muster *m, int rank, int32_t *x)
+{
+    size_t out[2] = { 1, 5 }, in[2] = { 1, 5 };
+
+    if (rank == 1) {
+        out[0] = 4;
+        out[1] = in[1] = 1;
+        in[0] = 5;
+    }
+    return muster_alltoallv(m, x, out, NULL, x + 512, in, NULL, MUSTER_I32, NULL);
+}
+
+static int another_long_part(struct muster *m, int rank, int32_t *x)
+{
+    size_t out[2] = { 1, 50000 }, in[2] = { 1, 50000 };
+
+    if (rank == 1) {
+        out[0] = 40000;
+        out[1] = in[1] = 1;
+        in[0] = 50000;
+    }
+    return muster_alltoallv(m, x, out, NULL, x + 60000, in, NULL, MUSTER_I32, NULL);
+}
+
+static const struct mistake mistakes[] = {
+    { "another root", "gather of 1 i32 to rank 0", another_root },
+    { "another root, other side", "gather of 1 i32 to rank 1", another_root },
+    { "another count", "all-to-all of 4 i32", another_count },
+    { "another call", "scatter of 4 i32 from rank 0", another_call },
+    { "another type", "reduce of 4 f32 (sum, scale 1) to rank 0", another_type },
+    { "another part",
+      "rank 1 (node a) sends 4 i32 to rank 0 (node a), which expects 5 from it "
+      "(all-to-all-v of i32)",
+      another_part },
+    { "another long part", "sends 40000 i32 to rank 0", another_long_part },
+};
+
+static int errs(struct muster *m, int rank, void *arg)
+{
+    const struct mistake *mistake = arg;
+    int32_t *x = calloc(1 << 17, sizeof *x);
+
+    RANK_CHECK(mistake->call(m, rank, x) == MUSTER_ECONTRACT);
+    if (!strstr(muster_error(m), mistake->says))
+        fprintf(stderr, "rank %d: %s\n", rank, muster_error(m));
+    RANK_CHECK(strstr(muster_error(m), mistake->says));
+    free(x);
+    return muster_finalize(m) == MUSTER_ECONTRACT ? 0 : 1;
+}
+
+static void a_difference_between_ranks_is_named(void **state)
+{
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++)
+        for (int tcp = 0; tcp < 2; tcp++)
+            forked_well(
+                mistakes[i].name,
+                (struct forked_world){
+                    .size = 2, .nodes = 1, .return_failure = true, .force_tcp = tcp },
+                errs, (void *)&mistakes[i]);
+}
+
 static int refuses(struct muster *m, int rank, void *arg)
 {
+    static const size_t ones[2] = { 1, 1 }, zeros[2] = { 0, 0 };
     uint8_t x[8] = { 0 };
 
     RANK_CHECK(muster_allreduce(m, x, 4, MUSTER_BYTE, MUSTER_SUM, NULL) ==
@@ -90,6 +332,23 @@ static int refuses(struct muster *m, int rank, void *arg)
     RANK_CHECK(muster_reduce_scatter(m, x, x, 1, MUSTER_BYTE, NULL) == MUSTER_EUSAGE);
     RANK_CHECK(muster_allreduce(m, x, 1, MUSTER_F32, (enum muster_op)4, NULL) ==
                MUSTER_EUSAGE);
+    RANK_CHECK(muster_reduce(m, x, x, 1, MUSTER_F32, MUSTER_SUM, 2, NULL) ==
+               MUSTER_EUSAGE);
+    RANK_CHECK(muster_reduce(m, NULL, x, 1, MUSTER_F32, MUSTER_SUM, 0, NULL) ==
+               MUSTER_EUSAGE);
+    RANK_CHECK(muster_gather(m, x, NULL, 1, MUSTER_F32, rank, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_scatter(m, NULL, x, 1, MUSTER_F32, -1, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_scatter(m, x, x + 1, 2, MUSTER_BYTE, rank, NULL) ==
+               MUSTER_EUSAGE);
+    RANK_CHECK(muster_alltoall(m, x, x + 1, 1, MUSTER_BYTE, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_alltoallv(m, x, ones, NULL, x, ones, NULL, MUSTER_BYTE, NULL) ==
+               MUSTER_EUSAGE);
+    RANK_CHECK(muster_alltoallv(m, x, ones, NULL, x + 4, ones, zeros, MUSTER_BYTE,
+                                NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_alltoallv(m, x, ones, NULL, x + 4, zeros, NULL, MUSTER_BYTE,
+                                NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_alltoallv(m, x, NULL, NULL, x + 4, ones, NULL, MUSTER_BYTE,
+                                NULL) == MUSTER_EUSAGE);
     return muster_finalize(m);
 }
 
@@ -104,6 +363,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mean_is_the_sum_by_the_number_of_ranks),
         cmocka_unit_test(bytes_are_moved),
+        cmocka_unit_test(a_reduce_leaves_its_result_at_the_root),
+        cmocka_unit_test(gather_and_scatter_have_a_part_for_each_rank),
+        cmocka_unit_test(all_to_all_brings_each_part_to_its_rank),
+        cmocka_unit_test(a_difference_between_ranks_is_named),
         cmocka_unit_test(what_cannot_be_done_is_refused),
     };
 

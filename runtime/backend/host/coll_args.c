@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "runtime/backend/host/host.h"
+#include "runtime/backend/host/memory.h"
 #include "runtime/core/dtype.h"
 
 const char *mu_kind_name(enum mu_coll_kind kind)
 {
-    static const char *const names[] = { "all-reduce", "broadcast", "all-gather",
-                                         "reduce-scatter", "barrier" };
+    static const char *const names[] = { "all-reduce",     "broadcast", "all-gather",
+                                         "reduce-scatter", "barrier",   "reduce",
+                                         "exchange" };
 
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
@@ -37,7 +39,9 @@ struct mu_signature mu_host_request_signature(const struct mu_host_request *rq)
 
     return (struct mu_signature){ .kind = (uint8_t)c->kind,
                                   .dtype = (uint8_t)c->dtype,
-                                  .op = (uint8_t)c->op,
+                                  .op = (uint8_t)(c->kind == MU_COLL_EXCHANGE
+                                                      ? (unsigned)c->pattern
+                                                      : (unsigned)c->op),
                                   .root = c->root,
                                   .count = c->count,
                                   .scale = c->scale,
@@ -51,6 +55,26 @@ static const char *op_name(unsigned op)
     };
 
     return op <= MUSTER_MAX ? names[op] : "?";
+}
+
+static void describe_exchange(const struct mu_signature *s, const char *type, char *buf,
+                              size_t len)
+{
+    unsigned long long count = s->count;
+
+    switch (s->op) {
+    case MU_GATHER:
+        snprintf(buf, len, "gather of %llu %s to rank %d", count, type, s->root);
+        break;
+    case MU_SCATTER:
+        snprintf(buf, len, "scatter of %llu %s from rank %d", count, type, s->root);
+        break;
+    case MU_ALLTOALL:
+        snprintf(buf, len, "all-to-all of %llu %s", count, type);
+        break;
+    default:
+        snprintf(buf, len, "all-to-all-v of %s", type);
+    }
 }
 
 /* owner: name the ddp object that the collective belongs to, if it has one. */
@@ -68,6 +92,11 @@ static void describe(const struct mu_signature *s, bool owner, char *buf, size_t
                  s->owner.object, (unsigned long long)s->owner.step);
     else if (s->kind == MU_COLL_BROADCAST)
         snprintf(buf, len, "broadcast of %llu %s from rank %d", count, type, s->root);
+    else if (s->kind == MU_COLL_EXCHANGE)
+        describe_exchange(s, type, buf, len);
+    else if (s->kind == MU_COLL_REDUCE)
+        snprintf(buf, len, "reduce of %llu %s (%s, scale %g) to rank %d", count, type,
+                 op_name(s->op), s->scale, s->root);
     else
         snprintf(buf, len, "%s of %llu %s (%s, scale %g)",
                  mu_kind_name((enum mu_coll_kind)s->kind), count, type, op_name(s->op),
@@ -82,8 +111,10 @@ static bool same_call(const struct mu_signature *a, const struct mu_signature *b
         return true;
     if (a->dtype != b->dtype || a->count != b->count)
         return false;
+    if (a->root != b->root)
+        return false;
     if (a->kind == MU_COLL_BROADCAST)
-        return a->root == b->root;
+        return true;
     return a->kind == MU_COLL_ALLGATHER || (a->op == b->op && a->scale == b->scale);
 }
 
@@ -118,9 +149,41 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
     return false;
 }
 
+static void write_parts(const struct mu_host_backend *b,
+                        const struct mu_host_request *rq, int from, uint64_t sent,
+                        int to, uint64_t expected, char *why, size_t len)
+{
+    char who[128], whom[128];
+
+    snprintf(why, len, "%s sends %llu %s to %s, which expects %llu from it (%s)",
+             mu_rank_text(b, from, who, sizeof who), (unsigned long long)sent,
+             mu_dtype_name(rq->coll.dtype), mu_rank_text(b, to, whom, sizeof whom),
+             (unsigned long long)expected, mu_host_request_text(rq));
+}
+
+bool mu_host_parts_agree(const struct mu_host_backend *b,
+                         const struct mu_host_request *rq, int rank, uint64_t sent,
+                         uint64_t expected, char *why, size_t len)
+{
+    uint64_t own_sent = rq->coll.sends[rank].count;
+    uint64_t own_expected = rq->coll.recvs[rank].count;
+
+    if (sent != own_expected)
+        write_parts(b, rq, rank, sent, b->env.rank, own_expected, why, len);
+    else if (own_sent != expected)
+        write_parts(b, rq, b->env.rank, own_sent, rank, expected, why, len);
+    return sent == own_expected && own_sent == expected;
+}
+
 static bool adds(enum mu_coll_kind kind)
 {
-    return kind == MU_COLL_ALLREDUCE || kind == MU_COLL_REDUCE_SCATTER;
+    return kind == MU_COLL_ALLREDUCE || kind == MU_COLL_REDUCE_SCATTER ||
+           kind == MU_COLL_REDUCE;
+}
+
+static bool has_root(enum mu_coll_kind kind)
+{
+    return kind == MU_COLL_BROADCAST || kind == MU_COLL_REDUCE;
 }
 
 static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
@@ -135,7 +198,7 @@ int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll 
 {
     size_t esize = mu_dtype_size(coll->dtype), n = (size_t)b->env.size, bytes;
 
-    if ((unsigned)coll->kind > MU_COLL_BARRIER)
+    if ((unsigned)coll->kind > MU_COLL_EXCHANGE)
         return mu_err_set(err, MUSTER_EUSAGE, "unknown collective %d", (int)coll->kind);
     if (coll->kind == MU_COLL_BARRIER)
         return 0;
@@ -150,24 +213,30 @@ int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll 
     if (coll->count > SIZE_MAX / 2 / esize / n)
         return mu_err_set(err, MUSTER_EUSAGE, "%s of %zu elements is too large",
                           mu_kind_name(coll->kind), coll->count);
-    if (coll->kind == MU_COLL_BROADCAST &&
-        (coll->root < 0 || coll->root >= b->env.size))
-        return mu_err_set(err, MUSTER_EUSAGE, "broadcast from rank %d in a world of %d",
-                          coll->root, b->env.size);
-    if (coll->count == 0)
+    if (has_root(coll->kind) && (coll->root < 0 || coll->root >= b->env.size))
+        return mu_err_set(err, MUSTER_EUSAGE, "%s %s rank %d in a world of %d",
+                          mu_kind_name(coll->kind),
+                          coll->kind == MU_COLL_REDUCE ? "to" : "from", coll->root,
+                          b->env.size);
+    if (coll->kind == MU_COLL_EXCHANGE && b->one_domain && n > MU_EXCHANGE_MOST)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "an exchange of %zu ranks that share memory; it takes %d", n,
+                          MU_EXCHANGE_MOST);
+    if (coll->count == 0 || coll->kind == MU_COLL_EXCHANGE)
         return 0;
-    if (!coll->recv)
+    if (!coll->recv && (coll->kind != MU_COLL_REDUCE || coll->root == b->env.rank))
         return mu_err_set(err, MUSTER_EUSAGE, "%s: the receive buffer is NULL",
                           mu_kind_name(coll->kind));
     if (!coll->send && (coll->kind != MU_COLL_BROADCAST || coll->root == b->env.rank))
         return mu_err_set(err, MUSTER_EUSAGE, "%s: the send buffer is NULL",
                           mu_kind_name(coll->kind));
     bytes = coll->count * esize;
-    if (coll->kind == MU_COLL_ALLREDUCE && coll->send != coll->recv &&
+    if ((coll->kind == MU_COLL_ALLREDUCE || coll->kind == MU_COLL_REDUCE) &&
+        coll->recv && coll->send != coll->recv &&
         overlap(coll->send, bytes, coll->recv, bytes))
-        return mu_err_set(
-            err, MUSTER_EUSAGE,
-            "all-reduce: send and receive buffer overlap but are not equal");
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s: send and receive buffer overlap but are not equal",
+                          mu_kind_name(coll->kind));
     return 0;
 }
 
@@ -198,7 +267,11 @@ void mu_host_request_settle(const struct mu_host_backend *b, struct mu_host_requ
             c->recv = own;
         }
         break;
+    case MU_COLL_EXCHANGE:
+        mu_memory_own_part(c, b->env.rank);
+        break;
     case MU_COLL_ALLREDUCE:
+    case MU_COLL_REDUCE:
     case MU_COLL_BARRIER:
         break;
     }

@@ -196,6 +196,13 @@ static int host_adopt(struct mu_backend *backend, struct mu_backend *from,
     return rc;
 }
 
+/* Over messages the sum of this rank's part is sent from where it lies. */
+static bool needs_scratch(const struct mu_host_backend *b, const struct mu_coll *coll)
+{
+    return coll->kind == MU_COLL_REDUCE && coll->root != b->env.rank &&
+           !b->one_domain && coll->count > 0;
+}
+
 static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
                       struct mu_request **out, struct mu_err *err)
 {
@@ -217,6 +224,14 @@ static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
     rq->esize = mu_dtype_size(coll->dtype);
     if (coll->kind == MU_COLL_BARRIER)
         rq->coll.count = 0;
+    if (needs_scratch(b, coll)) {
+        rq->scratch = malloc(coll->count * rq->esize);
+        if (!rq->scratch) {
+            free(rq);
+            return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+        }
+        rq->coll.recv = rq->scratch;
+    }
     rq->deadline = mu_clock_ns() + (int64_t)(b->env.timeout * 1e9);
     mu_engine_submit(b, rq);
     *out = (struct mu_request *)rq;
@@ -233,6 +248,7 @@ static int host_join(struct mu_backend *backend, struct mu_request *request,
     /* Done by the caller, so that it cannot write there at the same time. */
     if (rc < 0 && rq->exposed)
         mu_host_arena_detach(b, rq->coll.recv, rq->coll.count * rq->esize);
+    free(rq->scratch);
     free(rq);
     return rc;
 }

@@ -31,6 +31,8 @@
 #include "runtime/endpoint/endpoint.h"
 
 #define MU_FAILURE_TEXT 512
+/* Ranks of a domain that an exchange takes: their table fills a mailbox. */
+#define MU_EXCHANGE_MOST 512
 
 /* The collective that a rank enters; all ranks must enter the same one. Sent over TCP
  * and through shared memory, between equal machines.
@@ -53,7 +55,8 @@ struct mu_failure {
 struct mu_host_request {
     struct mu_coll coll; /* send, recv as normalised by mu_host_request_settle */
     char what[96];
-    void *result; /* reduce-scatter: the result is moved here at the end, or NULL */
+    void *scratch; /* freed with the request, or NULL */
+    void *result;  /* reduce-scatter: the result is moved here at the end, or NULL */
     size_t esize;
     uint64_t seq;
     int64_t deadline; /* ns of CLOCK_MONOTONIC */
@@ -216,6 +219,13 @@ struct mu_signature mu_host_request_signature(const struct mu_host_request *rq);
 bool mu_host_request_agrees(const struct mu_host_backend *b,
                             const struct mu_host_request *rq, int rank,
                             const struct mu_signature *theirs, char *why, size_t len);
+
+/* Exchange: true if what `rank` sends to this rank, and expects from it, is what this
+ * rank expects and sends; otherwise `why` becomes a sentence that names both.
+ */
+bool mu_host_parts_agree(const struct mu_host_backend *b,
+                         const struct mu_host_request *rq, int rank, uint64_t sent,
+                         uint64_t expected, char *why, size_t len);
 
 /* ---- zero_copy.c ---- */
 int mu_host_arena_open(struct mu_host_backend *b, struct mu_err *err);

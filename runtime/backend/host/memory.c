@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/core/compress.h"
+#include "runtime/core/dtype.h"
 #include "runtime/core/numeric.h"
 
 int mu_memory_device(const struct mu_backend *b)
@@ -55,4 +56,14 @@ int mu_memory_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
 {
     mu_lowrank_run(stage, tensors, n);
     return 0;
+}
+
+void mu_memory_own_part(const struct mu_coll *coll, int rank)
+{
+    const struct mu_part *out = &coll->sends[rank], *in = &coll->recvs[rank];
+    size_t size = mu_dtype_size(coll->dtype);
+
+    if (in->count > 0)
+        memmove((char *)coll->recv + in->at * size,
+                (const char *)coll->send + out->at * size, in->count * size);
 }

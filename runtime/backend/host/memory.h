@@ -20,5 +20,7 @@ int mu_memory_int8(struct mu_backend *b, enum mu_int8_stage stage,
 int mu_memory_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
                       const struct mu_lowrank_tensor *tensors, int n, void *stream,
                       struct mu_err *err);
+/* An exchange: copy the part that this rank keeps, unless it is in place. */
+void mu_memory_own_part(const struct mu_coll *coll, int rank);
 
 #endif

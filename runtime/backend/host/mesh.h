@@ -20,9 +20,9 @@
 
 enum mu_mesh_verb {
     MU_MESH_ENTER = 1, /* payload: the small input */
-    MU_MESH_INPUT,     /* payload: the owner's part, one round */
-    MU_MESH_RESULT,    /* payload: the sender's part, one round */
-    MU_MESH_CREDIT,    /* the owner has consumed a round of input */
+    MU_MESH_INPUT,  /* payload: the owner's part, one round; a chunk of an exchange */
+    MU_MESH_RESULT, /* payload: the sender's part, one round */
+    MU_MESH_CREDIT, /* the owner has consumed a round of input */
     MU_MESH_GOODBYE,
     MU_MESH_ABORT, /* payload: struct mu_failure */
 };
@@ -33,6 +33,10 @@ struct mu_mesh_header {
     uint8_t verb;
     struct mu_signature call; /* of MU_MESH_ENTER */
     uint64_t seq, round, len; /* len: payload bytes */
+    /* Elements; in the announcement of an exchange: what the sender has for this rank,
+     * and what it expects.
+     */
+    uint64_t part, expected;
 };
 
 /* A message to send; payload is borrowed until it is sent. */
@@ -113,8 +117,21 @@ void mu_mesh_lost(struct mu_host_backend *b, int rank, int why);
 /* mesh_coll.c */
 bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq);
 int mu_mesh_progress(struct mu_host_backend *b, struct mu_host_request *rq);
+/* From now on messages belong to this request. */
+void mu_mesh_begin_large(struct mu_host_backend *b, struct mu_host_request *rq);
+/* The message belongs to no request: NULL, after mu_engine_fail. */
+char *mu_mesh_misplaced(struct mu_host_backend *b, int rank,
+                        const struct mu_mesh_header *head);
 extern const struct mu_mesh_sink mu_mesh_collectives;
 void mu_mesh_late(struct mu_host_backend *b, const struct mu_host_request *rq,
                   struct mu_failure *failure);
+
+/* mesh_exchange.c. The announcement `head` is that of any collective. */
+void mu_mesh_exchange_post(struct mu_host_backend *b, struct mu_host_request *rq,
+                           struct mu_mesh_header *head);
+char *mu_mesh_exchange_place(struct mu_host_backend *b,
+                             const struct mu_host_request *rq, int rank,
+                             const struct mu_mesh_header *head);
+int mu_mesh_exchange_progress(struct mu_host_backend *b, struct mu_host_request *rq);
 
 #endif

@@ -8,13 +8,14 @@
  * result to all. A result (or a credit) confirms that the owner has consumed a round of
  * input; senders run at most `window` rounds ahead. Broadcast: only the root has input.
  * All-gather: no input, own part as result. Reduce-scatter: no results, only credits.
+ * Reduce: results go to the root alone. mesh_exchange.c has the exchanges.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "runtime/backend/host/mesh.h"
 
-enum { UNDECIDED, SMALL, LARGE };
+enum { UNDECIDED, SMALL, LARGE, EXCHANGE };
 
 #define PART_ALIGN 64 /* elements */
 
@@ -71,7 +72,7 @@ static size_t payload_of(const struct mu_host_backend *b,
 
 static bool is_small(const struct mu_host_backend *b, const struct mu_host_request *rq)
 {
-    return payload_of(b, rq) <= b->mesh->small;
+    return rq->coll.kind != MU_COLL_EXCHANGE && payload_of(b, rq) <= b->mesh->small;
 }
 
 static bool has_input(const struct mu_coll *c, int rank)
@@ -80,14 +81,24 @@ static bool has_input(const struct mu_coll *c, int rank)
            (c->kind != MU_COLL_BROADCAST || rank == c->root);
 }
 
-static bool has_results(const struct mu_coll *c)
+/* Do owners send `rank` the results of their parts? */
+static bool gets_results(const struct mu_coll *c, int rank)
 {
-    return c->kind != MU_COLL_REDUCE_SCATTER;
+    switch (c->kind) {
+    case MU_COLL_REDUCE_SCATTER:
+        return false;
+    case MU_COLL_BROADCAST:
+        return rank != c->root;
+    case MU_COLL_REDUCE:
+        return rank == c->root;
+    default:
+        return true;
+    }
 }
 
 /* ---- Entering ---- */
 
-static void begin_large(struct mu_host_backend *b, struct mu_host_request *rq)
+void mu_mesh_begin_large(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     b->mesh->under_way = rq;
     b->mesh->reduced = 0;
@@ -112,8 +123,12 @@ bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq)
                           rq->seq - b->head->seq >= MU_MESH_DEPTH / 2))
         return false;
     mu_host_request_settle(b, rq);
+    if (c->kind == MU_COLL_EXCHANGE) {
+        mu_mesh_exchange_post(b, rq, &head);
+        return true;
+    }
     if (!is_small(b, rq))
-        begin_large(b, rq);
+        mu_mesh_begin_large(b, rq);
     else if (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank)
         head.len = payload_of(b, rq);
     for (int r = 0; r < b->env.size && !b->failure.status; r++)
@@ -149,8 +164,8 @@ static char *input_of(const struct mu_host_backend *b, int rank, uint64_t round)
     return b->mesh->input + slot * b->mesh->chunk;
 }
 
-static char *misplaced(struct mu_host_backend *b, int rank,
-                       const struct mu_mesh_header *h)
+char *mu_mesh_misplaced(struct mu_host_backend *b, int rank,
+                        const struct mu_mesh_header *h)
 {
     char who[128];
 
@@ -173,14 +188,16 @@ static char *place(struct mu_host_backend *b, int rank, const struct mu_mesh_hea
 
     if (h->verb == MU_MESH_ENTER && h->len <= mesh->small)
         return p->small + h->seq % MU_MESH_DEPTH * mesh->small;
+    if (rq && rq->coll.kind == MU_COLL_EXCHANGE && h->seq == rq->seq)
+        return mu_mesh_exchange_place(b, rq, rank, h);
     if (!rq || h->seq != rq->seq || (!input && h->verb != MU_MESH_RESULT) ||
         h->round != (input ? p->got : p->results) ||
         h->round >= rounds_of(b, rq, owner) ||
         (input && h->round >= mesh->reduced + b->mesh->window))
-        return misplaced(b, rank, h);
+        return mu_mesh_misplaced(b, rank, h);
     chunk = chunk_of(b, rq, owner, h->round);
     if (h->len != chunk.n * rq->esize)
-        return misplaced(b, rank, h);
+        return mu_mesh_misplaced(b, rank, h);
     return input ? input_of(b, rank, h->round)
                  : (char *)rq->coll.recv + chunk.at * rq->esize;
 }
@@ -193,7 +210,7 @@ static void arrived(struct mu_host_backend *b, int rank, const struct mu_mesh_he
     switch (h->verb) {
     case MU_MESH_ENTER:
         if (h->seq != p->entered) {
-            misplaced(b, rank, h);
+            mu_mesh_misplaced(b, rank, h);
             return;
         }
         p->entry[h->seq % MU_MESH_DEPTH] = *h;
@@ -212,7 +229,7 @@ static void arrived(struct mu_host_backend *b, int rank, const struct mu_mesh_he
             p->credit++;
         return;
     default:
-        misplaced(b, rank, h);
+        mu_mesh_misplaced(b, rank, h);
     }
 }
 
@@ -242,7 +259,8 @@ static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
             to != from)
             memmove(to, from, bytes);
     }
-    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER)
+    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER ||
+        (c->kind == MU_COLL_REDUCE && c->root == b->env.rank))
         mu_elements_reduce(c->dtype, c->op, c->scale, mesh->src, b->env.size, &c->recv,
                            1, c->count);
 }
@@ -336,10 +354,8 @@ static void serve_part(struct mu_host_backend *b, struct mu_host_request *rq)
         combine(b, rq, round);
         for (int i = 1; i < n; i++) {
             int to = (b->env.rank + i) % n;
-            bool root = c->kind == MU_COLL_BROADCAST && to == c->root;
 
-            send_round(b, rq, to,
-                       has_results(c) && !root ? MU_MESH_RESULT : MU_MESH_CREDIT,
+            send_round(b, rq, to, gets_results(c, to) ? MU_MESH_RESULT : MU_MESH_CREDIT,
                        round);
         }
     }
@@ -348,7 +364,6 @@ static void serve_part(struct mu_host_backend *b, struct mu_host_request *rq)
 static bool complete(const struct mu_host_backend *b, const struct mu_host_request *rq)
 {
     const struct mu_coll *c = &rq->coll;
-    bool root = c->kind == MU_COLL_BROADCAST && c->root == b->env.rank;
 
     if (b->mesh->reduced < rounds_of(b, rq, b->env.rank))
         return false;
@@ -360,7 +375,7 @@ static bool complete(const struct mu_host_backend *b, const struct mu_host_reque
             continue;
         if (has_input(c, b->env.rank) && p->sent < rounds)
             return false;
-        if (has_results(c) && !root && p->results < rounds)
+        if (gets_results(c, b->env.rank) && p->results < rounds)
             return false;
     }
     return true;
@@ -385,8 +400,12 @@ int mu_mesh_progress(struct mu_host_backend *b, struct mu_host_request *rq)
             return MU_WAITS;
         if (!entries_agree(b, rq))
             return MU_FAILED;
-        rq->algorithm = is_small(b, rq) ? SMALL : LARGE;
+        rq->algorithm = rq->coll.kind == MU_COLL_EXCHANGE ? EXCHANGE
+                        : is_small(b, rq)                 ? SMALL
+                                                          : LARGE;
     }
+    if (rq->algorithm == EXCHANGE)
+        return mu_mesh_exchange_progress(b, rq);
     if (rq->algorithm == SMALL) {
         /* Queued announcements still refer to the buffer that will change. */
         if (rq->open_sends > 0)

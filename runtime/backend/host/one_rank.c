@@ -80,9 +80,11 @@ static int one_rank_adopt(struct mu_backend *b, struct mu_backend *from,
 static int one_rank_start(struct mu_backend *b, const struct mu_coll *coll,
                           struct mu_request **out, struct mu_err *err)
 {
-    if (coll->kind != MU_COLL_BARRIER &&
-        mu_convert(coll->recv, coll->dtype, coll->send, coll->dtype, coll->count,
-                   coll->scale, err) < 0)
+    if (coll->kind == MU_COLL_EXCHANGE)
+        mu_memory_own_part(coll, 0);
+    else if (coll->kind != MU_COLL_BARRIER &&
+             mu_convert(coll->recv, coll->dtype, coll->send, coll->dtype, coll->count,
+                        coll->scale, err) < 0)
         return -1;
     *out = (struct mu_request *)b;
     return 0;

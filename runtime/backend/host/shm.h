@@ -99,4 +99,10 @@ bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t va
 bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq);
 int mu_shm_progress(struct mu_host_backend *b, struct mu_host_request *rq);
 
+/* shm_exchange.c. table: MU_SHM_SMALL bytes that the other ranks read. */
+void mu_shm_exchange_post(struct mu_host_backend *b, const struct mu_host_request *rq,
+                          char *table);
+/* After all ranks have entered. */
+int mu_shm_exchange_progress(struct mu_host_backend *b, struct mu_host_request *rq);
+
 #endif

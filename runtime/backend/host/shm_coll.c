@@ -8,6 +8,9 @@
  * staged  private memory passes through the slots in rounds: stage what others need,
  *         reduce our part, copy the other ranks' parts out. Staging is one round ahead,
  *         copying one behind, so that no rank waits for the one just before it.
+ *
+ * A reduce is an all-reduce whose result only the root stores. shm_exchange.c has the
+ * exchanges.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +18,7 @@
 #include "runtime/backend/host/cores.h"
 #include "runtime/backend/host/shm.h"
 
-enum { UNDECIDED, SMALL, ARENA, STAGED };
+enum { UNDECIDED, SMALL, ARENA, STAGED, EXCHANGE };
 
 /* Bytes of one buffer between two checks of the lock and the events. */
 #define PIECE ((size_t)1 << 20)
@@ -64,6 +67,13 @@ static char *small_of(const struct mu_shm *shm, int local, uint64_t seq)
     return mu_shm_mailbox_of(shm, local)->small[seq % MU_SHM_DEPTH];
 }
 
+/* The ranks store their sums into the recv of this one. */
+static bool stores_into(const struct mu_coll *c, int rank)
+{
+    return c->kind == MU_COLL_ALLREDUCE ||
+           (c->kind == MU_COLL_REDUCE && c->root == rank);
+}
+
 /* ---- Entering ---- */
 
 static void fill_entry(const struct mu_host_backend *b,
@@ -77,9 +87,12 @@ static void fill_entry(const struct mu_host_backend *b,
     if (c->kind == MU_COLL_BARRIER || bytes == 0)
         return;
     e->arena = mu_host_arena_offset(b, c->send, sends, &e->send_at, &e->send_block);
-    /* Other ranks store into recv only in all-reduce. */
-    if (c->kind == MU_COLL_ALLREDUCE && e->arena)
+    /* Other ranks store into recv only in all-reduce, and in reduce at the root. */
+    if (e->arena && stores_into(c, b->env.rank))
         e->arena = mu_host_arena_offset(b, c->recv, bytes, &e->recv_at, &e->recv_block);
+    /* A block of the root alone is not mapped by the others. */
+    if (e->arena && c->kind == MU_COLL_REDUCE && c->root == b->env.rank)
+        e->arena = e->recv_block == e->send_block;
 }
 
 bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
@@ -95,11 +108,17 @@ bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
     mu_host_request_settle(b, rq);
     if (rq->seq == 0)
         mu_cores_own(&mu_shm_mailbox_of(shm, shm->me)->cores);
+    if (c->kind == MU_COLL_EXCHANGE) {
+        e->call = mu_host_request_signature(rq);
+        mu_shm_exchange_post(b, rq, small_of(shm, shm->me, rq->seq));
+        mu_shm_advance(shm, MU_ENTERED, 1);
+        return true;
+    }
     fill_entry(b, rq, e);
     if (is_small(shm, rq) && payload_of(shm, rq) &&
         (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank))
         memcpy(small_of(shm, shm->me, rq->seq), c->send, payload_of(shm, rq));
-    rq->exposed = e->arena && c->kind == MU_COLL_ALLREDUCE && !is_small(shm, rq);
+    rq->exposed = e->arena && stores_into(c, b->env.rank) && !is_small(shm, rq);
     mu_shm_advance(shm, MU_ENTERED, 1);
     return true;
 }
@@ -143,7 +162,7 @@ static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
                        (c->kind == MU_COLL_ALLGATHER ? (size_t)i * bytes : 0),
                    from, bytes);
     }
-    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER)
+    if (stores_into(c, b->env.rank) || c->kind == MU_COLL_REDUCE_SCATTER)
         mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, &c->recv,
                            1, c->count);
 }
@@ -173,19 +192,22 @@ static int arena_piece(struct mu_host_backend *b, struct mu_host_request *rq, si
     struct mu_coll *c = &rq->coll;
     size_t bytes = n * rq->esize, offset = at * rq->esize;
     struct span mine = part_of(shm, c, shm->me);
+    int ndst = 0;
 
     for (int i = 0; i < shm->nlocal; i++) {
         const struct mu_shm_entry *e = entry_of(shm, i, rq->seq);
-        void *to = c->recv;
+        bool stores = stores_into(c, shm->rank_of[i]);
+        void *to = shm; /* not NULL */
 
         if (c->kind == MU_COLL_BROADCAST && shm->rank_of[i] != c->root)
             continue;
         shm->src[i] = peer_memory(b, i, e->send_at + offset, bytes);
-        if (c->kind == MU_COLL_ALLREDUCE)
+        if (stores)
             to = peer_memory(b, i, e->recv_at + offset, bytes);
         if (!shm->src[i] || !to)
             return -1;
-        shm->dst[i] = to;
+        if (stores)
+            shm->dst[ndst++] = to;
         if (c->kind == MU_COLL_ALLGATHER) {
             to = (char *)c->recv + (size_t)i * c->count * rq->esize + offset;
             if (to != shm->src[i] && i != shm->me)
@@ -200,9 +222,9 @@ static int arena_piece(struct mu_host_backend *b, struct mu_host_request *rq, si
         shm->dst[0] = (char *)c->recv + (at - mine.at) * rq->esize;
         mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, shm->dst,
                            1, n);
-    } else if (c->kind == MU_COLL_ALLREDUCE) {
+    } else if (ndst > 0) {
         mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, shm->dst,
-                           shm->nlocal, n);
+                           ndst, n);
     }
     return 0;
 }
@@ -290,17 +312,19 @@ static void reduce(struct mu_host_backend *b, struct mu_host_request *rq,
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
     struct span chunk = chunk_of(shm, rq, shm->me, round);
+    bool has_root = c->kind == MU_COLL_REDUCE, root = c->root == b->env.rank;
     size_t at = chunk.at;
-    int ndst = 1;
+    int ndst = 0;
 
-    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER) {
+    if (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER || has_root) {
         for (int i = 0; i < shm->nlocal; i++)
             shm->src[i] = i == shm->me ? (const char *)c->send + at * rq->esize
                                        : chunk_slot(shm, rq, i, shm->me, round);
         if (c->kind == MU_COLL_REDUCE_SCATTER)
             at -= (size_t)shm->me * c->count;
-        shm->dst[0] = (char *)c->recv + at * rq->esize;
-        if (c->kind == MU_COLL_ALLREDUCE)
+        if (!has_root || root)
+            shm->dst[ndst++] = (char *)c->recv + at * rq->esize;
+        if (c->kind == MU_COLL_ALLREDUCE || (has_root && !root))
             shm->dst[ndst++] = chunk_slot(shm, rq, shm->me, shm->me, round);
         mu_elements_reduce(c->dtype, c->op, c->scale, shm->src, shm->nlocal, shm->dst,
                            ndst, chunk.n);
@@ -321,7 +345,10 @@ static void copy_out(struct mu_host_backend *b, struct mu_host_request *rq,
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
 
-    for (int i = 0; i < shm->nlocal && c->kind != MU_COLL_REDUCE_SCATTER; i++) {
+    bool gets = c->kind != MU_COLL_REDUCE_SCATTER &&
+                (c->kind != MU_COLL_REDUCE || c->root == b->env.rank);
+
+    for (int i = 0; i < shm->nlocal && gets; i++) {
         struct span chunk = chunk_of(shm, rq, i, round);
         int owner = i;
 
@@ -400,7 +427,8 @@ static bool in_arena(const struct mu_shm *shm, const struct mu_host_request *rq)
         if (!one || shm->rank_of[i] == rq->coll.root)
             all = all && e->arena &&
                   (one || (e->send_block == any->send_block &&
-                           e->recv_block == any->recv_block));
+                           (rq->coll.kind == MU_COLL_REDUCE ||
+                            e->recv_block == any->recv_block)));
     }
     return all;
 }
@@ -411,6 +439,10 @@ static void decide(struct mu_host_backend *b, struct mu_host_request *rq)
     const struct mu_coll *c = &rq->coll;
     size_t each = chunk_elements(shm, rq);
 
+    if (c->kind == MU_COLL_EXCHANGE) {
+        rq->algorithm = EXCHANGE;
+        return;
+    }
     if (is_small(shm, rq)) {
         rq->algorithm = SMALL;
         return;
@@ -436,6 +468,8 @@ int mu_shm_progress(struct mu_host_backend *b, struct mu_host_request *rq)
         small_compute(b, rq);
     else if (rq->algorithm == ARENA)
         r = arena_progress(b, rq);
+    else if (rq->algorithm == EXCHANGE)
+        r = mu_shm_exchange_progress(b, rq);
     else
         r = staged_progress(b, rq);
     if (r == MU_FINISHED)

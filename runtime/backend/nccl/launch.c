@@ -51,6 +51,42 @@ unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *c
 
 /* ---- NCCL ----------------------------------------------------------------------- */
 
+/* A part to and from each other rank, in one launch. */
+static ncclResult_t exchange(struct mu_nccl_backend *b, const struct mu_coll *c,
+                             ncclDataType_t type)
+{
+    size_t element = mu_dtype_size(c->dtype);
+    ncclResult_t rc = ncclGroupStart(), end;
+
+    for (int r = 0; r < b->env.size; r++) {
+        const struct mu_part *out = &c->sends[r], *in = &c->recvs[r];
+        const char *from = (const char *)c->send + out->at * element;
+        char *to = (char *)c->recv + in->at * element;
+
+        if (r == b->env.rank)
+            continue;
+        if (rc == ncclSuccess && out->count > 0)
+            rc = ncclSend(from, out->count, type, r, b->comm, b->stream);
+        if (rc == ncclSuccess && in->count > 0)
+            rc = ncclRecv(to, in->count, type, r, b->comm, b->stream);
+    }
+    end = ncclGroupEnd();
+    return rc == ncclSuccess ? end : rc;
+}
+
+static cudaError_t copy_own_part(struct mu_nccl_backend *b, const struct mu_coll *c)
+{
+    size_t element = mu_dtype_size(c->dtype);
+    const struct mu_part *out = &c->sends[b->env.rank], *in = &c->recvs[b->env.rank];
+    const char *from = (const char *)c->send + out->at * element;
+    char *to = (char *)c->recv + in->at * element;
+
+    if (in->count == 0 || to == from)
+        return cudaSuccess;
+    return cudaMemcpyAsync(to, from, in->count * element, cudaMemcpyDeviceToDevice,
+                           b->stream);
+}
+
 static ncclResult_t nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *c,
                                  bool average)
 {
@@ -71,6 +107,11 @@ static ncclResult_t nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll
     case MU_COLL_REDUCE_SCATTER:
         return ncclReduceScatter(c->send, c->recv, c->count, type, op, b->comm,
                                  b->stream);
+    case MU_COLL_REDUCE:
+        return ncclReduce(c->send, c->recv, c->count, type, op, c->root, b->comm,
+                          b->stream);
+    case MU_COLL_EXCHANGE:
+        return exchange(b, c, type);
     case MU_COLL_BARRIER:
         break;
     }
@@ -88,7 +129,9 @@ static bool capturing(const struct mu_nccl_backend *b)
 static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
                        struct mu_err *err)
 {
-    bool reduces = c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER;
+    bool to_root = c->kind == MU_COLL_REDUCE;
+    bool reduces =
+        c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER || to_root;
     bool floats = c->dtype <= MUSTER_BF16;
     /* ncclAvg needs no extra pass; any other factor needs a kernel after the sum. */
     bool average = reduces && floats && c->op == MUSTER_SUM &&
@@ -99,6 +142,8 @@ static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
 
     if (graph)
         crc = mu_mark(&b->reach.words->mark_begin, b->stream);
+    if (c->kind == MU_COLL_EXCHANGE && crc == cudaSuccess)
+        crc = copy_own_part(b, c);
     rc = nccl_enqueue(b, c, average);
     if (rc == ncclInProgress)
         rc =
@@ -109,7 +154,8 @@ static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
         return -1;
     if (rc != ncclSuccess)
         return mu_nccl_err(err, b, rc, c->what ? c->what : "a collective");
-    if (reduces && c->scale != 1.0 && !average && crc == cudaSuccess)
+    if (reduces && c->scale != 1.0 && !average && crc == cudaSuccess &&
+        (!to_root || c->root == b->env.rank))
         crc = mu_scale(c->recv, c->count, c->dtype, c->scale, b->stream);
     if (graph && crc == cudaSuccess)
         crc = mu_mark(&b->reach.words->mark_end, b->stream);
@@ -135,11 +181,14 @@ static cudaError_t launch_alone(struct mu_nccl_backend *b, const struct mu_coll 
     size_t bytes = c->count * mu_dtype_size(c->dtype);
     cudaError_t rc = cudaSuccess;
 
+    if (c->kind == MU_COLL_EXCHANGE)
+        return copy_own_part(b, c);
     if (c->send != c->recv)
         rc = cudaMemcpyAsync(c->recv, c->send, bytes, cudaMemcpyDeviceToDevice,
                              b->stream);
     if (rc == cudaSuccess && c->scale != 1.0 &&
-        (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER))
+        (c->kind == MU_COLL_ALLREDUCE || c->kind == MU_COLL_REDUCE_SCATTER ||
+         c->kind == MU_COLL_REDUCE))
         rc = mu_scale(c->recv, c->count, c->dtype, c->scale, b->stream);
     return rc;
 }
@@ -249,7 +298,7 @@ int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
     unsigned usable;
     enum mu_algo algo;
 
-    if (coll->count == 0)
+    if (coll->count == 0 && coll->kind != MU_COLL_EXCHANGE)
         return 0;
     if (b->env.size == 1) {
         cudaError_t rc = launch_alone(b, coll);
