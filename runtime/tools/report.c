@@ -7,16 +7,20 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
+#include "runtime/tools/profile.h"
 
 enum { EXIT_USAGE = 2, EXIT_INPUT = 3 };
-enum format { TEXT, JSON, HTML };
+enum form { RUN, SPEEDUP, PROFILE };
+enum format { TEXT, JSON, HTML, TRACE };
 
-static const char *const formats[] = { "text", "json", "html", NULL };
+static const char *const forms[] = { "speedup", "profile", NULL };
+static const char *const formats[] = { "text", "json", "html", "trace", NULL };
 
 static void help(void)
 {
     fputs("usage: muster report [--format text|json|html] FILE\n"
           "       muster report speedup [--format text|json] FILE...\n"
+          "       muster report profile [--format text|json|trace] FILE|FOLDER...\n"
           "       muster report --help\n"
           "\n"
           "FILE is the result that muster-train wrote.\n"
@@ -24,6 +28,9 @@ static void help(void)
           "html is one page with plots.\n"
           "The second form compares runs of the same work on several numbers of\n"
           "ranks: speedup, parallel efficiency, and efficiency per core.\n"
+          "The third form shows the collectives of a job that ran with Muster's\n"
+          "profiler: ledger files, and those in folders.  trace is for Chrome's\n"
+          "trace viewer.\n"
           "\n"
           "Exit status: 0 done; 1 output cannot be written; 2 wrong usage;\n"
           "3 a file cannot be read, or the runs cannot be compared\n",
@@ -91,12 +98,43 @@ static int compare(char **paths, int n, enum format format)
     return rc;
 }
 
+static int profile(char **paths, int n, enum format format)
+{
+    struct mu_profile p;
+    int rc = 0;
+
+    if (mu_profile_load(&p, paths, n, stderr) < 0)
+        rc = EXIT_INPUT;
+    else if (format == JSON)
+        rc = print_json(mu_profile_json(&p));
+    else if (format == TRACE)
+        mu_profile_trace(&p, stdout);
+    else
+        mu_profile_text(&p, stdout);
+    if (rc == 0 && p.faults)
+        rc = EXIT_INPUT;
+    mu_profile_clear(&p);
+    return rc;
+}
+
+/* NULL: this form of the command prints this format. */
+static const char *wrong_format(enum form form, enum format format)
+{
+    if (form == SPEEDUP && format > JSON)
+        return "speedup is printed as text or json";
+    if (form == PROFILE && format == HTML)
+        return "profile is printed as text, json or trace";
+    if (form == RUN && format == TRACE)
+        return "one run is printed as text, json or html";
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option names[] = { { "format", required_argument, NULL, 'f' },
                                            { "help", no_argument, NULL, 'h' },
                                            { NULL, 0, NULL, 0 } };
-    int option, format = TEXT, speedup, rc;
+    int option, format = TEXT, form, rc;
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
@@ -109,20 +147,23 @@ int main(int argc, char **argv)
                          argv[optind - 1]);
         format = mu_parse_word(optarg, formats);
         if (format < 0)
-            return usage("--format is text, json or html, not ", optarg);
+            return usage("--format is text, json, html or trace, not ", optarg);
     }
     argv += optind;
     argc -= optind;
-    speedup = argc > 0 && strcmp(argv[0], "speedup") == 0;
-    if (argc - speedup < 1)
+    form = argc > 0 ? mu_parse_word(argv[0], forms) + 1 : RUN;
+    if (argc - (form != RUN) < 1)
         return usage("no file given", "");
-    if (!speedup && argc > 1)
+    if (form == RUN && argc > 1)
         return usage(
-            "several files need muster report speedup; give one file, not also ",
+            "several files need muster report speedup or profile; give one file, not "
+            "also ",
             argv[1]);
-    if (speedup && format == HTML)
-        return usage("speedup is printed as text or json", "");
-    rc = speedup ? compare(argv + 1, argc - 1, format) : show(argv[0], format);
+    if (wrong_format(form, format))
+        return usage(wrong_format(form, format), "");
+    rc = form == SPEEDUP   ? compare(argv + 1, argc - 1, format)
+         : form == PROFILE ? profile(argv + 1, argc - 1, format)
+                           : show(argv[0], format);
     if (fflush(stdout) == EOF || ferror(stdout)) {
         perror("muster report: standard output");
         return 1;

@@ -59,6 +59,25 @@ same_options() { # help text, manual
     [ "$status" -eq 2 ]
     run "$build/muster-report" speedup
     [ "$status" -eq 2 ]
+    run "$build/muster-report" --format trace run.json
+    [ "$status" -eq 2 ]
+    run "$build/muster-report" run.json run.json
+    [ "$status" -eq 2 ]
+    [[ $output = *"several files need muster report speedup or profile"* ]]
+}
+
+@test "muster report profile: what is no ledger, and formats of another form" {
+    mkdir empty
+    run "$build/muster-report" profile "$top/LICENSE" empty missing
+    [ "$status" -eq 3 ]
+    [ "${lines[0]}" = "muster report: $top/LICENSE: this is no ledger file of Muster" ]
+    [ "${lines[1]}" = "muster report: empty: no file in this folder ends in .ledger" ]
+    [ "${lines[2]}" = "muster report: missing: the file cannot be read: No such file or directory" ]
+    [ "${#lines[@]}" -eq 3 ]
+    run "$build/muster-report" --format html profile empty
+    [ "$status" -eq 2 ]
+    run "$build/muster-report" profile
+    [ "$status" -eq 2 ]
 }
 
 @test "ZeRO-1 alone has the losses of plain, to the bit, and asks for --sharded checkpoints" {

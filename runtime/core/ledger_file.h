@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ledger_file.h - the file of a process's collectives: what the profiler plugin writes
+ * and muster report reads
+ *
+ * The file is the image of these structs in the byte order of its machine: the head,
+ * MU_LEDGER_COMMS communicators, then a ring of head.records calls. Call number n (from
+ * 0) has slot n % records. Its size is fixed when it is made. Times are nanoseconds.
+ */
+#ifndef MU_LEDGER_FILE_H
+#define MU_LEDGER_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/base/err.h"
+
+#define MU_LEDGER_MAGIC "muster-ledger-1" /* 16 bytes with the terminator */
+#define MU_LEDGER_SUFFIX ".ledger"
+#define MU_LEDGER_COMMS 256
+#define MU_LEDGER_RECORDS_MIN 64
+#define MU_LEDGER_RECORDS_MAX (1 << 24)
+
+struct mu_ledger_head {
+    char magic[16];
+    uint32_t order;   /* 0x01020304 */
+    uint32_t records; /* slots of the ring, a power of two */
+    uint64_t calls;   /* recorded so far; the last `records` of them are in the ring */
+    uint32_t comms;   /* made so far; those beyond the table share the last entry */
+    uint32_t interface; /* version of NCCL's profiler interface, 0 unknown */
+    /* One moment on both clocks: calls have CLOCK_MONOTONIC, which ends at a reboot. */
+    uint64_t opened_real, opened_monotonic;
+    int32_t rank; /* RANK or SLURM_PROCID, -1 unknown */
+    int32_t pid;
+    char host[64];
+    char job[32]; /* "1234.0", "" outside of Slurm */
+    uint8_t reserved[96];
+};
+
+struct mu_ledger_comm {
+    uint64_t hash;             /* equal on all ranks of the communicator, 0 unknown */
+    int32_t rank, size, nodes; /* size and nodes: 0 unknown, before interface 4 */
+    uint32_t finalized;        /* 1: the communicator was destroyed */
+    char name[64];             /* "" none */
+    uint8_t reserved[40];
+};
+
+/* begin and end are those of the launch, by the host. The GPU's times are those of the
+ * first channel that began and the last that ended: by the GPU's clock from interface 4
+ * on, by the thread of NCCL that polls the channels in interface 3, 0 before.
+ */
+struct mu_ledger_call {
+    uint64_t sequence; /* NCCL's number of this function on this communicator */
+    uint64_t count;    /* elements, as NCCL counts them for the function */
+    uint64_t begin, end;
+    uint64_t gpu_begin, gpu_end;
+    uint64_t number;       /* of the call, from 1; 0: the slot is empty */
+    uint32_t comm;         /* index of its communicator */
+    uint32_t began, ended; /* channels */
+    uint8_t channels;      /* that the kernel uses */
+    uint8_t warps;
+    uint8_t element; /* bytes, 0 unknown */
+    uint8_t reserved;
+    char func[20], algo[20], proto[16]; /* NCCL's names */
+};
+
+_Static_assert(sizeof(struct mu_ledger_head) == 256, "the head of a ledger file");
+_Static_assert(sizeof(struct mu_ledger_comm) == 128, "a communicator of a ledger file");
+_Static_assert(sizeof(struct mu_ledger_call) == 128, "a call of a ledger file");
+
+/* Bytes of a file with this many slots. */
+size_t mu_ledger_file_size(uint32_t records);
+
+/* The parts of an image that is large enough. */
+struct mu_ledger_comm *mu_ledger_comms(void *image);
+struct mu_ledger_call *mu_ledger_calls(void *image);
+
+/* Is this a whole ledger file? `path` is for the sentence. */
+int mu_ledger_check(const void *image, size_t size, const char *path,
+                    struct mu_err *err);
+
+/* Bytes of the message, as nccl-tests counts them: where each rank sends or receives a
+ * part, all parts together. 0 where the element's size is unknown.
+ */
+double mu_ledger_bytes(const struct mu_ledger_call *call, int size);
+
+/* Bus bandwidth over bytes per second, by the formulas of nccl-tests' PERFORMANCE.md;
+ * 0 where a function has none.
+ */
+double mu_ledger_bus_factor(const char *func, int size);
+
+#endif
