@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ledger_out.h - writes a process's ledger file, mapped into memory
+ *
+ *   profiler.c         NCCL's profiler interfaces, each in its version
+ *   profiler_abi.h     their layouts
+ *   ledger_out.c       the file
+ *
+ * The kernel keeps what was written when the process dies, and another process may
+ * read the file meanwhile. Its blocks are reserved when it is made, so that a full disk
+ * shows then. All functions but mu_ledger_open and mu_ledger_comm are called by several
+ * threads at once; they take no lock and allocate nothing.
+ */
+#ifndef MU_LEDGER_OUT_H
+#define MU_LEDGER_OUT_H
+
+#include "runtime/core/ledger_file.h"
+
+struct mu_ledger_out {
+    struct mu_ledger_head *head; /* NULL: nothing is written */
+    struct mu_ledger_comm *comms;
+    struct mu_ledger_call *calls;
+};
+
+/* Make a file with this many slots in the folder, which is made if it is missing. Its
+ * name has the job, the rank and the process id. On failure nothing is left.
+ */
+int mu_ledger_open(struct mu_ledger_out *out, const char *folder, uint32_t records,
+                   struct mu_err *err);
+
+/* A new communicator's entry; name may be NULL. */
+struct mu_ledger_comm *mu_ledger_comm(struct mu_ledger_out *out, uint64_t hash,
+                                      const char *name, int rank, int size, int nodes);
+
+/* Record a call, of which `what` has communicator, sequence, count, channels, warps,
+ * element and names. The handle is for the functions below; it is no address.
+ */
+void *mu_ledger_begin(struct mu_ledger_out *out, const struct mu_ledger_call *what);
+/* A channel of the call with this handle began, at this time; 0: now, by the host. A
+ * handle of a call that the ring has overwritten since gives NULL.
+ */
+void *mu_ledger_channel(struct mu_ledger_out *out, void *call, uint64_t when);
+/* The time at which the channel ended; 0: now, by the host. */
+void mu_ledger_channel_time(struct mu_ledger_out *out, void *channel, uint64_t when);
+/* The call was launched, or the channel ended. */
+void mu_ledger_end(struct mu_ledger_out *out, void *handle);
+
+#endif
