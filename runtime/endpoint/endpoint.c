@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* endpoint.c - listeners, the thread that accepts, and the tables of callers */
+/* endpoint.c - the listeners and their thread, and the list of arrivals */
 #include "runtime/endpoint/endpoint.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -17,41 +15,18 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/fork.h"
+#include "runtime/endpoint/gate.h"
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
-#define CALLERS 128       /* unproved, of each listener */
-#define HELLO_SECONDS 5.0 /* to prove the secret */
-#define TURN_SECONDS 0.02 /* no caller makes room earlier: a rank needs a few ms */
-#define PAUSE_SECONDS 0.1 /* after accept has failed: no descriptors, for one */
-
-#define RETIRED 16       /* generations: no caller is so far behind */
-#define MAPPED "::ffff:" /* an IPv4 caller at an IPv6 listener */
-
-/* A connection before its proof. */
-struct caller {
-    int fd; /* -1: free */
-    pid_t pid;
-    double since;
-    bool claimed; /* it is complete, but its service has no secret yet */
-    struct mu_hello hello;
-    char from[64];
-};
-
-/* AF_UNIX callers have a table of their own, so that those of TCP leave them room. */
-struct gate {
-    int fd; /* listens */
-    bool tcp;
-    double paused_until;
-    struct caller caller[CALLERS];
-};
+#define RETIRED 16 /* generations: no caller is so far behind */
 
 enum { LOCAL, TCP, GATES };
 
 struct mu_endpoint {
     struct mu_address address;
-    struct gate gate[GATES]; /* the thread's */
-    int wake_fd, bell_fd;    /* for the thread; an arrival is there */
+    struct mu_gate gate[GATES]; /* the thread's */
+    int wake_fd, bell_fd;       /* for the thread; an arrival is there */
     pid_t owner;
     pthread_t thread;
     struct mu_forkable fork;
@@ -85,9 +60,10 @@ static void hush(int fd)
     }
 }
 
-/* from "": it is not reported */
-static void warn(struct mu_endpoint *ep, const char *from, const char *why)
+static void warn(void *arg, const char *from, const char *why)
 {
+    struct mu_endpoint *ep = arg;
+
     pthread_mutex_lock(&ep->lock);
     if (ep->log && ep->lines > 0 && from[0]) {
         ep->lines--;
@@ -95,90 +71,6 @@ static void warn(struct mu_endpoint *ep, const char *from, const char *why)
                ep->lines ? "" : "; further ones are not reported");
     }
     pthread_mutex_unlock(&ep->lock);
-}
-
-static void drop(struct mu_endpoint *ep, struct caller *c, const char *why)
-{
-    warn(ep, c->from, why);
-    close(c->fd);
-    c->fd = -1;
-}
-
-/* Over AF_UNIX it was of our own user: a rank that ends is not reported. */
-static void vanish(struct mu_endpoint *ep, struct caller *c, const char *why)
-{
-    if (c->pid)
-        c->from[0] = '\0';
-    drop(ep, c, why);
-}
-
-/* ---- Accepting ------------------------------------------------------------------ */
-
-static struct caller *oldest(struct gate *g)
-{
-    struct caller *old = &g->caller[0];
-
-    for (int i = 1; i < CALLERS && old->fd >= 0; i++)
-        if (g->caller[i].fd < 0 || g->caller[i].since < old->since)
-            old = &g->caller[i];
-    return old;
-}
-
-/* When the next caller can be accepted; 0: now. */
-static double accepts_at(struct gate *g, double now)
-{
-    const struct caller *old = oldest(g);
-    double at = old->fd < 0 ? 0 : old->since + TURN_SECONDS;
-
-    if (at < g->paused_until)
-        at = g->paused_until;
-    return at > now ? at : 0;
-}
-
-/* Whom it is; false: another user. */
-static bool identify(const struct gate *g, struct caller *c,
-                     const struct sockaddr_storage *from, socklen_t len)
-{
-    struct ucred peer;
-    socklen_t credlen = sizeof peer;
-
-    if (g->tcp) {
-        if (getnameinfo((const struct sockaddr *)from, len, c->from, sizeof c->from,
-                        NULL, 0, NI_NUMERICHOST) != 0)
-            snprintf(c->from, sizeof c->from, "?");
-        if (strncmp(c->from, MAPPED, strlen(MAPPED)) == 0)
-            memmove(c->from, c->from + strlen(MAPPED),
-                    strlen(c->from + strlen(MAPPED)) + 1);
-        return true;
-    }
-    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &credlen) < 0)
-        peer = (struct ucred){ .uid = (uid_t)-1 };
-    snprintf(c->from, sizeof c->from, "user id %u, pid %d", peer.uid, peer.pid);
-    c->pid = peer.pid;
-    return peer.uid == geteuid();
-}
-
-static bool accept_one(struct mu_endpoint *ep, struct gate *g, double now)
-{
-    struct sockaddr_storage from;
-    socklen_t len = sizeof from;
-    int fd =
-        accept4(g->fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct caller *c = oldest(g);
-
-    if (fd < 0) {
-        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            g->paused_until = now + PAUSE_SECONDS;
-        return false;
-    }
-    if (c->fd >= 0)
-        drop(ep, c, "it had not proved the job's token when others called");
-    *c = (struct caller){ .fd = fd, .since = now };
-    if (!identify(g, c, &from, len))
-        drop(ep, c, "it belongs to another user");
-    else if (!mu_hello_accept(&c->hello, fd, ep->address.id))
-        vanish(ep, c, "it closed before it proved the job's token");
-    return true;
 }
 
 /* ---- Arrivals ------------------------------------------------------------------- */
@@ -226,12 +118,12 @@ void mu_endpoint_retire(struct mu_endpoint *ep, uint64_t generation)
 
 /* ---- Proving -------------------------------------------------------------------- */
 
-static void arrive(struct mu_endpoint *ep, struct caller *c)
+static void arrive(struct mu_endpoint *ep, struct mu_gate *g, struct mu_caller *c)
 {
     struct mu_arrival *a = calloc(1, sizeof *a);
 
     if (!a) {
-        drop(ep, c, "out of memory");
+        mu_gate_drop(g, c, "out of memory");
         return;
     }
     if (!c->pid)
@@ -248,15 +140,16 @@ static void arrive(struct mu_endpoint *ep, struct caller *c)
 }
 
 /* A rank of this job is no stranger: it is not reported. */
-static void turn_away(struct caller *c)
+static void turn_away(struct mu_caller *c)
 {
     close(c->fd);
     c->fd = -1;
 }
 
 /* The claim is complete: is it proved? */
-static void judge(struct mu_endpoint *ep, struct caller *c)
+static void judge(void *arg, struct mu_gate *g, struct mu_caller *c)
 {
+    struct mu_endpoint *ep = arg;
     enum mu_service service = c->hello.claim.service;
     uint8_t secret[MU_TOKEN_LEN];
     bool retired;
@@ -269,96 +162,30 @@ static void judge(struct mu_endpoint *ep, struct caller *c)
     if (c->claimed)
         return;
     if (!mu_hello_judge(&c->hello, secret))
-        drop(ep, c, "its proof of this job's token is wrong");
+        mu_gate_drop(g, c, "its proof of this job's token is wrong");
     else if (retired)
         turn_away(c);
     else if (!mu_hello_confirm(&c->hello, c->fd, secret))
-        vanish(ep, c, "it closed before it proved the job's token");
+        mu_gate_vanish(g, c);
     else
-        arrive(ep, c);
-}
-
-static void serve_caller(struct mu_endpoint *ep, struct caller *c)
-{
-    switch (mu_hello_step(&c->hello, c->fd)) {
-    case MU_HELLO_CLAIMED:
-        judge(ep, c);
-        break;
-    case MU_HELLO_GONE:
-        vanish(ep, c, "it closed before it proved the job's token");
-        break;
-    case MU_HELLO_PENDING:
-        break;
-    default:
-        drop(ep, c, "its proof of this job's token is wrong");
-    }
+        arrive(ep, g, c);
 }
 
 /* ---- The thread ----------------------------------------------------------------- */
 
-static void soonest(double *next, double at)
-{
-    if (*next == 0 || at < *next)
-        *next = at;
-}
-
-/* Drop late callers, list what to poll. A caller that is complete waits for its
- * secret: it is not polled. Returns when to look again, 0: no time.
- */
-static double prepare(struct mu_endpoint *ep, struct pollfd *fds, double now)
-{
-    double next = 0;
-    int n = 0;
-
-    fds[n++] = (struct pollfd){ ep->wake_fd, POLLIN, 0 };
-    for (int k = 0; k < GATES; k++) {
-        struct gate *g = &ep->gate[k];
-        double at = accepts_at(g, now);
-
-        if (at > 0)
-            soonest(&next, at);
-        fds[n++] = (struct pollfd){ at > 0 ? -1 : g->fd, POLLIN, 0 };
-        for (int i = 0; i < CALLERS; i++) {
-            struct caller *c = &g->caller[i];
-
-            if (c->fd >= 0 && c->since + HELLO_SECONDS <= now)
-                vanish(ep, c, "it did not prove the job's token in time");
-            if (c->fd >= 0)
-                soonest(&next, c->since + HELLO_SECONDS);
-            fds[n++] = (struct pollfd){ c->claimed ? -1 : c->fd, POLLIN, 0 };
-        }
-    }
-    return next;
-}
-
-static void serve_gate(struct mu_endpoint *ep, struct gate *g, const struct pollfd *fds,
-                       bool changed)
-{
-    double now = mu_clock_s();
-
-    for (int i = 0; i < CALLERS; i++) {
-        struct caller *c = &g->caller[i];
-
-        if (c->fd >= 0 && c->claimed && changed)
-            judge(ep, c);
-        else if (c->fd >= 0 && fds[1 + i].revents)
-            serve_caller(ep, c);
-    }
-    if (fds[0].revents)
-        while (accepts_at(g, now) == 0 && accept_one(ep, g, now)) {
-        }
-}
-
 static void *serve(void *arg)
 {
-    struct pollfd fds[1 + GATES * (1 + CALLERS)];
+    struct pollfd fds[1 + GATES * MU_GATE_FDS];
     struct mu_endpoint *ep = arg;
     bool stop = false;
 
     while (!stop) {
-        double now = mu_clock_s(), next = prepare(ep, fds, now);
+        double now = mu_clock_s(), next = 0;
         bool changed;
 
+        fds[0] = (struct pollfd){ ep->wake_fd, POLLIN, 0 };
+        for (int k = 0; k < GATES; k++)
+            mu_gate_prepare(&ep->gate[k], &fds[1 + k * MU_GATE_FDS], now, &next);
         if (poll(fds, sizeof fds / sizeof *fds,
                  next == 0 ? -1 : (int)((next - now) * 1000) + 1) < 0)
             continue;
@@ -370,7 +197,7 @@ static void *serve(void *arg)
         ep->changed = false;
         pthread_mutex_unlock(&ep->lock);
         for (int k = 0; k < GATES; k++)
-            serve_gate(ep, &ep->gate[k], &fds[1 + k * (1 + CALLERS)], changed);
+            mu_gate_serve(&ep->gate[k], &fds[1 + k * MU_GATE_FDS], changed);
     }
     return NULL;
 }
@@ -455,11 +282,8 @@ static void shut(int *fd)
 
 static void shut_all(struct mu_endpoint *ep)
 {
-    for (int k = 0; k < GATES; k++) {
-        shut(&ep->gate[k].fd);
-        for (int i = 0; i < CALLERS; i++)
-            shut(&ep->gate[k].caller[i].fd);
-    }
+    for (int k = 0; k < GATES; k++)
+        mu_gate_shut(&ep->gate[k]);
     for (struct mu_arrival *a = ep->first; a; a = a->next)
         shut(&a->fd);
     shut(&ep->wake_fd);
@@ -493,11 +317,15 @@ static struct mu_endpoint *make(void)
         return NULL;
     ep->last = &ep->first;
     ep->owner = getpid();
-    ep->gate[TCP].tcp = true;
     for (int k = 0; k < GATES; k++) {
-        ep->gate[k].fd = -1;
-        for (int i = 0; i < CALLERS; i++)
-            ep->gate[k].caller[i].fd = -1;
+        struct mu_gate *g = &ep->gate[k];
+
+        g->tcp = k == TCP;
+        g->arg = ep;
+        g->id = ep->address.id;
+        g->warn = warn;
+        g->claim = judge;
+        mu_gate_init(g);
     }
     pthread_mutex_init(&ep->lock, NULL);
     ep->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
