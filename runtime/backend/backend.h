@@ -22,6 +22,7 @@
 #include "runtime/core/compress.h"
 #include "runtime/core/curve.h"
 #include "runtime/core/numeric.h"
+#include "runtime/core/reporter.h"
 #include "runtime/muster.h"
 
 struct mu_address;
@@ -53,6 +54,8 @@ struct mu_backend_env {
      * overdue collective. rank: the rank at fault, or -1. status: a muster_status.
      */
     void (*failed)(void *arg, int rank, int status, const char *why);
+    /* Instead of failed, where that rank died. NULL: failed is called. */
+    void (*died)(void *arg, int rank, enum mu_death death);
     void *failed_arg;
     /* The aborted backend of the previous world, which has lost a rank, or NULL. The
      * new backend may reuse its parts; see adopt.

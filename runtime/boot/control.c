@@ -210,9 +210,7 @@ static void release(struct mu_control *c)
     for (int i = 0; c->down && i < c->nchildren; i++)
         mu_link_close(c, &c->down[i]);
     shut_all(c);
-    for (int r = 0; c->records && r < c->size; r++)
-        free((void *)(uintptr_t)c->records[r]);
-    free(c->records);
+    mu_control_forget_records(c);
     mu_control_sums_clear(c);
     free(c->down);
     free(c->child);
@@ -233,7 +231,7 @@ static struct mu_control *make(const struct mu_control_env *env)
     c->rank = env->world->rank;
     c->size = env->world->size;
     c->on_frame = mu_control_frame;
-    c->epoll_fd = c->wake_fd = -1;
+    c->epoll_fd = c->wake_fd = c->apart = -1;
     c->up.fd = c->up.pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);

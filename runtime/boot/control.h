@@ -24,6 +24,7 @@
 #include "runtime/base/log.h"
 #include "runtime/boot/world.h"
 #include "runtime/core/flight.h"
+#include "runtime/core/reporter.h"
 
 struct mu_control;
 
@@ -45,9 +46,9 @@ struct mu_ending {
 struct mu_control_hooks {
     void *arg;
     void (*record)(void *arg, struct mu_flight *out);
-    /* Sentence and guilty rank from the records; parent_of as in flight.h. */
+    /* Sentence, status and guilty rank from the records; parent_of as in flight.h. */
     int (*judge)(void *arg, const struct mu_flight *const *records,
-                 const int *parent_of, char *text, size_t len);
+                 const int *parent_of, int *status, char *text, size_t len);
     /* A failure was noticed. Before `ended` or instead of it: a rank that decides
      * elsewhere may end this process at any moment. Must return soon.
      */
@@ -118,8 +119,13 @@ void mu_control_wait_begin(struct mu_control *c, const char *what);
 void mu_control_wait_end(struct mu_control *c);
 /* All ranks' waits last at least this many seconds from now. Any rank may call. */
 void mu_control_extend(struct mu_control *c, double seconds);
-/* Report to all ranks that the job fails, from any thread. Returns at once. */
+/* Report to all ranks that the job fails, from any thread. Returns at once. rank: the
+ * guilty one. Where it is -1, a death may be the cause of MUSTER_EPEER and
+ * MUSTER_EDEVICE, and is waited for.
+ */
 void mu_control_fail(struct mu_control *c, int status, int rank, const char *why);
+/* The same: that rank died. */
+void mu_control_report_death(struct mu_control *c, int rank, enum mu_death death);
 /* The backend reports that a wait is overdue: collect the records, judge, end. */
 void mu_control_overdue(struct mu_control *c);
 /* Has the job failed? Fills err and returns true. */

@@ -17,12 +17,11 @@ int mu_control_failure(const struct mu_control *c, struct mu_err *err)
 
 static void wait_begin(struct mu_control *c, const char *what)
 {
-    double now = mu_clock_s(), at = now + c->env.timeout;
-
-    c->waiting_since = now;
+    c->waiting_since = mu_clock_s();
+    c->shown = false;
     mu_copy(c->waiting_for, sizeof c->waiting_for, what);
     /* The thread looks at its next deadline anyway: mostly it need not be woken. */
-    if (c->armed == 0 || at < c->armed)
+    if (c->armed == 0 || mu_control_stuck_at(c) < c->armed)
         mu_control_wake(c);
 }
 
@@ -220,8 +219,22 @@ double mu_control_patience(struct mu_control *c)
 
 void mu_control_fail(struct mu_control *c, int status, int rank, const char *why)
 {
+    struct mu_complaint complaint = { .status = status, .rank = rank };
+
+    mu_copy(complaint.text, sizeof complaint.text, why);
     pthread_mutex_lock(&c->lock);
-    mu_control_complain(c, status, rank, why);
+    mu_control_complain(c, &complaint);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_report_death(struct mu_control *c, int rank, enum mu_death death)
+{
+    const struct mu_complaint complaint = { .status = MUSTER_EPEER,
+                                            .rank = rank,
+                                            .death = death };
+
+    pthread_mutex_lock(&c->lock);
+    mu_control_complain(c, &complaint);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -229,6 +242,7 @@ void mu_control_overdue(struct mu_control *c)
 {
     pthread_mutex_lock(&c->lock);
     mu_control_overdue_now(c);
+    mu_control_wake(c);
     pthread_mutex_unlock(&c->lock);
 }
 

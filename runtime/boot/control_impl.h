@@ -5,7 +5,9 @@
  *   control_call.c    what the api calls
  *   control_meet.c    connects to the parent and to the children
  *   control_link.c    frames over one connection
- *   control_rule.c    what a frame, a death or a deadline leads to
+ *   control_ask.c     collects the flight records, and judges
+ *   control_frame.c   what a frame leads to
+ *   control_rule.c    what a death, a failure or a deadline leads to
  *   control_sum.c     what the root puts together
  */
 #ifndef MU_CONTROL_IMPL_H
@@ -16,24 +18,22 @@
 
 #include "runtime/base/fork.h"
 #include "runtime/boot/control.h"
+#include "runtime/core/reporter.h"
 
-#define MU_CONTROL_WIDTH 16   /* children of a node in the tree of nodes */
-#define MU_CONTROL_ANSWER 2.0 /* seconds for the flight records */
-#define MU_CONTROL_ACK 4.0    /* seconds for the parent's acknowledgement */
-/* Seconds for a verdict from above; then we end alone. */
-#define MU_CONTROL_VERDICT 8.0
+#define MU_CONTROL_WIDTH 16 /* children of a node in the tree of nodes */
 
 enum mu_frame_type {
     MU_FRAME_GATHER = 1, /* up: what a rank calls it, and behind its NUL its bytes */
     MU_FRAME_ALL,        /* down: the bytes of all ranks */
     MU_FRAME_AGREE,      /* up: hash and bitmap of a step */
     MU_FRAME_ABSENT,     /* down: what every rank lacks */
-    MU_FRAME_FAIL,       /* up: status, guilty rank, sentence */
+    MU_FRAME_FAIL,       /* up: struct mu_complaint */
     MU_FRAME_END,        /* down: the same, decided */
     MU_FRAME_OVERDUE,    /* up: somebody's wait is over its deadline */
     MU_FRAME_ACK,        /* down one hop: the parent lives */
     MU_FRAME_ASK,        /* down: send your flight record */
     MU_FRAME_RECORD,     /* up: here it is */
+    MU_FRAME_STUCK,      /* up: the flight record of a rank whose wait lasts */
     MU_FRAME_EXTEND_UP,
     MU_FRAME_EXTEND, /* down: seconds, a double */
     MU_FRAME_ALARM,  /* down: a failure was noticed, the job may end at any moment */
@@ -61,6 +61,20 @@ struct mu_link {
     bool writing; /* EPOLLOUT is enabled */
     bool gone;    /* was there, and is closed */
     int error;    /* errno that ended it, 0: end of file */
+};
+
+/* Why the ranks cannot go on; also sent as it is. */
+struct mu_complaint {
+    int32_t status; /* muster_status; MUSTER_OK: they can */
+    int32_t rank;   /* the guilty one, -1 unknown */
+    int32_t death;  /* enum mu_death: how it died, MU_DEATH_NONE: see text */
+    char text[MU_ERR_TEXT];
+};
+
+/* This rank decides then, if no rank above has. */
+struct mu_pending {
+    double at; /* seconds of the monotonic clock, 0: nothing */
+    struct mu_complaint why;
 };
 
 struct mu_gather; /* control_sum.c */
@@ -116,12 +130,18 @@ struct mu_control {
     double extension; /* seconds, for the backend; extension_new: not reported yet */
     bool extension_new;
     char waiting_for[MU_FLIGHT_WHAT];
+    bool shown; /* the root has the record of this wait */
     bool overdue;
-    double ack_until, verdict_until, answer_until, orphan_at;
-    struct mu_ending last_resort; /* what to report when no rank above decides */
+    struct mu_pending pending[MU_NSIGHTS]; /* by what this rank has seen */
 
-    const struct mu_flight **records; /* root, while collecting */
+    /* At the root, while it collects: see control_ask.c. */
+    const struct mu_flight **records;
     int nrecords;
+    uint64_t round;        /* of requests */
+    bool probing;          /* no wait is over its deadline yet */
+    int apart;             /* the rank to blame in the last round, -1: none */
+    double apart_since;    /* ... and its wait */
+    struct mu_flight seen; /* the collectives of ranks whose waits last */
 
     struct mu_forkable fork;
 
@@ -164,14 +184,39 @@ void mu_control_send_down(struct mu_control *c, enum mu_frame_type type, uint32_
                           uint64_t number, const void *data, size_t len);
 
 /* ---- control_rule.c: all with the lock ---- */
-void mu_control_frame(struct mu_control *c, struct mu_link *link,
-                      const struct mu_frame *frame, const char *data);
 void mu_control_lost(struct mu_control *c, struct mu_link *link);
 /* Act on deadlines that passed; returns the next one, 0 none. */
 double mu_control_deadlines(struct mu_control *c, double now);
 /* The job fails: the root decides, another rank reports it to its parent. */
-void mu_control_complain(struct mu_control *c, int status, int rank, const char *text);
+void mu_control_complain(struct mu_control *c, const struct mu_complaint *why);
+/* Decide when this rank's turn comes, if no rank above has decided by then. */
+void mu_control_take_turn(struct mu_control *c, enum mu_sight sight,
+                          const struct mu_complaint *why);
+/* The reason is final. reporter: this rank prints it. */
+void mu_control_decide(struct mu_control *c, const struct mu_complaint *why,
+                       bool reporter);
+void mu_control_alarm_below(struct mu_control *c);
+
+/* ---- control_ask.c: all with the lock ---- */
+/* A wait of this rank, or of one further down, is over its deadline. */
 void mu_control_overdue_now(struct mu_control *c);
+/* Judge from the records that are there. */
+void mu_control_judge(struct mu_control *c);
+void mu_control_own_record(struct mu_control *c, struct mu_flight *out);
+/* Send this rank's flight record to the root, which judges when it has all. */
+void mu_control_answer(struct mu_control *c, uint64_t round);
+void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
+                          const void *data, size_t len);
+void mu_control_forget_records(struct mu_control *c);
+/* When the wait that has begun lasts. */
+double mu_control_stuck_at(const struct mu_control *c);
+/* Send this rank's record when its wait lasts. Returns when, or 0. */
+double mu_control_show_stuck(struct mu_control *c, double now);
+void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len);
+
+/* ---- control_frame.c: all with the lock ---- */
+void mu_control_frame(struct mu_control *c, struct mu_link *link,
+                      const struct mu_frame *frame, const char *data);
 void mu_control_extend_from(struct mu_control *c, double seconds);
 
 /* At the root: what rank `from` sends to a gather, and to the agreement of a step. A
@@ -184,11 +229,6 @@ void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
                          const void *data, size_t len);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */
-/* Why the ranks cannot go on; status MUSTER_OK: they can. */
-struct mu_complaint {
-    int status, rank; /* the rank that differs from most */
-    char text[MU_ERR_TEXT];
-};
 void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
                            uint64_t number, const char *what, const void *data,
                            size_t len, struct mu_complaint *out);

@@ -6,6 +6,7 @@
  */
 #include "runtime/boot/control_impl.h"
 
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,10 +74,23 @@ static enum mu_answer call_parent(struct mu_control *c, double until, bool *loca
 
 static int name_late(const struct mu_control *c, int rank, struct mu_err *err)
 {
-    return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                      "rank %d (node %s) did not arrive within %g s "
-                      "(MUSTER_INIT_TIMEOUT)",
-                      rank, c->env.world->host_of[rank], c->env.init_timeout);
+    char who[32], text[MU_ERR_TEXT];
+
+    snprintf(who, sizeof who, "rank %d", rank);
+    mu_late_text(who, c->env.world->host_of[rank], c->env.init_timeout, text,
+                 sizeof text);
+    return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s", text);
+}
+
+static int name_dead(const struct mu_control *c, int rank, struct mu_err *err)
+{
+    const struct mu_world *w = c->env.world;
+    char text[MU_ERR_TEXT];
+
+    mu_death_text(MU_DEATH_EARLY,
+                  &(struct mu_rank_name){ .rank = rank, .host = w->host_of[rank] }, -1,
+                  "", text, sizeof text);
+    return mu_err_set(err, MUSTER_EPEER, "%s", text);
 }
 
 int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err)
@@ -94,9 +108,7 @@ int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err 
          * the way.
          */
         if (answer == MU_ANSWER_REFUSED && local)
-            return mu_err_set(err, MUSTER_EPEER,
-                              "rank %d (node %s) died or left before all ranks had met",
-                              c->parent, w->host_of[c->parent]);
+            return name_dead(c, c->parent, err);
         if (state == LATE &&
             (answer == MU_ANSWER_STALLED || answer == MU_ANSWER_DROPPED))
             return name_late(c, c->parent, err);
@@ -144,10 +156,8 @@ static int complain(struct mu_control *c, struct mu_err *err)
         if (c->down[i].fd >= 0 || c->down[i].gone)
             continue;
         name_late(c, c->child[i], err);
-        pthread_mutex_lock(&c->lock);
         if (c->parent >= 0)
-            mu_control_complain(c, err->code, c->child[i], err->text);
-        pthread_mutex_unlock(&c->lock);
+            mu_control_fail(c, err->code, c->child[i], err->text);
         return -1;
     }
     return -1;

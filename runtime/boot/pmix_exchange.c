@@ -75,12 +75,13 @@ static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
  * were well. A rank of their own node names them, the only rank that is not of ours
  * names itself, and the ring of nodes tells of one next to us that stands still.
  */
-static int find_missing(const struct mu_world *w, bool *missing)
+static int find_missing(const struct mu_world *w, bool *missing, char *host, size_t len)
 {
     const struct pmix *p = w->impl;
     struct timespec until = mu_in_seconds(2);
     int n = 0, elsewhere = w->size, other = -1;
 
+    mu_copy(host, len, p->host);
     if (!mu_pmix_local_ranks(w, missing))
         return 0;
     for (int r = 0; r < w->size; r++) {
@@ -99,29 +100,29 @@ static int find_missing(const struct mu_world *w, bool *missing)
         other = mu_ring_behind(&p->watch.ring);
     if (n == 0 && elsewhere > 0 && other >= 0) {
         missing[other] = true;
+        mu_pmix_host_of(p, other, host, len);
         n = 1;
     }
     return n;
 }
 
-static int report_missing(const struct mu_world *w, double timeout, struct mu_err *err)
+static int report_missing(struct mu_world *w, double timeout, struct mu_err *err)
 {
     const struct pmix *p = w->impl;
     bool *missing = calloc((size_t)w->size, sizeof *missing);
-    char ranks[256];
+    char ranks[256], host[128], text[MU_ERR_TEXT];
 
-    if (missing && find_missing(w, missing) > 0) {
+    if (missing && find_missing(w, missing, host, sizeof host) > 0) {
         mu_ranks_text(missing, w->size, ranks, sizeof ranks);
         free(missing);
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "%s did not arrive within %g s (MUSTER_INIT_TIMEOUT)", ranks,
-                          timeout);
+        mu_late_text(ranks, host, timeout, text, sizeof text);
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s", text);
     }
     free(missing);
     /* Not the rank without a record: Slurm's server there may be held up,
      * waiting for a node that is dead.
      */
-    sleep(3); /* so that a rank that can name the missing one reports first */
+    w->view.sight = MU_SAW_EARLY_UNNAMED;
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
                       "(MUSTER_INIT_TIMEOUT); all ranks of node %s did",

@@ -66,3 +66,20 @@ int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double ti
     PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
     return PMIx_Get_nb(&c->proc, key, c->info, 2, mu_on_get, c);
 }
+
+void mu_pmix_host_of(const struct pmix *p, int rank, char *host, size_t len)
+{
+    pmix_proc_t proc = p->self;
+    pmix_value_t *value = NULL;
+    pmix_info_t info;
+    bool yes = true;
+
+    host[0] = '\0';
+    proc.rank = (pmix_rank_t)rank;
+    PMIX_INFO_LOAD(&info, PMIX_OPTIONAL, &yes, PMIX_BOOL);
+    if (PMIx_Get(&proc, PMIX_HOSTNAME, &info, 1, &value) != PMIX_SUCCESS || !value)
+        return;
+    if (value->type == PMIX_STRING && value->data.string)
+        mu_copy(host, len, value->data.string);
+    PMIX_VALUE_RELEASE(value);
+}

@@ -74,25 +74,13 @@ static void poll_requests(struct pmix *p)
     }
 }
 
-/* Hash of a rank's host before that rank has published; 0: unknown. Slurm has no node
- * id for ranks of other nodes.
- */
+/* Hash of a rank's host before that rank has published; 0: unknown. */
 static uint64_t host_of(const struct pmix *p, int rank)
 {
-    pmix_proc_t proc = p->self;
-    pmix_value_t *value = NULL;
-    uint64_t key = 0;
-    pmix_info_t info;
-    bool yes = true;
+    char host[128];
 
-    proc.rank = (pmix_rank_t)rank;
-    PMIX_INFO_LOAD(&info, PMIX_OPTIONAL, &yes, PMIX_BOOL);
-    if (PMIx_Get(&proc, PMIX_HOSTNAME, &info, 1, &value) != PMIX_SUCCESS || !value)
-        return 0;
-    if (value->type == PMIX_STRING && value->data.string)
-        key = mu_hash(2, value->data.string, strlen(value->data.string));
-    PMIX_VALUE_RELEASE(value);
-    return key;
+    mu_pmix_host_of(p, rank, host, sizeof host);
+    return host[0] ? mu_hash(2, host, strlen(host)) : 0;
 }
 
 static void open_ring(struct mu_world *w)
@@ -195,12 +183,14 @@ bool mu_pmix_watch_lost(void *arg, struct mu_err *err)
 
 int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err)
 {
-    const struct mu_pmix_watch *watch = &p->watch;
+    const struct mu_rank_name who = { .rank = p->watch.lost,
+                                      .host = p->watch.lost_host };
+    char text[MU_ERR_TEXT];
 
-    usleep((watch->behind < 8 ? watch->behind : 8) * 300000);
-    return mu_err_set(err, MUSTER_EPEER,
-                      "rank %d (node %s) died or left before all ranks had met",
-                      watch->lost, watch->lost_host);
+    p->world->view =
+        (struct mu_view){ .sight = MU_SAW_EARLY_DEATH, .place = (int)p->watch.behind };
+    mu_death_text(MU_DEATH_EARLY, &who, -1, "", text, sizeof text);
+    return mu_err_set(err, MUSTER_EPEER, "%s", text);
 }
 
 void mu_pmix_watch_close(struct pmix *p)

@@ -38,6 +38,7 @@ int mu_survive_open(const struct mu_world *world, struct mu_survive **out,
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     s->n = s->size = world->size;
     s->me = world->rank;
+    s->world = world;
     s->endpoint = world->endpoint;
     memcpy(s->token, world->token, sizeof s->token);
     s->at = calloc(n, sizeof *s->at);

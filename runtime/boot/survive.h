@@ -36,8 +36,8 @@ enum mu_life {
 
 #define MU_SURVIVE_BALLOT 3 /* numbers */
 
-/* world must be met; its endpoint is borrowed, the rest is copied. The functions below
- * start from the ranks that world has now.
+/* world must be met; it is borrowed. The functions below start from the ranks that
+ * world has now.
  */
 int mu_survive_open(const struct mu_world *world, struct mu_survive **out,
                     struct mu_err *err);

@@ -119,7 +119,9 @@ int mu_survive_late(const struct mu_survive *s, int origin, double patience,
 
     while (rank < s->size - 1 && s->origin_of[rank] != origin)
         rank++;
-    return mu_err_set(err, MUSTER_ETIMEOUT,
-                      "rank %d lives, but did not join the other survivors within %g s",
-                      rank, patience);
+    return mu_err_set(
+        err, MUSTER_ETIMEOUT,
+        "rank %d (node %s) lives, but did not join the other survivors within "
+        "%g s",
+        rank, s->world->host_of[rank], patience);
 }

@@ -46,6 +46,7 @@ struct mu_verdict {
 struct mu_survive {
     int n, me; /* origins */
     uint8_t token[MU_TOKEN_LEN];
+    const struct mu_world *world; /* for the names of its ranks; borrowed */
     struct mu_endpoint *endpoint; /* borrowed */
     struct mu_address *at;        /* by origin */
     struct mu_fate *fate;         /* by origin */

@@ -17,6 +17,7 @@
 #include "runtime/base/err.h"
 #include "runtime/base/exchange.h"
 #include "runtime/core/launch.h"
+#include "runtime/core/reporter.h"
 #include "runtime/endpoint/endpoint.h"
 
 struct mu_world {
@@ -33,6 +34,7 @@ struct mu_world {
     struct mu_address *address;   /* of each rank's endpoint, by rank */
     uint64_t generation;          /* equal on all ranks; see struct mu_claim */
     struct mu_exchange exchange;
+    struct mu_view view; /* of the failure of meet, for the turn to report it */
     /* Exchange the ranks' records; see mu_world_meet. NULL: nothing to do. */
     int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
     void (*close)(struct mu_world *world); /* orderly; frees world */

@@ -33,7 +33,7 @@ struct mu_pmix_watch {
 struct pmix {
     pmix_proc_t self;
     char host[128], node_key[160];
-    const struct mu_world *world;
+    struct mu_world *world;
     struct mu_pmix_watch watch;
     bool left;         /* PMIx is finalized */
     char last_key[64]; /* published last: every rank does so before each fence */
@@ -45,6 +45,10 @@ int mu_pmix_publish(void *pmix, const char *key, const void *value, size_t len,
 /* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
 bool mu_pmix_local_ranks(const struct mu_world *w, bool *local);
 
+/* The host of a rank, which need not have started; "": not known. Slurm has no node id
+ * for ranks of other nodes.
+ */
+void mu_pmix_host_of(const struct pmix *p, int rank, char *host, size_t len);
 /* Start to get what our own server has already; *out NULL: out of memory. */
 int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double timeout,
                       struct mu_call **out);

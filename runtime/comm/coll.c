@@ -38,9 +38,12 @@ int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
                                   coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll),
                                   mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
-    if (comm->ops->start(comm->backend, coll, &out->request, err) < 0)
-        return mu_comm_fail(comm, err);
-    return 0;
+    if (comm->ops->start(comm->backend, coll, &out->request, err) == 0)
+        return 0;
+    pthread_mutex_lock(&comm->flight_lock);
+    mu_flight_cancel(&comm->flight, out->number);
+    pthread_mutex_unlock(&comm->flight_lock);
+    return mu_comm_fail(comm, err);
 }
 
 int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,

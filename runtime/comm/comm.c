@@ -80,8 +80,7 @@ int mu_comm_fail(struct mu_comm *comm, const struct mu_err *err)
         err->code == MUSTER_ESHRUNK)
         return -1;
     comm->failed = true;
-    if (err->code != MUSTER_EDEVICE || !atomic_load(&comm->armed))
-        mu_comm_announce(comm, -1, err);
+    mu_comm_announce(comm, -1, err);
     return -1;
 }
 

@@ -44,9 +44,6 @@ struct mu_comm_hooks {
     void (*alarmed)(void *arg);
     /* The job has failed; the backend is aborted. */
     void (*ended)(void *arg, const struct mu_ending *ending);
-    /* Called before a failure of the backend with this status is announced; may block.
-     */
-    void (*before_announce)(void *arg, int status);
 };
 
 struct mu_comm {
@@ -76,9 +73,7 @@ struct mu_comm {
     atomic_bool closing;       /* from now on no failure is reported */
 
     bool elastic; /* this backend may be the parent of one of fewer ranks */
-    /* The ranks survive a death from now on: every rank acts on it at once. A failed
-     * device is not announced here, because a death may be its cause.
-     */
+    /* The ranks survive a death from now on: every rank acts on it at once. */
     atomic_bool armed;
     int generation; /* how many times the group went on with fewer ranks */
 

@@ -25,12 +25,12 @@ static void record(void *arg, struct mu_flight *out)
 }
 
 static int judge(void *arg, const struct mu_flight *const *records,
-                 const int *parent_of, char *text, size_t len)
+                 const int *parent_of, int *status, char *text, size_t len)
 {
     struct mu_comm *comm = arg;
     struct mu_flight_names names = mu_comm_names(comm, parent_of);
 
-    return mu_flight_verdict(records, comm->world->size, &names, text, len);
+    return mu_flight_verdict(records, comm->world->size, &names, status, text, len);
 }
 
 static void alarmed(void *arg)
@@ -68,8 +68,6 @@ static void backend_failed(void *arg, int rank, int status, const char *why)
 {
     struct mu_comm *comm = arg;
 
-    if (comm->hooks.before_announce)
-        comm->hooks.before_announce(comm->hooks.arg, status);
     pthread_mutex_lock(&comm->swap_lock);
     if (!comm->control || atomic_load(&comm->closing))
         ; /* too early or too late to report */
@@ -77,6 +75,16 @@ static void backend_failed(void *arg, int rank, int status, const char *why)
         mu_control_overdue(comm->control);
     else
         mu_control_fail(comm->control, status, rank, why);
+    pthread_mutex_unlock(&comm->swap_lock);
+}
+
+static void peer_died(void *arg, int rank, enum mu_death death)
+{
+    struct mu_comm *comm = arg;
+
+    pthread_mutex_lock(&comm->swap_lock);
+    if (comm->control && !atomic_load(&comm->closing))
+        mu_control_report_death(comm->control, rank, death);
     pthread_mutex_unlock(&comm->swap_lock);
 }
 
@@ -181,6 +189,7 @@ int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
         .exchange = w->exchange,
         .log = &comm->log,
         .failed = backend_failed,
+        .died = peer_died,
         .failed_arg = comm,
         .parent = parent,
         .elastic = comm->elastic,
@@ -205,6 +214,10 @@ void mu_comm_disconnect(struct mu_comm *comm)
     struct mu_err why;
 
     comm->failed = comm->announced = false;
+    pthread_mutex_lock(&comm->flight_lock); /* the ranks were at different places */
+    comm->flight.entered = 0;
+    memset(comm->flight.ring, 0, sizeof comm->flight.ring);
+    pthread_mutex_unlock(&comm->flight_lock);
     mu_endpoint_retire(comm->world->endpoint, comm->world->generation);
     pthread_mutex_lock(&comm->swap_lock);
     comm->control = NULL;

@@ -7,6 +7,7 @@
 
 #include "runtime/base/parse.h"
 #include "runtime/core/text.h"
+#include "runtime/muster.h"
 
 uint64_t mu_flight_enter(struct mu_flight *flight, const char *what, uint64_t bytes,
                          double now)
@@ -25,6 +26,14 @@ void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now)
 
     if (e->number == number)
         e->left = now;
+}
+
+void mu_flight_cancel(struct mu_flight *flight, uint64_t number)
+{
+    if (number != flight->entered)
+        return;
+    flight->ring[number % MU_FLIGHT_RING].number = 0;
+    flight->entered--;
 }
 
 const struct mu_flight_entry *mu_flight_find(const struct mu_flight *flight,
@@ -179,11 +188,85 @@ static int blame_other(const struct mu_flight *const *records, int size,
     return guilty;
 }
 
+bool mu_flight_merge(struct mu_flight *all, const struct mu_flight *one)
+{
+    bool same = true;
+
+    for (int i = 0; i < MU_FLIGHT_RING; i++) {
+        const struct mu_flight_entry *e = &one->ring[i];
+
+        if (e->number > all->ring[i].number)
+            all->ring[i] = *e;
+        else if (e->number == all->ring[i].number && e->number > 0)
+            same &= strcmp(e->what, all->ring[i].what) == 0;
+    }
+    return same;
+}
+
+static bool has_open(const struct mu_flight *flight, const char *what)
+{
+    for (int i = 0; i < MU_FLIGHT_RING; i++) {
+        const struct mu_flight_entry *e = &flight->ring[i];
+
+        if (e->number > 0 && e->left <= 0 && strcmp(e->what, what) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Some waits are not of collectives, such as that for absent gradients. */
+static bool waits_in_collective(const struct mu_flight *flight)
+{
+    return flight && flight->waiting_since > 0 && has_open(flight, flight->waiting_for);
+}
+
+bool mu_flight_apart(const struct mu_flight *a, const struct mu_flight *b)
+{
+    return waits_in_collective(a) && waits_in_collective(b) &&
+           !has_open(a, b->waiting_for) && !has_open(b, a->waiting_for);
+}
+
+/* Ranks that wait for each other in different collectives: the minority is guilty. */
+static int blame_apart(const struct mu_flight *const *records, int size,
+                       const struct mu_flight_names *names, char *text, size_t len)
+{
+    int most = 0, common = -1;
+    size_t n;
+
+    for (int r = 0; r < size; r++) {
+        int same = 0;
+
+        for (int s = 0; waits_in_collective(records[r]) && s < size; s++)
+            same += waits_in_collective(records[s]) &&
+                    strcmp(records[s]->waiting_for, records[r]->waiting_for) == 0;
+        if (same > most) {
+            most = same;
+            common = r;
+        }
+    }
+    for (int r = 0; common >= 0 && r < size; r++) {
+        if (!mu_flight_apart(records[r], records[common]))
+            continue;
+        n = name_rank(r, names, text, len);
+        mu_text_add(text, len, &n, " is in %s while %d other%s %s in %s",
+                    records[r]->waiting_for, most, mu_plural(most),
+                    most == 1 ? "is" : "are", records[common]->waiting_for);
+        return r;
+    }
+    return -1;
+}
+
 int mu_flight_verdict(const struct mu_flight *const *records, int size,
-                      const struct mu_flight_names *names, char *text, size_t len)
+                      const struct mu_flight_names *names, int *status, char *text,
+                      size_t len)
 {
     int guilty = blame_silent(records, size, names, text, len);
 
+    if (guilty < 0) {
+        guilty = blame_apart(records, size, names, text, len);
+        if (guilty >= 0)
+            *status = MUSTER_ECONTRACT;
+    }
     if (guilty < 0)
         guilty = blame_behind(records, size, names, text, len);
     if (guilty < 0)

@@ -3,6 +3,7 @@
 #ifndef MU_FLIGHT_H
 #define MU_FLIGHT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +40,8 @@ struct mu_flight {
 uint64_t mu_flight_enter(struct mu_flight *flight, const char *what, uint64_t bytes,
                          double now);
 void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now);
+/* Collective `number` did not start on this rank: the next one takes its number. */
+void mu_flight_cancel(struct mu_flight *flight, uint64_t number);
 /* The entry of collective `number`, or NULL when it was not entered or is too old. */
 const struct mu_flight_entry *mu_flight_find(const struct mu_flight *flight,
                                              uint64_t number);
@@ -50,13 +53,24 @@ struct mu_flight_names {
     const int *parent_of; /* by rank: the rank that forwards its record, -1: the root */
 };
 
+/* Add the collectives of one rank to those of all. False: under one number they have
+ * another name there.
+ */
+bool mu_flight_merge(struct mu_flight *all, const struct mu_flight *one);
+/* Do the two wait for each other for ever? Each waits in a collective that the other
+ * one has not entered. Both records must show the same moment.
+ */
+bool mu_flight_apart(const struct mu_flight *a, const struct mu_flight *b);
+
 /* records[r] is NULL where rank r did not answer. Writes one sentence, for example
  *   rank 3 (node b, GPU 0000:41:00.0) has not entered bucket 7 of step 1204; 7 others
  *   wait
- * Returns the guilty rank, or -1 where none can be named.
+ * Returns the guilty rank, or -1 where none can be named. *status becomes
+ * MUSTER_ECONTRACT when ranks wait in different collectives; else it stays.
  */
 int mu_flight_verdict(const struct mu_flight *const *records, int size,
-                      const struct mu_flight_names *names, char *text, size_t len);
+                      const struct mu_flight_names *names, int *status, char *text,
+                      size_t len);
 
 /* One rank's line of the flight record, for standard error. */
 void mu_flight_line(const struct mu_flight *flight, int rank,

@@ -25,11 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/core/text.h"
-#include "runtime/recover/streams.h"
 
 #define LINK_SECONDS 5.0 /* all ranks are up: a death meanwhile costs at most this */
 #define SAME_AGAIN 2     /* attempts with the same survivors */
@@ -49,6 +47,24 @@ struct shrink {
 
 /* ---- Before a death ---- */
 
+static enum mu_death death_of(const struct mu_recover *recover, int rank)
+{
+    return mu_survive_life(recover->survive, rank) == MU_SILENT ? MU_DEATH_UNREACHABLE
+                                                                : MU_DEATH_ENDED;
+}
+
+static int lost_early(const struct mu_recover *recover, int rank, struct mu_err *err)
+{
+    const struct mu_world *w = recover->comm->world;
+    const struct mu_rank_name who = { .rank = rank, .host = w->host_of[rank] };
+    enum mu_death death = death_of(recover, rank);
+    char text[MU_ERR_TEXT];
+
+    mu_death_text(death == MU_DEATH_ENDED ? MU_DEATH_EARLY : death, &who, -1, "", text,
+                  sizeof text);
+    return mu_err_set(err, MUSTER_EPEER, "%s", text);
+}
+
 /* A launcher that notices a death ends the step, so the ranks leave it. Its only
  * service, the exchange, they do themselves: their first agreement is on all of them.
  */
@@ -61,11 +77,7 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
         return -1;
     for (int r = 0; r < comm->world->size; r++)
         if (mu_survive_life(recover->survive, r) != MU_LIVES)
-            return mu_err_set(
-                err, MUSTER_EPEER,
-                "rank %d (node %s) died, or cannot be reached, before all "
-                "ranks had connected",
-                r, comm->world->host_of[r]);
+            return lost_early(recover, r, err);
     comm->world->exchange = mu_survive_exchange(recover->survive);
     comm->world->generation = mu_survive_generation(recover->survive);
     mu_world_leave(comm->world);
@@ -125,14 +137,15 @@ static void name_dead(const struct mu_recover *recover, struct shrink *s, int ra
 {
     struct mu_comm *comm = recover->comm;
     const struct mu_world *w = comm->world;
-    bool silent = mu_survive_life(recover->survive, rank) == MU_SILENT;
+    const struct mu_rank_name who = { s->was[rank], w->host_of[rank], w->pid_of[rank] };
+    enum mu_death death = death_of(recover, rank);
+    char phrase[256];
 
-    s->nsilent += silent;
+    mu_death_phrase(death, &who, phrase, sizeof phrase);
+    s->nsilent += death == MU_DEATH_UNREACHABLE;
     if (s->ndead++ < 4)
-        mu_text_add(s->dead, sizeof s->dead, &s->dead_len,
-                    "%srank %d (node %s, pid %d)%s", s->dead_len ? ", " : "",
-                    s->was[rank], w->host_of[rank], w->pid_of[rank],
-                    silent ? " cannot be reached any more" : " died");
+        mu_text_add(s->dead, sizeof s->dead, &s->dead_len, "%s%s",
+                    s->dead_len ? ", " : "", phrase);
     else if (s->ndead == 5)
         mu_text_add(s->dead, sizeof s->dead, &s->dead_len, " and others");
 }
@@ -236,21 +249,14 @@ static int regroup(struct mu_recover *recover, struct shrink *s, double patience
 static void end_job(struct mu_recover *recover, const struct mu_err *err, bool alone)
 {
     struct mu_comm *comm = recover->comm;
+    const struct mu_view view = { .sight = MU_SAW_DECISION,
+                                  .mine = mu_survive_leads(recover->survive),
+                                  .cut_off = alone,
+                                  .returns = comm->config.return_failure };
+
     comm->interrupt = *err;
     comm->interrupt_all = true;
-    if (comm->config.return_failure)
-        return;
-    if (alone) { /* PMIx_Abort would end the others too */
-        mu_streams_flush(0.5);
-        mu_streams_print("%s", err->text);
-        _exit(err->code);
-    }
-    mu_streams_flush(0.5);
-    if (mu_survive_leads(recover->survive))
-        mu_streams_print("%s", err->text);
-    else
-        sleep(5); /* the leader prints the reason and ends this process */
-    mu_verdict_end_step(comm, err->code, err->text);
+    mu_verdict_take_turn(comm, &view, err);
 }
 
 /* Rank 0 prints it once for the user; the next collective of each rank fails with it.

@@ -2,15 +2,11 @@
 /* recover.c - what a public call does with its error */
 #include "runtime/recover/recover.h"
 
-#include <unistd.h>
-
-#include "runtime/recover/streams.h"
-
 void mu_recover_init(struct mu_recover *recover, struct mu_comm *comm)
 {
     *recover = (struct mu_recover){ .comm = comm };
-    comm->hooks = (struct mu_comm_hooks){ recover, mu_verdict_alarmed, mu_verdict_ended,
-                                          mu_verdict_before_announce };
+    comm->hooks =
+        (struct mu_comm_hooks){ recover, mu_verdict_alarmed, mu_verdict_ended };
 }
 
 void mu_recover_clear(struct mu_recover *recover)
@@ -52,26 +48,24 @@ void mu_recover(struct mu_recover *recover, struct mu_err *err)
 void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
+    struct mu_view view = comm->world->view;
     int rank = comm->world->rank;
 
     if (comm->world->size == 1)
         return;
     if (comm->control) {
-        mu_comm_announce(comm, rank, err);
+        mu_comm_announce(comm, err->code == MUSTER_EPEER ? -1 : rank, err);
         comm->failed = true;
         mu_verdict_await(recover, err);
         return;
     }
-    if (comm->config.return_failure)
-        return;
-    /* Before there are connections all ranks may fail alike: the lowest one prints.
-     * Only the neighbours of a dead rank know of its death, and Slurm ends the step
-     * within a second: they print at once.
-     */
-    if (err->code != MUSTER_EPEER)
-        usleep((rank < 8 ? (unsigned)rank : 8) * 200000);
-    mu_streams_print("%s", err->text);
-    mu_verdict_end_step(comm, err->code, err->text);
+    if (err->code != MUSTER_EPEER) {
+        view.place = rank; /* all ranks may fail alike */
+        if (view.sight != MU_SAW_EARLY_UNNAMED)
+            view.sight = MU_SAW_EARLY_FAILURE;
+    }
+    view.returns = comm->config.return_failure;
+    mu_verdict_take_turn(comm, &view, err);
 }
 
 /* A rank that dies meanwhile does not keep the others from a good end. */

@@ -81,7 +81,6 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
 /* Hooks of mu_comm_hooks; arg is a mu_recover. */
 void mu_verdict_alarmed(void *arg);
 void mu_verdict_ended(void *arg, const struct mu_ending *ending);
-void mu_verdict_before_announce(void *arg, int status);
 /* True when the other ranks survive a failure with this status. */
 bool mu_verdict_survived(const struct mu_recover *recover, int status);
 /* When the failure of comm concerns the whole job, wait for the reason that all ranks
@@ -91,11 +90,12 @@ bool mu_verdict_survived(const struct mu_recover *recover, int status);
 void mu_verdict_await(struct mu_recover *recover, struct mu_err *err);
 /* The control thread aborts the backend of a failed job: wait until it has. */
 void mu_verdict_await_abort(const struct mu_recover *recover);
-/* End the step, from any thread. First write the streams of this rank, and give the
- * other ranks time to write theirs.
+/* This rank has seen that the job fails with *err: wait for its turn, then do what is
+ * due: see reporter.h. First write the streams of this rank, and give the other ranks
+ * time to write theirs. Returns for MU_DEED_RETURN only.
  */
-void mu_verdict_end_step(const struct mu_comm *comm, int status, const char *why)
-    __attribute__((noreturn));
+void mu_verdict_take_turn(const struct mu_comm *comm, const struct mu_view *view,
+                          const struct mu_err *err);
 /* What muster_abort does; status and why are given. recover may be NULL, or not open.
  */
 void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)

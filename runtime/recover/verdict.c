@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
 #include "runtime/core/text.h"
 #include "runtime/recover/streams.h"
 
@@ -44,33 +46,16 @@ static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
                          mu_plural(printed - MOST_LINES));
 }
 
-/* When a rank dies, NCCL and CUDA may report a failed device. The control connections
- * report the death itself, at once.
- */
-static void await_death(const struct mu_recover *recover)
+static void pause_for(double seconds)
 {
-    struct mu_comm *comm = recover->comm;
-    struct mu_err why;
-    bool known = !recover->survive || !atomic_load(&comm->armed);
-
-    for (int i = 0; i < 200 && !known; i++) {
-        pthread_mutex_lock(&comm->swap_lock);
-        known = !comm->control || mu_control_failed(comm->control, &why);
-        pthread_mutex_unlock(&comm->swap_lock);
-        if (!known)
-            nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-    }
+    nanosleep(&(struct timespec){ (time_t)seconds,
+                                  (long)((seconds - (double)(time_t)seconds) * 1e9) },
+              NULL);
 }
 
 void mu_verdict_alarmed(void *arg)
 {
     mu_streams_flush(0);
-}
-
-void mu_verdict_before_announce(void *arg, int status)
-{
-    if (status == MUSTER_EDEVICE)
-        await_death(arg);
 }
 
 bool mu_verdict_survived(const struct mu_recover *recover, int status)
@@ -79,86 +64,105 @@ bool mu_verdict_survived(const struct mu_recover *recover, int status)
            atomic_load(&recover->comm->armed) && !atomic_load(&recover->giving_up);
 }
 
+static void __attribute__((noreturn))
+end_step(const struct mu_comm *comm, int status, const char *why)
+{
+    mu_streams_flush(FLUSH_SECONDS);
+    if (comm->world->size > 1)
+        pause_for(OTHERS_SECONDS);
+    mu_world_abort(comm->world, status, why);
+}
+
+/* The reason is in e. Returns when it is not this rank's to act on. */
+static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
+                      const struct mu_ending *e)
+{
+    struct mu_turn turn = mu_reporter_turn(view);
+
+    if (turn.deed == MU_DEED_RETURN)
+        return;
+    mu_streams_flush(FLUSH_SECONDS); /* before another rank can end this process */
+    pause_for(turn.wait);
+    if (turn.deed != MU_DEED_END)
+        print_reason(comm, e);
+    if (turn.deed == MU_DEED_LEAVE)
+        _exit(e->status);
+    end_step(comm, e->status, e->text);
+}
+
+void mu_verdict_take_turn(const struct mu_comm *comm, const struct mu_view *view,
+                          const struct mu_err *err)
+{
+    struct mu_ending e = { .status = err->code, .rank = -1 };
+
+    mu_copy(e.text, sizeof e.text, err->text);
+    take_turn(comm, view, &e);
+}
+
 void mu_verdict_ended(void *arg, const struct mu_ending *e)
 {
     const struct mu_recover *recover = arg;
     struct mu_comm *comm = recover->comm;
+    const struct mu_view view = { .sight = MU_SAW_DECISION,
+                                  .mine = e->reporter,
+                                  .returns = comm->config.return_failure ||
+                                             mu_verdict_survived(recover, e->status) };
 
-    if (comm->config.return_failure || mu_verdict_survived(recover, e->status))
-        return;
-    /* The thread that calls may be computing: then only this one writes the streams. */
-    mu_streams_flush(FLUSH_SECONDS);
-    if (e->reporter)
-        print_reason(comm, e);
-    else
-        sleep(5); /* the reporter ends this process */
-    mu_verdict_end_step(comm, e->status, e->text);
-}
-
-void mu_verdict_end_step(const struct mu_comm *comm, int status, const char *why)
-{
-    mu_streams_flush(FLUSH_SECONDS);
-    if (comm->world->size > 1)
-        usleep((useconds_t)(OTHERS_SECONDS * 1e6));
-    mu_world_abort(comm->world, status, why);
-}
-
-/* Wait until the control thread ends this process; as a last resort end the step. */
-static void __attribute__((noreturn))
-park(struct mu_comm *comm, int status, const char *why)
-{
-    mu_streams_flush(FLUSH_SECONDS);
-    sleep(15);
-    mu_streams_print("rank %d: %s", comm->world->rank, why);
-    mu_verdict_end_step(comm, status, why);
+    take_turn(comm, &view, e);
 }
 
 void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
+    struct mu_view view = { .sight = MU_SAW_CALL_FAIL };
+    double until = mu_clock_s() + mu_reporter_turn(&view).wait;
     struct mu_err mine = *err;
 
     if (!comm->failed)
         return;
     comm->failed = false;
     mu_streams_flush(FLUSH_SECONDS); /* before another thread can end this process */
-    if (mine.code == MUSTER_EDEVICE)
-        await_death(recover);
     mu_comm_announce(comm, -1, &mine);
-    for (int i = 0; i < 1500 && !mu_control_failed(comm->control, err); i++)
-        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
-    if (!comm->config.return_failure && !mu_verdict_survived(recover, err->code))
-        park(comm, err->code, err->text);
+    while (!mu_control_failed(comm->control, err) && mu_clock_s() < until)
+        pause_for(0.01);
+    view.returns =
+        comm->config.return_failure || mu_verdict_survived(recover, err->code);
+    mu_verdict_take_turn(comm, &view, err);
 }
 
 void mu_verdict_await_abort(const struct mu_recover *recover)
 {
     for (int i = 0; i < 500 && !atomic_load(&recover->comm->ended); i++)
-        usleep(10000);
+        pause_for(0.01);
 }
 
 void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
 {
     struct mu_comm *comm = recover ? recover->comm : NULL;
-    char text[MU_ERR_TEXT];
+    struct mu_view view = { .sight = MU_SAW_CALL_FAIL };
+    struct mu_err err;
 
     if (status < 1 || status > 255)
         status = MUSTER_EINTERNAL;
     if (!why)
         why = "the program called muster_abort without a reason";
-    mu_streams_flush(FLUSH_SECONDS);
-    if (!comm || !comm->control) {
-        mu_streams_print("rank %d: %s", comm ? comm->world->rank : 0, why);
+    if (!comm) {
+        mu_streams_flush(FLUSH_SECONDS);
+        mu_streams_print("rank 0: %s", why);
         _Exit(status);
     }
+    err.code = status;
+    mu_abort_text(&(struct mu_rank_name){ comm->world->rank,
+                                          comm->world->host_of[comm->world->rank], 0 },
+                  why, err.text, sizeof err.text);
     atomic_store(&recover->giving_up, true);
-    snprintf(text, sizeof text, "rank %d (node %s) ended the job: %s",
-             comm->world->rank, comm->world->host_of[comm->world->rank], why);
-    mu_control_fail(comm->control, status, comm->world->rank, text);
+    if (!comm->control)
+        view.sight = MU_SAW_NO_WORLD;
+    else
+        mu_control_fail(comm->control, status, comm->world->rank, err.text);
     /* the other ranks return from their calls, but the step ends */
-    if (comm->config.return_failure) {
-        mu_streams_print("%s", text);
-        mu_verdict_end_step(comm, status, text);
-    }
-    park(comm, status, text);
+    if (comm->config.return_failure)
+        view = (struct mu_view){ .sight = MU_SAW_DECISION, .mine = true };
+    mu_verdict_take_turn(comm, &view, &err);
+    _Exit(status); /* not reached: an abort is never returned */
 }

@@ -139,14 +139,14 @@ job_ends() { # pattern [status]
     await_lines 60
     signal_ranks STOP 2
     kill_ranks 3
-    job_ends '^muster: .*rank 2 lives, but did not join the other survivors within [0-9.]* s' 14
+    job_ends '^muster: .*rank 2 (node [^ ]*) lives, but did not join the other survivors within [0-9.]* s' 14
 }
 
 @test "below the least number of ranks the job ends with status 13 and says so" {
     start --elastic=4
     await_lines 60
     kill_ranks 2
-    job_ends '^muster: rank 2 .* died; 3 ranks are left, but MUSTER_ELASTIC asks for at least 4$'
+    job_ends '^muster: rank 2 .* died or left; 3 ranks are left, but MUSTER_ELASTIC asks for at least 4$'
 }
 
 @test "without --elastic a death ends the job with status 13" {

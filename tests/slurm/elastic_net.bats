@@ -93,7 +93,7 @@ cut_off() { # NODES VICTIM, WITNESS among the others
     victim=$(process 2)
     kill -9 "$(cat "$MUSTER_DIR/c/run/slurmd.men3.pid")" "$(ps -o ppid= -p "$victim" | tr -d ' ')" "$victim"
     scontrol update NodeName=men3 State=DOWN Reason=test
-    await_words 0 20 'rank 2 (node men3, pid [0-9]*) died; 2 of 3 ranks go on'
+    await_words 0 20 'rank 2 (node men3, pid [0-9]*) died or left; 2 of 3 ranks go on'
     for rank in 0 1; do
         await_words $rank 60 "RANK: $rank .* steps, weights"
     done

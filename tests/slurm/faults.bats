@@ -47,7 +47,7 @@ deaths() {
     deaths 4 'rank 2 (node f2) died or left before all ranks had met' none start 2
     fault 13 4 'rank 0 (node f1) died or left before all ranks had met' none --at start --do exit0 --rank 0
     MUSTER_INIT_TIMEOUT=3
-    fault '11|137' 6 'rank 2 did not arrive within 3 s' none --at start --do stop --rank 2
+    fault '11|137' 6 'rank 2 (node f2) did not arrive within 3 s' none --at start --do stop --rank 2
 }
 
 @test "in the first fence: a death is named before Slurm ends the step, a stop at the deadline" {
@@ -76,7 +76,7 @@ deaths() {
     # PMIx 5 tells the others that a connected rank has gone
     fault '11|13|137' 60 'rank 0 \(ended\|(node f1) died or left\) before all ranks had met' none \
         --at fence --do kill --rank 0
-    fault '11|137' 60 'rank 1 did not arrive within 3 s' none --at start --do exit0 --rank 1
+    fault '11|137' 60 'rank 1 (node f2) did not arrive within 3 s' none --at start --do exit0 --rank 1
     fault '11|137' 14 'rank 1 (node f2) did not arrive within 3 s' none --at fence --do stop --rank 1
     # shellcheck disable=SC2034
     nodes=3

@@ -30,6 +30,7 @@ enum deed {
     SEGV,
     STAY_AWAY,
     ELSEWHERE,
+    BARRIER,
     GIVE_UP,
     LEAVE,
     SLOW,
@@ -86,6 +87,9 @@ static void act(struct muster *m, const struct run *run)
         break;
     case ELSEWHERE:
         muster_allreduce(m, x, 3, MUSTER_F32, MUSTER_SUM, NULL);
+        break;
+    case BARRIER:
+        muster_barrier(m);
         break;
     case GIVE_UP:
         muster_abort(m, 42, "the loss is not a number");
@@ -147,6 +151,11 @@ static int body(struct muster *m, int rank, void *arg)
         .size = 4, .nodes = 2, .timeout = 2.5, .first_bucket = 256, .bucket_cap = 256  \
     }
 
+#define PATIENT                                                                        \
+    {                                                                                  \
+        .size = 4, .nodes = 2, .timeout = 300, .first_bucket = 256, .bucket_cap = 256  \
+    }
+
 static const struct fault faults[] = {
     { "kill -9 of a member", ONE_NODE, IN_BUCKET, KILL, 2, MUSTER_EPEER,
       "rank 2 (node a", 1.5 },
@@ -180,6 +189,10 @@ static const struct fault faults[] = {
       5 },
     { "case 057: a rank in another collective", TWO_NODES, IN_BUCKET, ELSEWHERE, 1, -1,
       "rank 1", 5 },
+    { "a rank in a barrier, the others in a bucket", PATIENT, IN_BUCKET, BARRIER, 1,
+      MUSTER_ECONTRACT,
+      "rank 1 (node a) is in muster_barrier while 3 others are in bucket 1 of step 2",
+      1.5 },
     { "muster_abort ends all with its status and reason", TWO_NODES, IN_BUCKET, GIVE_UP,
       3, 42, "rank 3 (node b) ended the job: the loss is not a number", 1.5 },
     { "exit behind a failed call ends all with its status and reason", TWO_NODES,
@@ -249,6 +262,48 @@ static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
 
         forked_run(&faults[i].world, body, &run, 30, &r);
         check(&faults[i], &r, *done_at, start);
+        forked_clear(&r);
+    }
+}
+
+/* ---- A failure that a death may explain -------------------------------------------
+ */
+
+static int device_body(struct muster *m, int rank, void *arg)
+{
+    const bool *death = arg;
+    float x = 1;
+    int rc = MUSTER_OK;
+
+    for (int i = 0; i < 3 && rc == MUSTER_OK; i++)
+        rc = muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL);
+    if (rank == 1)
+        mu_control_fail(m->comm.control, MUSTER_EDEVICE, -1, "a device has failed");
+    if (rank == 2 && *death) {
+        pause_for(0.3);
+        kill(getpid(), SIGKILL);
+    }
+    if (rank == 2)
+        pause_for(20);
+    if (rc == MUSTER_OK)
+        rc = muster_barrier(m);
+    return rc;
+}
+
+/* As NCCL on the neighbours of a rank that has died. */
+static void a_failed_device_waits_for_the_death_behind_it(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct forked_world w = { .size = 3, .timeout = 60 };
+        bool death = i == 1;
+        struct forked_result r;
+        const char *expect = death ? "rank 2 (node a, pid " : "a device has failed";
+
+        forked_run(&w, device_body, &death, 30, &r);
+        if (r.status[0] != (death ? MUSTER_EPEER : MUSTER_EDEVICE) ||
+            !strstr(r.text, expect) || (death && strstr(r.text, "a device")))
+            fail_msg("death %d: %d\n%s", death, r.status[0], r.text);
+        assert_true(r.seconds[0] < 4 * PATIENCE);
         forked_clear(&r);
     }
 }
@@ -491,6 +546,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_ends_with_the_name_of_the_guilty_rank),
+        cmocka_unit_test(a_failed_device_waits_for_the_death_behind_it),
         cmocka_unit_test(a_report_without_a_failure_is_a_defect),
         cmocka_unit_test(a_failure_can_be_returned_instead),
         cmocka_unit_test(a_forked_child_holds_no_connection),

@@ -13,6 +13,7 @@
 #include "runtime/core/convert.h"
 #include "runtime/core/flight.h"
 #include "runtime/core/ranks.h"
+#include "runtime/muster.h"
 
 #define SIZE 8
 
@@ -99,7 +100,7 @@ static void the_verdict_names_the_rank_that_is_to_blame(void **state)
         const struct verdict_case *t = &verdicts[c];
         const struct mu_flight *records[SIZE];
         char text[512];
-        int guilty;
+        int guilty, status = MUSTER_ETIMEOUT;
 
         memset(flight, 0, sizeof flight);
         for (int r = 0; r < t->size; r++) {
@@ -114,10 +115,107 @@ static void the_verdict_names_the_rank_that_is_to_blame(void **state)
             snprintf(flight[r].waiting_for, MU_FLIGHT_WHAT, "all");
             records[r] = t->entered[r] < 0 ? NULL : &flight[r];
         }
-        guilty = mu_flight_verdict(records, t->size, &names, text, sizeof text);
+        guilty =
+            mu_flight_verdict(records, t->size, &names, &status, text, sizeof text);
         if (guilty != t->guilty || strcmp(text, t->text) != 0)
             fail_msg("%s: %d '%s'", t->name, guilty, text);
     }
+}
+
+/* Each rank: the collectives that it has entered, "." behind those it has left, and
+ * what it waits for.
+ */
+static const struct apart_case {
+    const char *name;
+    const char *entered[2], *waits[2];
+    bool apart;
+} aparts[] = {
+    { "a barrier and a bucket",
+      { "barrier", "bucket" },
+      { "barrier", "bucket" },
+      true },
+    { "the same bucket", { "bucket", "bucket" }, { "bucket", "bucket" }, false },
+    { "one computes", { "barrier", "bucket" }, { "barrier", "" }, false },
+    { "the bucket is under way on both",
+      { "bucket barrier", "bucket" },
+      { "barrier", "bucket" },
+      false },
+    { "the barrier is behind the bucket: another order",
+      { "barrier", "bucket barrier" },
+      { "barrier", "barrier" },
+      false },
+    { "an earlier barrier is over",
+      { "barrier. bucket. barrier", "barrier. bucket. bucket" },
+      { "barrier", "bucket" },
+      true },
+    { "no collective, such as the absent gradients",
+      { "bucket", "bucket other" },
+      { "absent", "other" },
+      false },
+};
+
+static void enter_all(struct mu_flight *f, const char *words, const char *waits)
+{
+    char copy[128], *at = copy, *word;
+
+    snprintf(copy, sizeof copy, "%s", words);
+    while ((word = strsep(&at, " "))) {
+        char *dot = strchr(word, '.');
+        uint64_t number;
+
+        if (dot)
+            *dot = '\0';
+        number = mu_flight_enter(f, word, 8, 1);
+        if (dot)
+            mu_flight_leave(f, number, 2);
+    }
+    snprintf(f->waiting_for, MU_FLIGHT_WHAT, "%s", waits);
+    f->waiting_since = waits[0] ? 3 : 0;
+}
+
+static void ranks_that_wait_for_each_other_are_found_before_the_deadline(void **state)
+{
+    const struct mu_flight_names names = { hosts, gpus, parents };
+
+    for (size_t i = 0; i < sizeof aparts / sizeof aparts[0]; i++) {
+        const struct apart_case *t = &aparts[i];
+        struct mu_flight f[3] = { { 0 } };
+        const struct mu_flight *records[3] = { &f[0], &f[1], &f[2] };
+        int guilty, status = MUSTER_ETIMEOUT;
+        char text[512];
+
+        enter_all(&f[0], t->entered[0], t->waits[0]);
+        enter_all(&f[1], t->entered[1], t->waits[1]);
+        enter_all(&f[2], t->entered[0], t->waits[0]);
+        if (mu_flight_apart(&f[0], &f[1]) != t->apart ||
+            mu_flight_apart(&f[1], &f[0]) != t->apart)
+            fail_msg("%s", t->name);
+        guilty = mu_flight_verdict(records, 3, &names, &status, text, sizeof text);
+        if ((status == MUSTER_ECONTRACT) != t->apart || (t->apart && guilty != 1))
+            fail_msg("%s: status %d, rank %d: %s", t->name, status, guilty, text);
+    }
+    /* One number has two names: the root looks closer. */
+    {
+        struct mu_flight seen = { 0 }, f[2] = { { 0 } };
+
+        enter_all(&f[0], "bucket. barrier", "");
+        enter_all(&f[1], "bucket. bucket", "");
+        assert_true(mu_flight_merge(&seen, &f[0]));
+        assert_true(mu_flight_merge(&seen, &f[0]));
+        assert_false(mu_flight_merge(&seen, &f[1]));
+    }
+}
+
+static void a_collective_that_did_not_start_leaves_its_number(void **state)
+{
+    struct mu_flight f = { 0 };
+
+    enter_all(&f, "a b", "");
+    mu_flight_cancel(&f, 1); /* not the last */
+    assert_int_equal(f.entered, 2);
+    mu_flight_cancel(&f, 2);
+    assert_null(mu_flight_find(&f, 2));
+    assert_int_equal(mu_flight_enter(&f, "c", 8, 1), 2);
 }
 
 static void the_ring_remembers_the_last_collectives(void **state)
@@ -251,6 +349,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_names_the_rank_that_is_to_blame),
+        cmocka_unit_test(ranks_that_wait_for_each_other_are_found_before_the_deadline),
+        cmocka_unit_test(a_collective_that_did_not_start_leaves_its_number),
         cmocka_unit_test(the_ring_remembers_the_last_collectives),
         cmocka_unit_test(lists_of_ranks_are_short),
         cmocka_unit_test(contracts_find_the_first_difference_and_both_sides),

@@ -42,7 +42,10 @@ static void unlock(struct mu_host_backend *b)
 
     b->report = false;
     pthread_mutex_unlock(&b->lock);
-    if (report && b->env.failed) /* failure is final: no lock needed */
+    /* failure is final: no lock needed */
+    if (report && b->env.died && b->failure.death != MU_DEATH_NONE)
+        b->env.died(b->env.failed_arg, b->failure.rank, b->failure.death);
+    else if (report && b->env.failed)
         b->env.failed(b->env.failed_arg, b->failure.rank, b->failure.status,
                       b->failure.text);
 }
@@ -109,6 +112,38 @@ void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report
     ring_own_doorbell(b);
 }
 
+void mu_engine_lost(struct mu_host_backend *b, int rank, enum mu_death death)
+{
+    const struct mu_rank_name who = { .rank = rank, .host = b->host_of[rank] };
+    char doing[128] = "", text[MU_FAILURE_TEXT];
+
+    if (b->failure.status)
+        return;
+    if (b->head)
+        snprintf(doing, sizeof doing, "waits for %s", mu_host_request_text(b->head));
+    mu_death_text(death, &who, b->env.rank, doing, text, sizeof text);
+    b->failure.death = death; /* the others receive it too */
+    mu_engine_fail(b, MUSTER_EPEER, rank, true, "%s", text);
+}
+
+/* A rank that gave up because of another one's death was not at fault. */
+void mu_engine_follow(struct mu_host_backend *b, int from,
+                      const struct mu_failure *failure)
+{
+    int rank = failure->rank;
+    char who[128];
+
+    if (b->failure.status)
+        return;
+    b->failure.death = failure->death;
+    mu_rank_text(b, from, who, sizeof who);
+    if (rank != from)
+        mu_engine_fail(b, failure->status, rank, true, "%s", failure->text);
+    else
+        mu_engine_fail(b, failure->status, failure->status == MUSTER_EPEER ? -1 : rank,
+                       true, "%s gave up: %s", who, failure->text);
+}
+
 /* Returns true when more work is ready; other threads may want the lock first. */
 static bool advance(struct mu_host_backend *b)
 {
@@ -153,7 +188,7 @@ static void set_timer(struct mu_host_backend *b, int64_t at)
 
 static void check_deadline(struct mu_host_backend *b)
 {
-    struct mu_failure late = { MUSTER_ETIMEOUT, -1, "" };
+    struct mu_failure late = { .status = MUSTER_ETIMEOUT, .rank = -1 };
     int64_t next = 0, now = mu_clock_ns();
 
     take_inbox(b);

@@ -47,8 +47,9 @@ struct mu_signature {
 
 /* Why the backend has failed; status 0: it has not. */
 struct mu_failure {
-    int status; /* muster_status */
-    int rank;   /* the rank at fault, -1 unknown */
+    int status;          /* muster_status */
+    int rank;            /* the rank at fault, -1 unknown */
+    enum mu_death death; /* of that rank; MU_DEATH_NONE: it lives */
     char text[MU_FAILURE_TEXT];
 };
 
@@ -191,6 +192,11 @@ int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
 /* Keeps the first failure only. Locked. report: call env.failed later. */
 void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* Fail because that rank died. */
+void mu_engine_lost(struct mu_host_backend *b, int rank, enum mu_death death);
+/* Fail as rank `from` did. */
+void mu_engine_follow(struct mu_host_backend *b, int from,
+                      const struct mu_failure *failure);
 void mu_engine_abort(struct mu_host_backend *b, int status, const char *why);
 void mu_engine_extend(struct mu_host_backend *b, double seconds);
 

@@ -42,19 +42,9 @@ void mu_mesh_drop(struct mu_host_backend *b, int rank)
 
 void mu_mesh_lost(struct mu_host_backend *b, int rank, int why)
 {
-    char who[128];
-
-    mu_rank_text(b, rank, who, sizeof who);
     mu_mesh_drop(b, rank);
-    if (b->mesh->peer[rank].left)
-        return;
-    if (why == 0 || why == ECONNRESET || why == EPIPE)
-        mu_engine_fail(b, MUSTER_EPEER, rank, true, "%s died%s%s", who,
-                       b->head ? "; this rank waits for it in " : "",
-                       b->head ? mu_host_request_text(b->head) : "");
-    else
-        mu_engine_fail(b, MUSTER_EIO, rank, true, "the link to %s is dead: %s", who,
-                       strerror(why));
+    if (!b->mesh->peer[rank].left)
+        mu_engine_lost(b, rank, mu_death_of_errno(why));
 }
 
 /* ---- Sending ---- */
@@ -188,7 +178,6 @@ static void start_payload(struct mu_host_backend *b, int rank)
 static void finish_message(struct mu_host_backend *b, int rank)
 {
     struct mu_mesh_peer *p = &b->mesh->peer[rank];
-    char who[128];
 
     p->head_len = 0;
     switch (p->head.verb) {
@@ -197,11 +186,8 @@ static void finish_message(struct mu_host_backend *b, int rank)
         break;
     case MU_MESH_ABORT:
         p->failure.text[sizeof p->failure.text - 1] = '\0';
-        mu_rank_text(b, rank, who, sizeof who);
         p->left = true;
-        mu_engine_fail(b, p->failure.status, p->failure.rank, true, "%s%s%s",
-                       p->failure.rank == rank ? who : "",
-                       p->failure.rank == rank ? " gave up: " : "", p->failure.text);
+        mu_engine_follow(b, rank, &p->failure);
         break;
     default:
         b->mesh->sink->arrived(b, rank, &p->head);

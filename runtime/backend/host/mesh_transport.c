@@ -72,16 +72,11 @@ static bool pipes_quiet(struct mu_host_backend *b)
 /* A peer that has left will never enter what this rank waits for. */
 static bool mesh_arm(struct mu_host_backend *b, enum mu_sleep how)
 {
-    char who[128];
-
     for (int r = 0; r < b->env.size; r++) {
         struct mu_mesh_peer *p = &b->mesh->peer[r];
 
         if (p->left && b->head && p->entered <= b->head->seq) {
-            mu_engine_fail(
-                b, MUSTER_EPEER, r, true,
-                "%s has closed its communicator; this rank waits for it in %s",
-                mu_rank_text(b, r, who, sizeof who), mu_host_request_text(b->head));
+            mu_engine_lost(b, r, MU_DEATH_ENDED);
             return false;
         }
     }

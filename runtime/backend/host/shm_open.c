@@ -272,14 +272,19 @@ static int watch_peers(struct opening *o, struct mu_err *err)
     struct mu_shm *shm = o->shm;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        char who[128];
+        char text[256];
 
         if (i == shm->me)
             continue;
         shm->watch[i] = (int)syscall(SYS_pidfd_open, o->pid[i], 0);
-        if (shm->watch[i] < 0 && errno == ESRCH)
-            return mu_err_set(err, MUSTER_EPEER, "%s has ended already",
-                              mu_rank_text(o->b, shm->rank_of[i], who, sizeof who));
+        if (shm->watch[i] < 0 && errno == ESRCH) {
+            mu_death_text(MU_DEATH_ENDED,
+                          &(struct mu_rank_name){ shm->rank_of[i],
+                                                  o->b->host_of[shm->rank_of[i]],
+                                                  o->pid[i] },
+                          -1, "", text, sizeof text);
+            return mu_err_set(err, MUSTER_EPEER, "%s", text);
+        }
         if (shm->watch[i] < 0) {
             shm->watch[i] = o->socket[i];
             o->socket[i] = -1;

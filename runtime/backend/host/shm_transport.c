@@ -31,7 +31,6 @@ static inline void pause_core(void)
 static void check_absent(struct mu_host_backend *b)
 {
     struct mu_shm *shm = b->shm;
-    char who[128];
 
     for (int i = 0; i < shm->nlocal && !b->failure.status; i++) {
         struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(shm, i);
@@ -39,20 +38,12 @@ static void check_absent(struct mu_host_backend *b)
 
         if (i == shm->me || presence == MU_PRESENT)
             continue;
-        mu_rank_text(b, shm->rank_of[i], who, sizeof who);
         if (presence == MU_ABORTED)
-            mu_engine_fail(b, mailbox->failure.status, mailbox->failure.rank, true,
-                           "%s%s%s",
-                           mailbox->failure.rank == shm->rank_of[i] ? who : "",
-                           mailbox->failure.rank == shm->rank_of[i] ? " gave up: " : "",
-                           mailbox->failure.text);
+            mu_engine_follow(b, shm->rank_of[i], &mailbox->failure);
         else if (b->head &&
                  atomic_load(&mailbox->counter[MU_SHM_WANT_COUNTER(shm->want)]) <
                      MU_SHM_WANT_VALUE(shm->want))
-            mu_engine_fail(
-                b, MUSTER_EPEER, shm->rank_of[i], true,
-                "%s has closed its communicator; this rank waits for it in %s", who,
-                mu_host_request_text(b->head));
+            mu_engine_lost(b, shm->rank_of[i], MU_DEATH_ENDED);
     }
 }
 
@@ -123,7 +114,6 @@ static void shm_nudge(struct mu_host_backend *b)
 static void shm_event(struct mu_host_backend *b, int index, uint32_t events)
 {
     struct mu_shm *shm = b->shm;
-    char who[128];
 
     if (index < 0) {
         check_absent(b);
@@ -132,10 +122,7 @@ static void shm_event(struct mu_host_backend *b, int index, uint32_t events)
     index -= MU_INDEX_LOCAL;
     epoll_ctl(b->epoll_fd, EPOLL_CTL_DEL, shm->watch[index], NULL);
     if (atomic_load(&mu_shm_mailbox_of(shm, index)->presence) == MU_PRESENT)
-        mu_engine_fail(b, MUSTER_EPEER, shm->rank_of[index], true, "%s died%s%s",
-                       mu_rank_text(b, shm->rank_of[index], who, sizeof who),
-                       b->head ? "; this rank waits for it in " : "",
-                       b->head ? mu_host_request_text(b->head) : "");
+        mu_engine_lost(b, shm->rank_of[index], MU_DEATH_ENDED);
     else
         check_absent(b);
 }

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* control_ask.c - the root requests the flight records of all ranks, and judges
+ *
+ *   a wait is over its deadline      the rank to blame, and the job ends
+ *   a wait lasts a moment            do ranks wait for each other in different calls?
+ *
+ * For the second, each rank whose wait lasts sends its record once. Ranks number their
+ * collectives alike; where one number has two names, the root requests all records. It
+ * does so twice: only a rank that is in the same wait in both has been in it when the
+ * other ranks answered. Programs may call a barrier and start a bucket in another order
+ * on each rank: these pass.
+ */
+#include "runtime/boot/control_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
+#include "runtime/muster.h"
+
+#define STUCK_SECONDS 0.2 /* of a wait: then the root gets the record */
+#define PROBE_SECONDS 2.0 /* for the records of ranks that may be stopped */
+
+/* ---- Records --------------------------------------------------------------------- */
+
+void mu_control_own_record(struct mu_control *c, struct mu_flight *out)
+{
+    *out = (struct mu_flight){ .rank = c->rank };
+    c->env.hooks.record(c->env.hooks.arg, out);
+    out->waiting_since = c->waiting_since;
+    mu_copy(out->waiting_for, sizeof out->waiting_for, c->waiting_for);
+}
+
+void mu_control_answer(struct mu_control *c, uint64_t round)
+{
+    struct mu_flight mine;
+
+    mu_control_own_record(c, &mine);
+    if (c->parent < 0)
+        mu_control_record_in(c, c->rank, round, &mine, sizeof mine);
+    else
+        mu_control_send_up(c, MU_FRAME_RECORD, c->rank, 0, round, &mine, sizeof mine);
+}
+
+void mu_control_forget_records(struct mu_control *c)
+{
+    for (int r = 0; c->records && r < c->size; r++)
+        free((void *)(uintptr_t)c->records[r]);
+    free(c->records);
+    c->records = NULL;
+    c->nrecords = 0;
+}
+
+static void collect(struct mu_control *c)
+{
+    c->records = calloc((size_t)c->size, sizeof *c->records);
+    if (!c->records) {
+        mu_control_decide(c,
+                          &(struct mu_complaint){ .status = MUSTER_EMEMORY,
+                                                  .rank = c->rank,
+                                                  .text = "out of memory in rank 0" },
+                          true);
+        return;
+    }
+    mu_control_send_down(c, MU_FRAME_ASK, 0, ++c->round, NULL, 0);
+    mu_control_answer(c, c->round);
+}
+
+void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
+                          const void *data, size_t len)
+{
+    struct mu_flight *copy;
+
+    if (!c->records || round != c->round || from < 0 || from >= c->size ||
+        c->records[from] || len != sizeof *copy || c->ended)
+        return;
+    copy = malloc(sizeof *copy);
+    if (!copy)
+        return;
+    memcpy(copy, data, sizeof *copy);
+    c->records[from] = copy;
+    if (++c->nrecords == c->size)
+        mu_control_judge(c);
+}
+
+/* ---- Judging --------------------------------------------------------------------- */
+
+/* Is it the second time that this rank is to blame, in the same wait? */
+static bool is_proved(struct mu_control *c, const struct mu_complaint *why)
+{
+    bool apart = why->status == MUSTER_ECONTRACT;
+    int rank = apart ? why->rank : -1;
+    double since = apart ? c->records[rank]->waiting_since : 0;
+    bool again = apart && rank == c->apart && since == c->apart_since;
+
+    c->apart = rank;
+    c->apart_since = since;
+    return again;
+}
+
+static void probe(struct mu_control *c)
+{
+    c->probing = true;
+    c->pending[MU_SAW_OVERDUE].at = mu_clock_s() + PROBE_SECONDS;
+    collect(c);
+}
+
+void mu_control_judge(struct mu_control *c)
+{
+    struct mu_complaint why = { .status = MUSTER_ETIMEOUT,
+                                .text = "a rank did not enter the collective in time" };
+    bool complete = c->nrecords == c->size;
+
+    c->pending[MU_SAW_OVERDUE].at = 0;
+    why.rank = c->env.hooks.judge(c->env.hooks.arg, c->records, c->parent_of,
+                                  &why.status, why.text, sizeof why.text);
+    if (c->probing && !(complete && is_proved(c, &why))) {
+        c->probing = false;
+        mu_control_forget_records(c);
+        if (complete && c->apart >= 0)
+            probe(c);
+        return;
+    }
+    c->ending.records = c->records;
+    mu_control_decide(c, &why, true);
+}
+
+/* ---- Waits that last ------------------------------------------------------------- */
+
+void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len)
+{
+    struct mu_flight record;
+
+    if (len != sizeof record || c->ended)
+        return;
+    memcpy(&record, data, sizeof record);
+    if (!mu_flight_merge(&c->seen, &record) && !c->records) {
+        c->apart = -1;
+        probe(c);
+    }
+}
+
+double mu_control_stuck_at(const struct mu_control *c)
+{
+    return c->waiting_since +
+           (c->env.timeout < STUCK_SECONDS ? c->env.timeout : STUCK_SECONDS);
+}
+
+double mu_control_show_stuck(struct mu_control *c, double now)
+{
+    struct mu_flight mine;
+
+    if (c->shown)
+        return 0;
+    if (now < mu_control_stuck_at(c))
+        return mu_control_stuck_at(c);
+    c->shown = true;
+    mu_control_own_record(c, &mine);
+    if (c->parent < 0)
+        mu_control_stuck_in(c, &mine, sizeof mine);
+    else
+        mu_control_send_up(c, MU_FRAME_STUCK, c->rank, 0, 0, &mine, sizeof mine);
+    return 0;
+}
+
+/* ---- Waits over their deadline --------------------------------------------------- */
+
+static void report_overdue(struct mu_control *c)
+{
+    const struct mu_complaint parent = { .status = MUSTER_ETIMEOUT,
+                                         .rank = c->parent,
+                                         .death = MU_DEATH_SILENT };
+    struct mu_complaint root = { .status = MUSTER_ETIMEOUT, .rank = -1 };
+
+    mu_control_send_up(c, MU_FRAME_OVERDUE, c->rank, 0, 0, NULL, 0);
+    mu_control_take_turn(c, MU_SAW_PARENT_SILENT, &parent);
+    snprintf(root.text, sizeof root.text,
+             "a wait exceeded its deadline, and rank 0 (node %s) did not report the "
+             "reason",
+             c->env.world->host_of[0]);
+    mu_control_take_turn(c, MU_SAW_ROOT_SILENT, &root);
+}
+
+void mu_control_overdue_now(struct mu_control *c)
+{
+    if (c->overdue || c->ended)
+        return;
+    c->overdue = true;
+    if (c->parent >= 0) {
+        report_overdue(c);
+        return;
+    }
+    c->probing = false; /* what it asked for is judged now */
+    c->pending[MU_SAW_OVERDUE].at = 0;
+    mu_control_take_turn(c, MU_SAW_OVERDUE, &(struct mu_complaint){ 0 });
+    if (!c->records)
+        collect(c);
+}
