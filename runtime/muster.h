@@ -6,7 +6,7 @@
  *     struct muster *m;
  *     struct muster_ddp *ddp;
  *
- *     if (muster_init(&m, NULL) != MUSTER_OK)       // rank and size from PMIx
+ *     if (muster_init(&m, NULL) != MUSTER_OK)       // rank and size from PMIx, ...
  *         return muster_report(NULL);               // print why; the exit status
  *     if (muster_ddp_create(m, params, nparams, NULL, &ddp) != MUSTER_OK ||
  *         muster_ddp_broadcast(ddp, 0) != MUSTER_OK)  // rank 0's weights everywhere
@@ -77,7 +77,7 @@ extern "C" {
 enum muster_status {
     MUSTER_OK = 0,
     MUSTER_EUSAGE = 10,  /* a wrong argument or call order */
-    MUSTER_ERENDEZVOUS,  /* no PMIx, a rank did not arrive, no connection */
+    MUSTER_ERENDEZVOUS,  /* no way in, a rank did not arrive, no connection */
     MUSTER_ECONTRACT,    /* ranks disagree: model, versions, world, NCCL's network */
     MUSTER_EPEER,        /* a rank died */
     MUSTER_ETIMEOUT,     /* a rank missed the deadline */
@@ -129,7 +129,7 @@ struct muster_options {
     double init_timeout;
     /* MUSTER_TIMEOUT: seconds for each collective, default 600. */
     double timeout;
-    /* MUSTER_SINGLE=1: a world of one rank without PMIx is meant. */
+    /* MUSTER_SINGLE=1: a world of one rank is meant. */
     int single;
     /* MUSTER_LOG: "error", "warn" (default), "info", "debug". */
     const char *log;
@@ -145,10 +145,12 @@ struct muster_options {
     uint64_t reserved[8]; /* 0 */
 };
 
-/* [collective] Take rank and size from PMIx, check the placement, open control
- * connections and communicator. On failure *out is NULL and muster_error(NULL) is the
- * reason. Once the ranks have begun to connect, a failure ends the whole job (see
- * on_failure). Under srun it needs --mpi=pmix; without Slurm it is a world of one rank.
+/* [collective] Take rank and size, check the placement, open control connections and
+ * communicator. Rank and size are those of PMIx (srun --mpi=pmix); else those of RANK,
+ * WORLD_SIZE, MASTER_ADDR and MASTER_PORT, where all are set; else it is a world of one
+ * rank. muster(3) has the secret that ranks without PMIx need. On failure *out is NULL
+ * and muster_error(NULL) is the reason. Once the ranks have begun to connect, a failure
+ * ends the whole job (see on_failure).
  *
  * The library makes the GPU that the plugin chose for this task the current device of
  * the calling thread (cudaSetDevice), else the device that the program has chosen

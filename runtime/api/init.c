@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* init.c - open and close a world: PMIx, control connections, backend */
+/* init.c - open and close a world: the way in, control connections, backend */
 #include "runtime/api/impl.h"
 
 #include <stdlib.h>
@@ -61,6 +61,14 @@ static struct mu_launch launch_variables(bool single)
         .rank = variable("RANK"),
         .world_size = variable("WORLD_SIZE"),
         .master_addr = variable("MASTER_ADDR"),
+        .master_port = variable("MASTER_PORT"),
+        .muster_port = variable("MUSTER_PORT"),
+        .local_rank = variable("LOCAL_RANK"),
+        .local_world_size = variable("LOCAL_WORLD_SIZE"),
+        .node_rank = variable("NODE_RANK"),
+        .group_rank = variable("GROUP_RANK"),
+        .token_file = variable("MUSTER_TOKEN_FILE"),
+        .token = variable("MUSTER_TOKEN"),
         .pmi_rank = variable("PMI_RANK"),
         .pmix_namespace = variable("PMIX_NAMESPACE"),
         .pmix_server_uri = pmix_server_uri(),

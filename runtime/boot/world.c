@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.c - choose between PMIx and a world of one */
+/* world.c - choose the way in: PMIx, the variables of torchrun, or a world of one */
 #include "runtime/boot/world.h"
 
 #include <stdio.h>
@@ -12,6 +12,8 @@ int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
 {
     int rc = launch->single ? 1 : mu_world_pmix(launch, out, err);
 
+    if (rc == 1 && !launch->single)
+        rc = mu_world_rdzv(launch, out, err);
     if (rc <= 0)
         return rc;
     if (mu_launch_check(launch, 0, 0, err) < 0)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.h - who we are among whom: rank, size, nodes, from PMIx or alone
+/* world.h - who we are among whom: rank, size, nodes
  *
- *   world.c         choose between PMIx and a world of one
+ *   world.c         choose the way in
  *   world_meet.c    exchange the ranks' records
  *   world_table.c   make, number, shrink and free the table of ranks
  *   world_pmix.c    a world of PMIx
+ *   world_rdzv.c    a world of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
  *   world_single.c  a world of this process alone
  *   world_none.c    in place of world_pmix.c where there is no PMIx
  */
@@ -30,6 +31,7 @@ struct mu_world {
     int *pid_of;    /* by rank, as that rank sees itself */
     char job[64];   /* "job.step" */
     uint8_t token[MU_TOKEN_LEN];
+    bool has_token; /* each rank has it before they meet: it is not sent */
     struct mu_endpoint *endpoint; /* NULL in a world of one */
     struct mu_address *address;   /* of each rank's endpoint, by rank */
     uint64_t generation;          /* equal on all ranks; see struct mu_claim */
@@ -89,6 +91,9 @@ void mu_world_shrink(struct mu_world *world, const bool *keep);
 
 /* A world of this process alone. */
 int mu_world_single(struct mu_world **out, struct mu_err *err);
+/* From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. 1: see mu_rdzv_read. */
+int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
+                  struct mu_err *err);
 /* From PMIx. 1: there is no PMIx server (or no PMIx in this build), *out untouched. */
 int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
                   struct mu_err *err);

@@ -18,7 +18,7 @@ struct rank_record {
     struct mu_address address; /* first: its magic covers the whole record */
     int32_t pid;
     char host[128], node_key[160];
-    uint8_t token[MU_TOKEN_LEN]; /* rank 0's counts */
+    uint8_t token[MU_TOKEN_LEN]; /* rank 0's counts; zero where all have it */
 };
 
 int mu_world_listen(struct mu_world *w, const char *master_addr, struct mu_err *err)
@@ -36,7 +36,8 @@ static int publish(struct mu_world *w, const char *host, const char *node_key,
 
     mu_copy(mine.host, sizeof mine.host, host);
     mu_copy(mine.node_key, sizeof mine.node_key, node_key);
-    memcpy(mine.token, w->token, sizeof mine.token);
+    if (!w->has_token)
+        memcpy(mine.token, w->token, sizeof mine.token);
     return w->exchange.publish(w->exchange.arg, RECORD_KEY, &mine, sizeof mine, err);
 }
 
@@ -68,7 +69,7 @@ static int read_record(struct mu_world *w, int rank, struct rank_record *record,
 /* From here on the endpoint can judge callers. */
 static void trust(struct mu_world *w, const uint8_t token[MU_TOKEN_LEN])
 {
-    memcpy(w->token, token, sizeof w->token);
+    memmove(w->token, token, sizeof w->token);
     for (int s = MU_SERVICE_CONTROL; s < MU_NSERVICES; s++)
         mu_endpoint_set_secret(w->endpoint, (enum mu_service)s, token);
 }
@@ -85,7 +86,7 @@ static int read_records(struct mu_world *w, struct rank_record *records,
         if (read_record(w, r, &records[r], err) < 0)
             goto out;
         if (r == 0)
-            trust(w, records[0].token);
+            trust(w, w->has_token ? w->token : records[0].token);
         key[r] = records[r].node_key;
         w->pid_of[r] = records[r].pid;
         free(w->host_of[r]);

@@ -33,6 +33,11 @@ static long number(const char *text, long otherwise)
     return text && mu_parse_int("", text, 0, INT_MAX, &n, NULL) == 0 ? n : otherwise;
 }
 
+static const char *or_unset(const char *value)
+{
+    return value ? value : "(unset)";
+}
+
 static int refuse_singleton(const struct mu_launch *l, int pmix_size,
                             struct mu_err *err)
 {
@@ -57,17 +62,17 @@ static int refuse_singleton(const struct mu_launch *l, int pmix_size,
     if (number(l->world_size, 1) > 1 || number(l->rank, 0) > 0)
         return mu_err_set(
             err, MUSTER_ERENDEZVOUS,
-            "WORLD_SIZE=%s RANK=%s but %s: libmuster takes its ranks from PMIx, "
-            "start it with `srun --mpi=pmix` or another PMIx launcher",
-            l->world_size ? l->world_size : "(unset)", l->rank ? l->rank : "(unset)",
-            have);
+            "WORLD_SIZE=%s RANK=%s MASTER_ADDR=%s MASTER_PORT=%s but %s: set all four "
+            "variables, or start it with `srun --mpi=pmix` or another PMIx launcher",
+            or_unset(l->world_size), or_unset(l->rank), or_unset(l->master_addr),
+            or_unset(l->master_port), have);
     for (int i = 0; i < MU_LAUNCH_OTHERS; i++)
         if (number(l->other[i], 0) >= mu_launch_other[i].several)
             return mu_err_set(
                 err, MUSTER_ERENDEZVOUS,
-                "%s=%s but %s: libmuster takes its ranks from PMIx, start it with "
-                "`srun --mpi=pmix` or another PMIx launcher (MUSTER_SINGLE=1 if "
-                "separate runs are meant)",
+                "%s=%s but %s: start it with `srun --mpi=pmix` or another PMIx "
+                "launcher, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT "
+                "(MUSTER_SINGLE=1 if separate runs are meant)",
                 mu_launch_other[i].name, l->other[i], have);
     return 0;
 }
@@ -85,7 +90,6 @@ int mu_launch_check(const struct mu_launch *launch, int pmix_rank, int pmix_size
             err, MUSTER_ERENDEZVOUS,
             "RANK=%s WORLD_SIZE=%s but PMIx reports rank %d of %d: unset them, or "
             "start one task per rank without a second launcher (torchrun)",
-            launch->rank ? launch->rank : "(unset)",
-            launch->world_size ? launch->world_size : "(unset)", pmix_rank, pmix_size);
+            or_unset(launch->rank), or_unset(launch->world_size), pmix_rank, pmix_size);
     return 0;
 }

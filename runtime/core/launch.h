@@ -25,8 +25,10 @@ struct mu_launch {
     const char *slurm_nnodes;         /* SLURM_JOB_NUM_NODES */
     const char *slurmd_nodename;      /* what Slurm calls this node, set in tasks */
     const char *rank, *world_size;    /* RANK, WORLD_SIZE */
-    const char *master_addr;          /* MASTER_ADDR */
-    const char *pmi_rank;             /* PMI_RANK: a PMI-1 or PMI-2 launcher */
+    const char *master_addr, *master_port, *muster_port;
+    const char *local_rank, *local_world_size, *node_rank, *group_rank;
+    const char *token_file, *token; /* MUSTER_TOKEN_FILE, MUSTER_TOKEN */
+    const char *pmi_rank;           /* PMI_RANK: a PMI-1 or PMI-2 launcher */
     /* Set by a PMIx launcher: PMIX_NAMESPACE, the newest PMIX_SERVER_URI*, and the
      * directories in which the client looks for the server.
      */

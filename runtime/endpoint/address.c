@@ -13,7 +13,7 @@
 #include "runtime/base/random.h"
 #include "runtime/core/text.h"
 
-#define MAGIC 0x4d754533u
+#define MAGIC 0x4d754534u
 
 /* ---- The addresses of this host ------------------------------------------------- */
 
@@ -142,6 +142,14 @@ bool mu_address_fill(struct mu_address *a, const char *first)
     name_machine(a->machine);
     mu_address_hosts(first, a->hosts, sizeof a->hosts);
     return mu_random(a->id, sizeof a->id) == 0;
+}
+
+void mu_address_of_id(struct mu_address *a, const uint8_t id[MU_ADDRESS_ID], bool here)
+{
+    *a = (struct mu_address){ .magic = MAGIC };
+    memcpy(a->id, id, sizeof a->id);
+    if (here)
+        name_machine(a->machine);
 }
 
 bool mu_address_read(struct mu_address *a, const void *record, size_t len)

@@ -21,14 +21,18 @@ struct mu_address {
     /* Kernel and network namespace: equal for those that see the same loopback and the
      * same abstract AF_UNIX names.
      */
-    char machine[MU_ADDRESS_MACHINE];
-    char hosts[MU_ADDRESS_HOSTS]; /* comma separated, best first */
+    char machine[MU_ADDRESS_MACHINE]; /* "": unknown */
+    char hosts[MU_ADDRESS_HOSTS];     /* comma separated, best first */
 };
 
 /* A new id, this machine and its addresses. `first` (or NULL) is put before them.
  * Returns false when there are no random bytes.
  */
 bool mu_address_fill(struct mu_address *a, const char *first);
+/* An address that callers compute by themselves; port and hosts are to be set. here: it
+ * is on this machine, else on an unknown one.
+ */
+void mu_address_of_id(struct mu_address *a, const uint8_t id[MU_ADDRESS_ID], bool here);
 /* A record that another rank published: false, it is of another release. */
 bool mu_address_read(struct mu_address *a, const void *record, size_t len);
 bool mu_address_same_machine(const struct mu_address *a, const struct mu_address *b);

@@ -58,7 +58,7 @@ static void add_all(struct mu_dial *d, const struct mu_address *own,
         add_host(d, "127.0.0.1", port, false);
     mu_copy(list, sizeof list, to->hosts);
     while ((host = mu_parse_next(&rest, ',')))
-        add_host(d, host, port, !here);
+        add_host(d, host, port, !here && to->machine[0]);
 }
 
 void mu_dial_start(struct mu_dial *d, const struct mu_address *own,

@@ -360,27 +360,44 @@ static void release(struct mu_endpoint *ep)
     free(ep);
 }
 
-int mu_endpoint_open(const char *first, struct mu_endpoint **out, struct mu_err *err)
+static int open_at(const struct mu_address *at, bool tcp, bool local,
+                   struct mu_endpoint **out, struct mu_err *err)
 {
     struct mu_endpoint *ep = make();
 
     if (!ep)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    ep->address = *at;
     ep->fork.in_child = in_child;
     mu_fork_enter(&ep->fork);
-    if (ep->wake_fd < 0 || ep->bell_fd < 0 || sodium_init() < 0 ||
-        !mu_address_fill(&ep->address, first)) {
+    if (ep->wake_fd < 0 || ep->bell_fd < 0 || sodium_init() < 0) {
         mu_err_set(err, MUSTER_EIO, "cannot open the endpoint: %s", strerror(errno));
         goto fail;
     }
-    if (mu_net_listen(&ep->gate[TCP].fd, &ep->address.port, err) < 0 ||
-        listen_local(ep, err) < 0 || start_thread(ep, err) < 0)
+    if ((tcp && mu_net_listen(&ep->gate[TCP].fd, &ep->address.port, err) < 0) ||
+        (local && listen_local(ep, err) < 0) || start_thread(ep, err) < 0)
         goto fail;
     *out = ep;
     return 0;
 fail:
     release(ep);
     return -1;
+}
+
+int mu_endpoint_open(const char *first, struct mu_endpoint **out, struct mu_err *err)
+{
+    struct mu_address at;
+
+    if (!mu_address_fill(&at, first))
+        return mu_err_set(err, MUSTER_EIO, "cannot open the endpoint: %s",
+                          strerror(errno));
+    return open_at(&at, true, true, out, err);
+}
+
+int mu_endpoint_open_at(const struct mu_address *at, bool tcp, struct mu_endpoint **out,
+                        struct mu_err *err)
+{
+    return open_at(at, tcp, !tcp, out, err);
 }
 
 void mu_endpoint_close(struct mu_endpoint *ep)

@@ -49,6 +49,11 @@ struct mu_endpoint;
  * try before the others.
  */
 int mu_endpoint_open(const char *first, struct mu_endpoint **out, struct mu_err *err);
+/* Listen where callers expect it: over TCP on at's port alone, or on its AF_UNIX name
+ * alone.
+ */
+int mu_endpoint_open_at(const struct mu_address *at, bool tcp, struct mu_endpoint **out,
+                        struct mu_err *err);
 void mu_endpoint_close(struct mu_endpoint *ep); /* NULL is fine */
 const struct mu_address *mu_endpoint_address(const struct mu_endpoint *ep);
 

@@ -10,7 +10,7 @@
 #include "runtime/base/random.h"
 #include "runtime/endpoint/net.h"
 
-#define MAGIC 0x4d755433u /* changes with the frames; differs in the other byte order */
+#define MAGIC 0x4d755434u /* changes with the frames; differs in the other byte order */
 
 struct challenge { /* from the one that accepts */
     uint32_t magic;

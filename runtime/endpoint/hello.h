@@ -29,7 +29,8 @@
 enum mu_service {
     MU_SERVICE_RING, /* see enum mu_ring_kind */
     MU_SERVICE_RING_OF_NODES,
-    MU_SERVICE_CONTROL, /* from here on the secret is the job's token */
+    MU_SERVICE_RENDEZVOUS, /* of ranks that have rank 0's address from variables */
+    MU_SERVICE_CONTROL,    /* from here on the secret is the job's token */
     MU_SERVICE_SURVIVE,
     MU_SERVICE_MESH,
     MU_SERVICE_SHM,

@@ -13,22 +13,34 @@
 #include "runtime/base/clock.h"
 #include "runtime/muster.h"
 
+/* A port that is wanted may have connections of an earlier listener that have ended. */
+static int open_socket(int family, uint32_t port)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+
+    if (fd >= 0 && port)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return fd;
+}
+
 int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err)
 {
-    struct sockaddr_in6 six = { .sin6_family = AF_INET6 };
-    struct sockaddr_in four = { .sin_family = AF_INET };
+    struct sockaddr_in6 six = { .sin6_family = AF_INET6,
+                                .sin6_port = htons((uint16_t)*port) };
+    struct sockaddr_in four = { .sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)*port) };
     struct sockaddr_storage got;
     socklen_t len = sizeof got;
     int off = 0;
 
-    *fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    *fd = open_socket(AF_INET6, *port);
     if (*fd >= 0 && (setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) < 0 ||
                      bind(*fd, (struct sockaddr *)&six, sizeof six) < 0)) {
         close(*fd);
         *fd = -1;
     }
     if (*fd < 0) {
-        *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        *fd = open_socket(AF_INET, *port);
         if (*fd < 0 || bind(*fd, (struct sockaddr *)&four, sizeof four) < 0)
             return mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot bind a TCP port: %s",
                               strerror(errno));

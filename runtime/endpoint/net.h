@@ -9,8 +9,8 @@
 
 #include "runtime/base/err.h"
 
-/* Listen on a free port, IPv6 with IPv4 inside where there is IPv6. *fd is closed by
- * the caller, also after a failure (-1: not opened).
+/* Listen on *port, 0: on a free one, IPv6 with IPv4 inside where there is IPv6. *fd is
+ * closed by the caller, also after a failure (-1: not opened).
  */
 int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err);
 /* A dead link counts as a dead peer after 10 s; no delay of small messages. */
