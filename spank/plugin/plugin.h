@@ -15,6 +15,7 @@
  *   task_init.c    in the task: applies its slot of the plan, by the next three
  *   apply.c        in the task: affinity, memory policy
  *   taskenv.c      in the task: the environment
+ *   nccl_plugins.c in the task: variables for Muster's plugins of NCCL
  *   container.c    in the task: settings from the container's image
  *   rendezvous.c   ports, network, rank 0's address
  *   rank0_node.c   the node that rank 0 runs on
@@ -63,6 +64,8 @@
 #define MU_STEP_SPECIAL 0xfffffffau
 #define MU_STEP_INTERACTIVE 0xfffffffau
 #define MU_STEP_BATCH 0xfffffffbu
+
+struct mu_env;
 
 /* One step on one node, as slurmstepd sees it in user_init. */
 struct mu_step {
@@ -334,6 +337,12 @@ int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
 /* apply.c. All act on the calling process. */
 int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err);
 int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *err);
+
+/* nccl_plugins.c. Adds the variables for the plugins that the step asks for and that
+ * this task can open; first: of the node's tasks, which prints what is missing.
+ */
+int mu_nccl_plugins_add(const struct mu_state *st, bool first, struct mu_env *env,
+                        struct mu_err *err);
 
 /* taskenv.c. Writes the environment of one task; hidden: Slurm narrowed the task, so
  * that its CUDA_VISIBLE_DEVICES is kept.

@@ -203,7 +203,8 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
         mu_env_add(env, "OMP_NUM_THREADS", MU_ENV_KEEP, err, "%d",
                    mu_env_threads(cores, slot->ngpus)) < 0)
         return -1;
-    if (add_settings(st, env, err) < 0)
+    if (add_settings(st, env, err) < 0 ||
+        mu_nccl_plugins_add(st, slot->task == 0, env, err) < 0)
         return -1;
     return add_plan(st, sp, slot, env, err);
 }

@@ -247,6 +247,16 @@ policy() { # srun option...
     [ "$(grep -v ^muster "$MUSTER_DIR/out")" = "default 0" ]
 }
 
+@test "profile: NCCL is given Muster's profiler, and a profiler of the user stays" {
+    run step -n1 --gres=gpu:1 bash -c 'echo "${NCCL_PROFILER_PLUGIN-no} ${MUSTER_PROFILE-no}"'
+    [ "$output" = "no no" ]
+    run step -n1 --gres=gpu:1 --muster=profile bash -c 'echo "$NCCL_PROFILER_PLUGIN $MUSTER_PROFILE"'
+    [ "$output" = "$(realpath "$build")/.libs/libnccl-profiler-muster.so ." ]
+    NCCL_PROFILER_PLUGIN=mine run step -n1 --gres=gpu:1 --muster=profile=/tmp/ledgers bash -c \
+        'echo "$NCCL_PROFILER_PLUGIN $MUSTER_PROFILE"'
+    [ "$output" = "mine /tmp/ledgers" ]
+}
+
 @test "case 064: OMP_NUM_THREADS is cores per GPU, however the launcher is wrapped" {
     # stands in for torchrun and the like: prints what each worker would inherit
     printf '#!/bin/bash\necho "${OMP_NUM_THREADS-no} ${RANK-no}"\n' > "$MUSTER_DIR/torchrun"

@@ -56,6 +56,10 @@ static const struct value_case {
     { "topo=auto", "topo=auto", F(topo), MU_TOPO_AUTO },
     { "topo=none", "topo=none", F(topo), MU_TOPO_NONE },
     { "topo=FILE", "topo=/etc/topo.xml", F(topo), MU_TOPO_FILE },
+    { "profile", "profile", F(profile), MU_PROFILE_YES },
+    { "profile=yes", "profile=yes", F(profile), MU_PROFILE_YES },
+    { "profile=no", "profile=no", F(profile), MU_PROFILE_NO },
+    { "profile=FOLDER", "profile=./ledgers", F(profile), MU_PROFILE_FOLDER },
     { "the later value wins", "cpus=all,cpus=local", F(cpus), MU_CPUS_LOCAL },
 };
 
@@ -93,6 +97,8 @@ static const struct bad_case {
     { "share without a value", "share", "share takes warn, yes or no" },
     { "a misspelt topo word is no file", "topo=atuo",
       "topo takes auto, none or a file name" },
+    { "profile and a word that is no folder", "profile=on",
+      "profile takes no, yes or a folder name (with a '/'), not 'on'" },
     { "gpu-bind without a value", "gpu-bind",
       "gpu-bind takes a value of Slurm's --gpu-bind" },
     { "gpu-bind that Slurm would refuse", "gpu-bind=nearest",
@@ -147,6 +153,16 @@ static void names_that_do_not_fit_are_refused(void **state)
     assert_int_equal(mu_opts_parse(text, &opts, &err), -1);
     assert_int_equal(err.code, ENAMETOOLONG);
     assert_int_equal(opts.topo, MU_TOPO_UNSET);
+    memset(text, 'a', 1032);
+    memcpy(text, "profile=/", 9);
+    text[8 + 1024] = '\0';
+    assert_int_equal(mu_opts_parse(text, &opts, &err), -1);
+    assert_string_equal(err.text, "--muster: profile: the folder name has 1024 "
+                                  "characters, at most 1023 are allowed");
+    text[8 + 1023] = '\0';
+    assert_int_equal(mu_opts_parse(text, &opts, &err), 0);
+    assert_int_equal(strlen(opts.profile_folder), 1023);
+    memset(text, 'a', sizeof text - 1);
     memcpy(text, "gpu-bind=map_gpu:", 17);
     assert_int_equal(mu_opts_parse(text, &opts, &err), -1);
     assert_int_equal(err.code, ENAMETOOLONG);
@@ -158,8 +174,9 @@ static void merging_fills_only_what_is_unset(void **state)
 
     assert_int_equal(mu_opts_parse("cpus=all,topo=/a.xml", &opts, NULL), 0);
     assert_int_equal(
-        mu_opts_parse("off,cpus=local,mem=none,topo=/b.xml,gpu-bind=closest", &site,
-                      NULL),
+        mu_opts_parse("off,cpus=local,mem=none,topo=/b.xml,gpu-bind=closest,"
+                      "profile=/p",
+                      &site, NULL),
         0);
     mu_opts_merge(&opts, &site);
     assert_int_equal(opts.mode, MU_MODE_ON);
@@ -167,6 +184,10 @@ static void merging_fills_only_what_is_unset(void **state)
     assert_int_equal(opts.mem, MU_MEM_NONE);
     assert_string_equal(opts.topo_file, "/a.xml");
     assert_string_equal(opts.gpu_bind, "closest");
+    assert_int_equal(opts.profile, MU_PROFILE_FOLDER);
+    assert_string_equal(opts.profile_folder, "/p");
+    assert_true(mu_opts_unset(&opts, "profile"));
+    assert_string_equal(opts.profile_folder, "");
     mu_opts_defaults(&all);
     mu_opts_merge(&opts, &all);
     assert_int_equal(opts.visible, MU_VISIBLE_AUTO);

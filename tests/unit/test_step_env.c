@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,6 +23,7 @@
 #include <slurm/spank.h>
 #include <cmocka.h>
 
+#include "tests/unit/folder.h"
 #include "tests/unit/hang.h"
 #include "tests/unit/recorded.h"
 #include "tests/unit/slurm_says.h"
@@ -399,6 +401,68 @@ static void strict_holds_where_the_site_file_is_broken(void **state)
     }
 }
 
+/* ---- Plugins of NCCL ------------------------------------------------------------- */
+
+static void the_profiler_is_set_where_it_is_asked_for(void **state)
+{
+    char path[4096];
+
+    run_step("");
+    assert_null(get("NCCL_PROFILER_PLUGIN"));
+    assert_null(get("MUSTER_PROFILE"));
+    begin(state);
+    strcpy(option_text, "profile");
+    run_step("");
+    nothing_is_said();
+    snprintf(path, sizeof path, "%s/.libs/libnccl-profiler-muster.so",
+             getenv("MUSTER_BUILDDIR"));
+    assert_string_equal(get("NCCL_PROFILER_PLUGIN"), path);
+    assert_string_equal(get("MUSTER_PROFILE"), ".");
+    begin(state);
+    put("NCCL_PROFILER_PLUGIN", "mine");
+    run_step("profile=/scratch/ledgers");
+    nothing_is_said();
+    assert_string_equal(get("NCCL_PROFILER_PLUGIN"), "mine");
+    assert_string_equal(get("MUSTER_PROFILE"), "/scratch/ledgers");
+}
+
+/* The layout of an installation: LIBDIR/muster/RELEASE/muster.so. */
+static void the_profiler_is_looked_for_in_the_library_s_folder(void **state)
+{
+    static const char *const folders[] = { "lib", "lib/muster", "lib/muster/.libs" };
+    char build[4096], from[4096 + 32], top[] = "/tmp/muster-env-XXXXXX", path[64];
+    FILE *file;
+
+    snprintf(build, sizeof build, "%s", getenv("MUSTER_BUILDDIR"));
+    assert_non_null(mkdtemp(top));
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", top, folders[i]);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    strcat(path, "/muster.so");
+    snprintf(from, sizeof from, "%s/.libs/muster.so", build);
+    assert_int_equal(symlink(from, path), 0);
+    snprintf(path, sizeof path, "%s/lib/muster", top);
+    setenv("MUSTER_BUILDDIR", path, 1);
+    strcpy(option_text, "profile");
+    run_step("");
+    assert_null(get("NCCL_PROFILER_PLUGIN"));
+    assert_null(get("MUSTER_PROFILE"));
+    assert_non_null(strstr(said, "profile: the tasks do not see "
+                                 "libnccl-profiler-muster.so beside the plugin"));
+    begin(state);
+    snprintf(path, sizeof path, "%s/lib/libnccl-profiler-muster.so", top);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    strcpy(option_text, "profile");
+    run_step("");
+    nothing_is_said();
+    assert_string_equal(get("NCCL_PROFILER_PLUGIN"), path);
+    setenv("MUSTER_BUILDDIR", build, 1);
+    assert_int_equal(folder_remove(top), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +479,9 @@ int main(void)
         cmocka_unit_test_setup(
             a_topology_file_that_the_kernel_waits_for_is_left_out_in_time, begin),
         cmocka_unit_test_setup(strict_holds_where_the_site_file_is_broken, begin),
+        cmocka_unit_test_setup(the_profiler_is_set_where_it_is_asked_for, begin),
+        cmocka_unit_test_setup(the_profiler_is_looked_for_in_the_library_s_folder,
+                               begin),
     };
 
     return cmocka_run_group_tests_name("step_env", tests, NULL, NULL);

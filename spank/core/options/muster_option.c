@@ -17,8 +17,12 @@ struct key {
     size_t offset; /* in struct mu_opts; gpu-bind is a text and has none */
     int (*set)(struct mu_opts *opts, const struct key *key, const char *value,
                struct mu_err *err);
-    const char *words[4]; /* of set_words */
+    const char *words[4]; /* of set_words and set_file */
     int yes, no;          /* of set_switch */
+    /* of set_file: the text's place and room, what it names, the word that a missing
+     * value means, NULL: it is missing */
+    size_t text, room;
+    const char *noun, *bare;
 };
 
 /* Every field in the table is an enum with 0 for "not given". Slurm's compilers store
@@ -60,24 +64,33 @@ static int set_switch(struct mu_opts *opts, const struct key *key, const char *v
     return 0;
 }
 
-static int set_topo(struct mu_opts *opts, const struct key *key, const char *value,
+static char *text_of(struct mu_opts *opts, const struct key *key)
+{
+    return (char *)opts + key->text;
+}
+
+/* A word, as for set_words, or a name: the number behind those of the words. */
+static int set_file(struct mu_opts *opts, const struct key *k, const char *value,
                     struct mu_err *err)
 {
-    static const char *const words[] = { "auto", "none", NULL };
-    int i = value ? mu_parse_word(value, words) : -1;
+    int i, n = 0;
 
-    if (i < 0 && (!value || !strpbrk(value, "/.")))
-        return mu_err_set(
-            err, EINVAL,
-            "topo takes auto, none or a file name (with a '/'), not '%.80s'",
-            value ? value : "");
-    if (i < 0 && strlen(value) >= sizeof opts->topo_file)
-        return mu_err_set(
-            err, ENAMETOOLONG,
-            "topo: the file name has %zu characters, at most %zu are allowed",
-            strlen(value), sizeof opts->topo_file - 1);
-    opts->topo = i < 0 ? MU_TOPO_FILE : (enum mu_topo)(MU_TOPO_AUTO + i);
-    mu_copy(opts->topo_file, sizeof opts->topo_file, i < 0 ? value : "");
+    if (!value)
+        value = k->bare ? k->bare : "";
+    i = mu_parse_word(value, k->words);
+    while (k->words[n])
+        n++;
+    if (i < 0 && !strpbrk(value, "/."))
+        return mu_err_set(err, EINVAL,
+                          "%s takes %s%s%s or a %s name (with a '/'), not '%.80s'",
+                          k->name, k->words[0], n > 1 ? ", " : "",
+                          n > 1 ? k->words[1] : "", k->noun, value);
+    if (i < 0 && strlen(value) >= k->room)
+        return mu_err_set(err, ENAMETOOLONG,
+                          "%s: the %s name has %zu characters, at most %zu are allowed",
+                          k->name, k->noun, strlen(value), k->room - 1);
+    *field_of(opts, k) = i < 0 ? n + 1 : i + 1;
+    mu_copy(text_of(opts, k), k->room, i < 0 ? value : "");
     return 0;
 }
 
@@ -112,6 +125,7 @@ static int set_gpu_bind(struct mu_opts *opts, const struct key *key, const char 
 }
 
 #define FIELD(name) offsetof(struct mu_opts, name)
+#define TEXT(name) .text = FIELD(name), .room = sizeof((struct mu_opts *)0)->name
 
 static const struct key keys[] = {
     { "on", FIELD(mode), set_switch, .yes = MU_MODE_ON, .no = MU_MODE_OFF },
@@ -128,7 +142,19 @@ static const struct key keys[] = {
     { "nccl", FIELD(nccl), set_words, .words = { "auto", "none" } },
     { "rdzv", FIELD(rdzv), set_words, .words = { "auto", "none", "ranks" } },
     { "omp", FIELD(omp), set_words, .words = { "auto", "none" } },
-    { "topo", FIELD(topo), .set = set_topo },
+    { "topo",
+      FIELD(topo),
+      set_file,
+      { "auto", "none" },
+      TEXT(topo_file),
+      .noun = "file" },
+    { "profile",
+      FIELD(profile),
+      set_file,
+      { "no", "yes" },
+      TEXT(profile_folder),
+      .noun = "folder",
+      .bare = "yes" },
 };
 
 #define NKEYS (sizeof keys / sizeof keys[0])
@@ -175,8 +201,8 @@ bool mu_opts_unset(struct mu_opts *opts, const char *key)
     }
     given = *field_of(opts, known) != 0;
     *field_of(opts, known) = 0;
-    if (known->set == set_topo)
-        opts->topo_file[0] = '\0';
+    if (known->room)
+        text_of(opts, known)[0] = '\0';
     return given;
 }
 
@@ -226,13 +252,17 @@ void mu_opts_merge(struct mu_opts *opts, const struct mu_opts *lower)
 {
     struct mu_opts from = *lower;
 
-    if (!opts->topo)
-        mu_copy(opts->topo_file, sizeof opts->topo_file, lower->topo_file);
     if (!opts->gpu_bind[0])
         mu_copy(opts->gpu_bind, sizeof opts->gpu_bind, lower->gpu_bind);
-    for (size_t i = 0; i < NKEYS; i++)
-        if (keys[i].set != set_gpu_bind && !*field_of(opts, &keys[i]))
-            *field_of(opts, &keys[i]) = *field_of(&from, &keys[i]);
+    for (size_t i = 0; i < NKEYS; i++) {
+        const struct key *k = &keys[i];
+
+        if (k->set == set_gpu_bind || *field_of(opts, k))
+            continue;
+        *field_of(opts, k) = *field_of(&from, k);
+        if (k->room)
+            mu_copy(text_of(opts, k), k->room, text_of(&from, k));
+    }
 }
 
 void mu_opts_defaults(struct mu_opts *opts)
@@ -250,5 +280,6 @@ void mu_opts_defaults(struct mu_opts *opts)
         .rdzv = MU_RDZV_AUTO,
         .omp = MU_AUTO_AUTO,
         .topo = MU_TOPO_AUTO,
+        .profile = MU_PROFILE_NO,
     };
 }

@@ -18,6 +18,12 @@ enum mu_share { MU_SHARE_UNSET, MU_SHARE_WARN, MU_SHARE_YES, MU_SHARE_NO };
 enum mu_auto { MU_AUTO_UNSET, MU_AUTO_AUTO, MU_AUTO_NONE };
 enum mu_rdzv { MU_RDZV_UNSET, MU_RDZV_AUTO, MU_RDZV_NONE, MU_RDZV_RANKS };
 enum mu_topo { MU_TOPO_UNSET, MU_TOPO_AUTO, MU_TOPO_NONE, MU_TOPO_FILE };
+enum mu_profile_key {
+    MU_PROFILE_UNSET,
+    MU_PROFILE_NO,
+    MU_PROFILE_YES, /* in the working directory */
+    MU_PROFILE_FOLDER,
+};
 enum mu_flag { MU_FLAG_UNSET, MU_FLAG_NO, MU_FLAG_YES };
 
 struct mu_opts {
@@ -32,6 +38,8 @@ struct mu_opts {
     enum mu_rdzv rdzv;
     enum mu_topo topo;
     char topo_file[4096];
+    enum mu_profile_key profile;
+    char profile_folder[1024];
     char gpu_bind[1024]; /* "" not given; with Slurm's commas, not '+' */
 };
 
