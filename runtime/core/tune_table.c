@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tune_table.c - a table of measured times, and which ways of NCCL it proves faster */
+#include "runtime/core/tune_table.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/parse.h"
+
+#define ROWS_MOST 8192
+#define FASTER 0.98 /* of the default's time: less is noise */
+
+/* In the order of NCCL's numbers. */
+static const char *const funcs[] = { "Broadcast",     "Reduce",    "AllGather",
+                                     "ReduceScatter", "AllReduce", NULL };
+static const char *const algos[] = { "TREE",          "RING", "COLLNET_DIRECT",
+                                     "COLLNET_CHAIN", "NVLS", "NVLS_TREE",
+                                     "PAT",           NULL };
+static const char *const protos[] = { "LL", "LL128", "SIMPLE", NULL };
+
+/* ---- The text -------------------------------------------------------------------- */
+
+enum { RANKS, NODES, FUNC, BYTES, ALGO, PROTO, CHANNELS, US, DEFAULT_US, FIELDS };
+
+static int word(const char *what, const char *text, const char *const *words, int *out,
+                struct mu_err *err)
+{
+    *out = mu_parse_word(text, words);
+    return *out < 0 ? mu_err_set(err, EINVAL, "unknown %s '%.40s'", what, text) : 0;
+}
+
+static int number(const char *what, const char *text, long min, long max, int *out,
+                  struct mu_err *err)
+{
+    long value;
+
+    if (mu_parse_int(what, text, min, max, &value, err) < 0)
+        return -1;
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_row(char *line, struct mu_tune_row *row, struct mu_err *err)
+{
+    char *field[FIELDS], *save = NULL, *one = strtok_r(line, " \t", &save);
+    int n = 0;
+
+    for (; one; one = strtok_r(NULL, " \t", &save), n++)
+        if (n < FIELDS)
+            field[n] = one;
+    if (n != FIELDS)
+        return mu_err_set(err, EINVAL, "a row has %d fields, this one %d", FIELDS, n);
+    if (number("ranks", field[RANKS], 2, 1 << 30, &row->ranks, err) < 0 ||
+        number("nodes", field[NODES], 1, row->ranks, &row->nodes, err) < 0 ||
+        word("function", field[FUNC], funcs, &row->func, err) < 0 ||
+        mu_parse_size("bytes", field[BYTES], (uint64_t)1 << 50, &row->bytes, err) < 0 ||
+        word("algorithm", field[ALGO], algos, &row->algo, err) < 0 ||
+        word("protocol", field[PROTO], protos, &row->proto, err) < 0 ||
+        number("channels", field[CHANNELS], 0, 64, &row->channels, err) < 0)
+        return -1;
+    if (mu_parse_double("us", field[US], 1e-3, 1e12, &row->us, err) < 0)
+        return -1;
+    return mu_parse_double("default_us", field[DEFAULT_US], 1e-3, 1e12,
+                           &row->default_us, err);
+}
+
+static int parse_release(const char *text, int *out, struct mu_err *err)
+{
+    int major, minor, patch;
+    char rest;
+
+    if (sscanf(text, "%2d.%2d.%2d%c", &major, &minor, &patch, &rest) != 3 ||
+        major < 2 || minor < 0 || patch < 0)
+        return mu_err_set(err, EINVAL,
+                          "'nccl' needs a release such as 2.28.3, not '%.40s'", text);
+    *out = major * 10000 + minor * 100 + patch;
+    return 0;
+}
+
+static int parse_line(struct mu_tune *t, char *line, struct mu_err *err)
+{
+    if (!*line || *line == '#')
+        return 0;
+    if (strncmp(line, "nccl ", 5) == 0)
+        return parse_release(line + 5, &t->nccl, err);
+    if (!t->nccl)
+        return mu_err_set(err, EINVAL, "the line 'nccl RELEASE' is missing before it");
+    if (t->n == ROWS_MOST)
+        return mu_err_set(err, E2BIG, "more than %d rows", ROWS_MOST);
+    return parse_row(line, &t->rows[t->n], err) < 0 ? -1 : (t->n++, 0);
+}
+
+int mu_tune_parse(struct mu_tune *t, const char *text, const char *path,
+                  struct mu_err *err)
+{
+    char *copy = strdup(text), *rest = copy, *line;
+    int number_of_line = 0, rc = -1;
+
+    *t = (struct mu_tune){ .rows = malloc(ROWS_MOST * sizeof *t->rows) };
+    if (!copy || !t->rows) {
+        mu_err_set(err, ENOMEM, "%s: out of memory", path);
+        goto out;
+    }
+    while ((line = mu_parse_next(&rest, '\n'))) {
+        number_of_line++;
+        if (number_of_line == 1 && strcmp(line, MU_TUNE_FIRST_LINE) != 0) {
+            mu_err_set(err, EINVAL,
+                       "%s: this is no table of muster: line 1 is not '%s'", path,
+                       MU_TUNE_FIRST_LINE);
+            goto out;
+        }
+        if (number_of_line > 1 && parse_line(t, line, err) < 0) {
+            mu_err_context(err, "%s line %d", path, number_of_line);
+            goto out;
+        }
+    }
+    if (t->n == 0) {
+        mu_err_set(err, EINVAL, "%s: the table has no row", path);
+        goto out;
+    }
+    rc = 0;
+out:
+    free(copy);
+    if (rc < 0)
+        mu_tune_clear(t);
+    return rc;
+}
+
+void mu_tune_clear(struct mu_tune *t)
+{
+    free(t->rows);
+    *t = (struct mu_tune){ 0 };
+}
+
+/* ---- Spans ----------------------------------------------------------------------- */
+
+static bool faster(const struct mu_tune_row *row)
+{
+    return row->us < FASTER * row->default_us;
+}
+
+static double share(const struct mu_tune_row *row)
+{
+    return row->us / row->default_us;
+}
+
+static bool is_of(const struct mu_tune_row *row, const struct mu_tune_row *size)
+{
+    return row->ranks == size->ranks && row->nodes == size->nodes &&
+           row->func == size->func && row->bytes == size->bytes;
+}
+
+/* The slowest measurement of a way at a size counts; NULL: there is none. */
+static const struct mu_tune_row *same_way(const struct mu_tune *t,
+                                          const struct mu_tune_row *way,
+                                          const struct mu_tune_row *size)
+{
+    const struct mu_tune_row *found = NULL;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct mu_tune_row *r = &t->rows[i];
+
+        if (is_of(r, size) && r->algo == way->algo && r->proto == way->proto &&
+            r->channels == way->channels && (!found || share(r) > share(found)))
+            found = r;
+    }
+    return found;
+}
+
+/* The way that is fastest at both sizes together; NULL: the default. */
+static const struct mu_tune_row *best(const struct mu_tune *t,
+                                      const struct mu_tune_row *low,
+                                      const struct mu_tune_row *high)
+{
+    const struct mu_tune_row *found = NULL, *a, *b;
+    double least = 0;
+
+    for (int i = 0; i < t->n; i++) {
+        if (!is_of(&t->rows[i], low))
+            continue;
+        a = same_way(t, &t->rows[i], low);
+        b = same_way(t, &t->rows[i], high);
+        if (!b || !faster(a) || !faster(b))
+            continue;
+        if (!found || share(a) + share(b) < least) {
+            found = a;
+            least = share(a) + share(b);
+        }
+    }
+    return found;
+}
+
+/* The next larger size of the same function, NULL: none. */
+static const struct mu_tune_row *larger(const struct mu_tune *t,
+                                        const struct mu_tune_row *size)
+{
+    const struct mu_tune_row *found = NULL;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct mu_tune_row *r = &t->rows[i];
+
+        if (r->ranks == size->ranks && r->nodes == size->nodes &&
+            r->func == size->func && r->bytes > size->bytes &&
+            (!found || r->bytes < found->bytes))
+            found = r;
+    }
+    return found;
+}
+
+static void add(struct mu_tune_span *spans, int *n, const struct mu_tune_row *way,
+                uint64_t first, uint64_t last)
+{
+    if (way && first <= last)
+        spans[(*n)++] = (struct mu_tune_span){ way->func, first,      last,
+                                               way->algo, way->proto, way->channels };
+}
+
+static bool is_first_of_size(const struct mu_tune *t, int at)
+{
+    for (int i = 0; i < at; i++)
+        if (is_of(&t->rows[i], &t->rows[at]))
+            return false;
+    return true;
+}
+
+int mu_tune_spans(const struct mu_tune *t, int ranks, int nodes,
+                  struct mu_tune_span **out)
+{
+    struct mu_tune_span *spans = malloc(((size_t)t->n * 2 + 1) * sizeof *spans);
+    int n = 0;
+
+    if (!spans)
+        return -1;
+    for (int i = 0; i < t->n; i++) {
+        const struct mu_tune_row *size = &t->rows[i], *next;
+
+        if (size->ranks != ranks || size->nodes != nodes || !is_first_of_size(t, i))
+            continue;
+        add(spans, &n, best(t, size, size), size->bytes, size->bytes);
+        next = larger(t, size);
+        if (next)
+            add(spans, &n, best(t, size, next), size->bytes + 1, next->bytes - 1);
+    }
+    *out = spans;
+    return n;
+}
+
+const struct mu_tune_span *mu_tune_find(const struct mu_tune_span *spans, int n,
+                                        int func, uint64_t bytes)
+{
+    for (int i = 0; i < n; i++)
+        if (spans[i].func == func && bytes >= spans[i].first && bytes <= spans[i].last)
+            return &spans[i];
+    return NULL;
+}
