@@ -16,6 +16,10 @@
 /* As installed, LIBDIR/muster/slurm-22.05/muster.so; as built, in one folder. */
 static const char *const folders[] = { "../..", "." };
 
+struct plugin {
+    const char *key, *library, *variable, *setting;
+};
+
 /* The library's path; false: the task cannot open it. */
 static bool find_library(const char *name, char *path)
 {
@@ -34,32 +38,41 @@ static bool find_library(const char *name, char *path)
     return false;
 }
 
-static int add_profiler(const struct mu_state *st, bool first, struct mu_env *env,
-                        struct mu_err *err)
+/* NCCL's variable with the library, and the one that the library reads. */
+static int add(const struct mu_state *st, bool first, struct mu_env *env,
+               const struct plugin *p, const char *setting, struct mu_err *err)
 {
-    static const char library[] = "libnccl-profiler-muster.so";
-    const char *folder =
-        st->opts.profile == MU_PROFILE_FOLDER ? st->opts.profile_folder : ".";
     char path[PATH_MAX];
 
-    if (!find_library(library, path)) {
+    if (!find_library(p->library, path)) {
         if (first)
-            mu_warn(st,
-                    "profile: the tasks do not see %s beside the plugin, and run "
-                    "without it; install libmuster on this node, or mount it into the "
-                    "container",
-                    library);
+            mu_warn(
+                st,
+                "%s: the tasks do not see %s beside the plugin, and run without "
+                "it; install libmuster on this node, or mount it into the container",
+                p->key, p->library);
         return 0;
     }
-    if (mu_env_add(env, "NCCL_PROFILER_PLUGIN", MU_ENV_KEEP, err, "%s", path) < 0)
+    if (mu_env_add(env, p->variable, MU_ENV_KEEP, err, "%s", path) < 0)
         return -1;
-    return mu_env_add(env, "MUSTER_PROFILE", MU_ENV_KEEP, err, "%s", folder);
+    return mu_env_add(env, p->setting, MU_ENV_KEEP, err, "%s", setting);
 }
 
 int mu_nccl_plugins_add(const struct mu_state *st, bool first, struct mu_env *env,
                         struct mu_err *err)
 {
-    if (st->opts.profile <= MU_PROFILE_NO)
-        return 0;
-    return add_profiler(st, first, env, err);
+    static const struct plugin profiler = { "profile", "libnccl-profiler-muster.so",
+                                            "NCCL_PROFILER_PLUGIN", "MUSTER_PROFILE" };
+    static const struct plugin tuner = { "tuner", "libnccl-tuner-muster.so",
+                                         "NCCL_TUNER_PLUGIN", "MUSTER_TUNER" };
+    const struct mu_opts *o = &st->opts;
+
+    if (o->profile > MU_PROFILE_NO &&
+        add(st, first, env, &profiler,
+            o->profile == MU_PROFILE_FOLDER ? o->profile_folder : ".", err) < 0)
+        return -1;
+    if (o->tuner == MU_TUNER_FILE &&
+        add(st, first, env, &tuner, o->tuner_file, err) < 0)
+        return -1;
+    return 0;
 }

@@ -60,6 +60,8 @@ static const struct value_case {
     { "profile=yes", "profile=yes", F(profile), MU_PROFILE_YES },
     { "profile=no", "profile=no", F(profile), MU_PROFILE_NO },
     { "profile=FOLDER", "profile=./ledgers", F(profile), MU_PROFILE_FOLDER },
+    { "tuner=none", "tuner=none", F(tuner), MU_TUNER_NONE },
+    { "tuner=FILE", "tuner=/etc/h200.tune", F(tuner), MU_TUNER_FILE },
     { "the later value wins", "cpus=all,cpus=local", F(cpus), MU_CPUS_LOCAL },
 };
 
@@ -99,6 +101,8 @@ static const struct bad_case {
       "topo takes auto, none or a file name" },
     { "profile and a word that is no folder", "profile=on",
       "profile takes no, yes or a folder name (with a '/'), not 'on'" },
+    { "tuner without a value", "tuner",
+      "tuner takes none or a file name (with a '/'), not ''" },
     { "gpu-bind without a value", "gpu-bind",
       "gpu-bind takes a value of Slurm's --gpu-bind" },
     { "gpu-bind that Slurm would refuse", "gpu-bind=nearest",

@@ -426,6 +426,24 @@ static void the_profiler_is_set_where_it_is_asked_for(void **state)
     assert_string_equal(get("MUSTER_PROFILE"), "/scratch/ledgers");
 }
 
+static void the_tuner_is_set_with_its_table(void **state)
+{
+    char path[4096];
+
+    strcpy(option_text, "tuner=/etc/muster/h200.tune,profile=no");
+    run_step("profile=yes");
+    nothing_is_said();
+    snprintf(path, sizeof path, "%s/.libs/libnccl-tuner-muster.so",
+             getenv("MUSTER_BUILDDIR"));
+    assert_string_equal(get("NCCL_TUNER_PLUGIN"), path);
+    assert_string_equal(get("MUSTER_TUNER"), "/etc/muster/h200.tune");
+    assert_null(get("NCCL_PROFILER_PLUGIN"));
+    begin(state);
+    strcpy(option_text, "tuner=none");
+    run_step("tuner=/etc/muster/h200.tune");
+    assert_null(get("NCCL_TUNER_PLUGIN"));
+}
+
 /* The layout of an installation: LIBDIR/muster/RELEASE/muster.so. */
 static void the_profiler_is_looked_for_in_the_library_s_folder(void **state)
 {
@@ -480,6 +498,7 @@ int main(void)
             a_topology_file_that_the_kernel_waits_for_is_left_out_in_time, begin),
         cmocka_unit_test_setup(strict_holds_where_the_site_file_is_broken, begin),
         cmocka_unit_test_setup(the_profiler_is_set_where_it_is_asked_for, begin),
+        cmocka_unit_test_setup(the_tuner_is_set_with_its_table, begin),
         cmocka_unit_test_setup(the_profiler_is_looked_for_in_the_library_s_folder,
                                begin),
     };

@@ -155,6 +155,7 @@ static const struct key keys[] = {
       TEXT(profile_folder),
       .noun = "folder",
       .bare = "yes" },
+    { "tuner", FIELD(tuner), set_file, { "none" }, TEXT(tuner_file), .noun = "file" },
 };
 
 #define NKEYS (sizeof keys / sizeof keys[0])
@@ -281,5 +282,6 @@ void mu_opts_defaults(struct mu_opts *opts)
         .omp = MU_AUTO_AUTO,
         .topo = MU_TOPO_AUTO,
         .profile = MU_PROFILE_NO,
+        .tuner = MU_TUNER_NONE,
     };
 }

@@ -24,6 +24,7 @@ enum mu_profile_key {
     MU_PROFILE_YES, /* in the working directory */
     MU_PROFILE_FOLDER,
 };
+enum mu_tuner_key { MU_TUNER_UNSET, MU_TUNER_NONE, MU_TUNER_FILE };
 enum mu_flag { MU_FLAG_UNSET, MU_FLAG_NO, MU_FLAG_YES };
 
 struct mu_opts {
@@ -40,6 +41,8 @@ struct mu_opts {
     char topo_file[4096];
     enum mu_profile_key profile;
     char profile_folder[1024];
+    enum mu_tuner_key tuner;
+    char tuner_file[4096];
     char gpu_bind[1024]; /* "" not given; with Slurm's commas, not '+' */
 };
 
