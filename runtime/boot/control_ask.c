@@ -8,7 +8,7 @@
  * collectives alike; where one number has two names, the root requests all records. It
  * does so twice: only a rank that is in the same wait in both has been in it when the
  * other ranks answered. Programs may call a barrier and start a bucket in another order
- * on each rank: these pass.
+ * on each rank: these pass. While one rank works on, the job does not end.
  */
 #include "runtime/boot/control_impl.h"
 
@@ -87,10 +87,19 @@ void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
 
 /* ---- Judging --------------------------------------------------------------------- */
 
+/* A rank that computes or writes a checkpoint may end its work. */
+static bool all_wait(const struct mu_control *c)
+{
+    for (int r = 0; r < c->size; r++)
+        if (!c->records[r] || c->records[r]->waiting_since <= 0)
+            return false;
+    return true;
+}
+
 /* Is it the second time that this rank is to blame, in the same wait? */
 static bool is_proved(struct mu_control *c, const struct mu_complaint *why)
 {
-    bool apart = why->status == MUSTER_ECONTRACT;
+    bool apart = why->status == MUSTER_ECONTRACT && all_wait(c);
     int rank = apart ? why->rank : -1;
     double since = apart ? c->records[rank]->waiting_since : 0;
     bool again = apart && rank == c->apart && since == c->apart_since;
@@ -111,15 +120,13 @@ void mu_control_judge(struct mu_control *c)
 {
     struct mu_complaint why = { .status = MUSTER_ETIMEOUT,
                                 .text = "a rank did not enter the collective in time" };
-    bool complete = c->nrecords == c->size;
-
     c->pending[MU_SAW_OVERDUE].at = 0;
     why.rank = c->env.hooks.judge(c->env.hooks.arg, c->records, c->parent_of,
                                   &why.status, why.text, sizeof why.text);
-    if (c->probing && !(complete && is_proved(c, &why))) {
+    if (c->probing && !is_proved(c, &why)) {
         c->probing = false;
         mu_control_forget_records(c);
-        if (complete && c->apart >= 0)
+        if (c->apart >= 0)
             probe(c);
         return;
     }
@@ -136,7 +143,8 @@ void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len)
     if (len != sizeof record || c->ended)
         return;
     memcpy(&record, data, sizeof record);
-    if (!mu_flight_merge(&c->seen, &record) && !c->records) {
+    c->differs |= !mu_flight_merge(&c->seen, &record);
+    if (c->differs && !c->records) {
         c->apart = -1;
         probe(c);
     }

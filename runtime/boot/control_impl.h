@@ -143,6 +143,7 @@ struct mu_control {
     double apart_since;    /* ... and its wait */
     struct mu_flight seen; /* the collectives of ranks whose waits last */
 
+    bool differs;          /* one number had two names among them */
     struct mu_forkable fork;
 
     bool alarm, alarmed;  /* a failure was noticed; the hook was called */
