@@ -234,6 +234,23 @@ static struct mu_control *make(const struct mu_control_env *env)
     c->epoll_fd = c->wake_fd = c->apart = -1;
     c->up.fd = c->up.pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
+/* All ranks have connected: from now on control sees each death. One before is in err,
+ * and the others get it as the reason.
+ */
+static int meet_all(struct mu_control *c, struct mu_err *err)
+{
+    size_t len;
+    char *blob;
+
+    pthread_mutex_lock(&c->lock);
+    blob = mu_control_gather_blob(c, "muster_init", MU_FRAME_FIRST, NULL, 0, &len, err);
+    pthread_mutex_unlock(&c->lock);
+    if (!blob)
+        mu_control_fail(c, err->code, c->rank, err->text);
+    free(blob);
+    return blob ? 0 : -1;
+}
+
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->changed, &attr);
@@ -259,7 +276,7 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
         return -1;
     }
     *out = c;
-    return 0;
+    return meet_all(c, err);
 }
 
 /* ---- Close ---- */

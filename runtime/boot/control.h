@@ -69,7 +69,9 @@ struct mu_control_env {
     struct mu_control_hooks hooks;
 };
 
-/* [collective] Connect. On failure err->code is a muster_status. */
+/* [collective] Connect. On failure err->code is a muster_status; *out is NULL unless
+ * this rank is connected and another one has died.
+ */
 int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
                     struct mu_err *err);
 /* [collective] Wait until all ranks are here, say goodbye, free c. After a failure it

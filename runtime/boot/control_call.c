@@ -71,11 +71,15 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
     c->gathers = number;
     wait_begin(c, what);
     while (c->all_number < number && !c->ended)
-        pthread_cond_wait(&c->changed, &c->lock);
+        if (!(flags & MU_FRAME_FIRST))
+            pthread_cond_wait(&c->changed, &c->lock);
+        else if (mu_control_look(c, err))
+            break;
     c->waiting_since = 0;
     c->waiting_for[0] = '\0';
     if (c->all_number < number) {
-        mu_control_failure(c, err);
+        if (c->ended)
+            mu_control_failure(c, err);
         return NULL;
     }
     blob = c->all;

@@ -46,7 +46,8 @@ struct mu_frame {
     uint32_t flags;
     uint64_t number;
 };
-#define MU_FRAME_LAST 1u /* of GATHER and ALL: the goodbye */
+#define MU_FRAME_LAST 1u  /* of GATHER and ALL: the goodbye */
+#define MU_FRAME_FIRST 2u /* ... not all ranks may have connected yet */
 
 struct mu_buffer {
     char *bytes;
@@ -142,8 +143,8 @@ struct mu_control {
     int apart;             /* the rank to blame in the last round, -1: none */
     double apart_since;    /* ... and its wait */
     struct mu_flight seen; /* the collectives of ranks whose waits last */
-
     bool differs;          /* one number had two names among them */
+
     struct mu_forkable fork;
 
     bool alarm, alarmed;  /* a failure was noticed; the hook was called */
@@ -162,6 +163,8 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
 /* ---- control_meet.c: after the thread has started ---- */
 int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err);
 int mu_control_await_children(struct mu_control *c, double until, struct mu_err *err);
+/* With the lock: wait for a moment; true: a rank has died, and err is set. */
+bool mu_control_look(struct mu_control *c, struct mu_err *err);
 
 /* ---- control_link.c: all with the lock ---- */
 enum mu_source { MU_ON_WAKE, MU_ON_LINK, MU_ON_PIDFD };

@@ -14,6 +14,7 @@
 #include "runtime/muster.h"
 
 #define LOOK_SECONDS 0.05 /* between checks for a rank that has died */
+#define LOOK_NS 50000000
 #define AGAIN_NS 50000000 /* before the parent is called again */
 
 enum state { GOES_ON, LATE, FAILED };
@@ -32,6 +33,24 @@ static enum state look(struct mu_control *c, double until, struct mu_err *err)
     if (ended || (x->lost && x->lost(x->arg, err)))
         return FAILED;
     return mu_clock_s() >= until ? LATE : GOES_ON;
+}
+
+/* A rank that dies before it has connected is seen by some ranks only. */
+bool mu_control_look(struct mu_control *c, struct mu_err *err)
+{
+    const struct mu_exchange *x = &c->env.world->exchange;
+    struct timespec at;
+    bool lost;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += LOOK_NS;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&c->changed, &c->lock, &at);
+    pthread_mutex_unlock(&c->lock);
+    lost = x->lost && x->lost(x->arg, err);
+    pthread_mutex_lock(&c->lock);
+    return lost;
 }
 
 static double soon(double until)

@@ -130,24 +130,36 @@ static int complain(struct mu_survive *s, struct mu_err *err)
     return mu_err_set(err, MUSTER_EPEER, "a rank died while the survivors reconnected");
 }
 
-/* The leader sees the end of each rank, and hangs up. The others see the leader's. */
+/* Is there a connection to that rank in the star? */
+static bool is_linked(const struct mu_survive *s, int origin)
+{
+    if (origin == s->me || (s->leader != s->me && origin != s->leader))
+        return false;
+    return s->fate[origin].life == MU_LIVES;
+}
+
+/* The leader sees the end of each rank, and hangs up. The others see the leader's. The
+ * verdict may have found a connection closed that it was sent on.
+ */
 static bool lost(void *arg, struct mu_err *err)
 {
     struct mu_survive *s = arg;
 
     for (int o = 0; o < s->n; o++) {
         uint64_t word = 0;
-        ssize_t n = s->fd[o] < 0
-                        ? 1
-                        : recv(s->fd[o], &word, sizeof word, MSG_DONTWAIT | MSG_PEEK);
+        ssize_t n = 0;
 
+        if (!is_linked(s, o))
+            continue;
+        if (s->fd[o] >= 0)
+            n = recv(s->fd[o], &word, sizeof word, MSG_DONTWAIT | MSG_PEEK);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         s->blind[o] |= n < 0;
         if (n <= 0 || word == MU_GOODBYE)
             return complain(s, err) < 0;
     }
-    return s->fd[s->leader] < 0 && s->leader != s->me && complain(s, err) < 0;
+    return false;
 }
 
 static int fence(void *arg, double timeout, struct mu_err *err)

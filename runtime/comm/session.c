@@ -101,16 +101,16 @@ int mu_open_control(struct mu_comm *comm, double init_timeout, struct mu_err *er
         .log = &comm->log,
         .hooks = { comm, record, judge, alarmed, ended, extended },
     };
+    int rc;
 
     if (comm->world->size == 1)
         return 0;
     env.report_immediately |= atomic_load(&comm->armed);
-    if (mu_control_open(&env, &control, err) < 0)
-        return -1;
+    rc = mu_control_open(&env, &control, err);
     pthread_mutex_lock(&comm->swap_lock);
     comm->control = control;
     pthread_mutex_unlock(&comm->swap_lock);
-    return 0;
+    return rc;
 }
 
 static void forget_gpus(struct mu_comm *comm)

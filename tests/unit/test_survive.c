@@ -11,12 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/boot/survive.h"
+#include "runtime/boot/survive_impl.h"
+#include "runtime/muster.h"
 #include "tests/unit/patience.h"
 
 enum { RANKS = 3 };
@@ -92,10 +94,42 @@ static void who_never_called_is_named_not_who_waited_longest(void **state)
     munmap(sh, sizeof *sh);
 }
 
+/* A rank that died when the verdict was sent to it: no survivor waits for it until the
+ * deadline.
+ */
+static void who_missed_the_verdict_is_lost(void **state)
+{
+    struct mu_err err = { 0 };
+    struct mu_world *world = mu_world_new(0, RANKS, "1.0", &err);
+    struct mu_survive *s;
+    struct mu_exchange x;
+    int pair[2];
+
+    assert_non_null(world);
+    assert_int_equal(mu_world_listen(world, NULL, &err), 0);
+    assert_int_equal(mu_survive_open(world, &s, &err), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    x = mu_survive_exchange(s);
+    s->leader = s->me = 0;
+    s->fate[2].life = MU_DIED;
+    s->fd[1] = pair[0];
+    assert_false(x.lost(x.arg, &err));
+    mu_survive_part(s, 1); /* as after a verdict that was not taken */
+    assert_true(x.lost(x.arg, &err));
+    assert_int_equal(err.code, MUSTER_EPEER);
+    s->leader = 1; /* a follower looks at the leader only */
+    s->fate[1].life = MU_LIVES;
+    assert_true(x.lost(x.arg, &err));
+    close(pair[1]);
+    mu_survive_close(s);
+    mu_world_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_never_called_is_named_not_who_waited_longest),
+        cmocka_unit_test(who_missed_the_verdict_is_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
