@@ -3,7 +3,6 @@
 #include "runtime/boot/control_impl.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/thread.h"
 #include "runtime/muster.h"
 
 /* ---- The thread --------------------------------------------------------------------
@@ -156,19 +156,12 @@ static int open_descriptors(struct mu_control *c, struct mu_err *err)
 
 static int start_thread(struct mu_control *c, struct mu_err *err)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = mu_thread_start(&c->thread, "muster-control", serve, c);
 
-    /* The program's signal handlers run in the program's threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&c->thread, NULL, serve, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return mu_err_set(err, MUSTER_EMEMORY, "cannot start the control thread: %s",
                           strerror(rc));
     c->thread_started = true;
-    pthread_setname_np(c->thread, "muster-control");
     return 0;
 }
 
@@ -234,6 +227,13 @@ static struct mu_control *make(const struct mu_control_env *env)
     c->epoll_fd = c->wake_fd = c->apart = -1;
     c->up.fd = c->up.pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return c;
+}
+
 /* All ranks have connected: from now on control sees each death. One before is in err,
  * and the others get it as the reason.
  */
@@ -249,13 +249,6 @@ static int meet_all(struct mu_control *c, struct mu_err *err)
         mu_control_fail(c, err->code, c->rank, err->text);
     free(blob);
     return blob ? 0 : -1;
-}
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    return c;
 }
 
 int mu_control_open(const struct mu_control_env *env, struct mu_control **out,

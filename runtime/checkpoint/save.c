@@ -3,12 +3,12 @@
 #include "runtime/checkpoint/checkpoint.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/thread.h"
 #include "runtime/checkpoint/ckfolder.h"
 
 /* Ranks that wait for a slow writer run a collective this often. So a long write does
@@ -150,7 +150,6 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     struct mu_cksave *s = &c->save;
     uint32_t shard = c->sharded ? (uint32_t)c->comm->world->rank : 0;
     uint32_t nshards = c->sharded ? (uint32_t)c->comm->world->size : 1;
-    sigset_t all, before;
     int rc;
 
     if (make_room(c, items, nitems, err) < 0 || copy_from_gpu(c, err) < 0)
@@ -169,11 +168,7 @@ static int start(struct muster_checkpoint *c, uint64_t step,
     s->lazy = c->mode == MUSTER_CHECKPOINT_LAZY;
     if (c->mode == MUSTER_CHECKPOINT_COPY)
         copy_items(s);
-    /* The threads of the program handle signals. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&s->thread, NULL, write_thread, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = mu_thread_start(&s->thread, "muster-save", write_thread, c);
     if (rc != 0)
         return mu_err_set(err, rc, "checkpoint: no thread to write it: %s",
                           strerror(rc));

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/fork.h"
+#include "runtime/base/thread.h"
 #include "runtime/endpoint/gate.h"
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
@@ -335,18 +335,11 @@ static struct mu_endpoint *make(void)
 
 static int start_thread(struct mu_endpoint *ep, struct mu_err *err)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = mu_thread_start(&ep->thread, "muster-endpoint", serve, ep);
 
-    /* The program's signal handlers run in the program's threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&ep->thread, NULL, serve, ep);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return mu_err_set(err, MUSTER_EMEMORY, "cannot start the endpoint's thread: %s",
                           strerror(rc));
-    pthread_setname_np(ep->thread, "muster-endpoint");
     return 0;
 }
 

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "runtime/base/err.h"
+#include "runtime/base/thread.h"
 
 /* How many milliseconds a line waits for stderr. */
 #define PRINT_MS 1000
@@ -87,14 +87,8 @@ static void *flush_in_thread(void *arg)
 static bool start_thread(void)
 {
     pthread_t thread;
-    sigset_t all, before;
-    int rc;
+    int rc = mu_thread_start(&thread, "muster-flush", flush_in_thread, NULL);
 
-    /* The program's signal handlers run in the program's threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread, NULL, flush_in_thread, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc == 0)
         pthread_detach(thread);
     return rc == 0;

@@ -7,7 +7,6 @@
  * collective). Both sleep while no request can advance.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "runtime/backend/host/host.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/thread.h"
 
 /* A request of at most this many bytes starts in the caller if the queue is empty. */
 #define INLINE_BYTES 65536
@@ -397,19 +397,12 @@ int mu_engine_open(struct mu_host_backend *b, struct mu_err *err)
 
 int mu_engine_start(struct mu_host_backend *b, struct mu_err *err)
 {
-    sigset_t all, before;
-    int rc;
+    int rc = mu_thread_start(&b->thread, "muster-host", serve, b);
 
-    /* Signal handlers of the program run in the program's own threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&b->thread, NULL, serve, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return mu_err_set(err, MUSTER_EMEMORY, "cannot start the progress thread: %s",
                           strerror(rc));
     b->thread_started = true;
-    pthread_setname_np(b->thread, "muster-host");
     return 0;
 }
 
