@@ -22,4 +22,14 @@ static inline double mu_clock_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Also where signals arrive. */
+static inline void mu_pause(double seconds)
+{
+    struct timespec t = { (time_t)seconds,
+                          (long)((seconds - (double)(time_t)seconds) * 1e9) };
+
+    while (nanosleep(&t, &t) < 0) {
+    }
+}
+
 #endif

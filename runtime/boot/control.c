@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/thread.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
 /* ---- The thread --------------------------------------------------------------------
@@ -165,23 +165,16 @@ static int start_thread(struct mu_control *c, struct mu_err *err)
     return 0;
 }
 
-static void shut(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void shut_all(struct mu_control *c)
 {
     for (int i = c->down ? c->nchildren - 1 : -1; i >= -1; i--) {
         struct mu_link *link = mu_control_link(c, i);
 
-        shut(&link->fd);
-        shut(&link->pidfd);
+        mu_net_drop(&link->fd);
+        mu_net_drop(&link->pidfd);
     }
-    shut(&c->wake_fd);
-    shut(&c->epoll_fd);
+    mu_net_drop(&c->wake_fd);
+    mu_net_drop(&c->epoll_fd);
 }
 
 static void in_child(struct mu_forkable *f)
@@ -281,8 +274,6 @@ static void flush(struct mu_control *c)
     bool left = true;
 
     while (left && mu_clock_s() < until) {
-        struct timespec pause = { 0, 2000000 };
-
         left = false;
         pthread_mutex_lock(&c->lock);
         for (int i = -1; i < c->nchildren; i++) {
@@ -294,7 +285,7 @@ static void flush(struct mu_control *c)
         }
         pthread_mutex_unlock(&c->lock);
         if (left)
-            nanosleep(&pause, NULL);
+            mu_pause(0.002);
     }
 }
 

@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/endpoint/net.h"
+
 /* More than any agreement needs; a length above it means that frames are out of step.
  */
 #define LONGEST_FRAME (1u << 30)
@@ -65,11 +67,8 @@ int mu_link_open(struct mu_control *c, int index, int fd, int rank, pid_t pid)
 
 void mu_link_close(struct mu_control *c, struct mu_link *link)
 {
-    if (link->fd >= 0)
-        close(link->fd);
-    if (link->pidfd >= 0)
-        close(link->pidfd);
-    link->fd = link->pidfd = -1;
+    mu_net_drop(&link->fd);
+    mu_net_drop(&link->pidfd);
     link->gone = true;
     free(link->in.bytes);
     free(link->out.bytes);

@@ -15,7 +15,7 @@
 
 #define LOOK_SECONDS 0.05 /* between checks for a rank that has died */
 #define LOOK_NS 50000000
-#define AGAIN_NS 50000000 /* before the parent is called again */
+#define AGAIN_SECONDS 0.05 /* before the parent is called again */
 
 enum state { GOES_ON, LATE, FAILED };
 
@@ -138,7 +138,7 @@ int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err 
                 "%g s: check for a firewall between the nodes",
                 c->parent, w->host_of[c->parent], at->hosts, at->port,
                 c->env.init_timeout);
-        nanosleep(&(struct timespec){ .tv_nsec = AGAIN_NS }, NULL);
+        mu_pause(AGAIN_SECONDS);
     }
     return 0;
 }

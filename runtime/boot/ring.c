@@ -15,13 +15,6 @@
 #define PAUSE_SECONDS 0.2  /* between two calls */
 #define HELLO_SECONDS 0.05 /* a rank that lives answers within that */
 
-static void drop(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static enum mu_service service_of(int kind)
 {
     return (enum mu_service)(MU_SERVICE_RING + kind);
@@ -134,7 +127,8 @@ static void take_callers(struct mu_ring *n)
                                    "its rank is not expected to connect here");
                 continue;
             }
-            drop(&s->from.fd); /* it connects again if it did not receive our proof */
+            mu_net_drop(
+                &s->from.fd); /* it connects again if it did not receive our proof */
             s->from = (struct mu_ring_link){ .fd = a.fd };
         }
     }
@@ -214,8 +208,8 @@ int mu_ring_poll(struct mu_ring *n, const char **host, enum mu_ring_kind *kind)
 void mu_ring_close(struct mu_ring *n)
 {
     for (int k = 0; n->endpoint && k < MU_RINGS; k++) {
-        drop(&n->side[k].to.fd);
-        drop(&n->side[k].from.fd);
+        mu_net_drop(&n->side[k].to.fd);
+        mu_net_drop(&n->side[k].from.fd);
         if (n->side[k].dialing)
             mu_dial_stop(&n->side[k].dial);
     }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/endpoint/net.h"
@@ -18,8 +17,8 @@
 static void drop_all(struct mu_survive *s)
 {
     for (int o = 0; s->fd && s->old_fd && o < s->n; o++) {
-        mu_survive_drop(&s->fd[o]);
-        mu_survive_drop(&s->old_fd[o]);
+        mu_net_drop(&s->fd[o]);
+        mu_net_drop(&s->old_fd[o]);
     }
 }
 
@@ -158,7 +157,7 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
          * again.
          */
         mu_survive_part(s, origin);
-        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+        mu_pause(0.005);
     }
     return 0;
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
@@ -37,13 +36,6 @@ void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer)
         s->fate[origin].life = MU_DIED;
     else if (answer == MU_ANSWER_SILENT)
         s->fate[origin].life = MU_SILENT;
-}
-
-void mu_survive_drop(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
 }
 
 bool mu_survive_send(struct mu_survive *s, int origin, const void *bytes, size_t len,
@@ -83,14 +75,14 @@ bool mu_survive_ended(struct mu_survive *s, int origin, int *fd)
     s->suspect[origin] = n < 0 && errno == ECONNRESET && !s->blind[origin];
     if (fd == &s->fd[origin])
         say_goodbye(s, origin);
-    mu_survive_drop(fd);
+    mu_net_drop(fd);
     return true;
 }
 
 void mu_survive_set_fd(struct mu_survive *s, int origin, int fd)
 {
     mu_survive_part(s, origin);
-    mu_survive_drop(&s->old_fd[origin]);
+    mu_net_drop(&s->old_fd[origin]);
     s->fd[origin] = fd;
     s->blind[origin] = s->suspect[origin] = false;
 }
@@ -101,7 +93,7 @@ void mu_survive_part(struct mu_survive *s, int origin)
     if (s->fd[origin] < 0 || mu_survive_ended(s, origin, &s->fd[origin]))
         return;
     say_goodbye(s, origin);
-    mu_survive_drop(&s->old_fd[origin]);
+    mu_net_drop(&s->old_fd[origin]);
     s->old_fd[origin] = s->fd[origin];
     s->fd[origin] = -1;
 }

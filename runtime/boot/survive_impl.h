@@ -76,7 +76,6 @@ void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d);
 double mu_survive_call_seconds(const struct mu_survive *s, int origin);
 /* What an answer shows of that rank: s->fate[origin]. */
 void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer);
-void mu_survive_drop(int *fd);
 /* Something happened on one of the rank's connections. True: it has ended, and *fd is
  * -1; without a goodbye the rank is dead.
  */

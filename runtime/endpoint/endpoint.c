@@ -273,21 +273,14 @@ void mu_endpoint_refuse(struct mu_endpoint *ep, const struct mu_arrival *arrival
 
 /* ---- Open and close ------------------------------------------------------------- */
 
-static void shut(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void shut_all(struct mu_endpoint *ep)
 {
     for (int k = 0; k < GATES; k++)
         mu_gate_shut(&ep->gate[k]);
     for (struct mu_arrival *a = ep->first; a; a = a->next)
-        shut(&a->fd);
-    shut(&ep->wake_fd);
-    shut(&ep->bell_fd);
+        mu_net_drop(&a->fd);
+    mu_net_drop(&ep->wake_fd);
+    mu_net_drop(&ep->bell_fd);
 }
 
 static void in_child(struct mu_forkable *f)

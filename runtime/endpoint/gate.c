@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/endpoint/net.h"
 
 #define HELLO_SECONDS 5.0 /* to prove the secret */
 #define TURN_SECONDS 0.02 /* no caller makes room earlier: a rank needs a few ms */
@@ -26,12 +27,9 @@ void mu_gate_init(struct mu_gate *g)
 
 void mu_gate_shut(struct mu_gate *g)
 {
-    if (g->fd >= 0)
-        close(g->fd);
+    mu_net_drop(&g->fd);
     for (int i = 0; i < MU_GATE_CALLERS; i++)
-        if (g->caller[i].fd >= 0)
-            close(g->caller[i].fd);
-    mu_gate_init(g);
+        mu_net_drop(&g->caller[i].fd);
 }
 
 void mu_gate_drop(struct mu_gate *g, struct mu_caller *c, const char *why)

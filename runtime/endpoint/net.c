@@ -54,6 +54,13 @@ int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err)
     return 0;
 }
 
+void mu_net_drop(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 bool mu_net_send(int fd, const void *bytes, size_t len, double until)
 {
     size_t sent = 0;

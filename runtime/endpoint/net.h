@@ -15,6 +15,8 @@
 int mu_net_listen(int *fd, uint32_t *port, struct mu_err *err);
 /* A dead link counts as a dead peer after 10 s; no delay of small messages. */
 void mu_net_tune(int fd);
+/* Close it and set it to -1, unless it is -1. */
+void mu_net_drop(int *fd);
 /* All of it before `until` (seconds of the monotonic clock), or false. */
 bool mu_net_send(int fd, const void *bytes, size_t len, double until);
 bool mu_net_receive(int fd, void *bytes, size_t len, double until);

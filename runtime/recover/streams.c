@@ -12,9 +12,9 @@
 #include <stdio_ext.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/err.h"
 #include "runtime/base/thread.h"
 
@@ -27,11 +27,6 @@ enum state { IDLE, BUSY, STUCK };
  * later call waits for it.
  */
 static atomic_int state = IDLE;
-
-static void nap(void)
-{
-    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-}
 
 /* Poll returns at once for a file; a pipe that is ready takes a page. A pipe without a
  * reader is not ready: a write would raise SIGPIPE.
@@ -99,7 +94,7 @@ static void await_idle(int ms)
     int busy = BUSY;
 
     for (int i = 0; i < ms && atomic_load(&state) == BUSY; i++)
-        nap();
+        mu_pause(0.001);
     if (ms > 0)
         atomic_compare_exchange_strong(&state, &busy, STUCK);
 }
@@ -139,7 +134,7 @@ void mu_streams_print(const char *fmt, ...)
     while (ftrylockfile(stderr) != 0) {
         if (--ms == 0)
             return;
-        nap();
+        mu_pause(0.001);
     }
     fwrite_unlocked(line, 1, len, stderr);
     fflush_unlocked(stderr);

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -46,13 +45,6 @@ static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
                          mu_plural(printed - MOST_LINES));
 }
 
-static void pause_for(double seconds)
-{
-    nanosleep(&(struct timespec){ (time_t)seconds,
-                                  (long)((seconds - (double)(time_t)seconds) * 1e9) },
-              NULL);
-}
-
 void mu_verdict_alarmed(void *arg)
 {
     mu_streams_flush(0);
@@ -69,7 +61,7 @@ end_step(const struct mu_comm *comm, int status, const char *why)
 {
     mu_streams_flush(FLUSH_SECONDS);
     if (comm->world->size > 1)
-        pause_for(OTHERS_SECONDS);
+        mu_pause(OTHERS_SECONDS);
     mu_world_abort(comm->world, status, why);
 }
 
@@ -82,7 +74,7 @@ static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
     if (turn.deed == MU_DEED_RETURN)
         return;
     mu_streams_flush(FLUSH_SECONDS); /* before another rank can end this process */
-    pause_for(turn.wait);
+    mu_pause(turn.wait);
     if (turn.deed != MU_DEED_END)
         print_reason(comm, e);
     if (turn.deed == MU_DEED_LEAVE)
@@ -124,7 +116,7 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
     mu_streams_flush(FLUSH_SECONDS); /* before another thread can end this process */
     mu_comm_announce(comm, -1, &mine);
     while (!mu_control_failed(comm->control, err) && mu_clock_s() < until)
-        pause_for(0.01);
+        mu_pause(0.01);
     view.returns =
         comm->config.return_failure || mu_verdict_survived(recover, err->code);
     mu_verdict_take_turn(comm, &view, err);
@@ -133,7 +125,7 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
 void mu_verdict_await_abort(const struct mu_recover *recover)
 {
     for (int i = 0; i < 500 && !atomic_load(&recover->comm->ended); i++)
-        pause_for(0.01);
+        mu_pause(0.01);
 }
 
 void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
