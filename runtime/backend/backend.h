@@ -85,11 +85,17 @@ struct mu_part {
     size_t at, count;
 };
 
+/* The object of a collective that libmuster starts by itself: a barrier, or what begins
+ * an exchange over the control connections.
+ */
+#define MU_OWNER_LIBRARY UINT32_MAX
+
 /* The object that a collective belongs to. All ranks must have the same; otherwise they
  * called collectives in different orders.
  */
 struct mu_owner {
-    uint32_t object; /* a ddp object, from 1 in the order of create; 0: none */
+    /* A ddp object, from 1 in the order of create. 0: none. MU_OWNER_LIBRARY. */
+    uint32_t object;
     uint32_t part;   /* its bucket; in a broadcast its parameter */
     uint64_t step;   /* syncs of the object so far */
 };

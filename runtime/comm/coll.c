@@ -34,9 +34,9 @@ int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
     if (mu_comm_interrupted(comm, err) < 0)
         return -1;
     pthread_mutex_lock(&comm->flight_lock);
-    out->number = mu_flight_enter(&comm->flight, coll->what,
-                                  coll->kind == MU_COLL_BARRIER ? 0 : bytes_of(coll),
-                                  mu_clock_s());
+    out->number = mu_flight_enter(
+        &comm->flight, coll->what,
+        coll->owner.object == MU_OWNER_LIBRARY ? 0 : bytes_of(coll), mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
     if (comm->ops->start(comm->backend, coll, &out->request, err) == 0)
         return 0;
@@ -94,6 +94,54 @@ static int gather_alone(const void *data, size_t len, struct mu_gathered *out,
     return 0;
 }
 
+/* A barrier and a gather begin with this all-reduce of the host backend, where the one
+ * is all that a barrier needs. *gathers: some rank is in a gather.
+ */
+static struct mu_coll opening(const char *what, int32_t *gathers)
+{
+    return (struct mu_coll){ .kind = MU_COLL_ALLREDUCE,
+                             .dtype = MUSTER_I32,
+                             .op = MUSTER_MAX,
+                             .send = gathers,
+                             .recv = gathers,
+                             .count = 1,
+                             .scale = 1,
+                             .joined = true,
+                             .what = what,
+                             .owner.object = MU_OWNER_LIBRARY };
+}
+
+/* The same on all ranks: none has a backend yet, or each one's was aborted. */
+static bool has_openings(const struct mu_comm *comm)
+{
+    return comm->control && comm->backend && comm->ops->compares &&
+           !comm->ops->broken(comm->backend);
+}
+
+/* A rank that is in a barrier meanwhile sees the opening, and enters this gather: the
+ * root of control then compares the names.
+ */
+static int gather_opened(struct mu_comm *comm, const char *what, const void *data,
+                         size_t len, struct mu_gathered *out, struct mu_err *err)
+{
+    int32_t gathers = 1;
+    struct mu_coll coll = opening(what, &gathers);
+    struct mu_request *request;
+    struct mu_err ignored = { 0 };
+    int rc;
+
+    if (!has_openings(comm))
+        return mu_control_gather(comm->control, what, data, len, out, err);
+    if (comm->ops->start(comm->backend, &coll, &request, err) < 0)
+        return -1;
+    rc = mu_control_gather(comm->control, what, data, len, out, err);
+    /* All ranks have entered it, or the failure of control ends it. */
+    mu_control_wait_begin(comm->control, what);
+    comm->ops->join(comm->backend, request, NULL, &ignored);
+    mu_control_wait_end(comm->control);
+    return rc;
+}
+
 int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
               struct mu_gathered *out, struct mu_err *err)
 {
@@ -106,7 +154,7 @@ int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t l
     pthread_mutex_lock(&comm->flight_lock);
     number = mu_flight_enter(&comm->flight, what, len, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
-    if (mu_control_gather(comm->control, what, data, len, out, err) < 0)
+    if (gather_opened(comm, what, data, len, out, err) < 0)
         return mu_comm_fail(comm, err);
     pthread_mutex_lock(&comm->flight_lock);
     mu_flight_leave(&comm->flight, number, mu_clock_s());
@@ -122,11 +170,26 @@ int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err)
 
 int mu_barrier(struct mu_comm *comm, struct mu_err *err)
 {
+    static const char what[] = "muster_barrier";
+    int32_t gathers = 0;
+    struct mu_coll coll = opening(what, &gathers);
     struct mu_gathered all;
+    int rc;
 
-    if (mu_drain(comm, NULL, err) < 0 ||
-        mu_gather(comm, "muster_barrier", NULL, 0, &all, err) < 0)
+    if (mu_drain(comm, NULL, err) < 0)
         return -1;
-    mu_gathered_clear(&all);
-    return 0;
+    if (!has_openings(comm)) {
+        rc = mu_gather(comm, what, NULL, 0, &all, err);
+    } else if (mu_coll_run(comm, &coll, err) < 0) {
+        return -1;
+    } else {
+        if (!gathers)
+            return 0;
+        rc = mu_control_gather(comm->control, what, NULL, 0, &all, err);
+        if (rc < 0)
+            mu_comm_fail(comm, err);
+    }
+    if (rc == 0)
+        mu_gathered_clear(&all);
+    return rc;
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/ddp/ddp.h"
+#include "runtime/boot/control_impl.h"
 #include "tests/unit/forked.h"
 
 enum { COUNT = 64 };
@@ -34,6 +35,16 @@ static struct mu_coll sum_of(double *data, const char *what)
                              .what = what };
 }
 
+/* Both are through muster_init. Control sends what a rank announces later behind it. */
+static void start_together(struct muster *m)
+{
+    struct mu_gathered all;
+    struct mu_err err = { 0 };
+
+    RANK_CHECK(mu_gather(&m->comm, "the start", NULL, 0, &all, &err) == 0);
+    mu_gathered_clear(&all);
+}
+
 /* Rank 0 starts what rank 1 never does, fails, and joins. Without recover: nobody is
  * there who would end the job.
  */
@@ -44,10 +55,12 @@ static int fails_and_joins(struct muster *m, int rank, void *arg)
     struct mu_started started[2];
     struct mu_gathered all;
 
-    RANK_OK(muster_barrier(m)); /* both are through muster_init */
     m->comm.hooks = (struct mu_comm_hooks){ 0 };
+    start_together(m);
     if (rank == 1) {
-        RANK_CHECK(mu_gather(&m->comm, "elsewhere", NULL, 0, &all, &err) < 0);
+        /* Without the backend, which would see that rank 0 calls something else. */
+        RANK_CHECK(
+            mu_control_gather(m->comm.control, "elsewhere", NULL, 0, &all, &err) < 0);
         RANK_CHECK(err.code == MUSTER_ENUMERIC && strstr(err.text, "made up"));
         _exit(0);
     }
@@ -99,7 +112,7 @@ static int world_is_over(struct muster *m, int rank, void *arg)
 {
     double data[COUNT] = { 0 };
 
-    RANK_OK(muster_barrier(m)); /* both are through muster_init */
+    start_together(m);
     mu_err_set(&m->comm.interrupt, MUSTER_EPEER, "it is over");
     m->comm.interrupt_all = true;
     for (int i = 0; i < 2; i++) {
@@ -128,12 +141,15 @@ static int has_nan(struct muster *m, int rank, void *arg)
     };
     struct muster_ddp_options options = { .screen = 1 };
     struct muster_ddp *ddp;
+    struct mu_gathered all;
     struct mu_err err = { 0 };
 
     RANK_OK(muster_ddp_create(m, params, 2, &options, &ddp));
-    if (rank == 1) { /* has no gradient yet, and waits */
-        RANK_CHECK(muster_barrier(m) == MUSTER_ENUMERIC);
-        RANK_CHECK(strstr(muster_error(m), "rank 0 (node a): the gradient of 'first'"));
+    if (rank == 1) { /* has no gradient yet, and waits beside the backend */
+        RANK_CHECK(
+            mu_control_gather(m->comm.control, "elsewhere", NULL, 0, &all, &err) < 0);
+        RANK_CHECK(err.code == MUSTER_ENUMERIC);
+        RANK_CHECK(strstr(err.text, "rank 0 (node a): the gradient of 'first'"));
     } else {
         RANK_CHECK(muster_ddp_buckets(ddp) == 2);
         RANK_OK(muster_ddp_grad_ready(ddp, 1, NULL));
@@ -159,9 +175,28 @@ static void buckets_under_way_are_joined_after_the_failure_was_announced(void **
     forked_clear(&result);
 }
 
+static int has_barriers(struct muster *m, int rank, void *arg)
+{
+    uint64_t before = m->comm.control->gathers;
+
+    for (int i = 0; i < 20; i++)
+        RANK_OK(muster_barrier(m));
+    RANK_CHECK(m->comm.control->gathers == before);
+    RANK_OK(muster_finalize(m));
+    return 0;
+}
+
+static void a_barrier_in_host_memory_does_not_pass_control(void **state)
+{
+    forked_well("barrier", (struct forked_world){ .size = 3 }, has_barriers, NULL);
+    forked_well("barrier, two nodes", (struct forked_world){ .size = 3, .nodes = 2 },
+                has_barriers, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_barrier_in_host_memory_does_not_pass_control),
         cmocka_unit_test(collectives_only_return_errors),
         cmocka_unit_test(an_interrupt_is_returned_by_the_next_collective_alone),
         cmocka_unit_test(every_collective_of_a_world_that_is_over_fails),

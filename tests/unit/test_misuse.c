@@ -69,6 +69,24 @@ static void weight_for_barrier(struct muster *m, struct muster_ddp *ddp, bool od
     barrier_for_weight(m, ddp, !odd);
 }
 
+static void barrier_for_allreduce(struct muster *m, struct muster_ddp *ddp, bool odd)
+{
+    float data[3] = { 0 };
+
+    if (odd)
+        muster_barrier(m);
+    else
+        muster_allreduce(m, data, 3, MUSTER_F32, MUSTER_SUM, NULL);
+}
+
+static void weight_for_allreduce(struct muster *m, struct muster_ddp *ddp, bool odd)
+{
+    if (odd)
+        muster_ddp_weight(ddp, 2);
+    else
+        barrier_for_allreduce(m, ddp, false);
+}
+
 static void finalize_for_barrier(struct muster *m, struct muster_ddp *ddp, bool odd)
 {
     if (odd)
@@ -126,6 +144,10 @@ static const struct other {
     { "a weight where the others meet in a barrier", weight_for_barrier,
       "rank 1 (node a) entered the exchange of weights of step 0 where ranks 0, 2 "
       "entered muster_barrier" },
+    { "a barrier where the others call an all-reduce", barrier_for_allreduce,
+      "a barrier or an exchange of libmuster's own" },
+    { "a weight where the others call an all-reduce", weight_for_allreduce,
+      "a barrier or an exchange of libmuster's own" },
     { "muster_finalize where the others meet in a barrier", finalize_for_barrier,
       "rank 1 (node a) entered muster_finalize where ranks 0, 2 entered "
       "muster_barrier" },

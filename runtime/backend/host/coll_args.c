@@ -85,6 +85,8 @@ static void describe(const struct mu_signature *s, bool owner, char *buf, size_t
 
     if (s->kind == MU_COLL_BARRIER)
         snprintf(buf, len, "a barrier");
+    else if (s->owner.object == MU_OWNER_LIBRARY)
+        snprintf(buf, len, "a barrier or an exchange of libmuster's own");
     else if (owner && s->owner.object > 0)
         snprintf(buf, len, "%s of %s %u of ddp object %u in step %llu",
                  mu_kind_name((enum mu_coll_kind)s->kind),
