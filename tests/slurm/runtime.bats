@@ -55,6 +55,21 @@ allgather 16 ok;allgather 64 ok;reduce-scatter 16 ok;reduce-scatter 64 ok;broadc
     [ "$output" = "the mean of 4 ranks is [6.0, 6.0, 6.0]" ]
 }
 
+# srun itself takes the user's TMPDIR and descriptors, so the task changes its own.
+@test "case 092: TMPDIR is long or absent, descriptors are few or closed" {
+    local long=/tmp/$(printf 'x%.0s' {1..155}) change
+    mkdir "$long"
+    for change in "TMPDIR=$long" "TMPDIR=/nowhere/at/all" "unset TMPDIR;" "ulimit -n 40;" "exec <&-;" "exec <&- 2>&-;"; do
+        run --separate-stderr four bash -c "$change exec '$build/runtime/api/example'"
+        echo "$change $output"
+        [ "$status" -eq 0 ]
+        [ "$output" = "4 ranks agree on 1.500000" ]
+    done
+    run four bash -c "exec <&- >&- 2>&-; exec '$build/runtime/api/example'"
+    rmdir "$long"
+    [ "$status" -eq 0 ] && [ -z "$output" ]
+}
+
 @test "case 045, row 19: uneven nodes, 3 ranks and 1" {
     run timeout 60 srun --mpi=pmix -n4 --distribution=arbitrary -w n1,n1,n1,n2 "$build/runtime/api/example"
     echo "$output"

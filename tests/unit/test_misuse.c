@@ -87,6 +87,18 @@ static void weight_for_allreduce(struct muster *m, struct muster_ddp *ddp, bool 
         barrier_for_allreduce(m, ddp, false);
 }
 
+/* Rank 1 alone unfreezes a part of the model; the others go on with their step. */
+static void unfreezes_alone(struct muster *m, struct muster_ddp *ddp, bool odd)
+{
+    if (odd) {
+        muster_ddp_destroy(ddp);
+        model(m);
+    } else {
+        backward(m, ddp, 1);
+        muster_ddp_sync(ddp, NULL);
+    }
+}
+
 static void finalize_for_barrier(struct muster *m, struct muster_ddp *ddp, bool odd)
 {
     if (odd)
@@ -147,6 +159,8 @@ static const struct other {
     { "a barrier where the others call an all-reduce", barrier_for_allreduce,
       "a barrier or an exchange of libmuster's own" },
     { "a weight where the others call an all-reduce", weight_for_allreduce,
+      "a barrier or an exchange of libmuster's own" },
+    { "case 085: a new ddp object where the others go on", unfreezes_alone,
       "a barrier or an exchange of libmuster's own" },
     { "muster_finalize where the others meet in a barrier", finalize_for_barrier,
       "rank 1 (node a) entered muster_finalize where ranks 0, 2 entered "

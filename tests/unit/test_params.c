@@ -98,6 +98,45 @@ static void frozen_parameters_are_broadcast_and_nothing_else(void **state)
             frozen_body, size == 3 ? &shard : NULL);
 }
 
+/* All ranks make a ddp object in which the backbone is no longer frozen. */
+static int unfreeze_body(struct muster *m, int rank, void *arg)
+{
+    struct muster_param p[2] = {
+        { .name = "backbone", .count = COUNT, .data = data[0], .frozen = 1 },
+        { .name = "head", .count = COUNT, .data = data[1] },
+    };
+    struct muster_ddp *ddp;
+
+    RANK_OK(muster_ddp_create(m, p, 2, NULL, &ddp));
+    for (int step = 0; step < 6; step++) {
+        if (step == 3) {
+            muster_ddp_destroy(ddp);
+            p[0].frozen = 0;
+            RANK_OK(muster_ddp_create(m, p, 2, NULL, &ddp));
+        }
+        for (int i = 1; i >= p[0].frozen; i--) {
+            for (int k = 0; k < COUNT; k++)
+                ((float *)muster_ddp_grad(ddp, i))[k] = (float)(rank + 10 * step + i);
+            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 1; i >= p[0].frozen; i--)
+            for (int k = 0; k < COUNT; k++)
+                RANK_CHECK(((float *)muster_ddp_grad(ddp, i))[k] ==
+                           (float)(1 + 10 * step + i));
+        RANK_CHECK((muster_ddp_grad(ddp, 0) != NULL) == (step >= 3));
+    }
+    muster_ddp_destroy(ddp);
+    return muster_finalize(m);
+}
+
+static void case_085_a_parameter_is_unfrozen_in_the_middle(void **state)
+{
+    for (int nodes = 1; nodes <= 2; nodes++)
+        forked_well("unfrozen", (struct forked_world){ .size = 3, .nodes = nodes },
+                    unfreeze_body, NULL);
+}
+
 static int refusal_body(struct muster *m, int rank, void *arg)
 {
     struct muster_param p = { .name = "w", .count = 3, .frozen = 1 };
@@ -304,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frozen_parameters_are_broadcast_and_nothing_else),
+        cmocka_unit_test(case_085_a_parameter_is_unfrozen_in_the_middle),
         cmocka_unit_test(row_22_what_is_no_parameter_is_refused),
         cmocka_unit_test(row_7_each_difference_is_refused_with_the_ranks_on_each_side),
         cmocka_unit_test(row_20_a_rank_that_reduces_other_buckets_is_named),
