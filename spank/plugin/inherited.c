@@ -58,6 +58,7 @@ static void drop_request(const struct mu_env_access *env)
     env->unset(env->arg, MU_RANK0_HOST_VARIABLE);
     env->unset(env->arg, MU_PORTS_VARIABLE);
     env->unset(env->arg, MU_SEED_VARIABLE);
+    env->unset(env->arg, MU_TOKEN_VARIABLE);
 }
 
 static void drop_outer_step(const struct mu_env_access *env, bool slurms)

@@ -370,7 +370,12 @@ void mu_srun_send_ports(void);
  * that other users cannot compute them from the job's id.
  */
 #define MU_SEED_VARIABLE "SLURM_MUSTER_SEED"
-void mu_srun_send_seed(void);
+/* ... and the secret by which the ranks of the step prove themselves without PMIx. */
+#define MU_TOKEN_VARIABLE "SLURM_MUSTER_TOKEN"
+#define MU_TOKEN_DIGITS 64
+void mu_srun_send_secrets(void);
+/* What srun sent; false where it has no plugin, or an older one. */
+bool mu_token_of_srun(spank_t sp, char token[MU_TOKEN_DIGITS + 1]);
 /* Called as the user. First choose the range of hashed ports and the ports to skip;
  * then decide st->network, without NCCL's settings where there is no plan.
  */

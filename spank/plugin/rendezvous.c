@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/base/parse.h"
 #include "runtime/base/random.h"
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
@@ -66,16 +67,34 @@ void mu_srun_send_ports(void)
     free(line);
 }
 
-void mu_srun_send_seed(void)
+/* Random bytes, in hexadecimal digits. */
+static void send_random(const char *name, size_t bytes)
 {
-    uint32_t seed;
-    char text[16];
+    uint8_t random[MU_TOKEN_DIGITS / 2];
+    char text[MU_TOKEN_DIGITS + 1];
 
-    unsetenv(MU_SEED_VARIABLE); /* of the srun that started this one */
-    if (mu_random(&seed, sizeof seed) < 0)
+    unsetenv(name); /* of the srun that started this one */
+    if (mu_random(random, bytes) < 0)
         return;
-    snprintf(text, sizeof text, "%08x", seed);
-    setenv(MU_SEED_VARIABLE, text, 1);
+    for (size_t i = 0; i < bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", random[i]);
+    setenv(name, text, 1);
+}
+
+void mu_srun_send_secrets(void)
+{
+    send_random(MU_SEED_VARIABLE, 4);
+    send_random(MU_TOKEN_VARIABLE, MU_TOKEN_DIGITS / 2);
+}
+
+bool mu_token_of_srun(spank_t sp, char token[MU_TOKEN_DIGITS + 1])
+{
+    char text[MU_TOKEN_DIGITS + 2];
+    const char *sent = mu_item_env(sp, MU_TOKEN_VARIABLE, text, sizeof text);
+
+    return sent && strlen(sent) == MU_TOKEN_DIGITS &&
+           strspn(sent, "0123456789abcdef") == MU_TOKEN_DIGITS &&
+           mu_copy(token, MU_TOKEN_DIGITS + 1, sent);
 }
 
 /* 0 where srun has no plugin, or an older one. */

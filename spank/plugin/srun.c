@@ -211,7 +211,7 @@ void mu_srun_init(struct mu_state *st)
     mu_srun_words(line.n, line.word, &words);
     mu_srun_send_rank0_host(line.n, line.word);
     mu_srun_send_ports();
-    mu_srun_send_seed();
+    mu_srun_send_secrets();
     on = will_be_on(st);
     mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
     if (on) {

@@ -36,16 +36,20 @@ static int add_ranks(const struct mu_state *st, spank_t sp, int task,
     return mu_env_add(env, "GROUP_RANK", MU_ENV_RANK, err, "%d", node);
 }
 
-static int add_master(const struct mu_state *st, struct mu_env *env, struct mu_err *err)
+static int add_master(const struct mu_state *st, spank_t sp, struct mu_env *env,
+                      struct mu_err *err)
 {
     int port = mu_master_port(st);
+    char token[MU_TOKEN_DIGITS + 1];
 
     if (st->have_network && st->network.master_addr[0] &&
         mu_env_add(env, "MASTER_ADDR", MU_ENV_KEEP, err, "%s",
                    st->network.master_addr) < 0)
         return -1;
-    if (port > 0)
-        return mu_env_add(env, "MASTER_PORT", MU_ENV_KEEP, err, "%d", port);
+    if (port > 0 && mu_env_add(env, "MASTER_PORT", MU_ENV_KEEP, err, "%d", port) < 0)
+        return -1;
+    if (mu_token_of_srun(sp, token))
+        return mu_env_add(env, "MUSTER_TOKEN", MU_ENV_KEEP, err, "%s", token);
     return 0;
 }
 
@@ -185,7 +189,7 @@ static int add_rendezvous(const struct mu_state *st, spank_t sp, int task,
     if (st->role == MU_ROLE_LAUNCHER && st->step.world_nodes > 1 &&
         mu_env_add(env, "NODE_RANK", MU_ENV_RANK, err, "%d", node_number(st, sp)) < 0)
         return -1;
-    return add_master(st, env, err);
+    return add_master(st, sp, env, err);
 }
 
 static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,

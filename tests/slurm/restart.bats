@@ -34,7 +34,7 @@ ulimit -a
 umask
 pwd
 for f in /proc/$$/fd/*; do [ "${f##*/}" = 255 ] || readlink "$f"; done | sed 's/:\[.*//; s/[0-9][0-9]*/N/g' | sort
-env | grep -vE '^(MASTER_PORT|MUSTER_SET|NCCL_RAS_ADDR|NEIGHBOUR_FILE|SLURM_[A-Z_]*(JOB_?ID|PORT|REQUEST|PID|STEPID|STEP_ID|TIME|SLUID|SERVED|SEED))=' | sort
+env | grep -vE '^(MASTER_PORT|MUSTER_SET|NCCL_RAS_ADDR|NEIGHBOUR_FILE|SLURM_[A-Z_]*(JOB_?ID|PORT|REQUEST|PID|STEPID|STEP_ID|TIME|SLUID|SERVED|SEED|TOKEN)|MUSTER_TOKEN)=' | sort
 SHOW
     chmod +x "$MUSTER_DIR/show" "$MUSTER_DIR/inherited"
     cc -shared -fPIC -D_GNU_SOURCE -o "$MUSTER_DIR/neighbour.so" "$BATS_TEST_DIRNAME/neighbour.c"

@@ -276,6 +276,34 @@ static void the_port_depends_on_bits_that_srun_sends(void **state)
     }
 }
 
+/* Ranks without PMIx prove themselves by it. */
+static void the_token_that_srun_sends_reaches_the_tasks(void **state)
+{
+    static const char token[] =
+        "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    static const char *const bad[] = {
+        "",
+        "00112233445566778899aabbccddeeff00112233445566778899aabbccddeef",
+        "00112233445566778899aabbccddeeff00112233445566778899aabbccddeefff",
+        "00112233445566778899aabbccddeeff00112233445566778899aabbccddeefg",
+    };
+
+    put("SLURM_MUSTER_TOKEN", token);
+    run_step("");
+    assert_string_equal(get("MUSTER_TOKEN"), token);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        begin(state);
+        put("SLURM_MUSTER_TOKEN", bad[i]);
+        run_step("");
+        assert_null(get("MUSTER_TOKEN"));
+    }
+    begin(state);
+    put("SLURM_MUSTER_TOKEN", token);
+    put("MUSTER_TOKEN", "mine");
+    run_step("");
+    assert_string_equal(get("MUSTER_TOKEN"), "mine");
+}
+
 /* The name by which slurmstepd claims a port, held by a process of this user. */
 static pid_t hold_name(int held, uid_t user)
 {
@@ -490,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup(rank_0_s_node_is_the_one_that_srun_names, begin),
         cmocka_unit_test_setup(the_settings_of_ports_are_those_that_srun_tells, begin),
         cmocka_unit_test_setup(the_port_depends_on_bits_that_srun_sends, begin),
+        cmocka_unit_test_setup(the_token_that_srun_sends_reaches_the_tasks, begin),
         cmocka_unit_test_setup(a_name_that_another_user_holds_is_no_claim_on_the_port,
                                begin),
         cmocka_unit_test_setup(there_is_a_port_also_where_all_are_ephemeral, begin),

@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# Ways into a world under a real Slurm, on two nodes with networks of their own. With PMIx and
+# without it the weights are the same, bit for bit.
+
+source "$BATS_TEST_DIRNAME/common.bash"
+
+setup_file() {
+    [ "$(id -u)" -eq 0 ] || skip "network namespaces need root"
+    ip netns list >/dev/null 2>&1 || skip "no network namespaces here"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mways.XXXXXX")
+    make -s -C "$build" tests/slurm/weights tests/slurm/faulty >/dev/null
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mway --nodes 2 --cpus 4 --netns \
+        --plugin "$build/.libs/muster.so" >"$MUSTER_DIR/env"
+    eval "$(cat "$MUSTER_DIR/env")"
+    timeout 90 srun -Q --mpi=pmix -N2 --ntasks-per-node=2 "$build/tests/slurm/weights" >"$MUSTER_DIR/pmix"
+}
+
+setup() {
+    eval "$(cat "$MUSTER_DIR/env")"
+    export MUSTER_INIT_TIMEOUT=20 MUSTER_TIMEOUT=20
+    with_pmix=$(cut -d: -f2 "$MUSTER_DIR/pmix")
+}
+
+four() { # srun option..., program
+    timeout 90 srun -Q --mpi=none --muster -N2 --ntasks-per-node=2 "$@"
+}
+
+@test "srun --mpi=none on two nodes gives the weights of --mpi=pmix, over TCP with srun's token" {
+    cat "$MUSTER_DIR/pmix"
+    grep -q '^4 ranks on 2 nodes: [0-9a-f]*$' "$MUSTER_DIR/pmix"
+    run four "$build/tests/slurm/weights"
+    echo "$output"
+    [ "$output" = "4 ranks on 2 nodes:$with_pmix" ]
+}
+
+@test "srun --mpi=none --export=NONE has the token too" {
+    run four --export=NONE "$build/tests/slurm/weights"
+    echo "$output"
+    [ "$output" = "4 ranks on 2 nodes:$with_pmix" ]
+}
+
+@test "each step has a token of its own, equal in all its tasks" {
+    four bash -c 'echo $MUSTER_TOKEN' >"$MUSTER_DIR/one"
+    four bash -c 'echo $MUSTER_TOKEN' >"$MUSTER_DIR/two"
+    [ "$(grep -cE '^[0-9a-f]{64}$' "$MUSTER_DIR/one")" -eq 4 ]
+    [ "$(sort -u "$MUSTER_DIR/one" | wc -l)" -eq 1 ]
+    [ "$(sort -u "$MUSTER_DIR/one" "$MUSTER_DIR/two" | wc -l)" -eq 2 ]
+}
+
+@test "two nodes without a token are refused, with the remedy" {
+    run four env -u MUSTER_TOKEN "$build/tests/slurm/weights"
+    echo "$output"
+    [ "$status" -eq 11 ]
+    [[ "$output" == *"the ranks are on several hosts, which need a token: set MUSTER_TOKEN_FILE"* ]]
+}
+
+@test "a token file of the user's wins over srun's token" {
+    head -c32 /dev/urandom >"$MUSTER_DIR/token"
+    chmod 600 "$MUSTER_DIR/token"
+    MUSTER_TOKEN_FILE=$MUSTER_DIR/token run four bash -c \
+        '[ $RANK -gt 0 ] || MUSTER_TOKEN=$(printf "%064d" 0); exec "$0"' "$build/tests/slurm/weights"
+    echo "$output"
+    [ "$output" = "4 ranks on 2 nodes:$with_pmix" ]
+}
+
+@test "another token on one rank: it is named, and no rank waits longer than the deadline" {
+    export MUSTER_INIT_TIMEOUT=4
+    start=$SECONDS
+    run four bash -c '[ $RANK -ne 3 ] || export MUSTER_TOKEN=$(printf "%064d" 0); exec "$0"' "$build/tests/slurm/weights"
+    echo "$output"
+    [ "$status" -eq 11 ]
+    [ $((SECONDS - start)) -lt 20 ]
+    [[ "$output" == *"rank 3 of WORLD_SIZE=4 did not arrive within 4 s (MUSTER_INIT_TIMEOUT)"* ]]
+    [[ "$output" == *"rank 3 cannot reach rank 0 at "*": a process there lacks this rank's token"* ]]
+}
+
+@test "without PMIx a rank that dies is named" {
+    run four "$build/tests/slurm/faulty" --rank 2 --at step --do kill
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 2 (node mway2"* ]]
+}
+
+@test "ranks of a loop in a shell, as torchrun starts them: one node, AF_UNIX" {
+    for r in 0 1 2 3; do
+        RANK=$r WORLD_SIZE=4 LOCAL_RANK=$r LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
+            timeout 60 "$build/tests/slurm/weights" &
+    done >"$MUSTER_DIR/loop"
+    wait
+    cat "$MUSTER_DIR/loop"
+    [ "$(cat "$MUSTER_DIR/loop")" = "4 ranks on 1 nodes:$with_pmix" ]
+}
