@@ -115,6 +115,21 @@ enum muster_op { MUSTER_SUM, MUSTER_MIN, MUSTER_MAX, MUSTER_MEAN };
 
 struct muster;
 
+/* How a program that has connected its ranks by itself (MPI, a service of its own)
+ * brings them into a world.
+ */
+struct muster_exchange {
+    int rank, size;
+    /* [collective] Gather `bytes` bytes of each rank: all has size * bytes, in rank
+     * order. Returns 0, or what failed. It is called in muster_init, on GPUs also in
+     * other calls that are [collective], in the thread of that call. Its bytes hold the
+     * job's secret. A call that exceeds init_timeout ends this process.
+     */
+    int (*allgather)(void *arg, const void *mine, void *all, size_t bytes);
+    void *arg;            /* of the program, passed to allgather */
+    uint64_t reserved[4]; /* 0 */
+};
+
 /* Zero-initialise (`struct muster_options o = { 0 }`) and set what you need. A field
  * left 0 takes the environment variable named here, then the default.
  */
@@ -142,15 +157,19 @@ struct muster_options {
      * see MUSTER_ESHRUNK. 0: a death ends the job.
      */
     int elastic;
-    uint64_t reserved[8]; /* 0 */
+    /* Where neither PMIx nor variables give rank and size: the program's own exchange,
+     * copied by muster_init. NULL: none.
+     */
+    const struct muster_exchange *exchange;
+    uint64_t reserved[7]; /* 0 */
 };
 
 /* [collective] Take rank and size, check the placement, open control connections and
  * communicator. Rank and size are those of PMIx (srun --mpi=pmix); else those of RANK,
- * WORLD_SIZE, MASTER_ADDR and MASTER_PORT, where all are set; else it is a world of one
- * rank. muster(3) has the secret that ranks without PMIx need. On failure *out is NULL
- * and muster_error(NULL) is the reason. Once the ranks have begun to connect, a failure
- * ends the whole job (see on_failure).
+ * WORLD_SIZE, MASTER_ADDR and MASTER_PORT, where all are set; else those of exchange;
+ * else it is a world of one rank. muster(3) has the secret that ranks without PMIx
+ * need. On failure *out is NULL and muster_error(NULL) is the reason. Once the ranks
+ * have begun to connect, a failure ends the whole job (see on_failure).
  *
  * The library makes the GPU that the plugin chose for this task the current device of
  * the calling thread (cudaSetDevice), else the device that the program has chosen

@@ -192,6 +192,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
 int muster_init(struct muster **out, const struct muster_options *options)
 {
     struct mu_config_env env = config_variables();
+    const struct muster_exchange *exchange = options ? options->exchange : NULL;
     struct mu_config config;
     struct mu_launch launch;
     struct mu_world *world;
@@ -203,10 +204,13 @@ int muster_init(struct muster **out, const struct muster_options *options)
     if (options &&
         MU_CHECK_RESERVED(NULL, "muster_init", muster_options, options) != MUSTER_OK)
         return MUSTER_EUSAGE;
+    if (exchange &&
+        MU_CHECK_RESERVED(NULL, "muster_init", muster_exchange, exchange) != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (mu_config_make(options, &env, &config, &err) < 0)
         return mu_fail_err(NULL, &err);
     launch = launch_variables(config.single);
-    if (mu_world_open(&launch, &world, &err) < 0) {
+    if (mu_world_open(&launch, exchange, &world, &err) < 0) {
         mu_fail_reported_elsewhere(launch.slurm_step_num_tasks && launch.slurm_procid &&
                                    strcmp(launch.slurm_procid, "0") != 0);
         return mu_fail_err(NULL, &err);

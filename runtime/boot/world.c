@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.c - choose the way in: PMIx, the variables of torchrun, or a world of one */
+/* world.c - choose the way in: PMIx, the variables of torchrun,
+ * the program's own exchange, or a world of one
+ */
 #include "runtime/boot/world.h"
 
 #include <stdio.h>
@@ -7,15 +9,34 @@
 #include <string.h>
 #include <unistd.h>
 
-int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
+/* Does the program's own rank contradict the one that was found before it? */
+static int check_program(const struct mu_world *w, const struct muster_exchange *x,
+                         struct mu_err *err)
+{
+    if (!x || (x->rank == w->rank && x->size == w->size))
+        return 0;
+    return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                      "muster_options.exchange has rank %d of %d, but the launcher's "
+                      "variables or PMIx rank %d of %d",
+                      x->rank, x->size, w->rank, w->size);
+}
+
+int mu_world_open(const struct mu_launch *launch,
+                  const struct muster_exchange *exchange, struct mu_world **out,
                   struct mu_err *err)
 {
     int rc = launch->single ? 1 : mu_world_pmix(launch, out, err);
 
     if (rc == 1 && !launch->single)
         rc = mu_world_rdzv(launch, out, err);
+    if (rc == 0 && check_program(*out, exchange, err) < 0) {
+        mu_world_close(*out);
+        return -1;
+    }
     if (rc <= 0)
         return rc;
+    if (exchange && !launch->single)
+        return mu_world_program(launch, exchange, out, err);
     if (mu_launch_check(launch, 0, 0, err) < 0)
         return -1;
     return mu_world_single(out, err);

@@ -6,7 +6,9 @@
  *   world_table.c   make, number, shrink and free the table of ranks
  *   world_pmix.c    a world of PMIx
  *   world_rdzv.c    a world of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+ *   world_program.c a world of the all-gather that the program brings
  *   world_single.c  a world of this process alone
+ *   world_name.c    how messages name this node and the job
  *   world_none.c    in place of world_pmix.c where there is no PMIx
  */
 #ifndef MU_WORLD_H
@@ -20,6 +22,7 @@
 #include "runtime/core/launch.h"
 #include "runtime/core/reporter.h"
 #include "runtime/endpoint/endpoint.h"
+#include "runtime/muster.h"
 
 struct mu_world {
     int rank, size;
@@ -47,9 +50,10 @@ struct mu_world {
 };
 
 /* Our own rank and size; no other rank is waited for. Refuses with err->code = a
- * muster_status: see mu_launch_check.
+ * muster_status: see mu_launch_check. exchange: the program's, or NULL.
  */
-int mu_world_open(const struct mu_launch *launch, struct mu_world **out,
+int mu_world_open(const struct mu_launch *launch,
+                  const struct muster_exchange *exchange, struct mu_world **out,
                   struct mu_err *err);
 /* [collective] Learn nodes, hosts and the token from the others. Fails when a rank did
  * not arrive before `timeout` seconds (named where it can be told) or left no record;
@@ -66,6 +70,12 @@ void mu_world_close(struct mu_world *world); /* NULL is fine */
  */
 void mu_world_abort(struct mu_world *world, int status, const char *why)
     __attribute__((noreturn));
+
+/* What Slurm calls this node, else its own name. */
+void mu_world_name_host(const struct mu_launch *launch, char *host, size_t len);
+/* Slurm's "job.step", else `otherwise`. */
+void mu_world_name_job(const struct mu_launch *launch, const char *otherwise, char *job,
+                       size_t len);
 
 /* For the makers of worlds: arrays for `size` ranks, rank and job set. */
 struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err);
@@ -94,6 +104,9 @@ int mu_world_single(struct mu_world **out, struct mu_err *err);
 /* From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. 1: see mu_rdzv_read. */
 int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
                   struct mu_err *err);
+/* From the program's exchange. */
+int mu_world_program(const struct mu_launch *launch, const struct muster_exchange *x,
+                     struct mu_world **out, struct mu_err *err);
 /* From PMIx. 1: there is no PMIx server (or no PMIx in this build), *out untouched. */
 int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
                   struct mu_err *err);

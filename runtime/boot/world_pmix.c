@@ -161,11 +161,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     struct pmix *p = calloc(1, sizeof *p);
     char job[64];
 
-    if (launch->slurm_job_id)
-        snprintf(job, sizeof job, "%.30s.%.30s", launch->slurm_job_id,
-                 launch->slurm_step_id ? launch->slurm_step_id : "0");
-    else
-        snprintf(job, sizeof job, "%.63s", self->nspace);
+    mu_world_name_job(launch, self->nspace, job, sizeof job);
     w = mu_world_new((int)self->rank, size, job, err);
     if (!p || !w) {
         free(p);

@@ -260,30 +260,19 @@ static int fill_world(struct mu_world *w, const struct mu_launch *launch,
     return w->rank == 0 ? listen_at_port(w, err) : 0;
 }
 
-static void name_host(const struct mu_launch *launch, char *host, size_t len)
-{
-    if (launch->slurmd_nodename)
-        mu_copy(host, len, launch->slurmd_nodename);
-    else if (gethostname(host, len - 1) < 0)
-        mu_copy(host, len, "?");
-}
-
 int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
                   struct mu_err *err)
 {
     struct rendezvous *z = NULL;
     struct mu_world *w;
     struct mu_rdzv r;
-    char job[64];
+    char port[32], job[64];
     int rc = mu_rdzv_read(launch, &r, err);
 
     if (rc != 0)
         return rc;
-    if (launch->slurm_job_id)
-        snprintf(job, sizeof job, "%.30s.%.30s", launch->slurm_job_id,
-                 launch->slurm_step_id ? launch->slurm_step_id : "0");
-    else
-        snprintf(job, sizeof job, "port.%u", r.port);
+    snprintf(port, sizeof port, "port.%u", r.port);
+    mu_world_name_job(launch, port, job, sizeof job);
     w = mu_world_new(r.rank, r.size, job, err);
     if (!w || !(z = calloc(1, sizeof *z))) {
         mu_world_free(w);
@@ -295,7 +284,7 @@ int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
     z->local_size = r.local_size;
     mu_copy(z->port_set, sizeof z->port_set, r.port_set);
     mu_copy(z->addr, sizeof z->addr, r.addr);
-    name_host(launch, z->host, sizeof z->host);
+    mu_world_name_host(launch, z->host, sizeof z->host);
     z->published = (struct mu_published){
         .rank = r.rank, .size = r.size, .gather = mu_star_gather, .arg = &z->star
     };

@@ -21,7 +21,18 @@ static void show_options(void)
     FIELD(muster_options, log);
     FIELD(muster_options, on_failure);
     FIELD(muster_options, elastic);
+    FIELD(muster_options, exchange);
     FIELD(muster_options, reserved);
+}
+
+static void show_exchange(void)
+{
+    STRUCT(muster_exchange);
+    FIELD(muster_exchange, rank);
+    FIELD(muster_exchange, size);
+    FIELD(muster_exchange, allgather);
+    FIELD(muster_exchange, arg);
+    FIELD(muster_exchange, reserved);
 }
 
 static void show_param(void)
@@ -157,6 +168,7 @@ static void show_item(void)
 int main(void)
 {
     show_options();
+    show_exchange();
     show_param();
     show_ddp_options();
     show_ledger();

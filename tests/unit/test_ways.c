@@ -110,6 +110,11 @@ static void each_way_gives_the_same_weights_bit_for_bit(void **state)
                                   { 2, "NODE_RANK", "1" },
                                   { 3, "NODE_RANK", "1" } } },
          expected);
+    well("the program's own exchange",
+         &(struct ways){ .size = RANKS,
+                         .set = { { -1, "RANK", NULL }, { -1, "WORLD_SIZE", NULL } },
+                         .allgather = ways_allgather },
+         expected);
     unlink(path);
 }
 

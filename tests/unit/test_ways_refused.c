@@ -24,6 +24,17 @@
 #include "tests/unit/patience.h"
 #include "tests/unit/ways.h"
 
+static int fails(void *arg, const void *mine, void *all, size_t bytes)
+{
+    return 7;
+}
+
+static int hangs(void *arg, const void *mine, void *all, size_t bytes)
+{
+    pause();
+    return 0;
+}
+
 static const struct mistake {
     const char *name;
     struct ways w;
@@ -95,6 +106,25 @@ static const struct mistake {
       { .size = 2, .skip = 1u, .set = { { 1, "MUSTER_TOKEN", "12" } } },
       "MUSTER_TOKEN takes 64 hexadecimal digits",
       "" },
+    { "an exchange that contradicts the variables",
+      { .size = 2,
+        .set = { { 0, "RANK", "1" }, { 1, "RANK", "0" } },
+        .allgather = ways_allgather },
+      "muster_options.exchange has rank 1 of 2, but",
+      "rank 0 of 2" },
+    { "an exchange that fails",
+      { .size = 2,
+        .set = { { -1, "RANK", NULL }, { -1, "WORLD_SIZE", NULL } },
+        .allgather = fails },
+      "rank 1 (node ",
+      "the all-gather of muster_options.exchange returned 7" },
+    { "an exchange that does not return",
+      { .size = 2,
+        .init_timeout = WAYS_SHORT,
+        .set = { { -1, "RANK", NULL }, { -1, "WORLD_SIZE", NULL } },
+        .allgather = hangs },
+      "rank 0 (node ",
+      "did not return within 2 s (MUSTER_INIT_TIMEOUT)" },
     { "an incomplete set of variables",
       { .size = 2, .skip = 1u, .set = { { 1, "MASTER_PORT", NULL } } },
       "WORLD_SIZE=2 RANK=1 MASTER_ADDR=localhost MASTER_PORT=(unset)",

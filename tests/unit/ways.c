@@ -100,8 +100,14 @@ static int run_rank(struct mu_fork_rank *self, void *arg)
     const struct start *s = arg;
     struct muster_options options = { .timeout = 20 * PATIENCE,
                                       .init_timeout = 20 * PATIENCE };
+    const struct muster_exchange exchange = { .rank = self->rank,
+                                              .size = self->size,
+                                              .allgather = s->w->allgather,
+                                              .arg = self };
     struct muster *m;
 
+    if (s->w->allgather)
+        options.exchange = &exchange;
     if (s->w->init_timeout > 0)
         options.init_timeout = s->w->init_timeout;
     dup2(s->fd, 2);
@@ -111,6 +117,26 @@ static int run_rank(struct mu_fork_rank *self, void *arg)
     if (muster_init(&m, &options) != MUSTER_OK)
         return muster_report(NULL);
     return s->body(m, s->arg);
+}
+
+int ways_allgather(void *rank, const void *mine, void *all, size_t bytes)
+{
+    struct mu_fork_rank *self = rank;
+    const struct mu_exchange *x = &self->exchange;
+
+    if (x->publish(x->arg, "all", mine, bytes, NULL) < 0 ||
+        x->fence(x->arg, 60, NULL) < 0)
+        return 1;
+    for (int r = 0; r < self->size; r++) {
+        void *value;
+        size_t len;
+
+        if (x->fetch(x->arg, r, "all", &value, &len, 1, NULL) < 0 || len != bytes)
+            return 2;
+        memcpy((char *)all + (size_t)r * bytes, value, bytes);
+        free(value);
+    }
+    return 0;
 }
 
 static char *read_all(int fd)

@@ -22,7 +22,9 @@ struct ways {
         int rank;                 /* -1: all */
         const char *name, *value; /* NULL: unset */
     } set[WAYS_SETS];
-    unsigned skip;       /* bit r: rank r is not started */
+    unsigned skip; /* bit r: rank r is not started */
+    /* Of the program, instead of the variables; arg is a struct mu_fork_rank. */
+    int (*allgather)(void *arg, const void *mine, void *all, size_t bytes);
     double dies_after;   /* s, below 1; of the last rank. 0: it lives */
     double init_timeout; /* 0: 20 s */
 };
@@ -44,6 +46,9 @@ void ways_run(const struct ways *w, int port, int (*body)(struct muster *m, void
 
 /* A body. */
 int ways_end(struct muster *m, void *arg);
+
+/* An all-gather in shared memory, for struct ways. */
+int ways_allgather(void *rank, const void *mine, void *all, size_t bytes);
 
 /* Is there a line in which `named` follows `said`? */
 bool ways_line(const char *text, const char *said, const char *named);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* world_program.c - a world of the all-gather that the program brings
+ *
+ * Rank 0's random token goes through that all-gather, as through PMIx.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/base/random.h"
+#include "runtime/boot/published.h"
+#include "runtime/boot/world.h"
+#include "runtime/muster.h"
+
+struct program {
+    struct mu_published published;
+    struct muster_exchange exchange;
+    char host[128], node_key[160];
+};
+
+/* ---- A call of the program's that does not return -------------------------------- */
+
+struct watch {
+    const struct program *p;
+    double timeout;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool returned;
+};
+
+/* Only the end of this process ends the call. */
+static void *watch(void *arg)
+{
+    struct watch *w = arg;
+    struct timespec until;
+    int rc = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)w->timeout;
+    until.tv_nsec += (long)((w->timeout - (double)(time_t)w->timeout) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&w->lock);
+    while (!w->returned && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&w->cond, &w->lock, &until);
+    if (!w->returned) {
+        fprintf(stderr,
+                "muster: rank %d (node %s): the all-gather of muster_options.exchange "
+                "did not return within %g s (MUSTER_INIT_TIMEOUT): a rank is missing "
+                "there\n",
+                w->p->exchange.rank, w->p->host, w->timeout);
+        _exit(MUSTER_ERENDEZVOUS);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+static int gather(void *arg, const void *mine, size_t len, void *all, double timeout,
+                  struct mu_err *err)
+{
+    const struct program *p = arg;
+    struct watch w = { .p = p, .timeout = timeout };
+    pthread_condattr_t monotonic;
+    pthread_t thread;
+    int rc;
+
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w.cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&thread, NULL, watch, &w) != 0)
+        return mu_err_set(err, MUSTER_EMEMORY, "cannot start a thread");
+    rc = p->exchange.allgather(p->exchange.arg, mine, all, len);
+    pthread_mutex_lock(&w.lock);
+    w.returned = true;
+    pthread_cond_signal(&w.cond);
+    pthread_mutex_unlock(&w.lock);
+    pthread_join(thread, NULL);
+    pthread_cond_destroy(&w.cond);
+    pthread_mutex_destroy(&w.lock);
+    if (rc != 0)
+        return mu_err_set(
+            err, MUSTER_ERENDEZVOUS,
+            "rank %d (node %s): the all-gather of muster_options.exchange "
+            "returned %d",
+            p->exchange.rank, p->host, rc);
+    return 0;
+}
+
+/* ---- Open, meet, close ----------------------------------------------------------- */
+
+static int program_meet(struct mu_world *w, double timeout, struct mu_err *err)
+{
+    struct program *p = w->impl;
+
+    snprintf(p->node_key, sizeof p->node_key, "%.50s %.80s",
+             mu_endpoint_address(w->endpoint)->machine, p->host);
+    return mu_world_exchange(w, p->host, p->node_key, timeout, err);
+}
+
+static void program_close(struct mu_world *w)
+{
+    struct program *p = w->impl;
+
+    mu_published_clear(&p->published);
+    free(p);
+    mu_world_free(w);
+}
+
+/* No launcher ends the others: the control connections do. */
+static void program_abort(struct mu_world *w, int status, const char *why)
+{
+    _exit(status);
+}
+
+static int check(const struct muster_exchange *x, struct mu_err *err)
+{
+    if (x->size < 1 || x->rank < 0 || x->rank >= x->size)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "muster_options.exchange has rank %d of size %d", x->rank,
+                          x->size);
+    if (!x->allgather)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "muster_options.exchange has no allgather");
+    return 0;
+}
+
+int mu_world_program(const struct mu_launch *launch, const struct muster_exchange *x,
+                     struct mu_world **out, struct mu_err *err)
+{
+    struct program *p = NULL;
+    struct mu_world *w;
+    char job[64];
+
+    if (check(x, err) < 0)
+        return -1;
+    if (x->size == 1)
+        return mu_world_single(out, err);
+    mu_world_name_job(launch, "program", job, sizeof job);
+    w = mu_world_new(x->rank, x->size, job, err);
+    if (!w || !(p = calloc(1, sizeof *p))) {
+        mu_world_free(w);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", x->size);
+    }
+    w->impl = p;
+    p->exchange = *x;
+    mu_world_name_host(launch, p->host, sizeof p->host);
+    p->published = (struct mu_published){
+        .rank = x->rank, .size = x->size, .gather = gather, .arg = p
+    };
+    w->exchange = mu_published_exchange(&p->published);
+    w->meet = program_meet;
+    w->close = program_close;
+    w->abort = program_abort;
+    if (mu_random(w->token, sizeof w->token) < 0)
+        mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
+    else if (mu_world_listen(w, launch->master_addr, err) == 0) {
+        *out = w;
+        return 0;
+    }
+    program_close(w);
+    return -1;
+}
