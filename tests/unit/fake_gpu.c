@@ -13,9 +13,18 @@
 #define EVENTS 64
 #define OPS 256
 #define RECORDS 1024
+#define PARTS 64
 
 enum work { RECORD, AWAIT, COPY, READ, FILL, ADD_PARTS, SCALE, MARK, COLLECTIVE };
-enum collective { BARRIER, SUM, BROADCAST, GATHER, SCATTER };
+enum collective { BARRIER, SUM, BROADCAST, GATHER, SCATTER, REDUCE, EXCHANGE };
+
+/* A call of ncclSend or ncclRecv. */
+struct part {
+    bool send;
+    int rank, peer;
+    char *at;
+    size_t count;
+};
 
 struct event {
     int record; /* the latest of it, 0: none */
@@ -43,7 +52,9 @@ static struct queue queues[STREAMS];
 static struct event events[EVENTS];
 static struct fake_calls calls[FAKE_RANKS];
 static bool recorded[RECORDS];
-static int nstreams, nevents, nrecords, nranks, fail_in;
+static struct part parts[PARTS];
+static cudaStream_t group_stream; /* of the group that is open, once it has a call */
+static int nstreams, nevents, nrecords, nparts, nranks, fail_in;
 static bool capture;
 static char complaint[160];
 
@@ -54,7 +65,7 @@ void fake_reset(int ranks)
     memset(calls, 0, sizeof calls);
     memset(recorded, 0, sizeof recorded);
     recorded[0] = true;
-    nstreams = nevents = nrecords = fail_in = 0;
+    nstreams = nevents = nrecords = nparts = fail_in = 0;
     nranks = ranks;
     capture = false;
     complaint[0] = '\0';
@@ -166,6 +177,25 @@ static float sum_at(struct op *const *op, size_t i)
     return (float)(sum * op[0]->scale);
 }
 
+/* All sends to their receives, which are as long. */
+static void exchange_parts(void)
+{
+    for (struct part *in = parts; in < parts + nparts; in++) {
+        const struct part *out = parts;
+
+        while (out < parts + nparts &&
+               (in->send || !out->send || out->rank != in->peer ||
+                out->peer != in->rank || out->count != in->count))
+            out++;
+        if (out < parts + nparts)
+            memmove(in->at, out->at, in->count * sizeof(float));
+        else if (!in->send)
+            snprintf(complaint, sizeof complaint, "rank %d sends no %zu elements to %d",
+                     in->peer, in->count, in->rank);
+    }
+    nparts = 0;
+}
+
 /* One collective of all ranks. */
 static void carry_out(struct op *const *op)
 {
@@ -195,6 +225,13 @@ static void carry_out(struct op *const *op)
         for (int r = 0; r < nranks; r++)
             for (size_t i = 0; i < count; i++)
                 ((float *)op[r]->to)[i] = sum_at(op, (size_t)r * count + i);
+        break;
+    case REDUCE:
+        for (size_t i = 0; i < count; i++)
+            ((float *)op[op[0]->root]->to)[i] = sum_at(op, i);
+        break;
+    case EXCHANGE:
+        exchange_parts();
         break;
     }
 }
@@ -469,4 +506,55 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
                                 .to = recv,
                                 .count = count,
                                 .scale = scale_of(op) });
+}
+
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t s)
+{
+    return nccl(s, (struct op){ .collective = REDUCE,
+                                .name = "ncclReduce",
+                                .from = send,
+                                .to = recv,
+                                .count = count,
+                                .root = root,
+                                .scale = scale_of(op) });
+}
+
+static ncclResult_t add_part(struct part part, cudaStream_t s)
+{
+    if (nparts == PARTS)
+        return ncclInvalidUsage;
+    part.rank = ((struct queue *)s)->rank;
+    parts[nparts++] = part;
+    group_stream = s;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t s)
+{
+    return add_part((struct part){ true, -1, peer, (char *)(uintptr_t)from, count }, s);
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t s)
+{
+    return add_part((struct part){ false, -1, peer, to, count }, s);
+}
+
+/* nccl.h declares both without a prototype. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+ncclResult_t ncclGroupStart(void)
+{
+    group_stream = NULL;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (!group_stream)
+        return ncclSuccess;
+    return nccl(group_stream, (struct op){ .collective = EXCHANGE, .name = "a group" });
 }

@@ -572,6 +572,76 @@ static void nccl_carries_out_the_other_collectives(void **state)
     }
 }
 
+static void nccl_reduces_to_the_root_alone(void **state)
+{
+    enum { N = 3, ROOT = 1 };
+    float from[N], to[N] = { -1, -1, -1 };
+    struct mu_nccl_request *r;
+
+    open_ranks(N, true);
+    for (int p = 0; p < N; p++) {
+        struct mu_coll c = { .kind = MU_COLL_REDUCE,
+                             .dtype = MUSTER_F32,
+                             .op = MUSTER_SUM,
+                             .send = &from[p],
+                             .recv = &to[p],
+                             .count = 1,
+                             .root = ROOT,
+                             .scale = 1,
+                             .stream = gpus[p].s1 };
+
+        from[p] = (float)(100 * p + 1);
+        assert_int_equal(mu_nccl_start(&gpus[p].b, &c, &r, NULL), 0);
+        assert_int_equal(mu_nccl_join(&gpus[p].b, r, gpus[p].s1, NULL), 0);
+    }
+    run_to_end("reduce", 0);
+    for (int p = 0; p < N; p++)
+        assert_true(to[p] == (p == ROOT ? 303 : -1));
+    close_ranks();
+}
+
+/* Rank p sends r + 1 elements to rank r, behind those to the ranks before. */
+static void nccl_exchanges_parts_in_one_launch(void **state)
+{
+    enum { N = 3, MOST = 9 };
+    static const struct fake_calls one = { .nccl = 1, .copies = 1, .events = 4 };
+    float from[N][MOST], to[N][MOST];
+    struct mu_part sends[N][N], recvs[N][N];
+    struct fake_calls before;
+    struct mu_nccl_request *r;
+
+    open_ranks(N, true);
+    before = fake_calls_of(0);
+    for (int p = 0; p < N; p++) {
+        struct mu_coll c = { .kind = MU_COLL_EXCHANGE,
+                             .dtype = MUSTER_F32,
+                             .pattern = MU_ALLTOALLV,
+                             .send = from[p],
+                             .recv = to[p],
+                             .sends = sends[p],
+                             .recvs = recvs[p],
+                             .scale = 1,
+                             .stream = gpus[p].s1 };
+
+        for (int q = 0; q < N; q++) {
+            sends[p][q] = (struct mu_part){ (size_t)(q * (q + 1) / 2), (size_t)q + 1 };
+            recvs[p][q] = (struct mu_part){ (size_t)(q * (p + 1)), (size_t)p + 1 };
+        }
+        for (int i = 0; i < MOST; i++)
+            from[p][i] = (float)(100 * p + i);
+        assert_int_equal(mu_nccl_start(&gpus[p].b, &c, &r, NULL), 0);
+        assert_int_equal(mu_nccl_join(&gpus[p].b, r, gpus[p].s1, NULL), 0);
+    }
+    at_most("exchange", before, one);
+    run_to_end("exchange", 0);
+    for (int p = 0; p < N; p++)
+        for (int q = 0; q < N; q++)
+            for (int i = 0; i <= p; i++)
+                assert_true(to[p][q * (p + 1) + i] ==
+                            (float)(100 * q + p * (p + 1) / 2 + i));
+    close_ranks();
+}
+
 /* ---- Errors ---------------------------------------------------------------------- */
 
 static int run_failing(const struct mu_coll *c, struct mu_err *err)
@@ -642,6 +712,8 @@ int main(void)
         cmocka_unit_test(a_direct_one_keeps_the_order_of_all_ranks),
         cmocka_unit_test(a_direct_one_is_a_single_call_where_its_stream_is_the_last),
         cmocka_unit_test(nccl_carries_out_the_other_collectives),
+        cmocka_unit_test(nccl_reduces_to_the_root_alone),
+        cmocka_unit_test(nccl_exchanges_parts_in_one_launch),
         cmocka_unit_test(a_call_that_fails_is_an_error_and_leaks_nothing),
         cmocka_unit_test(an_aborted_backend_refuses_and_joins_with_its_reason),
     };
