@@ -189,8 +189,6 @@ void mu_control_send_down(struct mu_control *c, enum mu_frame_type type, uint32_
 
 /* ---- control_rule.c: all with the lock ---- */
 void mu_control_lost(struct mu_control *c, struct mu_link *link);
-/* Act on deadlines that passed; returns the next one, 0 none. */
-double mu_control_deadlines(struct mu_control *c, double now);
 /* The job fails: the root decides, another rank reports it to its parent. */
 void mu_control_complain(struct mu_control *c, const struct mu_complaint *why);
 /* Decide when this rank's turn comes, if no rank above has decided by then. */
@@ -200,18 +198,20 @@ void mu_control_take_turn(struct mu_control *c, enum mu_sight sight,
 void mu_control_decide(struct mu_control *c, const struct mu_complaint *why,
                        bool reporter);
 void mu_control_alarm_below(struct mu_control *c);
+void mu_control_own_record(struct mu_control *c, struct mu_flight *out);
 
 /* ---- control_ask.c: all with the lock ---- */
 /* A wait of this rank, or of one further down, is over its deadline. */
 void mu_control_overdue_now(struct mu_control *c);
 /* Judge from the records that are there. */
 void mu_control_judge(struct mu_control *c);
-void mu_control_own_record(struct mu_control *c, struct mu_flight *out);
 /* Send this rank's flight record to the root, which judges when it has all. */
 void mu_control_answer(struct mu_control *c, uint64_t round);
 void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
                           const void *data, size_t len);
 void mu_control_forget_records(struct mu_control *c);
+/* Act on deadlines that passed; returns the next one, 0 none. */
+double mu_control_deadlines(struct mu_control *c, double now);
 /* When the wait that has begun lasts. */
 double mu_control_stuck_at(const struct mu_control *c);
 /* Send this rank's record when its wait lasts. Returns when, or 0. */

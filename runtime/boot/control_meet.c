@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
 #define LOOK_SECONDS 0.05 /* between checks for a rank that has died */
@@ -171,12 +172,18 @@ static void accept_child(struct mu_control *c, const struct mu_arrival *a)
 /* Report the missing child to the root too, which cannot see it. */
 static int complain(struct mu_control *c, struct mu_err *err)
 {
+    struct mu_complaint complaint;
+
     for (int i = 0; i < c->nchildren; i++) {
         if (c->down[i].fd >= 0 || c->down[i].gone)
             continue;
         name_late(c, c->child[i], err);
+        complaint = (struct mu_complaint){ .status = err->code, .rank = c->child[i] };
+        mu_copy(complaint.text, sizeof complaint.text, err->text);
+        pthread_mutex_lock(&c->lock);
         if (c->parent >= 0)
-            mu_control_fail(c, err->code, c->child[i], err->text);
+            mu_control_complain(c, &complaint);
+        pthread_mutex_unlock(&c->lock);
         return -1;
     }
     return -1;

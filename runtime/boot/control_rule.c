@@ -18,6 +18,14 @@
 /* ---- The end ------------------------------------------------------------------------
  */
 
+void mu_control_own_record(struct mu_control *c, struct mu_flight *out)
+{
+    *out = (struct mu_flight){ .rank = c->rank };
+    c->env.hooks.record(c->env.hooks.arg, out);
+    out->waiting_since = c->waiting_since;
+    mu_copy(out->waiting_for, sizeof out->waiting_for, c->waiting_for);
+}
+
 /* What this rank was doing, for the sentence of a death. */
 static void describe_call(struct mu_control *c, char *text, size_t len)
 {
@@ -149,41 +157,4 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
         mu_control_take_turn(c, MU_SAW_PARENT_END, &why);
     else
         mu_control_complain(c, &why);
-}
-
-/* ---- Deadlines ---------------------------------------------------------------------
- */
-
-static double earlier(double a, double b)
-{
-    return a == 0 ? b : b == 0 || a < b ? a : b;
-}
-
-double mu_control_deadlines(struct mu_control *c, double now)
-{
-    double next = 0;
-
-    if (c->ended)
-        return 0;
-    if (c->waiting_since) {
-        double at = c->waiting_since + c->env.timeout;
-
-        if (at < c->extended_until)
-            at = c->extended_until;
-        if (now >= at)
-            mu_control_overdue_now(c);
-        else
-            next = earlier(at, mu_control_show_stuck(c, now));
-    }
-    for (int k = 0; k < MU_NSIGHTS && !c->ended; k++) {
-        struct mu_pending *pending = &c->pending[k];
-
-        if (pending->at == 0 || now < pending->at)
-            next = earlier(next, pending->at);
-        else if (k == MU_SAW_OVERDUE)
-            mu_control_judge(c);
-        else
-            mu_control_decide(c, &pending->why, true);
-    }
-    return c->ended ? 0 : next;
 }
