@@ -173,9 +173,30 @@ static void judge(void *arg, struct mu_gate *g, struct mu_caller *c)
 
 /* ---- The thread ----------------------------------------------------------------- */
 
+#define FDS (1 + GATES * MU_GATE_FDS)
+
+/* poll, of those that are open: it refuses more entries than a process may have
+ * descriptors, also closed ones.
+ */
+static int poll_open(struct pollfd *fds, int n, int timeout)
+{
+    struct pollfd open[FDS];
+    int at[FDS], m = 0, rc;
+
+    for (int i = 0; i < n; i++)
+        if (fds[i].fd >= 0) {
+            open[m] = fds[i];
+            at[m++] = i;
+        }
+    rc = poll(open, (nfds_t)m, timeout);
+    for (int i = 0; rc > 0 && i < m; i++)
+        fds[at[i]].revents = open[i].revents;
+    return rc;
+}
+
 static void *serve(void *arg)
 {
-    struct pollfd fds[1 + GATES * MU_GATE_FDS];
+    struct pollfd fds[FDS];
     struct mu_endpoint *ep = arg;
     bool stop = false;
 
@@ -186,8 +207,7 @@ static void *serve(void *arg)
         fds[0] = (struct pollfd){ ep->wake_fd, POLLIN, 0 };
         for (int k = 0; k < GATES; k++)
             mu_gate_prepare(&ep->gate[k], &fds[1 + k * MU_GATE_FDS], now, &next);
-        if (poll(fds, sizeof fds / sizeof *fds,
-                 next == 0 ? -1 : (int)((next - now) * 1000) + 1) < 0)
+        if (poll_open(fds, FDS, next == 0 ? -1 : (int)((next - now) * 1000) + 1) < 0)
             continue;
         if (fds[0].revents)
             hush(ep->wake_fd);

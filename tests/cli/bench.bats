@@ -76,6 +76,12 @@ barrier --ranks 2|barrier is measured with --host only
 LINES
 }
 
+@test "case 092: ranks connect with few descriptors" {
+    ulimit -n 40
+    bench --host barrier --ranks 2 --batches 3
+    [ "$status" -eq 0 ]
+}
+
 @test "a build without CUDA names the option that measures host memory" {
     cp "$MUSTER_LIBEXEC/muster-bench" "$BATS_TEST_TMPDIR"
     MUSTER_LIBEXEC=$BATS_TEST_TMPDIR bench allreduce --ranks 2

@@ -4,6 +4,7 @@
 # nodes of one kernel with two ranks each; between the nodes TCP, inside them shared memory.
 # MUSTER_TIMEOUT is 3 s here, MUSTER_INIT_TIMEOUT 5 s. Deaths are in faults.bats.
 
+bats_require_minimum_version 1.5.0
 source "$BATS_TEST_DIRNAME/common.bash"
 load faults
 
@@ -57,7 +58,7 @@ allgather 16 ok;allgather 64 ok;reduce-scatter 16 ok;reduce-scatter 64 ok;broadc
 
 # srun itself takes the user's TMPDIR and descriptors, so the task changes its own.
 @test "case 092: TMPDIR is long or absent, descriptors are few or closed" {
-    local long=/tmp/$(printf 'x%.0s' {1..155}) change
+    local long=$MUSTER_DIR/$(printf 'x%.0s' {1..150}) change
     mkdir "$long"
     for change in "TMPDIR=$long" "TMPDIR=/nowhere/at/all" "unset TMPDIR;" "ulimit -n 40;" "exec <&-;" "exec <&- 2>&-;"; do
         run --separate-stderr four bash -c "$change exec '$build/runtime/api/example'"
@@ -66,7 +67,6 @@ allgather 16 ok;allgather 64 ok;reduce-scatter 16 ok;reduce-scatter 64 ok;broadc
         [ "$output" = "4 ranks agree on 1.500000" ]
     done
     run four bash -c "exec <&- >&- 2>&-; exec '$build/runtime/api/example'"
-    rmdir "$long"
     [ "$status" -eq 0 ] && [ -z "$output" ]
 }
 
