@@ -111,11 +111,11 @@ static void check_served(const struct muster *m)
     const char *bind = mu_marker_unserved(&marker);
 
     if (bind && m->comm.world->local_rank == 0)
-        mu_log(&m->comm.log, MU_LOG_WARN,
-               "node %s lacks the Muster plugin: srun took --gpu-bind=%s over, and "
-               "nobody carries it out, so that each task sees all GPUs; run srun "
-               "--muster=off",
-               m->comm.world->host_of[m->comm.world->rank], bind);
+        mu_log(
+            &m->comm.log, MU_LOG_WARN,
+            "node %s lacks the Muster plugin, which would apply the --gpu-bind=%s that "
+            "srun took over: each task sees all GPUs; run srun --muster=off",
+            m->comm.world->host_of[m->comm.world->rank], bind);
 }
 
 /* Read what the plugin decided for this task. A line that is unusable brings only a

@@ -362,7 +362,7 @@ JOB
     grep -q '^SLURM_TRES_PER_TASK=cpu=2$' "$MUSTER_DIR/out"
 }
 
-@test "plugin on the submit host only: libmuster and the doctor report the binding that nobody carries out" {
+@test "plugin on the submit host only: libmuster and the doctor report the binding that is not applied" {
     # the submit host's configuration has the plugin, the nodes' has none
     mkdir -p "$MUSTER_DIR/submit"
     cp "$MUSTER_DIR"/c/etc/*.conf "$MUSTER_DIR/submit/"
@@ -379,7 +379,7 @@ JOB
     cp "$MUSTER_DIR/err" "$MUSTER_DIR/err2"
     cp "$MUSTER_DIR/submit/plugstack.conf" "$MUSTER_DIR/c/etc/plugstack.conf"
     [ "$(grep -c 'this node lacks the plugin that carries it out' "$MUSTER_DIR/doctor")" -eq 2 ]
-    grep -q 'lacks the Muster plugin: srun took --gpu-bind=per_task:1 over' "$MUSTER_DIR/library" "$MUSTER_DIR/err1"
+    grep -q 'lacks the Muster plugin, which would apply the --gpu-bind=per_task:1 that srun took over' "$MUSTER_DIR/library" "$MUSTER_DIR/err1"
     [ "$(grep -c 'served no' "$MUSTER_DIR/doctor")" -eq 2 ]
     [[ "$asked" == *"by=slurm"*" 0" ]]
     grep -q -- '--muster has no effect in partition debug: its nodes have no plugin' "$MUSTER_DIR/err2"
