@@ -12,10 +12,7 @@ source "$BATS_TEST_DIRNAME/common.bash"
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "device cgroups need root"
     grep -qw cgroup2 /proc/mounts || skip "no cgroup v2 here"
-    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
-    export MUSTER_DIR
-    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mcg2.XXXXXX")
-    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    four_gpus_on_two_cpus mcg2
     cat > "$MUSTER_DIR/site.conf" <<CONF
 [defaults]
 topology = $MUSTER_DIR/machine.xml
@@ -33,8 +30,7 @@ done
 echo "$SLURM_PROCID visible=${CUDA_VISIBLE_DEVICES-unset} opens=$opens"
 SHOW
     chmod +x "$MUSTER_DIR/show"
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix cgv --nodes 1 --gpus 4 --constrain --cgroup v2 \
-        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+    plugin_cluster --prefix cgv --nodes 1 --gpus 4 --constrain --cgroup v2
 }
 
 direct() { # srun option...

@@ -17,6 +17,21 @@ setup() {
     eval "$(cat "$MUSTER_DIR/env")"
 }
 
+# For setup_file: $MUSTER_DIR with a recorded machine, where GPU 0 and 1 are near CPU 1, GPU 2 and 3
+# near CPU 0.
+four_gpus_on_two_cpus() { # prefix of the folder's name
+    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
+    export MUSTER_DIR
+    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/$1.XXXXXX")
+    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+}
+
+# For setup_file: a cluster with the plugin, whose site file is $MUSTER_DIR/site.conf.
+plugin_cluster() { # option of cluster up...
+    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --plugin "$build/.libs/muster.so" \
+        --site-file "$MUSTER_DIR/site.conf" "$@" > "$MUSTER_DIR/env"
+}
+
 # On a node of a cluster with --netns.
 on() { # node, command
     "$top/tests/slurm/cluster" exec --dir "$MUSTER_DIR/c" "$@"

@@ -8,13 +8,9 @@ source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     need_cgroups cpuset
-    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
-    export MUSTER_DIR
-    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mcore.XXXXXX")
-    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    four_gpus_on_two_cpus mcore
     printf '[defaults]\ntopology = %s\n' "$MUSTER_DIR/machine.xml" > "$MUSTER_DIR/site.conf"
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix core --nodes 1 --gpus 4 \
-        --cpus 2 --constrain-cores --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+    plugin_cluster --prefix core --nodes 1 --gpus 4 --cpus 2 --constrain-cores
 }
 
 setup() {

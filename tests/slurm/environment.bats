@@ -8,13 +8,9 @@
 source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
-    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
-    export MUSTER_DIR
-    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/menv.XXXXXX")
-    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    four_gpus_on_two_cpus menv
     site > "$MUSTER_DIR/site.conf"
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix env --nodes 2 --gpus 4 \
-        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+    plugin_cluster --prefix env --nodes 2 --gpus 4
 }
 
 site() { # further lines of [defaults]

@@ -11,10 +11,7 @@ source "$BATS_TEST_DIRNAME/common.bash"
 
 setup_file() {
     need_cgroups devices
-    [ "$(nproc)" -ge 2 ] || skip "needs two CPUs"
-    export MUSTER_DIR
-    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mtake.XXXXXX")
-    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    four_gpus_on_two_cpus mtake
     cat > "$MUSTER_DIR/site.conf" <<CONF
 [defaults]
 topology = $MUSTER_DIR/machine.xml
@@ -37,9 +34,7 @@ cpus=$(awk '$1 == "Cpus_allowed_list:" { print $2 }' /proc/self/status)
 echo "$SLURM_PROCID visible=${CUDA_VISIBLE_DEVICES-unset} opens=$opens plan=${plan:--} cpus=$cpus"
 SHOW
     chmod +x "$MUSTER_DIR/show"
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix take --nodes 2 --gpus 4,2 \
-        --constrain --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" \
-        > "$MUSTER_DIR/env"
+    plugin_cluster --prefix take --nodes 2 --gpus 4,2 --constrain
     # the words for a Slurm that has --tres-bind (23.11), and for one that shares devices
     eval "$(cat "$MUSTER_DIR/env")"
     srun --help | grep -q tres-bind && touch "$MUSTER_DIR/tres-bind"

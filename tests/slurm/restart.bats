@@ -13,9 +13,7 @@ source "$BATS_TEST_DIRNAME/common.bash"
 setup_file() {
     need_cgroups devices
     command -v cc > /dev/null || skip "no C compiler"
-    export MUSTER_DIR
-    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mre.XXXXXX")
-    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    four_gpus_on_two_cpus mre
     write_site
     cat > "$MUSTER_DIR/show" <<'SHOW'
 #!/bin/bash
@@ -38,8 +36,7 @@ env | grep -vE '^(MASTER_PORT|MUSTER_SET|NCCL_RAS_ADDR|NEIGHBOUR_FILE|SLURM_[A-Z
 SHOW
     chmod +x "$MUSTER_DIR/show" "$MUSTER_DIR/inherited"
     cc -shared -fPIC -D_GNU_SOURCE -o "$MUSTER_DIR/neighbour.so" "$BATS_TEST_DIRNAME/neighbour.c"
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mre --nodes 2 --gpus 4,2 \
-        --constrain --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site" > "$MUSTER_DIR/env"
+    plugin_cluster --prefix mre --nodes 2 --gpus 4,2 --constrain
     eval "$(cat "$MUSTER_DIR/env")"
     cp "$MUSTER_DIR/c/etc/plugstack.conf" "$MUSTER_DIR/muster.line"
     write_stack
@@ -49,7 +46,7 @@ SHOW
 
 # Each test begins with this site file and this order of plugins.
 write_site() { # further lines
-    cat > "$MUSTER_DIR/site" <<CONF
+    cat > "$MUSTER_DIR/site.conf" <<CONF
 [defaults]
 topology = $MUSTER_DIR/machine.xml
 topo = none
@@ -59,10 +56,10 @@ devices = $MUSTER_DIR/c/dev/mre1/gpu
 [node mre2]
 devices = $MUSTER_DIR/c/dev/mre2/gpu
 CONF
-    printf '%s\n' "$@" >> "$MUSTER_DIR/site"
+    printf '%s\n' "$@" >> "$MUSTER_DIR/site.conf"
 }
 
-use_site() { write_site "$@" && cp "$MUSTER_DIR/site" "$MUSTER_DIR/c/etc/muster.conf"; }
+use_site() { write_site "$@" && cp "$MUSTER_DIR/site.conf" "$MUSTER_DIR/c/etc/muster.conf"; }
 
 write_stack() { # words of the neighbour, which comes first
     { echo "required $MUSTER_DIR/neighbour.so $*"; cat "$MUSTER_DIR/muster.line"; } > "$MUSTER_DIR/c/etc/plugstack.conf"

@@ -9,12 +9,9 @@ source "$BATS_TEST_DIRNAME/common.bash"
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "mount namespaces, and a folder that root owns"
     command -v cc > /dev/null || skip "no C compiler"
-    export MUSTER_DIR
-    MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mset.XXXXXX")
-    cp "$top/tests/data/plugin/two-cpus-four-gpus.xml" "$MUSTER_DIR/machine.xml"
+    four_gpus_on_two_cpus mset
     printf '%s\n' '[defaults]' "topology = $MUSTER_DIR/machine.xml" 'mem = none' > "$MUSTER_DIR/site.conf"
-    "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mset --nodes 2 --gpus 4 \
-        --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" > "$MUSTER_DIR/env"
+    plugin_cluster --prefix mset --nodes 2 --gpus 4
     eval "$(cat "$MUSTER_DIR/env")"
     cc -shared -fPIC -D_GNU_SOURCE -o "$MUSTER_DIR/container.so" "$BATS_TEST_DIRNAME/container.c"
     mkdir "$MUSTER_DIR/image" "$MUSTER_DIR/home" "$MUSTER_DIR/c/etc/muster.d"
