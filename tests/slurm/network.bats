@@ -111,6 +111,15 @@ address() { # node
     [[ "$output" =~ ^(unset|=mlx5_[0-9](,mlx5_[0-9])*)$ ]]
 }
 
+@test "the GID index is the user's: it is never set, and a value stays" {
+    run seen NCCL_IB_GID_INDEX -N2 --ntasks-per-node=2 --gres=gpu:2
+    [ "$output" = unset ]
+    NCCL_IB_GID_INDEX=3 run seen NCCL_IB_GID_INDEX -N2 --ntasks-per-node=2 --gres=gpu:2
+    [ "$output" = 3 ]
+    NCCL_IB_GID_INDEX=3 run seen MUSTER_SET -N2 -n2 --gres=gpu:1
+    [[ "$output" != *GID_INDEX* ]]
+}
+
 @test "one network: NCCL would choose eth0 itself, so nothing is set" {
     run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
     [ "$output" = unset ]
