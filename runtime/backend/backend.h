@@ -96,8 +96,8 @@ struct mu_part {
 struct mu_owner {
     /* A ddp object, from 1 in the order of create. 0: none. MU_OWNER_LIBRARY. */
     uint32_t object;
-    uint32_t part;   /* its bucket; in a broadcast its parameter */
-    uint64_t step;   /* syncs of the object so far */
+    uint32_t part; /* its bucket; in a broadcast its parameter */
+    uint64_t step; /* syncs of the object so far */
 };
 
 /* One collective. Elements of dtype; send == recv is in place; for all-gather and

@@ -58,7 +58,8 @@ allgather 16 ok;allgather 64 ok;reduce-scatter 16 ok;reduce-scatter 64 ok;broadc
 
 # srun itself takes the user's TMPDIR and descriptors, so the task changes its own.
 @test "case 092: TMPDIR is long or absent, descriptors are few or closed" {
-    local long=$MUSTER_DIR/$(printf 'x%.0s' {1..150}) change
+    local long change
+    long=$MUSTER_DIR/$(printf 'x%.0s' {1..150})
     mkdir "$long"
     for change in "TMPDIR=$long" "TMPDIR=/nowhere/at/all" "unset TMPDIR;" "ulimit -n 40;" "exec <&-;" "exec <&- 2>&-;"; do
         run --separate-stderr four bash -c "$change exec '$build/runtime/api/example'"

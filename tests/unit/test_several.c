@@ -167,7 +167,8 @@ static void what_one_rank_cannot_write_fails_on_all(void **state)
     run_all(3, 1, fail_on_one, NULL);
 }
 
-/* Case 087: rank 0's disk (a pipe that nobody reads for 4 s) is slower than the deadline of 2 s.
+/* Case 087: rank 0's disk (a pipe that nobody reads for 4 s) is slower than the
+ * deadline of 2 s.
  */
 static int slow_disk(struct muster *m, int rank, void *arg)
 {
