@@ -13,6 +13,9 @@
 #include "spank/tools/run.h"
 #include "spank/tools/tool.h"
 
+/* A node may wait for nvidia-smi, NVML and names: 35 s. srun ends those that need more
+ * than 45 s behind the first one.
+ */
 #define STEP_SECONDS 60.0
 #define NODE_TEXT (128u << 10) /* bytes of one node's facts, at most */
 #define MEMBER "facts"         /* the file in a capture */
@@ -44,7 +47,7 @@ static int run_step(int nnodes, char **text, struct mu_err *err)
                      tasks,
                      (char *)"--ntasks-per-node=1",
                      (char *)"--cpus-per-task=1",
-                     (char *)"--wait=20",
+                     (char *)"--wait=45",
                      (char *)"--kill-on-bad-exit=0",
                      self,
                      (char *)"doctor",
