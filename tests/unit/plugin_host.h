@@ -152,15 +152,15 @@ static int write_conf(char *word, size_t len, enum site which)
 /* What a child did: how many spank calls, or a negative number; what it set. */
 struct outcome {
     int n;
-    bool plan, rank;
+    int plan, rank; /* no padding, which a pipe would carry */
 };
 
 /* All hooks of one step in a child, as slurmstepd and its task would run them; call
  * number `at` fails.
  */
-static struct outcome run_all_hooks(int at, enum site which)
+static inline struct outcome run_all_hooks(int at, enum site which)
 {
-    struct outcome out = { -1, false, false };
+    struct outcome out = { -1, 0, 0 };
     int fd[2], status;
 
     assert_int_equal(pipe(fd), 0);
