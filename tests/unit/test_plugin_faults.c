@@ -154,8 +154,8 @@ static int find_plugin(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-/* How a step ended: hooks that did not return 0, whether the task is as planned, whether
- * there was a message, and how many calls of this kind there were.
+/* How a step ended: hooks that did not return 0, whether the task is as planned,
+ * whether there was a message, and how many calls of this kind there were.
  */
 struct end {
     int failed, calls;

@@ -80,6 +80,18 @@ static int run_hooks(int at, enum site which)
     return run_all_hooks(at, which).n;
 }
 
+/* Runs under valgrind too (tests/cli/valgrind.bats). */
+static void a_whole_life_with_each_site_file(void **state)
+{
+    for (enum site which = NONE; which <= RECORDED; which++) {
+        struct outcome out = run_all_hooks(0, which);
+
+        assert_true(out.n > 0);
+        if (which == RECORDED)
+            assert_true(out.plan && out.rank);
+    }
+}
+
 static void the_hooks_return_0_whichever_call_into_slurm_fails(void **state)
 {
     struct outcome whole = run_all_hooks(0, RECORDED);
@@ -199,6 +211,7 @@ int main(void)
         cmocka_unit_test(every_symbol_resolves_and_every_hook_is_there),
         cmocka_unit_test(case_051_the_version_is_that_of_the_headers),
         cmocka_unit_test(nothing_else_is_exported),
+        cmocka_unit_test(a_whole_life_with_each_site_file),
         cmocka_unit_test(the_hooks_return_0_whichever_call_into_slurm_fails),
         cmocka_unit_test(without_a_plan_the_ranks_are_set_all_the_same),
         cmocka_unit_test(the_usual_site_file_may_be_missing),
@@ -210,6 +223,7 @@ int main(void)
         cmocka_unit_test(an_unknown_word_in_plugstack_is_named),
     };
 
-    recorded_machine(); /* before any child */
+    recorded_machine();                            /* before any child */
+    cmocka_set_test_filter(getenv("MUSTER_TEST")); /* a pattern; NULL: all */
     return cmocka_run_group_tests_name("plugin_load", tests, NULL, NULL);
 }
