@@ -51,11 +51,11 @@ void mu_error(const struct mu_state *st, const char *fmt, ...)
     va_end(ap);
 }
 
-void mu_info_lines(char *text)
+void mu_info_lines(const struct mu_state *st, char *text)
 {
     char *rest = text, *line;
 
     while ((line = mu_parse_next(&rest, '\n')))
         if (*line || rest)
-            print("", "", line);
+            print("", st->step.host, line);
 }

@@ -171,9 +171,9 @@ struct mu_state {
     bool ranks_only; /* no plan, but tasks get the rank and rendezvous variables */
 };
 
-/* messages.c. Print on the user's standard error, each line after "muster: "; to be
- * called in user_init and later. mu_info_lines prints text of several lines; a '?'
- * replaces each control byte of the others.
+/* messages.c. Print on the user's standard error, each line after "muster: NODE: ";
+ * to be called in user_init and later. mu_info_lines prints text of several lines; in
+ * the others a '?' replaces each control byte.
  */
 void mu_info(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -181,7 +181,7 @@ void mu_warn(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void mu_error(const struct mu_state *st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void mu_info_lines(char *text);
+void mu_info_lines(const struct mu_state *st, char *text);
 
 /* settings.c. Reads the site file into *keys, for a partition and a node (NULL
  * unknown). A missing file at the default path counts as empty. Only root may change

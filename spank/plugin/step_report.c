@@ -34,8 +34,8 @@ static void show_text(const struct mu_state *st)
 
     if (!out)
         return;
-    fprintf(out, "%s: step %u.%u, %d of %d task%s%s\n", st->step.host, st->step.job,
-            st->step.step, st->step.nlocal, st->step.ntasks, mu_plural(st->step.ntasks),
+    fprintf(out, "step %u.%u, %d of %d task%s%s\n", st->step.job, st->step.step,
+            st->step.nlocal, st->step.ntasks, mu_plural(st->step.ntasks),
             st->opts.mode == MU_MODE_DRY_RUN ? ", dry run: nothing is changed" : "");
     if (st->simulated)
         fprintf(out, "topology=%s has other CPUs than this node: nothing is bound\n",
@@ -55,7 +55,7 @@ static void show_text(const struct mu_state *st)
         mu_settings_show(out, &st->network.settings);
     }
     if (fclose(out) == 0)
-        mu_info_lines(text);
+        mu_info_lines(st, text);
     free(text);
 }
 

@@ -99,18 +99,33 @@ static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
     return mu_apply_memory(&slot->mems, st->opts.mem == MU_MEM_STRICT, err);
 }
 
+/* The task's number in the step, with that on this node where they differ. */
+static void name_task(spank_t sp, int task, char *buf, size_t len)
+{
+    uint32_t global;
+
+    if (spank_get_item(sp, S_TASK_GLOBAL_ID, &global) != ESPANK_SUCCESS ||
+        global == (uint32_t)task)
+        snprintf(buf, len, "task %d", task);
+    else
+        snprintf(buf, len, "task %u (%d on this node)", global, task);
+}
+
 /* Reports a problem of this task: an error under strict and where the options refuse
  * the step, else a warning.
  */
-static int problem(const struct mu_state *st, int task, const struct mu_err *err)
+static int problem(const struct mu_state *st, spank_t sp, int task,
+                   const struct mu_err *err)
 {
     bool strict = st->opts.strict == MU_FLAG_YES;
+    char name[64];
 
+    name_task(sp, task, name, sizeof name);
     if (strict || st->refused) {
-        mu_error(st, "task %d%s: %s", task, strict ? " (strict)" : "", err->text);
+        mu_error(st, "%s%s: %s", name, strict ? " (strict)" : "", err->text);
         return -1;
     }
-    mu_warn(st, "task %d: %s", task, err->text);
+    mu_warn(st, "%s: %s", name, err->text);
     return 0;
 }
 
@@ -129,7 +144,7 @@ static int run_without_plan(const struct mu_state *st, spank_t sp, int task)
     if (st->step.taken_over)
         mu_taskenv_restore(st, sp);
     if (st->ranks_only && task >= 0 && mu_taskenv_ranks(st, sp, task, &err) < 0)
-        return problem(st, task, &err);
+        return problem(st, sp, task, &err);
     return 0;
 }
 
@@ -142,7 +157,7 @@ static int run_narrowed(const struct mu_state *st, spank_t sp,
     struct mu_err err = { 0 };
 
     if (st->step.taken_over && mu_taskenv_narrow(st, sp, slot, &err) < 0)
-        return problem(st, slot->task, &err);
+        return problem(st, sp, slot->task, &err);
     return 0;
 }
 
@@ -153,12 +168,12 @@ static int run_in_slot(struct mu_state *st, spank_t sp, const struct mu_slot *sl
     int rc = 0;
 
     if (bind_task(st, slot, &err) < 0)
-        rc = problem(st, slot->task, &err);
+        rc = problem(st, sp, slot->task, &err);
     err = (struct mu_err){ 0 };
     mu_container_settle(st, sp, slot->task);
     mu_topofile_settle(st, sp, slot->task);
     if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
-        rc = problem(st, slot->task, &err);
+        rc = problem(st, sp, slot->task, &err);
     return rc;
 }
 
@@ -169,7 +184,7 @@ int mu_stepd_task_init(struct mu_state *st, spank_t sp)
     bool hidden;
 
     if (st->failure.text[0] && (st->opts.strict == MU_FLAG_YES || st->refused))
-        return problem(st, task < 0 ? 0 : task, &st->failure);
+        return problem(st, sp, task < 0 ? 0 : task, &st->failure);
     if (!st->have_plan)
         return run_without_plan(st, sp, task);
     if (task < 0 || task >= st->plan.nslots)

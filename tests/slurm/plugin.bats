@@ -308,7 +308,8 @@ no no" ]
 @test "verbose prints the table once for each node, dry-run prints it and changes nothing" {
     timeout 60 srun -Q -N2 -n4 --gres=gpu:4 --muster=verbose true 2> "$MUSTER_DIR/err"
     [ "$(grep -c '^muster: plug[12]: step .* 2 of 4 tasks' "$MUSTER_DIR/err")" -eq 2 ]
-    [ "$(grep -c '0000:80:00.0' "$MUSTER_DIR/err")" -eq 2 ]
+    [ "$(grep -c '^muster: plug[12]: .*0000:80:00.0' "$MUSTER_DIR/err")" -eq 2 ]
+    [ "$(grep '^muster: ' "$MUSTER_DIR/err" | grep -vc '^muster: plug[12]: ')" -eq 0 ]
     run step --muster=dry-run bash -c 'echo ${RANK-no} ${MUSTER_PLAN-no} $CUDA_VISIBLE_DEVICES'
     [ "${lines[0]}" = "no no 0,1,2,3" ]
     grep -q 'dry run: nothing is changed' "$MUSTER_DIR/err"
@@ -336,6 +337,13 @@ no no" ]
     [ "$(grep -c 'mem=strict: tasks run on NUMA node 1, but the step may use memory of NUMA node 0' "$MUSTER_DIR/err")" -eq 1 ]
     run step --muster=mem=strict,strict true
     [ "$status" -ne 0 ]
+}
+
+@test "a task's message has its number in the step" {
+    run timeout 60 srun -Q -N2 -n4 --gres=gpu:4 --muster=strict,gpu-bind=map_gpu:9 true
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" = *"muster: plug2: error: task 3 (1 on this node) (strict): "* ]]
 }
 
 @test "an explicit --cpu-bind stays, verbose names the masks that would be near" {

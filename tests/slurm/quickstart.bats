@@ -47,7 +47,7 @@ run \`make distclean\` there first, then this again" ]
     EPOCHS=3 run "$top/jobscripts/quickstart" --no-install
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c '^muster: task  *gpu' <<< "$output")" -eq 2 ]
+    [ "$(grep -c '^muster: [^ :]*: task  *gpu' <<< "$output")" -eq 2 ]
     [ "$(grep -c '^DDP Configuration' <<< "$output")" -eq 2 ]
     [[ $output = *"CPU ranks, fake GPUs"* ]]
     [[ $output = *"Effective batch size: 32 x 4 = 128"* ]]
