@@ -66,14 +66,14 @@ static void read_line(struct mu_doctor_input *in, struct nodes *nodes, const cha
 /* Counts an unresolved name at its line of slurm.conf. */
 static void keep(struct mu_facts *facts, const struct node *node)
 {
-    struct mu_unresolved *last = &facts->unresolved[facts->nunresolved - 1];
+    int n = facts->nunresolved;
+    struct mu_unresolved *last = n ? &facts->unresolved[n - 1] : NULL;
 
-    if (facts->nunresolved && last->line == node->line &&
-        strcmp(last->file, node->file) == 0) {
+    if (last && last->line == node->line && strcmp(last->file, node->file) == 0) {
         last->more++;
         return;
     }
-    if (facts->nunresolved == MU_UNRESOLVED_MAX)
+    if (n == MU_UNRESOLVED_MAX)
         return;
     last = &facts->unresolved[facts->nunresolved++];
     last->line = node->line;

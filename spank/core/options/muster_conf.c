@@ -203,6 +203,8 @@ static int add_rule(struct mu_site *site, enum mu_site_section section,
     if (rule)
         rule->name = strdup(name);
     if (!bigger || !rule || !rule->name) {
+        if (rule)
+            free(rule->name);
         free(rule);
         return mu_err_set(err, ENOMEM, "out of memory");
     }
