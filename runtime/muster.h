@@ -29,6 +29,7 @@
  *
  *   Status and types        exit statuses, element types
  *   The world               init and end, errors, deadlines, rank and size
+ *   Groups                  some of the ranks, used like the world
  *   Collectives             all-reduce and others on your own buffers
  *   Gradients               parameters, buckets, sync
  *   Fewer ranks             options.elastic: go on when ranks die
@@ -41,7 +42,7 @@
  *
  * Rules for all of them:
  *
- * - Ranks are global, 0 .. size-1, unless a name contains "local".
+ * - Ranks are those of m, 0 .. size-1, unless a name contains "local" or "world".
  * - Counts are elements, not bytes.
  * - A function that can fail returns a muster_status. muster_error(m) is the sentence
  *   that explains it.
@@ -226,6 +227,34 @@ const char *muster_host(const struct muster *m, int rank);
 /* CUDA device index chosen for this rank, -1 without a GPU. */
 int muster_device(const struct muster *m);
 
+/* ---- Groups --------------------------------------------------------------------- */
+
+/* [collective] Each rank of m gives a colour. Those with the same one, 0 or more, are a
+ * group. Below 0: this rank is in none, and *out is NULL. Ranks are numbered by key,
+ * equal keys by their rank in m. name, below 48 bytes and equal in a group, is for
+ * messages; NULL: the colour.
+ *
+ * A group is used like the world: every call that takes a struct muster takes it, with
+ * the ranks and the size of the group. That includes muster_ddp_create,
+ * muster_sampler_create, muster_checkpoint_open and muster_split itself. Close it with
+ * muster_finalize, before m. It has connections, order and deadlines of its own, so its
+ * collectives may run between those of another group or of the world, in an order that
+ * each rank chooses. Ranks that wait for each other in two groups wait for ever, until
+ * the deadline. All groups and the world have one thread.
+ *
+ * A failure in a group ends the job, as one of the world does. In an elastic world a
+ * group that lost no rank goes on as it is. Calls on one that lost a rank return
+ * MUSTER_EPEER and name it: finalize it, and split the smaller world anew.
+ *
+ * Groups work on the host backend. On "nccl" the call is refused.
+ */
+int muster_split(struct muster *m, int colour, int key, const char *name,
+                 struct muster **out);
+/* The name of a group; "" for a world. Borrowed. */
+const char *muster_name(const struct muster *m);
+/* The rank in the world of a rank of m, as of the split; -1: m has no such rank. */
+int muster_world_rank(const struct muster *m, int rank);
+
 /* ---- Collectives on your own buffers --------------------------------------------- */
 
 /* In host memory, and in GPU memory where muster_backend is "nccl". There muster_reduce
@@ -374,8 +403,8 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * is one on all ranks.
  *
  * A bucket that lacks a gradient on this rank starts in sync. Where a rank may lack
- * one, start collectives of your own after sync, before the first grad_ready, or in a
- * second world (see muster_init).
+ * one, start collectives of your own after sync, before the first grad_ready, on a
+ * group (see muster_split), or in a second world (see muster_init).
  *
  * Later steps follow the order in which rank 0's gradients became ready in the first
  * synced step: buckets start in the order in which they are complete then. If all

@@ -6,7 +6,11 @@
 
 void muster_abort(struct muster *m, int status, const char *why)
 {
-    mu_verdict_abort(m ? &m->recover : NULL, status, why);
+    struct mu_recover *recover = m ? &m->recover : NULL;
+
+    if (m && m->group.root)
+        recover = m->group.root;
+    mu_verdict_abort(recover, status, why);
 }
 
 int muster_extend(struct muster *m, double seconds)

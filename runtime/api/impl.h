@@ -17,7 +17,11 @@
 struct muster {
     struct mu_comm comm;
     struct mu_recover recover;
-    struct mu_err err; /* of the last failed call */
+    struct mu_group group; /* root NULL: a world */
+    char **host_of;        /* of a group, by rank; else NULL */
+    struct muster *parent; /* of a group: the one that was split */
+    int splits, groups;    /* done so far; not finalized yet */
+    struct mu_err err;     /* of the last failed call */
     int status;
 };
 
@@ -48,6 +52,9 @@ void mu_fail_reported_elsewhere(bool elsewhere);
  */
 int mu_init_world(struct muster **out, const struct mu_config *config,
                   struct mu_world *world);
+
+/* Free m and what it holds. */
+void mu_release(struct muster *m);
 
 /* MUSTER_EUSAGE, with the names of call and struct, where one of the n words that a
  * later release may use is not 0.

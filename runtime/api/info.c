@@ -44,8 +44,21 @@ const char *muster_transport(const struct muster *m)
 
 const char *muster_host(const struct muster *m, int rank)
 {
-    return rank >= 0 && rank < m->comm.world->size ? m->comm.world->host_of[rank]
-                                                   : NULL;
+    char **host_of = m->host_of ? m->host_of : m->comm.world->host_of;
+
+    return rank >= 0 && rank < m->comm.world->size ? host_of[rank] : NULL;
+}
+
+const char *muster_name(const struct muster *m)
+{
+    return m->group.root ? m->group.name : "";
+}
+
+int muster_world_rank(const struct muster *m, int rank)
+{
+    if (rank < 0 || rank >= m->comm.world->size)
+        return -1;
+    return m->group.root ? m->group.world_rank[rank] : rank;
 }
 
 int muster_device(const struct muster *m)

@@ -9,6 +9,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/base/marker.h"
 #include "runtime/base/record.h"
+#include "runtime/core/text.h"
 
 /* An empty variable counts as unset. */
 static const char *variable(const char *name)
@@ -143,8 +144,12 @@ static int read_plan(struct muster *m, struct mu_err *err)
     return m->comm.gpus ? 0 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
 }
 
-static void release(struct muster *m)
+void mu_release(struct muster *m)
 {
+    for (int r = 0; m->host_of && r < m->comm.world->size; r++)
+        free(m->host_of[r]);
+    free(m->host_of);
+    free(m->group.world_rank);
     mu_recover_clear(&m->recover);
     mu_comm_clear(&m->comm);
     free(m);
@@ -181,7 +186,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
         status = mu_fail_err(NULL, &err);
         if (m->comm.control)
             mu_control_close(m->comm.control, NULL);
-        release(m);
+        mu_release(m);
         return status;
     }
     mu_leave_watch(&m->recover);
@@ -225,12 +230,19 @@ int muster_finalize(struct muster *m)
 
     if (!m)
         return MUSTER_OK;
+    if (m->groups > 0)
+        return mu_fail(m, MUSTER_EUSAGE,
+                       "muster_finalize: %d group%s of muster_split must be finalized "
+                       "first",
+                       m->groups, mu_plural(m->groups));
     rc = mu_recover_finish(&m->recover, &err) < 0 ? err.code : MUSTER_OK;
     mu_leave_forget(&m->recover);
     if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK)
         rc = err.code;
     if (rc != MUSTER_OK)
         mu_fail(NULL, rc, "%s", err.text);
-    release(m);
+    if (m->parent)
+        m->parent->groups--;
+    mu_release(m);
     return rc;
 }

@@ -8,6 +8,7 @@
 #include "config.h"
 #include "runtime/core/dtype.h"
 #include "runtime/core/status.h"
+#include "runtime/core/text.h"
 #include "runtime/recover/streams.h"
 
 /* The error of muster_init, before a struct muster exists. */
@@ -51,10 +52,13 @@ size_t muster_dtype_size(enum muster_dtype dtype)
 int mu_fail(struct muster *m, int status, const char *fmt, ...)
 {
     struct mu_err *err = m ? &m->err : &init_failure.err;
+    size_t n = 0;
     va_list ap;
 
+    if (m && m->group.root)
+        mu_text_add(err->text, sizeof err->text, &n, "group '%s': ", m->group.name);
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    vsnprintf(err->text + n, sizeof err->text - n, fmt, ap);
     va_end(ap);
     err->code = status;
     *(m ? &m->status : &init_failure.status) = status;
@@ -86,7 +90,7 @@ int muster_report(const struct muster *m)
     }
     mu_streams_flush(0.5); /* exit would flush only after the job has ended */
     if (m)
-        mu_leave_reported(&m->recover, status, m->err.text);
+        mu_leave_reported(mu_verdict_root(&m->recover), status, m->err.text);
     if (m && m->comm.world)
         mu_streams_print("rank %d: %s", m->comm.world->rank, m->err.text);
     else if (m || !init_failure.reported_elsewhere)

@@ -4,6 +4,7 @@
  *   world.c         choose the way in
  *   world_meet.c    exchange the ranks' records
  *   world_table.c   make, number, shrink and free the table of ranks
+ *   world_group.c   some ranks of a world, as a world
  *   world_pmix.c    a world of PMIx
  *   world_rdzv.c    a world of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
  *   world_program.c a world of the all-gather that the program brings
@@ -98,6 +99,13 @@ void mu_world_free(struct mu_world *world);
  * are numbered anew, without gaps and in their old order.
  */
 void mu_world_shrink(struct mu_world *world, const bool *keep);
+
+/* The n ranks of parent that `ranks` lists become 0 .. n-1; this rank is among them.
+ * generation: of no other world on the same endpoints, equal on these ranks. Close it
+ * before parent. host_of has the rank in the world too: it is for messages.
+ */
+int mu_world_group(struct mu_world *parent, const int *ranks, int n,
+                   uint64_t generation, struct mu_world **out, struct mu_err *err);
 
 /* A world of this process alone. */
 int mu_world_single(struct mu_world **out, struct mu_err *err);

@@ -101,7 +101,7 @@ bool mu_elastic_wanted(struct mu_recover *recover)
     struct mu_comm *comm = recover->comm;
     struct mu_err why = { 0 };
 
-    return comm->control && !recover->nested &&
+    return comm->control && !recover->group && !recover->nested &&
            mu_control_failed(comm->control, &why) &&
            mu_verdict_survived(recover, why.code);
 }

@@ -8,12 +8,18 @@
  *   streams.c  stdout and stderr of a process that is about to end
  *
  * runtime/comm announces failures and returns them; the public calls bring them here.
+ *
+ * A group has a comm of its own, and no say over the job: its failure is passed on to
+ * the world, which ends the job. Where the ranks survive a death, the groups that lost
+ * no rank go on, and the calls on the others return the death.
  */
 #ifndef MU_RECOVER_H
 #define MU_RECOVER_H
 
 #include "runtime/boot/survive.h"
 #include "runtime/comm/comm.h"
+
+#define MU_GROUP_NAME 48 /* with the end */
 
 /* Work that has begun on the group. It must be given up before ranks are numbered anew.
  */
@@ -24,9 +30,17 @@ struct mu_resettable {
     struct mu_resettable *next;
 };
 
+/* What the comm of a group has besides that of a world. */
+struct mu_group {
+    struct mu_recover *root; /* of the world */
+    char name[MU_GROUP_NAME];
+    int *world_rank; /* by rank, as of the split */
+};
+
 struct mu_recover {
     struct mu_comm *comm;
-    struct mu_survive *survive; /* NULL: the job ends when a rank dies */
+    const struct mu_group *group; /* NULL: the world */
+    struct mu_survive *survive;   /* NULL: the job ends when a rank dies */
     struct mu_resettable *resettables;
     uint64_t commits;      /* syncs that have returned MUSTER_OK */
     bool voting;           /* this rank's gradients are complete */
@@ -81,6 +95,8 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
 /* Hooks of mu_comm_hooks; arg is a mu_recover. */
 void mu_verdict_alarmed(void *arg);
 void mu_verdict_ended(void *arg, const struct mu_ending *ending);
+/* The comm that decides: that of the world. */
+const struct mu_recover *mu_verdict_root(const struct mu_recover *recover);
 /* True when the other ranks survive a failure with this status. */
 bool mu_verdict_survived(const struct mu_recover *recover, int status);
 /* When the failure of comm concerns the whole job, wait for the reason that all ranks

@@ -50,10 +50,39 @@ void mu_verdict_alarmed(void *arg)
     mu_streams_flush(0);
 }
 
+const struct mu_recover *mu_verdict_root(const struct mu_recover *recover)
+{
+    return recover->group ? recover->group->root : recover;
+}
+
 bool mu_verdict_survived(const struct mu_recover *recover, int status)
 {
-    return recover->survive && status == MUSTER_EPEER &&
-           atomic_load(&recover->comm->armed) && !atomic_load(&recover->giving_up);
+    const struct mu_recover *root = mu_verdict_root(recover);
+
+    return root->survive && status == MUSTER_EPEER && atomic_load(&root->comm->armed) &&
+           !atomic_load(&root->giving_up);
+}
+
+/* The failure of a group ends the world. The world's own connections report a death
+ * too: then its sentence counts.
+ */
+static void pass_on(const struct mu_recover *recover, const struct mu_ending *e)
+{
+    struct mu_comm *world = recover->group->root->comm;
+    int rank = e->rank >= 0 ? recover->group->world_rank[e->rank] : -1;
+    char text[MU_ERR_TEXT];
+    struct mu_err known;
+
+    if (!e->reporter)
+        return;
+    for (int i = 0; e->status == MUSTER_EPEER && i < 100; i++) {
+        if (mu_control_failed(world->control, &known))
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+    }
+    snprintf(text, sizeof text, "group '%s': %.*s", recover->group->name,
+             MU_ERR_TEXT - MU_GROUP_NAME - 16, e->text);
+    mu_control_fail(world->control, e->status, rank, text);
 }
 
 static void __attribute__((noreturn))
@@ -100,7 +129,10 @@ void mu_verdict_ended(void *arg, const struct mu_ending *e)
                                   .returns = comm->config.return_failure ||
                                              mu_verdict_survived(recover, e->status) };
 
-    take_turn(comm, &view, e);
+    if (recover->group && !view.returns)
+        pass_on(recover, e);
+    else
+        take_turn(comm, &view, e);
 }
 
 void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)

@@ -143,7 +143,8 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
         snprintf(why, len,
                  "%s calls %s where %s calls %s: gradients of all ddp objects, "
                  "and collectives beside them, must start in the same order on "
-                 "all ranks",
+                 "all ranks; a collective on another group (muster_split) may start at "
+                 "any time",
                  who, that, here, this);
     else
         snprintf(why, len, "%s calls %s where %s calls %s (%s)", who, that, here, this,
