@@ -307,6 +307,20 @@ int muster_alltoall(struct muster *m, const void *send, void *recv, size_t count
 int muster_alltoallv(struct muster *m, const void *send, const size_t *send_counts,
                      const size_t *send_at, void *recv, const size_t *recv_counts,
                      const size_t *recv_at, enum muster_dtype dtype, void *stream);
+/* To one rank, which calls muster_recv, or muster_sendrecv, with the same type and
+ * count: else MUSTER_ECONTRACT names both ranks. Returns when buffer may change, which
+ * may be before the other rank has called. Messages between two ranks keep their order.
+ */
+int muster_send(struct muster *m, const void *buffer, size_t count,
+                enum muster_dtype dtype, int to, void *stream);
+int muster_recv(struct muster *m, void *buffer, size_t count, enum muster_dtype dtype,
+                int from, void *stream);
+/* Both at once, so that ranks in a ring or in pairs do not wait for each other. The
+ * buffers do not overlap. `to` and `from` may be this rank.
+ */
+int muster_sendrecv(struct muster *m, const void *send, size_t send_count, int to,
+                    void *recv, size_t recv_count, int from, enum muster_dtype dtype,
+                    void *stream);
 /* [collective] */
 int muster_barrier(struct muster *m);
 

@@ -39,7 +39,7 @@ struct mu_backend_env {
     const char *gpus;           /* MUSTER_PLAN gpus of this rank, "" unknown */
     /* proves to a peer that this rank belongs to the job */
     uint8_t token[MU_TOKEN_LEN];
-    /* Host: connections to the other ranks. address: by rank; used by open only. */
+    /* Host: connections to the other ranks. address: by rank. */
     struct mu_endpoint *endpoint;
     const struct mu_address *address;
     uint64_t generation; /* of the world; see struct mu_claim */
@@ -75,6 +75,10 @@ enum mu_coll_kind {
     MU_COLL_BARRIER,
     MU_COLL_REDUCE,   /* the sum, on rank root alone */
     MU_COLL_EXCHANGE, /* a part from each rank to each other */
+    /* No collective: this rank sends to rank `to` and receives from rank `from`. Only
+     * these have the same call. The host does it in join.
+     */
+    MU_COLL_PAIR,
 };
 
 /* Which call of the program an exchange is, for comparison and messages. */
@@ -119,6 +123,8 @@ struct mu_coll {
      */
     enum mu_pattern pattern;
     const struct mu_part *sends, *recvs;
+    int to, from;      /* pair; -1: none */
+    size_t recv_count; /* pair: elements of recv; count are those of send */
     /* the result is multiplied by it (the mean); 1.0: no scaling. Integers are scaled
      * in double and rounded to nearest
      */

@@ -8,6 +8,12 @@
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 
+/* The ranks number their collectives alike; a message between two is none. */
+static bool is_counted(const struct mu_coll *coll)
+{
+    return coll->kind != MU_COLL_PAIR;
+}
+
 static size_t bytes_of(const struct mu_coll *coll)
 {
     return coll->count * mu_dtype_size(coll->dtype);
@@ -28,21 +34,41 @@ void mu_comm_order(struct mu_comm *comm, const struct mu_owner *owner)
     comm->ordered++;
 }
 
-int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
-                  struct mu_started *out, struct mu_err *err)
+/* The rank that a message waits for; -1: none. */
+static void set_partner(struct mu_comm *comm, int rank)
 {
-    if (mu_comm_interrupted(comm, err) < 0)
-        return -1;
+    pthread_mutex_lock(&comm->flight_lock);
+    comm->flight.partner = rank + 1;
+    pthread_mutex_unlock(&comm->flight_lock);
+}
+
+static void enter(struct mu_comm *comm, const struct mu_coll *coll,
+                  struct mu_started *out)
+{
     pthread_mutex_lock(&comm->flight_lock);
     out->number = mu_flight_enter(
         &comm->flight, coll->what,
         coll->owner.object == MU_OWNER_LIBRARY ? 0 : bytes_of(coll), mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
+}
+
+int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
+                  struct mu_started *out, struct mu_err *err)
+{
+    if (mu_comm_interrupted(comm, err) < 0)
+        return -1;
+    out->number = 0;
+    if (is_counted(coll))
+        enter(comm, coll, out);
+    else
+        set_partner(comm, coll->from >= 0 ? coll->from : coll->to);
     if (comm->ops->start(comm->backend, coll, &out->request, err) == 0)
         return 0;
-    pthread_mutex_lock(&comm->flight_lock);
-    mu_flight_cancel(&comm->flight, out->number);
-    pthread_mutex_unlock(&comm->flight_lock);
+    if (is_counted(coll)) {
+        pthread_mutex_lock(&comm->flight_lock);
+        mu_flight_cancel(&comm->flight, out->number);
+        pthread_mutex_unlock(&comm->flight_lock);
+    }
     return mu_comm_fail(comm, err);
 }
 
@@ -56,8 +82,12 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
     rc = comm->ops->join(comm->backend, started->request, stream, err);
     if (comm->control)
         mu_control_wait_end(comm->control);
+    if (started->number == 0)
+        set_partner(comm, -1);
     if (rc < 0)
         return mu_comm_fail(comm, err);
+    if (started->number == 0)
+        return 0;
     pthread_mutex_lock(&comm->flight_lock);
     mu_flight_leave(&comm->flight, started->number, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);

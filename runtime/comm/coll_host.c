@@ -16,7 +16,8 @@ static bool on_host(const struct mu_comm *comm, const struct mu_coll *coll)
 {
     const void *at = coll->recv ? coll->recv : coll->send;
 
-    return comm->ops->is_host && at && (coll->count > 0 || coll->sends) &&
+    return comm->ops->is_host && at &&
+           (coll->count + coll->recv_count > 0 || coll->sends) &&
            comm->ops->is_host(comm->backend, at);
 }
 
@@ -140,4 +141,13 @@ int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
         return -1;
     put_in_order(comm, coll);
     return 0;
+}
+
+int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err)
+{
+    if (on_host(comm, coll))
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s in host memory: beside GPUs it takes GPU memory",
+                          coll->what);
+    return mu_coll_run(comm, coll, err);
 }

@@ -132,7 +132,7 @@ int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *
  */
 struct mu_started {
     struct mu_request *request;
-    uint64_t number;
+    uint64_t number; /* in the flight record; 0: not in it */
 };
 int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
                   struct mu_started *out, struct mu_err *err);
@@ -166,6 +166,9 @@ int mu_barrier(struct mu_comm *comm, struct mu_err *err);
  */
 int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
                  struct mu_err *err);
+
+/* Send and receive, with the ranks that coll names alone. coll->what is required. */
+int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
 
 /* ---- agree.c ---- */
 /* [collective] Fail with MUSTER_ECONTRACT when the lines are not the same on all ranks.

@@ -115,6 +115,42 @@ static const char *name_of(const struct mu_flight *const *records, int size,
     return "the next collective";
 }
 
+/* A rank waits for a message: the rank at the end of the chain is guilty. */
+static int blame_partner(const struct mu_flight *const *records, int size,
+                         const struct mu_flight_names *names, char *text, size_t len)
+{
+    int waits = 0, guilty;
+    size_t n;
+
+    while (waits < size && !records[waits]->partner)
+        waits++;
+    if (waits == size)
+        return -1;
+    for (int steps = 0; steps < size; steps++) {
+        int next = records[waits]->partner - 1;
+
+        if (!records[next]->partner)
+            break;
+        waits = next;
+    }
+    guilty = records[waits]->partner - 1;
+    n = name_rank(guilty, names, text, len);
+    if (records[guilty]->partner) {
+        mu_text_add(text, len, &n,
+                    " waits for %s, and rank %d for %s: ranks that exchange call "
+                    "muster_sendrecv",
+                    records[guilty]->waiting_for, waits, records[waits]->waiting_for);
+        return guilty;
+    }
+    mu_text_add(text, len, &n, " has not made its call to the %s, where rank %d waits",
+                records[waits]->waiting_for, waits);
+    if (records[guilty]->waiting_for[0])
+        mu_text_add(text, len, &n, "; it waits for %s", records[guilty]->waiting_for);
+    else if (records[guilty]->doing[0])
+        mu_text_add(text, len, &n, " (rank %d is %s)", guilty, records[guilty]->doing);
+    return guilty;
+}
+
 /* Some ranks entered fewer collectives: the one that entered fewest is guilty. */
 static int blame_behind(const struct mu_flight *const *records, int size,
                         const struct mu_flight_names *names, char *text, size_t len)
@@ -267,6 +303,8 @@ int mu_flight_verdict(const struct mu_flight *const *records, int size,
         if (guilty >= 0)
             *status = MUSTER_ECONTRACT;
     }
+    if (guilty < 0)
+        guilty = blame_partner(records, size, names, text, len);
     if (guilty < 0)
         guilty = blame_behind(records, size, names, text, len);
     if (guilty < 0)

@@ -28,6 +28,7 @@ struct mu_flight_entry {
 struct mu_flight {
     int32_t rank;
     int32_t pid;
+    int32_t partner;      /* 1 + the rank of the message that it waits for; 0: none */
     uint64_t entered;     /* number of the last collective entered, 0 none */
     double now;           /* of this rank's clock, when the record was sent */
     double waiting_since; /* 0: not waiting */

@@ -257,7 +257,8 @@ bool mu_endpoint_take(struct mu_endpoint *ep, enum mu_service service,
     while (*at && !found) {
         struct mu_arrival *a = *at;
 
-        if (a->claim.service != service) {
+        if (a->claim.service != service ||
+            (service == MU_SERVICE_PAIR && a->claim.generation != generation)) {
             at = &a->next;
             continue;
         }

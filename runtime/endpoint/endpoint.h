@@ -16,9 +16,9 @@
  *   connected socket                        connected socket, rank, process id
  *
  * A claim names a service (the ring before the rendezvous, control, survivors, mesh,
- * shared memory), a generation of the world and the caller's rank. An arrival waits
- * until this rank's service takes it: no rank waits for another one to begin. A caller
- * whose service has no secret yet waits in the table too.
+ * shared memory, pairs), a generation of the world and the caller's rank. An arrival
+ * waits until this rank's service takes it: no rank waits for another one to begin. A
+ * caller whose service has no secret yet waits in the table too.
  *
  * A caller that does not prove itself in time is dropped. When a table is full, its
  * oldest caller makes room. Strangers can therefore delay a rank, and can neither keep
@@ -73,7 +73,8 @@ struct mu_arrival {
 };
 
 /* The next arrival for this service and generation; its fd is the caller's. Does not
- * block. Drops arrivals of other generations.
+ * block. Drops arrivals of other generations, but for MU_SERVICE_PAIR: those are of
+ * another group, whose ranks connect at any time.
  */
 bool mu_endpoint_take(struct mu_endpoint *ep, enum mu_service service,
                       uint64_t generation, struct mu_arrival *out);

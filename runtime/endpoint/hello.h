@@ -34,6 +34,7 @@ enum mu_service {
     MU_SERVICE_SURVIVE,
     MU_SERVICE_MESH,
     MU_SERVICE_SHM,
+    MU_SERVICE_PAIR, /* one rank sends to another */
     MU_NSERVICES
 };
 

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tests/unit/forked.h"
+#include "tests/unit/patience.h"
 
 #define LARGE 70001
 
@@ -230,6 +232,182 @@ static void all_to_all_brings_each_part_to_its_rank(void **state)
     on_every_layout("all-to-all-v", all_to_all_v);
 }
 
+/* ---- Messages ---- */
+
+static void fill(int32_t *x, int from, int to, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = piece(from, to, i);
+}
+
+static void compare(struct muster *m, const int32_t *x, int from, int to, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        RANK_CHECK(x[i] == piece(from, to, i));
+}
+
+/* Around the ring with sendrecv; from each rank to each other with send and recv, many
+ * on the way at once.
+ */
+static int sends(struct muster *m, int rank, void *arg)
+{
+    int size = muster_size(m), next = (rank + 1) % size;
+    int before = (rank + size - 1) % size;
+    int32_t *out = malloc(LARGE * sizeof *out), *in = malloc(LARGE * sizeof *in);
+
+    for (size_t k = 0; k < NSIZES; k++) {
+        size_t n = sizes[k];
+
+        fill(out, rank, next, n);
+        RANK_OK(muster_sendrecv(m, out, n, next, in, n, before, MUSTER_I32, NULL));
+        compare(m, in, before, rank, n);
+        for (int from = 0; from < size; from++)
+            for (int to = 0; to < size; to++) {
+                if (from == rank && to != rank) {
+                    fill(out, rank, to, n);
+                    RANK_OK(muster_send(m, out, n, MUSTER_I32, to, NULL));
+                }
+                if (to == rank && from != rank) {
+                    RANK_OK(muster_recv(m, in, n, MUSTER_I32, from, NULL));
+                    compare(m, in, from, rank, n);
+                }
+            }
+        RANK_OK(muster_allreduce(m, out, 3, MUSTER_I32, MUSTER_SUM, NULL));
+    }
+    for (int i = 0; i < 200 && size > 1; i++) { /* small ones do not wait */
+        int32_t x = 100 * i + rank;
+
+        RANK_OK(muster_send(m, &x, 1, MUSTER_I32, next, NULL));
+    }
+    for (int i = 0; i < 200 && size > 1; i++) {
+        RANK_OK(muster_recv(m, in, 1, MUSTER_I32, before, NULL));
+        RANK_CHECK(in[0] == 100 * i + before);
+    }
+    free(out);
+    free(in);
+    return muster_finalize(m);
+}
+
+static void a_message_goes_from_one_rank_to_another(void **state)
+{
+    on_every_layout("messages", sends);
+}
+
+static int sends_in_groups(struct muster *m, int rank, void *arg)
+{
+    struct muster *pair, *half;
+    int32_t x = rank, y = -1, z = -1;
+
+    RANK_OK(muster_split(m, rank / 2, 0, "pair", &pair));
+    RANK_OK(muster_split(m, rank % 2, 0, "half", &half));
+    for (int i = 0; i < 50; i++) {
+        RANK_OK(muster_send(pair, &x, 1, MUSTER_I32, rank % 2 == 0, NULL));
+        RANK_OK(muster_send(half, &x, 1, MUSTER_I32, rank / 2 == 0, NULL));
+        RANK_OK(muster_send(m, &x, 1, MUSTER_I32, 3 - rank, NULL));
+        RANK_OK(muster_recv(m, &z, 1, MUSTER_I32, 3 - rank, NULL));
+        RANK_CHECK(z == 3 - rank);
+        RANK_OK(muster_recv(half, &y, 1, MUSTER_I32, rank / 2 == 0, NULL));
+        RANK_CHECK(y == (rank ^ 2));
+        RANK_OK(muster_recv(pair, &y, 1, MUSTER_I32, rank % 2 == 0, NULL));
+        RANK_CHECK(y == (rank ^ 1));
+    }
+    RANK_OK(muster_finalize(half));
+    RANK_OK(muster_finalize(pair));
+    return muster_finalize(m);
+}
+
+static void a_group_has_messages_of_its_own(void **state)
+{
+    for (int tcp = 0; tcp < 2; tcp++)
+        forked_well("messages in groups",
+                    (struct forked_world){ .size = 4, .nodes = 2, .force_tcp = tcp },
+                    sends_in_groups, NULL);
+}
+
+/* Rank 0 waits for rank 1 of three. */
+static int partner_never_comes(struct muster *m, int rank, void *arg)
+{
+    int32_t x;
+
+    if (rank == 0)
+        return muster_recv(m, &x, 1, MUSTER_I32, 1, NULL);
+    muster_doing(m, "reading data");
+    pause();
+    return 0;
+}
+
+static int both_receive(struct muster *m, int rank, void *arg)
+{
+    int32_t x;
+
+    if (rank < 2)
+        return muster_recv(m, &x, 1, MUSTER_I32, !rank, NULL);
+    pause();
+    return 0;
+}
+
+static int another_length(struct muster *m, int rank, void *arg)
+{
+    int32_t x[5] = { 0 };
+
+    if (rank == 0)
+        return muster_recv(m, x, 4, MUSTER_I32, 1, NULL);
+    if (rank == 1)
+        muster_send(m, x, 5, MUSTER_I32, 0, NULL);
+    pause();
+    return 0;
+}
+
+static int partner_dies(struct muster *m, int rank, void *arg)
+{
+    int32_t x[5] = { 0 };
+
+    if (rank == 0) {
+        muster_recv(m, x, 1, MUSTER_I32, 1, NULL);
+        return muster_recv(m, x, 4, MUSTER_I32, 1, NULL);
+    }
+    if (rank == 1) {
+        muster_send(m, x, 1, MUSTER_I32, 0, NULL);
+        raise(SIGKILL);
+    }
+    pause();
+    return 0;
+}
+
+static const struct {
+    int (*body)(struct muster *m, int rank, void *arg);
+    int status;
+    const char *says;
+} silences[] = {
+    { partner_never_comes, MUSTER_ETIMEOUT,
+      "rank 1 (node a) has not made its call to the receive of 1 i32 from rank 1, "
+      "where "
+      "rank 0 waits (rank 1 is reading data)" },
+    { both_receive, MUSTER_ETIMEOUT,
+      "rank 0 (node a) waits for receive of 1 i32 from rank 1, and rank 1 for receive "
+      "of "
+      "1 i32 from rank 0: ranks that exchange call muster_sendrecv" },
+    { another_length, MUSTER_ECONTRACT,
+      "rank 1 (node a) sends 5 i32 to rank 0 (node a), which expects 4 i32 (receive of "
+      "4 "
+      "i32 from rank 1)" },
+    { partner_dies, MUSTER_EPEER, "rank 1 (node a" },
+};
+
+static void a_message_that_does_not_come_is_named(void **state)
+{
+    for (size_t i = 0; i < sizeof silences / sizeof silences[0]; i++) {
+        struct forked_world w = { .size = 3, .nodes = 1, .timeout = PATIENCE };
+        struct forked_result r;
+
+        forked_run(&w, silences[i].body, NULL, 60, &r);
+        if (!strstr(r.text, silences[i].says) || r.status[0] != silences[i].status)
+            fail_msg("'%s' was expected, rank 0 ended with %d:\n%s", silences[i].says,
+                     r.status[0], r.text);
+        forked_clear(&r);
+    }
+}
+
 /* ---- What is wrong is named ---- */
 
 struct mistake {
@@ -330,6 +508,13 @@ static int refuses(struct muster *m, int rank, void *arg)
     RANK_CHECK(strcmp(muster_error(m), "muster_allreduce: bytes cannot be added, use a "
                                        "number type") == 0);
     RANK_CHECK(muster_reduce_scatter(m, x, x, 1, MUSTER_BYTE, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_send(m, x, 1, MUSTER_BYTE, rank, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_send(m, NULL, 1, MUSTER_BYTE, !rank, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_recv(m, x, 1, MUSTER_BYTE, 2, NULL) == MUSTER_EUSAGE);
+    RANK_CHECK(muster_sendrecv(m, x, 1, rank, x + 1, 1, !rank, MUSTER_BYTE, NULL) ==
+               MUSTER_EUSAGE);
+    RANK_CHECK(muster_sendrecv(m, x, 2, !rank, x + 1, 1, !rank, MUSTER_BYTE, NULL) ==
+               MUSTER_EUSAGE);
     RANK_CHECK(muster_allreduce(m, x, 1, MUSTER_F32, (enum muster_op)4, NULL) ==
                MUSTER_EUSAGE);
     RANK_CHECK(muster_reduce(m, x, x, 1, MUSTER_F32, MUSTER_SUM, 2, NULL) ==
@@ -366,6 +551,9 @@ int main(void)
         cmocka_unit_test(a_reduce_leaves_its_result_at_the_root),
         cmocka_unit_test(gather_and_scatter_have_a_part_for_each_rank),
         cmocka_unit_test(all_to_all_brings_each_part_to_its_rank),
+        cmocka_unit_test(a_message_goes_from_one_rank_to_another),
+        cmocka_unit_test(a_group_has_messages_of_its_own),
+        cmocka_unit_test(a_message_that_does_not_come_is_named),
         cmocka_unit_test(a_difference_between_ranks_is_named),
         cmocka_unit_test(what_cannot_be_done_is_refused),
     };

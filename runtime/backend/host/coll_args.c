@@ -13,7 +13,7 @@ const char *mu_kind_name(enum mu_coll_kind kind)
 {
     static const char *const names[] = { "all-reduce",     "broadcast", "all-gather",
                                          "reduce-scatter", "barrier",   "reduce",
-                                         "exchange" };
+                                         "exchange",       "message" };
 
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "unknown";
 }
@@ -201,7 +201,7 @@ int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll 
 {
     size_t esize = mu_dtype_size(coll->dtype), n = (size_t)b->env.size, bytes;
 
-    if ((unsigned)coll->kind > MU_COLL_EXCHANGE)
+    if ((unsigned)coll->kind > MU_COLL_PAIR)
         return mu_err_set(err, MUSTER_EUSAGE, "unknown collective %d", (int)coll->kind);
     if (coll->kind == MU_COLL_BARRIER)
         return 0;
@@ -225,7 +225,8 @@ int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll 
         return mu_err_set(err, MUSTER_EUSAGE,
                           "an exchange of %zu ranks that share memory; it takes %d", n,
                           MU_EXCHANGE_MOST);
-    if (coll->count == 0 || coll->kind == MU_COLL_EXCHANGE)
+    if (coll->count == 0 || coll->kind == MU_COLL_EXCHANGE ||
+        coll->kind == MU_COLL_PAIR)
         return 0;
     if (!coll->recv && (coll->kind != MU_COLL_REDUCE || coll->root == b->env.rank))
         return mu_err_set(err, MUSTER_EUSAGE, "%s: the receive buffer is NULL",
@@ -276,6 +277,7 @@ void mu_host_request_settle(const struct mu_host_backend *b, struct mu_host_requ
     case MU_COLL_ALLREDUCE:
     case MU_COLL_REDUCE:
     case MU_COLL_BARRIER:
+    case MU_COLL_PAIR:
         break;
     }
 }

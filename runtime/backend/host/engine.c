@@ -346,6 +346,13 @@ int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
     return rc;
 }
 
+void mu_engine_blame(struct mu_host_backend *b, int status, int rank, const char *why)
+{
+    pthread_mutex_lock(&b->lock);
+    mu_engine_fail(b, status, rank, true, "%s", why);
+    unlock(b);
+}
+
 void mu_engine_abort(struct mu_host_backend *b, int status, const char *why)
 {
     pthread_mutex_lock(&b->lock);

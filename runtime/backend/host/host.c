@@ -8,10 +8,12 @@
 #include "runtime/backend/host/domains.h"
 #include "runtime/backend/host/memory.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
 #include "runtime/core/dtype.h"
 
 static void release(struct mu_host_backend *b)
 {
+    mu_pair_close(b);
     mu_host_arena_close(b);
     mu_engine_close(b);
     for (int r = 0; b->host_of && r < b->env.size; r++)
@@ -62,6 +64,7 @@ static void give_up(struct mu_forkable *f)
         (void *)((char *)f - offsetof(struct mu_host_backend, fork));
 
     b->transport->forget(b);
+    mu_pair_forget(b);
     close(b->epoll_fd);
     close(b->doorbell_fd);
     close(b->timer_fd);
@@ -233,7 +236,10 @@ static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
         rq->coll.recv = rq->scratch;
     }
     rq->deadline = mu_clock_ns() + (int64_t)(b->env.timeout * 1e9);
-    mu_engine_submit(b, rq);
+    if (coll->kind == MU_COLL_PAIR)
+        mu_copy(rq->what, sizeof rq->what, coll->what ? coll->what : "a message");
+    else
+        mu_engine_submit(b, rq);
     *out = (struct mu_request *)rq;
     return 0;
 }
@@ -243,7 +249,8 @@ static int host_join(struct mu_backend *backend, struct mu_request *request,
 {
     struct mu_host_backend *b = mu_host_of(backend);
     struct mu_host_request *rq = (struct mu_host_request *)request;
-    int rc = mu_engine_join(b, rq, err);
+    int rc = rq->coll.kind == MU_COLL_PAIR ? mu_pair_run(b, rq, err)
+                                           : mu_engine_join(b, rq, err);
 
     /* Done by the caller, so that it cannot write there at the same time. */
     if (rc < 0 && rq->exposed)

@@ -11,6 +11,7 @@
  *   free_memory.c what the node and the job's cgroups have left
  *   zero_copy.c   allocations that collectives use without a copy
  *   transport     shm (one domain) | mesh (TCP between domains)
+ *   pair.c        messages between two ranks, beside the queue
  *   elements.c    the arithmetic
  *
  * A domain (shared-memory domain) is a set of ranks that share memory: same node, same
@@ -55,7 +56,7 @@ struct mu_failure {
 
 struct mu_host_request {
     struct mu_coll coll; /* send, recv as normalised by mu_host_request_settle */
-    char what[96];
+    char what[128];
     void *scratch; /* freed with the request, or NULL */
     void *result;  /* reduce-scatter: the result is moved here at the end, or NULL */
     size_t esize;
@@ -144,6 +145,7 @@ struct mu_host_backend {
     struct mu_shm *shm;
     struct mu_mesh *mesh;
     struct mu_host_arena *arena;
+    struct mu_host_pair *pair; /* by rank; NULL before the first message */
     uint64_t arena_used; /* largest of all ranks of the domain in the previous world */
     pid_t owner;
     struct mu_forkable fork;
@@ -197,6 +199,8 @@ void mu_engine_lost(struct mu_host_backend *b, int rank, enum mu_death death);
 /* Fail as rank `from` did. */
 void mu_engine_follow(struct mu_host_backend *b, int from,
                       const struct mu_failure *failure);
+/* The same from outside, unlocked, and reported. */
+void mu_engine_blame(struct mu_host_backend *b, int status, int rank, const char *why);
 void mu_engine_abort(struct mu_host_backend *b, int status, const char *why);
 void mu_engine_extend(struct mu_host_backend *b, double seconds);
 
@@ -232,6 +236,13 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
 bool mu_host_parts_agree(const struct mu_host_backend *b,
                          const struct mu_host_request *rq, int rank, uint64_t sent,
                          uint64_t expected, char *why, size_t len);
+
+/* ---- pair.c ---- */
+/* Send and receive as rq->coll asks for; block until done, overdue or failed. */
+int mu_pair_run(struct mu_host_backend *b, const struct mu_host_request *rq,
+                struct mu_err *err);
+void mu_pair_forget(struct mu_host_backend *b); /* close the descriptors */
+void mu_pair_close(struct mu_host_backend *b);
 
 /* ---- zero_copy.c ---- */
 int mu_host_arena_open(struct mu_host_backend *b, struct mu_err *err);

@@ -67,3 +67,9 @@ void mu_memory_own_part(const struct mu_coll *coll, int rank)
         memmove((char *)coll->recv + in->at * size,
                 (const char *)coll->send + out->at * size, in->count * size);
 }
+
+void mu_memory_own_message(const struct mu_coll *coll)
+{
+    if (coll->count > 0)
+        memmove(coll->recv, coll->send, coll->count * mu_dtype_size(coll->dtype));
+}

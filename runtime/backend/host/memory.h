@@ -22,5 +22,7 @@ int mu_memory_lowrank(struct mu_backend *b, enum mu_lowrank_stage stage,
                       struct mu_err *err);
 /* An exchange: copy the part that this rank keeps, unless it is in place. */
 void mu_memory_own_part(const struct mu_coll *coll, int rank);
+/* A message to this rank itself. */
+void mu_memory_own_message(const struct mu_coll *coll);
 
 #endif

@@ -82,6 +82,8 @@ static int one_rank_start(struct mu_backend *b, const struct mu_coll *coll,
 {
     if (coll->kind == MU_COLL_EXCHANGE)
         mu_memory_own_part(coll, 0);
+    else if (coll->kind == MU_COLL_PAIR)
+        mu_memory_own_message(coll);
     else if (coll->kind != MU_COLL_BARRIER &&
              mu_convert(coll->recv, coll->dtype, coll->send, coll->dtype, coll->count,
                         coll->scale, err) < 0)

@@ -74,6 +74,19 @@ static ncclResult_t exchange(struct mu_nccl_backend *b, const struct mu_coll *c,
     return rc == ncclSuccess ? end : rc;
 }
 
+static ncclResult_t pair(struct mu_nccl_backend *b, const struct mu_coll *c,
+                         ncclDataType_t type)
+{
+    ncclResult_t rc = ncclGroupStart(), end;
+
+    if (rc == ncclSuccess && c->to >= 0 && c->count > 0)
+        rc = ncclSend(c->send, c->count, type, c->to, b->comm, b->stream);
+    if (rc == ncclSuccess && c->from >= 0 && c->recv_count > 0)
+        rc = ncclRecv(c->recv, c->recv_count, type, c->from, b->comm, b->stream);
+    end = ncclGroupEnd();
+    return rc == ncclSuccess ? end : rc;
+}
+
 static cudaError_t copy_own_part(struct mu_nccl_backend *b, const struct mu_coll *c)
 {
     size_t element = mu_dtype_size(c->dtype);
@@ -112,6 +125,8 @@ static ncclResult_t nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll
                           b->stream);
     case MU_COLL_EXCHANGE:
         return exchange(b, c, type);
+    case MU_COLL_PAIR:
+        return pair(b, c, type);
     case MU_COLL_BARRIER:
         break;
     }
@@ -298,7 +313,7 @@ int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
     unsigned usable;
     enum mu_algo algo;
 
-    if (coll->count == 0 && coll->kind != MU_COLL_EXCHANGE)
+    if (coll->count == 0 && coll->recv_count == 0 && coll->kind != MU_COLL_EXCHANGE)
         return 0;
     if (b->env.size == 1) {
         cudaError_t rc = launch_alone(b, coll);
