@@ -13,7 +13,6 @@
  *   gpu_order.c    the order in which Slurm numbers the node's GPUs
  *   gpus.c         the GPUs that the step owns, that a task can open; their names
  *   task_init.c    in the task: applies its slot of the plan, by the next three
- *   apply.c        in the task: affinity, memory policy
  *   taskenv.c      in the task: the environment
  *   nccl_plugins.c in the task: variables for Muster's plugins of NCCL
  *   container.c    in the task: settings from the container's image
@@ -333,10 +332,6 @@ bool mu_gpus_unnamed(const struct mu_state *st);
  */
 int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
                     char *buf, size_t len, struct mu_err *err);
-
-/* apply.c. All act on the calling process. */
-int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err);
-int mu_apply_memory(const struct mu_cpuset *mems, bool strict, struct mu_err *err);
 
 /* nccl_plugins.c. Adds the variables for the plugins that the step asks for and that
  * this task can open; first: of the node's tasks, which prints what is missing.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
+#include "spank/hw/live/apply.h"
 #include "spank/plugin/plugin.h"
 
 static bool has_gpus(const struct mu_slot *slot, const int *gpu_node, int n)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "spank/plugin/plugin.h"
+#include "spank/hw/live/apply.h"
 
 /* The kernel's numbers of the policies (linux/mempolicy.h). */
 enum { PREFERRED = 1, BIND = 2, PREFERRED_MANY = 5 };

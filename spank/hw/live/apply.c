@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "spank/plugin/plugin.h"
+#include "spank/hw/live/apply.h"
 
 #define NODE_BITS 1024 /* the kernel's limit of NUMA nodes */
 
