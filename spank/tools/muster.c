@@ -24,6 +24,8 @@ static const struct command commands[] = {
     { "doctor", mu_doctor_main, "find misconfiguration and print what to do", NULL },
     { "verify", mu_verify_main, "as a step's task: planned against actual placement",
       NULL },
+    { "run", mu_run_main, "start the ranks of a program on this node, without Slurm",
+      NULL },
     { "bench", NULL, "time collectives, or a model's gradient exchange on GPUs",
       "install Muster's runtime part" },
     { "report", NULL, "show a training run, as text, JSON or HTML, or compare several",

@@ -21,6 +21,7 @@ int mu_plan_main(int argc, char **argv);
 int mu_topo_main(int argc, char **argv);
 int mu_doctor_main(int argc, char **argv);
 int mu_verify_main(int argc, char **argv);
+int mu_run_main(int argc, char **argv);
 
 /* Prints "muster COMMAND: sentence" on standard error; returns `status`. */
 int mu_tool_fail(const char *command, int status, const char *fmt, ...)

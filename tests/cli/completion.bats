@@ -20,7 +20,7 @@ offered() {
 
 @test "bash completes the commands of muster" {
     [ "$(offered muster doc)" = doctor ]
-    for command in plan topo doctor verify; do offered muster "" | grep -qx "$command"; done
+    for command in plan topo doctor verify run; do offered muster "" | grep -qx "$command"; done
     [ -z "$(offered muster nothing)" ]
 }
 

@@ -28,7 +28,7 @@ setup() {
     [[ $output =~ ^muster\ [0-9]+\.[0-9]+ ]]
     m --help
     [ $status -eq 0 ]
-    for command in plan topo doctor verify bench report; do
+    for command in plan topo doctor verify run bench report; do
         has "$output" "  $command"
     done
     for command in plan topo; do

@@ -83,6 +83,12 @@ four() { # srun option..., program
     [[ "$output" == *"rank 2 (node mway2"* ]]
 }
 
+@test "muster run gives the weights of --mpi=pmix" {
+    run timeout 60 "$build/muster" run -n 4 "$build/tests/slurm/weights"
+    echo "$output"
+    [[ "$output" == *"4 ranks on 1 nodes:$with_pmix"* ]]
+}
+
 @test "ranks of a loop in a shell, as torchrun starts them: one node, AF_UNIX" {
     for r in 0 1 2 3; do
         RANK=$r WORLD_SIZE=4 LOCAL_RANK=$r LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \

@@ -1,0 +1,135 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster run: ranks on this node without Slurm, their placement, output, signals and ends.
+# shellcheck disable=SC2016,SC2154 # ranks expand the variables; common.bash sets muster and top
+load common
+
+build=${MUSTER_BUILDDIR:-$top/build}
+
+sorted() { sort <<< "$output"; }
+
+gone() { # a part of command lines: no process has it, within some seconds
+    local i
+    for ((i = 0; i < 100; i++)); do
+        pgrep -f "$1" > /dev/null || return 0
+        sleep 0.1
+    done
+    pgrep -af "$1"
+    return 1
+}
+
+@test "each rank gets the variables of a launcher, and a token that all share" {
+    RANK=9 PMIX_RANK=3 PMIX_NAMESPACE=x MUSTER_TOKEN_FILE=/none m run -n 3 bash -c \
+        'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR ${!PMIX*} $MUSTER_TOKEN_FILE'
+    [ "$(sorted)" = "0 3 0 3 0 127.0.0.1
+1 3 1 3 0 127.0.0.1
+2 3 2 3 0 127.0.0.1" ]
+    m run -n 3 bash -c 'echo $MASTER_PORT $MUSTER_TOKEN'
+    [ "$(sort -u <<< "$output" | grep -cE '^2[0-9]{4}|3[0-9]{4} [0-9a-f]{64}$')" -eq 1 ]
+    [ "$(sort -u <<< "$output" | wc -l)" -eq 1 ]
+}
+
+@test "ranks are bound to the CPUs that muster plan gives them" {
+    local own
+    own=$(grep Cpus_allowed_list /proc/self/status | cut -f2)
+    m plan --gpus none --tasks 2 --cpus "$own" --format tsv
+    planned=$(plan_columns 3)
+    m run -n 2 --label bash -c 'grep Cpus_allowed_list /proc/self/status | cut -f2'
+    [ "$(sort <<< "$output" | cut -d' ' -f2)" = "$planned" ]
+    m run -n 2 bash -c 'echo "$MUSTER_PLAN"'
+    [ "$(sort <<< "$output" | grep -oE 'cpus=[0-9,-]+' | cut -d= -f2)" = "$planned" ]
+}
+
+@test "a rank without --gpus sees none" {
+    m run -n 1 bash -c 'echo "<$CUDA_VISIBLE_DEVICES>"'
+    [ "$output" = "<>" ]
+}
+
+@test "with --gpus each rank has a GPU in its plan, and the list names those asked for" {
+    [ "$(id -u)" -eq 0 ] || skip "a site's topology file belongs to root"
+    mkdir -p "$BATS_TEST_TMPDIR/etc"
+    printf '[defaults]\ntopology=%s\n' "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" > "$BATS_TEST_TMPDIR/etc/site"
+    echo "optional /nowhere/muster.so conf=$BATS_TEST_TMPDIR/etc/site" > "$BATS_TEST_TMPDIR/etc/plugstack.conf"
+    touch "$BATS_TEST_TMPDIR/etc/slurm.conf"
+    export SLURM_CONF=$BATS_TEST_TMPDIR/etc/slurm.conf
+    m run -n 4 --gpus bash -c 'echo "$CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $(grep -o "gpus=[^;]*" <<< "$MUSTER_PLAN")"'
+    echo "$output $messages"
+    [ "$(sort -u <<< "$output" | grep -c '^0,1,2,3 PCI_BUS_ID gpus=[0-9a-f:]*')" -eq 4 ]
+    m run -n 2 --gpus=1,3 bash -c 'echo "$CUDA_VISIBLE_DEVICES"'
+    [ "$(sort -u <<< "$output")" = 1,3 ]
+}
+
+@test "lines are whole, whichever rank writes them, and have a label" {
+    m run -n 4 --label bash -c 'for i in {1..200}; do printf "%s " a b; printf "%s\n" "c$i"; done; printf end'
+    [ "$(grep -cE '^[0-3]: a b c[0-9]+$' <<< "$output")" -eq 800 ]
+    [ "$(grep -cE '^[0-3]: end$' <<< "$output")" -eq 4 ]
+    [ "$(wc -l <<< "$output")" -eq 804 ]
+}
+
+@test "the first rank that fails is named, its status is that of all, and none is left" {
+    m run -n 3 bash -c '[ $RANK != 1 ] || exit 7; exec -a rank-that-waits sleep 60'
+    [ "$status" -eq 7 ]
+    has "$messages" "muster run: rank 1 ended with status 7"
+    [ "$(grep -c '^muster run: rank' <<< "$messages")" -eq 1 ]
+    gone rank-that-waits
+    m run -n 2 bash -c '[ $RANK != 1 ] || kill -9 $$; exec sleep 60'
+    [ "$status" -eq 137 ]
+    has "$messages" "muster run: rank 1 was killed by signal 9 (Killed)"
+}
+
+@test "what a rank has left running ends with it" {
+    m run -n 2 bash -c '(exec -a left-by-a-rank sleep 60) & true'
+    [ "$status" -eq 0 ]
+    gone left-by-a-rank
+}
+
+@test "a signal reaches the ranks, and what they do counts" {
+    "$muster" run -n 2 bash -c 'trap "echo got; exit 0" TERM; echo ready; while :; do sleep 0.1; done' \
+        > "$BATS_TEST_TMPDIR/out" 2>&1 &
+    pid=$!
+    for _ in {1..100}; do [ "$(grep -c ready "$BATS_TEST_TMPDIR/out")" -lt 2 ] || break; sleep 0.1; done
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    [ "$status" -eq 0 ]
+    [ "$(grep -c got "$BATS_TEST_TMPDIR/out")" -eq 2 ]
+}
+
+@test "when muster itself is killed its ranks end" {
+    "$muster" run -n 2 bash -c 'exec -a rank-of-the-killed sleep 60' &
+    pid=$!
+    for _ in {1..100}; do [ "$(pgrep -fc rank-of-the-killed)" -lt 3 ] || break; sleep 0.1; done
+    kill -KILL $pid
+    wait $pid || true
+    gone rank-of-the-killed
+}
+
+@test "ranks train as one world, and a death is named by the library and by muster" {
+    [ -x "$build/tests/slurm/weights" ] || skip "tests/slurm/weights is not built"
+    m run -n 4 "$build/tests/slurm/weights"
+    [ "$status" -eq 0 ]
+    has "$output" "4 ranks on 1 nodes: "
+    [ -x "$build/tests/slurm/faulty" ] || skip "tests/slurm/faulty is not built"
+    m run -n 4 "$build/tests/slurm/faulty" --rank 2 --at step --do kill
+    [ "$status" -eq 137 ] || [ "$status" -eq 13 ]
+    has "$messages" "rank 2 (node "
+    has "$messages" "muster run: rank "
+}
+
+@test "bad usage gives one sentence" {
+    while IFS='|' read -r args said; do
+        # shellcheck disable=SC2086 # words
+        m run $args
+        [ "$status" -eq 2 ]
+        has "$messages" "$said"
+    done <<'X'
+true|needs the number of ranks, -n N
+-n 2|needs a program
+-n 0 true|-n
+-n many true|-n
+-n 2 --bogus true|no such option: --bogus
+X
+    m run -n 1 no-such-program-anywhere
+    [ "$status" -eq 127 ]
+    has "$messages" "cannot start no-such-program-anywhere: No such file or directory"
+}
