@@ -175,6 +175,43 @@ static void elastic_ranks_go_on_when_one_dies(void **state)
         free(r.text);
     }
 }
+/* ---- The token ------------------------------------------------------------------ */
+
+struct sent {
+    size_t len;
+    uint8_t bytes[8192];
+};
+
+static int record(void *arg, const char *key, const void *value, size_t len,
+                  struct mu_err *err)
+{
+    struct sent *sent = arg;
+
+    assert_true(len <= sizeof sent->bytes);
+    memcpy(sent->bytes, value, len);
+    sent->len = len;
+    return -1; /* it goes no further */
+}
+
+static void a_token_that_all_ranks_have_is_not_sent(void **state)
+{
+    for (int has = 0; has < 2; has++) {
+        struct mu_world *w = mu_world_new(0, 2, "1.0", NULL);
+        struct sent sent = { 0 };
+
+        assert_non_null(w);
+        memcpy(w->token, WAYS_TOKEN, MU_TOKEN_LEN);
+        w->has_token = has;
+        w->exchange = (struct mu_exchange){ .arg = &sent, .publish = record };
+        assert_int_equal(mu_world_listen(w, NULL, NULL), 0);
+        assert_int_equal(mu_world_exchange(w, "n1", "n1", 1, NULL), -1);
+        assert_true(sent.len > MU_TOKEN_LEN);
+        assert_int_equal(memmem(sent.bytes, sent.len, w->token, MU_TOKEN_LEN) == NULL,
+                         has);
+        mu_world_free(w);
+    }
+}
+
 /* ---- Strangers ------------------------------------------------------------------ */
 
 #define CHALLENGE 36 /* bytes that any caller over TCP gets: a nonce */
@@ -302,6 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_way_gives_the_same_weights_bit_for_bit),
         cmocka_unit_test(elastic_ranks_go_on_when_one_dies),
+        cmocka_unit_test(a_token_that_all_ranks_have_is_not_sent),
         cmocka_unit_test(another_user_at_the_rendezvous_gets_nothing),
     };
 
