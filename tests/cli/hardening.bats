@@ -9,8 +9,8 @@ setup() {
     command -v readelf > /dev/null || skip "no readelf"
     grep -q '^MU_CFLAGS = .*-fsanitize' "$build/Makefile" && skip "a build with sanitizers"
     files=("$build/.libs/libmuster.so")
-    for file in muster muster-report muster-checkpoint muster-bench muster-train .libs/muster muster.so; do
-        for file in "$build/.libs/$file" "$build/$file"; do
+    for name in muster muster-report muster-checkpoint muster-bench muster-train muster.so; do
+        for file in "$build/.libs/$name" "$build/$name"; do
             [ "$(head -c 4 "$file" 2> /dev/null)" = $'\x7fELF' ] && files+=("$file")
         done
     done
