@@ -9,11 +9,6 @@
 
 #include <stdio.h>
 
-/* Writes all facts, with those of Slurm, NCCL, PMIx and limits. A fact that cannot be
- * read is left out. Returns an exit status.
- */
-int mu_collect_node(FILE *out);
-
 struct mu_collector {
     FILE *out;
     const char *node; /* its name in each line */
@@ -31,5 +26,10 @@ void mu_collect_file(const struct mu_collector *c, const char *path, const char 
 void mu_collect_system(const struct mu_collector *c);
 /* doctor_collect_devices.c: GPUs, RDMA devices, interfaces. */
 void mu_collect_devices(const struct mu_collector *c);
+
+/* doctor_collect_node.c: writes all facts, with those of Slurm, NCCL, PMIx and limits.
+ * A fact that cannot be read is left out. Returns an exit status.
+ */
+int mu_collect_node(FILE *out);
 
 #endif

@@ -109,6 +109,11 @@ bool mu_mesh_linked(const struct mu_mesh_peer *p);
 /* Send queued messages, read received ones; neither waits. */
 void mu_mesh_flush(struct mu_host_backend *b, int rank);
 void mu_mesh_read(struct mu_host_backend *b, int rank);
+/* From now on messages belong to this request. */
+void mu_mesh_begin_large(struct mu_host_backend *b, struct mu_host_request *rq);
+/* The message belongs to no request: NULL, after mu_engine_fail. */
+char *mu_mesh_misplaced(struct mu_host_backend *b, int rank,
+                        const struct mu_mesh_header *head);
 /* Close the connection. */
 void mu_mesh_drop(struct mu_host_backend *b, int rank);
 /* The connection has ended. `why` is an errno value, 0: the other side closed it. */
@@ -117,11 +122,6 @@ void mu_mesh_lost(struct mu_host_backend *b, int rank, int why);
 /* mesh_coll.c */
 bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq);
 int mu_mesh_progress(struct mu_host_backend *b, struct mu_host_request *rq);
-/* From now on messages belong to this request. */
-void mu_mesh_begin_large(struct mu_host_backend *b, struct mu_host_request *rq);
-/* The message belongs to no request: NULL, after mu_engine_fail. */
-char *mu_mesh_misplaced(struct mu_host_backend *b, int rank,
-                        const struct mu_mesh_header *head);
 extern const struct mu_mesh_sink mu_mesh_collectives;
 void mu_mesh_late(struct mu_host_backend *b, const struct mu_host_request *rq,
                   struct mu_failure *failure);

@@ -98,17 +98,6 @@ static bool gets_results(const struct mu_coll *c, int rank)
 
 /* ---- Entering ---- */
 
-void mu_mesh_begin_large(struct mu_host_backend *b, struct mu_host_request *rq)
-{
-    b->mesh->under_way = rq;
-    b->mesh->reduced = 0;
-    for (int r = 0; r < b->env.size; r++) {
-        struct mu_mesh_peer *p = &b->mesh->peer[r];
-
-        p->sent = p->credit = p->got = p->results = 0;
-    }
-}
-
 bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_coll *c = &rq->coll;
@@ -162,19 +151,6 @@ static char *input_of(const struct mu_host_backend *b, int rank, uint64_t round)
     size_t slot = round % b->mesh->window * others + at;
 
     return b->mesh->input + slot * b->mesh->chunk;
-}
-
-char *mu_mesh_misplaced(struct mu_host_backend *b, int rank,
-                        const struct mu_mesh_header *h)
-{
-    char who[128];
-
-    mu_engine_fail(b, MUSTER_ECONTRACT, rank, true,
-                   "%s sent an unexpected message (kind %d, request %llu, %llu "
-                   "bytes)",
-                   mu_rank_text(b, rank, who, sizeof who), h->verb,
-                   (unsigned long long)h->seq, (unsigned long long)h->len);
-    return NULL;
 }
 
 static char *place(struct mu_host_backend *b, int rank, const struct mu_mesh_header *h)
