@@ -191,7 +191,7 @@ static const struct fault faults[] = {
       "rank 1", 5 },
     { "a rank in a barrier, the others in a bucket", PATIENT, IN_BUCKET, BARRIER, 1,
       MUSTER_ECONTRACT,
-      "rank 1 (node a) is in muster_barrier while 3 others are in bucket 1 of step 2",
+      "rank 1 (node a) calls a barrier or an exchange of libmuster's own where rank",
       1.5 },
     { "muster_abort ends all with its status and reason", TWO_NODES, IN_BUCKET, GIVE_UP,
       3, 42, "rank 3 (node b) ended the job: the loss is not a number", 1.5 },
