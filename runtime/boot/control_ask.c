@@ -222,7 +222,10 @@ double mu_control_deadlines(struct mu_control *c, double now)
             mu_control_overdue_now(c);
         else
             next = earlier(at, mu_control_show_stuck(c, now));
+    } else if (c->waited) {
+        next = now + STUCK_SECONDS;
     }
+    c->waited = false;
     for (int k = 0; k < MU_NSIGHTS && !c->ended; k++) {
         struct mu_pending *pending = &c->pending[k];
 

@@ -19,8 +19,11 @@ static void wait_begin(struct mu_control *c, const char *what)
 {
     c->waiting_since = mu_clock_s();
     c->shown = false;
+    c->waited = true;
     mu_copy(c->waiting_for, sizeof c->waiting_for, what);
-    /* The thread looks at its next deadline anyway: mostly it need not be woken. */
+    /* To wake the thread costs a microsecond. While waits follow each other, it looks
+     * by itself soon enough.
+     */
     if (c->armed == 0 || mu_control_stuck_at(c) < c->armed)
         mu_control_wake(c);
 }

@@ -131,7 +131,8 @@ struct mu_control {
     double extension; /* seconds, for the backend; extension_new: not reported yet */
     bool extension_new;
     char waiting_for[MU_FLIGHT_WHAT];
-    bool shown; /* the root has the record of this wait */
+    bool shown;  /* the root has the record of this wait */
+    bool waited; /* a wait has begun since the thread last looked at the deadlines */
     bool overdue;
     struct mu_pending pending[MU_NSIGHTS]; /* by what this rank has seen */
 

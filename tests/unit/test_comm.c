@@ -13,8 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/ddp/ddp.h"
+#include "runtime/base/clock.h"
 #include "runtime/boot/control_impl.h"
+#include "runtime/ddp/ddp.h"
 #include "tests/unit/forked.h"
 
 enum { COUNT = 64 };
@@ -193,9 +194,38 @@ static void a_barrier_in_host_memory_does_not_pass_control(void **state)
                 has_barriers, NULL);
 }
 
+/* A collective on a GPU is joined as soon as it is enqueued. When the thread looks, the
+ * wait is over; the next one needs no wake-up all the same.
+ */
+static int waits_briefly(struct muster *m, int rank, void *arg)
+{
+    struct mu_control *c = m->comm.control;
+    double now, next, later;
+
+    start_together(m);
+    mu_control_wait_begin(c, "a bucket");
+    mu_control_wait_end(c);
+    pthread_mutex_lock(&c->lock);
+    c->waited = true; /* the thread may just have looked */
+    now = mu_clock_s();
+    next = mu_control_deadlines(c, now);
+    later = mu_control_deadlines(c, now);
+    pthread_mutex_unlock(&c->lock);
+    RANK_CHECK(next > now && next < now + 1);
+    RANK_CHECK(later == 0); /* an idle rank's thread sleeps */
+    RANK_OK(muster_finalize(m));
+    return 0;
+}
+
+static void a_wait_that_ends_at_once_wakes_no_thread(void **state)
+{
+    forked_well("brief waits", (struct forked_world){ .size = 2 }, waits_briefly, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_that_ends_at_once_wakes_no_thread),
         cmocka_unit_test(a_barrier_in_host_memory_does_not_pass_control),
         cmocka_unit_test(collectives_only_return_errors),
         cmocka_unit_test(an_interrupt_is_returned_by_the_next_collective_alone),
