@@ -336,13 +336,16 @@ static int outlives(struct muster *m, int rank, void *arg)
     };
     struct muster *g, *again;
     struct muster_ddp *ddp;
+    _Atomic int *have_group = arg;
     float x = 1;
 
     RANK_OK(muster_ddp_create(m, &p, 1, NULL, &ddp));
     RANK_OK(muster_ddp_grad_ready(ddp, 0, NULL));
     RANK_OK(muster_ddp_sync(ddp, NULL));
     RANK_OK(muster_split(m, rank / 2, 0, rank / 2 ? "upper" : "lower", &g));
-    RANK_OK(muster_barrier(m));
+    ++*have_group;
+    while (rank == 3 && *have_group < 4)
+        usleep(1000);
     if (rank == 3)
         raise(SIGKILL);
     if (rank == 2) {
@@ -386,9 +389,10 @@ static void groups_without_a_loss_go_on(void **state)
         struct forked_world w = {
             .size = 4, .nodes = 2, .elastic = 2, .force_tcp = tcp
         };
+        _Atomic int *have_group = forked_shared(sizeof *have_group);
         struct forked_result r;
 
-        forked_run(&w, outlives, NULL, 60, &r);
+        forked_run(&w, outlives, (void *)have_group, 60, &r);
         for (int i = 0; i < 4; i++)
             if (r.status[i] != (i == 3 ? 128 + SIGKILL : 0))
                 fail_msg("rank %d ended with %d:\n%s", i, r.status[i], r.text);
