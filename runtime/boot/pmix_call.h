@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <time.h>
 
+#define MU_PMIX_KEY 64
+
 /* Shared by the waiter and a callback that may come after the waiter left: the last of
  * the two frees it.
  */
@@ -21,7 +23,9 @@ struct mu_call {
     int users, done;
     pmix_status_t status;
     pmix_value_t *value; /* of a get: a copy */
-    pmix_proc_t proc;    /* arguments, valid until the callback */
+    /* arguments, valid until the callback */
+    pmix_proc_t proc;
+    char key[MU_PMIX_KEY];
     pmix_info_t info[2];
     /* May be NULL. The waiter calls it every 50 ms and stops waiting on true. */
     bool (*leave)(void *arg);

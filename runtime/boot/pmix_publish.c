@@ -4,22 +4,34 @@
  */
 #include "runtime/boot/world_pmix.h"
 
+#include <stdio.h>
+
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
+
+/* A client of PMIx 5 keeps the first value of a key that it gets: each world of this
+ * process has keys of its own.
+ */
+static void key_of_world(const struct pmix *p, const char *key, char name[MU_PMIX_KEY])
+{
+    snprintf(name, MU_PMIX_KEY, "%s.%d", key, p->number);
+}
 
 int mu_pmix_publish(void *arg, const char *key, const void *value, size_t len,
                     struct mu_err *err)
 {
     struct pmix *p = arg;
+    char name[MU_PMIX_KEY];
     pmix_value_t v;
     pmix_status_t rc;
 
+    key_of_world(p, key, name);
     mu_copy(p->last_key, sizeof p->last_key, key);
     PMIX_VALUE_CONSTRUCT(&v);
     v.type = PMIX_BYTE_OBJECT;
     v.data.bo.bytes = (char *)(uintptr_t)value; /* PMIx_Put copies */
     v.data.bo.size = len;
-    rc = PMIx_Put(PMIX_GLOBAL, key, &v);
+    rc = PMIx_Put(PMIX_GLOBAL, name, &v);
     if (rc == PMIX_SUCCESS)
         rc = PMIx_Commit();
     if (rc != PMIX_SUCCESS)
@@ -64,7 +76,8 @@ int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double ti
      * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
      */
     PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
-    return PMIx_Get_nb(&c->proc, key, c->info, 2, mu_on_get, c);
+    key_of_world(p, key, c->key);
+    return PMIx_Get_nb(&c->proc, c->key, c->info, 2, mu_on_get, c);
 }
 
 void mu_pmix_host_of(const struct pmix *p, int rank, char *host, size_t len)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
                                    const pmix_proc_t *self, int size,
                                    struct mu_err *err)
 {
+    static atomic_int worlds;
     struct mu_world *w;
     struct pmix *p = calloc(1, sizeof *p);
     char job[64];
@@ -170,6 +172,7 @@ static struct mu_world *make_world(const struct mu_launch *launch,
     }
     p->self = *self;
     p->world = w;
+    p->number = worlds++;
     p->watch = (struct mu_pmix_watch){ .suspect = -1, .lost = -1 };
     w->impl = p;
     w->exchange = (struct mu_exchange){ p, mu_pmix_publish, mu_pmix_fence,

@@ -35,8 +35,9 @@ struct pmix {
     char host[128], node_key[160];
     struct mu_world *world;
     struct mu_pmix_watch watch;
-    bool left;         /* PMIx is finalized */
-    char last_key[64]; /* published last: every rank does so before each fence */
+    int number; /* of the worlds of this process, which the ranks open in one order */
+    bool left;  /* PMIx is finalized */
+    char last_key[MU_PMIX_KEY]; /* published last: every rank does so before a fence */
 };
 
 /* ---- pmix_publish.c ---- */
