@@ -41,6 +41,7 @@ SHOW
     cp "$MUSTER_DIR/c/etc/plugstack.conf" "$MUSTER_DIR/muster.line"
     write_stack
     srun --help | grep -q tres-bind && touch "$MUSTER_DIR/tres-bind"
+    srun --version | sed 's/[^0-9]*\([0-9]*\)\.\([0-9]*\).*/\1\2/' > "$MUSTER_DIR/release"
     true
 }
 
@@ -78,7 +79,7 @@ setup() {
 
 newer() { [ -e "$MUSTER_DIR/tres-bind" ]; }
 
-release() { srun --version | sed 's/[^0-9]*\([0-9]*\)\.\([0-9]*\).*/\1\2/'; } # 22.05.8: 2205
+release() { cat "$MUSTER_DIR/release"; } # 22.05.8: 2205
 
 # Standard error goes to a file, so that the output is that of the tasks.
 direct() { # srun option...
