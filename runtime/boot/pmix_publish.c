@@ -9,10 +9,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
-/* A client of PMIx 5 keeps the first value of a key that it gets: each world of this
- * process has keys of its own.
- */
-static void key_of_world(const struct pmix *p, const char *key, char name[MU_PMIX_KEY])
+void mu_pmix_key(const struct pmix *p, const char *key, char name[MU_PMIX_KEY])
 {
     snprintf(name, MU_PMIX_KEY, "%s.%d", key, p->number);
 }
@@ -25,7 +22,7 @@ int mu_pmix_publish(void *arg, const char *key, const void *value, size_t len,
     pmix_value_t v;
     pmix_status_t rc;
 
-    key_of_world(p, key, name);
+    mu_pmix_key(p, key, name);
     mu_copy(p->last_key, sizeof p->last_key, key);
     PMIX_VALUE_CONSTRUCT(&v);
     v.type = PMIX_BYTE_OBJECT;
@@ -76,7 +73,7 @@ int mu_pmix_start_get(const struct pmix *p, int rank, const char *key, double ti
      * retries for 30 s and does not even act on PMIx_Abort meanwhile (other node).
      */
     PMIX_INFO_LOAD(&c->info[1], PMIX_IMMEDIATE, &yes, PMIX_BOOL);
-    key_of_world(p, key, c->key);
+    mu_pmix_key(p, key, c->key);
     return PMIx_Get_nb(&c->proc, c->key, c->info, 2, mu_on_get, c);
 }
 

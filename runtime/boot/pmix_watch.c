@@ -39,8 +39,9 @@ static void request_next(struct pmix *p, int kind)
         return;
     request->call->proc = p->self;
     request->call->proc.rank = (pmix_rank_t)next;
-    request->rc =
-        PMIx_Get_nb(&request->call->proc, RING_KEY, NULL, 0, mu_on_get, request->call);
+    mu_pmix_key(p, RING_KEY, request->call->key);
+    request->rc = PMIx_Get_nb(&request->call->proc, request->call->key, NULL, 0,
+                              mu_on_get, request->call);
 }
 
 /* The answer has arrived, or is not needed any more. */

@@ -41,6 +41,10 @@ struct pmix {
 };
 
 /* ---- pmix_publish.c ---- */
+/* The name of a key in this world. A client of PMIx 5 keeps the first value of a key
+ * that it gets, so each world of a process has keys of its own.
+ */
+void mu_pmix_key(const struct pmix *p, const char *key, char name[MU_PMIX_KEY]);
 int mu_pmix_publish(void *pmix, const char *key, const void *value, size_t len,
                     struct mu_err *err);
 /* The ranks of this node, from PMIx's list "0,1,2"; false: not known. */
