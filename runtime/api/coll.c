@@ -21,11 +21,11 @@ int mu_check_buffers(struct muster *m, const char *call, const void *a, const vo
     return MUSTER_OK;
 }
 
-int mu_check_root(struct muster *m, const char *call, int root)
+int mu_check_rank(struct muster *m, const char *call, const char *role, int rank)
 {
-    if (root >= 0 && root < m->comm.world->size)
+    if (rank >= 0 && rank < m->comm.world->size)
         return MUSTER_OK;
-    return mu_fail(m, MUSTER_EUSAGE, "%s: root %d is not in 0..%d", call, root,
+    return mu_fail(m, MUSTER_EUSAGE, "%s: %s %d is not in 0..%d", call, role, rank,
                    m->comm.world->size - 1);
 }
 
@@ -87,7 +87,7 @@ int muster_broadcast(struct muster *m, void *buffer, size_t count,
     int rc = mu_check_buffers(m, "muster_broadcast", buffer, buffer, count, dtype);
 
     if (rc == MUSTER_OK)
-        rc = mu_check_root(m, "muster_broadcast", root);
+        rc = mu_check_rank(m, "muster_broadcast", "root", root);
     return rc ? rc : mu_run_coll(m, "broadcast", &coll);
 }
 
@@ -101,7 +101,7 @@ int muster_reduce(struct muster *m, const void *send, void *recv, size_t count,
                             .count = count,
                             .root = root,
                             .stream = stream };
-    int rc = mu_check_root(m, "muster_reduce", root);
+    int rc = mu_check_rank(m, "muster_reduce", "root", root);
 
     if (rc == MUSTER_OK)
         rc = mu_check_buffers(m, "muster_reduce", send,

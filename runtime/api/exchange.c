@@ -93,7 +93,7 @@ int muster_gather(struct muster *m, const void *send, void *recv, size_t count,
                             .count = count,
                             .root = root,
                             .stream = stream };
-    int rc = mu_check_root(m, "muster_gather", root);
+    int rc = mu_check_rank(m, "muster_gather", "root", root);
 
     if (rc == MUSTER_OK)
         rc = mu_check_buffers(m, "muster_gather", send, here ? recv : send, count,
@@ -122,7 +122,7 @@ int muster_scatter(struct muster *m, const void *send, void *recv, size_t count,
                             .count = count,
                             .root = root,
                             .stream = stream };
-    int rc = mu_check_root(m, "muster_scatter", root);
+    int rc = mu_check_rank(m, "muster_scatter", "root", root);
 
     if (rc == MUSTER_OK)
         rc = mu_check_buffers(m, "muster_scatter", here ? send : recv, recv, count,

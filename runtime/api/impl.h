@@ -38,7 +38,8 @@ int mu_fail_err(struct muster *m, const struct mu_err *err);
  */
 int mu_check_buffers(struct muster *m, const char *call, const void *buffer,
                      const void *other, size_t count, enum muster_dtype dtype);
-int mu_check_root(struct muster *m, const char *call, int root);
+/* role: what the rank is in the call, for the sentence. */
+int mu_check_rank(struct muster *m, const char *call, const char *role, int rank);
 /* Run it; `name` is its name in messages. */
 int mu_run_coll(struct muster *m, const char *name, struct mu_coll *coll);
 

@@ -15,17 +15,9 @@ static int run(struct muster *m, struct mu_coll *coll)
     return mu_pair_call(&m->comm, coll, &err) < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
 }
 
-static int check_rank(struct muster *m, const char *call, int rank)
-{
-    if (rank >= 0 && rank < m->comm.world->size)
-        return MUSTER_OK;
-    return mu_fail(m, MUSTER_EUSAGE, "%s: rank %d is not in 0..%d", call, rank,
-                   m->comm.world->size - 1);
-}
-
 static int check_other(struct muster *m, const char *call, int rank)
 {
-    int rc = check_rank(m, call, rank);
+    int rc = mu_check_rank(m, call, "rank", rank);
 
     if (rc == MUSTER_OK && rank == m->comm.world->rank)
         rc =
@@ -86,9 +78,9 @@ static int check_both(struct muster *m, const struct mu_coll *c)
     if (rc == MUSTER_OK)
         rc = mu_check_buffers(m, call, in, in, c->recv_count, c->dtype);
     if (rc == MUSTER_OK)
-        rc = check_rank(m, call, c->to);
+        rc = mu_check_rank(m, call, "rank", c->to);
     if (rc == MUSTER_OK)
-        rc = check_rank(m, call, c->from);
+        rc = mu_check_rank(m, call, "rank", c->from);
     if (rc != MUSTER_OK)
         return rc;
     if ((c->to == me) != (c->from == me))

@@ -78,7 +78,7 @@ static void pass_on(const struct mu_recover *recover, const struct mu_ending *e)
     for (int i = 0; e->status == MUSTER_EPEER && i < 100; i++) {
         if (mu_control_failed(world->control, &known))
             return;
-        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        mu_pause(0.01);
     }
     snprintf(text, sizeof text, "group '%s': %.*s", recover->group->name,
              MU_ERR_TEXT - MU_GROUP_NAME - 16, e->text);
