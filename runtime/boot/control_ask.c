@@ -9,6 +9,11 @@
  * does so twice: only a rank that is in the same wait in both has been in it when the
  * other ranks answered. Programs may call a barrier and start a bucket in another order
  * on each rank: these pass. While one rank works on, the job does not end.
+ *
+ * Where a GPU matches collectives by their order alone, the ranks compare it in each
+ * sync. One in a wrong order may never reach its sync: it waits for the GPU, outside of
+ * libmuster. So the root requests all records in each wait that lasts: a difference of
+ * the order proves the error at once.
  */
 #include "runtime/boot/control_impl.h"
 
@@ -88,17 +93,20 @@ static bool all_wait(const struct mu_control *c)
     return true;
 }
 
-/* Is it the second time that this rank is to blame, in the same wait? */
+/* Is it the second time that this rank is to blame, in the same wait? Or has it started
+ * its collectives in another order?
+ */
 static bool is_proved(struct mu_control *c, const struct mu_complaint *why)
 {
     bool apart = why->status == MUSTER_ECONTRACT && all_wait(c);
+    bool disorder = mu_flight_disorder(c->records, c->size) > 0;
     int rank = apart ? why->rank : -1;
     double since = apart ? c->records[rank]->waiting_since : 0;
     bool again = apart && rank == c->apart && since == c->apart_since;
 
     c->apart = rank;
     c->apart_since = since;
-    return again;
+    return again || disorder;
 }
 
 static void probe(struct mu_control *c)
@@ -128,6 +136,15 @@ void mu_control_judge(struct mu_control *c)
 
 /* ---- Waits that last ------------------------------------------------------------- */
 
+/* The first record of a wait that may hide a wrong order. */
+static bool may_be_disorder(struct mu_control *c, const struct mu_flight *record)
+{
+    if (!record->mixes || strcmp(record->waiting_for, c->probed_for) == 0)
+        return false;
+    mu_copy(c->probed_for, sizeof c->probed_for, record->waiting_for);
+    return true;
+}
+
 void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len)
 {
     struct mu_flight record;
@@ -136,7 +153,7 @@ void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len)
         return;
     memcpy(&record, data, sizeof record);
     c->differs |= !mu_flight_merge(&c->seen, &record);
-    if (c->differs && !c->records) {
+    if (!c->records && (may_be_disorder(c, &record) || c->differs)) {
         c->apart = -1;
         probe(c);
     }

@@ -145,6 +145,8 @@ struct mu_control {
     double apart_since;    /* ... and its wait */
     struct mu_flight seen; /* the collectives of ranks whose waits last */
     bool differs;          /* one number had two names among them */
+    /* The last wait for which the order of collectives was compared. */
+    char probed_for[MU_FLIGHT_WHAT];
 
     struct mu_forkable fork;
 

@@ -49,6 +49,9 @@ static void enter(struct mu_comm *comm, const struct mu_coll *coll,
     out->number = mu_flight_enter(
         &comm->flight, coll->what,
         coll->owner.object == MU_OWNER_LIBRARY ? 0 : bytes_of(coll), mu_clock_s());
+    if (!comm->ops->compares)
+        mu_flight_order(&comm->flight, out->number, comm->ordered, comm->order);
+    comm->flight.mixes = comm->mixes;
     pthread_mutex_unlock(&comm->flight_lock);
 }
 

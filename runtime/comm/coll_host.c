@@ -136,11 +136,9 @@ int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
     coll->owner = comm->owner;
     if (is_plain(comm) && mix(comm, call, err) < 0)
         return -1;
-    if ((on_host(comm, coll) ? run_on_host(comm, coll, err)
-                             : mu_coll_run(comm, coll, err)) < 0)
-        return -1;
     put_in_order(comm, coll);
-    return 0;
+    return on_host(comm, coll) ? run_on_host(comm, coll, err)
+                               : mu_coll_run(comm, coll, err);
 }
 
 int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err)

@@ -20,6 +20,17 @@ uint64_t mu_flight_enter(struct mu_flight *flight, const char *what, uint64_t by
     return number;
 }
 
+void mu_flight_order(struct mu_flight *flight, uint64_t number, uint64_t ordered,
+                     uint64_t order)
+{
+    struct mu_flight_entry *e = &flight->ring[number % MU_FLIGHT_RING];
+
+    if (e->number != number)
+        return;
+    e->ordered = ordered;
+    e->order = order;
+}
+
 void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now)
 {
     struct mu_flight_entry *e = &flight->ring[number % MU_FLIGHT_RING];
@@ -187,40 +198,144 @@ static int blame_behind(const struct mu_flight *const *records, int size,
     return guilty;
 }
 
+/* ---- Ranks in different collectives ----------------------------------------------- */
+
+/* The first collective in place n of the order, NULL: not started, or too old. */
+static const struct mu_flight_entry *find_ordered(const struct mu_flight *flight,
+                                                  uint64_t n)
+{
+    const struct mu_flight_entry *first = NULL;
+
+    for (int i = 0; flight && i < MU_FLIGHT_RING; i++) {
+        const struct mu_flight_entry *e = &flight->ring[i];
+
+        if (e->number > 0 && e->ordered == n && (!first || e->number < first->number))
+            first = e;
+    }
+    return first;
+}
+
+static const struct mu_flight_entry *entry_of(const struct mu_flight *flight,
+                                              uint64_t number, bool by_order)
+{
+    return by_order ? find_ordered(flight, number) : mu_flight_find(flight, number);
+}
+
+static bool is_same(const struct mu_flight_entry *a, const struct mu_flight_entry *b,
+                    bool by_order)
+{
+    return by_order ? a->order == b->order : strcmp(a->what, b->what) == 0;
+}
+
+static uint64_t last_ordered(const struct mu_flight *flight)
+{
+    uint64_t last = 0;
+
+    for (int i = 0; i < MU_FLIGHT_RING; i++)
+        if (flight->ring[i].ordered > last)
+            last = flight->ring[i].ordered;
+    return last;
+}
+
+static bool differs_at(const struct mu_flight *const *records, int size, uint64_t n)
+{
+    const struct mu_flight_entry *one = NULL;
+
+    for (int r = 0; r < size; r++) {
+        const struct mu_flight_entry *e = find_ordered(records[r], n);
+
+        if (e && one && e->order != one->order)
+            return true;
+        one = one ? one : e;
+    }
+    return false;
+}
+
+uint64_t mu_flight_disorder(const struct mu_flight *const *records, int size)
+{
+    uint64_t least = UINT64_MAX, first = 0;
+
+    for (int r = 0; r < size; r++)
+        if (records[r] && last_ordered(records[r]) < least)
+            least = last_ordered(records[r]);
+    /* A hash holds the whole order: behind a difference, all places differ. */
+    for (uint64_t n = least; n > 0 && least - n < MU_FLIGHT_RING; n--)
+        if (differs_at(records, size, n))
+            first = n;
+    return first;
+}
+
+/* The lowest rank whose entry is not that of most ranks, -1: none. Of two sides of one
+ * size, that of the lowest rank counts as the majority.
+ */
+static int minority(const struct mu_flight *const *records, int size, uint64_t number,
+                    bool by_order, int *most, const struct mu_flight_entry *side[2])
+{
+    const struct mu_flight_entry *a, *b;
+
+    *most = 0;
+    for (int r = 0; r < size; r++) {
+        int same = 0;
+
+        a = entry_of(records[r], number, by_order);
+        for (int s = 0; a && s < size; s++) {
+            b = entry_of(records[s], number, by_order);
+            same += b && is_same(a, b, by_order);
+        }
+        if (same > *most) {
+            *most = same;
+            side[1] = a;
+        }
+    }
+    for (int r = 0; *most > 0 && r < size; r++) {
+        side[0] = entry_of(records[r], number, by_order);
+        if (side[0] && !is_same(side[0], side[1], by_order))
+            return r;
+    }
+    return -1;
+}
+
+static int name_sides(int guilty, const char *its, int most, const char *common,
+                      const struct mu_flight_names *names, char *text, size_t len)
+{
+    size_t n = name_rank(guilty, names, text, len);
+
+    mu_text_add(text, len, &n, " is in %s while %d other%s %s in %s", its, most,
+                mu_plural(most), most == 1 ? "is" : "are", common);
+    return guilty;
+}
+
 /* All have entered the same number under different names: the minority is guilty. */
 static int blame_other(const struct mu_flight *const *records, int size,
                        const struct mu_flight_names *names, char *text, size_t len)
 {
+    const struct mu_flight_entry *side[2];
     uint64_t number = records[0]->entered;
-    const struct mu_flight_entry *mine, *common = NULL;
-    int most = 0, guilty = -1;
-    size_t n;
+    int most, guilty = minority(records, size, number, false, &most, side);
 
-    for (int r = 0; r < size; r++) {
-        int same = 0;
-
-        mine = mu_flight_find(records[r], number);
-        for (int s = 0; mine && s < size; s++) {
-            const struct mu_flight_entry *e = mu_flight_find(records[s], number);
-
-            same += e && strcmp(e->what, mine->what) == 0;
-        }
-        if (mine && same > most) {
-            most = same;
-            common = mine;
-        }
-    }
-    for (int r = size - 1; common && r >= 0; r--) {
-        mine = mu_flight_find(records[r], number);
-        if (mine && strcmp(mine->what, common->what) != 0)
-            guilty = r;
-    }
     if (guilty < 0)
         return -1;
+    return name_sides(guilty, side[0]->what, most, side[1]->what, names, text, len);
+}
+
+/* One place of the order has two collectives: the minority is guilty. */
+static int blame_order(const struct mu_flight *const *records, int size,
+                       const struct mu_flight_names *names, char *text, size_t len)
+{
+    uint64_t place = mu_flight_disorder(records, size);
+    const struct mu_flight_entry *side[2];
+    int most, guilty;
+    size_t n;
+
+    if (place == 0)
+        return -1;
+    guilty = minority(records, size, place, true, &most, side);
     n = name_rank(guilty, names, text, len);
-    mu_text_add(text, len, &n, " is in %s while %d other%s %s in %s",
-                mu_flight_find(records[guilty], number)->what, most, mu_plural(most),
-                most == 1 ? "is" : "are", common->what);
+    mu_text_add(text, len, &n,
+                " started collectives in a different order than %d other%s", most,
+                mu_plural(most));
+    if (strcmp(side[0]->what, side[1]->what) != 0)
+        mu_text_add(text, len, &n, ": %s in place of %s", side[0]->what, side[1]->what);
     return guilty;
 }
 
@@ -267,7 +382,6 @@ static int blame_apart(const struct mu_flight *const *records, int size,
                        const struct mu_flight_names *names, char *text, size_t len)
 {
     int most = 0, common = -1;
-    size_t n;
 
     for (int r = 0; r < size; r++) {
         int same = 0;
@@ -280,15 +394,10 @@ static int blame_apart(const struct mu_flight *const *records, int size,
             common = r;
         }
     }
-    for (int r = 0; common >= 0 && r < size; r++) {
-        if (!mu_flight_apart(records[r], records[common]))
-            continue;
-        n = name_rank(r, names, text, len);
-        mu_text_add(text, len, &n, " is in %s while %d other%s %s in %s",
-                    records[r]->waiting_for, most, mu_plural(most),
-                    most == 1 ? "is" : "are", records[common]->waiting_for);
-        return r;
-    }
+    for (int r = 0; common >= 0 && r < size; r++)
+        if (mu_flight_apart(records[r], records[common]))
+            return name_sides(r, records[r]->waiting_for, most,
+                              records[common]->waiting_for, names, text, len);
     return -1;
 }
 
@@ -296,19 +405,21 @@ int mu_flight_verdict(const struct mu_flight *const *records, int size,
                       const struct mu_flight_names *names, int *status, char *text,
                       size_t len)
 {
-    int guilty = blame_silent(records, size, names, text, len);
+    static const struct {
+        int (*blame)(const struct mu_flight *const *records, int size,
+                     const struct mu_flight_names *names, char *text, size_t len);
+        bool contract;
+    } reasons[] = {
+        { blame_order, true },    { blame_silent, false }, { blame_apart, true },
+        { blame_partner, false }, { blame_behind, false }, { blame_other, false },
+    };
+    int guilty = -1;
 
-    if (guilty < 0) {
-        guilty = blame_apart(records, size, names, text, len);
-        if (guilty >= 0)
+    for (size_t i = 0; guilty < 0 && i < sizeof reasons / sizeof reasons[0]; i++) {
+        guilty = reasons[i].blame(records, size, names, text, len);
+        if (guilty >= 0 && reasons[i].contract)
             *status = MUSTER_ECONTRACT;
     }
-    if (guilty < 0)
-        guilty = blame_partner(records, size, names, text, len);
-    if (guilty < 0)
-        guilty = blame_behind(records, size, names, text, len);
-    if (guilty < 0)
-        guilty = blame_other(records, size, names, text, len);
     if (guilty < 0)
         snprintf(text, len,
                  "all %d ranks are in %s and none makes progress: check the network",

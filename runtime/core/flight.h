@@ -18,7 +18,11 @@
 struct mu_flight_entry {
     uint64_t number;
     uint64_t bytes;
-    double entered, left;      /* left 0: the rank is still in it */
+    double entered, left; /* left 0: the rank is still in it */
+    /* Where the backend matches collectives by their order alone: how many had started
+     * with this one, and the hash of their order. 0: it has no place in the order.
+     */
+    uint64_t ordered, order;
     char what[MU_FLIGHT_WHAT]; /* its name: "bucket 7 of step 1204" */
 };
 
@@ -29,6 +33,7 @@ struct mu_flight {
     int32_t rank;
     int32_t pid;
     int32_t partner;      /* 1 + the rank of the message that it waits for; 0: none */
+    int32_t mixes;        /* collectives in another order are compared in syncs only */
     uint64_t entered;     /* number of the last collective entered, 0 none */
     double now;           /* of this rank's clock, when the record was sent */
     double waiting_since; /* 0: not waiting */
@@ -40,6 +45,8 @@ struct mu_flight {
 /* Enter the next collective; returns its number. */
 uint64_t mu_flight_enter(struct mu_flight *flight, const char *what, uint64_t bytes,
                          double now);
+void mu_flight_order(struct mu_flight *flight, uint64_t number, uint64_t ordered,
+                     uint64_t order);
 void mu_flight_leave(struct mu_flight *flight, uint64_t number, double now);
 /* Collective `number` did not start on this rank: the next one takes its number. */
 void mu_flight_cancel(struct mu_flight *flight, uint64_t number);
@@ -63,11 +70,18 @@ bool mu_flight_merge(struct mu_flight *all, const struct mu_flight *one);
  */
 bool mu_flight_apart(const struct mu_flight *a, const struct mu_flight *b);
 
+/* Have the ranks started collectives in another order? Then none of them will end
+ * rightly, whatever the ranks do now. records[r] is NULL where rank r did not answer.
+ * Returns the place of the first difference that the records show, or 0.
+ */
+uint64_t mu_flight_disorder(const struct mu_flight *const *records, int size);
+
 /* records[r] is NULL where rank r did not answer. Writes one sentence, for example
  *   rank 3 (node b, GPU 0000:41:00.0) has not entered bucket 7 of step 1204; 7 others
  *   wait
  * Returns the guilty rank, or -1 where none can be named. *status becomes
- * MUSTER_ECONTRACT when ranks wait in different collectives; else it stays.
+ * MUSTER_ECONTRACT when ranks wait in different collectives, or have started them in
+ * another order; else it stays.
  */
 int mu_flight_verdict(const struct mu_flight *const *records, int size,
                       const struct mu_flight_names *names, int *status, char *text,

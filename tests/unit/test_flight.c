@@ -117,8 +117,111 @@ static void the_verdict_names_the_rank_that_is_to_blame(void **state)
         }
         guilty =
             mu_flight_verdict(records, t->size, &names, &status, text, sizeof text);
-        if (guilty != t->guilty || strcmp(text, t->text) != 0)
-            fail_msg("%s: %d '%s'", t->name, guilty, text);
+        if (guilty != t->guilty || strcmp(text, t->text) != 0 ||
+            status != MUSTER_ETIMEOUT)
+            fail_msg("%s: %d, status %d '%s'", t->name, guilty, status, text);
+    }
+}
+
+/* Each rank: the names of its collectives; those behind "-" have no place in the order.
+ * A hash follows from the names so far.
+ */
+static const struct order_case {
+    const char *name;
+    const char *entered[3];
+    int place, guilty;
+    const char *text;
+} orders[] = {
+    { "one order", { "a b c", "a b c", "a b c" }, 0, -1, NULL },
+    { "one rank is behind", { "a b c", "a", "a b" }, 0, -1, NULL },
+    { "a gather between them", { "a -g b", "-g a b", "a b -g" }, 0, -1, NULL },
+    { "the odd rank is in the middle",
+      { "a b", "a c", "a b" },
+      2,
+      1,
+      "rank 1 (node a) started collectives in a different order than 2 others: c in "
+      "place of b" },
+    { "rank 0 is odd",
+      { "a c", "a b", "a b" },
+      2,
+      0,
+      "rank 0 (node a) started collectives in a different order than 2 others: c in "
+      "place of b" },
+    { "each is another: the lowest rank is the majority",
+      { "a b", "a c", "a d" },
+      2,
+      1,
+      "rank 1 (node a) started collectives in a different order than 1 other: c in "
+      "place of b" },
+    { "the odd rank has gone on",
+      { "a b", "a c b d", "a b d" },
+      2,
+      1,
+      "rank 1 (node a) started collectives in a different order than 2 others: c in "
+      "place of b" },
+    { "equal names of different objects",
+      { "a b", "a b'", "a b" },
+      2,
+      1,
+      "rank 1 (node a) started collectives in a different order than 2 others" },
+    { "a rank that does not answer",
+      { "a b", "", "a c" },
+      2,
+      2,
+      "rank 2 (node b) started collectives in a different order than 1 other: c in "
+      "place of b" },
+    { "longer ago than the records reach",
+      { "a b x x x x x x x x x x x x x x x x", "a c x x x x x x x x x x x x x x x x",
+        "a b x x x x x x x x x x x x x x x x" },
+      3,
+      1,
+      "rank 1 (node a) started collectives in a different order than 2 others" },
+};
+
+static void enter_in_order(struct mu_flight *f, const char *words)
+{
+    uint64_t ordered = 0, order = 0;
+    char copy[128], *at = copy, *word;
+
+    memset(f, 0, sizeof *f);
+    snprintf(copy, sizeof copy, "%s", words);
+    while ((word = strsep(&at, " "))) {
+        bool counts = word[0] != '-';
+        uint64_t number;
+
+        for (const char *p = word; counts && *p; p++)
+            order = order * 31 + (uint64_t)*p;
+        word[strcspn(word, "'")] = '\0';
+        number = mu_flight_enter(f, word, 8, 1);
+        if (counts)
+            mu_flight_order(f, number, ++ordered, order);
+    }
+}
+
+static void another_order_is_proved_by_the_records(void **state)
+{
+    static struct mu_flight flight[3];
+    const struct mu_flight_names names = { hosts, gpus, NULL };
+
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        const struct order_case *t = &orders[i];
+        const struct mu_flight *records[3];
+        int status = MUSTER_ETIMEOUT, guilty;
+        char text[512];
+
+        for (int r = 0; r < 3; r++) {
+            enter_in_order(&flight[r], t->entered[r]);
+            records[r] = t->entered[r][0] ? &flight[r] : NULL;
+        }
+        if (mu_flight_disorder(records, 3) != (uint64_t)t->place)
+            fail_msg("%s: place %llu", t->name,
+                     (unsigned long long)mu_flight_disorder(records, 3));
+        if (t->place == 0)
+            continue;
+        guilty = mu_flight_verdict(records, 3, &names, &status, text, sizeof text);
+        if (guilty != t->guilty || strcmp(text, t->text) != 0 ||
+            status != MUSTER_ECONTRACT)
+            fail_msg("%s: %d, status %d '%s'", t->name, guilty, status, text);
     }
 }
 
@@ -350,6 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_names_the_rank_that_is_to_blame),
         cmocka_unit_test(ranks_that_wait_for_each_other_are_found_before_the_deadline),
+        cmocka_unit_test(another_order_is_proved_by_the_records),
         cmocka_unit_test(a_collective_that_did_not_start_leaves_its_number),
         cmocka_unit_test(the_ring_remembers_the_last_collectives),
         cmocka_unit_test(lists_of_ranks_are_short),

@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/clock.h"
 #include "runtime/ddp/ddp.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
@@ -287,6 +286,23 @@ static int first_plain(struct muster *m, struct two *two, bool odd)
     return plain(m);
 }
 
+#define AWAY (1.5 * PATIENCE) /* seconds, below the job's deadline */
+
+/* As if rank 1 copied from its GPU, where the all-reduce never ends: the next call into
+ * libmuster is late.
+ */
+static int plain_then_away(struct muster *m, struct two *two, bool odd)
+{
+    double begin = mu_clock_s();
+    int rc = odd ? plain(m) : MUSTER_OK;
+
+    if (odd)
+        mu_pause(2 * AWAY);
+    rc = rc == MUSTER_OK ? backward(m, two, 0) : rc;
+    rc = rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
+    return !odd && mu_clock_s() - begin > AWAY ? MUSTER_ETIMEOUT : rc;
+}
+
 static const struct alone {
     const char *name;
     int models;
@@ -298,6 +314,9 @@ static const struct alone {
       ": rank 1 (node a) started collectives in a different order than" },
     { "only rank 1 calls an all-reduce before its bucket", 1, true, plain_behind_sync,
       ": rank 1 (node a) started collectives in a different order than" },
+    { "rank 1 never comes to its sync behind that all-reduce", 1, true, plain_then_away,
+      "rank 1 (node a) started collectives in a different order than 3 others: "
+      "all-reduce of 2048 f32 in place of bucket 0 of step 1" },
     { "that is the first all-reduce of the program", 1, false, first_plain,
       "the first all-reduce beside a ddp object: the ranks differ: after 2 "
       "collectives" },
