@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runtime/base/iface.h"
 #include "runtime/base/random.h"
 #include "runtime/core/text.h"
 
@@ -17,23 +18,11 @@
 
 /* ---- The addresses of this host ------------------------------------------------- */
 
-static bool begins_with_one_of(const char *name, const char *const *prefix)
-{
-    for (int i = 0; prefix[i]; i++)
-        if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
-            return true;
-    return false;
-}
-
 enum { TUNNEL = 2, BRIDGE, LOOPBACK };
 
 /* 0: best. Loopback is last: two nodes may share one kernel. -1: no use. */
 static int worth(const struct ifaddrs *i)
 {
-    static const char *const bridge[] = { "docker", "br-",    "virbr", "veth",
-                                          "cni",    "podman", NULL };
-    static const char *const tunnel[] = { "flannel", "tun", "tap", NULL };
-
     if (!i->ifa_addr || !(i->ifa_flags & IFF_UP))
         return -1;
     if (i->ifa_addr->sa_family == AF_INET6) {
@@ -47,11 +36,14 @@ static int worth(const struct ifaddrs *i)
     }
     if (i->ifa_flags & IFF_LOOPBACK)
         return LOOPBACK;
-    if (begins_with_one_of(i->ifa_name, bridge))
+    switch (mu_iface_reach(i->ifa_name)) {
+    case MU_IFACE_BRIDGE:
         return BRIDGE;
-    if (begins_with_one_of(i->ifa_name, tunnel))
+    case MU_IFACE_TUNNEL:
         return TUNNEL;
-    return i->ifa_addr->sa_family == AF_INET ? 0 : 1;
+    default:
+        return i->ifa_addr->sa_family == AF_INET ? 0 : 1;
+    }
 }
 
 void mu_address_hosts(const char *first, char *out, size_t len)

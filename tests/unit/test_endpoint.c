@@ -332,6 +332,22 @@ static void a_forked_child_holds_no_connection(void **state)
 
 /* ---- Addresses ------------------------------------------------------------------ */
 
+static void the_interfaces_that_the_plugin_avoids_are_published_last(void **state)
+{
+    char hosts[MU_ADDRESS_HOSTS];
+
+    if (geteuid() != 0 || unshare(CLONE_NEWNET) < 0 ||
+        system("ip link add tmfifo_net0 type bridge 2>/dev/null && "
+               "ip addr add 10.99.3.1/24 dev tmfifo_net0 && "
+               "ip link set tmfifo_net0 up && ip link add wg0 type bridge && "
+               "ip addr add 10.99.4.1/24 dev wg0 && ip link set wg0 up && "
+               "ip link add muster0 type bridge && "
+               "ip addr add 10.99.5.1/24 dev muster0 && ip link set muster0 up") != 0)
+        skip();
+    mu_address_hosts(NULL, hosts, sizeof hosts);
+    assert_string_equal(hosts, "10.99.5.1,10.99.4.1");
+}
+
 static void the_address_of_a_bridge_is_published_only_without_any_other(void **state)
 {
     char before[MU_ADDRESS_HOSTS], after[MU_ADDRESS_HOSTS];
@@ -365,7 +381,8 @@ int main(void)
         cmocka_unit_test(silent_callers_keep_no_rank_out),
         cmocka_unit_test(another_users_local_caller_gets_not_even_a_nonce),
         cmocka_unit_test(a_forked_child_holds_no_connection),
-        /* last: it leaves this network */
+        /* last: they leave this network */
+        cmocka_unit_test(the_interfaces_that_the_plugin_avoids_are_published_last),
         cmocka_unit_test(the_address_of_a_bridge_is_published_only_without_any_other),
     };
 

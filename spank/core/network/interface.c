@@ -4,11 +4,11 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/iface.h"
 #include "runtime/base/parse.h"
 #include "spank/core/node/gid.h"
 
@@ -126,20 +126,10 @@ bool mu_addr_same(const struct mu_addr *a, const struct mu_addr *b)
 
 bool mu_iface_is_private(const struct mu_iface *iface)
 {
-    static const char *const patterns[] = {
-        "docker*",    "br-*",   "virbr*",      "vnet*",  "veth*",   "cni*",
-        "flannel*",   "cali*",  "cilium*",     "kube-*", "podman*", "lxcbr*",
-        "lxdbr*",     "incus*", "tmfifo_net*", "wg*",    "tun*",    "tap*",
-        "tailscale*", "zt*",    NULL
-    };
     static const char *const kinds[] = { "tun", "wireguard", NULL };
 
-    if (iface->loopback || mu_parse_word(iface->kind, kinds) >= 0)
-        return true;
-    for (int i = 0; patterns[i]; i++)
-        if (fnmatch(patterns[i], iface->name, 0) == 0)
-            return true;
-    return false;
+    return iface->loopback || mu_parse_word(iface->kind, kinds) >= 0 ||
+           mu_iface_reach(iface->name) != MU_IFACE_NETWORK;
 }
 
 static bool usable(const struct mu_iface *iface)
