@@ -92,7 +92,8 @@ int muster_report(const struct muster *m)
     if (m)
         mu_leave_reported(mu_verdict_root(&m->recover), status, m->err.text);
     if (m && m->comm.world)
-        mu_streams_print("rank %d: %s", m->comm.world->rank, m->err.text);
+        mu_streams_print("rank %d (node %s): %s", m->comm.world->rank,
+                         m->comm.world->host_of[m->comm.world->rank], m->err.text);
     else if (m || !init_failure.reported_elsewhere)
         mu_streams_print("%s", muster_error(m));
     return status;

@@ -52,8 +52,8 @@ static int refuse_with_sides(struct mu_comm *comm, const char *what,
         memcpy(mine, c->line[at], sizeof mine);
     if (mu_gather(comm, what, mine, sizeof mine, &all, err) < 0)
         return -1;
-    mu_contract_sides((const char *const *)all.at, comm->world->size, text,
-                      sizeof text);
+    mu_contract_sides((const char *const *)all.at, comm->world->size,
+                      (const char *const *)comm->world->host_of, text, sizeof text);
     mu_gathered_clear(&all);
     mu_err_set(err, MUSTER_ECONTRACT, "%s: the ranks differ: %s", what, text);
     return mu_comm_refuse(comm, err);

@@ -52,8 +52,10 @@ static void collect(const char *fabric, struct facts *own)
 }
 
 /* Write "InfiniBand on ranks 0-3, but Ethernet on ranks 4-7"; false: all are alike. */
-static bool differs(const struct facts *all, int size, size_t f, char *text, size_t len)
+static bool differs(const struct mu_world *world, const struct facts *all, size_t f,
+                    char *text, size_t len)
 {
+    int size = world->size;
     bool known = true, same = true;
     char(*line)[MU_CONTRACT_TEXT] = calloc((size_t)size, sizeof *line);
     const char **at = calloc((size_t)size, sizeof *at);
@@ -72,7 +74,7 @@ static bool differs(const struct facts *all, int size, size_t f, char *text, siz
     }
     same |= !line || !at || (!facts[f].name && !known);
     if (!same)
-        mu_contract_sides(at, size, text, len);
+        mu_contract_sides(at, size, (const char *const *)world->host_of, text, len);
     free(line);
     free(at);
     return !same;
@@ -83,7 +85,7 @@ static int compare(struct mu_comm *comm, const struct facts *all, struct mu_err 
     char text[MU_ERR_TEXT / 2];
 
     for (size_t f = 0; f < NFACTS; f++) {
-        if (!differs(all, comm->world->size, f, text, sizeof text))
+        if (!differs(comm->world, all, f, text, sizeof text))
             continue;
         if (facts[f].must) {
             mu_err_set(err, MUSTER_ECONTRACT,

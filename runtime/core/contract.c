@@ -94,7 +94,8 @@ int mu_contract_first_difference(const uint64_t *const *hash, const int *n, int 
     }
 }
 
-void mu_contract_sides(const char *const *line, int size, char *text, size_t len)
+void mu_contract_sides(const char *const *line, int size, const char *const *host_of,
+                       char *text, size_t len)
 {
     bool *done = calloc((size_t)size, sizeof *done);
     bool *side = calloc((size_t)size, sizeof *side);
@@ -102,7 +103,7 @@ void mu_contract_sides(const char *const *line, int size, char *text, size_t len
 
     text[0] = '\0';
     for (int r = 0; done && side && r < size; r++) {
-        char ranks[128];
+        char ranks[192];
 
         if (done[r])
             continue;
@@ -110,7 +111,7 @@ void mu_contract_sides(const char *const *line, int size, char *text, size_t len
             side[s] = strcmp(line[s], line[r]) == 0;
             done[s] |= side[s];
         }
-        mu_ranks_text(side, size, ranks, sizeof ranks);
+        mu_ranks_text_at(side, size, host_of, ranks, sizeof ranks);
         mu_text_add(text, len, &n, "%s%s on %s", n ? ", but " : "",
                     line[r][0] ? line[r] : "no such line", ranks);
     }

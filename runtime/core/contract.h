@@ -34,10 +34,12 @@ uint64_t mu_contract_total(const struct mu_contract *c);
  */
 int mu_contract_first_difference(const uint64_t *const *hash, const int *n, int size);
 
-/* line[r] is rank r's line at that index, "" where its list is shorter. Writes e.g.
- *   parameter 3 'fc1.weight': f32 x 1024 on ranks 0-2, but parameter 3 'fc1.weight':
- *   f16 x 1024 on rank 3
+/* line[r] is rank r's line at that index, "" where its list is shorter; host_of[r] its
+ * node. Writes e.g.
+ *   parameter 3 'fc1.weight': f32 x 1024 on ranks 0-2 (node a), but parameter 3
+ *   'fc1.weight': f16 x 1024 on rank 3 (node b)
  */
-void mu_contract_sides(const char *const *line, int size, char *text, size_t len);
+void mu_contract_sides(const char *const *line, int size, const char *const *host_of,
+                       char *text, size_t len);
 
 #endif

@@ -142,6 +142,25 @@ void forked_run(const struct forked_world *w,
     out->text = read_back(call.fd);
 }
 
+bool forked_is_report(const char *line)
+{
+    int rank, end = 0;
+
+    return sscanf(line, "muster: rank %d (node %*[^)]):%n", &rank, &end) == 1 &&
+           end > 0;
+}
+
+const char *forked_sentence(const char *text, int rank)
+{
+    const char *line = text;
+    char begin[32];
+
+    snprintf(begin, sizeof begin, "muster: rank %d (", rank);
+    while ((line = strstr(line, begin)) && forked_is_report(line))
+        line++;
+    return line;
+}
+
 void forked_clear(struct forked_result *result)
 {
     free(result->text);

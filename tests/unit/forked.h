@@ -45,6 +45,10 @@ void forked_run(const struct forked_world *w,
                 int (*body)(struct muster *m, int rank, void *arg), void *arg,
                 double limit, struct forked_result *out);
 void forked_clear(struct forked_result *result);
+/* Is this line the rank's own report, not a sentence about the end of the job? */
+bool forked_is_report(const char *line);
+/* The first line about the end of the job that begins with that rank, or NULL. */
+const char *forked_sentence(const char *text, int rank);
 
 /* The same with 60 s; the test fails, with `what` and standard error, unless every rank
  * ends with 0.

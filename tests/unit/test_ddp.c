@@ -379,7 +379,8 @@ static const struct other others[] = {
       { "w", "w" },
       { 8, 9 },
       { MUSTER_F32, MUSTER_F32 },
-      "parameter 1 'w' f32 x 8 on ranks 0, 2, but parameter 1 'w' f32 x 9 on rank 1" },
+      "parameter 1 'w' f32 x 8 on ranks 0, 2 (node a), but parameter 1 'w' f32 x 9 on "
+      "rank 1 (node a)" },
     { "row 7: another dtype",
       { 2, 2 },
       { "w", "w" },

@@ -194,6 +194,8 @@ static const struct fault faults[] = {
       "rank 1 (node a) calls a barrier or an exchange of libmuster's own", 1.5 },
     { "muster_abort ends all with its status and reason", TWO_NODES, IN_BUCKET, GIVE_UP,
       3, 42, "rank 3 (node b) ended the job: the loss is not a number", 1.5 },
+    { "muster_report names rank and node", TWO_NODES, BETWEEN_STEPS, LEAVE, 2,
+      MUSTER_EUSAGE, "muster: rank 2 (node b): muster_extend: seconds is -1", 1.5 },
     { "exit behind a failed call ends all with its status and reason", TWO_NODES,
       BETWEEN_STEPS, LEAVE, 2, MUSTER_EUSAGE,
       "rank 2 (node b) ended the job: muster_extend: seconds is -1, use a number above "
@@ -218,12 +220,10 @@ static bool status_is_right(const struct fault *f, int status)
  */
 static bool accuses(const char *text, int rank, int guilty)
 {
-    char begin[32], name[32];
-    const char *line, *named;
+    const char *line = forked_sentence(text, rank), *named;
+    char name[32];
 
-    snprintf(begin, sizeof begin, "muster: rank %d (", rank);
     snprintf(name, sizeof name, "rank %d (", guilty);
-    line = strstr(text, begin);
     named = line ? strstr(line, name) : NULL;
     return line && (!named || named > line + strcspn(line, "\n"));
 }

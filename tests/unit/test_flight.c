@@ -376,9 +376,16 @@ static void contracts_find_the_first_difference_and_both_sides(void **state)
     n[0] = n[1] = n[2] = 100;
     assert_int_equal(mu_contract_first_difference(hash, n, 3), 77);
     line[0] = a.line[77], line[1] = b.line[77], line[2] = a.line[77];
-    mu_contract_sides(line, 3, text, sizeof text);
-    assert_string_equal(text,
-                        "parameter 77 on ranks 0, 2, but parameter 77! on rank 1");
+    mu_contract_sides(line, 3, hosts, text, sizeof text);
+    assert_string_equal(text, "parameter 77 on ranks 0, 2, but parameter 77! on rank 1 "
+                              "(node a)");
+    mu_contract_sides(line, 2, hosts, text, sizeof text);
+    assert_string_equal(text, "parameter 77 on rank 0 (node a), but parameter 77! on "
+                              "rank 1 (node a)");
+    line[1] = line[0], line[2] = b.line[77];
+    mu_contract_sides(line, 3, hosts, text, sizeof text);
+    assert_string_equal(text, "parameter 77 on ranks 0, 1 (node a), but parameter 77! "
+                              "on rank 2 (node b)");
     hash[1] = a.hash;
     assert_int_equal(mu_contract_first_difference(hash, n, 3), -1);
     n[1] = 50; /* a list that is only shorter */

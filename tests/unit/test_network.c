@@ -27,25 +27,32 @@ static const struct difference {
       "", false },
     { "case 034: InfiniBand here, Ethernet there", "InfiniBand", "Ethernet", NULL, NULL,
       NULL, 2,
-      "RDMA over InfiniBand on ranks 0, 1, but RDMA over Ethernet on ranks 2, 3; "
+      "RDMA over InfiniBand on ranks 0, 1 (node a), but RDMA over Ethernet on ranks 2, "
+      "3 (node b); "
       "choose devices of one kind",
       true },
     { "no RDMA there", "InfiniBand", "none", NULL, NULL, NULL, 2,
-      "RDMA over InfiniBand on ranks 0, 1, but RDMA over none on ranks 2, 3", true },
+      "RDMA over InfiniBand on ranks 0, 1 (node a), but RDMA over none on ranks 2, 3 "
+      "(node b)",
+      true },
     { "not known there", "InfiniBand", "", NULL, NULL, NULL, 2, "", false },
     { "RDMA is off for all", "InfiniBand", "Ethernet", "NCCL_IB_DISABLE", "1", "1", 2,
       "", false },
     { "another network is named", "InfiniBand", "Ethernet", "NCCL_NET", "Socket",
       "Socket", 2, "", false },
     { "RDMA is off there alone", "", "", "NCCL_IB_DISABLE", NULL, "1", 2,
-      "NCCL_IB_DISABLE unset on ranks 0, 1, but NCCL_IB_DISABLE=1 on ranks 2, 3; "
+      "NCCL_IB_DISABLE unset on ranks 0, 1 (node a), but NCCL_IB_DISABLE=1 on ranks 2, "
+      "3 (node b); "
       "set it to the same value on all nodes",
       true },
     { "another algorithm", "", "", "NCCL_ALGO", "Ring", "Tree", 2,
-      "NCCL_ALGO=Ring on ranks 0, 1, but NCCL_ALGO=Tree on ranks 2, 3", true },
+      "NCCL_ALGO=Ring on ranks 0, 1 (node a), but NCCL_ALGO=Tree on ranks 2, 3 (node "
+      "b)",
+      true },
     { "another GID index is a warning", "Ethernet", "Ethernet", "NCCL_IB_GID_INDEX",
       "3", "1", 2,
-      "NCCL_IB_GID_INDEX=3 on ranks 0, 1, but NCCL_IB_GID_INDEX=1 on ranks 2, 3; "
+      "NCCL_IB_GID_INDEX=3 on ranks 0, 1 (node a), but NCCL_IB_GID_INDEX=1 on ranks 2, "
+      "3 (node b); "
       "this is right only",
       false },
     { "one node is not asked", "InfiniBand", "Ethernet", NULL, NULL, NULL, 1, "",

@@ -301,11 +301,9 @@ static int count_sentences(const char *text)
     int n = 0;
 
     for (const char *at = text; (at = strstr(at, "muster: ")); at++) {
-        int rank, end = 0;
+        bool begins = at == text || at[-1] == '\n';
 
-        if (sscanf(at, "muster: rank %d:%n", &rank, &end) == 1 && end > 0)
-            continue;
-        n += (at == text || at[-1] == '\n') && at[8] != ' ';
+        n += begins && at[8] != ' ' && !forked_is_report(at);
     }
     return n;
 }
@@ -314,7 +312,7 @@ static void check_misdeed(const char *name, const struct forked_world *world,
                           const struct wrong *w, const struct forked_result *r)
 {
     const struct misdeed_rule *rule = &rules[w->deed];
-    char who[32], other[32];
+    char who[32];
     int ended = 0;
 
     snprintf(who, sizeof who, "rank %d", w->rank);
@@ -326,8 +324,7 @@ static void check_misdeed(const char *name, const struct forked_world *world,
         ended += right;
         if (k != w->rank && !right && r->status[k] != 128 + SIGKILL)
             wrong("%s: rank %d: status %d\n%s", name, k, r->status[k], r->text);
-        snprintf(other, sizeof other, "muster: rank %d (", k);
-        if (k != w->rank && rule->status >= 0 && strstr(r->text, other))
+        if (k != w->rank && rule->status >= 0 && forked_sentence(r->text, k))
             wrong("%s: an innocent rank is named\n%s", name, r->text);
     }
     if (ended == 0 || !strstr(r->text, who))
