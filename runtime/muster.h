@@ -127,8 +127,12 @@ struct muster_exchange {
      * job's secret. A call that exceeds init_timeout ends this process.
      */
     int (*allgather)(void *arg, const void *mine, void *all, size_t bytes);
-    void *arg;            /* of the program, passed to allgather */
-    uint64_t reserved[4]; /* 0 */
+    void *arg; /* of the program, passed to allgather */
+    /* 1: take this exchange also where PMIx or variables give rank and size. For a
+     * program that numbers its ranks by itself, or for a world of some of them.
+     */
+    int first;
+    uint64_t reserved[3]; /* 0 */
 };
 
 /* Zero-initialise (`struct muster_options o = { 0 }`) and set what you need. A field
@@ -158,8 +162,8 @@ struct muster_options {
      * see MUSTER_ESHRUNK. 0: a death ends the job.
      */
     int elastic;
-    /* Where neither PMIx nor variables give rank and size: the program's own exchange,
-     * copied by muster_init. NULL: none.
+    /* Where neither PMIx nor variables give rank and size, or before them (first): the
+     * program's own exchange, copied by muster_init. NULL: none.
      */
     const struct muster_exchange *exchange;
     uint64_t reserved[7]; /* 0 */

@@ -21,12 +21,27 @@ static int check_program(const struct mu_world *w, const struct muster_exchange 
                       x->rank, x->size, w->rank, w->size);
 }
 
+/* The program's exchange, whatever PMIx or variables give. */
+static int open_first(const struct mu_launch *launch, const struct muster_exchange *x,
+                      struct mu_world **out, struct mu_err *err)
+{
+    if (launch->single && x->size > 1)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                          "MUSTER_SINGLE=1 asks for a world of one rank, but "
+                          "muster_options.exchange has rank %d of %d",
+                          x->rank, x->size);
+    return mu_world_program(launch, x, out, err);
+}
+
 int mu_world_open(const struct mu_launch *launch,
                   const struct muster_exchange *exchange, struct mu_world **out,
                   struct mu_err *err)
 {
-    int rc = launch->single ? 1 : mu_world_pmix(launch, out, err);
+    int rc;
 
+    if (exchange && exchange->first)
+        return open_first(launch, exchange, out, err);
+    rc = launch->single ? 1 : mu_world_pmix(launch, out, err);
     if (rc == 1 && !launch->single)
         rc = mu_world_rdzv(launch, out, err);
     if (rc == 0 && check_program(*out, exchange, err) < 0) {

@@ -32,6 +32,7 @@ static void show_exchange(void)
     FIELD(muster_exchange, size);
     FIELD(muster_exchange, allgather);
     FIELD(muster_exchange, arg);
+    FIELD(muster_exchange, first);
     FIELD(muster_exchange, reserved);
 }
 

@@ -116,6 +116,12 @@ static void each_way_gives_the_same_weights_bit_for_bit(void **state)
                          .set = { { -1, "RANK", NULL }, { -1, "WORLD_SIZE", NULL } },
                          .allgather = ways_allgather },
          expected);
+    well("the program's own exchange before other variables",
+         &(struct ways){ .size = RANKS,
+                         .set = { { -1, "RANK", "7" }, { -1, "WORLD_SIZE", "8" } },
+                         .allgather = ways_allgather,
+                         .first = true },
+         expected);
     unlink(path);
 }
 

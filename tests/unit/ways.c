@@ -103,7 +103,8 @@ static int run_rank(struct mu_fork_rank *self, void *arg)
     const struct muster_exchange exchange = { .rank = self->rank,
                                               .size = self->size,
                                               .allgather = s->w->allgather,
-                                              .arg = self };
+                                              .arg = self,
+                                              .first = s->w->first };
     struct muster *m;
 
     if (s->w->allgather)

@@ -25,6 +25,7 @@ struct ways {
     unsigned skip; /* bit r: rank r is not started */
     /* Of the program, instead of the variables; arg is a struct mu_fork_rank. */
     int (*allgather)(void *arg, const void *mine, void *all, size_t bytes);
+    bool first;          /* the program's exchange is taken before the variables */
     double dies_after;   /* s, below 1; of the last rank. 0: it lives */
     double init_timeout; /* 0: 20 s */
 };
