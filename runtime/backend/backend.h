@@ -76,7 +76,7 @@ enum mu_coll_kind {
     MU_COLL_REDUCE,   /* the sum, on rank root alone */
     MU_COLL_EXCHANGE, /* a part from each rank to each other */
     /* No collective: this rank sends to rank `to` and receives from rank `from`. Only
-     * these have the same call. The host does it in join.
+     * these have the same call.
      */
     MU_COLL_PAIR,
 };
@@ -195,7 +195,7 @@ struct mu_backend_ops {
      */
     int (*adopt)(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 
-    /* Start; never blocks. *coll is copied. */
+    /* Start; blocks for a connection at most. *coll is copied. */
     int (*start)(struct mu_backend *b, const struct mu_coll *coll,
                  struct mu_request **out, struct mu_err *err);
     /* Host: block until done or overdue (err->code: a muster_status). GPU: make
@@ -205,6 +205,8 @@ struct mu_backend_ops {
      */
     int (*join)(struct mu_backend *b, struct mu_request *request, void *stream,
                 struct mu_err *err);
+    /* True: join returns at once. NULL: it never blocks the host. */
+    bool (*test)(struct mu_backend *b, const struct mu_request *request);
     /* Block the host until everything joined so far has finished. */
     int (*drain)(struct mu_backend *b, void *stream, struct mu_err *err);
 

@@ -346,6 +346,16 @@ int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
     return rc;
 }
 
+bool mu_engine_test(struct mu_host_backend *b, const struct mu_host_request *rq)
+{
+    bool done;
+
+    pthread_mutex_lock(&b->lock);
+    done = rq->done;
+    unlock(b);
+    return done;
+}
+
 void mu_engine_blame(struct mu_host_backend *b, int status, int rank, const char *why)
 {
     pthread_mutex_lock(&b->lock);

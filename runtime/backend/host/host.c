@@ -125,6 +125,7 @@ static void host_close(struct mu_backend *backend)
         release(b);
         return;
     }
+    mu_pair_stop(b);
     mu_engine_stop(b);
     mu_fork_leave(&b->fork);
     b->transport->close(b);
@@ -236,10 +237,15 @@ static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
         rq->coll.recv = rq->scratch;
     }
     rq->deadline = mu_clock_ns() + (int64_t)(b->env.timeout * 1e9);
-    if (coll->kind == MU_COLL_PAIR)
-        mu_copy(rq->what, sizeof rq->what, coll->what ? coll->what : "a message");
-    else
+    if (coll->kind != MU_COLL_PAIR) {
         mu_engine_submit(b, rq);
+    } else {
+        mu_copy(rq->what, sizeof rq->what, coll->what ? coll->what : "a message");
+        if (mu_pair_start(b, rq, err) < 0) {
+            free(rq);
+            return -1;
+        }
+    }
     *out = (struct mu_request *)rq;
     return 0;
 }
@@ -249,7 +255,7 @@ static int host_join(struct mu_backend *backend, struct mu_request *request,
 {
     struct mu_host_backend *b = mu_host_of(backend);
     struct mu_host_request *rq = (struct mu_host_request *)request;
-    int rc = rq->coll.kind == MU_COLL_PAIR ? mu_pair_run(b, rq, err)
+    int rc = rq->coll.kind == MU_COLL_PAIR ? mu_pair_join(b, rq, err)
                                            : mu_engine_join(b, rq, err);
 
     /* Done by the caller, so that it cannot write there at the same time. */
@@ -258,6 +264,14 @@ static int host_join(struct mu_backend *backend, struct mu_request *request,
     free(rq->scratch);
     free(rq);
     return rc;
+}
+
+static bool host_test(struct mu_backend *backend, const struct mu_request *request)
+{
+    struct mu_host_backend *b = mu_host_of(backend);
+    const struct mu_host_request *rq = (const struct mu_host_request *)request;
+
+    return rq->coll.kind == MU_COLL_PAIR ? mu_pair_test(b, rq) : mu_engine_test(b, rq);
 }
 
 static int host_pack(struct mu_backend *b, const struct mu_piece *pieces, int n,
@@ -295,6 +309,7 @@ const struct mu_backend_ops mu_backend_host = {
     .adopt = host_adopt,
     .start = host_start,
     .join = host_join,
+    .test = host_test,
     .drain = mu_memory_drain,
     .pack = host_pack,
     .unpack = host_unpack,

@@ -11,7 +11,8 @@
  *   free_memory.c what the node and the job's cgroups have left
  *   zero_copy.c   allocations that collectives use without a copy
  *   transport     shm (one domain) | mesh (TCP between domains)
- *   pair.c        messages between two ranks, beside the queue
+ *   pair_queue.c  messages between two ranks, beside the queue
+ *   pair.c        their connections, and one step of each (pair.h)
  *   elements.c    the arithmetic
  *
  * A domain (shared-memory domain) is a set of ranks that share memory: same node, same
@@ -54,6 +55,8 @@ struct mu_failure {
     char text[MU_FAILURE_TEXT];
 };
 
+struct mu_message;
+
 struct mu_host_request {
     struct mu_coll coll; /* send, recv as normalised by mu_host_request_settle */
     char what[128];
@@ -66,6 +69,7 @@ struct mu_host_request {
     bool exposed; /* other ranks may write into coll.recv until it is done */
     int rc;
     struct mu_host_request *next;
+    struct mu_message *message; /* pair: owned by pair_queue.c */
 
     /* Owned by the transport. */
     int algorithm, phase;
@@ -134,6 +138,7 @@ extern const struct mu_host_transport mu_transport_mesh;
 struct mu_shm;
 struct mu_mesh;
 struct mu_host_arena;
+struct mu_host_pairs;
 
 struct mu_host_backend {
     struct mu_backend_env env; /* node_of, host_of copied */
@@ -145,7 +150,7 @@ struct mu_host_backend {
     struct mu_shm *shm;
     struct mu_mesh *mesh;
     struct mu_host_arena *arena;
-    struct mu_host_pair *pair; /* by rank; NULL before the first message */
+    struct mu_host_pairs *pairs; /* NULL before the first message */
     uint64_t arena_used; /* largest of all ranks of the domain in the previous world */
     pid_t owner;
     struct mu_forkable fork;
@@ -191,6 +196,8 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq);
 /* Block until rq is done; on failure copy b's failure to *err. */
 int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
                    struct mu_err *err);
+/* True: join returns at once. */
+bool mu_engine_test(struct mu_host_backend *b, const struct mu_host_request *rq);
 /* Keeps the first failure only. Locked. report: call env.failed later. */
 void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
@@ -237,10 +244,16 @@ bool mu_host_parts_agree(const struct mu_host_backend *b,
                          const struct mu_host_request *rq, int rank, uint64_t sent,
                          uint64_t expected, char *why, size_t len);
 
-/* ---- pair.c ---- */
-/* Send and receive as rq->coll asks for; block until done, overdue or failed. */
-int mu_pair_run(struct mu_host_backend *b, const struct mu_host_request *rq,
-                struct mu_err *err);
+/* ---- pair_queue.c ---- */
+/* Send and receive as rq->coll asks for. May block while this rank connects. */
+int mu_pair_start(struct mu_host_backend *b, struct mu_host_request *rq,
+                  struct mu_err *err);
+/* True: join returns at once. */
+bool mu_pair_test(struct mu_host_backend *b, const struct mu_host_request *rq);
+/* Block until done, overdue or failed. */
+int mu_pair_join(struct mu_host_backend *b, struct mu_host_request *rq,
+                 struct mu_err *err);
+void mu_pair_stop(struct mu_host_backend *b);   /* end the thread */
 void mu_pair_forget(struct mu_host_backend *b); /* close the descriptors */
 void mu_pair_close(struct mu_host_backend *b);
 
