@@ -118,6 +118,10 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
  * deadline the flight records are collected and the job ends. Not nested.
  */
 void mu_control_wait_begin(struct mu_control *c, const char *what);
+/* The same with a deadline of this wait, in seconds; 0, or above that of the options:
+ * that one.
+ */
+void mu_control_wait_within(struct mu_control *c, const char *what, double seconds);
 void mu_control_wait_end(struct mu_control *c);
 /* All ranks' waits last at least this many seconds from now. Any rank may call. */
 void mu_control_extend(struct mu_control *c, double seconds);

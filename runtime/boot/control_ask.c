@@ -162,7 +162,7 @@ void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len)
 double mu_control_stuck_at(const struct mu_control *c)
 {
     return c->waiting_since +
-           (c->env.timeout < STUCK_SECONDS ? c->env.timeout : STUCK_SECONDS);
+           (c->patience < STUCK_SECONDS ? c->patience : STUCK_SECONDS);
 }
 
 double mu_control_show_stuck(struct mu_control *c, double now)
@@ -231,7 +231,7 @@ double mu_control_deadlines(struct mu_control *c, double now)
     if (c->ended)
         return 0;
     if (c->waiting_since) {
-        double at = c->waiting_since + c->env.timeout;
+        double at = c->waiting_since + c->patience;
 
         if (at < c->extended_until)
             at = c->extended_until;

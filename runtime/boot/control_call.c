@@ -15,9 +15,10 @@ int mu_control_failure(const struct mu_control *c, struct mu_err *err)
     return mu_err_set(err, c->ending.status, "%s", c->ending.text);
 }
 
-static void wait_begin(struct mu_control *c, const char *what)
+static void wait_begin(struct mu_control *c, const char *what, double seconds)
 {
     c->waiting_since = mu_clock_s();
+    c->patience = seconds > 0 && seconds < c->env.timeout ? seconds : c->env.timeout;
     c->shown = false;
     c->waited = true;
     mu_copy(c->waiting_for, sizeof c->waiting_for, what);
@@ -31,7 +32,14 @@ static void wait_begin(struct mu_control *c, const char *what)
 void mu_control_wait_begin(struct mu_control *c, const char *what)
 {
     pthread_mutex_lock(&c->lock);
-    wait_begin(c, what);
+    wait_begin(c, what, 0);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void mu_control_wait_within(struct mu_control *c, const char *what, double seconds)
+{
+    pthread_mutex_lock(&c->lock);
+    wait_begin(c, what, seconds);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -72,7 +80,7 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
     else if (send_gather(c, what, flags, number, data, len, err) < 0)
         return NULL;
     c->gathers = number;
-    wait_begin(c, what);
+    wait_begin(c, what, 0);
     while (c->all_number < number && !c->ended)
         if (!(flags & MU_FRAME_FIRST))
             pthread_cond_wait(&c->changed, &c->lock);
@@ -182,7 +190,7 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
     snprintf(what, sizeof what, "the absent-gradient agreement of step %llu",
              (unsigned long long)step);
     pthread_mutex_lock(&c->lock);
-    wait_begin(c, what);
+    wait_begin(c, what, 0);
     while (!(c->absent_known && c->absent_step == step) && !c->ended)
         pthread_cond_wait(&c->changed, &c->lock);
     c->waiting_since = 0;

@@ -128,6 +128,7 @@ struct mu_control {
 
     /* Deadlines, seconds of the monotonic clock; 0: none. */
     double waiting_since, extended_until;
+    double patience;  /* of the wait, seconds */
     double extension; /* seconds, for the backend; extension_new: not reported yet */
     bool extension_new;
     char waiting_for[MU_FLIGHT_WHAT];
