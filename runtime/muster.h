@@ -328,6 +328,33 @@ int muster_sendrecv(struct muster *m, const void *send, size_t send_count, int t
 /* [collective] */
 int muster_barrier(struct muster *m);
 
+struct muster_handle;
+
+/* The next of the calls above on m, but muster_barrier, only starts: it returns at once
+ * and puts its handle into *out, or NULL where it fails. Until muster_wait returns its
+ * buffers belong to the library. Any number may be in flight. The ranks of m start them
+ * in one order; each rank waits for them in an order of its own, and starts others on
+ * other groups meanwhile.
+ *
+ *     muster_start(row, &a);
+ *     muster_allreduce(row, x, n, MUSTER_F32, MUSTER_SUM, NULL);
+ *     muster_start(column, &b);
+ *     muster_alltoall(column, y, z, k, MUSTER_F32, NULL);
+ *     ...
+ *     if (muster_wait(b, 0) != MUSTER_OK || muster_wait(a, 0) != MUSTER_OK)
+ *         ...
+ */
+int muster_start(struct muster *m, struct muster_handle **out);
+/* Return when it is done, on a GPU when its stream waits for it; frees h. seconds: the
+ * limit of this wait, above 0 and below that of the options, which 0 stands for. After
+ * it the job ends with the name of the missing rank. When ranks die in an elastic
+ * world, the world's handles are void: each wait returns MUSTER_ESHRUNK. NULL is fine.
+ */
+int muster_wait(struct muster_handle *h, double seconds);
+/* *done becomes 1 when muster_wait would return at once, also with a failure; else 0.
+ */
+int muster_test(const struct muster_handle *h, int *done);
+
 /* ---- Gradients ------------------------------------------------------------------- */
 
 struct muster_ddp;

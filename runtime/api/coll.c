@@ -51,6 +51,8 @@ int mu_run_coll(struct muster *m, const char *call, struct mu_coll *coll)
 {
     struct mu_err err = { 0 };
 
+    if (m->start_into)
+        return mu_handle_start(m, call, coll);
     return mu_coll_call(&m->comm, call, coll, &err) < 0 ? mu_fail_err(m, &err)
                                                         : MUSTER_OK;
 }
@@ -148,6 +150,11 @@ int muster_barrier(struct muster *m)
 {
     struct mu_err err = { 0 };
 
+    if (m->start_into)
+        return mu_fail(
+            m, MUSTER_EUSAGE,
+            "muster_start: a barrier cannot be started, use an all-reduce of "
+            "one element");
     return mu_barrier(&m->comm, &err) < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
 }
 

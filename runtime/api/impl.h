@@ -21,7 +21,12 @@ struct muster {
     char **host_of;        /* of a group, by rank; else NULL */
     struct muster *parent; /* of a group: the one that was split */
     int splits, groups;    /* done so far; not finalized yet */
-    struct mu_err err;     /* of the last failed call */
+    /* Of muster_start: where the handle of the next collective goes, or NULL; those not
+     * waited for yet.
+     */
+    struct muster_handle **start_into, *handles;
+    struct mu_resettable dropping; /* of the handles */
+    struct mu_err err;             /* of the last failed call */
     int status;
 };
 
@@ -42,6 +47,14 @@ int mu_check_buffers(struct muster *m, const char *call, const void *buffer,
 int mu_check_rank(struct muster *m, const char *call, const char *role, int rank);
 /* Run it; `name` is its name in messages. */
 int mu_run_coll(struct muster *m, const char *name, struct mu_coll *coll);
+
+/* ---- handle.c ---- */
+/* After muster_start: start it instead, and fill *m->start_into. name: as in
+ * mu_run_coll; NULL: a message, which coll->what names.
+ */
+int mu_handle_start(struct muster *m, const char *name, struct mu_coll *coll);
+/* How many are not waited for yet. */
+int mu_handles(const struct muster *m);
 
 /* With true: muster_init fails alike on all tasks and task 0 reports it, so
  * muster_report does not print it here.

@@ -235,6 +235,12 @@ int muster_finalize(struct muster *m)
                        "muster_finalize: %d group%s of muster_split must be finalized "
                        "first",
                        m->groups, mu_plural(m->groups));
+    if (m->handles)
+        return mu_fail(
+            m, MUSTER_EUSAGE,
+            "muster_finalize: %d handle%s of muster_start must be waited for "
+            "first",
+            mu_handles(m), mu_plural(mu_handles(m)));
     rc = mu_recover_finish(&m->recover, &err) < 0 ? err.code : MUSTER_OK;
     mu_leave_forget(&m->recover);
     if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK)

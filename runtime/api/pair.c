@@ -12,6 +12,8 @@ static int run(struct muster *m, struct mu_coll *coll)
 
     coll->kind = MU_COLL_PAIR;
     coll->scale = 1;
+    if (m->start_into)
+        return mu_handle_start(m, NULL, coll);
     return mu_pair_call(&m->comm, coll, &err) < 0 ? mu_fail_err(m, &err) : MUSTER_OK;
 }
 

@@ -60,6 +60,8 @@ int mu_fail(struct muster *m, int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->text + n, sizeof err->text - n, fmt, ap);
     va_end(ap);
+    if (m)
+        m->start_into = NULL;
     err->code = status;
     *(m ? &m->status : &init_failure.status) = status;
     return status;

@@ -60,11 +60,11 @@ int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
 {
     if (mu_comm_interrupted(comm, err) < 0)
         return -1;
-    out->number = 0;
+    *out = (struct mu_started){ .partner = -1 };
     if (is_counted(coll))
         enter(comm, coll, out);
     else
-        set_partner(comm, coll->from >= 0 ? coll->from : coll->to);
+        out->partner = coll->from >= 0 ? coll->from : coll->to;
     if (comm->ops->start(comm->backend, coll, &out->request, err) == 0)
         return 0;
     if (is_counted(coll)) {
@@ -80,12 +80,14 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
 {
     int rc;
 
+    if (started->partner >= 0)
+        set_partner(comm, started->partner);
     if (comm->control)
-        mu_control_wait_begin(comm->control, what);
+        mu_control_wait_within(comm->control, what, started->within);
     rc = comm->ops->join(comm->backend, started->request, stream, err);
     if (comm->control)
         mu_control_wait_end(comm->control);
-    if (started->number == 0)
+    if (started->partner >= 0)
         set_partner(comm, -1);
     if (rc < 0)
         return mu_comm_fail(comm, err);

@@ -122,19 +122,25 @@ static int mix(struct mu_comm *comm, const char *call, struct mu_err *err)
     return mu_comm_mix(comm, what, err);
 }
 
-int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
-                 struct mu_err *err)
+static int prepare(struct mu_comm *comm, const char *call, struct mu_coll *coll,
+                   char what[MU_CALL_TEXT], struct mu_err *err)
 {
-    char what[96];
-
     if (coll->kind == MU_COLL_EXCHANGE && coll->pattern == MU_ALLTOALLV)
-        snprintf(what, sizeof what, "%s of %s", call, mu_dtype_name(coll->dtype));
+        snprintf(what, MU_CALL_TEXT, "%s of %s", call, mu_dtype_name(coll->dtype));
     else
-        snprintf(what, sizeof what, "%s of %zu %s", call, coll->count,
+        snprintf(what, MU_CALL_TEXT, "%s of %zu %s", call, coll->count,
                  mu_dtype_name(coll->dtype));
     coll->what = what;
     coll->owner = comm->owner;
-    if (is_plain(comm) && mix(comm, call, err) < 0)
+    return is_plain(comm) ? mix(comm, call, err) : 0;
+}
+
+int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
+                 struct mu_err *err)
+{
+    char what[MU_CALL_TEXT];
+
+    if (prepare(comm, call, coll, what, err) < 0)
         return -1;
     put_in_order(comm, coll);
     return on_host(comm, coll) ? run_on_host(comm, coll, err)
@@ -148,4 +154,33 @@ int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err
                           "%s in host memory: beside GPUs it takes GPU memory",
                           coll->what);
     return mu_coll_run(comm, coll, err);
+}
+
+static int refuse_host_memory(const struct mu_comm *comm, const struct mu_coll *coll,
+                              struct mu_err *err)
+{
+    return on_host(comm, coll)
+               ? mu_err_set(err, MUSTER_EUSAGE,
+                            "%s in host memory: after muster_start it takes GPU memory",
+                            coll->what)
+               : 0;
+}
+
+int mu_coll_begin(struct mu_comm *comm, const char *call, struct mu_coll *coll,
+                  char what[MU_CALL_TEXT], struct mu_started *out, struct mu_err *err)
+{
+    if (prepare(comm, call, coll, what, err) < 0 ||
+        refuse_host_memory(comm, coll, err) < 0 ||
+        mu_coll_start(comm, coll, out, err) < 0)
+        return -1;
+    put_in_order(comm, coll);
+    return 0;
+}
+
+int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
+                  struct mu_started *out, struct mu_err *err)
+{
+    if (refuse_host_memory(comm, coll, err) < 0)
+        return -1;
+    return mu_coll_start(comm, coll, out, err);
 }

@@ -32,6 +32,8 @@
 
 /* Seconds; longer times do not fit the nanoseconds of a backend's clock. */
 #define MU_FOREVER 1e8
+/* Room for the name of a call: "all-reduce of 1000 f32". */
+#define MU_CALL_TEXT 128
 
 /* What the layer above decides. Called from threads of the control connections and of
  * the backend; set before these are opened. NULL: nothing is done.
@@ -133,6 +135,8 @@ int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *
 struct mu_started {
     struct mu_request *request;
     uint64_t number; /* in the flight record; 0: not in it */
+    int partner;     /* the rank that a message waits for; -1: a collective */
+    double within;   /* limit of the wait in join, seconds; 0: that of the options */
 };
 int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
                   struct mu_started *out, struct mu_err *err);
@@ -169,6 +173,11 @@ int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
 
 /* Send and receive, with the ranks that coll names alone. coll->what is required. */
 int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
+/* The same two, only started; the caller joins *out. `what` gets the name. */
+int mu_coll_begin(struct mu_comm *comm, const char *call, struct mu_coll *coll,
+                  char what[MU_CALL_TEXT], struct mu_started *out, struct mu_err *err);
+int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
+                  struct mu_started *out, struct mu_err *err);
 
 /* ---- agree.c ---- */
 /* [collective] Fail with MUSTER_ECONTRACT when the lines are not the same on all ranks.

@@ -2,7 +2,8 @@
 /* test_random_groups.c - random programs over random groups, against float64
  *
  * All ranks draw the same program from a seed: groups, then calls on them with random
- * types, operators, counts and roots. Each rank computes what it must get. SEEDS and
+ * types, operators, counts and roots. Each rank computes what it must get. It decides
+ * by itself which calls only start, and in which order it waits for them. SEEDS and
  * FIRST in the environment choose how many seeds, and which.
  */
 #include <setjmp.h>
@@ -19,7 +20,7 @@
 #include "runtime/core/convert.h"
 #include "tests/unit/forked.h"
 
-enum { RANKS = 6, GROUPS = 4, CALLS = 40, MOST = 6000 };
+enum { RANKS = 6, GROUPS = 4, CALLS = 40, MOST = 6000, SLOTS = 5 };
 
 enum call {
     ALLREDUCE,
@@ -53,6 +54,9 @@ struct step {
     size_t count, size;
     unsigned salt;
     char *in, *out;
+    struct muster_handle *h; /* in flight, or NULL */
+    size_t got;              /* elements of `in` that it fills */
+    int k;                   /* its number */
 };
 
 static uint64_t draw(uint64_t *state, uint64_t below)
@@ -246,29 +250,52 @@ static int run(const struct step *s, size_t *got)
     }
 }
 
-static void check(struct muster *m, struct step *s, uint64_t seed, int k)
+static void must_succeed(const struct step *s, uint64_t seed, int rc)
 {
-    size_t got;
+    if (rc == MUSTER_OK)
+        return;
+    fprintf(stderr, "seed %llu, call %d, %s: %s\n", (unsigned long long)seed, s->k,
+            names[s->call], muster_error(s->g));
+    _exit(97);
+}
 
+/* A rank that neither sends nor receives makes no call; a barrier cannot be started. */
+static bool can_start(const struct step *s)
+{
+    return s->call != BARRIER &&
+           (s->call != MESSAGE ||
+            (s->root != s->peer && (s->me == s->root || s->me == s->peer)));
+}
+
+static void begin(struct step *s, uint64_t seed, bool starts)
+{
+    s->h = NULL;
     for (size_t i = 0; i < MOST; i++)
         put(s, s->out, i, value(s, s->me, i));
     memset(s->in, 0x5a, (MOST + 1) * 8);
-    if (run(s, &got) != MUSTER_OK) {
-        fprintf(stderr, "seed %llu, call %d, %s: %s\n", (unsigned long long)seed, k,
-                names[s->call], muster_error(s->g));
-        _exit(97);
-    }
-    for (size_t i = 0; i < got; i++)
+    if (starts && can_start(s))
+        must_succeed(s, seed, muster_start(s->g, &s->h));
+    must_succeed(s, seed, run(s, &s->got));
+}
+
+static void finish(struct muster *m, struct step *s, uint64_t seed)
+{
+    if (!s->g)
+        return;
+    must_succeed(s, seed, muster_wait(s->h, 0));
+    for (size_t i = 0; i < s->got; i++)
         if (!is_close(s, get(s, s->in, i), wanted(s, i))) {
             fprintf(
                 stderr,
                 "seed %llu, call %d, rank %d: %s of %zu (type %d, op %d, %d ranks): "
                 "element %zu is %g, not %g\n",
-                (unsigned long long)seed, k, muster_rank(m), names[s->call], s->count,
-                (int)s->dtype, (int)s->op, s->n, i, get(s, s->in, i), wanted(s, i));
+                (unsigned long long)seed, s->k, muster_rank(m), names[s->call],
+                s->count, (int)s->dtype, (int)s->op, s->n, i, get(s, s->in, i),
+                wanted(s, i));
             _exit(96);
         }
-    RANK_CHECK(((uint8_t *)s->in)[got * s->size] == 0x5a);
+    RANK_CHECK(((uint8_t *)s->in)[s->got * s->size] == 0x5a);
+    s->g = NULL;
 }
 
 /* The same draws on all ranks; what the draws mean depends on the size of the group. */
@@ -319,21 +346,34 @@ static void draw_groups(struct muster *m, uint64_t *state, struct muster **g)
 static int program(struct muster *m, int rank, void *arg)
 {
     uint64_t seed = *(uint64_t *)arg, state = seed * 2654435761u + 99;
-    struct step s = { .in = malloc((MOST + 1) * 8), .out = malloc((MOST + 1) * 8) };
+    uint64_t own = state + (uint64_t)rank * 77777; /* of what this rank decides */
+    struct step slot[SLOTS] = { { 0 } };
     struct muster *g[GROUPS];
 
+    for (int i = 0; i < SLOTS; i++) {
+        slot[i].in = malloc((MOST + 1) * 8);
+        slot[i].out = malloc((MOST + 1) * 8);
+    }
     draw_groups(m, &state, g);
     for (int k = 0; k < CALLS; k++) {
-        s.g = g[draw(&state, GROUPS)];
-        draw_step(&state, &s);
-        if (s.g)
-            check(m, &s, seed, k);
+        struct step *s = &slot[draw(&own, SLOTS)];
+
+        finish(m, s, seed);
+        s->g = g[draw(&state, GROUPS)];
+        s->k = k;
+        draw_step(&state, s);
+        if (s->g)
+            begin(s, seed, draw(&own, 3) > 0);
     }
+    for (int i = 0; i < SLOTS; i++)
+        finish(m, &slot[i], seed);
     for (int k = GROUPS - 1; k >= 0; k--)
         if (g[k])
             RANK_OK(muster_finalize(g[k]));
-    free(s.in);
-    free(s.out);
+    for (int i = 0; i < SLOTS; i++) {
+        free(slot[i].in);
+        free(slot[i].out);
+    }
     return 0;
 }
 
