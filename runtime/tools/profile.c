@@ -245,8 +245,7 @@ static int by_value(const void *one, const void *other)
     return ORDER(*a, *b);
 }
 
-/* Sorts them; -1 without values. */
-static double median(double *values, size_t n)
+double mu_profile_median(double *values, size_t n)
 {
     qsort(values, n, sizeof *values, by_value);
     return n == 0  ? -1
@@ -254,8 +253,7 @@ static double median(double *values, size_t n)
                    : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* Microseconds on the GPU, -1 unknown. */
-static double gpu_time(const struct mu_ledger_call *call)
+double mu_profile_gpu_us(const struct mu_ledger_call *call)
 {
     if (!call->gpu_begin || call->gpu_end <= call->gpu_begin || call->ended == 0 ||
         call->ended < call->began)
@@ -274,7 +272,7 @@ static void add_collective(struct gather *g, struct mu_profile_row *row,
     row->calls++;
     for (size_t i = 0; i < n; i++) {
         const struct mu_ledger_call *call = r[i].call;
-        double took = gpu_time(call);
+        double took = mu_profile_gpu_us(call);
 
         if (call->end >= call->begin)
             g->launch[g->nlaunch++] = (double)(call->end - call->begin) * 1e-3;
@@ -305,17 +303,18 @@ static void finish_row(struct gather *g, struct mu_profile_row *row, int size)
 {
     int most = 0;
 
-    row->launch = median(g->launch, g->nlaunch);
-    row->median = median(g->took, g->ntook);
+    row->launch = mu_profile_median(g->launch, g->nlaunch);
+    row->median = mu_profile_median(g->took, g->ntook);
     row->least = g->ntook ? g->took[0] : -1;
     row->most = g->ntook ? g->took[g->ntook - 1] : -1;
+    row->p99 = g->ntook ? g->took[(g->ntook * 99 - 1) / 100] : -1;
     row->busbw = -1;
     if (g->ntook == 0)
         row->total = -1;
     else if (row->bytes > 0 && mu_ledger_bus_factor(row->like->func, size) > 0)
         row->busbw = row->bytes / row->median * 1e-3 *
                      mu_ledger_bus_factor(row->like->func, size);
-    row->skew = median(g->skew, g->nskew);
+    row->skew = mu_profile_median(g->skew, g->nskew);
     row->skew_most = g->nskew ? g->skew[g->nskew - 1] : -1;
     row->late = -1;
     for (int r = 0; g->nskew && r < g->ranks; r++)
@@ -390,10 +389,12 @@ int mu_profile_load(struct mu_profile *p, char **paths, int n, FILE *complain)
             return -1;
     if (p->nfiles == 0)
         return -1;
-    if (gather_comms(p) < 0 || gather_records(p) < 0 || make_rows(p) < 0) {
+    if (gather_comms(p) < 0 || gather_records(p) < 0 || make_rows(p) < 0 ||
+        mu_profile_steps_find(p) < 0) {
         fputs("muster report: no memory\n", complain);
         return -1;
     }
+    mu_findings_make(p);
     return 0;
 }
 
@@ -405,5 +406,8 @@ void mu_profile_clear(struct mu_profile *p)
     free(p->records);
     free(p->comms);
     free(p->rows);
+    free(p->parts);
+    free(p->steps.call);
+    free(p->steps.step);
     *p = (struct mu_profile){ 0 };
 }

@@ -2,6 +2,8 @@
 /* profile.h - `muster report profile`: the ledger files of a job's ranks, put together
  *
  *   profile.c          reads the files, and joins the records of one collective
+ *   profile_steps.c    the steps of the training, and who was late in them
+ *   findings.c         rules: what is slow, and the remedy
  *   profile_print.c    text and JSON
  *   profile_trace.c    Chrome's trace viewer
  *   report.c           the command line
@@ -49,12 +51,59 @@ struct mu_profile_row {
     long calls;      /* collectives */
     long unfinished; /* records without an end */
     double median, least, most, total;
+    double p99;   /* one percent takes longer */
     double busbw; /* GB/s, median; -1 unknown */
     double skew, skew_most;
     int late; /* the rank that was last most often, -1 unknown */
     double late_share;
     double launch; /* of the host, median */
 };
+
+/* A process: what its ledger alone shows. Microseconds, -1 unknown. */
+struct mu_profile_part {
+    int rank;        /* in the job, else in its first communicator; -1 unknown */
+    double span;     /* from its first collective to the end of its last */
+    double busy;     /* of it: at least one collective was on the GPU */
+    double launch;   /* of one collective by the host, median */
+    double launches; /* all together */
+};
+
+/* One repetition of the collectives that repeat, as one process shows it: a step of the
+ * training. Microseconds.
+ */
+struct mu_profile_step {
+    size_t first, end; /* records of the process: index in struct mu_profile_steps */
+    double begin;      /* since the first step */
+    double took;
+    double busy;    /* collectives on the GPU, -1 unknown */
+    double compute; /* from the last collective of the step before to its first */
+    double wait;    /* of the first process for the last, over all collectives */
+    int late;       /* the process that caused most of it: index in files, -1 none */
+};
+
+struct mu_profile_steps {
+    int file;                           /* the process that has most records */
+    const struct mu_ledger_call **call; /* its records, in order */
+    size_t ncalls;
+    int period; /* collectives in a step, without those below MU_PROFILE_SMALL */
+    struct mu_profile_step *step;
+    int n;
+    struct mu_profile_step median; /* took, busy, compute, wait, each by itself */
+};
+
+/* Bytes. A smaller collective is a loss or a barrier, and does not mark a step. */
+#define MU_PROFILE_SMALL 4096
+
+/* What a rule found. */
+struct mu_finding {
+    const char *rule;    /* "straggler" */
+    const char *remedy;  /* what to do */
+    int file;            /* the process it concerns, -1 all */
+    double value, limit; /* what was measured, and what it should not pass */
+    char text[224];
+};
+
+#define MU_FINDINGS_MOST 32
 
 struct mu_profile {
     struct mu_profile_file *files;
@@ -66,7 +115,24 @@ struct mu_profile {
     int ncomms;
     struct mu_profile_row *rows;
     int nrows;
+    struct mu_profile_part *parts; /* by file */
+    struct mu_profile_steps steps;
+    struct mu_finding findings[MU_FINDINGS_MOST];
+    int nfindings;
 };
+
+/* Microseconds of a call on its GPU, -1 unknown. */
+double mu_profile_gpu_us(const struct mu_ledger_call *call);
+/* Sorts them; -1 without values. */
+double mu_profile_median(double *values, size_t n);
+/* The rank of a process and its host, for a sentence. */
+const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
+                            size_t size);
+
+/* Fill p->parts and p->steps from records in order. -1: no memory. */
+int mu_profile_steps_find(struct mu_profile *p);
+/* Fill p->findings. */
+void mu_findings_make(struct mu_profile *p);
 
 /* Read files, and the ledgers in folders. Each fault is one sentence to `complain`, and
  * the rest is read. -1: nothing could be read, or no memory.

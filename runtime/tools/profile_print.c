@@ -79,6 +79,36 @@ static void print_row(const struct mu_profile_row *r, FILE *to)
     putc('\n', to);
 }
 
+static void print_steps(const struct mu_profile *p, FILE *to)
+{
+    const struct mu_profile_steps *s = &p->steps;
+    double least = 0, most = 0;
+
+    if (s->n == 0) {
+        fputs("  steps: no sequence of collectives repeats\n", to);
+        return;
+    }
+    for (int i = 0; i < s->n; i++) {
+        least = i == 0 || s->step[i].took < least ? s->step[i].took : least;
+        most = s->step[i].took > most ? s->step[i].took : most;
+    }
+    fprintf(to,
+            "  steps: %d of %d collective%s, median %.3f ms (least %.3f, most %.3f)",
+            s->n, s->period, mu_plural(s->period), s->median.took * 1e-3, least * 1e-3,
+            most * 1e-3);
+    if (s->median.busy >= 0)
+        fprintf(to, "; %.3f ms with a collective, %.3f of it waiting for a rank",
+                s->median.busy * 1e-3, s->median.wait * 1e-3);
+    putc('\n', to);
+}
+
+static void print_findings(const struct mu_profile *p, FILE *to)
+{
+    for (int i = 0; i < p->nfindings; i++)
+        fprintf(to, "\n%s: %s\n  %s\n", p->findings[i].rule, p->findings[i].text,
+                p->findings[i].remedy);
+}
+
 void mu_profile_text(const struct mu_profile *p, FILE *to)
 {
     int last = -1;
@@ -86,6 +116,8 @@ void mu_profile_text(const struct mu_profile *p, FILE *to)
     fprintf(to, "%d process%s, %zu record%s\n", p->nfiles, p->nfiles == 1 ? "" : "es",
             p->nrecords, mu_plural((long)p->nrecords));
     print_notes(p, to);
+    print_steps(p, to);
+    print_findings(p, to);
     for (int i = 0; i < p->nrows; i++) {
         if (p->rows[i].comm != last)
             print_comm(&p->comms[p->rows[i].comm], to);
@@ -135,18 +167,60 @@ static json_t *comm_json(const struct mu_profile_comm *c)
                      c->missing < 0 ? json_null() : json_integer(c->missing));
 }
 
+static json_t *steps_json(const struct mu_profile *p)
+{
+    const struct mu_profile_steps *s = &p->steps;
+
+    if (s->n == 0)
+        return json_null();
+    return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "count", s->n,
+                     "collectives", s->period, "process", s->file, "median_us",
+                     number(s->median.took), "busy_us", number(s->median.busy),
+                     "compute_us", number(s->median.compute), "wait_us",
+                     number(s->median.wait));
+}
+
+static json_t *process_json(const struct mu_profile *p, int i)
+{
+    const struct mu_profile_part *part = &p->parts[i];
+    json_t *host = json_string(p->files[i].head->host);
+
+    return json_pack("{s:o, s:o, s:i, s:o, s:o, s:o}", "rank",
+                     part->rank < 0 ? json_null() : json_integer(part->rank), "host",
+                     host ? host : json_null(), "pid", p->files[i].head->pid, "span_us",
+                     number(part->span), "busy_us", number(part->busy), "launch_us",
+                     number(part->launch));
+}
+
+/* The process is an index of "by_process". */
+static json_t *finding_json(const struct mu_finding *f)
+{
+    json_t *text = json_string(f->text);
+
+    return json_pack("{s:s, s:o, s:s, s:o, s:f, s:f}", "rule", f->rule, "text",
+                     text ? text : json_null(), "remedy", f->remedy, "process",
+                     f->file < 0 ? json_null() : json_integer(f->file), "value",
+                     f->value, "limit", f->limit);
+}
+
 json_t *mu_profile_json(const struct mu_profile *p)
 {
     json_t *comms = json_array(), *rows = json_array();
+    json_t *processes = json_array(), *findings = json_array();
     unsigned newest, least = oldest(p, &newest);
 
     for (int i = 0; i < p->ncomms; i++)
         json_array_append_new(comms, comm_json(&p->comms[i]));
     for (int i = 0; i < p->nrows; i++)
         json_array_append_new(rows, row_json(p, &p->rows[i]));
-    return json_pack("{s:s, s:i, s:i, s:I, s:I, s:[i,i], s:o, s:o}", "format",
-                     "muster-profile", "version", 1, "processes", p->nfiles, "records",
-                     (json_int_t)p->nrecords, "overwritten", (json_int_t)p->overwritten,
-                     "interfaces", (int)least, (int)newest, "communicators", comms,
-                     "collectives", rows);
+    for (int i = 0; i < p->nfiles; i++)
+        json_array_append_new(processes, process_json(p, i));
+    for (int i = 0; i < p->nfindings; i++)
+        json_array_append_new(findings, finding_json(&p->findings[i]));
+    return json_pack("{s:s, s:i, s:i, s:I, s:I, s:[i,i], s:o, s:o, s:o, s:o, s:o}",
+                     "format", "muster-profile", "version", 1, "processes", p->nfiles,
+                     "records", (json_int_t)p->nrecords, "overwritten",
+                     (json_int_t)p->overwritten, "interfaces", (int)least, (int)newest,
+                     "communicators", comms, "collectives", rows, "by_process",
+                     processes, "steps", steps_json(p), "findings", findings);
 }

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_findings.c - what muster report makes of ledgers of trainings that go wrong in
+ * one way each
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "runtime/tools/profile.h"
+#include "tests/unit/folder.h"
+#include "tests/unit/ledgers.h"
+
+#define RANKS 4
+#define STEPS 120
+
+static char folder[64];
+
+static void load(struct mu_profile *p, const struct training *t)
+{
+    char *paths[] = { folder };
+
+    assert_int_equal(ledgers_write(folder, t), 0);
+    assert_int_equal(mu_profile_load(p, paths, 1, stderr), 0);
+    assert_int_equal(p->faults, 0);
+}
+
+static const struct mu_finding *find(const struct mu_profile *p, const char *rule)
+{
+    for (int i = 0; i < p->nfindings; i++)
+        if (strcmp(p->findings[i].rule, rule) == 0)
+            return &p->findings[i];
+    return NULL;
+}
+
+static int setup(void **state)
+{
+    return mkdtemp(strcpy(folder, "/tmp/muster-findings-XXXXXX")) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    return folder_remove(folder);
+}
+
+static int near(double value, double want)
+{
+    return value > want * 0.99 && value < want * 1.01;
+}
+
+static void steps_are_found_and_a_sound_training_has_no_finding(void **state)
+{
+    struct training t = sound_training;
+
+    for (t.losses = 0; t.losses < 2; t.losses++) {
+        struct mu_profile p;
+
+        load(&p, &t);
+        for (int i = 0; i < p.nfindings; i++)
+            fail_msg("%s: %s", p.findings[i].rule, p.findings[i].text);
+        assert_int_equal(p.steps.period, t.buckets);
+        assert_true(p.steps.n == STEPS - 1);
+        assert_true(near(p.steps.median.took, 5000 + 9000 + 200 + 100));
+        assert_true(near(p.steps.median.busy, 6 * 200));
+        assert_true(near(p.steps.median.compute, 5000 + 9000 / 6 + 100));
+        assert_true(p.steps.median.wait == 0);
+        mu_profile_clear(&p);
+    }
+}
+
+/* Each row is the sound training with one change. */
+static void each_fault_has_its_finding(void **state)
+{
+    static const struct {
+        const char *rule, *text;
+        struct training t;
+    } cases[] = {
+#define TRAINING(b, size, us, f, ...)                                                  \
+    { .ranks = RANKS,                                                                  \
+      .steps = STEPS,                                                                  \
+      .buckets = (b),                                                                  \
+      .bytes = (size),                                                                 \
+      .exchange = (us),                                                                \
+      .forward = (f),                                                                  \
+      .backward = 2 * (f),                                                             \
+      __VA_ARGS__ }
+        { "communication", "even on rank",
+          TRAINING(6, 25 << 20, 1200, 5000, .channels = 16) },
+        { "pitfall 3: small batch per GPU", "longer than computation",
+          TRAINING(6, 25 << 20, 4000, 500, .channels = 16) },
+        { "straggler", "rank 2 (n1) was last in 99 of steps 20 to 118, since 0.3",
+          TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 20, .late_us = 900) },
+        { "skew", "longer than they exchange data",
+          TRAINING(6, 25 << 20, 200, 5000, .late = 1, .rotates = 1, .late_us = 900) },
+        { "loader", "more than twice the median",
+          TRAINING(6, 25 << 20, 200, 5000, .starved = 4) },
+        { "launches", "on launches of collectives, 400 us each",
+          TRAINING(6, 25 << 20, 200, 5000, .launch = 400) },
+        { "small buckets", "in 16 collectives of 94 KiB",
+          TRAINING(16, 64 << 10, 20, 5000, .launch = 1) },
+        { "long tail", "the slowest percent of AllReduce of 26214400 bytes",
+          TRAINING(6, 25 << 20, 200, 5000, .slow = 30) },
+        { "pitfall 2: no P2P access", "GB/s on the bus",
+          TRAINING(6, 25 << 20, 2000, 50000, .channels = 16) },
+        { "pitfall 4: not overlapping communication",
+          "in 6 collectives that start within 50 us",
+          TRAINING(6, 25 << 20, 200, 5000, .burst = 1) },
+        { "pitfall 5: wrong NCCL topology", "uses 2 channels only",
+          TRAINING(6, 25 << 20, 200, 5000, .channels = 2) },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct mu_finding *f;
+        struct mu_profile p;
+
+        load(&p, &cases[i].t);
+        f = find(&p, cases[i].rule);
+        if (!f)
+            fail_msg("%s: not found", cases[i].rule);
+        if (!strstr(f->text, cases[i].text))
+            fail_msg("%s: %s", cases[i].rule, f->text);
+        assert_true(strlen(f->remedy) > 20);
+        mu_profile_clear(&p);
+    }
+}
+
+static void one_process_with_several_gpus_is_DataParallel(void **state)
+{
+    const struct mu_finding *f;
+    struct training t = sound_training;
+    struct mu_profile p;
+
+    t.one_process = 1;
+    load(&p, &t);
+    f = find(&p, "pitfall 1: DataParallel instead of DDP");
+    assert_non_null(f);
+    assert_non_null(strstr(f->text, "drives 4 GPUs of one communicator"));
+    mu_profile_clear(&p);
+}
+
+static void findings_are_in_text_and_json(void **state)
+{
+    struct training t = sound_training;
+    struct mu_profile p;
+    json_t *json, *finding;
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+
+    t.late = 3;
+    t.late_us = 900;
+    load(&p, &t);
+    mu_profile_text(&p, to);
+    fclose(to);
+    assert_non_null(strstr(text, "\nstraggler: rank 3 (n1) was last in "));
+    assert_non_null(strstr(text, "steps: 119"));
+    assert_non_null(strstr(text, " of 6 collectives, median "));
+    free(text);
+    json = mu_profile_json(&p);
+    assert_non_null(json);
+    finding = json_array_get(json_object_get(json, "findings"), 0);
+    assert_string_equal(json_string_value(json_object_get(finding, "rule")),
+                        "straggler");
+    assert_int_equal(json_integer_value(json_object_get(finding, "process")), 3);
+    assert_int_equal(json_array_size(json_object_get(json, "by_process")), RANKS);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "steps"),
+                                                        "collectives")),
+                     6);
+    json_decref(json);
+    mu_profile_clear(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        TEST(steps_are_found_and_a_sound_training_has_no_finding),
+        TEST(each_fault_has_its_finding),
+        TEST(one_process_with_several_gpus_is_DataParallel),
+        TEST(findings_are_in_text_and_json),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
