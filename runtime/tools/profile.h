@@ -5,6 +5,7 @@
  *   profile_steps.c    the steps of the training, and who was late in them
  *   findings.c         rules: what is slow, and the remedy
  *   profile_print.c    text and JSON
+ *   profile_html.c     a page with plots
  *   profile_trace.c    Chrome's trace viewer
  *   report.c           the command line
  */
@@ -142,6 +143,11 @@ void mu_profile_clear(struct mu_profile *p);
 
 void mu_profile_text(const struct mu_profile *p, FILE *to);
 json_t *mu_profile_json(const struct mu_profile *p);
+/* One page that needs no other file, with the timeline of this step, -1: the slowest.
+ * Where gnuplot is missing, a sentence is in place of each plot, and one goes to
+ * `complain`. -1: there is no such step, and nothing was written.
+ */
+int mu_profile_html(const struct mu_profile *p, int step, FILE *to, FILE *complain);
 /* Events for chrome://tracing and Perfetto: a process for each rank, with a track for
  * launches and one for the GPU. The GPU's clock is shifted by a constant for each rank,
  * so that one kernel begins with its launch and none before.

@@ -3,8 +3,10 @@
 #include "runtime/tools/report.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/parse.h"
 #include "runtime/tools/profile.h"
@@ -20,17 +22,20 @@ static void help(void)
 {
     fputs("usage: muster report [--format text|json|html] FILE\n"
           "       muster report speedup [--format text|json] FILE...\n"
-          "       muster report profile [--format text|json|trace] FILE|FOLDER...\n"
+          "       muster report profile [--format text|json|html|trace] [--step N]\n"
+          "                             FILE|FOLDER...\n"
           "       muster report --help\n"
           "\n"
           "FILE is the result that muster-train wrote.\n"
           "The first form shows one run, and how each rank spent its time.\n"
-          "html is one page with plots.\n"
+          "html is one page with plots.  FILE may also be a ledger, or a folder with\n"
+          "ledgers: then it is shown as in the third form.\n"
           "The second form compares runs of the same work on several numbers of\n"
           "ranks: speedup, parallel efficiency, and efficiency per core.\n"
           "The third form shows the collectives of a job that ran with Muster's\n"
           "profiler: ledger files, and those in folders.  trace is for Chrome's\n"
-          "trace viewer.\n"
+          "trace viewer.  --step N is the step whose timeline html has; default: the\n"
+          "slowest.\n"
           "\n"
           "Exit status: 0 done; 1 output cannot be written; 2 wrong usage;\n"
           "3 a file cannot be read, or the runs cannot be compared\n",
@@ -98,7 +103,7 @@ static int compare(char **paths, int n, enum format format)
     return rc;
 }
 
-static int profile(char **paths, int n, enum format format)
+static int profile(char **paths, int n, enum format format, int step)
 {
     struct mu_profile p;
     int rc = 0;
@@ -107,6 +112,8 @@ static int profile(char **paths, int n, enum format format)
         rc = EXIT_INPUT;
     else if (format == JSON)
         rc = print_json(mu_profile_json(&p));
+    else if (format == HTML)
+        rc = mu_profile_html(&p, step, stdout, stderr) < 0 ? EXIT_INPUT : 0;
     else if (format == TRACE)
         mu_profile_trace(&p, stdout);
     else
@@ -122,37 +129,29 @@ static const char *wrong_format(enum form form, enum format format)
 {
     if (form == SPEEDUP && format > JSON)
         return "speedup is printed as text or json";
-    if (form == PROFILE && format == HTML)
-        return "profile is printed as text, json or trace";
     if (form == RUN && format == TRACE)
         return "one run is printed as text, json or html";
     return NULL;
 }
 
-int main(int argc, char **argv)
+/* A folder, or a name that ends as ledgers do. */
+static bool holds_ledgers(const char *path)
 {
-    static const struct option names[] = { { "format", required_argument, NULL, 'f' },
-                                           { "help", no_argument, NULL, 'h' },
-                                           { NULL, 0, NULL, 0 } };
-    int option, format = TEXT, form, rc;
+    size_t n = strlen(path), end = sizeof MU_LEDGER_SUFFIX - 1;
+    struct stat st;
 
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
-        if (option == 'h') {
-            help();
-            return 0;
-        }
-        if (option != 'f')
-            return usage("this option is unknown or lacks its value: ",
-                         argv[optind - 1]);
-        format = mu_parse_word(optarg, formats);
-        if (format < 0)
-            return usage("--format is text, json, html or trace, not ", optarg);
-    }
-    argv += optind;
-    argc -= optind;
-    form = argc > 0 ? mu_parse_word(argv[0], forms) + 1 : RUN;
-    if (argc - (form != RUN) < 1)
+    return (n > end && strcmp(path + n - end, MU_LEDGER_SUFFIX) == 0) ||
+           (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+static int print(char **argv, int argc, enum format format, int step)
+{
+    enum form form = argc > 0 ? (enum form)(mu_parse_word(argv[0], forms) + 1) : RUN;
+    int words = form != RUN;
+
+    if (form == RUN && argc > 0 && holds_ledgers(argv[0]))
+        form = PROFILE;
+    if (argc - words < 1)
         return usage("no file given", "");
     if (form == RUN && argc > 1)
         return usage(
@@ -161,9 +160,44 @@ int main(int argc, char **argv)
             argv[1]);
     if (wrong_format(form, format))
         return usage(wrong_format(form, format), "");
-    rc = form == SPEEDUP   ? compare(argv + 1, argc - 1, format)
-         : form == PROFILE ? profile(argv + 1, argc - 1, format)
-                           : show(argv[0], format);
+    if (step >= 0 && (form != PROFILE || format != HTML))
+        return usage("--step is for the page of ledgers: profile --format html", "");
+    if (form == SPEEDUP)
+        return compare(argv + words, argc - words, format);
+    if (form == PROFILE)
+        return profile(argv + words, argc - words, format, step);
+    return show(argv[0], format);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option names[] = { { "format", required_argument, NULL, 'f' },
+                                           { "step", required_argument, NULL, 's' },
+                                           { "help", no_argument, NULL, 'h' },
+                                           { NULL, 0, NULL, 0 } };
+    int option, format = TEXT, rc;
+    struct mu_err err = { 0 };
+    long step = -1;
+
+    opterr = 0;
+    while ((option = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
+        if (option == 'h') {
+            help();
+            return 0;
+        }
+        if (option == 's') {
+            if (mu_parse_int("--step", optarg, 0, INT_MAX, &step, &err) < 0)
+                return usage(err.text, "");
+            continue;
+        }
+        if (option != 'f')
+            return usage("this option is unknown or lacks its value: ",
+                         argv[optind - 1]);
+        format = mu_parse_word(optarg, formats);
+        if (format < 0)
+            return usage("--format is text, json, html or trace, not ", optarg);
+    }
+    rc = print(argv + optind, argc - optind, format, (int)step);
     if (fflush(stdout) == EOF || ferror(stdout)) {
         perror("muster report: standard output");
         return 1;
