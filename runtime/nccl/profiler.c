@@ -12,7 +12,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/parse.h"
-#include "runtime/nccl/ledger_out.h"
+#include "runtime/ledger/ledger_out.h"
 #include "runtime/nccl/profiler_abi.h"
 
 #define RECORDS 131072 /* 16 MiB */

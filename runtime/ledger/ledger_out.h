@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ledger_out.h - writes a process's ledger file, mapped into memory
  *
- *   profiler.c         NCCL's profiler interfaces, each in its version
- *   profiler_abi.h     their layouts
- *   ledger_out.c       the file
+ *   ledger_out.c       the file, its communicators and calls
  *
  * The kernel keeps what was written when the process dies, and another process may
  * read the file meanwhile. Its blocks are reserved when it is made, so that a full disk

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ledger_out.c - writes a process's ledger file, mapped into memory */
-#include "runtime/nccl/ledger_out.h"
+#include "runtime/ledger/ledger_out.h"
 
 #include <errno.h>
 #include <fcntl.h>
