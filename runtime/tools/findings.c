@@ -102,18 +102,6 @@ static void add(struct mu_profile *p, enum rule rule, int file, double value,
     p->findings[p->nfindings++] = f;
 }
 
-const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
-                            size_t size)
-{
-    const struct mu_ledger_head *head = p->files[file].head;
-
-    if (p->parts[file].rank >= 0)
-        snprintf(buf, size, "rank %d (%s)", p->parts[file].rank, head->host);
-    else
-        snprintf(buf, size, "process %d (%s)", head->pid, head->host);
-    return buf;
-}
-
 /* ---- The whole time -------------------------------------------------------------- */
 
 /* The rank with the least share waits least: its share is the exchange itself. */

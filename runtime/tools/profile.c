@@ -238,29 +238,6 @@ struct gather {
     int ranks;
 };
 
-static int by_value(const void *one, const void *other)
-{
-    const double *a = one, *b = other;
-
-    return ORDER(*a, *b);
-}
-
-double mu_profile_median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return n == 0  ? -1
-           : n % 2 ? values[n / 2]
-                   : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-double mu_profile_gpu_us(const struct mu_ledger_call *call)
-{
-    if (!call->gpu_begin || call->gpu_end <= call->gpu_begin || call->ended == 0 ||
-        call->ended < call->began)
-        return -1;
-    return (double)(call->gpu_end - call->gpu_begin) * 1e-3;
-}
-
 /* The records of one collective. */
 static void add_collective(struct gather *g, struct mu_profile_row *row,
                            const struct mu_profile_record *r, size_t n,

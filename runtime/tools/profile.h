@@ -2,6 +2,7 @@
 /* profile.h - `muster report profile`: the ledger files of a job's ranks, put together
  *
  *   profile.c          reads the files, and joins the records of one collective
+ *   profile_values.c   a record's time, a median, a process's name
  *   profile_steps.c    the steps of the training, and who was late in them
  *   findings.c         rules: what is slow, and the remedy
  *   profile_print.c    text and JSON
