@@ -3,6 +3,7 @@
  *
  *   a wait is over its deadline      the rank to blame, and the job ends
  *   a wait lasts a moment            do ranks wait for each other in different calls?
+ *   a failure that a death may cause does every rank answer? Then none has died
  *
  * For the second, each rank whose wait lasts sends its record once. Ranks number their
  * collectives alike; where one number has two names, the root requests all records. It
@@ -120,6 +121,11 @@ void mu_control_judge(struct mu_control *c)
 {
     struct mu_complaint why = { .status = MUSTER_ETIMEOUT,
                                 .text = "a rank did not enter the collective in time" };
+    if (c->roll_call && c->nrecords == c->size) {
+        mu_control_forget_records(c);
+        mu_control_decide(c, &c->pending[MU_SAW_UNNAMED].why, true);
+        return;
+    }
     c->pending[MU_SAW_OVERDUE].at = 0;
     why.rank = c->env.hooks.judge(c->env.hooks.arg, c->records, c->parent_of,
                                   &why.status, why.text, sizeof why.text);
@@ -132,6 +138,17 @@ void mu_control_judge(struct mu_control *c)
     }
     c->ending.records = c->records;
     mu_control_decide(c, &why, true);
+}
+
+void mu_control_roll_call(struct mu_control *c)
+{
+    if (c->roll_call || c->ended)
+        return;
+    c->roll_call = true;
+    c->probing = false;
+    c->pending[MU_SAW_OVERDUE].at = 0;
+    mu_control_forget_records(c);
+    collect(c);
 }
 
 /* ---- Waits that last ------------------------------------------------------------- */

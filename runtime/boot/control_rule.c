@@ -126,7 +126,8 @@ void mu_control_take_turn(struct mu_control *c, enum mu_sight sight,
 }
 
 /* A device that fails, or a connection whose other end is not known, may be a death
- * that is about to be seen.
+ * that is about to be seen. The threads of a killed process end first, its connections
+ * last: it does not answer any more.
  */
 static bool is_unnamed(const struct mu_complaint *why)
 {
@@ -141,6 +142,8 @@ void mu_control_complain(struct mu_control *c, const struct mu_complaint *why)
     if (c->parent >= 0)
         mu_control_send_up(c, MU_FRAME_FAIL, c->rank, 0, 0, why, sizeof *why);
     mu_control_take_turn(c, is_unnamed(why) ? MU_SAW_UNNAMED : MU_SAW_FAILURE, why);
+    if (c->parent < 0 && is_unnamed(why))
+        mu_control_roll_call(c);
 }
 
 void mu_control_lost(struct mu_control *c, struct mu_link *link)

@@ -26,7 +26,8 @@ enum mu_sight {
      * when no decision arrives. place: among the children of one parent.
      */
     MU_SAW_FAILURE,       /* a child died, or this rank failed */
-    MU_SAW_UNNAMED,       /* this rank failed; a death may be the cause */
+    MU_SAW_UNNAMED,       /* this rank failed; a death may be the cause. The root waits
+                             until all ranks have answered. */
     MU_SAW_PARENT_END,    /* the connection to the parent has ended */
     MU_SAW_OVERDUE,       /* at the root: the records of all ranks are requested */
     MU_SAW_PARENT_SILENT, /* it must acknowledge an overdue wait */
