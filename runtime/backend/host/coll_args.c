@@ -129,26 +129,24 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
                             const struct mu_host_request *rq, int rank,
                             const struct mu_signature *theirs, char *why, size_t len)
 {
+    static const char advice[] =
+        ": gradients of all ddp objects, and collectives beside them, must start in "
+        "the same order on all ranks; a collective on another group (muster_split) may "
+        "start at any time";
     struct mu_signature own = mu_host_request_signature(rq);
-    bool order = !same_owner(&own.owner, &theirs->owner);
-    char who[128], here[128], this[128], that[128];
+    bool order = !same_owner(&own.owner, &theirs->owner), swap = rank < b->env.rank;
+    char who[128], whom[128], one[128], other[128], at[sizeof rq->what + 3] = "";
 
     if (!order && same_call(&own, theirs))
         return true;
-    describe(&own, order, this, sizeof this);
-    describe(theirs, order, that, sizeof that);
-    mu_rank_text(b, rank, who, sizeof who);
-    mu_rank_text(b, b->env.rank, here, sizeof here);
-    if (order)
-        snprintf(why, len,
-                 "%s calls %s where %s calls %s: gradients of all ddp objects, "
-                 "and collectives beside them, must start in the same order on "
-                 "all ranks; a collective on another group (muster_split) may start at "
-                 "any time",
-                 who, that, here, this);
-    else
-        snprintf(why, len, "%s calls %s where %s calls %s (%s)", who, that, here, this,
-                 mu_host_request_text(rq));
+    if (own.owner.object > 0) /* else each rank has another text */
+        snprintf(at, sizeof at, " (%s)", mu_host_request_text(rq));
+    describe(swap ? theirs : &own, order, one, sizeof one);
+    describe(swap ? &own : theirs, order, other, sizeof other);
+    snprintf(why, len, "%s calls %s where %s calls %s%s",
+             mu_rank_text(b, swap ? rank : b->env.rank, who, sizeof who), one,
+             mu_rank_text(b, swap ? b->env.rank : rank, whom, sizeof whom), other,
+             order ? advice : at);
     return false;
 }
 
@@ -170,12 +168,13 @@ bool mu_host_parts_agree(const struct mu_host_backend *b,
 {
     uint64_t own_sent = rq->coll.sends[rank].count;
     uint64_t own_expected = rq->coll.recvs[rank].count;
+    bool from_it = sent == own_expected, to_it = own_sent == expected;
 
-    if (sent != own_expected)
+    if (!from_it && (to_it || rank < b->env.rank))
         write_parts(b, rq, rank, sent, b->env.rank, own_expected, why, len);
-    else if (own_sent != expected)
+    else if (!to_it)
         write_parts(b, rq, b->env.rank, own_sent, rank, expected, why, len);
-    return sent == own_expected && own_sent == expected;
+    return from_it && to_it;
 }
 
 static bool adds(enum mu_coll_kind kind)

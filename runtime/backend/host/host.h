@@ -231,14 +231,16 @@ void mu_host_request_finish(struct mu_host_request *rq);
 const char *mu_kind_name(enum mu_coll_kind kind);
 struct mu_signature mu_host_request_signature(const struct mu_host_request *rq);
 /* True if `rank`, which entered with `theirs`, has entered the same collective;
- * otherwise `why` becomes a sentence that names the difference.
+ * otherwise `why` becomes a sentence that names the difference, with the lower rank
+ * first: it is the same on both ranks.
  */
 bool mu_host_request_agrees(const struct mu_host_backend *b,
                             const struct mu_host_request *rq, int rank,
                             const struct mu_signature *theirs, char *why, size_t len);
 
 /* Exchange: true if what `rank` sends to this rank, and expects from it, is what this
- * rank expects and sends; otherwise `why` becomes a sentence that names both.
+ * rank expects and sends; otherwise `why` becomes a sentence that names both. Where
+ * both ways differ, it is about what the lower rank sends.
  */
 bool mu_host_parts_agree(const struct mu_host_backend *b,
                          const struct mu_host_request *rq, int rank, uint64_t sent,
