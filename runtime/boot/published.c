@@ -115,7 +115,7 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
 {
     const struct mu_published *p = arg;
 
-    return mu_table_fetch(&p->table, rank, rank, key, value, len, err);
+    return mu_table_fetch(&p->table, rank, key, value, len, err);
 }
 
 struct mu_exchange mu_published_exchange(struct mu_published *p)
@@ -128,4 +128,5 @@ void mu_published_clear(struct mu_published *p)
     mu_table_clear(&p->table);
     free(p->out);
     p->out = NULL;
+    p->out_len = 0;
 }

@@ -71,7 +71,7 @@ void mu_survive_close(struct mu_survive *s)
         return;
     mu_fork_leave(&s->fork);
     drop_all(s);
-    mu_survive_forget(s);
+    mu_published_clear(&s->published);
     free(s->at);
     free(s->fate);
     free(s->origin_of);
@@ -178,7 +178,7 @@ int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLO
 
     memcpy(join.ballot, ballot, sizeof join.ballot);
     mu_survive_hang_up(s);
-    mu_survive_forget(s);
+    mu_published_clear(&s->published);
     for (int o = 0; o < s->n; o++)
         if (s->old_fd[o] >= 0)
             mu_survive_ended(s, o, &s->old_fd[o]);

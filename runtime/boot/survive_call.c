@@ -104,13 +104,20 @@ void mu_survive_hang_up(struct mu_survive *s)
         mu_survive_part(s, o);
 }
 
-int mu_survive_late(const struct mu_survive *s, int origin, double patience,
-                    struct mu_err *err)
+int mu_survive_rank_of(const struct mu_survive *s, int origin)
 {
     int rank = 0;
 
     while (rank < s->size - 1 && s->origin_of[rank] != origin)
         rank++;
+    return rank;
+}
+
+int mu_survive_late(const struct mu_survive *s, int origin, double patience,
+                    struct mu_err *err)
+{
+    int rank = mu_survive_rank_of(s, origin);
+
     return mu_err_set(
         err, MUSTER_ETIMEOUT,
         "rank %d (node %s) lives, but did not join the other survivors within "

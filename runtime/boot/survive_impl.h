@@ -7,14 +7,14 @@
  *   survive.c       open, agree, follow the leader
  *   survive_call.c  connect to another survivor; notice that one has died
  *   survive_lead.c  lead: collect the ballots, send the verdict
- *   survive_star.c  exchange over the connections of the agreement
+ *   survive_star.c  all-gather over the connections of the agreement
  */
 #ifndef MU_SURVIVE_IMPL_H
 #define MU_SURVIVE_IMPL_H
 
 #include "runtime/base/fork.h"
+#include "runtime/boot/published.h"
 #include "runtime/boot/survive.h"
-#include "runtime/boot/table.h"
 
 #define MU_JOIN_MAGIC 0x4d75534cu    /* changes with struct mu_join */
 #define MU_VERDICT_MAGIC 0x4d755358u /* and with struct mu_fate */
@@ -62,9 +62,7 @@ struct mu_survive {
      * was lost: then it answers a call at once.
      */
     bool *suspect;
-    char *out; /* published since the last fence */
-    size_t out_len;
-    struct mu_table published; /* by origin */
+    struct mu_published published;
 
     struct mu_forkable fork;
 };
@@ -88,6 +86,8 @@ void mu_survive_set_fd(struct mu_survive *s, int origin, int fd);
 /* Say goodbye: to one rank, to all. */
 void mu_survive_part(struct mu_survive *s, int origin);
 void mu_survive_hang_up(struct mu_survive *s);
+/* Its rank; it is one of the living. */
+int mu_survive_rank_of(const struct mu_survive *s, int origin);
 /* That rank lives, but does not come. Returns -1. */
 int mu_survive_late(const struct mu_survive *s, int origin, double patience,
                     struct mu_err *err);
@@ -95,9 +95,5 @@ int mu_survive_late(const struct mu_survive *s, int origin, double patience,
 /* ---- survive_lead.c ---- */
 int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double until,
                     double patience, struct mu_err *err);
-
-/* ---- survive_star.c ---- */
-/* Drop what was published. */
-void mu_survive_forget(struct mu_survive *s);
 
 #endif

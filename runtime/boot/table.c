@@ -36,8 +36,8 @@ int mu_table_add(struct mu_table *t, int rank, const char *key, size_t key_len,
     return 0;
 }
 
-int mu_table_fetch(const struct mu_table *t, int rank, int named, const char *key,
-                   void **value, size_t *len, struct mu_err *err)
+int mu_table_fetch(const struct mu_table *t, int rank, const char *key, void **value,
+                   size_t *len, struct mu_err *err)
 {
     const struct mu_table_entry *e = t->first;
     char *copy;
@@ -45,7 +45,7 @@ int mu_table_fetch(const struct mu_table *t, int rank, int named, const char *ke
     while (e && (e->rank != rank || strcmp(e->key, key) != 0))
         e = e->next;
     if (!e)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", named,
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", rank,
                           key);
     copy = malloc(e->len + 1);
     if (!copy)

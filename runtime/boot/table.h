@@ -16,9 +16,9 @@ struct mu_table {
 /* The key has key_len bytes and no zero; key and value are copied. */
 int mu_table_add(struct mu_table *t, int rank, const char *key, size_t key_len,
                  const void *value, size_t len, struct mu_err *err);
-/* The newest of that key; `named` is the rank in the message. Caller frees *value. */
-int mu_table_fetch(const struct mu_table *t, int rank, int named, const char *key,
-                   void **value, size_t *len, struct mu_err *err);
+/* The newest of that key. Caller frees *value. */
+int mu_table_fetch(const struct mu_table *t, int rank, const char *key, void **value,
+                   size_t *len, struct mu_err *err);
 void mu_table_clear(struct mu_table *t);
 
 #endif

@@ -26,7 +26,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
 static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                  double timeout, struct mu_err *err)
 {
-    return mu_table_fetch(arg, rank, rank, key, value, len, err);
+    return mu_table_fetch(arg, rank, key, value, len, err);
 }
 
 static void single_close(struct mu_world *world)
