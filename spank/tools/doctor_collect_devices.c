@@ -8,6 +8,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/node/gid.h"
 #include "spank/hw/io/sysfile.h"
+#include "spank/hw/machine/sysfs.h"
 #include "spank/tools/doctor_collect.h"
 #include "spank/tools/run.h"
 
@@ -139,6 +140,19 @@ static void collect_gid(const struct mu_collector *c, const char *device, int po
     mu_collect(c, value, "rdma.%s.port%d.gid%d", device, port, index);
 }
 
+static void collect_uverbs(const struct mu_collector *c, const char *name)
+{
+    char file[128];
+    int error = mu_sysfs_uverbs(c->root, name, file, sizeof file);
+
+    if (error >= 0)
+        mu_collect(c,
+                   !error    ? "opens"
+                   : file[0] ? strerror(error)
+                             : "none",
+                   "rdma.%s.device_file", name);
+}
+
 static void collect_rdma(const struct mu_collector *c, const char *name)
 {
     static const char *const files[] = { "fw_ver", "board_id", "hca_type", "hw_rev" };
@@ -149,6 +163,7 @@ static void collect_rdma(const struct mu_collector *c, const char *name)
     snprintf(dir, sizeof dir, "/sys/class/infiniband/%.64s", name);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         collect_from(c, dir, files[i], "rdma", name);
+    collect_uverbs(c, name);
     for (int port = 1; port <= 2; port++) {
         snprintf(dir, sizeof dir, "/sys/class/infiniband/%.64s/ports/%d", name, port);
         snprintf(area, sizeof area, "%.40s.port%d", name, port);

@@ -28,6 +28,7 @@
 #include "spank/hw/live/pci_links.h"
 #include "spank/hw/live/platform_live.h"
 #include "spank/hw/io/sysfile.h"
+#include "spank/hw/machine/sysfs.h"
 #include "spank/tools/run.h"
 
 #define NVML_DEVICES 256
@@ -121,6 +122,26 @@ static void ask_nvml(struct mu_facts *facts)
     if (cut && mu_mig_cut(mu_sysfile_root()) <= 0)
         facts->gpus.openable = -1;
     free(list);
+}
+
+/* Case 078: a container may have the device in /sys and not in /dev. */
+static void gather_closed_verbs(struct mu_facts *facts)
+{
+    for (int i = 0; i < facts->node->nnics && facts->nclosed < MU_CLOSED_MAX; i++) {
+        const struct mu_nic *nic = &facts->node->nics[i];
+        struct mu_closed_verbs *c = &facts->closed[facts->nclosed];
+
+        if (!nic->active || !nic->name[0] || !mu_nic_has_verbs(nic))
+            continue;
+        c->error =
+            mu_sysfs_uverbs(mu_sysfile_root(), nic->name, c->file, sizeof c->file);
+        if (c->error <= 0)
+            continue;
+        mu_copy(c->nic, sizeof c->nic, nic->name);
+        if (c->file[0])
+            mu_copy(c->why, sizeof c->why, strerror(c->error));
+        facts->nclosed++;
+    }
 }
 
 static uint64_t limit_of(int resource)
@@ -336,6 +357,8 @@ int mu_doctor_gather(const char *topology, const char *gres_conf,
         mu_nccl_libraries(mu_facts_env(facts, "LD_LIBRARY_PATH"), out->library,
                           sizeof out->library / sizeof out->library[0]);
     mu_doctor_tasks(out);
+    if (facts->node && !topology)
+        gather_closed_verbs(facts);
     if (facts->node && !topology)
         mu_pci_links_load("", facts->node, &out->links, &facts->nlinks, &out->acs,
                           &facts->nacs, NULL);

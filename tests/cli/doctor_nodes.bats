@@ -12,9 +12,10 @@ setup_file() {
     for kind in good bad; do
         tree "$NODES/$kind"
     done
-    # Another driver, firmware and window; a port that is down; a GPU that is slow.
+    # Another driver, firmware and window; a port that is down; no device file; a GPU that is slow.
     echo 535.104.05 > "$NODES/bad/sys/module/nvidia/version"
     echo 28.36.1010 > "$NODES/bad/sys/class/infiniband/mlx5_0/fw_ver"
+    rm "$NODES/bad/dev/infiniband/uverbs1"
     echo '1: DOWN' > "$NODES/bad/sys/class/infiniband/mlx5_1/ports/1/state"
     echo 4096 131072 6291456 > "$NODES/bad/proc/sys/net/ipv4/tcp_rmem"
     cat > "$NODES/bin/nvidia-smi" << 'SMI'
@@ -62,6 +63,9 @@ MOUNTS
         echo '400 Gb/sec (4X NDR)' > "$d/mlx5_$i/ports/1/rate"
         echo 0000:0000:0000:0000:0000:ffff:0a00:0$((100 + i)) > "$d/mlx5_$i/ports/1/gids/0"
         echo 'RoCE v2' > "$d/mlx5_$i/ports/1/gid_attrs/types/0"
+        mkdir -p "$1/dev/infiniband" "${d}_verbs/uverbs$i"
+        echo mlx5_$i > "${d}_verbs/uverbs$i/ibdev"
+        touch "$1/dev/infiniband/uverbs$i"
     done
 }
 
@@ -79,6 +83,8 @@ gpu.1.clocks_throttle_reasons.hw_slowdown  Not Active           n[01-06,08-64]
                                    Active               n07
 rdma.mlx5_0.fw_ver                 28.39.2048           n[01-62,64]
                                    28.36.1010           n63
+rdma.mlx5_1.device_file            opens                n[01-62,64]
+                                   No such file or directory n63
 rdma.mlx5_1.port1.state            4: ACTIVE            n[01-62,64]
                                    1: DOWN              n63
 sysctl.net.ipv4.tcp_rmem           4096 131072 33554432 n[01-62,64]
@@ -93,7 +99,7 @@ sysctl.net.ipv4.tcp_rmem           4096 131072 33554432 n[01-62,64]
     [ "$status" -eq 1 ]
     [ "$(head -n 1 <<< "$output" | tr -d 0-9)" = ' nodes,  facts:  differ' ]
     [ "$(sed '1d; /^n/,$d' <<< "$output" | tr -s ' ')" = "$(tr -s ' ' <<< "$report")" ]
-    [ "$(grep -A9 '^n' <<< "$output")" = 'n63 differs from most nodes in 4 facts
+    [ "$(grep -A9 '^n' <<< "$output")" = 'n63 differs from most nodes in 5 facts
 n07 differs from most nodes in 2 facts
 -> make them alike, or leave them out: --exclude=n[07,63]' ]
     grep -q -- '--overlap.* --nodes=64 --ntasks=64 --ntasks-per-node=1 .*/muster doctor --node-facts$' "$NODES/srun"
@@ -131,7 +137,7 @@ n07 differs from most nodes in 2 facts
         (.differences[] | select(.fact == "driver.nvidia").groups[1] | .value, .count, .nodes)' <<< "$output"
     [ "$output" = "64
 
-6
+7
 n07
 2
 535.104.05

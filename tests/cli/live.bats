@@ -364,6 +364,35 @@ add_rdma() {
     has "$output" "ok      network  soft1 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA leaves it out"
 }
 
+@test "case 078: an RDMA device whose device file cannot be opened" {
+    local verbs=$root/sys/class/infiniband_verbs
+    rm -rf "$root/sys/class/infiniband"
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    for i in 2 3 4; do
+        add_gpu 0000:80:0$i.0 0x020000 0x15b3 0x1021 $node1 1
+        add_rdma mlx5_$i pci0000:80/0000:80:0$i.0 "1: CA"
+    done
+    m doctor --all
+    [[ $output != *"device file"* ]]
+    mkdir -p "$verbs"/uverbs{0,1} "$root/dev/infiniband"
+    echo mlx5_2 > "$verbs/uverbs0/ibdev"
+    echo mlx5_3 > "$verbs/uverbs1/ibdev"
+    touch "$root/dev/infiniband/uverbs0"
+    m doctor --all
+    has "$output" "warning network  mlx5_3 is active, but /dev/infiniband/uverbs1 cannot be opened (No such file or directory): NCCL leaves mlx5_3 out, and uses sockets where no other device is left"
+    has "$output" "--device=/dev/infiniband"
+    has "$output" "warning network  mlx5_4 is active, but has no device file: NCCL leaves mlx5_4 out"
+    has "$output" "modprobe ib_uverbs"
+    [[ $output != *"mlx5_2 is active, but"* ]]
+    touch "$root/dev/infiniband/uverbs1"
+    rm "$root/dev/infiniband/uverbs0"
+    mkdir "$root/dev/infiniband/uverbs0" # open(2) refuses it, to root too
+    m doctor
+    has "$output" "mlx5_2 is active, but /dev/infiniband/uverbs0 cannot be opened"
+    [[ $output != *"mlx5_3 is active, but"* ]]
+    rm -rf "$root/dev"
+}
+
 # An entry of an RDMA port's GID table: device, port, index, GID, type.
 add_gid() {
     local port=$root/sys/class/infiniband/$1/ports/$2

@@ -119,6 +119,15 @@ struct mu_stack_fault {
 };
 #define MU_STACK_FAULTS 8
 
+/* An RDMA device whose device file this process cannot open. */
+struct mu_closed_verbs {
+    char nic[MU_NAME_LEN];
+    char file[96]; /* "": the kernel has none for the device */
+    int error;     /* errno */
+    char why[64];  /* its text */
+};
+#define MU_CLOSED_MAX 16
+
 /* A line of slurm.conf with nodes that do not resolve. */
 struct mu_unresolved {
     char file[1024];
@@ -145,6 +154,8 @@ struct mu_facts {
     int nunresolved;
     char names_late[256]; /* why look-ups took too long, "" they did not */
     const char *host;     /* Slurm's name of this node, NULL: unknown */
+    struct mu_closed_verbs closed[MU_CLOSED_MAX];
+    int nclosed;
     const struct mu_acs *acs;
     int nacs;
     bool iommu;

@@ -2,6 +2,7 @@
 /* doctor_rdma.c - RDMA devices: which are used or differ, which lists select none */
 #include "spank/core/doctor/doctor_list.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,28 @@ static void check_unused_fabric(const struct mu_facts *facts, struct mu_findings
                         n, mu_plural(n), gbits, n == 1 ? "is" : "are");
 }
 
+/* Case 078: libibverbs leaves such a device out of its list, without a message. */
+static void check_device_files(const struct mu_facts *facts, struct mu_findings *out)
+{
+    for (int i = 0; i < facts->nclosed; i++) {
+        const struct mu_closed_verbs *c = &facts->closed[i];
+
+        mu_findings_add(
+            out, MU_WARNING, AREA,
+            !c->file[0] ? "load the kernel's module: modprobe ib_uverbs"
+            : c->error == EACCES
+                ? "rdma-core's udev rules give it mode 0666"
+                : "pass the files into the container "
+                  "(--device=/dev/infiniband, or bind the folder), and "
+                  "allow them where its device rules refuse them",
+            "%s is active, but %s%s%s%s: NCCL leaves %s out, and uses sockets where no "
+            "other device is left",
+            c->nic, c->file[0] ? c->file : "has no device file",
+            c->file[0] ? " cannot be opened (" : "", c->why, c->file[0] ? ")" : "",
+            c->nic);
+    }
+}
+
 void mu_doctor_rdma(const struct mu_facts *facts, struct mu_findings *out)
 {
     struct mu_hca_choice choice;
@@ -214,5 +237,6 @@ void mu_doctor_rdma(const struct mu_facts *facts, struct mu_findings *out)
         check_gid_index(facts, &choice, out);
         check_software(facts, out);
     }
+    check_device_files(facts, out);
     check_unused_fabric(facts, out);
 }

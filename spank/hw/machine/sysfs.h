@@ -53,6 +53,13 @@ bool mu_sysfs_is_soft(const char *root, const char *name);
  */
 int mu_sysfs_soft_nics(const char *root, struct mu_node *node);
 
+/* Can this process open the file through which it would use an InfiniBand-class device?
+ * 0: yes; ENODEV with file "": the kernel has none for the device; another errno: it
+ * has, and open failed; -1: a recorded tree without such files. file has 96 bytes or
+ * more.
+ */
+int mu_sysfs_uverbs(const char *root, const char *device, char *file, size_t len);
+
 /* The machine runs under a hypervisor. */
 bool mu_sysfs_virtual(const char *root);
 
