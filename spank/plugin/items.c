@@ -294,6 +294,8 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     char hint[64];
     uint32_t ntasks, nlocal, nnodes, nodeid;
 
+    /* First: where an item fails, its message is for the user of a step with GPUs. */
+    copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     if (item_u32(sp, S_JOB_ID, "the job id", &step->job, err) < 0 ||
         item_u32(sp, S_JOB_STEPID, "the step id", &step->step, err) < 0 ||
         item_u32(sp, S_JOB_TOTAL_TASK_COUNT, "the number of tasks", &ntasks, err) < 0 ||
@@ -321,7 +323,6 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err)
     copy_env(sp, "SLURM_STEP_NODELIST", step->nodelist, sizeof step->nodelist);
     read_hosts(sp, step);
     copy_env(sp, "SLURM_JOB_PARTITION", step->partition, sizeof step->partition);
-    copy_env(sp, "SLURM_STEP_GPUS", step->gpus, sizeof step->gpus);
     copy_env(sp, "SLURM_JOB_GPUS", step->job_gpus, sizeof step->job_gpus);
     read_visible(sp, step);
     read_parts(sp, step);

@@ -82,8 +82,10 @@ static bool starts_job(void)
 
 int slurm_spank_init(spank_t sp, int ac, char *av[])
 {
-    spank_context_t context = spank_context();
+    spank_context_t context = state.context = spank_context();
 
+    if (context == S_CTX_ERROR)
+        slurm_error("muster: off: Slurm does not report what loads the plugin");
     if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE)
         return 0;
     if (++state.lines > 1) {
@@ -107,14 +109,14 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
 
 int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_LOCAL && first_line(&state.calls.init_post_opt))
+    if (state.context == S_CTX_LOCAL && first_line(&state.calls.init_post_opt))
         mu_restart_hook(&state);
     return 0;
 }
 
 int slurm_spank_user_init(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.user_init))
+    if (state.context == S_CTX_REMOTE && first_line(&state.calls.user_init))
         mu_stepd_user_init(&state, sp);
     return 0; /* a failure is reported, or fails the task, in task_init */
 }
@@ -125,7 +127,7 @@ int slurm_spank_user_init(spank_t sp, int ac, char *av[])
  */
 int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.task_init) &&
+    if (state.context == S_CTX_REMOTE && first_line(&state.calls.task_init) &&
         mu_stepd_task_init(&state, sp) < 0)
         _exit(EXIT_FAILURE);
     return 0;
@@ -133,14 +135,14 @@ int slurm_spank_task_init(spank_t sp, int ac, char *av[])
 
 int slurm_spank_task_exit(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.task_exit))
+    if (state.context == S_CTX_REMOTE && first_line(&state.calls.task_exit))
         mu_stepd_task_exit(&state);
     return 0;
 }
 
 int slurm_spank_exit(spank_t sp, int ac, char *av[])
 {
-    if (spank_context() == S_CTX_REMOTE && first_line(&state.calls.exit))
+    if (state.context == S_CTX_REMOTE && first_line(&state.calls.exit))
         mu_stepd_exit(&state);
     return 0;
 }

@@ -122,7 +122,8 @@ struct mu_topofile {
 };
 
 struct mu_state {
-    int lines; /* of plugstack.conf that load the plugin */
+    spank_context_t context; /* of this process, as init found it */
+    int lines;               /* of plugstack.conf that load the plugin */
     struct {
         int init_post_opt, user_init, task_init, task_exit, exit;
     } calls;         /* of all these lines */

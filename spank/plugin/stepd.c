@@ -172,9 +172,9 @@ void mu_stepd_user_init(struct mu_state *st, spank_t sp)
     struct mu_err err = { 0 };
     uint32_t step = 0;
 
-    if (spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
-        return;
-    if (step >= MU_STEP_SPECIAL) {
+    /* Where this fails, mu_items_read asks once more, and reports it. */
+    if (spank_get_item(sp, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+        step >= MU_STEP_SPECIAL) {
         if (step == MU_STEP_BATCH)
             mu_inherited_drop_job(sp);
         else

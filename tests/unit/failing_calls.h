@@ -28,7 +28,7 @@
 #endif
 #endif
 
-enum kind { MEMORY, FILES, PROCESSES, KINDS };
+enum kind { MEMORY, FILES, PROCESSES, KINDS, SLURM = KINDS };
 static const char *const kinds[] = { "memory", "files", "processes" };
 
 static struct {
@@ -36,6 +36,7 @@ static struct {
     enum kind kind;
     int calls, fail_at;
     bool armed;
+    void (*on_hit)(void); /* may be NULL */
 } fault;
 
 /* Is it the call that fails? `from` is where it returns to. */
@@ -43,8 +44,12 @@ static bool hit(enum kind kind, const void *from)
 {
     uintptr_t at = (uintptr_t)from;
 
-    return fault.armed && kind == fault.kind && at >= fault.begin && at < fault.end &&
-           ++fault.calls == fault.fail_at;
+    if (!fault.armed || kind != fault.kind || at < fault.begin || at >= fault.end ||
+        ++fault.calls != fault.fail_at)
+        return false;
+    if (fault.on_hit)
+        fault.on_hit();
+    return true;
 }
 #define FAIL(kind, code, value)                                                        \
     if (hit(kind, __builtin_return_address(0))) {                                      \

@@ -205,6 +205,24 @@ static void an_unknown_word_in_plugstack_is_named(void **state)
     dlclose(so);
 }
 
+/* Slurm's hooks come all the same; a step without Muster is better than none. */
+static void without_a_context_in_init_the_other_hooks_do_nothing(void **state)
+{
+    static const char *const later[] = { "slurm_spank_user_init",
+                                         "slurm_spank_task_init",
+                                         "slurm_spank_task_exit", "slurm_spank_exit" };
+    void *so = load();
+
+    said[0] = '\0';
+    context = S_CTX_ERROR;
+    assert_int_equal(((hook *)dlsym(so, "slurm_spank_init"))(NULL, 0, NULL), 0);
+    assert_non_null(strstr(said, "what loads"));
+    context = S_CTX_REMOTE;
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
+        assert_int_equal(((hook *)dlsym(so, later[i]))(NULL, 0, NULL), 0);
+    dlclose(so);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +239,7 @@ int main(void)
         cmocka_unit_test(the_option_is_checked_in_srun_and_only_copied_as_root),
         cmocka_unit_test(a_host_file_that_is_a_pipe_is_left_to_srun),
         cmocka_unit_test(an_unknown_word_in_plugstack_is_named),
+        cmocka_unit_test(without_a_context_in_init_the_other_hooks_do_nothing),
     };
 
     recorded_machine();                            /* before any child */
