@@ -313,6 +313,7 @@ static int plan_and_start(const struct mu_node *node, const struct mu_ask *ask,
         if (node->gpus[alloc.gpu_node[i]].vendor != MU_VENDOR_NVIDIA)
             return mu_tool_usage(COMMAND, "--gpus takes NVIDIA GPUs, not %s",
                                  node->gpus[alloc.gpu_node[i]].label);
+    alloc.without_slurm = true;
     if (mu_plan_make(node, &alloc, &opts, &plan, &err) < 0)
         return mu_tool_usage(COMMAND, "%s", err.text);
     for (int i = 0; i < plan.nwarnings; i++)

@@ -40,6 +40,16 @@ gone() { # a part of command lines: no process has it, within some seconds
     [ "$(sort <<< "$output" | grep -oE 'cpus=[0-9,-]+' | cut -d= -f2)" = "$planned" ]
 }
 
+@test "a warning of too few CPUs names the options of muster run, none of srun" {
+    local first
+    first=$(grep Cpus_allowed_list /proc/self/status | cut -f2 | grep -oE '^[0-9]+')
+    m run -n 2 --cpus "$first" true
+    [[ $messages == *"2 tasks on this node but the step owns 1 core: tasks share cores; start fewer ranks, or give them more CPUs (--cpus)"* ]]
+    m run -n 1 --cpus "$first" --cpus-per-task 9 true
+    [[ $messages == *"task 0 has 1 of the 9 CPUs"*"give them more CPUs (--cpus), or a smaller --cpus-per-task"* ]]
+    [[ $messages != *Slurm* ]]
+}
+
 @test "a rank without --gpus sees none" {
     m run -n 1 bash -c 'echo "<$CUDA_VISIBLE_DEVICES>"'
     [ "$output" = "<>" ]

@@ -12,7 +12,8 @@ struct mu_alloc {
     int gpu_node[MU_GPUS_MAX]; /* [pos] node index, ascending */
     bool mig;                  /* Slurm gave the step MIG devices */
     int ntasks;                /* tasks of the step on this node */
-    int cpus_per_task; /* SLURM_CPUS_PER_TASK, hardware threads; 0: no request */
+    int cpus_per_task;  /* SLURM_CPUS_PER_TASK, hardware threads; 0: no request */
+    bool without_slurm; /* a command started the tasks: no option of srun helps */
 };
 
 #endif

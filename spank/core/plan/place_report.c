@@ -10,9 +10,10 @@
 #include "spank/core/plan/place.h"
 #include "spank/core/plan/place_cpu.h"
 
-#define HOW                                                                            \
+#define HOW_SLURM                                                                      \
     "ask Slurm for CPUs there: --exclusive, a larger -c, --cpus-per-gpu, or "          \
     "--distribution=block:block"
+#define HOW_ALONE "give the ranks CPUs there (--cpus)"
 
 /* Owned cores local to a GPU. */
 static int near_cores(const struct mu_node *node, const struct mu_spread *s, int gpu)
@@ -119,7 +120,7 @@ static void put_used_numas(FILE *out, const struct mu_node *node,
 }
 
 static void warn_few_cores(const struct mu_node *node, struct mu_spread *s,
-                           const struct problem *problem, bool none)
+                           const struct problem *problem, bool none, const char *how)
 {
     char *text = NULL;
     size_t len;
@@ -139,15 +140,16 @@ static void warn_few_cores(const struct mu_node *node, struct mu_spread *s,
     put_list(out, &problem->tasks);
     fprintf(out, " %s ", ntasks > 1 ? "use" : "uses");
     put_used_numas(out, node, s, &problem->tasks);
-    fputs("; " HOW, out);
+    fprintf(out, "; %s", how);
     if (fclose(out) == 0)
         mu_plan_warn(s->plan, "%s", text);
     free(text);
 }
 
-static void report_far(const struct mu_node *node, const struct mu_opts *opts,
-                       struct mu_spread *s)
+static void report_far(const struct mu_node *node, const struct mu_alloc *alloc,
+                       const struct mu_opts *opts, struct mu_spread *s)
 {
+    const char *how = alloc->without_slurm ? HOW_ALONE : HOW_SLURM;
     struct problem none = { 0 }, few = { 0 };
 
     for (int t = 0; t < s->plan->nslots; t++) {
@@ -165,8 +167,8 @@ static void report_far(const struct mu_node *node, const struct mu_opts *opts,
                 problem_add(&few, slot->gpu_node[i], t);
         }
     }
-    warn_few_cores(node, s, &none, true);
-    warn_few_cores(node, s, &few, false);
+    warn_few_cores(node, s, &none, true, how);
+    warn_few_cores(node, s, &few, false, how);
 }
 
 /* Warn if there are fewer cores than tasks, or if a task has fewer CPUs than it
@@ -182,8 +184,10 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
         mu_plan_warn(
             s->plan,
             "%d tasks on this node but the step owns %d core%s: tasks share cores; "
-            "ask Slurm for more CPUs with -c or --exclusive",
-            ntasks, s->own.n, mu_plural(s->own.n));
+            "%s",
+            ntasks, s->own.n, mu_plural(s->own.n),
+            alloc->without_slurm ? "start fewer ranks, or give them more CPUs (--cpus)"
+                                 : "ask Slurm for more CPUs with -c or --exclusive");
         return;
     }
     for (int t = 0; t < ntasks && per_task > 0; t++) {
@@ -195,9 +199,12 @@ static void report_short(const struct mu_alloc *alloc, struct mu_spread *s)
             s->plan,
             "task %d has %d of the %d CPUs that it asked for: the step owns %d "
             "CPU%s in %d core%s for %d task%s on this node, and cores are not split; "
-            "ask Slurm for --exclusive or a smaller -c",
+            "%s",
             t, got, per_task, have, mu_plural(have), s->own.n, mu_plural(s->own.n),
-            ntasks, mu_plural(ntasks));
+            ntasks, mu_plural(ntasks),
+            alloc->without_slurm ? "give them more CPUs (--cpus), or a smaller "
+                                   "--cpus-per-task"
+                                 : "ask Slurm for --exclusive or a smaller -c");
         return;
     }
 }
@@ -255,6 +262,6 @@ void mu_spread_report(const struct mu_node *node, const struct mu_alloc *alloc,
                       const struct mu_opts *opts, struct mu_spread *s)
 {
     report_short(alloc, s);
-    report_far(node, opts, s);
+    report_far(node, alloc, opts, s);
     report_unknown(node, s);
 }
