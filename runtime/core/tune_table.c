@@ -3,14 +3,13 @@
 #include "runtime/core/tune_table.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
 
-#define ROWS_MOST 8192
 #define FASTER 0.98 /* of the default's time: less is noise */
 
 /* In the order of NCCL's numbers. */
@@ -20,6 +19,21 @@ static const char *const algos[] = { "TREE",          "RING", "COLLNET_DIRECT",
                                      "COLLNET_CHAIN", "NVLS", "NVLS_TREE",
                                      "PAT",           NULL };
 static const char *const protos[] = { "LL", "LL128", "SIMPLE", NULL };
+
+const char *mu_tune_func_name(int func)
+{
+    return funcs[func];
+}
+
+const char *mu_tune_algo_name(int algo)
+{
+    return algos[algo];
+}
+
+const char *mu_tune_proto_name(int proto)
+{
+    return protos[proto];
+}
 
 /* ---- The text -------------------------------------------------------------------- */
 
@@ -88,8 +102,8 @@ static int parse_line(struct mu_tune *t, char *line, struct mu_err *err)
         return parse_release(line + 5, &t->nccl, err);
     if (!t->nccl)
         return mu_err_set(err, EINVAL, "the line 'nccl RELEASE' is missing before it");
-    if (t->n == ROWS_MOST)
-        return mu_err_set(err, E2BIG, "more than %d rows", ROWS_MOST);
+    if (t->n == MU_TUNE_ROWS)
+        return mu_err_set(err, E2BIG, "more than %d rows", MU_TUNE_ROWS);
     return parse_row(line, &t->rows[t->n], err) < 0 ? -1 : (t->n++, 0);
 }
 
@@ -99,7 +113,7 @@ int mu_tune_parse(struct mu_tune *t, const char *text, const char *path,
     char *copy = strdup(text), *rest = copy, *line;
     int number_of_line = 0, rc = -1;
 
-    *t = (struct mu_tune){ .rows = malloc(ROWS_MOST * sizeof *t->rows) };
+    *t = (struct mu_tune){ .rows = malloc(MU_TUNE_ROWS * sizeof *t->rows) };
     if (!copy || !t->rows) {
         mu_err_set(err, ENOMEM, "%s: out of memory", path);
         goto out;
@@ -129,6 +143,33 @@ out:
     return rc;
 }
 
+char *mu_tune_format(const struct mu_tune *t)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    bool whole;
+
+    if (!f)
+        return NULL;
+    fprintf(f, MU_TUNE_FIRST_LINE "\nnccl %d.%d.%d\n", t->nccl / 10000,
+            t->nccl / 100 % 100, t->nccl % 100);
+    fputs("# ranks nodes function bytes algorithm protocol channels us default_us\n",
+          f);
+    for (int i = 0; i < t->n; i++) {
+        const struct mu_tune_row *r = &t->rows[i];
+
+        fprintf(f, "%d\t%d\t%s\t%" PRIu64 "\t%s\t%s\t%d\t%.3f\t%.3f\n", r->ranks,
+                r->nodes, funcs[r->func], r->bytes, algos[r->algo], protos[r->proto],
+                r->channels, r->us, r->default_us);
+    }
+    whole = !ferror(f);
+    if (fclose(f) == 0 && whole)
+        return text;
+    free(text);
+    return NULL;
+}
+
 void mu_tune_clear(struct mu_tune *t)
 {
     free(t->rows);
@@ -137,7 +178,7 @@ void mu_tune_clear(struct mu_tune *t)
 
 /* ---- Spans ----------------------------------------------------------------------- */
 
-static bool faster(const struct mu_tune_row *row)
+bool mu_tune_faster(const struct mu_tune_row *row)
 {
     return row->us < FASTER * row->default_us;
 }
@@ -183,7 +224,7 @@ static const struct mu_tune_row *best(const struct mu_tune *t,
             continue;
         a = same_way(t, &t->rows[i], low);
         b = same_way(t, &t->rows[i], high);
-        if (!b || !faster(a) || !faster(b))
+        if (!b || !mu_tune_faster(a) || !mu_tune_faster(b))
             continue;
         if (!found || share(a) + share(b) < least) {
             found = a;

@@ -6,12 +6,34 @@
 #ifndef MU_TUNE_TABLE_H
 #define MU_TUNE_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/base/err.h"
 
 #define MU_TUNE_FIRST_LINE "muster-tune 1"
+#define MU_TUNE_ROWS 8192 /* of a table, at most */
+
+/* NCCL's numbers of functions, algorithms and protocols. */
+enum mu_tune_func {
+    MU_TUNE_BROADCAST,
+    MU_TUNE_REDUCE,
+    MU_TUNE_ALLGATHER,
+    MU_TUNE_REDUCE_SCATTER,
+    MU_TUNE_ALLREDUCE,
+};
+enum mu_tune_algo {
+    MU_TUNE_TREE,
+    MU_TUNE_RING,
+    MU_TUNE_COLLNET_DIRECT,
+    MU_TUNE_COLLNET_CHAIN,
+    MU_TUNE_NVLS,
+    MU_TUNE_NVLS_TREE,
+    MU_TUNE_PAT,
+    MU_TUNE_ALGOS,
+};
+enum mu_tune_proto { MU_TUNE_LL, MU_TUNE_LL128, MU_TUNE_SIMPLE, MU_TUNE_PROTOS };
 
 /* A measured time in us, and that of NCCL's own choice, measured in turns with it.
  * func, algo and proto are NCCL's numbers.
@@ -28,6 +50,17 @@ struct mu_tune {
     int n;
     struct mu_tune_row *rows; /* owned */
 };
+
+/* "AllReduce", "RING", "LL". */
+const char *mu_tune_func_name(int func);
+const char *mu_tune_algo_name(int algo);
+const char *mu_tune_proto_name(int proto);
+
+/* The measured time is at least 2 % below the default's; less is noise. */
+bool mu_tune_faster(const struct mu_tune_row *row);
+
+/* The text of a table, which mu_tune_parse reads; caller frees it. NULL: no memory. */
+char *mu_tune_format(const struct mu_tune *t);
 
 /* Read a whole table. `path` is for the sentence, which has the line. */
 int mu_tune_parse(struct mu_tune *t, const char *text, const char *path,

@@ -14,12 +14,11 @@
 
 #include "runtime/base/log.h"
 #include "runtime/core/tune_table.h"
+#include "runtime/core/tuner_trial.h"
 #include "runtime/nccl/tuner_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define TABLE_MOST ((size_t)1 << 20) /* bytes */
-
-enum { TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE };
 
 /* The table is read once for a process. */
 static struct {
@@ -27,6 +26,9 @@ static struct {
     bool loaded; /* or refused */
     struct mu_tune table;
 } tuner = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+EXPORT extern struct mu_tuner_trial muster_tuner_trial;
+struct mu_tuner_trial muster_tuner_trial;
 
 /* What a communicator's ranks and nodes get from the table. */
 struct context {
@@ -141,6 +143,11 @@ static int init(size_t ranks, size_t nodes, mu_nccl_tuner_logger logger, void **
     struct context *c;
 
     *context = NULL;
+    if (muster_tuner_trial.on) {
+        muster_tuner_trial.ranks = (int)ranks;
+        muster_tuner_trial.nodes = (int)nodes;
+        return 0;
+    }
     if (!have_table(logger))
         return 0;
     c = calloc(1, sizeof *c);
@@ -177,13 +184,17 @@ static int finalize(void *context)
 static const struct mu_tune_span *choice(const struct context *c, int func,
                                          size_t bytes, int ops)
 {
+    if (muster_tuner_trial.on)
+        return muster_tuner_trial.own ? NULL : &muster_tuner_trial.way;
     return c && ops <= 1 ? mu_tune_find(c->spans, c->n, func, bytes) : NULL;
 }
 
 /* NCCL limits the channels of rings and trees to those that the communicator has. */
 static void take_channels(const struct mu_tune_span *s, int *channels)
 {
-    if (s->channels > 0 && (s->algo == TREE || s->algo == RING))
+    if (muster_tuner_trial.on)
+        muster_tuner_trial.taken++;
+    if (s->channels > 0 && (s->algo == MU_TUNE_TREE || s->algo == MU_TUNE_RING))
         *channels = s->channels;
 }
 
@@ -192,9 +203,10 @@ static int info2(void *context, int func, size_t bytes, int collnet, int nvls, i
 {
     const struct mu_tune_span *s = choice(context, func, bytes, ops);
 
-    if (!s || s->algo > NVLS_TREE ||
-        (!nvls && (s->algo == NVLS || s->algo == NVLS_TREE)) ||
-        (!collnet && (s->algo == COLLNET_DIRECT || s->algo == COLLNET_CHAIN)))
+    if (!s || s->algo > MU_TUNE_NVLS_TREE ||
+        (!nvls && (s->algo == MU_TUNE_NVLS || s->algo == MU_TUNE_NVLS_TREE)) ||
+        (!collnet &&
+         (s->algo == MU_TUNE_COLLNET_DIRECT || s->algo == MU_TUNE_COLLNET_CHAIN)))
         return 0;
     *algo = s->algo;
     *proto = s->proto;

@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/core/tuner_trial.h"
+
 enum { FIRST = 2, LAST = 6 }; /* interfaces */
 enum { BROADCAST, REDUCE, ALLGATHER, REDUCE_SCATTER, ALLREDUCE };
 enum { TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT, ALGOS };
@@ -276,6 +278,55 @@ static void an_algorithm_that_the_interface_lacks_is_left(void **state)
     assert_int_equal(run(ask_pat, NULL), 0);
 }
 
+/* ---- Trials ---------------------------------------------------------------------- */
+
+/* As muster bench tune does: no table, one communicator, its ways in turns. */
+static int try_ways(const void *arg)
+{
+    static const struct {
+        struct mu_tune_span way;
+        bool own;
+        struct choice want;
+        long taken;
+    } turns[] = {
+        { { .algo = RING, .proto = LL, .channels = 4 }, false, { RING, LL, 4 }, 1 },
+        { { .algo = RING, .proto = LL, .channels = 4 }, true, { -1, -1, 0 }, 1 },
+        { { .algo = TREE, .proto = SIMPLE }, false, { TREE, SIMPLE, 0 }, 2 },
+        { { .algo = NVLS, .proto = SIMPLE }, false, { -1, -1, 0 }, 2 },
+    };
+    int version = *(const int *)arg;
+    void *const *plugin = symbol(version);
+    void *library = dlopen(TUNER, RTLD_NOW | RTLD_LOCAL), *context;
+    struct mu_tuner_trial *trial = library ? dlsym(library, MU_TUNER_TRIAL) : NULL;
+
+    if (!trial)
+        return 200;
+    trial->on = true;
+    if (init(plugin, version, 6, 3, &context) != 0 || trial->ranks != 6 ||
+        trial->nodes != 3)
+        return 201;
+    for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++) {
+        struct choice got;
+
+        trial->way = turns[i].way;
+        trial->own = turns[i].own;
+        got = ask(plugin, version, context, ALLREDUCE, 64 * KIB, 1, 0);
+        if (memcmp(&got, &turns[i].want, sizeof got) != 0 ||
+            trial->taken != turns[i].taken)
+            return (int)i + 1;
+    }
+    return ((int (*)(void *))plugin[FINALIZE])(context);
+}
+
+static void ways_on_trial_take_turns_without_a_table(void **state)
+{
+    unsetenv("MUSTER_TUNER");
+    for (int version = FIRST; version <= LAST; version++) {
+        assert_int_equal(run(try_ways, &version), 0);
+        assert_string_equal(complaints, "");
+    }
+}
+
 /* ---- Refused --------------------------------------------------------------------- */
 
 static int only_defaults(const void *arg)
@@ -383,6 +434,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         TEST(every_interface_takes_what_was_measured_faster),
         TEST(an_algorithm_that_the_interface_lacks_is_left),
+        TEST(ways_on_trial_take_turns_without_a_table),
         TEST(a_bad_table_is_one_sentence_and_nccl_chooses),
         TEST(a_table_that_cannot_be_read_is_one_sentence),
         TEST(more_rows_than_a_table_has_are_refused),

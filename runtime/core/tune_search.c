@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tune_search.c - which ways of NCCL are measured, how often, and what goes into the
+ * table
+ */
+#include "runtime/core/tune_search.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define KIB ((uint64_t)1 << 10)
+
+/* Channels that are tried for rings and trees, and the sizes for which they may pay. A
+ * channel below a few KiB only waits.
+ */
+static const struct {
+    int channels;
+    uint64_t least, most;
+} grid[] = { { 0, 0, UINT64_MAX },          { 1, 0, 256 * KIB },
+             { 2, 0, 1024 * KIB },          { 4, 8 * KIB, 4096 * KIB },
+             { 8, 32 * KIB, 16384 * KIB },  { 12, 256 * KIB, UINT64_MAX },
+             { 16, 256 * KIB, UINT64_MAX }, { 24, 1024 * KIB, UINT64_MAX },
+             { 32, 1024 * KIB, UINT64_MAX } };
+enum { GRID = sizeof grid / sizeof grid[0] };
+
+/* NVLS and the in-network algorithms choose their own channels and have one protocol;
+ * PAT is one of gathers and scatters.
+ */
+static bool is_way(int func, int algo, int proto, int channels)
+{
+    bool gathers = func == MU_TUNE_ALLGATHER || func == MU_TUNE_REDUCE_SCATTER;
+
+    switch (algo) {
+    case MU_TUNE_RING:
+        return true;
+    case MU_TUNE_TREE:
+        return func == MU_TUNE_ALLREDUCE;
+    case MU_TUNE_PAT:
+        return gathers && proto == MU_TUNE_SIMPLE && channels == 0;
+    default:
+        return (func == MU_TUNE_ALLREDUCE || (gathers && algo == MU_TUNE_NVLS)) &&
+               proto == MU_TUNE_SIMPLE && channels == 0;
+    }
+}
+
+bool mu_tune_next_way(int *at, struct mu_tune_row *row)
+{
+    for (; *at < MU_TUNE_ALGOS * MU_TUNE_PROTOS * GRID; ++*at) {
+        int algo = *at / (MU_TUNE_PROTOS * GRID), proto = *at / GRID % MU_TUNE_PROTOS,
+            g = *at % GRID;
+
+        if (row->bytes < grid[g].least || row->bytes > grid[g].most ||
+            !is_way(row->func, algo, proto, grid[g].channels))
+            continue;
+        row->algo = algo;
+        row->proto = proto;
+        row->channels = grid[g].channels;
+        ++*at;
+        return true;
+    }
+    return false;
+}
+
+/* Measure one way and append its row. */
+static int add(const struct mu_tune_search *s, struct mu_tune_row row,
+               struct mu_tune *out, struct mu_err *err)
+{
+    int rc = s->measure(s->arg, &row, err);
+
+    if (rc != 0)
+        return rc < 0 ? -1 : 0;
+    if (out->n == MU_TUNE_ROWS)
+        return mu_err_set(err, E2BIG,
+                          "the table has more than %d rows; measure fewer sizes",
+                          MU_TUNE_ROWS);
+    out->rows[out->n++] = row;
+    return 0;
+}
+
+static int search_size(const struct mu_tune_search *s, uint64_t bytes,
+                       struct mu_tune *out, struct mu_err *err)
+{
+    struct mu_tune_row row = {
+        .ranks = s->ranks, .nodes = s->nodes, .func = s->func, .bytes = bytes
+    };
+    int first = out->n, at = 0, last;
+
+    while (mu_tune_next_way(&at, &row))
+        if (add(s, row, out, err) < 0)
+            return -1;
+    if (out->n == first)
+        return mu_err_set(err, ENOTSUP, "NCCL used none of the ways of %s here",
+                          mu_tune_func_name(s->func));
+    last = out->n;
+    /* The passes are apart in time, so that one disturbance does not decide. */
+    for (int pass = 1; pass < MU_TUNE_PASSES; pass++)
+        for (int i = first; i < last; i++)
+            if (mu_tune_faster(&out->rows[i]) && add(s, out->rows[i], out, err) < 0)
+                return -1;
+    return 0;
+}
+
+int mu_tune_search(const struct mu_tune_search *s, struct mu_tune *out,
+                   struct mu_err *err)
+{
+    struct mu_tune t = { .nccl = s->nccl,
+                         .rows = malloc(MU_TUNE_ROWS * sizeof *t.rows) };
+
+    if (!t.rows)
+        return mu_err_set(err, ENOMEM, "out of memory");
+    for (uint64_t bytes = s->min; bytes <= s->max; bytes *= 2)
+        if (search_size(s, bytes, &t, err) < 0) {
+            mu_tune_clear(&t);
+            return -1;
+        }
+    *out = t;
+    return 0;
+}
