@@ -5,6 +5,8 @@
 #include "runtime/core/tune_search.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define KIB ((uint64_t)1 << 10)
@@ -114,4 +116,59 @@ int mu_tune_search(const struct mu_tune_search *s, struct mu_tune *out,
         }
     *out = t;
     return 0;
+}
+
+/* ---- What the table is good for -------------------------------------------------- */
+
+/* The row that counts for the way at row `first`'s size: the slowest. */
+static const struct mu_tune_row *slowest(const struct mu_tune *t, int first,
+                                         const struct mu_tune_span *way)
+{
+    const struct mu_tune_row *found = NULL;
+
+    for (int i = first; i < t->n && t->rows[i].bytes == t->rows[first].bytes; i++) {
+        const struct mu_tune_row *r = &t->rows[i];
+
+        if (r->algo == way->algo && r->proto == way->proto &&
+            r->channels == way->channels &&
+            (!found || r->us / r->default_us > found->us / found->default_us))
+            found = r;
+    }
+    return found;
+}
+
+static void summarize_size(FILE *f, const struct mu_tune *t, int first,
+                           const struct mu_tune_span *way)
+{
+    const struct mu_tune_row *r = way ? slowest(t, first, way) : NULL;
+
+    if (!r) {
+        fprintf(f, "# %" PRIu64 " bytes: NCCL's own choice, %.1f us\n",
+                t->rows[first].bytes, t->rows[first].default_us);
+        return;
+    }
+    fprintf(f, "# %" PRIu64 " bytes: %s %s ", r->bytes, mu_tune_algo_name(r->algo),
+            mu_tune_proto_name(r->proto));
+    if (r->channels > 0)
+        fprintf(f, "%d channels ", r->channels);
+    fprintf(f, "%.1f us, NCCL's own choice %.1f us\n", r->us, r->default_us);
+}
+
+char *mu_tune_summary(const struct mu_tune *t)
+{
+    struct mu_tune_span *spans = NULL;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    int n = f ? mu_tune_spans(t, t->rows[0].ranks, t->rows[0].nodes, &spans) : -1;
+
+    for (int i = 0; n >= 0 && i < t->n; i++)
+        if (i == 0 || t->rows[i].bytes != t->rows[i - 1].bytes)
+            summarize_size(f, t, i,
+                           mu_tune_find(spans, n, t->rows[i].func, t->rows[i].bytes));
+    free(spans);
+    if (f && fclose(f) == 0 && n >= 0)
+        return text;
+    free(text);
+    return NULL;
 }

@@ -35,4 +35,10 @@ bool mu_tune_next_way(int *at, struct mu_tune_row *row);
 int mu_tune_search(const struct mu_tune_search *search, struct mu_tune *out,
                    struct mu_err *err);
 
+/* A comment line for each size of the table, which has one function: what the tuner
+ * takes there, its slowest time, and that of NCCL's own choice. Caller frees the text;
+ * NULL: no memory.
+ */
+char *mu_tune_summary(const struct mu_tune *t);
+
 #endif

@@ -12,6 +12,7 @@
  *   bench_coll.c     collectives, by path
  *   bench_beside.c   an all-reduce beside a matrix product
  *   bench_ddp.c      the gradient exchange of a model, which bench_model.c reads
+ *   bench_tune.c     a table for the tuner plugin of NCCL
  *   bench_module.c   functions of the NCCL backend that are measured directly
  */
 #ifndef MU_BENCH_H
@@ -27,13 +28,14 @@ struct mu_backend;
 
 /* Command line, checked. */
 struct bench_options {
-    const char *kind;  /* allreduce, ..., ddp; with host also all, barrier */
+    const char *kind;  /* allreduce, ..., ddp, tune; with host also all, barrier */
     const char *path;  /* auto, one of mu_algo_names, or all */
+    const char *tuned; /* tune: the collective */
     const char *model; /* ddp: a file, or a name below the models' folder */
     size_t min, max;   /* bytes */
     enum muster_dtype dtype;
     int ranks;   /* forked here; 0: the ranks of this step */
-    int batches; /* timed, for median, minimum and maximum */
+    int batches; /* timed, for median, minimum and maximum; tune: turns */
     int steps;   /* ddp */
     bool host;   /* the host backend, without GPUs */
     bool graph;  /* captured and replayed */
@@ -99,5 +101,6 @@ int bench_host(struct bench *b);
 int bench_collectives(struct bench *b);
 int bench_beside(struct bench *b);
 int bench_ddp(struct bench *b);
+int bench_tune(struct bench *b); /* on a world with the host backend */
 
 #endif

@@ -7,11 +7,18 @@
 
 #include "runtime/backend/nccl/bench/gpu.h"
 
+static int end(struct muster *m, int rc)
+{
+    return muster_finalize(m) != MUSTER_OK && rc == 0 ? MUSTER_EINTERNAL : rc;
+}
+
 static int run(struct muster *m, const struct bench_options *options, double init_ms)
 {
     struct bench b = { .options = options, .m = m };
     int rc;
 
+    if (strcmp(options->kind, "tune") == 0)
+        return end(m, bench_tune(&b));
     if (strcmp(muster_backend(m), "nccl") != 0) {
         fprintf(stderr,
                 "muster bench: GPUs are needed, but the backend is %s; --host measures "
@@ -27,9 +34,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
     rc = strcmp(options->kind, "ddp") == 0      ? bench_ddp(&b)
          : strcmp(options->kind, "beside") == 0 ? bench_beside(&b)
                                                 : bench_collectives(&b);
-    if (muster_finalize(m) != MUSTER_OK && rc == 0)
-        rc = MUSTER_EINTERNAL;
-    return rc;
+    return end(m, rc);
 }
 
 int main(int argc, char **argv)

@@ -14,8 +14,10 @@ static const char usage_text[] =
     "usage: muster bench COLLECTIVE [OPTION]...\n"
     "       muster bench --host [COLLECTIVE] [OPTION]...\n"
     "       muster bench ddp --model NAME [OPTION]...\n"
+    "       muster bench tune [COLLECTIVE] [OPTION]... >TABLE\n"
     "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast or sendrecv;\n"
-    "beside measures how much an all-reduce slows a matrix product down\n"
+    "beside measures how much an all-reduce slows a matrix product down;\n"
+    "tune prints a table for Muster's tuner plugin of NCCL\n"
     "Run it as the tasks of a step (srun --mpi=pmix muster bench allreduce), or with "
     "--ranks\n"
     "on one node without a launcher.\n"
@@ -39,7 +41,8 @@ static const char usage_text[] =
 
 static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
                                      "broadcast", "sendrecv",  "barrier",
-                                     "beside",    "ddp",       NULL };
+                                     "beside",    "ddp",       "tune",
+                                     NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
 
 static void size_option(const char *what, const char *text, size_t *out)
@@ -178,28 +181,47 @@ static const char *gpu_option(const struct bench_options *o)
                                         : NULL;
 }
 
+static bool is_kind(const struct bench_options *o, const char *kind)
+{
+    return strcmp(o->kind, kind) == 0;
+}
+
 /* Why these options do not go together; NULL: they do. */
 static const char *conflict(const struct bench_options *o)
 {
     static char text[128];
-    bool ddp = strcmp(o->kind, "ddp") == 0;
+    bool ddp = is_kind(o, "ddp");
     const char *needs_gpu = gpu_option(o);
 
     if (o->max < o->min)
         return "--max is below --min";
     if (o->host &&
-        (strcmp(o->kind, "sendrecv") == 0 || strcmp(o->kind, "beside") == 0 || ddp))
+        (is_kind(o, "sendrecv") || is_kind(o, "beside") || is_kind(o, "tune") || ddp))
         needs_gpu = o->kind;
     if (o->host && needs_gpu) {
         snprintf(text, sizeof text, "%s needs GPUs; leave --host or %s out", needs_gpu,
                  needs_gpu);
         return text;
     }
-    if (!o->host && strcmp(o->kind, "barrier") == 0)
+    if (is_kind(o, "tune") &&
+        (needs_gpu || o->tsv || !o->check || o->dtype != MUSTER_F32))
+        return "tune takes --ranks, --min, --max and --batches only";
+    if (!o->host && is_kind(o, "barrier"))
         return "barrier is measured with --host only";
     if (ddp != (o->model != NULL))
         return "ddp needs --model, and only ddp takes it";
     return NULL;
+}
+
+/* What tune measures. */
+static const char *tuned(const char *text)
+{
+    static const char *const words[] = { "allreduce", "allgather", "reduce-scatter",
+                                         "broadcast", NULL };
+    int word;
+
+    choice_option("collective of tune", text, words, &word);
+    return words[word];
 }
 
 void bench_options_read(int argc, char **argv, struct bench_options *out)
@@ -212,7 +234,8 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
 
     while ((opt = getopt_long(argc, argv, "h", long_options, NULL)) != -1)
         option(&o, opt, optarg);
-    if (argc - optind > 1 || (argc == optind && !o.host)) {
+    if (argc - optind > (argc > optind && strcmp(argv[optind], "tune") == 0 ? 2 : 1) ||
+        (argc == optind && !o.host)) {
         fputs(usage_text, stderr);
         exit(2);
     }
@@ -221,6 +244,7 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
         choice_option("collective", argv[optind], kinds, &kind);
         o.kind = kinds[kind];
     }
+    o.tuned = optind + 1 < argc ? tuned(argv[optind + 1]) : "allreduce";
     o.min = o.min ? o.min : o.host ? 16 : 1024;
     o.max = o.max ? o.max : (size_t)1 << (o.host ? 24 : 30);
     wrong = conflict(&o);

@@ -3,6 +3,7 @@
 #include "runtime/tools/bench.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/api/impl.h" /* for a world that exists */
 #include "runtime/base/clock.h"
@@ -46,8 +47,10 @@ static int launched(const struct start *start)
 
 int bench_start(const struct bench_options *options, bench_run *run)
 {
+    /* tune has a communicator of NCCL of its own. */
+    bool host = options->host || strcmp(options->kind, "tune") == 0;
     struct start start = { .options = options,
-                           .world.backend = options->host ? "host" : NULL,
+                           .world.backend = host ? "host" : NULL,
                            .run = run };
 
     return options->ranks

@@ -69,6 +69,9 @@ ROWS
 --host sendrecv --ranks 2|sendrecv needs GPUs; leave --host or sendrecv out
 --host --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
 --host --path pull --ranks 2|--path needs GPUs; leave --host or --path out
+--host tune --ranks 2|tune needs GPUs; leave --host or tune out
+tune --ranks 2 --tsv|tune takes --ranks, --min, --max and --batches only
+tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
 barrier --ranks 2|barrier is measured with --host only
 --host --ranks 2 --max 4|--max is below --min
 --host --ranks 0|--ranks takes a number from 1 to 64, not '0'

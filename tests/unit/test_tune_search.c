@@ -186,6 +186,31 @@ static void a_failure_ends_the_search_and_leaves_the_table(void **state)
     assert_int_equal(t.n, 77);
 }
 
+static void the_summary_has_a_line_for_each_size(void **state)
+{
+    struct machine m = { .fast = { .algo = MU_TUNE_TREE,
+                                   .proto = MU_TUNE_LL128,
+                                   .channels = 16,
+                                   .bytes = MIB,
+                                   .us = 60.125 } };
+    struct mu_tune_search s = search_of(&m, 512 * KIB, 2 * MIB);
+    struct mu_err err = { 0 };
+    struct mu_tune t;
+    char *text;
+
+    assert_int_equal(mu_tune_search(&s, &t, &err), 0);
+    t.rows[t.n - 1].us = 61.5; /* the last pass of the largest size */
+    text = mu_tune_summary(&t);
+    assert_string_equal(
+        text, "# 524288 bytes: NCCL's own choice, 100.0 us\n"
+              "# 1048576 bytes: TREE LL128 16 channels 60.1 us, NCCL's own choice "
+              "100.0 us\n"
+              "# 2097152 bytes: TREE LL128 16 channels 61.5 us, NCCL's own choice "
+              "100.0 us\n");
+    free(text);
+    mu_tune_clear(&t);
+}
+
 static int nothing_works(void *arg, struct mu_tune_row *row, struct mu_err *err)
 {
     return 1;
@@ -210,6 +235,7 @@ int main(void)
         cmocka_unit_test(no_way_is_listed_twice_and_each_fits_its_function),
         cmocka_unit_test(a_table_of_all_sizes_is_not_too_long),
         cmocka_unit_test(a_failure_ends_the_search_and_leaves_the_table),
+        cmocka_unit_test(the_summary_has_a_line_for_each_size),
         cmocka_unit_test(no_usable_way_is_an_error),
     };
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_tuned.h - a made-up GPU and NCCL behind gpu.h and plain.h: it asks the tuner
+ * plugin as NCCL does, and a collective takes the time of what the plugin chose
+ *
+ *   NCCL's own choice   20 us
+ *   RING LL             10 us up to 256 KiB, then 60 us
+ *   RING SIMPLE, 16     15 us from 1 MiB on
+ *   RING LL128          1 us in the first 300 calls, then 19.9 us
+ *   anything else       40 us; NVLS and CollNet do not exist
+ */
+#ifndef TESTS_FAKE_TUNED_H
+#define TESTS_FAKE_TUNED_H
+
+#include <stddef.h>
+
+/* On this rank, collectives of this size by RING LL never end; 0: none does. */
+void fake_tuned_hang(int rank, size_t bytes);
+/* The NCCL is one that has no interface for tuners. */
+void fake_tuned_old(void);
+
+#endif
