@@ -4,7 +4,7 @@
  * Each block has a barrier before (a peer's data is complete when its kernel runs) and
  * after (no rank reads from or writes to our buffer any more).
  */
-#include "runtime/backend/nccl/kernels/device.cuh"
+#include "runtime/backend/nccl/kernels/segment.cuh"
 
 #define THREADS 1024
 
@@ -15,101 +15,21 @@ struct pull_args {
     double scale;
 };
 
-/* A barrier of block b of every rank. False for all threads of the block: aborted. */
-__device__ static bool barrier(const struct mu_reach &r, uint32_t epoch)
-{
-    bool aborted = false;
-    int p = threadIdx.x;
-
-    __syncthreads();
-    if (p < r.n && p != r.rank) {
-        mu_store_release(&r.flags[p]->arrived[r.rank][blockIdx.x], epoch);
-        aborted =
-            !mu_wait_counter(&r.flags[r.rank]->arrived[p][blockIdx.x], epoch, &r, p);
-    }
-    return !__syncthreads_or(aborted);
-}
-
-template <typename T, int N>
-__device__ inline uint4 add_all(const uint4 *in, int n, double scale)
-{
-    typedef mu_acc<T> A;
-    mu_vec<T> x, out;
-#pragma unroll
-    for (int j = 0; j < (int)(16 / sizeof(T)); j++) {
-        x.v = in[0];
-        typename A::type sum = A::up(x.e[j]);
-#pragma unroll
-        for (int p = 1; p < N; p++) {
-            x.v = in[p];
-            if (p < n)
-                sum += A::up(x.e[j]);
-        }
-        if (scale != 1.0)
-            sum = mu_scaled(sum, scale);
-        out.e[j] = A::down(sum);
-    }
-    return out.v;
-}
-
-/* The last bytes, which fill no vector: one thread per element. */
-template <typename T>
-__device__ inline void tail(const struct pull_args &a, size_t from)
-{
-    typedef mu_acc<T> A;
-    size_t i = from + threadIdx.x;
-    if (i >= a.count)
-        return;
-    typename A::type sum = A::up(((volatile T *)a.buffer[0])[i]);
-    for (int p = 1; p < a.reach.n; p++)
-        sum += A::up(((volatile T *)a.buffer[p])[i]);
-    if (a.scale != 1.0)
-        sum = mu_scaled(sum, a.scale);
-    for (int p = 0; p < a.reach.n; p++)
-        ((T *)a.buffer[p])[i] = A::down(sum);
-}
-
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS, 1)
     pull(const __grid_constant__ struct pull_args a)
 {
-    const int U = N == 2 ? 4 : N == 4 ? 2 : 1;
     const struct mu_reach &r = a.reach;
     uint32_t *counter = &r.flags[r.rank]->barrier[blockIdx.x];
     const uint32_t epoch = *(volatile uint32_t *)counter;
     const size_t per = 16 / sizeof(T), total = a.count / per;
-    const size_t segment = (total + r.n - 1) / r.n,
-                 stride = (size_t)gridDim.x * THREADS;
-    const size_t first = segment * r.rank;
-    const size_t end = first + segment < total ? first + segment : total;
 
-    if (!barrier(r, epoch + 1))
+    if (!mu_block_barrier(r, epoch + 1))
         return;
-    for (size_t at = first + (size_t)blockIdx.x * THREADS + threadIdx.x; at < end;
-         at += stride * U) {
-        uint4 in[U][N];
-#pragma unroll
-        for (int u = 0; u < U; u++)
-#pragma unroll
-            for (int p = 0; p < N; p++)
-                if (p < r.n && at + u * stride < end)
-                    in[u][p] = mu_load_vec(a.buffer[p] + at + u * stride);
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-            if (at + u * stride >= end)
-                break;
-            uint4 out = add_all<T, N>(in[u], r.n, a.scale);
-#pragma unroll
-            for (int d = 0; d < N; d++) {
-                int p = r.rank + d >= r.n ? r.rank + d - r.n : r.rank + d;
-                if (d < r.n)
-                    mu_store_vec(a.buffer[p] + at + u * stride, out);
-            }
-        }
-    }
+    mu_sum_segment<T, N>(r, a.buffer, a.buffer, total, a.scale);
     if (r.rank == r.n - 1 && blockIdx.x == 0)
-        tail<T>(a, total * per);
-    if (!barrier(r, epoch + 2))
+        mu_sum_tail<T>(r, a.buffer, a.buffer, total * per, a.count, a.scale);
+    if (!mu_block_barrier(r, epoch + 2))
         return;
     if (threadIdx.x == 0)
         *counter = epoch + 2;
