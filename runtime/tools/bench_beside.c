@@ -104,7 +104,7 @@ int bench_beside(struct bench *b)
 
             if (p >= 0 &&
                 (strcmp(o->path, "all") != 0 || strcmp(path, "one-shot") == 0 ||
-                 (strcmp(path, "relay") == 0 && bytes > (8 << 20))))
+                 p == MU_ALGO_OWN || (strcmp(path, "relay") == 0 && bytes > (8 << 20))))
                 continue;
             bench_force(b, path);
             s.bytes = bytes;

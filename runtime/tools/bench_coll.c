@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/api/impl.h" /* for the backend, which is measured directly */
 #include "runtime/backend/nccl/bench/gpu.h"
@@ -12,6 +13,7 @@
 
 #define COPY_BYTES ((size_t)128 << 20)
 #define BATCHES_MAX 1000
+#define MAPPED_US 100000 /* a new allocation is mapped by the peers after so long */
 
 /* One size of one collective. */
 struct shot {
@@ -176,13 +178,49 @@ static bool path_takes(struct bench *b, const char *path, size_t bytes)
     return true;
 }
 
+/* Memory that the program allocated itself, for the path that serves it. */
+static char *own_memory(struct bench *b, struct shot *s, size_t bytes)
+{
+    char *p = mu_gpu_alloc(bytes);
+
+    bench_force(b, "own");
+    shot_make(s, "allreduce", bytes, p, 0);
+    fire(s);
+    mu_gpu_sync(b->stream);
+    usleep(MAPPED_US);
+    return p;
+}
+
+/* All paths of one size. */
+static int rows(struct shot *s, size_t bytes, char *arena, size_t half, char *own)
+{
+    struct bench *b = s->b;
+    const struct bench_options *o = b->options;
+    bool reduce = strcmp(o->kind, "allreduce") == 0;
+    int rc = 0;
+
+    for (int p = -1; p < MU_ALGOS; p++) {
+        const char *path = p < 0 ? "auto" : mu_algo_names[p];
+
+        if (strcmp(o->path, "all") != 0 ? strcmp(o->path, path) != 0
+                                        : !path_takes(b, path, bytes))
+            continue;
+        if (p >= 0 && !reduce)
+            continue;
+        bench_force(b, path);
+        shot_make(s, o->kind, bytes, p == MU_ALGO_OWN ? own : arena, half);
+        s->plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
+        rc |= row(s, reduce ? path : "nccl", arena);
+    }
+    return rc;
+}
+
 int bench_collectives(struct bench *b)
 {
     const struct bench_options *o = b->options;
-    bool reduce = strcmp(o->kind, "allreduce") == 0;
     size_t half = (o->max > 2 * COPY_BYTES ? o->max : 2 * COPY_BYTES) + 4096;
     struct shot s = { .b = b };
-    char *arena;
+    char *arena, *own = NULL;
     int rc = 0;
 
     if (muster_size(b->m) % 2 && strcmp(o->kind, "sendrecv") == 0) {
@@ -196,21 +234,12 @@ int bench_collectives(struct bench *b)
     bench_print(b, "# peer copies by copy engines, all ranks at once: %.1f GB/s\n",
                 b->copy_limit);
     bench_head(b);
+    if (strcmp(o->kind, "allreduce") == 0)
+        own = own_memory(b, &s, o->max);
     for (size_t bytes = o->min; bytes <= o->max; bytes *= 4)
-        for (int p = -1; p < MU_ALGOS; p++) {
-            const char *path = p < 0 ? "auto" : mu_algo_names[p];
-
-            if (strcmp(o->path, "all") != 0 ? strcmp(o->path, path) != 0
-                                            : !path_takes(b, path, bytes))
-                continue;
-            if (p >= 0 && !reduce)
-                continue;
-            bench_force(b, path);
-            shot_make(&s, o->kind, bytes, arena, half);
-            s.plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
-            rc |= row(&s, reduce ? path : "nccl", arena);
-        }
+        rc |= rows(&s, bytes, arena, half, own);
     bench_force(b, "auto");
+    mu_gpu_free(own);
     muster_free(b->m, arena);
     return rc;
 }

@@ -28,7 +28,7 @@ static const char usage_text[] =
     "  --min SIZE, --max SIZE   bytes of the buffer, in steps of 4; default 1K and "
     "1G,\n"
     "                   with --host 16 and 16M\n"
-    "  --path PATH      auto (default), one-shot, pull, relay, copy, nccl, all\n"
+    "  --path PATH      auto (default), one-shot, pull, relay, own, copy, nccl, all\n"
     "  --dtype TYPE     f32 (default), f64, f16, bf16, i32, i64\n"
     "  --batches N      timed batches for median, minimum, maximum; default 11\n"
     "  --graph          capture the calls in a CUDA graph and replay it\n"

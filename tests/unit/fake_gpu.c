@@ -407,6 +407,13 @@ cudaError_t mu_pull(const struct mu_reach *r, void *const *buffer, size_t count,
     return sum_kernel("pull", buffer[r->rank], buffer[r->rank], count, scale, s);
 }
 
+cudaError_t mu_own(const struct mu_reach *r, const struct mu_own_map *map,
+                   const struct mu_own_buffers *buffers, size_t count,
+                   enum muster_dtype dtype, double scale, int blocks, cudaStream_t s)
+{
+    return sum_kernel("own", buffers->send, buffers->recv, count, scale, s);
+}
+
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes)
 {
     return bytes <= 1 << 20;

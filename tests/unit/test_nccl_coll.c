@@ -29,6 +29,7 @@ static struct gpu {
     int watched;
 } gpus[FAKE_RANKS];
 static int ranks;
+static bool foreign; /* buffers lie outside of the backend's memory */
 
 /* ---- The rest of the backend ----------------------------------------------------- */
 
@@ -65,9 +66,20 @@ char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank)
     return b->peer_control[local_rank];
 }
 
+cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                          int blocks)
+{
+    const struct mu_own_buffers buffers = { .send = coll->send, .recv = coll->recv };
+
+    return mu_own(&b->reach, NULL, &buffers, coll->count, coll->dtype, coll->scale,
+                  blocks, b->stream);
+}
+
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
                          void **buffer)
 {
+    if (foreign)
+        return false;
     for (int r = 0; r < ranks; r++)
         buffer[r] = gpus[r].arena + ((const char *)p - gpu_of(b)->arena);
     return true;
@@ -93,6 +105,7 @@ static void open_gpu(int r, bool own)
     static const struct mu_algo_table table = {
         .curve = { [MU_ALGO_NCCL] = { 2, { 1 << 16, 1 << 24 }, { 20, 70 }, 0 },
                    [MU_ALGO_PULL] = { 2, { 1 << 16, 1 << 24 }, { 8, 58 }, 0 },
+                   [MU_ALGO_OWN] = { 2, { 1 << 16, 1 << 24 }, { 9, 59 }, 0 },
                    [MU_ALGO_ONE_SHOT] = { 2, { 1 << 12, 1 << 20 }, { 3, 12 }, 0 } }
     };
     struct gpu *g = &gpus[r];
@@ -402,6 +415,43 @@ static void parts_beyond_their_area_go_in_rounds(void **state)
     close_ranks();
 }
 
+/* What one rank can see of its own memory never decides the kernel: the others see
+ * theirs.
+ */
+static void memory_of_the_program_is_one_kernel_whatever_its_alignment(void **state)
+{
+    struct mu_coll c;
+
+    for (unsigned order = 0; order < ORDERS(0); order++) {
+        open_ranks(3, true);
+        foreign = true;
+        c = bucket(2 * MIB);
+        for (int r = 0; r < ranks; r++) {
+            gpus[r].b.ours.open = true;
+            gpus[r].arena += r == 1 ? sizeof(float) : 0;
+        }
+        step("the program's memory", &c, 1, order);
+        assert_int_equal(fake_calls_of(0).kernels, 1);
+        assert_int_equal(fake_calls_of(0).nccl, 0);
+        gpus[1].arena -= sizeof(float);
+        foreign = false;
+        close_ranks();
+    }
+}
+
+static void where_it_cannot_be_shared_nccl_has_it(void **state)
+{
+    struct mu_coll c;
+
+    open_ranks(2, true);
+    foreign = true;
+    c = bucket(2 * MIB);
+    step("the program's memory", &c, 1, 1);
+    assert_int_equal(fake_calls_of(0).nccl, 1);
+    foreign = false;
+    close_ranks();
+}
+
 /* ---- Which stream waits for what ------------------------------------------------- */
 
 /* A bucket that is copied back can be read before the next one is done. */
@@ -706,6 +756,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_path_gives_the_mean_in_few_calls),
         cmocka_unit_test(parts_beyond_their_area_go_in_rounds),
+        cmocka_unit_test(memory_of_the_program_is_one_kernel_whatever_its_alignment),
+        cmocka_unit_test(where_it_cannot_be_shared_nccl_has_it),
         cmocka_unit_test(a_bucket_with_its_own_event_does_not_wait_for_the_next),
         cmocka_unit_test(each_stream_that_joins_has_the_result),
         cmocka_unit_test(what_starts_after_a_join_is_waited_for_anew),

@@ -6,7 +6,7 @@
 #define NEVER 1e30
 #define CURVE_POINTS 14
 
-const char *const mu_algo_names[MU_ALGOS + 1] = { "one-shot", "pull", "relay",
+const char *const mu_algo_names[MU_ALGOS + 1] = { "one-shot", "pull", "relay", "own",
                                                   "copy",     "nccl", NULL };
 
 double mu_algo_time(const struct mu_algo_table *table, enum mu_algo algo, size_t bytes)

@@ -13,6 +13,7 @@ enum mu_algo {
     MU_ALGO_ONE_SHOT,
     MU_ALGO_PULL,
     MU_ALGO_RELAY,
+    MU_ALGO_OWN,  /* memory that the program allocated */
     MU_ALGO_COPY, /* chosen only for hidden collectives, never for its time */
     MU_ALGO_NCCL,
     MU_ALGOS,

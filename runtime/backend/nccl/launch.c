@@ -33,18 +33,24 @@ unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *c
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
     unsigned usable = 1u << MU_ALGO_NCCL;
+    bool arena;
 
     if (!b->own || coll->kind != MU_COLL_ALLREDUCE)
         return usable;
     if (bytes <= mu_one_shot_limit(&b->reach, element))
         usable |= 1u << MU_ALGO_ONE_SHOT;
+    arena =
+        coll->send == coll->recv && mu_nccl_arena_peers(b, coll->recv, bytes, buffer);
+    /* Its kernel takes any alignment, which can differ among the ranks. */
+    if (b->ours.open && !arena && bytes >= (size_t)16 * b->reach.n &&
+        mu_segmented_can(coll->dtype, coll->op))
+        usable |= 1u << MU_ALGO_OWN;
     if (((uintptr_t)coll->send | (uintptr_t)coll->recv) % 16 != 0 ||
         !mu_segmented_can(coll->dtype, coll->op))
         return usable;
     if (mu_relay_fits(&b->reach, bytes))
         usable |= 1u << MU_ALGO_RELAY;
-    if (coll->send == coll->recv && bytes >= (size_t)16 * b->reach.n &&
-        mu_nccl_arena_peers(b, coll->recv, bytes, buffer))
+    if (arena && bytes >= (size_t)16 * b->reach.n)
         usable |= 1u << MU_ALGO_PULL | (bytes % 16 == 0 ? 1u << MU_ALGO_COPY : 0);
     return usable;
 }
@@ -292,6 +298,9 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
     case MU_ALGO_RELAY:
         rc = mu_relay(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
                       coll->scale, ceil_div(bytes / b->reach.n, 8192, most), b->stream);
+        break;
+    case MU_ALGO_OWN:
+        rc = mu_own_launch(b, coll, ceil_div(bytes / b->reach.n, 16384, most));
         break;
     case MU_ALGO_COPY:
         rc = launch_copy(b, coll, buffer);

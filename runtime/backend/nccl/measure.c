@@ -19,6 +19,7 @@
 static const size_t sizes[MU_ALGOS][MU_ALGO_POINTS] = {
     [MU_ALGO_ONE_SHOT] = { 4 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB },
     [MU_ALGO_PULL] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
+    [MU_ALGO_OWN] = { 512 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
     [MU_ALGO_RELAY] = { 64 * KIB, 512 * KIB, 2048 * KIB, 6144 * KIB },
     [MU_ALGO_NCCL] = { 64 * KIB, 2048 * KIB, 12288 * KIB, 49152 * KIB },
 };
@@ -38,8 +39,9 @@ static void coll_fill(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
     };
     for (int i = 0; i < r->n; i++)
         buffer[i] = r->lines[i];
-    coll->recv = algo == MU_ALGO_PULL || algo == MU_ALGO_NCCL ? r->lines[r->rank]
-                                                              : b->measure_buffer;
+    coll->recv = algo == MU_ALGO_PULL || algo == MU_ALGO_OWN || algo == MU_ALGO_NCCL
+                     ? r->lines[r->rank]
+                     : b->measure_buffer;
     coll->send = coll->recv;
 }
 
@@ -124,7 +126,8 @@ static int measure_algo(struct mu_nccl_backend *b, enum mu_algo algo,
         size_t bytes = sizes[algo][i];
 
         if ((algo == MU_ALGO_ONE_SHOT && bytes > mu_one_shot_limit(&b->reach, 4)) ||
-            (algo == MU_ALGO_RELAY && !mu_relay_fits(&b->reach, bytes)))
+            (algo == MU_ALGO_RELAY && !mu_relay_fits(&b->reach, bytes)) ||
+            (algo == MU_ALGO_OWN && !b->ours.open))
             break;
         curve->bytes[i] = (float)bytes;
         if (time_point(b, algo, bytes, between, &curve->us[i], &call_us, err) < 0)
@@ -146,8 +149,8 @@ static void ready(struct mu_nccl_backend *b)
 int mu_measure(struct mu_nccl_backend *b, struct mu_err *err)
 {
     /* Algorithms that use the relay's area as zeros precede the relay. */
-    static const enum mu_algo order[] = { MU_ALGO_NCCL, MU_ALGO_PULL, MU_ALGO_ONE_SHOT,
-                                          MU_ALGO_RELAY };
+    static const enum mu_algo order[] = { MU_ALGO_NCCL, MU_ALGO_PULL, MU_ALGO_OWN,
+                                          MU_ALGO_ONE_SHOT, MU_ALGO_RELAY };
     cudaEvent_t between[2] = { NULL, NULL };
     cudaError_t crc;
     int rc = -1;

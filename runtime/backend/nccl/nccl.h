@@ -5,6 +5,7 @@
  *   device.c   the CUDA device of this rank; no two ranks on one device
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    mappings of the memory of this node's other ranks; arenas
+ *   own.c      the same of memory that the program allocated
  *   measure.c  start-up times of the algorithms
  *   launch.c   choice of the algorithm, its kernels and calls
  *   coll.c     start and join
@@ -17,6 +18,8 @@
 #ifndef MU_NCCL_NCCL_H
 #define MU_NCCL_NCCL_H
 
+#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -25,6 +28,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/backend/nccl/algo.h"
+#include "runtime/backend/nccl/own_table.h"
 
 /* Device memory beyond the buckets: areas that peers store packets and lines into. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
@@ -68,6 +72,21 @@ struct mu_watched {
     char what[96];
 };
 
+/* Memory that the program allocated. The ranks agree on `open`. */
+struct mu_own {
+    bool open;
+    pthread_mutex_t entries; /* of the table and refused */
+    pthread_mutex_t work;    /* held while mappings change */
+    struct mu_own_table table;
+    bool refused[MU_OWN_SLOTS];      /* CUDA gives no handle */
+    struct mu_own_map *mirror, *map; /* on the host and on the device */
+    cudaStream_t stream;             /* copies the one to the other */
+    unsigned scan;                   /* the next entry to check */
+    uint32_t waiting;                /* mu_host_words.waiting, a poll ago */
+    PFN_cuPointerGetAttribute_v4000 attribute;
+    PFN_cuMemGetAddressRange_v3020 range;
+};
+
 /* State of an aborted elastic backend's communicator. Where NCCL can revoke it, its
  * kernels end and the next backend can shrink it.
  */
@@ -93,6 +112,7 @@ struct mu_nccl_backend {
 
     bool own;      /* our kernels are usable: one node, all memory mapped */
     char *control; /* struct mu_flags, packets, lines, parts */
+    size_t control_bytes;
     char *peer_control[MU_PEERS];
     struct mu_reach reach;
     struct mu_host_words *words; /* host address of the mapped words */
@@ -103,6 +123,7 @@ struct mu_nccl_backend {
     int forced;           /* an algorithm, or -1: by the table */
     struct mu_nccl_arena *arenas;
     unsigned arena_count;
+    struct mu_own ours;
     struct mu_nccl_request *free_requests;
     cudaStream_t tail;   /* a stream behind all collectives so far */
     uint64_t started;    /* requests on `stream` */
@@ -167,6 +188,17 @@ int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
 /* Addresses of [p, p + bytes) for each local rank; false: not inside an arena. */
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
                          void **buffer);
+
+/* Every rank publishes `len` bytes; all: those of this node. Collective. */
+int mu_peers_collect(struct mu_nccl_backend *b, const char *key, const void *mine,
+                     size_t len, void *all, struct mu_err *err);
+
+/* own.c. open is collective; poll belongs to the watch thread. */
+int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err);
+void mu_own_poll(struct mu_nccl_backend *b);
+void mu_own_close(struct mu_nccl_backend *b);
+cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                          int blocks);
 
 /* measure.c */
 int mu_measure(struct mu_nccl_backend *b, struct mu_err *err);

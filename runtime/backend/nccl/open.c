@@ -139,6 +139,7 @@ static void backend_free(struct mu_nccl_backend *b)
     while (b->arenas)
         mu_nccl_arena_free(b, b->arenas->base);
     mu_nccl_close(b);
+    mu_own_close(b);
     mu_peers_close(b);
     if (b->stream)
         cudaStreamDestroy(b->stream);
@@ -163,7 +164,7 @@ static int open_peers(struct mu_nccl_backend *b, double at, struct mu_err *err)
     if (mu_comm_begin(b, err) < 0 || load_kernels(b, err) < 0)
         return -1;
     at = lap(b, at, "kernels");
-    if (mu_peers_connect(b, err) < 0)
+    if (mu_peers_connect(b, err) < 0 || mu_own_open(b, err) < 0)
         return -1;
     at = lap(b, at, "peers mapped");
     if (mu_comm_wait(b, b->env.init_timeout, "opening the NCCL communicator", err) < 0)
@@ -296,7 +297,10 @@ static void nccl_free(struct mu_backend *b, void *p)
 
 static int nccl_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_err *err)
 {
-    return mu_nccl_arena_adopt(mu_nccl_of(b), mu_nccl_of(from), err);
+    int rc = mu_nccl_arena_adopt(mu_nccl_of(b), mu_nccl_of(from), err);
+
+    mu_own_close(mu_nccl_of(from));
+    return rc;
 }
 
 static int nccl_start(struct mu_backend *b, const struct mu_coll *coll,

@@ -64,12 +64,13 @@ int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
         return mu_cuda_err(err, rc, "cannot allocate device memory");
     if (!wanted(b))
         return 0;
-    rc = cudaMalloc((void **)&b->control, rounded(CONTROL_BYTES));
+    b->control_bytes = rounded(CONTROL_BYTES);
+    rc = cudaMalloc((void **)&b->control, b->control_bytes);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc,
                            "cannot allocate the backend's 56 MiB of device memory");
     signature(b->env.rank, b->env.job, sign);
-    rc = cudaMemset(b->control, 0, rounded(CONTROL_BYTES));
+    rc = cudaMemset(b->control, 0, b->control_bytes);
     if (rc == cudaSuccess)
         rc =
             cudaMemcpy(b->control + SIGNATURE_AT, sign, SIGNED, cudaMemcpyHostToDevice);
@@ -122,8 +123,8 @@ static bool map_controls(struct mu_nccl_backend *b)
 }
 
 /* One round: every rank publishes a value; collect those of this node. */
-static int collect(struct mu_nccl_backend *b, const char *key, const void *mine,
-                   size_t len, void *all, struct mu_err *err)
+int mu_peers_collect(struct mu_nccl_backend *b, const char *key, const void *mine,
+                     size_t len, void *all, struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
 
@@ -178,7 +179,7 @@ int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err)
     if (!wanted(b))
         return 0;
     mine = map_controls(b);
-    if (collect(b, "mu.nccl.mapped", &mine, sizeof(mine), all, err) < 0)
+    if (mu_peers_collect(b, "mu.nccl.mapped", &mine, sizeof(mine), all, err) < 0)
         return -1;
     b->own = true;
     for (int i = 0; i < b->env.local_size; i++)
@@ -223,7 +224,7 @@ static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
             mine.bytes = 0;
     }
     snprintf(key, sizeof(key), "mu.nccl.arena.%u", b->arena_count++);
-    if (collect(b, key, &mine, sizeof(mine), all, err) < 0)
+    if (mu_peers_collect(b, key, &mine, sizeof(mine), all, err) < 0)
         return -1;
     for (int i = 0; i < b->env.local_size; i++) {
         if (all[i].bytes == 0)

@@ -3,7 +3,8 @@
  *
  * Our kernels store the rank that they wait for in host memory. NCCL has no time limit:
  * events follow its collectives. In captured graphs events cannot be queried, so small
- * kernels before and after each collective count up two counters.
+ * kernels before and after each collective count up two counters. It also maps the
+ * memory that the programs of the peers allocate (own.c).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -126,6 +127,7 @@ static void *watch(void *arg)
         check_kernels(b);
         check_events(b);
         check_marks(b, &seen, &since);
+        mu_own_poll(b);
         if (i % ERROR_EVERY == 0)
             check_nccl(b);
     }

@@ -236,6 +236,7 @@ __device__ inline bool mu_spin_read_host(struct mu_spin *spin,
         return true;
     }
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    reach->words->waiting = (uint32_t)(now >> 10);
     if (spin->since == 0) {
         spin->since = now;
     } else if (now - spin->since > reach->limit_ns) {

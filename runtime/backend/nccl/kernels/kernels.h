@@ -12,6 +12,8 @@
  *             adds and pushes the sum; lines of 128 bytes carry their flag  (middle)
  *   pull      each rank owns a segment: it reads the parts, adds, writes the sum to
  *             all; a barrier before and after                            (bandwidth)
+ *   own       pull on memory that the program allocated: direct where all peers have
+ *             mapped it, else staged through an area of ours       (callers' memory)
  *   copy      copy engines transfer parts and sums, kernels only add and wait: slower,
  *             but the SMs are free for the computation              (hidden buckets)
  */
@@ -41,11 +43,13 @@ extern "C" {
 /* Mapped host memory of one rank. The host sets abort. A kernel that has waited longer
  * than its time limit stores the late rank in stuck and continues to wait. mark_begin
  * and mark_end count collectives of NCCL begun and finished inside captured graphs.
+ * waiting changes about every millisecond while a kernel waits for a peer.
  */
 struct mu_host_words {
     volatile uint32_t abort;
     volatile uint32_t stuck; /* local rank + 1 */
     volatile uint32_t mark_begin, mark_end;
+    volatile uint32_t waiting;
 };
 
 /* Flags of one rank, in its device memory, mapped by its peers. Zeroed before use. */
@@ -55,6 +59,8 @@ struct mu_flags {
     uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS];
     uint32_t barrier_arrived[MU_PEERS], barrier_epoch; /* copy: one block */
     uint32_t gone; /* copy of the host's abort word in device memory */
+    /* own: a peer's send and receive buffers, with the epoch; written by the peer */
+    uint4 offer[MU_PEERS][MU_BLOCKS][2];
 };
 
 /* Addresses of the peers' areas for kernels: one per backend, constant after open. */
@@ -83,6 +89,36 @@ bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op);
 cudaError_t mu_pull(const struct mu_reach *reach, void *const *buffer, size_t count,
                     enum muster_dtype dtype, double scale, int blocks,
                     cudaStream_t stream);
+
+/* Allocations of a rank: the slots of own_table.h, then the backend's control area. */
+#define MU_OWN_PLACES 513
+#define MU_OWN_CONTROL (MU_OWN_PLACES - 1)
+
+/* In device memory of each rank; the host changes it while kernels run. */
+struct mu_own_map {
+    uint32_t direct[MU_OWN_PLACES];      /* generation that all peers have mapped */
+    char *base[MU_PEERS][MU_OWN_PLACES]; /* our mappings of the peers' allocations */
+};
+
+/* slot -1: memory that no peer can map. */
+struct mu_own_place {
+    int32_t slot;
+    uint32_t generation;
+    size_t offset;
+};
+
+struct mu_own_buffers {
+    const void *send; /* send == recv or no overlap; aligned to the element */
+    void *recv;
+    struct mu_own_place from, to;
+    char *stage[MU_PEERS]; /* the staging areas; at least 16 KiB a rank */
+    size_t stage_bytes;
+};
+cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
+                   const struct mu_own_buffers *buffers, size_t count,
+                   enum muster_dtype dtype, double scale, int blocks,
+                   cudaStream_t stream);
+
 /* 16-byte aligned memory, send == recv or no overlap; the area must hold the data. */
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes);
 cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
@@ -157,6 +193,7 @@ cudaError_t mu_kernels_load(void);
 cudaError_t mu_one_shot_load(void);
 cudaError_t mu_pull_load(void);
 cudaError_t mu_relay_load(void);
+cudaError_t mu_own_load(void);
 cudaError_t mu_pack_load(void);
 cudaError_t mu_copy_load(void);
 cudaError_t mu_norm_load(void);

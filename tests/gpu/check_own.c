@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* check_own.c - all-reduces of memory that the program allocates and frees by itself
+ *
+ *   check_own [RANKS]
+ *
+ * The parts of the backend without NCCL, so that ranks may share a GPU: two ranks run
+ * on a machine with one GPU too, by turns. The ranks free and allocate at different
+ * times, and at the same addresses.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/backend/nccl/nccl.h"
+#include "runtime/base/clock.h"
+#include "runtime/core/dtype.h"
+#include "tests/gpu/common.h"
+
+#define MIB ((size_t)1 << 20)
+#define SEGMENT (22 * MIB)
+#define PATIENCE 20.0
+
+struct own {
+    struct mu_nccl_backend b;
+    struct rank r; /* for print0 */
+    int tests, failures;
+};
+
+static void need(cudaError_t rc, const char *what)
+{
+    if (rc == cudaSuccess)
+        return;
+    fprintf(stderr, "# %s: %s\n", what, cudaGetErrorString(rc));
+    exit(1);
+}
+
+static void need_ok(int rc, const struct mu_err *err)
+{
+    if (rc == 0)
+        return;
+    fprintf(stderr, "# %s\n", err->text);
+    exit(1);
+}
+
+/* ---- A backend without NCCL ------------------------------------------------------ */
+
+static void on_failed(void *arg, int rank, int status, const char *why)
+{
+    fprintf(stderr, "# %s\n", why);
+    _exit(1);
+}
+
+static void open_backend(struct own *o, struct mu_world *world)
+{
+    static struct mu_log log = { .level = MU_LOG_INFO };
+    struct mu_nccl_backend *b = &o->b;
+    struct mu_nccl_record mine = { .mappable = 0 };
+    struct mu_err err = { 0 };
+    int devices = 0;
+
+    need(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    b->device = world->rank % devices;
+    need(cudaSetDevice(b->device), "cudaSetDevice");
+    b->env = (struct mu_backend_env){ .rank = world->rank,
+                                      .size = world->size,
+                                      .local_rank = world->local_rank,
+                                      .local_size = world->local_size,
+                                      .nnodes = world->nnodes,
+                                      .node_of = world->node_of,
+                                      .host_of = (const char *const *)world->host_of,
+                                      .job = world->job,
+                                      .init_timeout = 60,
+                                      .timeout = 60,
+                                      .exchange = world->exchange,
+                                      .log = &log,
+                                      .failed = on_failed };
+    b->forced = MU_ALGO_OWN;
+    b->local_ranks = calloc(world->size, sizeof *b->local_ranks);
+    b->records = calloc(world->size, sizeof *b->records);
+    for (int i = 0; i < world->size; i++)
+        b->local_ranks[i] = i;
+    need(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream");
+    need(mu_kernels_load(), "loading the kernels");
+    need_ok(mu_peers_prepare(b, &mine, &err), &err);
+    need_ok(mu_peers_collect(b, "record", &mine, sizeof mine, b->records, &err), &err);
+    need_ok(mu_peers_connect(b, &err), &err);
+    need_ok(mu_own_open(b, &err), &err);
+    need_ok(mu_watch_start(b, &err), &err);
+    b->reach.limit_ns = 60000000000;
+    o->r.world = world;
+}
+
+static void fence(struct own *o)
+{
+    const struct mu_exchange *x = &o->b.env.exchange;
+    struct mu_err err = { 0 };
+
+    need_ok(x->fence(x->arg, 60, &err), &err);
+}
+
+static void close_backend(struct own *o, struct mu_world *world)
+{
+    need(cudaStreamSynchronize(o->b.stream), "the last collectives");
+    fence(o);
+    mu_watch_stop(&o->b);
+    mu_own_close(&o->b);
+    mu_peers_close(&o->b);
+    mu_world_close(world);
+}
+
+/* ---- What every rank sees -------------------------------------------------------- */
+
+/* The sum of `value` over the ranks (collective). */
+static int over_ranks(struct own *o, int value)
+{
+    static unsigned number;
+    int all[MU_PEERS], sum = 0;
+    char key[32];
+    struct mu_err err = { 0 };
+
+    snprintf(key, sizeof key, "sum.%u", number++);
+    need_ok(mu_peers_collect(&o->b, key, &value, sizeof value, all, &err), &err);
+    for (int i = 0; i < o->b.env.size; i++)
+        sum += all[i];
+    return sum;
+}
+
+static void verify(struct own *o, bool ok, const char *what)
+{
+    int failures = over_ranks(o, !ok);
+
+    o->tests++;
+    o->failures += failures > 0;
+    print0(&o->r, "%sok %d - %s\n", failures ? "not " : "", o->tests, what);
+}
+
+static bool is_direct(struct own *o, const void *p)
+{
+    struct mu_own *own = &o->b.ours;
+    unsigned long long id = 0;
+    bool direct = false;
+    int slot;
+
+    own->attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(uintptr_t)p);
+    pthread_mutex_lock(&own->work);
+    slot = mu_own_find(&own->table, id, p, 1);
+    direct =
+        slot >= 0 && own->mirror->direct[slot] == own->table.entry[slot].generation;
+    pthread_mutex_unlock(&own->work);
+    return direct;
+}
+
+static bool becomes_direct(struct own *o, const void *p)
+{
+    double end = mu_clock_s() + PATIENCE;
+
+    while (!is_direct(o, p) && mu_clock_s() < end)
+        usleep(1000);
+    return is_direct(o, p);
+}
+
+/* ---- All-reduces ----------------------------------------------------------------- */
+
+struct shot {
+    struct own *o;
+    struct mu_coll coll;
+};
+
+static void fire(void *arg)
+{
+    struct shot *s = arg;
+    struct mu_err err = { 0 };
+
+    need_ok(mu_nccl_enqueue(&s->o->b, &s->coll, &err), &err);
+}
+
+static struct shot shot(struct own *o, const void *send, void *recv, size_t count,
+                        enum muster_dtype dtype)
+{
+    return (struct shot){ o,
+                          { .kind = MU_COLL_ALLREDUCE,
+                            .dtype = dtype,
+                            .op = MUSTER_SUM,
+                            .send = send,
+                            .recv = recv,
+                            .count = count,
+                            .scale = 1.0 / o->b.env.size,
+                            .what = "an all-reduce" } };
+}
+
+/* Wrong elements; *hash: of the result. */
+static uint64_t once(struct own *o, char *send, char *recv, size_t count,
+                     enum muster_dtype dtype, uint32_t seed, uint64_t *hash)
+{
+    struct shot s = shot(o, send, recv, count, dtype);
+    size_t bytes = count * mu_dtype_size(dtype);
+    uint64_t wrong;
+
+    mu_gpu_fill(send, count, dtype, seed, o->b.env.rank, o->b.stream);
+    fire(&s);
+    wrong = mu_gpu_wrong(recv, count, dtype, seed, o->b.env.size, MUSTER_SUM,
+                         s.coll.scale, 0, NULL, o->b.stream);
+    *hash = mu_gpu_hash(recv, bytes, o->b.stream);
+    return wrong;
+}
+
+static const size_t counts[] = { 37, 1000, 65537, 500009, 3 * 1000 * 1000 + 17 };
+
+/* Staged at first, direct later: the same bits. */
+static void both_ways(struct own *o, enum muster_dtype dtype)
+{
+    char text[96];
+
+    for (int place = 0; place < 2; place++) {
+        bool right = true, same = true, direct = true;
+
+        for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            char *p = mu_gpu_alloc(SEGMENT + MIB),
+                 *q = place ? mu_gpu_alloc(SEGMENT + MIB) : p;
+            uint64_t staged, mapped;
+
+            right &= once(o, p, q, counts[i], dtype, i + 1, &staged) == 0;
+            direct &= becomes_direct(o, p) && becomes_direct(o, q);
+            fence(o);
+            right &= once(o, p, q, counts[i], dtype, i + 1, &mapped) == 0;
+            same &= staged == mapped;
+            /* without alignment: staged again */
+            right &= once(o, p + 8, q + 8, counts[i], dtype, i + 1, &mapped) == 0;
+            same &= staged == mapped;
+            fence(o);
+            mu_gpu_free(p);
+            if (place)
+                mu_gpu_free(q);
+        }
+        snprintf(text, sizeof text,
+                 "%s, %s: right, and the same bits staged and direct",
+                 mu_dtype_name(dtype), place ? "out of place" : "in place");
+        verify(o, right && same && direct, text);
+    }
+}
+
+/* Memory at the address that was freed just now, or else anywhere. */
+static char *allocate_again(const char *freed)
+{
+    enum { TRIES = 8 };
+    char *p[TRIES];
+    int n = 0;
+
+    do
+        p[n] = mu_gpu_alloc(SEGMENT);
+    while (p[n++] != freed && n < TRIES);
+    for (int i = 0; i < n - 1; i++)
+        mu_gpu_free(p[i]);
+    return p[n - 1];
+}
+
+/* Rank 0 frees before every second call, rank 1 before every third, and so on. The
+ * peers have mapped what is freed, so an old mapping would read old bytes.
+ */
+static void same_address(struct own *o)
+{
+    char *p = mu_gpu_alloc(SEGMENT), *before;
+    int again = 0, ready = 0, wrong = 0;
+    uint64_t hash;
+
+    for (int i = 0; i < 60; i++) {
+        if (i % (2 + o->b.env.rank) == 0) {
+            before = p;
+            mu_gpu_free(p);
+            p = allocate_again(before);
+            again += p == before;
+        }
+        wrong += once(o, p, p, 100003, MUSTER_F32, (uint32_t)i, &hash) != 0;
+        /* some calls come before the mapping, some after it */
+        if (i % 3 == 0)
+            ready += becomes_direct(o, p);
+    }
+    again = over_ranks(o, again);
+    print0(&o->r, "# %d times an address was allocated again\n", again);
+    verify(o, again > 0, "addresses are allocated again");
+    verify(o, ready == 20 && wrong == 0,
+           "60 calls, memory freed and allocated between them: right");
+    mu_gpu_free(p);
+}
+
+/* The mapping of a peer keeps freed memory: it must be given back soon. */
+static void memory_returns(struct own *o)
+{
+    size_t before, after = 0;
+    double end;
+    uint64_t hash;
+    char *p;
+
+    fence(o);
+    usleep(300000); /* what was freed above */
+    fence(o);
+    before = mu_gpu_free_bytes();
+    fence(o);
+    p = mu_gpu_alloc(400 * MIB);
+    once(o, p, p, 1000, MUSTER_F32, 1, &hash);
+    becomes_direct(o, p);
+    fence(o);
+    mu_gpu_free(p);
+    end = mu_clock_s() + PATIENCE;
+    while ((after = mu_gpu_free_bytes()) + 16 * MIB < before && mu_clock_s() < end)
+        usleep(1000);
+    print0(&o->r, "# given back after %.0f ms\n",
+           (mu_clock_s() - end + PATIENCE) * 1e3);
+    verify(o, after + 16 * MIB >= before, "freed memory is given back");
+}
+
+/* A launch captured before the peers have mapped the memory is direct afterwards. */
+static void graph(struct own *o)
+{
+    char *p = mu_gpu_alloc(SEGMENT);
+    struct shot s = shot(o, p, p, 300007, MUSTER_F32);
+    void *captured = mu_gpu_capture(fire, &s, 1, o->b.stream);
+    uint64_t wrong = 0;
+
+    for (uint32_t i = 0; i < 20; i++) {
+        mu_gpu_fill(p, s.coll.count, MUSTER_F32, i, o->b.env.rank, o->b.stream);
+        mu_gpu_replay(captured, o->b.stream);
+        wrong += mu_gpu_wrong(p, s.coll.count, MUSTER_F32, i, o->b.env.size, MUSTER_SUM,
+                              s.coll.scale, 0, NULL, o->b.stream);
+        if (i == 4)
+            wrong += !becomes_direct(o, p);
+    }
+    verify(o, wrong == 0, "a captured call, before and after the mapping: right");
+    fence(o);
+    mu_gpu_capture_free(captured);
+    mu_gpu_free(p);
+}
+
+/* Memory that CUDA cannot share by handle. */
+static void other_memory(struct own *o)
+{
+    char *pool = NULL, *managed = NULL;
+    uint64_t hash;
+    int wrong = 0;
+
+    need(cudaMallocAsync((void **)&pool, SEGMENT, o->b.stream), "cudaMallocAsync");
+    need(cudaMallocManaged((void **)&managed, SEGMENT, cudaMemAttachGlobal),
+         "cudaMallocManaged");
+    for (uint32_t i = 0; i < 4; i++) {
+        wrong += once(o, pool, pool, 1000003, MUSTER_BF16, i, &hash) != 0;
+        wrong += once(o, managed, managed, 1000003, MUSTER_F32, i, &hash) != 0;
+        usleep(20000);
+    }
+    verify(o, wrong == 0, "memory of a pool, and managed memory: right");
+    fence(o);
+    cudaFreeAsync(pool, o->b.stream);
+    cudaFree(managed);
+}
+
+/* Host time of a call, in us: by turns on n allocations. */
+static double call_time(struct own *o, char *const *p, int n)
+{
+    enum { CALLS = 400 };
+    double from, us;
+
+    fence(o);
+    mu_gpu_sync(o->b.stream);
+    from = mu_clock_s();
+    for (int i = 0; i < CALLS; i++) {
+        struct shot s = shot(o, p[i % n], p[i % n], 256, MUSTER_F32);
+
+        fire(&s);
+    }
+    us = (mu_clock_s() - from) * 1e6 / CALLS;
+    mu_gpu_sync(o->b.stream);
+    return us;
+}
+
+static void costs(struct own *o)
+{
+    enum { SEGMENTS = 200 };
+    char *p[SEGMENTS], *control = mu_parts_of(&o->b, o->b.env.rank);
+    uint64_t hash;
+    double one, all, none;
+
+    for (int i = 0; i < SEGMENTS; i++) {
+        p[i] = mu_gpu_alloc(2 * MIB);
+        once(o, p[i], p[i], 256, MUSTER_F32, 1, &hash);
+    }
+    for (int i = 0; i < SEGMENTS; i++)
+        becomes_direct(o, p[i]);
+    none = call_time(o, &control, 1);
+    one = call_time(o, p, 1);
+    all = call_time(o, p, SEGMENTS);
+    print0(&o->r,
+           "# host time of a call, %d segments mapped: %.2f us on one, %.2f us on all "
+           "in turn, %.2f us without a look-up\n",
+           SEGMENTS, one, all, none);
+    fence(o);
+    for (int i = 0; i < SEGMENTS; i++)
+        mu_gpu_free(p[i]);
+}
+
+static int body(struct mu_world *world, void *arg)
+{
+    struct own o = { .tests = 0 };
+
+    open_backend(&o, world);
+    verify(&o, o.b.ours.open, "the ranks can share the program's memory");
+    if (o.b.ours.open) {
+        for (int d = MUSTER_F32; d <= MUSTER_BF16; d++)
+            both_ways(&o, (enum muster_dtype)d);
+        same_address(&o);
+        memory_returns(&o);
+        graph(&o);
+        other_memory(&o);
+        costs(&o);
+    }
+    print0(&o.r, "1..%d\n", o.tests);
+    close_backend(&o, world);
+    return o.failures ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    int n = ranks_wanted(argc, argv, 1);
+
+    return mu_forked_run(n < 2 ? 2 : n, false, 20, body, NULL);
+}
