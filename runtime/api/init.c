@@ -150,6 +150,8 @@ void mu_release(struct muster *m)
         free(m->host_of[r]);
     free(m->host_of);
     free(m->group.world_rank);
+    if (!m->parent)
+        mu_ledger_close(&m->comm.ledger);
     mu_recover_clear(&m->recover);
     mu_comm_clear(&m->comm);
     free(m);
@@ -166,6 +168,19 @@ static int start(struct muster *m, struct mu_err *err)
         mu_agree_on_world(&m->comm, err) < 0 || mu_elastic_open(&m->recover, err) < 0)
         return -1;
     return mu_open_backend(&m->comm, NULL, &m->comm.backend, err);
+}
+
+/* On GPUs NCCL's profiler plugin writes a ledger. A program goes on without one. */
+static void open_ledger(struct muster *m)
+{
+    struct mu_err err = { 0 };
+
+    if (!variable("MUSTER_PROFILE") || !m->comm.ops->host_memory)
+        return;
+    if (mu_ledger_open_asked(&m->comm.ledger, &err) < 0)
+        mu_log(&m->comm.log, MU_LOG_WARN, "profile: %s; nothing is recorded", err.text);
+    else
+        m->comm.ledger.head->interface = MU_LEDGER_LIBMUSTER;
 }
 
 int mu_init_world(struct muster **out, const struct mu_config *config,
@@ -190,6 +205,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
         return status;
     }
     mu_leave_watch(&m->recover);
+    open_ledger(m);
     *out = m;
     return MUSTER_OK;
 }

@@ -107,6 +107,11 @@ struct mu_owner {
 /* One collective. Elements of dtype; send == recv is in place; for all-gather and
  * reduce-scatter the smaller buffer may lie anywhere inside the larger one.
  */
+/* When a backend worked on a collective: ns of CLOCK_MONOTONIC, 0 unknown. */
+struct mu_coll_times {
+    int64_t began, ended;
+};
+
 struct mu_coll {
     enum mu_coll_kind kind;
     enum muster_dtype dtype;
@@ -140,6 +145,8 @@ struct mu_coll {
     bool joined;      /* the caller joins at once and waits for it */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
     struct mu_owner owner;
+    /* Host: filled until join returns; NULL: not wanted. */
+    struct mu_coll_times *times;
 };
 
 struct mu_request; /* one started collective; owned by the backend */

@@ -58,15 +58,21 @@ static void enter(struct mu_comm *comm, const struct mu_coll *coll,
 int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
                   struct mu_started *out, struct mu_err *err)
 {
+    struct mu_coll recorded = *coll;
+
     if (mu_comm_interrupted(comm, err) < 0)
         return -1;
     *out = (struct mu_started){ .partner = -1 };
-    if (is_counted(coll))
+    if (is_counted(coll)) {
         enter(comm, coll, out);
-    else
+        mu_record_begin(comm, &recorded, out);
+    } else {
         out->partner = coll->from >= 0 ? coll->from : coll->to;
-    if (comm->ops->start(comm->backend, coll, &out->request, err) == 0)
+    }
+    if (comm->ops->start(comm->backend, &recorded, &out->request, err) == 0) {
+        mu_record_started(comm, out);
         return 0;
+    }
     if (is_counted(coll)) {
         pthread_mutex_lock(&comm->flight_lock);
         mu_flight_cancel(&comm->flight, out->number);
@@ -93,6 +99,7 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
         return mu_comm_fail(comm, err);
     if (started->number == 0)
         return 0;
+    mu_record_joined(comm, started);
     pthread_mutex_lock(&comm->flight_lock);
     mu_flight_leave(&comm->flight, started->number, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);

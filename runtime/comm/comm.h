@@ -5,6 +5,7 @@
  *   session.c    control connections, agreement on the world, backend
  *   choose.c     which backend
  *   coll.c       collectives of the backend, small gathers over the control connections
+ *   record.c     the ledger's record of a collective
  *   coll_host.c  collectives on the caller's buffers, also in host memory beside a GPU
  *   agree.c      compare a contract, or the order of collectives, among the ranks
  *   network.c    compare what chooses the network
@@ -28,6 +29,7 @@
 #include "runtime/core/config.h"
 #include "runtime/core/contract.h"
 #include "runtime/core/flight.h"
+#include "runtime/ledger/ledger_out.h"
 #include "runtime/muster.h"
 
 /* Seconds; longer times do not fit the nanoseconds of a backend's clock. */
@@ -73,6 +75,10 @@ struct mu_comm {
     pthread_mutex_t swap_lock; /* control and backend are replaced with it held */
     atomic_bool ended;         /* the control thread has aborted the backend */
     atomic_bool closing;       /* from now on no failure is reported */
+
+    struct mu_ledger_out ledger;     /* head NULL: nothing is recorded */
+    struct mu_ledger_comm *recorded; /* this group of this generation; NULL: none yet */
+    int recorded_generation;
 
     bool elastic; /* this backend may be the parent of one of fewer ranks */
     /* The ranks survive a death from now on: every rank acts on it at once. */
@@ -137,12 +143,22 @@ struct mu_started {
     uint64_t number; /* in the flight record; 0: not in it */
     int partner;     /* the rank that a message waits for; -1: a collective */
     double within;   /* limit of the wait in join, seconds; 0: that of the options */
+    void *record;    /* in the ledger, NULL: none */
+    struct mu_coll_times times; /* stays where it is until join */
 };
 int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
                   struct mu_started *out, struct mu_err *err);
 int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
                  const char *what, void *stream, struct mu_err *err);
 int mu_coll_run(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
+
+/* ---- record.c: nothing is done where comm has no ledger ---- */
+/* Before coll starts; sets coll->times and out->record. */
+void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll,
+                     struct mu_started *out);
+void mu_record_started(struct mu_comm *comm, const struct mu_started *started);
+void mu_record_joined(struct mu_comm *comm, const struct mu_started *started);
+
 /* Hash of `order` after one more collective, of `owner`. */
 uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner);
 /* [collective, once] From now on a rank may start collectives of several owners, and so

@@ -17,6 +17,7 @@
 #define MU_LEDGER_MAGIC "muster-ledger-1" /* 16 bytes with the terminator */
 #define MU_LEDGER_SUFFIX ".ledger"
 #define MU_LEDGER_COMMS 256
+#define MU_LEDGER_LIBMUSTER 256 /* as interface: libmuster, on the host */
 #define MU_LEDGER_RECORDS_MIN 64
 #define MU_LEDGER_RECORDS_MAX (1 << 24)
 
@@ -26,7 +27,7 @@ struct mu_ledger_head {
     uint32_t records; /* slots of the ring, a power of two */
     uint64_t calls;   /* recorded so far; the last `records` of them are in the ring */
     uint32_t comms;   /* made so far; those beyond the table share the last entry */
-    uint32_t interface; /* version of NCCL's profiler interface, 0 unknown */
+    uint32_t interface; /* version of NCCL's profiler interface, 0 unknown; or below */
     /* One moment on both clocks: calls have CLOCK_MONOTONIC, which ends at a reboot. */
     uint64_t opened_real, opened_monotonic;
     int32_t rank; /* RANK or SLURM_PROCID, -1 unknown */

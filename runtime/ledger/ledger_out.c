@@ -15,6 +15,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 
+#define RECORDS 131072 /* 16 MiB */
 #define PATH_MOST 4096
 #define NAMES_MOST 100 /* a requeued job has the same name again */
 
@@ -117,6 +118,28 @@ int mu_ledger_open(struct mu_ledger_out *out, const char *folder, uint32_t recor
         (struct mu_ledger_out){ image, mu_ledger_comms(image), mu_ledger_calls(image) };
     *out->head = head;
     return 0;
+}
+
+int mu_ledger_open_asked(struct mu_ledger_out *out, struct mu_err *err)
+{
+    const char *folder = variable("MUSTER_PROFILE");
+    const char *text = variable("MUSTER_PROFILE_RECORDS");
+    long want = RECORDS;
+    uint32_t records = MU_LEDGER_RECORDS_MIN;
+
+    if (text && mu_parse_int("MUSTER_PROFILE_RECORDS", text, MU_LEDGER_RECORDS_MIN,
+                             MU_LEDGER_RECORDS_MAX, &want, err) < 0)
+        return -1;
+    while (records < want)
+        records *= 2;
+    return mu_ledger_open(out, folder ? folder : ".", records, err);
+}
+
+void mu_ledger_close(struct mu_ledger_out *out)
+{
+    if (out->head)
+        munmap(out->head, mu_ledger_file_size(out->head->records));
+    *out = (struct mu_ledger_out){ NULL, NULL, NULL };
 }
 
 struct mu_ledger_comm *mu_ledger_comm(struct mu_ledger_out *out, uint64_t hash,

@@ -25,6 +25,10 @@ struct mu_ledger_out {
 int mu_ledger_open(struct mu_ledger_out *out, const char *folder, uint32_t records,
                    struct mu_err *err);
 
+/* The same as MUSTER_PROFILE and MUSTER_PROFILE_RECORDS ask for. */
+int mu_ledger_open_asked(struct mu_ledger_out *out, struct mu_err *err);
+void mu_ledger_close(struct mu_ledger_out *out);
+
 /* A new communicator's entry; name may be NULL. */
 struct mu_ledger_comm *mu_ledger_comm(struct mu_ledger_out *out, uint64_t hash,
                                       const char *name, int rank, int size, int nodes);

@@ -15,8 +15,6 @@
 #include "runtime/ledger/ledger_out.h"
 #include "runtime/nccl/profiler_abi.h"
 
-#define RECORDS 131072 /* 16 MiB */
-
 #define EXPORT __attribute__((visibility("default")))
 
 /* NCCL unloads its plugins with the last communicator. This library stays loaded
@@ -28,23 +26,6 @@ static struct {
     struct mu_ledger_out out;
 } profiler = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static int open_ledger(struct mu_err *err)
-{
-    const char *folder = getenv("MUSTER_PROFILE");
-    const char *text = getenv("MUSTER_PROFILE_RECORDS");
-    long want = RECORDS;
-    uint32_t records = MU_LEDGER_RECORDS_MIN;
-
-    if (text && *text &&
-        mu_parse_int("MUSTER_PROFILE_RECORDS", text, MU_LEDGER_RECORDS_MIN,
-                     MU_LEDGER_RECORDS_MAX, &want, err) < 0)
-        return -1;
-    while (records < want)
-        records *= 2;
-    return mu_ledger_open(&profiler.out, folder && *folder ? folder : ".", records,
-                          err);
-}
-
 /* The file of this process; false: there is none. */
 static bool have_ledger(int interface)
 {
@@ -54,7 +35,7 @@ static bool have_ledger(int interface)
     pthread_mutex_lock(&profiler.lock);
     if (!profiler.opened) {
         profiler.opened = true;
-        if (open_ledger(&err) < 0)
+        if (mu_ledger_open_asked(&profiler.out, &err) < 0)
             mu_log(&log, MU_LOG_WARN, "profile: %s; nothing is recorded", err.text);
         else
             profiler.out.head->interface = (uint32_t)interface;

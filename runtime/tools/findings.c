@@ -148,6 +148,7 @@ static void launches(struct mu_profile *p)
 
     for (int i = 0; i < p->nfiles; i++)
         if (p->parts[i].span > 0 &&
+            p->files[i].head->interface != MU_LEDGER_LIBMUSTER &&
             (most < 0 || p->parts[i].launches / p->parts[i].span >
                              p->parts[most].launches / p->parts[most].span))
             most = i;
@@ -235,25 +236,26 @@ static int straggler(struct mu_profile *p)
 {
     const struct mu_profile_steps *s = &p->steps;
     double most = 0, total = 0;
-    int file = -1, from = 0, to = 0, n;
+    int file = -1, from = 0, to = 0, n = 0;
     char name[128], differs[80];
 
-    for (int f = 0; f < p->nfiles; f++) {
-        double wait = 0;
-
-        for (int i = 0; i < s->n; i++)
-            wait += s->step[i].late == f ? s->step[i].wait : 0;
-        if (wait > most) {
-            most = wait;
-            file = f;
-        }
-    }
     for (int i = 0; i < s->n; i++)
         total += s->step[i].took;
+    for (int f = 0; f < p->nfiles; f++) {
+        int first = 0, last = -1, late = late_run(s, f, &first, &last);
+        double wait = 0;
+
+        for (int i = first; i <= last; i++)
+            wait += s->step[i].late == f ? s->step[i].wait : 0;
+        if (late < 3 || wait <= most)
+            continue;
+        most = wait;
+        file = f;
+        from = first;
+        to = last;
+        n = late;
+    }
     if (file < 0 || most < rules[STRAGGLER].limit * total)
-        return 0;
-    n = late_run(s, file, &from, &to);
-    if (n < 3)
         return 0;
     what_differs(p, file, differs, sizeof differs);
     add(p, STRAGGLER, file, most / total,
@@ -273,8 +275,8 @@ static void skew(struct mu_profile *p)
         s->median.wait <= rules[SKEW].limit * s->median.busy)
         return;
     add(p, SKEW, -1, s->median.wait / s->median.busy,
-        "ranks wait for one another longer than they exchange data: %.0f of %.0f us in "
-        "the median step",
+        "ranks wait for one another longer than they exchange data: in the median step "
+        "the first waits %.0f us for the last, and collectives take %.0f us",
         s->median.wait, s->median.busy);
 }
 
@@ -380,7 +382,8 @@ static void links(struct mu_profile *p)
     for (int i = 0; i < p->nrows; i++) {
         const struct mu_profile_row *r = &p->rows[i];
 
-        if (p->comms[r->comm].nodes != 1 || r->bytes < LARGE || r->busbw <= 0)
+        if (p->comms[r->comm].nodes != 1 || r->bytes < LARGE || r->busbw <= 0 ||
+            strcmp(r->like->algo, "HOST") == 0)
             continue;
         if (r->busbw < rules[NO_P2P].limit) {
             add(p, NO_P2P, -1, r->busbw,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* profile_print.c - the collectives of a job as text and as JSON */
+#include <limits.h>
+
 #include "runtime/tools/profile.h"
 
 /* The oldest interface among the files decides what can be shown. */
 static unsigned oldest(const struct mu_profile *p, unsigned *newest)
 {
-    unsigned least = 99;
+    unsigned least = UINT_MAX;
 
     *newest = 0;
     for (int i = 0; i < p->nfiles; i++) {
@@ -97,8 +99,10 @@ static void print_steps(const struct mu_profile *p, FILE *to)
             s->n, s->period, mu_plural(s->period), s->median.took * 1e-3, least * 1e-3,
             most * 1e-3);
     if (s->median.busy >= 0)
-        fprintf(to, "; %.3f ms with a collective, %.3f of it waiting for a rank",
-                s->median.busy * 1e-3, s->median.wait * 1e-3);
+        fprintf(
+            to,
+            "; %.3f ms with a collective; the first rank waits %.3f ms for the last",
+            s->median.busy * 1e-3, s->median.wait * 1e-3);
     putc('\n', to);
 }
 

@@ -101,15 +101,17 @@ static uint32_t token(const struct mu_ledger_call *call)
     return (hash ^ call->comm) * 16777619u;
 }
 
-/* The shortest period of the last calls; 0: none. */
+/* The shortest period of the last calls; 0: none. The first half has what a training
+ * sends before its first step.
+ */
 static size_t find_period(const uint32_t *token, size_t n)
 {
-    if (n > WINDOW) {
-        token += n - WINDOW;
-        n = WINDOW;
-    }
+    size_t window = n < 2 * WINDOW ? n / 2 : WINDOW;
+
+    token += n - window;
+    n = window;
     for (size_t period = 1; period <= n / 3; period++) {
-        size_t misses = 0, most = (n - period) / MISSES_IN;
+        size_t misses = 0, most = (n - period) / MISSES_IN + 1;
 
         for (size_t i = 0; i + period < n && misses <= most; i++)
             misses += token[i] != token[i + period];

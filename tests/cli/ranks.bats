@@ -143,3 +143,23 @@ X
     [ "$status" -eq 127 ]
     has "$messages" "cannot start no-such-program-anywhere: No such file or directory"
 }
+
+@test "ranks without GPUs record their collectives where MUSTER_PROFILE is set" {
+    cd "$BATS_TEST_TMPDIR"
+    MUSTER_PROFILE=ledgers m run -n 2 "$build/muster-train" --steps 40 --samples 1000 --test-samples 100
+    [ "$status" -eq 0 ]
+    [ "$(find ledgers -name "run-rank[01]-*.ledger" | wc -l)" -eq 2 ]
+    "$build/muster-report" --format json ledgers > report.json
+    # 40 steps of two buckets; the last step has no next one that ends it
+    [ "$(jq '[.collectives[] | select(.function == "AllReduce" and .bytes > 100000).calls]' -c report.json)" = "[40,40]" ]
+    [ "$(jq .steps.collectives report.json)" -eq 2 ]
+    [ "$(jq '.steps.count >= 37' report.json)" = true ]
+    [ "$(jq '[.collectives[].unfinished] | add' report.json)" -eq 0 ]
+    [ "$(jq '.communicators | length' report.json)" -eq 1 ]
+    [ "$(jq '.communicators[0].ranks_with_file' report.json)" -eq 2 ]
+    [ "$(jq '[.collectives[] | select(.bytes > 100000) | .median_us > 0 and .busbw_gb_s > 0] | all' report.json)" = true ]
+    # a folder that cannot be made: one line, and the training goes on
+    MUSTER_PROFILE=/dev/null/x m run -n 2 "$build/muster-train" --steps 2 --samples 100 --test-samples 10
+    [ "$status" -eq 0 ]
+    [[ $messages = *"profile: the folder /dev/null/x cannot be made: Not a directory; nothing is recorded"* ]]
+}

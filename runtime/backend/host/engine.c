@@ -85,6 +85,8 @@ static void finish_head(struct mu_host_backend *b, int rc)
         b->unposted = rq->next;
     if (rc == 0)
         mu_host_request_finish(rq);
+    if (rc == 0 && rq->coll.times)
+        rq->coll.times->ended = mu_clock_ns();
     rq->rc = rc;
     rq->done = true; /* the joiner may free it from here on */
     wake_joiners(b);
@@ -161,6 +163,8 @@ static bool advance(struct mu_host_backend *b)
             break;
         if (!b->head->posted)
             return false;
+        if (b->head->coll.times && b->head->coll.times->began == 0)
+            b->head->coll.times->began = mu_clock_ns();
         r = b->transport->progress(b, b->head);
         if (r == MU_MORE)
             return true;

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* record.c - the ledger's record of a collective, as NCCL's profiler writes it for NCCL
+ *
+ * A rank waits for the others inside a collective. So its time here is what a kernel's
+ * is on a GPU, and muster report finds the rank that began last.
+ */
+#include <string.h>
+
+#include "runtime/base/parse.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/dtype.h"
+
+/* Equal on all ranks of a group, and of no other group or generation. */
+static uint64_t hash_of(const struct mu_comm *comm)
+{
+    const struct mu_world *w = comm->world;
+    uint64_t hash = mu_hash(0, &w->generation, sizeof w->generation);
+
+    for (int r = 0; r < w->size; r++) {
+        hash = mu_hash(hash, w->host_of[r], strlen(w->host_of[r]) + 1);
+        if (w->pid_of)
+            hash = mu_hash(hash, &w->pid_of[r], sizeof w->pid_of[r]);
+    }
+    return hash ? hash : 1;
+}
+
+/* The ranks that are left after a death are another communicator. */
+static uint32_t index_of(struct mu_comm *comm)
+{
+    const struct mu_world *w = comm->world;
+
+    if (!comm->recorded || comm->recorded_generation != comm->generation)
+        comm->recorded = mu_ledger_comm(&comm->ledger, hash_of(comm), "libmuster",
+                                        w->rank, w->size, w->nnodes);
+    comm->recorded_generation = comm->generation;
+    return (uint32_t)(comm->recorded - comm->ledger.comms);
+}
+
+static bool is_shared(const struct mu_comm *comm)
+{
+    return strcmp(comm->ops->transport(comm->backend), "shared memory") == 0;
+}
+
+void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll, struct mu_started *out)
+{
+    static const char *const names[] = { "AllReduce",     "Broadcast", "AllGather",
+                                         "ReduceScatter", "Barrier",   "Reduce",
+                                         "AlltoAll" };
+    struct mu_ledger_call call = {
+        .sequence = out->number, .count = coll->count, .channels = 1, .algo = "HOST"
+    };
+
+    if (!comm->ledger.head || (size_t)coll->kind >= sizeof names / sizeof names[0])
+        return;
+    call.comm = index_of(comm);
+    call.element = (uint8_t)mu_dtype_size(coll->dtype);
+    mu_copy(call.func, sizeof call.func, names[coll->kind]);
+    mu_copy(call.proto, sizeof call.proto, is_shared(comm) ? "SHM" : "TCP");
+    out->times = (struct mu_coll_times){ 0, 0 };
+    coll->times = &out->times;
+    out->record = mu_ledger_begin(&comm->ledger, &call);
+}
+
+void mu_record_started(struct mu_comm *comm, const struct mu_started *started)
+{
+    if (started->record)
+        mu_ledger_end(&comm->ledger, started->record);
+}
+
+void mu_record_joined(struct mu_comm *comm, const struct mu_started *started)
+{
+    void *channel;
+
+    if (!started->record || started->times.ended == 0)
+        return;
+    channel = mu_ledger_channel(&comm->ledger, started->record,
+                                (uint64_t)started->times.began);
+    mu_ledger_channel_time(&comm->ledger, channel, (uint64_t)started->times.ended);
+    mu_ledger_end(&comm->ledger, channel);
+}
