@@ -78,6 +78,14 @@ static int is_ledger(const struct dirent *entry)
     return n > end && strcmp(entry->d_name + n - end, MU_LEDGER_SUFFIX) == 0;
 }
 
+/* A ledger's name begins with its job and step, "1234.0-". */
+static int is_wanted(const struct mu_profile *p, const char *name)
+{
+    size_t n = p->job ? strlen(p->job) : 0;
+
+    return !p->job || (strncmp(name, p->job, n) == 0 && name[n] == '.');
+}
+
 static int add_path(struct mu_profile *p, const char *path, FILE *complain)
 {
     struct dirent **entry;
@@ -92,9 +100,9 @@ static int add_path(struct mu_profile *p, const char *path, FILE *complain)
         p->faults++;
     }
     for (int i = 0; i < n; i++) {
-        if (snprintf(name, sizeof name, "%s/%s", path, entry[i]->d_name) <
-                (int)sizeof name &&
-            rc == 0)
+        if (is_wanted(p, entry[i]->d_name) && rc == 0 &&
+            snprintf(name, sizeof name, "%s/%s", path, entry[i]->d_name) <
+                (int)sizeof name)
             rc = add_file(p, name, complain);
         free(entry[i]);
     }
@@ -218,6 +226,8 @@ static int gather_records(struct mu_profile *p)
             const struct mu_ledger_comm *of = &comm[call[k].comm];
             const struct mu_profile_comm *c = find_comm(p, of->hash);
 
+            if (p->last && call[k].number + p->last <= f->head->calls)
+                continue;
             if (call[k].number && c)
                 p->records[p->nrecords++] =
                     (struct mu_profile_record){ &call[k], i, of->rank, of->hash,
@@ -360,7 +370,13 @@ out:
 
 int mu_profile_load(struct mu_profile *p, char **paths, int n, FILE *complain)
 {
-    *p = (struct mu_profile){ 0 };
+    return mu_profile_load_last(p, paths, n, NULL, 0, complain);
+}
+
+int mu_profile_load_last(struct mu_profile *p, char **paths, int n, const char *job,
+                         uint64_t last, FILE *complain)
+{
+    *p = (struct mu_profile){ .last = last, .job = job };
     for (int i = 0; i < n; i++)
         if (add_path(p, paths[i], complain) < 0)
             return -1;

@@ -9,6 +9,7 @@
  *   profile_html.c     a page with plots
  *   profile_trace.c    Chrome's trace viewer
  *   report.c           the command line
+ *   monitor_view.c     the last records, for muster monitor
  */
 #ifndef MU_PROFILE_H
 #define MU_PROFILE_H
@@ -109,7 +110,9 @@ struct mu_finding {
 
 struct mu_profile {
     struct mu_profile_file *files;
-    int nfiles, faults;                /* files read; files that could not be */
+    uint64_t last;      /* records of a file that are read; 0: all */
+    const char *job;    /* only its files are taken from folders; NULL: all */
+    int nfiles, faults; /* files read; files that could not be */
     struct mu_profile_record *records; /* by communicator, way, sequence, rank */
     size_t nrecords;
     uint64_t overwritten; /* records that a full ring has lost */
@@ -140,6 +143,11 @@ void mu_findings_make(struct mu_profile *p);
  * the rest is read. -1: nothing could be read, or no memory.
  */
 int mu_profile_load(struct mu_profile *p, char **paths, int n, FILE *complain);
+/* The same of the last records of each file: what a job does now. job: "1234", whose
+ * files alone are taken from folders, or NULL.
+ */
+int mu_profile_load_last(struct mu_profile *p, char **paths, int n, const char *job,
+                         uint64_t last, FILE *complain);
 void mu_profile_clear(struct mu_profile *p);
 
 void mu_profile_text(const struct mu_profile *p, FILE *to);

@@ -33,14 +33,15 @@ static double end_us(const struct mu_ledger_call *call)
 }
 
 /* The calls in the order of their numbers; returns how many. */
-static size_t in_order(const struct mu_profile_file *f,
+static size_t in_order(const struct mu_profile_file *f, uint64_t last,
                        const struct mu_ledger_call **out)
 {
     const struct mu_ledger_call *ring = mu_ledger_calls(f->image);
     uint64_t records = f->head->records, calls = f->head->calls;
     size_t n = 0;
 
-    for (uint64_t k = calls > records ? calls - records : 0; k < calls; k++)
+    last = last && last < records ? last : records;
+    for (uint64_t k = calls > last ? calls - last : 0; k < calls; k++)
         if (ring[k & (records - 1)].number == k + 1)
             out[n++] = &ring[k & (records - 1)];
     return n;
@@ -311,7 +312,7 @@ int mu_profile_steps_find(struct mu_profile *p)
     if (!call || !launch || !p->parts || !p->steps.call)
         goto out;
     for (int i = 0; i < p->nfiles; i++) {
-        size_t n = in_order(&p->files[i], call);
+        size_t n = in_order(&p->files[i], p->last, call);
 
         make_part(p, i, call, n, launch, &p->parts[i]);
         if (n > p->steps.ncalls) {

@@ -30,6 +30,8 @@ static const struct command commands[] = {
       "install Muster's runtime part" },
     { "report", NULL, "show a training run, as text, JSON or HTML, or compare several",
       "install Muster's runtime part" },
+    { "monitor", NULL, "show what a running job does: steps, waiting, GPUs, network",
+      "install Muster's runtime part" },
     { "checkpoint", NULL, "list, verify or export what is in a checkpoint file",
       "install Muster's runtime part" },
 };

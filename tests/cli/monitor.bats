@@ -1,0 +1,139 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster monitor: one look as text, JSON and for Prometheus; by job; the view in a terminal.
+
+top=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+build=${MUSTER_BUILDDIR:-$top/build-test}
+
+setup_file() {
+    make -s -C "$build" tests/unit/write_ledgers
+}
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return
+    mkdir ledgers bin
+    "$build/tests/unit/write_ledgers" ledgers 4 120 2
+    cat > bin/nvidia-smi <<'SMI'
+#!/bin/sh
+echo '00000000:1A:00.0, 97, 612.31, 1980, 61234, 143771'
+echo '00000000:3B:00.0, [N/A], [N/A], 1200, 10, 143771'
+SMI
+    chmod +x bin/nvidia-smi
+    monitor=("$build/muster-monitor")
+}
+
+teardown() {
+    [ -z "${sleeper:-}" ] || kill "$sleeper" || true
+    [ -z "${session:-}" ] || tmux -S "$session" kill-server || true
+}
+
+once() {
+    run env PATH="$PWD/bin:$PATH" "${monitor[@]}" --once --interval 0.1 "$@"
+}
+
+@test "one look has ranks, who waits for whom, GPUs and interfaces" {
+    once ledgers
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "program: 4 ranks" ]
+    [[ ${lines[1]} = "rank 2 (n1) was last in 79 of steps 40 to 118"* ]]
+    [[ $output = *" 00000000:1A:00.0         97      612     1980     61234    143771"* ]]
+    [[ $output = *" 00000000:3B:00.0          -        -     1200        10    143771"* ]]
+}
+
+@test "JSON has the same figures, null where one is unknown" {
+    once --format json ledgers
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.format, .version, (.ranks | length)]' <<< "$output")" = '["muster-monitor",1,4]' ]
+    [ "$(jq '[.ranks[].rank] == [0,1,2,3]' <<< "$output")" = true ]
+    [ "$(jq '.ranks[2].last_share > 0.6 and .ranks[1].last_share == 0' <<< "$output")" = true ]
+    [ "$(jq '.ranks[2].collective_share < .ranks[1].collective_share' <<< "$output")" = true ]
+    [ "$(jq '.ranks[0] | .step > 115 and .step < 125' <<< "$output")" = true ]
+    [ "$(jq '(.ranks[0].step_ms * 10 | round) == 152' <<< "$output")" = true ]
+    [ "$(jq -c '.gpus | map(.watts)' <<< "$output")" = '[612.31,null]' ]
+    rm bin/nvidia-smi
+    once --format json ledgers
+    command -v nvidia-smi > /dev/null || [ "$(jq '.gpus | length' <<< "$output")" -eq 0 ]
+}
+
+@test "a textfile for node_exporter: every line a comment or a sample, and no file half written" {
+    PATH=$PWD/bin:$PATH "${monitor[@]}" --once --interval 0.1 --textfile out.prom ledgers > /dev/null
+    [ "$(grep -cvE '^# (HELP|TYPE) muster_[a-z_]+ |^muster_[a-z_]+\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\} [-0-9.e+]+$' out.prom)" -eq 0 ]
+    grep -q '^muster_step_seconds{job="",host="n1",rank="2"} 0.0152$' out.prom
+    grep -q '^muster_gpu_power_watts{gpu="00000000:1A:00.0"} 612.31$' out.prom
+    [ "$(grep -c '^muster_gpu_power_watts{' out.prom)" -eq 1 ]
+    [ ! -e out.prom.new ]
+    run "${monitor[@]}" --once --interval 0.1 --textfile none/out.prom ledgers
+    [ "$status" -eq 1 ]
+    [ "$output" = "muster monitor: none/out.prom cannot be written" ]
+}
+
+@test "a job is found by its number, through the environment of its processes" {
+    for ((i = 0; i < 4; i++)); do
+        mv ledgers/rank$i.ledger "ledgers/$((i < 3 ? 90417 : 904)).0-rank$i-n-1.ledger" # the last is another job's
+    done
+    env SLURM_JOB_ID=90417 MUSTER_PROFILE=ledgers sleep 60 3>&- &
+    sleeper=$!
+    for ((i = 0; i < 50; i++)); do
+        once --format json 90417
+        [ "$status" -ne 0 ] || break
+        sleep 0.1
+    done
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.ranks[].rank]' <<< "$output")" = '[0,1,2]' ]
+    once 90418
+    [ "$status" -eq 3 ]
+    [[ $output = "muster monitor: job 90418 has no process of yours with MUSTER_PROFILE on this node; "* ]]
+}
+
+@test "what is wrong is one sentence" {
+    once
+    [ "$status" -eq 2 ]
+    once none
+    [ "$status" -eq 3 ]
+    [ "${lines[0]}" = "muster report: none: the file cannot be read: No such file or directory" ]
+    once --format xml ledgers
+    [ "$status" -eq 2 ]
+    run "${monitor[@]}" --format json ledgers
+    [ "$status" -eq 2 ]
+    run "${monitor[@]}" ledgers
+    [ "$status" -eq 2 ]
+    [[ $output = *"add --once"* ]]
+    echo 1 > ledgers/rank3.ledger
+    once ledgers
+    [ "$status" -eq 0 ]
+    [ "${lines[0]}" = "muster report: ledgers/rank3.ledger: this is no ledger file of Muster" ]
+    [[ $output = *"program: 3 ranks"* ]]
+}
+
+@test "the view in a terminal shows a training that runs, and q ends it" {
+    command -v tmux > /dev/null || skip "no tmux"
+    "${monitor[@]}" ledgers 2>&1 | grep -q 'no ncurses' && skip "built without ncurses"
+    session=$PWD/tmux
+    tmux -S "$session" -f /dev/null new-session -d -x 100 -y 30 \
+        "PATH=$PWD/bin:$PATH ${monitor[*]} --interval 0.2 ledgers; echo ended \$?; sleep 60"
+    for ((i = 0; i < 50; i++)); do
+        shown=$(tmux -S "$session" capture-pane -p)
+        [[ $shown != *"q quit"* ]] || break
+        sleep 0.1
+    done
+    [[ $shown = *"program: 4 ranks"*"last in"*" 3 n1 "*"00000000:1A:00.0"*"q quit"* ]]
+    tmux -S "$session" send-keys Down
+    for ((i = 0; i < 50; i++)); do
+        shown=$(tmux -S "$session" capture-pane -p)
+        [[ $shown = *"program: 4 ranks"* ]] || break
+        sleep 0.1
+    done
+    [[ $shown != *"program: 4 ranks"* && $shown = *" 3 n1 "* ]]
+    tmux -S "$session" send-keys q
+    for ((i = 0; i < 50; i++)); do
+        shown=$(tmux -S "$session" capture-pane -p)
+        [[ $shown != *"ended 0"* ]] || break
+        sleep 0.1
+    done
+    [[ $shown = *"ended 0"* ]]
+}
+
+@test "every option of muster monitor has a line in its manual" {
+    diff <("${monitor[@]}" --help | grep -oE -- '--[a-z]+' | sort -u) \
+        <(grep -E '^\.It Fl ' "$top/runtime/tools/muster-monitor.1" | grep -oE 'Fl \\-[a-z]*' | sed 's/Fl \\-/--/' | sort -u)
+}
