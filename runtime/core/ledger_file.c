@@ -44,6 +44,21 @@ static int names_end(const struct mu_ledger_head *head)
     return 1;
 }
 
+/* A size decides how much memory a reader takes. */
+static int comms_are_sound(const struct mu_ledger_head *head, const char *path,
+                           struct mu_err *err)
+{
+    const struct mu_ledger_comm *comm = mu_ledger_comms((void *)head);
+
+    for (int i = 0; i < MU_LEDGER_COMMS; i++)
+        if (comm[i].rank < -1 || comm[i].rank >= MU_LEDGER_RANKS_MAX ||
+            comm[i].size < 0 || comm[i].size > MU_LEDGER_RANKS_MAX)
+            return mu_err_set(err, EINVAL,
+                              "%s: communicator %d is damaged (rank %d of %d)", path, i,
+                              comm[i].rank, comm[i].size);
+    return 0;
+}
+
 int mu_ledger_check(const void *image, size_t size, const char *path,
                     struct mu_err *err)
 {
@@ -74,7 +89,7 @@ int mu_ledger_check(const void *image, size_t size, const char *path,
                           size, mu_ledger_file_size(head->records));
     if (!names_end(head))
         return mu_err_set(err, EINVAL, "%s: a record is damaged", path);
-    return 0;
+    return comms_are_sound(head, path, err);
 }
 
 double mu_ledger_bytes(const struct mu_ledger_call *call, int size)

@@ -18,6 +18,7 @@
 #define MU_LEDGER_SUFFIX ".ledger"
 #define MU_LEDGER_COMMS 256
 #define MU_LEDGER_LIBMUSTER 256 /* as interface: libmuster, on the host */
+#define MU_LEDGER_RANKS_MAX (1 << 20)
 #define MU_LEDGER_RECORDS_MIN 64
 #define MU_LEDGER_RECORDS_MAX (1 << 24)
 

@@ -336,6 +336,16 @@ static void foreign_comm(struct image *m)
     m->call[5].comm = MU_LEDGER_COMMS;
 }
 
+static void negative_size(struct image *m)
+{
+    m->comm[3].size = -5;
+}
+
+static void huge_rank(struct image *m)
+{
+    m->comm[0].rank = INT32_MAX;
+}
+
 static void a_bad_file_is_one_sentence_and_the_rest_is_shown(void **state)
 {
     static const struct {
@@ -350,6 +360,8 @@ static void a_bad_file_is_one_sentence_and_the_rest_is_shown(void **state)
         { "foreign", "this is no ledger file of Muster", foreign },
         { "a name", "a record is damaged", endless_name },
         { "a communicator", "a record is damaged", foreign_comm },
+        { "a size", "communicator 3 is damaged (rank 0 of -5)", negative_size },
+        { "a rank", "communicator 0 is damaged (rank 2147483647 of 2)", huge_rank },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
