@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/core/ranks.h"
+#include "runtime/core/reporter.h"
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
@@ -97,9 +99,11 @@ static int fail_all(struct mu_star *s, const struct mu_err *why, struct mu_err *
 
 static int died(const struct mu_star *s, int rank, struct mu_err *err)
 {
-    return mu_err_set(
-        err, MUSTER_EPEER, "rank %d%s%s%s died or left before all ranks had met", rank,
-        s->host[rank][0] ? " (node " : "", s->host[rank], s->host[rank][0] ? ")" : "");
+    char text[MU_ERR_TEXT];
+
+    mu_death_text(MU_DEATH_EARLY, &(struct mu_rank_name){ rank, s->host[rank], 0 }, -1,
+                  "", text, sizeof text);
+    return mu_err_set(err, MUSTER_EPEER, "%s", text);
 }
 
 /* Its process has ended, or its connection has. */
@@ -285,13 +289,14 @@ static int collect(struct mu_star *s, char *all, size_t len, size_t *got,
 static int report_late(const struct mu_star *s, const size_t *got, size_t len,
                        struct mu_err *why)
 {
-    for (int r = 1; r < s->size; r++)
-        if (got[r] < len)
-            return mu_err_set(why, MUSTER_ERENDEZVOUS,
-                              "rank %d (node %s) did not arrive within %g s "
-                              "(MUSTER_INIT_TIMEOUT)",
-                              r, s->host[r], s->patience);
-    return -1;
+    char who[16], text[256];
+    int r = 1;
+
+    while (r < s->size - 1 && got[r] == len)
+        r++;
+    snprintf(who, sizeof who, "rank %d", r);
+    mu_late_text(who, s->host[r], s->patience, text, sizeof text);
+    return mu_err_set(why, MUSTER_ERENDEZVOUS, "%s", text);
 }
 
 static int gather_at_root(struct mu_star *s, char *all, size_t len, double timeout,

@@ -91,10 +91,12 @@ static size_t add_phrase(enum mu_death death, const struct mu_rank_name *who,
 {
     size_t at = 0;
 
-    mu_text_add(text, len, &at, "rank %d (node %s", who->rank, who->host);
-    if (who->pid > 0)
+    mu_text_add(text, len, &at, "rank %d", who->rank);
+    if (who->host[0])
+        mu_text_add(text, len, &at, " (node %s", who->host);
+    if (who->host[0] && who->pid > 0)
         mu_text_add(text, len, &at, ", pid %d", who->pid);
-    mu_text_add(text, len, &at, ") %s", words[death].is);
+    mu_text_add(text, len, &at, "%s %s", who->host[0] ? ")" : "", words[death].is);
     return at;
 }
 

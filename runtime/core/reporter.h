@@ -77,8 +77,8 @@ enum mu_death {
 
 struct mu_rank_name {
     int rank;
-    const char *host;
-    int pid; /* 0: unknown */
+    const char *host; /* "": unknown */
+    int pid;          /* 0: unknown */
 };
 
 /* How a connection's error shows a death; 0: end of file. */
