@@ -160,32 +160,38 @@ static bool has_openings(const struct mu_comm *comm)
            !comm->ops->broken(comm->backend);
 }
 
-/* A rank that is in a barrier meanwhile sees the opening, and enters this gather: the
- * root of control then compares the names.
+/* A rank that is in a barrier while another one gathers sees it in the opening, and
+ * enters that gather: the root of control then compares the names. *out stays empty when
+ * all ranks are in a barrier.
  */
-static int gather_opened(struct mu_comm *comm, const char *what, const void *data,
-                         size_t len, struct mu_gathered *out, struct mu_err *err)
+static int meet(struct mu_comm *comm, const char *what, bool barrier, const void *data,
+                size_t len, struct mu_gathered *out, struct mu_err *err)
 {
-    int32_t gathers = 1;
+    struct mu_control *control = comm->control;
+    int32_t gathers = !barrier;
     struct mu_coll coll = opening(what, &gathers);
     struct mu_request *request;
     struct mu_err ignored = { 0 };
-    int rc;
+    int rc = 0, joined;
 
     if (!has_openings(comm))
-        return mu_control_gather(comm->control, what, data, len, out, err);
+        return mu_control_gather(control, what, data, len, out, err);
     if (comm->ops->start(comm->backend, &coll, &request, err) < 0)
         return -1;
-    rc = mu_control_gather(comm->control, what, data, len, out, err);
-    /* All ranks have entered it, or the failure of control ends it. */
-    mu_control_wait_begin(comm->control, what);
-    comm->ops->join(comm->backend, request, NULL, &ignored);
-    mu_control_wait_end(comm->control);
-    return rc;
+    if (!barrier)
+        rc = mu_control_gather(control, what, data, len, out, err);
+    /* In a gather all ranks have entered it, or the failure of control ends it. */
+    mu_control_wait_begin(control, what);
+    joined = comm->ops->join(comm->backend, request, NULL, barrier ? err : &ignored);
+    mu_control_wait_end(control);
+    if (barrier && joined == 0 && gathers)
+        return mu_control_gather(control, what, data, len, out, err);
+    return barrier ? joined : rc;
 }
 
-int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
-              struct mu_gathered *out, struct mu_err *err)
+static int enter_and_meet(struct mu_comm *comm, const char *what, bool barrier,
+                          const void *data, size_t len, struct mu_gathered *out,
+                          struct mu_err *err)
 {
     uint64_t number;
 
@@ -196,12 +202,18 @@ int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t l
     pthread_mutex_lock(&comm->flight_lock);
     number = mu_flight_enter(&comm->flight, what, len, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
-    if (gather_opened(comm, what, data, len, out, err) < 0)
+    if (meet(comm, what, barrier, data, len, out, err) < 0)
         return mu_comm_fail(comm, err);
     pthread_mutex_lock(&comm->flight_lock);
     mu_flight_leave(&comm->flight, number, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
     return 0;
+}
+
+int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
+              struct mu_gathered *out, struct mu_err *err)
+{
+    return enter_and_meet(comm, what, false, data, len, out, err);
 }
 
 int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err)
@@ -212,26 +224,11 @@ int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err)
 
 int mu_barrier(struct mu_comm *comm, struct mu_err *err)
 {
-    static const char what[] = "muster_barrier";
-    int32_t gathers = 0;
-    struct mu_coll coll = opening(what, &gathers);
-    struct mu_gathered all;
-    int rc;
+    struct mu_gathered all = { 0 };
 
-    if (mu_drain(comm, NULL, err) < 0)
+    if (mu_drain(comm, NULL, err) < 0 ||
+        enter_and_meet(comm, "muster_barrier", true, NULL, 0, &all, err) < 0)
         return -1;
-    if (!has_openings(comm)) {
-        rc = mu_gather(comm, what, NULL, 0, &all, err);
-    } else if (mu_coll_run(comm, &coll, err) < 0) {
-        return -1;
-    } else {
-        if (!gathers)
-            return 0;
-        rc = mu_control_gather(comm->control, what, NULL, 0, &all, err);
-        if (rc < 0)
-            mu_comm_fail(comm, err);
-    }
-    if (rc == 0)
-        mu_gathered_clear(&all);
-    return rc;
+    mu_gathered_clear(&all);
+    return 0;
 }
