@@ -176,16 +176,22 @@ static void kill_two(unsigned long number, struct times *times)
     forked_clear(&r);
 }
 
-static void two_deaths_at_any_time_are_survived(void **state)
+static void with_each_seed(void (*one)(unsigned long number, struct times *times),
+                           const char *what)
 {
     unsigned long first = number("SEED", 1), n = number("SEEDS", 8);
     struct times times = { 0 };
 
     faults = 0;
     for (unsigned long s = first; s < first + n; s++)
-        kill_two(s, &times);
-    print_times("double kills", &times);
+        one(s, &times);
+    print_times(what, &times);
     assert_int_equal(faults, 0);
+}
+
+static void two_deaths_at_any_time_are_survived(void **state)
+{
+    with_each_seed(kill_two, "double kills");
 }
 
 /* ---- One rank does wrong, the job ends with its name ----------------------------- */
@@ -366,14 +372,7 @@ static void do_wrong(unsigned long number, struct times *times)
 
 static void a_misdeed_ends_the_job_with_one_sentence_and_the_right_name(void **state)
 {
-    unsigned long first = number("SEED", 1), n = number("SEEDS", 8);
-    struct times times = { 0 };
-
-    faults = 0;
-    for (unsigned long s = first; s < first + n; s++)
-        do_wrong(s, &times);
-    print_times("misdeeds", &times);
-    assert_int_equal(faults, 0);
+    with_each_seed(do_wrong, "misdeeds");
 }
 
 int main(void)

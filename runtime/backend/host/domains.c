@@ -4,12 +4,11 @@
 #include "runtime/backend/host/domains.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "runtime/base/clock.h"
 
-#define LOOK_SECONDS 0.05 /* period of the check for lost ranks */
-#define AGAIN_NS 20000000 /* before a rank that dropped a call is called again */
+#define LOOK_SECONDS 0.05  /* period of the check for lost ranks */
+#define AGAIN_SECONDS 0.02 /* before a rank that dropped a call is called again */
 
 int mu_host_domains_find(struct mu_host_domains *d, const struct mu_host_backend *b,
                          struct mu_err *err)
@@ -85,7 +84,7 @@ int mu_host_call(const struct mu_host_backend *b, double deadline, int rank,
         if ((answer != MU_ANSWER_DROPPED && answer != MU_ANSWER_STALLED) ||
             is_over(b, deadline))
             break;
-        nanosleep(&(struct timespec){ .tv_nsec = AGAIN_NS }, NULL);
+        mu_pause(AGAIN_SECONDS);
     }
     return mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot connect to %s at %s port %u: %s",
                       mu_rank_text(b, rank, who, sizeof who), at->hosts, at->port,
