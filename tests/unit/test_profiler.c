@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "runtime/tools/profile.h"
+#include "tests/unit/child.h"
 #include "tests/unit/fake_nccl.h"
 #include "tests/unit/folder.h"
 
@@ -45,33 +45,30 @@ static int teardown(void **state)
     return folder_remove(folder);
 }
 
+struct rank {
+    int number;
+    int (*body)(int rank, void *arg);
+    void *arg;
+};
+
+static int as_rank(void *arg)
+{
+    const struct rank *rank = arg;
+    char number[16];
+
+    snprintf(number, sizeof number, "%d", rank->number);
+    setenv("RANK", number, 1);
+    return rank->body(rank->number, rank->arg);
+}
+
 /* The plugin has one ledger for a process: each rank is one. Its standard error comes
  * into `complaints`. Returns its exit status.
  */
 static int run_rank(int rank, int (*body)(int rank, void *arg), void *arg)
 {
-    char number[16];
-    int fds[2], status;
-    size_t at = 0;
-    ssize_t n;
-    pid_t pid;
+    struct rank r = { rank, body, arg };
 
-    assert_int_equal(pipe(fds), 0);
-    pid = fork();
-    if (pid == 0) {
-        snprintf(number, sizeof number, "%d", rank);
-        setenv("RANK", number, 1);
-        dup2(fds[1], 2);
-        _exit(body(rank, arg));
-    }
-    close(fds[1]);
-    while ((n = read(fds[0], complaints + at, sizeof complaints - 1 - at)) > 0)
-        at += (size_t)n;
-    complaints[at] = '\0';
-    close(fds[0]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return child_run(as_rank, &r, complaints, sizeof complaints);
 }
 
 static void load(struct mu_profile *p)

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "runtime/core/tuner_trial.h"
+#include "tests/unit/child.h"
 
 enum { FIRST = 2, LAST = 6 }; /* interfaces */
 enum { BROADCAST, REDUCE, ALLGATHER, REDUCE_SCATTER, ALLREDUCE };
@@ -76,27 +76,9 @@ static int teardown(void **state)
 }
 
 /* The plugin reads its table once for a process: each case has one. */
-static int run(int (*body)(const void *arg), const void *arg)
+static int run(int (*body)(void *arg), const void *arg)
 {
-    int fds[2], status;
-    size_t at = 0;
-    ssize_t n;
-    pid_t pid;
-
-    assert_int_equal(pipe(fds), 0);
-    pid = fork();
-    if (pid == 0) {
-        dup2(fds[1], 2);
-        _exit(body(arg));
-    }
-    close(fds[1]);
-    while ((n = read(fds[0], complaints + at, sizeof complaints - 1 - at)) > 0)
-        at += (size_t)n;
-    complaints[at] = '\0';
-    close(fds[0]);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return child_run(body, (void *)(uintptr_t)arg, complaints, sizeof complaints);
 }
 
 static void logger(int level, unsigned long flags, const char *file, int line,
@@ -221,7 +203,7 @@ static const struct question {
     { "several operations", 2, 1, ALLREDUCE, 256 * KIB, 2, 0, { -1, -1, 0 } },
 };
 
-static int ask_all(const void *arg)
+static int ask_all(void *arg)
 {
     int version = *(const int *)arg;
     void *const *plugin = symbol(version);
@@ -257,7 +239,7 @@ static void every_interface_takes_what_was_measured_faster(void **state)
 }
 
 /* PAT is unknown to interface 2, and is no row of smaller cost tables. */
-static int ask_pat(const void *arg)
+static int ask_pat(void *arg)
 {
     struct choice got;
     void *context;
@@ -281,7 +263,7 @@ static void an_algorithm_that_the_interface_lacks_is_left(void **state)
 /* ---- Trials ---------------------------------------------------------------------- */
 
 /* As muster bench tune does: no table, one communicator, its ways in turns. */
-static int try_ways(const void *arg)
+static int try_ways(void *arg)
 {
     static const struct {
         struct mu_tune_span way;
@@ -329,7 +311,7 @@ static void ways_on_trial_take_turns_without_a_table(void **state)
 
 /* ---- Refused --------------------------------------------------------------------- */
 
-static int only_defaults(const void *arg)
+static int only_defaults(void *arg)
 {
     for (int version = FIRST; version <= LAST; version++) {
         void *const *plugin = symbol(version);
