@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flight.h - each rank's last collectives, and which rank is guilty of a stall */
+/* flight.h - each rank's last collectives, and which rank is guilty of a stall
+ *
+ *   flight.c        the record of a rank
+ *   flight_blame.c  the verdict on the records of all ranks
+ */
 #ifndef MU_FLIGHT_H
 #define MU_FLIGHT_H
 
@@ -60,6 +64,10 @@ struct mu_flight_names {
     const char *const *gpu_of;  /* by rank, "" or NULL: none */
     const int *parent_of; /* by rank: the rank that forwards its record, -1: the root */
 };
+
+/* Writes "rank 3 (node b, GPU 0000:41:00.0)"; returns its length. */
+size_t mu_flight_name(int rank, const struct mu_flight_names *names, char *text,
+                      size_t len);
 
 /* Add the collectives of one rank to those of all. False: under one number they have
  * another name there.
