@@ -9,6 +9,11 @@
 #include "runtime/backend/host/memory.h"
 #include "runtime/core/dtype.h"
 
+/* Parts begin at multiples of this many elements, so that two ranks never write into
+ * the same cache line.
+ */
+#define PART_ALIGN 64
+
 const char *mu_kind_name(enum mu_coll_kind kind)
 {
     static const char *const names[] = { "all-reduce",     "broadcast", "all-gather",
@@ -46,6 +51,26 @@ struct mu_signature mu_host_request_signature(const struct mu_host_request *rq)
                                   .count = c->count,
                                   .scale = c->scale,
                                   .owner = c->owner };
+}
+
+struct mu_span mu_host_part(const struct mu_coll *c, int nparts, int part)
+{
+    size_t n = (size_t)nparts, each, at;
+
+    if (c->kind == MU_COLL_ALLGATHER || c->kind == MU_COLL_REDUCE_SCATTER)
+        return (struct mu_span){ (size_t)part * c->count, c->count };
+    each = ((c->count + n - 1) / n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+    at = each * (size_t)part < c->count ? each * (size_t)part : c->count;
+    return (struct mu_span){ at, c->count - at < each ? c->count - at : each };
+}
+
+size_t mu_host_payload(const struct mu_host_request *rq, int nparts)
+{
+    size_t bytes = rq->coll.count * rq->esize;
+
+    if (rq->coll.kind == MU_COLL_REDUCE_SCATTER)
+        bytes *= (size_t)nparts;
+    return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
 }
 
 static const char *op_name(unsigned op)

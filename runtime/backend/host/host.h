@@ -230,6 +230,13 @@ void mu_host_request_settle(const struct mu_host_backend *b,
 void mu_host_request_finish(struct mu_host_request *rq);
 const char *mu_kind_name(enum mu_coll_kind kind);
 struct mu_signature mu_host_request_signature(const struct mu_host_request *rq);
+struct mu_span {
+    size_t at, n; /* elements */
+};
+/* The part of the vector that the owner of part `part` of nparts sums, or provides. */
+struct mu_span mu_host_part(const struct mu_coll *c, int nparts, int part);
+/* Bytes that one rank gives to nparts ranks. */
+size_t mu_host_payload(const struct mu_host_request *rq, int nparts);
 /* True if `rank`, which entered with `theirs`, has entered the same collective;
  * otherwise `why` becomes a sentence that names the difference, with the lower rank
  * first: it is the same on both ranks.

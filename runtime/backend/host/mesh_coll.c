@@ -17,24 +17,6 @@
 
 enum { UNDECIDED, SMALL, LARGE, EXCHANGE };
 
-#define PART_ALIGN 64 /* elements */
-
-struct span {
-    size_t at, n; /* elements */
-};
-
-static struct span part_of(const struct mu_host_backend *b, const struct mu_coll *c,
-                           int owner)
-{
-    size_t n = (size_t)b->env.size, each, at;
-
-    if (c->kind == MU_COLL_ALLGATHER || c->kind == MU_COLL_REDUCE_SCATTER)
-        return (struct span){ (size_t)owner * c->count, c->count };
-    each = ((c->count + n - 1) / n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    at = each * (size_t)owner < c->count ? each * (size_t)owner : c->count;
-    return (struct span){ at, c->count - at < each ? c->count - at : each };
-}
-
 static size_t chunk_elements(const struct mu_host_backend *b,
                              const struct mu_host_request *rq)
 {
@@ -46,13 +28,14 @@ static uint64_t rounds_of(const struct mu_host_backend *b,
 {
     size_t each = chunk_elements(b, rq);
 
-    return (part_of(b, &rq->coll, owner).n + each - 1) / each;
+    return (mu_host_part(&rq->coll, b->env.size, owner).n + each - 1) / each;
 }
 
-static struct span chunk_of(const struct mu_host_backend *b,
-                            const struct mu_host_request *rq, int owner, uint64_t round)
+static struct mu_span chunk_of(const struct mu_host_backend *b,
+                               const struct mu_host_request *rq, int owner,
+                               uint64_t round)
 {
-    struct span part = part_of(b, &rq->coll, owner);
+    struct mu_span part = mu_host_part(&rq->coll, b->env.size, owner);
     size_t each = chunk_elements(b, rq), skip = each * round;
 
     part.at += skip;
@@ -60,19 +43,10 @@ static struct span chunk_of(const struct mu_host_backend *b,
     return part;
 }
 
-static size_t payload_of(const struct mu_host_backend *b,
-                         const struct mu_host_request *rq)
-{
-    size_t bytes = rq->coll.count * rq->esize;
-
-    if (rq->coll.kind == MU_COLL_REDUCE_SCATTER)
-        bytes *= (size_t)b->env.size;
-    return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
-}
-
 static bool is_small(const struct mu_host_backend *b, const struct mu_host_request *rq)
 {
-    return rq->coll.kind != MU_COLL_EXCHANGE && payload_of(b, rq) <= b->mesh->small;
+    return rq->coll.kind != MU_COLL_EXCHANGE &&
+           mu_host_payload(rq, b->env.size) <= b->mesh->small;
 }
 
 static bool has_input(const struct mu_coll *c, int rank)
@@ -119,7 +93,7 @@ bool mu_mesh_post(struct mu_host_backend *b, struct mu_host_request *rq)
     if (!is_small(b, rq))
         mu_mesh_begin_large(b, rq);
     else if (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank)
-        head.len = payload_of(b, rq);
+        head.len = mu_host_payload(rq, b->env.size);
     for (int r = 0; r < b->env.size && !b->failure.status; r++)
         if (r != b->env.rank)
             mu_mesh_send(b, r, &head, c->send, rq);
@@ -159,7 +133,7 @@ static char *place(struct mu_host_backend *b, int rank, const struct mu_mesh_hea
     struct mu_mesh_peer *p = &mesh->peer[rank];
     struct mu_host_request *rq = mesh->under_way;
     bool input = h->verb == MU_MESH_INPUT;
-    struct span chunk;
+    struct mu_span chunk;
     int owner = input ? b->env.rank : rank;
 
     if (h->verb == MU_MESH_ENTER && h->len <= mesh->small)
@@ -247,7 +221,7 @@ static void send_round(struct mu_host_backend *b, struct mu_host_request *rq, in
                        enum mu_mesh_verb verb, uint64_t round)
 {
     const struct mu_coll *c = &rq->coll;
-    struct span chunk =
+    struct mu_span chunk =
         chunk_of(b, rq, verb == MU_MESH_INPUT ? to : b->env.rank, round);
     struct mu_mesh_header head = { .verb = (uint8_t)verb,
                                    .seq = rq->seq,
@@ -292,8 +266,9 @@ static void combine(struct mu_host_backend *b, struct mu_host_request *rq,
                     uint64_t round)
 {
     struct mu_coll *c = &rq->coll;
-    struct span chunk = chunk_of(b, rq, b->env.rank, round);
-    size_t first = part_of(b, c, b->env.rank).at * rq->esize, at = chunk.at * rq->esize;
+    struct mu_span chunk = chunk_of(b, rq, b->env.rank, round);
+    size_t first = mu_host_part(c, b->env.size, b->env.rank).at * rq->esize,
+           at = chunk.at * rq->esize;
     char *to = (char *)c->recv + at;
     const char *own = (const char *)c->send + at;
 

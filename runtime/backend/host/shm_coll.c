@@ -22,39 +22,9 @@ enum { UNDECIDED, SMALL, ARENA, STAGED, EXCHANGE };
 
 /* Bytes of one buffer between two checks of the lock and the events. */
 #define PIECE ((size_t)1 << 20)
-/* Parts begin at multiples of this many elements, so that two ranks never write into
- * the same cache line.
- */
-#define PART_ALIGN 64
-
-struct span {
-    size_t at, n; /* elements */
-};
-
-/* The part of the vector that local rank `local` sums, or provides. */
-static struct span part_of(const struct mu_shm *shm, const struct mu_coll *c, int local)
-{
-    size_t n = (size_t)shm->nlocal, each, at;
-
-    if (c->kind == MU_COLL_ALLGATHER || c->kind == MU_COLL_REDUCE_SCATTER)
-        return (struct span){ (size_t)local * c->count, c->count };
-    each = ((c->count + n - 1) / n + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
-    at = each * (size_t)local < c->count ? each * (size_t)local : c->count;
-    return (struct span){ at, c->count - at < each ? c->count - at : each };
-}
-
-static size_t payload_of(const struct mu_shm *shm, const struct mu_host_request *rq)
-{
-    size_t bytes = rq->coll.count * rq->esize;
-
-    if (rq->coll.kind == MU_COLL_REDUCE_SCATTER)
-        bytes *= (size_t)shm->nlocal;
-    return rq->coll.kind == MU_COLL_BARRIER ? 0 : bytes;
-}
-
 static bool is_small(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
-    return payload_of(shm, rq) <= MU_SHM_SMALL;
+    return mu_host_payload(rq, shm->nlocal) <= MU_SHM_SMALL;
 }
 
 static struct mu_shm_entry *entry_of(const struct mu_shm *shm, int local, uint64_t seq)
@@ -115,9 +85,10 @@ bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
         return true;
     }
     fill_entry(b, rq, e);
-    if (is_small(shm, rq) && payload_of(shm, rq) &&
+    if (is_small(shm, rq) && mu_host_payload(rq, shm->nlocal) &&
         (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank))
-        memcpy(small_of(shm, shm->me, rq->seq), c->send, payload_of(shm, rq));
+        memcpy(small_of(shm, shm->me, rq->seq), c->send,
+               mu_host_payload(rq, shm->nlocal));
     rq->exposed = e->arena && stores_into(c, b->env.rank) && !is_small(shm, rq);
     mu_shm_advance(shm, MU_ENTERED, 1);
     return true;
@@ -191,7 +162,7 @@ static int arena_piece(struct mu_host_backend *b, struct mu_host_request *rq, si
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
     size_t bytes = n * rq->esize, offset = at * rq->esize;
-    struct span mine = part_of(shm, c, shm->me);
+    struct mu_span mine = mu_host_part(c, shm->nlocal, shm->me);
     int ndst = 0;
 
     for (int i = 0; i < shm->nlocal; i++) {
@@ -233,11 +204,11 @@ static int arena_progress(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     const struct mu_coll *c = &rq->coll;
-    struct span mine = part_of(shm, c, shm->me);
+    struct mu_span mine = mu_host_part(c, shm->nlocal, shm->me);
     size_t step = PIECE / rq->esize, done = rq->round * step, n;
 
     if (c->kind == MU_COLL_BROADCAST || c->kind == MU_COLL_ALLGATHER)
-        mine = (struct span){ 0, c->count }; /* every rank reads the whole */
+        mine = (struct mu_span){ 0, c->count }; /* every rank reads the whole */
     if (rq->phase == 0) {
         if (done < mine.n) {
             n = mine.n - done < step ? mine.n - done : step;
@@ -263,10 +234,11 @@ static size_t chunk_elements(const struct mu_shm *shm, const struct mu_host_requ
 }
 
 /* Chunk `round` of the part of `local`, in elements of the vector. */
-static struct span chunk_of(const struct mu_shm *shm, const struct mu_host_request *rq,
-                            int local, uint64_t round)
+static struct mu_span chunk_of(const struct mu_shm *shm,
+                               const struct mu_host_request *rq, int local,
+                               uint64_t round)
 {
-    struct span part = part_of(shm, &rq->coll, local);
+    struct mu_span part = mu_host_part(&rq->coll, shm->nlocal, local);
     size_t each = chunk_elements(shm, rq), skip = each * round;
 
     if (skip > part.n)
@@ -290,7 +262,7 @@ static void stage(struct mu_host_backend *b, struct mu_host_request *rq, uint64_
     const struct mu_coll *c = &rq->coll;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        struct span chunk = chunk_of(shm, rq, i, round);
+        struct mu_span chunk = chunk_of(shm, rq, i, round);
         size_t at = chunk.at;
 
         if (c->kind == MU_COLL_ALLGATHER   ? i != shm->me
@@ -311,7 +283,7 @@ static void reduce(struct mu_host_backend *b, struct mu_host_request *rq,
 {
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
-    struct span chunk = chunk_of(shm, rq, shm->me, round);
+    struct mu_span chunk = chunk_of(shm, rq, shm->me, round);
     bool has_root = c->kind == MU_COLL_REDUCE, root = c->root == b->env.rank;
     size_t at = chunk.at;
     int ndst = 0;
@@ -349,7 +321,7 @@ static void copy_out(struct mu_host_backend *b, struct mu_host_request *rq,
                 (c->kind != MU_COLL_REDUCE || c->root == b->env.rank);
 
     for (int i = 0; i < shm->nlocal && gets; i++) {
-        struct span chunk = chunk_of(shm, rq, i, round);
+        struct mu_span chunk = chunk_of(shm, rq, i, round);
         int owner = i;
 
         if (c->kind == MU_COLL_BROADCAST)
@@ -449,7 +421,7 @@ static void decide(struct mu_host_backend *b, struct mu_host_request *rq)
     }
     rq->algorithm = in_arena(shm, rq) ? ARENA : STAGED;
     rq->base = shm->rounds;
-    rq->nrounds = (part_of(shm, c, 0).n + each - 1) / each;
+    rq->nrounds = (mu_host_part(c, shm->nlocal, 0).n + each - 1) / each;
 }
 
 int mu_shm_progress(struct mu_host_backend *b, struct mu_host_request *rq)
