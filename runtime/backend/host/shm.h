@@ -99,6 +99,12 @@ bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t va
 bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq);
 int mu_shm_progress(struct mu_host_backend *b, struct mu_host_request *rq);
 
+/* shm_staged.c */
+size_t mu_shm_chunk_elements(const struct mu_shm *shm,
+                             const struct mu_host_request *rq);
+/* After all ranks have entered. */
+int mu_shm_staged_progress(struct mu_host_backend *b, struct mu_host_request *rq);
+
 /* shm_exchange.c. table: MU_SHM_SMALL bytes that the other ranks read. */
 void mu_shm_exchange_post(struct mu_host_backend *b, const struct mu_host_request *rq,
                           char *table);
