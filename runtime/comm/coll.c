@@ -161,8 +161,8 @@ static bool has_openings(const struct mu_comm *comm)
 }
 
 /* A rank that is in a barrier while another one gathers sees it in the opening, and
- * enters that gather: the root of control then compares the names. *out stays empty when
- * all ranks are in a barrier.
+ * enters that gather: the root of control then compares the names. *out stays empty
+ * when all ranks are in a barrier.
  */
 static int meet(struct mu_comm *comm, const char *what, bool barrier, const void *data,
                 size_t len, struct mu_gathered *out, struct mu_err *err)

@@ -136,7 +136,7 @@ static int blame_behind(const struct mu_flight *const *records, int size,
     return guilty;
 }
 
-/* ---- Ranks in different collectives ----------------------------------------------- */
+/* ---- Ranks in different collectives --------------------------------------------- */
 
 /* The first collective in place n of the order, NULL: not started, or too old. */
 static const struct mu_flight_entry *find_ordered(const struct mu_flight *flight,

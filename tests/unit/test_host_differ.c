@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_host_differ.c - ranks whose calls differ: one sentence, whichever of both sees it
- */
+/* test_host_differ.c - ranks whose calls differ: one sentence, whichever rank sees it */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

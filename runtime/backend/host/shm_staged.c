@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* shm_staged.c - collectives on private memory, which passes through the slots in rounds
+/* shm_staged.c - collectives on private memory: it passes through the slots in rounds
  *
  * Stage what others need, reduce our part, copy the other ranks' parts out. Staging is
- * one round ahead, copying one behind, so that no rank waits for the one just before it.
+ * one round ahead, copying one behind, so that no rank waits for the one just before
+ * it.
  */
 #include <string.h>
 
