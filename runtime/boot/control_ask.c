@@ -140,10 +140,8 @@ void mu_control_judge(struct mu_control *c)
     mu_control_decide(c, &why, true);
 }
 
-void mu_control_roll_call(struct mu_control *c)
+static void begin_roll_call(struct mu_control *c)
 {
-    if (c->roll_call || c->ended)
-        return;
     c->roll_call = true;
     c->probing = false;
     c->pending[MU_SAW_OVERDUE].at = 0;
@@ -260,6 +258,9 @@ double mu_control_deadlines(struct mu_control *c, double now)
         next = now + STUCK_SECONDS;
     }
     c->waited = false;
+    if (c->parent < 0 && !c->ended && !c->roll_call &&
+        c->pending[MU_SAW_UNNAMED].at > 0)
+        begin_roll_call(c);
     for (int k = 0; k < MU_NSIGHTS && !c->ended; k++) {
         struct mu_pending *pending = &c->pending[k];
 

@@ -210,8 +210,6 @@ void mu_control_own_record(struct mu_control *c, struct mu_flight *out);
 void mu_control_overdue_now(struct mu_control *c);
 /* Judge from the records that are there. */
 void mu_control_judge(struct mu_control *c);
-/* The root: pending[MU_SAW_UNNAMED] is set. Request an answer of all ranks. */
-void mu_control_roll_call(struct mu_control *c);
 /* Send this rank's flight record to the root, which judges when it has all. */
 void mu_control_answer(struct mu_control *c, uint64_t round);
 void mu_control_record_in(struct mu_control *c, int from, uint64_t round,

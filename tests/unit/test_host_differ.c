@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_host_differ.c - ranks whose calls differ: one sentence, whichever rank sees it */
+/* test_host_differ.c - ranks whose calls differ: one sentence, whoever sees it */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
