@@ -390,7 +390,7 @@ add_rdma() {
     m doctor
     has "$output" "mlx5_2 is active, but /dev/infiniband/uverbs0 cannot be opened"
     [[ $output != *"mlx5_3 is active, but"* ]]
-    rm -rf "$root/dev"
+    rm -rf "${root:?}/dev"
 }
 
 # An entry of an RDMA port's GID table: device, port, index, GID, type.
