@@ -256,7 +256,7 @@ static void draw_memory_nodes(const struct drawing *d, int y)
 /* Draws a package with its NUMA nodes; returns the y below it, or y if it is empty. */
 static int draw_package(const struct drawing *d, int package, int y, bool measure)
 {
-    int n = 0, row_height = 0, row = y + 26, bottom;
+    int n = 0, row_height = 0, row, bottom;
     char title[64];
 
     for (int pass = measure; pass < 2; pass++) {

@@ -373,12 +373,12 @@ int mu_shm_open(struct mu_host_backend *b, const struct mu_host_domains *domains
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     o.socket = malloc((size_t)o.shm->nlocal * sizeof(int));
     o.pid = calloc((size_t)o.shm->nlocal, sizeof(int));
+    for (int i = 0; o.socket && i < o.shm->nlocal; i++)
+        o.socket[i] = -1;
     if (!o.socket || !o.pid) {
         mu_err_set(err, MUSTER_EMEMORY, "out of memory");
         goto out;
     }
-    for (int i = 0; i < o.shm->nlocal; i++)
-        o.socket[i] = -1;
     rc = o.shm->me == 0 ? lead(&o, err) : follow(&o, err);
     if (rc == 0)
         rc = map_segment(o.shm, err);
