@@ -37,9 +37,11 @@ fails() { # kind, number, srun option...: srun's status; false where the step ha
     [ -e "$FAILING_CALLS.hit" ]
 }
 
+is_idle() { [ "$(sinfo -h -o %T)" = idle ]; }
+
 # The node takes the next step, by the same slurmd.
 node_is_well() {
-    wait_for 10 test "$(sinfo -h -o %T)" = idle
+    wait_for 60 is_idle
     [ "$(slurmd)" = "$(cat "$MUSTER_DIR/slurmd.pid")" ]
 }
 
@@ -59,14 +61,14 @@ each_call_fails() { # kind, stride
 
 stride() { echo "${STRIDE:-$1}"; }
 
-@test "optional: memory runs out" { stack optional; each_call_fails 0 "$(stride 5)"; }
-@test "optional: files run out" { stack optional; each_call_fails 1 "$(stride 2)"; }
+@test "optional: memory runs out" { stack optional; each_call_fails 0 "$(stride 10)"; }
+@test "optional: files run out" { stack optional; each_call_fails 1 "$(stride 3)"; }
 @test "optional: processes run out" { stack optional; each_call_fails 2 "$(stride 2)"; }
-@test "optional: Slurm's functions fail" { stack optional; each_call_fails 3 "$(stride 5)"; }
-@test "required: memory runs out" { stack required; each_call_fails 0 "$(stride 5)"; }
-@test "required: files run out" { stack required; each_call_fails 1 "$(stride 2)"; }
+@test "optional: Slurm's functions fail" { stack optional; each_call_fails 3 "$(stride 10)"; }
+@test "required: memory runs out" { stack required; each_call_fails 0 "$(stride 10)"; }
+@test "required: files run out" { stack required; each_call_fails 1 "$(stride 3)"; }
 @test "required: processes run out" { stack required; each_call_fails 2 "$(stride 1)"; }
-@test "required: Slurm's functions fail" { stack required; each_call_fails 3 "$(stride 5)"; }
+@test "required: Slurm's functions fail" { stack required; each_call_fails 3 "$(stride 10)"; }
 
 # The step whose user wants the plan or nothing is refused.
 @test "strict: a task has its plan, or ends with the reason, under either word" {
@@ -79,7 +81,7 @@ stride() { echo "${STRIDE:-$1}"; }
                 refused=$((refused + 1))
                 grep -q 'muster: .*strict' "$MUSTER_DIR/err" || { echo "call $at: $(cat "$MUSTER_DIR/err")"; false; }
             fi
-            at=$((at + $(stride 12)))
+            at=$((at + $(stride 24)))
         done
         [ $refused -gt 0 ]
     done
