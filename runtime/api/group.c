@@ -129,6 +129,8 @@ static struct muster *group_new(struct muster *parent, const struct ticket *t,
     m->comm.ops = n == 1 && from->ops->host_memory ? &mu_backend_one_rank : from->ops;
     m->comm.ledger = from->ledger;
     mu_recover_init(&m->recover, &m->comm);
+    m->comm.top = from->top ? from->top : &parent->comm;
+    m->comm.name = m->group.name;
     m->parent = parent;
     m->group.root = root_of(parent);
     memcpy(m->group.name, t->name, sizeof m->group.name);

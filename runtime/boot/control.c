@@ -77,6 +77,11 @@ static int wait_ms(struct mu_control *c)
 {
     double now = mu_clock_s(), next = mu_control_deadlines(c, now), ms;
 
+    if (c->put_off > 0) {
+        mu_control_extend_from(c, c->put_off);
+        c->put_off = 0;
+        next = mu_control_deadlines(c, now);
+    }
     c->armed = next;
     if (c->ended && !c->reported)
         return 0;

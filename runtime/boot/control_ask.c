@@ -26,8 +26,9 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
-#define STUCK_SECONDS 0.2 /* of a wait: then the root gets the record */
-#define PROBE_SECONDS 2.0 /* for the records of ranks that may be stopped */
+#define STUCK_SECONDS 0.2     /* of a wait: then the root gets the record */
+#define ELSEWHERE_SECONDS 0.5 /* for the verdict of another group */
+#define PROBE_SECONDS 2.0     /* for the records of ranks that may be stopped */
 
 /* ---- Records --------------------------------------------------------------------- */
 
@@ -117,6 +118,25 @@ static void probe(struct mu_control *c)
     collect(c);
 }
 
+/* A rank that waits in another group is late because of others: the deadline there,
+ * which names them, comes first.
+ */
+static bool is_put_off(struct mu_control *c, const struct mu_complaint *why)
+{
+    const struct mu_flight *blamed = why->rank >= 0 ? c->records[why->rank] : NULL;
+    double left;
+
+    if (why->status != MUSTER_ETIMEOUT || !blamed || !blamed->elsewhere[0])
+        return false;
+    left = c->env.timeout + ELSEWHERE_SECONDS - blamed->elsewhere_for;
+    if (left <= 0)
+        return false;
+    c->put_off = left;
+    mu_control_forget_records(c);
+    mu_control_wake(c);
+    return true;
+}
+
 void mu_control_judge(struct mu_control *c)
 {
     struct mu_complaint why = { .status = MUSTER_ETIMEOUT,
@@ -136,6 +156,8 @@ void mu_control_judge(struct mu_control *c)
             probe(c);
         return;
     }
+    if (is_put_off(c, &why))
+        return;
     c->ending.records = c->records;
     mu_control_decide(c, &why, true);
 }

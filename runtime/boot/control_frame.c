@@ -48,6 +48,13 @@ static void extend(struct mu_control *c, double seconds)
         c->extended_until = until;
     c->extension = seconds;
     c->extension_new = true;
+    if (c->overdue) { /* it is so no longer */
+        c->overdue = false;
+        c->pending[MU_SAW_OVERDUE].at = 0;
+        c->pending[MU_SAW_PARENT_SILENT].at = 0;
+        c->pending[MU_SAW_ROOT_SILENT].at = 0;
+        mu_control_forget_records(c);
+    }
     mu_control_wake(c);
 }
 

@@ -135,6 +135,7 @@ struct mu_control {
     bool shown;  /* the root has the record of this wait */
     bool waited; /* a wait has begun since the thread last looked at the deadlines */
     bool overdue;
+    double put_off; /* root: the verdict waits for that of another group; seconds */
     struct mu_pending pending[MU_NSIGHTS]; /* by what this rank has seen */
 
     /* At the root, while it collects: see control_ask.c. */

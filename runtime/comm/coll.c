@@ -90,7 +90,9 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
         set_partner(comm, started->partner);
     if (comm->control)
         mu_control_wait_within(comm->control, what, started->within);
+    mu_comm_waits(comm, what);
     rc = comm->ops->join(comm->backend, started->request, stream, err);
+    mu_comm_waits(comm, NULL);
     if (comm->control)
         mu_control_wait_end(comm->control);
     if (started->partner >= 0)
@@ -194,6 +196,7 @@ static int enter_and_meet(struct mu_comm *comm, const char *what, bool barrier,
                           struct mu_err *err)
 {
     uint64_t number;
+    int rc;
 
     if (mu_comm_interrupted(comm, err) < 0)
         return -1;
@@ -202,7 +205,10 @@ static int enter_and_meet(struct mu_comm *comm, const char *what, bool barrier,
     pthread_mutex_lock(&comm->flight_lock);
     number = mu_flight_enter(&comm->flight, what, len, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
-    if (meet(comm, what, barrier, data, len, out, err) < 0)
+    mu_comm_waits(comm, what);
+    rc = meet(comm, what, barrier, data, len, out, err);
+    mu_comm_waits(comm, NULL);
+    if (rc < 0)
         return mu_comm_fail(comm, err);
     pthread_mutex_lock(&comm->flight_lock);
     mu_flight_leave(&comm->flight, number, mu_clock_s());

@@ -5,6 +5,9 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
+
 #define FOREIGN_LINES 10 /* warnings of dropped connections, of all ranks together */
 
 /* Each rank has its share of the lines, and in a large world the first ranks have one.
@@ -23,7 +26,8 @@ void mu_comm_init(struct mu_comm *comm, const struct mu_config *config,
     *comm = (struct mu_comm){ .version = version,
                               .config = *config,
                               .log = { .level = config->log },
-                              .world = world };
+                              .world = world,
+                              .name = "" };
     pthread_mutex_init(&comm->flight_lock, NULL);
     pthread_mutex_init(&comm->swap_lock, NULL);
     if (world->endpoint)
@@ -41,6 +45,17 @@ void mu_comm_clear(struct mu_comm *comm)
     pthread_mutex_destroy(&comm->flight_lock);
     pthread_mutex_destroy(&comm->swap_lock);
     free(comm->gpus);
+}
+
+void mu_comm_waits(struct mu_comm *comm, const char *what)
+{
+    struct mu_comm *top = comm->top ? comm->top : comm;
+
+    pthread_mutex_lock(&top->flight_lock);
+    top->waits.in = what ? comm : NULL;
+    top->waits.since = what ? mu_clock_s() : 0;
+    mu_copy(top->waits.what, sizeof top->waits.what, what ? what : "");
+    pthread_mutex_unlock(&top->flight_lock);
 }
 
 struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *parent_of)

@@ -71,6 +71,15 @@ struct mu_comm {
     struct mu_owner owner;       /* of the collectives that a user's hook calls */
     pthread_mutex_t flight_lock; /* innermost: no call is made with it held */
     struct mu_flight flight;
+    /* Of a group: the comm of its world, and its name. Else NULL and "". */
+    struct mu_comm *top;
+    const char *name;
+    /* Of a world: where this process waits, in any of its groups. With flight_lock. */
+    struct {
+        const struct mu_comm *in; /* NULL: nowhere */
+        char what[MU_FLIGHT_WHAT];
+        double since;
+    } waits;
     struct mu_comm_hooks hooks;
     pthread_mutex_t swap_lock; /* control and backend are replaced with it held */
     atomic_bool ended;         /* the control thread has aborted the backend */
@@ -108,6 +117,10 @@ int mu_comm_refuse(struct mu_comm *comm, const struct mu_err *err);
 void mu_comm_announce(struct mu_comm *comm, int rank, const struct mu_err *err);
 /* Returns -1 when this call must fail, with *err; see interrupt. */
 int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err);
+/* This process begins to wait for ranks of comm, or has ended that (NULL): for the
+ * flight records of other groups.
+ */
+void mu_comm_waits(struct mu_comm *comm, const char *what);
 /* What flight.h needs for its sentences. */
 struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *parent_of);
 

@@ -12,6 +12,22 @@
 
 /* ---- What the control connections and the backend call ---- */
 
+/* What keeps this process away from comm. */
+static void add_elsewhere(struct mu_comm *comm, struct mu_flight *out)
+{
+    struct mu_comm *top = comm->top ? comm->top : comm;
+
+    pthread_mutex_lock(&top->flight_lock);
+    if (top->waits.in && top->waits.in != comm) {
+        const char *name = top->waits.in->name;
+
+        snprintf(out->elsewhere, sizeof out->elsewhere, "%s in %s%s%s", top->waits.what,
+                 name[0] ? "group '" : "the world", name, name[0] ? "'" : "");
+        out->elsewhere_for = mu_clock_s() - top->waits.since;
+    }
+    pthread_mutex_unlock(&top->flight_lock);
+}
+
 static void record(void *arg, struct mu_flight *out)
 {
     struct mu_comm *comm = arg;
@@ -19,6 +35,7 @@ static void record(void *arg, struct mu_flight *out)
     pthread_mutex_lock(&comm->flight_lock);
     *out = comm->flight;
     pthread_mutex_unlock(&comm->flight_lock);
+    add_elsewhere(comm, out);
     out->now = mu_clock_s();
     out->rank = comm->world->rank;
     out->pid = getpid();

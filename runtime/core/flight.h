@@ -15,6 +15,7 @@
 
 #define MU_FLIGHT_RING 16
 #define MU_FLIGHT_WHAT 64
+#define MU_FLIGHT_ELSEWHERE 128
 
 /* One collective. All ranks enter the same collectives in the same order, so the number
  * (1, 2, ...) is equal on all. Times are seconds of this rank's clock.
@@ -42,6 +43,9 @@ struct mu_flight {
     double now;           /* of this rank's clock, when the record was sent */
     double waiting_since; /* 0: not waiting */
     char waiting_for[MU_FLIGHT_WHAT];
+    /* It waits in another group: in which call, and since how many seconds. */
+    char elsewhere[MU_FLIGHT_ELSEWHERE];
+    double elsewhere_for;
     char doing[MU_FLIGHT_WHAT]; /* between collectives: "saving a checkpoint", or "" */
     struct mu_flight_entry ring[MU_FLIGHT_RING]; /* entry n at n % MU_FLIGHT_RING */
 };

@@ -64,6 +64,16 @@ static const char *name_of(const struct mu_flight *const *records, int size,
     return "the next collective";
 }
 
+/* What the guilty rank does meanwhile. */
+static void add_state(const struct mu_flight *record, int guilty, char *text,
+                      size_t len, size_t *n)
+{
+    if (record->elsewhere[0])
+        mu_text_add(text, len, n, "; it waits for %s", record->elsewhere);
+    else if (record->doing[0])
+        mu_text_add(text, len, n, " (rank %d is %s)", guilty, record->doing);
+}
+
 /* A rank waits for a message: the rank at the end of the chain is guilty. */
 static int blame_partner(const struct mu_flight *const *records, int size,
                          const struct mu_flight_names *names, char *text, size_t len)
@@ -95,8 +105,8 @@ static int blame_partner(const struct mu_flight *const *records, int size,
                 records[waits]->waiting_for, waits);
     if (records[guilty]->waiting_for[0])
         mu_text_add(text, len, &n, "; it waits for %s", records[guilty]->waiting_for);
-    else if (records[guilty]->doing[0])
-        mu_text_add(text, len, &n, " (rank %d is %s)", guilty, records[guilty]->doing);
+    else
+        add_state(records[guilty], guilty, text, len, &n);
     return guilty;
 }
 
@@ -131,8 +141,7 @@ static int blame_behind(const struct mu_flight *const *records, int size,
     mu_text_add(text, len, &n, " not entered %s; %d other%s %s",
                 name_of(records, size, least + 1), waiting, mu_plural(waiting),
                 waiting == 1 ? "waits" : "wait");
-    if (records[guilty]->doing[0])
-        mu_text_add(text, len, &n, " (rank %d is %s)", guilty, records[guilty]->doing);
+    add_state(records[guilty], guilty, text, len, &n);
     return guilty;
 }
 

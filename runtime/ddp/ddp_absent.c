@@ -114,8 +114,11 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
     if (control)
         rc = mu_control_agree_post(control, step, mu_hash(0, what, sizeof what),
                                    order_at_end(ddp), bits, wait ? nbytes : 0, err);
-    if (control && rc == 0 && wait)
+    if (control && rc == 0 && wait) {
+        mu_comm_waits(ddp->comm, "the gradients that are absent");
         rc = mu_control_agree_wait(control, step, bits, nbytes, err);
+        mu_comm_waits(ddp->comm, NULL);
+    }
     for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
         ddp->missing_everywhere[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
         ddp->absent[i] = ddp->missing_everywhere[i] && !ddp->shard;

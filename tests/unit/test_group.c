@@ -292,6 +292,39 @@ static int dies(struct muster *m, int rank, void *arg)
     return 1;
 }
 
+/* Rank 0 waits first, for rank 2, which waits for rank 3. */
+static int waits_for_one_that_waits(struct muster *m, int rank, void *arg)
+{
+    struct muster *row, *column;
+    float x[9] = { 0 };
+
+    RANK_OK(muster_split(m, rank / 2, 0, "row", &row));
+    RANK_OK(muster_split(m, rank % 2, 0, "column", &column));
+    if (rank % 2)
+        pause();
+    if (rank == 2) {
+        usleep(300000);
+        muster_allreduce(row, x, 9, MUSTER_F32, MUSTER_SUM, NULL);
+    }
+    muster_barrier(column);
+    return 1;
+}
+
+static int in_each_others_way(struct muster *m, int rank, void *arg)
+{
+    struct muster *one, *two;
+    float x[9] = { 0 };
+
+    RANK_OK(muster_split(m, rank / 2, 0, "one", &one));
+    RANK_OK(muster_split(m, rank / 2, 0, "two", &two));
+    if (rank >= 2)
+        pause();
+    if (rank == 1)
+        usleep(100000);
+    muster_allreduce(rank ? two : one, x, 9, MUSTER_F32, MUSTER_SUM, NULL);
+    return 1;
+}
+
 /* Every rank ends with this status, and standard error has this sentence alone. */
 static void ends_with(int (*body)(struct muster *, int, void *), int status,
                       double timeout, bool tcp, const char *first, const char *second)
@@ -324,6 +357,17 @@ static void a_failure_of_a_group_ends_the_job_with_its_name(void **state)
                   "has not entered all-reduce of 9 f32");
         ends_with(dies, MUSTER_EPEER, 0, tcp, "rank 2 (node b", " died");
     }
+}
+
+static void a_rank_that_waits_in_another_group_is_not_to_blame(void **state)
+{
+    ends_with(waits_for_one_that_waits, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
+              "group 'row': rank 1 (node b, rank 3 of the world",
+              "has not entered all-reduce of 9 f32");
+    ends_with(in_each_others_way, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
+              "has not entered all-reduce of 9 f32; 1 other waits; it waits for "
+              "all-reduce of 9 f32 in group '",
+              "group '");
 }
 
 /* ---- Fewer ranks ---- */
@@ -409,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_group_has_samples_and_checkpoints_of_its_own),
         cmocka_unit_test(misuse_is_refused),
         cmocka_unit_test(a_failure_of_a_group_ends_the_job_with_its_name),
+        cmocka_unit_test(a_rank_that_waits_in_another_group_is_not_to_blame),
         cmocka_unit_test(groups_without_a_loss_go_on),
     };
 
