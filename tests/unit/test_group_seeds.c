@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_group_seeds.c - random misdeeds in calls on groups: no hang, right name
+ *
+ * All ranks draw the same program; one of them does wrong at one call. SEEDS is how
+ * many (default 8), SEED the first one (default 1). By hand:
+ *     SEEDS=200 tests/unit/test_group_seeds
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tests/unit/forked.h"
+#include "tests/unit/patience.h"
+
+enum { RANKS = 6, GROUPS = 3, STEPS = 3, CALLS = 6, MOST = 9000 };
+
+enum misdeed {
+    DIES,
+    DIES_INSIDE,
+    EXITS,
+    ABORTS,
+    NEVER_COMES,
+    OTHER_COUNT,
+    OTHER_CALL,
+    SKIPS,
+    MISDEEDS
+};
+
+static const struct misdeed_rule {
+    const char *name;
+    int status; /* -1: a contract or a deadline, whichever shows it */
+} rules[MISDEEDS] = {
+    [DIES] = { "dies", MUSTER_EPEER },
+    [DIES_INSIDE] = { "dies inside", MUSTER_EPEER },
+    [EXITS] = { "exits", MUSTER_EPEER },
+    [ABORTS] = { "aborts", 42 },
+    [NEVER_COMES] = { "never comes", MUSTER_ETIMEOUT },
+    [OTHER_COUNT] = { "takes another count", -1 },
+    [OTHER_CALL] = { "makes another call", -1 },
+    [SKIPS] = { "skips the call", -1 },
+};
+
+enum call {
+    ALLREDUCE,
+    BROADCAST,
+    ALLGATHER,
+    REDUCE_SCATTER,
+    REDUCE,
+    GATHER,
+    SCATTER,
+    ALLTOALL,
+    RING,
+    BARRIER,
+    NCALLS
+};
+
+static const char *const names_of[NCALLS] = {
+    "allreduce", "broadcast", "allgather", "reduce_scatter", "reduce",
+    "gather",    "scatter",   "alltoall",  "ring",           "barrier"
+};
+
+struct wrong {
+    enum misdeed deed;
+    int rank, step, call;
+    uint64_t seed;
+};
+
+struct step {
+    enum call call;
+    int group;
+    size_t count;
+    bool starts; /* it is waited for at the end of the step */
+};
+
+static unsigned draw(uint64_t *state, unsigned below)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)(*state >> 33) % below;
+}
+
+static struct step draw_step(uint64_t *state)
+{
+    static const size_t counts[] = { 1, 300, MOST };
+    struct step s = { .call = (enum call)draw(state, NCALLS) };
+
+    s.group = (int)draw(state, GROUPS);
+    s.count = counts[draw(state, 3)];
+    s.starts = draw(state, 2) && s.call != BARRIER;
+    return s;
+}
+
+static int run(struct muster *g, const struct step *s, struct muster_handle **h)
+{
+    static int32_t out[CALLS + 1][MOST * RANKS], in[CALLS + 1][MOST * RANKS];
+    static int slot;
+    int n = muster_size(g), me = muster_rank(g), *x = out[slot], *y = in[slot];
+    size_t k = s->count;
+
+    slot = (slot + 1) % (CALLS + 1);
+    if (s->starts)
+        muster_start(g, h);
+    switch (s->call) {
+    case ALLREDUCE:
+        return muster_allreduce(g, x, k, MUSTER_I32, MUSTER_SUM, NULL);
+    case BROADCAST:
+        return muster_broadcast(g, x, k, MUSTER_I32, 1, NULL);
+    case ALLGATHER:
+        return muster_allgather(g, x, y, k, MUSTER_I32, NULL);
+    case REDUCE_SCATTER:
+        return muster_reduce_scatter(g, x, y, k, MUSTER_I32, NULL);
+    case REDUCE:
+        return muster_reduce(g, x, y, k, MUSTER_I32, MUSTER_MAX, 0, NULL);
+    case GATHER:
+        return muster_gather(g, x, y, k, MUSTER_I32, 1, NULL);
+    case SCATTER:
+        return muster_scatter(g, x, y, k, MUSTER_I32, 0, NULL);
+    case ALLTOALL:
+        return muster_alltoall(g, x, y, k, MUSTER_I32, NULL);
+    case RING:
+        return muster_sendrecv(g, x, k, (me + 1) % n, y, k, (me + n - 1) % n,
+                               MUSTER_I32, NULL);
+    default:
+        return muster_barrier(g);
+    }
+}
+
+/* True: the call is left out. */
+static bool misbehave(struct muster *g, enum misdeed deed, struct step *s)
+{
+    struct muster_handle *h = NULL;
+
+    switch (deed) {
+    case DIES_INSIDE:
+        s->starts = s->call != BARRIER;
+        run(g, s, &h);
+        raise(SIGKILL);
+        break;
+    case DIES:
+        raise(SIGKILL);
+        break;
+    case EXITS:
+        _exit(3);
+    case ABORTS:
+        muster_abort(g, 42, "the loss is not a number");
+    case NEVER_COMES:
+        for (;;)
+            pause();
+    case OTHER_COUNT:
+        s->count += s->call == BARRIER ? 0 : 1;
+        s->call = s->call == BARRIER ? ALLREDUCE : s->call;
+        break;
+    case OTHER_CALL:
+        s->call = (enum call)((s->call + 1) % NCALLS);
+        s->starts &= s->call != BARRIER;
+        break;
+    default:
+        return true;
+    }
+    return false;
+}
+
+static int one_step(struct muster **g, int step, uint64_t *state, const struct wrong *w)
+{
+    struct muster_handle *h[CALLS] = { NULL };
+    struct muster *of[CALLS];
+    bool mine = muster_rank(g[0]) == w->rank && step == w->step;
+
+    for (int c = 0; c < CALLS; c++) {
+        struct step s = draw_step(state);
+
+        of[c] = g[s.group];
+        if (mine && c == w->call && misbehave(of[c], w->deed, &s))
+            continue;
+        if (run(of[c], &s, &h[c]) != MUSTER_OK)
+            return muster_report(of[c]);
+    }
+    for (int c = CALLS - 1; c >= 0; c--)
+        if (muster_wait(h[c], 0) != MUSTER_OK)
+            return muster_report(of[c]);
+    return MUSTER_OK;
+}
+
+static int body(struct muster *m, int rank, void *arg)
+{
+    const struct wrong *w = arg;
+    uint64_t state = w->seed;
+    struct muster *g[GROUPS] = { m };
+    int rc = MUSTER_OK;
+
+    RANK_OK(muster_split(m, rank / 3, 0, "row", &g[1]));
+    RANK_OK(muster_split(m, rank % 3, 0, "column", &g[2]));
+    for (int step = 0; step < STEPS && rc == MUSTER_OK; step++)
+        rc = one_step(g, step, &state, w);
+    for (int k = GROUPS - 1; k >= 0 && rc == MUSTER_OK; k--)
+        if (muster_finalize(g[k]) != MUSTER_OK)
+            rc = muster_report(k > 0 ? g[k] : NULL);
+    return rc;
+}
+
+/* ---- What must come of it ---- */
+
+static int faults; /* the other seeds go on */
+
+static void wrong(const char *name, const char *what, const char *text)
+{
+    print_error("# %s: %s\n%s\n", name, what, text);
+    faults++;
+}
+
+/* The sentence about the end of the job: no rank's own report or record, no warning. */
+static const char *sentence(const char *text, int *n)
+{
+    const char *first = NULL;
+
+    *n = 0;
+    for (const char *at = text; (at = strstr(at, "muster: ")); at++) {
+        int rank, end = 0;
+
+        if ((sscanf(at, "muster: rank %d:%n", &rank, &end) == 1 && end > 0) ||
+            strncmp(at, "muster: warning: ", 17) == 0)
+            continue;
+        if ((at == text || at[-1] == '\n') && at[8] != ' ') {
+            *n += 1;
+            first = first ? first : at;
+        }
+    }
+    return first;
+}
+
+/* Is that rank named, before any other where it is the only one at fault? */
+static bool names(const char *line, int rank, bool first)
+{
+    const char *end = strchr(line, '\n'), *at;
+    bool group = strncmp(line, "muster: group '", 15) == 0;
+    char who[40];
+
+    /* Each of two ranks waits for the other one: which of them skipped is not known. */
+    if (!first && (at = strstr(line, "; it waits for ")) && at < end)
+        return true;
+    snprintf(who, sizeof who, group ? "rank %d of the world" : "rank %d", rank);
+    at = strstr(line, who);
+    if (!at || at > end)
+        return false;
+    if (!first)
+        return true;
+    for (int r = 0; r < RANKS; r++) {
+        const char *other;
+
+        snprintf(who, sizeof who, group ? "rank %d of the world" : "rank %d", r);
+        other = strstr(line, who);
+        if (other && other < at)
+            return false;
+    }
+    return true;
+}
+
+static void check(const char *name, const struct wrong *w,
+                  const struct forked_result *r)
+{
+    const struct misdeed_rule *rule = &rules[w->deed];
+    const char *line;
+    int n;
+
+    for (int k = 0; k < RANKS; k++) {
+        bool right = rule->status < 0 ? r->status[k] == MUSTER_ECONTRACT ||
+                                            r->status[k] == MUSTER_ETIMEOUT
+                                      : r->status[k] == rule->status;
+
+        if (k != w->rank && !right && r->status[k] != 128 + SIGKILL)
+            wrong(name, "a wrong status", r->text);
+    }
+    line = sentence(r->text, &n);
+    if (n != 1)
+        wrong(name, "not one sentence", r->text);
+    else if (!names(line, w->rank, rule->status >= 0))
+        wrong(name, "the wrong name", r->text);
+}
+
+static void do_wrong(unsigned long number)
+{
+    uint64_t state = number * UINT64_C(0x9e3779b97f4a7c15);
+    struct forked_world world = { .size = RANKS, .timeout = 1 * PATIENCE };
+    struct forked_result r;
+    struct wrong w = { 0 };
+    char name[160];
+
+    draw(&state, 2);
+    world.nodes = 1 + (int)draw(&state, 2);
+    world.force_tcp = draw(&state, 3) == 0;
+    w.deed = (enum misdeed)draw(&state, MISDEEDS);
+    w.rank = (int)draw(&state, RANKS);
+    w.step = (int)draw(&state, STEPS);
+    w.call = (int)draw(&state, CALLS);
+    w.seed = state;
+    for (int k = 0; k < w.step * CALLS + w.call; k++)
+        draw_step(&state);
+    {
+        struct step s = draw_step(&state);
+
+        snprintf(
+            name, sizeof name,
+            "seed %lu: nodes %d, tcp %d: rank %d %s, step %d, call %d: %s%s of %zu "
+            "on group %d",
+            number, world.nodes, world.force_tcp, w.rank, rules[w.deed].name, w.step,
+            w.call, s.starts ? "started " : "", names_of[s.call], s.count, s.group);
+    }
+    forked_run(&world, body, &w, 30 * PATIENCE, &r);
+    for (int k = 0; k < RANKS; k++)
+        if (r.seconds[k] > 12 * PATIENCE)
+            wrong(name, "a rank ended late", r.text);
+    check(name, &w, &r);
+    forked_clear(&r);
+}
+
+static void a_misdeed_in_a_group_ends_the_job_with_the_right_name(void **state)
+{
+    const char *first = getenv("SEED"), *seeds = getenv("SEEDS");
+    unsigned long from = first ? strtoul(first, NULL, 10) : 1;
+    unsigned long n = seeds ? strtoul(seeds, NULL, 10) : 8;
+
+    for (unsigned long s = from; s < from + n; s++)
+        do_wrong(s);
+    assert_int_equal(faults, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_misdeed_in_a_group_ends_the_job_with_the_right_name),
+    };
+
+    return cmocka_run_group_tests_name("group seeds", tests, NULL, NULL);
+}
