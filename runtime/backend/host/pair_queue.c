@@ -12,10 +12,13 @@
 
 #include "runtime/backend/host/memory.h"
 #include "runtime/backend/host/pair.h"
+#include "runtime/backend/host/shm.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 #include "runtime/core/dtype.h"
 
+#define SPIN_NS 20000
+#define SPIN_BYTES 65536
 #define LOOK_SECONDS 0.05 /* period of the check for a failure */
 /* The thread does not wait for the endpoint, where another thread may wait. Until the
  * first message of a rank it looks again and again.
@@ -246,13 +249,26 @@ bool mu_pair_test(struct mu_host_backend *b, const struct mu_host_request *rq)
     return over;
 }
 
+/* To sleep and be woken takes several microseconds, more than a small message. Where
+ * ranks share cores, the other rank needs this one's.
+ */
+static void step_for_a_moment(struct mu_host_backend *b, const struct mu_message *m)
+{
+    bool small = m->out.bytes <= SPIN_BYTES && m->in.bytes <= SPIN_BYTES;
+    int64_t end = small && b->shm && b->shm->spins ? mu_clock_ns() + SPIN_NS : 0;
+
+    do
+        mu_pair_step(b);
+    while (!m->done && !atomic_load(&b->failed) && mu_clock_ns() < end);
+}
+
 static void drive(struct mu_host_backend *b, const struct mu_message *m)
 {
     struct mu_host_pairs *p = b->pairs;
 
     pthread_mutex_lock(&p->lock);
     p->driven = true;
-    mu_pair_step(b);
+    step_for_a_moment(b, m);
     while (!m->done && !atomic_load(&b->failed)) {
         bool missing;
         int n = mu_pair_events(b, p->of_caller, &missing);
@@ -260,7 +276,7 @@ static void drive(struct mu_host_backend *b, const struct mu_message *m)
         pthread_mutex_unlock(&p->lock);
         mu_endpoint_poll(b->env.endpoint, p->of_caller, n, mu_clock_s() + LOOK_SECONDS);
         pthread_mutex_lock(&p->lock);
-        mu_pair_step(b);
+        step_for_a_moment(b, m);
     }
     p->driven = false;
     if (p->first && p->has_thread)
