@@ -145,13 +145,44 @@ static int child_of(struct ranks_self *self, struct mu_backend *b)
     return 0;
 }
 
+/* To the next rank or from the one before; a thread of the backend moves it. */
+static struct mu_request *message(struct ranks_self *self, struct mu_backend *b,
+                                  const float *out, float *in)
+{
+    struct mu_coll coll = { .kind = MU_COLL_PAIR,
+                            .dtype = MUSTER_F32,
+                            .send = out,
+                            .recv = in,
+                            .count = 1,
+                            .recv_count = 1,
+                            .to = out ? (self->rank + 1) % self->size : -1,
+                            .from =
+                                in ? (self->rank + self->size - 1) % self->size : -1,
+                            .scale = 1 };
+    struct mu_request *request = NULL;
+    struct mu_err err = { 0 };
+
+    if (host->start(b, &coll, &request, &err) < 0)
+        fprintf(stderr, "%s\n", err.text);
+    return request;
+}
+
 static int forks(struct ranks_self *self, void *arg)
 {
+    struct mu_request *sent[2], *received[2];
     struct mu_err err = { 0 };
     struct mu_backend *b;
-    float x;
+    float x, out = (float)self->rank, in[2] = { -1, -1 };
 
     RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    received[0] = message(self, b, NULL, &in[0]);
+    sent[0] = message(self, b, &out, NULL);
+    RANKS_CHECK(self, received[0] && sent[0], "a message does not start");
+    RANKS_CHECK(self,
+                host->join(b, received[0], NULL, &err) == 0 &&
+                    host->join(b, sent[0], NULL, &err) == 0,
+                "%s", err.text);
+    received[1] = NULL;
     for (int i = 0; i < 3; i++) {
         pid_t pid = fork();
         int status;
@@ -166,7 +197,15 @@ static int forks(struct ranks_self *self, void *arg)
         RANKS_CHECK(self, status == 0, "the child ended with %x", (unsigned)status);
         x = 1;
         RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0 && x == 3, "%g %s", x, err.text);
+        if (i == 1) /* the last child finds a message in flight */
+            received[1] = message(self, b, NULL, &in[1]);
     }
+    sent[1] = message(self, b, &out, NULL);
+    RANKS_CHECK(self,
+                received[1] && sent[1] && host->join(b, sent[1], NULL, &err) == 0 &&
+                    host->join(b, received[1], NULL, &err) == 0 && in[0] == in[1] &&
+                    in[0] == (float)((self->rank + self->size - 1) % self->size),
+                "%g %g %s", in[0], in[1], err.text);
     host->close(b);
     return 0;
 }

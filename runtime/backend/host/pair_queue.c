@@ -29,10 +29,10 @@
 
 static void release(struct mu_host_pairs *p)
 {
-    if (p->wake_fd >= 0)
-        close(p->wake_fd);
-    pthread_cond_destroy(&p->changed);
-    pthread_mutex_destroy(&p->lock);
+    if (!p->has_thread) { /* a forked child would wait for its parent's thread */
+        pthread_cond_destroy(&p->changed);
+        pthread_mutex_destroy(&p->lock);
+    }
     free(p->of_caller);
     free(p->of_thread);
     free(p->of);
@@ -57,6 +57,8 @@ static int open_pairs(struct mu_host_backend *b, struct mu_err *err)
     p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!p->of || !p->of_caller || !p->of_thread || p->wake_fd < 0) {
         mu_err_set(err, MUSTER_EMEMORY, "cannot open messages: %s", strerror(errno));
+        if (p->wake_fd >= 0)
+            close(p->wake_fd);
         release(p);
         return -1;
     }
@@ -76,6 +78,10 @@ void mu_pair_forget(struct mu_host_backend *b)
         if (pair->in >= 0)
             close(pair->in);
         pair->out = pair->in = -1;
+    }
+    if (b->pairs && b->pairs->wake_fd >= 0) {
+        close(b->pairs->wake_fd);
+        b->pairs->wake_fd = -1;
     }
 }
 
