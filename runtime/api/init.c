@@ -132,7 +132,7 @@ static int read_plan(struct muster *m, struct mu_err *err)
         mu_log(&m->comm.log, MU_LOG_WARN, "%s", err->text);
         record.gpus[0] = '\0';
     } else if (line && record.task != m->comm.world->local_rank) {
-        mu_log(&m->comm.log, MU_LOG_WARN,
+        mu_log(&m->comm.log, m->comm.world->own_ranks ? MU_LOG_DEBUG : MU_LOG_WARN,
                "MUSTER_PLAN is for task %d, but this is local rank %d: it is ignored",
                record.task, m->comm.world->local_rank);
         record.gpus[0] = '\0';

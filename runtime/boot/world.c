@@ -30,7 +30,10 @@ static int open_first(const struct mu_launch *launch, const struct muster_exchan
                           "MUSTER_SINGLE=1 asks for a world of one rank, but "
                           "muster_options.exchange has rank %d of %d",
                           x->rank, x->size);
-    return mu_world_program(launch, x, out, err);
+    if (mu_world_program(launch, x, out, err) < 0)
+        return -1;
+    (*out)->own_ranks = true;
+    return 0;
 }
 
 int mu_world_open(const struct mu_launch *launch,

@@ -35,6 +35,7 @@ struct mu_world {
     int *pid_of;    /* by rank, as that rank sees itself */
     char job[64];   /* "job.step" */
     uint8_t token[MU_TOKEN_LEN];
+    bool own_ranks; /* numbered by the program: not by task of MUSTER_PLAN */
     bool has_token; /* each rank has it before they meet: it is not sent */
     struct mu_endpoint *endpoint; /* NULL in a world of one */
     struct mu_address *address;   /* of each rank's endpoint, by rank */

@@ -118,7 +118,9 @@ static void each_way_gives_the_same_weights_bit_for_bit(void **state)
          expected);
     well("the program's own exchange before other variables",
          &(struct ways){ .size = RANKS,
-                         .set = { { -1, "RANK", "7" }, { -1, "WORLD_SIZE", "8" } },
+                         .set = { { -1, "RANK", "7" },
+                                  { -1, "WORLD_SIZE", "8" },
+                                  { -1, "MUSTER_PLAN", "v=1;task=7" } },
                          .allgather = ways_allgather,
                          .first = true },
          expected);
