@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""libmuster.so by ctypes: types, prototypes, and failures as exceptions."""
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint64, c_void_p
+
+EUSAGE, ERENDEZVOUS, ECONTRACT = 10, 11, 12  # enum muster_status
+F32, F64, F16, BF16, I32, I64, BYTE = range(7)  # enum muster_dtype
+SUM, MIN, MAX, MEAN = range(4)  # enum muster_op
+
+
+class Error(RuntimeError):
+    """A failure. The text is libmuster's sentence, `status` its exit status (muster(3))."""
+
+    def __init__(self, sentence, status=EUSAGE):
+        super().__init__(sentence)
+        self.status = status
+
+
+ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+
+class Exchange(ctypes.Structure):
+    """struct muster_exchange"""
+
+    _fields_ = [("rank", c_int), ("size", c_int), ("allgather", ALLGATHER), ("arg", c_void_p), ("first", c_int),
+                ("reserved", c_uint64 * 3)]
+
+
+class Options(ctypes.Structure):
+    """struct muster_options"""
+
+    _fields_ = [("backend", c_char_p), ("transport", c_char_p), ("init_timeout", c_double), ("timeout", c_double),
+                ("single", c_int), ("log", c_char_p), ("on_failure", c_char_p), ("elastic", c_int),
+                ("exchange", POINTER(Exchange)), ("reserved", c_uint64 * 7)]
+
+
+_TEXT = ("version", "error")  # functions that return a string
+_SIZES = POINTER(c_size_t)
+_ARGUMENTS = {
+    "version": [],
+    "error": [c_void_p],
+    "init": [POINTER(c_void_p), POINTER(Options)],
+    "finalize": [c_void_p],
+    "barrier": [c_void_p],
+    "allreduce": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "broadcast": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "allgather": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+    "reduce_scatter": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p],
+    "reduce": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p],
+    "gather": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "scatter": [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "alltoallv": [c_void_p, c_void_p, _SIZES, _SIZES, c_void_p, _SIZES, _SIZES, c_int, c_void_p],
+    "send": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "recv": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+}
+
+
+def _load():
+    try:
+        library = ctypes.CDLL("libmuster.so.0")
+    except OSError as error:
+        raise Error(f"libmuster.so.0 cannot be loaded ({error}): install libmuster0, or set LD_LIBRARY_PATH") from None
+    calls = {}
+    for name, arguments in _ARGUMENTS.items():
+        calls[name] = getattr(library, "muster_" + name)
+        calls[name].argtypes = arguments
+        calls[name].restype = c_char_p if name in _TEXT else c_int
+    return calls
+
+
+C = _load()  # the functions of libmuster, without "muster_"
+
+
+failures = []  # what check raised, and the process may end with
+
+
+def check(status, world=None, label=""):
+    """Raise what the last call on this world (None: muster_init) reported."""
+    if status != 0:
+        failures.append(Error(label + C["error"](world).decode(errors="replace"), status))
+        raise failures[-1]
+
+
+def version():
+    """The version of the library that is loaded."""
+    return C["version"]().decode()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors as libmuster takes them: pointer, count, type. What it cannot take is refused in one sentence."""
+import torch
+
+from muster import library
+from muster.library import Error
+
+_TYPES = {
+    torch.float32: library.F32, torch.float64: library.F64, torch.float16: library.F16,
+    torch.bfloat16: library.BF16, torch.int32: library.I32, torch.int64: library.I64,
+}
+# Sums of small integers wrap alike in 32 bits and in their own type.
+_WIDENED = (torch.uint8, torch.int8, torch.int16, torch.bool)
+
+
+def check(call, *tensors):
+    """Dense, in the memory of the host or of a CUDA GPU, all on one device."""
+    for tensor in tensors:
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            what = "quantized" if tensor.is_quantized else tensor.layout
+            raise Error(f"muster.torch: {call} got a tensor that is {what}: pass a dense one")
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise Error(f"muster.torch: {call} got a tensor on device {tensor.device}: pass one on cpu or cuda")
+        if tensor.device != tensors[0].device:
+            raise Error(f"muster.torch: {call} got tensors on {tensors[0].device} and {tensor.device}: "
+                        "pass all on one device")
+
+
+def moved(tensor):
+    """Pointer, count and type of a contiguous tensor whose data are moved, of any dtype."""
+    if tensor.dtype in _TYPES:
+        return tensor.data_ptr(), tensor.numel(), _TYPES[tensor.dtype]
+    return tensor.data_ptr(), tensor.numel() * tensor.element_size(), library.BYTE
+
+
+def reducible(call, tensor, op):
+    """A contiguous tensor of a type that libmuster adds, with the values of this one; its storage where possible."""
+    if tensor.is_complex() and op in (library.SUM, library.MEAN):
+        return torch.view_as_real(tensor.contiguous())
+    if tensor.dtype in _WIDENED and op != library.MEAN:
+        return tensor.to(torch.int32)
+    if tensor.dtype not in _TYPES:
+        raise Error(f"muster.torch: {call} cannot reduce {tensor.dtype}: convert it to float32, float64, float16, "
+                    "bfloat16, int32 or int64 first")
+    return tensor.contiguous()
+
+
+def put_back(source, tensor):
+    """The result in `source`, which reducible or contiguous made of `tensor`."""
+    if source.data_ptr() == tensor.data_ptr() and source.element_size() <= tensor.element_size():
+        return
+    if tensor.is_complex() and not source.is_complex():
+        source = torch.view_as_complex(source)
+    tensor.copy_(source)

@@ -1,0 +1,116 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# muster.torch: PyTorch's DDP and collectives on libmuster, on this node by muster run. Debian 12 has
+# PyTorch 1.13, which gets one sentence.
+# shellcheck disable=SC2154 # common.bash sets muster and top
+load common
+
+build=${MUSTER_BUILDDIR:-$top/build}
+
+setup() {
+    /usr/bin/python3 -c "import torch.distributed" 2> /dev/null || skip "no python3-torch"
+    # Debian's PyTorch lacks libuv.
+    export PYTHONPATH=$top/runtime/python LD_LIBRARY_PATH=$build/.libs USE_LIBUV=0 OMP_NUM_THREADS=1
+    export PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1 MUSTER_INIT_TIMEOUT=60 MUSTER_TIMEOUT=60
+}
+
+new() { # needs PyTorch 2.1
+    local release
+    release=$(/usr/bin/python3 -c "import torch; print(torch.__version__)")
+    [ "$(printf '2.1\n%s\n' "$release" | sort -V | head -n 1)" = 2.1 ] || skip "python3-torch is $release"
+}
+
+ranks() { # number, program of this folder, arguments
+    local n=$1 program=$2
+    shift 2
+    run timeout 120 "$muster" run -n "$n" /usr/bin/python3 "$BATS_TEST_DIRNAME/$program" "$@"
+    echo "$output"
+}
+
+fails() { # case, exit status of muster run, parts of the output
+    local part
+    ranks 2 torch_failures.py "$1"
+    [ "$status" -eq "$2" ]
+    shift 2
+    for part in "$@"; do has "$output" "$part"; done
+    [[ $output != *"not refused"* ]]
+}
+
+@test "PyTorch before 2.1 gets one sentence" {
+    run /usr/bin/python3 -c 'import torch, sys
+if not torch.__version__.startswith("1."): torch.__version__ = "2.0.1"
+import muster
+try:
+    import muster.torch
+except muster.Error as error:
+    sys.exit(str(error))'
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" =~ ^"muster.torch needs PyTorch 2.1 or newer, but this is "[12].*": install a newer one"$ ]]
+}
+
+@test "awkward models train as over gloo, bit for bit at two ranks" {
+    new
+    ranks 2 torch_models.py
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ': equal$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_models.py")" ]
+}
+
+@test "awkward models train as over gloo to 1e-6 at three ranks" {
+    new
+    ranks 3 torch_models.py
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ': equal$' <<< "$output")" -ge 13 ]
+}
+
+@test "each collective gives what it must: dtypes, views, unequal sizes, messages, groups" {
+    new
+    for n in 1 3; do
+        ranks "$n" torch_collectives.py
+        [ "$status" -eq 0 ]
+        [ "$(grep -c '^rank .: done$' <<< "$output")" -eq "$n" ]
+    done
+}
+
+@test "a dtype, a device, a layout or an operation that is not supported: one sentence, status 10" {
+    new
+    fails arguments 10 "status 10: muster.torch: all_reduce cannot reduce torch.float8_e4m3fn: convert it to float32" \
+        "status 10: muster.torch: all_reduce got a tensor on device meta: pass one on cpu or cuda" \
+        "status 10: muster.torch: broadcast got a tensor that is torch.sparse_coo" \
+        "status 10: muster.torch: all_reduce got PRODUCT: use SUM, AVG, MIN or MAX" \
+        "status 10: muster.torch: recv takes the rank of the sender" \
+        "muster.library.Error: muster.torch: all_reduce cannot reduce torch.bool"
+}
+
+@test "MUSTER_SINGLE=1 where PyTorch has two ranks, and MUSTER_ELASTIC, are refused" {
+    new
+    MUSTER_SINGLE=1 fails none 11 "MUSTER_SINGLE=1 asks for a world of one rank, but muster_options.exchange has rank" "of 2"
+    fails elastic 10 "a process group of PyTorch cannot go on with fewer ranks: unset MUSTER_ELASTIC"
+}
+
+@test "counts that differ are named by both ranks, and the program may catch it" {
+    new
+    fails caught 3 "status 12: " "rank 0 has begun" "rank 1 has begun"
+}
+
+@test "a rank that dies: muster.Error names it, output is flushed, the status is libmuster's" {
+    new
+    fails dies 137 "rank 0 has begun" "muster.library.Error: rank 1 (node "
+    fails backward 137 "rank 0 has begun" "rank 1 (node "
+}
+
+@test "what PyTorch leaves silent is named: uneven inputs, models that differ" {
+    new
+    ranks 2 torch_failures.py uneven
+    [ "$status" -eq 12 ]
+    grep -E 'rank 0 \(node .*\) calls all-reduce of 72 f32.* rank 1 \(node|rank 1 \(node .*rank 0 \(node .* all-reduce of 72 f32' \
+        <<< "$output"
+    fails models 12 "the models differ: rank 0 has parameter 1.weight: shape [8, 8], torch.float32, but rank 1 has" \
+        "torch.float32, frozen"
+    fails silent 12 "f32" "f64"
+}
+
+@test "a rank that raises: the others get its name" {
+    new
+    fails raises 1 "ValueError: a mistake of the program" "rank 1 (node "
+}

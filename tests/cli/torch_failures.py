@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What goes wrong in a program of PyTorch on backend muster: torch_failures.py WHAT"""
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import muster.torch
+
+what = sys.argv[1]
+if what == "elastic":
+    os.environ["MUSTER_ELASTIC"] = "1"
+dist.init_process_group("muster")
+me = dist.get_rank()
+print(f"rank {me} has begun")  # in Python's buffer, where the output is a pipe
+
+
+def step(model, width=8):
+    model(torch.ones(2, width)).sum().backward()
+
+
+def refused(function, *arguments):
+    try:
+        function(*arguments)
+    except muster.torch.Error as error:
+        print(f"status {error.status}: {error}")
+
+
+if what == "arguments":
+    refused(dist.all_reduce, torch.ones(3).to(torch.float8_e4m3fn))
+    refused(dist.all_reduce, torch.ones(3, device="meta"))
+    refused(dist.broadcast, torch.ones(3, 3).to_sparse(), 0)
+    refused(dist.all_reduce, torch.ones(3), dist.ReduceOp.PRODUCT)
+    refused(dist.recv, torch.ones(3))
+    dist.all_reduce(torch.ones(3).to(torch.bool), dist.ReduceOp.AVG)
+elif what == "caught":
+    refused(dist.all_reduce, torch.ones(3 + me))
+    sys.exit(3)
+elif what == "dies":
+    dist.barrier()
+    if me == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(3))
+elif what == "backward":
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    step(model)
+    if me == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    step(model)
+    step(model)
+elif what == "raises":
+    if me == 1:
+        raise ValueError("a mistake of the program")
+    dist.all_reduce(torch.ones(3))
+elif what == "caught":
+    try:
+        dist.all_reduce(torch.ones(3 + me))
+    except muster.torch.Error as error:
+        print(f"status {error.status}: {error}")
+        sys.exit(3)
+elif what == "uneven":
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    for _ in range(3 - me):
+        step(model)
+elif what == "models":
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    if me == 1:
+        model[1].weight.requires_grad_(False)
+    muster.torch.check_model(model)
+elif what == "silent":  # an equal number of equal shapes, of which PyTorch compares no more
+    layers = [nn.Linear(8, 8).to(torch.float64 if me else torch.float32)]
+    model = DistributedDataParallel(nn.Sequential(*layers))
+print("not refused")
