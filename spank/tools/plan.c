@@ -8,23 +8,29 @@
 #include "runtime/base/parse.h"
 #include "spank/core/plan/plan.h"
 #include "spank/core/plan/plan_text.h"
+#include "spank/tools/plan_nodes.h"
 #include "spank/tools/tool.h"
 
 #define COMMAND "plan"
 
-enum format { TEXT, TSV, JSON };
-
 static void help(void)
 {
-    fputs("usage: muster plan [OPTION]...\n"
-          "\n"
-          "Show which CPUs, memory, GPUs and NICs each task of a step would get.\n"
-          "\n" MU_ASK_HELP "  --format FORMAT      text (default), tsv or json\n"
-          "  --help               show this and exit\n"
-          "\n"
-          "Exit status: 0 planned; 1 planned, but not as asked (see the warning);\n"
-          "2 bad usage; 3 bad input file.\n",
-          stdout);
+    fputs(
+        "usage: muster plan [OPTION]...\n"
+        "       muster plan --nodes=FILE [--tasks N] [--hostfile FILE] "
+        "[--format FORMAT]\n"
+        "\n"
+        "Show which CPUs, memory, GPUs and NICs each task of a step would get.\n"
+        "\n" MU_ASK_HELP "  --format FORMAT      text (default), tsv or json\n"
+        "  --nodes=FILE         order the nodes of a job by their distance, as "
+        "measured\n"
+        "                       in FILE\n"
+        "  --hostfile FILE      write that order for SLURM_HOSTFILE, a line per task\n"
+        "  --help               show this and exit\n"
+        "\n"
+        "Exit status: 0 planned; 1 planned, but not as asked (see the warning);\n"
+        "2 bad usage; 3 bad input file.\n",
+        stdout);
 }
 
 static json_t *text_or_null(const char *text)
@@ -87,7 +93,7 @@ static void show_json(const struct mu_node *node, const struct mu_plan *plan)
 }
 
 static int make_and_show(const struct mu_node *node, const struct mu_ask *ask,
-                         enum format format)
+                         enum mu_plan_format format)
 {
     struct mu_plan plan = { 0 };
     struct mu_err err = { 0 };
@@ -108,9 +114,9 @@ static int make_and_show(const struct mu_node *node, const struct mu_ask *ask,
         mu_tool_fail(COMMAND, 0, "warning: %s", plan.warning[i]);
     for (int i = 0; opts.verbose == MU_FLAG_YES && i < plan.ninfos; i++)
         mu_tool_fail(COMMAND, 0, "%s", plan.info[i]);
-    if (format == TSV)
+    if (format == MU_PLAN_TSV)
         mu_show_tsv(stdout, node, &plan);
-    else if (format == JSON)
+    else if (format == MU_PLAN_JSON)
         show_json(node, &plan);
     else
         mu_show_text(stdout, node, &plan);
@@ -119,37 +125,77 @@ static int make_and_show(const struct mu_node *node, const struct mu_ask *ask,
     return rc;
 }
 
+/* Order the nodes of a job. */
+static int order_nodes(const struct mu_ask *ask, struct mu_plan_nodes *nodes)
+{
+    struct mu_err err = { 0 };
+    long tasks = 0;
+
+    if (ask->topology || ask->cpus || ask->gpus || ask->mems || ask->cpus_per_task ||
+        ask->gpu_bind || ask->opt)
+        return mu_tool_usage(COMMAND, "--nodes goes with --tasks, --hostfile and "
+                                      "--format only");
+    if (ask->tasks && mu_parse_int("--tasks", ask->tasks, 1, 4096, &tasks, &err) < 0)
+        return mu_tool_usage(COMMAND, "%s", err.text);
+    nodes->tasks = (int)tasks;
+    return mu_plan_nodes(nodes);
+}
+
+static int plan_here(const struct mu_ask *ask, enum mu_plan_format format)
+{
+    struct mu_machine machine;
+    int rc = mu_ask_machine(COMMAND, ask, &machine);
+
+    if (rc == MU_EXIT_OK)
+        rc = make_and_show(&machine.node, ask, format);
+    mu_machine_clear(&machine);
+    return rc;
+}
+
 int mu_plan_main(int argc, char **argv)
 {
     static const char *const formats[] = { "text", "tsv", "json", NULL };
     static const struct option options[] = { MU_ASK_OPTIONS,
                                              { "format", required_argument, NULL, 'f' },
+                                             { "nodes", required_argument, NULL, 'n' },
+                                             { "hostfile", required_argument, NULL,
+                                               'o' },
                                              { "help", no_argument, NULL, 'h' },
                                              { NULL, 0, NULL, 0 } };
+    struct mu_plan_nodes nodes = { 0 };
     struct mu_ask ask = { 0 };
-    struct mu_machine machine;
-    int format = TEXT, c, rc;
+    int format = MU_PLAN_TEXT, c;
 
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
         if (mu_ask_option(&ask, c, optarg))
             continue;
-        if (c == 'h') {
+        switch (c) {
+        case 'f':
+            format = mu_parse_word(optarg, formats);
+            if (format < 0)
+                return mu_tool_usage(COMMAND, "--format is text, tsv or json, not '%s'",
+                                     optarg);
+            break;
+        case 'n':
+            nodes.replay = optarg;
+            break;
+        case 'o':
+            nodes.hostfile = optarg;
+            break;
+        case 'h':
             help();
             return mu_tool_finish(COMMAND, MU_EXIT_OK);
-        }
-        if (c != 'f')
+        default:
             return mu_tool_bad_option(COMMAND, c, argv);
-        format = mu_parse_word(optarg, formats);
-        if (format < 0)
-            return mu_tool_usage(COMMAND, "--format is text, tsv or json, not '%s'",
-                                 optarg);
+        }
     }
     if (optind < argc)
         return mu_tool_usage(COMMAND, "takes options only, not '%s'", argv[optind]);
-    rc = mu_ask_machine(COMMAND, &ask, &machine);
-    if (rc == MU_EXIT_OK)
-        rc = make_and_show(&machine.node, &ask, (enum format)format);
-    mu_machine_clear(&machine);
-    return rc;
+    nodes.format = (enum mu_plan_format)format;
+    if (nodes.replay)
+        return order_nodes(&ask, &nodes);
+    if (nodes.hostfile)
+        return mu_tool_usage(COMMAND, "--hostfile belongs to --nodes");
+    return plan_here(&ask, nodes.format);
 }
