@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,68 +10,30 @@
 
 #include "spank/core/doctor/node_mask.h"
 #include "spank/tools/run.h"
+#include "spank/tools/step.h"
 #include "spank/tools/tool.h"
 
-/* A node may wait for nvidia-smi, NVML and names: 35 s. srun ends those that need more
- * than 45 s behind the first one.
- */
+/* A node may wait for nvidia-smi, NVML and names: 35 s. */
 #define STEP_SECONDS 60.0
 #define NODE_TEXT (128u << 10) /* bytes of one node's facts, at most */
 #define MEMBER "facts"         /* the file in a capture */
 
-/* Of the job or an outer step: how its tasks are laid out, which this step is not. */
-static void forget_layout(void)
-{
-    static const char *const names[] = {
-        "SLURM_NTASKS",         "SLURM_NPROCS",          "SLURM_NTASKS_PER_GPU",
-        "SLURM_GPUS_PER_TASK",  "SLURM_TRES_PER_TASK",   "SLURM_GPU_BIND",
-        "SLURM_TRES_BIND",      "SLURM_CPU_BIND",        "SLURM_CPU_BIND_TYPE",
-        "SLURM_DISTRIBUTION",   "SLURM_NTASKS_PER_CORE", "SLURM_NTASKS_PER_SOCKET",
-        "SLURM_MUSTER_REQUEST", "SLURM_GRES_FLAGS",      "SLURM_THREADS_PER_CORE",
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        unsetenv(names[i]);
-}
-
 /* Runs the step; *text has the lines of the nodes that answered. */
 static int run_step(int nnodes, char **text, struct mu_err *err)
 {
-    char self[PATH_MAX] = "", nodes[32], tasks[32];
-    char *argv[] = { (char *)"srun",
-                     (char *)"--quiet",
-                     (char *)"--overlap",
-                     (char *)"--mpi=none",
-                     nodes,
-                     tasks,
-                     (char *)"--ntasks-per-node=1",
-                     (char *)"--cpus-per-task=1",
-                     (char *)"--wait=45",
-                     (char *)"--kill-on-bad-exit=0",
-                     self,
-                     (char *)"doctor",
-                     (char *)"--node-facts",
-                     NULL };
+    static const char *const command[] = { "doctor", "--node-facts", NULL };
     size_t len = (size_t)nnodes * NODE_TEXT;
     int status;
 
-    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
-        return mu_err_set(err, errno, "/proc/self/exe: %s", strerror(errno));
-    snprintf(nodes, sizeof nodes, "--nodes=%d", nnodes);
-    snprintf(tasks, sizeof tasks, "--ntasks=%d", nnodes);
     *text = malloc(len);
     if (!*text)
         return mu_err_set(err, ENOMEM, "out of memory");
-    forget_layout();
-    status = mu_run(argv, STEP_SECONDS, *text, len);
+    status = mu_step_on_nodes(nnodes, command, STEP_SECONDS, *text, len);
     if (status == 0 || strstr(*text, MU_NODE_FACT))
         return 0;
     free(*text);
     *text = NULL;
-    return mu_err_set(err, EIO,
-                      "the step failed (srun's status %d): see what this prints: srun "
-                      "--overlap %s %s --ntasks-per-node=1 %s doctor --node-facts",
-                      status, nodes, tasks, self);
+    return mu_step_failed(nnodes, command, status, err);
 }
 
 /* The facts of the job's nodes. */
