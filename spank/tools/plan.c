@@ -8,6 +8,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/plan/plan.h"
 #include "spank/core/plan/plan_text.h"
+#include "spank/tools/nodes_measure.h"
 #include "spank/tools/plan_nodes.h"
 #include "spank/tools/tool.h"
 
@@ -15,22 +16,24 @@
 
 static void help(void)
 {
-    fputs(
-        "usage: muster plan [OPTION]...\n"
-        "       muster plan --nodes=FILE [--tasks N] [--hostfile FILE] "
-        "[--format FORMAT]\n"
-        "\n"
-        "Show which CPUs, memory, GPUs and NICs each task of a step would get.\n"
-        "\n" MU_ASK_HELP "  --format FORMAT      text (default), tsv or json\n"
-        "  --nodes=FILE         order the nodes of a job by their distance, as "
-        "measured\n"
-        "                       in FILE\n"
-        "  --hostfile FILE      write that order for SLURM_HOSTFILE, a line per task\n"
-        "  --help               show this and exit\n"
-        "\n"
-        "Exit status: 0 planned; 1 planned, but not as asked (see the warning);\n"
-        "2 bad usage; 3 bad input file.\n",
-        stdout);
+    fputs("usage: muster plan [OPTION]...\n"
+          "       muster plan --nodes[=FILE] [--save FILE] [--tasks N] [--hostfile "
+          "FILE]\n"
+          "                   [--format FORMAT]\n"
+          "\n"
+          "Show which CPUs, memory, GPUs and NICs each task of a step would get.\n"
+          "With --nodes it orders the nodes of a job: neighbours of a ring are near.\n"
+          "\n" MU_ASK_HELP "  --format FORMAT      text (default), tsv or json\n"
+          "  --nodes[=FILE]       measure the round trips between this job's nodes by\n"
+          "                       a step, or read those that --save wrote\n"
+          "  --save FILE          write the round trips\n"
+          "  --hostfile FILE      write the order for SLURM_HOSTFILE, a line per task\n"
+          "  --node-probe         the task of that step\n"
+          "  --help               show this and exit\n"
+          "\n"
+          "Exit status: 0 planned; 1 planned, but not as asked (see the warning), or\n"
+          "nodes did not answer; 2 bad usage; 3 bad input file, or the step failed.\n",
+          stdout);
 }
 
 static json_t *text_or_null(const char *text)
@@ -133,8 +136,8 @@ static int order_nodes(const struct mu_ask *ask, struct mu_plan_nodes *nodes)
 
     if (ask->topology || ask->cpus || ask->gpus || ask->mems || ask->cpus_per_task ||
         ask->gpu_bind || ask->opt)
-        return mu_tool_usage(COMMAND, "--nodes goes with --tasks, --hostfile and "
-                                      "--format only");
+        return mu_tool_usage(COMMAND, "--nodes goes with --save, --tasks, --hostfile "
+                                      "and --format only");
     if (ask->tasks && mu_parse_int("--tasks", ask->tasks, 1, 4096, &tasks, &err) < 0)
         return mu_tool_usage(COMMAND, "%s", err.text);
     nodes->tasks = (int)tasks;
@@ -157,7 +160,9 @@ int mu_plan_main(int argc, char **argv)
     static const char *const formats[] = { "text", "tsv", "json", NULL };
     static const struct option options[] = { MU_ASK_OPTIONS,
                                              { "format", required_argument, NULL, 'f' },
-                                             { "nodes", required_argument, NULL, 'n' },
+                                             { "nodes", optional_argument, NULL, 'n' },
+                                             { "save", required_argument, NULL, 's' },
+                                             { "node-probe", no_argument, NULL, 'p' },
                                              { "hostfile", required_argument, NULL,
                                                'o' },
                                              { "help", no_argument, NULL, 'h' },
@@ -165,6 +170,7 @@ int mu_plan_main(int argc, char **argv)
     struct mu_plan_nodes nodes = { 0 };
     struct mu_ask ask = { 0 };
     int format = MU_PLAN_TEXT, c;
+    bool order = false;
 
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
@@ -178,8 +184,14 @@ int mu_plan_main(int argc, char **argv)
                                      optarg);
             break;
         case 'n':
+            order = true;
             nodes.replay = optarg;
             break;
+        case 's':
+            nodes.save = optarg;
+            break;
+        case 'p':
+            return mu_nodes_probe(argc - optind, argv + optind);
         case 'o':
             nodes.hostfile = optarg;
             break;
@@ -193,9 +205,9 @@ int mu_plan_main(int argc, char **argv)
     if (optind < argc)
         return mu_tool_usage(COMMAND, "takes options only, not '%s'", argv[optind]);
     nodes.format = (enum mu_plan_format)format;
-    if (nodes.replay)
+    if (order)
         return order_nodes(&ask, &nodes);
-    if (nodes.hostfile)
-        return mu_tool_usage(COMMAND, "--hostfile belongs to --nodes");
+    if (nodes.hostfile || nodes.save)
+        return mu_tool_usage(COMMAND, "--hostfile and --save belong to --nodes");
     return plan_here(&ask, nodes.format);
 }

@@ -12,6 +12,7 @@
 
 #include "spank/core/nodes/job_nodes.h"
 #include "spank/hw/io/sysfile.h"
+#include "spank/tools/nodes_measure.h"
 #include "spank/tools/tool.h"
 
 #define COMMAND "plan"
@@ -139,10 +140,12 @@ int mu_plan_nodes(const struct mu_plan_nodes *o)
     char *text = NULL;
     int status = MU_EXIT_INPUT;
 
-    if (mu_sysfile_text(o->replay, TEXT_MOST, &text, &err) == 0 &&
+    if ((o->replay ? mu_sysfile_text(o->replay, TEXT_MOST, &text, &err)
+                   : mu_nodes_measure(&text, &err)) == 0 &&
         mu_job_nodes_parse(text, &nodes, &err) < 0)
-        mu_err_context(&err, "%s", o->replay);
-    if (nodes.n == 0 || decide(o, &nodes, &d, &err) < 0 ||
+        mu_err_context(&err, "%s", o->replay ? o->replay : "the measurement");
+    if (nodes.n == 0 || (o->save && write_text(o->save, text, &err) < 0) ||
+        decide(o, &nodes, &d, &err) < 0 ||
         (o->hostfile && write_hostfile(o, &nodes, d.order, &err) < 0)) {
         mu_tool_fail(COMMAND, status, "%s", err.text);
     } else {

@@ -8,7 +8,8 @@
 enum mu_plan_format { MU_PLAN_TEXT, MU_PLAN_TSV, MU_PLAN_JSON };
 
 struct mu_plan_nodes {
-    const char *replay;   /* read this measurement */
+    const char *replay;   /* read this measurement; NULL: measure the job's nodes */
+    const char *save;     /* write the measurement; NULL: do not */
     const char *hostfile; /* write a host file for srun; NULL: do not */
     int tasks;            /* on each node, for the host file; 0: one for each GPU */
     enum mu_plan_format format;

@@ -45,7 +45,7 @@ int slurm_spank_user_init(spank_t sp, int ac, char **av)
 
 const struct fake_gpu fake_gpus[] = { { "00000000:E1:00.0", "" },
                                       { "00000000:E2:00.0", "mm" } };
-const unsigned fake_ngpus = 2;
+unsigned fake_ngpus = 2;
 
 int fake_nvml_init(void)
 {

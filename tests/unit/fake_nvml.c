@@ -85,3 +85,25 @@ int nvmlDeviceGetComputeInstanceId(void *mig, unsigned *id)
     *id = 0;
     return 0;
 }
+
+/* nvmlGpuFabricInfo_t */
+struct fabric_info {
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+};
+
+int nvmlDeviceGetGpuFabricInfo(void *device, struct fabric_info *info)
+{
+    const struct fake_gpu *gpu = &fake_gpus[(uintptr_t)device - 1];
+
+    if (!gpu->clique)
+        return NOT_FOUND;
+    for (int i = 0; i < 16; i++)
+        info->cluster[i] = (unsigned char)(gpu->clique == FAKE_ALONE ? 0 : 0xa0 + i);
+    info->status = 0;
+    info->state = gpu->clique == FAKE_JOINING ? 2 : 3;
+    info->clique = (unsigned)gpu->clique;
+    return 0;
+}

@@ -10,9 +10,13 @@
 struct fake_gpu {
     const char *busid; /* as NVML prints it: 00000000:1A:00.0 */
     const char *mig;   /* a letter per MIG slot: 'm' a device, '-' none */
+    int clique;        /* of cluster a0a1...af; 0: NVML reports no fabric */
 };
+#define FAKE_ALONE 1000   /* a clique without a cluster */
+#define FAKE_JOINING 1001 /* the fabric's probe has not ended */
+
 extern const struct fake_gpu fake_gpus[];
-extern const unsigned fake_ngpus;
+extern unsigned fake_ngpus;
 
 /* What nvmlInit_v2 does and returns. */
 int fake_nvml_init(void);

@@ -18,9 +18,13 @@
 
 static const char *behaviour = ""; /* "hang", "crash", "no driver" */
 
-const struct fake_gpu fake_gpus[] = { { "00000000:1A:00.0", "" },
-                                      { "00000000:59:00.0", "m-mm---" } };
-const unsigned fake_ngpus = 2;
+const struct fake_gpu fake_gpus[] = {
+    { "00000000:1A:00.0", "", 7 },
+    { "00000000:59:00.0", "m-mm---", 0 },
+    { "00000000:5A:00.0", "", FAKE_ALONE },
+    { "00000000:5B:00.0", "", FAKE_JOINING },
+};
+unsigned fake_ngpus = 2;
 
 int fake_nvml_init(void)
 {
@@ -35,9 +39,11 @@ int fake_nvml_init(void)
 static void the_child_lists_gpus_and_mig_devices(void **state)
 {
     static const struct mu_nvml_device want[] = {
-        { "0000:1a:00.0", "GPU-1", false, 0 }, { "0000:59:00.0", "GPU-2", false, 0 },
-        { "0000:59:00.0", "MIG-20", true, 0 }, { "0000:59:00.0", "MIG-21", true, 0 },
-        { "0000:59:00.0", "MIG-22", true, 0 },
+        { "0000:1a:00.0", "GPU-1", false, 0, "" },
+        { "0000:59:00.0", "GPU-2", false, 0, "" },
+        { "0000:59:00.0", "MIG-20", true, 0, "" },
+        { "0000:59:00.0", "MIG-21", true, 0, "" },
+        { "0000:59:00.0", "MIG-22", true, 0, "" },
     };
     struct mu_nvml_device list[8];
 
@@ -49,6 +55,22 @@ static void the_child_lists_gpus_and_mig_devices(void **state)
         assert_int_equal(list[i].mig, want[i].mig);
     }
     assert_int_equal(mu_nvml_list("", 10, list, 2), 2); /* no room for more */
+}
+
+static void a_gpu_of_a_rack_has_its_nvlink_domain(void **state)
+{
+    static const char *const want[] = { "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf.7", "", "",
+                                        "" };
+    struct mu_nvml_device list[8];
+
+    behaviour = "";
+    fake_ngpus = 4;
+    assert_int_equal(mu_nvml_list("", 10, list, 8), 7);
+    fake_ngpus = 2;
+    for (int i = 0, gpu = 0; i < 7; i++) {
+        assert_string_equal(list[i].fabric, list[i].mig ? "" : want[gpu]);
+        gpu += !list[i].mig;
+    }
 }
 
 /* By the driver's list in /proc, gres.conf's lines lead to the slice. */
@@ -115,9 +137,11 @@ static void a_library_that_the_kernel_waits_for_is_left_at_the_deadline(void **s
 static void case_024_mig_devices_get_their_uuids_in_order(void **state)
 {
     static const struct mu_nvml_device list[] = {
-        { "0000:1a:00.0", "GPU-1", false, 0 }, { "0000:59:00.0", "GPU-2", false, 0 },
-        { "0000:59:00.0", "MIG-20", true, 0 }, { "0000:59:00.0", "MIG-21", true, 0 },
-        { "0000:59:00.0", "MIG-22", true, 0 },
+        { "0000:1a:00.0", "GPU-1", false, 0, "" },
+        { "0000:59:00.0", "GPU-2", false, 0, "" },
+        { "0000:59:00.0", "MIG-20", true, 0, "" },
+        { "0000:59:00.0", "MIG-21", true, 0, "" },
+        { "0000:59:00.0", "MIG-22", true, 0, "" },
     };
     struct mu_gpu gpus[4] = { { .busid = "0000:1a:00.0", .uuid = "GPU-1" },
                               { .busid = "0000:59:00.0" },
@@ -139,9 +163,11 @@ static void
 case_024_one_function_becomes_as_many_devices_as_it_was_cut_into(void **state)
 {
     static const struct mu_nvml_device list[] = {
-        { "0000:59:00.0", "GPU-2", false, 0 }, { "0000:59:00.0", "MIG-20", true, 0 },
-        { "0000:59:00.0", "MIG-21", true, 0 }, { "0000:59:00.0", "MIG-22", true, 0 },
-        { "0000:1a:00.0", "GPU-1", false, 0 },
+        { "0000:59:00.0", "GPU-2", false, 0, "" },
+        { "0000:59:00.0", "MIG-20", true, 0, "" },
+        { "0000:59:00.0", "MIG-21", true, 0, "" },
+        { "0000:59:00.0", "MIG-22", true, 0, "" },
+        { "0000:1a:00.0", "GPU-1", false, 0, "" },
     };
     static const char *const uuid[] = { "GPU-1", "MIG-20", "MIG-21", "MIG-22",
                                         "GPU-3" };
@@ -192,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_child_lists_gpus_and_mig_devices),
+        cmocka_unit_test(a_gpu_of_a_rack_has_its_nvlink_domain),
         cmocka_unit_test(case_024_a_mig_device_has_the_capability_file_of_its_instance),
         cmocka_unit_test(a_library_that_fails_hangs_or_is_not_there_harms_nobody),
         cmocka_unit_test(a_library_that_the_kernel_waits_for_is_left_at_the_deadline),

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -24,6 +25,14 @@ struct pci_info { /* nvmlPciInfo_t of nvmlDeviceGetPciInfo_v3 */
     char busid[32];
 };
 
+struct fabric_info { /* nvmlGpuFabricInfo_t */
+    unsigned char cluster[16];
+    int status; /* 0: it joined */
+    unsigned clique;
+    unsigned char state; /* FABRIC_JOINED: the probe has ended */
+};
+#define FABRIC_JOINED 3
+
 struct calls {
     int (*init)(void);
     int (*count)(unsigned *n);
@@ -35,6 +44,7 @@ struct calls {
     int (*minor)(handle device, unsigned *minor);
     int (*gi)(handle mig, unsigned *id); /* GPU instance, compute instance */
     int (*ci)(handle mig, unsigned *id);
+    int (*fabric)(handle device, struct fabric_info *info); /* NULL: an old library */
 };
 
 static bool load(const char *library, struct calls *c)
@@ -56,6 +66,7 @@ static bool load(const char *library, struct calls *c)
         { &c->minor, "nvmlDeviceGetMinorNumber", false },
         { &c->gi, "nvmlDeviceGetGpuInstanceId", false },
         { &c->ci, "nvmlDeviceGetComputeInstanceId", false },
+        { &c->fabric, "nvmlDeviceGetGpuFabricInfo", false },
     };
 
     for (size_t i = 0; lib && i < sizeof symbols / sizeof symbols[0]; i++) {
@@ -85,6 +96,22 @@ static int cap_of(const struct calls *c, handle parent, handle mig)
     return 0;
 }
 
+/* A machine that is no part of a rack has no cluster. */
+static void fabric_of(const struct calls *c, handle device, char *out, size_t len)
+{
+    static const unsigned char none[sizeof((struct fabric_info *)NULL)->cluster];
+    struct fabric_info info;
+
+    memset(&info, 0, sizeof info);
+    out[0] = '\0';
+    if (!c->fabric || c->fabric(device, &info) != 0 || info.status != 0 ||
+        info.state != FABRIC_JOINED || memcmp(info.cluster, none, sizeof none) == 0)
+        return;
+    for (size_t i = 0; i < sizeof info.cluster; i++)
+        snprintf(out + 2 * i, len - 2 * i, "%02x", info.cluster[i]);
+    snprintf(out + strlen(out), len - strlen(out), ".%u", info.clique);
+}
+
 /* parent: of a MIG device, else NULL */
 static bool send_device(const struct calls *c, handle device, handle parent,
                         const char *busid, int fd)
@@ -95,6 +122,8 @@ static bool send_device(const struct calls *c, handle device, handle parent,
         return true; /* left out */
     mu_copy(out.busid, sizeof out.busid, busid);
     out.cap = parent ? cap_of(c, parent, device) : 0;
+    if (!parent)
+        fabric_of(c, device, out.fabric, sizeof out.fabric);
     return write(fd, &out, sizeof out) == (ssize_t)sizeof out;
 }
 
@@ -144,7 +173,8 @@ int mu_nvml_list(const char *library, double timeout, struct mu_nvml_device *lis
     if (mu_children_start(&child, 1, ask, (char *)(uintptr_t)library, NULL) == 0)
         while ((got = mu_children_read(&child, &one, sizeof one, deadline)) ==
                (ssize_t)sizeof one) {
-            one.busid[sizeof one.busid - 1] = one.uuid[sizeof one.uuid - 1] = '\0';
+            one.busid[sizeof one.busid - 1] = one.uuid[sizeof one.uuid - 1] =
+                one.fabric[sizeof one.fabric - 1] = '\0';
             if (n < max)
                 list[n++] = one;
         }

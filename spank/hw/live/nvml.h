@@ -14,6 +14,9 @@ struct mu_nvml_device {
     char uuid[MU_NAME_LEN];
     bool mig; /* a MIG device; its parent is in the list, before it */
     int cap;  /* N of the /dev/nvidia-caps/nvidia-capN of a MIG device, 0 unknown */
+    /* the NVLink domain of a GPU in a rack (NVL72): "CLUSTER.CLIQUE" in hex and decimal;
+     * "" none, or not joined */
+    char fabric[48];
 };
 
 /* List the devices, at most max, in NVML's order. The library is loaded in a child
