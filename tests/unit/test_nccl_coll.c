@@ -67,7 +67,7 @@ char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank)
 }
 
 cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
-                          int blocks)
+                          int blocks, bool captured)
 {
     const struct mu_own_buffers buffers = { .send = coll->send, .recv = coll->recv };
 

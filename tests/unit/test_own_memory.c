@@ -20,7 +20,8 @@ static struct mu_own_table peer;     /* of rank 1 */
 static struct mu_own_buffers launch; /* of the last kernel */
 static int peer_fd, answer;          /* can rank 1 share? */
 static int opened, handles;          /* open mappings; handles given */
-static bool no_handle, no_copy;
+static bool no_handle, no_copy, captured;
+static struct mu_flags flags; /* of rank 0, in device memory */
 /* The program's allocations: memory `at` has the id, 0: freed. */
 static struct {
     char *at;
@@ -181,7 +182,9 @@ static int start(void **state)
     memset(&words, 0, sizeof words);
     memset(&peer, 0, sizeof peer);
     opened = handles = 0;
-    no_handle = no_copy = false;
+    no_handle = no_copy = captured = false;
+    memset(&flags, 0, sizeof flags);
+    b.reach.flags[0] = &flags;
     for (int i = 0; i < 4; i++) {
         memory[i].at = i < 2 ? aligned_alloc(4096, BYTES) : NULL;
         memory[i].id = (unsigned long long)i + 10;
@@ -234,7 +237,7 @@ static int call(int k, size_t offset)
                                .recv = memory[k].at + offset,
                                .count = 16 };
 
-    assert_int_equal(mu_own_launch(&b, &c, 1), cudaSuccess);
+    assert_int_equal(mu_own_launch(&b, &c, 1, captured), cudaSuccess);
     return launch.to.slot;
 }
 
@@ -367,6 +370,33 @@ static void the_peer_has_its_answer_after_the_kernels_have_the_mapping(void **st
     assert_int_equal(opened, 1);
 }
 
+/* A kernel does not use what is mapped after its launch. */
+static void the_peer_has_its_answer_after_the_kernels_launched_before(void **state)
+{
+    int slot;
+
+    call(0, 0);
+    call(1, 0);
+    assert_true(launch.counted);
+    slot = peer_allocates(5);
+    for (int i = 0; i < 2; i++) {
+        mu_own_poll(&b);
+        assert_int_equal(opened, 1);
+        assert_false(mu_own_held(&peer, slot));
+        flags.own_done++;
+    }
+    call(0, 0); /* after the mapping: not waited for */
+    mu_own_poll(&b);
+    assert_true(mu_own_held(&peer, slot));
+    captured = true; /* replayed any number of times: not counted */
+    call(0, 0);
+    assert_false(launch.counted);
+    slot = peer_allocates(6);
+    flags.own_done++;
+    mu_own_poll(&b);
+    assert_true(mu_own_held(&peer, slot));
+}
+
 static void what_cannot_be_offered(void **state)
 {
     const struct mu_coll c = {
@@ -376,7 +406,7 @@ static void what_cannot_be_offered(void **state)
     assert_int_equal(call(0, 4), -1); /* not aligned */
     memory[0].id = 0;
     assert_int_equal(call(0, 0), -1); /* not the GPU's */
-    assert_int_equal(mu_own_launch(&b, &c, 1), cudaSuccess);
+    assert_int_equal(mu_own_launch(&b, &c, 1, captured), cudaSuccess);
     assert_int_equal(launch.from.slot, MU_OWN_CONTROL); /* mapped from the start */
     assert_int_equal(launch.from.offset, 32);
     assert_true(launch.to.slot >= 0);
@@ -400,6 +430,7 @@ int main(void)
         TEST(memory_freed_before_its_handle_is_not_announced),
         TEST(a_mapping_is_closed_only_while_no_kernel_waits),
         TEST(the_peer_has_its_answer_after_the_kernels_have_the_mapping),
+        TEST(the_peer_has_its_answer_after_the_kernels_launched_before),
         TEST(what_cannot_be_offered),
         cmocka_unit_test_setup_teardown(one_rank_that_cannot_share_decides_for_all,
                                         without_peer, stop),

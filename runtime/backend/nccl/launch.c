@@ -300,7 +300,8 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                       coll->scale, ceil_div(bytes / b->reach.n, 8192, most), b->stream);
         break;
     case MU_ALGO_OWN:
-        rc = mu_own_launch(b, coll, ceil_div(bytes / b->reach.n, 16384, most));
+        rc = mu_own_launch(b, coll, ceil_div(bytes / b->reach.n, 16384, most),
+                           capturing(b));
         break;
     case MU_ALGO_COPY:
         rc = launch_copy(b, coll, buffer);

@@ -83,6 +83,8 @@ struct mu_own {
     cudaStream_t stream;             /* copies the one to the other */
     unsigned scan;                   /* the next entry to check */
     uint32_t waiting;                /* mu_host_words.waiting, a poll ago */
+    atomic_uint launched;            /* blocks of counted launches */
+    uint32_t before;                 /* those before the last mapping */
     PFN_cuPointerGetAttribute_v4000 attribute;
     PFN_cuMemGetAddressRange_v3020 range;
 };
@@ -198,7 +200,7 @@ int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err);
 void mu_own_poll(struct mu_nccl_backend *b);
 void mu_own_close(struct mu_nccl_backend *b);
 cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
-                          int blocks);
+                          int blocks, bool captured);
 
 /* measure.c */
 int mu_measure(struct mu_nccl_backend *b, struct mu_err *err);

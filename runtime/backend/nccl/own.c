@@ -197,20 +197,27 @@ static struct mu_own_place place_of(struct mu_nccl_backend *b, const void *p,
 }
 
 cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
-                          int blocks)
+                          int blocks, bool captured)
 {
     size_t bytes = coll->count * mu_dtype_size(coll->dtype);
     struct mu_own_buffers buffers = { .send = coll->send,
                                       .recv = coll->recv,
-                                      .stage_bytes = MU_PARTS_BYTES };
+                                      .stage_bytes = MU_PARTS_BYTES,
+                                      .counted = !captured };
+    cudaError_t rc;
 
     buffers.from = place_of(b, coll->send, bytes);
     buffers.to =
         coll->recv == coll->send ? buffers.from : place_of(b, coll->recv, bytes);
     for (int i = 0; i < b->env.local_size; i++)
         buffers.stage[i] = mu_parts_of(b, i);
-    return mu_own(&b->reach, b->ours.map, &buffers, coll->count, coll->dtype,
-                  coll->scale, blocks, b->stream);
+    if (buffers.counted)
+        atomic_fetch_add(&b->ours.launched, (unsigned)blocks);
+    rc = mu_own(&b->reach, b->ours.map, &buffers, coll->count, coll->dtype, coll->scale,
+                blocks, b->stream);
+    if (buffers.counted && rc != cudaSuccess)
+        atomic_fetch_sub(&b->ours.launched, (unsigned)blocks);
+    return rc;
 }
 
 /* ---- In the watch thread --------------------------------------------------------- */
@@ -264,26 +271,61 @@ static bool follow(struct mu_own *o, const struct mu_own_change *c, bool may_clo
                    bool *held)
 {
     char **base = &o->mirror->base[c->peer][c->slot];
+    bool opens = c->generation & 1;
+    cudaIpcMemHandle_t handle;
 
     *held = false;
-    if (c->held && !may_close)
+    if (!opens && *base && !may_close)
         return false;
-    if (c->held && *base)
+    if (!opens && *base) {
         cudaIpcCloseMemHandle(*base);
-    if (c->held)
         *base = NULL;
-    if (c->generation & 1) {
-        cudaIpcMemHandle_t handle;
-
+    }
+    if (opens && !*base) {
         memcpy(&handle, c->handle, sizeof(handle));
-        if (!*base &&
-            cudaIpcOpenMemHandle((void **)base, handle,
+        if (cudaIpcOpenMemHandle((void **)base, handle,
                                  cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
             *base = NULL;
-        *held = *base != NULL;
+        o->before = atomic_load(&o->launched);
     }
+    *held = *base != NULL;
     cudaGetLastError();
     return true;
+}
+
+/* A kernel uses only what was mapped before its launch. So the owner has our answer
+ * when the kernels that were launched before have ended.
+ */
+static bool launched_before_have_ended(struct mu_nccl_backend *b)
+{
+    struct mu_own *o = &b->ours;
+    uint32_t done = o->before - 1;
+
+    if (cudaMemcpyAsync(&done, &b->reach.flags[b->reach.rank]->own_done, sizeof(done),
+                        cudaMemcpyDeviceToHost, o->stream) != cudaSuccess ||
+        cudaStreamSynchronize(o->stream) != cudaSuccess)
+        done = o->before - 1;
+    cudaGetLastError();
+    return (int32_t)(done - o->before) >= 0;
+}
+
+/* Deal with what the peers allocated and freed. */
+static void follow_peers(struct mu_nccl_backend *b, bool may_close)
+{
+    struct mu_own *o = &b->ours;
+    struct mu_own_change change = { .handle = NULL }, done[AT_ONCE];
+    bool held[AT_ONCE], ended;
+    int n = 0;
+
+    while (n < AT_ONCE && mu_own_next(&o->table, &change))
+        if (follow(o, &change, may_close, &held[n]))
+            done[n++] = change;
+    if (n == 0 || !upload(o))
+        return;
+    ended = launched_before_have_ended(b);
+    for (int i = 0; i < n; i++)
+        if (ended || !held[i])
+            mu_own_answer(&o->table, &done[i], held[i]);
 }
 
 /* Which of our allocations the kernels may offer. True: that has changed. */
@@ -306,9 +348,7 @@ static bool direct_update(struct mu_own *o)
 void mu_own_poll(struct mu_nccl_backend *b)
 {
     struct mu_own *o = &b->ours;
-    struct mu_own_change change = { .handle = NULL }, done[AT_ONCE];
-    bool held[AT_ONCE], may_close;
-    int n = 0;
+    bool may_close;
 
     if (!o->open)
         return;
@@ -318,13 +358,9 @@ void mu_own_poll(struct mu_nccl_backend *b)
     o->waiting = b->words->waiting;
     retire(o);
     announce(o);
-    while (n < AT_ONCE && mu_own_next(&o->table, &change))
-        if (follow(o, &change, may_close, &held[n]))
-            done[n++] = change;
-    /* The kernels have a mapping before its owner hears of it. */
-    if ((direct_update(o) || n > 0) && upload(o))
-        for (int i = 0; i < n; i++)
-            mu_own_answer(&o->table, &done[i], held[i]);
+    follow_peers(b, may_close);
+    if (direct_update(o))
+        upload(o);
     pthread_mutex_unlock(&o->work);
 }
 

@@ -61,6 +61,7 @@ struct mu_flags {
     uint32_t gone; /* copy of the host's abort word in device memory */
     /* own: a peer's send and receive buffers, with the epoch; written by the peer */
     uint4 offer[MU_PEERS][MU_BLOCKS][2];
+    uint32_t own_done; /* blocks of counted launches of own that have ended */
 };
 
 /* Addresses of the peers' areas for kernels: one per backend, constant after open. */
@@ -113,6 +114,7 @@ struct mu_own_buffers {
     struct mu_own_place from, to;
     char *stage[MU_PEERS]; /* the staging areas; at least 16 KiB a rank */
     size_t stage_bytes;
+    bool counted; /* its blocks count in own_done */
 };
 cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
                    const struct mu_own_buffers *buffers, size_t count,

@@ -26,6 +26,7 @@ struct own_args {
     double scale;
     char *stage[MU_PEERS];
     size_t chunk; /* vectors that a block stages of each segment at a time */
+    bool counted;
 };
 
 struct buffers {
@@ -221,8 +222,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     } else if (!aborted) {
         epoch = staged<T, N>(a, epoch, &aborted);
     }
-    if (!aborted && threadIdx.x == 0)
+    if (!aborted && threadIdx.x == 0) {
         *counter = epoch;
+        if (a.counted)
+            atomicAdd(&r.flags[r.rank]->own_done, 1);
+    }
 }
 
 typedef void (*own_fn)(struct own_args);
@@ -257,6 +261,7 @@ cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
         return cudaErrorInvalidValue;
     for (int p = 0; p < reach->n; p++)
         args.stage[p] = buffers->stage[p];
+    args.counted = buffers->counted;
     args.chunk = buffers->stage_bytes / 16 / blocks / reach->n;
     return cudaLaunchKernel((const void *)fn, dim3(blocks), dim3(THREADS), argv, 0,
                             stream);
