@@ -16,7 +16,7 @@ setup_file() {
 
 setup() {
     eval "$(cat "$MUSTER_DIR/env")"
-    export PATH=$build:$PATH
+    export PATH=$build:$PATH MUSTER_LIBEXEC=$build
     cd "$BATS_TEST_TMPDIR" || return 1
 }
 
@@ -80,4 +80,24 @@ PY
     [ "$status" -eq 0 ]
     [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
     [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 1 device .* both \1$' <<< "$output")" -eq 8 ]
+}
+
+@test "07_profile.sh: a program runs with the profiler, and its steps and collectives are reported" {
+    PYTHON=muster-train TRAIN="--steps 60 --samples 2000 --test-samples 100" run submit 07_profile.sh
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"4 processes, "* ]]
+    [[ $output =~ steps:\ [0-9]+\ of\ 2\ collectives,\ median ]]
+    [[ $output = *"communicator "*" libmuster: 4 ranks on 1 node"* ]]
+    [ "$(find ledgers-*/ -name '*-rank[0-3]-n1-*.ledger' | wc -l)" -eq 4 ]
+    grep -q '<h2>Findings</h2>' profile-*.html
+}
+
+@test "08_compare.sh: the same work on one, two and four ranks, and the table of their speedup" {
+    EPOCHS=1 run submit 08_compare.sh
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"SPEEDUP ANALYSIS"* ]]
+    [ "$(find . -name 'compare-*-[124].json' | wc -l)" -eq 3 ]
+    [ "$(grep -c 'Parallel efficiency' <<< "$output")" -ge 2 ]
 }
