@@ -105,7 +105,7 @@ once() {
     [[ $output = *"program: 3 ranks"* ]]
 }
 
-@test "the view in a terminal shows a training that runs, and q ends it" {
+@test "the view in a terminal has the ranks, arrows move it, and q ends it" {
     command -v tmux > /dev/null || skip "no tmux"
     "${monitor[@]}" ledgers 2>&1 | grep -q 'no ncurses' && skip "built without ncurses"
     session=$PWD/tmux
