@@ -183,8 +183,8 @@ static void data_parallel(struct mu_profile *p)
 
 /* ---- Steps ----------------------------------------------------------------------- */
 
-/* The steps in which `file` was late most densely: +1 for each, -1 for the others, and
- * the greatest sum. Returns how often it was late in them.
+/* The steps in which `file` was late in four of five or more: +1 for each, -4 for the
+ * others, and the greatest sum. Returns how often it was late in them.
  */
 static int late_run(const struct mu_profile_steps *s, int file, int *from, int *to)
 {
@@ -193,7 +193,7 @@ static int late_run(const struct mu_profile_steps *s, int file, int *from, int *
     for (int i = 0; i < s->n; i++) {
         if (sum == 0)
             begin = i;
-        sum += s->step[i].late == file ? 1 : -1;
+        sum += s->step[i].late == file ? 1 : -4;
         if (sum < 0)
             sum = 0;
         if (sum > best) {

@@ -42,7 +42,7 @@ static void record(const struct training *t, void *image, double bytes, double l
 static double step(const struct training *t, void *image, int rank, int s, double now)
 {
     double lag = t->late && s >= t->from ? t->late_us : 0;
-    int late = t->rotates ? s % t->ranks : t->late;
+    int late = t->mostly ? s % 5 >= 3 : t->rotates ? s % t->ranks : t->late;
     double ready = now + t->forward, end = 0;
 
     if (t->starved && s % t->starved == 0)

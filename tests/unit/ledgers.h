@@ -14,6 +14,7 @@ struct training {
     int losses;      /* a tiny all-reduce in each tenth step */
     int late, from;  /* rank, 0 none; the step since which it is late */
     int rotates;     /* the late rank is another one in each step */
+    int mostly;      /* rank 0 is late in three of five steps, rank 1 in the others */
     double late_us;  /* at each bucket */
     int starved;     /* each n-th step waits three forward passes for data */
     int slow;        /* each n-th bucket takes ten times as long */

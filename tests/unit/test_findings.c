@@ -128,6 +128,21 @@ static void each_fault_has_its_finding(void **state)
     }
 }
 
+/* Of two ranks one is always last, and on a busy machine by chance. */
+static void a_rank_that_is_last_in_most_steps_by_chance_is_no_straggler(void **state)
+{
+    struct training t = sound_training;
+    struct mu_profile p;
+
+    t.late = 1;
+    t.mostly = 1;
+    t.late_us = 900;
+    load(&p, &t);
+    assert_null(find(&p, "straggler"));
+    assert_non_null(find(&p, "skew"));
+    mu_profile_clear(&p);
+}
+
 static void one_process_with_several_gpus_is_DataParallel(void **state)
 {
     const struct mu_finding *f;
@@ -180,6 +195,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         TEST(steps_are_found_and_a_sound_training_has_no_finding),
         TEST(each_fault_has_its_finding),
+        TEST(a_rank_that_is_last_in_most_steps_by_chance_is_no_straggler),
         TEST(one_process_with_several_gpus_is_DataParallel),
         TEST(findings_are_in_text_and_json),
     };
