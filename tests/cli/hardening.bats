@@ -25,7 +25,7 @@ flags() { sed -n 's/^\(CFLAGS\|CPPFLAGS\|MU_CFLAGS\) = //p' "$build/Makefile"; }
         symbols=$(readelf -W --dyn-syms "$file")
         echo "$file"
         ! flags | grep -q -e -fstack-protector || grep -q __stack_chk_fail <<< "$symbols"
-        ! flags | grep -q -e -D_FORTIFY_SOURCE || grep -q '_chk@' <<< "$symbols"
+        ! flags | grep -qE -e '-O[1-3s]' || ! flags | grep -q -e -D_FORTIFY_SOURCE || grep -q '_chk@' <<< "$symbols"
     done
     flags | grep -q -e -fstack-protector
     ! flags | grep -qE -e '-O[1-3s]' || flags | grep -q -e _FORTIFY_SOURCE
