@@ -114,3 +114,21 @@ except muster.Error as error:
     new
     fails raises 1 "ValueError: a mistake of the program" "rank 1 (node "
 }
+
+@test "a checkpoint continues bit for bit, and in another world with the samples that are left" {
+    new
+    local whole second
+    ranks 2 torch_state.py "$BATS_TEST_TMPDIR/none" 0 6
+    [ "$status" -eq 0 ]
+    has "$output" "no checkpoint, and no change"
+    whole=$(grep '^weights' <<< "$output")
+    ranks 2 torch_state.py "$BATS_TEST_TMPDIR/saved" 0 3 save
+    [ "$status" -eq 0 ]
+    ranks 2 torch_state.py "$BATS_TEST_TMPDIR/saved" 3 6
+    [ "$status" -eq 0 ]
+    [ "$(grep '^weights' <<< "$output" | cut -d' ' -f1-4)" = "$(cut -d' ' -f1-4 <<< "$whole")" ]
+    second=$(grep -o 'samples .*' <<< "$output")
+    ranks 3 torch_state.py "$BATS_TEST_TMPDIR/saved" 3 6
+    [ "$status" -eq 0 ]
+    [ "$(grep -o 'samples .*' <<< "$output")" = "$second" ]
+}

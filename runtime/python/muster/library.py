@@ -34,7 +34,34 @@ class Options(ctypes.Structure):
                 ("exchange", POINTER(Exchange)), ("reserved", c_uint64 * 7)]
 
 
-_TEXT = ("version", "error")  # functions that return a string
+class SamplerOptions(ctypes.Structure):
+    """struct muster_sampler_options"""
+
+    _fields_ = [("samples", c_uint64), ("batch", c_uint64), ("seed", c_uint64), ("tail", c_int), ("in_order", c_int),
+                ("reserved", c_uint64 * 4)]
+
+
+class SamplerState(ctypes.Structure):
+    """struct muster_sampler_state"""
+
+    _fields_ = [("samples", c_uint64), ("seed", c_uint64), ("epoch", c_uint64), ("position", c_uint64)]
+
+
+class CheckpointOptions(ctypes.Structure):
+    """struct muster_checkpoint_options"""
+
+    _fields_ = [("name", c_char_p), ("kind", c_char_p), ("keep", c_int), ("sharded", c_int), ("mode", c_int),
+                ("reserved", c_uint64 * 4)]
+
+
+class Item(ctypes.Structure):
+    """struct muster_item"""
+
+    _fields_ = [("name", c_char_p), ("data", c_void_p), ("bytes", c_uint64), ("offset", c_uint64),
+                ("total", c_uint64), ("reserved", c_uint64 * 4)]
+
+
+_TEXT = ("version", "error", "checkpoint_path")  # functions that return a string
 _SIZES = POINTER(c_size_t)
 _ARGUMENTS = {
     "version": [],
@@ -52,6 +79,19 @@ _ARGUMENTS = {
     "alltoallv": [c_void_p, c_void_p, _SIZES, _SIZES, c_void_p, _SIZES, _SIZES, c_int, c_void_p],
     "send": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
     "recv": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "sampler_create": [c_void_p, POINTER(SamplerOptions), POINTER(c_void_p)],
+    "sampler_destroy": [c_void_p],
+    "sampler_set_epoch": [c_void_p, c_uint64],
+    "sampler_next": [c_void_p, POINTER(c_uint64), POINTER(c_uint64)],
+    "sampler_steps": [c_void_p],
+    "sampler_save": [c_void_p, POINTER(SamplerState)],
+    "sampler_restore": [c_void_p, POINTER(SamplerState)],
+    "checkpoint_open": [c_void_p, c_char_p, POINTER(CheckpointOptions), POINTER(c_void_p)],
+    "checkpoint_close": [c_void_p],
+    "checkpoint_save": [c_void_p, c_uint64, POINTER(Item), c_int],
+    "checkpoint_wait": [c_void_p],
+    "checkpoint_load": [c_void_p, POINTER(Item), c_int, POINTER(c_uint64), POINTER(c_int)],
+    "checkpoint_path": [c_void_p],
 }
 
 
@@ -65,6 +105,8 @@ def _load():
         calls[name] = getattr(library, "muster_" + name)
         calls[name].argtypes = arguments
         calls[name].restype = c_char_p if name in _TEXT else c_int
+    calls["sampler_steps"].restype = c_uint64
+    calls["sampler_destroy"].restype = calls["sampler_set_epoch"].restype = calls["sampler_save"].restype = None
     return calls
 
 

@@ -14,7 +14,7 @@ from torch.distributed.constants import default_pg_timeout
 from muster import library
 from muster.library import Error
 from muster.torch import ending, tensors
-from muster.torch.lane import Lane
+from muster.torch.lane import Lane, lanes
 
 _OPS = {"SUM": library.SUM, "AVG": library.MEAN, "MIN": library.MIN, "MAX": library.MAX}
 
@@ -55,6 +55,11 @@ class MusterGroup(dist.ProcessGroup):
         self._label = "" if name in ("", "0", "default_pg") else f"group {name}: "
         self._edges = {}
         self._lane = Lane(f"muster/{name}", self._label, store, rank, size, timeout)
+
+    @property
+    def lane(self):
+        """The world of this group, for Sampler and Checkpoint."""
+        return self._lane
 
     def getBackendName(self):
         return "muster"
@@ -313,6 +318,23 @@ class MusterGroup(dist.ProcessGroup):
 
     def recv_anysource(self, values, tag=0):
         raise Error("muster.torch: recv takes the rank of the sender: messages of any rank are not received")
+
+
+def lane_of(group=None):
+    """[collective] The world of a group; of the default group whatever its backend is, of one rank without any."""
+    if group is None and dist.is_initialized():
+        group = dist.group.WORLD
+    if isinstance(group, MusterGroup):
+        return group.lane
+    if group is not None and group is not dist.group.WORLD:
+        raise Error(f"muster.torch: the group's backend is {dist.get_backend(group)}: pass a group of backend muster")
+    key = "muster/alone" if group is None else "muster/beside"
+    known = [lane for lane in lanes if lane.key == key]
+    if known:
+        return known[0]
+    if group is None:
+        return Lane(key, "", None, 0, 1, 0)
+    return Lane(key, "", dist.distributed_c10d._get_default_store(), group.rank(), group.size(), 0)
 
 
 def _create(options, _):

@@ -60,7 +60,7 @@ class Lane:
     """
 
     def __init__(self, key, label, store, rank, size, timeout, apart=False):
-        self.key, self.label = key, label
+        self.key, self.label, self.size = key, label, size
         self.world = None
         self._apart = apart
         self._streams = {}
@@ -129,6 +129,10 @@ class Lane:
                 return
             self._run(*task)
             del task
+
+    def run(self, name, *arguments, of=None):
+        """[collective] A call of libmuster on the world, or on `of`, in its turn; returns when done."""
+        self.start(lambda stream: self.check(C[name](of or self.world, *arguments)), []).wait()
 
     def stop(self, seconds=None):
         """End the thread, after the calls that were started; wait for so long."""
