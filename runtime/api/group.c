@@ -130,6 +130,7 @@ static struct muster *group_new(struct muster *parent, const struct ticket *t,
     m->comm.ledger = from->ledger;
     mu_recover_init(&m->recover, &m->comm);
     m->comm.top = from->top ? from->top : &parent->comm;
+    m->comm.top->has_groups = true;
     m->comm.name = m->group.name;
     m->parent = parent;
     m->group.root = root_of(parent);

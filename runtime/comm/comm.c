@@ -51,6 +51,8 @@ void mu_comm_waits(struct mu_comm *comm, const char *what)
 {
     struct mu_comm *top = comm->top ? comm->top : comm;
 
+    if (!top->has_groups)
+        return;
     pthread_mutex_lock(&top->flight_lock);
     top->waits.in = what ? comm : NULL;
     top->waits.since = what ? mu_clock_s() : 0;

@@ -74,7 +74,9 @@ struct mu_comm {
     /* Of a group: the comm of its world, and its name. Else NULL and "". */
     struct mu_comm *top;
     const char *name;
-    /* Of a world: where this process waits, in any of its groups. With flight_lock. */
+    /* Of a world with groups: where this process waits, in any of them. With flight_lock.
+     */
+    bool has_groups;
     struct {
         const struct mu_comm *in; /* NULL: nowhere */
         char what[MU_FLIGHT_WHAT];
