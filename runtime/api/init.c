@@ -32,6 +32,7 @@ static struct mu_config_env config_variables(void)
         .elastic = variable("MUSTER_ELASTIC"),
         .first_bucket = variable("MUSTER_FIRST_BUCKET"),
         .bucket_cap = variable("MUSTER_BUCKET_CAP"),
+        .map_memory = variable("MUSTER_MAP_MEMORY"),
     };
 }
 

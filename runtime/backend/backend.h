@@ -44,6 +44,7 @@ struct mu_backend_env {
     const struct mu_address *address;
     uint64_t generation; /* of the world; see struct mu_claim */
     bool force_tcp;      /* host: no shared memory, even inside a node */
+    bool map_memory;     /* GPUs: the peers map memory that the program allocates */
     /* Seconds. timeout: limit of each collective, from its start. link_timeout: a TCP
      * link of the host backend that stays silent so long counts as dead; 0: 20.
      */

@@ -74,7 +74,8 @@ struct mu_comm {
     /* Of a group: the comm of its world, and its name. Else NULL and "". */
     struct mu_comm *top;
     const char *name;
-    /* Of a world with groups: where this process waits, in any of them. With flight_lock.
+    /* Of a world with groups: where this process waits, in any of them. With
+     * flight_lock.
      */
     bool has_groups;
     struct {

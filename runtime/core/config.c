@@ -85,7 +85,7 @@ int mu_config_make(const struct muster_options *options,
     static const struct muster_options none;
     const struct muster_options *o = options ? options : &none;
     struct mu_config c;
-    int backend, transport, log, single, failure;
+    int backend, transport, log, single, failure, map;
 
     if (word("MUSTER_BACKEND", o->backend, env->backend, backends, "host, nccl or auto",
              MU_BACKEND_AUTO, &backend, err) < 0 ||
@@ -95,6 +95,8 @@ int mu_config_make(const struct muster_options *options,
              MU_LOG_WARN, &log, err) < 0 ||
         word("MUSTER_SINGLE", NULL, env->single, flags, "0 or 1", 0, &single, err) <
             0 ||
+        word("MUSTER_MAP_MEMORY", NULL, env->map_memory, flags, "0 or 1", 0, &map,
+             err) < 0 ||
         word("MUSTER_ON_FAILURE", o->on_failure, env->on_failure, failures,
              "end or return", 0, &failure, err) < 0 ||
         seconds("MUSTER_INIT_TIMEOUT", o->init_timeout, env->init_timeout, 120,
@@ -106,6 +108,7 @@ int mu_config_make(const struct muster_options *options,
         return -1;
     c.backend = (enum mu_backend_choice)backend;
     c.force_tcp = transport == 1;
+    c.map_memory = map == 1;
     c.log = (enum mu_log_level)log;
     c.single = o->single || single;
     c.return_failure = failure == 1;

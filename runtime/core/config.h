@@ -13,7 +13,7 @@
 struct mu_config_env {
     const char *backend, *transport, *init_timeout, *timeout, *single, *log,
         *on_failure, *elastic;
-    const char *first_bucket, *bucket_cap;
+    const char *first_bucket, *bucket_cap, *map_memory;
 };
 
 enum mu_backend_choice { MU_BACKEND_AUTO, MU_BACKEND_HOST, MU_BACKEND_NCCL };
@@ -21,6 +21,7 @@ enum mu_backend_choice { MU_BACKEND_AUTO, MU_BACKEND_HOST, MU_BACKEND_NCCL };
 struct mu_config {
     enum mu_backend_choice backend;
     bool force_tcp;
+    bool map_memory;              /* of the program, on GPUs */
     double init_timeout, timeout; /* seconds */
     bool single;
     bool return_failure; /* after a peer's failure calls return, the job goes on */

@@ -28,6 +28,7 @@ static int forked(struct mu_world *world, void *arg)
     env.backend = getenv("MUSTER_BACKEND");
     env.transport = getenv("MUSTER_TRANSPORT");
     env.log = getenv("MUSTER_LOG");
+    env.map_memory = getenv("MUSTER_MAP_MEMORY");
     if (mu_config_make(&start->world, &env, &config, &err) < 0)
         bench_die(&err);
     if (mu_init_world(&m, &config, world) != MUSTER_OK)
@@ -53,6 +54,8 @@ int bench_start(const struct bench_options *options, bench_run *run)
                            .world.backend = host ? "host" : NULL,
                            .run = run };
 
+    if (strcmp(options->path, "own") == 0 || strcmp(options->path, "all") == 0)
+        setenv("MUSTER_MAP_MEMORY", "1", 0);
     return options->ranks
                ? mu_forked_run(options->ranks, !options->host, 20, forked, &start)
                : launched(&start);

@@ -70,6 +70,7 @@ static void open_backend(struct own *o, struct mu_world *world)
                                       .node_of = world->node_of,
                                       .host_of = (const char *const *)world->host_of,
                                       .job = world->job,
+                                      .map_memory = true,
                                       .init_timeout = 60,
                                       .timeout = 60,
                                       .exchange = world->exchange,

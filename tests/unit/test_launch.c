@@ -188,6 +188,7 @@ static const struct bad_case {
     { { .timeout = "10min" }, "MUSTER_TIMEOUT", "10min" },
     { { .init_timeout = "-1" }, "MUSTER_INIT_TIMEOUT", "-1" },
     { { .single = "yes" }, "MUSTER_SINGLE", "yes" },
+    { { .map_memory = "yes" }, "MUSTER_MAP_MEMORY", "yes" },
     { { .log = "loud" }, "MUSTER_LOG", "loud" },
     { { .bucket_cap = "True" }, "MUSTER_BUCKET_CAP", "True" }, /* ddp.md row 20 */
     { { .on_failure = "hang" }, "MUSTER_ON_FAILURE", "hang" },

@@ -21,7 +21,8 @@ static struct mu_own_buffers launch; /* of the last kernel */
 static int peer_fd, answer;          /* can rank 1 share? */
 static int opened, handles;          /* open mappings; handles given */
 static bool no_handle, no_copy, captured;
-static struct mu_flags flags; /* of rank 0, in device memory */
+static bool map_memory = true; /* MUSTER_MAP_MEMORY */
+static struct mu_flags flags;  /* of rank 0, in device memory */
 /* The program's allocations: memory `at` has the id, 0: freed. */
 static struct {
     char *at;
@@ -160,7 +161,9 @@ int mu_peers_collect(struct mu_nccl_backend *backend, const char *key, const voi
 
         assert_int_equal(len, sizeof board);
         memcpy(record, board, len);
-        peer.board[0] = mmap(NULL, sizeof *peer.board[0], PROT_READ, MAP_SHARED, fd, 0);
+        peer.board[0] =
+            fd < 0 ? NULL
+                   : mmap(NULL, sizeof *peer.board[0], PROT_READ, MAP_SHARED, fd, 0);
         assert_ptr_not_equal(peer.board[0], MAP_FAILED);
         peer.board[1] = mmap(NULL, sizeof *peer.board[1], PROT_READ | PROT_WRITE,
                              MAP_SHARED, peer_fd, 0);
@@ -195,7 +198,9 @@ static int start(void **state)
     b.control_bytes = BYTES;
     b.words = &words;
     b.own = true;
-    b.env = (struct mu_backend_env){ .size = 2, .local_size = 2, .nnodes = 1 };
+    b.env = (struct mu_backend_env){
+        .size = 2, .local_size = 2, .nnodes = 1, .map_memory = map_memory
+    };
     peer.rank = 1;
     peer.n = 2;
     peer_fd = memfd_create("peer", 0);
@@ -227,6 +232,12 @@ static int without_peer(void **state)
 {
     answer = 0;
     return start(state);
+}
+
+static int not_asked(void **state)
+{
+    map_memory = false;
+    return with_peer(state);
 }
 
 /* A call on memory k; returns its slot. */
@@ -418,6 +429,11 @@ static void one_rank_that_cannot_share_decides_for_all(void **state)
     mu_own_poll(&b);
 }
 
+static void nothing_is_shared_unless_it_was_asked_for(void **state)
+{
+    assert_false(b.ours.open);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, with_peer, stop)
 
 int main(void)
@@ -434,6 +450,8 @@ int main(void)
         TEST(what_cannot_be_offered),
         cmocka_unit_test_setup_teardown(one_rank_that_cannot_share_decides_for_all,
                                         without_peer, stop),
+        cmocka_unit_test_setup_teardown(nothing_is_shared_unless_it_was_asked_for,
+                                        not_asked, stop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

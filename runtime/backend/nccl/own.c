@@ -121,7 +121,7 @@ int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err)
 
     if (!b->own)
         return 0;
-    fd = memfd_create("muster-own", MFD_CLOEXEC);
+    fd = b->env.map_memory ? memfd_create("muster-own", MFD_CLOEXEC) : -1;
     if (fd >= 0 && ftruncate(fd, sizeof(struct mu_own_board)) < 0) {
         close(fd);
         fd = -1;
@@ -134,7 +134,7 @@ int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err)
     o->open = rc == 0;
     for (int i = 0; i < b->env.local_size && o->open; i++)
         o->open = all[i];
-    if (rc == 0 && !o->open)
+    if (rc == 0 && !o->open && b->env.map_memory)
         mu_log(b->env.log, MU_LOG_INFO,
                "not all ranks can share the program's GPU memory: collectives on "
                "memory that muster_alloc has not returned use NCCL");
