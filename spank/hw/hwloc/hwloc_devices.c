@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc_devices.c - the devices of a hwloc topology: PCI tree, GPUs, NICs, NVLinks */
+/* hwloc_devices.c - the devices of a hwloc topology: PCI tree, GPUs, NICs */
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
@@ -13,131 +11,6 @@
 #define CRAY 0x17db /* PCI vendor of Slingshot's Cassini NIC; HPE's own id is 1590 */
 #define HPE 0x1590
 #define AMAZON 0x1d0f
-
-struct walk {
-    hwloc_topology_t topo;
-    const char *root;
-    struct mu_machine *machine;
-    struct mu_err *err;
-};
-
-/* Sets place->numa: the only node of the locality with CPUs, else its only node. */
-static void nearest_numa(const struct mu_node *node, hwloc_const_bitmap_t nodeset,
-                         struct mu_place *place)
-{
-    int with = 0, all = 0, last = -1, last_with = -1;
-
-    for (int i = 0; i < node->nnumas; i++) {
-        if (!nodeset || !hwloc_bitmap_isset(nodeset, (unsigned)node->numas[i].os_index))
-            continue;
-        all++;
-        last = i;
-        if (!mu_cpuset_empty(&node->numas[i].cpus)) {
-            with++;
-            last_with = i;
-        }
-    }
-    if (with == 1)
-        place->numa = last_with;
-    else if (all == 1)
-        place->numa = last;
-}
-
-static int machine_numas(const struct mu_node *node)
-{
-    int n = 0;
-
-    for (int i = 0; i < node->nnumas; i++)
-        n += !mu_cpuset_empty(&node->numas[i].cpus);
-    return n;
-}
-
-static void busid(char out[MU_BUSID_LEN], const struct hwloc_pcidev_attr_s *pci)
-{
-    snprintf(out, MU_BUSID_LEN, "%04x:%02x:%02x.%01x", (unsigned)pci->domain,
-             (unsigned)pci->bus, (unsigned)pci->dev, (unsigned)pci->func);
-}
-
-/* The node with CPUs that is nearest to `from`, or `from` itself; -1 when two are
- * equally near.
- */
-static int nearest_with_cpus(const struct mu_node *node, int from)
-{
-    int best = -1, least = INT_MAX;
-    bool tie = false;
-
-    if (!mu_cpuset_empty(&node->numas[from].cpus))
-        return from;
-    for (int i = 0; i < node->nnumas; i++) {
-        int d = mu_node_distance(node, from, i);
-
-        if (mu_cpuset_empty(&node->numas[i].cpus) || d > least)
-            continue;
-        tie = d == least;
-        best = i;
-        least = d;
-    }
-    return tie ? -1 : best;
-}
-
-/* hwloc places a bus by its CPUs. For a bus at a NUMA node without CPUs (memory only,
- * or all CPUs off line), the kernel reports the number and the distances of the node.
- */
-static void place_by_node(struct walk *w, hwloc_obj_t bridge, struct mu_place *place)
-{
-    hwloc_obj_t first =
-        bridge->type == HWLOC_OBJ_BRIDGE ? bridge->io_first_child : bridge;
-    const struct mu_node *node = &w->machine->node;
-    char id[MU_BUSID_LEN];
-    int os_index, numa = -1;
-
-    if (!first ||
-        (first->type != HWLOC_OBJ_PCI_DEVICE && first->type != HWLOC_OBJ_BRIDGE))
-        return;
-    busid(id, first->type == HWLOC_OBJ_BRIDGE ? &first->attr->bridge.upstream.pci
-                                              : &first->attr->pcidev);
-    os_index = mu_sysfs_pci_numa(w->root, id);
-    for (int i = 0; i < node->nnumas && os_index >= 0; i++)
-        if (node->numas[i].os_index == os_index)
-            numa = nearest_with_cpus(node, i);
-    if (numa < 0)
-        return;
-    place->numa = numa;
-    place->package = node->numas[numa].package;
-    place->local = node->numas[numa].cpus;
-    place->known = true;
-}
-
-/* Where the host bridge is attached. On a machine with several NUMA nodes hwloc
- * attaches it to the whole machine if the firmware reports no node (numa_node -1) or
- * one without CPUs.
- */
-static int add_place(struct walk *w, hwloc_obj_t bridge)
-{
-    struct mu_place *place = mu_add_place(w->machine, w->err);
-    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(w->topo, bridge);
-    struct mu_node *node = &w->machine->node;
-    hwloc_obj_t obj;
-
-    if (!place)
-        return -1;
-    mu_hwloc_set(near->cpuset, &place->local);
-    nearest_numa(node, near->nodeset, place);
-    for (obj = near; obj; obj = obj->parent)
-        if (obj->type == HWLOC_OBJ_PACKAGE)
-            break;
-    if (obj)
-        place->package = obj->os_index == HWLOC_UNKNOWN_INDEX ? (int)obj->logical_index
-                                                              : (int)obj->os_index;
-    else if (place->numa >= 0)
-        place->package = node->numas[place->numa].package;
-    place->known = place->numa >= 0 || near->type != HWLOC_OBJ_MACHINE;
-    if (!place->known && machine_numas(node) <= 1)
-        place->known = true;
-    if (!place->known && w->root)
-        place_by_node(w, bridge, place);
-    return w->machine->nplaces - 1;
-}
 
 /* hwloc reports the bandwidth of all lanes in GB/s, after encoding. Find the standard
  * lane rate and the number of lanes that give it: x16 first, then x8, since GPUs and
@@ -165,7 +38,7 @@ static void link_text(struct mu_pci_dev *dev, double gbytes)
         }
 }
 
-static int add_gpu(struct walk *w, int index, hwloc_obj_t obj, int sub)
+static int add_gpu(struct mu_hwloc_walk *w, int index, hwloc_obj_t obj, int sub)
 {
     const struct mu_pci_dev *dev = &w->machine->dev[index];
     struct mu_gpu *gpu = mu_add_gpu(w->machine, index, w->err);
@@ -191,7 +64,8 @@ static int add_gpu(struct walk *w, int index, hwloc_obj_t obj, int sub)
 /* Compute devices of one PCI function: as many as ROCm shows there (CPX mode), MIG
  * instances, else one. Level Zero's ze0.1 are tiles of one device, not devices.
  */
-static int count_parts(struct walk *w, const struct mu_pci_dev *dev, hwloc_obj_t obj)
+static int count_parts(struct mu_hwloc_walk *w, const struct mu_pci_dev *dev,
+                       hwloc_obj_t obj)
 {
     int rsmi = 0, parts = 0;
 
@@ -206,7 +80,7 @@ static int count_parts(struct walk *w, const struct mu_pci_dev *dev, hwloc_obj_t
     return parts > 1 ? parts : 1;
 }
 
-static void gpu_place(struct walk *w, struct mu_gpu *gpu, int index)
+static void gpu_place(struct mu_hwloc_walk *w, struct mu_gpu *gpu, int index)
 {
     struct mu_node *node = &w->machine->node;
     const struct mu_place *place = mu_pci_place(w->machine, index);
@@ -222,7 +96,7 @@ static void gpu_place(struct walk *w, struct mu_gpu *gpu, int index)
         memset(&gpu->local, 0, sizeof gpu->local);
 }
 
-static int add_gpus(struct walk *w, int index, hwloc_obj_t obj)
+static int add_gpus(struct mu_hwloc_walk *w, int index, hwloc_obj_t obj)
 {
     const struct mu_pci_dev *dev = &w->machine->dev[index];
     struct mu_node *node = &w->machine->node;
@@ -267,7 +141,7 @@ static enum mu_link_layer layer_of(const struct mu_pci_dev *dev, const char *nam
     return dev->class_id >> 8 == 0x0200 ? MU_LINK_ETHERNET : MU_LINK_UNKNOWN;
 }
 
-static int add_nic(struct walk *w, int index, hwloc_obj_t os)
+static int add_nic(struct mu_hwloc_walk *w, int index, hwloc_obj_t os)
 {
     const struct mu_place *place = mu_pci_place(w->machine, index);
     const struct mu_pci_dev *dev = &w->machine->dev[index];
@@ -290,7 +164,7 @@ static int add_nic(struct walk *w, int index, hwloc_obj_t os)
 /* OpenFabrics devices of the function; failing these, a Slingshot network interface
  * (hwloc has no class for cxi).
  */
-static int add_nics(struct walk *w, int index, hwloc_obj_t obj)
+static int add_nics(struct mu_hwloc_walk *w, int index, hwloc_obj_t obj)
 {
     unsigned vendor = w->machine->dev[index].vendor;
     int found = 0;
@@ -314,9 +188,9 @@ static int add_nics(struct walk *w, int index, hwloc_obj_t obj)
     return 0;
 }
 
-static int visit(struct walk *w, hwloc_obj_t obj, int parent);
+static int visit(struct mu_hwloc_walk *w, hwloc_obj_t obj, int parent);
 
-static int visit_children(struct walk *w, hwloc_obj_t obj, int parent)
+static int visit_children(struct mu_hwloc_walk *w, hwloc_obj_t obj, int parent)
 {
     for (hwloc_obj_t child = obj->io_first_child; child; child = child->next_sibling)
         if (visit(w, child, parent) < 0)
@@ -324,9 +198,9 @@ static int visit_children(struct walk *w, hwloc_obj_t obj, int parent)
     return 0;
 }
 
-static int add_host(struct walk *w, hwloc_obj_t at)
+static int add_host(struct mu_hwloc_walk *w, hwloc_obj_t at)
 {
-    int place = add_place(w, at);
+    int place = mu_hwloc_add_place(w, at);
     struct mu_pci_dev *dev = place < 0 ? NULL : mu_add_pci(w->machine, w->err);
 
     if (!dev)
@@ -336,7 +210,7 @@ static int add_host(struct walk *w, hwloc_obj_t at)
     return w->machine->ndevs - 1;
 }
 
-static int add_device(struct walk *w, hwloc_obj_t obj, int parent)
+static int add_device(struct mu_hwloc_walk *w, hwloc_obj_t obj, int parent)
 {
     const struct hwloc_pcidev_attr_s *pci = obj->type == HWLOC_OBJ_BRIDGE
                                                 ? &obj->attr->bridge.upstream.pci
@@ -347,7 +221,7 @@ static int add_device(struct walk *w, hwloc_obj_t obj, int parent)
         return -1;
     dev->kind = obj->type == HWLOC_OBJ_BRIDGE ? MU_PCI_BRIDGE : MU_PCI_DEVICE;
     dev->parent = parent;
-    busid(dev->busid, pci);
+    mu_hwloc_busid(dev->busid, pci);
     dev->class_id = (unsigned)pci->class_id << 8;
     dev->vendor = pci->vendor_id;
     dev->device = pci->device_id;
@@ -359,7 +233,7 @@ static int add_device(struct walk *w, hwloc_obj_t obj, int parent)
     return w->machine->ndevs - 1;
 }
 
-static int visit(struct walk *w, hwloc_obj_t obj, int parent)
+static int visit(struct mu_hwloc_walk *w, hwloc_obj_t obj, int parent)
 {
     int index;
 
@@ -387,7 +261,7 @@ static int visit(struct walk *w, hwloc_obj_t obj, int parent)
 }
 
 /* Host bridges are below packages, NUMA groups, caches and the machine. */
-static int visit_normal(struct walk *w, hwloc_obj_t obj)
+static int visit_normal(struct mu_hwloc_walk *w, hwloc_obj_t obj)
 {
     if (visit_children(w, obj, -1) < 0)
         return -1;
@@ -397,89 +271,10 @@ static int visit_normal(struct walk *w, hwloc_obj_t obj)
     return 0;
 }
 
-/* The index of the GPU in a row of a distance matrix, by its PCI device or an OS device
- * of it.
- */
-static int gpu_of(const struct mu_node *node, hwloc_obj_t obj)
-{
-    char id[MU_BUSID_LEN];
-    int part = 0;
-
-    if (!obj)
-        return -1;
-    if (obj->type == HWLOC_OBJ_OS_DEVICE) {
-        for (hwloc_obj_t os = obj->prev_sibling; os; os = os->prev_sibling)
-            if (os->name && obj->name && strncmp(os->name, obj->name, 4) == 0)
-                part++;
-        obj = obj->parent;
-    }
-    if (!obj || obj->type != HWLOC_OBJ_PCI_DEVICE)
-        return -1;
-    busid(id, &obj->attr->pcidev);
-    for (int i = 0; i < node->ngpus; i++)
-        if (strcmp(node->gpus[i].busid, id) == 0 &&
-            (node->gpus[i].sub < 0 || node->gpus[i].sub == part))
-            return i;
-    return -1;
-}
-
-/* Bandwidth between two rows: direct, plus through the switches that both reach
- * (NVSwitch).
- */
-static hwloc_uint64_t link_bandwidth(const struct mu_node *node,
-                                     const struct hwloc_distances_s *d, unsigned i,
-                                     unsigned j)
-{
-    hwloc_uint64_t direct = d->values[i * d->nbobjs + j], via_i = 0, via_j = 0;
-
-    for (unsigned k = 0; k < d->nbobjs; k++) {
-        if (gpu_of(node, d->objs[k]) >= 0 || !d->objs[k])
-            continue;
-        via_i += d->values[i * d->nbobjs + k];
-        via_j += d->values[j * d->nbobjs + k];
-    }
-    return direct + (via_i < via_j ? via_i : via_j);
-}
-
-/* hwloc counts 25000 MB/s for a link of NVLink 2 and later, 20000 for NVLink 1; an xGMI
- * hop counts as one link.
- */
-static int links_of(const char *name, hwloc_uint64_t bandwidth)
-{
-    if (bandwidth == 0)
-        return 0;
-    if (strcmp(name, "NVLinkBandwidth") != 0)
-        return 1;
-    if (bandwidth % 25000 == 0)
-        return (int)(bandwidth / 25000 < 1000 ? bandwidth / 25000 : 1000);
-    return bandwidth < 20000
-               ? 1
-               : (int)(bandwidth / 20000 < 1000 ? bandwidth / 20000 : 1000);
-}
-
-static void read_links(struct walk *w, const char *name)
-{
-    struct mu_node *node = &w->machine->node;
-    struct hwloc_distances_s *d = NULL;
-    unsigned n = 1;
-
-    if (hwloc_distances_get_by_name(w->topo, name, &n, &d, 0) < 0 || n == 0 || !d)
-        return;
-    for (unsigned i = 0; i < d->nbobjs; i++)
-        for (unsigned j = 0; j < d->nbobjs; j++) {
-            int a = gpu_of(node, d->objs[i]), b = gpu_of(node, d->objs[j]);
-
-            if (a >= 0 && b >= 0 && a != b)
-                node->nvlinks[a * node->ngpus + b] =
-                    links_of(name, link_bandwidth(node, d, i, j));
-        }
-    hwloc_distances_release(w->topo, d);
-}
-
 int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
                      struct mu_machine *machine, struct mu_err *err)
 {
-    struct walk w = { topo, root, machine, err };
+    struct mu_hwloc_walk w = { topo, root, machine, err };
 
     if (visit_normal(&w, hwloc_get_root_obj(topo)) < 0 ||
         mu_pci_fill_paths(machine, err) < 0)
@@ -491,7 +286,7 @@ int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
         mu_runtime_order(root, &machine->node);
     if (root && mu_sysfs_virtual(root))
         machine->node.virtual_machine = true;
-    read_links(&w, "XGMIBandwidth");
-    read_links(&w, "NVLinkBandwidth");
+    mu_hwloc_read_links(&w, "XGMIBandwidth");
+    mu_hwloc_read_links(&w, "NVLinkBandwidth");
     return 0;
 }

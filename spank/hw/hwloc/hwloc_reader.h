@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc_reader.h - shared by the files that read a hwloc topology */
+/* hwloc_reader.h - shared by the files that read a hwloc topology
+ *
+ *   hwloc_machine.c  opens the topology, live or saved; the whole of it
+ *   hwloc_devices.c  PCI tree, GPUs, NICs
+ *   hwloc_place.c    where a host bridge is attached
+ *   hwloc_links.c    links between GPUs
+ *   hwloc_set.c      hwloc's bitmap as a CPU set
+ */
 #ifndef MU_HWLOC_READER_H
 #define MU_HWLOC_READER_H
 
 #include <hwloc.h>
+#include <stdio.h>
 
 #include "spank/hw/machine/machine.h"
 
@@ -29,6 +37,13 @@ static inline const char *mu_hwloc_info(hwloc_obj_t obj, const char *name)
     return value ? value : "";
 }
 
+static inline void mu_hwloc_busid(char out[MU_BUSID_LEN],
+                                  const struct hwloc_pcidev_attr_s *pci)
+{
+    snprintf(out, MU_BUSID_LEN, "%04x:%02x:%02x.%01x", (unsigned)pci->domain,
+             (unsigned)pci->bus, (unsigned)pci->dev, (unsigned)pci->func);
+}
+
 /* *out becomes the set; NULL is the empty set. */
 void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out);
 
@@ -38,5 +53,22 @@ void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out);
  */
 int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
                      struct mu_machine *machine, struct mu_err *err);
+
+/* The walk through the PCI tree; root as above. */
+struct mu_hwloc_walk {
+    hwloc_topology_t topo;
+    const char *root;
+    struct mu_machine *machine;
+    struct mu_err *err;
+};
+
+/* Adds the place where the host bridge, or a PCI device without one, is attached.
+ * Returns its index in machine->place, -1 with err set.
+ */
+int mu_hwloc_add_place(struct mu_hwloc_walk *w, hwloc_obj_t bridge);
+
+/* Links between GPUs from the matrix of that name; none where hwloc has no such matrix.
+ */
+void mu_hwloc_read_links(struct mu_hwloc_walk *w, const char *name);
 
 #endif
