@@ -2,6 +2,7 @@
 /* hwloc_reader.h - shared by the files that read a hwloc topology
  *
  *   hwloc_machine.c  opens the topology, live or saved; the whole of it
+ *   hwloc_cpus.c     NUMA nodes, cores, distances
  *   hwloc_devices.c  PCI tree, GPUs, NICs
  *   hwloc_place.c    where a host bridge is attached
  *   hwloc_links.c    links between GPUs
@@ -47,9 +48,18 @@ static inline void mu_hwloc_busid(char out[MU_BUSID_LEN],
 /* *out becomes the set; NULL is the empty set. */
 void mu_hwloc_set(hwloc_const_bitmap_t bitmap, struct mu_cpuset *out);
 
+/* NUMA nodes, then cores, then distances, in this order; root as in sysfs.h, NULL when
+ * /sys describes another machine.
+ */
+int mu_hwloc_read_numas(hwloc_topology_t topo, const char *root, struct mu_node *node,
+                        struct mu_err *err);
+int mu_hwloc_read_cores(hwloc_topology_t topo, const char *root, struct mu_node *node,
+                        struct mu_err *err);
+int mu_hwloc_read_distances(hwloc_topology_t topo, struct mu_node *node,
+                            struct mu_err *err);
+
 /* PCI tree, GPUs, NICs, NVLinks of a loaded topology whose cores and NUMA nodes are
- * already in machine->node. root as in sysfs.h, NULL when /sys describes another
- * machine.
+ * already in machine->node. root as above.
  */
 int mu_hwloc_devices(hwloc_topology_t topo, const char *root,
                      struct mu_machine *machine, struct mu_err *err);
