@@ -108,36 +108,37 @@ static void put_pci(struct writer *w, int dev, int depth)
                 d->link_width);
 }
 
-static void leaf_notes(struct writer *w, int dev, struct notes *n)
+static void leaf_notes(struct writer *w, int dev)
 {
     const struct mu_machine *m = w->m;
     const struct mu_node *node = &m->node;
     const struct mu_place *place = mu_pci_place(m, dev);
     int host = dev, chain[DEEPEST], above = 0, parts = 0;
+    struct notes notes = { .used = 0 };
     char text[8192] = "";
     size_t used = 0;
 
     for (; m->dev[host].parent >= 0; host = m->dev[host].parent)
         if (m->dev[host].kind == MU_PCI_BRIDGE && above < DEEPEST)
             chain[above++] = host;
-    note(n, "host=%d", host);
+    note(&notes, "host=%d", host);
     for (int i = above - 1; i >= 0 && used < sizeof text; i--)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
                                  used ? "/" : "", m->dev[chain[i]].busid);
     if (used)
-        note(n, "up=%s", text);
+        note(&notes, "up=%s", text);
     if (!place->known) {
-        note(n, "known=0");
+        note(&notes, "known=0");
     } else if (place->numa < 0) {
-        note(n, "known=1");
+        note(&notes, "known=1");
         if (place->package >= 0)
-            note(n, "package=%d", place->package);
+            note(&notes, "package=%d", place->package);
     }
     if (place->known &&
         (place->numa < 0 ||
          !mu_cpuset_equal(&place->local, &node->numas[place->numa].cpus))) {
         mu_cpuset_format(&place->local, text, sizeof text);
-        note(n, "local=%s", text);
+        note(&notes, "local=%s", text);
     }
     text[0] = '\0';
     used = 0;
@@ -147,24 +148,19 @@ static void leaf_notes(struct writer *w, int dev, struct notes *n)
             used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
                                      used ? "," : "", node->nics[i].name);
     if (used)
-        note(n, "nics=%s", text);
+        note(&notes, "nics=%s", text);
     for (int i = 0; i < node->ngpus; i++)
         parts += strcmp(node->gpus[i].busid, m->dev[dev].busid) == 0;
     if (parts > 1)
-        note(n, "parts=%d", parts);
+        note(&notes, "parts=%d", parts);
+    put_notes(w, &notes);
 }
 
 static void put_leaf(struct writer *w, int dev, int depth)
 {
-    struct notes notes = { .used = 0 };
-
     put_pci(w, dev, depth);
-    if (!w->m->node.core_data) { /* from an NCCL file: nothing to add */
-        fputs("/>\n", w->out);
-        return;
-    }
-    leaf_notes(w, dev, &notes);
-    put_notes(w, &notes);
+    if (w->m->node.core_data) /* an NCCL file has nothing to add */
+        leaf_notes(w, dev);
     fputs("/>\n", w->out);
 }
 
