@@ -24,7 +24,8 @@
  * oldest caller makes room. Strangers can therefore delay a rank, and can neither keep
  * it out nor read anything of use: only nonces and proofs precede the proof.
  *
- *   endpoint.c  listeners and their thread, arrivals
+ *   endpoint.c  listeners and their thread
+ *   arrivals.c  proved connections, and what services call
  *   gate.c      one listener and its unproved callers
  *   dial.c      the calling side
  *   hello.c     the challenge
