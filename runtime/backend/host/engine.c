@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* engine.c - the queue of requests, the thread that serves it, deadlines, failure
+/* engine.c - progress of the queued requests: the thread, joining callers, deadlines
  *
  * Requests run one at a time, oldest first. They are posted ahead, so that other ranks
  * do not wait for this one. The holder of `lock` makes progress: the thread, or a
@@ -7,9 +7,7 @@
  * collective). Both sleep while no request can advance.
  */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/backend/host/host.h"
+#include "runtime/backend/host/engine.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/thread.h"
@@ -26,130 +24,10 @@
 #define INLINE_BYTES 65536
 #define INDEX_TIMER -2
 
-static void ring_own_doorbell(struct mu_host_backend *b)
-{
-    uint64_t one = 1;
-
-    if (write(b->doorbell_fd, &one, sizeof one) < 0) {
-        /* A full eventfd is readable, which is all that is needed. */
-    }
-}
-
-/* Unlock, then report a failure, so that no lock is held during the callback. */
-static void unlock(struct mu_host_backend *b)
-{
-    bool report = b->report;
-
-    b->report = false;
-    pthread_mutex_unlock(&b->lock);
-    /* failure is final: no lock needed */
-    if (report && b->env.died && b->failure.death != MU_DEATH_NONE)
-        b->env.died(b->env.failed_arg, b->failure.rank, b->failure.death);
-    else if (report && b->env.failed)
-        b->env.failed(b->env.failed_arg, b->failure.rank, b->failure.status,
-                      b->failure.text);
-}
-
-static void wake_joiners(struct mu_host_backend *b)
-{
-    if (b->joiners)
-        pthread_cond_broadcast(&b->changed);
-    if (b->driver && b->transport->nudge)
-        b->transport->nudge(b);
-}
-
-static void take_inbox(struct mu_host_backend *b)
-{
-    pthread_mutex_lock(&b->inbox_lock);
-    if (b->inbox) {
-        *b->tail = b->inbox;
-        if (!b->unposted)
-            b->unposted = b->inbox;
-        b->tail = b->inbox_tail;
-        b->inbox = NULL;
-        b->inbox_tail = &b->inbox;
-    }
-    if (!b->head)
-        atomic_store(&b->busy, false);
-    pthread_mutex_unlock(&b->inbox_lock);
-}
-
-static void finish_head(struct mu_host_backend *b, int rc)
-{
-    struct mu_host_request *rq = b->head;
-
-    b->head = rq->next;
-    if (!b->head)
-        b->tail = &b->head;
-    if (b->unposted == rq)
-        b->unposted = rq->next;
-    if (rc == 0)
-        mu_host_request_finish(rq);
-    if (rc == 0 && rq->coll.times)
-        rq->coll.times->ended = mu_clock_ns();
-    rq->rc = rc;
-    rq->done = true; /* the joiner may free it from here on */
-    wake_joiners(b);
-}
-
-void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report,
-                    const char *fmt, ...)
-{
-    va_list ap;
-
-    if (b->failure.status)
-        return;
-    b->failure.status = status;
-    b->failure.rank = rank;
-    va_start(ap, fmt);
-    vsnprintf(b->failure.text, sizeof b->failure.text, fmt, ap);
-    va_end(ap);
-    b->report = report;
-    atomic_store(&b->failed, status);
-    b->transport->abort(b);
-    take_inbox(b);
-    while (b->head)
-        finish_head(b, -1);
-    take_inbox(b);
-    ring_own_doorbell(b);
-}
-
-void mu_engine_lost(struct mu_host_backend *b, int rank, enum mu_death death)
-{
-    const struct mu_rank_name who = { .rank = rank, .host = b->host_of[rank] };
-    char doing[128] = "", text[MU_FAILURE_TEXT];
-
-    if (b->failure.status)
-        return;
-    if (b->head)
-        snprintf(doing, sizeof doing, "waits for %s", mu_host_request_text(b->head));
-    mu_death_text(death, &who, b->env.rank, doing, text, sizeof text);
-    b->failure.death = death; /* the others receive it too */
-    mu_engine_fail(b, MUSTER_EPEER, rank, true, "%s", text);
-}
-
-/* A rank that gave up because of another one's death was not at fault. */
-void mu_engine_follow(struct mu_host_backend *b, int from,
-                      const struct mu_failure *failure)
-{
-    int rank = failure->rank;
-    char who[128];
-
-    if (b->failure.status)
-        return;
-    b->failure.death = failure->death;
-    mu_rank_text(b, from, who, sizeof who);
-    if (rank != from)
-        mu_engine_fail(b, failure->status, rank, true, "%s", failure->text);
-    else
-        mu_engine_fail(b, failure->status, failure->status == MUSTER_EPEER ? -1 : rank,
-                       true, "%s gave up: %s", who, failure->text);
-}
-
 /* Returns true when more work is ready; other threads may want the lock first. */
 static bool advance(struct mu_host_backend *b)
 {
-    take_inbox(b);
+    mu_engine_take_inbox(b);
     while (!b->failure.status) {
         int r;
 
@@ -170,14 +48,14 @@ static bool advance(struct mu_host_backend *b)
             return true;
         if (r != MU_FINISHED)
             return false;
-        finish_head(b, 0);
-        take_inbox(b);
+        mu_engine_finish_head(b, 0);
+        mu_engine_take_inbox(b);
     }
     if (b->failure.status) {
-        take_inbox(b);
+        mu_engine_take_inbox(b);
         while (b->head)
-            finish_head(b, -1);
-        take_inbox(b);
+            mu_engine_finish_head(b, -1);
+        mu_engine_take_inbox(b);
     }
     return false;
 }
@@ -195,7 +73,7 @@ static void check_deadline(struct mu_host_backend *b)
     struct mu_failure late = { .status = MUSTER_ETIMEOUT, .rank = -1 };
     int64_t next = 0, now = mu_clock_ns();
 
-    take_inbox(b);
+    mu_engine_take_inbox(b);
     for (struct mu_host_request *rq = b->head; rq; rq = rq->next)
         if (!next || rq->deadline < next)
             next = rq->deadline;
@@ -251,13 +129,13 @@ static void *serve(void *arg)
             if (!more && b->head)
                 more = !b->transport->arm(b, MU_SLEEP_DOORBELL);
         }
-        unlock(b);
+        mu_engine_unlock(b);
         n = epoll_wait(b->epoll_fd, events, 32, more ? 0 : -1);
         pthread_mutex_lock(&b->lock);
         for (int i = 0; i < n; i++)
             handle_event(b, &events[i]);
     }
-    unlock(b);
+    mu_engine_unlock(b);
     return NULL;
 }
 
@@ -290,11 +168,11 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq)
         /* A caller that joins at once sleeps there itself, if the transport lets it. */
         if (!more && b->head && !(rq->coll.joined && b->transport->wait))
             more = !b->transport->arm(b, MU_SLEEP_DOORBELL);
-        unlock(b);
+        mu_engine_unlock(b);
         if (!more)
             return;
     }
-    ring_own_doorbell(b);
+    mu_engine_ring(b);
 }
 
 /* Make progress in the calling thread until rq is done. Locked. */
@@ -315,7 +193,7 @@ static void drive(struct mu_host_backend *b, struct mu_host_request *rq)
             more = (b->transport->spin && b->transport->spin(b)) ||
                    !b->transport->arm(b, MU_SLEEP_FUTEX);
         if (!rq->done) {
-            unlock(b);
+            mu_engine_unlock(b);
             if (!more)
                 b->transport->wait(b);
             pthread_mutex_lock(&b->lock);
@@ -325,7 +203,7 @@ static void drive(struct mu_host_backend *b, struct mu_host_request *rq)
             pthread_cond_broadcast(&b->changed);
     }
     if (b->head || atomic_load(&b->busy))
-        ring_own_doorbell(b); /* the thread continues with the remaining requests */
+        mu_engine_ring(b); /* the thread continues with the remaining requests */
 }
 
 int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
@@ -346,7 +224,7 @@ int mu_engine_join(struct mu_host_backend *b, struct mu_host_request *rq,
     rc = rq->rc;
     if (rc < 0)
         mu_err_set(err, b->failure.status, "%s", b->failure.text);
-    unlock(b);
+    mu_engine_unlock(b);
     return rc;
 }
 
@@ -356,7 +234,7 @@ bool mu_engine_test(struct mu_host_backend *b, const struct mu_host_request *rq)
 
     pthread_mutex_lock(&b->lock);
     done = rq->done;
-    unlock(b);
+    mu_engine_unlock(b);
     return done;
 }
 
@@ -364,14 +242,14 @@ void mu_engine_blame(struct mu_host_backend *b, int status, int rank, const char
 {
     pthread_mutex_lock(&b->lock);
     mu_engine_fail(b, status, rank, true, "%s", why);
-    unlock(b);
+    mu_engine_unlock(b);
 }
 
 void mu_engine_abort(struct mu_host_backend *b, int status, const char *why)
 {
     pthread_mutex_lock(&b->lock);
     mu_engine_fail(b, status, b->env.rank, false, "%s", why ? why : "aborted");
-    unlock(b);
+    mu_engine_unlock(b);
 }
 
 void mu_engine_extend(struct mu_host_backend *b, double seconds)
@@ -379,11 +257,11 @@ void mu_engine_extend(struct mu_host_backend *b, double seconds)
     int64_t at = mu_clock_ns() + (int64_t)(seconds * 1e9);
 
     pthread_mutex_lock(&b->lock);
-    take_inbox(b);
+    mu_engine_take_inbox(b);
     for (struct mu_host_request *rq = b->head; rq; rq = rq->next)
         if (rq->deadline < at)
             rq->deadline = at;
-    unlock(b);
+    mu_engine_unlock(b);
 }
 
 int mu_engine_watch(struct mu_host_backend *b, int fd, int index, uint32_t events,
@@ -433,8 +311,8 @@ void mu_engine_stop(struct mu_host_backend *b)
         return;
     pthread_mutex_lock(&b->lock);
     b->stop = true;
-    unlock(b);
-    ring_own_doorbell(b);
+    mu_engine_unlock(b);
+    mu_engine_ring(b);
     pthread_join(b->thread, NULL);
     b->thread_started = false;
 }

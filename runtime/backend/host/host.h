@@ -5,7 +5,8 @@
  *   one_rank.c    the same table for a world of one rank
  *   memory.c      operations on host memory that both tables share
  *   coll_args.c   the arguments of a collective: checked, compared, described
- *   engine.c      queue of requests, progress thread, deadlines, failure
+ *   engine.c      progress of the requests: thread, joining callers, deadlines
+ *   engine_queue.c  the queue of requests, and the failure that ends all of them
  *   domains.c     which ranks share memory; calls among the ranks at the start
  *   cores.c       the cores of this process
  *   free_memory.c what the node and the job's cgroups have left
@@ -184,7 +185,7 @@ static inline struct mu_host_backend *mu_host_of(const struct mu_backend *backen
     return (struct mu_host_backend *)(uintptr_t)backend;
 }
 
-/* ---- engine.c ---- */
+/* ---- engine.c, engine_queue.c ---- */
 int mu_engine_open(struct mu_host_backend *b,
                    struct mu_err *err); /* descriptors, locks */
 int mu_engine_start(struct mu_host_backend *b, struct mu_err *err); /* the thread */
