@@ -63,8 +63,8 @@ const char *mu_users_value(void *arg, const char *name)
     return value && !mu_env_set_has(lookup->st->step.set, name, value) ? value : NULL;
 }
 
-void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
-                      struct mu_takeover_words *w)
+void mu_step_takeover_input(spank_t sp, struct mu_takeover_buffer *buffer,
+                            struct mu_takeover_input *in)
 {
     static const char *const names[9] = {
         "SLURM_GPU_BIND",      "SLURM_TRES_BIND",      "SLURM_GPUS_PER_TASK",
@@ -72,9 +72,9 @@ void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
         "SLURM_CPU_BIND",      "SLURM_CPU_BIND_TYPE",  MU_TAKEOVER_VARIABLE,
     };
     const char **slots[9] = {
-        &w->env_gpu_bind,      &w->env_tres_bind,      &w->env_gpus_per_task,
-        &w->env_tres_per_task, &w->env_ntasks_per_gpu, &w->env_gres_flags,
-        &w->env_cpu_bind,      &w->env_cpu_bind_type,  &w->env_request,
+        &in->env_gpu_bind,      &in->env_tres_bind,      &in->env_gpus_per_task,
+        &in->env_tres_per_task, &in->env_ntasks_per_gpu, &in->env_gres_flags,
+        &in->env_cpu_bind,      &in->env_cpu_bind_type,  &in->env_request,
     };
 
     for (int i = 0; i < 9; i++)
@@ -191,17 +191,17 @@ static void read_request(spank_t sp, struct mu_step *step)
 {
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
     struct mu_takeover_buffer *buffer = calloc(1, sizeof *buffer);
-    struct mu_takeover_words words = { 0 };
+    struct mu_takeover_input input = { 0 };
     int n;
 
     if (!buffer)
         return;
-    mu_words_of_step(sp, buffer, &words);
-    if (words.env_request &&
-        mu_takeover_decode(words.env_request, &step->request, NULL) == 0) {
+    mu_step_takeover_input(sp, buffer, &input);
+    if (input.env_request &&
+        mu_takeover_decode(input.env_request, &step->request, NULL) == 0) {
         step->taken_over = step->request.gpu_bind[0] && !step->request.slurm_binds;
     } else {
-        mu_takeover_decide(&words, &mu_this_slurm, &step->request, changes, &n);
+        mu_takeover_decide(&input, &mu_this_slurm, &step->request, changes, &n);
         step->request.slurm_binds = step->request.gpu_bind[0] != '\0';
         step->request.cpu_bind = false; /* unknown: slurmd rewrites it */
     }

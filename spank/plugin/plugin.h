@@ -210,8 +210,9 @@ int mu_srun_check(const struct mu_state *st);
 
 /* Will the plugin be on in a step with GPUs, where these keys apply? */
 bool mu_srun_is_on(const struct mu_state *st, const struct mu_site_keys *site);
-/* The words of srun's command line and environment for mu_takeover_decide. */
-void mu_srun_words(int argc, char *const *argv, struct mu_takeover_words *words);
+/* Options on srun's command line, and its environment, for mu_takeover_decide. */
+void mu_srun_takeover_input(int argc, char *const *argv,
+                            struct mu_takeover_input *input);
 /* Sets the variable that takes the request to slurmstepd; an empty one unsets it. */
 void mu_srun_send_request(const struct mu_bind_request *request);
 
@@ -276,12 +277,12 @@ const char *mu_users_value(void *arg, const char *name);
  */
 void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup);
 
-/* Variables for mu_takeover_decide; *words points into the buffer. */
+/* Variables for mu_takeover_decide; *input points into the buffer. */
 struct mu_takeover_buffer {
     char text[9][MU_TAKEOVER_TEXT];
 };
-void mu_words_of_step(spank_t sp, struct mu_takeover_buffer *buffer,
-                      struct mu_takeover_words *words);
+void mu_step_takeover_input(spank_t sp, struct mu_takeover_buffer *buffer,
+                            struct mu_takeover_input *input);
 extern const struct mu_takeover_slurm mu_this_slurm;
 
 /* The online CPUs; empty where /sys does not report them. */

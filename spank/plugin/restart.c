@@ -243,7 +243,7 @@ static void forget_binding(void)
 void mu_restart_hook(struct mu_state *st)
 {
     enum mu_restart_state state = MU_RESTART_NO;
-    struct mu_takeover_words words = { 0 };
+    struct mu_takeover_input input = { 0 };
     struct mu_words line = { 0 };
     int first = st->restart.first;
 
@@ -252,8 +252,8 @@ void mu_restart_hook(struct mu_state *st)
     if (st->restarted) {
         print_line(st, &line);
     } else if (optind > 0 && optind < line.n - first) {
-        mu_srun_words(optind, line.word + first, &words);
-        state = mu_restart_note(&st->restart, line.n, line.word, optind, &words,
+        mu_srun_takeover_input(optind, line.word + first, &input);
+        state = mu_restart_note(&st->restart, line.n, line.word, optind, &input,
                                 &mu_this_slurm);
         if (state != MU_RESTART_NO && !site_allows(st, optind, line.word + first))
             state = MU_RESTART_NO;

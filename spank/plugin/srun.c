@@ -27,24 +27,24 @@ int mu_srun_check(const struct mu_state *st)
     return 0;
 }
 
-void mu_srun_words(int argc, char *const *argv, struct mu_takeover_words *w)
+void mu_srun_takeover_input(int argc, char *const *argv, struct mu_takeover_input *in)
 {
-    w->gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5);
-    w->tres_bind = mu_args_srun(argc, argv, "tres-bind", 6);
-    w->gpus_per_task = mu_args_srun(argc, argv, "gpus-per-task", 10);
-    w->tres_per_task = mu_args_srun(argc, argv, "tres-per-task", 6);
-    w->ntasks_per_gpu = mu_args_srun(argc, argv, "ntasks-per-gpu", 12);
-    w->gres_flags = mu_args_srun(argc, argv, "gres-flags", 5);
-    w->cpu_bind = mu_args_srun(argc, argv, "cpu-bind", 5);
-    w->env_gpu_bind = getenv("SLURM_GPU_BIND");
-    w->env_tres_bind = getenv("SLURM_TRES_BIND");
-    w->env_gpus_per_task = getenv("SLURM_GPUS_PER_TASK");
-    w->env_tres_per_task = getenv("SLURM_TRES_PER_TASK");
-    w->env_ntasks_per_gpu = getenv("SLURM_NTASKS_PER_GPU");
-    w->env_gres_flags = getenv("SLURM_GRES_FLAGS");
-    w->env_cpu_bind = getenv("SLURM_CPU_BIND");
-    w->env_cpu_bind_type = getenv("SLURM_CPU_BIND_TYPE");
-    w->env_request = getenv(MU_TAKEOVER_VARIABLE);
+    in->gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5);
+    in->tres_bind = mu_args_srun(argc, argv, "tres-bind", 6);
+    in->gpus_per_task = mu_args_srun(argc, argv, "gpus-per-task", 10);
+    in->tres_per_task = mu_args_srun(argc, argv, "tres-per-task", 6);
+    in->ntasks_per_gpu = mu_args_srun(argc, argv, "ntasks-per-gpu", 12);
+    in->gres_flags = mu_args_srun(argc, argv, "gres-flags", 5);
+    in->cpu_bind = mu_args_srun(argc, argv, "cpu-bind", 5);
+    in->env_gpu_bind = getenv("SLURM_GPU_BIND");
+    in->env_tres_bind = getenv("SLURM_TRES_BIND");
+    in->env_gpus_per_task = getenv("SLURM_GPUS_PER_TASK");
+    in->env_tres_per_task = getenv("SLURM_TRES_PER_TASK");
+    in->env_ntasks_per_gpu = getenv("SLURM_NTASKS_PER_GPU");
+    in->env_gres_flags = getenv("SLURM_GRES_FLAGS");
+    in->env_cpu_bind = getenv("SLURM_CPU_BIND");
+    in->env_cpu_bind_type = getenv("SLURM_CPU_BIND_TYPE");
+    in->env_request = getenv(MU_TAKEOVER_VARIABLE);
 }
 
 /* Finds the text of --muster, which srun has not parsed yet: on the command line, else
@@ -197,7 +197,7 @@ void mu_srun_send_request(const struct mu_bind_request *request)
 void mu_srun_init(struct mu_state *st)
 {
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
-    struct mu_takeover_words words = { 0 };
+    struct mu_takeover_input input = { 0 };
     struct mu_bind_request request;
     struct mu_words line = { 0 };
     int n;
@@ -208,16 +208,16 @@ void mu_srun_init(struct mu_state *st)
     find_partition(st, line.n, line.word);
     /* Of an outer --pty step. srun sets it later for its own --pty. */
     unsetenv("SLURM_PTY_PORT");
-    mu_srun_words(line.n, line.word, &words);
+    mu_srun_takeover_input(line.n, line.word, &input);
     mu_srun_send_rank0_host(line.n, line.word);
     mu_srun_send_ports();
     mu_srun_send_secrets();
     on = will_be_on(st);
-    mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
+    mu_takeover_decide(&input, &mu_this_slurm, &request, changes, &n);
     if (on) {
         for (int i = 0; i < n; i++)
             setenv(changes[i].name, changes[i].value, 1);
-        if (mu_takeover_repeats_cpus(&words, getenv("SLURM_CPUS_PER_TASK")))
+        if (mu_takeover_repeats_cpus(&input, getenv("SLURM_CPUS_PER_TASK")))
             unsetenv("SLURM_TRES_PER_TASK");
         if (!st->restarted)
             warn_visible();

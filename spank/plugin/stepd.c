@@ -17,7 +17,7 @@ static void take_over_batch(struct mu_state *st, spank_t sp)
 {
     struct mu_takeover_change changes[MU_TAKEOVER_CHANGES];
     struct mu_takeover_buffer *buffer = calloc(1, sizeof *buffer);
-    struct mu_takeover_words words = { 0 };
+    struct mu_takeover_input input = { 0 };
     struct mu_bind_request request;
     char encoded[MU_TAKEOVER_TEXT], taken[256], cpus[32];
     int n = 0;
@@ -33,10 +33,10 @@ static void take_over_batch(struct mu_state *st, spank_t sp)
         st->site.installed == MU_FLAG_NO ||
         (!st->option_given && st->site.enable == MU_ENABLE_OFF))
         goto out;
-    mu_words_of_step(sp, buffer, &words);
-    mu_takeover_decide(&words, &mu_this_slurm, &request, changes, &n);
+    mu_step_takeover_input(sp, buffer, &input);
+    mu_takeover_decide(&input, &mu_this_slurm, &request, changes, &n);
     if (mu_takeover_repeats_cpus(
-            &words, mu_item_env(sp, "SLURM_CPUS_PER_TASK", cpus, sizeof cpus)))
+            &input, mu_item_env(sp, "SLURM_CPUS_PER_TASK", cpus, sizeof cpus)))
         spank_unsetenv(sp, "SLURM_TRES_PER_TASK");
     if (n > 0 && request.gpu_bind[0]) {
         mu_takeover_encode(&request, encoded);

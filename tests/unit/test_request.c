@@ -29,7 +29,7 @@
 static const struct request_case {
     const char *name;
     struct mu_takeover_slurm slurm;
-    struct mu_takeover_words words;
+    struct mu_takeover_input input;
     const char *want;    /* the encoded request */
     const char *changes; /* "NAME=VALUE|..." */
 } cases[] = {
@@ -212,7 +212,7 @@ static void every_form_is_taken_over_or_left(void **state)
         char text[MU_TAKEOVER_TEXT], all[4096] = "";
         int n;
 
-        mu_takeover_decide(&cases[i].words, &cases[i].slurm, &request, changes, &n);
+        mu_takeover_decide(&cases[i].input, &cases[i].slurm, &request, changes, &n);
         mu_takeover_encode(&request, text);
         for (int k = 0; k < n; k++)
             snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=%s",
@@ -224,7 +224,7 @@ static void every_form_is_taken_over_or_left(void **state)
 
 static const struct repeat_case {
     const char *name;
-    struct mu_takeover_words words;
+    struct mu_takeover_input input;
     const char *cpus;
     bool repeats;
 } repeats[] = {
@@ -262,7 +262,7 @@ static const struct repeat_case {
 static void case_079_a_variable_that_repeats_another_is_found(void **state)
 {
     for (size_t i = 0; i < sizeof repeats / sizeof repeats[0]; i++)
-        if (mu_takeover_repeats_cpus(&repeats[i].words, repeats[i].cpus) !=
+        if (mu_takeover_repeats_cpus(&repeats[i].input, repeats[i].cpus) !=
             repeats[i].repeats)
             fail_msg("%s", repeats[i].name);
 }

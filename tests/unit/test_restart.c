@@ -141,10 +141,10 @@ static const struct line_case {
       "srun --muster=nonsense --gpu-bind=single:1 prog", "3", "nonsense", "no" },
 };
 
-/* The words of one component, as plugin/srun.c reads them. */
-static struct mu_takeover_words words_of(int argc, char *const *argv)
+/* The options of one component, as plugin/srun.c reads them. */
+static struct mu_takeover_input input_of(int argc, char *const *argv)
 {
-    return (struct mu_takeover_words){
+    return (struct mu_takeover_input){
         .gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5),
         .tres_bind = mu_args_srun(argc, argv, "tres-bind", 6),
         .gpus_per_task = mu_args_srun(argc, argv, "gpus-per-task", 10),
@@ -163,10 +163,10 @@ static void new_line(const struct line_case *c, char *out, size_t len)
     strcpy(copy, c->line);
     argc = split(copy, argv);
     while (got == MU_RESTART_MORE) {
-        struct mu_takeover_words words = words_of(argc - r->first, argv + r->first);
+        struct mu_takeover_input input = input_of(argc - r->first, argv + r->first);
 
         got = mu_restart_note(r, argc, argv, (int)strtol(calls, (char **)&calls, 10),
-                              &words, c->slurm);
+                              &input, c->slurm);
     }
     if (got == MU_RESTART_READY && *calls)
         fail_msg("%s: ready with calls left", c->name);

@@ -74,20 +74,20 @@ static bool implied(const char *kind, const char *text, struct mu_bind_request *
     return true;
 }
 
-static bool implied_by_srun(const struct mu_takeover_words *w,
+static bool implied_by_srun(const struct mu_takeover_input *in,
                             struct mu_bind_request *out)
 {
-    return implied("single", w->ntasks_per_gpu, out) ||
-           implied("per_task", w->gpus_per_task, out) ||
-           implied("per_task", w->tres_per_task, out);
+    return implied("single", in->ntasks_per_gpu, out) ||
+           implied("per_task", in->gpus_per_task, out) ||
+           implied("per_task", in->tres_per_task, out);
 }
 
-static bool implied_by_env(const struct mu_takeover_words *w,
+static bool implied_by_env(const struct mu_takeover_input *in,
                            struct mu_bind_request *out)
 {
-    return implied("single", w->env_ntasks_per_gpu, out) ||
-           implied("per_task", w->env_gpus_per_task, out) ||
-           implied("per_task", w->env_tres_per_task, out);
+    return implied("single", in->env_ntasks_per_gpu, out) ||
+           implied("per_task", in->env_gpus_per_task, out) ||
+           implied("per_task", in->env_tres_per_task, out);
 }
 
 static void add_change(struct mu_takeover_change *changes, int *n, const char *name,
@@ -98,7 +98,7 @@ static void add_change(struct mu_takeover_change *changes, int *n, const char *n
     (*n)++;
 }
 
-static void neutralise(const struct mu_takeover_words *w,
+static void neutralise(const struct mu_takeover_input *in,
                        const struct mu_takeover_slurm *s,
                        struct mu_takeover_change *changes, int *n)
 {
@@ -110,7 +110,7 @@ static void neutralise(const struct mu_takeover_words *w,
      */
     add_change(changes, n, "SLURM_GPU_BIND", "none");
     if (s->tres_bind) {
-        neutral_tres(w->env_tres_bind, text, sizeof text);
+        neutral_tres(in->env_tres_bind, text, sizeof text);
         add_change(changes, n, "SLURM_TRES_BIND", text);
     }
 }
@@ -119,12 +119,12 @@ static void neutralise(const struct mu_takeover_words *w,
  * later can keep all devices open on request; older releases confine each task by
  * cgroup.
  */
-static void decide_by_option(const struct mu_takeover_words *w,
+static void decide_by_option(const struct mu_takeover_input *in,
                              const struct mu_takeover_slurm *s,
                              struct mu_bind_request *out,
                              struct mu_takeover_change *changes, int *n)
 {
-    const char *flags = w->gres_flags ? w->gres_flags : w->env_gres_flags;
+    const char *flags = in->gres_flags ? in->gres_flags : in->env_gres_flags;
     int kind = kind_of(out->gpu_bind);
     char text[MU_TAKEOVER_TEXT];
 
@@ -133,7 +133,7 @@ static void decide_by_option(const struct mu_takeover_words *w,
         return;
     if (flags && strstr(flags, "allow-task-sharing")) {
         out->slurm_binds = false;
-    } else if (!w->gres_flags) {
+    } else if (!in->gres_flags) {
         snprintf(text, sizeof text, "%.1000s%sallow-task-sharing", flags ? flags : "",
                  flags && *flags ? "," : "");
         add_change(changes, n, "SLURM_GRES_FLAGS", text);
@@ -144,15 +144,15 @@ static void decide_by_option(const struct mu_takeover_words *w,
 /* No binding on the command line: take the one of the environment, or the one that
  * follows from the numbers of GPUs and tasks.
  */
-static void decide_by_environment(const struct mu_takeover_words *w,
+static void decide_by_environment(const struct mu_takeover_input *in,
                                   const struct mu_takeover_slurm *s,
                                   struct mu_bind_request *out,
                                   struct mu_takeover_change *changes, int *n)
 {
     struct mu_bind_request before;
     bool env = (s->tres_bind &&
-                gpu_part(w->env_tres_bind, out->gpu_bind, sizeof out->gpu_bind)) ||
-               gpu_part(w->env_gpu_bind, out->gpu_bind, sizeof out->gpu_bind);
+                gpu_part(in->env_tres_bind, out->gpu_bind, sizeof out->gpu_bind)) ||
+               gpu_part(in->env_gpu_bind, out->gpu_bind, sizeof out->gpu_bind);
     int kind = env ? kind_of(out->gpu_bind) : -1;
 
     if (env && kind == MU_GPU_BIND_NONE) {
@@ -160,26 +160,27 @@ static void decide_by_environment(const struct mu_takeover_words *w,
          * the user asked for it.
          */
         out->gpu_bind[0] = '\0';
-        if (!w->env_request || mu_takeover_decode(w->env_request, &before, NULL) < 0 ||
+        if (!in->env_request ||
+            mu_takeover_decode(in->env_request, &before, NULL) < 0 ||
             !before.gpu_bind[0])
             return;
-        if (!before.implicit || !implied_by_srun(w, out)) {
+        if (!before.implicit || !implied_by_srun(in, out)) {
             mu_copy(out->gpu_bind, sizeof out->gpu_bind, before.gpu_bind);
             out->implicit = before.implicit;
         }
     } else if (env && kind < 0) {
         out->gpu_bind[0] = '\0'; /* Slurm refuses it and prints the reason */
-    } else if (env || implied_by_srun(w, out) || implied_by_env(w, out)) {
+    } else if (env || implied_by_srun(in, out) || implied_by_env(in, out)) {
         /* sbatch 23.11 and later exports an implicit binding like an explicit one. */
         if (env && kind == MU_GPU_BIND_PER_TASK)
-            out->implicit = w->env_gpus_per_task || w->env_tres_per_task;
+            out->implicit = in->env_gpus_per_task || in->env_tres_per_task;
         if (env && kind == MU_GPU_BIND_SINGLE)
-            out->implicit = w->env_ntasks_per_gpu != NULL;
-        neutralise(w, s, changes, n);
+            out->implicit = in->env_ntasks_per_gpu != NULL;
+        neutralise(in, s, changes, n);
     }
 }
 
-void mu_takeover_decide(const struct mu_takeover_words *words,
+void mu_takeover_decide(const struct mu_takeover_input *input,
                         const struct mu_takeover_slurm *slurm,
                         struct mu_bind_request *out,
                         struct mu_takeover_change changes[MU_TAKEOVER_CHANGES],
@@ -191,22 +192,22 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
      * SLURM_CPU_BIND.
      */
     out->cpu_bind_inherited =
-        !words->cpu_bind && words->env_cpu_bind_type && *words->env_cpu_bind_type;
-    out->cpu_bind = words->cpu_bind || (words->env_cpu_bind && *words->env_cpu_bind &&
+        !input->cpu_bind && input->env_cpu_bind_type && *input->env_cpu_bind_type;
+    out->cpu_bind = input->cpu_bind || (input->env_cpu_bind && *input->env_cpu_bind &&
                                         !out->cpu_bind_inherited);
-    if (gpu_part(words->tres_bind, out->gpu_bind, sizeof out->gpu_bind) ||
-        gpu_part(words->gpu_bind, out->gpu_bind, sizeof out->gpu_bind))
-        decide_by_option(words, slurm, out, changes, nchanges);
+    if (gpu_part(input->tres_bind, out->gpu_bind, sizeof out->gpu_bind) ||
+        gpu_part(input->gpu_bind, out->gpu_bind, sizeof out->gpu_bind))
+        decide_by_option(input, slurm, out, changes, nchanges);
     else
-        decide_by_environment(words, slurm, out, changes, nchanges);
+        decide_by_environment(input, slurm, out, changes, nchanges);
 }
 
-bool mu_takeover_repeats_cpus(const struct mu_takeover_words *words,
+bool mu_takeover_repeats_cpus(const struct mu_takeover_input *input,
                               const char *cpus_per_task)
 {
-    const char *tres = words->env_tres_per_task;
+    const char *tres = input->env_tres_per_task;
 
-    return (words->ntasks_per_gpu || words->env_ntasks_per_gpu) && cpus_per_task &&
+    return (input->ntasks_per_gpu || input->env_ntasks_per_gpu) && cpus_per_task &&
            tres && (strncmp(tres, "cpu=", 4) == 0 || strncmp(tres, "cpu:", 4) == 0) &&
            strcmp(tres + 4, cpus_per_task) == 0;
 }

@@ -35,8 +35,8 @@
 #define MU_TAKEOVER_VARIABLE "SLURM_MUSTER_REQUEST"
 #define MU_TAKEOVER_TEXT 2048
 
-/* Borrowed strings, NULL where absent. */
-struct mu_takeover_words {
+/* What the decision is made from: borrowed strings, NULL where absent. */
+struct mu_takeover_input {
     /* srun's own command line; all NULL for a batch step */
     const char *gpu_bind, *tres_bind, *gpus_per_task, *tres_per_task, *ntasks_per_gpu;
     const char *gres_flags, *cpu_bind;
@@ -71,7 +71,7 @@ struct mu_takeover_change {
 /* Decide what Slurm gets. The caller sets the first *nchanges of `changes` in the
  * environment. If Slurm will refuse a value, nothing is taken over.
  */
-void mu_takeover_decide(const struct mu_takeover_words *words,
+void mu_takeover_decide(const struct mu_takeover_input *input,
                         const struct mu_takeover_slurm *slurm,
                         struct mu_bind_request *out,
                         struct mu_takeover_change changes[MU_TAKEOVER_CHANGES],
@@ -81,7 +81,7 @@ void mu_takeover_decide(const struct mu_takeover_words *words,
  * --ntasks-per-gpu? sbatch of Slurm 24.05 and later writes both for -c, and srun then
  * refuses to start. The variable has to be unset: srun reads the other one.
  */
-bool mu_takeover_repeats_cpus(const struct mu_takeover_words *words,
+bool mu_takeover_repeats_cpus(const struct mu_takeover_input *input,
                               const char *cpus_per_task);
 
 /* A --tres-bind list without its binding of GPUs; false: it has none. */

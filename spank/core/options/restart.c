@@ -69,7 +69,7 @@ static int calls_of(int argc, char *const *argv)
 }
 
 /* The binding that this component's command line asks of Slurm, and what undoes it. */
-static bool binding_of(const struct mu_takeover_words *words,
+static bool binding_of(const struct mu_takeover_input *input,
                        const struct mu_takeover_slurm *slurm,
                        struct mu_bind_request *request, char *neutral, size_t len)
 {
@@ -77,10 +77,10 @@ static bool binding_of(const struct mu_takeover_words *words,
     char list[MU_TAKEOVER_TEXT];
     int n;
 
-    mu_takeover_decide(words, slurm, request, changes, &n);
+    mu_takeover_decide(input, slurm, request, changes, &n);
     if (!request->slurm_binds)
         return false;
-    if (mu_takeover_neutral_list(words->tres_bind, list, sizeof list))
+    if (mu_takeover_neutral_list(input->tres_bind, list, sizeof list))
         snprintf(neutral, len, "--tres-bind=%.*s", (int)len - 16, list);
     else
         mu_copy(neutral, len, "--gpu-bind=none");
@@ -88,7 +88,7 @@ static bool binding_of(const struct mu_takeover_words *words,
 }
 
 enum mu_restart_state mu_restart_note(struct mu_restart *r, int argc, char *const *argv,
-                                      int optind, const struct mu_takeover_words *words,
+                                      int optind, const struct mu_takeover_input *input,
                                       const struct mu_takeover_slurm *slurm)
 {
     char *const *part = argv + r->first;
@@ -97,7 +97,7 @@ enum mu_restart_state mu_restart_note(struct mu_restart *r, int argc, char *cons
     char neutral[sizeof r->neutral];
 
     if (r->nparts == MU_RESTART_PARTS || !mu_restart_is_command(nwords, part, optind) ||
-        !binding_of(words, slurm, &request, neutral, sizeof neutral))
+        !binding_of(input, slurm, &request, neutral, sizeof neutral))
         return MU_RESTART_NO;
     if (r->nparts == 0) {
         mu_copy(r->gpu_bind, sizeof r->gpu_bind, request.gpu_bind);

@@ -42,11 +42,11 @@ enum mu_restart_state {
 };
 
 /* Notes one call of srun. argv is the whole command line; optind counts from the
- * component's first word; words are those of the component (argv + r->first). After
+ * component's first word; input is that of the component (argv + r->first). After
  * MU_RESTART_NO there must be no other call.
  */
 enum mu_restart_state mu_restart_note(struct mu_restart *r, int argc, char *const *argv,
-                                      int optind, const struct mu_takeover_words *words,
+                                      int optind, const struct mu_takeover_input *input,
                                       const struct mu_takeover_slurm *slurm);
 
 /* Is argv[at] the command behind srun's options argv[1] ... argv[at - 1]? */
