@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_order_error.c - every rank gets the error of a wrong order, also one whose own
+ * order is right
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/base/clock.h"
+#include "tests/unit/forked.h"
+#include "tests/unit/patience.h"
+#include "tests/unit/two_models.h"
+
+/* As on a GPU: a join blocks no host. */
+static int join_later(struct mu_backend *b, struct mu_request *request, void *stream,
+                      struct mu_err *err)
+{
+    return 0;
+}
+
+static float plain_sum[LAYERS * COUNT];
+
+static int plain(struct muster *m)
+{
+    return muster_allreduce(m, plain_sum, LAYERS * COUNT, MUSTER_F32, MUSTER_SUM, NULL);
+}
+
+static int first_then_second(struct muster *m, struct two *two, bool odd)
+{
+    int rc = two_backward(m, two, odd);
+
+    if (rc == MUSTER_OK && odd)
+        rc = two_backward(m, two, 0);
+    return rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
+}
+
+/* Rank 1 calls it before its bucket, the others do behind their sync. */
+static int plain_behind_sync(struct muster *m, struct two *two, bool odd)
+{
+    int rc = odd ? plain(m) : MUSTER_OK;
+
+    rc = rc == MUSTER_OK ? two_backward(m, two, 0) : rc;
+    return rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
+}
+
+static int first_plain(struct muster *m, struct two *two, bool odd)
+{
+    int rc = plain_behind_sync(m, two, odd);
+
+    if (odd || rc != MUSTER_OK)
+        return odd ? rc : 0;
+    return plain(m);
+}
+
+#define AWAY (1.5 * PATIENCE) /* seconds, below the job's deadline */
+
+/* As if rank 1 copied from its GPU, where the all-reduce never ends: the next call into
+ * libmuster is late.
+ */
+static int plain_then_away(struct muster *m, struct two *two, bool odd)
+{
+    double begin = mu_clock_s();
+    int rc = odd ? plain(m) : MUSTER_OK;
+
+    if (odd)
+        mu_pause(2 * AWAY);
+    rc = rc == MUSTER_OK ? two_backward(m, two, 0) : rc;
+    rc = rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
+    return !odd && mu_clock_s() - begin > AWAY ? MUSTER_ETIMEOUT : rc;
+}
+
+static const struct alone {
+    const char *name;
+    int models;
+    bool plain_before; /* all ranks have called one before the wrong step */
+    int (*call)(struct muster *m, struct two *two, bool odd);
+    const char *expect;
+} alone[] = {
+    { "only rank 1 starts the second model first", 2, false, first_then_second,
+      ": rank 1 (node a) started collectives in a different order than" },
+    { "only rank 1 calls an all-reduce before its bucket", 1, true, plain_behind_sync,
+      ": rank 1 (node a) started collectives in a different order than" },
+    { "rank 1 never comes to its sync behind that all-reduce", 1, true, plain_then_away,
+      "rank 1 (node a) started collectives in a different order than 3 others: "
+      "all-reduce of 2048 f32 in place of bucket 0 of step 1" },
+    { "that is the first all-reduce of the program", 1, false, first_plain,
+      "the first all-reduce beside a ddp object: the ranks differ: after 2 "
+      "collectives" },
+};
+
+static int alone_body(struct muster *m, int rank, void *arg)
+{
+    const struct alone *row = arg;
+    static const struct muster_param params[LAYERS] = {
+        { .name = "a", .count = COUNT, .dtype = MUSTER_F32 },
+        { .name = "b", .count = COUNT, .dtype = MUSTER_F32 }
+    };
+    struct muster_ddp_options fixed = { .fixed_order = 1 };
+    struct mu_backend_ops *ops = two_make_blind(m);
+    struct two two;
+    int rc;
+
+    for (int d = 0; d < row->models; d++)
+        RANK_OK(muster_ddp_create(m, params, LAYERS, &fixed, &two.ddp[d]));
+    for (int d = 0; d < row->models; d++) {
+        RANK_OK(two_backward(m, &two, d));
+        RANK_OK(muster_ddp_sync(two.ddp[d], NULL));
+    }
+    if (row->plain_before)
+        RANK_OK(plain(m));
+    ops->join = join_later;
+    rc = row->call(m, &two, rank == 1);
+    if (rc != MUSTER_ECONTRACT || !strstr(muster_error(m), row->expect)) {
+        fprintf(stderr, "rank %d: status %d: %s\n", rank, rc, muster_error(m));
+        return 97;
+    }
+    return 0;
+}
+
+static void a_rank_in_the_right_order_gets_the_error_of_the_others(void **state)
+{
+    for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++)
+        for (int nodes = 1; nodes <= 2; nodes++) {
+            struct alone row = alone[i];
+
+            forked_well(
+                row.name,
+                (struct forked_world){ .size = 4,
+                                       .nodes = nodes,
+                                       .return_failure = true,
+                                       .first_bucket = LAYERS * COUNT * sizeof(float),
+                                       .bucket_cap = LAYERS * COUNT * sizeof(float) },
+                alone_body, &row);
+        }
+}
+
+/* A program of one model that calls nothing else pays no round for it. */
+static int waits_body(struct muster *m, int rank, void *arg)
+{
+    struct two two;
+
+    two_make_blind(m);
+    two = two_make(m);
+    RANK_CHECK(m->comm.mixes);
+    muster_ddp_destroy(two.ddp[1]);
+    RANK_OK(muster_ddp_sync(two.ddp[0], NULL));
+    muster_ddp_destroy(two.ddp[0]);
+    return muster_finalize(m);
+}
+
+static int lone_body(struct muster *m, int rank, void *arg)
+{
+    static const struct muster_param p = { .name = "a",
+                                           .count = COUNT,
+                                           .dtype = MUSTER_F32 };
+    struct two two;
+
+    two_make_blind(m);
+    RANK_OK(plain(m)); /* there is nothing yet that it could be mixed up with */
+    RANK_OK(muster_ddp_create(m, &p, 1, NULL, &two.ddp[0]));
+    for (int step = 0; step < 3; step++) {
+        RANK_OK(two_layers(m, &two, 0, 0, 0));
+        RANK_OK(muster_ddp_sync(two.ddp[0], NULL));
+        RANK_CHECK(!m->comm.mixes);
+    }
+    RANK_OK(plain(m));
+    RANK_CHECK(m->comm.mixes);
+    muster_ddp_destroy(two.ddp[0]);
+    return muster_finalize(m);
+}
+
+static void only_a_program_that_could_mix_them_up_waits(void **state)
+{
+    struct forked_world w = { .size = 3 };
+
+    forked_well("two models", w, waits_body, NULL);
+    forked_well("one model", w, lone_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_in_the_right_order_gets_the_error_of_the_others),
+        cmocka_unit_test(only_a_program_that_could_mix_them_up_waits),
+    };
+
+    return cmocka_run_group_tests_name("order_error", tests, NULL, NULL);
+}
