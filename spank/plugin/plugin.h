@@ -99,12 +99,12 @@ void mu_srun_send_request(const struct mu_bind_request *request);
 void mu_restart_init(struct mu_state *st);
 void mu_restart_hook(struct mu_state *st);
 
-/* rank0_node.c. In srun: sends the name of rank 0's node to the nodes, where it is not
- * the first of the step (argv: srun's command line).
- */
 /* JOB.STEP: this node's plugin carries out what srun took over (runtime/base/marker.h).
  */
 #define MU_SERVED_VARIABLE "SLURM_MUSTER_SERVED"
+/* rank0_node.c. In srun: sends the name of rank 0's node to the nodes, where it is not
+ * the first of the step (argv: srun's command line).
+ */
 #define MU_RANK0_HOST_VARIABLE "SLURM_MUSTER_HEAD"
 void mu_srun_send_rank0_host(int argc, char **argv);
 
