@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/parse.h"
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -35,7 +37,10 @@ void bench_print(const struct bench *b, const char *fmt, ...)
 /* Bus bandwidth: the least that each link carries (as in the usual NCCL tests). */
 static double bus_factor(const char *kind, double n)
 {
-    if (strcmp(kind, "sendrecv") == 0 || strcmp(kind, "broadcast") == 0)
+    static const char *const whole[] = { "broadcast", "reduce", "send", "sendrecv",
+                                         NULL };
+
+    if (mu_parse_word(kind, whole) >= 0)
         return 1;
     return (strcmp(kind, "allreduce") == 0 ? 2 : 1) * (n - 1) / n;
 }

@@ -40,29 +40,56 @@ static int broadcast(const struct shot *s)
     return muster_broadcast(s->m, s->recv, s->count, s->dtype, 0, NULL);
 }
 
+static int reduce(const struct shot *s)
+{
+    return muster_reduce(s->m, s->send, s->recv, s->count, s->dtype, MUSTER_SUM, 0,
+                         NULL);
+}
+
+static int gather(const struct shot *s)
+{
+    return muster_gather(s->m, s->send, s->recv, s->count, s->dtype, 0, NULL);
+}
+
+static int scatter(const struct shot *s)
+{
+    return muster_scatter(s->m, s->send, s->recv, s->count, s->dtype, 0, NULL);
+}
+
+static int alltoall(const struct shot *s)
+{
+    return muster_alltoall(s->m, s->send, s->recv, s->count, s->dtype, NULL);
+}
+
+/* Each even rank to the next one. */
+static int send(const struct shot *s)
+{
+    int rank = muster_rank(s->m);
+
+    if (rank % 2)
+        return muster_recv(s->m, s->recv, s->count, s->dtype, rank - 1, NULL);
+    return rank + 1 < muster_size(s->m)
+               ? muster_send(s->m, s->send, s->count, s->dtype, rank + 1, NULL)
+               : MUSTER_OK;
+}
+
+static int previous(const struct shot *s)
+{
+    return (muster_rank(s->m) + muster_size(s->m) - 1) % muster_size(s->m);
+}
+
+/* In a ring. */
+static int sendrecv(const struct shot *s)
+{
+    int next = (muster_rank(s->m) + 1) % muster_size(s->m);
+
+    return muster_sendrecv(s->m, s->send, s->count, next, s->recv, s->count,
+                           previous(s), s->dtype, NULL);
+}
+
 static int barrier(const struct shot *s)
 {
     return muster_barrier(s->m);
-}
-
-static const struct collective {
-    const char *name;
-    int (*call)(const struct shot *s);
-    bool gathers, scatters; /* recv, or send, has count elements of each rank */
-} collectives[] = {
-    { "allreduce", allreduce, false, false },
-    { "allgather", allgather, true, false },
-    { "reduce-scatter", reduce_scatter, false, true },
-    { "broadcast", broadcast, false, false },
-    { "barrier", barrier, false, false },
-};
-
-#define NCOLLECTIVES (sizeof collectives / sizeof collectives[0])
-
-static void fire(const struct collective *c, const struct shot *s)
-{
-    if (c->call(s) != MUSTER_OK)
-        exit(muster_report(s->m));
 }
 
 /* Elements repeat every three: any sum of them is exact in each type. */
@@ -125,30 +152,124 @@ static void pattern_of_sum(struct pattern *p, enum muster_dtype dtype, int ranks
     pattern_make(p, dtype, three);
 }
 
+/* ---- How many elements of this rank's result are wrong ---- */
+
+static int64_t not_of_rank(const struct shot *s, int part, int rank, size_t from)
+{
+    struct pattern p;
+
+    pattern_of_rank(&p, s->dtype, rank);
+    return (int64_t)pattern_differs(&p, s->recv + (size_t)part * s->count * p.size,
+                                    s->count, from);
+}
+
+static int64_t not_the_sum_from(const struct shot *s, size_t from)
+{
+    struct pattern p;
+
+    pattern_of_sum(&p, s->dtype, muster_size(s->m));
+    return (int64_t)pattern_differs(&p, s->recv, s->count, from);
+}
+
+static int64_t not_the_sum(const struct shot *s)
+{
+    return not_the_sum_from(s, 0);
+}
+
+static int64_t not_the_sum_at_root(const struct shot *s)
+{
+    return muster_rank(s->m) == 0 ? not_the_sum(s) : 0;
+}
+
+static int64_t not_own_part_of_sum(const struct shot *s)
+{
+    return not_the_sum_from(s, (size_t)muster_rank(s->m) * s->count);
+}
+
+static int64_t not_all(const struct shot *s)
+{
+    int64_t bad = 0;
+
+    for (int r = 0; r < muster_size(s->m); r++)
+        bad += not_of_rank(s, r, r, 0);
+    return bad;
+}
+
+static int64_t not_all_at_root(const struct shot *s)
+{
+    return muster_rank(s->m) == 0 ? not_all(s) : 0;
+}
+
+static int64_t not_own_part_of_all(const struct shot *s)
+{
+    int64_t bad = 0;
+
+    for (int r = 0; r < muster_size(s->m); r++)
+        bad += not_of_rank(s, r, r, (size_t)muster_rank(s->m) * s->count);
+    return bad;
+}
+
+static int64_t not_of_root(const struct shot *s)
+{
+    return not_of_rank(s, 0, 0, 0);
+}
+
+static int64_t not_own_part_of_root(const struct shot *s)
+{
+    return not_of_rank(s, 0, 0, (size_t)muster_rank(s->m) * s->count);
+}
+
+static int64_t not_of_previous(const struct shot *s)
+{
+    return not_of_rank(s, 0, previous(s), 0);
+}
+
+static int64_t not_of_sender(const struct shot *s)
+{
+    return muster_rank(s->m) % 2 ? not_of_previous(s) : 0;
+}
+
+/* ---- Collectives ---- */
+
+static const struct collective {
+    const char *name;
+    int (*call)(const struct shot *s);
+    int64_t (*wrong)(const struct shot *s); /* NULL: there are no data */
+    bool gathers, scatters; /* recv, or send, has count elements of each rank */
+    bool in_place;
+} collectives[] = {
+    { "allreduce", allreduce, not_the_sum, false, false, true },
+    { "allgather", allgather, not_all, true, false, false },
+    { "reduce-scatter", reduce_scatter, not_own_part_of_sum, false, true, false },
+    { "broadcast", broadcast, not_of_root, false, false, true },
+    { "reduce", reduce, not_the_sum_at_root, false, false, true },
+    { "gather", gather, not_all_at_root, true, false, false },
+    { "scatter", scatter, not_own_part_of_root, false, true, false },
+    { "alltoall", alltoall, not_own_part_of_all, true, true, false },
+    { "send", send, not_of_sender, false, false, false },
+    { "sendrecv", sendrecv, not_of_previous, false, false, false },
+    { "barrier", barrier, NULL, false, false, true },
+};
+
+#define NCOLLECTIVES (sizeof collectives / sizeof collectives[0])
+
+static void fire(const struct collective *c, const struct shot *s)
+{
+    if (c->call(s) != MUSTER_OK)
+        exit(muster_report(s->m));
+}
+
 /* How many elements of a call are wrong, on all ranks. */
 static int64_t wrong(const struct collective *c, const struct shot *s)
 {
-    int rank = muster_rank(s->m), n = muster_size(s->m);
+    size_t parts = c->scatters ? (size_t)muster_size(s->m) : 1;
     struct pattern p;
-    int64_t bad = 0;
+    int64_t bad;
 
-    pattern_of_rank(&p, s->dtype, rank);
-    pattern_fill(&p, s->send, c->scatters ? s->count * (size_t)n : s->count);
+    pattern_of_rank(&p, s->dtype, muster_rank(s->m));
+    pattern_fill(&p, s->send, s->count * parts);
     fire(c, s);
-    if (c->gathers) {
-        for (int r = 0; r < n; r++) {
-            pattern_of_rank(&p, s->dtype, r);
-            bad += (int64_t)pattern_differs(&p, s->recv + (size_t)r * s->count * p.size,
-                                            s->count, 0);
-        }
-    } else {
-        if (c->call == broadcast)
-            pattern_of_rank(&p, s->dtype, 0);
-        else
-            pattern_of_sum(&p, s->dtype, n);
-        bad = (int64_t)pattern_differs(&p, s->recv, s->count,
-                                       c->scatters ? (size_t)rank * s->count : 0);
-    }
+    bad = c->wrong(s);
     if (muster_allreduce(s->m, &bad, 1, MUSTER_I64, MUSTER_SUM, NULL) != MUSTER_OK)
         exit(muster_report(s->m));
     return bad;
@@ -178,8 +299,7 @@ static void time_batches(const struct collective *c, const struct shot *s, size_
 static int row(struct bench *b, const struct collective *c, struct shot *s,
                size_t bytes)
 {
-    bool check = b->options->check && c->call != barrier,
-         bad = check && wrong(c, s) > 0;
+    bool check = b->options->check && c->wrong, bad = check && wrong(c, s) > 0;
     double us[BATCHES_MAX];
 
     time_batches(c, s, bytes, b->options->batches, us);
@@ -219,8 +339,8 @@ int bench_host(struct bench *b)
         if (strcmp(o->kind, "all") != 0 && strcmp(o->kind, c->name) != 0)
             continue;
         s.recv = arena;
-        s.send = c->gathers || c->scatters ? arena + half : arena;
-        if (c->call == barrier)
+        s.send = c->in_place ? arena : arena + half;
+        if (!c->wrong)
             rc |= row(b, c, &s, 0);
         else
             for (size_t bytes = o->min; bytes <= o->max; bytes *= 4) {

@@ -23,7 +23,9 @@ static const char usage_text[] =
     "on one node without a launcher.\n"
     "  --host           without GPUs: host memory, over shared memory and TCP; "
     "without\n"
-    "                   COLLECTIVE all of them, and the barrier\n"
+    "                   COLLECTIVE all of them; also reduce, gather, scatter, "
+    "alltoall,\n"
+    "                   send and barrier\n"
     "  --ranks N        fork N ranks on this node, one for each GPU\n"
     "  --min SIZE, --max SIZE   bytes of the buffer, in steps of 4; default 1K and "
     "1G,\n"
@@ -40,9 +42,12 @@ static const char usage_text[] =
     "  --help           print this text\n";
 
 static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
-                                     "broadcast", "sendrecv",  "barrier",
-                                     "beside",    "ddp",       "tune",
-                                     NULL };
+                                     "broadcast", "sendrecv",  "reduce",
+                                     "gather",    "scatter",   "alltoall",
+                                     "send",      "barrier",   "beside",
+                                     "ddp",       "tune",      NULL };
+static const char *const on_host_only[] = { "reduce", "gather",  "scatter", "alltoall",
+                                            "send",   "barrier", NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
 
 static void size_option(const char *what, const char *text, size_t *out)
@@ -195,8 +200,7 @@ static const char *conflict(const struct bench_options *o)
 
     if (o->max < o->min)
         return "--max is below --min";
-    if (o->host &&
-        (is_kind(o, "sendrecv") || is_kind(o, "beside") || is_kind(o, "tune") || ddp))
+    if (o->host && (is_kind(o, "beside") || is_kind(o, "tune") || ddp))
         needs_gpu = o->kind;
     if (o->host && needs_gpu) {
         snprintf(text, sizeof text, "%s needs GPUs; leave --host or %s out", needs_gpu,
@@ -206,8 +210,10 @@ static const char *conflict(const struct bench_options *o)
     if (is_kind(o, "tune") &&
         (needs_gpu || o->tsv || !o->check || o->dtype != MUSTER_F32))
         return "tune takes --ranks, --min, --max and --batches only";
-    if (!o->host && is_kind(o, "barrier"))
-        return "barrier is measured with --host only";
+    if (!o->host && mu_parse_word(o->kind, on_host_only) >= 0) {
+        snprintf(text, sizeof text, "%s is measured with --host only", o->kind);
+        return text;
+    }
     if (ddp != (o->model != NULL))
         return "ddp needs --model, and only ddp takes it";
     return NULL;

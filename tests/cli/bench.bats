@@ -34,6 +34,24 @@ reduce-scatter	host	252	ok
 broadcast	host	16	ok
 broadcast	host	64	ok
 broadcast	host	256	ok
+reduce	host	16	ok
+reduce	host	64	ok
+reduce	host	256	ok
+gather	host	12	ok
+gather	host	60	ok
+gather	host	252	ok
+scatter	host	12	ok
+scatter	host	60	ok
+scatter	host	252	ok
+alltoall	host	12	ok
+alltoall	host	60	ok
+alltoall	host	252	ok
+send	host	16	ok
+send	host	64	ok
+send	host	256	ok
+sendrecv	host	16	ok
+sendrecv	host	64	ok
+sendrecv	host	256	ok
 barrier	host	0	-
 ROWS
     # Least, median and most of a time that has passed.
@@ -66,13 +84,13 @@ ROWS
         [[ ${messages%%$'\n'*} = "muster bench: $sentence" ]] || { printf '%s: %s\n' "$line" "$messages"; return 1; }
     done << 'LINES'
 --host ddp --ranks 2|ddp needs GPUs; leave --host or ddp out
---host sendrecv --ranks 2|sendrecv needs GPUs; leave --host or sendrecv out
 --host --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
 --host --path pull --ranks 2|--path needs GPUs; leave --host or --path out
 --host tune --ranks 2|tune needs GPUs; leave --host or tune out
 tune --ranks 2 --tsv|tune takes --ranks, --min, --max and --batches only
 tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
 barrier --ranks 2|barrier is measured with --host only
+alltoall --ranks 2|alltoall is measured with --host only
 --host --ranks 2 --max 4|--max is below --min
 --host --ranks 0|--ranks takes a number from 1 to 64, not '0'
 --host --ranks 1|one rank moves no data; start it by srun --mpi=pmix, or with --ranks N
