@@ -8,14 +8,25 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define GPU_PROGRAM "muster-bench-gpu"
 
+static void copy(void *to, const void *from, size_t bytes, bool put)
+{
+    (void)put;
+    memcpy(to, from, bytes);
+}
+
+static const struct bench_memory memory = { .alloc = malloc,
+                                            .free = free,
+                                            .copy = copy };
+
 static int run(struct muster *m, const struct bench_options *options, double init_ms)
 {
-    struct bench b = { .options = options, .m = m };
+    struct bench b = { .options = options, .m = m, .memory = &memory };
     int rc;
 
     if (muster_size(m) == 1) {
@@ -29,7 +40,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
                 "%.0f ms\n",
                 muster_size(m), muster_nodes(m), muster_nodes(m) == 1 ? "" : "s",
                 muster_transport(m), muster_version(), init_ms);
-    rc = bench_host(&b);
+    rc = strcmp(options->kind, "pairs") == 0 ? bench_pairs(&b) : bench_host(&b);
     if (muster_finalize(m) != MUSTER_OK && rc == 0)
         rc = MUSTER_EINTERNAL;
     return rc;

@@ -5,7 +5,8 @@
  *   bench_options.c  the command line
  *   bench_start.c    ranks of a step, or forked
  *   bench_host.c     collectives of the host backend
- *   bench_figures.c  medians and rows
+ *   bench_pairs.c    from each rank to each other one; bench_pairs.h
+ *   bench_figures.c  rows
  *
  * The program for GPUs, which links CUDA:
  *   bench_gpu.c      its start
@@ -28,18 +29,21 @@ struct mu_backend;
 
 /* Command line, checked. */
 struct bench_options {
-    const char *kind;  /* allreduce, ..., ddp, tune; with host also all, barrier */
+    const char *kind;  /* allreduce, ..., pairs, ddp, tune; with host also all */
     const char *path;  /* auto, one of mu_algo_names, or all */
     const char *tuned; /* tune: the collective */
     const char *model; /* ddp: a file, or a name below the models' folder */
     size_t min, max;   /* bytes */
     enum muster_dtype dtype;
-    int ranks;   /* forked here; 0: the ranks of this step */
-    int batches; /* timed, for median, minimum and maximum; tune: turns */
-    int steps;   /* ddp */
-    bool host;   /* the host backend, without GPUs */
-    bool graph;  /* captured and replayed */
-    bool check;  /* compare with a reference */
+    int ranks;       /* forked here; 0: the ranks of this step */
+    int batches;     /* timed, for median, minimum and maximum; tune: turns */
+    int steps;       /* ddp */
+    const char *svg; /* pairs: a picture is written there; NULL: none */
+    double limit;    /* pairs: s of the first message */
+    double rating;   /* pairs: GB/s of the link, 0 unknown */
+    bool host;       /* the host backend, without GPUs */
+    bool graph;      /* captured and replayed */
+    bool check;      /* compare with a reference */
     bool tsv;
     bool own_grads; /* ddp: gradients outside the buckets, packed */
 };
@@ -56,8 +60,19 @@ struct bench_module {
     const struct mu_algo_table *(*table)(const struct mu_backend *b);
 };
 
+/* The memory that is measured. */
+struct bench_memory {
+    void *(*alloc)(size_t bytes); /* NULL: none is left */
+    void (*free)(void *p);
+    /* Between it and the program's own memory; into it with `put`. */
+    void (*copy)(void *to, const void *from, size_t bytes, bool put);
+    /* Wait for the stream; false: it is not done in time. NULL: calls block. */
+    bool (*settle)(void *stream, double seconds);
+};
+
 struct bench {
     const struct bench_options *options;
+    const struct bench_memory *memory;
     struct muster *m;
     struct bench_module module;
     void *stream;
@@ -98,6 +113,7 @@ int bench_force(const struct bench *b, const char *path);
 
 /* Each returns an exit status. */
 int bench_host(struct bench *b);
+int bench_pairs(struct bench *b);
 int bench_collectives(struct bench *b);
 int bench_beside(struct bench *b);
 int bench_ddp(struct bench *b);

@@ -8,18 +8,11 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
+#include "runtime/core/pair_matrix.h"
 
 double bench_median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return values[n / 2];
+    return mu_spread_of(values, n).median;
 }
 
 void bench_print(const struct bench *b, const char *fmt, ...)

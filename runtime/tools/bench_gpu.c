@@ -2,10 +2,93 @@
 /* bench_gpu.c - muster bench on GPUs: the program that links CUDA */
 #include "runtime/tools/bench.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "runtime/api/impl.h" /* for a limit */
 #include "runtime/backend/nccl/bench/gpu.h"
+
+/* ---- Memory ---- */
+
+static void copy(void *to, const void *from, size_t bytes, bool put)
+{
+    if (put)
+        mu_gpu_put(to, from, bytes);
+    else
+        mu_gpu_get(to, from, bytes);
+}
+
+struct wait {
+    void *stream;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+};
+
+static void *wait_for_stream(void *arg)
+{
+    struct wait *w = arg;
+
+    mu_gpu_sync(w->stream);
+    pthread_mutex_lock(&w->lock);
+    w->done = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Another thread waits: CUDA's own wait has no limit. After a failure it goes on until
+ * the process ends.
+ */
+static bool settle_within(void *stream, double seconds)
+{
+    struct wait *w = calloc(1, sizeof *w);
+    struct timespec until;
+    pthread_t thread;
+    bool done;
+
+    if (!w)
+        return false;
+    *w = (struct wait){ .stream = stream,
+                        .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .changed = PTHREAD_COND_INITIALIZER };
+    if (pthread_create(&thread, NULL, wait_for_stream, w) != 0) {
+        free(w);
+        return false;
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&w->lock);
+    while (!w->done && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) {
+    }
+    done = w->done;
+    pthread_mutex_unlock(&w->lock);
+    if (done) {
+        pthread_join(thread, NULL);
+        free(w);
+    }
+    return done;
+}
+
+static bool settle(void *stream, double seconds)
+{
+    if (seconds < MU_FOREVER)
+        return settle_within(stream, seconds);
+    mu_gpu_sync(stream);
+    return true;
+}
+
+static const struct bench_memory memory = {
+    .alloc = mu_gpu_alloc, .free = mu_gpu_free, .copy = copy, .settle = settle
+};
+
+/* ---- Start ---- */
 
 static int end(struct muster *m, int rc)
 {
@@ -14,7 +97,7 @@ static int end(struct muster *m, int rc)
 
 static int run(struct muster *m, const struct bench_options *options, double init_ms)
 {
-    struct bench b = { .options = options, .m = m };
+    struct bench b = { .options = options, .m = m, .memory = &memory };
     int rc;
 
     if (strcmp(options->kind, "tune") == 0)
@@ -33,6 +116,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
                 mu_gpu_name(), muster_transport(m), muster_version(), init_ms);
     rc = strcmp(options->kind, "ddp") == 0      ? bench_ddp(&b)
          : strcmp(options->kind, "beside") == 0 ? bench_beside(&b)
+         : strcmp(options->kind, "pairs") == 0  ? bench_pairs(&b)
                                                 : bench_collectives(&b);
     return end(m, rc);
 }

@@ -14,9 +14,13 @@ static const char usage_text[] =
     "usage: muster bench COLLECTIVE [OPTION]...\n"
     "       muster bench --host [COLLECTIVE] [OPTION]...\n"
     "       muster bench ddp --model NAME [OPTION]...\n"
+    "       muster bench pairs [--host] [OPTION]...\n"
     "       muster bench tune [COLLECTIVE] [OPTION]... >TABLE\n"
     "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast or sendrecv;\n"
     "beside measures how much an all-reduce slows a matrix product down;\n"
+    "pairs measures latency and bandwidth from each rank to each other one, and "
+    "names\n"
+    "slow pairs;\n"
     "tune prints a table for Muster's tuner plugin of NCCL\n"
     "Run it as the tasks of a step (srun --mpi=pmix muster bench allreduce), or with "
     "--ranks\n"
@@ -29,7 +33,9 @@ static const char usage_text[] =
     "  --ranks N        fork N ranks on this node, one for each GPU\n"
     "  --min SIZE, --max SIZE   bytes of the buffer, in steps of 4; default 1K and "
     "1G,\n"
-    "                   with --host 16 and 16M\n"
+    "                   with --host 16 and 16M; pairs: of the message for latency "
+    "and of\n"
+    "                   that for bandwidth, default 4 and 4M, on GPUs 64M\n"
     "  --path PATH      auto (default), one-shot, pull, relay, own, copy, nccl, all\n"
     "  --dtype TYPE     f32 (default), f64, f16, bf16, i32, i64\n"
     "  --batches N      timed batches for median, minimum, maximum; default 11\n"
@@ -38,17 +44,27 @@ static const char usage_text[] =
     "  --model NAME     resnet50, gpt2-124m, bert-large, llama-3.2-1b, or a file\n"
     "  --steps N        ddp: timed steps; default 30\n"
     "  --own-grads      ddp: gradients outside the buckets, packed when ready\n"
+    "  --limit SECONDS  pairs: of the first message of a pair; default 10\n"
+    "  --rating GBS     pairs: what the link is rated; a pair is slow below 60 % of "
+    "it\n"
+    "  --svg FILE       pairs: draw the bandwidths into a file\n"
     "  --tsv            tab-separated values with a header line\n"
     "  --help           print this text\n";
 
-static const char *const kinds[] = { "allreduce", "allgather", "reduce-scatter",
-                                     "broadcast", "sendrecv",  "reduce",
-                                     "gather",    "scatter",   "alltoall",
-                                     "send",      "barrier",   "beside",
-                                     "ddp",       "tune",      NULL };
+static const char *const kinds[] = {
+    "allreduce", "allgather", "reduce-scatter", "broadcast", "sendrecv", "reduce",
+    "gather",    "scatter",   "alltoall",       "send",      "barrier",  "beside",
+    "ddp",       "tune",      "pairs",          NULL
+};
 static const char *const on_host_only[] = { "reduce", "gather",  "scatter", "alltoall",
                                             "send",   "barrier", NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
+
+static void print_usage(int status)
+{
+    fputs(usage_text, status ? stderr : stdout);
+    exit(status);
+}
 
 static void size_option(const char *what, const char *text, size_t *out)
 {
@@ -72,6 +88,18 @@ static int int_option(const char *what, const char *text, long max)
         exit(2);
     }
     return (int)value;
+}
+
+static double double_option(const char *what, const char *text, double min, double max)
+{
+    struct mu_err err = { 0 };
+    double value;
+
+    if (mu_parse_double(what, text, min, max, &value, &err) < 0) {
+        fprintf(stderr, "muster bench: %s\n", err.text);
+        exit(2);
+    }
+    return value;
 }
 
 static void choice_option(const char *what, const char *text, const char *const *words,
@@ -99,6 +127,9 @@ enum {
     OPT_MODEL,
     OPT_STEPS,
     OPT_OWN_GRADS,
+    OPT_LIMIT,
+    OPT_RATING,
+    OPT_SVG,
     OPT_TSV,
 };
 
@@ -115,6 +146,9 @@ static const struct option long_options[] = {
     { "model", required_argument, NULL, OPT_MODEL },
     { "steps", required_argument, NULL, OPT_STEPS },
     { "own-grads", no_argument, NULL, OPT_OWN_GRADS },
+    { "limit", required_argument, NULL, OPT_LIMIT },
+    { "rating", required_argument, NULL, OPT_RATING },
+    { "svg", required_argument, NULL, OPT_SVG },
     { "tsv", no_argument, NULL, OPT_TSV },
     { "help", no_argument, NULL, 'h' },
     { 0 },
@@ -164,15 +198,20 @@ static void option(struct bench_options *o, int opt, const char *arg)
     case OPT_OWN_GRADS:
         o->own_grads = true;
         break;
+    case OPT_LIMIT:
+        o->limit = double_option("--limit", arg, 1e-3, 86400);
+        break;
+    case OPT_RATING:
+        o->rating = double_option("--rating", arg, 1e-3, 1e6);
+        break;
+    case OPT_SVG:
+        o->svg = arg;
+        break;
     case OPT_TSV:
         o->tsv = true;
         break;
-    case 'h':
-        fputs(usage_text, stdout);
-        exit(0);
     default:
-        fputs(usage_text, stderr);
-        exit(2);
+        print_usage(opt == 'h' ? 0 : 2);
     }
 }
 
@@ -210,6 +249,11 @@ static const char *conflict(const struct bench_options *o)
     if (is_kind(o, "tune") &&
         (needs_gpu || o->tsv || !o->check || o->dtype != MUSTER_F32))
         return "tune takes --ranks, --min, --max and --batches only";
+    if (is_kind(o, "pairs") && (needs_gpu || !o->check || o->dtype != MUSTER_F32))
+        return "pairs takes --host, --ranks, --min, --max, --batches, --limit, "
+               "--rating, --svg and --tsv only";
+    if (!is_kind(o, "pairs") && (o->limit > 0 || o->rating > 0 || o->svg))
+        return "--limit, --rating and --svg belong to pairs";
     if (!o->host && mu_parse_word(o->kind, on_host_only) >= 0) {
         snprintf(text, sizeof text, "%s is measured with --host only", o->kind);
         return text;
@@ -230,6 +274,16 @@ static const char *tuned(const char *text)
     return words[word];
 }
 
+static void take_defaults(struct bench_options *o)
+{
+    bool pairs = is_kind(o, "pairs");
+
+    if (o->min == 0)
+        o->min = pairs ? 4 : o->host ? 16 : 1024;
+    if (o->max == 0)
+        o->max = (size_t)1 << (pairs ? (o->host ? 22 : 26) : o->host ? 24 : 30);
+}
+
 void bench_options_read(int argc, char **argv, struct bench_options *out)
 {
     struct bench_options o = {
@@ -242,8 +296,7 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
         option(&o, opt, optarg);
     if (argc - optind > (argc > optind && strcmp(argv[optind], "tune") == 0 ? 2 : 1) ||
         (argc == optind && !o.host)) {
-        fputs(usage_text, stderr);
-        exit(2);
+        print_usage(2);
     }
     o.kind = "all";
     if (optind < argc) {
@@ -251,12 +304,13 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
         o.kind = kinds[kind];
     }
     o.tuned = optind + 1 < argc ? tuned(argv[optind + 1]) : "allreduce";
-    o.min = o.min ? o.min : o.host ? 16 : 1024;
-    o.max = o.max ? o.max : (size_t)1 << (o.host ? 24 : 30);
+    take_defaults(&o);
     wrong = conflict(&o);
     if (wrong) {
         fprintf(stderr, "muster bench: %s\n%s", wrong, usage_text);
         exit(2);
     }
+    if (is_kind(&o, "pairs") && o.limit == 0)
+        o.limit = 10;
     *out = o;
 }

@@ -86,6 +86,10 @@ ROWS
 --host ddp --ranks 2|ddp needs GPUs; leave --host or ddp out
 --host --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
 --host --path pull --ranks 2|--path needs GPUs; leave --host or --path out
+--host pairs --dtype f16 --ranks 2|pairs takes --host, --ranks, --min, --max, --batches, --limit, --rating, --svg and --tsv only
+--host pairs --limit 0 --ranks 2|--limit takes a number from 0.001 to 86400, not '0'
+--host pairs --rating fast --ranks 2|--rating takes a number from 0.001 to 1e+06, not 'fast'
+--host allreduce --svg x.svg --ranks 2|--limit, --rating and --svg belong to pairs
 --host tune --ranks 2|tune needs GPUs; leave --host or tune out
 tune --ranks 2 --tsv|tune takes --ranks, --min, --max and --batches only
 tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
@@ -113,4 +117,72 @@ LINES
     MUSTER_LIBEXEC=$BATS_TEST_TMPDIR bench allreduce --ranks 2
     [ "$status" -eq 7 ]
     [ "$output" = "--ranks 2 allreduce" ]
+}
+
+# One pair of a world of three ranks is made bad: BAD_PAIR of bad_pair.c.
+pairs() { # BAD_PAIR [option...]
+    command -v cc > /dev/null || skip "no C compiler"
+    cc -shared -fPIC -D_GNU_SOURCE -o "$BATS_TEST_TMPDIR/bad_pair.so" "$BATS_TEST_DIRNAME/bad_pair.c"
+    export BAD_PAIR=$1
+    LD_PRELOAD=$BATS_TEST_TMPDIR/bad_pair.so bench pairs --host --ranks 3 --max 256K --batches 3 --tsv "${@:2}"
+}
+
+@test "pairs: latency and bandwidth from each rank to each other one, over shared memory and TCP" {
+    local transport
+    for transport in shm tcp; do
+        MUSTER_TRANSPORT=$transport bench pairs --host --ranks 3 --max 256K --batches 5 --tsv
+        has "$output" $'from\tto\tfrom_node\tto_node\tlink\tlatency_us\tlatency_min_us\tlatency_max_us\tGBs\tmin_GBs\tmax_GBs\tboth_GBs\tboth_min_GBs\tboth_max_GBs\toutliers\tresult'
+        [ "$(rows 1,2,5)" = $'0\t1\tnode\n0\t2\tnode\n1\t0\tnode\n1\t2\tnode\n2\t0\tnode\n2\t1\tnode' ]
+        # Least, median and most of times and rates.
+        rows 6-14 | awk '{ for (k = 1; k < 9; k += 3) if (!($(k + 1) > 0 && $(k + 1) <= $k && $k <= $(k + 2))) exit 1 }'
+    done
+}
+
+@test "pairs: without --tsv three tables, a line of medians, and a picture" {
+    command -v gnuplot > /dev/null || skip "no gnuplot"
+    local picture=$BATS_TEST_TMPDIR/pairs.svg
+    bench pairs --host --ranks 4 --max 64K --batches 3 --svg "$picture"
+    [ "$(grep -c 'from.to        0        1        2        3$' <<< "$output")" -eq 3 ]
+    [ "$(grep -cE '^        [0-3]( +([0-9.]+|-)){4}$' <<< "$output")" -eq 12 ]
+    has "$output" "# inside a node: 12 pairs, one way "
+    grep -q '^<svg' "$picture"
+    grep -q '>GB/s one way<' "$picture"
+    grep -q '</svg>' "$picture"
+    bench pairs --host --ranks 2 --max 64K --batches 3 --svg /nowhere/x.svg
+    [ "$status" -eq 1 ]
+    [ "$messages" = "muster bench: cannot write /nowhere/x.svg: No such file or directory" ]
+}
+
+@test "pairs: a pair that is slower than the others is named, and the status reports it" {
+    pairs "0 2 slow"
+    [ "$status" -eq 1 ]
+    [[ $output =~ "# slow from rank 0 (node "[^\)]+") to rank 2 (node "[^\)]+"): 0.0"[0-9]" GB/s, where the median inside a node is "[0-9] ]]
+    [ "$(rows 1,2,16 | grep $'^0\t2')" = $'0\t2\tslow' ]
+}
+
+@test "pairs: a pair below the rating of the link is slow" {
+    bench pairs --host --ranks 2 --max 64K --batches 3 --rating 100000
+    [ "$status" -eq 1 ]
+    [ "$(grep -c '^# slow from rank . .* GB/s, where the link is rated 100000.00 GB/s$' <<< "$output")" -eq 2 ]
+}
+
+@test "pairs: a pair that carries no data is named after its limit, and the others are measured" {
+    pairs "0 2 lost" --limit 1
+    [ "$status" -eq 14 ]
+    has "$messages" "no message arrived within 1 s from rank 0 (node "
+    diff <(rows 1,2,16 | sed 's/slow$/ok/') - << 'ROWS'
+0	1	ok
+0	2	overdue
+1	0	ok
+1	2	ok
+2	0	skipped
+2	1	ok
+ROWS
+}
+
+@test "pairs: wrong data are reported" {
+    pairs "2 1 wrong"
+    [ "$status" -eq 1 ]
+    has "$output" "# wrong data arrived from rank 2 (node "
+    [ "$(rows 1,2,16 | grep -c WRONG)" -eq 1 ]
 }
