@@ -71,19 +71,21 @@ static void take_medians(const struct mu_pair_figure *figures, int n,
             .median;
 }
 
-static enum mu_pair_state judge(const struct mu_pair_figure *f, double rating,
+static enum mu_pair_state judge(const struct mu_pair_figure *f,
+                                const struct mu_pair_limits *l,
                                 const struct mu_pair_medians *m)
 {
-    if (f->rate.most < MU_PAIR_SHARE * m->rate)
+    if (f->rate.most * l->slow < m->rate)
         return MU_PAIR_SLOW_RATE;
-    if (f->us.least > MU_PAIR_LATENCY * m->us)
+    if (f->us.least > 1.5 * l->slow * m->us)
         return MU_PAIR_SLOW_LATENCY;
-    if (f->rate.most < MU_PAIR_RATED * rating)
+    if (f->rate.most < MU_PAIR_RATED * l->rating)
         return MU_PAIR_SLOW_RATED;
     return MU_PAIR_OK;
 }
 
-int mu_pairs_judge(struct mu_pair_figure *figures, int n, double rating,
+int mu_pairs_judge(struct mu_pair_figure *figures, int n,
+                   const struct mu_pair_limits *limits,
                    struct mu_pair_medians medians[MU_LINKS])
 {
     double *room = malloc((size_t)(n > 0 ? n : 1) * sizeof *room);
@@ -99,7 +101,7 @@ int mu_pairs_judge(struct mu_pair_figure *figures, int n, double rating,
 
         if (f->state != MU_PAIR_OK)
             continue;
-        f->state = judge(f, rating, &medians[f->link]);
+        f->state = judge(f, limits, &medians[f->link]);
         slow += f->state != MU_PAIR_OK;
     }
     return slow;

@@ -9,11 +9,10 @@
 #ifndef MU_PAIR_MATRIX_H
 #define MU_PAIR_MATRIX_H
 
-/* Slow is less than this share of the median rate, more than so many times the median
- * latency, or less than this share of the rating.
+/* Slow is less than 1 / MU_PAIR_SLOW of the median rate, more than 1.5 times
+ * MU_PAIR_SLOW the median latency, or less than MU_PAIR_RATED of the rating.
  */
-#define MU_PAIR_SHARE 0.5
-#define MU_PAIR_LATENCY 3
+#define MU_PAIR_SLOW 2
 #define MU_PAIR_RATED 0.6
 /* A repeat that takes so many times the median of its pair is an outlier. */
 #define MU_PAIR_OUTLIER 2
@@ -59,10 +58,16 @@ struct mu_pair_medians {
     double least, most; /* of the rates */
 };
 
-/* Fill in the medians, and the state of each pair that is slow. rating: GB/s one way, 0
- * unknown. Returns how many are slow; -1: no memory.
+struct mu_pair_limits {
+    double slow;   /* MU_PAIR_SLOW, or another factor */
+    double rating; /* GB/s one way, 0 unknown */
+};
+
+/* Fill in the medians, and the state of each pair that is slow. Returns how many are
+ * slow; -1: no memory.
  */
-int mu_pairs_judge(struct mu_pair_figure *figures, int n, double rating,
+int mu_pairs_judge(struct mu_pair_figure *figures, int n,
+                   const struct mu_pair_limits *limits,
                    struct mu_pair_medians medians[MU_LINKS]);
 
 #endif

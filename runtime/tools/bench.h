@@ -23,6 +23,7 @@
 
 #include "runtime/backend/nccl/algo.h"
 #include "runtime/base/err.h"
+#include "runtime/core/pair_matrix.h"
 #include "runtime/muster.h"
 
 struct mu_backend;
@@ -40,10 +41,10 @@ struct bench_options {
     int steps;       /* ddp */
     const char *svg; /* pairs: a picture is written there; NULL: none */
     double limit;    /* pairs: s of the first message */
-    double rating;   /* pairs: GB/s of the link, 0 unknown */
-    bool host;       /* the host backend, without GPUs */
-    bool graph;      /* captured and replayed */
-    bool check;      /* compare with a reference */
+    struct mu_pair_limits pairs;
+    bool host;  /* the host backend, without GPUs */
+    bool graph; /* captured and replayed */
+    bool check; /* compare with a reference */
     bool tsv;
     bool own_grads; /* ddp: gradients outside the buckets, packed */
 };

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "runtime/base/parse.h"
-#include "runtime/core/pair_matrix.h"
 
 double bench_median(double *values, int n)
 {

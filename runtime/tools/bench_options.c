@@ -47,6 +47,9 @@ static const char usage_text[] =
     "  --limit SECONDS  pairs: of the first message of a pair; default 10\n"
     "  --rating GBS     pairs: what the link is rated; a pair is slow below 60 % of "
     "it\n"
+    "  --slow N         pairs: slow is below 1/N of the median bandwidth, or above "
+    "1.5 N\n"
+    "                   times the median latency; default 2\n"
     "  --svg FILE       pairs: draw the bandwidths into a file\n"
     "  --tsv            tab-separated values with a header line\n"
     "  --help           print this text\n";
@@ -129,6 +132,7 @@ enum {
     OPT_OWN_GRADS,
     OPT_LIMIT,
     OPT_RATING,
+    OPT_SLOW,
     OPT_SVG,
     OPT_TSV,
 };
@@ -148,6 +152,7 @@ static const struct option long_options[] = {
     { "own-grads", no_argument, NULL, OPT_OWN_GRADS },
     { "limit", required_argument, NULL, OPT_LIMIT },
     { "rating", required_argument, NULL, OPT_RATING },
+    { "slow", required_argument, NULL, OPT_SLOW },
     { "svg", required_argument, NULL, OPT_SVG },
     { "tsv", no_argument, NULL, OPT_TSV },
     { "help", no_argument, NULL, 'h' },
@@ -201,8 +206,11 @@ static void option(struct bench_options *o, int opt, const char *arg)
     case OPT_LIMIT:
         o->limit = double_option("--limit", arg, 1e-3, 86400);
         break;
+    case OPT_SLOW:
+        o->pairs.slow = double_option("--slow", arg, 1, 1e6);
+        break;
     case OPT_RATING:
-        o->rating = double_option("--rating", arg, 1e-3, 1e6);
+        o->pairs.rating = double_option("--rating", arg, 1e-3, 1e6);
         break;
     case OPT_SVG:
         o->svg = arg;
@@ -251,9 +259,10 @@ static const char *conflict(const struct bench_options *o)
         return "tune takes --ranks, --min, --max and --batches only";
     if (is_kind(o, "pairs") && (needs_gpu || !o->check || o->dtype != MUSTER_F32))
         return "pairs takes --host, --ranks, --min, --max, --batches, --limit, "
-               "--rating, --svg and --tsv only";
-    if (!is_kind(o, "pairs") && (o->limit > 0 || o->rating > 0 || o->svg))
-        return "--limit, --rating and --svg belong to pairs";
+               "--rating, --slow, --svg and --tsv only";
+    if (!is_kind(o, "pairs") &&
+        (o->limit > 0 || o->pairs.rating > 0 || o->pairs.slow > 0 || o->svg))
+        return "--limit, --rating, --slow and --svg belong to pairs";
     if (!o->host && mu_parse_word(o->kind, on_host_only) >= 0) {
         snprintf(text, sizeof text, "%s is measured with --host only", o->kind);
         return text;
@@ -310,7 +319,7 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
         fprintf(stderr, "muster bench: %s\n%s", wrong, usage_text);
         exit(2);
     }
-    if (is_kind(&o, "pairs") && o.limit == 0)
-        o.limit = 10;
+    o.limit = o.limit > 0 ? o.limit : 10;
+    o.pairs.slow = o.pairs.slow > 0 ? o.pairs.slow : MU_PAIR_SLOW;
     *out = o;
 }

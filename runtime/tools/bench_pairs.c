@@ -319,7 +319,7 @@ static int end_overdue(const struct run *r, const struct bench_pairs *p)
 static int report(const struct run *r, struct bench_pairs *p)
 {
     const struct bench_options *o = r->b->options;
-    int slow = mu_pairs_judge(p->figures, p->n, o->rating, p->medians);
+    int slow = mu_pairs_judge(p->figures, p->n, &o->pairs, p->medians);
     struct mu_err err = { 0 };
     int rc = slow != 0, overdue = 0;
 
@@ -347,6 +347,10 @@ int bench_pairs(struct bench *b)
     struct bench_pairs p = { .b = b, .n = ranks * (ranks - 1) };
     struct mu_err err = { 0 };
 
+    if (ranks == 1) {
+        mu_err_set(&err, 2, "one rank has no pair; start more ranks");
+        bench_die(&err);
+    }
     r.host = malloc(r.large * sizeof *r.host);
     r.stuck = calloc((size_t)ranks, sizeof *r.stuck);
     p.figures = calloc((size_t)p.n, sizeof *p.figures);

@@ -7,7 +7,6 @@
 #ifndef MU_BENCH_PAIRS_H
 #define MU_BENCH_PAIRS_H
 
-#include "runtime/core/pair_matrix.h"
 #include "runtime/tools/bench.h"
 
 /* All ordered pairs, judged: equal on all ranks. */

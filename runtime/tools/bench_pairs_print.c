@@ -105,7 +105,7 @@ void bench_pairs_sentence(const struct bench_pairs *p, const struct mu_pair_figu
         break;
     case MU_PAIR_SLOW_RATED:
         snprintf(text, len, "slow %s: %.2f GB/s, where the link is rated %.2f GB/s",
-                 pair, f->rate.median, o->rating);
+                 pair, f->rate.median, o->pairs.rating);
         break;
     case MU_PAIR_WRONG:
         snprintf(text, len, "wrong data arrived %s", pair);

@@ -86,10 +86,11 @@ ROWS
 --host ddp --ranks 2|ddp needs GPUs; leave --host or ddp out
 --host --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
 --host --path pull --ranks 2|--path needs GPUs; leave --host or --path out
---host pairs --dtype f16 --ranks 2|pairs takes --host, --ranks, --min, --max, --batches, --limit, --rating, --svg and --tsv only
+--host pairs --dtype f16 --ranks 2|pairs takes --host, --ranks, --min, --max, --batches, --limit, --rating, --slow, --svg and --tsv only
 --host pairs --limit 0 --ranks 2|--limit takes a number from 0.001 to 86400, not '0'
 --host pairs --rating fast --ranks 2|--rating takes a number from 0.001 to 1e+06, not 'fast'
---host allreduce --svg x.svg --ranks 2|--limit, --rating and --svg belong to pairs
+--host pairs --slow 0.5 --ranks 2|--slow takes a number from 1 to 1e+06, not '0.5'
+--host allreduce --svg x.svg --ranks 2|--limit, --rating, --slow and --svg belong to pairs
 --host tune --ranks 2|tune needs GPUs; leave --host or tune out
 tune --ranks 2 --tsv|tune takes --ranks, --min, --max and --batches only
 tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
@@ -158,6 +159,9 @@ pairs() { # BAD_PAIR [option...]
     [ "$status" -eq 1 ]
     [[ $output =~ "# slow from rank 0 (node "[^\)]+") to rank 2 (node "[^\)]+"): 0.0"[0-9]" GB/s, where the median inside a node is "[0-9] ]]
     [ "$(rows 1,2,16 | grep $'^0\t2')" = $'0\t2\tslow' ]
+    pairs "0 2 slow" --slow 1000000
+    [ "$status" -eq 0 ]
+    [ "$(rows 16 | sort -u)" = ok ]
 }
 
 @test "pairs: a pair below the rating of the link is slow" {

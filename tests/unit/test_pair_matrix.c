@@ -44,21 +44,25 @@ static void make(struct mu_pair_figure f[PAIRS])
 static const struct row {
     const char *name;
     enum mu_pair_state before;
-    double rate, best_rate, us, best_us, rating;
+    double rate, best_rate, us, best_us, slow_by, rating;
     enum mu_pair_state after;
     int slow;
 } rows[] = {
-    { "as the others", MU_PAIR_OK, 1, 1.1, 20, 18, 0, MU_PAIR_OK, 0 },
-    { "every repeat is slow", MU_PAIR_OK, 0.3, 0.4, 20, 18, 0, MU_PAIR_SLOW_RATE, 1 },
-    { "one repeat is as fast as the others", MU_PAIR_OK, 0.3, 1.0, 20, 18, 0,
+    { "as the others", MU_PAIR_OK, 1, 1.1, 20, 18, 2, 0, MU_PAIR_OK, 0 },
+    { "every repeat is slow", MU_PAIR_OK, 0.3, 0.4, 20, 18, 2, 0, MU_PAIR_SLOW_RATE,
+      1 },
+    { "one repeat is as fast as the others", MU_PAIR_OK, 0.3, 1.0, 20, 18, 2, 0,
       MU_PAIR_OK, 0 },
-    { "every message is late", MU_PAIR_OK, 1, 1.1, 90, 70, 0, MU_PAIR_SLOW_LATENCY, 1 },
-    { "one repeat is in time", MU_PAIR_OK, 1, 1.1, 90, 30, 0, MU_PAIR_OK, 0 },
-    { "below its rating, as the other seven of its link", MU_PAIR_OK, 1, 1.1, 20, 18, 4,
-      MU_PAIR_SLOW_RATED, 8 },
-    { "an overdue pair stays overdue", MU_PAIR_OVERDUE, 0, 0, 0, 0, 0, MU_PAIR_OVERDUE,
-      0 },
-    { "wrong data stay wrong", MU_PAIR_WRONG, 0, 0, 0, 0, 0, MU_PAIR_WRONG, 0 },
+    { "slow, where a larger factor is given", MU_PAIR_OK, 0.3, 0.4, 70, 70, 3, 0,
+      MU_PAIR_OK, 0 },
+    { "every message is late", MU_PAIR_OK, 1, 1.1, 90, 70, 2, 0, MU_PAIR_SLOW_LATENCY,
+      1 },
+    { "one repeat is in time", MU_PAIR_OK, 1, 1.1, 90, 30, 2, 0, MU_PAIR_OK, 0 },
+    { "below its rating, as the other seven of its link", MU_PAIR_OK, 1, 1.1, 20, 18, 2,
+      4, MU_PAIR_SLOW_RATED, 8 },
+    { "an overdue pair stays overdue", MU_PAIR_OVERDUE, 0, 0, 0, 0, 2, 0,
+      MU_PAIR_OVERDUE, 0 },
+    { "wrong data stay wrong", MU_PAIR_WRONG, 0, 0, 0, 0, 2, 0, MU_PAIR_WRONG, 0 },
 };
 
 static void a_pair_is_compared_with_those_of_its_link(void **state)
@@ -74,7 +78,8 @@ static void a_pair_is_compared_with_those_of_its_link(void **state)
         f[1].state = r->before;
         f[1].rate = (struct mu_spread){ r->rate, r->rate, r->best_rate };
         f[1].us = (struct mu_spread){ r->us, r->best_us, r->us };
-        slow = mu_pairs_judge(f, PAIRS, r->rating, m);
+        slow = mu_pairs_judge(f, PAIRS,
+                              &(struct mu_pair_limits){ r->slow_by, r->rating }, m);
         if (f[1].state != r->after || slow != r->slow)
             fail_msg("%s: %s, %d slow", r->name, mu_pair_state_name(f[1].state), slow);
         if (m[MU_LINK_NODE].rate != 10 || m[MU_LINK_NODE].pairs != 4 ||
@@ -91,7 +96,8 @@ static void a_matrix_that_was_not_measured_has_no_median(void **state)
     struct mu_pair_figure f = { .state = MU_PAIR_OVERDUE };
     struct mu_pair_medians m[MU_LINKS];
 
-    assert_int_equal(mu_pairs_judge(&f, 1, 0, m), 0);
+    assert_int_equal(
+        mu_pairs_judge(&f, 1, &(struct mu_pair_limits){ MU_PAIR_SLOW, 0 }, m), 0);
     assert_int_equal(m[MU_LINK_NODE].pairs, 0);
     assert_true(m[MU_LINK_NODE].rate == 0);
     (void)state;
