@@ -82,6 +82,23 @@ PY
     [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 1 device .* both \1$' <<< "$output")" -eq 8 ]
 }
 
+@test "06_bandwidth.sh: each pair of ranks is measured, then the training runs; where a pair is slow it does not" {
+    # The ranks share cores: a factor that the links themselves never reach.
+    PAIRS="--host --max 64K --batches 3 --slow 1000" EPOCHS=1 run submit 06_bandwidth.sh
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output = *"# inside a node: 24 pairs, one way "* ]]
+    [[ $output = *"# between nodes: 32 pairs, one way "* ]]
+    [[ $output =~ World\ size:\ +8\ ranks\ on\ 2\ nodes ]]
+    [ -s "$(echo bandwidth-*.json)" ]
+    PAIRS="--host --max 64K --batches 1 --rating 1000000" EPOCHS=1 run submit 06_bandwidth.sh
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ $output = *"# slow from rank "*" GB/s, where the link is rated 1000000.00 GB/s"* ]]
+    [[ $output = *"the training does not start: the check of the links ended with status 1; "* ]]
+    [[ $output != *"World size"* ]]
+}
+
 @test "07_profile.sh: a program runs with the profiler, and its steps and collectives are reported" {
     PYTHON=muster-train TRAIN="--steps 60 --samples 2000 --test-samples 100" run submit 07_profile.sh
     echo "$output"
