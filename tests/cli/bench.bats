@@ -122,8 +122,7 @@ LINES
 
 # One pair of a world of three ranks is made bad: BAD_PAIR of bad_pair.c.
 pairs() { # BAD_PAIR [option...]
-    command -v cc > /dev/null || skip "no C compiler"
-    cc -shared -fPIC -D_GNU_SOURCE -o "$BATS_TEST_TMPDIR/bad_pair.so" "$BATS_TEST_DIRNAME/bad_pair.c"
+    bad_pair "$BATS_TEST_TMPDIR/bad_pair.so"
     export BAD_PAIR=$1
     LD_PRELOAD=$BATS_TEST_TMPDIR/bad_pair.so bench pairs --host --ranks 3 --max 256K --batches 3 --tsv "${@:2}"
 }

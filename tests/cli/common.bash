@@ -23,6 +23,13 @@ plan_columns() {
     printf '%s\n' "$output" | tail -n +2 | cut -f "$1"
 }
 
+# Compile bad_pair.c, which is to be preloaded.
+bad_pair() { # the library
+    command -v cc > /dev/null || skip "no C compiler"
+    ! grep -q '^MU_CFLAGS = .*-fsanitize' "$(dirname "$muster")/Makefile" || skip "a build with sanitizers"
+    cc -shared -fPIC -D_GNU_SOURCE -o "$1" "$BATS_TEST_DIRNAME/bad_pair.c"
+}
+
 has() { # text, part
     [[ $1 == *"$2"* ]] || { printf 'no "%s" in: %s\n' "$2" "$1"; return 1; }
 }
