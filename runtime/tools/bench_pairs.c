@@ -44,7 +44,7 @@ static void must(const struct run *r, int rc)
 }
 
 /* What each rank has to report about this pair. */
-static struct mu_gathered share(struct run *r, const void *mine, size_t len)
+static struct mu_gathered share(const struct run *r, const void *mine, size_t len)
 {
     struct mu_gathered all;
     struct mu_err err = { 0 };
@@ -311,7 +311,7 @@ static int end_overdue(const struct run *r, const struct bench_pairs *p)
             bench_pairs_sentence(p, &p->figures[i], text, sizeof text);
             muster_abort(r->m, MUSTER_ETIMEOUT, text);
         }
-    all = share((struct run *)r, NULL, 0); /* until rank 0 has ended the job */
+    all = share(r, NULL, 0); /* until rank 0 has ended the job */
     mu_gathered_clear(&all);
     return MUSTER_ETIMEOUT;
 }

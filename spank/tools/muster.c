@@ -26,7 +26,7 @@ static const struct command commands[] = {
       NULL },
     { "run", mu_run_main, "start the ranks of a program on this node, without Slurm",
       NULL },
-    { "bench", NULL, "time collectives, or a model's gradient exchange on GPUs",
+    { "bench", NULL, "time collectives, pairs of ranks, or gradients of a model",
       "install Muster's runtime part" },
     { "report", NULL, "show a training run, as text, JSON or HTML, or compare several",
       "install Muster's runtime part" },
