@@ -119,7 +119,7 @@ static bool is_done_within(const struct run *r, struct muster_handle **h,
 }
 
 struct first {
-    enum mu_pair_state state;
+    int64_t state; /* enum mu_pair_state; without padding, which would be sent */
     double seconds;
 };
 
@@ -252,11 +252,13 @@ static void measure(struct run *r, int i, int j, struct mu_pair_figure *there,
     struct mu_pair_figure mine = { 0 };
     struct mu_gathered all;
 
-    there->state = a.state;
-    back->state = b.state;
+    there->state = (enum mu_pair_state)a.state;
+    back->state = (enum mu_pair_state)b.state;
     if (a.state != MU_PAIR_OK || b.state != MU_PAIR_OK) {
-        there->state = a.state == MU_PAIR_OK ? MU_PAIR_SKIPPED : a.state;
-        back->state = b.state == MU_PAIR_OK ? MU_PAIR_SKIPPED : b.state;
+        if (a.state == MU_PAIR_OK)
+            there->state = MU_PAIR_SKIPPED;
+        if (b.state == MU_PAIR_OK)
+            back->state = MU_PAIR_SKIPPED;
         return;
     }
     if (r->rank == i || r->rank == j)
