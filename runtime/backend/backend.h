@@ -94,6 +94,8 @@ struct mu_part {
  * an exchange over the control connections.
  */
 #define MU_OWNER_LIBRARY UINT32_MAX
+/* Its part where the rank has called muster_finalize; for messages only. */
+#define MU_PART_FINALIZE 1
 
 /* The object that a collective belongs to. All ranks must have the same; otherwise they
  * called collectives in different orders.

@@ -143,6 +143,8 @@ static int gather_alone(const void *data, size_t len, struct mu_gathered *out,
  */
 static struct mu_coll opening(const char *what, int32_t *gathers)
 {
+    uint32_t finalize = strcmp(what, "muster_finalize") == 0 ? MU_PART_FINALIZE : 0;
+
     return (struct mu_coll){ .kind = MU_COLL_ALLREDUCE,
                              .dtype = MUSTER_I32,
                              .op = MUSTER_MAX,
@@ -152,7 +154,7 @@ static struct mu_coll opening(const char *what, int32_t *gathers)
                              .scale = 1,
                              .joined = true,
                              .what = what,
-                             .owner.object = MU_OWNER_LIBRARY };
+                             .owner = { MU_OWNER_LIBRARY, finalize, 0 } };
 }
 
 /* The same on all ranks: none has a backend yet, or each one's was aborted. */

@@ -67,6 +67,26 @@ static const struct calls {
           .what = "muster_barrier" } },
       "rank 0 (node a) calls a barrier or an exchange of libmuster's own where rank 1 "
       "(node b) calls all-reduce of bucket 0 of ddp object 1 in step 4" ORDER },
+    { "a bucket and the end of the program",
+      { 1, 0 },
+      { { .kind = MU_COLL_ALLREDUCE,
+          .count = 3,
+          .owner = { 1, 0, 4 },
+          .what = "bucket 0 of step 4" },
+        { .kind = MU_COLL_ALLREDUCE,
+          .count = 1,
+          .owner = { MU_OWNER_LIBRARY, MU_PART_FINALIZE, 0 },
+          .what = "muster_finalize" } },
+      "rank 0 (node a) calls muster_finalize where rank 1 (node b) calls all-reduce of "
+      "bucket 0 of ddp object 1 in step 4: all ranks must take the same number of "
+      "steps; a rank without data for the rest calls muster_ddp_join" },
+    { "a barrier and the end of the program",
+      { 1, 0 },
+      { { .kind = MU_COLL_ALLREDUCE, .count = 1, .owner = { MU_OWNER_LIBRARY, 0, 0 } },
+        { .kind = MU_COLL_ALLREDUCE,
+          .count = 1,
+          .owner = { MU_OWNER_LIBRARY, MU_PART_FINALIZE, 0 } } },
+      NULL },
 };
 
 /* Rank `rank`, which has called `coll`. */

@@ -107,6 +107,16 @@ static void finalize_for_barrier(struct muster *m, struct muster_ddp *ddp, bool 
         muster_barrier(m);
 }
 
+static void finalize_for_allreduce(struct muster *m, struct muster_ddp *ddp, bool odd)
+{
+    float data[3] = { 0 };
+
+    if (odd)
+        muster_finalize(m);
+    else
+        muster_allreduce(m, data, 3, MUSTER_F32, MUSTER_SUM, NULL);
+}
+
 static void finish(struct muster *m, struct muster_ddp *ddp, double max_norm,
                    double scale)
 {
@@ -165,6 +175,8 @@ static const struct other {
     { "muster_finalize where the others meet in a barrier", finalize_for_barrier,
       "rank 1 (node a) entered muster_finalize where ranks 0, 2 entered "
       "muster_barrier" },
+    { "muster_finalize where the others call an all-reduce", finalize_for_allreduce,
+      "rank 1 (node a) calls muster_finalize" },
     { "another max_norm", other_norm,
       "step 0: rank 1 (node a) disagrees with ranks 0, 2 on bucket layout, loss scale "
       "or max_norm" },

@@ -102,6 +102,11 @@ static void describe_exchange(const struct mu_signature *s, const char *type, ch
     }
 }
 
+static bool finalizes(const struct mu_signature *s)
+{
+    return s->owner.object == MU_OWNER_LIBRARY && s->owner.part == MU_PART_FINALIZE;
+}
+
 /* owner: name the ddp object that the collective belongs to, if it has one. */
 static void describe(const struct mu_signature *s, bool owner, char *buf, size_t len)
 {
@@ -110,6 +115,8 @@ static void describe(const struct mu_signature *s, bool owner, char *buf, size_t
 
     if (s->kind == MU_COLL_BARRIER)
         snprintf(buf, len, "a barrier");
+    else if (finalizes(s))
+        snprintf(buf, len, "muster_finalize");
     else if (s->owner.object == MU_OWNER_LIBRARY)
         snprintf(buf, len, "a barrier or an exchange of libmuster's own");
     else if (owner && s->owner.object > 0)
@@ -147,7 +154,9 @@ static bool same_call(const struct mu_signature *a, const struct mu_signature *b
 
 static bool same_owner(const struct mu_owner *a, const struct mu_owner *b)
 {
-    return a->object == b->object && a->part == b->part && a->step == b->step;
+    /* Where the library's own calls differ, control compares their names. */
+    return a->object == b->object && (a->object == MU_OWNER_LIBRARY ||
+                                      (a->part == b->part && a->step == b->step));
 }
 
 bool mu_host_request_agrees(const struct mu_host_backend *b,
@@ -158,6 +167,9 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
         ": gradients of all ddp objects, and collectives beside them, must start in "
         "the same order on all ranks; a collective on another group (muster_split) may "
         "start at any time";
+    static const char ended[] =
+        ": all ranks must take the same number of steps; a rank without data for the "
+        "rest calls muster_ddp_join";
     struct mu_signature own = mu_host_request_signature(rq);
     bool order = !same_owner(&own.owner, &theirs->owner), swap = rank < b->env.rank;
     char who[128], whom[128], one[128], other[128], at[sizeof rq->what + 3] = "";
@@ -171,7 +183,9 @@ bool mu_host_request_agrees(const struct mu_host_backend *b,
     snprintf(why, len, "%s calls %s where %s calls %s%s",
              mu_rank_text(b, swap ? rank : b->env.rank, who, sizeof who), one,
              mu_rank_text(b, swap ? b->env.rank : rank, whom, sizeof whom), other,
-             order ? advice : at);
+             !order                                 ? at
+             : finalizes(&own) || finalizes(theirs) ? ended
+                                                    : advice);
     return false;
 }
 
