@@ -197,6 +197,24 @@ static int renumber(struct mu_bucket_plan *plan, struct mu_err *err)
     return 0;
 }
 
+/* Close the buckets before and behind a gradient that is alone. */
+static void set_apart(const struct mu_bucket_item *items, int n,
+                      const struct mu_bucket_rule *rule, bool *close)
+{
+    int before[NDTYPES];
+
+    for (int t = 0; t < NDTYPES; t++)
+        before[t] = -1;
+    for (int k = 0; rule->alone && k < n; k++) {
+        int i = nth_arrival(rule, n, k), *last = &before[items[i].dtype];
+
+        if (rule->alone[i] && *last >= 0)
+            close[*last] = true;
+        close[k] |= rule->alone[i];
+        *last = k;
+    }
+}
+
 static int cut(const struct mu_bucket_item *items, int n,
                const struct mu_bucket_rule *rule, bool *close, struct mu_err *err)
 {
@@ -225,6 +243,7 @@ int mu_bucket_plan_make(const struct mu_bucket_item *items, int n,
             goto fail;
     if (cut(items, n, rule, close, err) < 0)
         goto fail;
+    set_apart(items, n, rule, close);
     fill(items, rule, close, &plan);
     if (renumber(&plan, err) < 0)
         goto fail;

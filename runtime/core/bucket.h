@@ -58,6 +58,7 @@ struct mu_bucket_rule {
      * long there as in their all-reduce.
      */
     double us_per_byte;
+    const bool *alone; /* by parameter: in a bucket of its own; NULL: none */
 };
 
 /* Buckets are filled in the order of arrival, one dtype each, and numbered in the order

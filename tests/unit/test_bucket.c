@@ -149,7 +149,7 @@ static const struct bucket_case {
 static int plan_make(const struct mu_bucket_item *item, int n, size_t first, size_t cap,
                      int granule, struct mu_bucket_plan *plan, struct mu_err *err)
 {
-    const struct mu_bucket_rule rule = { first, cap, granule, NULL, NULL, 0 };
+    const struct mu_bucket_rule rule = { first, cap, granule, NULL, NULL, 0, NULL };
 
     return mu_bucket_plan_make(item, n, &rule, plan, err);
 }
@@ -222,7 +222,7 @@ static void the_order_of_arrival_decides_where_a_gradient_lies(void **state)
 {
     const struct mu_bucket_item item[] = { { 32, F }, { 32, F }, { 64, H }, { 32, F } };
     const int order[] = { 1, 3, 2, 0 };
-    const struct mu_bucket_rule rule = { 256, 256, 1, order, NULL, 0 };
+    const struct mu_bucket_rule rule = { 256, 256, 1, order, NULL, 0, NULL };
     const int bucket[] = { 2, 0, 1, 0 };
     const size_t offset[] = { 0, 0, 0, 128 };
     struct mu_bucket_plan plan;
@@ -233,6 +233,21 @@ static void the_order_of_arrival_decides_where_a_gradient_lies(void **state)
         assert_int_equal(plan.place[i].bucket, bucket[i]);
         assert_int_equal(plan.place[i].offset, offset[i]);
     }
+    mu_bucket_plan_clear(&plan);
+}
+
+static void a_gradient_may_have_a_bucket_of_its_own(void **state)
+{
+    const struct mu_bucket_item item[] = { { 32, F }, { 32, F }, { 32, H }, { 32, F } };
+    const bool alone[] = { false, true, false, false };
+    const struct mu_bucket_rule rule = { 4096, 4096, 1, NULL, NULL, 0, alone };
+    const int bucket[] = { 3, 2, 1, 0 };
+    struct mu_bucket_plan plan;
+
+    assert_int_equal(mu_bucket_plan_make(item, 4, &rule, &plan, NULL), 0);
+    assert_int_equal(plan.nbuckets, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(plan.place[i].bucket, bucket[i]);
     mu_bucket_plan_clear(&plan);
 }
 
@@ -320,6 +335,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_a_gradient_is_refused),
         cmocka_unit_test(buckets_start_in_index_order),
         cmocka_unit_test(the_order_of_arrival_decides_where_a_gradient_lies),
+        cmocka_unit_test(a_gradient_may_have_a_bucket_of_its_own),
         cmocka_unit_test(only_a_permutation_is_an_order),
         cmocka_unit_test(what_comes_before_the_last_bucket_is_known),
         cmocka_unit_test(buckets_that_stay_start_as_they_are_complete),

@@ -129,7 +129,7 @@ static void the_last_bucket_is_small_and_those_before_it_reach_the_cap(void **st
 {
     struct mu_bucket_item item[51];
     struct mu_curve curve = bent();
-    struct mu_bucket_rule rule = { MIB, 25 * MIB, 1, NULL, &curve, 0 };
+    struct mu_bucket_rule rule = { MIB, 25 * MIB, 1, NULL, &curve, 0, NULL };
     struct mu_bucket_plan plan;
     int last;
 
@@ -151,7 +151,7 @@ static void what_cannot_be_hidden_is_sent_in_large_buckets(void **state)
     struct mu_bucket_item item[51];
     struct mu_curve curve = line(20, 1e5);
     /* a backward pass of no time at all */
-    struct mu_bucket_rule rule = { MIB, 1024 * MIB, 1, NULL, &curve, 1e-12 };
+    struct mu_bucket_rule rule = { MIB, 1024 * MIB, 1, NULL, &curve, 1e-12, NULL };
     struct mu_bucket_plan plan;
 
     make(item, 51);
@@ -164,7 +164,7 @@ static void dtypes_are_cut_by_themselves(void **state)
 {
     struct mu_bucket_item item[40];
     struct mu_curve curve = bent();
-    struct mu_bucket_rule rule = { MIB, 25 * MIB, 1, NULL, &curve, 0 };
+    struct mu_bucket_rule rule = { MIB, 25 * MIB, 1, NULL, &curve, 0, NULL };
     struct mu_bucket_plan plan;
 
     for (int i = 0; i < 40; i++)
