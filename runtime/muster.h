@@ -378,7 +378,11 @@ struct muster_param {
      * -1, its gradient NULL. muster_ddp_absent is 1, grad_ready an error.
      */
     int frozen;
-    uint64_t reserved[4]; /* 0 */
+    /* Rows of equal length that the gradient consists of, for muster_ddp_grad_rows; it
+     * then has a bucket of its own. 0: its gradient is always ready as a whole.
+     */
+    size_t rows;
+    uint64_t reserved[3]; /* 0 */
 };
 
 struct muster_hook;
@@ -457,6 +461,35 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * buckets anew, once: muster_ddp_buckets and muster_ddp_bucket_of may change in it.
  */
 int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream);
+
+/* The gradient of parameter i is zero but for these n rows (an embedding's: the tokens
+ * of the batch). index has their numbers, from 0; values has the n rows, one after
+ * another, in the parameter's type. A number may be there several times: its rows are
+ * added up, in f32 where the type has 16 bits. n may be 0, and differs from rank to
+ * rank. Both are copied: change them when the call returns.
+ *
+ * A weight that is also used as a whole (tied to the output layer) becomes ready first:
+ * muster_ddp_grad_ready for its dense part, then this call for rows that are added to
+ * it. Each is called once in a step, or in a micro-batch, this one last. A rank may
+ * lack either. Ranks may differ, and so may steps.
+ *
+ * sync gives the mean of the sum; a row that no rank has is zero in it. Rows travel in
+ * sync, when all buckets have started: as numbers and rows where those of all ranks
+ * have at most the bytes of the gradient (in one node: an eighth of them), else by an
+ * all-reduce. All ranks decide alike. Each rank adds the rows up in double, in rank
+ * order, and rounds once.
+ *
+ * - Rows alone, of two ranks: the mean has the bits of the dense one.
+ * - With a dense part: one rounding more than the dense mean, after an all-reduce of
+ *   the rows two.
+ * - Compression applies to the dense part alone.
+ *
+ * With options.shard, and where muster_backend is "nccl", rows are not sent: sync adds
+ * them to the dense gradient on the host, and its bucket starts only then. index and
+ * values may be in GPU memory there.
+ */
+int muster_ddp_grad_rows(struct muster_ddp *ddp, int i, const int64_t *index, size_t n,
+                         const void *values, void *stream);
 
 /* This rank has no gradient for parameter i in this step (a branch that was not taken).
  * The call is optional: a parameter that is not ready at sync counts as absent. After

@@ -138,6 +138,29 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
     return MUSTER_OK;
 }
 
+int muster_ddp_grad_rows(struct muster_ddp *ddp, int i, const int64_t *index, size_t n,
+                         const void *values, void *stream)
+{
+    int rc = check_index(ddp, "muster_ddp_grad_rows", i);
+    struct mu_err err = { 0 };
+
+    (void)stream; /* rows on a GPU are copied after the work of all streams */
+    if (rc)
+        return rc;
+    if (mu_ddp_param(ddp, i)->frozen)
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_grad_rows: '%s' was registered as frozen",
+                       mu_ddp_param(ddp, i)->name);
+    if (n > 0 && (!index || !values))
+        return mu_fail(ddp->m, MUSTER_EUSAGE,
+                       "muster_ddp_grad_rows: index (%p) or values (%p) of %zu rows is "
+                       "NULL",
+                       (const void *)index, values, n);
+    if (mu_ddp_grad_rows(ddp, i, index, n, values, &err) < 0)
+        return mu_fail_err(ddp->m, &err);
+    return MUSTER_OK;
+}
+
 int muster_ddp_grad_absent(struct muster_ddp *ddp, int i)
 {
     int rc = check_index(ddp, "muster_ddp_grad_absent", i);

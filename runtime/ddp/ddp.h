@@ -9,6 +9,8 @@
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
  *   ddp_norm.c    the gradient norm, bucket by bucket
+ *   ddp_rows.c    gradients of which a rank has some rows only
+ *   ddp_rows_send.c  the ranks exchange them, and add them up
  *   ddp_finish.c  sync: a step, then loss scale and clipping
  *   ddp_screen.c  NaN and Inf before they spread
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
@@ -27,6 +29,7 @@
 #include "runtime/core/bucket.h"
 #include "runtime/core/ledger.h"
 #include "runtime/core/ready.h"
+#include "runtime/core/rows.h"
 #include "runtime/core/weight.h"
 #include "runtime/muster.h"
 #include "runtime/recover/recover.h"
@@ -34,17 +37,34 @@
 /* "muster.ddp.0.12.left": the items of muster_ddp_state */
 #define MU_DDP_KEPT_NAME 64
 
+/* Rows of one parameter in the current step. */
+struct mu_ddp_rows {
+    struct mu_rows list; /* of this rank, of all micro-batches */
+    bool given;          /* this rank has a list, if an empty one */
+    bool complete;       /* with the rows of the last micro-batch */
+    bool held;           /* the dense part is ready, its bucket waits for rows */
+    /* Some rank has a list; what `from` has is added to the mean, times scale. */
+    bool moves;
+    struct mu_rows_message *from;
+    int nfrom;
+    double scale;
+    struct mu_part *parts; /* of the exchange */
+    char *sent, *received;
+    size_t sent_room, received_room;
+};
+
 struct mu_ddp_param {
     char *name;
     int index; /* in the caller's list */
     bool frozen;
     size_t count;
     enum muster_dtype dtype;
-    void *data;      /* borrowed, may be NULL */
-    void *user_grad; /* the caller's buffer, NULL: the gradient is a view */
-    void *grad;      /* the gradient: user_grad or a view of its bucket */
-    size_t rows;
-    bool data_is_view; /* into the arena of weights */
+    void *data;                 /* borrowed, may be NULL */
+    void *user_grad;            /* the caller's buffer, NULL: the gradient is a view */
+    void *grad;                 /* the gradient: user_grad or a view of its bucket */
+    size_t rows;                /* of its matrix, for a hook */
+    struct mu_ddp_rows *by_row; /* NULL: it is registered without rows */
+    bool data_is_view;          /* into the arena of weights */
 };
 
 struct mu_ddp_bucket {
@@ -52,7 +72,7 @@ struct mu_ddp_bucket {
     char *mem;                  /* its place in the arena */
     int *param;                 /* its parameters, in the order of their offsets */
     struct mu_piece *piece;     /* room for one per parameter */
-    struct mu_started *started; /* room for one more than parameters */
+    struct mu_started *started; /* room for two more than parameters */
     int nstarted;
     void *stream; /* of its gradients, in this step */
     bool has_stream;
@@ -77,6 +97,7 @@ struct muster_ddp {
     /* Parameters with gradients in the caller's order, then the frozen ones. */
     struct mu_ddp_param *param;
     int nparams, nall; /* with gradients; all, with the frozen ones */
+    int nby_row;       /* those registered with rows */
     int *at;           /* index in param, by the caller's index */
     struct mu_ddp_rule rule;
     struct mu_bucket_plan plan;
@@ -233,6 +254,8 @@ void mu_ddp_buckets_free(struct mu_ddp_bucket *bucket, int n);
 int mu_ddp_screen_open(struct muster_ddp *ddp, struct mu_err *err);
 /* Screen the gradients of this rank in bucket b, before it starts. */
 int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err);
+/* Screen this rank's list of rows of parameter i. */
+int mu_ddp_screen_rows(struct muster_ddp *ddp, int i, struct mu_err *err);
 /* On a GPU: wait for stream, and fail when this step has NaN or Inf. */
 int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
@@ -297,6 +320,41 @@ int mu_ddp_norm_sum(struct muster_ddp *ddp, void *stream, double *sum,
  * rank lacks a gradient, or comm->mixes.
  */
 int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err);
+
+/* ---- ddp_rows.c ---- */
+/* i is an index of ddp->param, except in mu_ddp_grad_rows. */
+int mu_ddp_rows_open(struct muster_ddp *ddp, int i, size_t rows, struct mu_err *err);
+void mu_ddp_rows_free(struct mu_ddp_rows *rows);
+/* No rows any more: the step has ended, or is dropped. */
+void mu_ddp_rows_reset(struct muster_ddp *ddp);
+/* i is an index of the caller's list: checked, and not frozen. */
+int mu_ddp_grad_rows(struct muster_ddp *ddp, int i, const int64_t *index, size_t n,
+                     const void *values, struct mu_err *err);
+/* The dense part of i is ready. *held: its bucket must wait for sync, since rows may
+ * follow that are added to it.
+ */
+int mu_ddp_rows_hold(struct muster_ddp *ddp, int i, bool *held, struct mu_err *err);
+/* Has i a gradient, or a part of it, in the last micro-batch of this step? */
+bool mu_ddp_begun(const struct muster_ddp *ddp, int i);
+/* Multiply what has been added up. */
+int mu_ddp_rows_scale(struct muster_ddp *ddp, int i, double factor, struct mu_err *err);
+/* In sync, first: where rows are not sent, add them to the gradients of this rank. */
+int mu_ddp_rows_spread(struct muster_ddp *ddp, struct mu_err *err);
+/* Rows are added to the dense gradient, and never sent by themselves. */
+bool mu_ddp_rows_dense(const struct muster_ddp *ddp);
+/* Make a buffer at least this large. */
+int mu_ddp_rows_room(char **buffer, size_t *room, size_t bytes, struct mu_err *err);
+/* Pack the list, times factor, into rows->sent; *out is that message. */
+int mu_ddp_rows_pack(struct mu_ddp_rows *rows, double factor,
+                     struct mu_rows_message *out, struct mu_err *err);
+
+/* ---- ddp_rows_send.c ---- */
+/* [collective] When all buckets have started: exchange the rows. Blocks until all ranks
+ * have reached it.
+ */
+int mu_ddp_rows_start(struct muster_ddp *ddp, struct mu_err *err);
+/* When all that bucket b has started is joined: add the rows to its mean. */
+int mu_ddp_rows_finish(struct muster_ddp *ddp, int b, struct mu_err *err);
 
 /* ---- ddp_step.c ---- */
 /* i is an index of the caller's list: checked, and not frozen. */

@@ -24,7 +24,8 @@ static int lacking(const struct muster_ddp *ddp, uint8_t *bits, uint8_t *undecla
         if (ddp->used[i])
             continue;
         bits[i / 8] |= bit;
-        if (undeclared && !ddp->declined[i])
+        if (undeclared && !ddp->declined[i] &&
+            !(ddp->param[i].by_row && ddp->param[i].by_row->given))
             undeclared[i / 8] |= bit;
         n++;
     }

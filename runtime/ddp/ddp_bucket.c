@@ -206,6 +206,8 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
 
     if (rc == 0 && bucket->hooked)
         rc = ddp->hook->finish(ddp, ddp->hook_state, b, stream, err);
+    if (rc == 0)
+        rc = mu_ddp_rows_finish(ddp, b, err);
     bucket->has_stream = false;
     bucket->stream = NULL;
     if (rc < 0 || ddp->shard)

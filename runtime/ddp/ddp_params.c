@@ -21,6 +21,11 @@ static int check(const struct muster_param *p, int i, struct mu_err *err)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "parameter %d '%s' has the unknown dtype %d", i, p->name,
                           (int)p->dtype);
+    if (!p->frozen && p->rows > 0 && p->count % p->rows != 0)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "parameter %d '%s' has %zu elements, which are not %zu rows "
+                          "of equal length",
+                          i, p->name, p->count, p->rows);
     if (!p->frozen && p->dtype >= MUSTER_I32)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "parameter %d '%s': %s has no mean, use a float type", i,
@@ -44,9 +49,10 @@ static int copy(struct muster_ddp *ddp, const struct muster_param *from, int i, 
         .rows = ddp->hook_options.rows ? ddp->hook_options.rows[i] : 0,
     };
     ddp->at[i] = at;
-    return p->name
-               ? 0
-               : mu_err_set(err, MUSTER_EMEMORY, "out of memory for '%s'", from->name);
+    if (!p->name)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for '%s'", from->name);
+    return from->rows > 0 && !from->frozen ? mu_ddp_rows_open(ddp, at, from->rows, err)
+                                           : 0;
 }
 
 int mu_ddp_params_take(struct muster_ddp *ddp, const struct muster_param *params, int n,
@@ -76,8 +82,10 @@ int mu_ddp_params_take(struct muster_ddp *ddp, const struct muster_param *params
 
 void mu_ddp_params_clear(struct muster_ddp *ddp)
 {
-    for (int i = 0; ddp->param && i < ddp->nall; i++)
+    for (int i = 0; ddp->param && i < ddp->nall; i++) {
         free(ddp->param[i].name);
+        mu_ddp_rows_free(ddp->param[i].by_row);
+    }
     free(ddp->param);
     free(ddp->at);
 }
@@ -92,6 +100,9 @@ static int add_param(struct mu_contract *c, const struct mu_ddp_param *p, bool r
 {
     const char *frozen = p->frozen ? ", frozen" : "";
 
+    if (p->by_row && mu_contract_add(c, err, "parameter %d '%s' is ready in %zu rows",
+                                     p->index, p->name, p->by_row->list.rows) < 0)
+        return -1;
     if (rows)
         return mu_contract_add(c, err, "parameter %d '%s' %s x %zu in %zu rows%s",
                                p->index, p->name, mu_dtype_name(p->dtype), p->count,

@@ -39,25 +39,30 @@ int mu_ddp_plan_make(const struct muster_ddp *ddp, const int *order,
                      struct mu_bucket_plan *out, struct mu_err *err)
 {
     struct mu_bucket_item *items = calloc((size_t)ddp->nparams + 1, sizeof *items);
+    bool *alone = calloc((size_t)ddp->nparams + 1, sizeof *alone);
     struct mu_bucket_rule rule = { .first_bytes = ddp->rule.first,
                                    .cap_bytes = ddp->rule.cap,
                                    .granule = ddp->shard ? ddp->comm->world->size : 1,
                                    .order = order,
-                                   .curve = &ddp->rule.curve };
+                                   .curve = &ddp->rule.curve,
+                                   .alone = alone };
     double total = 0;
-    int rc;
+    int rc = 0;
 
-    if (!items)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
-                          ddp->nparams);
-    for (int i = 0; i < ddp->nparams; i++) {
+    if (!items || !alone)
+        rc = mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d parameters",
+                        ddp->nparams);
+    for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
         items[i].count = ddp->param[i].count;
         items[i].dtype = ddp->param[i].dtype;
+        alone[i] = ddp->param[i].by_row != NULL;
         total += (double)items[i].count * (double)mu_dtype_size(items[i].dtype);
     }
     rule.us_per_byte = total > 0 ? ddp->rule.backward_us / total : 0;
-    rc = mu_bucket_plan_make(items, ddp->nparams, &rule, out, err);
+    if (rc == 0)
+        rc = mu_bucket_plan_make(items, ddp->nparams, &rule, out, err);
     free(items);
+    free(alone);
     return rc;
 }
 
@@ -82,7 +87,7 @@ static struct mu_ddp_bucket *make_list(const struct mu_bucket_plan *plan,
 
         list[b].param = calloc(n, sizeof *list[b].param);
         list[b].piece = calloc(n, sizeof *list[b].piece);
-        list[b].started = calloc(n + 1, sizeof *list[b].started);
+        list[b].started = calloc(n + 2, sizeof *list[b].started);
         if (!list[b].param || !list[b].piece || !list[b].started) {
             mu_ddp_buckets_free(list, plan->nbuckets);
             list = NULL;

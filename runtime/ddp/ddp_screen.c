@@ -53,6 +53,21 @@ static bool has_gradient(const struct muster_ddp *ddp, int i)
     return ddp->used[i] && !ddp->absent[i] && ddp->param[i].count > 0;
 }
 
+int mu_ddp_screen_rows(struct muster_ddp *ddp, int i, struct mu_err *err)
+{
+    const struct mu_rows *list = &ddp->param[i].by_row->list;
+    enum muster_dtype sums = mu_rows_sums(list->dtype);
+    size_t n = list->n * list->width;
+    size_t at = ddp->screen ? mu_first_nonfinite(list->sum, sums, n) : n;
+    char what[64];
+
+    if (at == n)
+        return 0;
+    snprintf(what, sizeof what, "is %g at element %zu", mu_element(list->sum, sums, at),
+             (size_t)list->row[at / list->width] * list->width + at % list->width);
+    return report(ddp, ddp->plan.place[i].bucket, i, what, err);
+}
+
 int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
     const struct mu_backend_ops *ops = ddp->comm->ops;

@@ -23,6 +23,7 @@ static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
 static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket;
+    bool held;
 
     if (ddp->declined[i])
         return mu_err_set(err, MUSTER_EUSAGE,
@@ -33,6 +34,12 @@ static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err
                           "gradient of '%s' became ready in a micro-batch of weight 0",
                           ddp->param[i].name);
     if (ddp->accumulating) {
+        ddp->used[i] = true;
+        return 0;
+    }
+    if (mu_ddp_rows_hold(ddp, i, &held, err) < 0)
+        return -1;
+    if (held) {
         ddp->used[i] = true;
         return 0;
     }
@@ -62,7 +69,7 @@ int mu_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err
 int mu_ddp_grad_absent(struct muster_ddp *ddp, int i, struct mu_err *err)
 {
     i = ddp->at[i];
-    if (ddp->ready.marked[i])
+    if (mu_ddp_begun(ddp, i))
         return mu_err_set(err, MUSTER_EUSAGE,
                           "gradient of '%s' is already ready in this step",
                           ddp->param[i].name);
@@ -97,6 +104,7 @@ static void clear_step(struct muster_ddp *ddp)
     memset(ddp->declined, 0, n * sizeof *ddp->declined);
     memset(ddp->absent, 0, n * sizeof *ddp->absent);
     mu_ready_reset(&ddp->ready);
+    mu_ddp_rows_reset(ddp);
     ddp->weight = (struct mu_weight){ 0 };
     ddp->factor = 1;
     ddp->narrived = 0;
@@ -160,8 +168,9 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
     ddp->times.sync_begin = mu_clock_s();
     if (mu_comm_interrupted(ddp->comm, err) < 0)
         return -1;
-    if (mu_ddp_absent_agree(ddp, how->contract, err) < 0 ||
-        start_rest(ddp, stream, err) < 0)
+    if (mu_ddp_rows_spread(ddp, err) < 0 ||
+        mu_ddp_absent_agree(ddp, how->contract, err) < 0 ||
+        start_rest(ddp, stream, err) < 0 || mu_ddp_rows_start(ddp, err) < 0)
         return -1;
     for (int k = 0; k < ddp->plan.nbuckets; k++)
         if (mu_ddp_bucket_advance(ddp, ddp->ready.order[k], stream, err) < 0)
@@ -186,7 +195,7 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
 int mu_ddp_no_sync(struct muster_ddp *ddp, bool on, struct mu_err *err)
 {
     for (int i = 0; on && i < ddp->nparams; i++)
-        if (ddp->ready.marked[i])
+        if (mu_ddp_begun(ddp, i))
             return mu_err_set(
                 err, MUSTER_EUSAGE,
                 "muster_ddp_no_sync in the middle of step %llu: gradient of '%s' "

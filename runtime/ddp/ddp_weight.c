@@ -41,13 +41,19 @@ static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_er
     return 0;
 }
 
+/* Has i a gradient, or rows of it, in a micro-batch so far? */
+static bool has_some(const struct muster_ddp *ddp, int i)
+{
+    return ddp->used[i] || (ddp->param[i].by_row && ddp->param[i].by_row->given);
+}
+
 int mu_ddp_weigh(struct muster_ddp *ddp, double weight, struct mu_err *err)
 {
     double rescale;
     int joined;
 
     for (int i = 0; i < ddp->nparams; i++)
-        if (ddp->ready.marked[i] || (ddp->used[i] && !ddp->weight.given))
+        if (mu_ddp_begun(ddp, i) || (has_some(ddp, i) && !ddp->weight.given))
             return mu_err_set(
                 err, MUSTER_EUSAGE,
                 "muster_ddp_weight after the gradient of '%s' became ready: call it "
@@ -55,7 +61,8 @@ int mu_ddp_weigh(struct muster_ddp *ddp, double weight, struct mu_err *err)
                 ddp->param[i].name);
     rescale = mu_weight_begin(&ddp->weight, weight);
     for (int i = 0; i < ddp->nparams; i++)
-        if (ddp->used[i] && mu_ddp_scale(ddp, i, rescale, NULL, err) < 0)
+        if ((ddp->used[i] && mu_ddp_scale(ddp, i, rescale, NULL, err) < 0) ||
+            mu_ddp_rows_scale(ddp, i, rescale, err) < 0)
             return -1;
     return ddp->accumulating ? 0 : exchange(ddp, false, &joined, err);
 }
@@ -66,7 +73,7 @@ static int check_between(const struct muster_ddp *ddp, struct mu_err *err)
     bool begun = ddp->weight.given && !ddp->accumulating;
 
     for (int i = 0; i < ddp->nparams; i++)
-        begun |= ddp->ready.marked[i];
+        begun |= mu_ddp_begun(ddp, i);
     return begun ? mu_err_set(
                        err, MUSTER_EUSAGE,
                        "muster_ddp_join in the middle of step %llu: call sync first",

@@ -45,6 +45,7 @@ static void show_param(void)
     FIELD(muster_param, data);
     FIELD(muster_param, grad);
     FIELD(muster_param, frozen);
+    FIELD(muster_param, rows);
     FIELD(muster_param, reserved);
 }
 

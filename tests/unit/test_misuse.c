@@ -383,7 +383,7 @@ static int newer_body(struct muster *m, int rank, void *arg)
     struct muster_ddp *ddp = model(m), *other;
     int found;
     uint64_t step, *const last[] = {
-        &p.reserved[3],       &options.reserved[7], &hook.reserved[3],
+        &p.reserved[2],       &options.reserved[7], &hook.reserved[3],
         &samples.reserved[3], &folder.reserved[3],  &item.reserved[3],
         &finish.reserved[3],  &scaler.reserved[1],
     };
