@@ -422,7 +422,8 @@ static int misuse_body(struct muster *m, int rank, void *arg)
             "'first' was registered without rows");
     REFUSED(muster_ddp_grad_rows(ddp, AT, in, 2, NULL, NULL), "of 2 rows is NULL");
     REFUSED(muster_ddp_grad_rows(ddp, AT, out, 2, zeros, NULL),
-            "row 400 of 'embedding', number 1 of the list, is not in 0..399");
+            "row "
+            "400 of 'embedding', number 1 of the list, is not in 0..399");
     REFUSED(muster_ddp_grad_rows(ddp, AT, below, 1, zeros, NULL), "row -1 of");
     RANK_OK(muster_ddp_grad_rows(ddp, AT, in, 2, zeros, NULL));
     REFUSED(muster_ddp_grad_rows(ddp, AT, in, 2, zeros, NULL),
