@@ -97,7 +97,8 @@ static int once(struct mu_monitor *m, const struct request *r)
         mu_monitor_text(m, stdout);
     } else {
         json = mu_monitor_json(m);
-        rc = !json || json_dumpf(json, stdout, JSON_INDENT(2)) < 0;
+        rc = !json ||
+             json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) < 0;
         putchar('\n');
         json_decref(json);
     }
