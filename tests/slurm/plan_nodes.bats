@@ -27,7 +27,7 @@ setup_file() {
     printf 'muster-node mpn2 gpus=2\nmuster-node mpn1 gpus=2\nmuster-pair mpn1 mpn2 20\n' > "$MUSTER_DIR/m"
     "$build/muster" plan --nodes="$MUSTER_DIR/m" --hostfile "$MUSTER_DIR/h"
     [ "$(paste -sd, "$MUSTER_DIR/h")" = mpn2,mpn2,mpn1,mpn1 ]
-    run env SLURM_HOSTFILE="$MUSTER_DIR/h" timeout 60 srun -N2 -n4 -m arbitrary --gres=gpu:2 \
+    run timeout 60 salloc -Q -N2 -n4 --gres=gpu:2 env SLURM_HOSTFILE="$MUSTER_DIR/h" srun -m arbitrary \
         sh -c 'echo "$SLURM_PROCID $SLURMD_NODENAME"' < /dev/null
     echo "$output"
     [ "$status" -eq 0 ]
