@@ -256,7 +256,7 @@ static int name_sides(int guilty, const char *its, int most, const char *common,
 static int blame_other(const struct mu_flight *const *records, int size,
                        const struct mu_flight_names *names, char *text, size_t len)
 {
-    const struct mu_flight_entry *side[2];
+    const struct mu_flight_entry *side[2] = { NULL, NULL };
     uint64_t number = records[0]->entered;
     int most, guilty = minority(records, size, number, false, &most, side);
 
@@ -270,13 +270,15 @@ static int blame_order(const struct mu_flight *const *records, int size,
                        const struct mu_flight_names *names, char *text, size_t len)
 {
     uint64_t place = mu_flight_disorder(records, size);
-    const struct mu_flight_entry *side[2];
+    const struct mu_flight_entry *side[2] = { NULL, NULL };
     int most, guilty;
     size_t n;
 
     if (place == 0)
         return -1;
     guilty = minority(records, size, place, true, &most, side);
+    if (guilty < 0)
+        return -1;
     n = mu_flight_name(guilty, names, text, len);
     mu_text_add(text, len, &n,
                 " started collectives in a different order than %d other%s", most,
