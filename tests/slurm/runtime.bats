@@ -40,8 +40,9 @@ setup() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == "# 4 ranks on 2 nodes, host memory, shared memory + TCP, "* ]]
-    [ "$(tail -n +3 <<<"$output" | cut -f 1,3,10 | tr '\t\n' ' ;')" = "allreduce 16 ok;allreduce 64 ok;\
-allgather 16 ok;allgather 64 ok;reduce-scatter 16 ok;reduce-scatter 64 ok;broadcast 16 ok;broadcast 64 ok;barrier 0 -;" ]
+    calls=(allreduce allgather reduce-scatter broadcast reduce gather scatter alltoall send sendrecv)
+    [ "$(tail -n +3 <<<"$output" | cut -f 1,3,10)" = \
+        "$(printf '%s\t16\tok\n' "${calls[@]}" | sed 'p;s/16/64/'; printf 'barrier\t0\t-\n')" ]
 }
 
 @test "a second world of the same ranks has collectives of its own" {
