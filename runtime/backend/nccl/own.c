@@ -52,8 +52,11 @@ static struct mu_own_board *board_of(const struct board_record *record)
     return board;
 }
 
-/* Collective. *ok: this rank has mapped the boards of all. */
-static int boards_share(struct mu_nccl_backend *b, int fd, bool *ok, struct mu_err *err)
+/* Collective. *asked: all ranks have a board, which all see alike. *ok: this rank has
+ * mapped them.
+ */
+static int boards_share(struct mu_nccl_backend *b, int fd, bool *asked, bool *ok,
+                        struct mu_err *err)
 {
     struct board_record mine = { (int32_t)getpid(), fd }, all[MU_PEERS];
     struct mu_own_table *t = &b->ours.table;
@@ -62,8 +65,10 @@ static int boards_share(struct mu_nccl_backend *b, int fd, bool *ok, struct mu_e
         return -1;
     t->rank = b->env.local_rank;
     t->n = b->env.local_size;
-    *ok = true;
-    for (int i = 0; i < t->n; i++) {
+    *asked = *ok = true;
+    for (int i = 0; i < t->n; i++)
+        *asked = *asked && all[i].fd >= 0;
+    for (int i = 0; i < t->n && *asked; i++) {
         t->board[i] = i == t->rank ? board_map(fd) : board_of(&all[i]);
         *ok = *ok && t->board[i];
     }
@@ -117,7 +122,7 @@ int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err)
 {
     struct mu_own *o = &b->ours;
     int fd, mine, all[MU_PEERS], rc = -1;
-    bool ok;
+    bool asked, ok;
 
     if (!b->own)
         return 0;
@@ -126,14 +131,17 @@ int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err)
         close(fd);
         fd = -1;
     }
-    if (boards_share(b, fd, &ok, err) < 0)
+    if (boards_share(b, fd, &asked, &ok, err) < 0)
         goto out;
-    mine = ok && driver_find(o) && map_create(b);
-    cudaGetLastError();
-    rc = mu_peers_collect(b, "mu.nccl.own", &mine, sizeof(mine), all, err);
-    o->open = rc == 0;
-    for (int i = 0; i < b->env.local_size && o->open; i++)
-        o->open = all[i];
+    rc = 0;
+    if (asked) {
+        mine = ok && driver_find(o) && map_create(b);
+        cudaGetLastError();
+        rc = mu_peers_collect(b, "mu.nccl.own", &mine, sizeof(mine), all, err);
+        o->open = rc == 0;
+        for (int r = 0; r < b->env.local_size && o->open; r++)
+            o->open = all[r];
+    }
     if (rc == 0 && !o->open && b->env.map_memory)
         mu_log(b->env.log, MU_LOG_INFO,
                "not all ranks can share the program's GPU memory: collectives on "
