@@ -180,3 +180,20 @@ void forked_well(const char *what, struct forked_world w,
                      r.text);
     forked_clear(&r);
 }
+
+void forked_lose_rank_3(int (*body)(struct muster *m, int rank, void *arg),
+                        size_t bytes)
+{
+    for (int tcp = 0; tcp < 2; tcp++) {
+        struct forked_world w = {
+            .size = 4, .nodes = 2, .elastic = 2, .force_tcp = tcp
+        };
+        struct forked_result r;
+
+        forked_run(&w, body, forked_shared(bytes), 60, &r);
+        for (int k = 0; k < 4; k++)
+            if (r.status[k] != (k == 3 ? 128 + SIGKILL : 0))
+                fail_msg("rank %d ended with %d:\n%s", k, r.status[k], r.text);
+        forked_clear(&r);
+    }
+}

@@ -56,6 +56,13 @@ const char *forked_sentence(const char *text, int rank);
 void forked_well(const char *what, struct forked_world w,
                  int (*body)(struct muster *m, int rank, void *arg), void *arg);
 
+/* Four ranks of an elastic world on two nodes, by shared memory and by TCP: rank 3 is
+ * killed in the body, the others end with 0. Each run has bytes of shared memory,
+ * all 0, as its arg.
+ */
+void forked_lose_rank_3(int (*body)(struct muster *m, int rank, void *arg),
+                        size_t bytes);
+
 /* In a body: give m a table of functions of its own, for the test to change, that is
  * not called "host": its memory counts as that of a GPU where the backend says so.
  */

@@ -429,19 +429,7 @@ static int outlives(struct muster *m, int rank, void *arg)
 
 static void groups_without_a_loss_go_on(void **state)
 {
-    for (int tcp = 0; tcp < 2; tcp++) {
-        struct forked_world w = {
-            .size = 4, .nodes = 2, .elastic = 2, .force_tcp = tcp
-        };
-        _Atomic int *have_group = forked_shared(sizeof *have_group);
-        struct forked_result r;
-
-        forked_run(&w, outlives, (void *)have_group, 60, &r);
-        for (int i = 0; i < 4; i++)
-            if (r.status[i] != (i == 3 ? 128 + SIGKILL : 0))
-                fail_msg("rank %d ended with %d:\n%s", i, r.status[i], r.text);
-        forked_clear(&r);
-    }
+    forked_lose_rank_3(outlives, sizeof(_Atomic int));
 }
 
 int main(void)

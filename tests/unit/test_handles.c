@@ -430,19 +430,7 @@ static int shrinks(struct muster *m, int rank, void *arg)
 
 static void handles_are_void_when_ranks_die(void **state)
 {
-    for (int tcp = 0; tcp < 2; tcp++) {
-        struct forked_world w = {
-            .size = 4, .nodes = 2, .elastic = 2, .force_tcp = tcp
-        };
-        _Atomic int *started = forked_shared(sizeof *started);
-        struct forked_result r;
-
-        forked_run(&w, shrinks, (void *)started, 60, &r);
-        for (int i = 0; i < 4; i++)
-            if (r.status[i] != (i == 3 ? 128 + SIGKILL : 0))
-                fail_msg("rank %d ended with %d:\n%s", i, r.status[i], r.text);
-        forked_clear(&r);
-    }
+    forked_lose_rank_3(shrinks, sizeof(_Atomic int));
 }
 
 int main(void)
