@@ -50,7 +50,7 @@ struct mu_monitor {
     char job[32];
     struct mu_monitor_rank *rank; /* by rank */
     int nranks;
-    char note[256]; /* for whom the others wait, "" nobody */
+    char note[256]; /* for whom the others wait; "": all are alike */
     struct mu_monitor_gpu gpu[MU_MONITOR_GPUS];
     int ngpus;
     struct mu_monitor_nic nic[MU_MONITOR_NICS];

@@ -2,7 +2,7 @@
 /* monitor_job.c - from a job's id to the folders of its ledgers
  *
  * The processes of the job show them in their environment, which the kernel lets their
- * owner read. So nobody sees more of a job than its user does.
+ * owner read. So muster monitor shows a user the jobs of that user.
  */
 #include <dirent.h>
 #include <errno.h>

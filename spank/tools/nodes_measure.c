@@ -221,8 +221,8 @@ static int send_peers(struct meeting *m, struct mu_err *err)
     return 0;
 }
 
-/* Nodes in Slurm's order, then the pairs; a pair that nobody measured has no answer. A
- * line behind another one of the same pair counts, so those come first.
+/* Nodes in Slurm's order, then the pairs. Pairs of a node that did not come have no
+ * answer. They come first, since the last line of a pair counts.
  */
 static int write_text(struct meeting *m, const char *pairs, char **text,
                       struct mu_err *err)

@@ -16,8 +16,8 @@
 #define NODES_MOST 256
 
 /* Node i hangs on group[i] (a letter); pairs in one group have `near`, others `far`,
- * or `farther` where the letters differ in case too. '-' in silent: that node answers
- * nobody.
+ * or `farther` where the letters differ in case too. '-' in silent: that node never
+ * answers.
  */
 struct shape {
     const char *group;

@@ -2,7 +2,7 @@
 /* pair_queue.c - the messages in flight between this rank and others
  *
  * A caller that waits moves all of them itself, which saves a thread switch. A thread
- * moves them meanwhile; it starts with the first message that nobody waits for.
+ * moves them meanwhile; it starts with the first message of muster_start.
  */
 #include <errno.h>
 #include <stdlib.h>
