@@ -14,6 +14,7 @@
 
 #define PAUSE_SECONDS 0.2  /* between two calls */
 #define HELLO_SECONDS 0.05 /* a rank that lives answers within that */
+#define SETTLED_SECONDS 1  /* a rank that lives has sent its fences by then */
 
 static enum mu_service service_of(int kind)
 {
@@ -110,7 +111,9 @@ static void call_next(struct mu_ring *n, int kind)
     s->pause = mu_clock_s() + PAUSE_SECONDS;
     if (s->dial.answer == MU_ANSWER_PROVED &&
         mu_net_send(s->dial.fd, n->mine.host, sizeof n->mine.host, 0))
-        s->to = (struct mu_ring_link){ .fd = s->dial.fd, .got = MU_RING_HOST };
+        s->to = (struct mu_ring_link){ .fd = s->dial.fd,
+                                       .since = mu_clock_s(),
+                                       .got = MU_RING_HOST };
     else
         mu_dial_stop(&s->dial);
 }
@@ -129,7 +132,7 @@ static void take_callers(struct mu_ring *n)
             }
             mu_net_drop(
                 &s->from.fd); /* it connects again if it did not receive our proof */
-            s->from = (struct mu_ring_link){ .fd = a.fd };
+            s->from = (struct mu_ring_link){ .fd = a.fd, .since = mu_clock_s() };
         }
     }
 }
@@ -141,9 +144,11 @@ void mu_ring_enter(struct mu_ring *n)
     n->entered++;
 }
 
+/* A connection made a moment ago has not carried the fences yet: its rank may be well. */
 static bool is_behind(const struct mu_ring *n, const struct mu_ring_link *l)
 {
-    return l->fd >= 0 && l->received < n->entered;
+    return l->fd >= 0 && l->received < n->entered &&
+           mu_clock_s() - l->since >= SETTLED_SECONDS;
 }
 
 int mu_ring_behind(const struct mu_ring *n)

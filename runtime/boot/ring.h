@@ -37,6 +37,7 @@ enum mu_ring_kind { MU_RING_NODE, MU_RING_NODES, MU_RINGS };
 
 struct mu_ring_link {
     int fd;             /* proved; -1: none (yet) */
+    double since;       /* monotonic clock, seconds */
     int sent, received; /* fences that we, and it, have entered */
     size_t got;         /* of the caller's host name */
 };
@@ -68,7 +69,7 @@ void mu_ring_set_next(struct mu_ring *n, enum mu_ring_kind kind, const void *rec
 /* This rank enters a fence. */
 void mu_ring_enter(struct mu_ring *n);
 /* At its deadline: the rank next to us in the ring of nodes that lives and has not
- * entered it, or -1.
+ * entered it, or -1. A connection of less than a second says nothing.
  */
 int mu_ring_behind(const struct mu_ring *n);
 /* The rank that died since, or -1, its host, and the ring. Does not block; to be called

@@ -165,6 +165,8 @@ static void one_that_does_not_enter_the_next_fence_is_told(void **state)
     mu_ring_enter(&n[0]);
     mu_ring_enter(&n[4]);
     assert_int_equal(look(n, 0, &host), -1);
+    assert_int_equal(mu_ring_behind(&n[0]), -1); /* connected a moment ago */
+    usleep(1000000);
     assert_int_equal(mu_ring_behind(&n[0]), 1);
     assert_int_equal(mu_ring_behind(&n[4]), 1);
     end_all(n);
