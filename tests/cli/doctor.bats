@@ -324,14 +324,14 @@ ROWS
 }
 
 @test "case 095: a file in /dev/shm is named when no process uses it" {
-    local file=/dev/shm/nccl-muster-test-$$
+    local file=/dev/shm/nccl-left-by-test-$$
     [ -w /dev/shm ] || skip "no /dev/shm"
     head -c 3000000 /dev/zero > "$file"
     exec 7< "$file"
     run "$build/muster" doctor
     exec 7<&-
     echo "$output"
-    [[ "$output" != *"(nccl-muster-test-$$"* ]]
+    [[ "$output" != *"(nccl-left-by-test-$$"* ]]
     run "$build/muster" doctor
     rm -f "$file"
     echo "$output"

@@ -54,10 +54,11 @@ no_folder() {
     [ -z "$(find "$MUSTER_DIR" "${TMPDIR:-/tmp}" -maxdepth 3 -name 'muster.[0-9]*' -user 65534 2> /dev/null)" ]
 }
 
-# The children that slurmstepd left to that user: those that are no task.
+# The children that a slurmstepd of ours left to that user: those that are no task.
 reader() {
     local p
     for p in $(pgrep -u 65534 -f slurmstepd); do
+        [ -n "$(find "/proc/$(ps -o ppid= -p "$p" | tr -d ' ')/fd" -lname "$MUSTER_DIR/c/log/*" -print -quit 2> /dev/null)" ] || continue
         grep -q '^State:.[SDT]' "/proc/$p/status" && grep -q '^Uid:.65534.65534.65534' "/proc/$p/status" &&
             [ "$(cat "/proc/$p/comm")" = slurmstepd ] && echo "$p" && return
     done

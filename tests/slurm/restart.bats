@@ -261,12 +261,12 @@ FORMS
 }
 
 @test "GPUs of two types: each form gives the task one of the type it asks for" {
-    local options n all f dev=$MUSTER_DIR/c/dev/mrt1 t=$MUSTER_DIR/t bad=0
+    local options n all f dev=$MUSTER_DIR/c/dev/mty1 t=$MUSTER_DIR/t bad=0
     mkdir "$dev"
     for f in 0 1 2 3; do mknod -m 666 "$dev/gpu$f" c 195 $f; done
-    printf 'NodeName=mrt1 Name=gpu Type=%s File=%s/gpu[%s]\n' a100 "$dev" 0-1 h100 "$dev" 2-3 > "$MUSTER_DIR/gres"
-    printf '[node mrt1]\ndevices = %s/gpu\n' "$dev" | cat "$MUSTER_DIR/site.conf" - > "$MUSTER_DIR/typed"
-    "$top/tests/slurm/cluster" up --dir "$t" --prefix mrt --nodes 1 --gpus 0 --constrain --gres-conf "$MUSTER_DIR/gres" \
+    printf 'NodeName=mty1 Name=gpu Type=%s File=%s/gpu[%s]\n' a100 "$dev" 0-1 h100 "$dev" 2-3 > "$MUSTER_DIR/gres"
+    printf '[node mty1]\ndevices = %s/gpu\n' "$dev" | cat "$MUSTER_DIR/site.conf" - > "$MUSTER_DIR/typed"
+    "$top/tests/slurm/cluster" up --dir "$t" --prefix mty --nodes 1 --gpus 0 --constrain --gres-conf "$MUSTER_DIR/gres" \
         --node-conf Gres=gpu:a100:2,gpu:h100:2 --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/typed" > "$MUSTER_DIR/typed.env"
     eval "$(cat "$MUSTER_DIR/typed.env")"
     { echo "required $MUSTER_DIR/neighbour.so"; cat "$t/etc/plugstack.conf"; } > "$t/etc/stack" && mv "$t/etc/stack" "$t/etc/plugstack.conf"
