@@ -37,13 +37,13 @@ int holds(uint64_t step)
     return odd[0] == step && odd[1] == step;
 }
 
-int start(void **state)
+int make_folder(void **state)
 {
     strcpy(folder, "/tmp/muster-checkpoint-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
-int stop(void **state)
+int remove_folder(void **state)
 {
     return folder_remove(folder);
 }

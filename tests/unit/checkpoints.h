@@ -19,9 +19,10 @@ extern struct muster_item items[2];
 int alone(void **state);
 int together(void **state);
 /* Of a test: the folder. */
-int start(void **state);
-int stop(void **state);
-#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
+int make_folder(void **state);
+int remove_folder(void **state);
+#define IN_A_FOLDER(test)                                                              \
+    cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 /* Every word tells the step, so a mixture of two saves shows. */
 void fill(uint64_t step);

@@ -17,13 +17,13 @@
 
 static char base[64];
 
-static int start(void **state)
+static int make_folder(void **state)
 {
     strcpy(base, "/tmp/muster-folder-XXXXXX");
     return mkdtemp(base) && chmod(base, 0755) == 0 ? 0 : -1;
 }
 
-static int stop(void **state)
+static int remove_folder(void **state)
 {
     return folder_remove(base);
 }
@@ -174,15 +174,18 @@ static void case_089_the_newest_is_loaded_whatever_the_link_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(folders_of_a_node_are_refused_for_shards, start,
-                                        stop),
-        cmocka_unit_test_setup_teardown(the_proof_leaves_no_file, start, stop),
+        cmocka_unit_test_setup_teardown(folders_of_a_node_are_refused_for_shards,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(the_proof_leaves_no_file, make_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_folder_without_the_right_to_write_is_read,
-                                        start, stop),
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(
-            case_091_rank_0_decides_whether_there_is_a_checkpoint, start, stop),
+            case_091_rank_0_decides_whether_there_is_a_checkpoint, make_folder,
+            remove_folder),
         cmocka_unit_test_setup_teardown(
-            case_089_the_newest_is_loaded_whatever_the_link_names, start, stop),
+            case_089_the_newest_is_loaded_whatever_the_link_names, make_folder,
+            remove_folder),
     };
 
     return cmocka_run_group_tests_name("checkpoint_folder", tests, NULL, NULL);

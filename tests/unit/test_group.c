@@ -21,13 +21,13 @@
 
 static char folder[64];
 
-static int start(void **state)
+static int make_folder(void **state)
 {
     strcpy(folder, "/tmp/muster-group-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int stop(void **state)
+static int remove_folder(void **state)
 {
     return folder_remove(folder);
 }
@@ -445,5 +445,5 @@ int main(void)
         cmocka_unit_test(groups_without_a_loss_go_on),
     };
 
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -209,7 +209,7 @@ static int start(void **state)
     return 0;
 }
 
-static int stop(void **state)
+static int close_both(void **state)
 {
     mu_own_close(&b);
     assert_int_equal(opened, 0);
@@ -434,7 +434,7 @@ static void nothing_is_shared_unless_it_was_asked_for(void **state)
     assert_false(b.ours.open);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, with_peer, stop)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, with_peer, close_both)
 
 int main(void)
 {
@@ -449,9 +449,9 @@ int main(void)
         TEST(the_peer_has_its_answer_after_the_kernels_launched_before),
         TEST(what_cannot_be_offered),
         cmocka_unit_test_setup_teardown(one_rank_that_cannot_share_decides_for_all,
-                                        without_peer, stop),
+                                        without_peer, close_both),
         cmocka_unit_test_setup_teardown(nothing_is_shared_unless_it_was_asked_for,
-                                        not_asked, stop),
+                                        not_asked, close_both),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static void case_043_ports_differ_by_job_step_and_use(void **state)
     for (uint32_t job = 1; job <= 1000; job++) {
         int port = mu_port_hash(job, 0, 0, 0, 20000, 29999, NULL);
 
-        assert_in_range(port, 20000, 29999);
+        assert_true(port >= 20000 && port <= 29999);
         same += port == mu_port_hash(job + 10000, 0, 0, 0, 20000, 29999, NULL);
         same += port == mu_port_hash(job, 1, 0, 0, 20000, 29999, NULL);
         same += port == mu_port_hash(job, 0, 1, 0, 20000, 29999, NULL);
@@ -47,7 +47,7 @@ static void case_043_ports_differ_by_job_step_and_use(void **state)
                                  mu_port_hash(other, 0, 0, 1, 20000, 29999, NULL));
     }
     /* 3000 pairs in 5000 places: 0.6 meet by chance */
-    assert_in_range(same, 0, 6);
+    assert_true(same <= 6);
     assert_int_equal(mu_port_hash(7, 0, 0, 0, 500, 500, NULL), 500);
 }
 
@@ -134,7 +134,7 @@ static void skipping_leaves_the_others_where_they_were(void **state)
         moved += before != after;
         assert_true(before == after || mu_port_set_has(&reserved, before));
     }
-    assert_in_range(moved, 1, 30); /* 1 % of the range */
+    assert_true(moved >= 1 && moved <= 30); /* 1 % of the range */
 }
 
 int main(void)

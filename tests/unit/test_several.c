@@ -18,13 +18,13 @@
 
 static char folder[64];
 
-static int start(void **state)
+static int make_folder(void **state)
 {
     strcpy(folder, "/tmp/muster-several-XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int stop(void **state)
+static int remove_folder(void **state)
 {
     return folder_remove(folder);
 }
@@ -418,7 +418,8 @@ static void host_memory_goes_through_the_backends_own(void **state)
 
 int main(void)
 {
-#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, start, stop)
+#define IN_A_FOLDER(test)                                                              \
+    cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_A_FOLDER(shards_of_four_are_loaded_by_three_and_by_one),
         IN_A_FOLDER(what_one_rank_cannot_write_fails_on_all),

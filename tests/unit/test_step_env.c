@@ -51,7 +51,7 @@ static void put(const char *name, const char *value)
             env[i].value = strdup(value);
             return;
         }
-    assert_in_range(nenv, 0, VARS - 1);
+    assert_true(nenv < VARS);
     env[nenv].name = strdup(name);
     env[nenv++].value = strdup(value);
 }
@@ -235,7 +235,7 @@ static void the_settings_of_ports_are_those_that_srun_tells(void **state)
     put("SLURM_MUSTER_PORTS", "15000-65000;");
     run_step("");
     nothing_is_said();
-    assert_in_range(port(), 2232, 14999);
+    assert_true(port() >= 2232 && port() <= 14999);
     begin(state);
     put("SLURM_MUSTER_PORTS", "32768-60999;23000-23005,23008-23015");
     run_step("ports=23000-23015");
@@ -362,7 +362,7 @@ static void there_is_a_port_also_where_all_are_ephemeral(void **state)
 {
     put("SLURM_MUSTER_PORTS", "1024-65535;");
     run_step("");
-    assert_in_range(port(), 20000, 32767);
+    assert_true(port() >= 20000 && port() <= 32767);
     assert_non_null(strstr(said, "every port is ephemeral on this node"));
 }
 
