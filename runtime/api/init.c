@@ -10,6 +10,7 @@
 #include "runtime/base/marker.h"
 #include "runtime/base/record.h"
 #include "runtime/core/text.h"
+#include "runtime/recover/streams.h"
 
 /* An empty variable counts as unset. */
 static const char *variable(const char *name)
@@ -197,6 +198,10 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
     }
     mu_comm_init(&m->comm, config, muster_version(), world);
     mu_recover_init(&m->recover, &m->comm);
+    /* Until the ranks are connected, the rank that reports a death ends the others
+     * without a notice.
+     */
+    mu_streams_flush(0);
     if (start(m, &err) < 0) {
         mu_recover_start(&m->recover, &err);
         status = mu_fail_err(NULL, &err);

@@ -17,6 +17,8 @@
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
+#define LOOK_MS 1 /* while the job ends */
+
 /* ---- The thread --------------------------------------------------------------------
  */
 
@@ -59,13 +61,15 @@ static void call_hooks(struct mu_control *c)
         h->extended(h->arg, seconds);
         pthread_mutex_lock(&c->lock);
     }
-    if (c->alarm && !c->alarmed && h->alarmed) {
+    if (c->alarm && !c->alarmed) {
         c->alarmed = true;
         pthread_mutex_unlock(&c->lock);
         h->alarmed(h->arg);
         pthread_mutex_lock(&c->lock);
     }
-    if (c->ended && !c->reported) {
+    if (c->orphaned)
+        mu_control_rejoin(c);
+    if (c->ended && !c->reported && mu_control_may_end(c)) {
         c->reported = true;
         pthread_mutex_unlock(&c->lock);
         h->ended(h->arg, &c->ending);
@@ -84,7 +88,7 @@ static int wait_ms(struct mu_control *c)
     }
     c->armed = next;
     if (c->ended && !c->reported)
-        return 0;
+        return c->env.report_immediately ? 0 : LOOK_MS;
     if (next == 0)
         return -1;
     ms = (next - now) * 1000 + 1;
@@ -140,7 +144,7 @@ static int make_tree(struct mu_control *c, struct mu_err *err)
     }
     c->parent = c->parent_of[c->rank];
     free(leader);
-    c->down = calloc((size_t)c->nchildren + 1, sizeof *c->down);
+    c->down = calloc((size_t)c->size, sizeof *c->down); /* with room for orphans */
     if (!c->down)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", c->size);
     for (int i = 0; i < c->nchildren; i++)

@@ -49,10 +49,14 @@ struct mu_control_hooks {
     /* Sentence, status and guilty rank from the records; parent_of as in flight.h. */
     int (*judge)(void *arg, const struct mu_flight *const *records,
                  const int *parent_of, int *status, char *text, size_t len);
-    /* A failure was noticed. Before `ended` or instead of it: a rank that decides
-     * elsewhere may end this process at any moment. Must return soon.
+    /* A failure was noticed: another rank may end this process at any moment. Called
+     * before `ended` or instead of it, and again until it returns true: this rank has
+     * written what it prints. Must return soon.
      */
-    void (*alarmed)(void *arg);
+    bool (*alarmed)(void *arg);
+    /* All living ranks have written what they print, or MU_WRITE_SECONDS are over.
+     * Where each rank reports immediately: at once.
+     */
     void (*ended)(void *arg, const struct mu_ending *ending);
     /* Deadlines move to at least this many seconds from now. */
     void (*extended)(void *arg, double seconds);
@@ -134,6 +138,8 @@ void mu_control_fail(struct mu_control *c, int status, int rank, const char *why
 void mu_control_report_death(struct mu_control *c, int rank, enum mu_death death);
 /* The backend reports that a wait is overdue: collect the records, judge, end. */
 void mu_control_overdue(struct mu_control *c);
+/* The same wait as before `ended`, for a thread that ends the job by itself. */
+void mu_control_await_written(struct mu_control *c);
 /* Has the job failed? Fills err and returns true. */
 bool mu_control_failed(struct mu_control *c, struct mu_err *err);
 

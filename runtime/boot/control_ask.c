@@ -52,6 +52,13 @@ void mu_control_forget_records(struct mu_control *c)
     c->nrecords = 0;
 }
 
+void mu_control_ask_below(struct mu_control *c, uint64_t round)
+{
+    for (int i = 0; i < c->nchildren; i++)
+        c->down[i].asked = true;
+    mu_control_send_down(c, MU_FRAME_ASK, 0, round, NULL, 0);
+}
+
 static void collect(struct mu_control *c)
 {
     c->records = calloc((size_t)c->size, sizeof *c->records);
@@ -63,7 +70,7 @@ static void collect(struct mu_control *c)
                           true);
         return;
     }
-    mu_control_send_down(c, MU_FRAME_ASK, 0, ++c->round, NULL, 0);
+    mu_control_ask_below(c, ++c->round);
     mu_control_answer(c, c->round);
 }
 

@@ -65,6 +65,11 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
     double seconds;
     size_t name;
 
+    link->asked = false;
+    if (f->type == MU_FRAME_WRITTEN) {
+        link->written = true;
+        return;
+    }
     if (f->type == MU_FRAME_OVERDUE) {
         mu_link_send(c, link, MU_FRAME_ACK, c->rank, 0, 0, NULL, 0);
         mu_control_overdue_now(c);
@@ -164,7 +169,7 @@ static void frame_from_above(struct mu_control *c, const struct mu_frame *f,
         mu_control_alarm_below(c);
         break;
     case MU_FRAME_ASK:
-        mu_control_send_down(c, MU_FRAME_ASK, 0, f->number, NULL, 0);
+        mu_control_ask_below(c, f->number);
         mu_control_answer(c, f->number);
         break;
     case MU_FRAME_EXTEND:

@@ -9,6 +9,7 @@
  *   control_frame.c   what a frame leads to
  *   control_rule.c    what a death, a failure or a deadline leads to
  *   control_sum.c     what the root puts together
+ *   control_end.c     what ranks have printed is written before the job ends
  */
 #ifndef MU_CONTROL_IMPL_H
 #define MU_CONTROL_IMPL_H
@@ -35,8 +36,9 @@ enum mu_frame_type {
     MU_FRAME_RECORD,     /* up: here it is */
     MU_FRAME_STUCK,      /* up: the flight record of a rank whose wait lasts */
     MU_FRAME_EXTEND_UP,
-    MU_FRAME_EXTEND, /* down: seconds, a double */
-    MU_FRAME_ALARM,  /* down: a failure was noticed, the job may end at any moment */
+    MU_FRAME_EXTEND,  /* down: seconds, a double */
+    MU_FRAME_ALARM,   /* down: a failure was noticed, the job may end at any moment */
+    MU_FRAME_WRITTEN, /* up, after END: so far down all have written what they print */
 };
 
 /* Native byte order: the hello refuses peers whose order differs. */
@@ -61,6 +63,8 @@ struct mu_link {
     struct mu_buffer in, out;
     bool writing; /* EPOLLOUT is enabled */
     bool gone;    /* was there, and is closed */
+    bool asked;   /* a request for its record is not answered */
+    bool written; /* MU_FRAME_WRITTEN has arrived */
     int error;    /* errno that ended it, 0: end of file */
 };
 
@@ -156,6 +160,12 @@ struct mu_control {
     bool alarm, alarmed;  /* a failure was noticed; the hook was called */
     bool ended, reported; /* ending is final; the hook was called */
     struct mu_ending ending;
+
+    /* The end: see control_end.c. */
+    double end_by; /* `ended` is called then at the latest */
+    bool written;  /* this rank's streams */
+    bool orphaned; /* the parent has died: connect to the rank that decides */
+    int orphans;   /* of the dead rank, at the one that decides: not yet connected */
 };
 
 /* ---- control_call.c: with the lock ---- */
@@ -211,6 +221,8 @@ void mu_control_own_record(struct mu_control *c, struct mu_flight *out);
 void mu_control_overdue_now(struct mu_control *c);
 /* Judge from the records that are there. */
 void mu_control_judge(struct mu_control *c);
+/* Request the flight records of all ranks further down. */
+void mu_control_ask_below(struct mu_control *c, uint64_t round);
 /* Send this rank's flight record to the root, which judges when it has all. */
 void mu_control_answer(struct mu_control *c, uint64_t round);
 void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
@@ -237,6 +249,14 @@ void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
                           size_t len);
 void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
                          const void *data, size_t len);
+
+/* ---- control_end.c: with the lock, which is released for hooks and waits ---- */
+/* The job has failed: one step on the way to `ended`. True: call it. */
+bool mu_control_may_end(struct mu_control *c);
+/* The reason is decided here: the dead rank's children will connect to this rank. */
+void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *why);
+/* The parent has died: connect to the rank that decides, for its reason. */
+void mu_control_rejoin(struct mu_control *c);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */
 void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,

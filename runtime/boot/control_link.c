@@ -52,6 +52,7 @@ int mu_link_open(struct mu_control *c, int index, int fd, int rank, pid_t pid)
     link->fd = fd;
     link->rank = rank;
     link->pidfd = -1;
+    link->gone = link->writing = false;
     if (mu_control_watch(c, fd, MU_ON_LINK, index) < 0)
         return -1;
     /* The process itself, since a child that it forked may hold the socket open. A pid

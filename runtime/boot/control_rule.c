@@ -72,6 +72,9 @@ void mu_control_decide(struct mu_control *c, const struct mu_complaint *why,
     c->ending.rank = final.rank;
     c->ending.reporter = reporter;
     mu_copy(c->ending.text, sizeof c->ending.text, final.text);
+    c->end_by = mu_clock_s() + MU_WRITE_SECONDS;
+    if (reporter)
+        mu_control_expect_orphans(c, why);
     mu_control_send_down(c, MU_FRAME_END, 0, 0, &final, sizeof final);
     pthread_cond_broadcast(&c->changed);
     mu_control_wake(c);
@@ -154,6 +157,7 @@ void mu_control_lost(struct mu_control *c, struct mu_link *link)
     mu_link_close(c, link);
     if (c->goodbye || c->ended)
         return;
+    c->orphaned = up && !c->env.report_immediately;
     if (up)
         mu_control_take_turn(c, MU_SAW_PARENT_END, &why);
     else

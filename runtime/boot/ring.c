@@ -144,7 +144,9 @@ void mu_ring_enter(struct mu_ring *n)
     n->entered++;
 }
 
-/* A connection made a moment ago has not carried the fences yet: its rank may be well. */
+/* A connection made a moment ago has not carried the fences yet: its rank may be
+ * well.
+ */
 static bool is_behind(const struct mu_ring *n, const struct mu_ring_link *l)
 {
     return l->fd >= 0 && l->received < n->entered &&

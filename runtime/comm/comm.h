@@ -43,9 +43,9 @@
 struct mu_comm_hooks {
     void *arg;
     /* This rank has noticed a failure: another rank may end this process at any moment.
-     * Must return soon.
+     * True when it has written what it prints. Must return soon.
      */
-    void (*alarmed)(void *arg);
+    bool (*alarmed)(void *arg);
     /* The job has failed; the backend is aborted. */
     void (*ended)(void *arg, const struct mu_ending *ending);
 };

@@ -50,12 +50,11 @@ static int judge(void *arg, const struct mu_flight *const *records,
     return mu_flight_verdict(records, comm->world->size, &names, status, text, len);
 }
 
-static void alarmed(void *arg)
+static bool alarmed(void *arg)
 {
     const struct mu_comm *comm = arg;
 
-    if (comm->hooks.alarmed)
-        comm->hooks.alarmed(comm->hooks.arg);
+    return !comm->hooks.alarmed || comm->hooks.alarmed(comm->hooks.arg);
 }
 
 static void ended(void *arg, const struct mu_ending *e)

@@ -63,6 +63,11 @@ struct mu_turn {
     enum mu_deed deed;
 };
 
+/* How long the rank that reports waits for the others to write what they print: they
+ * are killed when the step ends.
+ */
+#define MU_WRITE_SECONDS 0.1
+
 struct mu_turn mu_reporter_turn(const struct mu_view *view);
 
 /* ---- Sentences ------------------------------------------------------------------ */

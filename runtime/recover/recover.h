@@ -93,7 +93,7 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
 
 /* ---- verdict.c ---- */
 /* Hooks of mu_comm_hooks; arg is a mu_recover. */
-void mu_verdict_alarmed(void *arg);
+bool mu_verdict_alarmed(void *arg);
 void mu_verdict_ended(void *arg, const struct mu_ending *ending);
 /* The comm that decides: that of the world. */
 const struct mu_recover *mu_verdict_root(const struct mu_recover *recover);

@@ -99,20 +99,21 @@ static void await_idle(int ms)
         atomic_compare_exchange_strong(&state, &busy, STUCK);
 }
 
-void mu_streams_flush(double seconds)
+bool mu_streams_flush(double seconds)
 {
     int ms = (int)(seconds * 1000), idle = IDLE;
     bool out, err;
 
     await_idle(ms);
     if (!atomic_compare_exchange_strong(&state, &idle, BUSY))
-        return;
+        return false;
     out = flush_in_place(stdout);
     err = flush_in_place(stderr);
     if ((out || err) && start_thread())
         await_idle(ms);
     else
         atomic_store(&state, IDLE);
+    return !(out || err) || (ms > 0 && atomic_load(&state) == IDLE);
 }
 
 /* ---- A line on stderr ---- */

@@ -17,11 +17,7 @@
 #include "runtime/core/text.h"
 #include "runtime/recover/streams.h"
 
-/* Seconds for this rank to write its streams, and for the others to write theirs: they
- * have just received the reason, and are killed when the step ends.
- */
-#define FLUSH_SECONDS 0.5
-#define OTHERS_SECONDS 0.1
+#define FLUSH_SECONDS 0.5 /* for this rank to write its streams */
 
 /* Most lines of the flight record that are printed for ranks besides the one to blame.
  */
@@ -45,9 +41,9 @@ static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
                          mu_plural(printed - MOST_LINES));
 }
 
-void mu_verdict_alarmed(void *arg)
+bool mu_verdict_alarmed(void *arg)
 {
-    mu_streams_flush(0);
+    return mu_streams_flush(0);
 }
 
 const struct mu_recover *mu_verdict_root(const struct mu_recover *recover)
@@ -89,8 +85,8 @@ static void __attribute__((noreturn))
 end_step(const struct mu_comm *comm, int status, const char *why)
 {
     mu_streams_flush(FLUSH_SECONDS);
-    if (comm->world->size > 1)
-        mu_pause(OTHERS_SECONDS);
+    if (comm->control)
+        mu_control_await_written(comm->control);
     mu_world_abort(comm->world, status, why);
 }
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
@@ -149,6 +150,17 @@ static int count_lines(int fd, enum sink sink)
     return n;
 }
 
+/* Seconds from the deed to the end of the last rank. */
+static double seconds_to_end(const struct forked_result *r, double since)
+{
+    double last = 0;
+
+    for (int k = 0; k < RANKS; k++)
+        if (r->seconds[k] > last)
+            last = r->seconds[k];
+    return last - since;
+}
+
 static void check(const struct scene *s, const struct forked_result *r, int rank,
                   int lines, double since)
 {
@@ -166,7 +178,7 @@ static void check(const struct scene *s, const struct forked_result *r, int rank
                  r->seconds[rank] - since, s->within, r->text);
 }
 
-static void play(const struct scene *s, double *done_at)
+static double play(const struct scene *s, double *done_at)
 {
     struct forked_world w = {
         .size = RANKS, .nodes = 2, .timeout = 1.5, .return_failure = s->returns
@@ -174,7 +186,7 @@ static void play(const struct scene *s, double *done_at)
     struct run run = { .scene = s, .done_at = done_at };
     struct forked_result r;
     int reader[RANKS], spoken = 0;
-    double start = mu_clock_s();
+    double start = mu_clock_s(), took;
 
     for (int k = 0; k < RANKS; k++)
         run.sink[k] = open_sink(s->sink, &reader[k]);
@@ -187,7 +199,9 @@ static void play(const struct scene *s, double *done_at)
     }
     if (s->status && !spoken)
         fail_msg("%s: no rank ended with %d\n%s", s->name, s->status, r.text);
+    took = seconds_to_end(&r, *done_at - start);
     forked_clear(&r);
+    return took;
 }
 
 static void play_all(const struct scene *scene, size_t n)
@@ -217,6 +231,8 @@ static void every_rank_keeps_what_it_has_printed(void **state)
           false, 3 },
         { "a rank is killed, others compute", KILL, true, FILE_SINK, 1, MUSTER_EPEER,
           false, 3 },
+        { "a rank with a child is killed, others compute", KILL, true, FILE_SINK, 2,
+          MUSTER_EPEER, false, 3 },
         { "rank 0 is killed, others compute", KILL, true, FILE_SINK, 0, MUSTER_EPEER,
           false, 4 },
         { "a rank computes past the deadline", STAY_AWAY, false, FILE_SINK, 3,
@@ -224,6 +240,52 @@ static void every_rank_keeps_what_it_has_printed(void **state)
     };
 
     play_all(scenes, sizeof scenes / sizeof scenes[0]);
+}
+
+/* No rank can be given time to write before the ranks are connected. */
+static void what_a_rank_prints_before_muster_init_is_written_there(void **state)
+{
+    int fd = memfd_create("stdout", MFD_CLOEXEC);
+    pid_t pid = fork();
+    char text[16] = "";
+
+    if (pid == 0) {
+        const struct muster_options single = { .single = 1 };
+        struct muster *m;
+
+        dup2(fd, 1);
+        setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+        printf("before\n");
+        muster_init(&m, &single);
+        kill(getpid(), SIGKILL);
+    }
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(pread(fd, text, sizeof text - 1, 0), 7);
+    assert_string_equal(text, "before\n");
+    close(fd);
+}
+
+/* The least of several: what else runs on this machine only adds. Rank 0 is the root,
+ * rank 2 the parent of rank 3.
+ */
+static void a_death_ends_the_job_when_the_logs_are_written(void **state)
+{
+    double *done_at = forked_shared(sizeof *done_at);
+
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct scene s = { "a rank is killed", KILL,  true, FILE_SINK, rank,
+                                 MUSTER_EPEER,       false, 4 };
+        double least = 60;
+
+        for (int i = 0; i < 12 && least >= 0.08; i++) {
+            double took = play(&s, done_at);
+
+            if (took < least)
+                least = took;
+        }
+        if (least >= 0.08)
+            fail_msg("rank %d is killed: the job ends after %.3f s", rank, least);
+    }
 }
 
 static void a_stream_that_cannot_be_written_does_not_delay_the_end(void **state)
@@ -254,6 +316,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_keeps_what_it_has_printed),
+        cmocka_unit_test(what_a_rank_prints_before_muster_init_is_written_there),
+        cmocka_unit_test(a_death_ends_the_job_when_the_logs_are_written),
         cmocka_unit_test(a_stream_that_cannot_be_written_does_not_delay_the_end),
     };
 
