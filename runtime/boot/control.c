@@ -218,7 +218,6 @@ static void release(struct mu_control *c)
 static struct mu_control *make(const struct mu_control_env *env)
 {
     struct mu_control *c = calloc(1, sizeof *c);
-    pthread_condattr_t attr;
 
     if (!c)
         return NULL;
@@ -229,10 +228,7 @@ static struct mu_control *make(const struct mu_control_env *env)
     c->epoll_fd = c->wake_fd = c->apart = -1;
     c->up.fd = c->up.pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    mu_cond_init(&c->changed);
     return c;
 }
 

@@ -7,15 +7,14 @@
 #include "runtime/boot/control_impl.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/thread.h"
 #include "runtime/muster.h"
 
-#define LOOK_SECONDS 0.05 /* between checks for a rank that has died */
-#define LOOK_NS 50000000
+#define LOOK_SECONDS 0.05  /* between checks for a rank that has died */
 #define AGAIN_SECONDS 0.05 /* before the parent is called again */
 
 enum state { GOES_ON, LATE, FAILED };
@@ -40,14 +39,9 @@ static enum state look(struct mu_control *c, double until, struct mu_err *err)
 bool mu_control_look(struct mu_control *c, struct mu_err *err)
 {
     const struct mu_exchange *x = &c->env.world->exchange;
-    struct timespec at;
     bool lost;
 
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += LOOK_NS;
-    at.tv_sec += at.tv_nsec / 1000000000;
-    at.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&c->changed, &c->lock, &at);
+    mu_cond_wait(&c->changed, &c->lock, mu_clock_s() + LOOK_SECONDS);
     pthread_mutex_unlock(&c->lock);
     lost = x->lost && x->lost(x->arg, err);
     pthread_mutex_lock(&c->lock);

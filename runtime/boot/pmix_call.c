@@ -4,20 +4,20 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/thread.h"
+
+#define LOOK_SECONDS 0.05 /* between two calls of `leave` */
 
 struct mu_call *mu_call_new(void)
 {
     struct mu_call *c = calloc(1, sizeof *c);
-    pthread_condattr_t attr;
 
     if (!c)
         return NULL;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->done_cond, &attr);
-    pthread_condattr_destroy(&attr);
+    mu_cond_init(&c->done_cond);
     c->users = 2;
     return c;
 }
@@ -72,42 +72,23 @@ bool mu_call_done(struct mu_call *c)
     return done;
 }
 
-static bool is_before(const struct timespec *a, const struct timespec *b)
-{
-    return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
-}
-
 /* Until the callback has come, the deadline is over or the waiter's reason to leave is
  * there. Called with the lock held.
  */
-static void await_done(struct mu_call *c, const struct timespec *until)
+static void await_done(struct mu_call *c, double until)
 {
     while (!c->done) {
-        struct timespec soon = mu_in_seconds(0.05);
-        bool last = !c->leave || is_before(until, &soon);
-        int rc = pthread_cond_timedwait(&c->done_cond, &c->lock, last ? until : &soon);
+        double soon = mu_clock_s() + LOOK_SECONDS;
+        bool last = !c->leave || until < soon;
+        int rc = mu_cond_wait(&c->done_cond, &c->lock, last ? until : soon);
 
         if (rc == ETIMEDOUT && (last || c->leave(c->leave_arg)))
             break;
     }
 }
 
-struct timespec mu_in_seconds(double seconds)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)seconds;
-    t.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
-pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started,
-                           const struct timespec *until, pmix_value_t **value)
+pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started, double until,
+                           pmix_value_t **value)
 {
     pmix_status_t status;
 

@@ -10,7 +10,6 @@
 #include <pmix.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <time.h>
 
 #define MU_PMIX_KEY 64
 
@@ -38,13 +37,12 @@ void mu_on_fence(pmix_status_t status, void *arg);
 void mu_on_get(pmix_status_t status, pmix_value_t *value, void *arg);
 /* Has the callback come? */
 bool mu_call_done(struct mu_call *c);
-/* Wait for c and give it up; `started` is what the starting call returned.
+/* Wait for c until `until` (seconds of the monotonic clock) and give it up; `started`
+ * is what the starting call returned.
  * PMIX_ERR_TIMEOUT at the deadline, or when `leave` returns true. *value (may be NULL)
  * gets the value of a get, to be released.
  */
-pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started,
-                           const struct timespec *until, pmix_value_t **value);
-/* That many seconds from now on CLOCK_MONOTONIC. */
-struct timespec mu_in_seconds(double seconds);
+pmix_status_t mu_call_wait(struct mu_call *c, pmix_status_t started, double until,
+                           pmix_value_t **value);
 
 #endif

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/boot/pmix_call.h"
 #include "runtime/core/ranks.h"
@@ -23,7 +24,7 @@
 int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err)
 {
-    struct timespec until = mu_in_seconds(timeout);
+    double until = mu_clock_s() + timeout;
     pmix_value_t *v = NULL;
     struct mu_call *c;
     pmix_status_t rc = mu_pmix_start_get(arg, rank, key, timeout, &c);
@@ -31,7 +32,7 @@ int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *le
 
     if (!c)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
-    rc = mu_call_wait(c, rc, &until, &v);
+    rc = mu_call_wait(c, rc, until, &v);
     if (rc != PMIX_SUCCESS || !v || v->type != PMIX_BYTE_OBJECT) {
         mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s: %s", rank, key,
                    PMIx_Error_string(rc));
@@ -51,7 +52,7 @@ out:
     return copy ? 0 : -1;
 }
 
-static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
+static pmix_status_t fence_until(struct pmix *p, double until)
 {
     struct mu_call *c = mu_call_new();
     bool yes = true;
@@ -78,7 +79,7 @@ static pmix_status_t fence_until(struct pmix *p, const struct timespec *until)
 static int find_missing(const struct mu_world *w, bool *missing, char *host, size_t len)
 {
     const struct pmix *p = w->impl;
-    struct timespec until = mu_in_seconds(2);
+    double until = mu_clock_s() + 2;
     int n = 0, elsewhere = w->size, other = -1;
 
     mu_copy(host, len, p->host);
@@ -93,7 +94,7 @@ static int find_missing(const struct mu_world *w, bool *missing, char *host, siz
             rc = mu_pmix_start_get(p, r, p->last_key, 1, &c);
         else
             other = r;
-        missing[r] = c && mu_call_wait(c, rc, &until, NULL) != PMIX_SUCCESS;
+        missing[r] = c && mu_call_wait(c, rc, until, NULL) != PMIX_SUCCESS;
         n += missing[r];
     }
     if (n == 0 && elsewhere > 1)
@@ -131,12 +132,12 @@ static int report_missing(struct mu_world *w, double timeout, struct mu_err *err
 
 int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)
 {
-    struct timespec until = mu_in_seconds(timeout);
+    double until = mu_clock_s() + timeout;
     struct pmix *p = arg;
     pmix_status_t rc;
 
     mu_ring_enter(&p->watch.ring);
-    rc = fence_until(p, &until);
+    rc = fence_until(p, until);
     if (p->watch.lost >= 0)
         return mu_pmix_watch_report(p, err);
     if (rc == PMIX_ERR_TIMEOUT)

@@ -48,10 +48,9 @@ static void request_next(struct pmix *p, int kind)
 static void receive_next(struct pmix *p, int kind)
 {
     struct mu_pmix_request *request = &p->watch.request[kind];
-    struct timespec now = mu_in_seconds(0);
     pmix_value_t *v = NULL;
 
-    if (mu_call_wait(request->call, request->rc, &now, &v) == PMIX_SUCCESS && v &&
+    if (mu_call_wait(request->call, request->rc, 0, &v) == PMIX_SUCCESS && v &&
         v->type == PMIX_BYTE_OBJECT)
         mu_ring_set_next(&p->watch.ring, (enum mu_ring_kind)kind, v->data.bo.bytes,
                          v->data.bo.size);

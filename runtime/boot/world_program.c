@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/random.h"
+#include "runtime/base/thread.h"
 #include "runtime/boot/published.h"
 #include "runtime/boot/world.h"
 #include "runtime/muster.h"
@@ -26,7 +27,7 @@ struct program {
 
 struct watch {
     const struct program *p;
-    double timeout;
+    double timeout, until; /* seconds; seconds of the monotonic clock */
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool returned;
@@ -36,19 +37,11 @@ struct watch {
 static void *watch(void *arg)
 {
     struct watch *w = arg;
-    struct timespec until;
     int rc = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)w->timeout;
-    until.tv_nsec += (long)((w->timeout - (double)(time_t)w->timeout) * 1e9);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&w->lock);
     while (!w->returned && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&w->cond, &w->lock, &until);
+        rc = mu_cond_wait(&w->cond, &w->lock, w->until);
     if (!w->returned) {
         fprintf(stderr,
                 "muster: rank %d (node %s): the all-gather of muster_options.exchange "
@@ -65,16 +58,12 @@ static int gather(void *arg, const void *mine, size_t len, void *all, double tim
                   struct mu_err *err)
 {
     const struct program *p = arg;
-    struct watch w = { .p = p, .timeout = timeout };
-    pthread_condattr_t monotonic;
+    struct watch w = { .p = p, .timeout = timeout, .until = mu_clock_s() + timeout };
     pthread_t thread;
     int rc;
 
     pthread_mutex_init(&w.lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&w.cond, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    mu_cond_init(&w.cond);
     if (pthread_create(&thread, NULL, watch, &w) != 0)
         return mu_err_set(err, MUSTER_EMEMORY, "cannot start a thread");
     rc = p->exchange.allgather(p->exchange.arg, mine, all, len);

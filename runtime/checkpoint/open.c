@@ -4,13 +4,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/checkpoint/ckfolder.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/random.h"
+#include "runtime/base/thread.h"
 
 #define MARK_S 3 /* a network file system shows a new file within this time */
 
@@ -40,17 +40,6 @@ static int take_options(struct muster_checkpoint *c, const char *folder,
                           "checkpoint: the path of the folder is missing or too long");
     mu_copy(c->folder, sizeof c->folder, folder);
     return 0;
-}
-
-/* Waits use the monotonic clock, which is never set. */
-static void init_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attr);
-    pthread_condattr_destroy(&attr);
 }
 
 static int make_folder(const struct muster_checkpoint *c, struct mu_err *err)
@@ -131,7 +120,7 @@ int mu_checkpoint_open(struct mu_comm *comm, const char *folder,
         c->pid = getpid();
         c->generation = comm->generation;
         pthread_mutex_init(&c->save.lock, NULL);
-        init_condition(&c->save.changed);
+        mu_cond_init(&c->save.changed);
         rc = take_options(c, folder, options, err);
     }
     if (rc == 0)

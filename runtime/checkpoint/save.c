@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 #include "runtime/checkpoint/ckfolder.h"
 
@@ -210,15 +210,13 @@ void mu_checkpoint_copied(struct muster_checkpoint *c)
 /* True when this rank has nothing more to write; waits at most AGREE_EVERY. */
 static bool done_soon(struct mu_cksave *s)
 {
-    struct timespec until;
+    double until = mu_clock_s() + AGREE_EVERY;
     bool done;
 
     if (!s->writes || s->failed)
         return true;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += AGREE_EVERY;
     pthread_mutex_lock(&s->lock);
-    while (!s->done && pthread_cond_timedwait(&s->changed, &s->lock, &until) == 0)
+    while (!s->done && mu_cond_wait(&s->changed, &s->lock, until) == 0)
         ;
     done = s->done;
     pthread_mutex_unlock(&s->lock);
