@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "runtime/base/cpuset.h"
 #include "spank/core/gpubind/gpu_bind.h"
 
 static const struct bind_case {
@@ -30,6 +31,9 @@ static const struct bind_case {
     { "repetition", "map_gpu:0*2,1*2", MU_GPU_BIND_MAP, 0, 0, "0|0|1|1" },
     { "mask_gpu", "mask_gpu:0x3,0xc", MU_GPU_BIND_MASK, 0, 0, "0-1|2-3" },
     { "a mask without 0x", "mask_gpu:10", MU_GPU_BIND_MASK, 0, 0, "4" },
+    { "a mask of two words", "mask_gpu:0x80000000000000010000000000000001",
+      MU_GPU_BIND_MASK, 0, 0, "0,64,127" },
+    { "the last GPU of a machine", "map_gpu:127", MU_GPU_BIND_MAP, 0, 0, "127" },
     { "mask, repeated", "mask:0xf*2", MU_GPU_BIND_MASK, 0, 0, "0-3|0-3" },
     { "22.05's stored form", "gpu:single:1", MU_GPU_BIND_SINGLE, 1, 0, "" },
     { "22.05's stored form, verbose", "gpu:verbose,map_gpu:1,0", MU_GPU_BIND_MAP, 0, 1,
@@ -53,12 +57,18 @@ static void every_form_is_understood(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct mu_err err = { 0 };
-        char list[512] = "", one[64];
+        char list[512] = "";
 
         if (mu_gpu_bind_parse(cases[i].text, &bind, &err) < 0)
             fail_msg("%s: %s", cases[i].name, err.text);
         for (int e = 0; e < bind.nlist; e++) {
-            mu_cpuset_format(&bind.list[e], one, sizeof one);
+            struct mu_cpuset set = { { 0 } };
+            char one[64];
+
+            for (int pos = 0; pos < MU_GPUS_MAX; pos++)
+                if (mu_gpu_bind_has(&bind, e, pos))
+                    mu_cpuset_add(&set, pos);
+            mu_cpuset_format(&set, one, sizeof one);
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
                      e ? "|" : "", one);
         }

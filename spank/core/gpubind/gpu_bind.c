@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "runtime/base/cpuset.h"
 #include "runtime/base/parse.h"
 
 #define BIND_TEXT 4096
@@ -113,7 +114,7 @@ static int parse_list(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
             return mu_err_set(err, E2BIG, "the GPU list has more than %d entries",
                               MU_GPUS_MAX);
         while (times-- > 0)
-            bind->list[bind->nlist++] = set;
+            memcpy(bind->list[bind->nlist++], set.word, sizeof bind->list[0]);
     }
     return 0;
 }
@@ -156,7 +157,7 @@ static int parse_kind(char *text, struct mu_gpu_bind *bind, struct mu_err *err)
 
 int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err)
 {
-    struct mu_gpu_bind *work;
+    struct mu_gpu_bind work = { 0 };
     char copy[BIND_TEXT], *part, *rest;
     int rc;
 
@@ -164,17 +165,18 @@ int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err 
         return mu_err_set(err, ENAMETOOLONG,
                           "the GPU binding has %zu characters, at most %zu are allowed",
                           strlen(text), sizeof copy - 1);
-    work = calloc(1, sizeof *work);
-    if (!work)
-        return mu_err_set(err, ENOMEM, "GPU binding: out of memory");
     part = mu_gpu_bind_part(copy);
     if (part && (rest = skip_prefix(part, "verbose,"))) {
-        work->verbose = true;
+        work.verbose = true;
         part = rest;
     }
-    rc = part ? parse_kind(part, work, err) : 0;
+    rc = part ? parse_kind(part, &work, err) : 0;
     if (rc == 0)
-        *bind = *work;
-    free(work);
+        *bind = work;
     return rc < 0 ? mu_err_context(err, "gpu-bind") : 0;
+}
+
+bool mu_gpu_bind_has(const struct mu_gpu_bind *bind, int i, int pos)
+{
+    return bind->list[i][pos / 64] >> (pos % 64) & 1;
 }

@@ -4,8 +4,8 @@
 #define MU_GPU_BIND_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-#include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
 #include "spank/core/node/node.h"
 
@@ -21,9 +21,10 @@ enum mu_gpu_bind_kind {
 
 struct mu_gpu_bind {
     enum mu_gpu_bind_kind kind;
-    int n;                              /* of single: and per_task: */
-    int nlist;                          /* of map and mask, repeated cyclically */
-    struct mu_cpuset list[MU_GPUS_MAX]; /* positions (not node numbers) for task i */
+    int n;     /* of single: and per_task: */
+    int nlist; /* of map and mask, repeated cyclically */
+    /* bit p % 64 of list[i][p / 64]: task i gets the step's GPU at position p */
+    uint64_t list[MU_GPUS_MAX][MU_GPUS_MAX / 64];
     bool verbose;
 };
 
@@ -33,6 +34,8 @@ struct mu_gpu_bind {
  * (MU_GPU_BIND_NONE if it has none). *bind is unchanged on failure.
  */
 int mu_gpu_bind_parse(const char *text, struct mu_gpu_bind *bind, struct mu_err *err);
+/* True if entry i of the list has the GPU at this position of the step. */
+bool mu_gpu_bind_has(const struct mu_gpu_bind *bind, int i, int pos);
 
 /* The text after "gres/gpu:", "gres:gpu:" or "gpu:"; NULL if text begins with none of
  * them.

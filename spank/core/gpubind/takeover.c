@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/parse.h"
@@ -16,13 +15,9 @@
 /* The kind of a binding, or -1 if Slurm will refuse the text. */
 static int kind_of(const char *text)
 {
-    struct mu_gpu_bind *bind = malloc(sizeof *bind);
-    int kind = -1;
+    struct mu_gpu_bind bind;
 
-    if (bind && mu_gpu_bind_parse(text, bind, NULL) == 0)
-        kind = bind->kind;
-    free(bind);
-    return kind;
+    return mu_gpu_bind_parse(text, &bind, NULL) == 0 ? (int)bind.kind : -1;
 }
 
 /* Copy the GPU part of a stored binding; false if there is none or it does not fit. */

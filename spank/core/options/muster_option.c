@@ -97,9 +97,8 @@ static int set_file(struct mu_opts *opts, const struct key *k, const char *value
 static int set_gpu_bind(struct mu_opts *opts, const struct key *key, const char *value,
                         struct mu_err *err)
 {
-    struct mu_gpu_bind *bind;
+    struct mu_gpu_bind bind;
     char text[sizeof opts->gpu_bind];
-    int rc;
 
     if (!value || !*value)
         return mu_err_set(err, EINVAL,
@@ -113,12 +112,7 @@ static int set_gpu_bind(struct mu_opts *opts, const struct key *key, const char 
     for (char *c = text; *c; c++)
         if (*c == '+')
             *c = ',';
-    bind = malloc(sizeof *bind);
-    if (!bind)
-        return mu_err_set(err, ENOMEM, "gpu-bind: out of memory");
-    rc = mu_gpu_bind_parse(text, bind, err);
-    free(bind);
-    if (rc < 0)
+    if (mu_gpu_bind_parse(text, &bind, err) < 0)
         return -1;
     mu_copy(opts->gpu_bind, sizeof opts->gpu_bind, text);
     return 0;

@@ -94,10 +94,9 @@ static int assign_list(const struct mu_alloc *alloc, const struct mu_gpu_bind *b
                        const char *text, struct mu_plan *plan, struct mu_err *err)
 {
     for (int t = 0; t < plan->nslots; t++) {
-        const struct mu_cpuset *set = &bind->list[t % bind->nlist];
-
-        for (int pos = mu_cpuset_next(set, -1); pos >= 0;
-             pos = mu_cpuset_next(set, pos)) {
+        for (int pos = 0; pos < MU_GPUS_MAX; pos++) {
+            if (!mu_gpu_bind_has(bind, t % bind->nlist, pos))
+                continue;
             if (pos >= alloc->ngpus)
                 return mu_err_set(err, EINVAL,
                                   "gpu-bind '%s' names GPU %d for task %d, "
@@ -198,28 +197,20 @@ int mu_place_gpu(const struct mu_node *node, const struct mu_alloc *alloc,
                  const struct mu_opts *opts, struct mu_plan *plan, bool *left_to_slurm,
                  struct mu_err *err)
 {
-    struct mu_gpu_bind *bind;
-    int rc = -1;
+    struct mu_gpu_bind bind = { 0 };
 
     *left_to_slurm = false;
     if (alloc->ngpus == 0)
         return 0;
-    bind = calloc(1, sizeof *bind); /* too large for the stack of a plugin */
-    if (!bind)
-        return mu_err_set(err, ENOMEM, "out of memory");
-    if (opts->gpu_bind[0] && mu_gpu_bind_parse(opts->gpu_bind, bind, err) < 0)
-        goto out;
-    plan->own_visible = sees_own_alone(node, alloc, opts, bind);
+    if (opts->gpu_bind[0] && mu_gpu_bind_parse(opts->gpu_bind, &bind, err) < 0)
+        return -1;
+    plan->own_visible = sees_own_alone(node, alloc, opts, &bind);
     if (alloc->ntasks > alloc->ngpus &&
         (opts->share == MU_SHARE_NO ||
-         (opts->share != MU_SHARE_YES && bind->kind == MU_GPU_BIND_NONE))) {
-        rc = refuse_or_leave(alloc, opts, plan, left_to_slurm, err);
-        goto out;
-    }
-    rc = assign_bound(node, alloc, bind, opts->gpu_bind, plan, err);
-    if (rc == 0)
-        note_gpus(node, plan);
-out:
-    free(bind);
-    return rc;
+         (opts->share != MU_SHARE_YES && bind.kind == MU_GPU_BIND_NONE)))
+        return refuse_or_leave(alloc, opts, plan, left_to_slurm, err);
+    if (assign_bound(node, alloc, &bind, opts->gpu_bind, plan, err) < 0)
+        return -1;
+    note_gpus(node, plan);
+    return 0;
 }
