@@ -161,13 +161,14 @@ def close_all():
 # ---- Open a world through PyTorch's store --------------------------------------------------------
 
 
-def _await(store, key):
-    """A blocking get would hold the store's lock, which other threads need to open their worlds."""
+def _await(store, key, size):
+    """Until all ranks have added themselves: a blocking get would hold the store's lock, which other threads need
+    to open their worlds. Store.check would do, but PyTorch 2.1 lacks it."""
+    store.add(key, 1)
     pause = 0.001
-    while not store.check([key]):
+    while store.add(key, 0) < size:
         time.sleep(pause)
         pause = min(2 * pause, 0.05)
-    return store.get(key)
 
 
 def open_world(key, store, rank, size, timeout, init_timeout):
@@ -179,8 +180,9 @@ def open_world(key, store, rank, size, timeout, init_timeout):
             number = len(rounds)
             rounds.append(number)
             store.set(f"{key}/{number}/{rank}", library.ctypes.string_at(mine, length))
+            _await(store, f"{key}/{number}", size)
             for other in range(size):
-                data = _await(store, f"{key}/{number}/{other}")
+                data = store.get(f"{key}/{number}/{other}")
                 library.ctypes.memmove(everything + other * length, data, length)
             return 0
         except Exception as error:  # pylint: disable=broad-except  # C is between here and the caller
