@@ -51,6 +51,15 @@ ranks='echo ${!RANK*} ${!LOCAL_*} ${!WORLD_*} ${!NODE_RANK*} ${!GROUP_RANK*} ${!
     [ -z "$output" ]
 }
 
+@test "case 061: PyTorch Lightning starts its second process in one task with two GPUs" {
+    python3 -c "import pytorch_lightning" 2> /dev/null || skip "python3 has no pytorch_lightning"
+    # Lightning takes Slurm's tasks for its ranks except in a job of this name.
+    output=$(step -J bash -n1 --gres=gpu:2 python3 "$BATS_TEST_DIRNAME/lightning.py")
+    [ "$(grep -oE '[A-Z].* elsewhere: .*|rank . of 2 is done' <<< "$output" | sort)" = "LightningEnvironment ranks start elsewhere: False
+rank 0 of 2 is done
+rank 1 of 2 is done" ]
+}
+
 @test "case 061: without a plan the rule is the same" {
     site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
     run step -n1 --gres=gpu:2 bash -c "$ranks"
