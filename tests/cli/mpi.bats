@@ -1,0 +1,38 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# A program that uses an MPI library beside libmuster, started by that library's mpirun.
+# shellcheck disable=SC2154 # common.bash sets muster and top
+load common
+
+setup_file() {
+    local build=${MUSTER_BUILDDIR:-${MUSTER_SRCDIR:-$BATS_TEST_DIRNAME/../..}/build}
+    command -v mpicc mpirun > /dev/null || skip "no mpicc"
+    mpirun --version | grep -q 'Open MPI' || skip "mpirun is not Open MPI's"
+    ! grep -q '^MU_CFLAGS = .*-fsanitize' "$build/Makefile" || skip "a build with sanitizers"
+    nm -D "$build/.libs/libmuster.so" | grep -q ' U PMIx_Init' || skip "a build without PMIx"
+    mpicc -I"$BATS_TEST_DIRNAME/../../runtime" -o "$BATS_FILE_TMPDIR/beside" \
+        "$BATS_TEST_DIRNAME/mpi_beside.c" -L"$build/.libs" -lmuster
+    export LD_LIBRARY_PATH=$build/.libs MUSTER_INIT_TIMEOUT=30 MUSTER_TIMEOUT=30
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+beside() { # which is initialised first
+    run timeout 60 mpirun --oversubscribe -n 3 "$BATS_FILE_TMPDIR/beside" "$1"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep '^mpi' <<< "$output" | sort)" = "mpi 0 sums 3, muster 0 sums 3
+mpi 1 sums 3, muster 1 sums 3
+mpi 2 sums 3, muster 2 sums 3" ]
+}
+
+@test "MPI_Init before muster_init: both work with the same ranks" {
+    beside mpi
+}
+
+@test "muster_init before MPI_Init: both work with the same ranks" {
+    beside muster
+}
+
+@test "MPI_Init before an elastic muster_init, as muster.h demands: both work" {
+    MUSTER_ELASTIC=1 beside mpi
+}
