@@ -90,10 +90,10 @@ int mu_world_listen(struct mu_world *world, const char *master_addr,
  */
 int mu_world_exchange(struct mu_world *world, const char *host, const char *node_key,
                       double timeout, struct mu_err *err);
-/* Number nodes by their lowest rank and ranks within them, from a key that is equal on
- * ranks of one node and on no others.
+/* Number nodes by their lowest rank and ranks within them. node_of[r] holds any number
+ * that is equal on ranks of one node and on no others.
  */
-void mu_world_number_nodes(struct mu_world *world, const char *const *node_key);
+void mu_world_number_nodes(struct mu_world *world);
 void mu_world_free(struct mu_world *world);
 
 /* Leave out the ranks r without keep[r]; this one is kept. Ranks, nodes and local ranks

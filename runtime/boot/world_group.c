@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* world_group.c - a world of some ranks of another one, over the same endpoints */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/boot/world.h"
@@ -30,25 +29,6 @@ static char *label_of(const struct mu_world *parent, int rank)
     return label;
 }
 
-static int number_nodes(struct mu_world *w, const struct mu_world *parent,
-                        const int *ranks)
-{
-    size_t n = (size_t)w->size;
-    char(*text)[16] = calloc(n, sizeof *text);
-    const char **key = calloc(n, sizeof *key);
-    int rc = text && key ? 0 : -1;
-
-    for (size_t r = 0; rc == 0 && r < n; r++) {
-        snprintf(text[r], sizeof text[r], "%d", parent->node_of[ranks[r]]);
-        key[r] = text[r];
-    }
-    if (rc == 0)
-        mu_world_number_nodes(w, key);
-    free(text);
-    free(key);
-    return rc;
-}
-
 int mu_world_group(struct mu_world *parent, const int *ranks, int n,
                    uint64_t generation, struct mu_world **out, struct mu_err *err)
 {
@@ -64,18 +44,18 @@ int mu_world_group(struct mu_world *parent, const int *ranks, int n,
     for (int r = 0; r < n; r++) {
         if (ranks[r] == parent->rank)
             w->rank = r;
+        w->node_of[r] = parent->node_of[ranks[r]];
         w->pid_of[r] = parent->pid_of[ranks[r]];
         w->address[r] = parent->address[ranks[r]];
         w->host_of[r] = label_of(parent, ranks[r]);
-        if (!w->host_of[r])
-            goto fail;
+        if (!w->host_of[r]) {
+            mu_world_free(w);
+            return mu_err_set(err, MUSTER_EMEMORY,
+                              "out of memory for a group of %d ranks", n);
+        }
     }
-    if (number_nodes(w, parent, ranks) < 0)
-        goto fail;
+    mu_world_number_nodes(w);
     w->endpoint = parent->endpoint;
     *out = w;
     return 0;
-fail:
-    mu_world_free(w);
-    return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a group of %d ranks", n);
 }

@@ -74,44 +74,34 @@ static void trust(struct mu_world *w, const uint8_t token[MU_TOKEN_LEN])
         mu_endpoint_set_secret(w->endpoint, (enum mu_service)s, token);
 }
 
+static int set_rank(struct mu_world *w, int rank, int pid, const char *host,
+                    struct mu_err *err)
+{
+    w->pid_of[rank] = pid;
+    free(w->host_of[rank]);
+    w->host_of[rank] = strdup(host);
+    return w->host_of[rank]
+               ? 0
+               : mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
+}
+
 static int read_records(struct mu_world *w, struct rank_record *records,
                         struct mu_err *err)
 {
-    const char **key = calloc((size_t)w->size, sizeof *key);
-    int rc = -1;
-
-    if (!key)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
     for (int r = 0; r < w->size; r++) {
+        int same = r - 1;
+
         if (read_record(w, r, &records[r], err) < 0)
-            goto out;
+            return -1;
         if (r == 0)
             trust(w, w->has_token ? w->token : records[0].token);
-        key[r] = records[r].node_key;
-        w->pid_of[r] = records[r].pid;
-        free(w->host_of[r]);
-        w->host_of[r] = strdup(records[r].host);
-        if (!w->host_of[r]) {
-            mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", w->size);
-            goto out;
-        }
+        while (same >= 0 && strcmp(records[same].node_key, records[r].node_key) != 0)
+            same--;
+        w->node_of[r] = same >= 0 ? w->node_of[same] : r;
+        if (set_rank(w, r, records[r].pid, records[r].host, err) < 0)
+            return -1;
     }
-    mu_world_number_nodes(w, key);
-    rc = 0;
-out:
-    free(key);
-    return rc;
-}
-
-static int meet_alone(struct mu_world *w, const char *host, const char *node_key,
-                      struct mu_err *err)
-{
-    w->pid_of[0] = getpid();
-    free(w->host_of[0]);
-    w->host_of[0] = strdup(host);
-    if (!w->host_of[0])
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a world of one");
-    mu_world_number_nodes(w, &node_key);
+    mu_world_number_nodes(w);
     return 0;
 }
 
@@ -121,8 +111,10 @@ int mu_world_exchange(struct mu_world *w, const char *host, const char *node_key
     struct rank_record *records;
     int rc;
 
-    if (w->size == 1)
-        return meet_alone(w, host, node_key, err);
+    if (w->size == 1) {
+        mu_world_number_nodes(w);
+        return set_rank(w, 0, getpid(), host, err);
+    }
     if (publish(w, host, node_key, err) < 0 ||
         w->exchange.fence(w->exchange.arg, timeout, err) < 0)
         return -1;

@@ -43,7 +43,6 @@ static void single_abort(struct mu_world *world, int status, const char *why)
 
 int mu_world_single(struct mu_world **out, struct mu_err *err)
 {
-    const char *key = "";
     char host[256] = "localhost";
     struct mu_world *w = mu_world_new(0, 1, "single", err);
 
@@ -61,7 +60,7 @@ int mu_world_single(struct mu_world **out, struct mu_err *err)
         goto fail;
     }
     w->pid_of[0] = getpid();
-    mu_world_number_nodes(w, &key);
+    mu_world_number_nodes(w);
     w->exchange = (struct mu_exchange){ w->impl, publish, fence, fetch, NULL };
     w->close = single_close;
     w->abort = single_abort;

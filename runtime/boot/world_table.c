@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "runtime/muster.h"
 
@@ -47,53 +46,30 @@ void mu_world_free(struct mu_world *world)
     free(world);
 }
 
-void mu_world_number_nodes(struct mu_world *world, const char *const *node_key)
+/* The nearest rank below r with value[r], -1: none. Neighbours mostly share a node. */
+static int last_before(const int *value, int which, int r)
 {
-    world->nnodes = 0;
-    for (int r = 0; r < world->size; r++) {
-        int same = 0, before = 0;
-
-        /* Backwards, since neighbours mostly share a node. */
-        for (before = r - 1; before >= 0; before--)
-            if (strcmp(node_key[before], node_key[r]) == 0)
-                break;
-        if (before >= 0) {
-            same = world->node_of[before];
-            world->local_of[r] = world->local_of[before] + 1;
-        } else {
-            same = world->nnodes++;
-            world->local_of[r] = 0;
-        }
-        world->node_of[r] = same;
-    }
-    world->node = world->node_of[world->rank];
-    world->local_rank = world->local_of[world->rank];
-    world->local_size = 0;
-    for (int r = 0; r < world->size; r++)
-        world->local_size += world->node_of[r] == world->node;
+    do
+        r--;
+    while (r >= 0 && value[r] != which);
+    return r;
 }
 
-/* Nodes keep their order; the number of one whose ranks are all gone goes too. */
-static void renumber_nodes(struct mu_world *w)
+void mu_world_number_nodes(struct mu_world *w)
 {
-    w->nnodes = 0;
+    w->nnodes = w->local_size = 0;
     for (int r = 0; r < w->size; r++) {
-        int old = w->node_of[r], before = r - 1;
+        /* Until all have their new number, the old one is in local_of. */
+        int old = w->node_of[r], before = last_before(w->local_of, old, r);
 
-        /* Numbers of earlier ranks are new ones already, so their old ones are in
-         * local_of until they are not needed any more.
-         */
-        while (before >= 0 && w->local_of[before] != old)
-            before--;
-        w->node_of[r] = before >= 0 ? w->node_of[before] : w->nnodes++;
         w->local_of[r] = old;
+        w->node_of[r] = before >= 0 ? w->node_of[before] : w->nnodes++;
     }
     w->node = w->node_of[w->rank];
-    w->local_size = 0;
     for (int r = 0; r < w->size; r++) {
-        w->local_of[r] = 0;
-        for (int q = 0; q < r; q++)
-            w->local_of[r] += w->node_of[q] == w->node_of[r];
+        int before = last_before(w->node_of, w->node_of[r], r);
+
+        w->local_of[r] = before >= 0 ? w->local_of[before] + 1 : 0;
         w->local_size += w->node_of[r] == w->node;
     }
     w->local_rank = w->local_of[w->rank];
@@ -116,5 +92,5 @@ void mu_world_shrink(struct mu_world *world, const bool *keep)
         world->pid_of[n++] = world->pid_of[r];
     }
     world->size = n;
-    renumber_nodes(world);
+    mu_world_number_nodes(world);
 }
