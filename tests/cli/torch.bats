@@ -116,6 +116,22 @@ except muster.Error as error:
     fails silent 12 "f32" "f64"
 }
 
+@test "embeddings by row train as over gloo, untied ones bit for bit at two ranks" {
+    new
+    for n in 2 3; do
+        ranks "$n" torch_rows.py
+        [ "$status" -eq 0 ]
+        [ "$(grep -c ': as it must$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_rows.py")" ]
+    done
+}
+
+@test "embeddings by row: what cannot be gets one sentence" {
+    new
+    fails rows 10 "status 10: muster.torch: send_rows needs backend muster, but DDP has gloo" \
+        "warning: muster.torch: send_rows got a part of the model, so 0.0.weight stays dense: pass the model that DDP gets" \
+        "muster.library.Error: muster.torch: send_rows does not work inside Join: leave one of them out"
+}
+
 @test "a rank that raises: the others get its name" {
     new
     fails raises 1 "ValueError: a mistake of the program" "rank 1 (node "

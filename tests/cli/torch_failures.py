@@ -4,10 +4,12 @@
 import os
 import signal
 import sys
+import warnings
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import muster.torch
@@ -59,6 +61,28 @@ elif what == "raises":
     if me == 1:
         raise ValueError("a mistake of the program")
     dist.all_reduce(torch.ones(3))
+elif what == "rows":
+    def embedding_model():
+        return nn.Sequential(nn.Embedding(8, 8), nn.Linear(8, 1))
+
+    def rows_step(model):
+        model(torch.zeros(2, dtype=torch.int64)).sum().backward()
+
+    def joined(model):
+        with Join([model]):
+            rows_step(model)
+
+    tokens = dist.new_group(backend="gloo")
+    whole = muster.torch.send_rows(embedding_model())
+    refused(rows_step, DistributedDataParallel(whole, process_group=tokens))
+    part = DistributedDataParallel(nn.Sequential(muster.torch.send_rows(embedding_model())))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows_step(part)
+    print(f"warning: {caught[0].message}")
+    if part.module[0][0].weight.grad is None:
+        sys.exit("no gradient of the part")
+    joined(DistributedDataParallel(muster.torch.send_rows(embedding_model())))
 elif what == "store":
     dist.barrier()
     sys.exit(0)

@@ -61,6 +61,21 @@ class Item(ctypes.Structure):
                 ("total", c_uint64), ("reserved", c_uint64 * 4)]
 
 
+class Param(ctypes.Structure):
+    """struct muster_param"""
+
+    _fields_ = [("name", c_char_p), ("count", c_size_t), ("dtype", c_int), ("data", c_void_p), ("grad", c_void_p),
+                ("frozen", c_int), ("rows", c_size_t), ("reserved", c_uint64 * 3)]
+
+
+class DdpOptions(ctypes.Structure):
+    """struct muster_ddp_options"""
+
+    _fields_ = [("first_bucket", c_size_t), ("bucket_cap", c_size_t), ("backward", c_double), ("fixed_order", c_int),
+                ("screen", c_int), ("require_all", c_int), ("shard", c_int), ("hook", c_void_p),
+                ("reserved", c_uint64 * 8)]
+
+
 _TEXT = ("version", "error", "checkpoint_path")  # functions that return a string
 _SIZES = POINTER(c_size_t)
 _ARGUMENTS = {
@@ -79,6 +94,15 @@ _ARGUMENTS = {
     "alltoallv": [c_void_p, c_void_p, _SIZES, _SIZES, c_void_p, _SIZES, _SIZES, c_int, c_void_p],
     "send": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
     "recv": [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p],
+    "ddp_create": [c_void_p, POINTER(Param), c_int, POINTER(DdpOptions), POINTER(c_void_p)],
+    "ddp_destroy": [c_void_p],
+    "ddp_broadcast": [c_void_p, c_int],
+    "ddp_grad": [c_void_p, c_int],
+    "ddp_grad_ready": [c_void_p, c_int, c_void_p],
+    "ddp_grad_rows": [c_void_p, c_int, c_void_p, c_size_t, c_void_p, c_void_p],
+    "ddp_grad_absent": [c_void_p, c_int],
+    "ddp_sync": [c_void_p, c_void_p],
+    "ddp_absent": [c_void_p, c_int],
     "sampler_create": [c_void_p, POINTER(SamplerOptions), POINTER(c_void_p)],
     "sampler_destroy": [c_void_p],
     "sampler_set_epoch": [c_void_p, c_uint64],
@@ -106,7 +130,8 @@ def _load():
         calls[name].argtypes = arguments
         calls[name].restype = c_char_p if name in _TEXT else c_int
     calls["sampler_steps"].restype = c_uint64
-    calls["sampler_destroy"].restype = calls["sampler_set_epoch"].restype = calls["sampler_save"].restype = None
+    calls["ddp_grad"].restype = c_void_p
+    calls["ddp_destroy"].restype = calls["sampler_destroy"].restype = calls["sampler_set_epoch"].restype = calls["sampler_save"].restype = None
     return calls
 
 

@@ -20,7 +20,8 @@ _check_release()
 from muster.torch.checkpoint import Checkpoint  # noqa: E402  (older PyTorch gets the sentence above)
 from muster.torch.group import register  # noqa: E402
 from muster.torch.model import check_model  # noqa: E402
+from muster.torch.rows import send_rows  # noqa: E402
 from muster.torch.sampler import Sampler  # noqa: E402
 
-__all__ = ["Checkpoint", "Error", "Sampler", "check_model"]
+__all__ = ["Checkpoint", "Error", "Sampler", "check_model", "send_rows"]
 register()

@@ -54,12 +54,19 @@ class MusterGroup(dist.ProcessGroup):
         self._name = name
         self._label = "" if name in ("", "0", "default_pg") else f"group {name}: "
         self._edges = {}
+        self._beside = 0  # worlds of `beside`
         self._lane = Lane(f"muster/{name}", self._label, store, rank, size, timeout)
 
     @property
     def lane(self):
         """The world of this group, for Sampler and Checkpoint."""
         return self._lane
+
+    def beside(self, purpose):
+        """[collective] Another world of the same ranks."""
+        self._beside += 1
+        return Lane(f"{self._lane.key}/{purpose} {self._beside}", self._label, self._store, self._rank, self._size,
+                    self._timeout)
 
     def getBackendName(self):
         return "muster"

@@ -64,6 +64,7 @@ class Lane:
         self.world = None
         self._apart = apart
         self._streams = {}
+        self._at_close = []
         self._recent = deque(maxlen=_KEPT)
         self._queue = queue.SimpleQueue()
         # A world of two opens with the first message, which may wait as long as the message.
@@ -139,9 +140,15 @@ class Lane:
         self._queue.put(None)
         self._thread.join(seconds)
 
+    def at_close(self, function):
+        """Call it before the world is closed."""
+        self._at_close.append(function)
+
     def close(self):
         """[collective] After the calls that were started."""
         self.stop()
+        for function in self._at_close:
+            function()
         check(C["finalize"](self.world))
 
 

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Gradients of embeddings, sent as the rows of the batch's tokens: send_rows(model), then DDP.
+
+DDP leaves the weights out. In a forward pass of DDP the embedding looks its rows up in a weight that is
+detached, so a weight that is also the output layer gets that layer's gradient alone, early in the backward
+pass. Both parts go to libmuster's own DDP, in a world of their own:
+
+  output layer's part -> weight.grad -> hook -> muster_ddp_grad_ready --.
+  rows of the batch -> list -> end of the pass -> muster_ddp_grad_rows --+-> muster_ddp_sync -> weight.grad
+"""
+import ctypes
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.autograd import Function, Variable
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
+from torch.nn.parallel import DistributedDataParallel
+
+from muster import library
+from muster.library import C, Error
+from muster.torch import tensors
+from muster.torch.group import MusterGroup
+
+_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+class Embedding(nn.Embedding):
+    """What send_rows makes of nn.Embedding. It differs in forward passes of DDP that exchange gradients."""
+
+    @torch.compiler.disable
+    def forward(self, input):  # pylint: disable=redefined-builtin  # the name in nn.Embedding
+        rows = self.__dict__.get("_muster_rows")
+        if rows is None or not rows.exchange.collects():
+            return super().forward(input)
+        return _LookUp.apply(rows.exchange.anchor, input, self.weight.detach(), self.padding_idx, rows)
+
+
+class _LookUp(Function):
+    @staticmethod
+    def forward(ctx, anchor, indices, weight, padding_idx, rows):
+        ctx.save_for_backward(indices)
+        ctx.padding_idx, ctx.rows = padding_idx, rows
+        return embedding(indices, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        indices = ctx.saved_tensors[0].reshape(-1).long()
+        values = grad.reshape(indices.numel(), -1)
+        if ctx.padding_idx is not None:
+            used = indices != ctx.padding_idx
+            indices, values = indices[used], values[used]
+        ctx.rows.add(indices, values)
+        return None, None, None, None, None
+
+
+class _Uncopied:
+    """A copied or saved model has None in place of this: its first forward pass makes another."""
+
+    armed = False
+
+    def __reduce__(self):
+        return type(None), ()
+
+
+class _Rows(_Uncopied):
+    """A weight of the exchange: the parts of its gradient in this backward pass."""
+
+    def __init__(self, exchange, number, weight):
+        self.exchange, self._number, self._weight = exchange, number, weight
+        self._parts = []
+        self._dense = False  # libmuster has the dense part
+        memory = (ctypes.c_char * (weight.numel() * weight.element_size())).from_address(
+            C["ddp_grad"](exchange.ddp, number))
+        self._mean = torch.frombuffer(memory, dtype=weight.dtype).view(weight.shape)
+        weight.register_post_accumulate_grad_hook(self._accumulated)
+
+    def clear(self):
+        self._parts.clear()
+        self._dense = False
+
+    def add(self, indices, values):
+        if self.exchange.armed:
+            self._parts.append((indices, values.to(self._weight.dtype)))
+            self.exchange.end_with_pass()
+            return
+        # A pass that exchanges nothing.
+        if self._weight.grad is None:
+            self._weight.grad = torch.zeros_like(self._weight)
+        self._weight.grad.index_add_(0, indices, values.to(self._weight.dtype))
+
+    def _accumulated(self, _):
+        if self.exchange.armed:
+            self.exchange.end_with_pass()
+            self._start_dense()
+
+    def _start_dense(self):
+        if self._weight.grad.data_ptr() != self._mean.data_ptr():
+            self._mean.copy_(self._weight.grad)
+            self._weight.grad = self._mean
+        self._dense = True
+        self.exchange.start("ddp_grad_ready", self._number, None)
+
+    def start(self):
+        """At the end of the pass: what is not with libmuster yet."""
+        if self._weight.grad is not None and not self._dense:
+            self._start_dense()  # of earlier passes
+        if self._parts:
+            indices = torch.cat([indices for indices, _ in self._parts])
+            values = torch.cat([values for _, values in self._parts])
+            self.exchange.start("ddp_grad_rows", self._number, indices.data_ptr(), indices.numel(),
+                                values.data_ptr(), None, keep=(indices, values))
+        elif not self._dense:
+            self.exchange.start("ddp_grad_absent", self._number)
+        self.clear()
+
+    def finish(self):
+        if not C["ddp_absent"](self.exchange.ddp, self._number):
+            self._weight.grad = self._mean
+
+
+class _Dense(_Uncopied):
+    """In place of an exchange, where DDP has the weights."""
+
+    def __init__(self, ddp):
+        self.ddp_module = ddp
+
+
+class _Exchange(_Uncopied):
+    """[collective] libmuster's DDP of the weights of a model, which get the values of rank 0."""
+
+    def __init__(self, ddp, weights):
+        self.ddp_module = ddp
+        self.armed = False  # a forward pass has begun whose gradients are exchanged
+        self.ddp = ctypes.c_void_p()
+        self.anchor = torch.zeros(0, requires_grad=True)  # gives _LookUp a backward pass
+        self._queued = False
+        self._works = []
+        self._lane = ddp.process_group.beside("rows")
+        params = (library.Param * len(weights))(*(self._param(*item) for item in weights.items()))
+        options = library.DdpOptions()
+        self._lane.run("ddp_create", params, len(weights), ctypes.byref(options), ctypes.byref(self.ddp))
+        self._lane.at_close(lambda: C["ddp_destroy"](self.ddp))
+        self._lane.run("ddp_broadcast", 0, of=self.ddp)
+        self._rows = {weight: _Rows(self, number, weight) for number, weight in enumerate(weights)}
+
+    @staticmethod
+    def _param(weight, name):
+        pointer, count, dtype = tensors.moved(weight.data)
+        return library.Param(name=name.encode(), count=count, dtype=dtype, data=pointer, rows=weight.shape[0])
+
+    def rows(self, weight):
+        return self._rows[weight]
+
+    def begin_pass(self):
+        """In a forward pass of DDP."""
+        if self.ddp_module._join_config.enable:
+            raise Error("muster.torch: send_rows does not work inside Join: leave one of them out")
+        self.armed = self.ddp_module.require_backward_grad_sync
+        self._queued = False
+        self._works.clear()
+        for rows in self._rows.values():
+            rows.clear()
+
+    def collects(self):
+        """In a forward pass of DDP, or where a backward pass computes it again."""
+        active = DistributedDataParallel._get_active_ddp_module()
+        again = active is None and torch._C._current_graph_task_id() != -1
+        return self.armed and torch.is_grad_enabled() and (again or active is self.ddp_module)
+
+    def start(self, name, *arguments, keep=()):
+        def run(_, _keep=keep):
+            self._lane.check(C[name](self.ddp, *arguments))
+
+        self._works.append(self._lane.start(run, []))
+
+    def end_with_pass(self, _=None):
+        """In a backward pass: exchange at its end."""
+        if self.armed and not self._queued:
+            self._queued = True
+            Variable._execution_engine.queue_callback(self._end)
+
+    def _end(self):
+        self.armed = False
+        for rows in self._rows.values():
+            rows.start()
+        self.start("ddp_sync", None)
+        for work in self._works:
+            work.wait()
+        for rows in self._rows.values():
+            rows.finish()
+
+
+# ---- Hooks of the model --------------------------------------------------------------------------
+
+
+def _names(model, weight):
+    return [name for name, value in model.named_parameters(remove_duplicate=False) if value is weight]
+
+
+def _weights(model):
+    """Name by weight, of the embeddings that send_rows took."""
+    return {module.weight: f"{name}.weight" for name, module in model.named_modules()
+            if isinstance(module, Embedding) and module.weight.requires_grad}
+
+
+def _check(ddp, weights):
+    problem = None
+    if not isinstance(ddp.process_group, MusterGroup):
+        problem = f"needs backend muster, but DDP has {dist.get_backend(ddp.process_group)}"
+    elif ddp.mixed_precision is not None:
+        problem = "does not work with DDP's mixed_precision: use torch.autocast"
+    for weight, name in weights.items():
+        if weight.device.type != "cpu" or weight.dtype not in _TYPES:
+            problem = f"took {name}, but rows of {weight.dtype} on {weight.device} cannot be sent: leave send_rows out"
+    if problem:
+        raise Error(f"muster.torch: send_rows {problem}")
+
+
+def _exchange_of(model, ddp):
+    """That of this DDP object."""
+    exchange = model.__dict__.get("_muster_exchange")
+    if exchange is not None and exchange.ddp_module is ddp:
+        return exchange
+    weights = _weights(model)
+    managed = [name for weight in weights for name in _names(ddp.module, weight)
+               if name not in ddp.parameters_to_ignore]
+    if managed:
+        warnings.warn(f"muster.torch: send_rows got a part of the model, so {managed[0]} stays dense: pass the model "
+                      "that DDP gets")
+        return _Dense(ddp)
+    _check(ddp, weights)
+    exchange = _Exchange(ddp, weights)
+    for module in model.modules():
+        if isinstance(module, Embedding) and module.weight in weights:
+            module._muster_rows = exchange.rows(module.weight)
+    return exchange
+
+
+@torch.compiler.disable
+def _before_forward(model, _):
+    ddp = DistributedDataParallel._get_active_ddp_module()
+    if ddp is None or not torch.is_grad_enabled():
+        return
+    exchange = model._muster_exchange = _exchange_of(model, ddp)
+    if isinstance(exchange, _Exchange):
+        exchange.begin_pass()
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif hasattr(value, "__dataclass_fields__"):
+        value = vars(value).values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for item in value for tensor in _tensors(item)]
+
+
+@torch.compiler.disable
+def _after_forward(model, _, result):
+    """The pass of a rank that did not use an embedding ends with the exchange too."""
+    exchange = model.__dict__.get("_muster_exchange")
+    if exchange is not None and exchange.armed:
+        for tensor in _tensors(result):
+            if tensor.requires_grad:
+                tensor.register_hook(exchange.end_with_pass)
+
+
+def _takes(module):
+    return (type(module) is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq
+            and not module.sparse and module.weight.requires_grad and module.weight.numel() > 0
+            and module.weight.dtype in _TYPES and module.weight.is_contiguous())
+
+
+def send_rows(model):
+    """Send the gradients of the model's embeddings as rows. Call it before DDP gets this model; returns the model.
+
+    Dense stay embeddings with max_norm, scale_grad_by_freq or sparse, and all where DDP would have no parameter
+    left, or where a GPU is there.
+    """
+    if torch.cuda.is_available():
+        warnings.warn("muster.torch: send_rows leaves all gradients dense: rows are sent in host memory alone")
+        return model
+    taken = {module.weight for module in model.modules() if _takes(module)}
+    if not taken or all(weight in taken for weight in model.parameters() if weight.requires_grad):
+        return model
+    for module in model.modules():
+        if type(module) is nn.Embedding and module.weight in taken and _takes(module):
+            module.__class__ = Embedding
+    names = {name for weight in taken for name in _names(model, weight)}
+    # DDP looks up ".name" for a parameter of the model itself, and "_orig_mod.name" in a compiled model.
+    names |= {form.format(name) for name in names for form in (".{}", "_orig_mod.{}")}
+    ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
+    model._ddp_params_and_buffers_to_ignore = sorted(ignored | names)
+    model.register_forward_pre_hook(_before_forward)
+    model.register_forward_hook(_after_forward)
+    return model
