@@ -13,6 +13,7 @@
  *   bench_coll.c     collectives, by path
  *   bench_beside.c   an all-reduce beside a matrix product
  *   bench_ddp.c      the gradient exchange of a model, which bench_model.c reads
+ *   bench_replay.c   the computation of a model's step; bench_replay.h
  *   bench_tune.c     a table for the tuner plugin of NCCL
  *   bench_module.c   functions of the NCCL backend that are measured directly
  */

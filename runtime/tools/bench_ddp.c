@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* bench_ddp.c - replay the training step of a model: what its gradient exchange costs
  *
- * A step runs the matrix products and passes of the model, forward and then backward,
- * and writes each gradient where its layer ends. The forward pass and the backward pass
- * of each layer are captured graphs. Steps without an exchange take turns with steps of
- * Muster, or of Muster restricted to one path. tests/gpu/ddp_twin.py does the same with
- * PyTorch.
+ * Steps without an exchange take turns with steps of Muster, or of Muster restricted to
+ * one path. tests/gpu/ddp_twin.py does the same with PyTorch.
  */
 #include "runtime/tools/bench.h"
 
@@ -14,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/nccl/bench/compute.h"
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 #include "runtime/tools/bench_model.h"
+#include "runtime/tools/bench_replay.h"
 
 #define STEPS_MAX 1000
 #define WARM 5
@@ -29,79 +26,16 @@ struct host_time {
     long calls;
 };
 
-struct layer_work {
-    struct replay *r;
-    const struct bench_layer *layer;
-    void *backward; /* a graph; NULL: nothing to do */
-};
-
 struct replay {
     struct bench *b;
     struct bench_model model;
-    struct mu_compute *compute;
-    void *forward;           /* a graph */
-    struct layer_work *work; /* by layer */
+    struct bench_replay *work;
     struct muster_ddp *ddp;
     void **grad; /* where each gradient is written */
     void *event[3];
     /* grad_ready that only marks, grad_ready that starts a bucket, sync */
     struct host_time mark, start, sync;
 };
-
-static void forward(void *arg)
-{
-    const struct replay *r = arg;
-    const struct bench_model *m = &r->model;
-
-    for (int i = 0; i < m->ngemms; i++)
-        mu_compute_gemm(r->compute, m->gemm[i].m, m->gemm[i].n, m->gemm[i].k,
-                        m->gemm[i].batch);
-    for (int i = 0; i < m->npasses; i++)
-        mu_compute_pass(r->compute, m->pass[i]);
-}
-
-/* Twice the products and passes of its forward, then the layer's gradients. */
-static void backward(void *arg)
-{
-    const struct layer_work *w = arg;
-    const struct replay *r = w->r;
-    const struct bench_layer *l = w->layer;
-    const struct bench_model *m = &r->model;
-
-    for (int i = l->gemm + l->ngemms - 1; i >= l->gemm; i--) {
-        const struct bench_gemm *g = &m->gemm[i];
-
-        mu_compute_gemm(r->compute, g->m, g->k, g->n, g->batch); /* of the input */
-        mu_compute_gemm(r->compute, g->k, g->n, g->m, g->batch); /* of the weight */
-    }
-    for (int i = 2 * l->npasses - 1; i >= 0; i--)
-        mu_compute_pass(r->compute, m->pass[l->pass + i / 2]);
-    for (int i = l->param + l->nparams - 1; i >= l->param; i--)
-        mu_compute_write(r->compute, r->grad[i], m->param[i].count, m->param[i].dtype);
-}
-
-/* Run once before, so that nothing is loaded during the capture. */
-static void *captured(void (*fn)(void *arg), void *arg, void *stream)
-{
-    fn(arg);
-    mu_gpu_sync(stream);
-    return mu_gpu_capture(fn, arg, 1, stream);
-}
-
-static void capture_layers(struct replay *r)
-{
-    r->work = calloc((size_t)r->model.nlayers + 1, sizeof *r->work);
-    if (!r->work)
-        exit(MUSTER_EMEMORY);
-    r->forward = captured(forward, r, r->b->stream);
-    for (int i = 0; i < r->model.nlayers; i++) {
-        const struct bench_layer *l = &r->model.layer[i];
-
-        r->work[i] = (struct layer_work){ .r = r, .layer = l };
-        if (l->ngemms + l->npasses + l->nparams > 0)
-            r->work[i].backward = captured(backward, &r->work[i], r->b->stream);
-    }
-}
 
 static void add_time(struct host_time *t, double from)
 {
@@ -129,10 +63,9 @@ static double step(struct replay *r, bool sync, double *tail)
     double us;
 
     mu_gpu_mark(r->event[0], r->b->stream);
-    mu_gpu_replay(r->forward, r->b->stream);
+    bench_replay_forward(r->work);
     for (int l = n - 1; l >= 0; l--) {
-        if (r->work[l].backward)
-            mu_gpu_replay(r->work[l].backward, r->b->stream);
+        bench_replay_backward(r->work, l);
         if (sync)
             exchange(r, &r->model.layer[l]);
     }
@@ -198,7 +131,6 @@ static void open_replay(struct replay *r)
     struct muster *m = r->b->m;
     int n = r->model.nparams;
 
-    r->compute = mu_compute_create(r->model.elements, r->b->stream);
     r->grad = calloc((size_t)n, sizeof *r->grad);
     if (!r->grad)
         exit(MUSTER_EMEMORY);
@@ -211,18 +143,14 @@ static void open_replay(struct replay *r)
         r->grad[i] = muster_ddp_grad(r->ddp, i);
     for (int i = 0; i < 3; i++)
         r->event[i] = mu_gpu_event();
-    capture_layers(r);
+    r->work = bench_replay_open(&r->model, r->grad, r->b->stream);
 }
 
 static void close_replay(struct replay *r)
 {
     mu_gpu_sync(r->b->stream);
-    mu_gpu_capture_free(r->forward);
-    for (int i = 0; i < r->model.nlayers; i++)
-        mu_gpu_capture_free(r->work[i].backward);
-    free(r->work);
+    bench_replay_close(r->work);
     muster_ddp_destroy(r->ddp);
-    mu_compute_destroy(r->compute);
     free(r->grad);
     bench_model_clear(&r->model);
 }
