@@ -5,6 +5,7 @@
  * beside it.
  */
 #include "runtime/tools/bench.h"
+#include "runtime/tools/bench_compare.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,7 +41,9 @@ static int run(struct muster *m, const struct bench_options *options, double ini
                 "%.0f ms\n",
                 muster_size(m), muster_nodes(m), muster_nodes(m) == 1 ? "" : "s",
                 muster_transport(m), muster_version(), init_ms);
-    rc = strcmp(options->kind, "pairs") == 0 ? bench_pairs(&b) : bench_host(&b);
+    rc = strcmp(options->kind, "pairs") == 0     ? bench_pairs(&b)
+         : strcmp(options->kind, "compare") == 0 ? bench_compare(&b, &bench_engine_host)
+                                                 : bench_host(&b);
     if (muster_finalize(m) != MUSTER_OK && rc == 0)
         rc = MUSTER_EINTERNAL;
     return rc;

@@ -6,13 +6,17 @@
  *   bench_start.c    ranks of a step, or forked
  *   bench_host.c     collectives of the host backend
  *   bench_pairs.c    from each rank to each other one; bench_pairs.h
+ *   bench_compare.c  one exchange of gradients against another; bench_compare.h
+ *   bench_compare_host.c  computes its steps on CPUs
+ *   bench_model.c    reads the gradients and products of a model; bench_model.h
  *   bench_figures.c  rows
  *
  * The program for GPUs, which links CUDA:
  *   bench_gpu.c      its start
  *   bench_coll.c     collectives, by path
  *   bench_beside.c   an all-reduce beside a matrix product
- *   bench_ddp.c      the gradient exchange of a model, which bench_model.c reads
+ *   bench_compare_gpu.c   computes the steps of compare
+ *   bench_ddp.c      the gradient exchange of a model
  *   bench_replay.c   the computation of a model's step; bench_replay.h
  *   bench_tune.c     a table for the tuner plugin of NCCL
  *   bench_module.c   functions of the NCCL backend that are measured directly
@@ -31,15 +35,15 @@ struct mu_backend;
 
 /* Command line, checked. */
 struct bench_options {
-    const char *kind;  /* allreduce, ..., pairs, ddp, tune; with host also all */
+    const char *kind;  /* allreduce, ..., pairs, compare, ddp; with host also all */
     const char *path;  /* auto, one of mu_algo_names, or all */
     const char *tuned; /* tune: the collective */
-    const char *model; /* ddp: a file, or a name below the models' folder */
+    const char *model; /* ddp, compare: a file, or a name below the models' folder */
     size_t min, max;   /* bytes */
     enum muster_dtype dtype;
     int ranks;       /* forked here; 0: the ranks of this step */
     int batches;     /* timed, for median, minimum and maximum; tune: turns */
-    int steps;       /* ddp */
+    int steps;       /* ddp, compare */
     const char *svg; /* pairs: a picture is written there; NULL: none */
     double limit;    /* pairs: s of the first message */
     struct mu_pair_limits pairs;

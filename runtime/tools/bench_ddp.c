@@ -6,7 +6,6 @@
  */
 #include "runtime/tools/bench.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,14 +195,6 @@ static void row(struct replay *r, const char *what, double alone, struct times t
         t.median - alone, t.tail, 100 * alone / t.median);
 }
 
-static void model_path(const char *name, char *path, size_t len)
-{
-    if (strchr(name, '/'))
-        snprintf(path, len, "%s", name);
-    else
-        snprintf(path, len, "%s/%s.model", MUSTER_MODEL_DIR, name);
-}
-
 /* Microseconds of a call. */
 static double each(const struct host_time *t)
 {
@@ -242,15 +233,13 @@ int bench_ddp(struct bench *b)
     const char *wanted = b->options->path;
     struct replay r = { .b = b };
     struct mu_err err = { 0 };
-    char path[PATH_MAX];
     bool ok = true;
 
-    model_path(b->options->model, path, sizeof path);
-    if (bench_model_read(path, &r.model, &err) < 0)
+    if (bench_model_open(b->options->model, &r.model, &err) < 0)
         bench_die(&err);
     open_replay(&r);
     bench_print(b, "# %s: %d tensor%s, %.1f MB of %s gradients in %d bucket%s%s\n",
-                path, r.model.nparams, mu_plural(r.model.nparams),
+                b->options->model, r.model.nparams, mu_plural(r.model.nparams),
                 r.model.grad_bytes / 1e6, mu_dtype_name(r.model.dtype),
                 muster_ddp_buckets(r.ddp), mu_plural(muster_ddp_buckets(r.ddp)),
                 b->options->own_grads ? ", packed" : ", views");

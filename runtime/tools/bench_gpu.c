@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* bench_gpu.c - muster bench on GPUs: the program that links CUDA */
 #include "runtime/tools/bench.h"
+#include "runtime/tools/bench_compare.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -114,10 +115,11 @@ static int run(struct muster *m, const struct bench_options *options, double ini
     b.stream = mu_gpu_stream();
     bench_print(&b, "# %d x %s, %s, muster %s, muster_init %.0f ms\n", muster_size(m),
                 mu_gpu_name(), muster_transport(m), muster_version(), init_ms);
-    rc = strcmp(options->kind, "ddp") == 0      ? bench_ddp(&b)
-         : strcmp(options->kind, "beside") == 0 ? bench_beside(&b)
-         : strcmp(options->kind, "pairs") == 0  ? bench_pairs(&b)
-                                                : bench_collectives(&b);
+    rc = strcmp(options->kind, "ddp") == 0       ? bench_ddp(&b)
+         : strcmp(options->kind, "compare") == 0 ? bench_compare(&b, &bench_engine_gpu)
+         : strcmp(options->kind, "beside") == 0  ? bench_beside(&b)
+         : strcmp(options->kind, "pairs") == 0   ? bench_pairs(&b)
+                                                 : bench_collectives(&b);
     return end(m, rc);
 }
 

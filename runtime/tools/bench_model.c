@@ -3,6 +3,7 @@
 #include "runtime/tools/bench_model.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,17 @@ int bench_model_read(const char *path, struct bench_model *model, struct mu_err 
     else
         *model = m;
     return rc;
+}
+
+int bench_model_open(const char *name, struct bench_model *model, struct mu_err *err)
+{
+    char path[PATH_MAX];
+
+    if (strchr(name, '/'))
+        snprintf(path, sizeof path, "%s", name);
+    else
+        snprintf(path, sizeof path, "%s/%s.model", MUSTER_MODEL_DIR, name);
+    return bench_model_read(path, model, err);
 }
 
 void bench_model_clear(struct bench_model *m)

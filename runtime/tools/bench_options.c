@@ -14,10 +14,14 @@ static const char usage_text[] =
     "usage: muster bench COLLECTIVE [OPTION]...\n"
     "       muster bench --host [COLLECTIVE] [OPTION]...\n"
     "       muster bench ddp --model NAME [OPTION]...\n"
+    "       muster bench compare [--host] [--model NAME] [OPTION]...\n"
     "       muster bench pairs [--host] [OPTION]...\n"
     "       muster bench tune [COLLECTIVE] [OPTION]... >TABLE\n"
     "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast or sendrecv;\n"
     "beside measures how much an all-reduce slows a matrix product down;\n"
+    "compare measures what buckets, overlap and compression gain over DataParallel "
+    "and\n"
+    "plain DDP, beside what published tutorials report for them;\n"
     "pairs measures latency and bandwidth from each rank to each other one, and "
     "names\n"
     "slow pairs;\n"
@@ -41,8 +45,10 @@ static const char usage_text[] =
     "  --batches N      timed batches for median, minimum, maximum; default 11\n"
     "  --graph          capture the calls in a CUDA graph and replay it\n"
     "  --no-check       skip the comparison with a reference\n"
-    "  --model NAME     resnet50, gpt2-124m, bert-large, llama-3.2-1b, or a file\n"
-    "  --steps N        ddp: timed steps; default 30\n"
+    "  --model NAME     resnet50, gpt2-124m, bert-large, llama-3.2-1b, or a file; "
+    "compare:\n"
+    "                   default resnet50\n"
+    "  --steps N        ddp, compare: timed steps; default 30, compare --host 9\n"
     "  --own-grads      ddp: gradients outside the buckets, packed when ready\n"
     "  --limit SECONDS  pairs: of the first message of a pair; default 10\n"
     "  --rating GBS     pairs: what the link is rated; a pair is slow below 60 % of "
@@ -57,7 +63,7 @@ static const char usage_text[] =
 static const char *const kinds[] = {
     "allreduce", "allgather", "reduce-scatter", "broadcast", "sendrecv", "reduce",
     "gather",    "scatter",   "alltoall",       "send",      "barrier",  "beside",
-    "ddp",       "tune",      "pairs",          NULL
+    "ddp",       "tune",      "pairs",          "compare",   NULL
 };
 static const char *const on_host_only[] = { "reduce", "gather",  "scatter", "alltoall",
                                             "send",   "barrier", NULL };
@@ -228,7 +234,6 @@ static const char *gpu_option(const struct bench_options *o)
 {
     return strcmp(o->path, "auto") != 0 ? "--path"
            : o->graph                   ? "--graph"
-           : o->model                   ? "--model"
            : o->own_grads               ? "--own-grads"
                                         : NULL;
 }
@@ -242,7 +247,7 @@ static bool is_kind(const struct bench_options *o, const char *kind)
 static const char *conflict(const struct bench_options *o)
 {
     static char text[128];
-    bool ddp = is_kind(o, "ddp");
+    bool ddp = is_kind(o, "ddp"), compare = is_kind(o, "compare");
     const char *needs_gpu = gpu_option(o);
 
     if (o->max < o->min)
@@ -267,8 +272,11 @@ static const char *conflict(const struct bench_options *o)
         snprintf(text, sizeof text, "%s is measured with --host only", o->kind);
         return text;
     }
-    if (ddp != (o->model != NULL))
-        return "ddp needs --model, and only ddp takes it";
+    if (compare && (needs_gpu || o->dtype != MUSTER_F32))
+        return "compare takes --host, --ranks, --model, --steps, --no-check and --tsv "
+               "only";
+    if (ddp != (o->model != NULL) && !compare)
+        return "ddp needs --model, and only ddp and compare take it";
     return NULL;
 }
 
@@ -285,8 +293,10 @@ static const char *tuned(const char *text)
 
 static void take_defaults(struct bench_options *o)
 {
-    bool pairs = is_kind(o, "pairs");
+    bool pairs = is_kind(o, "pairs"), compare = is_kind(o, "compare");
 
+    if (o->steps == 0)
+        o->steps = compare && o->host ? 9 : 30;
     if (o->min == 0)
         o->min = pairs ? 4 : o->host ? 16 : 1024;
     if (o->max == 0)
@@ -295,9 +305,7 @@ static void take_defaults(struct bench_options *o)
 
 void bench_options_read(int argc, char **argv, struct bench_options *out)
 {
-    struct bench_options o = {
-        .path = "auto", .batches = 11, .steps = 30, .check = true
-    };
+    struct bench_options o = { .path = "auto", .batches = 11, .check = true };
     const char *wrong;
     int opt, kind;
 
@@ -319,6 +327,8 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
         fprintf(stderr, "muster bench: %s\n%s", wrong, usage_text);
         exit(2);
     }
+    if (is_kind(&o, "compare") && !o.model)
+        o.model = "resnet50";
     o.limit = o.limit > 0 ? o.limit : 10;
     o.pairs.slow = o.pairs.slow > 0 ? o.pairs.slow : MU_PAIR_SLOW;
     *out = o;

@@ -91,6 +91,9 @@ ROWS
 --host pairs --rating fast --ranks 2|--rating takes a number from 0.001 to 1e+06, not 'fast'
 --host pairs --slow 0.5 --ranks 2|--slow takes a number from 1 to 1e+06, not '0.5'
 --host allreduce --svg x.svg --ranks 2|--limit, --rating, --slow and --svg belong to pairs
+--host compare --dtype bf16 --ranks 2|compare takes --host, --ranks, --model, --steps, --no-check and --tsv only
+--host compare --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
+--host allreduce --model ./x --ranks 2|ddp needs --model, and only ddp and compare take it
 --host tune --ranks 2|tune needs GPUs; leave --host or tune out
 tune --ranks 2 --tsv|tune takes --ranks, --min, --max and --batches only
 tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
@@ -125,6 +128,47 @@ pairs() { # BAD_PAIR [option...]
     bad_pair "$BATS_TEST_TMPDIR/bad_pair.so"
     export BAD_PAIR=$1
     LD_PRELOAD=$BATS_TEST_TMPDIR/bad_pair.so bench pairs --host --ranks 3 --max 256K --batches 3 --tsv "${@:2}"
+}
+
+# A model of two layers: 400 kB of gradients, in buckets when they may share one.
+small_model() { # dtype
+    printf '%s\n' "dtype $1" 'layer one' 'param a 60000' 'param b 12' 'gemm 64 64 64 1' \
+        'layer two' 'param c 40000' 'param d 100' 'gemm 64 64 64 2' > "$BATS_TEST_TMPDIR/small.model"
+}
+
+@test "compare: every way of an exchange has its row, the bytes it sends, and what tutorials report" {
+    small_model f32
+    bench compare --host --ranks 2 --model "$BATS_TEST_TMPDIR/small.model" --steps 3 --tsv
+    [ "$status" -eq 0 ]
+    has "$output" "small.model: 4 tensors, 0.4 MB of f32 gradients, 3 steps of each way in 3 turns; computing takes "
+    diff <(rows 1,2,3,8,9) - << 'ROWS'
+DataParallel to DDP	through rank 0	DDP, f32	3 to 5 times, 8 GPUs	ok
+buckets	by tensor	DDP, f32	-	ok
+overlap	after backward	DDP, f32	-	ok
+buckets and overlap	by tensor, after backward	DDP, f32	1.1 to 1.2 times	ok
+bf16	DDP, f32	DDP, bf16	50 % of the bytes	ok
+INT8	DDP, f32	DDP, INT8	25 % of the bytes	ok
+PowerSGD	DDP, f32	DDP, PowerSGD	-	ok
+case study	by tensor, after backward	DDP, bf16	1.75 times	ok
+ROWS
+    # The gain follows from the two times, and a way sends what it should.
+    rows 4,5,6 | awk '{ if (!($1 > 0 && $2 > 0 && ($1 / $2 - $3) ^ 2 < 1e-4)) exit 1 }'
+    rows 1,7 | awk -F'\t' '{ sent[$1] = $2 } END {
+        exit !(sent["buckets"] >= 100 && sent["buckets"] < 101 && sent["bf16"] >= 50 && sent["bf16"] < 51 &&
+               sent["INT8"] > 25 && sent["INT8"] < 30 && sent["PowerSGD"] > 0 && sent["PowerSGD"] < 10) }'
+    bench compare --host --ranks 2 --model "$BATS_TEST_TMPDIR/small.model" --steps 3
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^# .* ms (.* to .*)$' <<< "$output")" -eq 8 ]
+}
+
+@test "compare: a model with other gradients, or none, is refused with one sentence" {
+    small_model bf16
+    bench compare --host --ranks 2 --model "$BATS_TEST_TMPDIR/small.model"
+    [ "$status" -ne 0 ]
+    has "$messages" "compare takes a model of f32 gradients, and those of $BATS_TEST_TMPDIR/small.model are bf16"
+    bench compare --host --ranks 2 --model none
+    [ "$status" -ne 0 ]
+    has "$messages" "none.model: No such file or directory"
 }
 
 @test "pairs: latency and bandwidth from each rank to each other one, over shared memory and TCP" {
