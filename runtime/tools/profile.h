@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* profile.h - `muster report profile`: the ledger files of a job's ranks, put together
  *
- *   profile.c          reads the files, and joins the records of one collective
+ *   profile.c          reads the files
+ *   profile_rows.c     joins the records of one collective
  *   profile_values.c   a record's time, a median, a process's name
  *   profile_steps.c    the steps of the training, and who was late in them
  *   findings.c         rules: what is slow, and the remedy
@@ -134,6 +135,8 @@ double mu_profile_median(double *values, size_t n);
 const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
                             size_t size);
 
+/* Fill p->comms, p->records and p->rows. -1: no memory. */
+int mu_profile_join(struct mu_profile *p);
 /* Fill p->parts and p->steps from records in order. -1: no memory. */
 int mu_profile_steps_find(struct mu_profile *p);
 /* Fill p->findings. */
