@@ -16,6 +16,7 @@
 #define MU_PROFILE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "runtime/core/ledger_file.h"
@@ -25,6 +26,7 @@ struct mu_profile_file {
     void *image;
     size_t size;
     const struct mu_ledger_head *head;
+    bool found; /* in a folder; else it was named */
 };
 
 /* One rank's record of one collective. */
@@ -112,7 +114,7 @@ struct mu_finding {
 struct mu_profile {
     struct mu_profile_file *files;
     uint64_t last;      /* records of a file that are read; 0: all */
-    const char *job;    /* only its files are taken from folders; NULL: all */
+    const char *job;    /* whose files are taken from folders; NULL: any; borrowed */
     int nfiles, faults; /* files read; files that could not be */
     struct mu_profile_record *records; /* by communicator, way, sequence, rank */
     size_t nrecords;
@@ -143,12 +145,13 @@ int mu_profile_steps_find(struct mu_profile *p);
 void mu_findings_make(struct mu_profile *p);
 
 /* Read files, and the ledgers in folders. Each fault is one sentence to `complain`, and
- * the rest is read. -1: nothing could be read, or no memory.
+ * the rest is read. From folders only the files of `job` are taken, "1234" or "1234.0",
+ * and of several jobs or steps those of the one that began last. NULL: any job. -1:
+ * nothing could be read, or no memory.
  */
-int mu_profile_load(struct mu_profile *p, char **paths, int n, FILE *complain);
-/* The same of the last records of each file: what a job does now. job: "1234", whose
- * files alone are taken from folders, or NULL.
- */
+int mu_profile_load(struct mu_profile *p, char **paths, int n, const char *job,
+                    FILE *complain);
+/* The same of the last records of each file: what a job does now. */
 int mu_profile_load_last(struct mu_profile *p, char **paths, int n, const char *job,
                          uint64_t last, FILE *complain);
 void mu_profile_clear(struct mu_profile *p);

@@ -23,7 +23,7 @@ static void help(void)
     fputs("usage: muster report [--format text|json|html] FILE\n"
           "       muster report speedup [--format text|json] FILE...\n"
           "       muster report profile [--format text|json|html|trace] [--step N]\n"
-          "                             FILE|FOLDER...\n"
+          "                             [--job JOB] FILE|FOLDER...\n"
           "       muster report --help\n"
           "\n"
           "FILE is the result that muster-train wrote.\n"
@@ -35,7 +35,8 @@ static void help(void)
           "The third form shows the collectives of a job that ran with Muster's\n"
           "profiler: ledger files, and those in folders.  trace is for Chrome's\n"
           "trace viewer.  --step N is the step whose timeline html has; default: the\n"
-          "slowest.\n"
+          "slowest.  --job JOB takes only the ledgers of this job from folders.\n"
+          "Default: those of the job that began last.\n"
           "\n"
           "Exit status: 0 done; 1 output cannot be written; 2 wrong usage;\n"
           "3 a file cannot be read, or the runs cannot be compared\n",
@@ -103,17 +104,25 @@ static int compare(char **paths, int n, enum format format)
     return rc;
 }
 
-static int profile(char **paths, int n, enum format format, int step)
+/* What the options ask for. */
+struct wanted {
+    enum format format;
+    int step;        /* -1: none is chosen */
+    const char *job; /* NULL: none is chosen */
+};
+
+static int profile(char **paths, int n, const struct wanted *w)
 {
+    enum format format = w->format;
     struct mu_profile p;
     int rc = 0;
 
-    if (mu_profile_load(&p, paths, n, stderr) < 0)
+    if (mu_profile_load(&p, paths, n, w->job, stderr) < 0)
         rc = EXIT_INPUT;
     else if (format == JSON)
         rc = print_json(mu_profile_json(&p));
     else if (format == HTML)
-        rc = mu_profile_html(&p, step, stdout, stderr) < 0 ? EXIT_INPUT : 0;
+        rc = mu_profile_html(&p, w->step, stdout, stderr) < 0 ? EXIT_INPUT : 0;
     else if (format == TRACE)
         mu_profile_trace(&p, stdout);
     else
@@ -144,8 +153,9 @@ static bool holds_ledgers(const char *path)
            (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-static int print(char **argv, int argc, enum format format, int step)
+static int print(char **argv, int argc, const struct wanted *w)
 {
+    enum format format = w->format;
     enum form form = argc > 0 ? (enum form)(mu_parse_word(argv[0], forms) + 1) : RUN;
     int words = form != RUN;
 
@@ -160,12 +170,14 @@ static int print(char **argv, int argc, enum format format, int step)
             argv[1]);
     if (wrong_format(form, format))
         return usage(wrong_format(form, format), "");
-    if (step >= 0 && (form != PROFILE || format != HTML))
+    if (w->step >= 0 && (form != PROFILE || format != HTML))
         return usage("--step is for the page of ledgers: profile --format html", "");
+    if (w->job && form != PROFILE)
+        return usage("--job is for ledgers", "");
     if (form == SPEEDUP)
         return compare(argv + words, argc - words, format);
     if (form == PROFILE)
-        return profile(argv + words, argc - words, format, step);
+        return profile(argv + words, argc - words, w);
     return show(argv[0], format);
 }
 
@@ -173,11 +185,13 @@ int main(int argc, char **argv)
 {
     static const struct option names[] = { { "format", required_argument, NULL, 'f' },
                                            { "step", required_argument, NULL, 's' },
+                                           { "job", required_argument, NULL, 'j' },
                                            { "help", no_argument, NULL, 'h' },
                                            { NULL, 0, NULL, 0 } };
-    int option, format = TEXT, rc;
+    struct wanted w = { TEXT, -1, NULL };
     struct mu_err err = { 0 };
-    long step = -1;
+    int option, format, rc;
+    long step;
 
     opterr = 0;
     while ((option = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
@@ -188,6 +202,11 @@ int main(int argc, char **argv)
         if (option == 's') {
             if (mu_parse_int("--step", optarg, 0, INT_MAX, &step, &err) < 0)
                 return usage(err.text, "");
+            w.step = (int)step;
+            continue;
+        }
+        if (option == 'j') {
+            w.job = optarg;
             continue;
         }
         if (option != 'f')
@@ -196,8 +215,9 @@ int main(int argc, char **argv)
         format = mu_parse_word(optarg, formats);
         if (format < 0)
             return usage("--format is text, json, html or trace, not ", optarg);
+        w.format = (enum format)format;
     }
-    rc = print(argv + optind, argc - optind, format, (int)step);
+    rc = print(argv + optind, argc - optind, &w);
     if (fflush(stdout) == EOF || ferror(stdout)) {
         perror("muster report: standard output");
         return 1;

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The page of muster report: written, refused, without gnuplot, and shown by a browser.
 
+bats_require_minimum_version 1.5.0
 top=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
 build=${MUSTER_BUILDDIR:-$top/build-test}
 
@@ -25,6 +26,36 @@ needs() { # command
     cmp with without
     "$build/muster-report" ledgers/rank0.ledger | grep -q '3 without a file, the first is rank 1'
     grep -q '^straggler: rank 2 (n1) was last in 79 of steps 40 to 118' with
+}
+
+# Of which job, and since when, a ledger is: struct mu_ledger_head.
+begin_at() { # file job nanoseconds (one digit)
+    printf '%s\0' "$2" | dd of="$1" bs=1 seek=128 conv=notrunc status=none
+    printf "\\$3\0\0\0\0\0\0\0" | dd of="$1" bs=1 seek=40 conv=notrunc status=none
+}
+
+@test "of the jobs whose ledgers are in a folder the last is shown, or the one that --job names" {
+    mkdir other
+    "$build/tests/unit/write_ledgers" other 2 60 0
+    for f in ledgers/*; do begin_at "$f" 9.0 1; mv "$f" "ledgers/9.0-${f#*/}"; done
+    for f in other/*; do begin_at "$f" 10.1 2; mv "$f" "ledgers/10.1-${f#*/}"; done
+    run --separate-stderr "$build/muster-report" ledgers
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} = "2 processes, "* ]]
+    [ "$stderr" = "muster report: ledgers of 2 jobs are here, and job 10.1 began last: only it is shown; --job 9.0 shows another" ]
+    for job in 9 9.0; do
+        run --separate-stderr "$build/muster-report" --job $job ledgers
+        [ "$status" -eq 0 ]
+        [[ ${lines[0]} = "4 processes, "* ]]
+        [ -z "$stderr" ]
+    done
+    # Files that are named are all read.
+    [[ $("$build/muster-report" profile ledgers/*) = "6 processes, "* ]]
+    run "$build/muster-report" --job 1 ledgers
+    [ "$status" -eq 3 ]
+    [ "$output" = "muster report: ledgers: no ledger in this folder is of job 1" ]
+    run "$build/muster-report" --job 1 result.json
+    [ "$status" -eq 2 ]
 }
 
 @test "the page has findings, tables and five plots, and loads nothing" {

@@ -25,7 +25,7 @@ static void load(struct mu_profile *p, const struct training *t)
     char *paths[] = { folder };
 
     assert_int_equal(ledgers_write(folder, t), 0);
-    assert_int_equal(mu_profile_load(p, paths, 1, stderr), 0);
+    assert_int_equal(mu_profile_load(p, paths, 1, NULL, stderr), 0);
     assert_int_equal(p->faults, 0);
 }
 

@@ -101,7 +101,7 @@ static int load(struct mu_profile *p, char *said, size_t size)
 {
     char *paths[] = { folder };
     FILE *to = fmemopen(said, size, "w");
-    int rc = mu_profile_load(p, paths, 1, to);
+    int rc = mu_profile_load(p, paths, 1, NULL, to);
 
     fclose(to);
     return rc;
