@@ -63,6 +63,7 @@ struct mu_profile_row {
     int late; /* the rank that was last most often, -1 unknown */
     double late_share;
     double launch; /* of the host, median */
+    bool minor; /* with next to none of its communicator's time: left out of tables */
 };
 
 /* A process: what its ledger alone shows. Microseconds, -1 unknown. */
@@ -156,6 +157,9 @@ int mu_profile_load_last(struct mu_profile *p, char **paths, int n, const char *
                          uint64_t last, FILE *complain);
 void mu_profile_clear(struct mu_profile *p);
 
+/* What the ledgers lack, each between two texts. */
+void mu_profile_notes(const struct mu_profile *p, const char *open, const char *close,
+                      FILE *to);
 void mu_profile_text(const struct mu_profile *p, FILE *to);
 json_t *mu_profile_json(const struct mu_profile *p);
 /* One page that needs no other file, with the timeline of this step, -1: the slowest.

@@ -58,6 +58,8 @@ static void value(double v, int digits, FILE *to)
 
 static void collectives(const struct page *g)
 {
+    int minor = 0;
+
     fputs("<h2>Collectives</h2>\n<table><tr><th>function</th><th>bytes</th>"
           "<th>ranks</th><th>algorithm</th><th>protocol</th><th>channels</th>"
           "<th>calls</th><th>median &micro;s</th><th>busbw GB/s</th>"
@@ -66,6 +68,9 @@ static void collectives(const struct page *g)
     for (int i = 0; i < g->p->nrows; i++) {
         const struct mu_profile_row *r = &g->p->rows[i];
 
+        minor += r->minor;
+        if (r->minor)
+            continue;
         fputs("<tr>", g->to);
         cell("td", r->like->func, g->to);
         value(r->bytes, 0, g->to);
@@ -81,6 +86,10 @@ static void collectives(const struct page *g)
         fputs("</tr>\n", g->to);
     }
     fputs("</table>\n", g->to);
+    if (minor)
+        fprintf(g->to,
+                "<p>And %d more kinds of less than 0.1 %% of the time each.</p>\n",
+                minor);
 }
 
 /* Hosts in the order of their first rank, with what each rank did. */
@@ -172,7 +181,7 @@ static void step_plots(struct page *g)
     if (script) {
         step_data(s, script);
         fputs("plot $d using 1:4 with filledcurves y1=0 lc rgb '#3b6ea5' title "
-              "'collectives on the GPU', $d using 1:5 with filledcurves y1=0 lc rgb "
+              "'in collectives', $d using 1:5 with filledcurves y1=0 lc rgb "
               "'#d9822b' title 'of it waiting for the last rank'\n",
               script);
     }
@@ -354,6 +363,7 @@ static void head(const struct page *g)
                 g->p->steps.period, mu_plural(g->p->steps.period),
                 g->p->steps.median.took * 1e-3);
     fputs("</p>\n", g->to);
+    mu_profile_notes(g->p, "<p>", "</p>\n", g->to);
     for (int i = 0; i < g->p->ncomms; i++)
         if (g->p->comms[i].missing >= 0)
             fprintf(g->to,

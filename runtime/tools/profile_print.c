@@ -19,26 +19,29 @@ static unsigned oldest(const struct mu_profile *p, unsigned *newest)
     return least;
 }
 
-static void print_notes(const struct mu_profile *p, FILE *to)
+void mu_profile_notes(const struct mu_profile *p, const char *open, const char *close,
+                      FILE *to)
 {
     unsigned newest, least = oldest(p, &newest);
 
     if (least < 3)
-        fputs("  no times on the GPU and no bandwidth: they need NCCL 2.26\n", to);
+        fprintf(to, "%sno times on the GPU and no bandwidth: they need NCCL 2.26%s",
+                open, close);
     else if (least == 3)
-        fputs("  times were taken by NCCL's thread on the host: NCCL 2.27 has the "
-              "GPU's\n",
-              to);
+        fprintf(to,
+                "%stimes were taken by NCCL's thread on the host: NCCL 2.27 has the "
+                "GPU's%s",
+                open, close);
     if (least != newest)
         fprintf(to,
-                "  the files are of different NCCL releases (profiler interfaces %u to "
-                "%u)\n",
-                least, newest);
+                "%sthe files are of different NCCL releases (profiler interfaces %u to "
+                "%u)%s",
+                open, least, newest, close);
     if (p->overwritten)
         fprintf(to,
-                "  %llu older records were overwritten; MUSTER_PROFILE_RECORDS makes "
-                "the files larger\n",
-                (unsigned long long)p->overwritten);
+                "%s%llu older records were overwritten; MUSTER_PROFILE_RECORDS makes "
+                "the files larger%s",
+                open, (unsigned long long)p->overwritten, close);
 }
 
 static void print_comm(const struct mu_profile_comm *c, FILE *to)
@@ -115,18 +118,27 @@ static void print_findings(const struct mu_profile *p, FILE *to)
 
 void mu_profile_text(const struct mu_profile *p, FILE *to)
 {
-    int last = -1;
+    long minor = 0;
 
     fprintf(to, "%d process%s, %zu record%s\n", p->nfiles, p->nfiles == 1 ? "" : "es",
             p->nrecords, mu_plural((long)p->nrecords));
-    print_notes(p, to);
+    mu_profile_notes(p, "  ", "\n", to);
     print_steps(p, to);
     print_findings(p, to);
     for (int i = 0; i < p->nrows; i++) {
-        if (p->rows[i].comm != last)
+        if (i == 0 || p->rows[i].comm != p->rows[i - 1].comm) {
             print_comm(&p->comms[p->rows[i].comm], to);
-        last = p->rows[i].comm;
-        print_row(&p->rows[i], to);
+            minor = 0;
+        }
+        if (p->rows[i].minor)
+            minor++;
+        else
+            print_row(&p->rows[i], to);
+        if (minor && (i + 1 == p->nrows || p->rows[i + 1].comm != p->rows[i].comm))
+            fprintf(to,
+                    "  and %ld more kinds of less than 0.1 %% of the time each, which "
+                    "--format json has\n",
+                    minor);
     }
     fputs("\n  median, total: on the rank that began last; busbw: GB/s; skew: the "
           "longest wait\n"

@@ -263,7 +263,27 @@ out:
     return rc;
 }
 
+#define FEW 12             /* rows of a communicator: all are shown */
+#define MINOR (1.0 / 1000) /* of its time */
+
+/* What a program sends once, before its first step, is many rows and no time. */
+static void mark_minor(struct mu_profile *p)
+{
+    for (int at = 0, n; at < p->nrows; at += n) {
+        double total = 0;
+
+        for (n = 0; at + n < p->nrows && p->rows[at + n].comm == p->rows[at].comm; n++)
+            total += p->rows[at + n].total > 0 ? p->rows[at + n].total : 0;
+        for (int i = at; i < at + n && n > FEW; i++)
+            p->rows[i].minor = p->rows[i].total >= 0 && !p->rows[i].unfinished &&
+                               p->rows[i].total < MINOR * total;
+    }
+}
+
 int mu_profile_join(struct mu_profile *p)
 {
-    return gather_comms(p) < 0 || gather_records(p) < 0 || make_rows(p) < 0 ? -1 : 0;
+    if (gather_comms(p) < 0 || gather_records(p) < 0 || make_rows(p) < 0)
+        return -1;
+    mark_minor(p);
+    return 0;
 }

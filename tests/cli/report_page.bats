@@ -31,7 +31,7 @@ needs() { # command
 # Of which job, and since when, a ledger is: struct mu_ledger_head.
 begin_at() { # file job nanoseconds (one digit)
     printf '%s\0' "$2" | dd of="$1" bs=1 seek=128 conv=notrunc status=none
-    printf "\\$3\0\0\0\0\0\0\0" | dd of="$1" bs=1 seek=40 conv=notrunc status=none
+    printf '%b\0\0\0\0\0\0\0' "\\$3" | dd of="$1" bs=1 seek=40 conv=notrunc status=none
 }
 
 @test "of the jobs whose ledgers are in a folder the last is shown, or the one that --job names" {
@@ -56,6 +56,13 @@ begin_at() { # file job nanoseconds (one digit)
     [ "$output" = "muster report: ledgers: no ledger in this folder is of job 1" ]
     run "$build/muster-report" --job 1 result.json
     [ "$status" -eq 2 ]
+}
+
+@test "files of two NCCL releases: the text and the page report it" {
+    printf '\4' | dd of=ledgers/rank1.ledger bs=1 seek=36 conv=notrunc status=none # interface
+    note="the files are of different NCCL releases (profiler interfaces 4 to 5)"
+    "$build/muster-report" ledgers | grep -qF "$note"
+    "$build/muster-report" --format html ledgers | grep -qF "$note"
 }
 
 @test "the page has findings, tables and five plots, and loads nothing" {

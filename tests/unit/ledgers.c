@@ -84,7 +84,7 @@ int ledgers_write(const char *folder, const struct training *t)
     uint32_t records = MU_LEDGER_RECORDS_MIN;
     int rc = 0;
 
-    while (records < (uint32_t)(t->steps * (t->buckets + 1)))
+    while (records < (uint32_t)(t->steps * (t->buckets + 1) + t->setup))
         records *= 2;
     size = mu_ledger_file_size(records);
     for (int rank = 0; rank < t->ranks && rc == 0; rank++) {
@@ -104,6 +104,8 @@ int ledgers_write(const char *folder, const struct training *t)
             mu_ledger_comms(image)[head->comms++] = (struct mu_ledger_comm){
                 .hash = 7, .rank = r, .size = t->ranks, .nodes = 1
             };
+        for (int i = 0; i < t->setup; i++)
+            record(t, image, 8 * (i + 1), 20 * i, 20 * i + 5, 20 * i + 10);
         for (int s = 0; s < t->steps; s++)
             now = step(t, image, rank, s, now);
         rc = save(folder, rank, image, size);

@@ -19,6 +19,7 @@ struct training {
     int starved;     /* each n-th step waits three forward passes for data */
     int slow;        /* each n-th bucket takes ten times as long */
     int burst;       /* buckets are launched behind the backward pass */
+    int setup;       /* all-reduces of as many sizes before the first step */
     int one_process; /* it has all ranks, and its file is the only one */
 };
 

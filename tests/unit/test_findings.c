@@ -189,6 +189,53 @@ static void findings_are_in_text_and_json(void **state)
     mu_profile_clear(&p);
 }
 
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+
+    while ((text = strstr(text, part))) {
+        n++;
+        text += strlen(part);
+    }
+    return n;
+}
+
+/* What is sent once, before the first step. */
+static void kinds_that_took_next_to_nothing_are_one_line(void **state)
+{
+    static const struct {
+        int setup, rows; /* that are shown */
+        const char *line;
+    } cases[] = { { 0, 6, NULL },
+                  { 6, 12, NULL },
+                  { 7, 6, "  and 7 more kinds of less than 0.1" } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct training t = sound_training;
+        struct mu_profile p;
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+        json_t *json;
+
+        t.setup = cases[i].setup;
+        load(&p, &t);
+        mu_profile_text(&p, to);
+        fclose(to);
+        assert_int_equal(count(text, "\n  AllReduce "), cases[i].rows);
+        if (cases[i].line)
+            assert_non_null(strstr(text, cases[i].line));
+        else
+            assert_null(strstr(text, "more kinds"));
+        free(text);
+        json = mu_profile_json(&p);
+        assert_int_equal(json_array_size(json_object_get(json, "collectives")),
+                         6 + cases[i].setup);
+        json_decref(json);
+        mu_profile_clear(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +245,7 @@ int main(void)
         TEST(a_rank_that_is_last_in_most_steps_by_chance_is_no_straggler),
         TEST(one_process_with_several_gpus_is_DataParallel),
         TEST(findings_are_in_text_and_json),
+        TEST(kinds_that_took_next_to_nothing_are_one_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
