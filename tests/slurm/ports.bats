@@ -86,6 +86,7 @@ s = socket.socket(); s.bind(("", 23100)); s.listen(1); time.sleep(30)' 3>&- &
     [[ "$output" == *"MASTER_PORT 23100 is in use on this node by another program"* ]]
     # steps one behind the other may have one port: the first lets it go with its last task
     run timeout 100 salloc -Q -N1 -n1 bash -c 'for i in 1 2 3 4 5 6; do srun -n1 bash -c "echo \$MASTER_PORT"; done'
+    echo "$output"
     [ "$(sort -u <<< "$output")" = 23100 ]
 }
 
