@@ -29,7 +29,9 @@ seen() { # variable, srun option...
 
 meet_program() {
     cat >"$MUSTER_DIR/meet.py" <<'P'
-import os, torch, torch.distributed as dist
+import os
+os.environ["USE_LIBUV"] = "0" # Debian's PyTorch lacks libuv
+import torch, torch.distributed as dist
 dist.init_process_group("gloo", init_method="env://")
 t = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(t)

@@ -85,8 +85,8 @@ ends_undisturbed() { # job
     wait_for 60 test -e "checkpoints-$job/muster-train-latest.muster"
     kill -9 "$(cat "$MUSTER_DIR/c/run/slurmd.$node.pid")"
     # What ran there, daemons of the step first.
-    pgrep -f "slurmstepd: \[$job\." | xargs -r kill -9
-    pgrep -f -- "--checkpoint checkpoints-$job " | xargs -r kill -9
+    pgrep -f "slurmstepd: \[$job\." | xargs -r kill -9 || true
+    pgrep -f -- "--checkpoint checkpoints-$job " | xargs -r kill -9 || true # some end with their slurmstepd
     scontrol update NodeName="$node" State=DOWN Reason=died
     ends_undisturbed "$job"
     [ "$(field "$job" BatchHost)" != "$node" ]
