@@ -129,8 +129,8 @@ static bool is_first_of_job(const struct mu_profile *p, int file)
     return p->files[file].found;
 }
 
-/* A folder often has the ledgers of earlier jobs too. The job that began last stays, and
- * so does a file that was named.
+/* A folder often has the ledgers of earlier jobs too. The job that began last stays,
+ * and so does a file that was named.
  */
 static void keep_last_job(struct mu_profile *p, FILE *complain)
 {
