@@ -33,6 +33,7 @@
  *   Collectives             all-reduce and others on your own buffers
  *   Gradients               parameters, buckets, sync
  *   Fewer ranks             options.elastic: go on when ranks die
+ *   More ranks              options.grow: processes join between two steps
  *   Weighted means          micro-batches of unequal size, ranks without data
  *   Norm, clipping, scale   what sync does on top
  *   Sharded optimizer       ZeRO-1
@@ -166,7 +167,13 @@ struct muster_options {
      * program's own exchange, copied by muster_init. NULL: none.
      */
     const struct muster_exchange *exchange;
-    uint64_t reserved[7]; /* 0 */
+    /* MUSTER_GROW: a file that rank 0 writes, by which processes can join this world;
+     * see muster_grow. It holds the job's secret. NULL: none can.
+     */
+    const char *grow;
+    /* MUSTER_JOIN: the file of a world that has begun: this process joins it. */
+    const char *join;
+    uint64_t reserved[5]; /* 0 */
 };
 
 /* [collective] Take rank and size, check the placement, open control connections and
@@ -583,6 +590,44 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  * options.shard cannot be elastic. Slurm must not end the step by itself: see
  * muster(3). The exit status of srun is that of the dead rank.
  */
+
+/* ---- More ranks ------------------------------------------------------------------ */
+
+/* [collective] Call it between two steps. The processes that wait to join become ranks,
+ * behind the others, and *joined is their number; 0: none waited, and nothing has
+ * changed. The world is elastic, has begun with several ranks and with options.grow,
+ * and works on the host backend. A process joins by options.join: its muster_init
+ * returns when the ranks have taken it, or fails after init_timeout. Its version,
+ * elastic and on_failure must be those of the job.
+ *
+ * After *joined > 0 rank, size and node are those of the larger world; ranks keep their
+ * numbers. Memory of muster_alloc stays usable, and collectives on it make a copy.
+ * Groups go on as they are. All ranks, old and new, make ddp objects, samplers and
+ * checkpoints anew. Calls on an older ddp object are MUSTER_EUSAGE.
+ *
+ *     fresh = 1;                                 // in all processes, also in newcomers
+ *     while (step < steps) {
+ *         status = MUSTER_OK;
+ *         if (fresh)
+ *             status = set_up(m);  // muster_ddp_create, muster_ddp_broadcast(ddp, 0),
+ *                                  // muster_broadcast of step and sampler state
+ *         if (status == MUSTER_OK)
+ *             status = one_step(m);              // ends with muster_ddp_sync
+ *         if (status == MUSTER_ESHRUNK)
+ *             continue;                          // set up again; else the step again
+ *         optimizer;
+ *         step++;
+ *         status = muster_grow(m, &joined);      // MUSTER_ESHRUNK: nothing to repeat
+ *         fresh = joined > 0;
+ *     }
+ *
+ * A death in the meantime is as in "Fewer ranks". Where ranks join and others die in
+ * one call, it returns MUSTER_OK. Until the first sync has returned MUSTER_OK, a death
+ * means to set up again. *joined counts a newcomer also when it has died since.
+ *
+ * Before the call all messages are received and all handles waited for.
+ */
+int muster_grow(struct muster *m, int *joined);
 
 /* ---- Weighted means and uneven data ---------------------------------------------- */
 

@@ -96,11 +96,24 @@ int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, in
     return mu_ddp_state(ddp, items, room);
 }
 
+/* The newcomers have no object that belongs to it. */
+static int check_current(struct muster_ddp *ddp, const char *call)
+{
+    if (ddp->grown == ddp->comm->grown)
+        return MUSTER_OK;
+    return mu_fail(ddp->m, MUSTER_EUSAGE,
+                   "%s: ranks have joined since this ddp object was made: destroy it, "
+                   "and create it anew on all ranks",
+                   call);
+}
+
 int muster_ddp_broadcast(struct muster_ddp *ddp, int root)
 {
     struct muster *m = ddp->m;
     struct mu_err err = { 0 };
 
+    if (check_current(ddp, "muster_ddp_broadcast") != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (root < 0 || root >= m->comm.world->size)
         return mu_fail(m, MUSTER_EUSAGE,
                        "muster_ddp_broadcast: root %d is not in 0..%d", root,
@@ -117,7 +130,7 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root)
 static int check_index(struct muster_ddp *ddp, const char *call, int i)
 {
     if (i >= 0 && i < ddp->nall)
-        return MUSTER_OK;
+        return check_current(ddp, call);
     return mu_fail(ddp->m, MUSTER_EUSAGE, "%s: parameter %d is not in 0..%d", call, i,
                    ddp->nall - 1);
 }
@@ -185,6 +198,8 @@ int muster_ddp_weight(struct muster_ddp *ddp, double weight)
 {
     struct mu_err err = { 0 };
 
+    if (check_current(ddp, "muster_ddp_weight") != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (!(weight >= 0) || isinf(weight))
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "muster_ddp_weight: the weight is %g, use 0 or more", weight);
@@ -195,6 +210,8 @@ int muster_ddp_sync(struct muster_ddp *ddp, void *stream)
 {
     struct mu_err err = { 0 };
 
+    if (check_current(ddp, "muster_ddp_sync") != MUSTER_OK)
+        return MUSTER_EUSAGE;
     if (ddp->accumulating)
         return mu_fail(
             ddp->m, MUSTER_EUSAGE,
@@ -222,8 +239,10 @@ static int check_finish(struct muster_ddp *ddp, const char *call,
 int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *f, void *stream)
 {
     struct mu_err err = { 0 };
-    int rc;
+    int rc = check_current(ddp, "muster_ddp_sync_with");
 
+    if (rc != MUSTER_OK)
+        return rc;
     if (ddp->accumulating)
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "muster_ddp_sync_with while no_sync is on: switch it off before "
@@ -238,8 +257,10 @@ int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
                          int (*after)(void *arg), void *arg)
 {
     struct mu_err err = { 0 };
-    int rc = finish ? check_finish(ddp, "muster_ddp_join_with", finish) : MUSTER_OK;
+    int rc = check_current(ddp, "muster_ddp_join");
 
+    if (rc == MUSTER_OK && finish)
+        rc = check_finish(ddp, "muster_ddp_join_with", finish);
     if (rc == MUSTER_OK && mu_ddp_join(ddp, finish, after, arg, &rc, &err) < 0)
         return mu_fail_err(ddp->m, &err);
     return rc;

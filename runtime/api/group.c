@@ -126,6 +126,7 @@ static struct muster *group_new(struct muster *parent, const struct ticket *t,
     mu_comm_init(&m->comm, &from->config, from->version, world);
     world->endpoint = from->world->endpoint;
     m->comm.config.elastic = 0;
+    m->comm.config.grow[0] = '\0';
     m->comm.ops = n == 1 && from->ops->host_memory ? &mu_backend_one_rank : from->ops;
     m->comm.ledger = from->ledger;
     mu_recover_init(&m->recover, &m->comm);

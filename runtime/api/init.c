@@ -2,6 +2,7 @@
 /* init.c - open and close a world: the way in, control connections, backend */
 #include "runtime/api/impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,8 @@ static struct mu_config_env config_variables(void)
         .first_bucket = variable("MUSTER_FIRST_BUCKET"),
         .bucket_cap = variable("MUSTER_BUCKET_CAP"),
         .map_memory = variable("MUSTER_MAP_MEMORY"),
+        .grow = variable("MUSTER_GROW"),
+        .join = variable("MUSTER_JOIN"),
     };
 }
 
@@ -159,13 +162,38 @@ void mu_release(struct muster *m)
     free(m);
 }
 
+/* A process that joins becomes one of several ranks. */
+static int choose_backend(struct muster *m, struct mu_err *err)
+{
+    struct mu_comm *comm = &m->comm;
+    struct mu_world *w = comm->world;
+
+    if (mu_backend_choose(comm->config.backend, w->joins ? 2 : w->size,
+                          variable("MUSTER_BACKEND_DIR"), &comm->ops, &comm->module,
+                          err) < 0)
+        return -1;
+    snprintf(w->terms, sizeof w->terms,
+             "libmuster %s, backend %s, on_failure %s, elastic %d", comm->version,
+             comm->ops->name, comm->config.return_failure ? "return" : "end",
+             comm->config.elastic);
+    return 0;
+}
+
+static int join(struct muster *m, struct mu_err *err)
+{
+    if (choose_backend(m, err) < 0 ||
+        mu_world_meet(m->comm.world, m->comm.config.init_timeout, err) < 0 ||
+        read_plan(m, err) < 0)
+        return -1;
+    return mu_elastic_join(&m->recover, err);
+}
+
 static int start(struct muster *m, struct mu_err *err)
 {
+    if (m->comm.world->joins)
+        return join(m, err);
     if (mu_world_meet(m->comm.world, m->comm.config.init_timeout, err) < 0 ||
-        read_plan(m, err) < 0 ||
-        mu_backend_choose(m->comm.config.backend, m->comm.world->size,
-                          variable("MUSTER_BACKEND_DIR"), &m->comm.ops, &m->comm.module,
-                          err) < 0 ||
+        read_plan(m, err) < 0 || choose_backend(m, err) < 0 ||
         mu_open_control(&m->comm, m->comm.config.init_timeout, err) < 0 ||
         mu_agree_on_world(&m->comm, err) < 0 || mu_elastic_open(&m->recover, err) < 0)
         return -1;
@@ -205,7 +233,9 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
     if (start(m, &err) < 0) {
         mu_recover_start(&m->recover, &err);
         status = mu_fail_err(NULL, &err);
-        if (m->comm.control)
+        if (m->comm.control && m->comm.world->joins)
+            mu_control_discard(m->comm.control); /* a death to the others */
+        else if (m->comm.control)
             mu_control_close(m->comm.control, NULL);
         mu_release(m);
         return status;
@@ -237,6 +267,11 @@ int muster_init(struct muster **out, const struct muster_options *options)
     if (mu_config_make(options, &env, &config, &err) < 0)
         return mu_fail_err(NULL, &err);
     launch = launch_variables(config.single);
+    if (config.joins) {
+        if (mu_world_join(&launch, config.grow, &world, &err) < 0)
+            return mu_fail_err(NULL, &err);
+        return mu_init_world(out, &config, world);
+    }
     if (mu_world_open(&launch, exchange, &world, &err) < 0) {
         mu_fail_reported_elsewhere(launch.slurm_step_num_tasks && launch.slurm_procid &&
                                    strcmp(launch.slurm_procid, "0") != 0);
@@ -264,6 +299,7 @@ int muster_finalize(struct muster *m)
             "first",
             mu_handles(m), mu_plural(mu_handles(m)));
     rc = mu_recover_finish(&m->recover, &err) < 0 ? err.code : MUSTER_OK;
+    mu_grow_end(&m->recover);
     mu_leave_forget(&m->recover);
     if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK)
         rc = err.code;

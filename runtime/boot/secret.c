@@ -33,27 +33,26 @@ static bool decode(const char *text, uint8_t out[MU_TOKEN_LEN])
     return true;
 }
 
-/* The file is open, so that it is the same one that is read. */
-static int check(int fd, const char *path, struct mu_err *err)
+int mu_secret_check_file(int fd, const char *name, const char *path, struct mu_err *err)
 {
     struct stat st;
 
     if (fstat(fd, &st) < 0)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "MUSTER_TOKEN_FILE=%s: %s", path,
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s=%s: %s", name, path,
                           strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "MUSTER_TOKEN_FILE=%s is not a regular file", path);
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s=%s is not a regular file", name,
+                          path);
     if (st.st_uid != geteuid())
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "MUSTER_TOKEN_FILE=%s belongs to user id %u, not to user id "
+                          "%s=%s belongs to user id %u, not to user id "
                           "%u: make a file of your own",
-                          path, (unsigned)st.st_uid, (unsigned)geteuid());
+                          name, path, (unsigned)st.st_uid, (unsigned)geteuid());
     if (st.st_mode & 077)
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "MUSTER_TOKEN_FILE=%s has mode %04o: others may read it, run "
+                          "%s=%s has mode %04o: others may read it, run "
                           "chmod 600 on it and make a new token",
-                          path, (unsigned)st.st_mode & 07777);
+                          name, path, (unsigned)st.st_mode & 07777);
     return 0;
 }
 
@@ -67,7 +66,7 @@ static int read_file(const char *path, uint8_t out[MU_TOKEN_LEN], struct mu_err 
     if (fd < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS, "MUSTER_TOKEN_FILE=%s: %s", path,
                           strerror(errno));
-    if (check(fd, path, err) < 0)
+    if (mu_secret_check_file(fd, "MUSTER_TOKEN_FILE", path, err) < 0)
         goto out;
     n = read(fd, text, sizeof text);
     if (n == MU_TOKEN_LEN)

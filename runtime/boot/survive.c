@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/clock.h"
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
@@ -16,10 +17,11 @@
 
 static void drop_all(struct mu_survive *s)
 {
-    for (int o = 0; s->fd && s->old_fd && o < s->n; o++) {
+    for (int o = 0; o < s->n; o++) {
         mu_net_drop(&s->fd[o]);
         mu_net_drop(&s->old_fd[o]);
     }
+    mu_survive_drop_waiting(s);
 }
 
 static void in_child(struct mu_forkable *f)
@@ -27,40 +29,55 @@ static void in_child(struct mu_forkable *f)
     drop_all((void *)((char *)f - offsetof(struct mu_survive, fork)));
 }
 
-int mu_survive_open(const struct mu_world *world, struct mu_survive **out,
-                    struct mu_err *err)
+int mu_survive_extend(struct mu_survive *s, int n, struct mu_err *err)
+{
+    int have = s->n;
+
+    if (mu_array_extend(&s->at, sizeof *s->at, have, n) < 0 ||
+        mu_array_extend(&s->fate, sizeof *s->fate, have, n) < 0 ||
+        mu_array_extend(&s->origin_of, sizeof *s->origin_of, have, n) < 0 ||
+        mu_array_extend(&s->fd, sizeof *s->fd, have, n) < 0 ||
+        mu_array_extend(&s->old_fd, sizeof *s->old_fd, have, n) < 0 ||
+        mu_array_extend(&s->blind, sizeof *s->blind, have, n) < 0 ||
+        mu_array_extend(&s->suspect, sizeof *s->suspect, have, n) < 0)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", n);
+    for (int o = have; o < n; o++) {
+        s->fd[o] = s->old_fd[o] = -1;
+        s->origin_of[s->size++] = o;
+    }
+    s->n = n;
+    return 0;
+}
+
+int mu_survive_new(const struct mu_world *world, struct mu_survive **out,
+                   struct mu_err *err)
 {
     struct mu_survive *s = calloc(1, sizeof *s);
-    size_t n = (size_t)world->size;
 
     if (!s)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    s->n = s->size = world->size;
-    s->me = world->rank;
     s->world = world;
     s->endpoint = world->endpoint;
     memcpy(s->token, world->token, sizeof s->token);
-    s->at = calloc(n, sizeof *s->at);
-    s->fate = calloc(n, sizeof *s->fate);
-    s->origin_of = calloc(n, sizeof *s->origin_of);
-    s->fd = calloc(n, sizeof *s->fd);
-    s->old_fd = calloc(n, sizeof *s->old_fd);
-    s->blind = calloc(n, sizeof *s->blind);
-    s->suspect = calloc(n, sizeof *s->suspect);
-    if (!s->at || !s->fate || !s->origin_of || !s->fd || !s->old_fd || !s->blind ||
-        !s->suspect) {
-        s->n = 0; /* there are no connections to close */
-        mu_survive_close(s);
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks",
-                          world->size);
-    }
-    memcpy(s->at, world->address, n * sizeof *s->at);
-    for (int r = 0; r < s->n; r++) {
-        s->origin_of[r] = r;
-        s->fd[r] = s->old_fd[r] = -1;
-    }
     s->fork.in_child = in_child;
     mu_fork_enter(&s->fork);
+    *out = s;
+    return 0;
+}
+
+int mu_survive_open(const struct mu_world *world, struct mu_survive **out,
+                    struct mu_err *err)
+{
+    struct mu_survive *s;
+
+    if (mu_survive_new(world, &s, err) < 0)
+        return -1;
+    if (mu_survive_extend(s, world->size, err) < 0) {
+        mu_survive_close(s);
+        return -1;
+    }
+    s->me = world->rank;
+    memcpy(s->at, world->address, (size_t)s->n * sizeof *s->at);
     *out = s;
     return 0;
 }
@@ -72,6 +89,7 @@ void mu_survive_close(struct mu_survive *s)
     mu_fork_leave(&s->fork);
     drop_all(s);
     mu_published_clear(&s->published);
+    free(s->newcomer);
     free(s->at);
     free(s->fate);
     free(s->origin_of);
@@ -87,22 +105,15 @@ void mu_survive_close(struct mu_survive *s)
 
 static bool receive_verdict(struct mu_survive *s, int origin, double until)
 {
-    size_t bytes = (size_t)s->n * sizeof *s->fate;
-    struct mu_fate *fate = malloc(bytes);
     int fd = s->fd[origin];
     struct mu_verdict v;
     bool ok;
 
     s->blind[origin] = true;
-    ok = fate && mu_net_receive(fd, &v, sizeof v, until) &&
-         v.magic == MU_VERDICT_MAGIC && v.n == (uint32_t)s->n &&
-         mu_net_receive(fd, fate, bytes, until) && fate[s->me].life == MU_LIVES;
-    if (ok) {
-        memcpy(s->fate, fate, bytes);
-        s->generation = v.generation;
+    ok = mu_net_receive(fd, &v, sizeof v, until) && v.magic == MU_VERDICT_MAGIC &&
+         mu_survive_receive(s, fd, &v, until) && s->fate[s->me].life == MU_LIVES;
+    if (ok)
         s->blind[origin] = false;
-    }
-    free(fate);
     return ok;
 }
 
@@ -166,19 +177,20 @@ static int follow(struct mu_survive *s, int origin, const struct mu_join *join,
  */
 
 int mu_survive_agree(struct mu_survive *s, const int64_t ballot[MU_SURVIVE_BALLOT],
-                     double patience, struct mu_err *err)
+                     bool admits, double patience, struct mu_err *err)
 {
     double until = mu_clock_s() + patience;
     /* Followers wait longer than the leader, so that the leader times out first and
      * names the missing rank.
      */
     double follow_until = until + MU_CALL_SECONDS;
-    struct mu_join join = { .magic = MU_JOIN_MAGIC };
+    struct mu_join join = { MU_JOIN_MAGIC, (uint32_t)s->n, admits, { 0 } };
     int rc = 0;
 
     memcpy(join.ballot, ballot, sizeof join.ballot);
     mu_survive_hang_up(s);
     mu_published_clear(&s->published);
+    s->nnewcomers = 0;
     for (int o = 0; o < s->n; o++)
         if (s->old_fd[o] >= 0)
             mu_survive_ended(s, o, &s->old_fd[o]);

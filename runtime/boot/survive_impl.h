@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* survive_impl.h - inside of survive: the agreement, and the star that it leaves
  *
- * "Origin" is a rank's number when the world began: the one thing that survivors which
- * stand at different agreements have in common.
+ * "Origin" is a rank's number when the world began, and a newcomer's behind those: the
+ * one thing that survivors which are in different agreements have in common.
  *
  *   survive.c       open, agree, follow the leader
  *   survive_call.c  connect to another survivor; notice that one has died
  *   survive_lead.c  lead: collect the ballots, send the verdict
+ *   survive_join.c  newcomers: the leader takes them, the other ranks learn of them
  *   survive_star.c  all-gather over the connections of the agreement
  */
 #ifndef MU_SURVIVE_IMPL_H
@@ -16,9 +17,11 @@
 #include "runtime/boot/published.h"
 #include "runtime/boot/survive.h"
 
-#define MU_JOIN_MAGIC 0x4d75534cu    /* changes with struct mu_join */
-#define MU_VERDICT_MAGIC 0x4d755358u /* and with struct mu_fate */
-#define MU_CALL_SECONDS 5.0          /* for all addresses of a rank */
+#define MU_JOIN_MAGIC 0x4d75534du    /* changes with struct mu_join */
+#define MU_VERDICT_MAGIC 0x4d755359u /* and with struct mu_fate */
+#define MU_REFUSAL_MAGIC 0x4d755360u
+#define MU_REQUEST_MAGIC 0x4d755361u
+#define MU_CALL_SECONDS 5.0 /* for all addresses of a rank */
 
 /* State and ballot of one rank in an agreement. */
 struct mu_fate {
@@ -28,14 +31,33 @@ struct mu_fate {
 
 /* From a follower to the leader. */
 struct mu_join {
-    uint32_t magic, pad;
+    uint32_t magic, n; /* n: origins that it has learned of */
+    uint64_t admits;
     int64_t ballot[MU_SURVIVE_BALLOT];
 };
 
-/* From the leader to a follower; n fates follow. */
+/* From the leader to a follower; n fates follow, then the last `members` of n members.
+ * To a newcomer that is refused: the n bytes of the reason follow.
+ */
 struct mu_verdict {
     uint32_t magic, n;
     uint64_t generation;
+    uint32_t members;
+    int32_t to, leader; /* origins */
+    uint32_t pad;
+};
+
+/* From a process that wants to join to rank 0. */
+struct mu_request_to_join {
+    uint32_t magic, pad;
+    struct mu_member member; /* node is not used */
+    char terms[128];
+};
+
+/* It has called this rank. */
+struct mu_waiting {
+    int fd;
+    struct mu_member member;
 };
 
 /* Each connection between survivors ends with these eight bytes, unless the process at
@@ -64,8 +86,29 @@ struct mu_survive {
     bool *suspect;
     struct mu_published published;
 
+    struct mu_waiting *waiting; /* on this rank */
+    int nwaiting;
+    struct mu_member *newcomer; /* of the last agreement: the last ranks */
+    int nnewcomers;
+
     struct mu_forkable fork;
 };
+
+/* ---- survive.c ---- */
+/* Room for n origins; those from s->n on are new. */
+int mu_survive_extend(struct mu_survive *s, int n, struct mu_err *err);
+int mu_survive_new(const struct mu_world *world, struct mu_survive **out,
+                   struct mu_err *err);
+
+/* ---- survive_join.c ---- */
+void mu_survive_drop_waiting(struct mu_survive *s);
+/* The leader: those that wait on this rank become origins, with this rank's ballot. */
+int mu_survive_admit(struct mu_survive *s, struct mu_err *err);
+/* All origins, for newcomers and for ranks that lack some; NULL: out of memory. */
+struct mu_member *mu_survive_members(const struct mu_survive *s);
+/* What follows v on fd. False: it did not arrive in time; s is unchanged. */
+bool mu_survive_receive(struct mu_survive *s, int fd, const struct mu_verdict *v,
+                        double until);
 
 /* ---- survive_call.c ---- */
 /* Begin to call that rank. */

@@ -164,28 +164,54 @@ static void listen_once(struct lead *l, double until)
     take_arrivals(l);
 }
 
-/* A rank that does not receive it finds its connection closed, at the next fence at the
- * latest.
- */
-static void send_verdict(struct mu_survive *s)
+/* Newcomers are taken when nobody else has died, and all are between two steps. */
+static bool all_admit(const struct lead *l, const struct mu_join *mine)
 {
-    struct mu_verdict v = { .magic = MU_VERDICT_MAGIC,
-                            .n = (uint32_t)s->n,
-                            .generation = s->generation };
+    const struct mu_survive *s = l->s;
+
+    for (int r = 0; r < s->size; r++) {
+        int o = s->origin_of[r];
+
+        if (s->fate[o].life != MU_LIVES || (o != s->me && !l->member[o].join.admits))
+            return false;
+    }
+    return mine->admits;
+}
+
+/* In the order of origins; see survive.h. A rank that does not receive it finds its
+ * connection closed, at the next fence at the latest.
+ */
+static int send_verdict(const struct lead *l, int before, struct mu_err *err)
+{
+    struct mu_survive *s = l->s;
+    struct mu_member *all = mu_survive_members(s);
     double until = mu_clock_s() + MU_CALL_SECONDS;
 
-    for (int o = 0; o < s->n; o++)
+    if (!all)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", s->n);
+    for (int o = 0; o < s->n; o++) {
+        uint32_t n = (uint32_t)s->n, has = o < before ? l->member[o].join.n : 0;
+        uint32_t lacks = has < n ? n - has : 0;
+        struct mu_verdict v = {
+            MU_VERDICT_MAGIC, n, s->generation, lacks, o, s->me, 0
+        };
+
         if (s->fd[o] >= 0 &&
             (!mu_survive_send(s, o, &v, sizeof v, until) ||
-             !mu_survive_send(s, o, s->fate, (size_t)s->n * sizeof *s->fate, until)))
+             !mu_survive_send(s, o, s->fate, n * sizeof *s->fate, until) ||
+             (lacks > 0 &&
+              !mu_survive_send(s, o, all + (n - lacks), lacks * sizeof *all, until))))
             mu_survive_part(s, o);
+    }
+    free(all);
+    return 0;
 }
 
 int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double until,
                     double patience, struct mu_err *err)
 {
     struct lead l = { .s = s };
-    int missing = -1, rc = 0;
+    int missing = -1, rc = 0, before = s->n;
 
     l.member = calloc((size_t)s->n, sizeof *l.member);
     l.poll = calloc(1 + (size_t)s->n, sizeof *l.poll);
@@ -203,11 +229,13 @@ int mu_survive_lead(struct mu_survive *s, const struct mu_join *mine, double unt
         else
             listen_once(&l, until);
     }
-    for (int o = 0; l.member && o < s->n; o++)
+    for (int o = 0; l.member && o < before; o++)
         end_call(&l.member[o]);
+    if (rc == 0 && all_admit(&l, mine))
+        rc = mu_survive_admit(s, err);
+    if (rc == 0)
+        rc = send_verdict(&l, before, err);
     free(l.member);
     free(l.poll);
-    if (rc == 0)
-        send_verdict(s);
     return rc;
 }

@@ -8,6 +8,7 @@
  *   world_pmix.c    a world of PMIx
  *   world_rdzv.c    a world of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
  *   world_program.c a world of the all-gather that the program brings
+ *   world_join.c    a world that has begun without this process
  *   world_single.c  a world of this process alone
  *   world_name.c    how messages name this node and the job
  *   world_none.c    in place of world_pmix.c where there is no PMIx
@@ -25,6 +26,15 @@
 #include "runtime/endpoint/endpoint.h"
 #include "runtime/muster.h"
 
+struct mu_survive;
+
+/* A rank as another one sees it. */
+struct mu_member {
+    struct mu_address address;
+    int32_t pid, node;
+    char host[128];
+};
+
 struct mu_world {
     int rank, size;
     int local_rank, local_size;
@@ -41,6 +51,11 @@ struct mu_world {
     struct mu_address *address;   /* of each rank's endpoint, by rank */
     uint64_t generation;          /* equal on all ranks; see struct mu_claim */
     struct mu_exchange exchange;
+    /* What a process must have in common with the ranks before it may join them. */
+    char terms[128];
+    bool joins; /* this process joins, or has joined, a world that exists */
+    /* What it has joined by, until mu_elastic_open takes it; else NULL. */
+    struct mu_survive *survive;
     struct mu_view view; /* of the failure of meet, for the turn to report it */
     /* Exchange the ranks' records; see mu_world_meet. NULL: nothing to do. */
     int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
@@ -101,6 +116,14 @@ void mu_world_free(struct mu_world *world);
  */
 void mu_world_shrink(struct mu_world *world, const bool *keep);
 
+/* One rank more, behind the others; its number of the node is that of world, or the
+ * next free one. mu_world_shrink must follow.
+ */
+int mu_world_append(struct mu_world *world, const struct mu_member *member,
+                    struct mu_err *err);
+/* The token of the job: from here on the endpoint can judge callers. */
+void mu_world_trust(struct mu_world *world, const uint8_t token[MU_TOKEN_LEN]);
+
 /* The n ranks of parent that `ranks` lists become 0 .. n-1; this rank is among them.
  * generation: of no other world on the same endpoints, equal on these ranks. Close it
  * before parent. host_of has the rank in the world too: it is for messages.
@@ -116,6 +139,11 @@ int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
 /* From the program's exchange. */
 int mu_world_program(const struct mu_launch *launch, const struct muster_exchange *x,
                      struct mu_world **out, struct mu_err *err);
+/* From the file that a world with MUSTER_GROW writes. Rank and size are known after
+ * mu_world_meet, in which this process waits until the ranks take it.
+ */
+int mu_world_join(const struct mu_launch *launch, const char *file,
+                  struct mu_world **out, struct mu_err *err);
 /* From PMIx. 1: there is no PMIx server (or no PMIx in this build), *out untouched. */
 int mu_world_pmix(const struct mu_launch *launch, struct mu_world **out,
                   struct mu_err *err);

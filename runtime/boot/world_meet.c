@@ -66,8 +66,7 @@ static int read_record(struct mu_world *w, int rank, struct rank_record *record,
     return 0;
 }
 
-/* From here on the endpoint can judge callers. */
-static void trust(struct mu_world *w, const uint8_t token[MU_TOKEN_LEN])
+void mu_world_trust(struct mu_world *w, const uint8_t token[MU_TOKEN_LEN])
 {
     memmove(w->token, token, sizeof w->token);
     for (int s = MU_SERVICE_CONTROL; s < MU_NSERVICES; s++)
@@ -94,7 +93,7 @@ static int read_records(struct mu_world *w, struct rank_record *records,
         if (read_record(w, r, &records[r], err) < 0)
             return -1;
         if (r == 0)
-            trust(w, w->has_token ? w->token : records[0].token);
+            mu_world_trust(w, w->has_token ? w->token : records[0].token);
         while (same >= 0 && strcmp(records[same].node_key, records[r].node_key) != 0)
             same--;
         w->node_of[r] = same >= 0 ? w->node_of[same] : r;

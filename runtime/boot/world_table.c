@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world_table.c - who is on which node: make, number, shrink and free the table of
- * ranks */
+/* world_table.c - who is on which node: make, number, extend, shrink and free the table
+ * of ranks
+ */
 #include "runtime/boot/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/base/array.h"
 #include "runtime/muster.h"
 
 struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err)
@@ -73,6 +75,28 @@ void mu_world_number_nodes(struct mu_world *w)
         w->local_size += w->node_of[r] == w->node;
     }
     w->local_rank = w->local_of[w->rank];
+}
+
+int mu_world_append(struct mu_world *w, const struct mu_member *member,
+                    struct mu_err *err)
+{
+    int n = w->size;
+    char *host = strdup(member->host);
+
+    if (!host || mu_array_extend(&w->node_of, sizeof *w->node_of, n, n + 1) < 0 ||
+        mu_array_extend(&w->local_of, sizeof *w->local_of, n, n + 1) < 0 ||
+        mu_array_extend(&w->host_of, sizeof *w->host_of, n, n + 1) < 0 ||
+        mu_array_extend(&w->pid_of, sizeof *w->pid_of, n, n + 1) < 0 ||
+        mu_array_extend(&w->address, sizeof *w->address, n, n + 1) < 0) {
+        free(host);
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", n + 1);
+    }
+    w->node_of[n] = member->node;
+    w->host_of[n] = host;
+    w->pid_of[n] = member->pid;
+    w->address[n] = member->address;
+    w->size++;
+    return 0;
 }
 
 void mu_world_shrink(struct mu_world *world, const bool *keep)

@@ -95,7 +95,8 @@ struct mu_comm {
     bool elastic; /* this backend may be the parent of one of fewer ranks */
     /* The ranks survive a death from now on: every rank acts on it at once. */
     atomic_bool armed;
-    int generation; /* how many times the group went on with fewer ranks */
+    int generation; /* how many times the group went on with other ranks */
+    int grown;      /* how many times newcomers were among them */
 
     bool failed;    /* a call failed, and the failure concerns more than that call */
     bool announced; /* the failure was sent to the other ranks */
@@ -142,11 +143,14 @@ int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
                     struct mu_backend **out, struct mu_err *err);
 /* [collective] Close backend and control connections; -1: some rank did not close. */
 int mu_comm_close(struct mu_comm *comm, struct mu_err *err);
-/* Close the control connections after a rank is lost. */
-void mu_comm_disconnect(struct mu_comm *comm);
+/* Close the control connections after a rank is lost; or, with `together`, [collective]
+ * before newcomers join, and abort the backend.
+ */
+void mu_comm_disconnect(struct mu_comm *comm, bool together);
 /* [collective among the survivors] Open control connections, world and backend again,
  * over comm->world's exchange. The new backend takes over the memory of the old one,
- * which is aborted. After a failure it may be called again.
+ * which is aborted; a process that joins has none. After a failure it may be called
+ * again.
  */
 int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *err);
 

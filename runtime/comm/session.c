@@ -148,6 +148,7 @@ static int describe_world(const struct mu_comm *comm, struct mu_contract *c,
         mu_contract_add(c, err, "on_failure %s",
                         comm->config.return_failure ? "return" : "end") < 0 ||
         mu_contract_add(c, err, "elastic %d", comm->config.elastic) < 0 ||
+        mu_contract_add(c, err, "grow %s", comm->config.grow[0] ? "yes" : "no") < 0 ||
         mu_contract_add(c, err, "world of %d rank%s on %d node%s", w->size,
                         mu_plural(w->size), w->nnodes, mu_plural(w->nnodes)) < 0)
         return -1;
@@ -225,7 +226,7 @@ int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
 /* ---- Open again ---- */
 
 /* Threads of the backend and of the control connections use both pointers. */
-void mu_comm_disconnect(struct mu_comm *comm)
+void mu_comm_disconnect(struct mu_comm *comm, bool together)
 {
     struct mu_control *c = comm->control;
     struct mu_err why;
@@ -239,10 +240,13 @@ void mu_comm_disconnect(struct mu_comm *comm)
     pthread_mutex_lock(&comm->swap_lock);
     comm->control = NULL;
     pthread_mutex_unlock(&comm->swap_lock);
-    if (c && mu_control_failed(c, &why))
+    if (c && (together || mu_control_failed(c, &why)))
         mu_control_close(c, NULL);
     else if (c)
         mu_control_discard(c);
+    /* The others do so too. None reports it: their control is NULL. */
+    if (together)
+        comm->ops->abort(comm->backend, MUSTER_EPEER, "newcomers join the world");
 }
 
 int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *err)
@@ -258,7 +262,7 @@ int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *
     pthread_mutex_lock(&comm->swap_lock);
     comm->backend = now;
     pthread_mutex_unlock(&comm->swap_lock);
-    rc = comm->ops->adopt(now, old, err);
+    rc = old ? comm->ops->adopt(now, old, err) : 0;
     comm->ops->close(old);
     if (rc == 0 && comm->control && mu_control_failed(comm->control, &why))
         rc = mu_err_set(err, why.code, "%s", why.text);

@@ -73,6 +73,27 @@ static int bytes(const char *name, const char *env, size_t *out, struct mu_err *
     return 0;
 }
 
+/* A newcomer may become rank 0, which writes the file. */
+static int growing(const struct muster_options *o, const struct mu_config_env *env,
+                   struct mu_config *c, struct mu_err *err)
+{
+    const char *grow = o->grow ? o->grow : env->grow;
+    const char *join = o->join ? o->join : env->join;
+
+    const char *name = join ? "MUSTER_JOIN" : "MUSTER_GROW";
+
+    c->joins = join != NULL;
+    if (!mu_copy(c->grow, sizeof c->grow, join ? join : grow ? grow : ""))
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s=%.40s... is longer than %zu characters", name,
+                          join ? join : grow, sizeof c->grow - 1);
+    if (c->grow[0] && c->elastic == 0)
+        return mu_err_set(err, MUSTER_EUSAGE,
+                          "%s=%.200s needs MUSTER_ELASTIC, the least number of ranks",
+                          name, c->grow);
+    return 0;
+}
+
 int mu_config_make(const struct muster_options *options,
                    const struct mu_config_env *env, struct mu_config *out,
                    struct mu_err *err)
@@ -112,6 +133,8 @@ int mu_config_make(const struct muster_options *options,
     c.log = (enum mu_log_level)log;
     c.single = o->single || single;
     c.return_failure = failure == 1;
+    if (growing(o, env, &c, err) < 0)
+        return -1;
     *out = c;
     return 0;
 }

@@ -13,7 +13,7 @@
 struct mu_config_env {
     const char *backend, *transport, *init_timeout, *timeout, *single, *log,
         *on_failure, *elastic;
-    const char *first_bucket, *bucket_cap, *map_memory;
+    const char *first_bucket, *bucket_cap, *map_memory, *grow, *join;
 };
 
 enum mu_backend_choice { MU_BACKEND_AUTO, MU_BACKEND_HOST, MU_BACKEND_NCCL };
@@ -26,6 +26,11 @@ struct mu_config {
     bool single;
     bool return_failure; /* after a peer's failure calls return, the job goes on */
     int elastic; /* least number of ranks to go on with; 0: a death ends the job */
+    /* The file by which newcomers find the world, "": there are none; and whether this
+     * process is one of them.
+     */
+    char grow[1024];
+    bool joins;
     enum mu_log_level log;
     size_t first_bucket, bucket_cap; /* bytes; 0: the default */
 };

@@ -110,6 +110,7 @@ int mu_ddp_create(struct mu_comm *comm, struct mu_recover *recover,
     ddp->recover = recover;
     ddp->m = m;
     ddp->last = last;
+    ddp->grown = comm->grown;
     ddp->resettable = (struct mu_resettable){ .drop = mu_ddp_drop, .arg = ddp };
     if (make(ddp, wanted, err) < 0) {
         mu_ddp_destroy(ddp);

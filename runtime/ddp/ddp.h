@@ -93,6 +93,7 @@ struct muster_ddp {
     struct mu_recover *recover;
     struct mu_resettable resettable; /* drops the current step */
     struct muster *m;                /* passed to a hook of the user */
+    int grown;                       /* comm->grown at create; else it is of no use */
     const struct mu_err *last;       /* the error of the last failed call on m */
     /* Parameters with gradients in the caller's order, then the frozen ones. */
     struct mu_ddp_param *param;

@@ -33,7 +33,8 @@ void mu_arrivals_unlink(struct mu_endpoint *ep, struct mu_arrival **at)
 
 static bool is_retired(const struct mu_endpoint *ep, const struct mu_claim *claim)
 {
-    if (claim->service < MU_SERVICE_CONTROL || claim->service == MU_SERVICE_SURVIVE)
+    if (claim->service < MU_SERVICE_CONTROL || claim->service == MU_SERVICE_SURVIVE ||
+        claim->service == MU_SERVICE_JOIN)
         return false;
     for (unsigned i = 0; i < ep->nretired && i < MU_RETIRED; i++)
         if (ep->retired[i] == claim->generation)

@@ -16,9 +16,9 @@
  *   connected socket                        connected socket, rank, process id
  *
  * A claim names a service (the ring before the rendezvous, control, survivors, mesh,
- * shared memory, pairs), a generation of the world and the caller's rank. An arrival
- * waits until this rank's service takes it: no rank waits for another one to begin. A
- * caller whose service has no secret yet waits in the table too.
+ * shared memory, pairs, newcomers), a generation of the world and the caller's rank. An
+ * arrival waits until this rank's service takes it: no rank waits for another one to
+ * begin. A caller whose service has no secret yet waits in the table too.
  *
  * A caller that does not prove itself in time is dropped. When a table is full, its
  * oldest caller makes room. Strangers can therefore delay a rank, and can neither keep

@@ -35,13 +35,14 @@ enum mu_service {
     MU_SERVICE_MESH,
     MU_SERVICE_SHM,
     MU_SERVICE_PAIR, /* one rank sends to another */
+    MU_SERVICE_JOIN, /* of a process that is no rank yet, to rank 0 */
     MU_NSERVICES
 };
 
 struct mu_claim {
     enum mu_service service;
     uint64_t generation; /* of the world: 0, then a new one after each death */
-    int rank;            /* the caller's, in that generation */
+    int rank;            /* the caller's, in that generation; 0 where it has none */
 };
 
 enum mu_hello_result {

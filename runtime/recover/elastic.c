@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* elastic.c - elastic worlds: when ranks die the others go on with fewer
+/* elastic.c - elastic worlds: when ranks die the others go on with fewer, and newcomers
+ * join between two steps
  *
  *   a wait fails, or the control connections report a death
  *        |  every survivor, at the end of its present call or of the next one
@@ -14,6 +15,9 @@
  *        |
  *   the call returns MUSTER_ESHRUNK
  *
+ * For newcomers the ranks agree to begin the same way, without a death. The agreement
+ * then contains the newcomers, and muster_grow returns MUSTER_OK.
+ *
  * Equal weights: a sync ends with a vote, and returns MUSTER_OK only when every rank
  * has voted that its gradients are complete. When one survivor has returned MUSTER_OK,
  * each other one has voted and has the same gradients. It returns MUSTER_OK too, and
@@ -26,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/clock.h"
 #include "runtime/core/text.h"
 
@@ -34,14 +39,17 @@
 
 enum ballot_entry { COMMITS, VOTING, FINISHING };
 
-/* State of one shrink; ranks are numbered as at its start. */
-struct shrink {
+/* State of one change of the world; ranks are numbered as at its start, and newcomers
+ * behind them.
+ */
+struct change {
     double began;
     int size_before;
     int *was; /* by present rank: the rank at the start */
     char dead[512];
     size_t dead_len;
-    int ndead, nsilent;
+    int ndead, nsilent, njoined;
+    int old;         /* ranks of its start that live */
     int64_t commits; /* syncs that all survivors have done, as agreed */
 };
 
@@ -73,7 +81,8 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
     struct mu_comm *comm = recover->comm;
     const int64_t ballot[MU_SURVIVE_BALLOT] = { 0 };
 
-    if (mu_survive_agree(recover->survive, ballot, comm->config.init_timeout, err) < 0)
+    if (mu_survive_agree(recover->survive, ballot, false, comm->config.init_timeout,
+                         err) < 0)
         return -1;
     for (int r = 0; r < comm->world->size; r++)
         if (mu_survive_life(recover->survive, r) != MU_LIVES)
@@ -84,16 +93,39 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
     return 0;
 }
 
+/* The ranks survive a death from now on. */
+static void arm(struct mu_comm *comm)
+{
+    if (!atomic_exchange(&comm->armed, true) && comm->control)
+        mu_control_report_immediately(comm->control);
+}
+
+/* The agreement of the ranks that this process has joined. */
+static void take_over(struct mu_recover *recover)
+{
+    struct mu_comm *comm = recover->comm;
+
+    recover->survive = comm->world->survive;
+    comm->world->survive = NULL;
+    recover->commits =
+        (uint64_t)mu_survive_ballot(recover->survive, comm->world->rank)[COMMITS];
+    comm->syncs = recover->commits;
+    comm->elastic = true;
+    mu_endpoint_set_log(comm->world->endpoint, &comm->log, 1);
+    arm(comm);
+}
+
 int mu_elastic_open(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
 
     if (!comm->config.elastic || !comm->control)
         return 0;
-    if (mu_survive_open(comm->world, &recover->survive, err) < 0)
-        return -1;
     comm->elastic = true;
-    return leave_launcher(recover, err);
+    if (mu_survive_open(comm->world, &recover->survive, err) < 0 ||
+        leave_launcher(recover, err) < 0)
+        return -1;
+    return mu_grow_publish(recover, err);
 }
 
 bool mu_elastic_wanted(struct mu_recover *recover)
@@ -118,8 +150,7 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
     } else {
         if (mu_drain(comm, stream, err) < 0)
             return -1;
-        if (!atomic_exchange(&comm->armed, true))
-            mu_control_report_immediately(comm->control);
+        arm(comm);
         recover->voting = true;
         if (mu_gather(comm, what, data, len, all, err) < 0) {
             mu_verdict_await(recover, err);
@@ -133,7 +164,7 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
 
 /* ---- After the agreement ---- */
 
-static void name_dead(const struct mu_recover *recover, struct shrink *s, int rank)
+static void name_dead(const struct mu_recover *recover, struct change *s, int rank)
 {
     struct mu_comm *comm = recover->comm;
     const struct mu_world *w = comm->world;
@@ -151,13 +182,13 @@ static void name_dead(const struct mu_recover *recover, struct shrink *s, int ra
 }
 
 /* Two halves that cannot reach each other must not both go on: the smaller one ends. */
-static bool is_minority(const struct shrink *s, int left, bool first_lives)
+static bool is_minority(const struct change *s, bool first_lives)
 {
-    return s->nsilent > 0 &&
-           (2 * left < s->size_before || (2 * left == s->size_before && !first_lives));
+    return s->nsilent > 0 && (2 * s->old < s->size_before ||
+                              (2 * s->old == s->size_before && !first_lives));
 }
 
-static int count_ballots(struct mu_recover *recover, struct shrink *s, int *finishing)
+static int count_ballots(struct mu_recover *recover, struct change *s, int *finishing)
 {
     struct mu_comm *comm = recover->comm;
     int64_t most = 0;
@@ -180,13 +211,13 @@ static int count_ballots(struct mu_recover *recover, struct shrink *s, int *fini
 /* May the survivors go on? All come to the same answer, except a minority that is cut
  * off.
  */
-static int judge(struct mu_recover *recover, struct shrink *s, int left,
+static int judge(struct mu_recover *recover, struct change *s, int left,
                  bool first_lives, bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
     int finishing = 0, rc = count_ballots(recover, s, &finishing);
 
-    *alone = is_minority(s, left, first_lives);
+    *alone = is_minority(s, first_lives);
     if (*alone)
         return mu_err_set(
             err, MUSTER_EPEER,
@@ -209,29 +240,51 @@ static int judge(struct mu_recover *recover, struct shrink *s, int left,
     return 0;
 }
 
-/* Agree, judge, and number the survivors anew. Returns how many are left, or -1. */
-static int regroup(struct mu_recover *recover, struct shrink *s, double patience,
+/* The ranks that the agreement has added become the last ones of the world. */
+static int append_newcomers(struct mu_recover *recover, struct change *s,
+                            struct mu_err *err)
+{
+    struct mu_world *w = recover->comm->world;
+    int n = mu_survive_newcomers(recover->survive);
+
+    if (mu_array_extend(&s->was, sizeof *s->was, w->size, w->size + n) < 0)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    for (int i = 0; i < n; i++) {
+        s->was[w->size] = s->size_before + s->njoined;
+        if (mu_world_append(w, mu_survive_newcomer(recover->survive, i), err) < 0)
+            return -1;
+        s->njoined++;
+    }
+    return 0;
+}
+
+/* Agree, judge, and number the living anew. Returns how many they are, or -1. */
+static int regroup(struct mu_recover *recover, struct change *s, double patience,
                    bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
     int64_t ballot[MU_SURVIVE_BALLOT] = { [COMMITS] = (int64_t)recover->commits,
                                           [VOTING] = recover->voting,
                                           [FINISHING] = recover->finishing };
-    bool *keep = calloc((size_t)comm->world->size, sizeof *keep);
+    bool *keep = NULL;
     int left = 0;
 
+    if (mu_survive_agree(recover->survive, ballot, recover->growing, patience, err) <
+            0 ||
+        append_newcomers(recover, s, err) < 0)
+        return -1;
+    keep = calloc((size_t)comm->world->size, sizeof *keep);
     if (!keep)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    if (mu_survive_agree(recover->survive, ballot, patience, err) < 0) {
-        free(keep);
-        return -1;
-    }
+    s->old = 0;
     for (int r = 0; r < comm->world->size; r++) {
         keep[r] = mu_survive_life(recover->survive, r) == MU_LIVES;
-        if (!keep[r])
+        if (!keep[r]) {
             name_dead(recover, s, r);
-        else
-            s->was[left++] = s->was[r];
+            continue;
+        }
+        s->old += s->was[r] < s->size_before;
+        s->was[left++] = s->was[r];
     }
     if (judge(recover, s, left, s->was[0] == 0, alone, err) < 0) {
         left = -1;
@@ -261,15 +314,30 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
 
 /* Rank 0 prints it once for the user; the next collective of each rank fails with it.
  */
-static void report_shrink(struct mu_recover *recover, const struct shrink *s)
+static void report_shrink(struct mu_recover *recover, const struct change *s)
 {
     struct mu_comm *comm = recover->comm;
+
     mu_err_set(&comm->interrupt, MUSTER_ESHRUNK,
                "%s; %d of %d ranks go on, and this rank is now rank %d", s->dead,
                comm->world->size, s->size_before, comm->world->rank);
     if (comm->world->rank == 0)
         fprintf(stderr, "muster: %s; %d of %d ranks go on, after %.2f s\n", s->dead,
                 comm->world->size, s->size_before, mu_clock_s() - s->began);
+}
+
+static void report_growth(struct mu_recover *recover, const struct change *s)
+{
+    struct mu_comm *comm = recover->comm;
+
+    comm->grown++;
+    comm->ddps = 0; /* as on the newcomers */
+    comm->order = comm->ordered = 0;
+    comm->mixes = false;
+    if (comm->world->rank == 0)
+        fprintf(stderr, "muster: %s%s%d rank%s joined; %d ranks go on, after %.2f s\n",
+                s->dead, s->dead_len ? "; " : "", s->njoined, mu_plural(s->njoined),
+                comm->world->size, mu_clock_s() - s->began);
 }
 
 static int connect_again(struct mu_recover *recover, struct mu_err *err)
@@ -285,15 +353,18 @@ static int connect_again(struct mu_recover *recover, struct mu_err *err)
     return rc;
 }
 
-static int shrink(struct mu_recover *recover, struct shrink *s, bool *alone,
-                  struct mu_err *err)
+/* together: no rank has died so far. */
+static int reform(struct mu_recover *recover, struct change *s, bool together,
+                  bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    double patience = mu_control_patience(comm->control);
+    double patience =
+        comm->control ? mu_control_patience(comm->control) : comm->config.timeout;
     int left, before = 0, same = 0, rc = -1;
 
     while (rc < 0) {
-        mu_comm_disconnect(comm);
+        mu_comm_disconnect(comm, together);
+        together = false;
         left = regroup(recover, s, patience, alone, err);
         if (left < 0)
             return -1;
@@ -311,30 +382,80 @@ static int shrink(struct mu_recover *recover, struct shrink *s, bool *alone,
     return 0;
 }
 
-int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err)
+static int change(struct mu_recover *recover, struct change *s, bool together,
+                  struct mu_err *err)
 {
-    struct mu_comm *comm = recover->comm;
-    struct shrink s = { .began = mu_clock_s(), .size_before = comm->world->size };
     bool alone = false;
 
-    /* The control thread may be about to abort the backend. */
-    mu_verdict_await_abort(recover);
     for (struct mu_resettable *r = recover->resettables; r; r = r->next)
         r->drop(r->arg);
-    s.was = calloc((size_t)s.size_before, sizeof *s.was);
-    for (int r = 0; s.was && r < s.size_before; r++)
-        s.was[r] = r;
-    if (!s.was)
+    s->was = calloc((size_t)s->size_before, sizeof *s->was);
+    for (int r = 0; s->was && r < s->size_before; r++)
+        s->was[r] = r;
+    if (!s->was)
         mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    if (!s.was || shrink(recover, &s, &alone, err) < 0) {
-        free(s.was);
+    if (!s->was || reform(recover, s, together, &alone, err) < 0) {
+        free(s->was);
         end_job(recover, err, alone);
         return -1;
     }
-    free(s.was);
+    free(s->was);
+    recover->comm->generation++;
+    mu_grow_follow(recover);
+    return 0;
+}
+
+int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err)
+{
+    struct mu_comm *comm = recover->comm;
+    struct change s = { .began = mu_clock_s(), .size_before = comm->world->size };
+
+    /* The control thread may be about to abort the backend. */
+    mu_verdict_await_abort(recover);
+    if (change(recover, &s, false, err) < 0)
+        return -1;
     report_shrink(recover, &s);
-    comm->generation++;
     if (recover->voting && s.commits > (int64_t)recover->commits)
         return 0;
     return mu_comm_interrupted(comm, err);
+}
+
+int mu_elastic_grow(struct mu_recover *recover, bool together, int *joined,
+                    struct mu_err *err)
+{
+    struct mu_comm *comm = recover->comm;
+    struct change s = { .began = mu_clock_s(), .size_before = comm->world->size };
+    int rc;
+
+    arm(comm);
+    if (!together)
+        mu_verdict_await_abort(recover);
+    recover->growing = true;
+    rc = change(recover, &s, together, err);
+    recover->growing = false;
+    if (rc < 0)
+        return -1;
+    *joined = s.njoined;
+    if (s.njoined > 0)
+        report_growth(recover, &s);
+    if (s.njoined > 0 || s.ndead == 0)
+        return 0;
+    report_shrink(recover, &s);
+    return mu_comm_interrupted(comm, err);
+}
+
+/* The other ranks do the same in mu_elastic_grow. */
+int mu_elastic_join(struct mu_recover *recover, struct mu_err *err)
+{
+    struct change s = { .began = mu_clock_s(),
+                        .size_before = recover->comm->world->size };
+    int rc;
+
+    take_over(recover);
+    recover->growing = true;
+    rc = connect_again(recover, err);
+    if (rc < 0)
+        rc = change(recover, &s, false, err);
+    recover->growing = false;
+    return rc;
 }

@@ -51,7 +51,8 @@ void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
     struct mu_view view = comm->world->view;
     int rank = comm->world->rank;
 
-    if (comm->world->size == 1)
+    /* The ranks that this process joins go on without it, as after a death. */
+    if (comm->world->size == 1 || comm->world->joins)
         return;
     if (comm->control) {
         mu_comm_announce(comm, err->code == MUSTER_EPEER ? -1 : rank, err);

@@ -2,7 +2,8 @@
 /* recover.h - the one place that decides what an error of a group means
  *
  *   verdict.c  waits for the reason that all ranks get, reports it, ends the job
- *   elastic.c  ranks died: the others go on with fewer
+ *   elastic.c  ranks died: the others go on with fewer; newcomers join
+ *   grow.c     how newcomers find the world, and whether some wait
  *   recover.c  what a public call does with its error: the two above, in this order
  *   leave.c    a process that calls exit() without muster_finalize
  *   streams.c  stdout and stderr of a process that is about to end
@@ -45,6 +46,8 @@ struct mu_recover {
     uint64_t commits;      /* syncs that have returned MUSTER_OK */
     bool voting;           /* this rank's gradients are complete */
     bool finishing;        /* in muster_finalize */
+    bool growing;          /* in muster_grow */
+    bool published;        /* this rank has written the file of config.grow */
     int nested;            /* calls of the program's functions that libmuster is in */
     atomic_bool giving_up; /* in muster_abort */
 };
@@ -90,6 +93,28 @@ int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err);
 int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what,
                       const void *data, size_t len, struct mu_gathered *all,
                       struct mu_err *err);
+
+/* [collective, between two steps] Take newcomers. together: no rank has died so far,
+ * and each rank makes this call. Returns -1 with MUSTER_ESHRUNK where ranks died and
+ * none joined, or with why going on is impossible.
+ */
+int mu_elastic_grow(struct mu_recover *recover, bool together, int *joined,
+                    struct mu_err *err);
+
+/* As a process that joins, after mu_world_meet: open what connects it to the ranks.
+ * Ranks may die meanwhile.
+ */
+int mu_elastic_join(struct mu_recover *recover, struct mu_err *err);
+
+/* ---- grow.c ---- */
+/* Rank 0 writes the file of config.grow, if any. */
+int mu_grow_publish(struct mu_recover *recover, struct mu_err *err);
+/* The same after a change of the world: there may be another rank 0. */
+void mu_grow_follow(struct mu_recover *recover);
+/* Remove it. */
+void mu_grow_end(struct mu_recover *recover);
+/* [collective] As muster_grow. */
+int mu_grow(struct mu_recover *recover, int *joined, struct mu_err *err);
 
 /* ---- verdict.c ---- */
 /* Hooks of mu_comm_hooks; arg is a mu_recover. */

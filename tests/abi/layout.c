@@ -22,6 +22,8 @@ static void show_options(void)
     FIELD(muster_options, on_failure);
     FIELD(muster_options, elastic);
     FIELD(muster_options, exchange);
+    FIELD(muster_options, grow);
+    FIELD(muster_options, join);
     FIELD(muster_options, reserved);
 }
 

@@ -178,6 +178,11 @@ static void an_option_wins_over_its_variable_and_that_over_the_default(void **st
     assert_int_equal(c.backend, MU_BACKEND_HOST);
 }
 
+#define A10 "aaaaaaaaaa"
+#define A100 A10 A10 A10 A10 A10 A10 A10 A10 A10 A10
+#define LONG_PATH                                                                      \
+    "/" A100 A100 A100 A100 A100 A100 A100 A100 A100 A100 A10 A10 A10 /* 1031 */
+
 static const struct bad_case {
     struct mu_config_env env;
     const char *name, *value;
@@ -194,6 +199,9 @@ static const struct bad_case {
     { { .on_failure = "hang" }, "MUSTER_ON_FAILURE", "hang" },
     { { .elastic = "yes" }, "MUSTER_ELASTIC", "yes" },
     { { .elastic = "-1" }, "MUSTER_ELASTIC", "-1" },
+    { { .grow = "/f" }, "MUSTER_GROW=/f", "MUSTER_ELASTIC" },
+    { { .join = "/f" }, "MUSTER_JOIN=/f", "MUSTER_ELASTIC" },
+    { { .elastic = "1", .grow = LONG_PATH }, "MUSTER_GROW=/aaa", "1023 characters" },
 };
 
 static void a_setting_that_cannot_be_read_is_refused_by_name(void **state)

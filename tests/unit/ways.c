@@ -115,6 +115,8 @@ static int run_rank(struct mu_fork_rank *self, void *arg)
     make_environment(s, self->rank);
     if (s->w->dies_after > 0 && self->rank == s->w->size - 1)
         ualarm((useconds_t)(s->w->dies_after * 1e6), 0);
+    if (s->w->before)
+        s->w->before(self->rank, s->arg);
     if (muster_init(&m, &options) != MUSTER_OK)
         return muster_report(NULL);
     return s->body(m, s->arg);

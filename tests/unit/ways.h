@@ -11,7 +11,7 @@
 #include "runtime/muster.h"
 #include "runtime/tools/fork_ranks.h"
 
-#define WAYS_SETS 4
+#define WAYS_SETS 8
 #define WAYS_SHORT 2.0 /* seconds, where the deadline itself is awaited */
 #define WAYS_TOKEN "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF"
 
@@ -28,6 +28,8 @@ struct ways {
     bool first;          /* the program's exchange is taken before the variables */
     double dies_after;   /* s, below 1; of the last rank. 0: it lives */
     double init_timeout; /* 0: 20 s */
+    /* Called by each process before muster_init; may be NULL. */
+    void (*before)(int rank, void *arg);
 };
 
 struct ways_result {

@@ -50,6 +50,9 @@ int mu_host_arena_open(struct mu_host_backend *b, struct mu_err *err)
     if (shared(b))
         b->arena->begin = (shared(b)->len + PAGE - 1) / PAGE * PAGE;
     b->arena->end = b->arena->begin;
+    /* Behind the allocations of every rank, so that offsets are equal again. */
+    if (shared(b))
+        b->arena->end += b->arena_used * (uint64_t)shared(b)->nlocal;
     return 0;
 }
 
@@ -234,13 +237,16 @@ int mu_host_arena_detach(struct mu_host_backend *b, void *p, size_t bytes)
     return 0;
 }
 
-/* ---- A world that has lost ranks --------------------------------------------------
+/* ---- A world that has lost ranks, or has got some ---------------------------------
  *
  * A block now has fewer pieces, in another file. Our piece keeps its address, so the
  * mapping begins earlier or later by whole pieces; it fits between the ends of the old
  * mapping, because at most as many pieces are missing before ours as in total. The new
  * offset is computed from the old one alone, because some ranks have freed blocks that
  * others still have.
+ *
+ * Where newcomers make the number of pieces larger than the mapping, the block stays as
+ * it is and is private from then on.
  */
 
 static int copy_piece(struct mu_host_backend *b, uint64_t offset, const char *from,
@@ -260,6 +266,12 @@ static int copy_piece(struct mu_host_backend *b, uint64_t offset, const char *fr
     return 0;
 }
 
+static bool fits(const struct mu_host_backend *b, const struct block *block)
+{
+    return shared(b)->me <= block->own &&
+           shared(b)->nlocal - shared(b)->me <= block->pieces - block->own;
+}
+
 static int remap(struct mu_host_backend *b, const struct mu_host_backend *from,
                  struct block *block, struct mu_err *err)
 {
@@ -276,10 +288,6 @@ static int remap(struct mu_host_backend *b, const struct mu_host_backend *from,
 
     now.base = mine - now.each * (size_t)now.own;
     now_end = now.base + len;
-    if (now.base < block->base || now_end > end)
-        return mu_err_set(err, MUSTER_EINTERNAL,
-                          "%d pieces of memory do not fit where %d were", now.pieces,
-                          block->pieces);
     if (copy_piece(b, now.offset + now.each * (size_t)now.own, mine, now.each, err) < 0)
         return -1;
     if (mmap(now.base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
@@ -300,9 +308,6 @@ int mu_host_arena_adopt(struct mu_host_backend *b, struct mu_host_backend *from,
 {
     struct block *oldest = NULL, *block;
 
-    /* Start behind the allocations of every rank, so that offsets are equal again. */
-    if (shared(b) && shared(from))
-        b->arena->end = b->arena->begin + b->arena_used * (uint64_t)shared(b)->nlocal;
     /* Oldest first, the order of allocation: equal offsets on all ranks. */
     while ((block = from->arena->blocks)) {
         from->arena->blocks = block->next;
@@ -310,7 +315,7 @@ int mu_host_arena_adopt(struct mu_host_backend *b, struct mu_host_backend *from,
         oldest = block;
     }
     while ((block = oldest)) {
-        if (!shared(b) || !shared(from) || block->unshared)
+        if (!shared(b) || !shared(from) || block->unshared || !fits(b, block))
             block->unshared = true;
         else if (remap(b, from, block, err) < 0)
             break;
