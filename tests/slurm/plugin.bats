@@ -170,6 +170,11 @@ outer 0 1" ]
     run step -n1 --gres=gpu:1 --muster=on bash -c 'echo ${RANK-no}'
     [ "$output" = no ]
     grep -q 'does not allow users to set on' "$MUSTER_DIR/err"
+    # for one partition
+    { site 'enable = gpu'; printf '[partition debug]\noff = yes\nlock = on\n'; } > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 --gres=gpu:1 --muster=on bash -c 'echo ${RANK-no}'
+    [ "$output" = no ]
+    grep -q 'does not allow users to set on' "$MUSTER_DIR/err"
 }
 
 @test "a locked key keeps the site's value, with a message" {

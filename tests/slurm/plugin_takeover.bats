@@ -283,3 +283,31 @@ JOB
     [ "$(grep -c 'opens=01 ' <<< "$output")" -eq 2 ]
     [ "$(grep -c ConstrainDevices "$MUSTER_DIR/err")" -eq 0 ]
 }
+
+# muster-admin(7), "The whole cluster". The job changes the files itself, between its steps.
+@test "off=yes with lock=on: a running job keeps its GPU binding; without the line it has none" {
+    local etc=$MUSTER_DIR/c/etc
+    cp "$etc/muster.conf" "$MUSTER_DIR/muster.conf.kept"
+    cp "$etc/plugstack.conf" "$MUSTER_DIR/plugstack.conf.kept"
+    cat > "$MUSTER_DIR/job" <<JOB
+#!/bin/bash
+#SBATCH -w take1 -n2 --gres=gpu:4 --gpu-bind=map_gpu:3,2
+sed 's/^.defaults.*/&\noff = yes\nlock = on/' $MUSTER_DIR/muster.conf.kept > $etc/muster.conf
+srun -Q --muster=verbose $MUSTER_DIR/show | sed 's/^/off: /'
+sed -i 's/^/#/' $etc/plugstack.conf
+srun -Q $MUSTER_DIR/show | sed 's/^/out: /'
+srun -Q --muster=off true || echo "refused: \$?"
+JOB
+    run submit
+    cp "$MUSTER_DIR/muster.conf.kept" "$etc/muster.conf"
+    cp "$MUSTER_DIR/plugstack.conf.kept" "$etc/plugstack.conf"
+    echo "$output"
+    [[ "${lines[0]}" == "off: 0 visible=3 "*" plan=- "* ]]
+    [[ "${lines[1]}" == "off: 1 visible=2 "*" plan=- "* ]]
+    # a variable for all GPUs, or none, by release; the device cgroup holds all of them
+    [[ "${lines[2]}" =~ ^out:\ 0\ visible=(unset|0,1,2,3)\ opens=0123 ]]
+    [[ "${lines[3]}" =~ ^out:\ 1\ visible=(unset|0,1,2,3)\ opens=0123 ]]
+    [[ "${lines[4]}" == "refused: "* ]]
+    grep -q 'does not allow users to set on' "$MUSTER_DIR/err"
+    grep -q "unrecognized option '--muster=off'" "$MUSTER_DIR/err"
+}
