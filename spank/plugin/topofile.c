@@ -226,6 +226,7 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
 {
     struct mu_topofile_request *request = arg;
     struct mu_state *st = request->st;
+    bool dry_run = st->opts.mode == MU_MODE_DRY_RUN;
     struct mu_err err = { 0 };
     const char *from = choose(st, reason);
 
@@ -236,19 +237,15 @@ bool mu_topofile_prepare(void *arg, const char *platform, const char **file,
                 from);
         return false;
     }
-    if (st->opts.mode == MU_MODE_DRY_RUN) {
-        *file = from; /* printed, not copied */
-        return true;
-    }
     if (fetch(from, &st->topofile.text, &st->topofile.len, &err) < 0 ||
-        place(st, request->tmpdir, &err) < 0) {
+        (!dry_run && place(st, request->tmpdir, &err) < 0)) {
         /* Warn once per job about the site's file: only an administrator can fix it. */
         if (st->opts.topo == MU_TOPO_FILE || st->step.step == 0 ||
             st->opts.verbose == MU_FLAG_YES)
             mu_warn(st, "NCCL_TOPO_FILE is not set: %s", err.text);
         return false;
     }
-    *file = st->topofile.path;
+    *file = dry_run ? from : st->topofile.path;
     return true;
 }
 

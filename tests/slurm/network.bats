@@ -270,6 +270,17 @@ ROWS
     [[ "$output" == *"/nonexistent.xml: No such file"*unset* ]]
 }
 
+@test "topo=FILE in a dry run: checked like in a step, and not copied" {
+    "$build/muster" topo --topology "$MUSTER_DIR/machine/turin-nps4-4xh200-nvml.xml" --format nccl-xml >"$MUSTER_DIR/dry.xml"
+    run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=dry-run,topo="$MUSTER_DIR/dry.xml" true
+    echo "$output"
+    [[ "$output" == *"NCCL_TOPO_FILE=$MUSTER_DIR/dry.xml: topo= names it"* ]]
+    sed -i '1s/^/<?xml version="1.0"?>/' "$MUSTER_DIR/dry.xml"
+    run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=dry-run,topo="$MUSTER_DIR/dry.xml" true
+    echo "$output"
+    [[ "$output" == *"NCCL_TOPO_FILE is not set: $MUSTER_DIR/dry.xml fails the check"*"line 1"* ]]
+}
+
 @test "topo=FILE never wins over the user's own NCCL_TOPO_FILE" {
     export NCCL_TOPO_FILE=/mine.xml
     run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/topo.xml" bash -c 'echo "$NCCL_TOPO_FILE"'
