@@ -76,6 +76,18 @@ long_step_ends_well() {
     [ -z "$(files_of_debs | uniq -d)" ]
 }
 
+@test "built with CUDA: verify's look at the GPUs comes with the command, and NVIDIA's libraries are named, not asked for" {
+    if ! dpkg-deb -c "$(deb libmuster0)" | grep -q backend_nccl; then
+        dpkg-deb -f "$(deb libmuster0)" Description | grep -q 'built without CUDA and NCCL'
+        skip "built without CUDA"
+    fi
+    dpkg-deb -c "$(deb muster)" | grep -q libexec/muster/gpu-probe
+    dpkg-deb -f "$(deb muster)" Description | grep -q 'loads libcudart.*libnccl'
+    dpkg-deb -f "$(deb libmuster0)" Description | grep -q 'loads libcudart.*libnccl'
+    dpkg-deb -f "$(deb muster-train)" Description | grep -q 'loads libcublas.*libcudart.*libnccl'
+    for package in "$build"/*.deb; do ! dpkg-deb -f "$package" Depends | grep -iE 'cu(da|blas)|nccl' || false; done
+}
+
 @test "a login node gets no OpenBLAS and no library of training programs" {
     run apt-get -s install "$(deb muster)" "$(deb "$(plugin)")"
     [ "$status" -eq 0 ]
@@ -109,6 +121,7 @@ long_step_ends_well() {
     diff "$BATS_TEST_TMPDIR/deb" "$BATS_TEST_TMPDIR/rpm"
     [ "$(rpm --root "$root" -qa | grep -c muster)" -eq 5 ]
     ! rpm -qp --requires "$build"/muster-[0-9]*.rpm "$build"/muster-slurm-*.rpm | grep -iE 'blas|libmuster' || false
+    ! rpm -qp --requires "$build"/*muster*.rpm | grep -E 'lib(cuda|cudart|cublas|nccl)' || false
     # shellcheck disable=SC2046 # words
     rpm --root "$root" -e --nodeps --noscripts $(rpm --root "$root" -qa | grep muster)
     [ -z "$(cd "$root" && find usr -type f | grep -i muster)" ]
