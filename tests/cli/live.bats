@@ -209,6 +209,18 @@ END
     sed '3s:/>: class="0x030200"/>:; 5s:>: affinity="44,44444444">:' "$dir/bare.xml" > "$dir/half.xml"
     nodes_of --opt "topo=$dir/half.xml"
     [ "$planned$shown" = "1 2 1 2 " ]
+    # empty, as a display without its vendor, or one of number and mask alone
+    while IFS= read -r way; do
+        sed "$way" "$dir/bare.xml" > "$dir/way.xml"
+        nodes_of --opt "topo=$dir/way.xml"
+        [ "$planned$shown" = "1 2 1 2 " ] || { echo "$way: $messages"; return 1; }
+    done << 'END'
+s/numaid="1"/numaid="1" affinity=""/
+3s:/>: class=""/>:
+3s:/>: class="0x030000" link_width=""/>:
+s/numaid="1"/affinity="22,22222222"/
+s/numaid="1"/numaid="-1" affinity="22,22222222"/
+END
     # as the site's machine
     printf 'optional /nowhere/muster.so conf=%s\n' "$dir/muster.conf" > "$dir/plugstack.conf"
     printf 'ClusterName=x\n' > "$dir/slurm.conf"

@@ -7,12 +7,19 @@
 #include "spank/hw/nccl/nccl_dialect.h"
 #include "spank/hw/nccl/nccl_reader.h"
 
-/* As NCCL does, which asks sysfs: the class of a <pci> that has none. */
-static unsigned known_class(const struct mu_nccl_reader *r, const char *busid)
+static bool known_gpu(const struct mu_nccl_reader *r, const char *busid)
 {
     for (int i = 0; r->known && i < r->known->ngpus; i++)
         if (strcmp(r->known->gpus[i].busid, busid) == 0)
-            return 0x030200;
+            return true;
+    return false;
+}
+
+/* As NCCL does, which asks sysfs: the class of a <pci> that has none. */
+static unsigned known_class(const struct mu_nccl_reader *r, const char *busid)
+{
+    if (known_gpu(r, busid))
+        return 0x030200;
     for (int i = 0; r->known && i < r->known->nnics; i++)
         if (strcmp(r->known->nics[i].busid, busid) == 0)
             return r->known->nics[i].layer == MU_LINK_IB ? 0x020700 : 0x020000;
@@ -43,7 +50,7 @@ static bool leaf_is_gpu(const struct mu_nccl_reader *r, int elem,
 {
     unsigned class16 = dev->class_id >> 8;
 
-    if (mu_xml_elem_has(r->doc, elem, "gpu"))
+    if (mu_xml_elem_has(r->doc, elem, "gpu") || known_gpu(r, dev->busid))
         return true;
     if (dev->vendor)
         return mu_pci_is_gpu(dev->class_id, dev->vendor, dev->device);
@@ -190,9 +197,9 @@ int mu_nccl_read_pci(struct mu_nccl_reader *r, int elem)
     if (mu_busid_normal(raw, dev->busid, NULL) < 0)
         return mu_nccl_fail(r, elem, "busid is not a PCI address:", raw);
     dev->parent = parent;
-    dev->class_id = mu_xml_elem_attr(r->doc, elem, "class", raw, sizeof raw)
-                        ? hex_attr(r, elem, "class")
-                        : known_class(r, dev->busid);
+    dev->class_id = hex_attr(r, elem, "class");
+    if (dev->class_id == 0)
+        dev->class_id = known_class(r, dev->busid);
     dev->vendor = hex_attr(r, elem, "vendor");
     dev->device = hex_attr(r, elem, "device");
     dev->subvendor = hex_attr(r, elem, "subsystem_vendor");

@@ -52,13 +52,30 @@ static void read_cpu_ids(struct mu_nccl_reader *r, int elem)
         m->cpu_model = (int)n;
 }
 
-/* As NCCL does, which asks sysfs: the CPUs of a NUMA node whose <cpu> has no mask. */
-static void known_cpus(const struct mu_nccl_reader *r, long numaid,
-                       struct mu_cpuset *cpus)
+/* The NUMA node and the CPUs of a <cpu>. As NCCL does, which asks sysfs: where the mask
+ * is left out or empty, the CPUs are those of the machine's node. Where the number is
+ * left out, it is that of the node which has these CPUs.
+ */
+static int read_numa(const struct mu_nccl_reader *r, int elem, long *id,
+                     struct mu_cpuset *cpus)
 {
-    for (int i = 0; r->known && i < r->known->nnumas; i++)
-        if (r->known->numas[i].os_index == numaid)
-            *cpus = r->known->numas[i].cpus;
+    char buf[4096];
+
+    if (mu_xml_elem_attr(r->doc, elem, "numaid", buf, sizeof buf) &&
+        mu_parse_int("numaid", buf, -1, NUMAID_MAX, id, NULL) < 0)
+        return mu_nccl_fail(r, elem, "numaid is not a NUMA node number:", buf);
+    mu_nccl_attr(r, elem, "affinity", buf, sizeof buf);
+    if (buf[0] && mu_cpuset_parse_mask(buf, cpus, NULL) < 0)
+        return mu_nccl_fail(r, elem, "affinity is not a CPU mask:", buf);
+    for (int i = 0; r->known && i < r->known->nnumas; i++) {
+        const struct mu_numa *numa = &r->known->numas[i];
+
+        if (!buf[0] && numa->os_index == *id)
+            *cpus = numa->cpus;
+        if (*id < 0 && buf[0] && mu_cpuset_equal(&numa->cpus, cpus))
+            *id = numa->os_index;
+    }
+    return 0;
 }
 
 /* One <cpu>: a NUMA node, its cores, and the host bridge above its PCI devices. */
@@ -74,13 +91,8 @@ static int read_cpu(struct mu_nccl_reader *r, int elem)
 
     mu_nccl_attr(r, elem, "muster", notes, sizeof notes);
     package = (int)mu_nccl_note_number(notes, "package", 0, 65535, -1);
-    if (mu_xml_elem_attr(r->doc, elem, "numaid", buf, sizeof buf) &&
-        mu_parse_int("numaid", buf, -1, NUMAID_MAX, &id, NULL) < 0)
-        return mu_nccl_fail(r, elem, "numaid is not a NUMA node number:", buf);
-    if (!mu_xml_elem_attr(r->doc, elem, "affinity", buf, sizeof buf))
-        known_cpus(r, id, &cpus);
-    else if (mu_cpuset_parse_mask(buf, &cpus, NULL) < 0)
-        return mu_nccl_fail(r, elem, "affinity is not a CPU mask:", buf);
+    if (read_numa(r, elem, &id, &cpus) < 0)
+        return -1;
     usable = cpus;
     if (mu_nccl_note(notes, "usable", buf, sizeof buf))
         mu_cpuset_parse(buf, &usable, NULL);
