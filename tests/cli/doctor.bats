@@ -44,6 +44,10 @@ n1:77:91 [1] NCCL INFO Setting affinity for GPU 1 to cc|GPU 1: cc selects CPUs 2
 NCCL INFO Setting affinity for GPU 0 to ff,ffffffff|GPU 0: ff,ffffffff selects CPUs 0-39, on NUMA nodes 0-1 of this machine
 NCCL INFO Setting affinity for GPU 0 to 5|GPU 0: 5 selects CPUs 5, on NUMA node 0 of this machine
 NCCL INFO Setting affinity for GPU 0 to 12|GPU 0: 12 selects CPUs 1,4, on NUMA node 0 of this machine; if it is a list, as newer NCCL writes, CPU 12
+n1:77:91 [3] NCCL INFO Affinity for GPU 3 is 0-1,4-5. (GPU affinity = 0-1,4-5 ; CPU affinity = 0-7).|GPU 3: 0-1,4-5 selects CPUs 0-1,4-5, on NUMA node 0 of this machine
+NCCL INFO Affinity for GPU 0 is 12. (GPU affinity = 12 ; CPU affinity = 12).|GPU 0: 12 selects CPUs 12
+NCCL INFO Affinity for GPU 0 is empty, ignoring. (GPU affinity = 0-1,4-5 ; CPU affinity = 2-3).|GPU 0: NCCL sets no affinity: the process may use CPUs 2-3, and those near the GPU are 0-1,4-5
+NCCL INFO Affinity for GPU 0 is empty, ignoring. (GPU affinity = ).|GPU 0: NCCL sets no affinity: it found no CPU near the GPU
 0-1,4|0-1,4 selects CPUs 0-1,4, on NUMA node 0 of this machine
 2,6|2,6 selects CPUs 2,6, on NUMA node 1 of this machine
 0x3,0xc|0x3 selects CPUs 0-1, on NUMA node 0 of this machine\n0xc selects CPUs 2-3, on NUMA node 1 of this machine

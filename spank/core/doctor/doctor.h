@@ -212,10 +212,10 @@ void mu_doctor_limits(const struct mu_facts *facts, struct mu_findings *out);
 int mu_doctor_explain_mask(const char *mask, const struct mu_node *node, char *buf,
                            size_t len, struct mu_err *err);
 
-/* The same for each set in lines of a log: NCCL's "Setting affinity", Slurm's masks,
- * the lines of /proc and taskset. Lines without a set are skipped. A text that is one
- * set alone, or several of Slurm's separated by commas, is explained too. `print` gets
- * each sentence.
+/* The same for each set in lines of a log: NCCL's "Setting affinity" and "Affinity
+ * for GPU", Slurm's masks, the lines of /proc and taskset. Lines without a set are
+ * skipped. A text that is one set alone, or several of Slurm's separated by commas, is
+ * explained too. `print` gets each sentence.
  */
 int mu_doctor_explain_text(const char *text, const struct mu_node *node,
                            void (*print)(void *arg, const char *sentence), void *arg,

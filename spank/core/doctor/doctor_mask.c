@@ -14,7 +14,7 @@
 #include "runtime/base/parse.h"
 #include "spank/core/doctor/doctor.h"
 
-#define SETS " \t\r\"'"
+#define SETS " \t\r\"'."
 
 enum form { MASK, LIST, EITHER };
 
@@ -125,23 +125,54 @@ static const struct marker {
     { "mask 0x", MASK },
 };
 
-/* "... Setting affinity for GPU 3 to 0-15,128-143": true if the line is one. */
-static bool nccl_line(char *line, char *label, size_t len, char **sets)
+/* "... Setting affinity for GPU 3 to 0-15,128-143", or since NCCL 2.28
+ * "... Affinity for GPU 3 is 0-7. (GPU affinity = 0-15 ; CPU affinity = 0-7).": true if
+ * the line is one.
+ */
+static bool nccl_line(char *line, char *label, size_t len, char **sets, enum form *form)
 {
-    char *at = strstr(line, "affinity for GPU "), *to = at ? strstr(at, " to ") : NULL;
+    static const char before[] = "ffinity for GPU ";
+    char *at = strstr(line, before), *behind;
 
-    if (!to)
+    if (!at)
         return false;
-    *sets = to + strlen(" to ");
-    snprintf(label, len, "GPU %d: ", atoi(at + strlen("affinity for GPU ")));
+    at += strlen(before);
+    behind = at + strspn(at, "0123456789");
+    if (strncmp(behind, " to ", 4) != 0 && strncmp(behind, " is ", 4) != 0)
+        return false;
+    *sets = behind + 4;
+    *form = strstr(behind, "(GPU affinity = ") ? LIST : EITHER;
+    snprintf(label, len, "GPU %d: ", atoi(at));
     return true;
+}
+
+/* "... is empty, ignoring. (GPU affinity = 0-15 ; CPU affinity = 16-17)." */
+static void explain_empty(struct walk *w, const char *label, const char *line)
+{
+    const char *own = strstr(line, "CPU affinity = "), *near = strstr(line, "GPU aff");
+    char sentence[2048], cpus[512], gpu[512];
+
+    near = near ? near + strlen("GPU affinity = ") : "";
+    snprintf(gpu, sizeof gpu, "%.*s", (int)strcspn(near, " ;)"), near);
+    own = own ? own + strlen("CPU affinity = ") : "";
+    snprintf(cpus, sizeof cpus, "%.*s", (int)strcspn(own, " ;)"), own);
+    if (gpu[0] && cpus[0])
+        snprintf(sentence, sizeof sentence,
+                 "%sNCCL sets no affinity: the process may use CPUs %s, and those near "
+                 "the GPU are %s",
+                 label, cpus, gpu);
+    else
+        snprintf(sentence, sizeof sentence,
+                 "%sNCCL sets no affinity: it found no CPU near the GPU", label);
+    w->print(w->arg, sentence);
+    w->n++;
 }
 
 static int explain_line(struct walk *w, char *line)
 {
     char label[32] = "", *sets = NULL;
     enum form form = EITHER;
-    bool nccl = nccl_line(line, label, sizeof label, &sets);
+    bool nccl = nccl_line(line, label, sizeof label, &sets, &form);
     const char *task = strstr(line, ", task ");
 
     for (size_t i = 0; !sets && i < sizeof markers / sizeof markers[0]; i++) {
@@ -157,6 +188,10 @@ static int explain_line(struct walk *w, char *line)
         return 0;
     if (!nccl && task)
         snprintf(label, sizeof label, "task %d: ", atoi(task + strlen(", task ")));
+    if (nccl && strncmp(sets, "empty", 5) == 0) {
+        explain_empty(w, label, sets);
+        return 0;
+    }
     sets += strspn(sets, SETS);
     sets[strcspn(sets, SETS)] = '\0';
     if (!sets[0])
