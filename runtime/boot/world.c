@@ -79,6 +79,7 @@ void mu_world_close(struct mu_world *world)
 
 void mu_world_abort(struct mu_world *world, int status, const char *why)
 {
-    world->abort(world, status, why);
+    if (world->abort)
+        world->abort(world, status, why);
     _exit(status);
 }

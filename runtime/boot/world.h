@@ -61,7 +61,9 @@ struct mu_world {
     int (*meet)(struct mu_world *world, double timeout, struct mu_err *err);
     void (*close)(struct mu_world *world); /* orderly; frees world */
     void (*leave)(struct mu_world *world); /* see mu_world_leave; NULL: nothing to do */
-    /* End the whole step with this status. Returns only if that failed. */
+    /* End the whole step with this status. Returns only if that failed. NULL: no
+     * launcher ends the others, the control connections do.
+     */
     void (*abort)(struct mu_world *world, int status, const char *why);
     void *impl;
 };

@@ -103,12 +103,6 @@ static void program_close(struct mu_world *w)
     mu_world_free(w);
 }
 
-/* No launcher ends the others: the control connections do. */
-static void program_abort(struct mu_world *w, int status, const char *why)
-{
-    _exit(status);
-}
-
 static int check(const struct muster_exchange *x, struct mu_err *err)
 {
     if (x->size < 1 || x->rank < 0 || x->rank >= x->size)
@@ -147,7 +141,6 @@ int mu_world_program(const struct mu_launch *launch, const struct muster_exchang
     w->exchange = mu_published_exchange(&p->published);
     w->meet = program_meet;
     w->close = program_close;
-    w->abort = program_abort;
     if (mu_random(w->token, sizeof w->token) < 0)
         mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
     else if (mu_world_listen(w, launch->master_addr, err) == 0) {

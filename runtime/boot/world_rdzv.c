@@ -202,12 +202,6 @@ static void rdzv_close(struct mu_world *w)
     mu_world_free(w);
 }
 
-/* No launcher ends the others: the control connections do. */
-static void rdzv_abort(struct mu_world *w, int status, const char *why)
-{
-    _exit(status);
-}
-
 static int listen_at_port(struct mu_world *w, struct mu_err *err)
 {
     struct rendezvous *z = w->impl;
@@ -293,7 +287,6 @@ int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
     w->meet = rdzv_meet;
     w->leave = rdzv_leave;
     w->close = rdzv_close;
-    w->abort = rdzv_abort;
     if (fill_world(w, launch, &r, err) < 0) {
         rdzv_close(w);
         return -1;

@@ -36,11 +36,6 @@ static void single_close(struct mu_world *world)
     mu_world_free(world);
 }
 
-static void single_abort(struct mu_world *world, int status, const char *why)
-{
-    _exit(status);
-}
-
 int mu_world_single(struct mu_world **out, struct mu_err *err)
 {
     char host[256] = "localhost";
@@ -63,7 +58,6 @@ int mu_world_single(struct mu_world **out, struct mu_err *err)
     mu_world_number_nodes(w);
     w->exchange = (struct mu_exchange){ w->impl, publish, fence, fetch, NULL };
     w->close = single_close;
-    w->abort = single_abort;
     *out = w;
     return 0;
 fail:
