@@ -15,15 +15,26 @@
 
 #define LONGEST ((uint64_t)1 << 24) /* of one rank: more than any rendezvous needs */
 
-struct entry {
-    uint32_t key_len, len; /* both follow */
+#define LONGEST_KEY 64 /* with the end */
+
+/* Before a key and its value, on their way. */
+struct head {
+    uint32_t key_len, len;
+};
+
+struct mu_published_entry {
+    struct mu_published_entry *next;
+    int rank;
+    char key[LONGEST_KEY];
+    size_t len;
+    char value[];
 };
 
 static int publish(void *arg, const char *key, const void *value, size_t len,
                    struct mu_err *err)
 {
     struct mu_published *p = arg;
-    struct entry e = { (uint32_t)strlen(key), (uint32_t)len };
+    struct head e = { (uint32_t)strlen(key), (uint32_t)len };
     char *more = realloc(p->out, p->out_len + sizeof e + e.key_len + len);
 
     if (!more)
@@ -37,10 +48,32 @@ static int publish(void *arg, const char *key, const void *value, size_t len,
     return 0;
 }
 
+/* The key has key_len bytes and no end. */
+static int add(struct mu_published *p, int rank, const char *key, size_t key_len,
+               const void *value, size_t len, struct mu_err *err)
+{
+    struct mu_published_entry *e;
+
+    if (key_len >= sizeof e->key)
+        return mu_err_set(err, MUSTER_EINTERNAL, "the key %.*s is too long",
+                          LONGEST_KEY, key);
+    e = calloc(1, sizeof *e + len + 1);
+    if (!e)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %.*s", (int)key_len,
+                          key);
+    e->rank = rank;
+    memcpy(e->key, key, key_len);
+    e->len = len;
+    memcpy(e->value, value, len);
+    e->next = p->first; /* the newest of a key is found first */
+    p->first = e;
+    return 0;
+}
+
 static int absorb(struct mu_published *p, int rank, const char *bytes, size_t len,
                   struct mu_err *err)
 {
-    struct entry e;
+    struct head e;
 
     for (size_t at = 0; at < len; at += (size_t)e.key_len + e.len) {
         if (len - at >= sizeof e)
@@ -49,8 +82,7 @@ static int absorb(struct mu_published *p, int rank, const char *bytes, size_t le
         if (at > len || len - at < (size_t)e.key_len + e.len)
             return mu_err_set(err, MUSTER_ERENDEZVOUS,
                               "what rank %d sent in a fence is truncated", rank);
-        if (mu_table_add(&p->table, rank, bytes + at, e.key_len, bytes + at + e.key_len,
-                         e.len, err) < 0)
+        if (add(p, rank, bytes + at, e.key_len, bytes + at + e.key_len, e.len, err) < 0)
             return -1;
     }
     return 0;
@@ -114,8 +146,21 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
                  double timeout, struct mu_err *err)
 {
     const struct mu_published *p = arg;
+    const struct mu_published_entry *e = p->first;
+    char *copy;
 
-    return mu_table_fetch(&p->table, rank, key, value, len, err);
+    while (e && (e->rank != rank || strcmp(e->key, key) != 0))
+        e = e->next;
+    if (!e)
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", rank,
+                          key);
+    copy = malloc(e->len + 1);
+    if (!copy)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
+    memcpy(copy, e->value, e->len);
+    *value = copy;
+    *len = e->len;
+    return 0;
 }
 
 struct mu_exchange mu_published_exchange(struct mu_published *p)
@@ -125,7 +170,12 @@ struct mu_exchange mu_published_exchange(struct mu_published *p)
 
 void mu_published_clear(struct mu_published *p)
 {
-    mu_table_clear(&p->table);
+    while (p->first) {
+        struct mu_published_entry *e = p->first;
+
+        p->first = e->next;
+        free(e);
+    }
     free(p->out);
     p->out = NULL;
     p->out_len = 0;

@@ -4,7 +4,8 @@
 #define MU_PUBLISHED_H
 
 #include "runtime/base/exchange.h"
-#include "runtime/boot/table.h"
+
+struct mu_published_entry;
 
 struct mu_published {
     int rank, size;
@@ -12,8 +13,8 @@ struct mu_published {
     int (*gather)(void *arg, const void *mine, size_t len, void *all, double timeout,
                   struct mu_err *err);
     void *arg;
-    struct mu_table table; /* of all ranks, since the first fence */
-    char *out;             /* of this rank, since the last one */
+    struct mu_published_entry *first; /* of all ranks, since the first fence */
+    char *out;                        /* of this rank, since the last one */
     size_t out_len;
 };
 

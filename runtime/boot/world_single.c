@@ -8,30 +8,20 @@
 #include <unistd.h>
 
 #include "runtime/base/random.h"
-#include "runtime/boot/table.h"
+#include "runtime/boot/published.h"
 #include "runtime/muster.h"
 
-/* A backend may fetch its own record. */
-static int publish(void *arg, const char *key, const void *value, size_t len,
-                   struct mu_err *err)
+/* The all-gather of one. */
+static int gather(void *arg, const void *mine, size_t len, void *all, double timeout,
+                  struct mu_err *err)
 {
-    return mu_table_add(arg, 0, key, strlen(key), value, len, err);
-}
-
-static int fence(void *arg, double timeout, struct mu_err *err)
-{
+    memcpy(all, mine, len);
     return 0;
-}
-
-static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
-                 double timeout, struct mu_err *err)
-{
-    return mu_table_fetch(arg, rank, key, value, len, err);
 }
 
 static void single_close(struct mu_world *world)
 {
-    mu_table_clear(world->impl);
+    mu_published_clear(world->impl);
     free(world->impl);
     mu_world_free(world);
 }
@@ -39,12 +29,13 @@ static void single_close(struct mu_world *world)
 int mu_world_single(struct mu_world **out, struct mu_err *err)
 {
     char host[256] = "localhost";
+    struct mu_published *p;
     struct mu_world *w = mu_world_new(0, 1, "single", err);
 
     if (!w)
         return -1;
     gethostname(host, sizeof host - 1);
-    w->impl = calloc(1, sizeof(struct mu_table));
+    w->impl = p = calloc(1, sizeof *p);
     w->host_of[0] = strdup(host);
     if (!w->impl || !w->host_of[0]) {
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for a world of one");
@@ -56,7 +47,8 @@ int mu_world_single(struct mu_world **out, struct mu_err *err)
     }
     w->pid_of[0] = getpid();
     mu_world_number_nodes(w);
-    w->exchange = (struct mu_exchange){ w->impl, publish, fence, fetch, NULL };
+    *p = (struct mu_published){ .size = 1, .gather = gather };
+    w->exchange = mu_published_exchange(p);
     w->close = single_close;
     *out = w;
     return 0;
