@@ -81,21 +81,21 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
         return NULL;
     c->gathers = number;
     wait_begin(c, what, 0);
-    while (c->all_number < number && !c->ended)
+    while (c->all.number < number && !c->ended)
         if (!(flags & MU_FRAME_FIRST))
             pthread_cond_wait(&c->changed, &c->lock);
         else if (mu_control_look(c, err))
             break;
     c->waiting_since = 0;
     c->waiting_for[0] = '\0';
-    if (c->all_number < number) {
+    if (c->all.number < number) {
         if (c->ended)
             mu_control_failure(c, err);
         return NULL;
     }
-    blob = c->all;
-    *blob_len = c->all_len;
-    c->all = NULL;
+    blob = c->all.bytes;
+    *blob_len = c->all.len;
+    c->all.bytes = NULL;
     if (!blob)
         mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", what);
     return blob;
@@ -184,6 +184,7 @@ int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
 int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
                           size_t nbytes, struct mu_err *err)
 {
+    struct mu_result *result = &c->absent;
     char what[64];
     int rc = 0;
 
@@ -191,19 +192,19 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
              (unsigned long long)step);
     pthread_mutex_lock(&c->lock);
     wait_begin(c, what, 0);
-    while (!(c->absent_known && c->absent_step == step) && !c->ended)
+    while (!(result->fresh && result->number == step) && !c->ended)
         pthread_cond_wait(&c->changed, &c->lock);
     c->waiting_since = 0;
     c->waiting_for[0] = '\0';
-    if (!(c->absent_known && c->absent_step == step))
+    if (!(result->fresh && result->number == step))
         rc = mu_control_failure(c, err);
-    else if (!c->absent || c->absent_len != nbytes)
+    else if (!result->bytes || result->len != nbytes)
         rc = mu_err_set(err, MUSTER_ECONTRACT,
                         "received an absent-gradient bitmap of %zu bytes, expected %zu",
-                        c->absent_len, nbytes);
+                        result->len, nbytes);
     else
-        memcpy(absent, c->absent, nbytes);
-    c->absent_known = false;
+        memcpy(absent, result->bytes, nbytes);
+    result->fresh = false;
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

@@ -2,7 +2,6 @@
 /* control_frame.c - what a frame leads to, at the root and on its way */
 #include "runtime/boot/control_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/clock.h"
@@ -11,29 +10,31 @@
 /* ---- Sums --------------------------------------------------------------------------
  */
 
-static void check(struct mu_control *c, const struct mu_complaint *complaint)
+static void sum_in(struct mu_control *c, const struct mu_frame *f, const char *what,
+                   const void *data)
 {
-    if (complaint->status != MUSTER_OK)
-        mu_control_complain(c, complaint);
+    struct mu_complaint complaint = { 0 };
+
+    mu_control_sum_add(c, f, what, data, &complaint);
+    if (complaint.status != MUSTER_OK)
+        mu_control_complain(c, &complaint);
 }
 
 void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
                           uint64_t number, const char *what, const void *data,
                           size_t len)
 {
-    struct mu_complaint complaint = { 0 };
+    const struct mu_frame f = { MU_FRAME_GATHER, (uint32_t)len, from, flags, number };
 
-    mu_control_gather_add(c, from, flags, number, what, data, len, &complaint);
-    check(c, &complaint);
+    sum_in(c, &f, what, data);
 }
 
 void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
                          const void *data, size_t len)
 {
-    struct mu_complaint complaint = { 0 };
+    const struct mu_frame f = { MU_FRAME_AGREE, (uint32_t)len, from, 0, step };
 
-    mu_control_agree_add(c, from, step, data, len, &complaint);
-    check(c, &complaint);
+    sum_in(c, &f, "", data);
 }
 
 /* ---- Frames ------------------------------------------------------------------------
@@ -56,6 +57,14 @@ static void extend(struct mu_control *c, double seconds)
         mu_control_forget_records(c);
     }
     mu_control_wake(c);
+}
+
+/* Its data, which always have that size. */
+static bool read_data(const struct mu_frame *f, const char *data, void *to, size_t size)
+{
+    if (f->len == size)
+        memcpy(to, data, size);
+    return f->len == size;
 }
 
 static void frame_from_below(struct mu_control *c, struct mu_link *link,
@@ -87,13 +96,11 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
                                  f->len - name);
         break;
     case MU_FRAME_AGREE:
-        mu_control_agree_in(c, f->from, f->number, data, f->len);
+        sum_in(c, f, "", data);
         break;
     case MU_FRAME_FAIL:
-        if (f->len != sizeof e)
-            break;
-        memcpy(&e, data, sizeof e);
-        mu_control_complain(c, &e);
+        if (read_data(f, data, &e, sizeof e))
+            mu_control_complain(c, &e);
         break;
     case MU_FRAME_RECORD:
         mu_control_record_in(c, f->from, f->number, data, f->len);
@@ -102,45 +109,12 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
         mu_control_stuck_in(c, data, f->len);
         break;
     case MU_FRAME_EXTEND_UP:
-        if (f->len == sizeof seconds) {
-            memcpy(&seconds, data, sizeof seconds);
+        if (read_data(f, data, &seconds, sizeof seconds))
             extend(c, seconds);
-        }
         break;
     default:
         break;
     }
-}
-
-static char *copy_of(const char *data, size_t len)
-{
-    char *copy = malloc(len + 1);
-
-    if (copy)
-        memcpy(copy, data, len);
-    return copy;
-}
-
-static void all_in(struct mu_control *c, const struct mu_frame *f, const char *data)
-{
-    mu_control_send_down(c, MU_FRAME_ALL, f->flags, f->number, data, f->len);
-    c->goodbye |= (f->flags & MU_FRAME_LAST) != 0;
-    free(c->all);
-    c->all = copy_of(data, f->len);
-    c->all_len = f->len;
-    c->all_number = f->number;
-    pthread_cond_broadcast(&c->changed);
-}
-
-static void absent_in(struct mu_control *c, const struct mu_frame *f, const char *data)
-{
-    mu_control_send_down(c, MU_FRAME_ABSENT, 0, f->number, data, f->len);
-    free(c->absent);
-    c->absent = (uint8_t *)copy_of(data, f->len);
-    c->absent_len = f->len;
-    c->absent_step = f->number;
-    c->absent_known = true;
-    pthread_cond_broadcast(&c->changed);
 }
 
 static void frame_from_above(struct mu_control *c, const struct mu_frame *f,
@@ -151,16 +125,12 @@ static void frame_from_above(struct mu_control *c, const struct mu_frame *f,
 
     switch (f->type) {
     case MU_FRAME_ALL:
-        all_in(c, f, data);
-        break;
     case MU_FRAME_ABSENT:
-        absent_in(c, f, data);
+        mu_control_result(c, f, data);
         break;
     case MU_FRAME_END:
-        if (f->len != sizeof e)
-            break;
-        memcpy(&e, data, sizeof e);
-        mu_control_decide(c, &e, false);
+        if (read_data(f, data, &e, sizeof e))
+            mu_control_decide(c, &e, false);
         break;
     case MU_FRAME_ACK:
         c->pending[MU_SAW_PARENT_SILENT].at = 0;
@@ -173,10 +143,8 @@ static void frame_from_above(struct mu_control *c, const struct mu_frame *f,
         mu_control_answer(c, f->number);
         break;
     case MU_FRAME_EXTEND:
-        if (f->len == sizeof seconds) {
-            memcpy(&seconds, data, sizeof seconds);
+        if (read_data(f, data, &seconds, sizeof seconds))
             extend(c, seconds);
-        }
         break;
     default:
         break;

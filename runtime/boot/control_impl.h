@@ -82,18 +82,14 @@ struct mu_pending {
     struct mu_complaint why;
 };
 
-struct mu_gather; /* control_sum.c */
+struct mu_sum; /* control_sum.c */
 
-struct mu_agreement {
-    struct mu_agreement *next;
-    uint64_t step;
-    int count;
-    bool lacking;
-    size_t nbytes;
-    uint8_t *absent; /* the AND so far, NULL: no bitmap yet */
-    uint64_t *hash;  /* by rank */
-    uint64_t *order; /* by rank: hash of the order of collectives */
-    bool *here;
+/* The newest of a gather, or of an agreement. */
+struct mu_result {
+    uint64_t number;
+    char *bytes; /* NULL: out of memory, or taken */
+    size_t len;
+    bool fresh;
 };
 
 struct mu_control {
@@ -115,20 +111,11 @@ struct mu_control {
     pthread_cond_t changed;
     double armed; /* the thread wakes up then anyway */
 
-    /* Gather. */
+    /* Gathers, and absent-gradient agreements. */
     uint64_t gathers; /* done by this rank's callers */
-    uint64_t all_number;
-    char *all;
-    size_t all_len;
-    struct mu_gather *gathering; /* root: the open ones */
-    bool goodbye; /* all ranks are in finalize: ends of file are expected */
-
-    /* Absent-gradient agreement. */
-    struct mu_agreement *agreements; /* root */
-    uint64_t absent_step;
-    bool absent_known;
-    uint8_t *absent;
-    size_t absent_len;
+    struct mu_result all, absent;
+    struct mu_sum *sums; /* root: the open ones */
+    bool goodbye;        /* all ranks are in finalize: ends of file are expected */
 
     /* Deadlines, seconds of the monotonic clock; 0: none. */
     double waiting_since, extended_until;
@@ -259,11 +246,14 @@ void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *
 void mu_control_rejoin(struct mu_control *c);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */
-void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
-                           uint64_t number, const char *what, const void *data,
-                           size_t len, struct mu_complaint *out);
-void mu_control_agree_add(struct mu_control *c, int from, uint64_t step,
-                          const void *data, size_t len, struct mu_complaint *out);
+/* What one rank sends, f->len bytes of data; the last one's makes the result, or a
+ * difference goes to *out. what: the name of a gather, else "".
+ */
+void mu_control_sum_add(struct mu_control *c, const struct mu_frame *f,
+                        const char *what, const void *data, struct mu_complaint *out);
+/* A result has arrived or is made: for this rank's caller, and for the ranks below. */
+void mu_control_result(struct mu_control *c, const struct mu_frame *f,
+                       const char *data);
 void mu_control_sums_clear(struct mu_control *c);
 
 #endif

@@ -69,289 +69,277 @@ static void complain_of_memory(const struct mu_control *c, struct mu_complaint *
     complain(out, MUSTER_EMEMORY, c->rank, "out of memory in rank 0");
 }
 
-/* ---- Gather ------------------------------------------------------------------------
- */
+/* ---- What ranks have sent ------------------------------------------------------- */
 
-struct mu_gather {
-    struct mu_gather *next;
+struct mu_sum {
+    struct mu_sum *next;
+    enum mu_frame_type type; /* MU_FRAME_GATHER or MU_FRAME_AGREE */
     uint64_t number;
     int count;
     uint32_t flags;
-    char **data; /* by rank: length as uint32_t, the bytes, then what it calls it */
+    /* By rank: length as uint32_t, the bytes, then what the rank calls a gather. */
+    char **data;
 };
 
-static void free_gather(struct mu_gather *g, int size)
+static void free_sum(struct mu_sum *s, int size)
 {
-    for (int r = 0; g && g->data && r < size; r++)
-        free(g->data[r]);
-    if (g)
-        free(g->data);
-    free(g);
+    for (int r = 0; s && s->data && r < size; r++)
+        free(s->data[r]);
+    if (s)
+        free(s->data);
+    free(s);
 }
 
-static struct mu_gather *find_gather(struct mu_control *c, uint64_t number)
+static struct mu_sum *find_sum(struct mu_control *c, enum mu_frame_type type,
+                               uint64_t number)
 {
-    struct mu_gather *g = c->gathering;
+    struct mu_sum *s = c->sums;
 
-    while (g && g->number != number)
-        g = g->next;
-    if (g)
-        return g;
-    g = calloc(1, sizeof *g);
-    if (g)
-        g->data = calloc((size_t)c->size, sizeof *g->data);
-    if (!g || !g->data) {
-        free_gather(g, c->size);
+    while (s && (s->type != type || s->number != number))
+        s = s->next;
+    if (s)
+        return s;
+    s = calloc(1, sizeof *s);
+    if (s)
+        s->data = calloc((size_t)c->size, sizeof *s->data);
+    if (!s || !s->data) {
+        free_sum(s, c->size);
         return NULL;
     }
-    g->number = number;
-    g->next = c->gathering;
-    c->gathering = g;
-    return g;
+    s->type = type;
+    s->number = number;
+    s->next = c->sums;
+    c->sums = s;
+    return s;
 }
 
-static uint32_t length_of(const char *entry)
+static size_t length_of(const struct mu_sum *s, int rank)
 {
     uint32_t len;
 
-    memcpy(&len, entry, sizeof len);
+    memcpy(&len, s->data[rank], sizeof len);
     return len;
 }
 
-static const char *called(const struct mu_gather *g, int rank)
+static const char *bytes_of(const struct mu_sum *s, int rank)
 {
-    return g->data[rank] + sizeof(uint32_t) + length_of(g->data[rank]);
+    return s->data[rank] + sizeof(uint32_t);
+}
+
+static const char *called(const struct mu_sum *s, int rank)
+{
+    return bytes_of(s, rank) + length_of(s, rank);
+}
+
+/* ---- Do they agree? ------------------------------------------------------------- */
+
+struct difference {
+    int odd, usual;   /* the first rank of the minority, one of the others */
+    char others[128]; /* their list */
+};
+
+static bool differ(const struct mu_control *c, const struct mu_sum *s,
+                   uint64_t (*value_of)(const struct mu_sum *s, int rank),
+                   struct difference *d, struct mu_complaint *out)
+{
+    uint64_t *value = calloc((size_t)c->size, sizeof *value);
+
+    if (!value) {
+        complain_of_memory(c, out);
+        return false;
+    }
+    for (int r = 0; r < c->size; r++)
+        value[r] = value_of(s, r);
+    d->odd = first_of_minority(value, c->size, &d->usual, d->others, sizeof d->others);
+    free(value);
+    return d->odd >= 0;
+}
+
+static uint64_t name_of(const struct mu_sum *s, int rank)
+{
+    return mu_hash(0, called(s, rank), strlen(called(s, rank)));
+}
+
+static uint64_t layout_of(const struct mu_sum *s, int rank)
+{
+    uint64_t hash;
+
+    memcpy(&hash, bytes_of(s, rank), sizeof hash);
+    return hash;
+}
+
+static uint64_t order_of(const struct mu_sum *s, int rank)
+{
+    uint64_t hash;
+
+    memcpy(&hash, bytes_of(s, rank) + sizeof hash, sizeof hash);
+    return hash;
 }
 
 /* Gathers are matched by number, so ranks in different calls would meet in one and
  * misread each other's bytes.
  */
-static bool names_agree(const struct mu_control *c, const struct mu_gather *g,
-                        struct mu_complaint *out)
+static void check_gather(const struct mu_control *c, const struct mu_sum *s,
+                         struct mu_complaint *out)
 {
-    uint64_t *name = calloc((size_t)c->size, sizeof *name);
-    char others[128];
-    int odd, usual;
+    struct difference d;
 
-    if (!name) {
-        complain_of_memory(c, out);
-        return false;
-    }
-    for (int r = 0; r < c->size; r++)
-        name[r] = mu_hash(0, called(g, r), strlen(called(g, r)));
-    odd = first_of_minority(name, c->size, &usual, others, sizeof others);
-    free(name);
-    if (odd < 0)
-        return true;
-    complain(out, MUSTER_ECONTRACT, odd,
-             "rank %d (node %s) entered %s where %s entered %s", odd,
-             c->env.world->host_of[odd], called(g, odd), others, called(g, usual));
-    return false;
+    if (differ(c, s, name_of, &d, out))
+        complain(out, MUSTER_ECONTRACT, d.odd,
+                 "rank %d (node %s) entered %s where %s entered %s", d.odd,
+                 c->env.world->host_of[d.odd], called(s, d.odd), d.others,
+                 called(s, d.usual));
 }
 
-/* All ranks have posted: one blob goes to all ranks and to the caller on this one. */
-static void finish_gather(struct mu_control *c, struct mu_gather *g,
+static void check_agreement(const struct mu_control *c, const struct mu_sum *s,
+                            struct mu_complaint *out)
+{
+    unsigned long long step = s->number;
+    struct difference d;
+
+    if (differ(c, s, layout_of, &d, out))
+        complain(
+            out, MUSTER_ECONTRACT, d.odd,
+            "step %llu: rank %d (node %s) disagrees with %s on bucket layout, loss "
+            "scale or max_norm",
+            step, d.odd, c->env.world->host_of[d.odd], d.others);
+    else if (differ(c, s, order_of, &d, out))
+        complain(
+            out, MUSTER_ECONTRACT, d.odd,
+            "step %llu: rank %d (node %s) started collectives in a different order "
+            "than %s; all ranks must start the gradients of all ddp objects, and all "
+            "other collectives, in the same order",
+            step, d.odd, c->env.world->host_of[d.odd], d.others);
+}
+
+/* ---- Results -------------------------------------------------------------------- */
+
+void mu_control_result(struct mu_control *c, const struct mu_frame *f, const char *data)
+{
+    struct mu_result *to = f->type == MU_FRAME_ALL ? &c->all : &c->absent;
+
+    mu_control_send_down(c, (enum mu_frame_type)f->type, f->flags, f->number, data,
+                         f->len);
+    c->goodbye |= (f->flags & MU_FRAME_LAST) != 0;
+    free(to->bytes);
+    *to = (struct mu_result){ .number = f->number, .len = f->len, .fresh = true };
+    to->bytes = malloc(f->len + 1);
+    if (to->bytes)
+        memcpy(to->bytes, data, f->len);
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void finish_gather(struct mu_control *c, const struct mu_sum *s,
                           struct mu_complaint *out)
 {
-    struct mu_gather **at = &c->gathering;
+    struct mu_frame f = { .type = MU_FRAME_ALL,
+                          .flags = s->flags,
+                          .number = s->number };
     size_t total = 0, n = 0;
     char *blob;
 
-    if (!names_agree(c, g, out))
-        return;
     for (int r = 0; r < c->size; r++)
-        total += sizeof(uint32_t) + length_of(g->data[r]);
+        total += sizeof(uint32_t) + length_of(s, r);
     blob = malloc(total + 1);
     if (!blob) {
         complain_of_memory(c, out);
         return;
     }
     for (int r = 0; r < c->size; r++) {
-        size_t len = sizeof(uint32_t) + length_of(g->data[r]);
+        size_t len = sizeof(uint32_t) + length_of(s, r);
 
-        memcpy(blob + n, g->data[r], len);
+        memcpy(blob + n, s->data[r], len);
         n += len;
     }
-    c->goodbye |= (g->flags & MU_FRAME_LAST) != 0;
-    mu_control_send_down(c, MU_FRAME_ALL, g->flags, g->number, blob, total);
-    free(c->all);
-    c->all = blob;
-    c->all_len = total;
-    c->all_number = g->number;
-    while (*at != g)
-        at = &(*at)->next;
-    *at = g->next;
-    free_gather(g, c->size);
-    pthread_cond_broadcast(&c->changed);
+    f.len = (uint32_t)total;
+    mu_control_result(c, &f, blob);
+    free(blob);
 }
 
-void mu_control_gather_add(struct mu_control *c, int from, uint32_t flags,
-                           uint64_t number, const char *what, const void *data,
-                           size_t len, struct mu_complaint *out)
-{
-    struct mu_gather *g = find_gather(c, number);
-    uint32_t length = (uint32_t)len;
-    size_t name = strlen(what) + 1;
-    char *entry = malloc(sizeof length + len + name);
+#define HASHES (2 * sizeof(uint64_t)) /* of an agreement, before the bitmap */
 
-    if (!g || !entry || from < 0 || from >= c->size || g->data[from]) {
-        free(entry);
-        return;
-    }
-    memcpy(entry, &length, sizeof length);
-    if (len > 0)
-        memcpy(entry + sizeof length, data, len);
-    memcpy(entry + sizeof length + len, what, name);
-    g->flags |= flags;
-    g->data[from] = entry;
-    if (++g->count == c->size)
-        finish_gather(c, g, out);
-}
-
-/* ---- Absent-gradient agreement -----------------------------------------------------
+/* What every rank lacks; a rank that sends no bitmap has all gradients. If no rank
+ * sends one, none waits for the result.
  */
-
-static void free_agreement(struct mu_agreement *agreement)
-{
-    if (!agreement)
-        return;
-    free(agreement->absent);
-    free(agreement->hash);
-    free(agreement->order);
-    free(agreement->here);
-    free(agreement);
-}
-
-static struct mu_agreement *find_agreement(struct mu_control *c, uint64_t step)
-{
-    struct mu_agreement *agreement = c->agreements;
-
-    while (agreement && agreement->step != step)
-        agreement = agreement->next;
-    if (agreement)
-        return agreement;
-    agreement = calloc(1, sizeof *agreement);
-    if (!agreement)
-        return NULL;
-    agreement->hash = calloc((size_t)c->size, sizeof *agreement->hash);
-    agreement->order = calloc((size_t)c->size, sizeof *agreement->order);
-    agreement->here = calloc((size_t)c->size, sizeof *agreement->here);
-    if (!agreement->hash || !agreement->order || !agreement->here) {
-        free_agreement(agreement);
-        return NULL;
-    }
-    agreement->step = step;
-    agreement->next = c->agreements;
-    c->agreements = agreement;
-    return agreement;
-}
-
-/* A difference names a rank that has another hash than most. */
-static bool hashes_agree(const struct mu_control *c,
-                         const struct mu_agreement *agreement, struct mu_complaint *out)
-{
-    unsigned long long step = agreement->step;
-    char others[128];
-    int usual, odd = first_of_minority(agreement->hash, c->size, &usual, others,
-                                       sizeof others);
-
-    if (odd >= 0) {
-        complain(
-            out, MUSTER_ECONTRACT, odd,
-            "step %llu: rank %d (node %s) disagrees with %s on bucket layout, loss "
-            "scale or max_norm",
-            step, odd, c->env.world->host_of[odd], others);
-        return false;
-    }
-    odd = first_of_minority(agreement->order, c->size, &usual, others, sizeof others);
-    if (odd < 0)
-        return true;
-    complain(
-        out, MUSTER_ECONTRACT, odd,
-        "step %llu: rank %d (node %s) started collectives in a different order than "
-        "%s; all ranks must start the gradients of all ddp objects, and all other "
-        "collectives, in the same order",
-        step, odd, c->env.world->host_of[odd], others);
-    return false;
-}
-
-static void finish_agreement(struct mu_control *c, struct mu_agreement *agreement,
+static void finish_agreement(struct mu_control *c, const struct mu_sum *s,
                              struct mu_complaint *out)
 {
-    struct mu_agreement **at = &c->agreements;
+    struct mu_frame f = { .type = MU_FRAME_ABSENT, .number = s->number };
+    size_t longest = 0;
+    char *absent;
 
-    if (hashes_agree(c, agreement, out) && agreement->lacking) {
-        mu_control_send_down(c, MU_FRAME_ABSENT, 0, agreement->step, agreement->absent,
-                             agreement->nbytes);
-        free(c->absent);
-        c->absent = agreement->absent;
-        c->absent_len = agreement->nbytes;
-        c->absent_step = agreement->step;
-        c->absent_known = true;
-        agreement->absent = NULL;
-        pthread_cond_broadcast(&c->changed);
-    }
-    while (*at != agreement)
-        at = &(*at)->next;
-    *at = agreement->next;
-    free_agreement(agreement);
-}
-
-/* A rank that lacks no gradient makes the common set empty. */
-static int add_bitmap(struct mu_agreement *agreement, const uint8_t *bits, size_t n)
-{
-    if (n > 0 && !agreement->absent) {
-        agreement->absent = malloc(n);
-        if (!agreement->absent)
-            return -1;
-        memset(agreement->absent,
-               agreement->count > 0 && !agreement->lacking ? 0 : 0xff, n);
-        agreement->nbytes = n;
-    }
-    if (n > 0)
-        agreement->lacking = true;
-    for (size_t i = 0; i < agreement->nbytes; i++)
-        agreement->absent[i] &= i < n ? bits[i] : 0;
-    return 0;
-}
-
-void mu_control_agree_add(struct mu_control *c, int from, uint64_t step,
-                          const void *data, size_t len, struct mu_complaint *out)
-{
-    struct mu_agreement *agreement = find_agreement(c, step);
-    const char *bytes = data;
-    const size_t fixed = 2 * sizeof(uint64_t);
-
-    if (!agreement || from < 0 || from >= c->size || agreement->here[from] ||
-        len < fixed)
+    for (int r = 0; r < c->size; r++)
+        if (length_of(s, r) - HASHES > longest)
+            longest = length_of(s, r) - HASHES;
+    if (longest == 0)
         return;
-    memcpy(&agreement->hash[from], bytes, sizeof(uint64_t));
-    memcpy(&agreement->order[from], bytes + sizeof(uint64_t), sizeof(uint64_t));
-    if (add_bitmap(agreement, (const uint8_t *)bytes + fixed, len - fixed) < 0) {
+    absent = malloc(longest);
+    if (!absent) {
         complain_of_memory(c, out);
         return;
     }
-    agreement->here[from] = true;
-    if (++agreement->count == c->size)
-        finish_agreement(c, agreement, out);
+    memset(absent, 0xff, longest);
+    for (int r = 0; r < c->size; r++)
+        for (size_t i = 0; i < longest; i++)
+            absent[i] &= HASHES + i < length_of(s, r) ? bytes_of(s, r)[HASHES + i] : 0;
+    f.len = (uint32_t)longest;
+    mu_control_result(c, &f, absent);
+    free(absent);
+}
+
+/* ---- In and out ----------------------------------------------------------------- */
+
+/* All ranks have sent theirs. */
+static void finish(struct mu_control *c, struct mu_sum *s, struct mu_complaint *out)
+{
+    bool gather = s->type == MU_FRAME_GATHER;
+    struct mu_sum **at = &c->sums;
+
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    (gather ? check_gather : check_agreement)(c, s, out);
+    if (out->status == MUSTER_OK)
+        (gather ? finish_gather : finish_agreement)(c, s, out);
+    free_sum(s, c->size);
+}
+
+void mu_control_sum_add(struct mu_control *c, const struct mu_frame *f,
+                        const char *what, const void *data, struct mu_complaint *out)
+{
+    enum mu_frame_type type = (enum mu_frame_type)f->type;
+    size_t name = strlen(what) + 1;
+    struct mu_sum *s;
+    char *entry;
+
+    if (f->from < 0 || f->from >= c->size ||
+        (type == MU_FRAME_AGREE && f->len < HASHES))
+        return;
+    s = find_sum(c, type, f->number);
+    entry = malloc(sizeof f->len + f->len + name);
+    if (!s || !entry || s->data[f->from]) {
+        free(entry);
+        return;
+    }
+    memcpy(entry, &f->len, sizeof f->len);
+    if (f->len > 0)
+        memcpy(entry + sizeof f->len, data, f->len);
+    memcpy(entry + sizeof f->len + f->len, what, name);
+    s->flags |= f->flags;
+    s->data[f->from] = entry;
+    if (++s->count == c->size)
+        finish(c, s, out);
 }
 
 void mu_control_sums_clear(struct mu_control *c)
 {
-    while (c->gathering) {
-        struct mu_gather *g = c->gathering;
+    while (c->sums) {
+        struct mu_sum *s = c->sums;
 
-        c->gathering = g->next;
-        free_gather(g, c->size);
+        c->sums = s->next;
+        free_sum(s, c->size);
     }
-    while (c->agreements) {
-        struct mu_agreement *agreement = c->agreements;
-
-        c->agreements = agreement->next;
-        free_agreement(agreement);
-    }
-    free(c->all);
-    free(c->absent);
-    c->all = NULL;
-    c->absent = NULL;
+    free(c->all.bytes);
+    free(c->absent.bytes);
+    c->all.bytes = c->absent.bytes = NULL;
 }
