@@ -82,7 +82,7 @@ static int find_missing(const struct mu_world *w, bool *missing, char *host, siz
     double until = mu_clock_s() + 2;
     int n = 0, elsewhere = w->size, other = -1;
 
-    mu_copy(host, len, p->host);
+    mu_copy(host, len, p->world->host);
     if (!mu_pmix_local_ranks(w, missing))
         return 0;
     for (int r = 0; r < w->size; r++) {
@@ -127,7 +127,7 @@ static int report_missing(struct mu_world *w, double timeout, struct mu_err *err
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "a rank of another node did not arrive within %g s "
                       "(MUSTER_INIT_TIMEOUT); all ranks of node %s did",
-                      timeout, p->host);
+                      timeout, p->world->host);
 }
 
 int mu_pmix_fence(void *arg, double timeout, struct mu_err *err)

@@ -93,7 +93,7 @@ static void open_ring(struct mu_world *w)
         return;
     for (int r = 0; r < w->size; r++)
         node_of[r] = p->watch.local[r] ? 1 : host_of(p, r);
-    mu_ring_open(ring, w->endpoint, w->rank, node_of, w->size, p->host);
+    mu_ring_open(ring, w->endpoint, w->rank, node_of, w->size, p->world->host);
     free(node_of);
     if (!ring->endpoint ||
         mu_pmix_publish(p, RING_KEY, &ring->mine, sizeof ring->mine, NULL) < 0)
@@ -154,13 +154,13 @@ bool mu_pmix_watch_poll(void *arg)
 {
     struct pmix *p = arg;
     struct mu_pmix_watch *watch = &p->watch;
-    const char *host = p->host;
+    const char *host = p->world->host;
     enum mu_ring_kind kind;
 
     poll_requests(p);
     watch->lost = mu_ring_poll(&watch->ring, &host, &kind);
     if (watch->lost < 0) {
-        host = p->host;
+        host = p->world->host;
         watch->lost = poll_tasks(p);
     } else { /* in the ring of nodes Slurm may end the step before we report */
         watch->behind =

@@ -10,7 +10,7 @@
  *   world_program.c a world of the all-gather that the program brings
  *   world_join.c    a world that has begun without this process
  *   world_single.c  a world of this process alone
- *   world_name.c    how messages name this node and the job
+ *   world_name.c    how the launcher's variables name this node and the job
  *   world_none.c    in place of world_pmix.c where there is no PMIx
  */
 #ifndef MU_WORLD_H
@@ -39,11 +39,12 @@ struct mu_world {
     int rank, size;
     int local_rank, local_size;
     int node, nnodes;
-    int *node_of;   /* by rank; nodes numbered by their lowest rank */
-    int *local_of;  /* local rank, by rank */
-    char **host_of; /* by rank */
-    int *pid_of;    /* by rank, as that rank sees itself */
-    char job[64];   /* "job.step" */
+    int *node_of;                  /* by rank; nodes numbered by their lowest rank */
+    int *local_of;                 /* local rank, by rank */
+    char **host_of;                /* by rank */
+    int *pid_of;                   /* by rank, as that rank sees itself */
+    char job[64];                  /* "job.step" */
+    char host[128], node_key[160]; /* of this rank: see mu_world_exchange */
     uint8_t token[MU_TOKEN_LEN];
     bool own_ranks; /* numbered by the program: not by task of MUSTER_PLAN */
     bool has_token; /* each rank has it before they meet: it is not sent */
@@ -90,23 +91,23 @@ void mu_world_close(struct mu_world *world); /* NULL is fine */
 void mu_world_abort(struct mu_world *world, int status, const char *why)
     __attribute__((noreturn));
 
-/* What Slurm calls this node, else its own name. */
-void mu_world_name_host(const struct mu_launch *launch, char *host, size_t len);
-/* Slurm's "job.step", else `otherwise`. */
-void mu_world_name_job(const struct mu_launch *launch, const char *otherwise, char *job,
-                       size_t len);
-
 /* For the makers of worlds: arrays for `size` ranks, rank and job set. */
 struct mu_world *mu_world_new(int rank, int size, const char *job, struct mu_err *err);
+/* The same with impl of so many bytes, all 0, which the world's close frees. job is
+ * Slurm's "job.step", else `otherwise`; host is what Slurm calls this node, else its own
+ * name.
+ */
+struct mu_world *mu_world_launched(const struct mu_launch *launch, int rank, int size,
+                                   const char *otherwise, size_t impl,
+                                   struct mu_err *err);
 /* Open the endpoint. master_addr (or NULL): an address of rank 0's host. */
 int mu_world_listen(struct mu_world *world, const char *master_addr,
                     struct mu_err *err);
-/* [collective] Publish this rank's record and read those of all ranks: host, process
- * id, address of the endpoint, and rank 0's token. node_key is equal on ranks of one
- * node and on no others.
+/* [collective] Publish this rank's record and read those of all ranks: host (how
+ * messages name the node), process id, address of the endpoint, and rank 0's token.
+ * node_key is equal on ranks of one node and on no others.
  */
-int mu_world_exchange(struct mu_world *world, const char *host, const char *node_key,
-                      double timeout, struct mu_err *err);
+int mu_world_exchange(struct mu_world *world, double timeout, struct mu_err *err);
 /* Number nodes by their lowest rank and ranks within them. node_of[r] holds any number
  * that is equal on ranks of one node and on no others.
  */

@@ -28,14 +28,13 @@ int mu_world_listen(struct mu_world *w, const char *master_addr, struct mu_err *
     return mu_endpoint_open(w->rank == 0 ? master_addr : NULL, &w->endpoint, err);
 }
 
-static int publish(struct mu_world *w, const char *host, const char *node_key,
-                   struct mu_err *err)
+static int publish(struct mu_world *w, struct mu_err *err)
 {
     struct rank_record mine = { .address = *mu_endpoint_address(w->endpoint),
                                 .pid = getpid() };
 
-    mu_copy(mine.host, sizeof mine.host, host);
-    mu_copy(mine.node_key, sizeof mine.node_key, node_key);
+    mu_copy(mine.host, sizeof mine.host, w->host);
+    mu_copy(mine.node_key, sizeof mine.node_key, w->node_key);
     if (!w->has_token)
         memcpy(mine.token, w->token, sizeof mine.token);
     return w->exchange.publish(w->exchange.arg, RECORD_KEY, &mine, sizeof mine, err);
@@ -104,18 +103,16 @@ static int read_records(struct mu_world *w, struct rank_record *records,
     return 0;
 }
 
-int mu_world_exchange(struct mu_world *w, const char *host, const char *node_key,
-                      double timeout, struct mu_err *err)
+int mu_world_exchange(struct mu_world *w, double timeout, struct mu_err *err)
 {
     struct rank_record *records;
     int rc;
 
     if (w->size == 1) {
         mu_world_number_nodes(w);
-        return set_rank(w, 0, getpid(), host, err);
+        return set_rank(w, 0, getpid(), w->host, err);
     }
-    if (publish(w, host, node_key, err) < 0 ||
-        w->exchange.fence(w->exchange.arg, timeout, err) < 0)
+    if (publish(w, err) < 0 || w->exchange.fence(w->exchange.arg, timeout, err) < 0)
         return -1;
     records = calloc((size_t)w->size, sizeof *records);
     if (!records)

@@ -58,27 +58,21 @@ static long get_number(const pmix_proc_t *self, pmix_rank_t rank, const char *ke
 /* The launcher's name of the node comes first: PMIx 5 under Slurm 24.11 gives the
  * machine's own, which may be another.
  */
-static void get_host(const pmix_proc_t *self, const char *node, char *host, size_t len)
+static void take_host(const pmix_proc_t *self, char *host, size_t len)
 {
     pmix_value_t *value = NULL;
 
-    if (node && *node)
-        snprintf(host, len, "%s", node);
-    else if (PMIx_Get(self, PMIX_HOSTNAME, NULL, 0, &value) == PMIX_SUCCESS && value) {
-        if (value->type == PMIX_STRING && value->data.string)
-            snprintf(host, len, "%s", value->data.string);
-        PMIX_VALUE_RELEASE(value);
-    }
-    if (!host[0] && gethostname(host, len - 1) < 0)
-        snprintf(host, len, "?");
+    if (PMIx_Get(self, PMIX_HOSTNAME, NULL, 0, &value) != PMIX_SUCCESS || !value)
+        return;
+    if (value->type == PMIX_STRING && value->data.string)
+        mu_copy(host, len, value->data.string);
+    PMIX_VALUE_RELEASE(value);
 }
 
 static int pmix_meet(struct mu_world *w, double timeout, struct mu_err *err)
 {
-    const struct pmix *p = w->impl;
-
     mu_pmix_watch_open(w);
-    return mu_world_exchange(w, p->host, p->node_key, timeout, err);
+    return mu_world_exchange(w, timeout, err);
 }
 
 /* ---- Open and close ------------------------------------------------------------- */
@@ -147,8 +141,9 @@ static int fill_world(struct mu_world *w, const struct mu_launch *launch,
     struct pmix *p = w->impl;
     long node = get_number(&p->self, p->self.rank, PMIX_NODEID);
 
-    get_host(&p->self, launch->slurmd_nodename, p->host, sizeof p->host);
-    snprintf(p->node_key, sizeof p->node_key, "%ld %s", node, p->host);
+    if (!launch->slurmd_nodename)
+        take_host(&p->self, w->host, sizeof w->host);
+    snprintf(w->node_key, sizeof w->node_key, "%ld %s", node, w->host);
     if (mu_random(w->token, sizeof w->token) < 0)
         return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
     return mu_world_listen(w, launch->master_addr, err);
@@ -159,22 +154,17 @@ static struct mu_world *make_world(const struct mu_launch *launch,
                                    struct mu_err *err)
 {
     static atomic_int worlds;
-    struct mu_world *w;
-    struct pmix *p = calloc(1, sizeof *p);
-    char job[64];
+    struct mu_world *w = mu_world_launched(launch, (int)self->rank, size, self->nspace,
+                                           sizeof(struct pmix), err);
+    struct pmix *p;
 
-    mu_world_name_job(launch, self->nspace, job, sizeof job);
-    w = mu_world_new((int)self->rank, size, job, err);
-    if (!p || !w) {
-        free(p);
-        mu_world_free(w);
+    if (!w)
         return NULL;
-    }
+    p = w->impl;
     p->self = *self;
     p->world = w;
     p->number = worlds++;
     p->watch = (struct mu_pmix_watch){ .suspect = -1, .lost = -1 };
-    w->impl = p;
     w->exchange = (struct mu_exchange){ p, mu_pmix_publish, mu_pmix_fence,
                                         mu_pmix_fetch, mu_pmix_watch_lost };
     w->meet = pmix_meet;

@@ -32,7 +32,6 @@ struct mu_pmix_watch {
 
 struct pmix {
     pmix_proc_t self;
-    char host[128], node_key[160];
     struct mu_world *world;
     struct mu_pmix_watch watch;
     int number; /* of the worlds of this process, which the ranks open in one order */

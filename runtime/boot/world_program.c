@@ -20,7 +20,7 @@
 struct program {
     struct mu_published published;
     struct muster_exchange exchange;
-    char host[128], node_key[160];
+    const char *host; /* of the world, for messages */
 };
 
 /* ---- A call of the program's that does not return -------------------------------- */
@@ -83,16 +83,7 @@ static int gather(void *arg, const void *mine, size_t len, void *all, double tim
     return 0;
 }
 
-/* ---- Open, meet, close ----------------------------------------------------------- */
-
-static int program_meet(struct mu_world *w, double timeout, struct mu_err *err)
-{
-    struct program *p = w->impl;
-
-    snprintf(p->node_key, sizeof p->node_key, "%.50s %.80s",
-             mu_endpoint_address(w->endpoint)->machine, p->host);
-    return mu_world_exchange(w, p->host, p->node_key, timeout, err);
-}
+/* ---- Open, close --------------------------------------------------------------- */
 
 static void program_close(struct mu_world *w)
 {
@@ -118,32 +109,30 @@ static int check(const struct muster_exchange *x, struct mu_err *err)
 int mu_world_program(const struct mu_launch *launch, const struct muster_exchange *x,
                      struct mu_world **out, struct mu_err *err)
 {
-    struct program *p = NULL;
+    struct program *p;
     struct mu_world *w;
-    char job[64];
 
     if (check(x, err) < 0)
         return -1;
     if (x->size == 1)
         return mu_world_single(out, err);
-    mu_world_name_job(launch, "program", job, sizeof job);
-    w = mu_world_new(x->rank, x->size, job, err);
-    if (!w || !(p = calloc(1, sizeof *p))) {
-        mu_world_free(w);
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", x->size);
-    }
-    w->impl = p;
+    w = mu_world_launched(launch, x->rank, x->size, "program", sizeof *p, err);
+    if (!w)
+        return -1;
+    p = w->impl;
     p->exchange = *x;
-    mu_world_name_host(launch, p->host, sizeof p->host);
+    p->host = w->host;
     p->published = (struct mu_published){
         .rank = x->rank, .size = x->size, .gather = gather, .arg = p
     };
     w->exchange = mu_published_exchange(&p->published);
-    w->meet = program_meet;
+    w->meet = mu_world_exchange;
     w->close = program_close;
-    if (mu_random(w->token, sizeof w->token) < 0)
+    if (mu_random(w->token, sizeof w->token) < 0) {
         mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
-    else if (mu_world_listen(w, launch->master_addr, err) == 0) {
+    } else if (mu_world_listen(w, launch->master_addr, err) == 0) {
+        snprintf(w->node_key, sizeof w->node_key, "%.50s %.80s",
+                 mu_endpoint_address(w->endpoint)->machine, w->host);
         *out = w;
         return 0;
     }

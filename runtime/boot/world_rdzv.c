@@ -38,7 +38,6 @@ struct rendezvous {
     uint8_t secret[MU_TOKEN_LEN]; /* zero without one */
     char addr[256], port_set[32];
     unsigned port;
-    char host[MU_STAR_HOST], node_key[160];
     int local_rank, local_size; /* -1 and 0: unset */
 };
 
@@ -78,7 +77,7 @@ static int resolve_in_time(struct mu_world *w, double timeout, bool *own,
         if (mu_clock_s() >= until)
             return mu_err_set(err, MUSTER_ERENDEZVOUS,
                               "rank %d (node %s) cannot resolve MASTER_ADDR=%s: %s",
-                              w->rank, z->host, z->addr,
+                              w->rank, w->host, z->addr,
                               why == EAI_SYSTEM ? strerror(errno) : gai_strerror(why));
         poll(NULL, 0, RESOLVE_AGAIN_MS);
     }
@@ -89,13 +88,11 @@ static int resolve_in_time(struct mu_world *w, double timeout, bool *own,
 
 static int several_hosts(const struct mu_world *w, struct mu_err *err)
 {
-    const struct rendezvous *z = w->impl;
-
     return mu_err_set(err, MUSTER_ERENDEZVOUS,
                       "rank %d (node %s): the ranks are on several hosts, which need a "
                       "token: set MUSTER_TOKEN_FILE on each to a file with the same 32 "
                       "random bytes, of mode 0600",
-                      w->rank, z->host);
+                      w->rank, w->host);
 }
 
 static void one_host(char *hint, size_t len)
@@ -116,7 +113,7 @@ static int await_others(struct mu_world *w, bool own, double timeout,
         one_host(hint, sizeof hint);
     else
         snprintf(hint, sizeof hint, " at port %u (%s) of rank 0 (node %s)%s%s%s",
-                 z->port, z->port_set, z->host,
+                 z->port, z->port_set, w->host,
                  own ? "" : "; MASTER_ADDR=", own ? "" : z->addr,
                  own ? "" : " is no address of this host");
     if (mu_star_accept(&z->star, z->endpoint, timeout, hint, err) < 0)
@@ -152,7 +149,7 @@ static int check_local(const struct mu_world *w, struct mu_err *err)
         err, MUSTER_ECONTRACT,
         "rank %d (node %s) has LOCAL_RANK=%d, but is number %d of its node "
         "in the order of RANK: give both numbers in one order",
-        w->rank, z->host, z->local_rank, w->local_rank);
+        w->rank, w->host, z->local_rank, w->local_rank);
 }
 
 static int rdzv_meet(struct mu_world *w, double timeout, struct mu_err *err)
@@ -170,7 +167,7 @@ static int rdzv_meet(struct mu_world *w, double timeout, struct mu_err *err)
         return -1;
     /* Rank 0 reports who is missing, and may have begun to wait later. */
     left = w->rank > 0 ? timeout : until - mu_clock_s();
-    if (mu_world_exchange(w, z->host, z->node_key, left > 1 ? left : 1, err) < 0)
+    if (mu_world_exchange(w, left > 1 ? left : 1, err) < 0)
         return -1;
     return check_local(w, err);
 }
@@ -211,7 +208,7 @@ static int listen_at_port(struct mu_world *w, struct mu_err *err)
                           "rank 0 (node %s) cannot take port %u (%s): another process "
                           "has RANK=0, or another program has the port; MUSTER_PORT in "
                           "all ranks names a free one",
-                          z->host, z->port, z->port_set);
+                          w->host, z->port, z->port_set);
     mu_endpoint_set_secret(z->endpoint, MU_SERVICE_RENDEZVOUS, z->secret);
     return 0;
 }
@@ -246,39 +243,35 @@ static int fill_world(struct mu_world *w, const struct mu_launch *launch,
     if (!z->tcp && mu_random(w->token, sizeof w->token) < 0)
         return mu_err_set(err, MUSTER_EIO, "getrandom failed: %s", strerror(errno));
     set_address(w);
-    if (mu_star_open(&z->star, w->rank, w->size, z->host, err) < 0 ||
+    if (mu_star_open(&z->star, w->rank, w->size, w->host, err) < 0 ||
         mu_world_listen(w, launch->master_addr, err) < 0)
         return -1;
-    snprintf(z->node_key, sizeof z->node_key, "%.50s %.80s %.20s",
-             mu_endpoint_address(w->endpoint)->machine, z->host, r->node);
+    snprintf(w->node_key, sizeof w->node_key, "%.50s %.80s %.20s",
+             mu_endpoint_address(w->endpoint)->machine, w->host, r->node);
     return w->rank == 0 ? listen_at_port(w, err) : 0;
 }
 
 int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
                   struct mu_err *err)
 {
-    struct rendezvous *z = NULL;
+    struct rendezvous *z;
     struct mu_world *w;
     struct mu_rdzv r;
-    char port[32], job[64];
+    char port[32];
     int rc = mu_rdzv_read(launch, &r, err);
 
     if (rc != 0)
         return rc;
     snprintf(port, sizeof port, "port.%u", r.port);
-    mu_world_name_job(launch, port, job, sizeof job);
-    w = mu_world_new(r.rank, r.size, job, err);
-    if (!w || !(z = calloc(1, sizeof *z))) {
-        mu_world_free(w);
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %d ranks", r.size);
-    }
-    w->impl = z;
+    w = mu_world_launched(launch, r.rank, r.size, port, sizeof *z, err);
+    if (!w)
+        return -1;
+    z = w->impl;
     z->port = r.port;
     z->local_rank = r.local_rank;
     z->local_size = r.local_size;
     mu_copy(z->port_set, sizeof z->port_set, r.port_set);
     mu_copy(z->addr, sizeof z->addr, r.addr);
-    mu_world_name_host(launch, z->host, sizeof z->host);
     z->published = (struct mu_published){
         .rank = r.rank, .size = r.size, .gather = mu_star_gather, .arg = &z->star
     };

@@ -19,14 +19,6 @@ struct child {
     void *arg;
 };
 
-static int meet(struct mu_world *world, double timeout, struct mu_err *err)
-{
-    char host[256];
-
-    mu_copy(host, sizeof host, world->host_of[world->rank]);
-    return mu_world_exchange(world, host, host, timeout, err);
-}
-
 static void world_abort(struct mu_world *world, int status, const char *why)
 {
     fprintf(stderr, "muster: rank %d: %s\n", world->rank, why);
@@ -53,7 +45,9 @@ struct mu_world *mu_forked_world(struct mu_fork_rank *self, const char *const *h
     }
     memcpy(w->token, self->token, sizeof w->token);
     w->exchange = self->exchange;
-    w->meet = meet;
+    mu_copy(w->host, sizeof w->host, host[self->rank]);
+    mu_copy(w->node_key, sizeof w->node_key, host[self->rank]);
+    w->meet = mu_world_exchange;
     w->close = mu_world_free;
     w->abort = world_abort;
     if (mu_world_listen(w, NULL, NULL) < 0) {
