@@ -45,6 +45,11 @@ struct mu_backend_env {
     uint64_t generation; /* of the world; see struct mu_claim */
     bool force_tcp;      /* host: no shared memory, even inside a node */
     bool map_memory;     /* GPUs: the peers map memory that the program allocates */
+    /* GPUs: the program's NCCL communicator of these ranks, which the backend neither
+     * aborts nor destroys; it only serves mu_nccl_carry then. NULL: the backend makes
+     * its own.
+     */
+    void *communicator;
     /* Seconds. timeout: limit of each collective, from its start. link_timeout: a TCP
      * link of the host backend that stays silent so long counts as dead; 0: 20.
      */
@@ -283,5 +288,11 @@ extern const struct mu_backend_ops mu_backend_host;
 extern const struct mu_backend_ops mu_backend_one_rank;
 /* In backend_nccl.so; found with dlsym. */
 extern const struct mu_backend_ops mu_backend_nccl;
+/* mu_nccl_carry of backend_nccl.so, found with dlsym: an all-reduce of a program that
+ * calls NCCL, on coll->stream. *carried is false where the stream is captured: NCCL has
+ * to do it. The caller's communicators are used by one thread at a time.
+ */
+typedef int mu_nccl_carry_fn(struct mu_backend *b, const struct mu_coll *coll,
+                             bool *carried, struct mu_err *err);
 
 #endif

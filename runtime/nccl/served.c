@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* served.c - the program's communicators that Muster serves, by NCCL's handle */
+#include "runtime/nccl/served.h"
+
+#include "config.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/backend/backend.h"
+#include "runtime/base/clock.h"
+#include "runtime/nccl/eligible.h"
+#include "runtime/nccl/meet.h"
+
+#define MEET_SECONDS 1.0
+#define OPEN_SECONDS 30.0
+#define CLOSE_SECONDS 10.0
+#define NO_LIMIT 1e9 /* seconds: NCCL's collectives have none */
+
+struct served {
+    void *comm;
+    int size;
+    bool left;            /* under the table's lock */
+    int users;            /* the same: calls under way */
+    pthread_mutex_t work; /* one call at a time enters the backend */
+    struct mu_meet *meet;
+    struct mu_backend *backend;
+    int node_of[MU_MEET_RANKS];
+    const char *host_of[MU_MEET_RANKS];
+    char host[128], job[40];
+    struct served *next;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    struct served *first;
+    /* The backend, once a communicator has wanted it. */
+    const struct mu_backend_ops *ops;
+    mu_nccl_carry_fn *carry;
+} table = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
+
+/* ---- The backend ---------------------------------------------------------------- */
+
+/* Installed, LIBDIR/muster or LIBDIR/muster/nccl/.. ; as built, in one folder. */
+static void *open_module(struct mu_err *err)
+{
+    static const char *const folders[] = { "muster", ".", ".." };
+    static const char here;
+    const char *slash;
+    Dl_info info;
+
+    if (!dladdr(&here, &info) || !(slash = strrchr(info.dli_fname, '/'))) {
+        mu_err_set(err, ENOENT, "the folder of libmuster-nccl.so is unknown");
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        char path[PATH_MAX];
+        void *module;
+
+        if (snprintf(path, sizeof path, "%.*s/%s/backend_nccl.so",
+                     (int)(slash - info.dli_fname), info.dli_fname,
+                     folders[i]) >= (int)sizeof path ||
+            access(path, R_OK) < 0)
+            continue;
+        module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!module)
+            mu_err_set(err, ENOENT, "%s", dlerror());
+        return module;
+    }
+    mu_err_set(err, ENOENT, "backend_nccl.so is not installed");
+    return NULL;
+}
+
+static bool load(struct mu_err *err)
+{
+    bool ok;
+
+    pthread_mutex_lock(&table.lock);
+    if (!table.ops) {
+        void *module = open_module(err);
+
+        if (module) {
+            table.ops = dlsym(module, "mu_backend_nccl");
+            *(void **)(void *)&table.carry = dlsym(module, "mu_nccl_carry");
+        }
+        if (module && (!table.ops || !table.carry)) {
+            mu_err_set(err, EPROTO, "backend_nccl.so is of another version");
+            table.ops = NULL;
+            dlclose(module);
+        }
+    }
+    ok = table.ops != NULL;
+    pthread_mutex_unlock(&table.lock);
+    return ok;
+}
+
+static int open_backend(struct served *s, const struct mu_served_new *n,
+                        const struct mu_log *log, struct mu_err *err)
+{
+    struct mu_backend_env env = {
+        .rank = n->rank,
+        .size = n->size,
+        .local_rank = n->rank,
+        .local_size = n->size,
+        .nnodes = 1,
+        .node_of = s->node_of,
+        .host_of = s->host_of,
+        .job = s->job,
+        .gpus = "",
+        .init_timeout = CLOSE_SECONDS,
+        .timeout = NO_LIMIT,
+        .exchange = mu_meet_exchange(s->meet),
+        .log = log,
+        .communicator = n->comm,
+    };
+
+    if (table.ops->open(&env, &s->backend, err) < 0)
+        return -1;
+    if (table.ops->device(s->backend) != n->device)
+        return mu_err_set(err, EINVAL, "the communicator's GPU is not the current one");
+    return 0;
+}
+
+static void discard(struct served *s)
+{
+    if (s->backend)
+        table.ops->close(s->backend);
+    mu_meet_close(s->meet);
+    pthread_mutex_destroy(&s->work);
+    free(s);
+}
+
+/* ---- Open ----------------------------------------------------------------------- */
+
+static struct served *create(const struct mu_served_new *n)
+{
+    struct served *s = calloc(1, sizeof *s);
+    const unsigned char *id = n->id;
+    uint64_t mark = 0;
+
+    if (!s)
+        return NULL;
+    s->comm = n->comm;
+    s->size = n->size;
+    pthread_mutex_init(&s->work, NULL);
+    if (gethostname(s->host, sizeof s->host - 1) < 0)
+        s->host[0] = '\0';
+    for (int r = 0; r < n->size; r++)
+        s->host_of[r] = s->host;
+    for (size_t i = 0; i < n->id_len; i++)
+        mark = mark * 31 + id[i];
+    snprintf(s->job, sizeof s->job, "nccl.%016llx", (unsigned long long)mark);
+    return s;
+}
+
+static void insert(struct served *s)
+{
+    pthread_mutex_lock(&table.lock);
+    s->next = table.first;
+    table.first = s;
+    pthread_mutex_unlock(&table.lock);
+}
+
+void mu_served_open(const struct mu_served_new *n, const struct mu_log *log)
+{
+    const struct mu_meet_call call = { .id = n->id,
+                                       .id_len = n->id_len,
+                                       .rank = n->rank,
+                                       .size = n->size,
+                                       .version = PACKAGE_VERSION,
+                                       .seconds = MEET_SECONDS };
+    struct mu_err err = { 0 };
+    struct served *s;
+    bool ok;
+
+    if (mu_eligible_most(n->size) == 0) {
+        mu_tally_reason("it has not been measured with this number of ranks");
+        return;
+    }
+    s = create(n);
+    if (!s)
+        return; /* the other ranks do without */
+    s->meet = mu_meet_open(&call, &err);
+    ok = s->meet && mu_meet_vote(s->meet, load(&err), OPEN_SECONDS);
+    ok = ok && mu_meet_vote(s->meet, open_backend(s, n, log, &err) == 0, OPEN_SECONDS);
+    if (ok) {
+        insert(s);
+        return;
+    }
+    mu_tally_reason(err.text[0] ? err.text : "another rank cannot");
+    discard(s);
+}
+
+/* ---- Calls ---------------------------------------------------------------------- */
+
+static struct served **find(void *comm)
+{
+    struct served **at = &table.first;
+
+    while (*at && (*at)->comm != comm)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct served *take(void *comm, bool *left)
+{
+    struct served *s;
+
+    pthread_mutex_lock(&table.lock);
+    s = *find(comm);
+    if (s) {
+        *left = s->left;
+        s->users++;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return s;
+}
+
+static void put(struct served *s)
+{
+    pthread_mutex_lock(&table.lock);
+    if (--s->users == 0)
+        pthread_cond_broadcast(&table.idle);
+    pthread_mutex_unlock(&table.lock);
+}
+
+/* The types are those that are eligible. */
+static struct mu_coll coll_of(const struct mu_served_call *c, int size)
+{
+    return (struct mu_coll){
+        .kind = MU_COLL_ALLREDUCE,
+        .dtype = c->type == MU_NCCL_FLOAT32   ? MUSTER_F32
+                 : c->type == MU_NCCL_FLOAT16 ? MUSTER_F16
+                                              : MUSTER_BF16,
+        .op = MUSTER_SUM,
+        .send = c->send,
+        .recv = c->recv,
+        .count = c->count,
+        .scale = c->op == MU_NCCL_AVG ? 1.0 / size : 1.0,
+        .stream = c->stream,
+        .direct = true,
+        .what = "ncclAllReduce",
+    };
+}
+
+enum mu_fate mu_served_allreduce(const struct mu_served_call *c, size_t *bytes,
+                                 mu_nccl_result *rc)
+{
+    bool left = false, carried = false;
+    struct served *s = take(c->comm, &left);
+    enum mu_fate fate = mu_eligible(s ? s->size : 0, c->count, c->type, c->op, bytes);
+
+    if (!s)
+        return MU_NO_RANKS;
+    if (left)
+        fate = MU_WINDOW;
+    if (fate == MU_CARRIED) {
+        struct mu_coll coll = coll_of(c, s->size);
+        struct mu_err err = { 0 };
+
+        pthread_mutex_lock(&s->work);
+        *rc = MU_NCCL_SUCCESS;
+        if (table.carry(s->backend, &coll, &carried, &err) < 0)
+            *rc = MU_NCCL_CUDA_ERROR;
+        else if (!carried)
+            fate = MU_CAPTURED;
+        pthread_mutex_unlock(&s->work);
+    }
+    put(s);
+    return fate;
+}
+
+void mu_served_leave(void *comm)
+{
+    struct served *s;
+
+    pthread_mutex_lock(&table.lock);
+    s = *find(comm);
+    if (s)
+        s->left = true;
+    pthread_mutex_unlock(&table.lock);
+}
+
+void mu_served_end(void *comm, bool abort)
+{
+    struct served **at, *s;
+
+    pthread_mutex_lock(&table.lock);
+    at = find(comm);
+    s = *at;
+    if (s)
+        *at = s->next;
+    pthread_mutex_unlock(&table.lock);
+    if (!s)
+        return;
+    /* A call of another thread may wait for room in the stream, behind a kernel that
+     * waits for a dead rank: the abort ends that kernel.
+     */
+    if (abort)
+        table.ops->abort(s->backend, MUSTER_EPEER,
+                         "the program has aborted its communicator");
+    pthread_mutex_lock(&table.lock);
+    while (s->users > 0)
+        pthread_cond_wait(&table.idle, &table.lock);
+    pthread_mutex_unlock(&table.lock);
+    discard(s);
+}

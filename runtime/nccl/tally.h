@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tally.h - what was done with a program's all-reduces, and the line about it */
+#ifndef MU_NCCL_TALLY_H
+#define MU_NCCL_TALLY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What was done with a call. All but the first mean that NCCL did it. */
+enum mu_fate {
+    MU_CARRIED,
+    MU_NO_RANKS, /* the communicator: its ranks did not agree, or were not asked */
+    MU_TOO_LARGE,
+    MU_OTHER_TYPE,
+    MU_OTHER_OPERATOR,
+    MU_CAPTURED,
+    MU_WINDOW,
+    MU_FATES,
+};
+
+/* From any thread. */
+void mu_tally_add(enum mu_fate fate, size_t bytes);
+/* Why a communicator's ranks did not agree; the first reason is printed. */
+void mu_tally_reason(const char *why);
+/* "carried out 12 of 20 all-reduces (1.5 of 40.0 MiB); forwarded: 8 of other types".
+ * False: there was no all-reduce.
+ */
+int mu_tally_text(char *text, size_t len);
+
+#endif

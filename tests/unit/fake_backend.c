@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fake_backend.c - a backend_nccl.so that prints what it carries out
+ *
+ * FAKE_BACKEND: "fails1": open fails on rank 1; "device": it has another GPU;
+ * "captured": all streams are captured; "broken": each call fails.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/backend/backend.h"
+
+struct fake {
+    struct mu_backend_env env;
+};
+
+static bool asked(const char *what)
+{
+    const char *fake = getenv("FAKE_BACKEND");
+
+    return fake && strcmp(fake, what) == 0;
+}
+
+static struct fake *fake_of(const struct mu_backend *b)
+{
+    return (struct fake *)(uintptr_t)b;
+}
+
+/* Each rank's number reaches all others, as addresses of memory do. */
+static int open_fake(const struct mu_backend_env *env, struct mu_backend **out,
+                     struct mu_err *err)
+{
+    const struct mu_exchange *x = &env->exchange;
+    struct fake *f = calloc(1, sizeof *f);
+
+    f->env = *env;
+    if (asked("fails1") && env->rank == 1) {
+        free(f);
+        return mu_err_set(err, MUSTER_EDEVICE, "this GPU is not ours");
+    }
+    if (x->publish(x->arg, "k", &env->rank, sizeof env->rank, err) < 0 ||
+        x->fence(x->arg, 2, err) < 0) {
+        free(f);
+        return -1;
+    }
+    for (int r = 0; r < env->size; r++) {
+        void *value = NULL;
+        size_t len = 0;
+
+        if (x->fetch(x->arg, r, "k", &value, &len, 1, err) < 0 || *(int *)value != r)
+            abort();
+        free(value);
+    }
+    printf("r%d backend open %d %s\n", env->rank, env->size,
+           env->communicator ? "borrowed" : "own");
+    fflush(stdout);
+    *out = (struct mu_backend *)f;
+    return 0;
+}
+
+static void close_fake(struct mu_backend *b)
+{
+    printf("r%d backend close\n", fake_of(b)->env.rank);
+    fflush(stdout);
+    free(b);
+}
+
+static void abort_fake(struct mu_backend *b, int status, const char *why)
+{
+    (void)status, (void)why;
+    printf("r%d backend abort\n", fake_of(b)->env.rank);
+    fflush(stdout);
+}
+
+static int device_fake(const struct mu_backend *b)
+{
+    return fake_of(b)->env.rank + (asked("device") ? 1 : 0);
+}
+
+mu_nccl_carry_fn mu_nccl_carry;
+__attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nccl = {
+    .name = "nccl",
+    .open = open_fake,
+    .close = close_fake,
+    .abort = abort_fake,
+    .device = device_fake,
+};
+
+__attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *b,
+                                                         const struct mu_coll *coll,
+                                                         bool *carried,
+                                                         struct mu_err *err)
+{
+    if (asked("broken"))
+        return mu_err_set(err, MUSTER_EDEVICE, "the GPU failed");
+    *carried = !asked("captured");
+    if (*carried)
+        printf("r%d backend sum %zu %d %g\n", fake_of(b)->env.rank, coll->count,
+               (int)coll->dtype, coll->scale);
+    fflush(stdout);
+    return 0;
+}
