@@ -45,9 +45,12 @@ struct op {
 
 struct queue {
     int rank, head, n;
+    unsigned long long id;
     struct op op[OPS];
 };
 
+int fake_device;
+static unsigned long long last_id; /* of a stream */
 static struct queue queues[STREAMS];
 static struct event events[EVENTS];
 static struct fake_calls calls[FAKE_RANKS];
@@ -74,7 +77,13 @@ void fake_reset(int ranks)
 cudaStream_t fake_stream(int rank)
 {
     queues[nstreams].rank = rank;
+    queues[nstreams].id = ++last_id;
     return (cudaStream_t)&queues[nstreams++];
+}
+
+void fake_stream_again(cudaStream_t stream)
+{
+    ((struct queue *)stream)->id = ++last_id;
 }
 
 void fake_capture(bool on)
@@ -322,6 +331,29 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *
 {
     *status = capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t s, unsigned long long *id)
+{
+    *id = ((struct queue *)s)->id;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = fake_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    fake_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    return recorded[((struct event *)e)->record] ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)

@@ -25,6 +25,10 @@ struct fake_calls {
 /* Forget all work, streams, events and counts; `ranks` GPUs from now on. */
 void fake_reset(int ranks);
 cudaStream_t fake_stream(int rank);
+/* The stream has ended, and the program has been given its handle for another one. */
+void fake_stream_again(cudaStream_t stream);
+/* The device that is current in this thread; all ranks have one thread here. */
+extern int fake_device;
 /* The work of a program: write to the gradient, read the result. */
 void fake_fill(cudaStream_t stream, float *p, size_t n, float value);
 void fake_read(cudaStream_t stream, float *into, const float *from, size_t n);

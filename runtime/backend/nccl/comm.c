@@ -145,6 +145,9 @@ int mu_comm_begin(struct mu_nccl_backend *b, struct mu_err *err)
 {
     int rc;
 
+    b->comm = b->env.communicator;
+    if (b->comm)
+        return 0;
     if (!can_shrink(b)) {
         mu_comm_spend(b);
         return begin_by_id(b, err);
@@ -188,7 +191,7 @@ int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
 
 void mu_comm_abort(struct mu_nccl_backend *b)
 {
-    if (b->comm)
+    if (b->comm && !b->env.communicator)
         ncclCommAbort(b->comm);
 }
 
@@ -224,6 +227,10 @@ void mu_comm_close(struct mu_nccl_backend *b)
 {
     if (!b->comm)
         return;
+    if (b->env.communicator) {
+        b->comm = NULL; /* the program's */
+        return;
+    }
     if (atomic_load(&b->aborted)) {
         b->comm = NULL; /* ncclCommAbort has freed it or hangs: do not touch it */
         return;

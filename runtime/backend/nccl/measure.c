@@ -157,6 +157,10 @@ int mu_measure(struct mu_nccl_backend *b, struct mu_err *err)
 
     if (!b->own)
         return 0;
+    if (b->env.communicator) { /* the choice is fixed: the same bits in each run */
+        ready(b);
+        return 0;
+    }
     crc = cudaMalloc(&b->measure_buffer, MEASURE_BYTES);
     if (crc == cudaSuccess)
         crc = cudaMemsetAsync(b->measure_buffer, 0, MEASURE_BYTES, b->stream);

@@ -9,6 +9,7 @@
  *   measure.c  start-up times of the algorithms
  *   launch.c   choice of the algorithm, its kernels and calls
  *   coll.c     start and join
+ *   carry.c    all-reduces of a program that calls NCCL
  *   stream.c   block the host until streams are idle
  *   error.c    results of CUDA and NCCL as sentences
  *   tools.c    functions for benchmarks and GPU tests
@@ -132,6 +133,11 @@ struct mu_nccl_backend {
     cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
     uint64_t joined_upto;
 
+    /* carry.c: behind all that was carried out so far, the last on that stream */
+    cudaEvent_t behind;
+    unsigned long long behind_stream;
+    bool carried;
+
     pthread_t watch, aborter;
     bool watching;
     atomic_bool stop, aborted, abort_thread, reported;
@@ -221,6 +227,13 @@ int mu_nccl_start(struct mu_nccl_backend *b, const struct mu_coll *coll,
 int mu_nccl_join(struct mu_nccl_backend *b, struct mu_nccl_request *request,
                  void *stream, struct mu_err *err);
 void mu_nccl_close(struct mu_nccl_backend *b);
+
+/* carry.c: for a communicator of the program */
+int mu_carry_open(struct mu_nccl_backend *b, struct mu_err *err);
+void mu_carry_close(struct mu_nccl_backend *b);
+/* Block until all that was carried out is done. */
+void mu_carry_drain(struct mu_nccl_backend *b);
+mu_nccl_carry_fn mu_nccl_carry;
 
 /* stream.c */
 int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err);

@@ -29,7 +29,8 @@ static int record_fill(struct mu_nccl_backend *b, struct mu_nccl_record *record,
     record->nccl = version;
     record->capability = prop.major * 10 + prop.minor;
     mu_comm_take(b, record);
-    if (b->env.size > 1 && mu_comm_is_root(b->env.rank, b->env.size)) {
+    if (b->env.size > 1 && !b->env.communicator &&
+        mu_comm_is_root(b->env.rank, b->env.size)) {
         ncclResult_t nrc = ncclGetUniqueId(&record->id);
 
         if (nrc != ncclSuccess)
@@ -139,6 +140,7 @@ static void backend_free(struct mu_nccl_backend *b)
     while (b->arenas)
         mu_nccl_arena_free(b, b->arenas->base);
     mu_nccl_close(b);
+    mu_carry_close(b);
     mu_own_close(b);
     mu_peers_close(b);
     if (b->stream)
@@ -166,10 +168,15 @@ static int open_peers(struct mu_nccl_backend *b, double at, struct mu_err *err)
     at = lap(b, at, "kernels");
     if (mu_peers_connect(b, err) < 0 || mu_own_open(b, err) < 0)
         return -1;
+    if (b->env.communicator && !b->own)
+        return mu_err_set(err, MUSTER_EDEVICE,
+                          "the ranks cannot map each other's GPU memory");
     at = lap(b, at, "peers mapped");
     if (mu_comm_wait(b, b->env.init_timeout, "opening the NCCL communicator", err) < 0)
         return -1;
     at = lap(b, at, "communicator");
+    if (b->env.communicator && mu_carry_open(b, err) < 0)
+        return -1;
     if (mu_measure(b, err) < 0)
         return -1;
     lap(b, at, "measured");
@@ -203,8 +210,7 @@ fail:
     mu_comm_spend(b);
     if (b->words)
         b->words->abort = 1;
-    if (b->comm)
-        ncclCommAbort(b->comm);
+    mu_comm_abort(b);
     b->comm = NULL;
     backend_free(b);
     return mu_err_context(err, "nccl");
@@ -231,7 +237,11 @@ static void nccl_close(struct mu_backend *backend)
         mu_watch_stop(b);
         return;
     }
-    mu_nccl_drain(b, NULL, NULL);
+    /* A program's other work on the device is no concern of ours. */
+    if (b->env.communicator)
+        mu_carry_drain(b);
+    else
+        mu_nccl_drain(b, NULL, NULL);
     /* No rank unmaps memory that another still uses. */
     if (b->own)
         b->env.exchange.fence(b->env.exchange.arg, b->env.init_timeout, NULL);

@@ -99,7 +99,8 @@ static void check_nccl(struct mu_nccl_backend *b)
     ncclResult_t state = ncclSuccess;
     char why[256];
 
-    if (!b->comm || atomic_load(&b->aborted) ||
+    /* The program asks for its own communicator's errors, and may end it any time. */
+    if (!b->comm || b->env.communicator || atomic_load(&b->aborted) ||
         ncclCommGetAsyncError(b->comm, &state) != ncclSuccess || state == ncclSuccess ||
         state == ncclInProgress)
         return;
