@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* nccl_plugins.c - variables by which NCCL loads Muster's plugins into the task */
+/* nccl_plugins.c - variables that load Muster's plugins for NCCL, and the library under
+ * NCCL, into the task
+ */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,7 +19,7 @@
 static const char *const folders[] = { "../..", "." };
 
 struct plugin {
-    const char *key, *library, *variable, *setting;
+    const char *key, *library, *variable, *setting; /* setting: NULL none */
 };
 
 /* The library's path; false: the task cannot open it. */
@@ -38,7 +40,7 @@ static bool find_library(const char *name, char *path)
     return false;
 }
 
-/* NCCL's variable with the library, and the one that the library reads. */
+/* The variable with the library, and the one that the library reads. */
 static int add(const struct mu_state *st, bool first, struct mu_env *env,
                const struct plugin *p, const char *setting, struct mu_err *err)
 {
@@ -55,7 +57,8 @@ static int add(const struct mu_state *st, bool first, struct mu_env *env,
     }
     if (mu_env_add(env, p->variable, MU_ENV_KEEP, err, "%s", path) < 0)
         return -1;
-    return mu_env_add(env, p->setting, MU_ENV_KEEP, err, "%s", setting);
+    return p->setting ? mu_env_add(env, p->setting, MU_ENV_KEEP, err, "%s", setting)
+                      : 0;
 }
 
 int mu_nccl_plugins_add(const struct mu_state *st, bool first, struct mu_env *env,
@@ -65,6 +68,8 @@ int mu_nccl_plugins_add(const struct mu_state *st, bool first, struct mu_env *en
                                             "NCCL_PROFILER_PLUGIN", "MUSTER_PROFILE" };
     static const struct plugin tuner = { "tuner", "libnccl-tuner-muster.so",
                                          "NCCL_TUNER_PLUGIN", "MUSTER_TUNER" };
+    static const struct plugin preload = { "accelerate", "libmuster-nccl.so",
+                                           "LD_PRELOAD", NULL };
     const struct mu_opts *o = &st->opts;
 
     if (o->profile > MU_PROFILE_NO &&
@@ -73,6 +78,8 @@ int mu_nccl_plugins_add(const struct mu_state *st, bool first, struct mu_env *en
         return -1;
     if (o->tuner == MU_TUNER_FILE &&
         add(st, first, env, &tuner, o->tuner_file, err) < 0)
+        return -1;
+    if (o->accelerate == MU_FLAG_YES && add(st, first, env, &preload, NULL, err) < 0)
         return -1;
     return 0;
 }

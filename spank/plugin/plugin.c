@@ -52,7 +52,7 @@ static struct spank_option option = {
     "KEY[=VALUE],...",
     "Give each task its CPUs, memory and GPU together (muster(7)): on, off, dry-run, "
     "verbose, strict, bind=, cpus=, mem=, gpu-bind=, visible=, share=, nccl=, rdzv=, "
-    "omp=, topo=, profile, tuner=",
+    "omp=, topo=, profile, accelerate, tuner=",
     2,
     0,
     on_option,

@@ -15,7 +15,7 @@ keys_of() {
     run "$build/muster" plan --topology "$top/tests/data/plugin/two-cpus-four-gpus.xml" --opt no-such-key
     [ "$status" -eq 2 ]
     keys=$(keys_of "$output")
-    [ "$(wc -l <<< "$keys")" -eq 17 ]
+    [ "$(wc -l <<< "$keys")" -eq 18 ]
     for key in $keys; do
         grep -qE "^\.It Cm (.* , )?$key( |$)" "$pages/muster.7" || { echo "$key is missing"; return 1; }
     done

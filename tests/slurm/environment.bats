@@ -262,6 +262,22 @@ policy() { # srun option...
     [ "$output" = "mine /tmp/ledgers" ]
 }
 
+@test "accelerate: the library under NCCL is preloaded, a preload of the user stays, a site can lock it" {
+    run step -n1 --gres=gpu:1 bash -c 'echo "${LD_PRELOAD-no}"'
+    [ "$output" = "no" ]
+    run step -n1 --gres=gpu:1 --muster=accelerate bash -c 'echo "$LD_PRELOAD $(grep -c libmuster-nccl /proc/$$/maps)"'
+    library=$(realpath "$build")/.libs/libmuster-nccl.so
+    [[ "$output" == "$library "[1-9]* ]]
+    # a step inside the task inherits nothing of it
+    run step -n1 --gres=gpu:1 --muster=accelerate srun -Q --overlap -n1 bash -c 'echo "${LD_PRELOAD-no}"'
+    [ "$output" = "no" ]
+    LD_PRELOAD=libdl.so.2 run step -n1 --gres=gpu:1 --muster=accelerate bash -c 'echo "$LD_PRELOAD"'
+    [ "$output" = "libdl.so.2" ]
+    site 'lock = accelerate' > "$MUSTER_DIR/c/etc/muster.conf"
+    run step -n1 --gres=gpu:1 --muster=accelerate bash -c 'echo "${LD_PRELOAD-no}"'
+    [ "$output" = "no" ]
+}
+
 @test "case 064: OMP_NUM_THREADS is cores per GPU, however the launcher is wrapped" {
     # stands in for torchrun and the like: prints what each worker would inherit
     printf '#!/bin/bash\necho "${OMP_NUM_THREADS-no} ${RANK-no}"\n' > "$MUSTER_DIR/torchrun"

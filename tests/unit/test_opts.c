@@ -60,6 +60,8 @@ static const struct value_case {
     { "profile=yes", "profile=yes", F(profile), MU_PROFILE_YES },
     { "profile=no", "profile=no", F(profile), MU_PROFILE_NO },
     { "profile=FOLDER", "profile=./ledgers", F(profile), MU_PROFILE_FOLDER },
+    { "accelerate", "accelerate", F(accelerate), MU_FLAG_YES },
+    { "accelerate=no", "accelerate=no", F(accelerate), MU_FLAG_NO },
     { "tuner=none", "tuner=none", F(tuner), MU_TUNER_NONE },
     { "tuner=FILE", "tuner=/etc/h200.tune", F(tuner), MU_TUNER_FILE },
     { "the later value wins", "cpus=all,cpus=local", F(cpus), MU_CPUS_LOCAL },

@@ -505,6 +505,20 @@ static void the_profiler_is_looked_for_in_the_library_s_folder(void **state)
     run_step("");
     nothing_is_said();
     assert_string_equal(get("NCCL_PROFILER_PLUGIN"), path);
+    begin(state);
+    strcpy(option_text, "accelerate");
+    run_step("");
+    assert_null(get("LD_PRELOAD"));
+    assert_non_null(strstr(said, "accelerate: the tasks do not see "
+                                 "libmuster-nccl.so beside the plugin"));
+    begin(state);
+    snprintf(from, sizeof from, "%s/.libs/libmuster-nccl.so", build);
+    snprintf(path, sizeof path, "%s/lib/libmuster-nccl.so", top);
+    assert_int_equal(symlink(from, path), 0);
+    strcpy(option_text, "accelerate");
+    run_step("");
+    nothing_is_said();
+    assert_non_null(strstr(get("LD_PRELOAD"), "libmuster-nccl.so"));
     setenv("MUSTER_BUILDDIR", build, 1);
     assert_int_equal(folder_remove(top), 0);
 }

@@ -149,6 +149,8 @@ static const struct key keys[] = {
       TEXT(profile_folder),
       .noun = "folder",
       .bare = "yes" },
+    { "accelerate", FIELD(accelerate), set_switch, .yes = MU_FLAG_YES,
+      .no = MU_FLAG_NO },
     { "tuner", FIELD(tuner), set_file, { "none" }, TEXT(tuner_file), .noun = "file" },
 };
 
@@ -266,6 +268,7 @@ void mu_opts_defaults(struct mu_opts *opts)
         .mode = MU_MODE_ON,
         .verbose = MU_FLAG_NO,
         .strict = MU_FLAG_NO,
+        .accelerate = MU_FLAG_NO,
         .bind = MU_BIND_AUTO,
         .cpus = MU_CPUS_LOCAL,
         .mem = MU_MEM_PREFER,

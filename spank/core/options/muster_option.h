@@ -29,7 +29,7 @@ enum mu_flag { MU_FLAG_UNSET, MU_FLAG_NO, MU_FLAG_YES };
 
 struct mu_opts {
     enum mu_mode mode;
-    enum mu_flag verbose, strict;
+    enum mu_flag verbose, strict, accelerate;
     enum mu_bind bind;
     enum mu_cpus cpus;
     enum mu_mem mem;
