@@ -72,6 +72,12 @@ def moves(me, size):
         dist.gather(of(me, dtype), parts, 0)
         if me == 0:
             expect(f"gather of {dtype}", torch.cat(parts), whole)
+        if hasattr(dist, "gather_single"):  # since PyTorch 2.15
+            dist.gather_single(of(me, dtype), torch.empty_like(whole) if me == 0 else None, 0)
+            into = torch.empty_like(whole)
+            dist.gather_single(of(me, dtype), into if me == size - 1 else None, size - 1)
+            if me == size - 1:
+                expect(f"gather_single of {dtype}", into, whole)
         tensor = of(0, dtype)
         dist.scatter(tensor, [of(rank + 2, dtype) for rank in range(size)] if me == 0 else None, 0)
         expect(f"scatter of {dtype}", tensor, of(me + 2, dtype))

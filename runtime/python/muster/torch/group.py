@@ -68,6 +68,12 @@ class MusterGroup(dist.ProcessGroup):
         return Lane(f"{self._lane.key}/{purpose} {self._beside}", self._label, self._store, self._rank, self._size,
                     self._timeout)
 
+    # What newer releases ask a group or its backend for.
+    supports_coalescing = supports_splitting = False
+
+    def _get_backend(self, _):
+        return self
+
     def getBackendName(self):
         return "muster"
 
@@ -221,6 +227,13 @@ class MusterGroup(dist.ProcessGroup):
 
         return self._lane.start(run, list(parts) or [source], [source])
 
+    def gather_single(self, output, source, opts):
+        here = self._rank == opts.rootRank
+        if here and output.numel() != source.numel() * self._size:
+            raise Error(f"muster.torch: gather got an output of {output.numel()} elements for {source.numel()} of each "
+                        f"of {self._size} ranks")
+        return self.gather([list(output.view(self._size, *source.shape))] if here else [], [source], opts)
+
     def scatter(self, outputs, inputs, opts):
         output, root = _only("scatter", "outputs", outputs), opts.rootRank
         parts = _only("scatter", "lists", inputs) if self._rank == root else []
@@ -287,6 +300,14 @@ class MusterGroup(dist.ProcessGroup):
             raise Error(f"muster.torch: all_to_all_single got split sizes {list(splits)} for {rows} rows and "
                         f"{self._size} ranks")
         return [split * (tensor.numel() // rows if rows else 0) for split in splits]
+
+    # ---- The names that PyTorch 2.15 calls ----
+
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     # ---- Barrier, messages ----
 
