@@ -5,7 +5,7 @@
  *   profile_rows.c     joins the records of one collective
  *   profile_values.c   a record's time, a median, a process's name
  *   profile_steps.c    the steps of the training, and who was late in them
- *   findings.c         rules: what is slow, and the remedy
+ *   findings.c         rules: what is slow, and the remedy; findings.h
  *   profile_print.c    text and JSON
  *   profile_html.c     a page with plots
  *   profile_trace.c    Chrome's trace viewer

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* findings.h - rules: what makes a training slow, and the remedy
+ *
+ *   findings.c        calls all rules; those about the whole time, buckets and links
+ *   findings_steps.c  rules about steps: who waits, and for what
+ *   findings_rules.c  names, limits and remedies
+ *
+ * Each rule is a function that adds at most one finding. A rule that needs what the
+ * ledgers lack (times on the GPU, several ranks, steps) adds none.
+ */
+#ifndef MU_FINDINGS_H
+#define MU_FINDINGS_H
+
+#include "runtime/tools/profile.h"
+
+enum mu_rule {
+    COMMUNICATION,
+    STRAGGLER,
+    SKEW,
+    LOADER,
+    LAUNCHES,
+    SMALL_BUCKETS,
+    LONG_TAIL,
+    DATA_PARALLEL,
+    NO_P2P,
+    SMALL_BATCH,
+    NO_OVERLAP,
+    TOPOLOGY,
+};
+
+struct mu_finding_rule {
+    const char *name;
+    double limit; /* of the value in the comment of the table */
+    const char *remedy;
+};
+
+extern const struct mu_finding_rule mu_finding_rules[];
+
+/* file: the process that the sentence is about, -1 all. */
+void mu_finding_add(struct mu_profile *p, enum mu_rule rule, int file, double value,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* One rank is late, or the ranks in turn. */
+void mu_findings_waiting(struct mu_profile *p);
+void mu_findings_loader(struct mu_profile *p);
+
+#endif

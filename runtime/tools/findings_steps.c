@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* findings_steps.c - rules about steps: who waits, and for what */
+#include <string.h>
+
+#include "runtime/tools/findings.h"
+
+/* ---- Steps ----------------------------------------------------------------------- */
+
+/* The steps in which `file` was late in four of five or more: +1 for each, -4 for the
+ * others, and the greatest sum. Returns how often it was late in them.
+ */
+static int late_run(const struct mu_profile_steps *s, int file, int *from, int *to)
+{
+    int best = 0, sum = 0, begin = 0, n = 0;
+
+    for (int i = 0; i < s->n; i++) {
+        if (sum == 0)
+            begin = i;
+        sum += s->step[i].late == file ? 1 : -4;
+        if (sum < 0)
+            sum = 0;
+        if (sum > best) {
+            best = sum;
+            *from = begin;
+            *to = i;
+        }
+    }
+    for (int i = *from; best && i <= *to; i++)
+        n += s->step[i].late == file;
+    return n;
+}
+
+/* The median launch of the others, where this one's differs. */
+static void what_differs(const struct mu_profile *p, int file, char *out, size_t size)
+{
+    double launch[512], median;
+    size_t n = 0;
+    int alone = 1;
+
+    for (int i = 0; i < p->nfiles; i++) {
+        if (i == file)
+            continue;
+        if (strcmp(p->files[i].head->host, p->files[file].head->host) == 0)
+            alone = 0;
+        if (n < sizeof launch / sizeof launch[0])
+            launch[n++] = p->parts[i].launch;
+    }
+    median = mu_profile_median(launch, n);
+    if (median > 0 && p->parts[file].launch > 1.5 * median)
+        snprintf(out, size, "; its launches take %.0f us, the others' %.0f",
+                 p->parts[file].launch, median);
+    else if (alone && p->nfiles > 2)
+        snprintf(out, size, "; it is alone on its host");
+    else
+        *out = '\0';
+}
+
+static int straggler(struct mu_profile *p)
+{
+    const struct mu_profile_steps *s = &p->steps;
+    double most = 0, total = 0;
+    int file = -1, from = 0, to = 0, n = 0;
+    char name[128], differs[80];
+
+    for (int i = 0; i < s->n; i++)
+        total += s->step[i].took;
+    for (int f = 0; f < p->nfiles; f++) {
+        int first = 0, last = -1, late = late_run(s, f, &first, &last);
+        double wait = 0;
+
+        for (int i = first; i <= last; i++)
+            wait += s->step[i].late == f ? s->step[i].wait : 0;
+        if (late < 3 || wait <= most)
+            continue;
+        most = wait;
+        file = f;
+        from = first;
+        to = last;
+        n = late;
+    }
+    if (file < 0 || most < mu_finding_rules[STRAGGLER].limit * total)
+        return 0;
+    what_differs(p, file, differs, sizeof differs);
+    mu_finding_add(
+        p, STRAGGLER, file, most / total,
+        "%s was last in %d of steps %d to %d, since %.1f s; the others waited for it "
+        "%.0f %% of the time%s",
+        mu_profile_name(p, file, name, sizeof name), n, from, to,
+        s->step[from].begin * 1e-6, 100 * most / total, differs);
+    return 1;
+}
+
+/* Without one rank that causes it. */
+static void skew(struct mu_profile *p)
+{
+    const struct mu_profile_steps *s = &p->steps;
+
+    if (s->n == 0 || s->median.busy <= 0 ||
+        s->median.wait <= mu_finding_rules[SKEW].limit * s->median.busy)
+        return;
+    mu_finding_add(
+        p, SKEW, -1, s->median.wait / s->median.busy,
+        "ranks wait for one another longer than they exchange data: in the median step "
+        "the first waits %.0f us for the last, and collectives take %.0f us",
+        s->median.wait, s->median.busy);
+}
+
+void mu_findings_waiting(struct mu_profile *p)
+{
+    if (!straggler(p))
+        skew(p);
+}
+
+void mu_findings_loader(struct mu_profile *p)
+{
+    const struct mu_profile_steps *s = &p->steps;
+    double lost = 0, total = 0;
+    int n = 0;
+
+    for (int i = 1; i < s->n; i++) {
+        total += s->step[i].took;
+        if (s->step[i].compute <= 2 * s->median.compute)
+            continue;
+        n++;
+        lost += s->step[i].compute - s->median.compute;
+    }
+    /* One long pause is a checkpoint or an evaluation. */
+    if (n < 5 || n * 50 < s->n || lost < mu_finding_rules[LOADER].limit * total)
+        return;
+    mu_finding_add(
+        p, LOADER, s->file, lost / total,
+        "in %d of %d steps the pause before the first collective is more than twice "
+        "the median: %.0f %% of the time waits for data, or for the host",
+        n, s->n, 100 * lost / total);
+}
