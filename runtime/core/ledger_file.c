@@ -30,7 +30,9 @@ static int names_end(const struct mu_ledger_head *head)
     const struct mu_ledger_call *call = mu_ledger_calls((void *)head);
 
     if (!memchr(head->host, 0, sizeof head->host) ||
-        !memchr(head->job, 0, sizeof head->job))
+        !memchr(head->job, 0, sizeof head->job) ||
+        !memchr(head->gpu, 0, sizeof head->gpu) ||
+        !memchr(head->nic, 0, sizeof head->nic))
         return 0;
     for (int i = 0; i < MU_LEDGER_COMMS; i++)
         if (!memchr(comm[i].name, 0, sizeof comm[i].name))

@@ -35,7 +35,13 @@ struct mu_ledger_head {
     int32_t pid;
     char host[64];
     char job[32]; /* "1234.0", "" outside of Slurm */
-    uint8_t reserved[96];
+    /* Where the process runs; 0 and "" unknown, as in files of earlier releases. */
+    char gpu[32];     /* PCI bus id of its first GPU, from MUSTER_PLAN */
+    char nic[16];     /* the nearest one, from there */
+    int32_t cpus;     /* that it may use */
+    int16_t cpu_node; /* 1 + the NUMA node of all of these, -1: they are in several */
+    int16_t gpu_node; /* 1 + the NUMA node of the GPU */
+    uint8_t reserved[40];
 };
 
 struct mu_ledger_comm {

@@ -55,6 +55,7 @@ static void fill_head(struct mu_ledger_head *head, uint32_t records)
     head->opened_monotonic = (uint64_t)mu_clock_ns();
     head->opened_real = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     gethostname(head->host, sizeof head->host - 1);
+    mu_ledger_place(head, variable("MUSTER_PLAN"), "/sys");
     if (job)
         snprintf(head->job, sizeof head->job, "%.15s.%.15s", job, step ? step : "0");
 }

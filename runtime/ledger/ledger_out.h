@@ -2,6 +2,7 @@
 /* ledger_out.h - writes a process's ledger file, mapped into memory
  *
  *   ledger_out.c       the file, its communicators and calls
+ *   ledger_place.c     where the process runs
  *
  * The kernel keeps what was written when the process dies, and another process may
  * read the file meanwhile. Its blocks are reserved when it is made, so that a full disk
@@ -18,6 +19,11 @@ struct mu_ledger_out {
     struct mu_ledger_comm *comms;
     struct mu_ledger_call *calls;
 };
+
+/* Fill the head's gpu, nic, cpus and NUMA nodes, from MUSTER_PLAN (NULL: there is none)
+ * and the files of /sys, which tests have elsewhere. What cannot be read stays unknown.
+ */
+void mu_ledger_place(struct mu_ledger_head *head, const char *plan, const char *sys);
 
 /* Make a file with this many slots in the folder, which is made if it is missing. Its
  * name has the job, the rank and the process id. On failure nothing is left.

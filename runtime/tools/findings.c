@@ -71,6 +71,27 @@ static void launches(struct mu_profile *p)
         100 * p->parts[most].launches / p->parts[most].span, p->parts[most].launch);
 }
 
+/* Through the link between sockets a launch takes longer, and so does a copy. */
+static void numa(struct mu_profile *p)
+{
+    int n = 0, first = -1;
+    char name[128], others[32] = "";
+
+    for (int i = 0; i < p->nfiles; i++)
+        if (mu_profile_is_remote(p->files[i].head)) {
+            first = n++ ? first : i;
+        }
+    if (n == 0)
+        return;
+    if (n > 1)
+        snprintf(others, sizeof others, "; so are %d more", n - 1);
+    mu_finding_add(p, NUMA, first, n,
+                   "%s is on CPUs of NUMA node %d, its GPU %s is at node %d%s",
+                   mu_profile_name(p, first, name, sizeof name),
+                   p->files[first].head->cpu_node - 1, p->files[first].head->gpu,
+                   p->files[first].head->gpu_node - 1, others);
+}
+
 /* One process that has several ranks of a communicator, as DataParallel makes them. */
 static void data_parallel(struct mu_profile *p)
 {
@@ -192,8 +213,15 @@ static void links(struct mu_profile *p)
 void mu_findings_make(struct mu_profile *p)
 {
     static void (*const all[])(struct mu_profile *) = {
-        communication, mu_findings_waiting, mu_findings_loader, launches, buckets, tail,
-        links,         data_parallel,
+        communication,
+        mu_findings_waiting,
+        mu_findings_loader,
+        launches,
+        buckets,
+        tail,
+        links,
+        data_parallel,
+        numa,
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)

@@ -21,6 +21,7 @@ enum mu_rule {
     LAUNCHES,
     SMALL_BUCKETS,
     LONG_TAIL,
+    NUMA,
     DATA_PARALLEL,
     NO_P2P,
     SMALL_BATCH,

@@ -32,6 +32,10 @@ const struct mu_finding_rule mu_finding_rules[] = {
     [LONG_TAIL] = { "long tail", 3,
                     "other jobs on the network or the node; links with errors: muster "
                     "doctor --nodes" },
+    /* processes */
+    [NUMA] = { "NUMA", 0,
+               "bind each rank to CPUs at its GPU: srun --muster=on, and enough CPUs "
+               "there with -c; muster verify" },
     /* GPUs of a process */
     [DATA_PARALLEL] = { "pitfall 1: DataParallel instead of DDP", 1,
                         "one process per GPU with DistributedDataParallel: srun "

@@ -107,7 +107,7 @@ struct mu_finding {
     const char *remedy;  /* what to do */
     int file;            /* the process it concerns, -1 all */
     double value, limit; /* what was measured, and what it should not pass */
-    char text[224];
+    char text[288];
 };
 
 #define MU_FINDINGS_MOST 32
@@ -137,6 +137,9 @@ double mu_profile_median(double *values, size_t n);
 /* The rank of a process and its host, for a sentence. */
 const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
                             size_t size);
+
+/* Its CPUs are at another NUMA node than its GPU. */
+bool mu_profile_is_remote(const struct mu_ledger_head *head);
 
 /* Fill p->comms, p->records and p->rows. -1: no memory. */
 int mu_profile_join(struct mu_profile *p);

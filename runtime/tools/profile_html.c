@@ -96,17 +96,27 @@ static void collectives(const struct page *g)
 static void processes(const struct page *g)
 {
     fputs("<h2>Placement</h2>\n<table><tr><th>host</th><th>rank</th><th>pid</th>"
+          "<th>CPUs</th><th>NUMA node</th><th>GPU</th><th>its node</th><th>NIC</th>"
           "<th>in collectives %</th><th>launch &micro;s</th></tr>\n",
           g->to);
     for (int i = 0; i < g->p->nfiles; i++) {
         const struct mu_profile_part *part = &g->p->parts[i];
+        const struct mu_ledger_head *head = g->p->files[i].head;
         double share =
             part->busy >= 0 && part->span > 0 ? 100 * part->busy / part->span : -1;
 
         fputs("<tr>", g->to);
         cell("td", g->p->files[i].head->host, g->to);
         value(part->rank, 0, g->to);
-        fprintf(g->to, "<td class=\"n\">%d</td>", g->p->files[i].head->pid);
+        fprintf(g->to, "<td class=\"n\">%d</td>", head->pid);
+        value(head->cpus > 0 ? head->cpus : -1, 0, g->to);
+        if (head->cpu_node < 0)
+            cell("td", "several", g->to);
+        else
+            value(head->cpu_node - 1, 0, g->to);
+        cell("td", head->gpu, g->to);
+        value(head->gpu_node - 1, 0, g->to);
+        cell("td", head->nic, g->to);
         value(share, 1, g->to);
         value(part->launch, 1, g->to);
         fputs("</tr>\n", g->to);

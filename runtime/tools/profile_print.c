@@ -196,16 +196,31 @@ static json_t *steps_json(const struct mu_profile *p)
                      number(s->median.wait));
 }
 
+static json_t *known_text(const char *text)
+{
+    return *text ? json_string(text) : json_null();
+}
+
+/* 1 + the number, as in a ledger's head; -1: several nodes. */
+static json_t *known_node(int node)
+{
+    return node > 0 ? json_integer(node - 1) : json_null();
+}
+
 static json_t *process_json(const struct mu_profile *p, int i)
 {
     const struct mu_profile_part *part = &p->parts[i];
-    json_t *host = json_string(p->files[i].head->host);
+    const struct mu_ledger_head *head = p->files[i].head;
+    json_t *host = json_string(head->host);
 
-    return json_pack("{s:o, s:o, s:i, s:o, s:o, s:o}", "rank",
-                     part->rank < 0 ? json_null() : json_integer(part->rank), "host",
-                     host ? host : json_null(), "pid", p->files[i].head->pid, "span_us",
-                     number(part->span), "busy_us", number(part->busy), "launch_us",
-                     number(part->launch));
+    return json_pack(
+        "{s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "rank",
+        part->rank < 0 ? json_null() : json_integer(part->rank), "host",
+        host ? host : json_null(), "pid", head->pid, "span_us", number(part->span),
+        "busy_us", number(part->busy), "launch_us", number(part->launch), "cpus",
+        head->cpus > 0 ? json_integer(head->cpus) : json_null(), "cpu_numa_node",
+        known_node(head->cpu_node), "gpu", known_text(head->gpu), "gpu_numa_node",
+        known_node(head->gpu_node), "nic", known_text(head->nic));
 }
 
 /* The process is an index of "by_process". */

@@ -38,3 +38,8 @@ const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
         snprintf(buf, size, "process %d (%s)", head->pid, head->host);
     return buf;
 }
+
+bool mu_profile_is_remote(const struct mu_ledger_head *head)
+{
+    return head->cpu_node > 0 && head->gpu_node > 0 && head->cpu_node != head->gpu_node;
+}

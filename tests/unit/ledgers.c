@@ -2,6 +2,7 @@
 /* ledgers.c - writes the ledgers of an invented training */
 #include "tests/unit/ledgers.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,20 @@ static int save(const char *folder, int rank, const void *image, size_t size)
     return fclose(f) == 0 ? rc : -1;
 }
 
+static void place(const struct training *t, struct mu_ledger_head *head, int rank)
+{
+    bool late = rank == t->late;
+
+    head->cpus = late && t->cpus ? 2 : t->cpus;
+    if (t->remote) {
+        snprintf(head->gpu, sizeof head->gpu, "0000:%02x:00.0", rank + 1);
+        head->gpu_node = 1;
+        head->cpu_node = (int16_t)(late || t->remote == 2 ? 2 : 1);
+    }
+    if (t->nic)
+        snprintf(head->nic, sizeof head->nic, "%s", late ? t->nic : "mlx5_0");
+}
+
 int ledgers_write(const char *folder, const struct training *t)
 {
     size_t size;
@@ -100,6 +115,7 @@ int ledgers_write(const char *folder, const struct training *t)
                                          .interface = 5,
                                          .rank = rank };
         snprintf(head->host, sizeof head->host, "n%d", rank / 2);
+        place(t, head, rank);
         for (int r = rank; r < (t->one_process ? t->ranks : rank + 1); r++)
             mu_ledger_comms(image)[head->comms++] = (struct mu_ledger_comm){
                 .hash = 7, .rank = r, .size = t->ranks, .nodes = 1

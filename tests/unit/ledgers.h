@@ -12,6 +12,9 @@ struct training {
     double launch;
     int channels;
     int losses;      /* a tiny all-reduce in each tenth step */
+    int cpus;        /* of a process, 0 unknown; the late rank has two */
+    int remote;      /* CPUs of the late rank (1), of all (2), are not at their GPU */
+    const char *nic; /* of the late rank; the others have mlx5_0, NULL none */
     int late, from;  /* rank, 0 none; the step since which it is late */
     int rotates;     /* the late rank is another one in each step */
     int mostly;      /* rank 0 is late in three of five steps, rank 1 in the others */

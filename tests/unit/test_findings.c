@@ -73,56 +73,66 @@ static void steps_are_found_and_a_sound_training_has_no_finding(void **state)
 }
 
 /* Each row is the sound training with one change. */
+static const struct {
+    const char *rule, *text;
+    struct training t;
+} faults[] = {
+#define TRAINING(b, size, us, f, ...)                                                  \
+    {                                                                                  \
+        .ranks = RANKS, .steps = STEPS, .buckets = (b), .bytes = (size),               \
+        .exchange = (us), .forward = (f), .backward = 2 * (f), __VA_ARGS__             \
+    }
+    { "communication", "even on rank",
+      TRAINING(6, 25 << 20, 1200, 5000, .channels = 16) },
+    { "pitfall 3: small batch per GPU", "longer than computation",
+      TRAINING(6, 25 << 20, 4000, 500, .channels = 16) },
+    { "straggler", "rank 2 (n1) was last in 99 of steps 20 to 118, since 0.3",
+      TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 20, .late_us = 900) },
+    { "straggler", "; it has 2 CPUs, the others 8",
+      TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 20, .late_us = 900,
+               .cpus = 8) },
+    { "straggler", "; its CPUs are at NUMA node 1, its GPU is at node 0",
+      TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 20, .late_us = 900,
+               .remote = 1) },
+    { "straggler", "; its NIC is mlx5_3, that of the others mlx5_0",
+      TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 20, .late_us = 900,
+               .nic = "mlx5_3") },
+    { "NUMA", "rank 2 (n1) is on CPUs of NUMA node 1, its GPU 0000:03:00.0 is at",
+      TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 200, .late_us = 900,
+               .remote = 1) },
+    { "NUMA", "its GPU 0000:01:00.0 is at node 0; so are 3 more",
+      TRAINING(6, 25 << 20, 200, 5000, .remote = 2) },
+    { "skew", "longer than they exchange data",
+      TRAINING(6, 25 << 20, 200, 5000, .late = 1, .rotates = 1, .late_us = 900) },
+    { "loader", "more than twice the median",
+      TRAINING(6, 25 << 20, 200, 5000, .starved = 4) },
+    { "launches", "on launches of collectives, 400 us each",
+      TRAINING(6, 25 << 20, 200, 5000, .launch = 400) },
+    { "small buckets", "in 16 collectives of 94 KiB",
+      TRAINING(16, 64 << 10, 20, 5000, .launch = 1) },
+    { "long tail", "the slowest percent of AllReduce of 26214400 bytes",
+      TRAINING(6, 25 << 20, 200, 5000, .slow = 30) },
+    { "pitfall 2: no P2P access", "GB/s on the bus",
+      TRAINING(6, 25 << 20, 2000, 50000, .channels = 16) },
+    { "pitfall 4: not overlapping communication",
+      "in 6 collectives that start within 50 us",
+      TRAINING(6, 25 << 20, 200, 5000, .burst = 1) },
+    { "pitfall 5: wrong NCCL topology", "uses 2 channels only",
+      TRAINING(6, 25 << 20, 200, 5000, .channels = 2) },
+};
+
 static void each_fault_has_its_finding(void **state)
 {
-    static const struct {
-        const char *rule, *text;
-        struct training t;
-    } cases[] = {
-#define TRAINING(b, size, us, f, ...)                                                  \
-    { .ranks = RANKS,                                                                  \
-      .steps = STEPS,                                                                  \
-      .buckets = (b),                                                                  \
-      .bytes = (size),                                                                 \
-      .exchange = (us),                                                                \
-      .forward = (f),                                                                  \
-      .backward = 2 * (f),                                                             \
-      __VA_ARGS__ }
-        { "communication", "even on rank",
-          TRAINING(6, 25 << 20, 1200, 5000, .channels = 16) },
-        { "pitfall 3: small batch per GPU", "longer than computation",
-          TRAINING(6, 25 << 20, 4000, 500, .channels = 16) },
-        { "straggler", "rank 2 (n1) was last in 99 of steps 20 to 118, since 0.3",
-          TRAINING(6, 25 << 20, 200, 5000, .late = 2, .from = 20, .late_us = 900) },
-        { "skew", "longer than they exchange data",
-          TRAINING(6, 25 << 20, 200, 5000, .late = 1, .rotates = 1, .late_us = 900) },
-        { "loader", "more than twice the median",
-          TRAINING(6, 25 << 20, 200, 5000, .starved = 4) },
-        { "launches", "on launches of collectives, 400 us each",
-          TRAINING(6, 25 << 20, 200, 5000, .launch = 400) },
-        { "small buckets", "in 16 collectives of 94 KiB",
-          TRAINING(16, 64 << 10, 20, 5000, .launch = 1) },
-        { "long tail", "the slowest percent of AllReduce of 26214400 bytes",
-          TRAINING(6, 25 << 20, 200, 5000, .slow = 30) },
-        { "pitfall 2: no P2P access", "GB/s on the bus",
-          TRAINING(6, 25 << 20, 2000, 50000, .channels = 16) },
-        { "pitfall 4: not overlapping communication",
-          "in 6 collectives that start within 50 us",
-          TRAINING(6, 25 << 20, 200, 5000, .burst = 1) },
-        { "pitfall 5: wrong NCCL topology", "uses 2 channels only",
-          TRAINING(6, 25 << 20, 200, 5000, .channels = 2) },
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         const struct mu_finding *f;
         struct mu_profile p;
 
-        load(&p, &cases[i].t);
-        f = find(&p, cases[i].rule);
+        load(&p, &faults[i].t);
+        f = find(&p, faults[i].rule);
         if (!f)
-            fail_msg("%s: not found", cases[i].rule);
-        if (!strstr(f->text, cases[i].text))
-            fail_msg("%s: %s", cases[i].rule, f->text);
+            fail_msg("%s: not found", faults[i].rule);
+        if (!strstr(f->text, faults[i].text))
+            fail_msg("%s: %s", faults[i].rule, f->text);
         assert_true(strlen(f->remedy) > 20);
         mu_profile_clear(&p);
     }

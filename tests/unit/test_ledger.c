@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_ledger.c - ledger files put together: joined, shown, or refused with a sentence
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/ledger/ledger_out.h"
 #include "runtime/tools/profile.h"
 #include "tests/unit/folder.h"
 
@@ -421,6 +424,62 @@ static void functions_have_the_factors_of_nccl_tests(void **state)
     }
 }
 
+static void put(const char *name, const char *text)
+{
+    char at[256];
+    FILE *f;
+
+    for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
+        snprintf(at, sizeof at, "%s/%.*s", folder, (int)(slash - name), name);
+        mkdir(at, 0777);
+    }
+    snprintf(at, sizeof at, "%s/%s", folder, name);
+    f = fopen(at, "w");
+    assert_non_null(f);
+    fprintf(f, "%s\n", text);
+    fclose(f);
+}
+
+/* All CPUs of this machine are at one of the nodes, or at two, or at none. */
+static void the_head_has_where_the_process_runs(void **state)
+{
+    static const char plan[] = "v=1;task=0;gpus=0000:0f:00.0/1,0000:1f:00.0;cpus=0;"
+                               "mems=0;nics=mlx5_2,mlx5_3;path=PIX";
+    static const struct {
+        const char *node0, *node2, *gpu, *plan;
+        int cpu_node, gpu_node;
+    } cases[] = {
+        { "", "0-4095", "2", plan, 3, 3 },    { "0-4095", "", "2", plan, 1, 3 },
+        { "0", "1-4095", "-1", plan, -1, 0 }, { "4096", "", "0", plan, 0, 1 },
+        { "0-4095", "", "0", NULL, 1, 0 },    { "0-4095", "", "0", "v=2;task=0", 1, 0 },
+    };
+    cpu_set_t first, before;
+
+    sched_getaffinity(0, sizeof before, &before);
+    CPU_ZERO(&first);
+    CPU_SET(0, &first);
+    CPU_SET(1, &first);
+    sched_setaffinity(0, sizeof first, &first);
+    sched_getaffinity(0, sizeof first, &first);
+    if (!CPU_ISSET(0, &first) || !CPU_ISSET(1, &first))
+        skip(); /* in a cpuset without them */
+    put("devices/system/node/online", "0,2");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mu_ledger_head head = { .rank = 1 };
+
+        put("devices/system/node/node0/cpulist", cases[i].node0);
+        put("devices/system/node/node2/cpulist", cases[i].node2);
+        put("bus/pci/devices/0000:0f:00.0/numa_node", cases[i].gpu);
+        mu_ledger_place(&head, cases[i].plan, folder);
+        assert_int_equal(head.cpu_node, cases[i].cpu_node);
+        assert_int_equal(head.gpu_node, cases[i].gpu_node);
+        assert_int_equal(head.cpus, CPU_COUNT(&first));
+        assert_string_equal(head.gpu, cases[i].plan == plan ? "0000:0f:00.0" : "");
+        assert_string_equal(head.nic, cases[i].plan == plan ? "mlx5_2" : "");
+    }
+    sched_setaffinity(0, sizeof before, &before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +494,7 @@ int main(void)
         TEST(a_bad_file_is_one_sentence_and_the_rest_is_shown),
         TEST(short_files_are_refused),
         TEST(functions_have_the_factors_of_nccl_tests),
+        TEST(the_head_has_where_the_process_runs),
     };
 
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
