@@ -70,9 +70,13 @@ static int write_textfile(const struct mu_monitor *m, const char *path)
 
 static int look(struct mu_monitor *m, const struct request *r, FILE *complain)
 {
+    char host[64] = "";
+
     if (mu_monitor_look(m, r->paths, r->npaths, complain) < 0)
         return EXIT_INPUT;
     mu_monitor_devices(m);
+    gethostname(host, sizeof host - 1);
+    mu_monitor_advise(m, host);
     if (r->textfile && write_textfile(m, r->textfile) < 0) {
         fprintf(stderr, "muster monitor: %s cannot be written\n", r->textfile);
         return 1;

@@ -5,6 +5,7 @@
  *   monitor_job.c      from a job's id to the folders of its ledgers
  *   monitor_view.c     the last records of each rank, put together
  *   monitor_devices.c  this node's GPUs and network interfaces
+ *   monitor_advice.c   GPUs of the job that are idle, slow, or nearly empty
  *   monitor_print.c    text, JSON, and Prometheus' text format
  *   monitor_screen.c   the terminal
  */
@@ -20,11 +21,13 @@
 #define MU_MONITOR_FOLDERS 16
 #define MU_MONITOR_GPUS 32
 #define MU_MONITOR_NICS 64
+#define MU_MONITOR_ADVICE 8
 
 /* -1: unknown. */
 struct mu_monitor_rank {
     int rank, pid;
     char host[64];
+    char gpu[32];   /* PCI bus id, "" unknown */
     double step;    /* steps so far, by the collectives of one */
     double step_ms; /* median of the last steps */
     double share;   /* of the time: a collective runs */
@@ -34,7 +37,7 @@ struct mu_monitor_rank {
 };
 
 struct mu_monitor_gpu {
-    char pci[32];
+    char pci[32];       /* as nvidia-smi prints it */
     double utilization; /* percent */
     double watts, mhz, used_mib, total_mib;
 };
@@ -55,6 +58,8 @@ struct mu_monitor {
     int ngpus;
     struct mu_monitor_nic nic[MU_MONITOR_NICS];
     int nnics;
+    char advice[MU_MONITOR_ADVICE][192]; /* about the GPUs that ranks use here */
+    int nadvice;
     double looked; /* seconds: when the interfaces were read */
 };
 
@@ -70,6 +75,8 @@ int mu_monitor_find(const char *job, char *folder[MU_MONITOR_FOLDERS],
 int mu_monitor_look(struct mu_monitor *m, char **paths, int n, FILE *complain);
 /* Replace the GPUs and interfaces; rates are those since the last call. */
 void mu_monitor_devices(struct mu_monitor *m);
+/* Replace m->advice by what ranks and GPUs show. `host` is this node's name. */
+void mu_monitor_advise(struct mu_monitor *m, const char *host);
 void mu_monitor_clear(struct mu_monitor *m);
 
 void mu_monitor_text(const struct mu_monitor *m, FILE *to);

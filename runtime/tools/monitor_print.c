@@ -32,6 +32,8 @@ void mu_monitor_text(const struct mu_monitor *m, FILE *to)
             mu_plural(m->nranks));
     if (m->note[0])
         fprintf(to, "%s\n", m->note);
+    for (int i = 0; i < m->nadvice; i++)
+        fprintf(to, "%s\n", m->advice[i]);
     fprintf(to, "\n %5s %-16s %10s %10s %9s %8s %7s %8s\n", "rank", "host", "step",
             "step ms", "in coll %", "busbw", "last %", "idle s");
     for (int i = 0; i < m->nranks; i++)
@@ -77,6 +79,10 @@ static json_t *text(const char *s)
 json_t *mu_monitor_json(const struct mu_monitor *m)
 {
     json_t *ranks = json_array(), *gpus = json_array(), *nics = json_array();
+    json_t *advice = json_array();
+
+    for (int i = 0; i < m->nadvice; i++)
+        json_array_append_new(advice, text(m->advice[i]));
 
     for (int i = 0; i < m->nranks; i++) {
         const struct mu_monitor_rank *r = &m->rank[i];
@@ -104,9 +110,10 @@ json_t *mu_monitor_json(const struct mu_monitor *m)
                               json_pack("{s:o, s:o, s:o}", "name", text(m->nic[i].name),
                                         "received_bytes_s", number(m->nic[i].receives),
                                         "sent_bytes_s", number(m->nic[i].sends)));
-    return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "format", "muster-monitor",
-                     "version", 1, "job", text(m->job), "note", text(m->note), "ranks",
-                     ranks, "gpus", gpus, "nics", nics);
+    return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
+                     "muster-monitor", "version", 1, "job", text(m->job), "note",
+                     text(m->note), "advice", advice, "ranks", ranks, "gpus", gpus,
+                     "nics", nics);
 }
 
 /* ---- Prometheus ------------------------------------------------------------------ */

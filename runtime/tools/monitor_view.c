@@ -65,6 +65,7 @@ static void fill(const struct mu_profile *p, int f, struct mu_monitor_rank *r)
                                    .idle = -1,
                                    .last = -1 };
     mu_copy(r->host, sizeof r->host, p->files[f].head->host);
+    mu_copy(r->gpu, sizeof r->gpu, p->files[f].head->gpu);
     if (part->busy >= 0 && part->span > 0)
         r->share = part->busy / part->span;
     if (s->n == 0)

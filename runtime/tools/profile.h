@@ -10,6 +10,7 @@
  *   profile_html.c     a page with plots
  *   profile_trace.c    Chrome's trace viewer
  *   report.c           the command line
+ *   monitor_advice.c   medians, for muster monitor
  *   monitor_view.c     the last records, for muster monitor
  */
 #ifndef MU_PROFILE_H

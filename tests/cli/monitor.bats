@@ -40,6 +40,39 @@ once() {
     [[ $output = *" 00000000:3B:00.0          -        -     1200        10    143771"* ]]
 }
 
+# The GPU that a rank of this host uses: struct mu_ledger_head.
+use_gpu() { # rank pci
+    printf '%s\0' "$(hostname)" | dd of="ledgers/rank$1.ledger" bs=1 seek=64 conv=notrunc status=none
+    printf '%s\0' "$2" | dd of="ledgers/rank$1.ledger" bs=1 seek=160 conv=notrunc status=none
+}
+
+@test "GPUs of the job that are slow, idle or nearly empty have a line each, others have none" {
+    cat > bin/nvidia-smi << 'SMI'
+#!/bin/sh
+cat "$(dirname "$0")/answer"
+SMI
+    while IFS='|' read -r one two three advice; do
+        rm -r ledgers
+        mkdir ledgers
+        "$build/tests/unit/write_ledgers" ledgers 4 120 2
+        use_gpu 2 0000:1a:00.0
+        use_gpu 0 0000:3b:00.0
+        printf '%s\n' "00000000:1A:00.0, $one" "00000000:3B:00.0, $two" "00000000:5E:00.0, $three" > bin/answer
+        once --format json ledgers
+        [ "$(jq -r '.advice | join("/")' <<< "$output")" = "$advice" ] || { jq .advice <<< "$output"; return 1; }
+    done << 'CASES'
+97, 600, 1980, 80, 100|97, 600, 1980, 80, 100|0, 70, 300, 0, 100|
+97, 600, 1200, 80, 100|97, 600, 1980, 80, 100|0, 70, 300, 0, 100|rank 2 is late, and its GPU 00000000:1A:00.0 runs at 1200 MHz, the others at 1980: nvidia-smi -q -d PERFORMANCE,TEMPERATURE
+97, 300, 1980, 80, 100|97, 600, 1980, 80, 100|0, 70, 300, 0, 100|rank 2 is late, and its GPU 00000000:1A:00.0 takes 300 W, the others 600: it waits for its CPUs or its data
+97, 600, 1980, 80, 100|69, 600, 1200, 80, 100|0, 70, 300, 0, 100|GPU 00000000:3B:00.0 of rank 0 is busy 69 % of the time, below 70 %: more num_workers, a larger batch
+97, 600, 1980, 69, 100|97, 600, 1980, 96, 100|0, 70, 300, 0, 100|GPU 00000000:1A:00.0 of rank 2 has 69 % of its memory in use, below 70 %: a larger batch fits/GPU 00000000:3B:00.0 of rank 0 has 96 % of its memory in use, above 95 %: a little more ends the job
+[N/A], [N/A], [N/A], [N/A], [N/A]|97, 600, 1980, 80, 100|0, 70, 300, 0, 100|
+CASES
+    echo '00000000:3B:00.0, 12, 90, 1980, 80, 100' > bin/answer
+    once ledgers
+    [[ ${lines[2]} = "GPU 00000000:3B:00.0 of rank 0 is busy 12 % of the time, "* ]]
+}
+
 @test "JSON has the same figures, null where one is unknown" {
     once --format json ledgers
     [ "$status" -eq 0 ]
