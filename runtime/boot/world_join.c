@@ -19,7 +19,6 @@
 
 struct joining {
     char *path;
-    char host[128];
     struct mu_join_file file; /* as read last */
     bool found, waited;       /* the file; in the line of rank 0 */
 };
@@ -38,7 +37,7 @@ static int open_endpoint(struct mu_world *w, struct mu_member *mine, struct mu_e
     mu_world_trust(w, j->file.token);
     *mine = (struct mu_member){ .address = *mu_endpoint_address(w->endpoint),
                                 .pid = getpid() };
-    memcpy(mine->host, j->host, sizeof mine->host);
+    mu_copy(mine->host, sizeof mine->host, w->host);
     return 0;
 }
 
@@ -115,34 +114,24 @@ static void join_close(struct mu_world *w)
     mu_world_free(w);
 }
 
-/* No launcher ends the others: the control connections do. */
-static void join_abort(struct mu_world *w, int status, const char *why)
-{
-    _exit(status);
-}
-
 int mu_world_join(const struct mu_launch *launch, const char *file,
                   struct mu_world **out, struct mu_err *err)
 {
-    struct mu_world *w = mu_world_new(0, 1, "join", err);
-    struct joining *j = calloc(1, sizeof *j);
+    struct joining *j;
+    struct mu_world *w = mu_world_launched(launch, 0, 1, "join", sizeof *j, err);
 
-    if (w && j) {
-        mu_world_name_host(launch, j->host, sizeof j->host);
-        w->host_of[0] = strdup(j->host);
-        j->path = strdup(file);
-    }
-    if (!w || !j || !w->host_of[0] || !j->path) {
-        free(j ? j->path : NULL);
-        free(j);
-        mu_world_free(w);
+    if (!w)
+        return -1;
+    j = w->impl;
+    w->host_of[0] = strdup(w->host);
+    j->path = strdup(file);
+    if (!w->host_of[0] || !j->path) {
+        join_close(w);
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a world of one");
     }
-    w->impl = j;
     w->joins = true;
     w->meet = join_meet;
     w->close = join_close;
-    w->abort = join_abort;
     *out = w;
     return 0;
 }
