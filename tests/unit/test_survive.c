@@ -59,7 +59,7 @@ static void rank(struct shared *sh, int me, double begin, double patience)
         for (;;)
             pause();
     pause_seconds(begin);
-    if (mu_survive_agree(s, words, patience, &err) < 0)
+    if (mu_survive_agree(s, words, false, patience, &err) < 0)
         snprintf(sh->text[me], sizeof sh->text[me], "%s", err.text);
     if (me == 1) /* as a process that waits for the head's word to end it */
         pause_seconds(patience);
