@@ -289,6 +289,17 @@ plug2 1" ]
     done
 }
 
+@test "an option of 4095 characters is read to its end, a longer one is refused in srun" {
+    local long
+    long=$(printf 'omp=auto,%.0s' {1..454})rdzv=none # 454 * 9 + 9
+    [ ${#long} -eq 4095 ]
+    run step -n1 --gres=gpu:1 --muster="$long" bash -c 'echo ${OMP_NUM_THREADS+set} ${RANK-no}'
+    [ "$output" = "set no" ]
+    run step -n1 --gres=gpu:1 --muster="$long," true
+    [ "$status" -ne 0 ]
+    grep -q -- '--muster takes at most 4095 characters' "$MUSTER_DIR/err"
+}
+
 @test "#SBATCH --muster reaches the steps, srun's own replaces it" {
     run job -w plug1 -n1 --gres=gpu:1 --muster=omp=none <<'JOB'
 srun -Q bash -c 'echo ${OMP_NUM_THREADS-no} ${RANK-no}'
