@@ -4,17 +4,32 @@
 #include "runtime/backend/nccl/kernels/device.cuh"
 #include "runtime/backend/nccl/kernels/norm.h"
 
-typedef double (*share_fn)(const void *, size_t, size_t, size_t);
+/* A template argument that names a static function would put a hash of the build folder
+ * into the kernel's name, and two builds would differ.
+ */
+template <enum muster_dtype DTYPE>
+static __device__ double share(const void *data, size_t count, size_t first,
+                               size_t step)
+{
+    if constexpr (DTYPE == MUSTER_F32)
+        return mu_norm_share_f32(data, count, first, step);
+    else if constexpr (DTYPE == MUSTER_F64)
+        return mu_norm_share_f64(data, count, first, step);
+    else if constexpr (DTYPE == MUSTER_F16)
+        return mu_norm_share_f16(data, count, first, step);
+    else
+        return mu_norm_share_bf16(data, count, first, step);
+}
 
-template <share_fn SHARE>
+template <enum muster_dtype DTYPE>
 __global__ void __launch_bounds__(MU_NORM_THREADS)
     squares(const void *data, size_t count, double *sums)
 {
     __shared__ double part[MU_NORM_THREADS];
     const int t = threadIdx.x;
 
-    part[t] = SHARE(data, count, (size_t)blockIdx.x * MU_NORM_THREADS + t,
-                    (size_t)gridDim.x * MU_NORM_THREADS);
+    part[t] = share<DTYPE>(data, count, (size_t)blockIdx.x * MU_NORM_THREADS + t,
+                           (size_t)gridDim.x * MU_NORM_THREADS);
     for (int half = MU_NORM_THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (t < half)
@@ -28,13 +43,13 @@ static const void *squares_kernel(enum muster_dtype dtype)
 {
     switch (dtype) {
     case MUSTER_F32:
-        return (const void *)squares<mu_norm_share_f32>;
+        return (const void *)squares<MUSTER_F32>;
     case MUSTER_F64:
-        return (const void *)squares<mu_norm_share_f64>;
+        return (const void *)squares<MUSTER_F64>;
     case MUSTER_F16:
-        return (const void *)squares<mu_norm_share_f16>;
+        return (const void *)squares<MUSTER_F16>;
     case MUSTER_BF16:
-        return (const void *)squares<mu_norm_share_bf16>;
+        return (const void *)squares<MUSTER_BF16>;
     default:
         return NULL;
     }
