@@ -20,17 +20,21 @@ static void add(struct mu_user_lookup *lookup, const char *name, char *list, siz
         snprintf(list + at, len - at, "%s%s=%.40s", at ? ", " : "", name, value);
 }
 
-static bool differs(struct mu_user_lookup *lookup, const char *name, int right)
+/* The same unless the value is `right`, which is that of every task. */
+static void add_unless(struct mu_user_lookup *lookup, const char *name, int right,
+                       char *list, size_t len)
 {
     const char *value = mu_users_value(lookup, name);
     char text[16];
 
     snprintf(text, sizeof text, "%d", right);
-    return value && strcmp(value, text) != 0;
+    if (value && strcmp(value, text) != 0)
+        add(lookup, name, list, len);
 }
 
 void mu_leftovers_report(struct mu_state *st, spank_t sp)
 {
+    static const char *const of_node[] = { "NODE_RANK", "GROUP_RANK" };
     struct mu_user_lookup lookup = { .st = st, .sp = sp };
     char list[512] = "";
 
@@ -41,12 +45,17 @@ void mu_leftovers_report(struct mu_state *st, spank_t sp)
     add(&lookup, "RANK", list, sizeof list);
     if (st->step.world > st->step.world_nodes)
         add(&lookup, "LOCAL_RANK", list, sizeof list);
-    if (st->step.world_nodes > 1) {
-        add(&lookup, "NODE_RANK", list, sizeof list);
-        add(&lookup, "GROUP_RANK", list, sizeof list);
-    }
-    if (differs(&lookup, "WORLD_SIZE", st->step.world))
-        add(&lookup, "WORLD_SIZE", list, sizeof list);
+    else
+        add_unless(&lookup, "LOCAL_RANK", 0, list, sizeof list);
+    for (int i = 0; i < 2; i++)
+        if (st->step.world_nodes > 1)
+            add(&lookup, of_node[i], list, sizeof list);
+        else
+            add_unless(&lookup, of_node[i], 0, list, sizeof list);
+    add_unless(&lookup, "WORLD_SIZE", st->step.world, list, sizeof list);
+    /* A launcher's script may name its workers so. */
+    if (st->role != MU_ROLE_LAUNCHER)
+        add_unless(&lookup, "LOCAL_WORLD_SIZE", st->step.nlocal, list, sizeof list);
     if (list[0])
         mu_warn(st,
                 "srun's environment has %s: all %d tasks get the same value and claim "

@@ -319,6 +319,15 @@ warned() { # number of warnings that name leftovers
     [ "$(warned)" -eq 1 ]
     NODE_RANK=1 run steps -n2 --gres=gpu:2 true
     [ "$(warned)" -eq 1 ]
+    # of another node, of another step's width; LOCAL_RANK 0 is right for one task on each node
+    GROUP_RANK=1 LOCAL_WORLD_SIZE=8 run step -n2 --gres=gpu:2 true
+    grep -q "srun's environment has GROUP_RANK=1, LOCAL_WORLD_SIZE=8: all 2 tasks" "$MUSTER_DIR/err"
+    NODE_RANK=0 LOCAL_WORLD_SIZE=2 run step -n2 --gres=gpu:2 true
+    [ "$(warned)" -eq 0 ]
+    LOCAL_RANK=1 run steps -n2 --gres=gpu:1 true
+    [ "$(warned)" -eq 1 ]
+    LOCAL_RANK=0 run steps -n2 --gres=gpu:1 true
+    [ "$(warned)" -eq 0 ]
     site 'topology = /nonexistent.xml' > "$MUSTER_DIR/c/etc/muster.conf"
     WORLD_SIZE=8 run steps -n4 --gres=gpu:4 true
     [ "$(warned)" -eq 1 ]
