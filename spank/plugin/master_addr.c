@@ -28,6 +28,17 @@ static bool loopback_is_right(const struct mu_state *st)
             is_loopback(&addr));
 }
 
+/* Is it the name of rank 0's node, and this node has it? Debian's /etc/hosts gives a
+ * node's own name the address 127.0.1.1 there; the other nodes resolve it otherwise.
+ */
+static bool is_own_name(const struct mu_state *st, const char *name)
+{
+    size_t n = strlen(st->step.host);
+
+    return st->step.is_rank0_host && strncmp(name, st->step.host, n) == 0 &&
+           (!name[n] || name[n] == '.');
+}
+
 /* Why rank 0 cannot be reached at this address; "" if nothing is wrong. Only rank 0's
  * node can tell its own addresses from others.
  */
@@ -37,7 +48,7 @@ static const char *fault(const struct mu_state *st, const struct mu_peer *peer)
 
     if (peer->naddrs == 0)
         return "does not resolve to an address here";
-    if (loopback_is_right(st))
+    if (loopback_is_right(st) || is_own_name(st, peer->host))
         return "";
     for (int i = 0; i < peer->naddrs; i++)
         loopback += is_loopback(&peer->addr[i]);
@@ -58,7 +69,7 @@ void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup)
                 "MASTER_ADDR is the name %s, which has no address that other nodes can "
                 "reach, and slurm.conf has no NodeAddr for it",
                 st->network.master_addr);
-    if (!value || !value[0]) {
+    if (!value) {
         if (st->opts.verbose == MU_FLAG_YES)
             mu_info(st, "MASTER_ADDR=%s: rank 0's node", st->network.master_addr);
         return;
@@ -69,7 +80,7 @@ void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup)
                 value, st->network.master_addr);
     if (mu_copy(peer.host, sizeof peer.host, value))
         mu_net_resolve(&peer, 1, LOOK_UP, NULL);
-    why = fault(st, &peer);
+    why = value[0] ? fault(st, &peer) : "is empty";
     if (!why[0])
         return;
     if (st->opts.strict == MU_FLAG_YES)

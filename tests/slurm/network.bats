@@ -161,11 +161,12 @@ address() { # node
     local value why second
     second=$(on mnet2 -- ip -4 -o addr show eth0 | sed 's/.*inet \([0-9.]*\).*/\1/')
     while IFS='|' read -r value why; do
-        MASTER_ADDR=$value run timeout 60 srun -N2 -n2 --gres=gpu:1 bash -c 'echo "addr=$MASTER_ADDR"'
+        # srun would read the rows
+        MASTER_ADDR=$value run timeout 60 srun -N2 -n2 --gres=gpu:1 bash -c 'echo "addr=$MASTER_ADDR"' < /dev/null
         echo "$output"
         [ "$(grep -c "addr=$value" <<< "$output")" -eq 2 ]
         [ "$(grep -c "warning: MASTER_ADDR=$value $why" <<< "$output")" -eq 1 ]
-        MASTER_ADDR=$value run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=strict echo ran
+        MASTER_ADDR=$value run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=strict echo ran < /dev/null
         [ "$status" -ne 0 ]
         [[ "$output" == *"MASTER_ADDR=$value $why"* ]]
     done << ROWS
@@ -173,6 +174,7 @@ $second|is no address of rank 0's node
 mnet2|is no address of rank 0's node
 127.0.0.1|is loopback, but the step has several nodes
 no-such-name.invalid|does not resolve
+|is empty
 ROWS
     MASTER_ADDR=mnet1 run timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=verbose true
     [[ "$output" != *"warning: MASTER_ADDR"* ]]
@@ -213,6 +215,19 @@ ROWS
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'of 8 local [0-3] sum 36' <<<"$output")" -eq 8 ]
+}
+
+@test "case 099: MASTER_ADDR=\$(hostname) is right where rank 0's node resolves its own name to 127.0.1.1" {
+    printf '127.0.0.1 localhost\n127.0.1.1 mnet1\n' >"$MUSTER_DIR/hosts.own"
+    on mnet1 -- mount --bind "$MUSTER_DIR/hosts.own" /etc/hosts
+    own=$(on mnet1 -- getent ahostsv4 mnet1 | head -n 1) other=$(on mnet2 -- getent ahostsv4 mnet1 | head -n 1)
+    strict=$(MASTER_ADDR=mnet1 timeout 60 srun -N2 -n2 --gres=gpu:1 --muster=strict printenv MASTER_ADDR 2>&1 || true)
+    MASTER_ADDR=localhost run timeout 60 srun -N2 -n2 --gres=gpu:1 true
+    on mnet1 -- umount /etc/hosts
+    echo "$own; $other; $strict; $output"
+    [[ "$own" = 127.0.1.1* && "$other" != 127.* ]]
+    [ "$(grep -cx mnet1 <<<"$strict")" -eq 2 ]
+    [[ "$output" == *"warning: MASTER_ADDR=localhost is loopback"* ]]
 }
 
 @test "gloo where the nodes' own names resolve to loopback or nothing: it gets the interface, and the ranks connect" {
