@@ -85,8 +85,13 @@ static void __attribute__((noreturn))
 end_step(const struct mu_comm *comm, int status, const char *why)
 {
     mu_streams_flush(FLUSH_SECONDS);
+    /* Slurm 22.05 may lose the sentence when the step ends at once, where the daemon of
+     * the dead rank's node cannot be reached.
+     */
     if (comm->control)
         mu_control_await_written(comm->control);
+    else if (comm->world->size > 1)
+        mu_pause(MU_WRITE_SECONDS);
     mu_world_abort(comm->world, status, why);
 }
 
