@@ -27,5 +27,6 @@ least, most = total.clone(), total.clone()
 dist.all_reduce(least, dist.ReduceOp.MIN)
 dist.all_reduce(most, dist.ReduceOp.MAX)
 assert torch.equal(least, most), "the ranks have different weights"
-print(f"ddp: rank {dist.get_rank()} of {dist.get_world_size()}, device {device}, loss {loss.item():.4f}")
+print(f"ddp: rank {dist.get_rank()} of {dist.get_world_size()}, device {device}, loss {loss.item():.4f}, "
+      f"weights {total.sum().item().hex()}")
 dist.destroy_process_group()
