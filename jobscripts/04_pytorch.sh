@@ -11,6 +11,11 @@
 #
 #   TRAIN="train.py --epochs 10" sbatch 04_pytorch.sh
 #
+# A second way, between 2 or 4 GPUs of one node: small all-reduces of the program by Muster instead of NCCL, below
+# PyTorch (muster-nccl(7)). It is new and has not been tested on GPUs: compare losses and step times before you rely on it.
+#
+#   ACCELERATE=yes TRAIN="train.py --epochs 10" sbatch --nodes=1 04_pytorch.sh
+#
 #SBATCH --job-name=pytorch
 #SBATCH --output=%x-%j.out
 #SBATCH --nodes=2
@@ -21,5 +26,10 @@
 #SBATCH --muster=verbose
 set -eu
 
+accelerate=()
+if [ "${ACCELERATE:-no}" = yes ]; then
+    accelerate=("--muster=verbose,accelerate")
+    export MUSTER_NCCL=on
+fi
 # shellcheck disable=SC2086 # TRAIN is the program and its arguments
-srun --cpus-per-task="$SLURM_CPUS_PER_TASK" "${PYTHON:-python3}" ${TRAIN:-train.py}
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" "${accelerate[@]}" "${PYTHON:-python3}" ${TRAIN:-train.py}

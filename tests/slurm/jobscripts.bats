@@ -63,6 +63,7 @@ else:
             break
         except OSError:
             time.sleep(0.1)
+print("preload", os.path.basename(os.environ.get("LD_PRELOAD", "none")), os.environ.get("MUSTER_NCCL", "none"), flush=True)
 visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
 print("rank %d of %d local %d sees %d device %s both %s" % (rank, world, local, len(visible),
       visible[local] if local < len(visible) else "none", visible[local % len(visible)]), flush=True)
@@ -71,13 +72,15 @@ PY
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
+    [ "$(grep -c '^preload none none$' <<< "$output")" -eq 8 ]
     # cuda:LOCAL_RANK, as tutorials write it, is a GPU of the process's own.
     [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 4 device \1 both \1$' <<< "$output")" -eq 8 ]
 
     # A request per task: the one visible GPU is cuda:0, and the remainder finds it.
-    TRAIN="meet.py --unused" run submit 04_pytorch.sh --gpu-bind=single:1
+    ACCELERATE=yes TRAIN="meet.py --unused" run submit 04_pytorch.sh --gpu-bind=single:1
     echo "$output"
     [ "$status" -eq 0 ]
+    [ "$(grep -c '^preload libmuster-nccl.so on$' <<< "$output")" -eq 8 ]
     [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
     [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 1 device .* both \1$' <<< "$output")" -eq 8 ]
 }
