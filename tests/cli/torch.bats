@@ -132,6 +132,29 @@ except muster.Error as error:
         "muster.library.Error: muster.torch: send_rows does not work inside Join: leave one of them out"
 }
 
+wrapped() { # wrapper of torch_wrappers.py
+    new
+    ranks 2 torch_wrappers.py "$1"
+    [ "$status" -eq 0 ]
+    [[ $output != *"skip: "* ]] || skip "$(grep -m 1 -o 'skip: .*' <<< "$output" | cut -c 7-)"
+    [ "$(grep -c ': as one process$' <<< "$output")" -eq 2 ]
+}
+
+@test "torchrun starts it" {
+    new
+    run timeout 120 "$python" -m torch.distributed.run --standalone --nproc-per-node 2 \
+        "$BATS_TEST_DIRNAME/torch_wrappers.py" ddp
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ': as one process$' <<< "$output")" -eq 2 ]
+}
+
+@test "a compiled model" { wrapped compiled; }
+@test "FSDP" { wrapped fsdp; }
+@test "Accelerate" { wrapped accelerate; }
+@test "Trainer of transformers" { wrapped trainer; }
+@test "Lightning" { wrapped lightning; }
+
 @test "a rank that raises: the others get its name" {
     new
     fails raises 1 "ValueError: a mistake of the program" "rank 1 (node "
