@@ -89,12 +89,20 @@ def compiled():
 
 
 def fsdp():
-    from torch.distributed.fsdp import fully_shard
+    """fully_shard; where that needs a GPU (PyTorch 2.6), the older class."""
+    from torch.distributed import fsdp as way
+    if torch.__version__.startswith("2.1."):
+        raise ImportError("FSDP of PyTorch 2.1 needs a GPU")
     dist.init_process_group("muster")
+    if not hasattr(torch.cpu.Stream, "record_event") or not hasattr(way, "fully_shard"):
+        model = way.FullyShardedDataParallel(Model(), use_orig_params=True, device_id=torch.device("cpu"))
+        train(model, mine())
+        with way.FullyShardedDataParallel.summon_full_params(model):
+            return copy.deepcopy(model.module)
     model = Model()
     mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
-    fully_shard(model.middle, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    way.fully_shard(model.middle, mesh=mesh)
+    way.fully_shard(model, mesh=mesh)
     train(model, mine())
     whole = Model()
     whole.load_state_dict({name: value.full_tensor() for name, value in model.state_dict().items()})
