@@ -123,3 +123,20 @@ shown() { # name
         [ -x "$top/jobscripts/$script" ]
     done < <(grep -oE '0[0-9]_[a-z_]+\.sh' "$top/jobscripts/muster-tutorial.7")
 }
+
+@test "each command that stands for a figure of other tutorials is one, with its options" {
+    local command n=0
+    while read -r command; do
+        # shellcheck disable=SC2086
+        set -- $command
+        [ "$1" = muster ]
+        run "$build/muster" "$2" --help
+        [ "$status" -eq 0 ]
+        for word in "${@:3}"; do
+            [[ $word = [[:upper:]]* || $output = *"${word%,}"* ]] || { echo "$command: no $word"; return 1; }
+        done
+        n=$((n + 1))
+    done < <(sed -n '/^.Sh WHAT OTHER/,/^.Sh SEE/s/^\.Li \(muster [^,;:]*\).*/\1/p' "$top/jobscripts/muster-tutorial.7" |
+        sed 's/\\-/-/g; s/ Ar .*//; s/ *$//')
+    [ "$n" -ge 12 ]
+}
