@@ -260,8 +260,9 @@ static const char *conflict(const struct bench_options *o)
         return text;
     }
     if (is_kind(o, "tune") &&
-        (needs_gpu || o->tsv || !o->check || o->dtype != MUSTER_F32))
-        return "tune takes --ranks, --min, --max and --batches only";
+        ((needs_gpu && strcmp(needs_gpu, "--graph") != 0) || o->own_grads || o->tsv ||
+         !o->check || o->dtype != MUSTER_F32))
+        return "tune takes --ranks, --min, --max, --batches and --graph only";
     if (is_kind(o, "pairs") && (needs_gpu || !o->check || o->dtype != MUSTER_F32))
         return "pairs takes --host, --ranks, --min, --max, --batches, --limit, "
                "--rating, --slow, --svg and --tsv only";

@@ -59,22 +59,48 @@ static void watch(const struct tune *t, const struct mu_tune_row *row)
 
 /* ---- One way --------------------------------------------------------------------- */
 
+struct one_call {
+    struct tune *t;
+    const struct mu_tune_row *row;
+};
+
+static void call(void *arg)
+{
+    const struct one_call *c = arg;
+
+    mu_plain_call(c->t->comm, c->row->func, c->t->send, c->t->recv, c->row->bytes,
+                  c->t->stream);
+}
+
 /* Us of a call. The call before the first mark switches the way, and brings the GPUs
- * together.
+ * together. In a graph no call waits for the host to launch it; the first replay moves
+ * the graph to the GPU.
  */
 static double batch(struct tune *t, const struct mu_tune_row *row, bool own)
 {
+    struct one_call one = { t, row };
+    void *graph = NULL;
+    double us;
     int calls = row->bytes > ((size_t)16 << 20)  ? 3
                 : row->bytes > ((size_t)1 << 20) ? 10
                                                  : 40;
 
     t->trial->own = own;
-    mu_plain_call(t->comm, row->func, t->send, t->recv, row->bytes, t->stream);
+    call(&one);
+    if (t->b->options->graph) {
+        graph = mu_gpu_capture(call, &one, calls, t->stream);
+        mu_gpu_replay(graph, t->stream);
+    }
     mu_gpu_mark(t->from, t->stream);
-    for (int i = 0; i < calls; i++)
-        mu_plain_call(t->comm, row->func, t->send, t->recv, row->bytes, t->stream);
+    if (graph)
+        mu_gpu_replay(graph, t->stream);
+    for (int i = 0; i < calls && !graph; i++)
+        call(&one);
     mu_gpu_mark(t->to, t->stream);
-    return mu_gpu_span(t->from, t->to) / calls;
+    us = mu_gpu_span(t->from, t->to) / calls;
+    if (graph)
+        mu_gpu_capture_free(graph);
+    return us;
 }
 
 /* The slowest rank's times: all ranks decide alike. */

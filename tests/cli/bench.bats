@@ -95,7 +95,8 @@ ROWS
 --host compare --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
 --host allreduce --model ./x --ranks 2|ddp needs --model, and only ddp and compare take it
 --host tune --ranks 2|tune needs GPUs; leave --host or tune out
-tune --ranks 2 --tsv|tune takes --ranks, --min, --max and --batches only
+tune --ranks 2 --tsv|tune takes --ranks, --min, --max, --batches and --graph only
+tune --ranks 2 --graph --own-grads|tune takes --ranks, --min, --max, --batches and --graph only
 tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
 barrier --ranks 2|barrier is measured with --host only
 alltoall --ranks 2|alltoall is measured with --host only

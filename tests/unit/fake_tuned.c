@@ -24,6 +24,8 @@ struct mu_plain {
 
 static struct {
     double now; /* us */
+    double launch;
+    double *graph; /* us of the graph that is captured, NULL: none is */
     int hang_rank;
     size_t hang_bytes;
     bool old;
@@ -34,6 +36,11 @@ void fake_tuned_hang(int rank, size_t bytes)
 {
     fake.hang_rank = rank;
     fake.hang_bytes = bytes;
+}
+
+void fake_tuned_launch(double us)
+{
+    fake.launch = us;
 }
 
 void fake_tuned_old(void)
@@ -80,6 +87,27 @@ void mu_gpu_mark(void *event, void *stream)
 double mu_gpu_span(void *from, void *to)
 {
     return *(double *)to - *(double *)from;
+}
+
+void *mu_gpu_capture(void (*fn)(void *arg), void *arg, int calls, void *stream)
+{
+    double *graph = calloc(1, sizeof *graph);
+
+    fake.graph = graph;
+    for (int i = 0; i < calls; i++)
+        fn(arg);
+    fake.graph = NULL;
+    return graph;
+}
+
+void mu_gpu_replay(void *graph, void *stream)
+{
+    fake.now += *(double *)graph;
+}
+
+void mu_gpu_capture_free(void *graph)
+{
+    free(graph);
 }
 
 /* ---- NCCL ------------------------------------------------------------------------ */
@@ -145,5 +173,8 @@ void mu_plain_call(struct mu_plain *p, int func, const void *send, void *recv,
         for (int k = 0; k < MU_TUNE_PROTOS; k++)
             if (cost[a][k] == 0)
                 us = time_of(p, bytes, a, k, channels);
-    fake.now += us;
+    if (fake.graph)
+        *fake.graph += us;
+    else
+        fake.now += us > fake.launch ? us : fake.launch;
 }

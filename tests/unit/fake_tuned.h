@@ -15,6 +15,8 @@
 
 /* On this rank, collectives of this size by RING LL never end; 0: none does. */
 void fake_tuned_hang(int rank, size_t bytes);
+/* The host takes this long for the launch of a call that is in no graph. */
+void fake_tuned_launch(double us);
 /* The NCCL is one that has no interface for tuners. */
 void fake_tuned_old(void);
 

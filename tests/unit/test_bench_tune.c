@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,6 +46,8 @@ static void restore(int fd, FILE *from, int saved, char *text, size_t len)
     fclose(from);
 }
 
+static bool graph;
+
 static int tune(uint64_t min, uint64_t max)
 {
     const struct bench_options options = { .kind = "tune",
@@ -54,6 +57,7 @@ static int tune(uint64_t min, uint64_t max)
                                            .max = max,
                                            .ranks = 2,
                                            .batches = 3,
+                                           .graph = graph,
                                            .check = true };
     FILE *out = tmpfile(), *err = tmpfile();
     int saved_out, saved_err, rc;
@@ -108,6 +112,21 @@ static void the_table_has_what_is_faster_each_time(void **state)
     mu_tune_clear(&t);
 }
 
+/* A launch of 25 us hides 10 us of LL and 20 us of NCCL's own choice. */
+static void a_graph_shows_what_launches_hide(void **state)
+{
+    fake_tuned_launch(25);
+    assert_int_equal(tune(64 * KIB, 64 * KIB), 0);
+    assert_non_null(strstr(printed, "# 65536 bytes: NCCL's own choice, 25.0 us\n"));
+    graph = true;
+    assert_int_equal(tune(64 * KIB, 64 * KIB), 0);
+    graph = false;
+    fake_tuned_launch(0);
+    assert_string_equal(complaints, "");
+    assert_non_null(strstr(printed, "# 65536 bytes: RING LL 10.0 us, NCCL's own choice "
+                                    "20.0 us\n"));
+}
+
 static void what_cannot_be_measured_is_one_sentence(void **state)
 {
     static const struct {
@@ -159,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup(f, setup)
         TEST(the_table_has_what_is_faster_each_time),
+        TEST(a_graph_shows_what_launches_hide),
         TEST(what_cannot_be_measured_is_one_sentence),
         TEST(a_way_that_hangs_is_named_with_its_rank),
         TEST(an_nccl_without_tuners_is_reported),
