@@ -12,6 +12,7 @@
 #include "spank/tools/doctor_collect.h"
 #include "spank/tools/doctor_facts.h"
 #include "spank/tools/doctor_nodes.h"
+#include "spank/tools/step.h"
 #include "spank/tools/tool.h"
 
 static const char usage[] =
@@ -211,6 +212,8 @@ int mu_doctor_main(int argc, char **argv)
 
     if (rc)
         return rc < 0 ? 0 : rc;
+    if (o.nodes && !o.replay && mu_step_is_other_task())
+        return 0;
     if (o.nodes)
         rc = mu_doctor_nodes(&(struct mu_nodes_options){ o.capture, o.replay, o.json });
     else

@@ -10,6 +10,7 @@
 #include "spank/core/plan/plan_text.h"
 #include "spank/tools/nodes_measure.h"
 #include "spank/tools/plan_nodes.h"
+#include "spank/tools/step.h"
 #include "spank/tools/tool.h"
 
 #define COMMAND "plan"
@@ -140,6 +141,8 @@ static int order_nodes(const struct mu_ask *ask, struct mu_plan_nodes *nodes)
                                       "and --format only");
     if (ask->tasks && mu_parse_int("--tasks", ask->tasks, 1, 4096, &tasks, &err) < 0)
         return mu_tool_usage(COMMAND, "%s", err.text);
+    if (!nodes->replay && mu_step_is_other_task())
+        return 0;
     nodes->tasks = (int)tasks;
     return mu_plan_nodes(nodes);
 }

@@ -59,6 +59,13 @@ int mu_step_on_nodes(int nnodes, const char *const *command, double seconds, cha
     return mu_run((char *const *)(uintptr_t)argv, seconds, text, len);
 }
 
+bool mu_step_is_other_task(void)
+{
+    const char *rank = getenv("SLURM_PROCID");
+
+    return getenv("SLURM_STEP_ID") && rank && strcmp(rank, "0") != 0;
+}
+
 int mu_step_failed(int nnodes, const char *const *command, int status,
                    struct mu_err *err)
 {

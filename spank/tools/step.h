@@ -3,6 +3,7 @@
 #ifndef MU_STEP_H
 #define MU_STEP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "runtime/base/err.h"
@@ -17,6 +18,11 @@
  */
 int mu_step_on_nodes(int nnodes, const char *const *command, double seconds, char *text,
                      size_t len);
+
+/* This process is a task of a step, and not its first: what is done once for a job is
+ * the first one's.
+ */
+bool mu_step_is_other_task(void);
 
 /* The sentence for a step that failed, with the command that shows why. Returns -1. */
 int mu_step_failed(int nnodes, const char *const *command, int status,

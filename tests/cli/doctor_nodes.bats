@@ -105,6 +105,19 @@ n07 differs from most nodes in 2 facts
     grep -q -- '--overlap.* --nodes=64 --ntasks=64 --ntasks-per-node=1 .*/muster doctor --node-facts$' "$NODES/srun"
 }
 
+@test "as tasks of a step the first one compares, the others print nothing" {
+    : > "$NODES/srun"
+    for rank in 1 2; do
+        SLURM_STEP_ID=0 SLURM_PROCID=$rank m doctor --nodes
+        [ "$status" -eq 0 ]
+        [ -z "$output$messages" ]
+    done
+    [ ! -s "$NODES/srun" ]
+    SLURM_STEP_ID=0 SLURM_PROCID=0 m doctor --nodes
+    [ "$status" -eq 1 ]
+    [ -s "$NODES/srun" ]
+}
+
 @test "a node that does not answer is named, the others are compared" {
     touch "$NODES/silent"
     m doctor --nodes

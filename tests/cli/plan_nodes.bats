@@ -72,6 +72,15 @@ one NVLink domain
     has "$output" "advice: n3 answers no other node: leave it out with --exclude=n3"
 }
 
+@test "as tasks of a step the first one measures, the others print nothing" {
+    SLURM_STEP_ID=0 SLURM_PROCID=1 m plan --nodes
+    [ "$status" -eq 0 ]
+    [ -z "$output$messages" ]
+    SLURM_STEP_ID=0 SLURM_PROCID=0 m plan --nodes # outside of a job
+    [ "$status" -ne 0 ]
+    [ -n "$messages" ]
+}
+
 @test "what cannot be read is one sentence" {
     m plan --nodes=/nonexistent
     [ "$status" -eq 3 ]
