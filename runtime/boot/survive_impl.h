@@ -4,7 +4,8 @@
  * "Origin" is a rank's number when the world began, and a newcomer's behind those: the
  * one thing that survivors which are in different agreements have in common.
  *
- *   survive.c       open, agree, follow the leader
+ *   survive_table.c the table of origins: open, extend, settle, close
+ *   survive.c       agree, follow the leader
  *   survive_call.c  connect to another survivor; notice that one has died
  *   survive_lead.c  lead: collect the ballots, send the verdict
  *   survive_join.c  newcomers: the leader takes them, the other ranks learn of them
@@ -94,14 +95,13 @@ struct mu_survive {
     struct mu_forkable fork;
 };
 
-/* ---- survive.c ---- */
+/* ---- survive_table.c ---- */
 /* Room for n origins; those from s->n on are new. */
 int mu_survive_extend(struct mu_survive *s, int n, struct mu_err *err);
 int mu_survive_new(const struct mu_world *world, struct mu_survive **out,
                    struct mu_err *err);
 
 /* ---- survive_join.c ---- */
-void mu_survive_drop_waiting(struct mu_survive *s);
 /* The leader: those that wait on this rank become origins, with this rank's ballot. */
 int mu_survive_admit(struct mu_survive *s, struct mu_err *err);
 /* All origins, for newcomers and for ranks that lack some; NULL: out of memory. */

@@ -19,15 +19,6 @@
 
 /* ---- On rank 0: those that wait -------------------------------------------------- */
 
-void mu_survive_drop_waiting(struct mu_survive *s)
-{
-    for (int i = 0; i < s->nwaiting; i++)
-        mu_net_drop(&s->waiting[i].fd);
-    free(s->waiting);
-    s->waiting = NULL;
-    s->nwaiting = 0;
-}
-
 static void refuse(int fd, const char *mine, const char *theirs)
 {
     double until = mu_clock_s() + REQUEST_SECONDS;

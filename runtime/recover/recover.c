@@ -2,6 +2,8 @@
 /* recover.c - what a public call does with its error */
 #include "runtime/recover/recover.h"
 
+#include <string.h>
+
 void mu_recover_init(struct mu_recover *recover, struct mu_comm *comm)
 {
     *recover = (struct mu_recover){ .comm = comm };
@@ -90,4 +92,24 @@ int mu_recover_finish(struct mu_recover *recover, struct mu_err *err)
     }
     mu_gathered_clear(&all);
     return 0;
+}
+
+int mu_grow(struct mu_recover *recover, int *joined, struct mu_err *err)
+{
+    struct mu_comm *comm = recover->comm;
+    struct mu_gathered all = { 0 };
+    int32_t waiting = 0;
+
+    *joined = 0;
+    if (comm->world->rank == 0)
+        waiting = mu_survive_waiting(recover->survive);
+    if (mu_gather(comm, "muster_grow", &waiting, sizeof waiting, &all, err) < 0) {
+        mu_verdict_await(recover, err);
+        if (!mu_elastic_wanted(recover))
+            return -1;
+        return mu_elastic_grow(recover, false, joined, err);
+    }
+    memcpy(&waiting, all.at[0], sizeof waiting);
+    mu_gathered_clear(&all);
+    return waiting > 0 ? mu_elastic_grow(recover, true, joined, err) : 0;
 }

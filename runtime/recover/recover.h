@@ -3,7 +3,7 @@
  *
  *   verdict.c  waits for the reason that all ranks get, reports it, ends the job
  *   elastic.c  ranks died: the others go on with fewer; newcomers join
- *   grow.c     how newcomers find the world, and whether some wait
+ *   grow.c     the file by which newcomers find the world
  *   recover.c  what a public call does with its error: the two above, in this order
  *   leave.c    a process that calls exit() without muster_finalize
  *   streams.c  stdout and stderr of a process that is about to end
@@ -71,6 +71,9 @@ void mu_recover_start(struct mu_recover *recover, struct mu_err *err);
 /* [collective] Returns 0 when all ranks are in muster_finalize. */
 int mu_recover_finish(struct mu_recover *recover, struct mu_err *err);
 
+/* [collective] As muster_grow. */
+int mu_grow(struct mu_recover *recover, int *joined, struct mu_err *err);
+
 void mu_recover_add(struct mu_recover *recover, struct mu_resettable *r);
 void mu_recover_remove(struct mu_recover *recover, const struct mu_resettable *r);
 
@@ -113,8 +116,6 @@ int mu_grow_publish(struct mu_recover *recover, struct mu_err *err);
 void mu_grow_follow(struct mu_recover *recover);
 /* Remove it. */
 void mu_grow_end(struct mu_recover *recover);
-/* [collective] As muster_grow. */
-int mu_grow(struct mu_recover *recover, int *joined, struct mu_err *err);
 
 /* ---- verdict.c ---- */
 /* Hooks of mu_comm_hooks; arg is a mu_recover. */
