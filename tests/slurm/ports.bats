@@ -79,7 +79,7 @@ side_by_side() { # cluster, srun option...
     python3 -c 'import socket, time
 s = socket.socket(); s.bind(("", 23100)); s.listen(1); time.sleep(30)' 3>&- &
     listener=$!
-    sleep 1
+    wait_for 20 grep -q ':5A3C 00000000:0000 0A' /proc/net/tcp # 23100, listens
     run timeout 60 srun -n1 bash -c 'echo $MASTER_PORT'
     kill $listener
     wait $listener || true # gone only then
