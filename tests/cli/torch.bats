@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # muster.torch: PyTorch's DDP and collectives on libmuster, on this node by muster run. Debian 12 has
 # PyTorch 1.13, which gets one sentence.
-# shellcheck disable=SC2154 # common.bash sets muster and top
+# shellcheck disable=SC2154,SC2030,SC2031 # common.bash sets muster and top; each test runs in a process
 load common
 
 build=${MUSTER_BUILDDIR:-$top/build}
