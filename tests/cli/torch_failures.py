@@ -72,9 +72,9 @@ elif what == "rows":
         with Join([model]):
             rows_step(model)
 
-    tokens = dist.new_group(backend="gloo")
+    gloo = dist.new_group(backend="gloo")
     whole = muster.torch.send_rows(embedding_model())
-    refused(rows_step, DistributedDataParallel(whole, process_group=tokens))
+    refused(rows_step, DistributedDataParallel(whole, process_group=gloo))
     part = DistributedDataParallel(nn.Sequential(muster.torch.send_rows(embedding_model())))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -82,6 +82,12 @@ elif what == "rows":
     print(f"warning: {caught[0].message}")
     if part.module[0][0].weight.grad is None:
         sys.exit("no gradient of the part")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        there, torch.cuda.is_available = torch.cuda.is_available, lambda: True
+        beside_gpu = muster.torch.send_rows(embedding_model())
+        torch.cuda.is_available = there
+    print(f"warning: {caught[0].message}, {type(beside_gpu[0]).__module__}")
     joined(DistributedDataParallel(muster.torch.send_rows(embedding_model())))
 elif what == "store":
     dist.barrier()
