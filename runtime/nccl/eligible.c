@@ -9,8 +9,9 @@
 /* Of ncclDataType_t: int8 to fp8. */
 static const unsigned char sizes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
 
-/* Sizes at which Muster was faster on a stream and in a graph (tests/gpu/RESULTS.md).
- * Of other numbers of ranks there is no measurement.
+/* Up to these sizes libmuster's kernels were faster in a graph, in float32
+ * (tests/gpu/RESULTS.md). On a stream and in 16 bits they are an assumption until
+ * tests/gpu/preload has run. Of other numbers of ranks there is no measurement.
  */
 size_t mu_eligible_most(int ranks)
 {
