@@ -37,6 +37,14 @@ fails() { # case, exit status of muster run, parts of the output
     [[ $output != *"not refused"* ]]
 }
 
+wrapped() { # wrapper of torch_wrappers.py
+    new
+    ranks 2 torch_wrappers.py "$1"
+    [ "$status" -eq 0 ]
+    [[ $output != *"skip: "* ]] || skip "$(grep -m 1 -o 'skip: .*' <<< "$output" | cut -c 7-)"
+    [ "$(grep -c ': as one process$' <<< "$output")" -eq 2 ]
+}
+
 @test "PyTorch before 2.1 gets one sentence" {
     run "$python" -c 'import torch, sys
 if not torch.__version__.startswith("1."): torch.__version__ = "2.0.1"
@@ -131,14 +139,6 @@ except muster.Error as error:
         "warning: muster.torch: send_rows got a part of the model, so 0.0.weight stays dense: pass the model that DDP gets" \
         "warning: muster.torch: send_rows leaves all gradients dense: rows are sent in host memory alone, torch.nn" \
         "muster.library.Error: muster.torch: send_rows does not work inside Join: leave one of them out"
-}
-
-wrapped() { # wrapper of torch_wrappers.py
-    new
-    ranks 2 torch_wrappers.py "$1"
-    [ "$status" -eq 0 ]
-    [[ $output != *"skip: "* ]] || skip "$(grep -m 1 -o 'skip: .*' <<< "$output" | cut -c 7-)"
-    [ "$(grep -c ': as one process$' <<< "$output")" -eq 2 ]
 }
 
 @test "torchrun starts it" {
