@@ -75,6 +75,10 @@ elif what == "rows":
     gloo = dist.new_group(backend="gloo")
     whole = muster.torch.send_rows(embedding_model())
     refused(rows_step, DistributedDataParallel(whole, process_group=gloo))
+    import torch._dynamo
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    refused(rows_step, DistributedDataParallel(muster.torch.send_rows(embedding_model())))
+    torch._dynamo.config.optimize_ddp = True
     part = DistributedDataParallel(nn.Sequential(muster.torch.send_rows(embedding_model())))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

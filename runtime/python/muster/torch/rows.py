@@ -9,6 +9,7 @@ pass. Both parts go to libmuster's own DDP, in a world of their own:
   rows of the batch -> list -> end of the pass -> muster_ddp_grad_rows --+-> muster_ddp_sync -> weight.grad
 """
 import ctypes
+import sys
 import warnings
 
 import torch
@@ -240,10 +241,21 @@ def _exchange_of(model, ddp):
     return exchange
 
 
+def _refuse_python_reducer():
+    """It hides DDP's forward passes, so that nothing would exchange the rows."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo and getattr(dynamo.config, "optimize_ddp", None) == "python_reducer":
+        raise Error("muster.torch: send_rows does not work with torch._dynamo.config.optimize_ddp = 'python_reducer': "
+                    "leave one of them out")
+
+
 @torch.compiler.disable
 def _before_forward(model, _):
+    if not torch.is_grad_enabled():
+        return
     ddp = DistributedDataParallel._get_active_ddp_module()
-    if ddp is None or not torch.is_grad_enabled():
+    if ddp is None:
+        _refuse_python_reducer()
         return
     exchange = model._muster_exchange = _exchange_of(model, ddp)
     if isinstance(exchange, _Exchange):
