@@ -58,6 +58,12 @@ except muster.Error as error:
     [[ "$output" =~ ^"muster.torch needs PyTorch 2.1 or newer, but this is "[12].*": install a newer one"$ ]]
 }
 
+@test "importing it does not load PyTorch's compiler" {
+    new
+    run "$python" -c 'import sys, muster.torch; sys.exit("torch._dynamo" in sys.modules)'
+    [ "$status" -eq 0 ]
+}
+
 @test "awkward models train as over gloo, bit for bit at two ranks" {
     new
     ranks 2 torch_models.py

@@ -5,6 +5,7 @@
 Untied weights are equal bit for bit at two ranks. A tied one differs by the roundings of the two parts.
 """
 import copy
+import pickle
 import sys
 
 import torch
@@ -140,10 +141,11 @@ def train_after_evaluation(model):
 
 
 def train_copy(model):
-    """The copy has its own exchange, the original goes on."""
+    """A copy, and what was saved and loaded, have their own exchange; the original goes on."""
     train(model)
     options = {"find_unused_parameters": model.find_unused_parameters}
-    train(DistributedDataParallel(copy.deepcopy(model.module), process_group=model.process_group, **options))
+    for other in copy.deepcopy(model.module), pickle.loads(pickle.dumps(model.module)):
+        train(DistributedDataParallel(other, process_group=model.process_group, **options))
     train(model)
 
 

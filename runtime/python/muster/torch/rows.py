@@ -9,6 +9,7 @@ pass. Both parts go to libmuster's own DDP, in a world of their own:
   rows of the batch -> list -> end of the pass -> muster_ddp_grad_rows --+-> muster_ddp_sync -> weight.grad
 """
 import ctypes
+import functools
 import sys
 import warnings
 
@@ -31,7 +32,6 @@ _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 class Embedding(nn.Embedding):
     """What send_rows makes of nn.Embedding. It differs in forward passes of DDP that exchange gradients."""
 
-    @torch.compiler.disable
     def forward(self, input):  # pylint: disable=redefined-builtin  # the name in nn.Embedding
         rows = self.__dict__.get("_muster_rows")
         if rows is None or not rows.exchange.collects():
@@ -249,7 +249,6 @@ def _refuse_python_reducer():
                     "leave one of them out")
 
 
-@torch.compiler.disable
 def _before_forward(model, _):
     if not torch.is_grad_enabled():
         return
@@ -274,7 +273,6 @@ def _tensors(value):
     return [tensor for item in value for tensor in _tensors(item)]
 
 
-@torch.compiler.disable
 def _after_forward(model, _, result):
     """The pass of a rank that did not use an embedding ends with the exchange too."""
     exchange = model.__dict__.get("_muster_exchange")
@@ -282,6 +280,16 @@ def _after_forward(model, _, result):
         for tensor in _tensors(result):
             if tensor.requires_grad:
                 tensor.register_hook(exchange.end_with_pass)
+
+
+@functools.cache
+def _leave_out_of_graphs():
+    """At the first use, because it loads PyTorch's compiler, which takes as long as PyTorch itself. A saved model
+    names the hooks, so they keep their names."""
+    global _before_forward, _after_forward
+    Embedding.forward = torch.compiler.disable(Embedding.forward)
+    _before_forward = torch.compiler.disable(_before_forward)
+    _after_forward = torch.compiler.disable(_after_forward)
 
 
 def _takes(module):
@@ -310,6 +318,7 @@ def send_rows(model):
     names |= {form.format(name) for name in names for form in (".{}", "_orig_mod.{}")}
     ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
     model._ddp_params_and_buffers_to_ignore = sorted(ignored | names)
+    _leave_out_of_graphs()
     model.register_forward_pre_hook(_before_forward)
     model.register_forward_hook(_after_forward)
     return model
