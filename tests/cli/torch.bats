@@ -8,17 +8,20 @@ load common
 build=${MUSTER_BUILDDIR:-$top/build}
 python=${MUSTER_PYTHON:-/usr/bin/python3}  # another PyTorch to test with
 
+setup_file() {
+    torch_release=$("$python" -c "import torch, torch.distributed; print(torch.__version__)" 2> /dev/null) || true
+    export torch_release # empty: there is none
+}
+
 setup() {
-    "$python" -c "import torch.distributed" 2> /dev/null || skip "no python3-torch"
+    [ -n "$torch_release" ] || skip "no python3-torch"
     # Debian's PyTorch lacks libuv.
     export PYTHONPATH=$top/runtime/python LD_LIBRARY_PATH=$build/.libs USE_LIBUV=0 OMP_NUM_THREADS=1
     export PYTHONWARNINGS=ignore PYTHONDONTWRITEBYTECODE=1 MUSTER_INIT_TIMEOUT=60 MUSTER_TIMEOUT=60
 }
 
 new() { # needs PyTorch 2.1
-    local release
-    release=$("$python" -c "import torch; print(torch.__version__)")
-    [ "$(printf '2.1\n%s\n' "$release" | sort -V | head -n 1)" = 2.1 ] || skip "python3-torch is $release"
+    [ "$(printf '2.1\n%s\n' "$torch_release" | sort -V | head -n 1)" = 2.1 ] || skip "python3-torch is $torch_release"
 }
 
 ranks() { # number, program of this folder, arguments
