@@ -21,15 +21,18 @@
 
 /* ---- The records of the next ranks ---------------------------------------------- */
 
-/* Of another node: request it at once, while that rank lives; our server answers when
- * it has published. Of this node: our server has it or not, and is asked again. It must
- * not ask Slurm for a rank that died here: see mu_pmix_start_get.
+/* Of another node: our server answers when that rank has published. Where its node has
+ * no rank any more, our server tries for seconds and PMIx_Commit waits for it: so this
+ * is requested in the fence, when this rank has published. Of this node: our server has
+ * it or not, and is asked again. It must not ask Slurm for a rank that died here: see
+ * mu_pmix_start_get.
  */
 static void request_next(struct pmix *p, int kind)
 {
     struct mu_pmix_request *request = &p->watch.request[kind];
     int next = p->watch.ring.side[kind].next;
 
+    request->sent = true;
     if (kind == MU_RING_NODE) {
         request->rc = mu_pmix_start_get(p, next, RING_KEY, 1, &request->call);
         return;
@@ -68,8 +71,8 @@ static void poll_requests(struct pmix *p)
         if (request->call &&
             (request->rc != PMIX_SUCCESS || mu_call_done(request->call)))
             receive_next(p, k);
-        if (k == MU_RING_NODE && p->watch.ring.endpoint && side->next >= 0 &&
-            !side->have_next && !request->call)
+        if (p->watch.ring.endpoint && side->next >= 0 && !request->call &&
+            (!request->sent || (k == MU_RING_NODE && !side->have_next)))
             request_next(p, k);
     }
 }
@@ -95,12 +98,9 @@ static void open_ring(struct mu_world *w)
         node_of[r] = p->watch.local[r] ? 1 : host_of(p, r);
     mu_ring_open(ring, w->endpoint, w->rank, node_of, w->size, p->world->host);
     free(node_of);
-    if (!ring->endpoint ||
+    if (ring->endpoint &&
         mu_pmix_publish(p, RING_KEY, &ring->mine, sizeof ring->mine, NULL) < 0)
-        return;
-    for (int k = 0; k < MU_RINGS; k++)
-        if (ring->side[k].next >= 0)
-            request_next(p, k);
+        mu_ring_close(ring);
 }
 
 void mu_pmix_watch_open(struct mu_world *w)

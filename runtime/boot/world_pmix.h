@@ -20,6 +20,7 @@ struct mu_pmix_watch {
     struct mu_ring ring;
     struct mu_pmix_request {  /* for the record of the next rank of each ring */
         struct mu_call *call; /* NULL: none */
+        bool sent;
         pmix_status_t rc;
     } request[MU_RINGS];
     bool *local, *gone; /* ranks of this node, and those of them without a process */
