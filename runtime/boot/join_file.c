@@ -15,7 +15,7 @@
 #include "runtime/boot/secret.h"
 #include "runtime/muster.h"
 
-static const char magic[8] = "muster1\n";
+static const char magic[] = "muster1\n"; /* in the file without its end */
 
 int mu_join_file_write(const char *path, const struct mu_world *world,
                        struct mu_err *err)
@@ -54,7 +54,7 @@ static int read_whole(const char *path, struct mu_join_file *out, int *fd,
     if (mu_secret_check_file(*fd, "MUSTER_JOIN", path, err) < 0)
         return -1;
     if (read(*fd, out, sizeof *out) != sizeof *out ||
-        memcmp(out->magic, magic, sizeof magic) != 0 ||
+        memcmp(out->magic, magic, sizeof out->magic) != 0 ||
         !mu_address_read(&out->address, &out->address, sizeof out->address))
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
                           "MUSTER_JOIN=%s is not a file that MUSTER_GROW of this "
