@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/endpoint/endpoint.h"
 
 #define MAX_ROUNDS 1000
 
@@ -22,37 +23,40 @@ enum { MPI_PRIVATE, ARENA, PRIVATE, TCP, NCONTESTANTS };
 static const char *const names[] = { "mpi", "arena", "private", "tcp" };
 
 static int rank, size;
-static struct {
-    char key[64];
-    void *all;
-    size_t len;
-} record;
 
-/* ---- an exchange over MPI: everything is published before the fence ---- */
+/* ---- an exchange over MPI: one record is published before each fence ---- */
+
+static struct record {
+    size_t len;
+    char bytes[4096];
+} mine, *all;
 
 static int publish(void *arg, const char *key, const void *value, size_t len,
                    struct mu_err *err)
 {
-    record.len = 2048;
-    free(record.all);
-    record.all = calloc((size_t)size + 1, record.len);
-    snprintf((char *)record.all + (size_t)size * record.len, record.len, "%.*s",
-             (int)len, (const char *)value);
+    if (len > sizeof mine.bytes)
+        return mu_err_set(err, MUSTER_EMEMORY, "%s has %zu bytes", key, len);
+    mine.len = len;
+    memcpy(mine.bytes, value, len);
     return 0;
 }
 
 static int fence(void *arg, double timeout, struct mu_err *err)
 {
-    MPI_Allgather((char *)record.all + (size_t)size * record.len, (int)record.len,
-                  MPI_BYTE, record.all, (int)record.len, MPI_BYTE, MPI_COMM_WORLD);
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE,
+                  MPI_COMM_WORLD);
     return 0;
 }
 
 static int fetch(void *arg, int from, const char *key, void **value, size_t *len,
                  double timeout, struct mu_err *err)
 {
-    *value = strdup((char *)record.all + (size_t)from * record.len);
-    *len = strlen(*value);
+    *len = all[from].len;
+    *value = malloc(*len + 1);
+    if (!*value)
+        return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
+    memcpy(*value, all[from].bytes, *len);
+    ((char *)*value)[*len] = '\0'; /* some values are texts */
     return 0;
 }
 
@@ -60,6 +64,26 @@ static void die(const char *what, const struct mu_err *err)
 {
     fprintf(stderr, "rank %d: %s: %s\n", rank, what, err->text);
     MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* The connections of all backends begin at one endpoint. */
+static void open_endpoint(struct mu_backend_env *env)
+{
+    static struct mu_endpoint *endpoint;
+    static struct mu_address *address;
+    struct mu_err err = { 0 };
+
+    if (!endpoint) {
+        if (mu_endpoint_open(NULL, &endpoint, &err) < 0)
+            die("endpoint", &err);
+        for (int s = MU_SERVICE_CONTROL; s < MU_NSERVICES; s++)
+            mu_endpoint_set_secret(endpoint, (enum mu_service)s, env->token);
+        address = calloc((size_t)size, sizeof *address);
+        MPI_Allgather(mu_endpoint_address(endpoint), sizeof *address, MPI_BYTE, address,
+                      sizeof *address, MPI_BYTE, MPI_COMM_WORLD);
+    }
+    env->endpoint = endpoint;
+    env->address = address;
 }
 
 static struct mu_backend *open_backend(bool force_tcp)
@@ -75,6 +99,7 @@ static struct mu_backend *open_backend(bool force_tcp)
                                   .host_of = host_of,
                                   .job = "bench",
                                   .gpus = "",
+                                  .generation = force_tcp,
                                   .force_tcp = force_tcp,
                                   .init_timeout = 30,
                                   .timeout = 120,
@@ -84,6 +109,7 @@ static struct mu_backend *open_backend(bool force_tcp)
 
     for (int r = 0; r < size; r++)
         host_of[r] = "here";
+    open_endpoint(&env);
     if (mu_backend_host.open(&env, &b, &err) < 0)
         die("open", &err);
     return b;
@@ -182,6 +208,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rounds < 1 || rounds > MAX_ROUNDS || size > 1024)
         MPI_Abort(MPI_COMM_WORLD, 2);
+    all = calloc((size_t)size, sizeof *all);
     entries[ARENA].b = entries[PRIVATE].b = open_backend(false);
     entries[TCP].b = open_backend(true);
     for (int k = 0; k < NCONTESTANTS; k++)

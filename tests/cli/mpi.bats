@@ -3,9 +3,9 @@
 # A program that uses an MPI library beside libmuster, started by that library's mpirun.
 # shellcheck disable=SC2154 # common.bash sets muster and top
 load common
+build=${MUSTER_BUILDDIR:-${MUSTER_SRCDIR:-$BATS_TEST_DIRNAME/../..}/build}
 
 setup_file() {
-    local build=${MUSTER_BUILDDIR:-${MUSTER_SRCDIR:-$BATS_TEST_DIRNAME/../..}/build}
     command -v mpicc mpirun > /dev/null || skip "no mpicc"
     mpirun --version | grep -q 'Open MPI' || skip "mpirun is not Open MPI's"
     ! grep -q '^MU_CFLAGS = .*-fsanitize' "$build/Makefile" || skip "a build with sanitizers"
@@ -35,4 +35,11 @@ mpi 2 sums 3, muster 2 sums 3" ]
 
 @test "MPI_Init before an elastic muster_init, as muster.h demands: both work" {
     MUSTER_ELASTIC=1 beside mpi
+}
+
+@test "bench-host compares the host backend with Open MPI, each result checked" {
+    run timeout 120 "$BATS_TEST_DIRNAME/../bench/host-allreduce" -n 2 -r 1 "$build"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'against the better of the two' <<< "$output")" -eq 4 ]
 }
