@@ -14,7 +14,7 @@
 int mu_secret_read(const struct mu_launch *launch, uint8_t out[MU_TOKEN_LEN],
                    struct mu_err *err);
 /* A file that holds a secret, open as fd, so that it is the one that is read: is it a
- * regular file of this user that nobody else may read? err has name and path.
+ * regular file of this user, readable by no other? err has name and path.
  */
 int mu_secret_check_file(int fd, const char *name, const char *path,
                          struct mu_err *err);

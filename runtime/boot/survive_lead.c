@@ -164,7 +164,7 @@ static void listen_once(struct lead *l, double until)
     take_arrivals(l);
 }
 
-/* Newcomers are taken when nobody else has died, and all are between two steps. */
+/* Newcomers are taken while all ranks live and each one is in muster_grow. */
 static bool all_admit(const struct lead *l, const struct mu_join *mine)
 {
     const struct mu_survive *s = l->s;

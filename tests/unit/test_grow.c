@@ -404,19 +404,29 @@ static int ask_for_a_while(struct muster *m, void *arg)
     return muster_finalize(m);
 }
 
+/* A world of two with MUSTER_ELASTIC=1, and a third process that joins by path. */
+static void run_with_newcomer(const char *path, const char *its_elastic,
+                              double init_timeout,
+                              int (*body)(struct muster *m, void *arg),
+                              struct ways_result *r)
+{
+    ways_run(&(struct ways){ .size = 3,
+                             .set = { { -1, "WORLD_SIZE", "2" },
+                                      { -1, "MUSTER_ELASTIC", "1" },
+                                      { -1, "MUSTER_GROW", path },
+                                      { 2, "MUSTER_ELASTIC", its_elastic },
+                                      { 2, "MUSTER_JOIN", path } },
+                             .init_timeout = init_timeout },
+             ways_port(), body, NULL, r);
+}
+
 static void a_process_of_other_settings_does_not_join(void **state)
 {
     struct ways_result r;
     char path[256];
 
     file_path(path, sizeof path);
-    ways_run(&(struct ways){ .size = 3,
-                             .set = { { -1, "WORLD_SIZE", "2" },
-                                      { -1, "MUSTER_ELASTIC", "1" },
-                                      { -1, "MUSTER_GROW", path },
-                                      { 2, "MUSTER_ELASTIC", "2" },
-                                      { 2, "MUSTER_JOIN", path } } },
-             ways_port(), ask_for_a_while, NULL, &r);
+    run_with_newcomer(path, "2", 0, ask_for_a_while, &r);
     if (r.status[0] || r.status[1] || r.status[2] != MUSTER_ECONTRACT ||
         !ways_line(r.text, "muster-grow-", "elastic 1', but this process 'libmuster") ||
         !ways_line(r.text, "elastic 1", "elastic 2': both must be equal"))
@@ -481,13 +491,7 @@ static void a_job_that_has_ended_is_named(void **state)
     char path[256];
 
     file_path(path, sizeof path);
-    ways_run(&(struct ways){ .size = 3,
-                             .set = { { -1, "WORLD_SIZE", "2" },
-                                      { -1, "MUSTER_ELASTIC", "1" },
-                                      { -1, "MUSTER_GROW", path },
-                                      { 2, "MUSTER_JOIN", path } },
-                             .init_timeout = WAYS_SHORT * PATIENCE },
-             ways_port(), leave_without_finalize, NULL, &r);
+    run_with_newcomer(path, "1", WAYS_SHORT * PATIENCE, leave_without_finalize, &r);
     if (r.status[2] != MUSTER_ERENDEZVOUS ||
         !(ways_line(r.text, "rank 0 of job ", "the job may have ended") ||
           ways_line(r.text, "MUSTER_JOIN=", "did not call muster_grow")))
