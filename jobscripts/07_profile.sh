@@ -21,5 +21,9 @@ ledgers=./ledgers-$SLURM_JOB_ID
 # shellcheck disable=SC2086 # TRAIN is the program and its arguments
 srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --muster="profile=$ledgers" "${PYTHON:-python3}" ${TRAIN:-train.py}
 
+if [ ! -d "$ledgers" ]; then
+    echo "no process has written a ledger: the program has used neither NCCL nor libmuster"
+    exit 1
+fi
 muster report "$ledgers"
 muster report --format html "$ledgers" > "$SLURM_JOB_NAME-$SLURM_JOB_ID.html"

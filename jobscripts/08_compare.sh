@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# How well does a training scale? The same work on one, two and four GPUs, one after the other, and
-# the table of their speedup.
+# How well does a training scale? The same work on one, two, four GPUs, and so on up to the tasks of
+# the job, one after the other, and the table of their speedup.
 #
 #   sbatch 08_compare.sh
+#   sbatch --ntasks-per-node=8 --gres=gpu:8 08_compare.sh
 #
 #SBATCH --job-name=compare
 #SBATCH --output=%x-%j.out
@@ -15,7 +16,7 @@
 #SBATCH --time=00:30:00
 set -eu
 
-for ranks in 1 2 4; do
+for ((ranks = 1; ranks <= ${SLURM_NTASKS:-4}; ranks *= 2)); do
     srun --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --mpi=pmix --muster=on \
         muster-train --batch 32 --epochs "${EPOCHS:-10}" --result "$SLURM_JOB_NAME-$SLURM_JOB_ID-$ranks.json"
 done

@@ -173,7 +173,11 @@ struct muster_options {
     const char *grow;
     /* MUSTER_JOIN: the file of a world that has begun: this process joins it. */
     const char *join;
-    uint64_t reserved[5]; /* 0 */
+    /* 1: use the GPU that the program has made current, although the plugin chose
+     * another one for this task.
+     */
+    int own_device;
+    uint64_t reserved[4]; /* 0 */
 };
 
 /* [collective] Take rank and size, check the placement, open control connections and
@@ -184,8 +188,9 @@ struct muster_options {
  * have begun to connect, a failure ends the whole job (see on_failure).
  *
  * The library makes the GPU that the plugin chose for this task the current device of
- * the calling thread (cudaSetDevice), else the device that the program has chosen
- * before. muster_device is its index.
+ * the calling thread (cudaSetDevice). Without one, or with own_device, the device that
+ * the program has made current before stays. muster_device is its index. Later calls
+ * leave the current device as it was.
  *
  * A second call opens a second world of the same ranks, with connections, order and
  * deadlines of its own. It is for another thread, for instance one that evaluates while
@@ -194,12 +199,17 @@ struct muster_options {
  */
 int muster_init(struct muster **out, const struct muster_options *options);
 
-/* [collective] Wait for the others, close everything, free m. NULL is fine. */
+/* [collective] Wait for the others, close everything, free m, also where that fails:
+ * then muster_report(NULL) prints why. MUSTER_EUSAGE (open groups or handles): m is as
+ * before. NULL is fine.
+ */
 int muster_finalize(struct muster *m);
 
 /* Print why, then end the whole job with this exit status (1..255). Does not return.
- * stdout and stderr of all ranks are flushed, also where the job ends in another call.
- * A stream whose lock another thread holds is left out.
+ * What each rank has printed is written, also where the job ends in another call:
+ * stdout, stderr, sys.stdout of Python, and files that are open in stdio (those not in
+ * an elastic world or with on_failure=return). A stream whose lock another thread holds
+ * is left out. C++ streams are flushed while they are synchronised with stdio.
  */
 void muster_abort(struct muster *m, int status, const char *why)
     __attribute__((noreturn));
@@ -234,6 +244,7 @@ int muster_nodes(const struct muster *m);
 const char *muster_backend(const struct muster *m); /* "host" or "nccl" */
 /* "shared memory", "shared memory + TCP", "NVLink", ... for a banner */
 const char *muster_transport(const struct muster *m);
+/* NULL: no such rank. Borrowed until ranks die or join. */
 const char *muster_host(const struct muster *m, int rank);
 /* CUDA device index chosen for this rank, -1 without a GPU. */
 int muster_device(const struct muster *m);
@@ -243,7 +254,8 @@ int muster_device(const struct muster *m);
 /* [collective] Each rank of m gives a colour. Those with the same one, 0 or more, are a
  * group. Below 0: this rank is in none, and *out is NULL. Ranks are numbered by key,
  * equal keys by their rank in m. name, below 48 bytes and equal in a group, is for
- * messages; NULL: the colour.
+ * messages and copied; NULL: the colour. Where it fails, it fails on all ranks of m:
+ * *out is NULL and muster_error(m) is the reason.
  *
  * A group is used like the world: every call that takes a struct muster takes it, with
  * the ranks and the size of the group. That includes muster_ddp_create,
@@ -257,7 +269,9 @@ int muster_device(const struct muster *m);
  * group that lost no rank goes on as it is. Calls on one that lost a rank return
  * MUSTER_EPEER and name it: finalize it, and split the smaller world anew.
  *
- * Groups work on the host backend. On "nccl" the call is refused.
+ * On "nccl" each group takes 58 MiB of GPU memory where its ranks share a node, and its
+ * collectives a few SMs while they wait: keep no more than four groups of a GPU busy at
+ * a time.
  */
 int muster_split(struct muster *m, int colour, int key, const char *name,
                  struct muster **out);
@@ -268,18 +282,35 @@ int muster_world_rank(const struct muster *m, int rank);
 
 /* ---- Collectives on your own buffers --------------------------------------------- */
 
-/* In host memory, and in GPU memory where muster_backend is "nccl". There muster_reduce
- * and those below it take GPU memory alone.
+/* Buffers are in host memory, and in GPU memory where muster_backend is "nccl". All
+ * ranks give buffers of one kind. Beside GPUs, host memory passes through GPU memory:
+ * 4 MiB of it for each m; messages, muster_alltoallv and what muster_start starts take
+ * as much as their buffers until they are done.
+ *
+ * All ranks give the same count, dtype, op and root. In host memory a difference is
+ * MUSTER_ECONTRACT, which names two ranks; on GPUs it is noticed at the deadline. count
+ * may be 0, and the buffers NULL then. An all-reduce has the same bits on all ranks.
+ *
+ * The calls return when done, and the buffers are the caller's again. In GPU memory
+ * they return when enqueued: what follows on stream finds the result. After a failure
+ * the receive buffer holds anything.
+ *
+ * In place: send of muster_allgather and muster_gather may be this rank's part of recv,
+ * recv of muster_reduce_scatter and muster_scatter this rank's part of send. Otherwise
+ * send and recv do not overlap.
  */
 
-/* Memory in which collectives need no copy: shared among the ranks of a node, or
- * registered with the GPU. NULL when none is left, on the node or below the memory
- * limit of the job. Free it with muster_free before muster_finalize.
+/* [collective] Memory in which collectives need no copy: shared among the ranks of a
+ * node, or registered with the GPU. All ranks ask for the same bytes in the same order.
+ * Zeroed, and aligned to 4096 bytes (on a GPU as by cudaMalloc). NULL when none is
+ * left, on the node or below the memory limit of the job; muster_error is the reason.
  */
 void *muster_alloc(struct muster *m, size_t bytes);
+/* Before muster_finalize, when no rank uses p in a collective any more. NULL is fine.
+ */
 void muster_free(struct muster *m, void *p);
 
-/* [collective] In place, in any memory. Returns when done; on a GPU, when enqueued. */
+/* [collective] In place. */
 int muster_allreduce(struct muster *m, void *buffer, size_t count,
                      enum muster_dtype dtype, enum muster_op op, void *stream);
 /* [collective] From rank root to all. */
@@ -302,7 +333,8 @@ int muster_reduce(struct muster *m, const void *send, void *recv, size_t count,
 int muster_gather(struct muster *m, const void *send, void *recv, size_t count,
                   enum muster_dtype dtype, int root, void *stream);
 /* [collective] send of rank root has size * count elements, and rank r gets the r-th
- * part; elsewhere send is not used.
+ * part; elsewhere send is not used. These and all-to-alls take at most 512 ranks where
+ * all share a node.
  */
 int muster_scatter(struct muster *m, const void *send, void *recv, size_t count,
                    enum muster_dtype dtype, int root, void *stream);
@@ -343,6 +375,9 @@ struct muster_handle;
  * in one order; each rank waits for them in an order of its own, and starts others on
  * other groups meanwhile.
  *
+ * A GPU carries them out in the order of their start. So large messages of two ranks to
+ * each other never end where both ranks start the send first: use muster_sendrecv.
+ *
  *     muster_start(row, &a);
  *     muster_allreduce(row, x, n, MUSTER_F32, MUSTER_SUM, NULL);
  *     muster_start(column, &b);
@@ -352,10 +387,11 @@ struct muster_handle;
  *         ...
  */
 int muster_start(struct muster *m, struct muster_handle **out);
-/* Return when it is done, on a GPU when its stream waits for it; frees h. seconds: the
- * limit of this wait, above 0 and below that of the options, which 0 stands for. After
- * it the job ends with the name of the missing rank. When ranks die in an elastic
- * world, the world's handles are void: each wait returns MUSTER_ESHRUNK. NULL is fine.
+/* Return when it is done, in GPU memory when its stream waits for it; frees h, also
+ * where it fails, but for MUSTER_EUSAGE (seconds below 0). seconds: the limit of this
+ * wait, above 0 and below that of the options, which 0 stands for. After it the job
+ * ends with the name of the missing rank. When ranks die in an elastic world, its
+ * handles are void: each wait returns MUSTER_ESHRUNK. NULL is fine.
  */
 int muster_wait(struct muster_handle *h, double seconds);
 /* *done becomes 1 when muster_wait would return at once, also with a failure; else 0.
@@ -415,7 +451,7 @@ struct muster_ddp_options {
      */
     int screen;
     /* A gradient that no rank has in the first sync, and none declared absent, is
-     * MUSTER_ECONTRACT. 0: a warning.
+     * MUSTER_ECONTRACT, also with shard and in a world of one. 0: a warning.
      */
     int require_all;
     int shard;                      /* ZeRO-1: see muster_ddp_shard */
@@ -616,7 +652,8 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  *         if (status == MUSTER_ESHRUNK)
  *             continue;                          // set up again; else the step again
  *         optimizer;
- *         step++;
+ *         if (++step == steps)
+ *             break;                             // one that joins now is alone
  *         status = muster_grow(m, &joined);      // MUSTER_ESHRUNK: nothing to repeat
  *         fresh = joined > 0;
  *     }
@@ -892,7 +929,8 @@ struct muster_checkpoint_options {
 
 /* Something to be saved, in host memory or on this rank's GPU. From a GPU save copies
  * it at once in every mode, after the work that the GPU has been given so far. All
- * ranks give the same names, below 128 bytes, in the same order.
+ * ranks give the same names, below 128 bytes, in the same order: a load, and a sharded
+ * save, refuse a difference with MUSTER_ECONTRACT.
  *
  * total = 0: every rank has the same bytes (weights); a sharded save lets each write a
  * part of them. Otherwise this rank holds bytes offset .. offset + bytes - 1 of an item

@@ -96,7 +96,7 @@ int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, in
     return mu_ddp_state(ddp, items, room);
 }
 
-/* The newcomers have no object that belongs to it. */
+/* Newcomers have no ddp object that belongs to this one. */
 static int check_current(struct muster_ddp *ddp, const char *call)
 {
     if (ddp->grown == ddp->comm->grown)
@@ -135,17 +135,24 @@ static int check_index(struct muster_ddp *ddp, const char *call, int i)
                    ddp->nall - 1);
 }
 
+/* The caller has a gradient of parameter i. */
+static int check_gradient(struct muster_ddp *ddp, const char *call, int i)
+{
+    int rc = check_index(ddp, call, i);
+
+    if (rc == MUSTER_OK && mu_ddp_param(ddp, i)->frozen)
+        rc = mu_fail(ddp->m, MUSTER_EUSAGE, "%s: '%s' was registered as frozen", call,
+                     mu_ddp_param(ddp, i)->name);
+    return rc;
+}
+
 int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
 {
-    int rc = check_index(ddp, "muster_ddp_grad_ready", i);
+    int rc = check_gradient(ddp, "muster_ddp_grad_ready", i);
     struct mu_err err;
 
     if (rc)
         return rc;
-    if (mu_ddp_param(ddp, i)->frozen)
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "muster_ddp_grad_ready: '%s' was registered as frozen",
-                       mu_ddp_param(ddp, i)->name);
     if (mu_ddp_grad_ready(ddp, i, stream, &err) < 0)
         return mu_fail_err(ddp->m, &err);
     return MUSTER_OK;
@@ -154,16 +161,12 @@ int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream)
 int muster_ddp_grad_rows(struct muster_ddp *ddp, int i, const int64_t *index, size_t n,
                          const void *values, void *stream)
 {
-    int rc = check_index(ddp, "muster_ddp_grad_rows", i);
+    int rc = check_gradient(ddp, "muster_ddp_grad_rows", i);
     struct mu_err err = { 0 };
 
     (void)stream; /* rows on a GPU are copied after the work of all streams */
     if (rc)
         return rc;
-    if (mu_ddp_param(ddp, i)->frozen)
-        return mu_fail(ddp->m, MUSTER_EUSAGE,
-                       "muster_ddp_grad_rows: '%s' was registered as frozen",
-                       mu_ddp_param(ddp, i)->name);
     if (n > 0 && (!index || !values))
         return mu_fail(ddp->m, MUSTER_EUSAGE,
                        "muster_ddp_grad_rows: index (%p) or values (%p) of %zu rows is "

@@ -147,7 +147,7 @@ static void list_parts(struct mu_part *parts, int size, const size_t *counts,
     }
 }
 
-/* The buffer of these parts is there, and its bytes can be counted. */
+/* Refuse parts that have no buffer, or more bytes than can be counted. */
 static int check_parts(struct muster *m, const char *which, const void *buffer,
                        const struct mu_part *parts, size_t element)
 {

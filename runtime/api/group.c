@@ -16,10 +16,11 @@
 /* What each rank gives. */
 struct ticket {
     int32_t colour, key, status;
+    int32_t splits; /* calls of muster_split that this rank has counted */
     char name[MU_GROUP_NAME];
 };
 
-/* How it went. */
+/* The result of opening its group, of each rank. */
 struct outcome {
     int32_t status;
     char text[256];
@@ -44,6 +45,17 @@ static struct ticket ticket_of(const struct mu_gathered *all, int rank)
 
     memcpy(&t, all->at[rank], sizeof t);
     return t;
+}
+
+/* Newcomers, and ranks whose call a death has ended, have counted fewer. */
+static int most_splits(const struct muster *parent, const struct mu_gathered *all)
+{
+    int most = 0;
+
+    for (int r = 0; r < parent->comm.world->size; r++)
+        if (ticket_of(all, r).splits > most)
+            most = ticket_of(all, r).splits;
+    return most;
 }
 
 /* The ranks of this rank's colour, in the order of the group. *ranks: caller frees. */
@@ -73,7 +85,7 @@ static int list_members(struct muster *parent, const struct mu_gathered *all,
     return 0;
 }
 
-/* All ranks come to the same answer, but for the rank that was refused itself. */
+/* All ranks decide alike, except the rank that was refused itself. */
 static int check_tickets(struct muster *parent, const struct mu_gathered *all)
 {
     const struct mu_world *w = parent->comm.world;
@@ -154,8 +166,7 @@ static struct muster *group_new(struct muster *parent, const struct ticket *t,
 static int open_group(struct muster *m, struct mu_err *err)
 {
     if (mu_open_control(&m->comm, m->comm.config.init_timeout, err) == 0 &&
-        mu_agree_on_world(&m->comm, err) == 0 &&
-        mu_open_backend(&m->comm, NULL, &m->comm.backend, err) == 0)
+        mu_agree_on_world(&m->comm, err) == 0 && mu_open_backend(&m->comm, err) == 0)
         return 0;
     if (m->comm.control) /* ends the wait of the others */
         mu_comm_announce(&m->comm, m->comm.world->rank, err);
@@ -205,7 +216,7 @@ static int split(struct muster *parent, const struct ticket *t,
     struct muster *m = NULL;
     int *ranks = NULL, n = 0;
 
-    parent->splits++;
+    parent->splits = 1 + most_splits(parent, all);
     if (t->colour >= 0 && list_members(parent, all, t, &ranks, &n, &own) == 0) {
         m = group_new(parent, t, ranks, n, &own);
         if (m)
@@ -234,10 +245,6 @@ static int check_arguments(struct muster *parent, int colour, const char *name,
                        "muster_split: the name '%.20s...' has %zu characters, use at "
                        "most %zu",
                        name, strlen(name), sizeof t->name - 1);
-    if (!parent->comm.ops->host_memory)
-        return mu_fail(parent, MUSTER_EUSAGE,
-                       "muster_split: groups need the host backend, this is %s",
-                       parent->comm.ops->name);
     if (colour >= 0 && name)
         snprintf(t->name, sizeof t->name, "%s", name);
     else if (colour >= 0)
@@ -248,7 +255,7 @@ static int check_arguments(struct muster *parent, int colour, const char *name,
 int muster_split(struct muster *parent, int colour, int key, const char *name,
                  struct muster **out)
 {
-    struct ticket t = { .colour = colour, .key = key };
+    struct ticket t = { .colour = colour, .key = key, .splits = parent->splits };
     struct mu_err err = { 0 };
     struct mu_gathered all;
     int rc;

@@ -2,7 +2,7 @@
 /* handle.c - muster_start: the next collective or message only starts
  *
  * A handle is a collective that was started and is not joined yet. The functions of
- * coll.c, exchange.c and pair.c check the arguments as ever, and end here.
+ * coll.c, exchange.c and pair.c check the arguments as always, then call this file.
  */
 #include "runtime/api/impl.h"
 
@@ -53,14 +53,14 @@ static void drop(void *arg)
 
     for (struct muster_handle *h = m->handles; h; h = h->next) {
         if (!h->dropped)
-            mu_coll_join(&m->comm, &h->started, h->what, h->stream, &ignored);
+            mu_coll_end(&m->comm, &h->started, h->what, h->stream, &ignored);
         h->dropped = true;
     }
 }
 
 /* ---- Start ---- */
 
-/* The caller's parts end with its call. */
+/* Copy the caller's parts, which are valid during its call only. */
 static int keep_parts(struct muster_handle *h, struct mu_coll *coll, size_t size)
 {
     if (coll->kind != MU_COLL_EXCHANGE)
@@ -125,14 +125,10 @@ int muster_start(struct muster *m, struct muster_handle **out)
 
 int muster_test(const struct muster_handle *h, int *done)
 {
-    const struct mu_comm *comm;
-
     if (!h || !done)
         return mu_fail(h ? h->m : NULL, MUSTER_EUSAGE,
                        "muster_test needs a handle and a place for its result");
-    comm = &h->m->comm;
-    *done = h->dropped || !comm->ops->test ||
-            comm->ops->test(comm->backend, h->started.request);
+    *done = h->dropped || mu_coll_test(&h->m->comm, &h->started);
     return MUSTER_OK;
 }
 
@@ -155,7 +151,7 @@ int muster_wait(struct muster_handle *h, double seconds)
     if (h->dropped) /* another call has dealt with the death */
         rc = mu_fail(m, MUSTER_ESHRUNK, "ranks died during the %s, which is not done",
                      h->what);
-    else if (mu_coll_join(&m->comm, &h->started, h->what, h->stream, &err) < 0)
+    else if (mu_coll_end(&m->comm, &h->started, h->what, h->stream, &err) < 0)
         rc = mu_fail_err(m, &err);
     release(h);
     return rc;

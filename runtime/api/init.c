@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* init.c - open and close a world: the way in, control connections, backend */
+/* init.c - open and close a world: rendezvous, control connections, backend */
 #include "runtime/api/impl.h"
 
 #include <stdio.h>
@@ -144,6 +144,8 @@ static int read_plan(struct muster *m, struct mu_err *err)
     } else if (line && !mu_cpuset_empty(&record.cpus)) {
         check_cpus(m, &record);
     }
+    if (m->comm.config.own_device)
+        record.gpus[0] = '\0';
     m->comm.gpus = strdup(record.gpus);
     memcpy(m->comm.fabric, record.fabric, sizeof m->comm.fabric);
     return m->comm.gpus ? 0 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
@@ -197,7 +199,7 @@ static int start(struct muster *m, struct mu_err *err)
         mu_open_control(&m->comm, m->comm.config.init_timeout, err) < 0 ||
         mu_agree_on_world(&m->comm, err) < 0 || mu_elastic_open(&m->recover, err) < 0)
         return -1;
-    return mu_open_backend(&m->comm, NULL, &m->comm.backend, err);
+    return mu_open_backend(&m->comm, err);
 }
 
 /* On GPUs NCCL's profiler plugin writes a ledger. A program goes on without one. */
@@ -207,7 +209,7 @@ static void open_ledger(struct muster *m)
 
     if (!variable("MUSTER_PROFILE") || !m->comm.ops->host_memory)
         return;
-    if (mu_ledger_open_asked(&m->comm.ledger, &err) < 0)
+    if (mu_ledger_open_asked(&m->comm.ledger, true, &err) < 0)
         mu_log(&m->comm.log, MU_LOG_WARN, "profile: %s; nothing is recorded", err.text);
     else
         m->comm.ledger.head->interface = MU_LEDGER_LIBMUSTER;
@@ -234,7 +236,7 @@ int mu_init_world(struct muster **out, const struct mu_config *config,
         mu_recover_start(&m->recover, &err);
         status = mu_fail_err(NULL, &err);
         if (m->comm.control && m->comm.world->joins)
-            mu_control_discard(m->comm.control); /* a death to the others */
+            mu_control_discard(m->comm.control); /* the others see a death */
         else if (m->comm.control)
             mu_control_close(m->comm.control, NULL);
         mu_release(m);
@@ -301,7 +303,9 @@ int muster_finalize(struct muster *m)
     rc = mu_recover_finish(&m->recover, &err) < 0 ? err.code : MUSTER_OK;
     mu_grow_end(&m->recover);
     mu_leave_forget(&m->recover);
-    if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK)
+    /* All ranks have arrived. Where ranks survive a death, it harms no other now. */
+    if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK &&
+        !mu_verdict_survived(&m->recover, err.code))
         rc = err.code;
     if (rc != MUSTER_OK)
         mu_fail(NULL, rc, "%s", err.text);

@@ -112,14 +112,14 @@ struct mu_owner {
     uint64_t step; /* syncs of the object so far */
 };
 
-/* One collective. Elements of dtype; send == recv is in place; for all-gather and
- * reduce-scatter the smaller buffer may lie anywhere inside the larger one.
- */
 /* When a backend worked on a collective: ns of CLOCK_MONOTONIC, 0 unknown. */
 struct mu_coll_times {
     int64_t began, ended;
 };
 
+/* One collective. Elements of dtype; send == recv is in place; for all-gather and
+ * reduce-scatter the smaller buffer may lie anywhere inside the larger one.
+ */
 struct mu_coll {
     enum mu_coll_kind kind;
     enum muster_dtype dtype;
@@ -220,10 +220,13 @@ struct mu_backend_ops {
      */
     int (*join)(struct mu_backend *b, struct mu_request *request, void *stream,
                 struct mu_err *err);
-    /* True: join returns at once. NULL: it never blocks the host. */
+    /* True: it is done, or b has failed. Not for direct and batch_join. NULL: always.
+     */
     bool (*test)(struct mu_backend *b, const struct mu_request *request);
     /* Block the host until everything joined so far has finished. */
     int (*drain)(struct mu_backend *b, void *stream, struct mu_err *err);
+    /* GPU: block the host until stream is idle. Present whenever is_host is. */
+    int (*idle)(struct mu_backend *b, void *stream, struct mu_err *err);
 
     /* Copy n pieces of dtype `from` into the bucket as dtype `to` times scale (pack),
      * or back (unpack). Host: done on return. GPU: enqueued on stream.
@@ -271,6 +274,12 @@ struct mu_backend_ops {
      */
     int (*copy_any)(struct mu_backend *b, void *dst, const void *src, size_t bytes,
                     struct mu_err *err);
+    /* GPU: memory of this rank alone, in stream order; other streams are not waited
+     * for. Present whenever is_host is.
+     */
+    void *(*alloc_private)(struct mu_backend *b, size_t bytes, void *stream,
+                           struct mu_err *err);
+    void (*free_private)(struct mu_backend *b, void *p, void *stream);
 
     /* From any thread: give every request started so far at least `seconds` from now.
      * NULL: the backend has no deadlines.
@@ -289,10 +298,12 @@ extern const struct mu_backend_ops mu_backend_one_rank;
 /* In backend_nccl.so; found with dlsym. */
 extern const struct mu_backend_ops mu_backend_nccl;
 /* mu_nccl_carry of backend_nccl.so, found with dlsym: an all-reduce of a program that
- * calls NCCL, on coll->stream. *carried is false where the stream is captured: NCCL has
- * to do it. The caller's communicators are used by one thread at a time.
+ * calls NCCL, on coll->stream, which may be captured. mapped: on memory that the peers
+ * map, for large ones; else by one-shot. *carried is false on all ranks where that way
+ * is not open or too small: NCCL has to do it. The caller's communicators are used by
+ * one thread at a time.
  */
 typedef int mu_nccl_carry_fn(struct mu_backend *b, const struct mu_coll *coll,
-                             bool *carried, struct mu_err *err);
+                             bool mapped, bool *carried, struct mu_err *err);
 
 #endif

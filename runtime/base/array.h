@@ -23,4 +23,20 @@ static inline int mu_array_extend(void *at, size_t each, int have, int n)
     return 0;
 }
 
+/* Room for one element more behind the n that are used; unlike above it is not cleared.
+ */
+static inline int mu_array_room(void *at, size_t each, size_t n)
+{
+    char *array;
+
+    if ((n & (n - 1)) != 0) /* 0, 1, 2, 4, ...: full */
+        return 0;
+    memcpy(&array, at, sizeof array);
+    array = realloc(array, each * (n ? 2 * n : 1));
+    if (!array)
+        return -1;
+    memcpy(at, &array, sizeof array);
+    return 0;
+}
+
 #endif

@@ -21,4 +21,9 @@ struct mu_log {
 void mu_log(const struct mu_log *log, enum mu_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* "muster: ", the text and a newline on standard error, whatever the level, in one
+ * write.
+ */
+void mu_print_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

@@ -6,15 +6,15 @@
 
 const char *mu_marker_unserved(const struct mu_marker *marker)
 {
-    static const char taken[] = ";by=muster;gpu-bind=";
-    const char *bind = marker->request ? strstr(marker->request, taken) : NULL;
+    static const char last[] = ";gpu-bind=";
+    const char *by = marker->request ? strstr(marker->request, ";by=muster;") : NULL;
+    const char *bind = by ? strstr(by, last) : NULL;
     char here[64];
 
-    if (!bind || !bind[sizeof taken - 1] || !marker->job || !marker->step ||
-        marker->set)
+    if (!bind || !bind[sizeof last - 1] || !marker->job || !marker->step || marker->set)
         return NULL;
     snprintf(here, sizeof here, "%s.%s", marker->job, marker->step);
     if (marker->served && strcmp(marker->served, here) == 0)
         return NULL;
-    return bind + sizeof taken - 1;
+    return bind + sizeof last - 1;
 }

@@ -100,3 +100,37 @@ bool mu_copy(char *dst, size_t len, const char *src)
     dst[n < len ? n : len - 1] = '\0';
     return n < len;
 }
+
+/* Bytes of the printable UTF-8 character at c; 0: it is none. */
+static int printable_len(const unsigned char *c)
+{
+    /* The second byte is narrower behind some first bytes: no C1 controls, no longer
+     * form of a shorter character, no half of a surrogate pair, nothing above U+10FFFF.
+     */
+    unsigned char least = *c == 0xc2   ? 0xa0
+                          : *c == 0xe0 ? 0xa0
+                          : *c == 0xf0 ? 0x90
+                                       : 0x80;
+    unsigned char most = *c == 0xed ? 0x9f : *c == 0xf4 ? 0x8f : 0xbf;
+    int len = *c < 0xe0 ? 2 : *c < 0xf0 ? 3 : 4;
+
+    if (*c < 0x80)
+        return (*c >= ' ' && *c != 0x7f) || *c == '\t';
+    if (*c < 0xc2 || *c > 0xf4 || c[1] < least || c[1] > most)
+        return 0;
+    for (int i = 2; i < len; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    return len;
+}
+
+void mu_make_printable(char *text)
+{
+    while (*text) {
+        int len = printable_len((const unsigned char *)text);
+
+        if (len == 0)
+            *text = '?';
+        text += len ? len : 1;
+    }
+}

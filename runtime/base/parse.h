@@ -32,4 +32,9 @@ char *mu_parse_next(char **rest, char sep);
 /* Copy a string. False when src did not fit; then dst has its beginning. */
 bool mu_copy(char *dst, size_t len, const char *src);
 
+/* Control characters but tabs, and bytes that are no UTF-8, become '?'. For a text with
+ * bytes of another user, which goes to a terminal, a log or JSON.
+ */
+void mu_make_printable(char *text);
+
 #endif

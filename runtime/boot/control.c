@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/thread.h"
+#include "runtime/endpoint/bell.h"
 #include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
@@ -27,13 +27,10 @@ static void handle_event(struct mu_control *c, const struct epoll_event *event)
     enum mu_source kind = (enum mu_source)(event->data.u64 >> 32);
     int index = (int32_t)(uint32_t)event->data.u64;
     struct mu_link *link;
-    uint64_t n;
 
     switch (kind) {
     case MU_ON_WAKE:
-        if (read(c->wake_fd, &n, sizeof n) < 0) {
-            /* somebody else's wake-up was read before */
-        }
+        mu_bell_rung(c->wake_fd);
         break;
     case MU_ON_LINK:
     case MU_ON_PIDFD:
@@ -71,6 +68,7 @@ static void call_hooks(struct mu_control *c)
         mu_control_rejoin(c);
     if (c->ended && !c->reported && mu_control_may_end(c)) {
         c->reported = true;
+        pthread_cond_broadcast(&c->changed);
         pthread_mutex_unlock(&c->lock);
         h->ended(h->arg, &c->ending);
         pthread_mutex_lock(&c->lock);
@@ -82,7 +80,7 @@ static int wait_ms(struct mu_control *c)
     double now = mu_clock_s(), next = mu_control_deadlines(c, now), ms;
 
     if (c->put_off > 0) {
-        mu_control_extend_from(c, c->put_off);
+        mu_control_send_up(c, MU_FRAME_EXTEND_UP, 0, 0, &c->put_off, sizeof c->put_off);
         c->put_off = 0;
         next = mu_control_deadlines(c, now);
     }
@@ -155,7 +153,7 @@ static int make_tree(struct mu_control *c, struct mu_err *err)
 static int open_descriptors(struct mu_control *c, struct mu_err *err)
 {
     c->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->wake_fd = mu_bell_open();
     if (c->epoll_fd < 0 || c->wake_fd < 0 ||
         mu_control_watch(c, c->wake_fd, MU_ON_WAKE, 0) < 0)
         return mu_err_set(err, MUSTER_EIO, "cannot open epoll and eventfd: %s",
@@ -314,6 +312,8 @@ int mu_control_close(struct mu_control *c, struct mu_err *err)
         rc = blob ? 0 : -1;
         free(blob);
     }
+    while (c->ended && !c->reported) /* this rank may have to print the reason */
+        pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
     flush(c);
     release(c);

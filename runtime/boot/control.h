@@ -119,13 +119,10 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
                           size_t nbytes, struct mu_err *err);
 
 /* The caller starts to wait for other ranks in `what`: when that lasts longer than the
- * deadline the flight records are collected and the job ends. Not nested.
+ * deadline the flight records are collected and the job ends. Not nested. The deadline
+ * is that of the options; `seconds`, if above 0, can only shorten it.
  */
-void mu_control_wait_begin(struct mu_control *c, const char *what);
-/* The same with a deadline of this wait, in seconds; 0, or above that of the options:
- * that one.
- */
-void mu_control_wait_within(struct mu_control *c, const char *what, double seconds);
+void mu_control_wait_begin(struct mu_control *c, const char *what, double seconds);
 void mu_control_wait_end(struct mu_control *c);
 /* All ranks' waits last at least this many seconds from now. Any rank may call. */
 void mu_control_extend(struct mu_control *c, double seconds);

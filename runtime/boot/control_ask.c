@@ -37,10 +37,7 @@ void mu_control_answer(struct mu_control *c, uint64_t round)
     struct mu_flight mine;
 
     mu_control_own_record(c, &mine);
-    if (c->parent < 0)
-        mu_control_record_in(c, c->rank, round, &mine, sizeof mine);
-    else
-        mu_control_send_up(c, MU_FRAME_RECORD, c->rank, 0, round, &mine, sizeof mine);
+    mu_control_send_up(c, MU_FRAME_RECORD, 0, round, &mine, sizeof mine);
 }
 
 void mu_control_forget_records(struct mu_control *c)
@@ -72,23 +69,6 @@ static void collect(struct mu_control *c)
     }
     mu_control_ask_below(c, ++c->round);
     mu_control_answer(c, c->round);
-}
-
-void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
-                          const void *data, size_t len)
-{
-    struct mu_flight *copy;
-
-    if (!c->records || round != c->round || from < 0 || from >= c->size ||
-        c->records[from] || len != sizeof *copy || c->ended)
-        return;
-    copy = malloc(sizeof *copy);
-    if (!copy)
-        return;
-    memcpy(copy, data, sizeof *copy);
-    c->records[from] = copy;
-    if (++c->nrecords == c->size)
-        mu_control_judge(c);
 }
 
 /* ---- Judging --------------------------------------------------------------------- */
@@ -144,7 +124,7 @@ static bool is_put_off(struct mu_control *c, const struct mu_complaint *why)
     return true;
 }
 
-void mu_control_judge(struct mu_control *c)
+static void judge(struct mu_control *c)
 {
     struct mu_complaint why = { .status = MUSTER_ETIMEOUT,
                                 .text = "a rank did not enter the collective in time" };
@@ -167,6 +147,23 @@ void mu_control_judge(struct mu_control *c)
         return;
     c->ending.records = c->records;
     mu_control_decide(c, &why, true);
+}
+
+void mu_control_record_in(struct mu_control *c, int from, uint64_t round,
+                          const void *data, size_t len)
+{
+    struct mu_flight *copy;
+
+    if (!c->records || round != c->round || from < 0 || from >= c->size ||
+        c->records[from] || len != sizeof *copy || c->ended)
+        return;
+    copy = malloc(sizeof *copy);
+    if (!copy)
+        return;
+    memcpy(copy, data, sizeof *copy);
+    c->records[from] = copy;
+    if (++c->nrecords == c->size)
+        judge(c);
 }
 
 static void begin_roll_call(struct mu_control *c)
@@ -209,7 +206,8 @@ double mu_control_stuck_at(const struct mu_control *c)
            (c->patience < STUCK_SECONDS ? c->patience : STUCK_SECONDS);
 }
 
-double mu_control_show_stuck(struct mu_control *c, double now)
+/* Send this rank's record when its wait lasts. Returns when, or 0. */
+static double show_stuck(struct mu_control *c, double now)
 {
     struct mu_flight mine;
 
@@ -219,10 +217,7 @@ double mu_control_show_stuck(struct mu_control *c, double now)
         return mu_control_stuck_at(c);
     c->shown = true;
     mu_control_own_record(c, &mine);
-    if (c->parent < 0)
-        mu_control_stuck_in(c, &mine, sizeof mine);
-    else
-        mu_control_send_up(c, MU_FRAME_STUCK, c->rank, 0, 0, &mine, sizeof mine);
+    mu_control_send_up(c, MU_FRAME_STUCK, 0, 0, &mine, sizeof mine);
     return 0;
 }
 
@@ -235,7 +230,7 @@ static void report_overdue(struct mu_control *c)
                                          .death = MU_DEATH_SILENT };
     struct mu_complaint root = { .status = MUSTER_ETIMEOUT, .rank = -1 };
 
-    mu_control_send_up(c, MU_FRAME_OVERDUE, c->rank, 0, 0, NULL, 0);
+    mu_control_send_up(c, MU_FRAME_OVERDUE, 0, 0, NULL, 0);
     mu_control_take_turn(c, MU_SAW_PARENT_SILENT, &parent);
     snprintf(root.text, sizeof root.text,
              "a wait exceeded its deadline, and rank 0 (node %s) did not report the "
@@ -282,7 +277,7 @@ double mu_control_deadlines(struct mu_control *c, double now)
         if (now >= at)
             mu_control_overdue_now(c);
         else
-            next = earlier(at, mu_control_show_stuck(c, now));
+            next = earlier(at, show_stuck(c, now));
     } else if (c->waited) {
         next = now + STUCK_SECONDS;
     }
@@ -296,7 +291,7 @@ double mu_control_deadlines(struct mu_control *c, double now)
         if (pending->at == 0 || now < pending->at)
             next = earlier(next, pending->at);
         else if (k == MU_SAW_OVERDUE)
-            mu_control_judge(c);
+            judge(c);
         else
             mu_control_decide(c, &pending->why, true);
     }

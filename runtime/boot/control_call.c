@@ -17,7 +17,7 @@ int mu_control_failure(const struct mu_control *c, struct mu_err *err)
 
 static void wait_begin(struct mu_control *c, const char *what, double seconds)
 {
-    c->waiting_since = mu_clock_s();
+    c->waiting_since = mu_clock_tick_s();
     c->patience = seconds > 0 && seconds < c->env.timeout ? seconds : c->env.timeout;
     c->shown = false;
     c->waited = true;
@@ -29,14 +29,13 @@ static void wait_begin(struct mu_control *c, const char *what, double seconds)
         mu_control_wake(c);
 }
 
-void mu_control_wait_begin(struct mu_control *c, const char *what)
+static void wait_end(struct mu_control *c)
 {
-    pthread_mutex_lock(&c->lock);
-    wait_begin(c, what, 0);
-    pthread_mutex_unlock(&c->lock);
+    c->waiting_since = 0;
+    c->waiting_for[0] = '\0';
 }
 
-void mu_control_wait_within(struct mu_control *c, const char *what, double seconds)
+void mu_control_wait_begin(struct mu_control *c, const char *what, double seconds)
 {
     pthread_mutex_lock(&c->lock);
     wait_begin(c, what, seconds);
@@ -46,8 +45,7 @@ void mu_control_wait_within(struct mu_control *c, const char *what, double secon
 void mu_control_wait_end(struct mu_control *c)
 {
     pthread_mutex_lock(&c->lock);
-    c->waiting_since = 0;
-    c->waiting_for[0] = '\0';
+    wait_end(c);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -63,7 +61,7 @@ static int send_gather(struct mu_control *c, const char *what, uint32_t flags,
     memcpy(frame, what, name);
     if (len > 0)
         memcpy(frame + name, data, len);
-    mu_control_send_up(c, MU_FRAME_GATHER, c->rank, flags, number, frame, name + len);
+    mu_control_send_up(c, MU_FRAME_GATHER, flags, number, frame, name + len);
     free(frame);
     return 0;
 }
@@ -75,9 +73,7 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
     uint64_t number = c->gathers + 1;
     char *blob = NULL;
 
-    if (c->parent < 0)
-        mu_control_gather_in(c, c->rank, flags, number, what, data, len);
-    else if (send_gather(c, what, flags, number, data, len, err) < 0)
+    if (send_gather(c, what, flags, number, data, len, err) < 0)
         return NULL;
     c->gathers = number;
     wait_begin(c, what, 0);
@@ -86,8 +82,7 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
             pthread_cond_wait(&c->changed, &c->lock);
         else if (mu_control_look(c, err))
             break;
-    c->waiting_since = 0;
-    c->waiting_for[0] = '\0';
+    wait_end(c);
     if (c->all.number < number) {
         if (c->ended)
             mu_control_failure(c, err);
@@ -172,10 +167,8 @@ int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
     pthread_mutex_lock(&c->lock);
     if (c->ended)
         rc = mu_control_failure(c, err);
-    else if (c->parent < 0)
-        mu_control_agree_in(c, c->rank, step, data, len);
     else
-        mu_control_send_up(c, MU_FRAME_AGREE, c->rank, 0, step, data, len);
+        mu_control_send_up(c, MU_FRAME_AGREE, 0, step, data, len);
     pthread_mutex_unlock(&c->lock);
     free(data);
     return rc;
@@ -194,8 +187,7 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
     wait_begin(c, what, 0);
     while (!(result->fresh && result->number == step) && !c->ended)
         pthread_cond_wait(&c->changed, &c->lock);
-    c->waiting_since = 0;
-    c->waiting_for[0] = '\0';
+    wait_end(c);
     if (!(result->fresh && result->number == step))
         rc = mu_control_failure(c, err);
     else if (!result->bytes || result->len != nbytes)
@@ -212,7 +204,7 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
 void mu_control_extend(struct mu_control *c, double seconds)
 {
     pthread_mutex_lock(&c->lock);
-    mu_control_extend_from(c, seconds);
+    mu_control_send_up(c, MU_FRAME_EXTEND_UP, 0, 0, &seconds, sizeof seconds);
     pthread_mutex_unlock(&c->lock);
 }
 

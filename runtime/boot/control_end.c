@@ -119,13 +119,13 @@ bool mu_control_may_end(struct mu_control *c)
     take_orphans(c);
     if (!all_written(c))
         return mu_clock_s() >= c->end_by;
-    mu_control_send_up(c, MU_FRAME_WRITTEN, c->rank, 0, 0, NULL, 0);
+    mu_control_send_up(c, MU_FRAME_WRITTEN, 0, 0, NULL, 0);
     return true;
 }
 
 void mu_control_await_written(struct mu_control *c)
 {
-    double until = mu_clock_s() + MU_WRITE_SECONDS;
+    double until = mu_clock_s() + MU_WRITE_SECONDS, pause = 0;
     bool written = false;
 
     while (!written && mu_clock_s() < until) {
@@ -134,6 +134,6 @@ void mu_control_await_written(struct mu_control *c)
                   (all_written(c) || (c->reported && mu_clock_s() >= c->end_by));
         pthread_mutex_unlock(&c->lock);
         if (!written)
-            mu_pause(0.001);
+            mu_pause_longer(&pause);
     }
 }

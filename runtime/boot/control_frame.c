@@ -7,39 +7,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/muster.h"
 
-/* ---- Sums --------------------------------------------------------------------------
- */
-
-static void sum_in(struct mu_control *c, const struct mu_frame *f, const char *what,
-                   const void *data)
-{
-    struct mu_complaint complaint = { 0 };
-
-    mu_control_sum_add(c, f, what, data, &complaint);
-    if (complaint.status != MUSTER_OK)
-        mu_control_complain(c, &complaint);
-}
-
-void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
-                          uint64_t number, const char *what, const void *data,
-                          size_t len)
-{
-    const struct mu_frame f = { MU_FRAME_GATHER, (uint32_t)len, from, flags, number };
-
-    sum_in(c, &f, what, data);
-}
-
-void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
-                         const void *data, size_t len)
-{
-    const struct mu_frame f = { MU_FRAME_AGREE, (uint32_t)len, from, 0, step };
-
-    sum_in(c, &f, "", data);
-}
-
-/* ---- Frames ------------------------------------------------------------------------
- */
-
 static void extend(struct mu_control *c, double seconds)
 {
     double until = mu_clock_s() + seconds;
@@ -67,33 +34,38 @@ static bool read_data(const struct mu_frame *f, const char *data, void *to, size
     return f->len == size;
 }
 
-static void frame_from_below(struct mu_control *c, struct mu_link *link,
-                             const struct mu_frame *f, const char *data)
+static void sum_in(struct mu_control *c, const struct mu_frame *f, const char *what,
+                   const void *data)
+{
+    struct mu_complaint complaint = { 0 };
+
+    mu_control_sum_add(c, f, what, data, &complaint);
+    if (complaint.status != MUSTER_OK)
+        mu_control_complain(c, &complaint);
+}
+
+/* Its data begin with what the rank calls it. */
+static void gather_in(struct mu_control *c, const struct mu_frame *f, const char *data)
+{
+    size_t name = strnlen(data, f->len) + 1;
+    struct mu_frame rest = *f;
+
+    if (name > f->len)
+        return;
+    rest.len -= (uint32_t)name;
+    sum_in(c, &rest, data, data + name);
+}
+
+/* What any rank sends up, the root itself too. */
+static void frame_at_root(struct mu_control *c, const struct mu_frame *f,
+                          const char *data)
 {
     struct mu_complaint e;
     double seconds;
-    size_t name;
 
-    link->asked = false;
-    if (f->type == MU_FRAME_WRITTEN) {
-        link->written = true;
-        return;
-    }
-    if (f->type == MU_FRAME_OVERDUE) {
-        mu_link_send(c, link, MU_FRAME_ACK, c->rank, 0, 0, NULL, 0);
-        mu_control_overdue_now(c);
-        return;
-    }
-    if (c->parent >= 0) {
-        mu_control_send_up(c, f->type, f->from, f->flags, f->number, data, f->len);
-        return;
-    }
     switch (f->type) {
     case MU_FRAME_GATHER:
-        name = strnlen(data, f->len) + 1;
-        if (name <= f->len)
-            mu_control_gather_in(c, f->from, f->flags, f->number, data, data + name,
-                                 f->len - name);
+        gather_in(c, f, data);
         break;
     case MU_FRAME_AGREE:
         sum_in(c, f, "", data);
@@ -114,6 +86,20 @@ static void frame_from_below(struct mu_control *c, struct mu_link *link,
         break;
     default:
         break;
+    }
+}
+
+static void frame_from_below(struct mu_control *c, struct mu_link *link,
+                             const struct mu_frame *f, const char *data)
+{
+    link->asked = false;
+    if (f->type == MU_FRAME_WRITTEN) {
+        link->written = true;
+    } else if (f->type == MU_FRAME_OVERDUE) {
+        mu_link_send(c, link, MU_FRAME_ACK, c->rank, 0, 0, NULL, 0);
+        mu_control_overdue_now(c);
+    } else {
+        mu_control_pass_up(c, f, data);
     }
 }
 
@@ -154,17 +140,10 @@ static void frame_from_above(struct mu_control *c, const struct mu_frame *f,
 void mu_control_frame(struct mu_control *c, struct mu_link *link,
                       const struct mu_frame *frame, const char *data)
 {
-    if (link == &c->up)
+    if (!link)
+        frame_at_root(c, frame, data);
+    else if (link == &c->up)
         frame_from_above(c, frame, data);
     else
         frame_from_below(c, link, frame, data);
-}
-
-void mu_control_extend_from(struct mu_control *c, double seconds)
-{
-    if (c->parent < 0)
-        extend(c, seconds);
-    else
-        mu_control_send_up(c, MU_FRAME_EXTEND_UP, c->rank, 0, 0, &seconds,
-                           sizeof seconds);
 }

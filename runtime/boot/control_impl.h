@@ -94,7 +94,9 @@ struct mu_result {
 
 struct mu_control {
     struct mu_control_env env;
-    /* What a frame leads to; set before the first link opens. */
+    /* What a frame leads to; set before the first link opens. link NULL: this rank is
+     * the root, and has sent it up itself, or passed it up.
+     */
     void (*on_frame)(struct mu_control *c, struct mu_link *link,
                      const struct mu_frame *frame, const char *data);
     int rank, size, parent; /* parent -1: the root */
@@ -185,8 +187,11 @@ void mu_link_send(struct mu_control *c, struct mu_link *link, enum mu_frame_type
 bool mu_link_flush(struct mu_control *c, struct mu_link *link);
 /* Read and act on all frames; false: the peer is gone. */
 bool mu_link_read(struct mu_control *c, struct mu_link *link);
-void mu_control_send_up(struct mu_control *c, enum mu_frame_type type, int from,
-                        uint32_t flags, uint64_t number, const void *data, size_t len);
+/* To the root: from this rank; the frame of a rank below. */
+void mu_control_send_up(struct mu_control *c, enum mu_frame_type type, uint32_t flags,
+                        uint64_t number, const void *data, size_t len);
+void mu_control_pass_up(struct mu_control *c, const struct mu_frame *f,
+                        const void *data);
 void mu_control_send_down(struct mu_control *c, enum mu_frame_type type, uint32_t flags,
                           uint64_t number, const void *data, size_t len);
 
@@ -206,8 +211,6 @@ void mu_control_own_record(struct mu_control *c, struct mu_flight *out);
 /* ---- control_ask.c: all with the lock ---- */
 /* A wait of this rank, or of one further down, is over its deadline. */
 void mu_control_overdue_now(struct mu_control *c);
-/* Judge from the records that are there. */
-void mu_control_judge(struct mu_control *c);
 /* Request the flight records of all ranks further down. */
 void mu_control_ask_below(struct mu_control *c, uint64_t round);
 /* Send this rank's flight record to the root, which judges when it has all. */
@@ -219,23 +222,11 @@ void mu_control_forget_records(struct mu_control *c);
 double mu_control_deadlines(struct mu_control *c, double now);
 /* When the wait that has begun lasts. */
 double mu_control_stuck_at(const struct mu_control *c);
-/* Send this rank's record when its wait lasts. Returns when, or 0. */
-double mu_control_show_stuck(struct mu_control *c, double now);
 void mu_control_stuck_in(struct mu_control *c, const void *data, size_t len);
 
 /* ---- control_frame.c: all with the lock ---- */
 void mu_control_frame(struct mu_control *c, struct mu_link *link,
                       const struct mu_frame *frame, const char *data);
-void mu_control_extend_from(struct mu_control *c, double seconds);
-
-/* At the root: what rank `from` sends to a gather, and to the agreement of a step. A
- * difference among the ranks ends the job.
- */
-void mu_control_gather_in(struct mu_control *c, int from, uint32_t flags,
-                          uint64_t number, const char *what, const void *data,
-                          size_t len);
-void mu_control_agree_in(struct mu_control *c, int from, uint64_t step,
-                         const void *data, size_t len);
 
 /* ---- control_end.c: with the lock, which is released for hooks and waits ---- */
 /* The job has failed: one step on the way to `ended`. True: call it. */

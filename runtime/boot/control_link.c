@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/endpoint/bell.h"
 #include "runtime/endpoint/net.h"
 
 /* More than any agreement needs; a length above it means that frames are out of step.
@@ -28,11 +29,7 @@ int mu_control_watch(struct mu_control *c, int fd, enum mu_source kind, int inde
 
 void mu_control_wake(struct mu_control *c)
 {
-    uint64_t one = 1;
-
-    if (write(c->wake_fd, &one, sizeof one) < 0) {
-        /* Full means readable: it wakes up anyway. */
-    }
+    mu_bell_ring(c->wake_fd);
 }
 
 struct mu_link *mu_control_link(struct mu_control *c, int index)
@@ -190,10 +187,22 @@ bool mu_link_read(struct mu_control *c, struct mu_link *link)
     return true;
 }
 
-void mu_control_send_up(struct mu_control *c, enum mu_frame_type type, int from,
-                        uint32_t flags, uint64_t number, const void *data, size_t len)
+void mu_control_pass_up(struct mu_control *c, const struct mu_frame *f,
+                        const void *data)
 {
-    mu_link_send(c, &c->up, type, from, flags, number, data, len);
+    if (c->parent < 0)
+        c->on_frame(c, NULL, f, data);
+    else
+        mu_link_send(c, &c->up, (enum mu_frame_type)f->type, f->from, f->flags,
+                     f->number, data, f->len);
+}
+
+void mu_control_send_up(struct mu_control *c, enum mu_frame_type type, uint32_t flags,
+                        uint64_t number, const void *data, size_t len)
+{
+    const struct mu_frame f = { type, (uint32_t)len, c->rank, flags, number };
+
+    mu_control_pass_up(c, &f, data);
 }
 
 void mu_control_send_down(struct mu_control *c, enum mu_frame_type type, uint32_t flags,

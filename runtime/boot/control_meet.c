@@ -88,23 +88,10 @@ static enum mu_answer call_parent(struct mu_control *c, double until, bool *loca
 
 static int name_late(const struct mu_control *c, int rank, struct mu_err *err)
 {
-    char who[32], text[MU_ERR_TEXT];
+    char who[32];
 
     snprintf(who, sizeof who, "rank %d", rank);
-    mu_late_text(who, c->env.world->host_of[rank], c->env.init_timeout, text,
-                 sizeof text);
-    return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s", text);
-}
-
-static int name_dead(const struct mu_control *c, int rank, struct mu_err *err)
-{
-    const struct mu_world *w = c->env.world;
-    char text[MU_ERR_TEXT];
-
-    mu_death_text(MU_DEATH_EARLY,
-                  &(struct mu_rank_name){ .rank = rank, .host = w->host_of[rank] }, -1,
-                  "", text, sizeof text);
-    return mu_err_set(err, MUSTER_EPEER, "%s", text);
+    return mu_late_err(who, c->env.world->host_of[rank], c->env.init_timeout, err);
 }
 
 int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err)
@@ -122,7 +109,10 @@ int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err 
          * the way.
          */
         if (answer == MU_ANSWER_REFUSED && local)
-            return name_dead(c, c->parent, err);
+            return mu_death_err(MU_DEATH_EARLY,
+                                &(struct mu_rank_name){ .rank = c->parent,
+                                                        .host = w->host_of[c->parent] },
+                                err);
         if (state == LATE &&
             (answer == MU_ANSWER_STALLED || answer == MU_ANSWER_DROPPED))
             return name_late(c, c->parent, err);

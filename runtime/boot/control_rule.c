@@ -143,7 +143,7 @@ void mu_control_complain(struct mu_control *c, const struct mu_complaint *why)
     if (c->ended || c->goodbye)
         return;
     if (c->parent >= 0)
-        mu_control_send_up(c, MU_FRAME_FAIL, c->rank, 0, 0, why, sizeof *why);
+        mu_control_send_up(c, MU_FRAME_FAIL, 0, 0, why, sizeof *why);
     mu_control_take_turn(c, is_unnamed(why) ? MU_SAW_UNNAMED : MU_SAW_FAILURE, why);
 }
 

@@ -218,6 +218,9 @@ void mu_control_result(struct mu_control *c, const struct mu_frame *f, const cha
 {
     struct mu_result *to = f->type == MU_FRAME_ALL ? &c->all : &c->absent;
 
+    /* After the decision it would let a rank leave its call as if all were well. */
+    if (c->ended)
+        return;
     mu_control_send_down(c, (enum mu_frame_type)f->type, f->flags, f->number, data,
                          f->len);
     c->goodbye |= (f->flags & MU_FRAME_LAST) != 0;

@@ -70,11 +70,13 @@ static pmix_status_t fence_until(struct pmix *p, double until)
 
 /* ---- Who is missing ------------------------------------------------------------ */
 
-/* After a fence that did not end: which ranks have not come to it. Our server knows
- * those of this node that published what comes before it. Those of other nodes it must
- * not be asked for now: see start_get, and asked on three nodes it missed ranks that
- * were well. A rank of their own node names them, the only rank that is not of ours
- * names itself, and the ring of nodes tells of one next to us that stands still.
+/* After a fence that did not end: which ranks have not entered it?
+ *
+ * this node           our server has what each rank publishes before the fence
+ * other nodes         a rank of that node names them. Our server is not asked: see
+ *                     start_get; asked on three nodes, it missed ranks that were well
+ * one rank elsewhere  it names itself
+ * the next node       the ring of nodes reports one that does not answer
  */
 static int find_missing(const struct mu_world *w, bool *missing, char *host, size_t len)
 {
@@ -111,13 +113,12 @@ static int report_missing(struct mu_world *w, double timeout, struct mu_err *err
 {
     const struct pmix *p = w->impl;
     bool *missing = calloc((size_t)w->size, sizeof *missing);
-    char ranks[256], host[128], text[MU_ERR_TEXT];
+    char ranks[256], host[128];
 
     if (missing && find_missing(w, missing, host, sizeof host) > 0) {
         mu_ranks_text(missing, w->size, ranks, sizeof ranks);
         free(missing);
-        mu_late_text(ranks, host, timeout, text, sizeof text);
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s", text);
+        return mu_late_err(ranks, host, timeout, err);
     }
     free(missing);
     /* Not the rank without a record: Slurm's server there may be held up,

@@ -77,13 +77,15 @@ static void poll_requests(struct pmix *p)
     }
 }
 
-/* Hash of a rank's host before that rank has published; 0: unknown. */
-static uint64_t host_of(const struct pmix *p, int rank)
+/* What PMIx calls a rank's host, before that rank has published; NULL: unknown. */
+static char *host_of(const struct pmix *p, int rank)
 {
     char host[128];
 
+    if (p->watch.local[rank])
+        return strdup(p->world->host);
     mu_pmix_host_of(p, rank, host, sizeof host);
-    return host[0] ? mu_hash(2, host, strlen(host)) : 0;
+    return host[0] ? strdup(host) : NULL;
 }
 
 static void open_ring(struct mu_world *w)
@@ -94,8 +96,12 @@ static void open_ring(struct mu_world *w)
 
     if (!node_of)
         return;
-    for (int r = 0; r < w->size; r++)
-        node_of[r] = p->watch.local[r] ? 1 : host_of(p, r);
+    for (int r = 0; r < w->size; r++) {
+        char *host = w->host_of[r] = host_of(p, r);
+
+        if (host)
+            node_of[r] = p->watch.local[r] ? 1 : mu_hash(2, host, strlen(host));
+    }
     mu_ring_open(ring, w->endpoint, w->rank, node_of, w->size, p->world->host);
     free(node_of);
     if (ring->endpoint &&
@@ -185,12 +191,10 @@ int mu_pmix_watch_report(const struct pmix *p, struct mu_err *err)
 {
     const struct mu_rank_name who = { .rank = p->watch.lost,
                                       .host = p->watch.lost_host };
-    char text[MU_ERR_TEXT];
 
     p->world->view =
         (struct mu_view){ .sight = MU_SAW_EARLY_DEATH, .place = (int)p->watch.behind };
-    mu_death_text(MU_DEATH_EARLY, &who, -1, "", text, sizeof text);
-    return mu_err_set(err, MUSTER_EPEER, "%s", text);
+    return mu_death_err(MU_DEATH_EARLY, &who, err);
 }
 
 void mu_pmix_watch_close(struct pmix *p)

@@ -11,11 +11,13 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/core/reporter.h"
 #include "runtime/muster.h"
 
 #define LONGEST ((uint64_t)1 << 24) /* of one rank: more than any rendezvous needs */
 
 #define LONGEST_KEY 64 /* with the end */
+#define LONGEST_NAME 320
 
 /* Before a key and its value, on their way. */
 struct head {
@@ -70,9 +72,20 @@ static int add(struct mu_published *p, int rank, const char *key, size_t key_len
     return 0;
 }
 
+/* "rank 3 (node b)": its node, where it is known already. */
+static const char *name(const struct mu_published *p, int rank, char text[LONGEST_NAME])
+{
+    const char *host = p->host_of ? p->host_of[rank] : NULL;
+
+    mu_rank_name_text(&(struct mu_rank_name){ .rank = rank, .host = host ? host : "" },
+                      text, LONGEST_NAME);
+    return text;
+}
+
 static int absorb(struct mu_published *p, int rank, const char *bytes, size_t len,
                   struct mu_err *err)
 {
+    char who[LONGEST_NAME];
     struct head e;
 
     for (size_t at = 0; at < len; at += (size_t)e.key_len + e.len) {
@@ -81,7 +94,8 @@ static int absorb(struct mu_published *p, int rank, const char *bytes, size_t le
         at += sizeof e;
         if (at > len || len - at < (size_t)e.key_len + e.len)
             return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                              "what rank %d sent in a fence is truncated", rank);
+                              "what %s sent in a fence is truncated",
+                              name(p, rank, who));
         if (add(p, rank, bytes + at, e.key_len, bytes + at + e.key_len, e.len, err) < 0)
             return -1;
     }
@@ -117,6 +131,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     double until = mu_clock_s() + timeout, left;
     uint64_t *len = calloc((size_t)p->size, sizeof *len), mine = p->out_len;
     uint64_t longest = 0;
+    char who[LONGEST_NAME];
     int rc = -1;
 
     if (!len)
@@ -126,7 +141,7 @@ static int fence(void *arg, double timeout, struct mu_err *err)
     for (int r = 0; r < p->size; r++) {
         if (len[r] > LONGEST) {
             mu_err_set(err, MUSTER_ERENDEZVOUS,
-                       "rank %d sent a length of %llu bytes in a fence", r,
+                       "%s sent a length of %llu bytes in a fence", name(p, r, who),
                        (unsigned long long)len[r]);
             goto out;
         }
@@ -147,13 +162,13 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
 {
     const struct mu_published *p = arg;
     const struct mu_published_entry *e = p->first;
-    char *copy;
+    char *copy, who[LONGEST_NAME];
 
     while (e && (e->rank != rank || strcmp(e->key, key) != 0))
         e = e->next;
     if (!e)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s", rank,
-                          key);
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "%s published no %s",
+                          name(p, rank, who), key);
     copy = malloc(e->len + 1);
     if (!copy)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);

@@ -13,6 +13,8 @@ struct mu_published {
     int (*gather)(void *arg, const void *mine, size_t len, void *all, double timeout,
                   struct mu_err *err);
     void *arg;
+    /* By rank, for messages; borrowed. NULL, all or one: not known. */
+    char *const *host_of;
     struct mu_published_entry *first; /* of all ranks, since the first fence */
     char *out;                        /* of this rank, since the last one */
     size_t out_len;

@@ -69,7 +69,7 @@ void mu_ring_set_next(struct mu_ring *n, enum mu_ring_kind kind, const void *rec
 /* This rank enters a fence. */
 void mu_ring_enter(struct mu_ring *n);
 /* At its deadline: the rank next to us in the ring of nodes that lives and has not
- * entered it, or -1. A connection of less than a second says nothing.
+ * entered it, or -1. A connection of less than a second does not count.
  */
 int mu_ring_behind(const struct mu_ring *n);
 /* The rank that died since, or -1, its host, and the ring. Does not block; to be called

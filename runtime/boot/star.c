@@ -99,11 +99,8 @@ static int fail_all(struct mu_star *s, const struct mu_err *why, struct mu_err *
 
 static int died(const struct mu_star *s, int rank, struct mu_err *err)
 {
-    char text[MU_ERR_TEXT];
-
-    mu_death_text(MU_DEATH_EARLY, &(struct mu_rank_name){ rank, s->host[rank], 0 }, -1,
-                  "", text, sizeof text);
-    return mu_err_set(err, MUSTER_EPEER, "%s", text);
+    return mu_death_err(MU_DEATH_EARLY,
+                        &(struct mu_rank_name){ rank, s->host[rank], 0 }, err);
 }
 
 /* Its process has ended, or its connection has. */
@@ -226,31 +223,61 @@ static int join(struct mu_star *s, int fd, struct mu_err *err)
                : died(s, 0, err);
 }
 
+/* Another user may hold the name that callers compute: rank 0 has one like it then. A
+ * name that cannot be connected to at once is not rank 0's, which accepts all the time.
+ */
+static enum mu_answer call_alike(struct mu_dial *d, const struct mu_address *own,
+                                 const struct mu_address *at,
+                                 const struct mu_claim *claim, const uint8_t *secret,
+                                 double until)
+{
+    FILE *names = fopen("/proc/net/unix", "re");
+    enum mu_answer answer = MU_ANSWER_REFUSED;
+    struct mu_address other = *at;
+
+    while (names && answer != MU_ANSWER_PROVED && mu_address_next(names, &other)) {
+        mu_dial_start(d, own, &other, false, claim, secret);
+        answer = mu_dial_step(d);
+        if (answer == MU_ANSWER_NONE && d->connected)
+            answer = mu_dial_wait(d, until);
+        if (answer != MU_ANSWER_PROVED)
+            mu_dial_stop(d);
+    }
+    if (names)
+        fclose(names);
+    return answer;
+}
+
 int mu_star_call(struct mu_star *s, const struct mu_address *own,
                  const struct mu_address *at, bool tcp, const uint8_t *secret,
-                 double timeout, const char *where, const char *hint,
+                 double timeout, const char *host, const char *where, const char *hint,
                  struct mu_err *err)
 {
     const struct mu_claim claim = { MU_SERVICE_RENDEZVOUS, 0, s->rank };
     double until = mu_clock_s() + timeout;
     bool foreign = false;
 
+    mu_copy(s->host[0], sizeof s->host[0], host);
     do {
         enum mu_answer answer;
         struct mu_dial d;
 
         mu_dial_start(&d, own, at, tcp, &claim, secret);
         answer = mu_dial_wait(&d, until);
+        if (answer != MU_ANSWER_PROVED)
+            mu_dial_stop(&d);
+        if (answer != MU_ANSWER_PROVED && !tcp)
+            answer = call_alike(&d, own, at, &claim, secret, until);
         if (answer == MU_ANSWER_PROVED)
             return join(s, d.fd, err);
-        mu_dial_stop(&d);
         foreign = foreign || answer == MU_ANSWER_DROPPED || answer == MU_ANSWER_STALLED;
         poll(NULL, 0, AGAIN_MS);
     } while (mu_clock_s() < until);
     return mu_err_set(
         err, MUSTER_ERENDEZVOUS,
-        "rank %d cannot reach rank 0 at %s within %g s (MUSTER_INIT_TIMEOUT)%s",
-        s->rank, where, s->patience,
+        "rank %d (node %s) cannot reach rank 0 at %s within %g s "
+        "(MUSTER_INIT_TIMEOUT)%s",
+        s->rank, s->host[s->rank], where, s->patience,
         foreign ? ": a process there lacks this rank's token; compare the token and "
                   "MASTER_PORT of all ranks"
                 : hint);
@@ -289,14 +316,13 @@ static int collect(struct mu_star *s, char *all, size_t len, size_t *got,
 static int report_late(const struct mu_star *s, const size_t *got, size_t len,
                        struct mu_err *why)
 {
-    char who[16], text[256];
+    char who[16];
     int r = 1;
 
     while (r < s->size - 1 && got[r] == len)
         r++;
     snprintf(who, sizeof who, "rank %d", r);
-    mu_late_text(who, s->host[r], s->patience, text, sizeof text);
-    return mu_err_set(why, MUSTER_ERENDEZVOUS, "%s", text);
+    return mu_late_err(who, s->host[r], s->patience, why);
 }
 
 static int gather_at_root(struct mu_star *s, char *all, size_t len, double timeout,
@@ -352,9 +378,9 @@ static int gather_elsewhere(struct mu_star *s, const void *mine, size_t len, voi
     if (!mu_net_receive(s->fd[0], &reply, sizeof reply, until))
         return mu_clock_s() < until ? died(s, 0, err)
                                     : mu_err_set(err, MUSTER_ERENDEZVOUS,
-                                                 "rank 0 did not answer within %g s "
-                                                 "(MUSTER_INIT_TIMEOUT)",
-                                                 s->patience);
+                                                 "rank 0 (node %s) did not answer "
+                                                 "within %g s (MUSTER_INIT_TIMEOUT)",
+                                                 s->host[0], s->patience);
     if (reply.status != MUSTER_OK)
         return receive_failure(s, &reply, until, err);
     return mu_net_receive(s->fd[0], all, (size_t)s->size * len, until)

@@ -24,7 +24,7 @@
 struct mu_star {
     int rank, size;
     int *fd;                    /* by rank; of rank 0: to all, else to rank 0; -1 */
-    char (*host)[MU_STAR_HOST]; /* by rank, of those that have connected */
+    char (*host)[MU_STAR_HOST]; /* by rank; "": it has not connected */
     double patience;            /* MUSTER_INIT_TIMEOUT, for messages; the caller's */
     struct mu_forkable fork;
 };
@@ -37,11 +37,11 @@ void mu_star_close(struct mu_star *s); /* fine after a failed open, and twice */
 int mu_star_accept(struct mu_star *s, struct mu_endpoint *ep, double timeout,
                    const char *hint, struct mu_err *err);
 /* Another rank: call `at` until rank 0 answers, and a little longer than rank 0 waits.
- * own: this process's endpoint; where, hint: of rank 0, for the sentence.
+ * own: this process's endpoint; host, where, hint: of rank 0, for sentences.
  */
 int mu_star_call(struct mu_star *s, const struct mu_address *own,
                  const struct mu_address *at, bool tcp, const uint8_t *secret,
-                 double timeout, const char *where, const char *hint,
+                 double timeout, const char *host, const char *where, const char *hint,
                  struct mu_err *err);
 
 /* See struct mu_published. */

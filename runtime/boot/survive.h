@@ -2,7 +2,7 @@
 /* survive.h - after a death, or to take newcomers: the rendezvous of the living
  *
  *   each survivor connects to the lowest rank not known dead and sends its ballot
- *   (steps committed, voted, finalizing)
+ *   (steps committed, voted, finalizing, ddp objects)
  *        |
  *   that rank, the leader, waits until every rank has connected or is known dead
  *        |
@@ -40,7 +40,7 @@ enum mu_life {
     MU_SILENT, /* its host or the link to it is dead: it may live */
 };
 
-#define MU_SURVIVE_BALLOT 3 /* numbers */
+#define MU_SURVIVE_BALLOT 4 /* numbers */
 
 /* world must be met; it is borrowed. The functions below start from the ranks that
  * world has now.

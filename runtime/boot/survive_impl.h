@@ -18,8 +18,8 @@
 #include "runtime/boot/published.h"
 #include "runtime/boot/survive.h"
 
-#define MU_JOIN_MAGIC 0x4d75534du    /* changes with struct mu_join */
-#define MU_VERDICT_MAGIC 0x4d755359u /* and with struct mu_fate */
+#define MU_JOIN_MAGIC 0x4d75534eu    /* changes with struct mu_join */
+#define MU_VERDICT_MAGIC 0x4d755365u /* and with struct mu_fate */
 #define MU_REFUSAL_MAGIC 0x4d755360u
 #define MU_REQUEST_MAGIC 0x4d755361u
 #define MU_CALL_SECONDS 5.0 /* for all addresses of a rank */

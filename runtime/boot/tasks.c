@@ -66,7 +66,7 @@ static pid_t find_daemon(const char *proc, pid_t self)
     return 0;
 }
 
-/* The rank in a process's environment; -1: not to be told. */
+/* The rank in a process's environment; -1: unknown. */
 static long rank_of(const char *proc, pid_t pid)
 {
     char path[PATH_MAX], *word = NULL;
@@ -91,7 +91,7 @@ static long rank_of(const char *proc, pid_t pid)
 }
 
 /* Unmark the ranks of the children that a thread of the daemon made; false: there is
- * one whose rank cannot be told.
+ * one whose rank is unknown.
  */
 static bool unmark_children(const char *proc, pid_t daemon, const char *thread,
                             int size, bool *gone)

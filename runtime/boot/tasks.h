@@ -13,10 +13,10 @@
 #include <sys/types.h>
 
 /* Mark in gone[r] (r < size) each rank r with local[r] that has no process any more,
- * and return their number. 0 also where it cannot be told: not started by Slurm, daemon
- * not to be seen from here, a task of another user. `proc` is "/proc", self a process
- * of the task that asks. The kernel's list may lack a process for a moment: what it
- * says twice is true.
+ * and return their number. 0 also where this is unknown: not started by Slurm, daemon
+ * not visible from here, a task of another user. `proc` is "/proc", self a process of
+ * the task that asks. The kernel's list may lack a process for a moment: a rank is gone
+ * when two calls in a row have marked it.
  */
 int mu_tasks_gone(const char *proc, pid_t self, const bool *local, int size,
                   bool *gone);

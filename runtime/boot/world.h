@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* world.h - who we are among whom: rank, size, nodes
+/* world.h - this process among the others: rank, size, nodes
  *
  *   world.c         choose the way in
  *   world_meet.c    exchange the ranks' records
@@ -76,7 +76,7 @@ int mu_world_open(const struct mu_launch *launch,
                   const struct muster_exchange *exchange, struct mu_world **out,
                   struct mu_err *err);
 /* [collective] Learn nodes, hosts and the token from the others. Fails when a rank did
- * not arrive before `timeout` seconds (named where it can be told) or left no record;
+ * not arrive within `timeout` seconds (named where it is known) or left no record;
  * the caller then ends the step with mu_world_abort, since the others may wait for
  * ever.
  */

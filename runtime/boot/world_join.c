@@ -51,6 +51,9 @@ static int attempt(struct mu_world *w, double until, struct mu_err *err)
     struct mu_dial d;
     int rc = mu_join_file_read(j->path, &j->file, err);
 
+    if (rc > 0 && j->found) /* rank 0 removes it at the end */
+        return mu_err_set(err, MUSTER_ERENDEZVOUS, "MUSTER_JOIN=%s: job %s has ended",
+                          j->path, j->file.job);
     if (rc != 0)
         return rc;
     j->found = true;

@@ -48,9 +48,13 @@ static int read_record(struct mu_world *w, int rank, struct rank_record *record,
     size_t len;
     bool valid;
 
-    if (x->fetch(x->arg, rank, RECORD_KEY, &value, &len, 5, err) < 0)
-        return mu_err_set(err, MUSTER_ERENDEZVOUS,
-                          "rank %d ended before all ranks had met", rank);
+    if (x->fetch(x->arg, rank, RECORD_KEY, &value, &len, 5, err) < 0) {
+        const char *host = w->host_of[rank] ? w->host_of[rank] : "";
+
+        w->view = (struct mu_view){ .sight = MU_SAW_EARLY_DEATH, .place = w->rank };
+        return mu_death_err(MU_DEATH_EARLY,
+                            &(struct mu_rank_name){ .rank = rank, .host = host }, err);
+    }
     valid = len == sizeof *record &&
             mu_address_read(&w->address[rank], value, sizeof w->address[rank]);
     if (valid)
@@ -58,8 +62,9 @@ static int read_record(struct mu_world *w, int rank, struct rank_record *record,
     free(value);
     if (!valid)
         return mu_err_set(err, MUSTER_ECONTRACT,
-                          "rank %d runs another release of libmuster than rank %d",
-                          rank, w->rank);
+                          "rank %d runs another release of libmuster than rank %d "
+                          "(node %s)",
+                          rank, w->rank, w->host);
     record->host[sizeof record->host - 1] = '\0';
     record->node_key[sizeof record->node_key - 1] = '\0';
     return 0;

@@ -17,8 +17,8 @@
 #include "runtime/core/contract.h"
 #include "runtime/muster.h"
 
-/* A number PMIx knows about `rank` (PMIX_RANK_WILDCARD: about the job), or -1. Types
- * differ between keys and releases.
+/* The number that PMIx has under `key` of `rank` (PMIX_RANK_WILDCARD: of the job), or
+ * -1. Types differ between keys and releases.
  */
 static long get_number(const pmix_proc_t *self, pmix_rank_t rank, const char *key)
 {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/thread.h"
 #include "runtime/boot/published.h"
@@ -43,11 +44,11 @@ static void *watch(void *arg)
     while (!w->returned && rc != ETIMEDOUT)
         rc = mu_cond_wait(&w->cond, &w->lock, w->until);
     if (!w->returned) {
-        fprintf(stderr,
-                "muster: rank %d (node %s): the all-gather of muster_options.exchange "
-                "did not return within %g s (MUSTER_INIT_TIMEOUT): a rank is missing "
-                "there\n",
-                w->p->exchange.rank, w->p->host, w->timeout);
+        mu_print_line(
+            "rank %d (node %s): the all-gather of muster_options.exchange "
+            "did not return within %g s (MUSTER_INIT_TIMEOUT): a rank is missing "
+            "there",
+            w->p->exchange.rank, w->p->host, w->timeout);
         _exit(MUSTER_ERENDEZVOUS);
     }
     pthread_mutex_unlock(&w->lock);
@@ -122,9 +123,11 @@ int mu_world_program(const struct mu_launch *launch, const struct muster_exchang
     p = w->impl;
     p->exchange = *x;
     p->host = w->host;
-    p->published = (struct mu_published){
-        .rank = x->rank, .size = x->size, .gather = gather, .arg = p
-    };
+    p->published = (struct mu_published){ .rank = x->rank,
+                                          .size = x->size,
+                                          .gather = gather,
+                                          .arg = p,
+                                          .host_of = w->host_of };
     w->exchange = mu_published_exchange(&p->published);
     w->meet = mu_world_exchange;
     w->close = program_close;

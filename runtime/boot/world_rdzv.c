@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/peercred.h"
 #include "runtime/base/random.h"
 #include "runtime/boot/published.h"
 #include "runtime/boot/secret.h"
@@ -25,9 +27,11 @@
 #include "runtime/boot/world.h"
 #include "runtime/core/rdzv.h"
 #include "runtime/core/text.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
 #define RESOLVE_AGAIN_MS 500
+#define ANOTHER_SECONDS 2.0 /* a name not served so long is another user's */
 
 struct rendezvous {
     struct mu_published published;
@@ -135,7 +139,7 @@ static int call_rank_0(struct mu_world *w, bool own, double timeout, struct mu_e
     if (!z->tcp)
         one_host(hint, sizeof hint);
     return mu_star_call(&z->star, mu_endpoint_address(w->endpoint), &z->at, z->tcp,
-                        z->secret, timeout, where, hint, err);
+                        z->secret, timeout, z->addr, where, hint, err);
 }
 
 static int check_local(const struct mu_world *w, struct mu_err *err)
@@ -199,11 +203,42 @@ static void rdzv_close(struct mu_world *w)
     mu_world_free(w);
 }
 
+/* The user's own rank 0 listens at once after it has taken a name. */
+static bool another_holds(const struct mu_address *address)
+{
+    double until = mu_clock_s() + ANOTHER_SECONDS;
+    struct sockaddr_un at;
+    socklen_t len = mu_address_local(address, &at);
+    bool connected = false, ours = false;
+
+    while (!connected && mu_clock_s() < until) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        connected = fd >= 0 && connect(fd, (struct sockaddr *)&at, len) == 0;
+        ours = connected && mu_peercred_of(fd).uid == geteuid();
+        mu_net_drop(&fd);
+        if (!connected)
+            mu_pause(0.01);
+    }
+    return !ours;
+}
+
+/* Any user can hold the name that the others compute; they look for this one too. */
+static int take_another_name(struct mu_world *w, struct mu_err *err)
+{
+    struct rendezvous *z = w->impl;
+
+    if (mu_random(z->at.id + MU_ADDRESS_ALIKE, MU_ADDRESS_ID - MU_ADDRESS_ALIKE) < 0)
+        return -1;
+    return mu_endpoint_open_at(&z->at, false, &z->endpoint, err);
+}
+
 static int listen_at_port(struct mu_world *w, struct mu_err *err)
 {
     struct rendezvous *z = w->impl;
 
-    if (mu_endpoint_open_at(&z->at, z->tcp, &z->endpoint, err) < 0)
+    if (mu_endpoint_open_at(&z->at, z->tcp, &z->endpoint, err) < 0 &&
+        (z->tcp || !another_holds(&z->at) || take_another_name(w, err) < 0))
         return mu_err_set(err, MUSTER_ERENDEZVOUS,
                           "rank 0 (node %s) cannot take port %u (%s): another process "
                           "has RANK=0, or another program has the port; MUSTER_PORT in "
@@ -218,11 +253,15 @@ static void set_address(struct mu_world *w)
 {
     struct rendezvous *z = w->impl;
     const struct {
-        char name[8];
-        uint32_t port, user;
-    } id = { "muster", z->port, z->tcp ? 0 : geteuid() };
+        char name[6];
+        uint16_t port;
+        uint32_t user, turn;
+    } id = { .name = { 'm', 'u', 's', 't', 'e', 'r' },
+             .port = (uint16_t)z->port,
+             .user = z->tcp ? 0 : geteuid() };
 
     _Static_assert(sizeof id == MU_ADDRESS_ID, "an id of an endpoint");
+    _Static_assert(offsetof(__typeof__(id), turn) == MU_ADDRESS_ALIKE, "ids alike");
     mu_address_of_id(&z->at, (const uint8_t *)&id, !z->tcp);
     z->at.port = z->port;
 }
@@ -273,7 +312,11 @@ int mu_world_rdzv(const struct mu_launch *launch, struct mu_world **out,
     mu_copy(z->port_set, sizeof z->port_set, r.port_set);
     mu_copy(z->addr, sizeof z->addr, r.addr);
     z->published = (struct mu_published){
-        .rank = r.rank, .size = r.size, .gather = mu_star_gather, .arg = &z->star
+        .rank = r.rank,
+        .size = r.size,
+        .gather = mu_star_gather,
+        .arg = &z->star,
+        .host_of = w->host_of,
     };
     w->exchange = mu_published_exchange(&z->published);
     w->exchange.lost = rdzv_lost;

@@ -42,6 +42,7 @@ struct muster_checkpoint {
     struct muster *m; /* for the public calls, which end in it */
     pid_t pid;        /* a forked child must not save */
     int generation;   /* comm->generation at the last wait for a save */
+    uint64_t id;      /* rank 0's random number: equal on all ranks, for no other one */
     char folder[PATH_MAX], name[MU_CKFILE_NAME], kind[MU_CKFILE_KIND];
     char path[PATH_MAX]; /* the checkpoint last saved or loaded */
     int keep;
@@ -81,6 +82,20 @@ int mu_checkpoint_broadcast(struct mu_comm *comm, void *data, uint64_t bytes, in
 /* [collective] Gather n values of each rank, in rank order. */
 int mu_checkpoint_gather(struct mu_comm *comm, const int64_t *mine, int64_t *all,
                          size_t n, struct mu_err *err);
+
+/* ---- same.c ---- */
+/* [collective] In a world of several ranks each call names the checkpoint, and what it
+ * saves or loads. They refuse a difference with MUSTER_ECONTRACT and both sides.
+ *
+ * open: name, kind, sharded.
+ */
+int mu_checkpoint_same_options(const struct muster_checkpoint *c, struct mu_err *err);
+/* The object, the step (NULL: none), names and sizes of the items in order. rc is this
+ * rank's status so far; where one is below 0 nothing is compared.
+ */
+int mu_checkpoint_same(const struct muster_checkpoint *c, const char *call,
+                       const uint64_t *step, const struct muster_item *items,
+                       int nitems, int rc, struct mu_err *err);
 
 /* ---- items.c ---- */
 /* The slice of a replicated item that a shard holds: whole multiples of 64 bytes,

@@ -173,7 +173,7 @@ int mu_ckfile_open(const char *path, struct mu_ckfile **out, struct mu_err *err)
         return mu_err_set(err, ENOMEM, "%s: no memory to read it", path);
     }
     file->block_index = UINT64_MAX;
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0) {
         mu_err_set(err, errno == ENOENT ? ENOENT : EIO, "%s cannot be opened: %s", path,
                    strerror(errno));

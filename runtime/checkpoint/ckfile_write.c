@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/fresh.h"
 #include "runtime/base/parse.h"
 #include "runtime/core/crc32c.h"
 
@@ -130,7 +131,7 @@ static int replace(const char *path, const char *temporary, const struct mu_ckhe
                    const struct mu_ckentry *table, const struct mu_ckpart *parts,
                    uint32_t *sums, struct mu_ckid *id, struct mu_err *err)
 {
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), saved;
+    int fd = mu_fresh_open(temporary), saved;
 
     if (fd < 0)
         return mu_err_set(err, errno, "%s cannot be created: %s", temporary,

@@ -71,7 +71,7 @@ bool mu_ckfolder_mark_is_set(const char *folder, const char *name, uint64_t mark
 
     if (!mark_path(folder, name, mark, path, sizeof path))
         return false;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     same = fd >= 0 && read(fd, &found, sizeof found) == sizeof found && found == mark;
     if (fd >= 0)
         close(fd);

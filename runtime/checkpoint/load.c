@@ -256,11 +256,15 @@ int mu_checkpoint_load(struct muster_checkpoint *c, const struct muster_item *it
 {
     uint64_t *steps = NULL;
     int64_t n;
-    int rc = 0;
+    int rc;
 
     if (mu_checkpoint_wait(c, err) < 0)
         return -1;
-    n = list_steps(c, mu_checkpoint_items(c, items, nitems, err), &steps, err);
+    rc = mu_checkpoint_items(c, items, nitems, err);
+    if (mu_checkpoint_same(c, "muster_checkpoint_load", NULL, items, nitems, rc, err) <
+        0)
+        return -1;
+    n = list_steps(c, rc, &steps, err);
     if (n >= 0)
         *found = 0;
     if (n > 0)

@@ -72,10 +72,10 @@ static int look_for_mark(const struct muster_checkpoint *c, uint64_t mark, bool 
 
 /* [collective] Shards in folders that are local to a node are saved without an error
  * and are missing at resume. So each rank looks for a file that rank 0 made. A folder
- * that takes no file, for loads only, is not proved. 0, or -1 with the same *err on all
- * ranks.
+ * that takes no file, for loads only, is not proved. Sets c->id. 0, or -1 with the same
+ * *err on all ranks.
  */
-static int prove_one_folder(const struct muster_checkpoint *c, struct mu_err *err)
+static int prove_one_folder(struct muster_checkpoint *c, struct mu_err *err)
 {
     const struct mu_world *world = c->comm->world;
     struct {
@@ -87,9 +87,10 @@ static int prove_one_folder(const struct muster_checkpoint *c, struct mu_err *er
 
     if (world->size == 1)
         return 0;
-    if (root && c->sharded && mu_random(&proof.mark, sizeof proof.mark) == 0)
+    if (root && mu_random(&proof.mark, sizeof proof.mark) == 0 && c->sharded)
         proof.set = mu_ckfolder_mark_set(c->folder, c->name, proof.mark);
     rc = mu_checkpoint_broadcast(c->comm, &proof, sizeof proof, 0, err);
+    c->id = proof.mark;
     if (rc == 0 && proof.set)
         rc = look_for_mark(c, proof.mark, &sees, err);
     if (root && proof.set)
@@ -125,7 +126,8 @@ int mu_checkpoint_open(struct mu_comm *comm, const char *folder,
     }
     if (rc == 0)
         rc = make_folder(c, err);
-    if (mu_checkpoint_agree(comm, rc, err) != 0 || prove_one_folder(c, err) < 0) {
+    if (mu_checkpoint_agree(comm, rc, err) != 0 ||
+        mu_checkpoint_same_options(c, err) < 0 || prove_one_folder(c, err) < 0) {
         free(c);
         return -1;
     }

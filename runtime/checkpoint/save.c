@@ -179,16 +179,21 @@ int mu_checkpoint_save(struct muster_checkpoint *c, uint64_t step,
                        const struct muster_item *items, int nitems, struct mu_err *err)
 {
     struct mu_cksave *s = &c->save;
+    int rc;
 
     if (mu_checkpoint_wait(c, err) < 0)
         return -1;
+    rc = mu_checkpoint_items(c, items, nitems, &s->err);
+    /* Else the items of rank 0 count alone. */
+    if (mu_checkpoint_same(c, "muster_checkpoint_save", &step, items,
+                           c->sharded ? nitems : 0, rc, err) < 0)
+        return -1;
     s->running = true;
-    s->rc = 0;
     s->meta.step = step;
     s->writes = c->sharded || c->comm->world->rank == 0;
-    s->failed = false;
-    if (mu_checkpoint_items(c, items, nitems, &s->err) < 0 ||
-        (s->writes && start(c, step, items, nitems, &s->err) < 0)) {
+    s->rc = rc;
+    s->failed = rc < 0;
+    if (rc == 0 && s->writes && start(c, step, items, nitems, &s->err) < 0) {
         s->rc = -1;
         s->failed = true;
     }

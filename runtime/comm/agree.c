@@ -83,6 +83,21 @@ int mu_agree(struct mu_comm *comm, const char *what, const struct mu_contract *c
     return at < 0 ? -1 : refuse_with_sides(comm, what, contract, at, err);
 }
 
+uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner)
+{
+    uint64_t word = (uint64_t)owner->object << 32 | owner->part;
+
+    order = (order ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    order = (order ^ order >> 29 ^ owner->step) * UINT64_C(0xbf58476d1ce4e5b9);
+    return order ^ order >> 32;
+}
+
+void mu_comm_order(struct mu_comm *comm, const struct mu_owner *owner)
+{
+    comm->order = mu_coll_order(comm->order, owner);
+    comm->ordered++;
+}
+
 int mu_comm_mix(struct mu_comm *comm, const char *what, struct mu_err *err)
 {
     struct mu_contract contract = { 0 };

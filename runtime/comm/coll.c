@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/parse.h"
 #include "runtime/core/dtype.h"
 
 /* The ranks number their collectives alike; a message between two is none. */
@@ -19,19 +20,27 @@ static size_t bytes_of(const struct mu_coll *coll)
     return coll->count * mu_dtype_size(coll->dtype);
 }
 
-uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner)
+int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err)
 {
-    uint64_t word = (uint64_t)owner->object << 32 | owner->part;
-
-    order = (order ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    order = (order ^ order >> 29 ^ owner->step) * UINT64_C(0xbf58476d1ce4e5b9);
-    return order ^ order >> 32;
+    if (comm->interrupt.code == 0)
+        return 0;
+    mu_err_set(err, comm->interrupt.code, "%s", comm->interrupt.text);
+    if (!comm->interrupt_all)
+        comm->interrupt.code = 0;
+    return -1;
 }
 
-void mu_comm_order(struct mu_comm *comm, const struct mu_owner *owner)
+void mu_comm_waits(struct mu_comm *comm, const char *what)
 {
-    comm->order = mu_coll_order(comm->order, owner);
-    comm->ordered++;
+    struct mu_comm *top = comm->top ? comm->top : comm;
+
+    if (!top->has_groups)
+        return;
+    pthread_mutex_lock(&top->flight_lock);
+    top->waits.in = what ? comm : NULL;
+    top->waits.since = what ? mu_clock_s() : 0;
+    mu_copy(top->waits.what, sizeof top->waits.what, what ? what : "");
+    pthread_mutex_unlock(&top->flight_lock);
 }
 
 /* The rank that a message waits for; -1: none. */
@@ -48,7 +57,7 @@ static void enter(struct mu_comm *comm, const struct mu_coll *coll,
     pthread_mutex_lock(&comm->flight_lock);
     out->number = mu_flight_enter(
         &comm->flight, coll->what,
-        coll->owner.object == MU_OWNER_LIBRARY ? 0 : bytes_of(coll), mu_clock_s());
+        coll->owner.object == MU_OWNER_LIBRARY ? 0 : bytes_of(coll), mu_clock_tick_s());
     if (!comm->ops->compares)
         mu_flight_order(&comm->flight, out->number, comm->ordered, comm->order);
     comm->flight.mixes = comm->mixes;
@@ -89,7 +98,7 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
     if (started->partner >= 0)
         set_partner(comm, started->partner);
     if (comm->control)
-        mu_control_wait_within(comm->control, what, started->within);
+        mu_control_wait_begin(comm->control, what, started->within);
     mu_comm_waits(comm, what);
     rc = comm->ops->join(comm->backend, started->request, stream, err);
     mu_comm_waits(comm, NULL);
@@ -103,7 +112,7 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
         return 0;
     mu_record_joined(comm, started);
     pthread_mutex_lock(&comm->flight_lock);
-    mu_flight_leave(&comm->flight, started->number, mu_clock_s());
+    mu_flight_leave(&comm->flight, started->number, mu_clock_tick_s());
     pthread_mutex_unlock(&comm->flight_lock);
     return 0;
 }
@@ -138,12 +147,15 @@ static int gather_alone(const void *data, size_t len, struct mu_gathered *out,
     return 0;
 }
 
+/* What a rank meets the others for; the last is a gather too. */
+enum meeting { BARRIER, GATHER, FINALIZE };
+
 /* A barrier and a gather begin with this all-reduce of the host backend, where the one
  * is all that a barrier needs. *gathers: some rank is in a gather.
  */
-static struct mu_coll opening(const char *what, int32_t *gathers)
+static struct mu_coll opening(enum meeting meeting, const char *what, int32_t *gathers)
 {
-    uint32_t finalize = strcmp(what, "muster_finalize") == 0 ? MU_PART_FINALIZE : 0;
+    uint32_t part = meeting == FINALIZE ? MU_PART_FINALIZE : 0;
 
     return (struct mu_coll){ .kind = MU_COLL_ALLREDUCE,
                              .dtype = MUSTER_I32,
@@ -154,7 +166,7 @@ static struct mu_coll opening(const char *what, int32_t *gathers)
                              .scale = 1,
                              .joined = true,
                              .what = what,
-                             .owner = { MU_OWNER_LIBRARY, finalize, 0 } };
+                             .owner = { MU_OWNER_LIBRARY, part, 0 } };
 }
 
 /* The same on all ranks: none has a backend yet, or each one's was aborted. */
@@ -168,12 +180,14 @@ static bool has_openings(const struct mu_comm *comm)
  * enters that gather: the root of control then compares the names. *out stays empty
  * when all ranks are in a barrier.
  */
-static int meet(struct mu_comm *comm, const char *what, bool barrier, const void *data,
-                size_t len, struct mu_gathered *out, struct mu_err *err)
+static int meet(struct mu_comm *comm, enum meeting meeting, const char *what,
+                const void *data, size_t len, struct mu_gathered *out,
+                struct mu_err *err)
 {
     struct mu_control *control = comm->control;
+    bool barrier = meeting == BARRIER;
     int32_t gathers = !barrier;
-    struct mu_coll coll = opening(what, &gathers);
+    struct mu_coll coll = opening(meeting, what, &gathers);
     struct mu_request *request;
     struct mu_err ignored = { 0 };
     int rc = 0, joined;
@@ -185,7 +199,7 @@ static int meet(struct mu_comm *comm, const char *what, bool barrier, const void
     if (!barrier)
         rc = mu_control_gather(control, what, data, len, out, err);
     /* In a gather all ranks have entered it, or the failure of control ends it. */
-    mu_control_wait_begin(control, what);
+    mu_control_wait_begin(control, what, 0);
     joined = comm->ops->join(comm->backend, request, NULL, barrier ? err : &ignored);
     mu_control_wait_end(control);
     if (barrier && joined == 0 && gathers)
@@ -193,7 +207,7 @@ static int meet(struct mu_comm *comm, const char *what, bool barrier, const void
     return barrier ? joined : rc;
 }
 
-static int enter_and_meet(struct mu_comm *comm, const char *what, bool barrier,
+static int enter_and_meet(struct mu_comm *comm, enum meeting meeting, const char *what,
                           const void *data, size_t len, struct mu_gathered *out,
                           struct mu_err *err)
 {
@@ -208,7 +222,7 @@ static int enter_and_meet(struct mu_comm *comm, const char *what, bool barrier,
     number = mu_flight_enter(&comm->flight, what, len, mu_clock_s());
     pthread_mutex_unlock(&comm->flight_lock);
     mu_comm_waits(comm, what);
-    rc = meet(comm, what, barrier, data, len, out, err);
+    rc = meet(comm, meeting, what, data, len, out, err);
     mu_comm_waits(comm, NULL);
     if (rc < 0)
         return mu_comm_fail(comm, err);
@@ -221,7 +235,13 @@ static int enter_and_meet(struct mu_comm *comm, const char *what, bool barrier,
 int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
               struct mu_gathered *out, struct mu_err *err)
 {
-    return enter_and_meet(comm, what, false, data, len, out, err);
+    return enter_and_meet(comm, GATHER, what, data, len, out, err);
+}
+
+int mu_gather_finalize(struct mu_comm *comm, struct mu_gathered *out,
+                       struct mu_err *err)
+{
+    return enter_and_meet(comm, FINALIZE, "muster_finalize", NULL, 0, out, err);
 }
 
 int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err)
@@ -235,7 +255,7 @@ int mu_barrier(struct mu_comm *comm, struct mu_err *err)
     struct mu_gathered all = { 0 };
 
     if (mu_drain(comm, NULL, err) < 0 ||
-        enter_and_meet(comm, "muster_barrier", true, NULL, 0, &all, err) < 0)
+        enter_and_meet(comm, BARRIER, "muster_barrier", NULL, 0, &all, err) < 0)
         return -1;
     mu_gathered_clear(&all);
     return 0;

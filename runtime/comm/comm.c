@@ -5,9 +5,6 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "runtime/base/clock.h"
-#include "runtime/base/parse.h"
-
 #define FOREIGN_LINES 10 /* warnings of dropped connections, of all ranks together */
 
 /* Each rank has its share of the lines, and in a large world the first ranks have one.
@@ -40,24 +37,12 @@ void mu_comm_clear(struct mu_comm *comm)
         free(comm->gpu_of[r]);
     free(comm->gpu_of);
     mu_world_close(comm->world);
+    mu_published_clear(&comm->exchange.published);
     if (comm->module)
         dlclose(comm->module);
     pthread_mutex_destroy(&comm->flight_lock);
     pthread_mutex_destroy(&comm->swap_lock);
     free(comm->gpus);
-}
-
-void mu_comm_waits(struct mu_comm *comm, const char *what)
-{
-    struct mu_comm *top = comm->top ? comm->top : comm;
-
-    if (!top->has_groups)
-        return;
-    pthread_mutex_lock(&top->flight_lock);
-    top->waits.in = what ? comm : NULL;
-    top->waits.since = what ? mu_clock_s() : 0;
-    mu_copy(top->waits.what, sizeof top->waits.what, what ? what : "");
-    pthread_mutex_unlock(&top->flight_lock);
 }
 
 struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *parent_of)
@@ -104,14 +89,4 @@ int mu_comm_fail(struct mu_comm *comm, const struct mu_err *err)
 int mu_comm_refuse(struct mu_comm *comm, const struct mu_err *err)
 {
     return comm->config.return_failure ? -1 : mu_comm_fail(comm, err);
-}
-
-int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err)
-{
-    if (comm->interrupt.code == 0)
-        return 0;
-    mu_err_set(err, comm->interrupt.code, "%s", comm->interrupt.text);
-    if (!comm->interrupt_all)
-        comm->interrupt.code = 0;
-    return -1;
 }

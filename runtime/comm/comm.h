@@ -7,6 +7,7 @@
  *   coll.c       collectives of the backend, small gathers over the control connections
  *   record.c     the ledger's record of a collective
  *   coll_host.c  collectives on the caller's buffers, also in host memory beside a GPU
+ *   staged.[ch]  their chunks in GPU memory
  *   agree.c      compare a contract, or the order of collectives, among the ranks
  *   network.c    compare what chooses the network
  *
@@ -25,6 +26,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/boot/control.h"
+#include "runtime/boot/control_exchange.h"
 #include "runtime/boot/world.h"
 #include "runtime/core/config.h"
 #include "runtime/core/contract.h"
@@ -63,7 +65,7 @@ struct mu_comm {
     char **gpu_of;   /* the same by rank, NULL before mu_agree_on_world */
     char fabric[16]; /* MUSTER_PLAN's fabric, "" unknown */
     void *stage;    /* backend memory for collectives on host memory, NULL before one */
-    int ddps;       /* created so far: the same number on all ranks */
+    int ddps;       /* numbers taken by ddp objects: the same on all ranks */
     uint64_t syncs; /* done so far, of all ddps */
     /* The order in which collectives have started: its hash, and their number. */
     uint64_t order, ordered;
@@ -74,6 +76,7 @@ struct mu_comm {
     /* Of a group: the comm of its world, and its name. Else NULL and "". */
     struct mu_comm *top;
     const char *name;
+    struct mu_control_exchange exchange; /* of a group, for its backend */
     /* Of a world with groups: where this process waits, in any of them. With
      * flight_lock.
      */
@@ -119,12 +122,6 @@ int mu_comm_fail(struct mu_comm *comm, const struct mu_err *err);
 int mu_comm_refuse(struct mu_comm *comm, const struct mu_err *err);
 /* Announce *err now, unless a failure was announced before. */
 void mu_comm_announce(struct mu_comm *comm, int rank, const struct mu_err *err);
-/* Returns -1 when this call must fail, with *err; see interrupt. */
-int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err);
-/* This process begins to wait for ranks of comm, or has ended that (NULL): for the
- * flight records of other groups.
- */
-void mu_comm_waits(struct mu_comm *comm, const char *what);
 /* What flight.h needs for its sentences. */
 struct mu_flight_names mu_comm_names(const struct mu_comm *comm, const int *parent_of);
 
@@ -139,8 +136,7 @@ int mu_backend_choose(enum mu_backend_choice choice, int size, const char *dir,
 /* ---- session.c: after the rendezvous, in this order ---- */
 int mu_open_control(struct mu_comm *comm, double init_timeout, struct mu_err *err);
 int mu_agree_on_world(struct mu_comm *comm, struct mu_err *err);
-int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
-                    struct mu_backend **out, struct mu_err *err);
+int mu_open_backend(struct mu_comm *comm, struct mu_err *err);
 /* [collective] Close backend and control connections; -1: some rank did not close. */
 int mu_comm_close(struct mu_comm *comm, struct mu_err *err);
 /* Close the control connections after a rank is lost; or, with `together`, [collective]
@@ -155,6 +151,12 @@ void mu_comm_disconnect(struct mu_comm *comm, bool together);
 int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *err);
 
 /* ---- coll.c ---- */
+/* Returns -1 when this call must fail, with *err; see interrupt. */
+int mu_comm_interrupted(struct mu_comm *comm, struct mu_err *err);
+/* This process begins to wait for ranks of comm, or has ended that (NULL): for the
+ * flight records of other groups.
+ */
+void mu_comm_waits(struct mu_comm *comm, const char *what);
 /* Every collective goes through start and join: the flight record lists it, and its
  * wait has a deadline. coll->what is required.
  */
@@ -164,6 +166,7 @@ struct mu_started {
     int partner;     /* the rank that a message waits for; -1: a collective */
     double within;   /* limit of the wait in join, seconds; 0: that of the options */
     void *record;    /* in the ledger, NULL: none */
+    struct mu_staged *staged;   /* of host memory beside a GPU: staged.h; else NULL */
     struct mu_coll_times times; /* stays where it is until join */
 };
 int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
@@ -172,12 +175,55 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
                  const char *what, void *stream, struct mu_err *err);
 int mu_coll_run(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
 
+/* [collective] A gather of a few bytes over the control connections; also in a world of
+ * one.
+ */
+int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
+              struct mu_gathered *out, struct mu_err *err);
+/* [collective] The gather of muster_finalize, without data. Ranks that compare their
+ * collectives recognise it, and report that one of them has finished early.
+ */
+int mu_gather_finalize(struct mu_comm *comm, struct mu_gathered *out,
+                       struct mu_err *err);
+/* Block until all collectives joined on stream so far are finished. */
+int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err);
+/* [collective] Returns when what all ranks have started is finished. */
+int mu_barrier(struct mu_comm *comm, struct mu_err *err);
+
 /* ---- record.c: nothing is done where comm has no ledger ---- */
 /* Before coll starts; sets coll->times and out->record. */
 void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll,
                      struct mu_started *out);
 void mu_record_started(struct mu_comm *comm, const struct mu_started *started);
 void mu_record_joined(struct mu_comm *comm, const struct mu_started *started);
+
+/* ---- coll_host.c ---- */
+/* Run coll. Its buffers may be host memory although the backend works on a GPU's: then
+ * this call and mu_coll_end block until it is done. Messages name it "CALL of COUNT
+ * DTYPE".
+ */
+int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
+                 struct mu_err *err);
+
+/* Send and receive, with the ranks that coll names alone. coll->what is required. */
+int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
+/* The same two, only started; mu_coll_end joins *out. `what` gets the name. */
+int mu_coll_begin(struct mu_comm *comm, const char *call, struct mu_coll *coll,
+                  char what[MU_CALL_TEXT], struct mu_started *out, struct mu_err *err);
+int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
+                  struct mu_started *out, struct mu_err *err);
+/* True: mu_coll_end returns at once. */
+bool mu_coll_test(const struct mu_comm *comm, const struct mu_started *started);
+int mu_coll_end(struct mu_comm *comm, const struct mu_started *started,
+                const char *what, void *stream, struct mu_err *err);
+
+/* ---- agree.c ---- */
+/* [collective] Fail with MUSTER_ECONTRACT when the lines are not the same on all ranks.
+ * The sentence starts with `what`, and names the first difference and the ranks on each
+ * side.
+ */
+int mu_agree(struct mu_comm *comm, const char *what, const struct mu_contract *contract,
+             struct mu_err *err);
 
 /* Hash of `order` after one more collective, of `owner`. */
 uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner);
@@ -190,38 +236,6 @@ uint64_t mu_coll_order(uint64_t order, const struct mu_owner *owner);
 int mu_comm_mix(struct mu_comm *comm, const char *what, struct mu_err *err);
 /* Record in comm->order a collective of `owner`. */
 void mu_comm_order(struct mu_comm *comm, const struct mu_owner *owner);
-/* [collective] A gather of a few bytes over the control connections; also in a world of
- * one.
- */
-int mu_gather(struct mu_comm *comm, const char *what, const void *data, size_t len,
-              struct mu_gathered *out, struct mu_err *err);
-/* Block until all collectives joined on stream so far are finished. */
-int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err);
-/* [collective] Returns when what all ranks have started is finished. */
-int mu_barrier(struct mu_comm *comm, struct mu_err *err);
-
-/* ---- coll_host.c ---- */
-/* Run coll. Its buffers may be host memory although the backend works on a GPU's: then
- * the call blocks until it is done. Messages name it "CALL of COUNT DTYPE".
- */
-int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
-                 struct mu_err *err);
-
-/* Send and receive, with the ranks that coll names alone. coll->what is required. */
-int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err *err);
-/* The same two, only started; the caller joins *out. `what` gets the name. */
-int mu_coll_begin(struct mu_comm *comm, const char *call, struct mu_coll *coll,
-                  char what[MU_CALL_TEXT], struct mu_started *out, struct mu_err *err);
-int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
-                  struct mu_started *out, struct mu_err *err);
-
-/* ---- agree.c ---- */
-/* [collective] Fail with MUSTER_ECONTRACT when the lines are not the same on all ranks.
- * The sentence starts with `what`, and names the first difference and the ranks on each
- * side.
- */
-int mu_agree(struct mu_comm *comm, const char *what, const struct mu_contract *contract,
-             struct mu_err *err);
 
 /* ---- network.c ---- */
 /* [collective] In a world of several nodes, fail with MUSTER_ECONTRACT when NCCL cannot

@@ -182,8 +182,8 @@ out:
     return rc;
 }
 
-int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
-                    struct mu_backend **out, struct mu_err *err)
+static int open_backend(struct mu_comm *comm, struct mu_backend *parent,
+                        struct mu_backend **out, struct mu_err *err)
 {
     struct mu_world *w = comm->world;
     struct mu_backend_env env = {
@@ -223,6 +223,26 @@ int mu_open_backend(struct mu_comm *comm, struct mu_backend *parent,
     return comm->ops->open(&env, out, err);
 }
 
+int mu_open_backend(struct mu_comm *comm, struct mu_err *err)
+{
+    struct mu_world *w = comm->world;
+    struct mu_backend *backend;
+    struct mu_err why;
+
+    if (comm->top && comm->control)
+        w->exchange =
+            mu_control_exchange(&comm->exchange, comm->control, "muster_split", w);
+    if (open_backend(comm, NULL, &backend, err) < 0)
+        return -1;
+    pthread_mutex_lock(&comm->swap_lock);
+    comm->backend = backend;
+    /* A failure before this line had no backend to abort. */
+    if (comm->control && mu_control_failed(comm->control, &why))
+        comm->ops->abort(backend, why.code, why.text);
+    pthread_mutex_unlock(&comm->swap_lock);
+    return 0;
+}
+
 /* ---- Open again ---- */
 
 /* Threads of the backend and of the control connections use both pointers. */
@@ -257,7 +277,7 @@ int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *
 
     atomic_store(&comm->ended, false);
     if (mu_open_control(comm, init_timeout, err) < 0 ||
-        mu_agree_on_world(comm, err) < 0 || mu_open_backend(comm, old, &now, err) < 0)
+        mu_agree_on_world(comm, err) < 0 || open_backend(comm, old, &now, err) < 0)
         return -1;
     pthread_mutex_lock(&comm->swap_lock);
     comm->backend = now;

@@ -130,6 +130,7 @@ int mu_config_make(const struct muster_options *options,
     c.backend = (enum mu_backend_choice)backend;
     c.force_tcp = transport == 1;
     c.map_memory = map == 1;
+    c.own_device = o->own_device != 0;
     c.log = (enum mu_log_level)log;
     c.single = o->single || single;
     c.return_failure = failure == 1;

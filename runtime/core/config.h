@@ -22,6 +22,7 @@ struct mu_config {
     enum mu_backend_choice backend;
     bool force_tcp;
     bool map_memory;              /* of the program, on GPUs */
+    bool own_device;              /* the program's GPU, not the plan's */
     double init_timeout, timeout; /* seconds */
     bool single;
     bool return_failure; /* after a peer's failure calls return, the job goes on */

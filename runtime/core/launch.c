@@ -23,6 +23,12 @@ const struct mu_launch_other mu_launch_other[MU_LAUNCH_OTHERS] = {
     { "HOROVOD_SIZE", 2 },
     { "LOCAL_WORLD_SIZE", 2 },
     { "PMIX_RANK", 1 },
+    { "PMI_LOCAL_SIZE", 2 },
+    { "MPI_LOCALRANKID", 1 },
+    { "OMPI_COMM_WORLD_LOCAL_SIZE", 2 },
+    { "MV2_COMM_WORLD_LOCAL_SIZE", 2 },
+    { "PALS_LOCAL_SIZE", 2 },
+    { "ALPS_APP_PE", 1 },
 };
 
 /* The number in text; `otherwise` when text is NULL or not a number. */

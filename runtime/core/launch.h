@@ -11,7 +11,7 @@
  * PALS, jsrun, Horovod, torchrun, PMIx without its server): from `several` on the value
  * means more than one process. A size counts from 2, a rank from 1.
  */
-#define MU_LAUNCH_OTHERS 15
+#define MU_LAUNCH_OTHERS 21
 extern const struct mu_launch_other {
     const char *name;
     int several;

@@ -3,8 +3,12 @@
 #include "runtime/core/ledger_file.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
+#include "runtime/base/parse.h"
+
+#define BUCKET_BYTES_MAX 512
 #define COMMS_AT sizeof(struct mu_ledger_head)
 #define CALLS_AT (COMMS_AT + MU_LEDGER_COMMS * sizeof(struct mu_ledger_comm))
 
@@ -23,27 +27,65 @@ struct mu_ledger_call *mu_ledger_calls(void *image)
     return (struct mu_ledger_call *)((char *)image + CALLS_AT);
 }
 
-/* The names are read as strings. */
-static int names_end(const struct mu_ledger_head *head)
+uint64_t mu_ledger_oldest_bucket(const struct mu_ledger_head *head, uint64_t *end)
 {
-    const struct mu_ledger_comm *comm = mu_ledger_comms((void *)head);
-    const struct mu_ledger_call *call = mu_ledger_calls((void *)head);
+    *end = __atomic_load_n(&head->buckets, __ATOMIC_ACQUIRE);
+    if (!head->buckets_at)
+        return *end;
+    return *end > head->bucket_records ? *end - head->bucket_records : 0;
+}
 
-    if (!memchr(head->host, 0, sizeof head->host) ||
-        !memchr(head->job, 0, sizeof head->job) ||
-        !memchr(head->gpu, 0, sizeof head->gpu) ||
-        !memchr(head->nic, 0, sizeof head->nic))
-        return 0;
+bool mu_ledger_bucket(const void *image, uint64_t n, struct mu_ledger_bucket *out)
+{
+    const struct mu_ledger_head *head = image;
+    const char *at;
+
+    if (!head->buckets_at)
+        return false;
+    at = (const char *)image + head->buckets_at +
+         (n & (head->bucket_records - 1)) * head->bucket_bytes;
+    memcpy(out, at, sizeof *out);
+    return out->number == n + 1 && out->comm < MU_LEDGER_COMMS;
+}
+
+size_t mu_ledger_call_at(uint64_t slot)
+{
+    return CALLS_AT + slot * sizeof(struct mu_ledger_call);
+}
+
+/* A name is read as a string, and printed. */
+static bool clean(char *name, size_t size)
+{
+    if (!memchr(name, 0, size))
+        return false;
+    mu_make_printable(name);
+    return true;
+}
+
+#define CLEAN(name) clean(name, sizeof(name))
+
+static bool names_are_sound(struct mu_ledger_head *head)
+{
+    struct mu_ledger_comm *comm = mu_ledger_comms(head);
+    struct mu_ledger_call *call = mu_ledger_calls(head);
+
+    if (!CLEAN(head->host) || !CLEAN(head->job) || !CLEAN(head->gpu) ||
+        !CLEAN(head->nic))
+        return false;
     for (int i = 0; i < MU_LEDGER_COMMS; i++)
-        if (!memchr(comm[i].name, 0, sizeof comm[i].name))
-            return 0;
+        if (!CLEAN(comm[i].name))
+            return false;
     for (uint32_t i = 0; i < head->records; i++)
-        if (!memchr(call[i].func, 0, sizeof call[i].func) ||
-            !memchr(call[i].algo, 0, sizeof call[i].algo) ||
-            !memchr(call[i].proto, 0, sizeof call[i].proto) ||
+        if (!CLEAN(call[i].func) || !CLEAN(call[i].algo) || !CLEAN(call[i].proto) ||
             call[i].comm >= MU_LEDGER_COMMS)
-            return 0;
-    return 1;
+            return false;
+    return true;
+}
+
+static bool is_ring(uint32_t records)
+{
+    return records >= MU_LEDGER_RECORDS_MIN && records <= MU_LEDGER_RECORDS_MAX &&
+           (records & (records - 1)) == 0;
 }
 
 /* A size decides how much memory a reader takes. */
@@ -61,10 +103,27 @@ static int comms_are_sound(const struct mu_ledger_head *head, const char *path,
     return 0;
 }
 
-int mu_ledger_check(const void *image, size_t size, const char *path,
-                    struct mu_err *err)
+size_t mu_ledger_image_size(const struct mu_ledger_head *head)
 {
-    const struct mu_ledger_head *head = image;
+    return head->buckets_at
+               ? head->buckets_at + (size_t)head->bucket_records * head->bucket_bytes
+               : mu_ledger_file_size(head->records);
+}
+
+/* The ring of buckets lies behind that of calls. */
+static bool buckets_are_sound(const struct mu_ledger_head *head)
+{
+    return !head->buckets_at ||
+           (head->buckets_at >= mu_ledger_file_size(head->records) &&
+            head->buckets_at % 8 == 0 && head->buckets_at <= SIZE_MAX / 2 &&
+            is_ring(head->bucket_records) &&
+            head->bucket_bytes >= sizeof(struct mu_ledger_bucket) &&
+            head->bucket_bytes <= BUCKET_BYTES_MAX && head->bucket_bytes % 8 == 0);
+}
+
+int mu_ledger_check_head(const struct mu_ledger_head *head, size_t size,
+                         const char *path, struct mu_err *err)
+{
     const size_t family = sizeof "muster-ledger-" - 1;
 
     if (size < family || memcmp(head->magic, MU_LEDGER_MAGIC, family) != 0)
@@ -80,18 +139,25 @@ int mu_ledger_check(const void *image, size_t size, const char *path,
         return mu_err_set(err, EINVAL,
                           "%s: this ledger is of a machine with another byte order",
                           path);
-    if (head->records < MU_LEDGER_RECORDS_MIN ||
-        head->records > MU_LEDGER_RECORDS_MAX ||
-        (head->records & (head->records - 1)) != 0)
+    if (!is_ring(head->records))
         return mu_err_set(err, EINVAL, "%s: the head is damaged (%u records)", path,
                           head->records);
-    if (size < mu_ledger_file_size(head->records))
+    if (!buckets_are_sound(head))
+        return mu_err_set(err, EINVAL,
+                          "%s: the head is damaged (%u buckets of %u bytes)", path,
+                          head->bucket_records, head->bucket_bytes);
+    if (size < mu_ledger_image_size(head))
         return mu_err_set(err, EINVAL,
                           "%s: the file is truncated: %zu of %zu bytes are there", path,
-                          size, mu_ledger_file_size(head->records));
-    if (!names_end(head))
+                          size, mu_ledger_image_size(head));
+    return 0;
+}
+
+int mu_ledger_check_records(void *image, const char *path, struct mu_err *err)
+{
+    if (!names_are_sound(image))
         return mu_err_set(err, EINVAL, "%s: a record is damaged", path);
-    return comms_are_sound(head, path, err);
+    return comms_are_sound(image, path, err);
 }
 
 double mu_ledger_bytes(const struct mu_ledger_call *call, int size)

@@ -4,11 +4,13 @@
  *
  * The file is the image of these structs in the byte order of its machine: the head,
  * MU_LEDGER_COMMS communicators, then a ring of head.records calls. Call number n (from
- * 0) has slot n % records. Its size is fixed when it is made. Times are nanoseconds.
+ * 0) has slot n % records. Behind it may be a ring of buckets. The size is fixed when
+ * the file is made. Times are nanoseconds.
  */
 #ifndef MU_LEDGER_FILE_H
 #define MU_LEDGER_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,7 +43,13 @@ struct mu_ledger_head {
     int32_t cpus;     /* that it may use */
     int16_t cpu_node; /* 1 + the NUMA node of all of these, -1: they are in several */
     int16_t gpu_node; /* 1 + the NUMA node of the GPU */
-    uint8_t reserved[40];
+    /* The ring of buckets, 0: the file has none, as those of NCCL and of earlier
+     * releases. bucket_bytes: of one, which a later release may lengthen.
+     */
+    uint64_t buckets_at; /* bytes from the start of the file */
+    uint64_t buckets;    /* recorded so far */
+    uint32_t bucket_records, bucket_bytes;
+    uint8_t reserved[16];
 };
 
 struct mu_ledger_comm {
@@ -71,20 +79,60 @@ struct mu_ledger_call {
     char func[20], algo[20], proto[16]; /* NCCL's names */
 };
 
+/* A bucket of gradients in one step of libmuster, by the host's clock; 0: unknown. */
+struct mu_ledger_bucket {
+    uint64_t number;   /* of the record, from 1; 0: the slot is empty */
+    uint64_t step;     /* syncs before */
+    uint64_t begin;    /* the step before ended */
+    uint64_t ready;    /* its last gradient was ready */
+    uint64_t launched; /* it was packed from here on, and its collectives started */
+    uint64_t started, ended; /* the backend worked on them; until the last ended */
+    uint64_t joined;         /* sync went on without waiting for it */
+    uint64_t exposed;        /* how long sync waited for it; of a step: sync itself */
+    uint64_t bytes;          /* of its gradients */
+    uint32_t comm;           /* index of its communicator */
+    uint32_t ddp;            /* which of that communicator's objects */
+    uint32_t bucket;         /* MU_LEDGER_STEP: all of them */
+    uint8_t reserved[4];
+};
+
+#define MU_LEDGER_STEP UINT32_MAX
+
+_Static_assert(sizeof(struct mu_ledger_bucket) == 96, "a bucket of a ledger file");
 _Static_assert(sizeof(struct mu_ledger_head) == 256, "the head of a ledger file");
 _Static_assert(sizeof(struct mu_ledger_comm) == 128, "a communicator of a ledger file");
 _Static_assert(sizeof(struct mu_ledger_call) == 128, "a call of a ledger file");
 
-/* Bytes of a file with this many slots. */
+/* Bytes of a file with this many slots, and without buckets. */
 size_t mu_ledger_file_size(uint32_t records);
 
 /* The parts of an image that is large enough. */
 struct mu_ledger_comm *mu_ledger_comms(void *image);
 struct mu_ledger_call *mu_ledger_calls(void *image);
 
-/* Is this a whole ledger file? `path` is for the sentence. */
-int mu_ledger_check(const void *image, size_t size, const char *path,
-                    struct mu_err *err);
+/* Of the first *end records of buckets, which a live process adds to, the oldest one
+ * that is in the ring; *end: there is none.
+ */
+uint64_t mu_ledger_oldest_bucket(const struct mu_ledger_head *head, uint64_t *end);
+/* Record n of the buckets, from 0; false: it was overwritten, is being written, or is
+ * damaged.
+ */
+bool mu_ledger_bucket(const void *image, uint64_t n, struct mu_ledger_bucket *out);
+
+/* Where the slot of a call begins in the file. */
+size_t mu_ledger_call_at(uint64_t slot);
+
+/* Bytes up to the end of the last ring. */
+size_t mu_ledger_image_size(const struct mu_ledger_head *head);
+/* Does a file of this size have the right head? If it is shorter than a head, the rest
+ * of the struct is not read. `path` is for the sentence.
+ */
+int mu_ledger_check_head(const struct mu_ledger_head *head, size_t size,
+                         const char *path, struct mu_err *err);
+/* Are the communicators and calls behind that head sound? Control bytes in names become
+ * '?': a reader prints them.
+ */
+int mu_ledger_check_records(void *image, const char *path, struct mu_err *err);
 
 /* Bytes of the message, as nccl-tests counts them: where each rank sends or receives a
  * part, all parts together. 0 where the element's size is unknown.

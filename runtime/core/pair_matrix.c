@@ -39,6 +39,15 @@ int mu_pair_outliers(const double *rates, int n)
     return outliers;
 }
 
+int mu_lanes_that_add(const double *rates, int n)
+{
+    int k = n > 0;
+
+    while (k < n && rates[k] - rates[k - 1] >= rates[0] / 2)
+        k++;
+    return k;
+}
+
 /* The median of one figure, which lies `offset` bytes behind the begin of a pair. */
 static struct mu_spread spread_over(const struct mu_pair_figure *figures, int n,
                                     enum mu_pair_link link, size_t offset, double *room,

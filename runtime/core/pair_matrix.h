@@ -51,6 +51,11 @@ struct mu_spread mu_spread_of(double *values, int n);
 /* How many of n rates, sorted, are outliers. */
 int mu_pair_outliers(const double *rates, int n);
 
+/* rates[k]: of k + 1 pairs at once, all together. How many pairs add at least half of
+ * what the first one carries, from the first on: the links that there are.
+ */
+int mu_lanes_that_add(const double *rates, int n);
+
 /* Medians over the pairs of a link that were measured; 0: there are none. */
 struct mu_pair_medians {
     int pairs;

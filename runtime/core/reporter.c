@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "runtime/core/text.h"
+#include "runtime/muster.h"
 
 #define PLACES 8 /* later places wait as long as this one */
 
@@ -86,8 +87,7 @@ static const struct {
     [MU_DEATH_SILENT] = { "does not answer", " (stopped, or its node hangs)" },
 };
 
-static size_t add_phrase(enum mu_death death, const struct mu_rank_name *who,
-                         char *text, size_t len)
+size_t mu_rank_name_text(const struct mu_rank_name *who, char *text, size_t len)
 {
     size_t at = 0;
 
@@ -96,7 +96,17 @@ static size_t add_phrase(enum mu_death death, const struct mu_rank_name *who,
         mu_text_add(text, len, &at, " (node %s", who->host);
     if (who->host[0] && who->pid > 0)
         mu_text_add(text, len, &at, ", pid %d", who->pid);
-    mu_text_add(text, len, &at, "%s %s", who->host[0] ? ")" : "", words[death].is);
+    if (who->host[0])
+        mu_text_add(text, len, &at, ")");
+    return at;
+}
+
+static size_t add_phrase(enum mu_death death, const struct mu_rank_name *who,
+                         char *text, size_t len)
+{
+    size_t at = mu_rank_name_text(who, text, len);
+
+    mu_text_add(text, len, &at, " %s", words[death].is);
     return at;
 }
 
@@ -116,6 +126,15 @@ void mu_death_text(enum mu_death death, const struct mu_rank_name *who, int by,
         mu_text_add(text, len, &at, "; rank %d %s", by, doing);
 }
 
+int mu_death_err(enum mu_death death, const struct mu_rank_name *who,
+                 struct mu_err *err)
+{
+    char text[MU_ERR_TEXT];
+
+    mu_death_text(death, who, -1, "", text, sizeof text);
+    return mu_err_set(err, MUSTER_EPEER, "%s", text);
+}
+
 void mu_abort_text(const struct mu_rank_name *who, const char *why, char *text,
                    size_t len)
 {
@@ -125,14 +144,11 @@ void mu_abort_text(const struct mu_rank_name *who, const char *why, char *text,
                 who->host, why);
 }
 
-void mu_late_text(const char *who, const char *host, double seconds, char *text,
-                  size_t len)
+int mu_late_err(const char *who, const char *host, double seconds, struct mu_err *err)
 {
-    size_t at = 0;
+    bool known = host[0] != '\0';
 
-    mu_text_add(text, len, &at, "%s", who);
-    if (host[0])
-        mu_text_add(text, len, &at, " (node %s)", host);
-    mu_text_add(text, len, &at, " did not arrive within %g s (MUSTER_INIT_TIMEOUT)",
-                seconds);
+    return mu_err_set(err, MUSTER_ERENDEZVOUS,
+                      "%s%s%s%s did not arrive within %g s (MUSTER_INIT_TIMEOUT)", who,
+                      known ? " (node " : "", host, known ? ")" : "", seconds);
 }

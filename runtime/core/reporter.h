@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "runtime/base/err.h"
+
 /* ---- Turns ---------------------------------------------------------------------- */
 
 /* What a rank has seen. */
@@ -63,10 +65,11 @@ struct mu_turn {
     enum mu_deed deed;
 };
 
-/* How long the rank that reports waits for the others to write what they print: they
- * are killed when the step ends.
+/* How long the rank that reports waits at most until the others have written what they
+ * print: they are killed when the step ends. On a busy machine a rank may have no
+ * processor for some tenths of a second.
  */
-#define MU_WRITE_SECONDS 0.1
+#define MU_WRITE_SECONDS 0.5
 
 struct mu_turn mu_reporter_turn(const struct mu_view *view);
 
@@ -86,6 +89,8 @@ struct mu_rank_name {
     int pid;          /* 0: unknown */
 };
 
+/* "rank 3 (node b, pid 71)"; returns its length. */
+size_t mu_rank_name_text(const struct mu_rank_name *who, char *text, size_t len);
 /* How a connection's error shows a death; 0: end of file. */
 enum mu_death mu_death_of_errno(int error);
 /* "rank 3 (node b, pid 71) died or left" */
@@ -96,11 +101,15 @@ void mu_death_phrase(enum mu_death death, const struct mu_rank_name *who, char *
  */
 void mu_death_text(enum mu_death death, const struct mu_rank_name *who, int by,
                    const char *doing, char *text, size_t len);
+/* The same as MUSTER_EPEER, of a reporter that was doing nothing. Returns -1. */
+int mu_death_err(enum mu_death death, const struct mu_rank_name *who,
+                 struct mu_err *err);
 /* "rank 3 (node b) ended the job: WHY" */
 void mu_abort_text(const struct mu_rank_name *who, const char *why, char *text,
                    size_t len);
-/* who: "rank 3", "ranks 3, 5"; all on node host, "": not known. */
-void mu_late_text(const char *who, const char *host, double seconds, char *text,
-                  size_t len);
+/* MUSTER_ERENDEZVOUS. who: "rank 3", "ranks 3, 5"; all on node host, "": not known.
+ * Returns -1.
+ */
+int mu_late_err(const char *who, const char *host, double seconds, struct mu_err *err);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void mu_text_add(char *text, size_t len, size_t *at, const char *fmt, ...)
 {
@@ -17,4 +18,28 @@ void mu_text_add(char *text, size_t len, size_t *at, const char *fmt, ...)
     va_end(ap);
     if (n > 0)
         *at = *at + (size_t)n < len ? *at + (size_t)n : len - 1;
+}
+
+void mu_text_add_word(char *text, size_t len, size_t *at, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (*at + 1 >= len)
+        return;
+    if (n > len - *at - 1)
+        n = len - *at - 1;
+    memcpy(text + *at, word, n);
+    *at += n;
+    text[*at] = '\0';
+}
+
+void mu_text_add_number(char *text, size_t len, size_t *at, uint64_t number)
+{
+    char digits[21], *first = digits + sizeof digits - 1;
+
+    *first = '\0';
+    do
+        *--first = (char)('0' + number % 10);
+    while (number /= 10);
+    mu_text_add_word(text, len, at, first);
 }

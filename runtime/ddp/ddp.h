@@ -4,6 +4,7 @@
  *   ddp.c         create, destroy, broadcast
  *   ddp_plan.c    how large buckets are, and their places in the arena
  *   ddp_order.c   the order of arrival, learned in the first step
+ *   ddp_ledger.c  when each bucket was ready, started, ended; times of the step
  *   ddp_step.c    grad_ready ... the end of a step: which bucket may start
  *   ddp_absent.c  absent-gradient agreement: which gradients no rank has
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
@@ -16,8 +17,9 @@
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
  *   ddp_state.c   what compression keeps, for checkpoints
  *   ddp_params.c  the list of parameters: check it, copy it, agree on it
+ *   ddp_coll.c    the collectives that a bucket and its compression start
  *   hook.c        which compression
- *   hook_*.c      the collectives that all compressions use, and each compression
+ *   hook_*.c      each compression
  *
  * The public calls are in api/ddp.c. Nothing here calls them: errors are a struct
  * mu_err, and go up at once.
@@ -40,7 +42,7 @@
 /* Rows of one parameter in the current step. */
 struct mu_ddp_rows {
     struct mu_rows list; /* of this rank, of all micro-batches */
-    bool given;          /* this rank has a list, if an empty one */
+    bool given;          /* this rank has a list, maybe an empty one */
     bool complete;       /* with the rows of the last micro-batch */
     bool held;           /* the dense part is ready, its bucket waits for rows */
     /* Some rank has a list; what `from` has is added to the mean, times scale. */
@@ -79,6 +81,7 @@ struct mu_ddp_bucket {
     bool hooked;         /* the compression handles it */
     bool has_user_grads; /* its gradients go back into buffers of the caller */
     char what[64];       /* "bucket 7 of step 1204" */
+    struct mu_ledger_bucket times; /* of the current step, where they are recorded */
 };
 
 /* How buckets are cut; sizes in bytes. */
@@ -148,6 +151,12 @@ static inline struct mu_owner mu_ddp_owner(const struct muster_ddp *ddp, int par
                               .step = ddp->step };
 }
 
+/* Parameter i of the caller's list; NULL when i is out of range. */
+static inline struct mu_ddp_param *mu_ddp_param(const struct muster_ddp *ddp, int i)
+{
+    return i >= 0 && i < ddp->nall ? &ddp->param[ddp->at[i]] : NULL;
+}
+
 /* What a program passes to mu_ddp_create; the lists are borrowed during the call. */
 struct mu_ddp_request {
     const struct muster_param *params;
@@ -201,7 +210,12 @@ extern const struct mu_hook_ops mu_hook_user, mu_hook_bf16, mu_hook_f16, mu_hook
 /* Choose by ddp->hook_options and open it. */
 int mu_hook_choose(struct muster_ddp *ddp, struct mu_err *err);
 
-/* ---- hook_coll.c ---- */
+/* ---- ddp_coll.c ---- */
+/* Start coll as the next collective of bucket b, and name it after the bucket. `bytes`
+ * of this rank enter it.
+ */
+int mu_ddp_coll_start(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_t bytes,
+                      struct mu_err *err);
 /* For hooks: all-reduce f32 or 16-bit floats as the next collective that bucket b has
  * started. The sum is multiplied by scale.
  */
@@ -227,9 +241,6 @@ void mu_ddp_params_clear(struct muster_ddp *ddp);
 /* [collective] Fail when parameters or plan differ among the ranks. */
 int mu_ddp_params_agree(struct muster_ddp *ddp,
                         const struct muster_ddp_options *options, struct mu_err *err);
-/* Parameter i of the caller's list; NULL when i is out of range. */
-struct mu_ddp_param *mu_ddp_param(const struct muster_ddp *ddp, int i);
-
 /* ---- ddp_state.c ---- */
 /* What muster_ddp_state does. */
 int mu_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, int room);
@@ -253,7 +264,7 @@ void mu_ddp_buckets_free(struct mu_ddp_bucket *bucket, int n);
 
 /* ---- ddp_screen.c ---- */
 int mu_ddp_screen_open(struct muster_ddp *ddp, struct mu_err *err);
-/* Screen the gradients of this rank in bucket b, before it starts. */
+/* With ddp->screen: screen the gradients of this rank in bucket b, before it starts. */
 int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err);
 /* Screen this rank's list of rows of parameter i. */
 int mu_ddp_screen_rows(struct muster_ddp *ddp, int i, struct mu_err *err);
@@ -262,17 +273,14 @@ int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_order.c ---- */
 int mu_ddp_order_begin(struct muster_ddp *ddp, struct mu_err *err);
-/* Has this rank received rank 0's order? A death makes the answer false. */
-bool mu_ddp_order_is_learned(const struct muster_ddp *ddp);
-/* What this rank sends at the end of a sync for the ranks to learn the order; *len 0
- * when they have learned it. The caller frees *message.
+/* Until this rank has received rank 0's order: gradient i is the next that arrives. */
+void mu_ddp_order_arrived(struct muster_ddp *ddp, int i);
+/* [collective] The end of a sync: one round over the control connections, if any. Until
+ * the ranks have learned the order of arrival, it travels with the vote of an elastic
+ * world.
  */
-int mu_ddp_order_message(struct muster_ddp *ddp, void **message, size_t *len,
-                         struct mu_err *err);
-/* Take rank 0's order from the messages of all ranks. */
-int mu_ddp_order_learn(struct muster_ddp *ddp, const struct mu_gathered *all,
-                       struct mu_err *err);
-/* Between two steps: use the order of rank 0 from now on, if it is time. */
+int mu_ddp_order_exchange(struct muster_ddp *ddp, void *stream, struct mu_err *err);
+/* Between two steps, where ddp->adopts: use the order of rank 0 from now on. */
 int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_shard.c ---- */
@@ -304,6 +312,18 @@ int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
 int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
                          struct mu_err *err);
 
+/* ---- ddp_ledger.c: buckets are timed only where comm's ledger has them ---- */
+void mu_ddp_ledger_begin(struct muster_ddp *ddp);
+void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b);
+void mu_ddp_ledger_launched(struct muster_ddp *ddp, int b);
+void mu_ddp_ledger_sync(struct muster_ddp *ddp);
+/* Now, when sync begins to wait for a bucket; 0 where nothing is recorded. */
+int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp);
+/* Sync has waited since then for what bucket b has started; since is not 0. */
+void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since);
+/* Record the step, which ends now, and its buckets; the next one begins. */
+void mu_ddp_ledger_step(struct muster_ddp *ddp);
+
 /* ---- ddp_norm.c ---- */
 /* Start a sum of squares at zero. */
 int mu_ddp_norm_begin(struct muster_ddp *ddp, void *stream, struct mu_err *err);
@@ -322,7 +342,7 @@ int mu_ddp_norm_sum(struct muster_ddp *ddp, void *stream, double *sum,
  */
 int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err *err);
 
-/* ---- ddp_rows.c ---- */
+/* ---- ddp_rows.c: called where ddp->nby_row > 0 ---- */
 /* i is an index of ddp->param, except in mu_ddp_grad_rows. */
 int mu_ddp_rows_open(struct muster_ddp *ddp, int i, size_t rows, struct mu_err *err);
 void mu_ddp_rows_free(struct mu_ddp_rows *rows);
@@ -331,10 +351,10 @@ void mu_ddp_rows_reset(struct muster_ddp *ddp);
 /* i is an index of the caller's list: checked, and not frozen. */
 int mu_ddp_grad_rows(struct muster_ddp *ddp, int i, const int64_t *index, size_t n,
                      const void *values, struct mu_err *err);
-/* The dense part of i is ready. *held: its bucket must wait for sync, since rows may
- * follow that are added to it.
+/* The dense part of i is ready. Sets by_row->held where its bucket must wait for sync,
+ * since rows may follow that are added to it.
  */
-int mu_ddp_rows_hold(struct muster_ddp *ddp, int i, bool *held, struct mu_err *err);
+int mu_ddp_rows_hold(struct muster_ddp *ddp, int i, struct mu_err *err);
 /* Has i a gradient, or a part of it, in the last micro-batch of this step? */
 bool mu_ddp_begun(const struct muster_ddp *ddp, int i);
 /* Multiply what has been added up. */
@@ -349,7 +369,7 @@ int mu_ddp_rows_room(char **buffer, size_t *room, size_t bytes, struct mu_err *e
 int mu_ddp_rows_pack(struct mu_ddp_rows *rows, double factor,
                      struct mu_rows_message *out, struct mu_err *err);
 
-/* ---- ddp_rows_send.c ---- */
+/* ---- ddp_rows_send.c: called where ddp->nby_row > 0 ---- */
 /* [collective] When all buckets have started: exchange the rows. Blocks until all ranks
  * have reached it.
  */

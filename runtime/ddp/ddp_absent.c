@@ -102,8 +102,10 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
      */
     uint64_t step = ddp->comm->syncs;
     size_t half = (size_t)ddp->nparams / 8 + 1;
-    /* With shard an absent gradient is zero on all ranks: parts have no gaps. */
-    bool wait, first = ddp->step == 0 && !ddp->shard;
+    /* With shard an absent gradient is zero on all ranks: parts have no gaps. It is no
+     * reason for a warning.
+     */
+    bool wait, first = ddp->step == 0 && (!ddp->shard || ddp->require_all);
     size_t nbytes = first ? 2 * half : half;
     uint8_t *bits = calloc(nbytes, 1);
     int n, rc = 0;
@@ -124,7 +126,7 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
         ddp->missing_everywhere[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
         ddp->absent[i] = ddp->missing_everywhere[i] && !ddp->shard;
     }
-    if (control && rc == 0 && n > 0 && first)
+    if ((control || ddp->require_all) && rc == 0 && n > 0 && first)
         rc = report_missing(ddp, bits + half, err);
     free(bits);
     return rc < 0 ? mu_comm_fail(ddp->comm, err) : 0;

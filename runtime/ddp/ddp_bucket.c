@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-#include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 
 /* A bucket is hidden when at least this share of all gradients, about a layer, has
@@ -36,7 +35,7 @@ static int fill(struct muster_ddp *ddp, int b, struct mu_err *err)
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     int n = 0;
 
-    if (mu_ddp_screen(ddp, b, err) < 0)
+    if (ddp->screen && mu_ddp_screen(ddp, b, err) < 0)
         return -1;
     for (int k = 0; k < info->nparams; k++) {
         int i = bucket->param[k];
@@ -72,8 +71,7 @@ static bool is_hidden(const struct muster_ddp *ddp)
 static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
                      struct mu_err *err)
 {
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    struct mu_comm *comm = ddp->comm;
+    const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     enum muster_dtype dtype = ddp->plan.bucket[b].dtype;
     struct mu_coll coll = {
         .kind = MU_COLL_ALLREDUCE,
@@ -82,28 +80,20 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .send = bucket->mem + from,
         .recv = bucket->mem + from,
         .count = (to - from) / mu_dtype_size(dtype),
-        .scale = 1.0 / comm->world->size,
+        .scale = 1.0 / ddp->comm->world->size,
         .stream = bucket->stream,
         .hidden = is_hidden(ddp),
         .batch_join = !bucket->has_user_grads && !ddp->squared,
-        .what = bucket->what,
-        .owner = mu_ddp_owner(ddp, b),
     };
 
-    if (from == to)
-        return 0;
-    if (mu_coll_start(comm, &coll, &bucket->started[bucket->nstarted], err) < 0)
-        return -1;
-    bucket->nstarted++;
-    ddp->wire_bytes += to - from;
-    return 0;
+    return from < to ? mu_ddp_coll_start(ddp, b, &coll, to - from, err) : 0;
 }
 
 /* Each rank gets the mean of its part, in place. */
 static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-    struct mu_comm *comm = ddp->comm;
+    const struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    const struct mu_world *w = ddp->comm->world;
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
     size_t part = mu_ddp_part(ddp, b);
     struct mu_coll coll = {
@@ -111,44 +101,28 @@ static int start_part(struct muster_ddp *ddp, int b, struct mu_err *err)
         .dtype = info->dtype,
         .op = MUSTER_SUM,
         .send = bucket->mem,
-        .recv =
-            bucket->mem + part * (size_t)comm->world->rank * mu_dtype_size(info->dtype),
+        .recv = bucket->mem + part * (size_t)w->rank * mu_dtype_size(info->dtype),
         .count = part,
-        .scale = 1.0 / comm->world->size,
+        .scale = 1.0 / w->size,
         .stream = bucket->stream,
         .batch_join = !ddp->squared,
-        .what = bucket->what,
-        .owner = mu_ddp_owner(ddp, b),
     };
 
-    if (part == 0)
-        return 0;
-    if (mu_coll_start(comm, &coll, &bucket->started[bucket->nstarted], err) < 0)
-        return -1;
-    bucket->nstarted++;
-    ddp->wire_bytes += info->bytes;
-    return 0;
-}
-
-static void put_in_order(struct muster_ddp *ddp, int b)
-{
-    struct mu_owner owner = mu_ddp_owner(ddp, b);
-
-    mu_comm_order(ddp->comm, &owner);
-    ddp->order = ddp->comm->order;
+    return part ? mu_ddp_coll_start(ddp, b, &coll, info->bytes, err) : 0;
 }
 
 int mu_ddp_bucket_start(struct muster_ddp *ddp, int b, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     const struct mu_bucket_info *info = &ddp->plan.bucket[b];
+    struct mu_owner owner = mu_ddp_owner(ddp, b);
     size_t from = 0;
 
-    if (ddp->times.first_start == 0)
-        ddp->times.first_start = mu_clock_s();
+    mu_ddp_ledger_launched(ddp, b);
     snprintf(bucket->what, sizeof bucket->what, "bucket %d of step %llu", b,
              (unsigned long long)ddp->step);
-    put_in_order(ddp, b);
+    mu_comm_order(ddp->comm, &owner);
+    ddp->order = ddp->comm->order;
     if (fill(ddp, b, err) < 0)
         return mu_comm_fail(ddp->comm, err);
     if (bucket->hooked)
@@ -174,12 +148,15 @@ static int join_all(struct muster_ddp *ddp, int b, void *stream, struct mu_err *
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     struct mu_err more = { 0 };
+    int64_t since = mu_ddp_ledger_waits(ddp);
     int rc = 0;
 
     for (int s = 0; s < bucket->nstarted; s++)
         if (mu_coll_join(ddp->comm, &bucket->started[s], bucket->what, stream,
                          rc ? &more : err) < 0)
             rc = -1;
+    if (since)
+        mu_ddp_ledger_joined(ddp, b, since);
     bucket->nstarted = 0;
     return rc;
 }
@@ -206,7 +183,7 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
 
     if (rc == 0 && bucket->hooked)
         rc = ddp->hook->finish(ddp, ddp->hook_state, b, stream, err);
-    if (rc == 0)
+    if (rc == 0 && ddp->nby_row > 0)
         rc = mu_ddp_rows_finish(ddp, b, err);
     bucket->has_stream = false;
     bucket->stream = NULL;

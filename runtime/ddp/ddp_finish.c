@@ -109,5 +109,5 @@ int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
         (f && finish(ddp, f, stream, err) < 0))
         return -1;
     /* Adopt the order last: until here the gradients must keep their places. */
-    return mu_ddp_order_adopt(ddp, stream, err);
+    return ddp->adopts ? mu_ddp_order_adopt(ddp, stream, err) : 0;
 }

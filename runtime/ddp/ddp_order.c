@@ -16,10 +16,9 @@
 #include "runtime/ddp/ddp.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "runtime/base/clock.h"
 
 /* What each rank sends; rank 0 appends its order as int32. */
 struct arrival_header {
@@ -57,13 +56,23 @@ static int complete(const struct muster_ddp *ddp, int *order, int arrived)
     return there ? 0 : -1;
 }
 
-bool mu_ddp_order_is_learned(const struct muster_ddp *ddp)
+/* Has this rank received rank 0's order? A death makes the answer false. */
+static bool is_learned(const struct muster_ddp *ddp)
 {
     return ddp->learned_in == ddp->comm->generation + 1;
 }
 
-int mu_ddp_order_message(struct muster_ddp *ddp, void **message, size_t *len,
-                         struct mu_err *err)
+void mu_ddp_order_arrived(struct muster_ddp *ddp, int i)
+{
+    if (!is_learned(ddp))
+        ddp->arrival[ddp->narrived++] = i;
+}
+
+/* What this rank sends at the end of a sync for the ranks to learn the order; *len 0
+ * when they have learned it. The caller frees *message.
+ */
+static int make_message(struct muster_ddp *ddp, void **message, size_t *len,
+                        struct mu_err *err)
 {
     struct arrival_header header = { movable(ddp), ddp->narrived };
     bool first = ddp->comm->world->rank == 0;
@@ -72,7 +81,7 @@ int mu_ddp_order_message(struct muster_ddp *ddp, void **message, size_t *len,
 
     *message = NULL;
     *len = 0;
-    ddp->adopts = ddp->arrival && mu_ddp_order_is_learned(ddp);
+    ddp->adopts = ddp->arrival && is_learned(ddp);
     if (!ddp->arrival || ddp->adopts)
         return 0;
     out = malloc(sizeof header + bytes);
@@ -88,8 +97,9 @@ int mu_ddp_order_message(struct muster_ddp *ddp, void **message, size_t *len,
     return 0;
 }
 
-int mu_ddp_order_learn(struct muster_ddp *ddp, const struct mu_gathered *all,
-                       struct mu_err *err)
+/* Take rank 0's order from the messages of all ranks. */
+static int learn(struct muster_ddp *ddp, const struct mu_gathered *all,
+                 struct mu_err *err)
 {
     size_t bytes = (size_t)ddp->nparams * sizeof *ddp->arrival;
     struct arrival_header header;
@@ -113,6 +123,25 @@ int mu_ddp_order_learn(struct muster_ddp *ddp, const struct mu_gathered *all,
     return 0;
 }
 
+int mu_ddp_order_exchange(struct muster_ddp *ddp, void *stream, struct mu_err *err)
+{
+    struct mu_gathered all = { 0 };
+    char what[64];
+    void *message;
+    size_t len;
+    int rc;
+
+    snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
+    if (make_message(ddp, &message, &len, err) < 0)
+        return -1;
+    rc = mu_elastic_commit(ddp->recover, stream, what, message, len, &all, err);
+    if (rc == 0 && len > 0 && all.at)
+        rc = learn(ddp, &all, err);
+    mu_gathered_clear(&all);
+    free(message);
+    return rc;
+}
+
 static int adopt(struct muster_ddp *ddp, bool move, void *stream, struct mu_err *err)
 {
     if (move && mu_ddp_buckets_remake(ddp, ddp->arrival, stream, err) < 0)
@@ -132,13 +161,11 @@ int mu_ddp_order_adopt(struct muster_ddp *ddp, void *stream, struct mu_err *err)
 {
     int rc = 0;
 
-    if (!ddp->adopts)
-        return 0;
     if (ddp->norder_rank0 > 0)
         rc = adopt(ddp, ddp->movable, stream, err);
     free(ddp->arrival);
     ddp->arrival = NULL;
     ddp->adopts = false;
-    ddp->times.begin = mu_clock_s();
+    mu_ddp_ledger_begin(ddp);
     return rc;
 }

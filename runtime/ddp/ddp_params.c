@@ -90,11 +90,6 @@ void mu_ddp_params_clear(struct muster_ddp *ddp)
     free(ddp->at);
 }
 
-struct mu_ddp_param *mu_ddp_param(const struct muster_ddp *ddp, int i)
-{
-    return i >= 0 && i < ddp->nall ? &ddp->param[ddp->at[i]] : NULL;
-}
-
 static int add_param(struct mu_contract *c, const struct mu_ddp_param *p, bool rows,
                      struct mu_err *err)
 {

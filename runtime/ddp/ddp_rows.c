@@ -39,7 +39,7 @@ void mu_ddp_rows_free(struct mu_ddp_rows *rows)
 
 void mu_ddp_rows_reset(struct muster_ddp *ddp)
 {
-    for (int i = 0; ddp->nby_row > 0 && i < ddp->nparams; i++) {
+    for (int i = 0; i < ddp->nparams; i++) {
         struct mu_ddp_rows *rows = ddp->param[i].by_row;
 
         if (!rows)
@@ -54,13 +54,10 @@ bool mu_ddp_rows_dense(const struct muster_ddp *ddp)
     return ddp->shard || !ddp->comm->ops->host_memory;
 }
 
-int mu_ddp_rows_hold(struct muster_ddp *ddp, int i, bool *held, struct mu_err *err)
+int mu_ddp_rows_hold(struct muster_ddp *ddp, int i, struct mu_err *err)
 {
     struct mu_ddp_rows *rows = ddp->param[i].by_row;
 
-    *held = false;
-    if (!rows)
-        return 0;
     if (rows->complete)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "gradient of '%s' became ready after its rows in step %llu: "
@@ -70,7 +67,7 @@ int mu_ddp_rows_hold(struct muster_ddp *ddp, int i, bool *held, struct mu_err *e
         return mu_err_set(err, MUSTER_EUSAGE,
                           "gradient of '%s' became ready twice in step %llu",
                           ddp->param[i].name, (unsigned long long)ddp->step);
-    *held = rows->held = mu_ddp_rows_dense(ddp);
+    rows->held = mu_ddp_rows_dense(ddp);
     return 0;
 }
 
@@ -223,8 +220,7 @@ static int spread(struct muster_ddp *ddp, int i, struct mu_err *err)
 
 int mu_ddp_rows_spread(struct muster_ddp *ddp, struct mu_err *err)
 {
-    for (int i = 0; ddp->nby_row > 0 && mu_ddp_rows_dense(ddp) && i < ddp->nparams;
-         i++) {
+    for (int i = 0; mu_ddp_rows_dense(ddp) && i < ddp->nparams; i++) {
         const struct mu_ddp_param *p = &ddp->param[i];
 
         if (p->by_row && p->by_row->given && p->count > 0 && spread(ddp, i, err) < 0)

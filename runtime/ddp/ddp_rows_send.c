@@ -21,20 +21,6 @@
 
 #define NONE (-1) /* in place of a count: this rank has no rows, not even zero */
 
-static int started(struct muster_ddp *ddp, int i, struct mu_coll *coll,
-                   struct mu_err *err)
-{
-    int b = ddp->plan.place[i].bucket;
-    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
-
-    coll->what = bucket->what;
-    coll->owner = mu_ddp_owner(ddp, b);
-    if (mu_coll_start(ddp->comm, coll, &bucket->started[bucket->nstarted], err) < 0)
-        return -1;
-    bucket->nstarted++;
-    return 0;
-}
-
 /* Each rank sends its message to all others; count has how many rows each rank has. */
 static int start_rows(struct muster_ddp *ddp, int i, const int64_t *count,
                       struct mu_err *err)
@@ -67,8 +53,7 @@ static int start_rows(struct muster_ddp *ddp, int i, const int64_t *count,
     rows->nfrom = size;
     rows->scale = 1.0 / size;
     coll.recv = rows->received;
-    ddp->wire_bytes += mine;
-    return started(ddp, i, &coll, err);
+    return mu_ddp_coll_start(ddp, ddp->plan.place[i].bucket, &coll, mine, err);
 }
 
 /* An all-reduce instead: every row, in a message of its own. */
@@ -97,8 +82,8 @@ static int start_all(struct muster_ddp *ddp, int i, struct mu_err *err)
     rows->nfrom = 1;
     rows->scale = 1;
     coll.send = coll.recv = values;
-    ddp->wire_bytes += p->count * mu_dtype_size(p->dtype);
-    return started(ddp, i, &coll, err);
+    return mu_ddp_coll_start(ddp, ddp->plan.place[i].bucket, &coll,
+                             p->count * mu_dtype_size(p->dtype), err);
 }
 
 /* Rows are sent where those of all ranks have at most this share of the gradient's
@@ -189,7 +174,7 @@ int mu_ddp_rows_start(struct muster_ddp *ddp, struct mu_err *err)
     int64_t *mine, *all;
     int rc = 0, k = 0;
 
-    if (n == 0 || mu_ddp_rows_dense(ddp))
+    if (mu_ddp_rows_dense(ddp))
         return 0;
     mine = calloc(n, sizeof *mine);
     all = calloc(n * size, sizeof *all);

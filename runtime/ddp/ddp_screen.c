@@ -75,8 +75,6 @@ int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err)
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     int n = 0;
 
-    if (!ddp->screen)
-        return 0;
     for (int k = 0; k < info->nparams; k++) {
         int i = bucket->param[k];
 

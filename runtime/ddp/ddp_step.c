@@ -3,11 +3,16 @@
  */
 #include "runtime/ddp/ddp.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/clock.h"
+/* False when the gradient was marked before in this step. */
+static bool mark(struct muster_ddp *ddp, int i)
+{
+    if (!mu_ready_mark(&ddp->ready, i))
+        return false;
+    mu_ddp_ledger_ready(ddp, ddp->plan.place[i].bucket);
+    return true;
+}
 
 static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
 {
@@ -19,12 +24,12 @@ static int start_ready(struct muster_ddp *ddp, struct mu_err *err)
     return 0;
 }
 
-/* i is an index of ddp->param. */
-static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
+int mu_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket;
-    bool held;
+    struct mu_ddp_rows *rows;
 
+    i = ddp->at[i];
     if (ddp->declined[i])
         return mu_err_set(err, MUSTER_EUSAGE,
                           "gradient of '%s' was already declared absent in this step",
@@ -37,9 +42,10 @@ static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err
         ddp->used[i] = true;
         return 0;
     }
-    if (mu_ddp_rows_hold(ddp, i, &held, err) < 0)
+    rows = ddp->param[i].by_row;
+    if (rows && mu_ddp_rows_hold(ddp, i, err) < 0)
         return -1;
-    if (held) {
+    if (rows && rows->held) {
         ddp->used[i] = true;
         return 0;
     }
@@ -49,21 +55,16 @@ static int ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err
             err, MUSTER_EUSAGE,
             "gradient of '%s' is on another stream than the rest of its bucket",
             ddp->param[i].name);
-    if (!mu_ready_mark(&ddp->ready, i))
+    if (!mark(ddp, i))
         return mu_err_set(err, MUSTER_EUSAGE,
                           "gradient of '%s' became ready twice in step %llu",
                           ddp->param[i].name, (unsigned long long)ddp->step);
     ddp->used[i] = true;
-    if (ddp->arrival && !mu_ddp_order_is_learned(ddp))
-        ddp->arrival[ddp->narrived++] = i;
+    if (ddp->arrival)
+        mu_ddp_order_arrived(ddp, i);
     bucket->stream = stream;
     bucket->has_stream = true;
     return start_ready(ddp, err);
-}
-
-int mu_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err *err)
-{
-    return ready(ddp, ddp->at[i], stream, err);
 }
 
 int mu_ddp_grad_absent(struct muster_ddp *ddp, int i, struct mu_err *err)
@@ -87,7 +88,7 @@ static int start_rest(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     for (int i = 0; i < ddp->nparams; i++) {
         struct mu_ddp_bucket *bucket = &ddp->bucket[ddp->plan.place[i].bucket];
 
-        if (!mu_ready_mark(&ddp->ready, i) || bucket->has_stream)
+        if (!mark(ddp, i) || bucket->has_stream)
             continue;
         bucket->stream = stream;
         bucket->has_stream = true;
@@ -104,7 +105,8 @@ static void clear_step(struct muster_ddp *ddp)
     memset(ddp->declined, 0, n * sizeof *ddp->declined);
     memset(ddp->absent, 0, n * sizeof *ddp->absent);
     mu_ready_reset(&ddp->ready);
-    mu_ddp_rows_reset(ddp);
+    if (ddp->nby_row > 0)
+        mu_ddp_rows_reset(ddp);
     ddp->weight = (struct mu_weight){ 0 };
     ddp->factor = 1;
     ddp->narrived = 0;
@@ -130,47 +132,21 @@ void mu_ddp_drop(void *arg)
     }
     clear_step(ddp);
     ddp->accumulating = false;
-    ddp->times = (struct mu_ledger_step){ .begin = mu_clock_s() };
-}
-
-static void account(struct muster_ddp *ddp)
-{
-    ddp->times.sync_end = mu_clock_s();
-    mu_ledger_add(&ddp->ledger, &ddp->times);
-    ddp->times = (struct mu_ledger_step){ .begin = ddp->times.sync_end };
-}
-
-/* One round over the control connections, if any: the order of arrival travels with the
- * vote of an elastic world.
- */
-static int end_together(struct muster_ddp *ddp, void *stream, struct mu_err *err)
-{
-    struct mu_gathered all = { 0 };
-    char what[64];
-    void *message;
-    size_t len;
-    int rc;
-
-    snprintf(what, sizeof what, "the end of step %llu", (unsigned long long)ddp->step);
-    if (mu_ddp_order_message(ddp, &message, &len, err) < 0)
-        return -1;
-    rc = mu_elastic_commit(ddp->recover, stream, what, message, len, &all, err);
-    if (rc == 0 && len > 0 && all.at)
-        rc = mu_ddp_order_learn(ddp, &all, err);
-    mu_gathered_clear(&all);
-    free(message);
-    return rc;
+    mu_ddp_ledger_begin(ddp);
 }
 
 int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *stream,
                 struct mu_err *err)
 {
-    ddp->times.sync_begin = mu_clock_s();
+    bool has_rows = ddp->nby_row > 0;
+
+    mu_ddp_ledger_sync(ddp);
     if (mu_comm_interrupted(ddp->comm, err) < 0)
         return -1;
-    if (mu_ddp_rows_spread(ddp, err) < 0 ||
+    if ((has_rows && mu_ddp_rows_spread(ddp, err) < 0) ||
         mu_ddp_absent_agree(ddp, how->contract, err) < 0 ||
-        start_rest(ddp, stream, err) < 0 || mu_ddp_rows_start(ddp, err) < 0)
+        start_rest(ddp, stream, err) < 0 ||
+        (has_rows && mu_ddp_rows_start(ddp, err) < 0))
         return -1;
     for (int k = 0; k < ddp->plan.nbuckets; k++)
         if (mu_ddp_bucket_advance(ddp, ddp->ready.order[k], stream, err) < 0)
@@ -182,13 +158,14 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
             (how->squares && mu_ddp_norm_add(ddp, b, stream, err) < 0))
             return -1;
     }
-    if (mu_ddp_screened(ddp, stream, err) < 0 || end_together(ddp, stream, err) < 0)
+    if (mu_ddp_screened(ddp, stream, err) < 0 ||
+        mu_ddp_order_exchange(ddp, stream, err) < 0)
         return -1;
     clear_step(ddp);
     ddp->squared = how->squares;
     ddp->step++;
     ddp->comm->syncs++;
-    account(ddp);
+    mu_ddp_ledger_step(ddp);
     return 0;
 }
 

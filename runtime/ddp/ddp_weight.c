@@ -19,10 +19,11 @@ static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_er
     int size = ddp->comm->world->size;
     double *sum = calloc((size_t)size, sizeof *sum);
     struct mu_gathered all;
-    char what[64];
+    char what[96];
 
-    snprintf(what, sizeof what, "the exchange of weights of step %llu",
-             (unsigned long long)ddp->step);
+    /* A gather is matched by its name: two objects must not exchange their weights. */
+    snprintf(what, sizeof what, "the exchange of weights of ddp object %u in step %llu",
+             mu_ddp_owner(ddp, 0).object, (unsigned long long)ddp->step);
     if (!sum || mu_gather(ddp->comm, what, &mine, sizeof mine, &all, err) < 0) {
         free(sum);
         return sum ? -1 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include "runtime/core/text.h"
 
 #define MAGIC 0x4d754534u
+#define NAME "muster-" /* before the id, in an abstract name */
 
 /* ---- The addresses of this host ------------------------------------------------- */
 
@@ -159,13 +161,32 @@ bool mu_address_same_machine(const struct mu_address *a, const struct mu_address
     return strcmp(a->machine, b->machine) == 0;
 }
 
+bool mu_address_next(FILE *names, struct mu_address *a)
+{
+    char line[512];
+
+    while (fgets(line, sizeof line, names)) {
+        const char *name = strstr(line, " @" NAME);
+        uint8_t id[MU_ADDRESS_ID];
+
+        name = name ? name + strlen(" @" NAME) : "";
+        if (strlen(name) >= 2 * sizeof id &&
+            sodium_hex2bin(id, sizeof id, name, 2 * sizeof id, NULL, NULL, NULL) == 0 &&
+            memcmp(id, a->id, MU_ADDRESS_ALIKE) == 0) {
+            memcpy(a->id, id, sizeof id);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* An abstract name leaves no file behind, however the process ends. */
 socklen_t mu_address_local(const struct mu_address *a, struct sockaddr_un *out)
 {
-    char name[sizeof "muster-" + 2 * MU_ADDRESS_ID];
+    char name[sizeof NAME + 2 * MU_ADDRESS_ID];
     size_t n = 0;
 
-    mu_text_add(name, sizeof name, &n, "muster-");
+    mu_text_add(name, sizeof name, &n, NAME);
     for (size_t i = 0; i < sizeof a->id; i++)
         mu_text_add(name, sizeof name, &n, "%02x", a->id[i]);
     *out = (struct sockaddr_un){ .sun_family = AF_UNIX };

@@ -6,12 +6,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #define MU_ADDRESS_HOSTS 512
 #define MU_ADDRESS_MACHINE 64
 #define MU_ADDRESS_ID 16
+#define MU_ADDRESS_ALIKE 12 /* bytes of an id; see mu_address_next */
 
 /* What a rank publishes of its endpoint, once. */
 struct mu_address {
@@ -38,6 +40,11 @@ bool mu_address_read(struct mu_address *a, const void *record, size_t len);
 bool mu_address_same_machine(const struct mu_address *a, const struct mu_address *b);
 /* The abstract AF_UNIX name; returns its length for bind and connect. */
 socklen_t mu_address_local(const struct mu_address *a, struct sockaddr_un *out);
+/* Any user can hold an abstract name, so a rank that needs one may take another, whose
+ * id begins alike. names: /proc/net/unix, open for reading. Sets a's id to that of the
+ * next name there, of whichever user; false: there is none.
+ */
+bool mu_address_next(FILE *names, struct mu_address *a);
 /* Is this a loopback address, or one of this host's own? A call to it does not reach
  * another machine.
  */

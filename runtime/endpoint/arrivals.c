@@ -81,7 +81,7 @@ static void arrive(struct mu_endpoint *ep, struct mu_gate *g, struct mu_caller *
     ep->last = &a->next;
     close_retired(ep);
     pthread_mutex_unlock(&ep->lock);
-    mu_endpoint_wake(ep->bell_fd);
+    mu_bell_ring(ep->bell_fd);
 }
 
 /* A rank of this job is no stranger: it is not reported. */
@@ -128,7 +128,7 @@ void mu_endpoint_set_secret(struct mu_endpoint *ep, enum mu_service service,
     memcpy(ep->secret[service], secret, MU_TOKEN_LEN);
     ep->has_secret[service] = ep->changed = true;
     pthread_mutex_unlock(&ep->lock);
-    mu_endpoint_wake(ep->wake_fd);
+    mu_bell_ring(ep->wake_fd);
 }
 
 void mu_endpoint_set_log(struct mu_endpoint *ep, const struct mu_log *log, int lines)
@@ -173,7 +173,7 @@ int mu_endpoint_poll(struct mu_endpoint *ep, struct pollfd *fds, int n, double u
     fds[0] = (struct pollfd){ ep->bell_fd, POLLIN, 0 };
     rc = poll(fds, (nfds_t)n, left < 0 ? 0 : (int)(left * 1000) + 1);
     if (rc > 0 && fds[0].revents)
-        mu_endpoint_drain(ep->bell_fd);
+        mu_bell_rung(ep->bell_fd);
     return rc;
 }
 

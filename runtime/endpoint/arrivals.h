@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/fork.h"
+#include "runtime/endpoint/bell.h"
 #include "runtime/endpoint/endpoint.h"
 #include "runtime/endpoint/gate.h"
 
@@ -32,25 +33,6 @@ struct mu_endpoint {
     uint64_t retired[MU_RETIRED]; /* the newest; a ring of nretired entries so far */
     unsigned nretired;
 };
-
-/* Wake the thread that polls this eventfd; read it empty. */
-static inline void mu_endpoint_wake(int fd)
-{
-    uint64_t one = 1;
-
-    if (write(fd, &one, sizeof one) < 0) {
-        /* Full means readable, which is all that is needed. */
-    }
-}
-
-static inline void mu_endpoint_drain(int fd)
-{
-    uint64_t n;
-
-    if (read(fd, &n, sizeof n) < 0) {
-        /* another wake-up was read before */
-    }
-}
 
 /* For the gates, with the endpoint as arg: print a dropped connection; judge a complete
  * claim, and list the arrival if it is proved.

@@ -12,6 +12,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/peercred.h"
 #include "runtime/endpoint/net.h"
 
 #define CONNECT_SECONDS 3.0
@@ -82,13 +83,12 @@ static enum mu_answer answer_of(int error)
 /* Another user may hold the port or the name that a rank has left. */
 static bool is_ours(struct mu_dial *d)
 {
-    struct ucred peer;
-    socklen_t len = sizeof peer;
+    struct mu_peercred peer;
 
     if (d->to[d->turn].at.ss_family != AF_UNIX)
         return true;
-    if (getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
-        peer.uid != geteuid())
+    peer = mu_peercred_of(d->fd);
+    if (peer.uid != geteuid())
         return false;
     d->pid = peer.pid;
     return true;

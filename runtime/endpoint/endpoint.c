@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,7 +52,7 @@ static void *serve(void *arg)
         if (poll_open(fds, FDS, next == 0 ? -1 : (int)((next - now) * 1000) + 1) < 0)
             continue;
         if (fds[0].revents)
-            mu_endpoint_drain(ep->wake_fd);
+            mu_bell_rung(ep->wake_fd);
         pthread_mutex_lock(&ep->lock);
         stop = ep->stop;
         changed = ep->changed;
@@ -113,8 +112,8 @@ static struct mu_endpoint *make(void)
         mu_gate_init(g);
     }
     pthread_mutex_init(&ep->lock, NULL);
-    ep->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ep->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ep->wake_fd = mu_bell_open();
+    ep->bell_fd = mu_bell_open();
     return ep;
 }
 
@@ -186,7 +185,7 @@ void mu_endpoint_close(struct mu_endpoint *ep)
         pthread_mutex_lock(&ep->lock);
         ep->stop = true;
         pthread_mutex_unlock(&ep->lock);
-        mu_endpoint_wake(ep->wake_fd);
+        mu_bell_ring(ep->wake_fd);
         pthread_join(ep->thread, NULL);
     }
     release(ep);

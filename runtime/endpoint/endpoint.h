@@ -31,6 +31,7 @@
  *   hello.c     the challenge
  *   address.c   the address record, and this host's own addresses
  *   net.c       sockets
+ *   bell.h      an eventfd
  */
 #ifndef MU_ENDPOINT_H
 #define MU_ENDPOINT_H

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/peercred.h"
 #include "runtime/endpoint/net.h"
 
 #define HELLO_SECONDS 5.0 /* to prove the secret */
@@ -78,8 +79,7 @@ static double accepts_at(struct mu_gate *g, double now)
 static bool identify(const struct mu_gate *g, struct mu_caller *c,
                      const struct sockaddr_storage *from, socklen_t len)
 {
-    struct ucred peer;
-    socklen_t credlen = sizeof peer;
+    struct mu_peercred peer;
 
     if (g->tcp) {
         if (getnameinfo((const struct sockaddr *)from, len, c->from, sizeof c->from,
@@ -90,8 +90,7 @@ static bool identify(const struct mu_gate *g, struct mu_caller *c,
                     strlen(c->from + strlen(MAPPED)) + 1);
         return true;
     }
-    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &credlen) < 0)
-        peer = (struct ucred){ .uid = (uid_t)-1 };
+    peer = mu_peercred_of(c->fd);
     snprintf(c->from, sizeof c->from, "user id %u, pid %d", peer.uid, peer.pid);
     c->pid = peer.pid;
     return peer.uid == geteuid();

@@ -10,8 +10,6 @@
 #include "runtime/base/random.h"
 #include "runtime/endpoint/net.h"
 
-#define MAGIC 0x4d755434u /* changes with the frames; differs in the other byte order */
-
 struct challenge { /* from the one that accepts */
     uint32_t magic;
     uint8_t nonce[MU_HELLO_NONCE];
@@ -43,7 +41,7 @@ _Static_assert(sizeof(struct statement) == 24 + MU_ADDRESS_ID + 2 * MU_HELLO_NON
 
 static struct statement statement_of(const struct mu_hello *h, bool by_caller)
 {
-    struct statement s = { .magic = MAGIC,
+    struct statement s = { .magic = MU_HELLO_MAGIC,
                            .service = (uint32_t)h->claim.service,
                            .generation = h->claim.generation,
                            .rank = h->claim.rank,
@@ -82,7 +80,7 @@ bool mu_hello_call(struct mu_hello *h, const struct mu_claim *claim,
 
 bool mu_hello_accept(struct mu_hello *h, int fd, const uint8_t callee[MU_ADDRESS_ID])
 {
-    struct challenge challenge = { .magic = MAGIC };
+    struct challenge challenge = { .magic = MU_HELLO_MAGIC };
 
     *h = (struct mu_hello){ 0 };
     memcpy(h->callee, callee, sizeof h->callee);
@@ -94,14 +92,14 @@ bool mu_hello_accept(struct mu_hello *h, int fd, const uint8_t callee[MU_ADDRESS
 
 static enum mu_hello_result answer_challenge(struct mu_hello *h, int fd)
 {
-    struct response response = { .magic = MAGIC,
+    struct response response = { .magic = MU_HELLO_MAGIC,
                                  .service = (uint32_t)h->claim.service,
                                  .generation = h->claim.generation,
                                  .rank = h->claim.rank };
     struct challenge challenge;
 
     memcpy(&challenge, h->in, sizeof challenge);
-    if (challenge.magic != MAGIC)
+    if (challenge.magic != MU_HELLO_MAGIC)
         return MU_HELLO_UNPROVED;
     memcpy(h->theirs, challenge.nonce, sizeof h->theirs);
     memcpy(response.nonce, h->mine, sizeof response.nonce);
@@ -117,7 +115,7 @@ static enum mu_hello_result read_claim(struct mu_hello *h)
     struct response response;
 
     memcpy(&response, h->in, sizeof response);
-    if (response.magic != MAGIC || response.service >= MU_NSERVICES)
+    if (response.magic != MU_HELLO_MAGIC || response.service >= MU_NSERVICES)
         return MU_HELLO_UNPROVED;
     memcpy(h->theirs, response.nonce, sizeof h->theirs);
     h->claim.service = (enum mu_service)response.service;

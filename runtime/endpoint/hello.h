@@ -20,6 +20,7 @@
 #include "runtime/base/exchange.h"
 #include "runtime/endpoint/address.h"
 
+#define MU_HELLO_MAGIC 0x4d755434u /* changes with the frames, and the byte order */
 #define MU_HELLO_NONCE 32
 #define MU_HELLO_PROOF 32
 #define MU_HELLO_CHALLENGE (4 + MU_HELLO_NONCE) /* bytes that an unproved caller gets */

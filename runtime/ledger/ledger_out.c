@@ -41,19 +41,29 @@ static int own_rank(void)
                                                                             : -1;
 }
 
-static void fill_head(struct mu_ledger_head *head, uint32_t records)
+/* A step of a few buckets is about as many calls. */
+static void fill_buckets(struct mu_ledger_head *head, uint32_t records)
+{
+    uint32_t half = records / 2;
+
+    head->buckets_at = mu_ledger_file_size(records);
+    head->bucket_records = half < MU_LEDGER_RECORDS_MIN ? MU_LEDGER_RECORDS_MIN : half;
+    head->bucket_bytes = sizeof(struct mu_ledger_bucket);
+}
+
+static void fill_head(struct mu_ledger_head *head, uint32_t records, bool buckets)
 {
     const char *job = variable("SLURM_JOB_ID"), *step = variable("SLURM_STEP_ID");
-    struct timespec now;
 
     *head = (struct mu_ledger_head){ .magic = MU_LEDGER_MAGIC,
                                      .order = 0x01020304,
                                      .records = records,
                                      .rank = own_rank(),
                                      .pid = (int32_t)getpid() };
-    clock_gettime(CLOCK_REALTIME, &now);
     head->opened_monotonic = (uint64_t)mu_clock_ns();
-    head->opened_real = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    head->opened_real = (uint64_t)mu_time_ns(mu_time_of(CLOCK_REALTIME));
+    if (buckets)
+        fill_buckets(head, records);
     gethostname(head->host, sizeof head->host - 1);
     mu_ledger_place(head, variable("MUSTER_PLAN"), "/sys");
     if (job)
@@ -81,7 +91,7 @@ static int create_file(const char *folder, const struct mu_ledger_head *head,
                      head->job[0] ? "" : "run", rank, head->host, head->pid, again,
                      MU_LEDGER_SUFFIX) >= PATH_MOST)
             return mu_err_set(err, ENAMETOOLONG, "the folder's name is too long");
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (fd < 0 && errno != EEXIST)
             break;
     }
@@ -91,15 +101,16 @@ static int create_file(const char *folder, const struct mu_ledger_head *head,
 }
 
 int mu_ledger_open(struct mu_ledger_out *out, const char *folder, uint32_t records,
-                   struct mu_err *err)
+                   bool buckets, struct mu_err *err)
 {
-    size_t size = mu_ledger_file_size(records);
     struct mu_ledger_head head;
+    size_t size;
     char path[PATH_MOST];
     void *image;
     int fd, rc;
 
-    fill_head(&head, records);
+    fill_head(&head, records, buckets);
+    size = mu_ledger_image_size(&head);
     fd = create_file(folder, &head, path, err);
     if (fd < 0)
         return -1;
@@ -115,13 +126,15 @@ int mu_ledger_open(struct mu_ledger_out *out, const char *folder, uint32_t recor
         return mu_err_set(err, rc, "%s: %zu bytes cannot be reserved: %s", path, size,
                           strerror(rc));
     }
-    *out =
-        (struct mu_ledger_out){ image, mu_ledger_comms(image), mu_ledger_calls(image) };
+    *out = (struct mu_ledger_out){ image, mu_ledger_comms(image),
+                                   mu_ledger_calls(image), NULL };
+    if (buckets)
+        out->buckets = (void *)((char *)image + head.buckets_at);
     *out->head = head;
     return 0;
 }
 
-int mu_ledger_open_asked(struct mu_ledger_out *out, struct mu_err *err)
+int mu_ledger_open_asked(struct mu_ledger_out *out, bool buckets, struct mu_err *err)
 {
     const char *folder = variable("MUSTER_PROFILE");
     const char *text = variable("MUSTER_PROFILE_RECORDS");
@@ -133,14 +146,14 @@ int mu_ledger_open_asked(struct mu_ledger_out *out, struct mu_err *err)
         return -1;
     while (records < want)
         records *= 2;
-    return mu_ledger_open(out, folder ? folder : ".", records, err);
+    return mu_ledger_open(out, folder ? folder : ".", records, buckets, err);
 }
 
 void mu_ledger_close(struct mu_ledger_out *out)
 {
     if (out->head)
-        munmap(out->head, mu_ledger_file_size(out->head->records));
-    *out = (struct mu_ledger_out){ NULL, NULL, NULL };
+        munmap(out->head, mu_ledger_image_size(out->head));
+    *out = (struct mu_ledger_out){ 0 };
 }
 
 struct mu_ledger_comm *mu_ledger_comm(struct mu_ledger_out *out, uint64_t hash,
@@ -261,4 +274,16 @@ void mu_ledger_end(struct mu_ledger_out *out, void *handle)
         __atomic_add_fetch(&call->ended, 1, __ATOMIC_RELAXED);
     else
         __atomic_store_n(&call->end, (uint64_t)mu_clock_ns(), __ATOMIC_RELAXED);
+}
+
+void mu_ledger_add_bucket(struct mu_ledger_out *out,
+                          const struct mu_ledger_bucket *what)
+{
+    uint64_t number = __atomic_add_fetch(&out->head->buckets, 1, __ATOMIC_RELAXED);
+    struct mu_ledger_bucket *slot =
+        &out->buckets[(number - 1) & (out->head->bucket_records - 1)];
+
+    __atomic_store_n(&slot->number, 0, __ATOMIC_RELEASE);
+    *slot = *what; /* its number is 0 */
+    __atomic_store_n(&slot->number, number, __ATOMIC_RELEASE);
 }

@@ -18,6 +18,7 @@ struct mu_ledger_out {
     struct mu_ledger_head *head; /* NULL: nothing is written */
     struct mu_ledger_comm *comms;
     struct mu_ledger_call *calls;
+    struct mu_ledger_bucket *buckets; /* NULL: none are recorded */
 };
 
 /* Fill the head's gpu, nic, cpus and NUMA nodes, from MUSTER_PLAN (NULL: there is none)
@@ -25,14 +26,15 @@ struct mu_ledger_out {
  */
 void mu_ledger_place(struct mu_ledger_head *head, const char *plan, const char *sys);
 
-/* Make a file with this many slots in the folder, which is made if it is missing. Its
- * name has the job, the rank and the process id. On failure nothing is left.
+/* Make a file with this many slots in the folder, which is made if it is missing. With
+ * `buckets` it has half as many for these. Its name has the job, the rank and the
+ * process id. On failure nothing is left.
  */
 int mu_ledger_open(struct mu_ledger_out *out, const char *folder, uint32_t records,
-                   struct mu_err *err);
+                   bool buckets, struct mu_err *err);
 
 /* The same as MUSTER_PROFILE and MUSTER_PROFILE_RECORDS ask for. */
-int mu_ledger_open_asked(struct mu_ledger_out *out, struct mu_err *err);
+int mu_ledger_open_asked(struct mu_ledger_out *out, bool buckets, struct mu_err *err);
 void mu_ledger_close(struct mu_ledger_out *out);
 
 /* A new communicator's entry; name may be NULL. */
@@ -51,5 +53,9 @@ void *mu_ledger_channel(struct mu_ledger_out *out, void *call, uint64_t when);
 void mu_ledger_channel_time(struct mu_ledger_out *out, void *channel, uint64_t when);
 /* The call was launched, or the channel ended. */
 void mu_ledger_end(struct mu_ledger_out *out, void *handle);
+
+/* Record a bucket, or a step, of which `what` has all but the number. */
+void mu_ledger_add_bucket(struct mu_ledger_out *out,
+                          const struct mu_ledger_bucket *what);
 
 #endif

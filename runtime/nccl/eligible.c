@@ -6,28 +6,79 @@
 
 #include "runtime/nccl/nccl_abi.h"
 
-/* Of ncclDataType_t: int8 to fp8. */
-static const unsigned char sizes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
 
-/* Up to these sizes libmuster's kernels were faster in a graph, in float32
- * (tests/gpu/RESULTS.md). On a stream and in 16 bits they are an assumption until
- * tests/gpu/preload has run. Of other numbers of ranks there is no measurement.
+/* Sizes up to which Muster's kernels were faster than NCCL, in float32 and in graphs
+ * (tests/gpu/RESULTS.md). Among 4 ranks `mapped` is that of muster_alloc's memory.
  */
-size_t mu_eligible_most(int ranks)
+static const struct limits {
+    int ranks;
+    size_t one_shot, mapped;
+} limits[] = { { 2, MIB, 256 * MIB }, { 4, 256 * KIB, 16 * MIB } };
+
+/* By ncclDataType_t. The sums of a signed and of an unsigned type have the same bits.
+ */
+enum { NONE = -1 };
+static const struct {
+    unsigned char bytes;
+    signed char dtype; /* enum muster_dtype */
+    bool is_float, is_unsigned;
+} types[] = {
+    { 1, NONE, false, false },       { 1, NONE, false, true },
+    { 4, MUSTER_I32, false, false }, { 4, MUSTER_I32, false, true },
+    { 8, MUSTER_I64, false, false }, { 8, MUSTER_I64, false, true },
+    { 2, MUSTER_F16, true, false },  { 4, MUSTER_F32, true, false },
+    { 8, MUSTER_F64, true, false },  { 2, MUSTER_BF16, true, false },
+    { 1, NONE, true, false },        { 1, NONE, true, false },
+};
+
+/* All 0: never measured among so many ranks. */
+static struct limits limits_of(int ranks)
 {
-    return ranks == 2 ? (size_t)1 << 20 : ranks == 4 ? (size_t)256 << 10 : 0;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (limits[i].ranks == ranks)
+            return limits[i];
+    return (struct limits){ 0 };
 }
 
-enum mu_fate mu_eligible(int ranks, size_t count, int type, int op, size_t *bytes)
+bool mu_eligible_ranks(int ranks)
 {
-    size_t element = type >= 0 && type < (int)sizeof sizes ? sizes[type] : 0;
+    return limits_of(ranks).one_shot > 0;
+}
 
-    *bytes = element && count <= SIZE_MAX / element ? count * element : 0;
-    if (type != MU_NCCL_FLOAT32 && type != MU_NCCL_FLOAT16 && type != MU_NCCL_BFLOAT16)
+/* The least of a number and a NaN is the number in NCCL, and NaN in Muster. NCCL's mean
+ * of integers is not rounded to nearest.
+ */
+static bool operator_fits(int op, bool is_float, bool is_unsigned,
+                          struct mu_eligible *out)
+{
+    out->mean = op == MU_NCCL_AVG;
+    out->op = op == MU_NCCL_MAX   ? MUSTER_MAX
+              : op == MU_NCCL_MIN ? MUSTER_MIN
+                                  : MUSTER_SUM;
+    return op == MU_NCCL_SUM || (op == MU_NCCL_AVG && is_float) ||
+           ((op == MU_NCCL_MAX || op == MU_NCCL_MIN) && !is_float && !is_unsigned);
+}
+
+enum mu_fate mu_eligible(int ranks, size_t count, int type, int op,
+                         struct mu_eligible *out)
+{
+    bool known = type >= 0 && (size_t)type < sizeof types / sizeof types[0];
+    const struct limits most = limits_of(ranks);
+    size_t mapped;
+
+    *out = (struct mu_eligible){ 0 };
+    if (known && count <= SIZE_MAX / types[type].bytes)
+        out->bytes = count * types[type].bytes;
+    if (!known || types[type].dtype == NONE)
         return MU_OTHER_TYPE;
-    if (op != MU_NCCL_SUM && op != MU_NCCL_AVG)
+    out->dtype = (enum muster_dtype)types[type].dtype;
+    if (!operator_fits(op, types[type].is_float, types[type].is_unsigned, out))
         return MU_OTHER_OPERATOR;
-    if (*bytes == 0 || *bytes > mu_eligible_most(ranks))
-        return MU_TOO_LARGE;
+    mapped = types[type].is_float ? most.mapped : 0;
+    out->mapped = out->bytes > most.one_shot;
+    if (out->bytes == 0 || out->bytes > (out->mapped ? mapped : most.one_shot))
+        return MU_OTHER_SIZE;
     return MU_CARRIED;
 }

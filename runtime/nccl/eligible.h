@@ -8,11 +8,24 @@
 #ifndef MU_NCCL_ELIGIBLE_H
 #define MU_NCCL_ELIGIBLE_H
 
+#include <stdbool.h>
+
+#include "runtime/muster.h"
 #include "runtime/nccl/tally.h"
 
-/* Bytes of the largest all-reduce among so many ranks; 0: never measured, none. */
-size_t mu_eligible_most(int ranks);
-/* MU_CARRIED, or why NCCL does it. *bytes: of the buffer, 0 for an unknown type. */
-enum mu_fate mu_eligible(int ranks, size_t count, int type, int op, size_t *bytes);
+/* An all-reduce as the backend has it. */
+struct mu_eligible {
+    size_t bytes; /* of the buffer, 0 for an unknown type */
+    enum muster_dtype dtype;
+    enum muster_op op;
+    bool mean;
+    bool mapped; /* on memory that the peers map, else by one-shot */
+};
+
+/* Has any all-reduce among so many ranks been measured? */
+bool mu_eligible_ranks(int ranks);
+/* MU_CARRIED, or why NCCL does it; out->bytes is valid in any case. */
+enum mu_fate mu_eligible(int ranks, size_t count, int type, int op,
+                         struct mu_eligible *out);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* meet.h - the ranks of a program's NCCL communicator meet on this host
  *
- * Rank 0 leads: it binds an abstract AF_UNIX name, a hash of the communicator's unique
- * id, and the others dial it. Both ends must have the same user. Only all ranks meet:
- * where one is missing within the time, or runs another version, no rank has a meeting.
+ * Rank 0 leads: it binds an abstract AF_UNIX name, a one-way hash of the
+ * communicator's unique id, and the others dial it. Both ends must have the same user.
+ * Only all ranks meet: where one is missing within the time, or runs another version,
+ * no rank has a meeting.
  *
  * The leader alone keeps the time of a vote. A rank that has sent its vote waits for
  * the answer or for the end of the connection, so no rank decides by itself.

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,45 +13,40 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/peercred.h"
 
 #define DIAL_EVERY 0.002                /* seconds */
 #define FRAME_MOST ((uint32_t)16 << 20) /* bytes */
-#define SEED_HIGH 0xcbf29ce484222325ull /* of FNV-1a */
-#define SEED_LOW 0x9ae16a3b2f90404full  /* any other */
 
 struct head {
     uint32_t kind, len;
 };
 
-static uint64_t hash(const unsigned char *p, size_t len, uint64_t h)
+void mu_meet_mark(const void *id, size_t len, char mark[MU_MEET_MARK])
 {
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * 0x100000001b3ull;
-    return h;
+    unsigned char hash[crypto_generichash_BYTES];
+
+    crypto_generichash(hash, sizeof hash, id, len, NULL, 0);
+    sodium_bin2hex(mark, MU_MEET_MARK, hash, (MU_MEET_MARK - 1) / 2);
 }
 
 /* An abstract name begins with a zero byte and leaves no file behind. */
 static socklen_t name_of(const void *id, size_t len, struct sockaddr_un *name)
 {
+    char mark[MU_MEET_MARK];
     int n;
 
+    mu_meet_mark(id, len, mark);
     memset(name, 0, sizeof *name);
     name->sun_family = AF_UNIX;
-    n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1,
-                 "muster-nccl.%u.%016llx%016llx", (unsigned)geteuid(),
-                 (unsigned long long)hash(id, len, SEED_HIGH),
-                 (unsigned long long)hash(id, len, SEED_LOW));
+    n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "muster-nccl.%u.%s",
+                 (unsigned)geteuid(), mark);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Anyone can bind the name or dial it. */
 static bool same_user(int fd)
 {
-    struct ucred peer;
-    socklen_t len = sizeof peer;
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
-           peer.uid == geteuid();
+    return mu_peercred_of(fd).uid == geteuid();
 }
 
 int mu_meet_listen(const void *id, size_t len)

@@ -8,6 +8,12 @@
 #include <stdint.h>
 
 #define MU_MEET_NEVER 1e18 /* a deadline that does not pass */
+#define MU_MEET_MARK 33    /* hexadecimal digits and the end */
+
+/* The communicator's name for others to see, a one-way hash of its id. Any user can
+ * read the names of sockets, and whoever has the id can call NCCL's sockets as a rank.
+ */
+void mu_meet_mark(const void *id, size_t len, char mark[MU_MEET_MARK]);
 
 /* A listener with a name made of the id's hash and this user. -1: errno. */
 int mu_meet_listen(const void *id, size_t len);

@@ -9,11 +9,23 @@
 #include <stddef.h>
 
 typedef int mu_nccl_result;
-enum { MU_NCCL_SUCCESS = 0, MU_NCCL_CUDA_ERROR = 1, MU_NCCL_INVALID_USAGE = 5 };
+enum {
+    MU_NCCL_SUCCESS = 0,
+    MU_NCCL_CUDA_ERROR = 1,
+    MU_NCCL_INVALID_USAGE = 5,
+    MU_NCCL_IN_PROGRESS = 7
+};
 
 /* ncclDataType_t and ncclRedOp_t, as far as they are named here */
-enum { MU_NCCL_FLOAT16 = 6, MU_NCCL_FLOAT32 = 7, MU_NCCL_BFLOAT16 = 9 };
-enum { MU_NCCL_SUM = 0, MU_NCCL_AVG = 4 };
+enum {
+    MU_NCCL_INT32 = 2,
+    MU_NCCL_UINT64 = 5,
+    MU_NCCL_FLOAT16 = 6,
+    MU_NCCL_FLOAT32 = 7,
+    MU_NCCL_FLOAT64 = 8,
+    MU_NCCL_BFLOAT16 = 9
+};
+enum { MU_NCCL_SUM = 0, MU_NCCL_MAX = 2, MU_NCCL_MIN = 3, MU_NCCL_AVG = 4 };
 
 struct mu_nccl_id {
     char internal[128];

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/nccl/comm_id.h"
 #include "runtime/nccl/nccl_abi.h"
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/served.h"
@@ -19,6 +20,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define LINE 600
+#define GROUP_COMMS 16 /* most communicators of one group that are served */
 
 /* The address of NCCL's function of this name, looked up once. */
 #define REAL(name)                                                                     \
@@ -47,6 +49,13 @@ static struct {
 static __thread int group_depth;
 /* NCCL is making a communicator in this thread, perhaps by another function here. */
 static __thread bool making;
+/* Communicators that the open group of this thread makes. */
+static __thread struct made {
+    void *comm;
+    struct mu_nccl_id id;
+    int rank, size; /* -1: to be asked for */
+} group[GROUP_COMMS];
+static __thread int group_n;
 
 static mu_nccl_result missing(const char *name)
 {
@@ -109,6 +118,8 @@ EXPORT mu_nccl_result ncclCommInitRankConfig(void **comm, int size,
                                              void *config);
 EXPORT mu_nccl_result ncclCommInitRankScalable(void **comm, int size, int rank, int n,
                                                struct mu_nccl_id *ids, void *config);
+EXPORT mu_nccl_result ncclCommSplit(void *comm, int color, int key, void **out,
+                                    void *config);
 EXPORT mu_nccl_result ncclCommFinalize(void *comm);
 EXPORT mu_nccl_result ncclCommDestroy(void *comm);
 EXPORT mu_nccl_result ncclCommAbort(void *comm);
@@ -122,16 +133,42 @@ EXPORT mu_nccl_result ncclGroupEnd(void);
 EXPORT mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count,
                                     int type, int op, void *comm, void *stream);
 
-/* Is the communicator complete, and on which GPU? A non-blocking one is not. */
-static bool is_complete(void *comm, int *device)
+static bool ask(void *comm, const char *name, int *out)
 {
-    mu_nccl_result (*async)(void *, mu_nccl_result *), (*gpu)(void *, int *);
+    mu_nccl_result (*of)(void *, int *);
+
+    *(void **)(void *)&of = mu_real(name);
+    return of && of(comm, out) == MU_NCCL_SUCCESS;
+}
+
+/* Is the communicator complete? A non-blocking one is not. */
+static bool is_complete(void *comm)
+{
     mu_nccl_result state = MU_NCCL_INVALID_USAGE;
 
-    *(void **)(void *)&async = mu_real("ncclCommGetAsyncError");
-    *(void **)(void *)&gpu = mu_real("ncclCommCuDevice");
-    return async && gpu && async(comm, &state) == MU_NCCL_SUCCESS &&
-           state == MU_NCCL_SUCCESS && gpu(comm, device) == MU_NCCL_SUCCESS;
+    return ask(comm, "ncclCommGetAsyncError", &state) && state == MU_NCCL_SUCCESS;
+}
+
+static void serve(const struct made *m)
+{
+    struct mu_served_new n = { .comm = m->comm,
+                               .id = &m->id,
+                               .id_len = sizeof m->id,
+                               .rank = m->rank,
+                               .size = m->size };
+
+    if (!is_complete(m->comm)) {
+        mu_tally_reason("it is non-blocking");
+        return;
+    }
+    if (!ask(m->comm, "ncclCommCuDevice", &n.device) ||
+        (n.rank < 0 && (!ask(m->comm, "ncclCommUserRank", &n.rank) ||
+                        !ask(m->comm, "ncclCommCount", &n.size)))) {
+        mu_tally_reason("NCCL reports no GPU or rank of it");
+        return;
+    }
+    if (n.size > 1)
+        mu_served_open(&n, &preload.log);
 }
 
 static bool begin_making(void)
@@ -142,31 +179,56 @@ static bool begin_making(void)
     return outer;
 }
 
-static void made(mu_nccl_result rc, void **comm, const void *id, size_t id_len,
+/* NCCL gives the handle at once, in a group too, where the rest is made at its end. */
+static void made(mu_nccl_result rc, void *const *comm, const struct mu_nccl_id *id,
                  int rank, int size)
 {
-    struct mu_served_new n = { .id = id, .id_len = id_len, .rank = rank, .size = size };
-
     making = false;
-    if (preload.mode == OFF || rc != MU_NCCL_SUCCESS)
+    if (preload.mode == OFF || (rc != MU_NCCL_SUCCESS && rc != MU_NCCL_IN_PROGRESS) ||
+        !*comm)
         return;
     if (rank == 0 && preload.wrong)
         mu_log(&preload.log, MU_LOG_WARN, "MUSTER_NCCL is on, off or watch, not '%s'",
                getenv("MUSTER_NCCL"));
     if (rank == 0)
         atomic_store(&preload.leader, (int)getpid());
-    if (size < 2)
-        return;
     if (preload.mode == WATCH) {
         mu_tally_reason("MUSTER_NCCL=on is not set");
-    } else if (group_depth > 0) {
-        mu_tally_reason("it was made inside a group");
-    } else if (!is_complete(*comm, &n.device)) {
-        mu_tally_reason("it is non-blocking");
-    } else {
-        n.comm = *comm;
-        mu_served_open(&n, &preload.log);
+        return;
     }
+    struct made m = { *comm, *id, rank, size };
+
+    mu_comm_id_set(m.comm, id);
+    if (rc == MU_NCCL_IN_PROGRESS)
+        mu_tally_reason("it is non-blocking");
+    else if (group_depth == 0)
+        serve(&m);
+    else if (group_n < GROUP_COMMS)
+        group[group_n++] = m;
+    else
+        mu_tally_reason("its group has made more than 16");
+}
+
+static bool is_repeated(int which)
+{
+    for (int i = 0; i < group_n; i++)
+        if (i != which &&
+            memcmp(&group[i].id, &group[which].id, sizeof group[i].id) == 0)
+            return true;
+    return false;
+}
+
+/* The ranks of one communicator meet at the same time, which one thread cannot do for
+ * two of them.
+ */
+static void group_made(mu_nccl_result rc)
+{
+    for (int i = 0; i < group_n && rc == MU_NCCL_SUCCESS; i++)
+        if (is_repeated(i))
+            mu_tally_reason("several ranks of it are in one process");
+        else
+            serve(&group[i]);
+    group_n = 0;
 }
 
 mu_nccl_result ncclCommInitRank(void **comm, int size, struct mu_nccl_id id, int rank)
@@ -176,7 +238,7 @@ mu_nccl_result ncclCommInitRank(void **comm, int size, struct mu_nccl_id id, int
     mu_nccl_result rc = real(comm, size, id, rank);
 
     if (outer)
-        made(rc, comm, &id, sizeof id, rank, size);
+        made(rc, comm, &id, rank, size);
     return rc;
 }
 
@@ -188,10 +250,11 @@ mu_nccl_result ncclCommInitRankConfig(void **comm, int size, struct mu_nccl_id i
     mu_nccl_result rc = real(comm, size, id, rank, config);
 
     if (outer)
-        made(rc, comm, &id, sizeof id, rank, size);
+        made(rc, comm, &id, rank, size);
     return rc;
 }
 
+/* The first of its ids is this communicator's alone. */
 mu_nccl_result ncclCommInitRankScalable(void **comm, int size, int rank, int n,
                                         struct mu_nccl_id *ids, void *config)
 {
@@ -200,7 +263,23 @@ mu_nccl_result ncclCommInitRankScalable(void **comm, int size, int rank, int n,
     mu_nccl_result rc = real(comm, size, rank, n, ids, config);
 
     if (outer)
-        made(rc, comm, ids, n > 0 ? (size_t)n * sizeof *ids : 0, rank, size);
+        made(rc, comm, ids, rank, size);
+    return rc;
+}
+
+/* A rank that joins no part has no handle. */
+mu_nccl_result ncclCommSplit(void *comm, int color, int key, void **out, void *config)
+{
+    REAL(ncclCommSplit);
+    bool outer = begin_making();
+    struct mu_nccl_id id;
+    bool named = outer && preload.mode != OFF && mu_comm_id_split(comm, color, &id);
+    mu_nccl_result rc = real(comm, color, key, out, config);
+
+    if (named)
+        made(rc, out, &id, -1, -1);
+    if (outer)
+        making = false;
     return rc;
 }
 
@@ -217,6 +296,7 @@ mu_nccl_result ncclCommFinalize(void *comm)
 mu_nccl_result ncclCommDestroy(void *comm)
 {
     REAL(ncclCommDestroy);
+    mu_comm_id_drop(comm);
     mu_served_end(comm, false);
     return real(comm);
 }
@@ -224,6 +304,7 @@ mu_nccl_result ncclCommDestroy(void *comm)
 mu_nccl_result ncclCommAbort(void *comm)
 {
     REAL(ncclCommAbort);
+    mu_comm_id_drop(comm);
     mu_served_end(comm, true);
     return real(comm);
 }
@@ -269,9 +350,14 @@ mu_nccl_result ncclGroupStart(void)
 mu_nccl_result ncclGroupEnd(void)
 {
     REAL(ncclGroupEnd);
+    mu_nccl_result rc;
+
     if (group_depth > 0)
         group_depth--;
-    return real();
+    rc = real();
+    if (group_depth == 0)
+        group_made(rc);
+    return rc;
 }
 
 /* Inside a group too, Muster starts its kernel at once: it waits for no other call of

@@ -35,7 +35,7 @@ static bool have_ledger(int interface)
     pthread_mutex_lock(&profiler.lock);
     if (!profiler.opened) {
         profiler.opened = true;
-        if (mu_ledger_open_asked(&profiler.out, &err) < 0)
+        if (mu_ledger_open_asked(&profiler.out, false, &err) < 0)
             mu_log(&log, MU_LOG_WARN, "profile: %s; nothing is recorded", err.text);
         else
             profiler.out.head->interface = (uint32_t)interface;

@@ -11,12 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
 #include "runtime/nccl/eligible.h"
 #include "runtime/nccl/meet.h"
+#include "runtime/nccl/meet_link.h"
 
 #define MEET_SECONDS 1.0
 #define OPEN_SECONDS 30.0
@@ -31,6 +33,7 @@ struct served {
     pthread_mutex_t work; /* one call at a time enters the backend */
     struct mu_meet *meet;
     struct mu_backend *backend;
+    const struct mu_log *log;
     int node_of[MU_MEET_RANKS];
     const char *host_of[MU_MEET_RANKS];
     char host[128], job[40];
@@ -48,6 +51,16 @@ static struct {
 
 /* ---- The backend ---------------------------------------------------------------- */
 
+/* Beside a library in /tmp/mine/lib, /tmp/mine/lib/.. may be another user's. */
+static bool is_foreign(const char *folder, const char *library)
+{
+    struct stat at, own;
+
+    return stat(folder, &at) == 0 && stat(library, &own) == 0 &&
+           ((at.st_uid != 0 && at.st_uid != geteuid() && at.st_uid != own.st_uid) ||
+            at.st_mode & S_IWOTH);
+}
+
 /* Installed, LIBDIR/muster or LIBDIR/muster/nccl/.. ; as built, in one folder. */
 static void *open_module(struct mu_err *err)
 {
@@ -61,14 +74,21 @@ static void *open_module(struct mu_err *err)
         return NULL;
     }
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        char path[PATH_MAX];
+        char folder[PATH_MAX - 32], path[PATH_MAX];
         void *module;
 
-        if (snprintf(path, sizeof path, "%.*s/%s/backend_nccl.so",
-                     (int)(slash - info.dli_fname), info.dli_fname,
-                     folders[i]) >= (int)sizeof path ||
-            access(path, R_OK) < 0)
+        if (snprintf(folder, sizeof folder, "%.*s/%s", (int)(slash - info.dli_fname),
+                     info.dli_fname, folders[i]) >= (int)sizeof folder)
             continue;
+        snprintf(path, sizeof path, "%s/backend_nccl.so", folder);
+        if (access(path, R_OK) < 0)
+            continue;
+        if (is_foreign(folder, info.dli_fname)) {
+            mu_err_set(err, EPERM,
+                       "another user can write in %s: make it yours, or chmod o-w",
+                       folder);
+            return NULL;
+        }
         module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!module)
             mu_err_set(err, ENOENT, "%s", dlerror());
@@ -101,6 +121,29 @@ static bool load(struct mu_err *err)
     return ok;
 }
 
+/* Memory of these allocators of PyTorch has no handle for peers. Where a rank does not
+ * ask for mapping, no rank maps, and NCCL does the large calls.
+ */
+static bool memory_can_be_mapped(const struct mu_log *log)
+{
+    static const char *const variables[] = { "PYTORCH_CUDA_ALLOC_CONF",
+                                             "PYTORCH_ALLOC_CONF" };
+
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(variables[i]);
+
+        if (!value || (!strstr(value, "expandable_segments:True") &&
+                       !strstr(value, "backend:cudaMallocAsync")))
+            continue;
+        mu_log(log, MU_LOG_INFO,
+               "nccl: peers cannot map the memory that %s=%s asks for: NCCL does the "
+               "larger calls",
+               variables[i], value);
+        return false;
+    }
+    return true;
+}
+
 static int open_backend(struct served *s, const struct mu_served_new *n,
                         const struct mu_log *log, struct mu_err *err)
 {
@@ -114,6 +157,7 @@ static int open_backend(struct served *s, const struct mu_served_new *n,
         .host_of = s->host_of,
         .job = s->job,
         .gpus = "",
+        .map_memory = memory_can_be_mapped(log),
         .init_timeout = CLOSE_SECONDS,
         .timeout = NO_LIMIT,
         .exchange = mu_meet_exchange(s->meet),
@@ -139,24 +183,23 @@ static void discard(struct served *s)
 
 /* ---- Open ----------------------------------------------------------------------- */
 
-static struct served *create(const struct mu_served_new *n)
+static struct served *create(const struct mu_served_new *n, const struct mu_log *log)
 {
     struct served *s = calloc(1, sizeof *s);
-    const unsigned char *id = n->id;
-    uint64_t mark = 0;
+    char mark[MU_MEET_MARK];
 
     if (!s)
         return NULL;
     s->comm = n->comm;
     s->size = n->size;
+    s->log = log;
     pthread_mutex_init(&s->work, NULL);
     if (gethostname(s->host, sizeof s->host - 1) < 0)
         s->host[0] = '\0';
     for (int r = 0; r < n->size; r++)
         s->host_of[r] = s->host;
-    for (size_t i = 0; i < n->id_len; i++)
-        mark = mark * 31 + id[i];
-    snprintf(s->job, sizeof s->job, "nccl.%016llx", (unsigned long long)mark);
+    mu_meet_mark(n->id, n->id_len, mark);
+    snprintf(s->job, sizeof s->job, "nccl.%.16s", mark);
     return s;
 }
 
@@ -180,11 +223,11 @@ void mu_served_open(const struct mu_served_new *n, const struct mu_log *log)
     struct served *s;
     bool ok;
 
-    if (mu_eligible_most(n->size) == 0) {
+    if (!mu_eligible_ranks(n->size)) {
         mu_tally_reason("it has not been measured with this number of ranks");
         return;
     }
-    s = create(n);
+    s = create(n, log);
     if (!s)
         return; /* the other ranks do without */
     s->meet = mu_meet_open(&call, &err);
@@ -231,19 +274,17 @@ static void put(struct served *s)
     pthread_mutex_unlock(&table.lock);
 }
 
-/* The types are those that are eligible. */
-static struct mu_coll coll_of(const struct mu_served_call *c, int size)
+static struct mu_coll coll_of(const struct mu_served_call *c,
+                              const struct mu_eligible *as, int size)
 {
     return (struct mu_coll){
         .kind = MU_COLL_ALLREDUCE,
-        .dtype = c->type == MU_NCCL_FLOAT32   ? MUSTER_F32
-                 : c->type == MU_NCCL_FLOAT16 ? MUSTER_F16
-                                              : MUSTER_BF16,
-        .op = MUSTER_SUM,
+        .dtype = as->dtype,
+        .op = as->op,
         .send = c->send,
         .recv = c->recv,
         .count = c->count,
-        .scale = c->op == MU_NCCL_AVG ? 1.0 / size : 1.0,
+        .scale = as->mean ? 1.0 / size : 1.0,
         .stream = c->stream,
         .direct = true,
         .what = "ncclAllReduce",
@@ -255,22 +296,26 @@ enum mu_fate mu_served_allreduce(const struct mu_served_call *c, size_t *bytes,
 {
     bool left = false, carried = false;
     struct served *s = take(c->comm, &left);
-    enum mu_fate fate = mu_eligible(s ? s->size : 0, c->count, c->type, c->op, bytes);
+    struct mu_eligible as;
+    enum mu_fate fate = mu_eligible(s ? s->size : 0, c->count, c->type, c->op, &as);
 
+    *bytes = as.bytes;
     if (!s)
         return MU_NO_RANKS;
     if (left)
         fate = MU_WINDOW;
     if (fate == MU_CARRIED) {
-        struct mu_coll coll = coll_of(c, s->size);
+        struct mu_coll coll = coll_of(c, &as, s->size);
         struct mu_err err = { 0 };
 
         pthread_mutex_lock(&s->work);
         *rc = MU_NCCL_SUCCESS;
-        if (table.carry(s->backend, &coll, &carried, &err) < 0)
+        if (table.carry(s->backend, &coll, as.mapped, &carried, &err) < 0) {
+            mu_log(s->log, MU_LOG_ERROR, "nccl: %s", err.text);
             *rc = MU_NCCL_CUDA_ERROR;
-        else if (!carried)
-            fate = MU_CAPTURED;
+        } else if (!carried) {
+            fate = MU_OTHER_SIZE;
+        }
         pthread_mutex_unlock(&s->work);
     }
     put(s);

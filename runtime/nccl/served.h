@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* served.h - the program's communicators that Muster serves, by NCCL's handle
  *
- *   ncclCommInitRank -> meeting (meet.h) -> vote: has the backend -> the backend opens
- *        with the meeting as its exchange -> vote: is open -> served
+ *   ncclCommInitRank, ncclCommSplit -> id (comm_id.h) -> meeting (meet.h)
+ *        -> vote: has the backend -> the backend opens with the meeting as its exchange
+ *        -> vote: is open -> served
  *   ncclAllReduce    -> eligible (eligible.h) -> the backend's kernel on the program's
  *        memory and stream
  *   ncclCommAbort, ncclCommRevoke, ncclCommDestroy ... -> no longer served

@@ -18,10 +18,9 @@ static struct {
 
 static const char *const words[MU_FATES] = {
     [MU_NO_RANKS] = "of communicators that Muster does not serve",
-    [MU_TOO_LARGE] = "of other sizes",
+    [MU_OTHER_SIZE] = "of other sizes",
     [MU_OTHER_TYPE] = "of other types",
     [MU_OTHER_OPERATOR] = "of other operators",
-    [MU_CAPTURED] = "in captured graphs",
     [MU_WINDOW] = "of communicators with symmetric windows",
 };
 

@@ -10,10 +10,9 @@
 enum mu_fate {
     MU_CARRIED,
     MU_NO_RANKS, /* the communicator: its ranks did not agree, or were not asked */
-    MU_TOO_LARGE,
+    MU_OTHER_SIZE,
     MU_OTHER_TYPE,
     MU_OTHER_OPERATOR,
-    MU_CAPTURED,
     MU_WINDOW,
     MU_FATES,
 };

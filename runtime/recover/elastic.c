@@ -26,51 +26,25 @@
  */
 #include "runtime/recover/recover.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "runtime/base/array.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/core/text.h"
+#include "runtime/recover/change.h"
 
 #define LINK_SECONDS 5.0 /* all ranks are up: a death meanwhile costs at most this */
 #define SAME_AGAIN 2     /* attempts with the same survivors */
 
-enum ballot_entry { COMMITS, VOTING, FINISHING };
-
-/* State of one change of the world; ranks are numbered as at its start, and newcomers
- * behind them.
- */
-struct change {
-    double began;
-    int size_before;
-    int *was; /* by present rank: the rank at the start */
-    char dead[512];
-    size_t dead_len;
-    int ndead, nsilent, njoined;
-    int old;         /* ranks of its start that live */
-    int64_t commits; /* syncs that all survivors have done, as agreed */
-};
-
 /* ---- Before a death ---- */
-
-static enum mu_death death_of(const struct mu_recover *recover, int rank)
-{
-    return mu_survive_life(recover->survive, rank) == MU_SILENT ? MU_DEATH_UNREACHABLE
-                                                                : MU_DEATH_ENDED;
-}
 
 static int lost_early(const struct mu_recover *recover, int rank, struct mu_err *err)
 {
     const struct mu_world *w = recover->comm->world;
     const struct mu_rank_name who = { .rank = rank, .host = w->host_of[rank] };
-    enum mu_death death = death_of(recover, rank);
-    char text[MU_ERR_TEXT];
+    enum mu_death death = mu_change_death(recover, rank);
 
-    mu_death_text(death == MU_DEATH_ENDED ? MU_DEATH_EARLY : death, &who, -1, "", text,
-                  sizeof text);
-    return mu_err_set(err, MUSTER_EPEER, "%s", text);
+    return mu_death_err(death == MU_DEATH_ENDED ? MU_DEATH_EARLY : death, &who, err);
 }
 
 /* A launcher that notices a death ends the step, so the ranks leave it. Its only
@@ -107,9 +81,10 @@ static void take_over(struct mu_recover *recover)
 
     recover->survive = comm->world->survive;
     comm->world->survive = NULL;
-    recover->commits =
-        (uint64_t)mu_survive_ballot(recover->survive, comm->world->rank)[COMMITS];
+    recover->commits = (uint64_t)mu_survive_ballot(
+        recover->survive, comm->world->rank)[MU_BALLOT_COMMITS];
     comm->syncs = recover->commits;
+    comm->ddps = mu_change_ddps(recover);
     comm->elastic = true;
     mu_endpoint_set_log(comm->world->endpoint, &comm->log, 1);
     arm(comm);
@@ -162,141 +137,6 @@ int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what
     return rc;
 }
 
-/* ---- After the agreement ---- */
-
-static void name_dead(const struct mu_recover *recover, struct change *s, int rank)
-{
-    struct mu_comm *comm = recover->comm;
-    const struct mu_world *w = comm->world;
-    const struct mu_rank_name who = { s->was[rank], w->host_of[rank], w->pid_of[rank] };
-    enum mu_death death = death_of(recover, rank);
-    char phrase[256];
-
-    mu_death_phrase(death, &who, phrase, sizeof phrase);
-    s->nsilent += death == MU_DEATH_UNREACHABLE;
-    if (s->ndead++ < 4)
-        mu_text_add(s->dead, sizeof s->dead, &s->dead_len, "%s%s",
-                    s->dead_len ? ", " : "", phrase);
-    else if (s->ndead == 5)
-        mu_text_add(s->dead, sizeof s->dead, &s->dead_len, " and others");
-}
-
-/* Two halves that cannot reach each other must not both go on: the smaller one ends. */
-static bool is_minority(const struct change *s, bool first_lives)
-{
-    return s->nsilent > 0 && (2 * s->old < s->size_before ||
-                              (2 * s->old == s->size_before && !first_lives));
-}
-
-static int count_ballots(struct mu_recover *recover, struct change *s, int *finishing)
-{
-    struct mu_comm *comm = recover->comm;
-    int64_t most = 0;
-
-    s->commits = INT64_MAX;
-    for (int r = 0; r < comm->world->size; r++) {
-        const int64_t *ballot = mu_survive_ballot(recover->survive, r);
-
-        if (mu_survive_life(recover->survive, r) != MU_LIVES)
-            continue;
-        *finishing += ballot[FINISHING] != 0;
-        if (ballot[COMMITS] + ballot[VOTING] < s->commits)
-            s->commits = ballot[COMMITS] + ballot[VOTING];
-        if (ballot[COMMITS] > most)
-            most = ballot[COMMITS];
-    }
-    return most <= s->commits ? 0 : -1;
-}
-
-/* May the survivors go on? All come to the same answer, except a minority that is cut
- * off.
- */
-static int judge(struct mu_recover *recover, struct change *s, int left,
-                 bool first_lives, bool *alone, struct mu_err *err)
-{
-    struct mu_comm *comm = recover->comm;
-    int finishing = 0, rc = count_ballots(recover, s, &finishing);
-
-    *alone = is_minority(s, first_lives);
-    if (*alone)
-        return mu_err_set(
-            err, MUSTER_EPEER,
-            "%s; the %d rank%s on this side end%s, because the others may go on",
-            s->dead, left, mu_plural(left), left == 1 ? "s" : "");
-    if (left < comm->config.elastic)
-        return mu_err_set(
-            err, MUSTER_EPEER,
-            "%s; %d rank%s %s left, but MUSTER_ELASTIC asks for at least %d", s->dead,
-            left, mu_plural(left), left == 1 ? "is" : "are", comm->config.elastic);
-    if (finishing > 0 && finishing < left)
-        return mu_err_set(err, MUSTER_EPEER,
-                          "%s; cannot continue: %d ranks had already called "
-                          "muster_finalize, %d had not",
-                          s->dead, finishing, left - finishing);
-    if (rc < 0)
-        return mu_err_set(err, MUSTER_EINTERNAL,
-                          "%s; cannot continue: the other ranks are in different steps",
-                          s->dead);
-    return 0;
-}
-
-/* The ranks that the agreement has added become the last ones of the world. */
-static int append_newcomers(struct mu_recover *recover, struct change *s,
-                            struct mu_err *err)
-{
-    struct mu_world *w = recover->comm->world;
-    int n = mu_survive_newcomers(recover->survive);
-
-    if (mu_array_extend(&s->was, sizeof *s->was, w->size, w->size + n) < 0)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    for (int i = 0; i < n; i++) {
-        s->was[w->size] = s->size_before + s->njoined;
-        if (mu_world_append(w, mu_survive_newcomer(recover->survive, i), err) < 0)
-            return -1;
-        s->njoined++;
-    }
-    return 0;
-}
-
-/* Agree, judge, and number the living anew. Returns how many they are, or -1. */
-static int regroup(struct mu_recover *recover, struct change *s, double patience,
-                   bool *alone, struct mu_err *err)
-{
-    struct mu_comm *comm = recover->comm;
-    int64_t ballot[MU_SURVIVE_BALLOT] = { [COMMITS] = (int64_t)recover->commits,
-                                          [VOTING] = recover->voting,
-                                          [FINISHING] = recover->finishing };
-    bool *keep = NULL;
-    int left = 0;
-
-    if (mu_survive_agree(recover->survive, ballot, recover->growing, patience, err) <
-            0 ||
-        append_newcomers(recover, s, err) < 0)
-        return -1;
-    keep = calloc((size_t)comm->world->size, sizeof *keep);
-    if (!keep)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    s->old = 0;
-    for (int r = 0; r < comm->world->size; r++) {
-        keep[r] = mu_survive_life(recover->survive, r) == MU_LIVES;
-        if (!keep[r]) {
-            name_dead(recover, s, r);
-            continue;
-        }
-        s->old += s->was[r] < s->size_before;
-        s->was[left++] = s->was[r];
-    }
-    if (judge(recover, s, left, s->was[0] == 0, alone, err) < 0) {
-        left = -1;
-    } else {
-        mu_world_shrink(comm->world, keep);
-        mu_survive_settle(recover->survive);
-        comm->world->generation = mu_survive_generation(recover->survive);
-    }
-    free(keep);
-    return left;
-}
-
 /* ---- The job ends, or goes on ---- */
 
 static void end_job(struct mu_recover *recover, const struct mu_err *err, bool alone)
@@ -314,7 +154,7 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
 
 /* Rank 0 prints it once for the user; the next collective of each rank fails with it.
  */
-static void report_shrink(struct mu_recover *recover, const struct change *s)
+static void report_shrink(struct mu_recover *recover, const struct mu_change *s)
 {
     struct mu_comm *comm = recover->comm;
 
@@ -322,22 +162,21 @@ static void report_shrink(struct mu_recover *recover, const struct change *s)
                "%s; %d of %d ranks go on, and this rank is now rank %d", s->dead,
                comm->world->size, s->size_before, comm->world->rank);
     if (comm->world->rank == 0)
-        fprintf(stderr, "muster: %s; %d of %d ranks go on, after %.2f s\n", s->dead,
-                comm->world->size, s->size_before, mu_clock_s() - s->began);
+        mu_print_line("%s; %d of %d ranks go on, after %.2f s", s->dead,
+                      comm->world->size, s->size_before, mu_clock_s() - s->began);
 }
 
-static void report_growth(struct mu_recover *recover, const struct change *s)
+static void report_growth(struct mu_recover *recover, const struct mu_change *s)
 {
     struct mu_comm *comm = recover->comm;
 
     comm->grown++;
-    comm->ddps = 0; /* as on the newcomers */
     comm->order = comm->ordered = 0;
     comm->mixes = false;
     if (comm->world->rank == 0)
-        fprintf(stderr, "muster: %s%s%d rank%s joined; %d ranks go on, after %.2f s\n",
-                s->dead, s->dead_len ? "; " : "", s->njoined, mu_plural(s->njoined),
-                comm->world->size, mu_clock_s() - s->began);
+        mu_print_line("%s%s%d rank%s joined; %d ranks go on, after %.2f s", s->dead,
+                      s->dead_len ? "; " : "", s->njoined, mu_plural(s->njoined),
+                      comm->world->size, mu_clock_s() - s->began);
 }
 
 static int connect_again(struct mu_recover *recover, struct mu_err *err)
@@ -354,7 +193,7 @@ static int connect_again(struct mu_recover *recover, struct mu_err *err)
 }
 
 /* together: no rank has died so far. */
-static int reform(struct mu_recover *recover, struct change *s, bool together,
+static int reform(struct mu_recover *recover, struct mu_change *s, bool together,
                   bool *alone, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
@@ -365,7 +204,7 @@ static int reform(struct mu_recover *recover, struct change *s, bool together,
     while (rc < 0) {
         mu_comm_disconnect(comm, together);
         together = false;
-        left = regroup(recover, s, patience, alone, err);
+        left = mu_change_agree(recover, s, patience, alone, err);
         if (left < 0)
             return -1;
         same = left == before ? same + 1 : 1;
@@ -382,7 +221,7 @@ static int reform(struct mu_recover *recover, struct change *s, bool together,
     return 0;
 }
 
-static int change(struct mu_recover *recover, struct change *s, bool together,
+static int change(struct mu_recover *recover, struct mu_change *s, bool together,
                   struct mu_err *err)
 {
     bool alone = false;
@@ -408,7 +247,7 @@ static int change(struct mu_recover *recover, struct change *s, bool together,
 int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    struct change s = { .began = mu_clock_s(), .size_before = comm->world->size };
+    struct mu_change s = { .began = mu_clock_s(), .size_before = comm->world->size };
 
     /* The control thread may be about to abort the backend. */
     mu_verdict_await_abort(recover);
@@ -424,7 +263,7 @@ int mu_elastic_grow(struct mu_recover *recover, bool together, int *joined,
                     struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
-    struct change s = { .began = mu_clock_s(), .size_before = comm->world->size };
+    struct mu_change s = { .began = mu_clock_s(), .size_before = comm->world->size };
     int rc;
 
     arm(comm);
@@ -447,8 +286,8 @@ int mu_elastic_grow(struct mu_recover *recover, bool together, int *joined,
 /* The other ranks do the same in mu_elastic_grow. */
 int mu_elastic_join(struct mu_recover *recover, struct mu_err *err)
 {
-    struct change s = { .began = mu_clock_s(),
-                        .size_before = recover->comm->world->size };
+    struct mu_change s = { .began = mu_clock_s(),
+                           .size_before = recover->comm->world->size };
     int rc;
 
     take_over(recover);

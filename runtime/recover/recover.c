@@ -44,7 +44,7 @@ void mu_recover(struct mu_recover *recover, struct mu_err *err)
         r->drop(r->arg);
     /* The ranks were at different places of their step. */
     comm->order = comm->ordered = 0;
-    comm->mixes = comm->mixes && comm->ddps > 1;
+    comm->mixes = comm->ddps > 1 && !comm->ops->compares;
 }
 
 void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
@@ -80,7 +80,7 @@ int mu_recover_finish(struct mu_recover *recover, struct mu_err *err)
     if (!comm->interrupt_all)
         comm->interrupt.code = 0;
     recover->finishing = true;
-    while (mu_gather(comm, "muster_finalize", NULL, 0, &all, err) < 0) {
+    while (mu_gather_finalize(comm, &all, err) < 0) {
         mu_verdict_await(recover, err);
         if (mu_elastic_wanted(recover))
             mu_elastic_shrink(recover, err);

@@ -3,16 +3,17 @@
  *
  *   verdict.c  waits for the reason that all ranks get, reports it, ends the job
  *   elastic.c  ranks died: the others go on with fewer; newcomers join
+ *   change.c   what they agree on then (change.h)
  *   grow.c     the file by which newcomers find the world
  *   recover.c  what a public call does with its error: the two above, in this order
  *   leave.c    a process that calls exit() without muster_finalize
- *   streams.c  stdout and stderr of a process that is about to end
+ *   streams.c, streams_python.c  what a process that is about to end has printed
  *
  * runtime/comm announces failures and returns them; the public calls bring them here.
  *
- * A group has a comm of its own, and no say over the job: its failure is passed on to
- * the world, which ends the job. Where the ranks survive a death, the groups that lost
- * no rank go on, and the calls on the others return the death.
+ * A group has a comm of its own, and does not decide on the job: it passes its failure
+ * on to the world, which ends the job. Where the ranks survive a death, the groups that
+ * lost no rank go on, and the calls on the others return the death.
  */
 #ifndef MU_RECOVER_H
 #define MU_RECOVER_H

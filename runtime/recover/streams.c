@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* streams.c - stdout and stderr of a process that is about to end */
+/* streams.c - the streams of C in a process that is about to end */
 #include "runtime/recover/streams.h"
 
 #include <limits.h>
@@ -21,12 +21,13 @@
 /* How many milliseconds a line waits for stderr. */
 #define PRINT_MS 1000
 
-enum state { IDLE, BUSY, STUCK };
-
-/* One flush at a time. STUCK: a call has waited in vain for the thread that writes; no
- * later call waits for it.
+/* A flush that may last, in a thread of its own; one at a time. Each call waits until
+ * its limit after the flush began: what hangs is waited for once, not in each call.
  */
-static atomic_int state = IDLE;
+struct task {
+    _Atomic double began; /* 0: idle */
+    void (*flush)(void);
+};
 
 /* Poll returns at once for a file; a pipe that is ready takes a page. A pipe without a
  * reader is not ready: a write would raise SIGPIPE.
@@ -66,7 +67,7 @@ static bool flush_in_place(FILE *stream)
     return left;
 }
 
-static void *flush_in_thread(void *arg)
+static void flush_standard(void)
 {
     FILE *const streams[] = { stdout, stderr };
 
@@ -75,45 +76,98 @@ static void *flush_in_thread(void *arg)
             fflush_unlocked(streams[i]);
             funlockfile(streams[i]);
         }
-    atomic_store(&state, IDLE);
+}
+
+static void flush_files(void)
+{
+    fflush(NULL);
+}
+
+static struct task standard = { 0, flush_standard }, files = { 0, flush_files },
+                   python = { 0, mu_python_flush };
+
+static void give(struct task *task)
+{
+    atomic_store(&task->began, 0);
+}
+
+static void *run_task(void *arg)
+{
+    struct task *task = arg;
+
+    task->flush();
+    give(task);
     return NULL;
 }
 
-static bool start_thread(void)
+static bool start_thread(struct task *task)
 {
     pthread_t thread;
-    int rc = mu_thread_start(&thread, "muster-flush", flush_in_thread, NULL);
+    int rc = mu_thread_start(&thread, "muster-flush", run_task, task);
 
     if (rc == 0)
         pthread_detach(thread);
     return rc == 0;
 }
 
-static void await_idle(int ms)
+/* True when it is idle `ms` after it began, or earlier. */
+static bool await_idle(const struct task *task, int ms)
 {
-    int busy = BUSY;
+    double began, pause = 0;
 
-    for (int i = 0; i < ms && atomic_load(&state) == BUSY; i++)
-        mu_pause(0.001);
-    if (ms > 0)
-        atomic_compare_exchange_strong(&state, &busy, STUCK);
+    while ((began = atomic_load(&task->began)) > 0 && mu_clock_s() < began + ms * 1e-3)
+        mu_pause_longer(&pause);
+    return began == 0;
+}
+
+/* True: this caller may begin. */
+static bool take(struct task *task, int ms)
+{
+    double idle = 0;
+
+    return await_idle(task, ms) &&
+           atomic_compare_exchange_strong(&task->began, &idle, mu_clock_s());
+}
+
+/* True when it has ended within ms. */
+static bool run_within(struct task *task, int ms)
+{
+    if (!take(task, ms))
+        return false;
+    if (!start_thread(task))
+        give(task);
+    return ms > 0 && await_idle(task, ms);
+}
+
+static bool flush_python(int ms)
+{
+    bool holds_lock;
+
+    if (ms == 0 || !mu_python_is_here(&holds_lock))
+        return true;
+    if (holds_lock) /* no other thread could flush */
+        mu_python_flush();
+    return holds_lock || run_within(&python, ms);
 }
 
 bool mu_streams_flush(double seconds)
 {
-    int ms = (int)(seconds * 1000), idle = IDLE;
-    bool out, err;
+    int ms = (int)(seconds * 1000);
+    bool left, done = flush_python(ms);
 
-    await_idle(ms);
-    if (!atomic_compare_exchange_strong(&state, &idle, BUSY))
+    if (!take(&standard, ms))
         return false;
-    out = flush_in_place(stdout);
-    err = flush_in_place(stderr);
-    if ((out || err) && start_thread())
-        await_idle(ms);
-    else
-        atomic_store(&state, IDLE);
-    return !(out || err) || (ms > 0 && atomic_load(&state) == IDLE);
+    left = flush_in_place(stdout);
+    left |= flush_in_place(stderr);
+    give(&standard);
+    return (!left || run_within(&standard, ms)) && done;
+}
+
+bool mu_streams_flush_all(double seconds)
+{
+    bool done = mu_streams_flush(seconds);
+
+    return run_within(&files, (int)(seconds * 1000)) && done;
 }
 
 /* ---- A line on stderr ---- */

@@ -18,6 +18,8 @@
 #include "runtime/recover/streams.h"
 
 #define FLUSH_SECONDS 0.5 /* for this rank to write its streams */
+#define LOOK_SECONDS 0.02 /* the same, in a call that is repeated until it succeeds */
+#define EARLY_SECONDS 0.1 /* for the others, before a connection could confirm it */
 
 /* Most lines of the flight record that are printed for ranks besides the one to blame.
  */
@@ -41,9 +43,15 @@ static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
                          mu_plural(printed - MOST_LINES));
 }
 
+/* A process that goes on, or returns from the call, writes its own files. */
 bool mu_verdict_alarmed(void *arg)
 {
-    return mu_streams_flush(0);
+    const struct mu_recover *recover = arg;
+    const struct mu_config *config = &recover->comm->config;
+
+    return config->return_failure || config->elastic
+               ? mu_streams_flush(0)
+               : mu_streams_flush_all(LOOK_SECONDS);
 }
 
 const struct mu_recover *mu_verdict_root(const struct mu_recover *recover)
@@ -84,18 +92,18 @@ static void pass_on(const struct mu_recover *recover, const struct mu_ending *e)
 static void __attribute__((noreturn))
 end_step(const struct mu_comm *comm, int status, const char *why)
 {
-    mu_streams_flush(FLUSH_SECONDS);
+    mu_streams_flush_all(FLUSH_SECONDS);
     /* Slurm 22.05 may lose the sentence when the step ends at once, where the daemon of
      * the dead rank's node cannot be reached.
      */
     if (comm->control)
         mu_control_await_written(comm->control);
     else if (comm->world->size > 1)
-        mu_pause(MU_WRITE_SECONDS);
+        mu_pause(EARLY_SECONDS);
     mu_world_abort(comm->world, status, why);
 }
 
-/* The reason is in e. Returns when it is not this rank's to act on. */
+/* The reason is in e. Returns when this rank has nothing to do about it. */
 static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
                       const struct mu_ending *e)
 {
@@ -103,7 +111,8 @@ static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
 
     if (turn.deed == MU_DEED_RETURN)
         return;
-    mu_streams_flush(FLUSH_SECONDS); /* before another rank can end this process */
+    /* before another rank can end this process */
+    mu_streams_flush_all(FLUSH_SECONDS);
     mu_pause(turn.wait);
     if (turn.deed != MU_DEED_END)
         print_reason(comm, e);
@@ -140,7 +149,7 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
     struct mu_view view = { .sight = MU_SAW_CALL_FAIL };
-    double until = mu_clock_s() + mu_reporter_turn(&view).wait;
+    double until = mu_clock_s() + mu_reporter_turn(&view).wait, pause = 0;
     struct mu_err mine = *err;
 
     if (!comm->failed)
@@ -149,7 +158,7 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
     mu_streams_flush(FLUSH_SECONDS); /* before another thread can end this process */
     mu_comm_announce(comm, -1, &mine);
     while (!mu_control_failed(comm->control, err) && mu_clock_s() < until)
-        mu_pause(0.01);
+        mu_pause_longer(&pause);
     view.returns =
         comm->config.return_failure || mu_verdict_survived(recover, err->code);
     mu_verdict_take_turn(comm, &view, err);
@@ -172,7 +181,7 @@ void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
     if (!why)
         why = "the program called muster_abort without a reason";
     if (!comm) {
-        mu_streams_flush(FLUSH_SECONDS);
+        mu_streams_flush_all(FLUSH_SECONDS);
         mu_streams_print("rank 0: %s", why);
         _Exit(status);
     }

@@ -42,6 +42,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
                 muster_size(m), muster_nodes(m), muster_nodes(m) == 1 ? "" : "s",
                 muster_transport(m), muster_version(), init_ms);
     rc = strcmp(options->kind, "pairs") == 0     ? bench_pairs(&b)
+         : strcmp(options->kind, "lanes") == 0   ? bench_lanes(&b)
          : strcmp(options->kind, "compare") == 0 ? bench_compare(&b, &bench_engine_host)
                                                  : bench_host(&b);
     if (muster_finalize(m) != MUSTER_OK && rc == 0)

@@ -6,10 +6,12 @@
  *   bench_start.c    ranks of a step, or forked
  *   bench_host.c     collectives of the host backend
  *   bench_pairs.c    from each rank to each other one; bench_pairs.h
+ *   bench_lanes.c    pairs of ranks that send at once: 1, 2, ... up to all
  *   bench_compare.c  one exchange of gradients against another; bench_compare.h
  *   bench_compare_host.c  computes its steps on CPUs
  *   bench_model.c    reads the gradients and products of a model; bench_model.h
  *   bench_figures.c  rows
+ *   bench_share.c    what ranks report to each other
  *
  * The program for GPUs, which links CUDA:
  *   bench_gpu.c      its start
@@ -32,10 +34,12 @@
 #include "runtime/muster.h"
 
 struct mu_backend;
+struct mu_gathered;
 
 /* Command line, checked. */
 struct bench_options {
-    const char *kind;  /* allreduce, ..., pairs, compare, ddp; with host also all */
+    const char
+        *kind; /* allreduce, ..., pairs, lanes, compare, ddp; with host also all */
     const char *path;  /* auto, one of mu_algo_names, or all */
     const char *tuned; /* tune: the collective */
     const char *model; /* ddp, compare: a file, or a name below the models' folder */
@@ -102,6 +106,13 @@ void bench_print(const struct bench *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Print the sentence of err and end the program. */
 void bench_die(const struct mu_err *err) __attribute__((noreturn));
+/* The call of libmuster has succeeded, or its failure ends the program. */
+void bench_must(struct muster *m, int rc);
+/* [collective] What each rank reports goes over the control connections, also where a
+ * link carries no data. The caller clears *all.
+ */
+void bench_share(const struct bench *b, const void *mine, size_t len,
+                 struct mu_gathered *all);
 double bench_median(double *values, int n); /* sorts them */
 /* The head of the table, and a row: us are the microseconds of a call in each batch,
  * which are sorted. result: "ok", "WRONG", "-" not checked.
@@ -120,6 +131,7 @@ int bench_force(const struct bench *b, const char *path);
 /* Each returns an exit status. */
 int bench_host(struct bench *b);
 int bench_pairs(struct bench *b);
+int bench_lanes(struct bench *b);
 int bench_collectives(struct bench *b);
 int bench_beside(struct bench *b);
 int bench_ddp(struct bench *b);

@@ -11,16 +11,19 @@
 #include "runtime/backend/nccl/bench/gpu.h"
 #include "runtime/core/dtype.h"
 
+#ifndef COPY_BYTES /* a test with made-up GPUs has its own */
 #define COPY_BYTES ((size_t)128 << 20)
-#define BATCHES_MAX 1000
 #define MAPPED_US 100000 /* a new allocation is mapped by the peers after so long */
+#endif
+#define BATCHES_MAX 1000
 
 /* One size of one collective. */
 struct shot {
     struct bench *b;
     struct mu_coll coll;
-    char *send, *recv; /* in the arena; equal: in place */
-    size_t bytes;      /* as in the table: the larger of the two buffers */
+    struct mu_part *parts; /* all-to-all: of both buffers, by rank */
+    char *send, *recv;     /* in the arena; equal: in place */
+    size_t bytes;          /* as in the table: the larger of the two buffers */
     bool sendrecv, plain;
 };
 
@@ -93,6 +96,13 @@ static void shot_make(struct shot *s, const char *kind, size_t bytes, char *aren
         s->coll.kind = gather ? MU_COLL_ALLGATHER : MU_COLL_REDUCE_SCATTER;
         s->coll.count = count / n;
         s->recv = arena + half;
+    } else if (strcmp(kind, "alltoall") == 0) {
+        s->coll.kind = MU_COLL_EXCHANGE;
+        s->coll.count = count / n;
+        s->coll.sends = s->coll.recvs = s->parts;
+        for (int r = 0; r < n; r++)
+            s->parts[r] = (struct mu_part){ s->coll.count * r, s->coll.count };
+        s->recv = arena + half;
     } else if (strcmp(kind, "broadcast") == 0) {
         s->coll.kind = MU_COLL_BROADCAST;
     } else if (strcmp(kind, "sendrecv") == 0) {
@@ -114,17 +124,19 @@ static uint64_t wrong(struct shot *s, uint32_t seed)
     size_t count = s->coll.count;
     int rank = muster_rank(m), n = muster_size(m);
     bool scatter = s->coll.kind == MU_COLL_REDUCE_SCATTER && !s->sendrecv;
+    bool parts = scatter || s->coll.kind == MU_COLL_EXCHANGE;
     uint64_t bad = 0;
 
-    mu_gpu_fill(s->send, scatter ? count * n : count, t, seed, rank, stream);
+    mu_gpu_fill(s->send, parts ? count * n : count, t, seed, rank, stream);
     fire(s);
     if (s->sendrecv)
         return mu_gpu_differs(s->recv, count, t, seed, rank ^ 1, 0, stream);
     switch (s->coll.kind) {
     case MU_COLL_ALLGATHER:
+    case MU_COLL_EXCHANGE:
         for (int r = 0; r < n; r++)
             bad += mu_gpu_differs(s->recv + r * count * mu_dtype_size(t), count, t,
-                                  seed, r, 0, stream);
+                                  seed, r, parts ? count * rank : 0, stream);
         return bad;
     case MU_COLL_BROADCAST:
         return mu_gpu_differs(s->recv, count, t, seed, 0, 0, stream);
@@ -210,7 +222,8 @@ static int rows(struct shot *s, size_t bytes, char *arena, size_t half, char *ow
         bench_force(b, path);
         shot_make(s, o->kind, bytes, p == MU_ALGO_OWN ? own : arena, half);
         s->plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
-        rc |= row(s, reduce ? path : "nccl", arena);
+        /* An all-to-all of small parts is carried out by a kernel of ours. */
+        rc |= row(s, reduce || s->coll.kind == MU_COLL_EXCHANGE ? path : "nccl", arena);
     }
     return rc;
 }
@@ -227,9 +240,16 @@ int bench_collectives(struct bench *b)
         fprintf(stderr, "muster bench: sendrecv needs an even number of ranks\n");
         return 2;
     }
+    s.parts = calloc((size_t)muster_size(b->m), sizeof *s.parts);
+    if (!s.parts) {
+        fputs("muster bench: no memory\n", stderr);
+        return 1;
+    }
     arena = muster_alloc(b->m, 2 * half);
-    if (!arena)
+    if (!arena) {
+        free(s.parts);
         return muster_report(b->m);
+    }
     b->copy_limit = copy_limit(b, arena);
     bench_print(b, "# peer copies by copy engines, all ranks at once: %.1f GB/s\n",
                 b->copy_limit);
@@ -241,5 +261,6 @@ int bench_collectives(struct bench *b)
     bench_force(b, "auto");
     mu_gpu_free(own);
     muster_free(b->m, arena);
+    free(s.parts);
     return rc;
 }

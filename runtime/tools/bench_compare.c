@@ -90,12 +90,6 @@ struct compare {
     struct result result[WAYS];
 };
 
-static void must(const struct compare *c, int status)
-{
-    if (status != MUSTER_OK)
-        exit(muster_report(c->b->m));
-}
-
 /* A model's file has no shapes: the rows that make a tensor most nearly square. */
 static size_t square_rows(size_t count)
 {
@@ -147,8 +141,8 @@ static void open_ddp(struct turn *t)
         .hook = hook.compress ? &hook : NULL,
     };
 
-    must(c, muster_ddp_create(c->b->m, c->model.param, c->model.nparams, &options,
-                              &t->ddp));
+    bench_must(c->b->m, muster_ddp_create(c->b->m, c->model.param, c->model.nparams,
+                                          &options, &t->ddp));
     for (int i = 0; i < c->model.nparams; i++)
         c->grad[i] = muster_ddp_grad(t->ddp, i);
 }
@@ -176,7 +170,7 @@ static void ready(const struct turn *t, int layer)
     const struct bench_layer *l = &t->c->model.layer[layer];
 
     for (int i = l->param + l->nparams - 1; i >= l->param; i--)
-        must(t->c, muster_ddp_grad_ready(t->ddp, i, t->c->b->stream));
+        bench_must(t->c->b->m, muster_ddp_grad_ready(t->ddp, i, t->c->b->stream));
 }
 
 /* DataParallel adds up gradients on the first GPU, and copies weights from there. */
@@ -207,7 +201,7 @@ static double step(const struct turn *t)
     if (t->way->root)
         through_root(t);
     else
-        must(t->c, muster_ddp_sync(t->ddp, t->c->b->stream));
+        bench_must(t->c->b->m, muster_ddp_sync(t->ddp, t->c->b->stream));
     return engine->end(t->work);
 }
 
@@ -353,9 +347,14 @@ int bench_compare(struct bench *b, const struct bench_engine *engine)
                 "%d turns",
                 b->options->model, c->model.nparams, mu_plural(c->model.nparams),
                 (double)c->model.grad_bytes / 1e6, TURNS * steps, TURNS);
-    bench_print(
-        b, engine->scaled ? "; computing takes %.2f ms, %d times an exchange\n" : "\n",
-        c->us * 1e-3, COMPUTING);
+    if (engine->scaled) /* a step computes, and exchanges */
+        bench_print(b,
+                    "; computing takes %.2f ms, %d times an exchange; about %.0f s in "
+                    "all",
+                    c->us * 1e-3, COMPUTING,
+                    c->us * 1e-6 * (1 + 1.0 / COMPUTING) * WAYS * TURNS *
+                        (WARM + steps));
+    bench_print(b, "\n");
     for (int k = 0; k < TURNS; k++)
         for (int w = 0; w < WAYS; w++)
             take_turn(c, w, steps, &c->result[w]);

@@ -119,6 +119,7 @@ static int run(struct muster *m, const struct bench_options *options, double ini
          : strcmp(options->kind, "compare") == 0 ? bench_compare(&b, &bench_engine_gpu)
          : strcmp(options->kind, "beside") == 0  ? bench_beside(&b)
          : strcmp(options->kind, "pairs") == 0   ? bench_pairs(&b)
+         : strcmp(options->kind, "lanes") == 0   ? bench_lanes(&b)
                                                  : bench_collectives(&b);
     return end(m, rc);
 }

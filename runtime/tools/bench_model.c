@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/parse.h"
 #include "runtime/core/dtype.h"
 
@@ -16,14 +17,11 @@ static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", NULL };
 /* Make room for one more element of an array, in zeroed memory. */
 static void *grown(void *array, int n, size_t size)
 {
-    char *p = realloc(array, (size_t)(n + 1) * size);
-
-    if (!p) {
+    if (mu_array_extend(&array, size, n, n + 1) < 0) {
         fprintf(stderr, "muster bench: out of memory\n");
         exit(MUSTER_EMEMORY);
     }
-    memset(p + (size_t)n * size, 0, size);
-    return p;
+    return array;
 }
 
 static void at_least(struct bench_model *m, size_t elements)
@@ -103,7 +101,7 @@ static int line(struct bench_model *m, const char *text)
     return -1;
 }
 
-int bench_model_read(const char *path, struct bench_model *model, struct mu_err *err)
+static int read_model(const char *path, struct bench_model *model, struct mu_err *err)
 {
     FILE *f = fopen(path, "r");
     struct bench_model m = { 0 };
@@ -142,7 +140,7 @@ int bench_model_open(const char *name, struct bench_model *model, struct mu_err 
         snprintf(path, sizeof path, "%s", name);
     else
         snprintf(path, sizeof path, "%s/%s.model", MUSTER_MODEL_DIR, name);
-    return bench_model_read(path, model, err);
+    return read_model(path, model, err);
 }
 
 void bench_model_clear(struct bench_model *m)

@@ -29,11 +29,10 @@ struct bench_model {
     size_t grad_bytes;
 };
 
-/* Lines: "dtype f32", "layer NAME", "param NAME COUNT", "gemm M N K BATCH", "pass
+/* Read a file by its path, which has a slash, or by its name in the models' folder.
+ * Lines: "dtype f32", "layer NAME", "param NAME COUNT", "gemm M N K BATCH", "pass
  * ELEMENTS", comments from '#'. An error names the line.
  */
-int bench_model_read(const char *path, struct bench_model *model, struct mu_err *err);
-/* The same of a file's path, which has a slash, or of a name in the models' folder. */
 int bench_model_open(const char *name, struct bench_model *model, struct mu_err *err);
 void bench_model_clear(struct bench_model *model);
 

@@ -16,8 +16,10 @@ static const char usage_text[] =
     "       muster bench ddp --model NAME [OPTION]...\n"
     "       muster bench compare [--host] [--model NAME] [OPTION]...\n"
     "       muster bench pairs [--host] [OPTION]...\n"
+    "       muster bench lanes [--host] [OPTION]...\n"
     "       muster bench tune [COLLECTIVE] [OPTION]... >TABLE\n"
-    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast or sendrecv;\n"
+    "COLLECTIVE: allreduce, allgather, reduce-scatter, broadcast, alltoall or "
+    "sendrecv;\n"
     "beside measures how much an all-reduce slows a matrix product down;\n"
     "compare measures what buckets, overlap and compression gain over DataParallel "
     "and\n"
@@ -25,21 +27,24 @@ static const char usage_text[] =
     "pairs measures latency and bandwidth from each rank to each other one, and "
     "names\n"
     "slow pairs;\n"
+    "lanes measures 1, 2, ... pairs of ranks that send between two nodes at once: how\n"
+    "many NICs add to the bandwidth;\n"
     "tune prints a table for Muster's tuner plugin of NCCL\n"
     "Run it as the tasks of a step (srun --mpi=pmix muster bench allreduce), or with "
     "--ranks\n"
     "on one node without a launcher.\n"
     "  --host           without GPUs: host memory, over shared memory and TCP; "
     "without\n"
-    "                   COLLECTIVE all of them; also reduce, gather, scatter, "
-    "alltoall,\n"
-    "                   send and barrier\n"
+    "                   COLLECTIVE all of them; also reduce, gather, scatter, send "
+    "and\n"
+    "                   barrier\n"
     "  --ranks N        fork N ranks on this node, one for each GPU\n"
     "  --min SIZE, --max SIZE   bytes of the buffer, in steps of 4; default 1K and "
     "1G,\n"
-    "                   with --host 16 and 16M; pairs: of the message for latency "
-    "and of\n"
-    "                   that for bandwidth, default 4 and 4M, on GPUs 64M\n"
+    "                   with --host 16 and 16M; pairs, lanes: of the "
+    "message\n"
+    "                   for latency and of that for bandwidth, default 4 and 4M, on "
+    "GPUs 64M\n"
     "  --path PATH      auto (default), one-shot, pull, relay, own, copy, nccl, all\n"
     "  --dtype TYPE     f32 (default), f64, f16, bf16, i32, i64\n"
     "  --batches N      timed batches for median, minimum, maximum; default 11\n"
@@ -63,16 +68,16 @@ static const char usage_text[] =
 static const char *const kinds[] = {
     "allreduce", "allgather", "reduce-scatter", "broadcast", "sendrecv", "reduce",
     "gather",    "scatter",   "alltoall",       "send",      "barrier",  "beside",
-    "ddp",       "tune",      "pairs",          "compare",   NULL
+    "ddp",       "tune",      "pairs",          "lanes",     "compare",  NULL
 };
-static const char *const on_host_only[] = { "reduce", "gather",  "scatter", "alltoall",
+static const char *const on_host_only[] = { "reduce", "gather",  "scatter",
                                             "send",   "barrier", NULL };
 static const char *const dtypes[] = { "f32", "f64", "f16", "bf16", "i32", "i64", NULL };
 
-static void print_usage(int status)
+static void refuse(const char *why, const char *word)
 {
-    fputs(usage_text, status ? stderr : stdout);
-    exit(status);
+    fprintf(stderr, "muster bench: %s%s; see muster bench --help\n", why, word);
+    exit(2);
 }
 
 static void size_option(const char *what, const char *text, size_t *out)
@@ -117,7 +122,8 @@ static void choice_option(const char *what, const char *text, const char *const 
     int at = mu_parse_word(text, words);
 
     if (at < 0) {
-        fprintf(stderr, "muster bench: unknown %s '%s'\n%s", what, text, usage_text);
+        fprintf(stderr, "muster bench: unknown %s '%s'; see muster bench --help\n",
+                what, text);
         exit(2);
     }
     *out = at;
@@ -165,6 +171,15 @@ static const struct option long_options[] = {
     { 0 },
 };
 
+static const char *path_option(const char *arg)
+{
+    int word;
+
+    if (strcmp(arg, "auto") != 0 && strcmp(arg, "all") != 0)
+        choice_option("--path", arg, mu_algo_names, &word);
+    return arg;
+}
+
 static void option(struct bench_options *o, int opt, const char *arg)
 {
     int word;
@@ -183,9 +198,7 @@ static void option(struct bench_options *o, int opt, const char *arg)
         size_option("--max", arg, &o->max);
         break;
     case OPT_PATH:
-        if (strcmp(arg, "auto") != 0 && strcmp(arg, "all") != 0)
-            choice_option("--path", arg, mu_algo_names, &word);
-        o->path = arg;
+        o->path = path_option(arg);
         break;
     case OPT_DTYPE:
         choice_option("--dtype", arg, dtypes, &word);
@@ -224,8 +237,6 @@ static void option(struct bench_options *o, int opt, const char *arg)
     case OPT_TSV:
         o->tsv = true;
         break;
-    default:
-        print_usage(opt == 'h' ? 0 : 2);
     }
 }
 
@@ -266,6 +277,8 @@ static const char *conflict(const struct bench_options *o)
     if (is_kind(o, "pairs") && (needs_gpu || !o->check || o->dtype != MUSTER_F32))
         return "pairs takes --host, --ranks, --min, --max, --batches, --limit, "
                "--rating, --slow, --svg and --tsv only";
+    if (is_kind(o, "lanes") && (needs_gpu || !o->check || o->dtype != MUSTER_F32))
+        return "lanes takes --host, --ranks, --max, --batches and --tsv only";
     if (!is_kind(o, "pairs") &&
         (o->limit > 0 || o->pairs.rating > 0 || o->pairs.slow > 0 || o->svg))
         return "--limit, --rating, --slow and --svg belong to pairs";
@@ -294,7 +307,8 @@ static const char *tuned(const char *text)
 
 static void take_defaults(struct bench_options *o)
 {
-    bool pairs = is_kind(o, "pairs"), compare = is_kind(o, "compare");
+    bool pairs = is_kind(o, "pairs") || is_kind(o, "lanes"),
+         compare = is_kind(o, "compare");
 
     if (o->steps == 0)
         o->steps = compare && o->host ? 9 : 30;
@@ -308,14 +322,23 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
 {
     struct bench_options o = { .path = "auto", .batches = 11, .check = true };
     const char *wrong;
-    int opt, kind;
+    int opt, kind, words;
 
-    while ((opt = getopt_long(argc, argv, "h", long_options, NULL)) != -1)
+    opterr = 0;
+    while ((opt = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+        if (opt == 'h') {
+            fputs(usage_text, stdout);
+            exit(0);
+        }
+        if (opt == '?')
+            refuse("this option is unknown or lacks its value: ", argv[optind - 1]);
         option(&o, opt, optarg);
-    if (argc - optind > (argc > optind && strcmp(argv[optind], "tune") == 0 ? 2 : 1) ||
-        (argc == optind && !o.host)) {
-        print_usage(2);
     }
+    if (argc == optind && !o.host)
+        refuse("give a collective, or --host for all of them in host memory", "");
+    words = argc > optind && strcmp(argv[optind], "tune") == 0 ? 2 : 1;
+    if (argc - optind > words)
+        refuse("a word too many: ", argv[optind + words]);
     o.kind = "all";
     if (optind < argc) {
         choice_option("collective", argv[optind], kinds, &kind);
@@ -324,10 +347,8 @@ void bench_options_read(int argc, char **argv, struct bench_options *out)
     o.tuned = optind + 1 < argc ? tuned(argv[optind + 1]) : "allreduce";
     take_defaults(&o);
     wrong = conflict(&o);
-    if (wrong) {
-        fprintf(stderr, "muster bench: %s\n%s", wrong, usage_text);
-        exit(2);
-    }
+    if (wrong)
+        refuse(wrong, "");
     if (is_kind(&o, "compare") && !o.model)
         o.model = "resnet50";
     o.limit = o.limit > 0 ? o.limit : 10;

@@ -32,31 +32,6 @@ struct run {
     bool *stuck;         /* by rank: it cannot take part any more */
 };
 
-static void leave(const struct run *r)
-{
-    exit(muster_report(r->m));
-}
-
-static void must(const struct run *r, int rc)
-{
-    if (rc != MUSTER_OK)
-        leave(r);
-}
-
-/* What each rank has to report about this pair. */
-static struct mu_gathered share(const struct run *r, const void *mine, size_t len)
-{
-    struct mu_gathered all;
-    struct mu_err err = { 0 };
-
-    if (mu_control_gather(r->m->comm.control, "muster bench pairs", mine, len, &all,
-                          &err) < 0) {
-        mu_fail_err(r->m, &err);
-        leave(r);
-    }
-    return all;
-}
-
 static void take_buffers(struct run *r)
 {
     size_t bytes = r->large * sizeof(int32_t);
@@ -109,7 +84,7 @@ static bool is_done_within(const struct run *r, struct muster_handle **h,
     int done = 0;
 
     if (r->b->memory->settle) {
-        must(r, muster_wait(*h, 0));
+        bench_must(r->m, muster_wait(*h, 0));
         *h = NULL;
         return r->b->memory->settle(r->b->stream, seconds);
     }
@@ -137,22 +112,22 @@ static struct first first_message(struct run *r, int from, int to)
     if (r->rank == from)
         fill(r, from, to);
     if (takes_part) {
-        must(r, muster_start(r->m, &h));
-        must(r, r->rank == from
-                    ? muster_send(r->m, r->send, r->large, MUSTER_I32, to, r->b->stream)
-                    : muster_recv(r->m, r->recv, r->large, MUSTER_I32, from,
-                                  r->b->stream));
+        bench_must(r->m, muster_start(r->m, &h));
+        bench_must(r->m, r->rank == from ? muster_send(r->m, r->send, r->large,
+                                                       MUSTER_I32, to, r->b->stream)
+                                         : muster_recv(r->m, r->recv, r->large,
+                                                       MUSTER_I32, from, r->b->stream));
         if (!is_done_within(r, &h, o->limit))
             mine.state = MU_PAIR_OVERDUE;
     }
     mine.seconds = mu_clock_s() - mine.seconds;
     if (r->rank == to && mine.state == MU_PAIR_OK && !is_right(r, from, to))
         mine.state = MU_PAIR_WRONG;
-    all = share(r, &mine, sizeof mine);
+    bench_share(r->b, &mine, sizeof mine, &all);
     memcpy(&agreed, all.at[to], sizeof agreed);
     mu_gathered_clear(&all);
     if (agreed.state != MU_PAIR_OVERDUE)
-        must(r, muster_wait(h, 0));
+        bench_must(r->m, muster_wait(h, 0));
     else if (r->b->memory->settle) /* all that a stuck stream is given waits too */
         r->stuck[from] = r->stuck[to] = true;
     else if (takes_part)
@@ -164,12 +139,12 @@ static struct first first_message(struct run *r, int from, int to)
 
 static void send_to(const struct run *r, size_t count, int to)
 {
-    must(r, muster_send(r->m, r->send, count, MUSTER_I32, to, r->b->stream));
+    bench_must(r->m, muster_send(r->m, r->send, count, MUSTER_I32, to, r->b->stream));
 }
 
 static void receive_from(const struct run *r, size_t count, int from)
 {
-    must(r, muster_recv(r->m, r->recv, count, MUSTER_I32, from, r->b->stream));
+    bench_must(r->m, muster_recv(r->m, r->recv, count, MUSTER_I32, from, r->b->stream));
 }
 
 /* Microseconds one way: half a round trip. */
@@ -217,8 +192,8 @@ static double both_ways(const struct run *r, int other, int calls)
     double from = mu_clock_s();
 
     for (int k = 0; k < calls; k++)
-        must(r, muster_sendrecv(r->m, r->send, r->large, other, r->recv, r->large,
-                                other, MUSTER_I32, r->b->stream));
+        bench_must(r->m, muster_sendrecv(r->m, r->send, r->large, other, r->recv,
+                                         r->large, other, MUSTER_I32, r->b->stream));
     settle(r);
     return rate_of(r, calls, from);
 }
@@ -263,7 +238,7 @@ static void measure(struct run *r, int i, int j, struct mu_pair_figure *there,
     }
     if (r->rank == i || r->rank == j)
         repeat(r, i, j, a.seconds > b.seconds ? a.seconds : b.seconds, &mine);
-    all = share(r, &mine, sizeof mine);
+    bench_share(r->b, &mine, sizeof mine, &all);
     memcpy(&mine, all.at[j], sizeof mine);
     back->rate = mine.rate;
     back->outliers = mine.outliers;
@@ -313,7 +288,7 @@ static int end_overdue(const struct run *r, const struct bench_pairs *p)
             bench_pairs_sentence(p, &p->figures[i], text, sizeof text);
             muster_abort(r->m, MUSTER_ETIMEOUT, text);
         }
-    all = share(r, NULL, 0); /* until rank 0 has ended the job */
+    bench_share(r->b, NULL, 0, &all); /* until rank 0 has ended the job */
     mu_gathered_clear(&all);
     return MUSTER_ETIMEOUT;
 }

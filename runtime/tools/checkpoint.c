@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* checkpoint.c - muster checkpoint: list, verify or export a checkpoint */
 #include <errno.h>
+#include <fnmatch.h>
 #include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -35,10 +36,12 @@ static void help(void)
           "verify reads every byte and compares it with its checksum.\n"
           "export writes OUT in the safetensors format. TYPE is the element type of\n"
           "the items whose name matches NAME (with * and ?), or of all: F64 F32 F16\n"
-          "BF16 I64 I32 I16 I8 U64 U8. Without it an item is bytes (U8).\n"
+          "BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL. Without it an\n"
+          "item is bytes (U8).\n"
           "\n"
           "Exit status: 0 done; 1 output cannot be written; 2 wrong usage; 3 the\n"
-          "checkpoint is incomplete, damaged or cannot be read\n",
+          "checkpoint is incomplete, damaged, cannot be read, or its items do not fit "
+          "--dtype\n",
           stdout);
 }
 
@@ -49,8 +52,9 @@ static int usage(const char *why, const char *what)
     return EXIT_USAGE;
 }
 
-static int failed(const struct mu_err *err, int status)
+static int failed(struct mu_err *err, int status)
 {
+    mu_make_printable(err->text);
     fprintf(stderr, "muster checkpoint: %s\n", err->text);
     return status;
 }
@@ -72,18 +76,30 @@ static int open_set(struct mu_ckset *set, const char *file, struct mu_err *err)
     return mu_ckset_open(set, folder, name, step, err);
 }
 
+/* The kind as text for a terminal and for JSON: a file may hold any bytes. */
+static const char *kind_of(const struct mu_ckset *set, char kind[MU_CKFILE_NAME])
+{
+    mu_copy(kind, MU_CKFILE_NAME, mu_ckfile_meta(set->record)->kind);
+    mu_make_printable(kind);
+    return kind;
+}
+
 static int print_json(const struct mu_ckset *set, const struct mu_ckitem *items, int n)
 {
     const struct mu_ckmeta *meta = mu_ckfile_meta(set->record);
-    json_t *list = json_array(), *all;
+    json_t *list = json_array(), *step, *all;
+    char kind[MU_CKFILE_NAME];
     int rc;
 
+    /* jansson has no integer above 2^63-1. */
+    step = meta->step <= INT64_MAX ? json_integer((json_int_t)meta->step)
+                                   : json_real((double)meta->step);
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_pack("{s:s, s:I}", "name", items[i].name,
                                               "bytes", (json_int_t)items[i].bytes));
-    all = json_pack("{s:s, s:I, s:s, s:i, s:i, s:o}", "file", set->path, "step",
-                    (json_int_t)meta->step, "kind", meta->kind, "ranks",
-                    (int)meta->world, "files", (int)set->nfiles, "items", list);
+    all = json_pack("{s:s, s:o, s:s, s:i, s:i, s:o}", "file", set->path, "step", step,
+                    "kind", kind_of(set, kind), "ranks", (int)meta->world, "files",
+                    (int)set->nfiles, "items", list);
     rc = !all || json_dumpf(all, stdout, JSON_INDENT(2)) < 0;
     putchar('\n');
     json_decref(all);
@@ -95,14 +111,15 @@ static void print_total(const struct mu_ckset *set, const struct mu_ckitem *item
                         int n, const char *word)
 {
     const struct mu_ckmeta *meta = mu_ckfile_meta(set->record);
+    char kind[MU_CKFILE_NAME];
     uint64_t bytes = 0;
 
     for (int i = 0; i < n; i++)
         bytes += items[i].bytes;
     printf("%s: step %llu%s, kind '%s', %u rank%s, %u file%s, %d item%s, %llu bytes\n",
-           set->path, (unsigned long long)meta->step, word, meta->kind, meta->world,
-           mu_plural(meta->world), set->nfiles, mu_plural(set->nfiles), n, mu_plural(n),
-           (unsigned long long)bytes);
+           set->path, (unsigned long long)meta->step, word, kind_of(set, kind),
+           meta->world, mu_plural(meta->world), set->nfiles, mu_plural(set->nfiles), n,
+           mu_plural(n), (unsigned long long)bytes);
 }
 
 static int list(struct mu_ckset *set, const struct request *r)
@@ -113,6 +130,9 @@ static int list(struct mu_ckset *set, const struct request *r)
 
     if (n < 0)
         return failed(&err, EXIT_INPUT);
+    mu_make_printable(set->path);
+    for (int i = 0; i < n; i++)
+        mu_make_printable(items[i].name);
     if (r->json) {
         rc = print_json(set, items, n);
     } else {
@@ -233,6 +253,8 @@ int main(int argc, char **argv)
         return usage("give one file after ", argv[0]);
     if ((command->run == export) != (r.output != NULL))
         return usage("export needs --output, and only export takes it", "");
+    if (r.output && fnmatch("*.@(muster|shard)", r.output, FNM_EXTMATCH) == 0)
+        return usage("--output takes no name of a checkpoint's file: ", r.output);
     rc = open_set(&set, argv[1], &err) < 0 ? failed(&err, EXIT_INPUT)
                                            : command->run(&set, &r);
     mu_ckset_clear(&set);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
+
 #define RUN (16u * MU_CKFILE_BLOCK)
 
 struct found {
@@ -22,12 +24,9 @@ static int add_parts(struct parts *parts, const struct mu_ckfile *file,
                      struct mu_err *err)
 {
     int n = mu_ckfile_nparts(file);
-    struct found *more =
-        realloc(parts->part, ((size_t)parts->n + (size_t)n + 1) * sizeof *more);
 
-    if (!more)
+    if (mu_array_extend(&parts->part, sizeof *parts->part, parts->n, parts->n + n) < 0)
         return mu_err_set(err, ENOMEM, "no memory for %d items", parts->n + n);
-    parts->part = more;
     for (int i = 0; i < n; i++) {
         const struct mu_ckpart *p = mu_ckfile_part(file, i);
         struct found *f = &parts->part[parts->n];

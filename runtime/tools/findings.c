@@ -213,15 +213,8 @@ static void links(struct mu_profile *p)
 void mu_findings_make(struct mu_profile *p)
 {
     static void (*const all[])(struct mu_profile *) = {
-        communication,
-        mu_findings_waiting,
-        mu_findings_loader,
-        launches,
-        buckets,
-        tail,
-        links,
-        data_parallel,
-        numa,
+        communication, mu_findings_waiting, mu_findings_loader, launches, buckets, tail,
+        links,         mu_findings_gpus,    data_parallel,      numa,
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)

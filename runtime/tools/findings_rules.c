@@ -56,6 +56,15 @@ const struct mu_finding_rule mu_finding_rules[] = {
     [TOPOLOGY] = { "pitfall 5: wrong NCCL topology", 2,
                    "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH shows what NCCL "
                    "found; --muster=topo=FILE sets NCCL_TOPO_FILE" },
+    /* share of the time with a kernel, on the GPU with the least */
+    [GPU_IDLE] = { "GPU utilization", 0.70,
+                   "more num_workers, pin_memory; a larger batch" },
+    /* share of its memory */
+    [GPU_UNUSED] = { "GPU memory unused", 0.70,
+                     "a larger batch per GPU fits, and scales better" },
+    [GPU_FULL] = { "GPU memory nearly full", 0.95,
+                   "a little more ends the job: a smaller batch with gradient "
+                   "accumulation, or activation checkpointing" },
 };
 
 void mu_finding_add(struct mu_profile *p, enum mu_rule rule, int file, double value,

@@ -2,12 +2,14 @@
 /* monitor.c - muster monitor: what a job does now */
 #include "runtime/tools/monitor.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/fresh.h"
 #include "runtime/base/parse.h"
 
 enum { EXIT_USAGE = 2, EXIT_INPUT = 3 };
@@ -18,8 +20,9 @@ static const char *const formats[] = { "text", "json", "prometheus", NULL };
 struct request {
     bool once;
     enum format format;
-    double interval;
+    double interval; /* 0: the default */
     const char *textfile;
+    const char *record; /* folder of samples, NULL: none are recorded */
     char **paths;
     int npaths;
 };
@@ -29,6 +32,7 @@ static void help(void)
     fputs(
         "usage: muster monitor [--interval SECONDS] [--textfile FILE] JOB|FOLDER...\n"
         "       muster monitor --once [--format text|json|prometheus] JOB|FOLDER...\n"
+        "       muster monitor --record FOLDER [--once] [--interval SECONDS]\n"
         "       muster monitor --help\n"
         "\n"
         "Shows what a running job does: for each rank its step, the time of a step,\n"
@@ -39,6 +43,8 @@ static void help(void)
         "FOLDER has the ledgers that a job writes.\n"
         "--once prints one look.  --textfile writes each look for Prometheus'\n"
         "node_exporter.\n"
+        "--record appends this node's GPUs to FOLDER/HOST.samples, until it is ended:\n"
+        "muster report has their clock, power and use then.\n"
         "\n"
         "Exit status: 0 done; 1 output cannot be written; 2 wrong usage;\n"
         "3 no such job, or no ledger\n",
@@ -56,13 +62,17 @@ static int write_textfile(const struct mu_monitor *m, const char *path)
 {
     char fresh[4096];
     FILE *f;
-    int rc;
+    int fd, rc;
 
     if (snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
         return -1;
-    f = fopen(fresh, "we");
-    if (!f)
+    fd = mu_fresh_open(fresh);
+    f = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
         return -1;
+    }
     mu_monitor_prometheus(m, f);
     rc = ferror(f) ? -1 : 0;
     return fclose(f) == 0 && rc == 0 ? rename(fresh, path) : -1;
@@ -160,6 +170,7 @@ static int read_options(int argc, char **argv, struct request *r)
         { "format", required_argument, NULL, 'f' },
         { "interval", required_argument, NULL, 'i' },
         { "once", no_argument, NULL, 'o' },
+        { "record", required_argument, NULL, 'r' },
         { "textfile", required_argument, NULL, 't' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
@@ -177,6 +188,8 @@ static int read_options(int argc, char **argv, struct request *r)
             r->once = true;
         } else if (option == 't') {
             r->textfile = optarg;
+        } else if (option == 'r') {
+            r->record = optarg;
         } else if (option == 'f') {
             format = mu_parse_word(optarg, formats);
             if (format < 0)
@@ -191,17 +204,33 @@ static int read_options(int argc, char **argv, struct request *r)
                          argv[optind - 1]);
         }
     }
-    if (optind == argc)
+    if (r->record && (optind < argc || r->textfile || r->format != TEXT))
+        return usage("--record goes with --once and --interval only", "");
+    if (optind == argc && !r->record)
         return usage("give a job or a folder of ledgers", "");
     if (r->format != TEXT && !r->once)
         return usage("--format is for --once", "");
     return 0;
 }
 
+/* Seconds: nvidia-smi takes a part of one, which the training should not notice. */
+#define RECORD_INTERVAL 10
+
+static int record(struct mu_monitor *m, const struct request *r)
+{
+    double interval = r->interval > 0 ? r->interval : RECORD_INTERVAL;
+    struct mu_err err = { 0 };
+
+    if (mu_monitor_record(m, r->record, interval, r->once, &err) == 0)
+        return 0;
+    fprintf(stderr, "muster monitor: %s\n", err.text);
+    return err.code == ENODEV ? EXIT_INPUT : 1;
+}
+
 int main(int argc, char **argv)
 {
     char *folder[MU_MONITOR_FOLDERS];
-    struct request r = { .interval = 1 };
+    struct request r = { 0 };
     struct mu_monitor m = { 0 };
     struct mu_err err = { 0 };
     int rc = read_options(argc, argv, &r), found = 0;
@@ -209,6 +238,9 @@ int main(int argc, char **argv)
 
     if (rc != 0)
         return rc < 0 ? 0 : rc;
+    if (r.record)
+        return record(&m, &r);
+    r.interval = r.interval > 0 ? r.interval : 1;
     r.paths = argv + optind;
     r.npaths = argc - optind;
     if (r.npaths == 1 && r.paths[0][strspn(r.paths[0], "0123456789")] == '\0' &&

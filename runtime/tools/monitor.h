@@ -5,6 +5,7 @@
  *   monitor_job.c      from a job's id to the folders of its ledgers
  *   monitor_view.c     the last records of each rank, put together
  *   monitor_devices.c  this node's GPUs and network interfaces
+ *   monitor_record.c   GPUs into a file, for muster report
  *   monitor_advice.c   GPUs of the job that are idle, slow, or nearly empty
  *   monitor_print.c    text, JSON, and Prometheus' text format
  *   monitor_screen.c   the terminal
@@ -53,7 +54,7 @@ struct mu_monitor {
     char job[32];
     struct mu_monitor_rank *rank; /* by rank */
     int nranks;
-    char note[256]; /* for whom the others wait; "": all are alike */
+    char note[640]; /* for whom the others wait; "": all are alike */
     struct mu_monitor_gpu gpu[MU_MONITOR_GPUS];
     int ngpus;
     struct mu_monitor_nic nic[MU_MONITOR_NICS];
@@ -77,6 +78,11 @@ int mu_monitor_look(struct mu_monitor *m, char **paths, int n, FILE *complain);
 void mu_monitor_devices(struct mu_monitor *m);
 /* Replace m->advice by what ranks and GPUs show. `host` is this node's name. */
 void mu_monitor_advise(struct mu_monitor *m, const char *host);
+/* Append this node's GPUs to FOLDER/HOST.samples every `interval` seconds, until the
+ * process is ended by a signal, or `once`. -1 with what is wrong.
+ */
+int mu_monitor_record(struct mu_monitor *m, const char *folder, double interval,
+                      bool once, struct mu_err *err);
 void mu_monitor_clear(struct mu_monitor *m);
 
 void mu_monitor_text(const struct mu_monitor *m, FILE *to);

@@ -7,18 +7,17 @@
  */
 #include <stdarg.h>
 #include <string.h>
-#include <strings.h>
 
 #include "runtime/tools/monitor.h"
 #include "runtime/tools/profile.h"
+#include "runtime/tools/samples.h"
 
 #define BUSY_LEAST 70   /* percent */
 #define MEMORY_LEAST 70 /* percent */
 #define MEMORY_MOST 95
-#define LATE 0.6     /* share of steps in which the others wait for a rank */
-#define SLOWER 0.9   /* of the median clock */
-#define COLD 0.7     /* of the median power */
-#define DOMAIN_END 4 /* characters of the domain that all writers of an address have */
+#define LATE 0.6   /* share of steps in which the others wait for a rank */
+#define SLOWER 0.9 /* of the median clock */
+#define COLD 0.7   /* of the median power */
 
 static void add(struct mu_monitor *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -34,21 +33,13 @@ static void add(struct mu_monitor *m, const char *format, ...)
     va_end(args);
 }
 
-/* nvidia-smi writes a domain of eight digits, the kernel one of four. */
-static const char *from_domain(const char *pci)
-{
-    const char *colon = strchr(pci, ':');
-
-    return colon && colon - pci > DOMAIN_END ? colon - DOMAIN_END : pci;
-}
-
 /* The rank on this host that uses a GPU; NULL: none names it. */
 static const struct mu_monitor_rank *
 user_of(const struct mu_monitor *m, const char *host, const struct mu_monitor_gpu *g)
 {
     for (int i = 0; i < m->nranks; i++)
         if (m->rank[i].gpu[0] && strcmp(m->rank[i].host, host) == 0 &&
-            strcasecmp(from_domain(m->rank[i].gpu), from_domain(g->pci)) == 0)
+            mu_same_gpu(m->rank[i].gpu, g->pci))
             return &m->rank[i];
     return NULL;
 }

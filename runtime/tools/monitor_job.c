@@ -2,13 +2,15 @@
 /* monitor_job.c - from a job's id to the folders of its ledgers
  *
  * The processes of the job show them in their environment, which the kernel lets their
- * owner read. So muster monitor shows a user the jobs of that user.
+ * owner read. So muster monitor shows a user the jobs of that user. Root reads those of
+ * all users, and any of them can put the number of a foreign job there.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/parse.h"
@@ -44,6 +46,52 @@ static const char *value_of(const char *environment, size_t size, const char *na
     return NULL;
 }
 
+/* 0: the process has ended. */
+static long parent_of(long pid)
+{
+    char path[64], line[512] = "", *name_ends;
+    long parent = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return 0;
+    line[fread(line, 1, sizeof line - 1, f)] = '\0';
+    fclose(f);
+    name_ends = strrchr(line, ')');
+    return name_ends && sscanf(name_ends + 1, " %*c %ld", &parent) == 1 ? parent : 0;
+}
+
+/* Is it the slurmstepd of a step of the job? It writes the step into its arguments. */
+static bool is_slurmstepd(long pid, const char *job)
+{
+    char path[64], title[64] = "", want[64];
+    struct stat st;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%ld", pid);
+    if (stat(path, &st) < 0 || st.st_uid != 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
+    f = fopen(path, "re");
+    if (!f)
+        return false;
+    title[fread(title, 1, sizeof title - 1, f)] = '\0';
+    fclose(f);
+    snprintf(want, sizeof want, "slurmstepd: [%.32s.", job);
+    return strncmp(title, want, strlen(want)) == 0;
+}
+
+static bool is_below_slurmstepd(const char *pid, const char *job)
+{
+    long at = parent_of(strtol(pid, NULL, 10));
+
+    while (at > 1 && !is_slurmstepd(at, job))
+        at = parent_of(at);
+    return at > 1;
+}
+
 /* The folder of a process of the job, as seen from here; NULL: it is none, or keeps no
  * ledger. Caller frees it.
  */
@@ -55,7 +103,8 @@ static char *folder_of(const char *pid, const char *job)
     const char *path = env ? value_of(env, size, "MUSTER_PROFILE") : NULL;
     ssize_t n;
 
-    if (id && path && strcmp(id, job) == 0) {
+    if (id && path && strcmp(id, job) == 0 &&
+        (geteuid() != 0 || is_below_slurmstepd(pid, job))) {
         snprintf(cwd, sizeof cwd, "/proc/%.20s/cwd", pid);
         n = readlink(cwd, where, sizeof where - 1);
         where[n > 0 ? n : 0] = '\0';

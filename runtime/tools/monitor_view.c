@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "runtime/base/parse.h"
+#include "runtime/base/clock.h"
 #include "runtime/tools/monitor.h"
 #include "runtime/tools/profile.h"
 
@@ -13,11 +14,9 @@
 /* Seconds since a moment of a process's clock; its host's clock may be another one. */
 static double since(const struct mu_ledger_head *head, uint64_t moment)
 {
-    struct timespec now;
     double opened = (double)head->opened_real * 1e-9;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 - opened -
+    return mu_time_s(mu_time_of(CLOCK_REALTIME)) - opened -
            ((double)moment - (double)head->opened_monotonic) * 1e-9;
 }
 

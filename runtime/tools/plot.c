@@ -35,6 +35,13 @@ void mu_plot_escape(const char *text, FILE *to)
     }
 }
 
+void mu_plot_cell(const char *tag, const char *text, FILE *to)
+{
+    fprintf(to, "<%s>", tag);
+    mu_plot_escape(text, to);
+    fprintf(to, "</%s>", tag);
+}
+
 /* The largest of 1, 2, 5 times a power of ten that gives at least four ticks. */
 static double tick_of(double range)
 {

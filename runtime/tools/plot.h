@@ -7,6 +7,8 @@
 
 /* Write the text with &, <, > and quotes escaped. */
 void mu_plot_escape(const char *text, FILE *to);
+/* <tag>text</tag> */
+void mu_plot_cell(const char *tag, const char *text, FILE *to);
 
 /* A line through n points; axes from the data, y from zero. Infinities and NaN are left
  * out.

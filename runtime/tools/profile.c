@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,36 +11,105 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/array.h"
+#include "runtime/base/fresh.h"
 #include "runtime/base/parse.h"
+#include "runtime/tools/samples.h"
 
 /* ---- Files ----------------------------------------------------------------------- */
 
-static int map_file(struct mu_profile_file *f, struct mu_err *err)
-{
-    int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
+#define PART 65536
 
-    if (fd < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && (errno = EINVAL))) {
-        mu_err_set(err, errno, "%s: the file cannot be read: %s", f->path,
-                   strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return -1;
+/* Bytes from..to of the file, to their place in the image. Zeros are left out: a hole,
+ * or records that were never written, takes no memory.
+ */
+static bool read_part(int fd, void *image, size_t from, size_t to)
+{
+    char part[PART];
+
+    while (from < to) {
+        ssize_t n = pread(fd, part, to - from < PART ? to - from : PART, (off_t)from);
+
+        if (n == 0)
+            errno = EIO; /* the file has been truncated */
+        if (n <= 0)
+            return false;
+        if (part[0] || memcmp(part, part + 1, (size_t)n - 1) != 0)
+            memcpy((char *)image + from, part, (size_t)n);
+        from += (size_t)n;
     }
-    f->size = (size_t)st.st_size;
-    f->image = f->size ? mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    close(fd);
-    if (f->image == MAP_FAILED) {
-        f->image = NULL;
-        return mu_err_set(err, errno, "%s: the file cannot be mapped", f->path);
-    }
-    f->head = f->image;
-    if (!f->image)
-        return mu_err_set(err, EINVAL, "%s: the file is empty", f->path);
-    return mu_ledger_check(f->image, f->size, f->path, err);
+    return true;
 }
 
-static void unmap_file(struct mu_profile_file *f)
+/* The communicators and the last calls; 0: all that the rings have, also of buckets. */
+static bool read_records(int fd, const struct mu_ledger_head *head, void *image,
+                         uint64_t last)
+{
+    const uint64_t calls = head->calls, records = head->records;
+    uint64_t n = calls < records ? calls : records;
+
+    if (last > 0 && last < n)
+        n = last;
+    if (!read_part(fd, image, sizeof *head, mu_ledger_call_at(0)))
+        return false;
+    for (uint64_t at = calls - n, part; at < calls; at += part) {
+        uint64_t slot = at % records;
+
+        part = records - slot < calls - at ? records - slot : calls - at;
+        if (!read_part(fd, image, mu_ledger_call_at(slot),
+                       mu_ledger_call_at(slot + part)))
+            return false;
+    }
+    return last > 0 || !head->buckets_at ||
+           read_part(fd, image, head->buckets_at, mu_ledger_image_size(head));
+}
+
+/* The file is copied: another user may own it, change it while it is read, and shorten
+ * it, which is a SIGBUS for who has mapped it. The rest of the image stays zero.
+ */
+static int read_open(int fd, struct mu_profile_file *f, uint64_t last,
+                     struct mu_err *err)
+{
+    struct mu_ledger_head head = { 0 };
+    struct stat st;
+    ssize_t n;
+
+    if (fstat(fd, &st) < 0 || (n = pread(fd, &head, sizeof head, 0)) < 0)
+        return mu_err_set(err, errno, "%s: the file cannot be read: %s", f->path,
+                          strerror(errno));
+    if (n == 0)
+        return mu_err_set(err, EINVAL, "%s: the file is empty", f->path);
+    if (mu_ledger_check_head(&head,
+                             n < (ssize_t)sizeof head ? (size_t)n : (size_t)st.st_size,
+                             f->path, err) < 0)
+        return -1;
+    f->size = mu_ledger_image_size(&head);
+    f->image = mmap(NULL, f->size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (f->image == MAP_FAILED) {
+        f->image = NULL;
+        return mu_err_set(err, errno, "%s: no memory for the file", f->path);
+    }
+    memcpy(f->image, &head, sizeof head);
+    f->head = f->image;
+    if (!read_records(fd, &head, f->image, last))
+        return mu_err_set(err, errno, "%s: the file cannot be read: %s", f->path,
+                          strerror(errno));
+    return mu_ledger_check_records(f->image, f->path, err);
+}
+
+static int read_file(struct mu_profile_file *f, uint64_t last, struct mu_err *err)
+{
+    int fd = mu_regular_open(f->path, err), rc;
+
+    if (fd < 0)
+        return -1;
+    rc = read_open(fd, f, last, err);
+    close(fd);
+    return rc;
+}
+
+static void free_file(struct mu_profile_file *f)
 {
     if (f->image)
         munmap(f->image, f->size);
@@ -51,20 +119,17 @@ static void unmap_file(struct mu_profile_file *f)
 /* The file joins the list, or its fault is printed. */
 static int add_file(struct mu_profile *p, const char *path, bool found, FILE *complain)
 {
-    struct mu_profile_file f = { .path = strdup(path), .found = found }, *more;
+    struct mu_profile_file f = { .path = strdup(path), .found = found };
     struct mu_err err = { 0 };
 
-    more = realloc(p->files, (size_t)(p->nfiles + 1) * sizeof *more);
-    if (more)
-        p->files = more;
-    if (!f.path || !more) {
+    if (!f.path || mu_array_extend(&p->files, sizeof f, p->nfiles, p->nfiles + 1) < 0) {
         free(f.path);
         fputs("muster report: no memory\n", complain);
         return -1;
     }
-    if (map_file(&f, &err) < 0) {
+    if (read_file(&f, p->last, &err) < 0) {
         fprintf(complain, "muster report: %s\n", err.text);
-        unmap_file(&f);
+        free_file(&f);
         p->faults++;
         return 0;
     }
@@ -72,11 +137,48 @@ static int add_file(struct mu_profile *p, const char *path, bool found, FILE *co
     return 0;
 }
 
+static int ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), end = strlen(suffix);
+
+    return n > end && strcmp(name + n - end, suffix) == 0;
+}
+
 static int is_ledger(const struct dirent *entry)
 {
-    size_t n = strlen(entry->d_name), end = sizeof MU_LEDGER_SUFFIX - 1;
+    return ends_in(entry->d_name, MU_LEDGER_SUFFIX);
+}
 
-    return n > end && strcmp(entry->d_name + n - end, MU_LEDGER_SUFFIX) == 0;
+static int is_samples(const struct dirent *entry)
+{
+    return ends_in(entry->d_name, MU_SAMPLES_SUFFIX);
+}
+
+static void add_samples(struct mu_profile *p, const char *path, FILE *complain)
+{
+    struct mu_err err = { 0 };
+
+    if (mu_samples_read(path, &p->samples, &p->nsamples, &err) == 0)
+        return;
+    fprintf(complain, "muster report: %s\n", err.text);
+    p->faults++;
+}
+
+/* They are of nodes and not of a job: their times decide which of them matter. */
+static void add_samples_of(struct mu_profile *p, const char *folder, FILE *complain)
+{
+    struct dirent **entry;
+    char name[4096];
+    int n = scandir(folder, &entry, is_samples, versionsort);
+
+    for (int i = 0; i < n; i++) {
+        if (snprintf(name, sizeof name, "%s/%s", folder, entry[i]->d_name) <
+            (int)sizeof name)
+            add_samples(p, name, complain);
+        free(entry[i]);
+    }
+    if (n >= 0)
+        free(entry);
 }
 
 /* A ledger's name begins with its job and step, "1234.0-". */
@@ -94,8 +196,14 @@ static int add_path(struct mu_profile *p, const char *path, FILE *complain)
     char name[4096];
     int n = scandir(path, &entry, is_ledger, versionsort), wanted = 0, rc = 0;
 
+    if (n < 0 && ends_in(path, MU_SAMPLES_SUFFIX)) {
+        add_samples(p, path, complain);
+        return 0;
+    }
     if (n < 0)
         return add_file(p, path, false, complain);
+    if (!p->last)
+        add_samples_of(p, path, complain);
     if (n == 0) {
         fprintf(complain, "muster report: %s: no file in this folder ends in %s\n",
                 path, MU_LEDGER_SUFFIX);
@@ -156,7 +264,7 @@ static void keep_last_job(struct mu_profile *p, FILE *complain)
     fprintf(complain, "only it is shown; --job %s shows another\n", other);
     for (int i = 0; i < p->nfiles; i++) {
         if (p->files[i].found && strcmp(p->files[i].head->job, job) != 0)
-            unmap_file(&p->files[i]);
+            free_file(&p->files[i]);
         else
             p->files[kept++] = p->files[i];
     }
@@ -178,10 +286,15 @@ int mu_profile_load_last(struct mu_profile *p, char **paths, int n, const char *
     for (int i = 0; i < n; i++)
         if (add_path(p, paths[i], complain) < 0)
             return -1;
-    if (p->nfiles == 0)
+    if (p->nfiles == 0) {
+        if (p->faults == 0)
+            fputs("muster report: no ledger is among the files\n", complain);
         return -1;
+    }
     keep_last_job(p, complain);
-    if (mu_profile_join(p) < 0 || mu_profile_steps_find(p) < 0) {
+    mu_samples_sort(p->samples, p->nsamples);
+    if (mu_profile_join(p) < 0 || mu_profile_steps_find(p) < 0 ||
+        (!last && mu_profile_buckets_find(p) < 0)) {
         fputs("muster report: no memory\n", complain);
         return -1;
     }
@@ -192,11 +305,13 @@ int mu_profile_load_last(struct mu_profile *p, char **paths, int n, const char *
 void mu_profile_clear(struct mu_profile *p)
 {
     for (int i = 0; i < p->nfiles; i++)
-        unmap_file(&p->files[i]);
+        free_file(&p->files[i]);
     free(p->files);
     free(p->records);
     free(p->comms);
     free(p->rows);
+    free(p->samples);
+    free(p->buckets);
     free(p->parts);
     free(p->steps.call);
     free(p->steps.step);

@@ -4,10 +4,14 @@
  *   profile.c          reads the files
  *   profile_rows.c     joins the records of one collective
  *   profile_values.c   a record's time, a median, a process's name
+ *   profile_buckets.c  libmuster's buckets: ready, started, ended, exposed
+ *   samples.c          what GPUs did meanwhile; samples.h
  *   profile_steps.c    the steps of the training, and who was late in them
  *   findings.c         rules: what is slow, and the remedy; findings.h
  *   profile_print.c    text and JSON
- *   profile_html.c     a page with plots
+ *   profile_html.c     a page with plots; profile_page.h
+ *   profile_plots.c    its plots
+ *   profile_placement.c   hosts, NUMA nodes and ranks as boxes
  *   profile_trace.c    Chrome's trace viewer
  *   report.c           the command line
  *   monitor_advice.c   medians, for muster monitor
@@ -21,6 +25,8 @@
 #include <stdio.h>
 
 #include "runtime/core/ledger_file.h"
+
+struct mu_sample; /* samples.h */
 
 struct mu_profile_file {
     char *path; /* owned */
@@ -99,6 +105,22 @@ struct mu_profile_steps {
     struct mu_profile_step median; /* took, busy, compute, wait, each by itself */
 };
 
+/* A bucket of libmuster's gradients, or all of a step (MU_LEDGER_STEP), over the steps
+ * and processes that recorded it. Medians in microseconds, -1 unknown.
+ */
+struct mu_profile_bucket {
+    uint64_t hash; /* of the communicator */
+    uint32_t ddp, bucket;
+    long records;
+    double bytes;
+    double ready;                 /* its last gradient, since the step before ended */
+    double launch;                /* from there to its launch */
+    double queue;                 /* from there until the backend worked on it */
+    double work;                  /* until it ended */
+    double exposed, exposed_most; /* sync waited for it */
+    double joined;                /* sync went on, since the step before ended */
+};
+
 /* Bytes. A smaller collective is a loss or a barrier, and does not mark a step. */
 #define MU_PROFILE_SMALL 4096
 
@@ -108,13 +130,15 @@ struct mu_finding {
     const char *remedy;  /* what to do */
     int file;            /* the process it concerns, -1 all */
     double value, limit; /* what was measured, and what it should not pass */
-    char text[288];
+    char text[640];
 };
 
 #define MU_FINDINGS_MOST 32
 
 struct mu_profile {
     struct mu_profile_file *files;
+    struct mu_sample *samples; /* of GPUs, from files beside the ledgers */
+    size_t nsamples;
     uint64_t last;      /* records of a file that are read; 0: all */
     const char *job;    /* whose files are taken from folders; NULL: any; borrowed */
     int nfiles, faults; /* files read; files that could not be */
@@ -127,6 +151,9 @@ struct mu_profile {
     int nrows;
     struct mu_profile_part *parts; /* by file */
     struct mu_profile_steps steps;
+    struct mu_profile_bucket
+        *buckets; /* by hash, ddp: the step, its buckets by ready */
+    int nbuckets;
     struct mu_finding findings[MU_FINDINGS_MOST];
     int nfindings;
 };
@@ -139,6 +166,10 @@ double mu_profile_median(double *values, size_t n);
 const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
                             size_t size);
 
+/* Seconds of CLOCK_REALTIME when a process launched a call. */
+double mu_profile_moment(const struct mu_profile *p, int file,
+                         const struct mu_ledger_call *call);
+
 /* Its CPUs are at another NUMA node than its GPU. */
 bool mu_profile_is_remote(const struct mu_ledger_head *head);
 
@@ -146,13 +177,15 @@ bool mu_profile_is_remote(const struct mu_ledger_head *head);
 int mu_profile_join(struct mu_profile *p);
 /* Fill p->parts and p->steps from records in order. -1: no memory. */
 int mu_profile_steps_find(struct mu_profile *p);
+/* Fill p->buckets. -1: no memory. */
+int mu_profile_buckets_find(struct mu_profile *p);
 /* Fill p->findings. */
 void mu_findings_make(struct mu_profile *p);
 
-/* Read files, and the ledgers in folders. Each fault is one sentence to `complain`, and
- * the rest is read. From folders only the files of `job` are taken, "1234" or "1234.0",
- * and of several jobs or steps those of the one that began last. NULL: any job. -1:
- * nothing could be read, or no memory.
+/* Read files, and the ledgers and samples in folders. Each fault is one sentence to
+ * `complain`, and the rest is read. From folders only the ledgers of `job` are taken,
+ * "1234" or "1234.0", and of several jobs or steps those of the one that began last.
+ * NULL: any job. -1: nothing could be read, or no memory.
  */
 int mu_profile_load(struct mu_profile *p, char **paths, int n, const char *job,
                     FILE *complain);
@@ -173,7 +206,8 @@ json_t *mu_profile_json(const struct mu_profile *p);
 int mu_profile_html(const struct mu_profile *p, int step, FILE *to, FILE *complain);
 /* Events for chrome://tracing and Perfetto: a process for each rank, with a track for
  * launches and one for the GPU. The GPU's clock is shifted by a constant for each rank,
- * so that one kernel begins with its launch and none before.
+ * so that one kernel begins with its launch and none before. libmuster's ranks have two
+ * more tracks: the backend's work on each bucket, and sync.
  */
 void mu_profile_trace(const struct mu_profile *p, FILE *to);
 

@@ -116,6 +116,32 @@ static void print_findings(const struct mu_profile *p, FILE *to)
                 p->findings[i].remedy);
 }
 
+/* A program may have several objects, each with steps of its own. */
+static void print_buckets(const struct mu_profile *p, FILE *to)
+{
+    for (int i = 0; i < p->nbuckets; i++) {
+        const struct mu_profile_bucket *b = &p->buckets[i];
+
+        if (b->bucket == MU_LEDGER_STEP) {
+            fprintf(to,
+                    "\nbuckets of libmuster: step %.3f ms, of which %.3f ms in sync "
+                    "(%.0f %% exposed)\n  %6s %11s %8s %10s %10s %10s %10s %10s %10s\n",
+                    b->joined * 1e-3, b->exposed * 1e-3, 100 * b->exposed / b->joined,
+                    "bucket", "bytes", "records", "ready us", "launch us", "queue us",
+                    "work us", "exposed us", "most us");
+            continue;
+        }
+        fprintf(to, "  %6u %11.0f %8ld", b->bucket, b->bytes, b->records);
+        print_value(b->ready, 10, 1, to);
+        print_value(b->launch, 10, 1, to);
+        print_value(b->queue, 10, 1, to);
+        print_value(b->work, 10, 1, to);
+        print_value(b->exposed, 10, 1, to);
+        print_value(b->exposed_most, 10, 1, to);
+        putc('\n', to);
+    }
+}
+
 void mu_profile_text(const struct mu_profile *p, FILE *to)
 {
     long minor = 0;
@@ -125,6 +151,7 @@ void mu_profile_text(const struct mu_profile *p, FILE *to)
     mu_profile_notes(p, "  ", "\n", to);
     print_steps(p, to);
     print_findings(p, to);
+    print_buckets(p, to);
     for (int i = 0; i < p->nrows; i++) {
         if (i == 0 || p->rows[i].comm != p->rows[i - 1].comm) {
             print_comm(&p->comms[p->rows[i].comm], to);
@@ -223,6 +250,21 @@ static json_t *process_json(const struct mu_profile *p, int i)
         known_node(head->gpu_node), "nic", known_text(head->nic));
 }
 
+static json_t *bucket_json(const struct mu_profile_bucket *b)
+{
+    char hash[24];
+
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)b->hash);
+    return json_pack(
+        "{s:s, s:I, s:o, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "communicator",
+        hash, "ddp", (json_int_t)b->ddp, "bucket",
+        b->bucket == MU_LEDGER_STEP ? json_null() : json_integer(b->bucket), "records",
+        (json_int_t)b->records, "bytes", b->bytes, "ready_us", number(b->ready),
+        "launch_us", number(b->launch), "queue_us", number(b->queue), "work_us",
+        number(b->work), "exposed_us", number(b->exposed), "exposed_most_us",
+        number(b->exposed_most), "joined_us", number(b->joined));
+}
+
 /* The process is an index of "by_process". */
 static json_t *finding_json(const struct mu_finding *f)
 {
@@ -238,6 +280,7 @@ json_t *mu_profile_json(const struct mu_profile *p)
 {
     json_t *comms = json_array(), *rows = json_array();
     json_t *processes = json_array(), *findings = json_array();
+    json_t *buckets = json_array();
     unsigned newest, least = oldest(p, &newest);
 
     for (int i = 0; i < p->ncomms; i++)
@@ -246,12 +289,15 @@ json_t *mu_profile_json(const struct mu_profile *p)
         json_array_append_new(rows, row_json(p, &p->rows[i]));
     for (int i = 0; i < p->nfiles; i++)
         json_array_append_new(processes, process_json(p, i));
+    for (int i = 0; i < p->nbuckets; i++)
+        json_array_append_new(buckets, bucket_json(&p->buckets[i]));
     for (int i = 0; i < p->nfindings; i++)
         json_array_append_new(findings, finding_json(&p->findings[i]));
-    return json_pack("{s:s, s:i, s:i, s:I, s:I, s:[i,i], s:o, s:o, s:o, s:o, s:o}",
+    return json_pack("{s:s, s:i, s:i, s:I, s:I, s:[i,i], s:o, s:o, s:o, s:o, s:o, s:o}",
                      "format", "muster-profile", "version", 1, "processes", p->nfiles,
                      "records", (json_int_t)p->nrecords, "overwritten",
                      (json_int_t)p->overwritten, "interfaces", (int)least, (int)newest,
                      "communicators", comms, "collectives", rows, "by_process",
-                     processes, "steps", steps_json(p), "findings", findings);
+                     processes, "steps", steps_json(p), "buckets", buckets, "findings",
+                     findings);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/tools/profile.h"
 
 /* ---- Records --------------------------------------------------------------------- */
@@ -103,13 +104,6 @@ static int gather_comms(struct mu_profile *p)
 
 static int gather_records(struct mu_profile *p)
 {
-    size_t slots = 0;
-
-    for (int i = 0; i < p->nfiles; i++)
-        slots += p->files[i].head->records;
-    p->records = malloc((slots + 1) * sizeof *p->records);
-    if (!p->records)
-        return -1;
     for (int i = 0; i < p->nfiles; i++) {
         struct mu_profile_file *f = &p->files[i];
         const struct mu_ledger_comm *comm = mu_ledger_comms(f->image);
@@ -123,13 +117,17 @@ static int gather_records(struct mu_profile *p)
 
             if (p->last && call[k].number + p->last <= f->head->calls)
                 continue;
-            if (call[k].number && c)
-                p->records[p->nrecords++] =
-                    (struct mu_profile_record){ &call[k], i, of->rank, of->hash,
-                                                mu_ledger_bytes(&call[k], c->size) };
+            if (!call[k].number || !c)
+                continue;
+            if (mu_array_room(&p->records, sizeof *p->records, p->nrecords) < 0)
+                return -1;
+            p->records[p->nrecords++] =
+                (struct mu_profile_record){ &call[k], i, of->rank, of->hash,
+                                            mu_ledger_bytes(&call[k], c->size) };
         }
     }
-    qsort(p->records, p->nrecords, sizeof *p->records, by_call);
+    if (p->nrecords > 0)
+        qsort(p->records, p->nrecords, sizeof *p->records, by_call);
     return 0;
 }
 
@@ -244,14 +242,8 @@ static int make_rows(struct mu_profile *p)
     if (!g.took || !g.skew || !g.launch || !g.late)
         goto out;
     while (at < p->nrecords) {
-        if ((p->nrows & (p->nrows - 1)) == 0) { /* 0, 1, 2, 4, ...: full */
-            size_t n = p->nrows ? (size_t)p->nrows * 2 : 1;
-            struct mu_profile_row *more = realloc(p->rows, n * sizeof *more);
-
-            if (!more)
-                goto out;
-            p->rows = more;
-        }
+        if (mu_array_room(&p->rows, sizeof *p->rows, (size_t)p->nrows) < 0)
+            goto out;
         at += make_row(p, &g, &p->rows[p->nrows++], &p->records[at], p->nrecords - at);
     }
     rc = 0;

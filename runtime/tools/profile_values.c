@@ -39,6 +39,15 @@ const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
     return buf;
 }
 
+double mu_profile_moment(const struct mu_profile *p, int file,
+                         const struct mu_ledger_call *call)
+{
+    const struct mu_ledger_head *head = p->files[file].head;
+
+    return (double)head->opened_real * 1e-9 +
+           ((double)call->begin - (double)head->opened_monotonic) * 1e-9;
+}
+
 bool mu_profile_is_remote(const struct mu_ledger_head *head)
 {
     return head->cpu_node > 0 && head->gpu_node > 0 && head->cpu_node != head->gpu_node;

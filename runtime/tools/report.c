@@ -39,7 +39,8 @@ static void help(void)
           "Default: those of the job that began last.\n"
           "\n"
           "Exit status: 0 done; 1 output cannot be written; 2 wrong usage;\n"
-          "3 a file cannot be read, or the runs cannot be compared\n",
+          "3 a file cannot be read (the others are shown), or the runs cannot be\n"
+          "compared\n",
           stdout);
 }
 
@@ -78,25 +79,33 @@ static int show(const char *path, enum format format)
     return rc;
 }
 
+/* A file that cannot be read is one sentence, and the others are compared. */
 static int compare(char **paths, int n, enum format format)
 {
     struct mu_run *runs = calloc((size_t)n, sizeof *runs);
     struct mu_speedup *table = NULL;
     struct mu_err err = { 0 };
-    int loaded = 0, lines = -1, rc = 0;
+    int loaded = 0, lines = 0, rc = 0;
 
-    while (runs && loaded < n && mu_run_load(&runs[loaded], paths[loaded], &err) == 0)
-        loaded++;
-    if (loaded == n)
-        lines = mu_speedup_make(runs, n, &table, &err);
-    if (lines < 0) {
-        fprintf(stderr, "muster report: %s\n", runs ? err.text : "no memory");
-        rc = EXIT_INPUT;
-    } else if (format == JSON) {
-        rc = print_json(mu_speedup_json(table, lines));
-    } else {
-        mu_speedup_text(table, lines, runs[0].devices, stdout);
+    if (!runs) {
+        fputs("muster report: no memory\n", stderr);
+        return EXIT_INPUT;
     }
+    for (int i = 0; i < n; i++)
+        if (mu_run_load(&runs[loaded], paths[i], &err) == 0) {
+            loaded++;
+        } else {
+            fprintf(stderr, "muster report: %s\n", err.text);
+            rc = EXIT_INPUT;
+        }
+    if (loaded > 0 && (lines = mu_speedup_make(runs, loaded, &table, &err)) < 0) {
+        fprintf(stderr, "muster report: %s\n", err.text);
+        rc = EXIT_INPUT;
+    }
+    if (lines > 0 && format == JSON)
+        rc = print_json(mu_speedup_json(table, lines)) ? 1 : rc;
+    else if (lines > 0)
+        mu_speedup_text(table, lines, runs[0].devices, stdout);
     free(table);
     for (int i = 0; i < loaded; i++)
         mu_run_clear(&runs[i]);

@@ -147,9 +147,10 @@ int mu_run_load(struct mu_run *run, const char *path, struct mu_err *err)
         json_integer_value(json_object_get(run->json, "version")) != 1) {
         mu_err_set(
             err, EINVAL,
-            "%s is not a result of muster-train (its format is '%s', not '" FORMAT
-            "' version 1)",
-            path, format ? format : "");
+            "%s is not a result of muster-train (its format is '%s' version %lld, not "
+            "'" FORMAT "' version 1)",
+            path, format ? format : "",
+            (long long)json_integer_value(json_object_get(run->json, "version")));
         goto fail;
     }
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)

@@ -3,16 +3,19 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <fnmatch.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/fresh.h"
+#include "runtime/base/parse.h"
 #include "runtime/core/item.h"
+
+#define METADATA "__metadata__" /* the one key of the header that is no tensor */
 
 struct tensor {
     const char *name; /* borrowed from the items */
@@ -31,10 +34,10 @@ unsigned mu_safetensors_size(const char *dtype)
     static const struct {
         const char *name;
         unsigned bytes;
-    } types[] = {
-        { "U8", 1 },  { "I8", 1 },  { "F16", 2 }, { "BF16", 2 }, { "I16", 2 },
-        { "F32", 4 }, { "I32", 4 }, { "F64", 8 }, { "I64", 8 },  { "U64", 8 }
-    };
+    } types[] = { { "BOOL", 1 },    { "U8", 1 },  { "I8", 1 },   { "F8_E4M3", 1 },
+                  { "F8_E5M2", 1 }, { "F16", 2 }, { "BF16", 2 }, { "I16", 2 },
+                  { "U16", 2 },     { "F32", 4 }, { "I32", 4 },  { "U32", 4 },
+                  { "F64", 8 },     { "I64", 8 }, { "U64", 8 } };
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(types[i].name, dtype) == 0)
@@ -47,13 +50,46 @@ static bool is_ours(const char *name)
     return strncmp(name, MU_ITEM_RESERVED, strlen(MU_ITEM_RESERVED)) == 0;
 }
 
+/* fnmatch(3) would take the brackets of a name such as layer[0].weight for a set. */
+static bool matches(const char *pattern, const char *name)
+{
+    for (; *pattern && *pattern != '*'; pattern++, name++)
+        if (!*name || (*pattern != '?' && *pattern != *name))
+            return false;
+    if (!*pattern)
+        return !*name;
+    while (!matches(pattern + 1, name))
+        if (!*name++)
+            return false;
+    return true;
+}
+
 static const char *dtype_of(const char *name, const struct mu_dtype_rule *rules,
                             int nrules)
 {
     for (int i = nrules - 1; i >= 0; i--)
-        if (fnmatch(rules[i].pattern, name, 0) == 0)
+        if (matches(rules[i].pattern, name))
             return rules[i].dtype;
     return "U8";
+}
+
+/* A name that no item has is a mistake in writing: its item would be bytes. */
+static int check_rules(const struct mu_ckitem *items, int n,
+                       const struct mu_dtype_rule *rules, int nrules,
+                       struct mu_err *err)
+{
+    for (int r = 0; r < nrules; r++) {
+        bool used = strcmp(rules[r].pattern, "*") == 0;
+
+        for (int i = 0; !used && i < n; i++)
+            used = !is_ours(items[i].name) && matches(rules[r].pattern, items[i].name);
+        if (!used)
+            return mu_err_set(err, EINVAL,
+                              "--dtype '%s=%s' matches no item: muster checkpoint ls "
+                              "prints their names",
+                              rules[r].pattern, rules[r].dtype);
+    }
+    return 0;
 }
 
 /* Add the item to the header; its bytes begin at *at of the data. */
@@ -69,6 +105,10 @@ static int describe(json_t *header, const struct mu_ckitem *item, const char *dt
                           "--dtype '%s=TYPE' with another type",
                           item->name, (unsigned long long)item->bytes, dtype,
                           item->name);
+    if (strcmp(item->name, METADATA) == 0)
+        return mu_err_set(err, EINVAL,
+                          "an item has the name '" METADATA "', which safetensors "
+                          "reserves: save it with another name");
     entry = json_pack("{s:s, s:[I], s:[I, I]}", "dtype", dtype, "shape",
                       (json_int_t)(item->bytes / size), "data_offsets", (json_int_t)*at,
                       (json_int_t)(*at + item->bytes));
@@ -87,14 +127,15 @@ static char *make_header(const struct mu_ckset *set, const struct mu_ckitem *ite
                          struct mu_err *err)
 {
     const struct mu_ckmeta *meta = mu_ckfile_meta(set->record);
-    char step[24], *text = NULL, *padded = NULL;
+    char step[24], kind[MU_CKFILE_NAME], *text = NULL, *padded = NULL;
     json_t *header;
     uint64_t at = 0;
     int rc = 0;
 
+    mu_copy(kind, sizeof kind, meta->kind);
+    mu_make_printable(kind);
     snprintf(step, sizeof step, "%llu", (unsigned long long)meta->step);
-    header =
-        json_pack("{s:{s:s, s:s}}", "__metadata__", "step", step, "kind", meta->kind);
+    header = json_pack("{s:{s:s, s:s}}", METADATA, "step", step, "kind", kind);
     for (int i = 0; header && rc == 0 && i < n; i++)
         if (!is_ours(items[i].name))
             rc = describe(header, &items[i], dtype_of(items[i].name, rules, nrules),
@@ -170,18 +211,24 @@ int mu_safetensors_write(struct mu_ckset *set, const struct mu_dtype_rule *rules
     struct mu_ckitem *items = NULL;
     struct output out = { .fd = -1, .path = path };
     char temporary[PATH_MAX], *header = NULL;
-    int n = mu_ckitems_list(set, &items, err), rc = -1;
+    struct stat there;
+    int n, rc = -1;
 
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return mu_err_set(err, EINVAL, "%s cannot be written: it is no plain file",
+                          path);
+    n = mu_ckitems_list(set, &items, err);
     if (n < 0)
         return -1;
-    header = make_header(set, items, n, rules, nrules, err);
+    if (check_rules(items, n, rules, nrules, err) == 0)
+        header = make_header(set, items, n, rules, nrules, err);
     out.tensor = calloc((size_t)n + 1, sizeof *out.tensor);
     if (!header || !out.tensor)
         goto out;
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
         errno = ENAMETOOLONG;
     else
-        out.fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        out.fd = mu_fresh_open(temporary);
     if (out.fd < 0) {
         mu_err_set(err, errno, "%s cannot be written: %s", path, strerror(errno));
         goto out;

@@ -8,7 +8,7 @@
 
 #include "runtime/tools/checkpoint_items.h"
 
-/* Items whose name matches the pattern (fnmatch) have this element type. */
+/* Items whose name matches the pattern, with * and ?, have this element type. */
 struct mu_dtype_rule {
     const char *pattern, *dtype;
 };
@@ -17,8 +17,9 @@ struct mu_dtype_rule {
 unsigned mu_safetensors_size(const char *dtype);
 
 /* Write PATH.tmp, then rename it to path. The last rule that matches an item decides;
- * an item without one is U8, one element a byte. Items of libmuster's own (muster.*)
- * are left out. Each tensor has one dimension: a checkpoint holds no shapes.
+ * an item without one is U8, one element a byte; a rule that matches no item is an
+ * error. Items of libmuster's own (muster.*) are left out. Each tensor has one
+ * dimension: a checkpoint holds no shapes.
  */
 int mu_safetensors_write(struct mu_ckset *set, const struct mu_dtype_rule *rules,
                          int nrules, const char *path, struct mu_err *err);

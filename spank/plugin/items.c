@@ -66,19 +66,25 @@ const char *mu_users_value(void *arg, const char *name)
 void mu_step_takeover_input(spank_t sp, struct mu_takeover_buffer *buffer,
                             struct mu_takeover_input *in)
 {
-    static const char *const names[9] = {
-        "SLURM_GPU_BIND",      "SLURM_TRES_BIND",      "SLURM_GPUS_PER_TASK",
-        "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_GRES_FLAGS",
-        "SLURM_CPU_BIND",      "SLURM_CPU_BIND_TYPE",  MU_TAKEOVER_VARIABLE,
-    };
-    const char **slots[9] = {
-        &in->env_gpu_bind,      &in->env_tres_bind,      &in->env_gpus_per_task,
-        &in->env_tres_per_task, &in->env_ntasks_per_gpu, &in->env_gres_flags,
-        &in->env_cpu_bind,      &in->env_cpu_bind_type,  &in->env_request,
+    const struct {
+        const char *name, **value;
+    } wanted[] = {
+        { "SLURM_GPU_BIND", &in->env_gpu_bind },
+        { "SLURM_TRES_BIND", &in->env_tres_bind },
+        { "SLURM_GPUS_PER_TASK", &in->env_gpus_per_task },
+        { "SLURM_TRES_PER_TASK", &in->env_tres_per_task },
+        { "SLURM_NTASKS_PER_GPU", &in->env_ntasks_per_gpu },
+        { "SLURM_GRES_FLAGS", &in->env_gres_flags },
+        { "SLURM_CPU_BIND", &in->env_cpu_bind },
+        { "SLURM_CPU_BIND_TYPE", &in->env_cpu_bind_type },
+        { "SLURM_SHARDS_ON_NODE", &in->env_shards },
+        { "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", &in->env_mps },
+        { MU_TAKEOVER_VARIABLE, &in->env_request },
     };
 
-    for (int i = 0; i < 9; i++)
-        *slots[i] = mu_item_env(sp, names[i], buffer->text[i], sizeof buffer->text[i]);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        *wanted[i].value =
+            mu_item_env(sp, wanted[i].name, buffer->text[i], sizeof buffer->text[i]);
 }
 
 static void copy_env(spank_t sp, const char *name, char *buf, size_t len)

@@ -38,7 +38,7 @@ void mu_leftovers_report(struct mu_state *st, spank_t sp)
     struct mu_user_lookup lookup = { .st = st, .sp = sp };
     char list[512] = "";
 
-    /* Several sruns of one task each may be ranks that somebody numbers by hand. The
+    /* Several sruns of one task each may be ranks that the user numbers by hand. The
      * first node warns. */
     if (st->step.world < 2 || st->step.nodeid != 0)
         return;

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "runtime/base/peercred.h"
 #include "spank/core/env/task_env.h"
 #include "spank/hw/io/sysfile.h"
 #include "spank/plugin/plugin.h"
@@ -64,16 +65,14 @@ static bool is_slurmstepd(pid_t pid)
 static bool is_claimed(int port)
 {
     struct sockaddr_un addr;
-    socklen_t len = name_of(port, &addr), credlen = sizeof(struct ucred);
+    socklen_t len = name_of(port, &addr);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct ucred peer;
     bool claimed;
 
     if (fd < 0)
         return false;
     claimed = connect(fd, (struct sockaddr *)&addr, len) == 0 &&
-              getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &credlen) == 0 &&
-              is_slurmstepd(peer.pid);
+              is_slurmstepd(mu_peercred_of(fd).pid);
     close(fd);
     return claimed;
 }

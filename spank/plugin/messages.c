@@ -9,9 +9,7 @@
 /* A user's bytes may be in a message, which goes to slurmd's log and a terminal too. */
 static void print(const char *level, const char *host, char *text)
 {
-    for (char *c = text; *c; c++)
-        if (((unsigned char)*c < ' ' && *c != '\t') || *c == 0x7f)
-            *c = '?';
+    mu_make_printable(text);
     slurm_spank_log("muster: %s%s%s%s", host, host[0] ? ": " : "", level, text);
 }
 

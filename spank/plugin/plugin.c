@@ -3,7 +3,7 @@
  *
  *   srun            init: checks the option; takes over the GPU binding
  *                   init_post_opt: starts srun anew for a binding of its command line
- *   sbatch, salloc  init: checks the option
+ *   sbatch, salloc  init: checks the option; marks a job with parts of GPUs
  *   slurmstepd      init (option)   user_init (plan)   task_init (apply)   task_exit
  *                   exit
  *
@@ -15,6 +15,7 @@
 
 #include "runtime/base/parse.h"
 #include "spank/core/options/plugstack.h"
+#include "spank/hw/machine/machine.h"
 #include "spank/plugin/plugin.h"
 
 SPANK_PLUGIN(muster, 1);
@@ -98,10 +99,14 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
     /* A new job starts with nothing of the step from which it was submitted. */
     if (context == S_CTX_ALLOCATOR || (context == S_CTX_LOCAL && starts_job()))
         mu_inherited_drop_own();
+    if (context == S_CTX_ALLOCATOR)
+        mu_srun_mark_parts();
     if (context == S_CTX_LOCAL) {
         mu_restart_init(&state);
         mu_srun_init(&state);
     }
+    if (context == S_CTX_REMOTE)
+        state.held_hwloc = mu_hwloc_hold();
     if (context != S_CTX_REMOTE && !state.restarted)
         mu_srun_inherited(&state);
     return 0;
@@ -114,10 +119,17 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
     return 0;
 }
 
+static void release_hwloc(void)
+{
+    mu_hwloc_release(state.held_hwloc);
+    state.held_hwloc = NULL;
+}
+
 int slurm_spank_user_init(spank_t sp, int ac, char *av[])
 {
     if (state.context == S_CTX_REMOTE && first_line(&state.calls.user_init))
         mu_stepd_user_init(&state, sp);
+    release_hwloc();
     return 0; /* a failure is reported, or fails the task, in task_init */
 }
 
@@ -142,6 +154,7 @@ int slurm_spank_task_exit(spank_t sp, int ac, char *av[])
 
 int slurm_spank_exit(spank_t sp, int ac, char *av[])
 {
+    release_hwloc(); /* of a step without user_init */
     if (state.context == S_CTX_REMOTE && first_line(&state.calls.exit))
         mu_stepd_exit(&state);
     return 0;

@@ -89,6 +89,11 @@ bool mu_srun_is_on(const struct mu_state *st, const struct mu_site_keys *site);
 /* Options on srun's command line, and its environment, for mu_takeover_decide. */
 void mu_srun_takeover_input(int argc, char *const *argv,
                             struct mu_takeover_input *input);
+/* In sbatch and salloc: marks a job that asks for parts of GPUs. salloc exports nothing
+ * of them; in a batch script Slurm sets SLURM_SHARDS_ON_NODE.
+ */
+#define MU_PARTS_VARIABLE "SLURM_MUSTER_PARTS"
+void mu_srun_mark_parts(void);
 /* Sets the variable that takes the request to slurmstepd; an empty one unsets it. */
 void mu_srun_send_request(const struct mu_bind_request *request);
 
@@ -155,7 +160,7 @@ void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup);
 
 /* Variables for mu_takeover_decide; *input points into the buffer. */
 struct mu_takeover_buffer {
-    char text[9][MU_TAKEOVER_TEXT];
+    char text[11][MU_TAKEOVER_TEXT];
 };
 void mu_step_takeover_input(spank_t sp, struct mu_takeover_buffer *buffer,
                             struct mu_takeover_input *input);

@@ -12,8 +12,9 @@
 #include "runtime/base/random.h"
 #include "spank/core/env/task_env.h"
 #include "spank/core/slurm/hostlist.h"
-#include "spank/hw/live/nccl_libraries.h"
+#include "spank/hw/io/child.h"
 #include "spank/hw/io/sysfile.h"
+#include "spank/hw/live/nccl_libraries.h"
 #include "spank/plugin/plugin.h"
 
 #define RESERVED_TEXT (256 * 1024)
@@ -149,15 +150,16 @@ int mu_master_port(const struct mu_state *st)
                         st->ports_last, &st->ports_skip);
 }
 
-/* Case 024: several tasks have slices of one GPU. */
+/* Case 024: several tasks share one GPU. */
 static void check_shared_gpu(struct mu_state *st, struct mu_user_lookup *lookup,
                              const struct mu_library *library)
 {
     const char *nvls = mu_users_value(lookup, "NCCL_NVLS_ENABLE");
 
     if (nvls && strcmp(nvls, "1") == 0)
-        mu_warn(st,
-                "NCCL_NVLS_ENABLE=1 makes NCCL abort on slices of one GPU: unset it");
+        mu_warn(
+            st,
+            "NCCL_NVLS_ENABLE=1 makes NCCL abort where ranks share a GPU: unset it");
     if (mu_nccl_shares_gpus(library->version))
         return;
     mu_warn(st,
@@ -197,6 +199,29 @@ static const char *folder_of(spank_t sp, char *buf, size_t len)
     return tmp && tmp[0] == '/' ? tmp : "/tmp";
 }
 
+static int look_for_nccl(void *arg, int index, int fd)
+{
+    struct mu_library library;
+
+    return mu_nccl_libraries(arg, &library, 1) != 1 ||
+           !mu_child_write(fd, &library, sizeof library);
+}
+
+/* The libnccl of the tasks. A child looks for it: a folder of LD_LIBRARY_PATH may be on
+ * a file system that does not answer.
+ */
+static bool find_nccl(spank_t sp, struct mu_library *library)
+{
+    char ld_path[4096];
+
+    if (!mu_item_env(sp, "LD_LIBRARY_PATH", ld_path, sizeof ld_path))
+        ld_path[0] = '\0';
+    if (mu_child_ask(look_for_nccl, ld_path, library, sizeof *library, 2, NULL) == 0)
+        return true;
+    *library = (struct mu_library){ "", "?" };
+    return false;
+}
+
 static void warn_of_files(const struct mu_state *st)
 {
     if (st->have_network && st->network.refused[0])
@@ -211,7 +236,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     struct mu_hostlist hosts = { 0 };
     char home[1024], conf_file[1024], tmpdir[900], site_dir[4096];
     struct mu_library library = { "", "?" };
-    char ld_path[4096], ras[128];
+    char ras[128];
     struct mu_topofile_request topo = { .st = st,
                                         .tmpdir =
                                             folder_of(sp, tmpdir, sizeof tmpdir) };
@@ -244,8 +269,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     if (mu_hostlist_parse(st->step.nodelist, &hosts, err) < 0)
         return mu_err_context(err, "SLURM_STEP_NODELIST");
     if (request.nccl && mu_nccl_gpu_is_shared(&st->node, &st->plan) &&
-        mu_nccl_libraries(mu_item_env(sp, "LD_LIBRARY_PATH", ld_path, sizeof ld_path),
-                          &library, 1) == 1)
+        find_nccl(sp, &library))
         request.library = &library;
     request.hosts = hosts.name;
     request.nhosts = hosts.n;

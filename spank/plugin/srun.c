@@ -34,6 +34,7 @@ void mu_srun_takeover_input(int argc, char *const *argv, struct mu_takeover_inpu
     in->gpus_per_task = mu_args_srun(argc, argv, "gpus-per-task", 10);
     in->tres_per_task = mu_args_srun(argc, argv, "tres-per-task", 6);
     in->ntasks_per_gpu = mu_args_srun(argc, argv, "ntasks-per-gpu", 12);
+    in->gres = mu_args_srun(argc, argv, "gres", 4);
     in->gres_flags = mu_args_srun(argc, argv, "gres-flags", 5);
     in->cpu_bind = mu_args_srun(argc, argv, "cpu-bind", 5);
     in->env_gpu_bind = getenv("SLURM_GPU_BIND");
@@ -44,7 +45,29 @@ void mu_srun_takeover_input(int argc, char *const *argv, struct mu_takeover_inpu
     in->env_gres_flags = getenv("SLURM_GRES_FLAGS");
     in->env_cpu_bind = getenv("SLURM_CPU_BIND");
     in->env_cpu_bind_type = getenv("SLURM_CPU_BIND_TYPE");
+    in->env_gres = getenv("SLURM_STEP_GRES");
+    if (!in->env_gres)
+        in->env_gres = getenv("SLURM_GRES");
+    in->env_shards = getenv("SLURM_SHARDS_ON_NODE");
+    if (!in->env_shards)
+        in->env_shards = getenv(MU_PARTS_VARIABLE);
+    in->env_mps = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     in->env_request = getenv(MU_TAKEOVER_VARIABLE);
+}
+
+void mu_srun_mark_parts(void)
+{
+    struct mu_takeover_input in = { .env_gres = getenv("SALLOC_GRES") };
+    struct mu_words line = { 0 };
+
+    mu_words_read("/proc/self/cmdline", &line, NULL);
+    in.gres = mu_args_srun(line.n, line.word, "gres", 4);
+    in.tres_per_task = mu_args_srun(line.n, line.word, "tres-per-task", 6);
+    if (mu_takeover_asks_for_parts(&in))
+        setenv(MU_PARTS_VARIABLE, "yes", 1);
+    else
+        unsetenv(MU_PARTS_VARIABLE);
+    mu_words_clear(&line);
 }
 
 /* Finds the text of --muster, which srun has not parsed yet: on the command line, else

@@ -110,6 +110,7 @@ struct mu_state {
     struct mu_restart restart;
     bool restart_over; /* nothing is left to do in srun's further calls */
 
+    void *held_hwloc; /* from init until the machine is read (mu_hwloc_hold) */
     enum mu_action action;
     enum mu_role role;    /* of the step's tasks */
     const char *role_why; /* a static sentence */

@@ -116,7 +116,7 @@ static struct mu_opts planner_opts(const struct mu_state *st)
         mu_copy(opts.gpu_bind, sizeof opts.gpu_bind, st->step.request.gpu_bind);
     if (st->step.request.cpu_bind || st->action == MU_ACTION_NARROW)
         opts.bind = MU_BIND_NONE;
-    /* Who asks for a part of a GPU asks to share it. */
+    /* A step with a part of a GPU shares it. */
     if (st->step.parts && opts.share == MU_SHARE_WARN)
         opts.share = MU_SHARE_YES;
     return opts;

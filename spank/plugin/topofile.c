@@ -162,16 +162,12 @@ static bool keep_ids(struct mu_topofile *t)
 /* Returns 0 or an errno. */
 static int copy_in_child(struct mu_topofile *t, struct copied *c)
 {
-    double deadline = mu_clock_s() + DEADLINE_S;
-    struct mu_children child;
-    bool whole;
+    struct mu_err err = { 0 };
 
-    if (mu_children_start(&child, 1, make_copy, t, NULL) < 0)
-        return EAGAIN;
-    whole = mu_children_read(&child, c, sizeof *c, deadline) == (ssize_t)sizeof *c;
-    mu_children_end(&child, whole ? deadline : 0);
+    if (mu_child_ask(make_copy, t, c, sizeof *c, DEADLINE_S, &err) < 0)
+        return err.code;
     c->dir[sizeof c->dir - 1] = '\0';
-    return whole ? c->error : ETIMEDOUT;
+    return c->error;
 }
 
 /* Copies the file into a folder of this step in tmpdir, which the user chose: it may be

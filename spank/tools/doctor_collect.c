@@ -4,17 +4,23 @@
 
 #include <stdarg.h>
 
+#include "runtime/base/parse.h"
 #include "spank/core/doctor/node_facts.h"
 #include "spank/hw/io/sysfile.h"
 
-#define VALUE_MAX 600 /* slurmstepd sends lines of at most 1 KiB in one piece */
+/* slurmstepd sends lines of at most 1 KiB in one piece */
+#define KEY_MAX 300
+#define VALUE_MAX 600
 
+/* A key may have the name of a user's folder: it stays in its line too. */
 static void put(const struct mu_collector *c, const char *value, const char *key,
                 va_list ap)
 {
-    fprintf(c->out, MU_NODE_FACT "%s ", c->node);
-    vfprintf(c->out, key, ap);
-    fputc('=', c->out);
+    char name[KEY_MAX];
+
+    vsnprintf(name, sizeof name, key, ap);
+    mu_make_printable(name);
+    fprintf(c->out, MU_NODE_FACT "%s %s=", c->node, name);
     for (int i = 0; i < VALUE_MAX && value[i]; i++)
         fputc((unsigned char)value[i] < ' ' ? ' ' : value[i], c->out);
     fputc('\n', c->out);

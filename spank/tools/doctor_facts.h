@@ -56,7 +56,7 @@ void mu_doctor_files(const struct mu_doctor_input *in, const char *topology,
  * site_path from plugstack.conf and its includes.
  */
 void mu_doctor_plugstack(struct mu_doctor_input *in, const char *path);
-/* Fills what only loading facts.plugin_path tells: its release, or why it fails. */
+/* Loads facts.plugin_path, and fills in its release, or why it fails. */
 void mu_doctor_plugin(struct mu_doctor_input *in);
 /* The site file's keys for this node and partition; all zero without a readable one. */
 void mu_doctor_site_keys(const struct mu_doctor_input *in, struct mu_site_keys *keys);

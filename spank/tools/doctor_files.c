@@ -78,15 +78,6 @@ out:
     mu_xml_doc_clear(&doc);
 }
 
-static int numas_with_cpus(const struct mu_node *node)
-{
-    int n = 0;
-
-    for (int i = 0; i < node->nnumas; i++)
-        n += !mu_cpuset_empty(&node->numas[i].cpus);
-    return n;
-}
-
 static void check_topology(struct exam *e, const char *text, size_t len,
                            const struct mu_machine *machine, bool here)
 {
@@ -101,7 +92,7 @@ static void check_topology(struct exam *e, const char *text, size_t len,
     if (verdict.errors + verdict.warnings == 0)
         mu_findings_add(e->out, MU_OK, AREA, "", "%s fits this machine (%s)", e->path,
                         e->from);
-    if (!machine->node.virtual_machine && numas_with_cpus(&machine->node) == 1)
+    if (!machine->node.virtual_machine && mu_node_numas_with_cpus(&machine->node) == 1)
         mu_findings_add(e->out, MU_HINT, AREA, "",
                         "a machine with one NUMA node needs no topology file (%s, %s)",
                         e->path, e->from);

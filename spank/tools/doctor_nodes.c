@@ -15,8 +15,9 @@
 
 /* A node may wait for nvidia-smi, NVML and names: 35 s. */
 #define STEP_SECONDS 60.0
-#define NODE_TEXT (128u << 10) /* bytes of one node's facts, at most */
-#define MEMBER "facts"         /* the file in a capture */
+#define NODE_TEXT (128u << 10)  /* bytes of one node's facts, at most */
+#define REPLAY_TEXT (64u << 20) /* of a capture, which may be compressed */
+#define MEMBER "facts"          /* the file in a capture */
 
 /* Runs the step; *text has the lines of the nodes that answered. */
 static int run_step(int nnodes, char **text, struct mu_err *err)
@@ -69,13 +70,18 @@ static int gather_replay(const char *file, struct mu_node_facts *facts,
 
     if (stat(file, &st) < 0)
         return mu_err_set(err, errno, "%s: %s", file, strerror(errno));
-    text = malloc((size_t)st.st_size + 1);
+    text = malloc(REPLAY_TEXT);
     if (!text)
         return mu_err_set(err, ENOMEM, "out of memory");
-    if (mu_run(argv, STEP_SECONDS, text, (size_t)st.st_size + 1) != 0)
+    if (!S_ISREG(st.st_mode) || mu_run(argv, STEP_SECONDS, text, REPLAY_TEXT) != 0)
         mu_err_set(err, EINVAL, "%s is not an archive that --capture wrote", file);
+    else if (strlen(text) == REPLAY_TEXT - 1)
+        mu_err_set(err, EFBIG, "%s has more than %u MiB of facts", file,
+                   REPLAY_TEXT >> 20);
     else if (mu_node_facts_parse(text, NULL, facts, err) < 0)
         mu_err_context(err, "%s", file);
+    else if (facts->n == 0)
+        mu_err_set(err, EINVAL, "%s has no fact of any node", file);
     else
         rc = 0;
     free(text);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* host_allreduce.c - the host backend's all-reduce against MPI_Allreduce, in one
- * process
+/* host_allreduce.c - the host backend's all-reduce against MPI_Allreduce, or its
+ * messages between two ranks against MPI_Send and MPI_Recv, in one process
  *
- * Started by mpirun (see tests/bench/host-allreduce). The contestants take turns, a few
- * iterations each, for a number of rounds; a round's time is that of the slowest rank.
- * Every result is checked. Rank 0 prints one line per contestant and size:
+ * host_allreduce ROUNDS [messages], started by mpirun (see tests/bench/host-allreduce).
+ * The contestants take turns, a few iterations each, for a number of rounds. The time
+ * of a round is that of the slowest rank, for messages that of one way. Every result is
+ * checked. Rank 0 prints one line per contestant and size:
  *   NAME BYTES MEDIAN_US LEAST_US MOST_US
  */
 #include <mpi.h>
@@ -141,18 +142,29 @@ static void all_reduce(struct entry *e, size_t count)
         die("all-reduce", &err);
 }
 
-static double turn(struct entry *e, size_t count, int iters)
+/* The time of one, on the slowest rank. */
+static double time_of(void (*move)(struct entry *, size_t), struct entry *e,
+                      size_t count, int iters)
 {
     double start, took, slowest;
 
-    for (size_t i = 0; i < count; i++)
-        e->p[i] = (float)(rank + (int)(i % 5));
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();
     for (int i = 0; i < iters; i++)
-        all_reduce(e, count);
+        move(e, count);
     took = (MPI_Wtime() - start) * 1e6 / iters;
     MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+static double all_reduces(struct entry *e, size_t bytes, int iters)
+{
+    size_t count = bytes / 4;
+    double slowest;
+
+    for (size_t i = 0; i < count; i++)
+        e->p[i] = (float)(rank + (int)(i % 5));
+    slowest = time_of(all_reduce, e, count, iters);
     for (size_t i = 0; i < count; i++) {
         float want = (float)(size * (int)(i % 5) + size * (size - 1) / 2);
 
@@ -168,6 +180,57 @@ static double turn(struct entry *e, size_t count, int iters)
     return slowest;
 }
 
+static void send_or_receive(struct entry *e, size_t bytes, bool sends)
+{
+    int other = !rank;
+    struct mu_coll c = { .kind = MU_COLL_PAIR,
+                         .dtype = MUSTER_BYTE,
+                         .send = e->p,
+                         .recv = e->p,
+                         .count = sends ? bytes : 0,
+                         .recv_count = sends ? 0 : bytes,
+                         .to = sends ? other : -1,
+                         .from = sends ? -1 : other,
+                         .scale = 1,
+                         .joined = true };
+    struct mu_request *rq;
+    struct mu_err err = { 0 };
+
+    if (!e->b && sends)
+        MPI_Send(e->p, (int)bytes, MPI_BYTE, other, 0, MPI_COMM_WORLD);
+    else if (!e->b)
+        MPI_Recv(e->p, (int)bytes, MPI_BYTE, other, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    else if (mu_backend_host.start(e->b, &c, &rq, &err) < 0 ||
+             mu_backend_host.join(e->b, rq, NULL, &err) < 0)
+        die("message", &err);
+}
+
+static void there_and_back(struct entry *e, size_t bytes)
+{
+    send_or_receive(e, bytes, rank == 0);
+    send_or_receive(e, bytes, rank == 1);
+}
+
+static double messages(struct entry *e, size_t bytes, int iters)
+{
+    unsigned char *p = (unsigned char *)e->p;
+    double us;
+
+    for (size_t i = 0; i < bytes; i++) /* rank 1 gets them, and sends them back */
+        p[i] = rank == 0 ? (unsigned char)(i % 251) : 255;
+    us = time_of(there_and_back, e, bytes, iters) / 2;
+    for (size_t i = 0; i < bytes; i++) {
+        struct mu_err err = { 0 };
+
+        if (p[i] == i % 251)
+            continue;
+        mu_err_set(&err, 0, "byte %zu is %d, should be %zu", i, p[i], i % 251);
+        die("wrong message", &err);
+    }
+    return us;
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -175,12 +238,13 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void contest(struct entry *entries, size_t bytes, int rounds, int iters)
+static void contest(double (*turn)(struct entry *, size_t, int), struct entry *entries,
+                    size_t bytes, int rounds, int iters)
 {
     for (int r = -1; r < rounds; r++) /* the first is a warm-up */
         for (int i = 0; i < NCONTESTANTS; i++) {
             int k = (i + r + 1) % NCONTESTANTS; /* another one starts each round */
-            double us = turn(&entries[k], bytes / 4, iters);
+            double us = turn(&entries[k], bytes, iters);
 
             if (r >= 0)
                 entries[k].us[r] = us;
@@ -189,14 +253,15 @@ static void contest(struct entry *entries, size_t bytes, int rounds, int iters)
         double *us = entries[k].us;
 
         qsort(us, (size_t)rounds, sizeof *us, ascending);
-        printf("%s %zu %.1f %.1f %.1f\n", names[k], bytes, us[rounds / 2], us[0],
+        printf("%s %zu %.2f %.2f %.2f\n", names[k], bytes, us[rounds / 2], us[0],
                us[rounds - 1]);
     }
 }
 
 int main(int argc, char **argv)
 {
-    size_t bytes = 25u << 20;
+    bool pairs = argc > 2 && strcmp(argv[2], "messages") == 0;
+    size_t bytes = pairs ? 64u << 20 : 25u << 20;
     int rounds = argc > 1 ? atoi(argv[1]) : 9;
     static struct entry entries[NCONTESTANTS];
     struct mu_err err = { 0 };
@@ -206,7 +271,7 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (rounds < 1 || rounds > MAX_ROUNDS || size > 1024)
+    if (rounds < 1 || rounds > MAX_ROUNDS || size > 1024 || (pairs && size != 2))
         MPI_Abort(MPI_COMM_WORLD, 2);
     all = calloc((size_t)size, sizeof *all);
     entries[ARENA].b = entries[PRIVATE].b = open_backend(false);
@@ -216,8 +281,16 @@ int main(int argc, char **argv)
                                   : malloc(bytes);
     if (!entries[ARENA].p)
         die("alloc", &err);
-    contest(entries, bytes, rounds, 3);
-    contest(entries, 1024, rounds, 20);
+    if (pairs) {
+        all_reduces(&entries[PRIVATE], 4, 1); /* ranks on cores of their own spin now */
+        contest(messages, entries, 16, rounds, 500);
+        contest(messages, entries, 1024, rounds, 500);
+        contest(messages, entries, 1 << 20, rounds, 30);
+        contest(messages, entries, bytes, rounds, 3);
+    } else {
+        contest(all_reduces, entries, bytes, rounds, 3);
+        contest(all_reduces, entries, 1024, rounds, 20);
+    }
     mu_backend_host.close(entries[ARENA].b);
     mu_backend_host.close(entries[TCP].b);
     MPI_Finalize();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* bad_pair.c - preloaded: makes the messages of muster bench pairs from one rank to
- * another slow, lost or wrong
+ * another slow, lost or wrong, where they are sent over TCP
  *
  * BAD_PAIR: "FROM TO slow", "FROM TO lost" or "FROM TO wrong". A message is recognised
  * by its first element, which bench_pairs.c computes from both ranks.

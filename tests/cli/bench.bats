@@ -81,7 +81,7 @@ ROWS
         # shellcheck disable=SC2086
         bench $line
         [ "$status" -eq 2 ]
-        [[ ${messages%%$'\n'*} = "muster bench: $sentence" ]] || { printf '%s: %s\n' "$line" "$messages"; return 1; }
+        [[ $messages = "muster bench: $sentence"?("; see muster bench --help") ]] || { printf '%s: %s\n' "$line" "$messages"; return 1; }
     done << 'LINES'
 --host ddp --ranks 2|ddp needs GPUs; leave --host or ddp out
 --host --graph --ranks 2|--graph needs GPUs; leave --host or --graph out
@@ -99,8 +99,15 @@ tune --ranks 2 --tsv|tune takes --ranks, --min, --max, --batches and --graph onl
 tune --ranks 2 --graph --own-grads|tune takes --ranks, --min, --max, --batches and --graph only
 tune sendrecv --ranks 2|unknown collective of tune 'sendrecv'
 barrier --ranks 2|barrier is measured with --host only
-alltoall --ranks 2|alltoall is measured with --host only
+scatter --ranks 2|scatter is measured with --host only
 --host --ranks 2 --max 4|--max is below --min
+--ranks 2|give a collective, or --host for all of them in host memory
+--host all_reduce --ranks 2|unknown collective 'all_reduce'
+--host allreduce 1M --ranks 2|a word too many: 1M
+--host allreduce -n 2|this option is unknown or lacks its value: -n
+--host allreduce --iters 5 --ranks 2|this option is unknown or lacks its value: --iters
+--host allreduce --dtype fp16 --ranks 2|unknown --dtype 'fp16'
+--host allreduce --ranks|this option is unknown or lacks its value: --ranks
 --host --ranks 0|--ranks takes a number from 1 to 64, not '0'
 --host --ranks 1|one rank moves no data; start it by srun --mpi=pmix, or with --ranks N
 LINES
@@ -128,7 +135,7 @@ LINES
 pairs() { # BAD_PAIR [option...]
     bad_pair "$BATS_TEST_TMPDIR/bad_pair.so"
     export BAD_PAIR=$1
-    LD_PRELOAD=$BATS_TEST_TMPDIR/bad_pair.so bench pairs --host --ranks 3 --max 256K --batches 3 --tsv "${@:2}"
+    MUSTER_TRANSPORT=tcp LD_PRELOAD=$BATS_TEST_TMPDIR/bad_pair.so bench pairs --host --ranks 3 --max 256K --batches 3 --tsv "${@:2}"
 }
 
 # A model of two layers: 400 kB of gradients, in buckets when they may share one.
@@ -142,6 +149,7 @@ small_model() { # dtype
     bench compare --host --ranks 2 --model "$BATS_TEST_TMPDIR/small.model" --steps 3 --tsv
     [ "$status" -eq 0 ]
     has "$output" "small.model: 4 tensors, 0.4 MB of f32 gradients, 3 steps of each way in 3 turns; computing takes "
+    [[ $output =~ " ms, 4 times an exchange; about "[0-9]+" s in all" ]]
     diff <(rows 1,2,3,8,9) - << 'ROWS'
 DataParallel to DDP	through rank 0	DDP, f32	3 to 5 times, 8 GPUs	ok
 buckets	by tensor	DDP, f32	-	ok
@@ -233,4 +241,22 @@ ROWS
     [ "$status" -eq 1 ]
     has "$output" "# wrong data arrived from rank 2 (node "
     [ "$(rows 1,2,16 | grep -c WRONG)" -eq 1 ]
+}
+
+@test "lanes: 1, 2, ... pairs of the two halves send at once, and the last line has how many add" {
+    MUSTER_PLAN='v=1;task=0;gpus=-;cpus=0-1;mems=0;nics=mlx5_2,mlx5_3;path=PIX' \
+        bench lanes --host --ranks 5 --max 64K --batches 3 --tsv
+    [ "$status" -eq 0 ]
+    node=$(hostname)
+    [ "$(grep '^# lane' <<< "$output")" = "# lane 1: rank 0 (node $node, NIC mlx5_2) to rank 2 (node $node, NIC mlx5_2)
+# lane 2: rank 1 (node $node, NIC mlx5_2) to rank 3 (node $node, NIC mlx5_2)" ]
+    [ "$(rows 1)" = $'1\n2' ]
+    # least, median and most one way and both ways; each of the lanes; the share of linear
+    rows 2,3,4,7,8,9 | awk '{ if (!($2 > 0 && $2 <= $1 && $1 <= $3 && $5 > 0 && $5 <= $4 && $4 <= $6)) exit 1 }'
+    rows 1,2,5 | awk '{ if ($2 / $1 - $3 > 0.002 || $3 - $2 / $1 > 0.002) exit 1 }'
+    [ "$(rows 1,6 | head -n 1)" = $'1\t100.0' ]
+    [[ $(tail -n 1 <<< "$output") =~ ^"# "[12]" of 2 lanes add to the bandwidth: "[0-9.]+" GB/s, "[0-9.]+" times one"$ ]]
+    bench lanes --host --ranks 2 --max 64K --batches 3 --dtype f16
+    [ "$status" -eq 2 ]
+    has "$messages" "muster bench: lanes takes --host, --ranks, --max, --batches and --tsv only"
 }

@@ -126,6 +126,25 @@ n07 differs from most nodes in 2 facts
     has "$output" '63 nodes, '
 }
 
+# A user may mount a FUSE file system in a folder of any name.
+@test "the name of a user's mount forges no fact, and no control byte reaches the terminal" {
+    local mounts=$NODES/bad/proc/self/mounts
+    cp "$mounts" "$BATS_TEST_TMPDIR/mounts"
+    printf '%s\n' $'u\033[2J /tmp/u\033[2J\\012muster-fact\\040n64\\040boot.x=y fuse.glusterfs rw 0 0' >> "$mounts"
+    m doctor --nodes
+    cp "$BATS_TEST_TMPDIR/mounts" "$mounts"
+    cat -v <<< "$output$messages"
+    [ "$status" -eq 1 ]
+    has "$output" 'mount./tmp/u?[2J?muster-fact n64 boot.x'
+    [ "$(grep -c $'\033' <<< "$output$messages")" -eq 0 ]
+    [ "$(grep -c '^boot.x' <<< "$output")" -eq 0 ]
+    printf 'muster-fact n%d a\033[2J=\033[%dJ\n' 1 1 2 2 > "$BATS_TEST_TMPDIR/facts"
+    tar -C "$BATS_TEST_TMPDIR" -cf "$BATS_TEST_TMPDIR/foreign.tar" facts
+    m doctor --nodes --replay "$BATS_TEST_TMPDIR/foreign.tar"
+    has "$output" '?[1J'
+    [ "$(grep -c $'\033' <<< "$output")" -eq 0 ]
+}
+
 @test "--capture has no name and no address; --replay prints the same differences elsewhere" {
     m doctor --nodes --capture "$BATS_TEST_TMPDIR/facts.tar"
     [ "$status" -eq 1 ]
@@ -138,6 +157,10 @@ n07 differs from most nodes in 2 facts
     unset SLURM_JOB_ID SLURM_JOB_NODELIST
     PATH=/usr/bin:/bin m doctor --nodes --replay "$BATS_TEST_TMPDIR/facts.tar"
     [ "$status" -eq 1 ]
+    local plain=$output
+    gzip "$BATS_TEST_TMPDIR/facts.tar"
+    m doctor --nodes --replay "$BATS_TEST_TMPDIR/facts.tar.gz"
+    [ "$output" = "$plain" ]
     # the names are masked, n07 is node7
     [ "$(tr -s ' ' <<< "$output")" = "$(sed 's/n\([0-9[]\)/node\1/g; s/node\[\([-0-9,]*\)\]/node[\1]/g' <<< "$live" |
         sed -E 's/([[,-]|node)0+([1-9])/\1\2/g' | tr -s ' ')" ]
@@ -179,6 +202,15 @@ n63" ]
     m doctor --nodes --replay "$BATS_TEST_TMPDIR/bad.tar"
     [ "$status" -eq 3 ]
     has "$messages" "bad.tar: line 1 is no fact of a node: 'n1'"
+    mkfifo "$BATS_TEST_TMPDIR/pipe"
+    m doctor --nodes --replay "$BATS_TEST_TMPDIR/pipe"
+    [ "$status" -eq 3 ]
+    has "$messages" 'pipe is not an archive that --capture wrote'
+    echo hello > "$BATS_TEST_TMPDIR/facts"
+    tar -C "$BATS_TEST_TMPDIR" -cf "$BATS_TEST_TMPDIR/none.tar" facts
+    m doctor --nodes --replay "$BATS_TEST_TMPDIR/none.tar"
+    [ "$status" -eq 3 ]
+    has "$messages" 'none.tar has no fact of any node'
     m doctor --nodes --capture /nonexistent/x.tar --replay "$BATS_TEST_TMPDIR/bad.tar"
     [ "$status" -eq 2 ]
     m doctor --capture x.tar

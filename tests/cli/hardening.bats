@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# What is built carries the hardening that configure found.
+# What is built carries the hardening that configure found, and has the same bytes from every folder.
 
 top=${MUSTER_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 build=${MUSTER_BUILDDIR:-$top/build-test}
@@ -39,4 +39,21 @@ flags() { sed -n 's/^\(CFLAGS\|CPPFLAGS\|MU_CFLAGS\) = //p' "$build/Makefile"; }
         readelf -lW "$file" | grep -q GNU_RELRO
         [ "${file##*/}" = muster.so ] || readelf -dW "$file" | grep -qE 'BIND_NOW|FLAGS_1.*NOW'
     done
+}
+
+# nvcc puts a hash of the folder into the names of what a static function holds. PTX has all names.
+@test "built with CUDA: the kernels are the same from two folders" {
+    local nvcc flags folder kernel
+    [ -e "$build/.libs/backend_nccl.so" ] || skip "built without CUDA and NCCL"
+    nvcc=$(sed -n 's/^NVCC = //p' "$build/Makefile")
+    read -r -a flags < <(sed -n 's/^NVCCFLAGS = //p' "$build/Makefile")
+    for folder in one another/two; do
+        mkdir -p "$BATS_TEST_TMPDIR/$folder/build"
+        cp -r "$top/runtime" "$top/jobscripts" "$BATS_TEST_TMPDIR/$folder/"
+        cd "$BATS_TEST_TMPDIR/$folder/build"
+        for kernel in ../runtime/backend/nccl/kernels/*.cu ../jobscripts/train/cuda/*.cu; do
+            "$nvcc" -arch=compute_90 "${flags[@]}" -I.. --ptx "$kernel" -o "$(basename "$kernel" .cu).ptx"
+        done
+    done
+    for kernel in *.ptx; do cmp "$kernel" "../../../one/build/$kernel"; done
 }

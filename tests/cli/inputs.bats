@@ -39,12 +39,20 @@ refused() { # file, part...
         [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ] ||
             { echo "cut behind '${header:0:n}': $messages"; return 1; }
     done
+    # among the devices too: the rows have the titles
+    header=$(grep -m 1 'CPU Affinity' "$text" | expand)
+    for n in 28 29 43 64 80 100 130 160; do
+        { printf '%s\n' "${header:0:n}"; grep -v 'CPU Affinity' "$text" | expand; } > "$BATS_TEST_TMPDIR/topo"
+        [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ] ||
+            { echo "cut behind '${header:0:n}': $messages"; return 1; }
+    done
+    header=$(grep -m 1 'CPU Affinity' "$text")
     # a remark behind the columns is none
     sed 's/$/   <- ours/' "$text" | sed "1s/.*/$header/" > "$BATS_TEST_TMPDIR/topo"
     [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ]
 }
 
-@test "nvidia-smi's text from reports is the same machine" {
+@test "case 071: nvidia-smi's text from reports is the same machine" {
     local text=$data/cases/001-dgx-a100-topo-m.txt way want
     want=$(plan_of "$text")
     while IFS= read -r way; do
@@ -57,6 +65,8 @@ s/^/0: /
 s/^/12: /
 s/^/node01: /
 s/^/# /
+s/^/+ /
+s/^/[rank0] /
 s/^/\/\/ /
 1s/^/\xef\xbb\xbf/
 s/$/\r/
@@ -67,6 +77,9 @@ s/GPU[0-9]/\x1b[4m&\x1b[0m/
 1s/^/user@node01:~$ nvidia-smi topo -m\n/
 1s/CPU Affinity/CPU-Affinit\xc3\xa4t/
 END
+    # the matrix of topo -p2p behind it, with another header
+    { cat "$text"; printf '\n \tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n\nLegend:\n'; } > "$BATS_TEST_TMPDIR/topo"
+    [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ]
     tr '\n' '\r' < "$text" > "$BATS_TEST_TMPDIR/topo"
     [ "$(plan_of "$BATS_TEST_TMPDIR/topo")" = "$want" ]
     # two nodes' answers in one file: the first

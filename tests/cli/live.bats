@@ -359,9 +359,14 @@ add_rdma() {
     echo eth0 > "$root/sys/class/infiniband/soft1/parent"
     add_rdma soft2 virtual "1: CA"
     add_rdma cxgb4_0 pci0000:80/0000:80:04.0 "4: RNIC"
+    add_gpu 0000:80:05.0 0x020000 0x1ded 0x107f $node1 1 # eRDMA of a cloud
+    add_rdma erdma_0 pci0000:80/0000:80:05.0 "4: RNIC"
+    add_gpu 0000:80:06.0 0x020000 0x8086 0x1592 $node1 1
+    add_rdma irdma0 pci0000:80/0000:80:06.0 "4: RNIC"
+    echo 0 > "$root/sys/class/infiniband/irdma0/hw_rev"
     m plan --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 5)" = mlx5_0,cxgb4_0 ]
+    [ "$(plan_columns 5)" = mlx5_0,cxgb4_0,erdma_0,irdma0 ]
     m topo
     for name in siw_eth0 renamed0 soft1 soft2; do
         [[ $output != *$name* ]]
@@ -370,7 +375,7 @@ add_rdma() {
     for name in siw_eth0 renamed0 soft1 soft2; do
         has "$output" "hint    network  $name is an RDMA device in software (siw or rxe), active: without NCCL_IB_HCA"
     done
-    [[ $output != *"cxgb4_0 is an RDMA device in software"* ]]
+    [ "$(grep -cE "(cxgb4_0|erdma_0|irdma0) is an RDMA device in software" <<< "$output")" -eq 0 ]
     NCCL_IB_HCA="=mlx5_0,soft2" m doctor --all
     has "$output" "warning network  soft2 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA selects it"
     has "$output" "ok      network  soft1 is an RDMA device in software (siw or rxe), active: NCCL_IB_HCA leaves it out"
@@ -439,6 +444,21 @@ add_gid() {
     has "$output" "warning network  NCCL_IB_GID_INDEX=3 (the environment) is no RoCE v2 address on mlx5_2, which other nodes"
     NCCL_IB_GID_INDEX=1 m doctor
     has "$output" "NCCL_IB_GID_INDEX=1 (the environment) is fe80::ff:fe00:2 on mlx5_0, which other nodes cannot reach, RoCE v2"
+    # mlx5_0: a bond with many VLANs, of which the last has the address
+    rm -r "$root"/sys/class/infiniband/mlx5_0/ports/1/gid*
+    for i in {0..19}; do
+        add_gid mlx5_0 1 "$i" fe80:0000:0000:0000:0000:00ff:fe00:0001 "RoCE v2"
+    done
+    add_gid mlx5_0 1 20 0000:0000:0000:0000:0000:ffff:0a63:0005 "RoCE v2"
+    # mlx5_1: every entry is empty, and the kernel fails to read its type (as open does a folder here)
+    rm -r "$root"/sys/class/infiniband/mlx5_1/ports/1/gid*
+    for i in {0..2}; do
+        add_gid mlx5_1 1 "$i" $none ""
+        mkdir -p "$root/sys/class/infiniband/mlx5_1/ports/1/gid_attrs/types/$i"
+    done
+    NCCL_IB_GID_INDEX=20 m doctor --all
+    has "$output" "NCCL_IB_GID_INDEX=20 (the environment) is 10.99.0.5 on mlx5_0"
+    has "$output" "hint    network  mlx5_1 is active, but has no RoCE v2 GID with an address that other nodes can reach"
 }
 
 @test "a card with two ports: the active one counts, not the last" {

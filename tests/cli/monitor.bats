@@ -23,6 +23,7 @@ SMI
 }
 
 teardown() {
+    [ -z "${sleeper:-}" ] || pkill -P "$sleeper" || true
     [ -z "${sleeper:-}" ] || kill "$sleeper" || true
     [ -z "${session:-}" ] || tmux -S "$session" kill-server || true
 }
@@ -95,27 +96,94 @@ CASES
     grep -q '^muster_gpu_power_watts{gpu="00000000:1A:00.0"} 612.31$' out.prom
     [ "$(grep -c '^muster_gpu_power_watts{' out.prom)" -eq 1 ]
     [ ! -e out.prom.new ]
+    # A link that another user of the folder has made there.
+    echo precious > precious
+    ln -s "$PWD/precious" out.prom.new
+    "${monitor[@]}" --once --interval 0.1 --textfile out.prom ledgers > /dev/null
+    [ "$(cat precious)" = precious ]
+    [ -f out.prom ] && [ ! -L out.prom ]
     run "${monitor[@]}" --once --interval 0.1 --textfile none/out.prom ledgers
     [ "$status" -eq 1 ]
     [ "$output" = "muster monitor: none/out.prom cannot be written" ]
 }
 
-@test "a job is found by its number, through the environment of its processes" {
-    for ((i = 0; i < 4; i++)); do
-        mv ledgers/rank$i.ledger "ledgers/$((i < 3 ? 90417 : 904)).0-rank$i-n-1.ledger" # the last is another job's
-    done
-    env SLURM_JOB_ID=90417 MUSTER_PROFILE=ledgers sleep 60 3>&- &
+# A process of the job, below one that looks like a slurmstepd.
+start_task() { # job, command in front of it...
+    SLURM_JOB_ID=$1 MUSTER_PROFILE=ledgers "${@:2}" \
+        bash -c 'exec -a "slurmstepd: [$SLURM_JOB_ID.0]" bash -c "sleep 60; :"' 3>&- &
     sleeper=$!
-    for ((i = 0; i < 50; i++)); do
-        once --format json 90417
-        [ "$status" -ne 0 ] || break
+    for ((i = 0; i < 100; i++)); do
+        ! pgrep -P "$sleeper" sleep > /dev/null || return 0
         sleep 0.1
     done
+    return 1
+}
+
+@test "a job is found by its number, through the environment of its processes" {
+    local job=9$$ # of no other run of this test
+    for ((i = 0; i < 4; i++)); do
+        mv ledgers/rank$i.ledger "ledgers/$((i < 3 ? job : job / 100)).0-rank$i-n-1.ledger" # the last is another job's
+    done
+    start_task $job
+    once --format json $job
     [ "$status" -eq 0 ]
     [ "$(jq -c '[.ranks[].rank]' <<< "$output")" = '[0,1,2]' ]
-    once 90418
+    once $((job + 1))
     [ "$status" -eq 3 ]
-    [[ $output = "muster monitor: job 90418 has no process of yours with MUSTER_PROFILE on this node; "* ]]
+    [[ $output = "muster monitor: job $((job + 1)) has no process of yours with MUSTER_PROFILE on this node; "* ]]
+}
+
+@test "root finds no process that only claims a job's number" {
+    [ "$(id -u)" -eq 0 ] || skip "needs root"
+    local job=8$$
+    chmod 755 .
+    start_task $job setpriv --reuid 65534 --regid 65534 --clear-groups
+    once $job
+    [ "$status" -eq 3 ]
+    [[ $output = "muster monitor: job $job has no process "* ]]
+}
+
+@test "GPUs are recorded for muster report, and an earlier file goes on" {
+    for _ in 1 2; do
+        run env PATH="$PWD/bin:$PATH" "${monitor[@]}" --record ledgers --once
+        [ "$status" -eq 0 ]
+        [ -z "$output" ]
+    done
+    samples=ledgers/$(hostname).samples
+    [ "$(head -n 1 "$samples")" = "muster-samples 1" ]
+    [ "$(grep -vc '^#' "$samples")" -eq 5 ]
+    [ "$(cut -f2- "$samples" | tail -n 1)" = "$(hostname)"$'\t00000000:3B:00.0\t-\t-\t1200\t10\t143771' ]
+    [ "$(tail -n 1 "$samples" | awk -v now="$(date +%s)" '$1 > now - 60 && $1 < now + 60' | wc -l)" -eq 1 ]
+    run "$build/muster-report" ledgers
+    [ "$status" -eq 0 ]
+    [[ $output = "4 processes, "* ]]
+    # until it is ended
+    rm "$samples"
+    env PATH="$PWD/bin:$PATH" "${monitor[@]}" --record ledgers --interval 0.1 3>&- &
+    sleeper=$!
+    for ((i = 0; i < 100; i++)); do
+        [ ! -e "$samples" ] || [ "$(grep -c 1A:00 "$samples")" -lt 3 ] || break
+        sleep 0.1
+    done
+    [ "$(grep -c 1A:00 "$samples")" -ge 3 ]
+    kill "$sleeper"
+    run wait "$sleeper"
+    sleeper=
+    # without a GPU, without a folder, with another option
+    echo 'exit 9' > bin/nvidia-smi
+    run env PATH="$PWD/bin:$PATH" "${monitor[@]}" --record ledgers
+    [ "$status" -eq 3 ]
+    [ "$output" = "muster monitor: nvidia-smi shows no GPU of this node; nothing is recorded" ]
+    run "${monitor[@]}" --record none
+    [ "$status" -eq 1 ]
+    [ "$output" = "muster monitor: none/$(hostname).samples cannot be written: No such file or directory" ]
+    ln -sf "$PWD/precious" "$samples"
+    run "${monitor[@]}" --record ledgers --once
+    [ "$status" -eq 1 ]
+    [ ! -e precious ]
+    run "${monitor[@]}" --record ledgers ledgers
+    [ "$status" -eq 2 ]
+    [[ $output = *"--record goes with --once and --interval only"* ]]
 }
 
 @test "what is wrong is one sentence" {

@@ -326,6 +326,15 @@ END
     [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:01:00.0 0000:02:00.0 0000:08:00.0 " ]
 }
 
+@test "case 074: GPUs of a NUMA node of which the job has neither CPUs nor memory" {
+    m plan --topology "$data/cases/001-dgx-a100-topo-m.txt" --gpus 6-7 --cpus 48-63,176-191 --mems 3 --format tsv
+    [ $status -eq 1 ]
+    [ "$(plan_columns 3 | tr '\n' ' ')" = "48-55,176-183 56-63,184-191 " ]
+    [ "$(plan_columns 4 | tr '\n' ' ')" = "3 3 " ]
+    [ "$(plan_columns 7 | tr '\n' ' ')" = "remote remote " ]
+    has "$messages" "the step owns no CPU near GPU GPU6, GPU7 (NUMA node 5)"
+}
+
 @test "--mems: memory that the step may not use gives way to the nearest" {
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --mems 0-1,7
     [ $status -eq 0 ]

@@ -44,6 +44,14 @@ END
     [ "$(wc -l < "$BATS_TEST_TMPDIR/h")" -eq 16 ]
 }
 
+@test "one node, and control bytes, which a terminal would obey" {
+    printf 'muster-node n\0331 gpus=4 nvlink=\033a\n' > "$BATS_TEST_TMPDIR/m"
+    m plan --nodes="$BATS_TEST_TMPDIR/m"
+    [ "$status" -eq 0 ]
+    [ "${output%%$'\n'*}" = "1 node, by nothing: no distance is known" ]
+    has "$output" 'NVLink domain ?a: 1 node, n?1'
+}
+
 @test "JSON has the same; NVL72 units and Grace" {
     measured "cpu=grace near=4" | sed 's/\(muster-node n[1256] .*\)/\1 nvlink=aa.1/; s/\(muster-node n[3478] .*\)/\1 nvlink=aa.2/' \
         > "$BATS_TEST_TMPDIR/m"

@@ -126,6 +126,26 @@ gone() { # a part of command lines: no process has it, within some seconds
     has "$messages" "muster run: rank "
 }
 
+@test "what a Python program has printed is written when a rank is killed" {
+    command -v python3 > /dev/null || skip "no python3"
+    ! ldd "$build/.libs/libmuster.so" | grep -q libasan || skip "AddressSanitizer cannot be loaded into python3"
+    cat > "$BATS_TEST_TMPDIR/killed.py" <<'PY'
+import ctypes, os, sys
+lib = ctypes.CDLL(sys.argv[1])
+m = ctypes.c_void_p()
+lib.muster_barrier.argtypes = lib.muster_rank.argtypes = [ctypes.c_void_p]
+lib.muster_init(ctypes.byref(m), None)
+for i in range(60):
+    print("line", i)
+lib.muster_barrier(m)
+if lib.muster_rank(m) == 1:
+    os.kill(os.getpid(), 9)
+lib.muster_barrier(m)
+PY
+    run env -u PYTHONUNBUFFERED "$muster" run -n 3 python3 "$BATS_TEST_TMPDIR/killed.py" "$build/.libs/libmuster.so.0"
+    [ "$(grep -c '^line' <<< "$output")" -eq 120 ]
+}
+
 @test "bad usage gives one sentence" {
     while IFS='|' read -r args said; do
         # shellcheck disable=SC2086 # words
@@ -158,6 +178,16 @@ X
     [ "$(jq '.communicators | length' report.json)" -eq 1 ]
     [ "$(jq '.communicators[0].ranks_with_file' report.json)" -eq 2 ]
     [ "$(jq '[.collectives[] | select(.bytes > 100000) | .median_us > 0 and .busbw_gb_s > 0] | all' report.json)" = true ]
+    # each bucket of 39 steps on both ranks, in the order ready, launched, started, ended, joined
+    [ "$(jq -c '[.buckets[].records]' report.json)" = "[78,78,78]" ]
+    [ "$(jq '[.buckets[] | .launch_us >= 0 and .queue_us >= 0 and .work_us > 0 and .exposed_us >= 0 and .joined_us > .ready_us] | all' report.json)" = true ]
+    # sync is a part of the step, and waiting for the buckets is a part of sync
+    [ "$(jq '.buckets[0] as $s | $s.exposed_us < $s.joined_us and $s.exposed_us > 0' report.json)" = true ]
+    # the page has a picture of the buckets, and a row for each; without gnuplot the row alone
+    "$build/muster-report" --format html ledgers > page.html 2> said
+    grep -q '<figure id="buckets">' page.html
+    [ "$(grep -c '<tr><td class="n">\(all\|0\|1\)</td>' page.html)" -ge 3 ]
+    [ ! -s said ] || grep -q 'gnuplot does not run' said
     # a folder that cannot be made: one line, and the training goes on
     MUSTER_PROFILE=/dev/null/x m run -n 2 "$build/muster-train" --steps 2 --samples 100 --test-samples 10
     [ "$status" -eq 0 ]

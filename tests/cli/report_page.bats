@@ -71,6 +71,7 @@ begin_at() { # file job nanoseconds (one digit)
     [ "$(grep -c '<svg' page.html)" -eq 5 ]
     grep -q '<td>straggler</td><td>rank 2 (n1) was last' page.html
     grep -q 'Timeline of step ' page.html
+    grep -q 'the first rank waits for the last' page.html
     run grep -E '(src|href)="?(http|//)|<script' page.html
     [ "$status" -eq 1 ]
     [ "$(wc -c < page.html)" -lt 300000 ]
@@ -100,9 +101,12 @@ begin_at() { # file job nanoseconds (one digit)
     needs gnuplot
     truncate -s 100000 ledgers/rank3.ledger
     cp "$top/LICENSE" ledgers/license.ledger
-    run "$build/muster-report" --format html ledgers
+    mkfifo ledgers/pipe.ledger ledgers/pipe.samples
+    run timeout 60 "$build/muster-report" --format html ledgers
     [ "$status" -eq 3 ]
     [[ $output = *"license.ledger: this is no ledger file of Muster"* ]]
+    [[ $output = *"pipe.ledger: this is no regular file"* ]]
+    [[ $output = *"pipe.samples: this is no regular file"* ]]
     [[ $output = *"rank3.ledger: the file is truncated: 100000 of "* ]]
     [[ $output = *"1 of 4 ranks have no file; the first is rank 3."* ]]
     [[ $output = *"<td>straggler</td>"* ]]

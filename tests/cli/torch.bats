@@ -86,7 +86,7 @@ except muster.Error as error:
     fails store 0 "rank 0 has begun" "rank 1 has begun"
 }
 
-@test "each collective gives what it must: dtypes, views, unequal sizes, messages, groups" {
+@test "each collective gives what it must: dtypes, views, unequal sizes, messages, groups, memory" {
     new
     for n in 1 3; do
         ranks "$n" torch_collectives.py
@@ -103,6 +103,24 @@ except muster.Error as error:
         "status 10: muster.torch: all_reduce got PRODUCT: use SUM, AVG, MIN or MAX" \
         "status 10: muster.torch: recv takes the rank of the sender" \
         "muster.library.Error: muster.torch: all_reduce cannot reduce torch.bool"
+}
+
+@test "where GPUs are, the first tensors in each memory open a world; a second GPU gets one sentence" {
+    new
+    MUSTER_INIT_TIMEOUT=1 fails gpus 0 "host and GPU are open: [[False, False], [True, False]], objects: ['rank 0', 'rank 1']" \
+        "status 10: muster.torch: a tensor is on cuda:0, but the first one was on cuda:1: use one GPU in each process"
+}
+
+@test "an all-reduce of a GPU's tensor: on a stream of its own, one event, no callback" {
+    new
+    run timeout 60 "$python" "$BATS_TEST_DIRNAME/torch_gpu_calls.py"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(head -n -1 <<< "$output")" = "the allocator keeps the memory for the side stream
+side stream waits for the caller's
+all-reduce on the side stream
+the future is behind the side stream" ]
+    [[ ${lines[4]} == "1 event, "* ]]
 }
 
 @test "MUSTER_SINGLE=1 where PyTorch has two ranks, and MUSTER_ELASTIC, are refused" {
@@ -135,8 +153,10 @@ except muster.Error as error:
 
 @test "embeddings by row train as over gloo, untied ones bit for bit at two ranks" {
     new
-    for n in 2 3; do
-        ranks "$n" torch_rows.py
+    local n way
+    for way in "2 host" "3 host" "2 gathered" "3 gathered"; do # gathered: what GPUs use, in host memory
+        read -r n way <<< "$way"
+        ranks "$n" torch_rows.py "$way"
         [ "$status" -eq 0 ]
         [ "$(grep -c ': as it must$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_rows.py")" ]
     done
@@ -147,7 +167,6 @@ except muster.Error as error:
     fails rows 10 "status 10: muster.torch: send_rows needs backend muster, but DDP has gloo" \
         "muster.torch: send_rows does not work with torch._dynamo.config.optimize_ddp = 'python_reducer': leave one" \
         "warning: muster.torch: send_rows got a part of the model, so 0.0.weight stays dense: pass the model that DDP gets" \
-        "warning: muster.torch: send_rows leaves all gradients dense: rows are sent in host memory alone, torch.nn" \
         "muster.library.Error: muster.torch: send_rows does not work inside Join: leave one of them out"
 }
 

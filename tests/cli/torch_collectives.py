@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each collective of torch.distributed over backend muster, against what it must give. Prints what is wrong."""
+"""Each collective of torch.distributed over backend muster, against what it must give. Prints what is wrong.
+
+torch_collectives.py [host | gpu | reversed]: in host memory, on the GPU with the rank's number, or in reversed order.
+"""
 import datetime
+import gc
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 
-import muster.torch  # noqa: F401
+import muster.torch
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 NUMBERS = FLOATS + [torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16, torch.complex64]
@@ -146,10 +151,60 @@ def groups(me, size):
     dist.barrier()
 
 
+def memory(*_):
+    """A model is gone, and with it its buckets. The lane's thread may hold the last one for a moment."""
+    def alive():
+        gc.collect()
+        return [tensor for tensor in gc.get_objects() if type(tensor) is torch.Tensor and tensor.numel() == elements]
+
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 11))
+    elements = sum(parameter.numel() for parameter in model.parameters())
+    model(torch.ones(1, 300)).sum().backward()
+    del model
+    for _ in range(600):
+        if not alive():
+            return
+        time.sleep(0.1)
+    failed.append(f"{len(alive())} buckets outlive their model")
+
+
+def choose_gpu(me, size):
+    """After init_process_group, as programs do. Other GPUs than the plan's are usual."""
+    device = torch.device("cuda", size - 1 - me if sys.argv[1] == "reversed" else me)
+    torch.cuda.set_device(device)
+    torch.set_default_device(device)
+
+
+def beside_gpu(me, size):
+    """Host memory in turns with a GPU, barrier, and a second GPU."""
+    device = torch.cuda.current_device()
+    for place in ("cpu", "cuda", "cpu", "cuda"):
+        tensor = torch.full((1 << 16,), float(me), device=place)
+        dist.all_reduce(tensor)
+        expect(f"all_reduce on {place}", tensor, torch.full((1 << 16,), size * (size - 1) / 2, device=place))
+    product = torch.full((4096, 4096), 1 / 4096)
+    for _ in range(30):
+        product = product @ product
+    dist.barrier()
+    if not torch.cuda.current_stream().query():
+        failed.append("barrier returned before the GPU's work was done")
+    try:
+        dist.all_reduce(torch.zeros(1, device=f"cuda:{(device + 1) % torch.cuda.device_count()}"))
+        failed.append("a tensor on a second GPU was not refused")
+    except muster.torch.Error as error:
+        if f"but the first one was on cuda:{device}" not in str(error):
+            failed.append(str(error))
+    if torch.cuda.current_device() != device:
+        failed.append(f"GPU {torch.cuda.current_device()} is current in place of {device}")
+
+
 def main():
     dist.init_process_group("muster")
     me, size = dist.get_rank(), dist.get_world_size()
-    for part in (reductions, moves, uneven, messages, groups)[:5 if size > 1 else 3]:
+    if sys.argv[1:] not in ([], ["host"]):
+        choose_gpu(me, size)
+        beside_gpu(me, size)
+    for part in (reductions, moves, uneven, memory, messages, groups)[:6 if size > 1 else 4]:
         part(me, size)
     print(f"rank {me}: {'done' if not failed else failed}")
     return len(failed)

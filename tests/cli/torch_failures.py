@@ -4,6 +4,7 @@
 import os
 import signal
 import sys
+import time
 import warnings
 
 import torch
@@ -19,6 +20,8 @@ if what == "store" and hasattr(dist.Store, "check"):
     del dist.Store.check  # as in PyTorch 2.1
 if what == "elastic":
     os.environ["MUSTER_ELASTIC"] = "1"
+if what == "gpus":  # as where GPUs are, up to the first call on one
+    torch.cuda.is_available, torch.cuda.Stream, torch.cuda.Event = lambda: True, lambda device: device, lambda: None
 dist.init_process_group("muster")
 me = dist.get_rank()
 print(f"rank {me} has begun")  # in Python's buffer, where the output is a pipe
@@ -86,13 +89,17 @@ elif what == "rows":
     print(f"warning: {caught[0].message}")
     if part.module[0][0].weight.grad is None:
         sys.exit("no gradient of the part")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        there, torch.cuda.is_available = torch.cuda.is_available, lambda: True
-        beside_gpu = muster.torch.send_rows(embedding_model())
-        torch.cuda.is_available = there
-    print(f"warning: {caught[0].message}, {type(beside_gpu[0]).__module__}")
     joined(DistributedDataParallel(muster.torch.send_rows(embedding_model())))
+elif what == "gpus":
+    lanes = dist.group.WORLD.lanes
+    opened = [[lane.world is not None for lane in (lanes.host, lanes.of(torch.device("cuda", 1)))]]
+    texts = [None, None]
+    time.sleep(2 * me)  # longer than MUSTER_INIT_TIMEOUT
+    dist.all_gather_object(texts, f"rank {me}")
+    opened.append([lanes.host.world is not None, lanes.gpu.world is not None])
+    print(f"host and GPU are open: {opened}, objects: {texts}")
+    refused(lanes.of, torch.device("cuda", 0))
+    sys.exit(0)
 elif what == "store":
     dist.barrier()
     sys.exit(0)

@@ -3,6 +3,8 @@
 """muster.torch.send_rows: gradients of embeddings beside those of DDP over gloo, from rank 0 a line for each case.
 
 Untied weights are equal bit for bit at two ranks. A tied one differs by the roundings of the two parts.
+
+torch_rows.py [gathered | gpu]: the exchange that GPUs use, in host memory; on GPUs, beside DDP over nccl.
 """
 import copy
 import pickle
@@ -15,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import muster.torch
-from muster.torch import rows
+from muster.torch import rows, rows_gpu
 
 STEPS, BATCH, LENGTH, TOKENS, WIDTH = 3, 4, 6, 4000, 16
 
@@ -89,6 +91,17 @@ class Alone(nn.Module):
         return self.embedding(tokens)
 
 
+class Few(Untied):
+    """A batch touches most rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, WIDTH)
+
+    def forward(self, tokens):
+        return super().forward(tokens % 20)
+
+
 class Half(Untied):
     def __init__(self):
         super().__init__()
@@ -97,8 +110,8 @@ class Half(Untied):
 
 def loss_of(model, step):
     generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
-    tokens = torch.randint(0, TOKENS // 8, (BATCH + dist.get_rank(), LENGTH), generator=generator)
-    result = model(tokens)
+    tokens = torch.randint(0, TOKENS // 8, (BATCH + dist.get_rank(), LENGTH), generator=generator, device="cpu")
+    result = model(tokens.to(next(model.parameters()).device))
     result = result["logits"] if isinstance(result, dict) else result
     return (result - 0.5).pow(2).sum(-1).mean()
 
@@ -172,6 +185,7 @@ CASES = [  # name, model, training, options of DDP, tolerance of the weight (0: 
     ("gradients are added up", Untied, train_without_zero_grad, {}, 1e-6, True),
     ("after evaluation", Untied, train_after_evaluation, {}, 0, True),
     ("a copy of the model", Untied, train_copy, {}, 0, True),
+    ("most rows are used", Few, train, {}, 0, True),
     ("compiled", Tied, train_compiled, {}, 1e-6, True),
     ("bfloat16", Half, train, {}, 1e-2, True),
     ("an embedding alone", Alone, train, {}, 0, False),
@@ -191,10 +205,12 @@ def differ(one, other, tolerance):
 
 
 class Sent:
-    """Calls of libmuster, in their order."""
+    """Calls of libmuster, in their order, or what stands for them on a GPU."""
 
     def __init__(self):
         self.calls = []
+        self._note(rows_gpu._Rows, "start_dense", "ddp_grad_ready")
+        self._note(rows_gpu._Rows, "start", "ddp_grad_rows")
         start = rows._Exchange.start
 
         def note(exchange, name, *arguments, **options):
@@ -202,6 +218,15 @@ class Sent:
             start(exchange, name, *arguments, **options)
 
         rows._Exchange.start = note
+
+    def _note(self, kind, method, name):
+        function = getattr(kind, method)
+
+        def note(*arguments):
+            self.calls.append(name)
+            function(*arguments)
+
+        setattr(kind, method, note)
 
 
 def run(case, gloo, sent):
@@ -245,6 +270,8 @@ def tied_mean():
     got = model.embedding.weight.grad.double()
     # Half a unit in the last place of the dense mean, and of the sum.
     bound = torch.finfo(torch.float32).eps / 2 * (dense.abs() + local.abs()) * 1.001
+    if isinstance(model._muster_exchange, rows_gpu.GpuExchange):  # rounds the sum of the first rank's rows, too
+        bound += torch.finfo(torch.float32).eps / 2 * (dense.abs() + local.abs())
     problem = ((got - local).abs() > bound).sum().item()
     if dist.get_world_size() == 2 and problem:
         return f"{problem} elements of the tied mean are off by more than two roundings"
@@ -254,7 +281,13 @@ def tied_mean():
 
 def main():
     dist.init_process_group("muster")
-    gloo = dist.new_group(backend="gloo")
+    where = sys.argv[1] if len(sys.argv) > 1 else "host"
+    if where == "gathered":
+        rows._EXCHANGES["cpu"] = rows_gpu.GpuExchange
+    elif where == "gpu":
+        torch.cuda.set_device(dist.get_rank())
+        torch.set_default_device(torch.device("cuda", dist.get_rank()))
+    gloo = dist.new_group(backend="nccl" if where == "gpu" else "gloo")
     sent = Sent()
     failed = 0
     for case in CASES:

@@ -59,6 +59,15 @@ same_options() { # help text, manual
     [ "$status" -eq 2 ]
     run "$build/muster-report" speedup
     [ "$status" -eq 2 ]
+    sed 's/"version": 1/"version": 2/' run.json > later.json
+    run "$build/muster-report" speedup later.json run.json missing.json
+    [ "$status" -eq 3 ]
+    [ "${lines[0]}" = "muster report: later.json is not a result of muster-train (its format is 'muster-train' version 2, not 'muster-train' version 1)" ]
+    [ "${lines[1]}" = "muster report: missing.json: No such file or directory" ]
+    [[ $output = *"Baseline (1 rank, 1 node): "* ]]
+    run "$build/muster-report" speedup missing.json
+    [ "$status" -eq 3 ]
+    [ "${#lines[@]}" -eq 1 ]
     run "$build/muster-report" --format trace run.json
     [ "$status" -eq 2 ]
     run "$build/muster-report" run.json run.json

@@ -90,9 +90,9 @@ shown() { # name
 
 @test "06: a slow pair is named, and the training does not start" {
     bad_pair "$PWD/bad_pair.so"
-    sed -i "s|-u SLURM_JOB_ID|& LD_PRELOAD=$PWD/bad_pair.so|" srun
+    sed -i "s|-u SLURM_JOB_ID|& MUSTER_TRANSPORT=tcp LD_PRELOAD=$PWD/bad_pair.so|" srun
     # Other pairs may share a core, which makes them slower, but not by so much.
-    BAD_PAIR="0 2 slow" PAIRS="--host --max 64K --batches 3 --slow 20" job 06_bandwidth.sh
+    BAD_PAIR="0 2 slow" PAIRS="--host --max 64K --batches 20 --slow 20" job 06_bandwidth.sh
     [ "$status" -eq 1 ]
     shown "06 where a pair is slow"
     [ ! -e bandwidth-7.json ]
@@ -106,6 +106,21 @@ shown() { # name
     mkdir made
     "$build/tests/unit/write_ledgers" made 4 120 2
     diff <(block 07 | grep -v '^ \.\.\.$') <(muster report made | head -10)
+}
+
+@test "07: a program without collectives has no ledger, and one sentence reports it" {
+    PYTHON=true job 07_profile.sh
+    [ "$status" -eq 1 ]
+    [ "$output" = "no process has written a ledger: the program has used neither NCCL nor libmuster" ]
+}
+
+@test "08: ranks are doubled up to the tasks of the job" {
+    printf '#!/bin/bash\necho "$1" >> ranks\n' > srun
+    SLURM_NTASKS=2 job 08_compare.sh
+    [ "$(paste -sd' ' ranks)" = "--ntasks=1 --ntasks=2" ]
+    rm ranks
+    SLURM_NTASKS=8 job 08_compare.sh
+    [ "$(paste -sd' ' ranks)" = "--ntasks=1 --ntasks=2 --ntasks=4 --ntasks=8" ]
 }
 
 @test "08: the same work on one, two and four ranks" {
@@ -138,5 +153,5 @@ shown() { # name
         n=$((n + 1))
     done < <(sed -n '/^.Sh WHAT OTHER/,/^.Sh SEE/s/^\.Li \(muster [^,;:]*\).*/\1/p' "$top/jobscripts/muster-tutorial.7" |
         sed 's/\\-/-/g; s/ Ar .*//; s/ *$//')
-    [ "$n" -ge 12 ]
+    [ "$n" -ge 25 ]
 }

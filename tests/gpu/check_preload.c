@@ -3,6 +3,9 @@
  * libmuster-nccl
  *
  *   check_preload RANKS random [CALLS]   3 communicators, 4 streams, every result right
+ *   check_preload RANKS large            up to 256 MiB, buffers freed and made anew
+ *   check_preload RANKS graphs [ROUNDS]  graphs replayed beside each other and calls
+ *   check_preload RANKS parts            communicators of a group, and parts of them
  *   check_preload RANKS late             a rank that comes 3 s later
  *   check_preload RANKS killed           a rank dies in a call; the others abort
  *   check_preload RANKS abort            a call without its peers, abort, begin anew
@@ -11,11 +14,7 @@
  *
  * Each rank is a process with a GPU of its own. Exit status 0: all ranks are content.
  */
-#include <cuda_runtime.h>
-#include <nccl.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,35 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COMMS 3
-#define STREAMS 4
-#define SLOTS 32
-#define SLOT_BYTES ((size_t)2 << 20)
-#define ROOM (SLOT_BYTES + 256) /* a buffer may begin anywhere in the first 256 */
-
-static struct shared {
-    ncclUniqueId id[16];
-    atomic_int arrived, waves;
-} * shared;
-static int rank, ranks;
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, why);
-    exit(1);
-}
-
-static void cuda(cudaError_t rc, const char *what)
-{
-    if (rc != cudaSuccess)
-        die(what, cudaGetErrorString(rc));
-}
-
-static void nccl(ncclResult_t rc, const char *what)
-{
-    if (rc != ncclSuccess)
-        die(what, ncclGetErrorString(rc));
-}
+#include "tests/gpu/preload_program.h"
 
 static double now(void)
 {
@@ -61,231 +32,6 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* All ranks that live meet here. */
-static void meet(int of)
-{
-    int wave = atomic_load(&shared->waves);
-
-    if (atomic_fetch_add(&shared->arrived, 1) + 1 == of) {
-        atomic_store(&shared->arrived, 0);
-        atomic_fetch_add(&shared->waves, 1);
-        return;
-    }
-    while (atomic_load(&shared->waves) == wave)
-        usleep(50);
-}
-
-static ncclComm_t communicator(int which)
-{
-    ncclComm_t comm;
-
-    if (rank == 0)
-        nccl(ncclGetUniqueId(&shared->id[which]), "ncclGetUniqueId");
-    meet(ranks);
-    nccl(ncclCommInitRank(&comm, ranks, shared->id[which], rank), "ncclCommInitRank");
-    return comm;
-}
-
-/* ---- Random calls --------------------------------------------------------------- */
-
-static const struct type {
-    ncclDataType_t type;
-    int bytes;
-} types[] = {
-    { ncclFloat32, 4 }, { ncclFloat16, 2 }, { ncclBfloat16, 2 }, { ncclFloat64, 8 },
-    { ncclInt32, 4 },   { ncclInt64, 8 },   { ncclFloat32, 4 },
-};
-static const ncclRedOp_t ops[] = { ncclSum, ncclSum, ncclAvg, ncclMax, ncclMin };
-
-struct call {
-    int type, op, comm, stream;
-    size_t count, from, to; /* from, to: bytes at which the buffers begin */
-    bool in_place, grouped, captured;
-};
-
-/* Small whole numbers have no rounding in any type. */
-static double element(int r, size_t i)
-{
-    return (double)((i % 7 + 1) * 2 * (size_t)(r + 1));
-}
-
-static double expected(ncclRedOp_t op, size_t i)
-{
-    double sum = 0;
-
-    for (int r = 0; r < ranks; r++)
-        sum += element(r, i);
-    return op == ncclAvg   ? sum / ranks
-           : op == ncclMax ? element(ranks - 1, i)
-           : op == ncclMin ? element(0, i)
-                           : sum;
-}
-
-static void put(ncclDataType_t type, void *base, size_t i, double v)
-{
-    float f = (float)v;
-    uint32_t bits;
-
-    memcpy(&bits, &f, sizeof bits);
-    switch (type) {
-    case ncclFloat32:
-        ((float *)base)[i] = f;
-        break;
-    case ncclFloat64:
-        ((double *)base)[i] = v;
-        break;
-    case ncclInt32:
-        ((int32_t *)base)[i] = (int32_t)v;
-        break;
-    case ncclInt64:
-        ((int64_t *)base)[i] = (int64_t)v;
-        break;
-    case ncclBfloat16:
-        ((uint16_t *)base)[i] = (uint16_t)(bits >> 16);
-        break;
-    default: /* float16, of numbers that have no rest */
-        ((uint16_t *)base)[i] =
-            v == 0 ? 0 : (uint16_t)(((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff));
-    }
-}
-
-/* The same on all ranks, but where buffers begin and whether they are two. */
-static struct call draw(unsigned *common, unsigned *own)
-{
-    struct call c = { .type = rand_r(common) % (int)(sizeof types / sizeof types[0]),
-                      .op = rand_r(common) % (int)(sizeof ops / sizeof ops[0]),
-                      .comm = rand_r(common) % COMMS,
-                      .stream = rand_r(common) % STREAMS };
-    size_t most = SLOT_BYTES / (size_t)types[c.type].bytes;
-    int size = rand_r(common) % 16;
-
-    /* mostly small; now and then nothing, the limit of a path, or all */
-    c.count = size == 0   ? 0
-              : size == 1 ? most
-              : size == 2 ? most / 2
-              : size == 3 ? most / 2 + 1
-                          : (size_t)rand_r(common) % (most >> (size % 12));
-    c.grouped = rand_r(common) % 8 == 0;
-    c.captured = rand_r(common) % 16 == 0;
-    c.in_place = rand_r(own) % 2;
-    c.from = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
-    c.to = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
-    return c;
-}
-
-static char *pattern[sizeof types / sizeof types[0]], *send_room[SLOTS],
-    *recv_room[SLOTS];
-static char *host;
-
-static void patterns_make(void)
-{
-    host = malloc(SLOT_BYTES);
-    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
-        size_t n = SLOT_BYTES / (size_t)types[t].bytes;
-
-        for (size_t i = 0; i < n; i++)
-            put(types[t].type, host, i, element(rank, i));
-        cuda(cudaMalloc((void **)&pattern[t], SLOT_BYTES), "cudaMalloc");
-        cuda(cudaMemcpy(pattern[t], host, SLOT_BYTES, cudaMemcpyHostToDevice), "copy");
-    }
-}
-
-/* Addresses that were another allocation's a moment ago. */
-static void rooms_renew(unsigned *own)
-{
-    for (int i = 0; i < SLOTS; i++) {
-        int k = rand_r(own) % SLOTS;
-
-        if (send_room[k])
-            cuda(cudaFree(send_room[k]), "cudaFree");
-        cuda(cudaMalloc((void **)&send_room[k], ROOM), "cudaMalloc");
-        if (!send_room[i])
-            cuda(cudaMalloc((void **)&send_room[i], ROOM), "cudaMalloc");
-        if (!recv_room[i])
-            cuda(cudaMalloc((void **)&recv_room[i], ROOM), "cudaMalloc");
-    }
-}
-
-static void enqueue(const struct call *c, int slot, ncclComm_t comm, cudaStream_t s)
-{
-    size_t bytes = c->count * (size_t)types[c->type].bytes;
-    char *from = send_room[slot] + c->from;
-    char *to = c->in_place ? from : recv_room[slot] + c->to;
-    cudaGraph_t graph;
-    cudaGraphExec_t run;
-
-    cuda(cudaMemcpyAsync(from, pattern[c->type], bytes, cudaMemcpyDeviceToDevice, s),
-         "filling");
-    if (c->captured)
-        cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
-    if (c->grouped)
-        nccl(ncclGroupStart(), "ncclGroupStart");
-    nccl(ncclAllReduce(from, to, c->count, types[c->type].type, ops[c->op], comm, s),
-         "ncclAllReduce");
-    if (c->grouped)
-        nccl(ncclGroupEnd(), "ncclGroupEnd");
-    if (!c->captured)
-        return;
-    cuda(cudaStreamEndCapture(s, &graph), "end of capture");
-    cuda(cudaGraphInstantiate(&run, graph, 0), "graph");
-    cuda(cudaGraphLaunch(run, s), "launch of the graph");
-    cuda(cudaStreamSynchronize(s), "graph");
-    cuda(cudaGraphExecDestroy(run), "graph");
-    cuda(cudaGraphDestroy(graph), "graph");
-}
-
-static void check(const struct call *c, int slot, int number)
-{
-    size_t size = (size_t)types[c->type].bytes;
-    const char *at = c->in_place ? send_room[slot] + c->from : recv_room[slot] + c->to;
-    char want[8];
-
-    cuda(cudaMemcpy(host, at, c->count * size, cudaMemcpyDeviceToHost), "reading");
-    for (size_t i = 0; i < c->count; i++) {
-        put(types[c->type].type, want, 0, expected(ops[c->op], i));
-        if (memcmp(want, host + i * size, size) == 0)
-            continue;
-        fprintf(stderr,
-                "rank %d: call %d, element %zu of %zu, type %d, op %d%s%s%s: wrong\n",
-                rank, number, i, c->count, (int)types[c->type].type, (int)ops[c->op],
-                c->in_place ? ", in place" : "", c->grouped ? ", grouped" : "",
-                c->captured ? ", captured" : "");
-        exit(1);
-    }
-}
-
-static void random_calls(int calls)
-{
-    unsigned common = 7, own = 100u + (unsigned)rank;
-    ncclComm_t comm[COMMS];
-    cudaStream_t stream[STREAMS];
-    struct call wave[SLOTS];
-
-    for (int i = 0; i < COMMS; i++)
-        comm[i] = communicator(i);
-    for (int i = 0; i < STREAMS; i++)
-        cuda(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking), "stream");
-    patterns_make();
-    for (int done = 0; done < calls; done += SLOTS) {
-        if (done / SLOTS % 8 == 0)
-            rooms_renew(&own);
-        /* a stream ends, and its handle may come again */
-        cuda(cudaStreamDestroy(stream[done / SLOTS % STREAMS]), "stream");
-        cuda(cudaStreamCreateWithFlags(&stream[done / SLOTS % STREAMS],
-                                       cudaStreamNonBlocking),
-             "stream");
-        for (int k = 0; k < SLOTS; k++) {
-            wave[k] = draw(&common, &own);
-            enqueue(&wave[k], k, comm[wave[k].comm], stream[wave[k].stream]);
-        }
-        cuda(cudaDeviceSynchronize(), "the calls");
-        for (int k = 0; k < SLOTS; k++)
-            check(&wave[k], k, done + k);
-    }
-    for (int i = 0; i < COMMS; i++)
-        nccl(ncclCommDestroy(comm[i]), "ncclCommDestroy");
 }
 
 /* ---- Ranks that are late or die ------------------------------------------------- */
@@ -328,9 +74,8 @@ static void abort_now(ncclComm_t comm, cudaStream_t s)
 static void faults(const char *mode)
 {
     ncclComm_t comm = communicator(0);
-    cudaStream_t s;
+    cudaStream_t s = stream_new();
 
-    cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
     sum_start(comm, s);
     sum_check(s);
     meet(ranks);
@@ -367,6 +112,33 @@ static void faults(const char *mode)
     }
 }
 
+/* ---- Communicators of a group ---------------------------------------------------- */
+
+/* As nccl-tests makes them under MPI; then a part with all ranks in reverse order. */
+static void parts(void)
+{
+    ncclComm_t comm, part;
+    cudaStream_t s = stream_new();
+
+    if (rank == 0)
+        nccl(ncclGetUniqueId(&shared->id[0]), "ncclGetUniqueId");
+    meet(ranks);
+    nccl(ncclGroupStart(), "ncclGroupStart");
+    nccl(ncclCommInitRank(&comm, ranks, shared->id[0], rank), "ncclCommInitRank");
+    nccl(ncclGroupEnd(), "ncclGroupEnd");
+    sum_start(comm, s);
+    sum_check(s);
+    nccl(ncclCommSplit(comm, 3, ranks - rank, &part, NULL), "ncclCommSplit");
+    for (int i = 0; i < 10; i++) {
+        sum_start(i % 2 ? part : comm, s);
+        sum_check(s);
+    }
+    nccl(ncclCommDestroy(part), "ncclCommDestroy");
+    sum_start(comm, s);
+    sum_check(s);
+    nccl(ncclCommDestroy(comm), "ncclCommDestroy");
+}
+
 /* ---- Times ---------------------------------------------------------------------- */
 
 #define REPEATS 50
@@ -379,8 +151,8 @@ static int ascending(const void *a, const void *b)
 }
 
 /* us of a call: REPEATS of them behind each other, the median of 9. */
-static double time_of(ncclComm_t comm, cudaStream_t s, float *p, size_t bytes,
-                      bool in_graph)
+static double time_of(ncclComm_t comm, cudaStream_t s, void *p, const struct type *t,
+                      size_t bytes, bool in_graph)
 {
     cudaGraphExec_t run = NULL;
     cudaGraph_t graph;
@@ -400,7 +172,8 @@ static double time_of(ncclComm_t comm, cudaStream_t s, float *p, size_t bytes,
         if (!in_graph)
             cuda(cudaEventRecord(begin, s), "event");
         for (int i = 0; i < REPEATS && (!in_graph || !run); i++)
-            nccl(ncclAllReduce(p, p, bytes / 4, ncclFloat32, ncclSum, comm, s),
+            nccl(ncclAllReduce(p, p, bytes / (size_t)t->bytes, t->type, ncclSum, comm,
+                               s),
                  "ncclAllReduce");
         if (in_graph && !run) {
             cuda(cudaStreamEndCapture(s, &graph), "end of capture");
@@ -414,7 +187,9 @@ static double time_of(ncclComm_t comm, cudaStream_t s, float *p, size_t bytes,
         cuda(cudaEventRecord(end, s), "event");
         cuda(cudaStreamSynchronize(s), "the calls");
         cuda(cudaEventElapsedTime(&ms, begin, end), "time");
-        if (turn >= 0)
+        if (turn < 0)
+            usleep(20000); /* what a library does once for this memory */
+        else
             us[turn] = ms * 1000.0 / REPEATS;
     }
     if (run) {
@@ -427,23 +202,30 @@ static double time_of(ncclComm_t comm, cudaStream_t s, float *p, size_t bytes,
     return us[4];
 }
 
+/* Those around 1 MiB are the limits of the library's ways. */
 static void times(void)
 {
-    const size_t most = (size_t)64 << 20;
+    static const size_t sizes[] = { 1 << 10,  4 << 10,          16 << 10,
+                                    64 << 10, 256 << 10,        512 << 10,
+                                    1 << 20,  (1 << 20) + 4096, 2 << 20,
+                                    4 << 20,  16 << 20,         25 << 20,
+                                    64 << 20, (size_t)256 << 20 };
+    const size_t n = sizeof sizes / sizeof sizes[0];
     ncclComm_t comm = communicator(0);
-    cudaStream_t s;
-    float *p;
+    cudaStream_t s = stream_new();
+    void *p;
 
-    cuda(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
-    cuda(cudaMalloc((void **)&p, most), "cudaMalloc");
-    cuda(cudaMemset(p, 0, most), "cudaMemset");
-    for (size_t bytes = 1024; bytes <= most; bytes *= 4) {
-        double stream = time_of(comm, s, p, bytes, false);
-        double graph = time_of(comm, s, p, bytes, true);
+    cuda(cudaMalloc(&p, sizes[n - 1]), "cudaMalloc");
+    cuda(cudaMemset(p, 0, sizes[n - 1]), "cudaMemset");
+    for (int t = 0; t < 3; t += 2) /* float32, bfloat16 */
+        for (size_t i = 0; i < n; i++) {
+            double stream = time_of(comm, s, p, &types[t], sizes[i], false);
+            double graph = time_of(comm, s, p, &types[t], sizes[i], true);
 
-        if (rank == 0)
-            printf("%zu\t%.2f\t%.2f\n", bytes, stream, graph);
-    }
+            if (rank == 0)
+                printf("%s\t%zu\t%.2f\t%.2f\n", t ? "bf16" : "f32", sizes[i], stream,
+                       graph);
+        }
     nccl(ncclCommDestroy(comm), "ncclCommDestroy");
 }
 
@@ -452,6 +234,12 @@ static void run_rank(const char *mode, int calls)
     cuda(cudaSetDevice(rank), "cudaSetDevice");
     if (strcmp(mode, "random") == 0)
         random_calls(calls);
+    else if (strcmp(mode, "large") == 0)
+        large_calls();
+    else if (strcmp(mode, "graphs") == 0)
+        graphs(calls);
+    else if (strcmp(mode, "parts") == 0)
+        parts();
     else if (strcmp(mode, "time") == 0)
         times();
     else

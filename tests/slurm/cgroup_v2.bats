@@ -38,16 +38,15 @@ direct() { # srun option...
 }
 
 batch() { # option...: as #SBATCH lines, with a plain srun inside
+    local status=0
     {
         echo '#!/bin/bash'
         printf '#SBATCH %s\n' "$@"
         echo "srun -Q \$MUSTER_DIR/show"
-        echo "touch $MUSTER_DIR/done"
     } > "$MUSTER_DIR/job"
-    rm -f "$MUSTER_DIR/done"
-    sbatch -Q -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" > /dev/null
-    wait_for 60 test -e "$MUSTER_DIR/done"
+    batch_job 60 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" || status=$?
     sort "$MUSTER_DIR/out"
+    return $status
 }
 
 tasks_are() { # visible in task 0, opens, visible in task 1, opens

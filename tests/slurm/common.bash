@@ -59,11 +59,16 @@ wait_for() {
     done
 }
 
+# Is that slurmstepd one of this cluster? It holds the log of its node open.
+is_ours() { # process
+    [ -n "$(find "/proc/$1/fd" -lname "$MUSTER_DIR/c/log/*" -print -quit 2>/dev/null)" ]
+}
+
 # The process with that rank whose command line matches, if it is there.
-process_of_rank() { # PATTERN RANK
+process_of_rank() { # PATTERN RANK [its variable]
     local pid
     for pid in $(pgrep -f -- "$1"); do
-        ! grep -qzx "PMIX_RANK=$2" "/proc/$pid/environ" 2>/dev/null || echo "$pid"
+        ! grep -qzx "${3:-PMIX_RANK}=$2" "/proc/$pid/environ" 2>/dev/null || echo "$pid"
     done
 }
 
@@ -79,8 +84,8 @@ no_process() { # pattern of its command line
     ! pgrep -f -- "$1" >/dev/null
 }
 
-field() { # job, name: as `scontrol show job` has it
-    scontrol show job -o "$1" | tr ' ' '\n' | sed -n "s/^$2=//p"
+field() { # job, name: as `scontrol show job` has it, of an array each value once
+    scontrol show job -o "$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | sort -u
 }
 
 job_is() { # job, state (a list A|B is fine)
@@ -89,4 +94,19 @@ job_is() { # job, state (a list A|B is fine)
 
 job_becomes() { # seconds, job, state (a list A|B is fine): Slurm may write it down a little later
     wait_for "$1" job_is "$2" "$3" || { echo "job $2 is $(field "$2" JobState)" >&2; return 1; }
+}
+
+job_ends() { # seconds, job: returns its exit status
+    local code
+    job_becomes "$1" "$2" 'COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY' || return 1
+    code=$(field "$2" ExitCode)
+    return "${code%%:*}"
+}
+
+# Submit a job, wait for its end, return its exit status. sbatch --wait looks after 2, 4, 8 and more
+# seconds, so that a job which takes a little longer is noticed late.
+batch_job() { # seconds, option of sbatch...
+    local id
+    id=$(timeout 60 sbatch --parsable "${@:2}") || return 1 # with -Q it prints no number
+    job_ends "$1" "$id"
 }

@@ -26,10 +26,12 @@ setup() {
     [[ "$output" =~ ^([01])\ .*\;cpus=([01])\;mems=0\; ]]
     [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
     grep -qE 'core1: warning: .*0000:[1-9]0:00.0.*NUMA node [01].*--exclusive' "$MUSTER_DIR/err"
-    # two steps at once, a core each: neither is bound to the other's
+    # two steps at once, each until the other runs, a core each: neither is bound to the other's
     output=$(timeout 60 salloc -Q -n2 --gres=gpu:4 bash -c '
         for _ in 1 2; do
-            srun -Q --exact -n1 -c1 --gres=gpu:2 bash -c "sleep 2; awk \"\\\$1 == \\\"Cpus_allowed_list:\\\" { print \\\$2 }\" /proc/self/status" &
+            srun -Q --exact -n1 -c1 --gres=gpu:2 bash -c "touch $MUSTER_DIR/step.\$SLURM_STEP_ID
+                until [ -e $MUSTER_DIR/step.0 ] && [ -e $MUSTER_DIR/step.1 ]; do sleep 0.1; done
+                awk \"\\\$1 == \\\"Cpus_allowed_list:\\\" { print \\\$2 }\" /proc/self/status" &
         done
         wait' 2> "$MUSTER_DIR/err")
     [ "$(sort <<< "$output" | tr '\n' ' ')" = "0 1 " ]

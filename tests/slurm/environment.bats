@@ -188,7 +188,7 @@ rank 1 of 2" ]
 
 @test "case 063: a binding that was taken over stays in its own job" {
     printf '#!/bin/bash\nsbatch -Q -W -w env2 -n1 --gres=gpu:1 -o %s/out --wrap env\n' "$MUSTER_DIR" > "$MUSTER_DIR/outer"
-    timeout 60 sbatch -Q -W -w env1 -n2 --gres=gpu:2 --gpu-bind=single:1 -o /dev/null "$MUSTER_DIR/outer"
+    batch_job 60 -w env1 -n2 --gres=gpu:2 --gpu-bind=single:1 -o /dev/null "$MUSTER_DIR/outer"
     [ "$(grep -c '^SLURM_JOB_ID=' "$MUSTER_DIR/out")" -eq 1 ]
     [ "$(grep -cE '^SLURM_(GPU_BIND|MUSTER_REQUEST)=' "$MUSTER_DIR/out")" -eq 0 ]
 }
@@ -248,7 +248,7 @@ policy() { # srun option...
 
 @test "case 065: --mem-bind of sbatch" {
     cc -o "$MUSTER_DIR/mempolicy" "$BATS_TEST_DIRNAME/mempolicy.c"
-    timeout 60 sbatch -Q -W -w env1 -n1 -c2 --gres=gpu:1 --mem-bind=none -o "$MUSTER_DIR/out" --wrap "srun -Q -c2 $MUSTER_DIR/mempolicy"
+    batch_job 60 -w env1 -n1 -c2 --gres=gpu:1 --mem-bind=none -o "$MUSTER_DIR/out" --wrap "srun -Q -c2 $MUSTER_DIR/mempolicy"
     [ "$(grep -v ^muster "$MUSTER_DIR/out")" = "default 0" ]
 }
 
@@ -361,7 +361,7 @@ wait
 srun -Q -n1 --gres=gpu:2 bash -c 'echo later \$NCCL_RAS_ADDR'
 JOB
     rm -f "$MUSTER_DIR/ras"
-    timeout 90 sbatch -Q -W -w env1 -n1 -c2 --gres=gpu:2 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" || true
+    batch_job 90 -w env1 -n1 -c2 --gres=gpu:2 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" || true
     addr=$(cat "$MUSTER_DIR/ras")
     [[ "$addr" == localhost:* ]]
     grep -q "^tool $addr\$" "$MUSTER_DIR/out"
@@ -377,18 +377,18 @@ JOB
     # what sbatch of Slurm 24.05 writes; this srun may be older and accept it
     set -- -w env1 -n1 -c2 --gres=gpu:1 --ntasks-per-gpu=1
     printf '#!/bin/bash\nexport SLURM_CPUS_PER_TASK=2 SLURM_TRES_PER_TASK=%s\nsrun -Q env\n' cpu=2 > "$MUSTER_DIR/job"
-    timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" "$@" "$MUSTER_DIR/job"
+    batch_job 60 -o "$MUSTER_DIR/out" "$@" "$MUSTER_DIR/job"
     # it ran: nothing refused it
     grep -q '^SLURM_NTASKS_PER_GPU=1$' "$MUSTER_DIR/out"
     # from 24.05 on Slurm gives each task the variable of its own step
     [ "$(srun --version | grep -oE '[0-9]+' | head -n 1)" -lt 24 ] || return 0
     [ "$(grep -c '^SLURM_TRES_PER_TASK=' "$MUSTER_DIR/out")" -eq 0 ]
     # in the script's own environment, for an srun without the plugin
-    SLURM_TRES_PER_TASK=cpu=2 timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" "$@" --wrap env
+    SLURM_TRES_PER_TASK=cpu=2 batch_job 60 -o "$MUSTER_DIR/out" "$@" --wrap env
     [ "$(grep -c '^SLURM_TRES_PER_TASK=' "$MUSTER_DIR/out")" -eq 0 ]
     # not without a plugin that is on
     sed -i 's/srun -Q/srun -Q --muster=off/' "$MUSTER_DIR/job"
-    timeout 60 sbatch -Q -W -o "$MUSTER_DIR/out" -w env1 -n1 -c2 --gres=gpu:1 "$MUSTER_DIR/job"
+    batch_job 60 -o "$MUSTER_DIR/out" -w env1 -n1 -c2 --gres=gpu:1 "$MUSTER_DIR/job"
     grep -q '^SLURM_TRES_PER_TASK=cpu=2$' "$MUSTER_DIR/out"
 }
 
@@ -401,6 +401,8 @@ JOB
     export SLURM_CONF=$MUSTER_DIR/submit/slurm.conf
     run step -n2 --gpus-per-task=1 bash -c 'muster doctor; echo "served ${SLURM_MUSTER_SERVED-no}"'
     echo "$output" > "$MUSTER_DIR/doctor"
+    run step -n1 --gres=gpu:1 --gpu-bind=single:1 muster doctor # srun starts anew
+    echo "$output" > "$MUSTER_DIR/anew"
     run step -n1 --gpus-per-task=1 --mpi=pmix "$build/tests/slurm/faulty"
     echo "$output" > "$MUSTER_DIR/library"
     cp "$MUSTER_DIR/err" "$MUSTER_DIR/err1"
@@ -409,6 +411,7 @@ JOB
     cp "$MUSTER_DIR/err" "$MUSTER_DIR/err2"
     cp "$MUSTER_DIR/submit/plugstack.conf" "$MUSTER_DIR/c/etc/plugstack.conf"
     [ "$(grep -c 'this node lacks the plugin that carries it out' "$MUSTER_DIR/doctor")" -eq 2 ]
+    grep -q 'srun took --gpu-bind=single:1 over, but this node lacks the plugin' "$MUSTER_DIR/anew"
     grep -q 'lacks the Muster plugin, which would apply the --gpu-bind=per_task:1 that srun took over' "$MUSTER_DIR/library" "$MUSTER_DIR/err1"
     [ "$(grep -c 'served no' "$MUSTER_DIR/doctor")" -eq 2 ]
     [[ "$asked" == *"by=slurm"*" 0" ]]
@@ -426,7 +429,7 @@ JOB
 
 # A step whose binding was taken over in the batch script.
 job_step() { # srun option...
-    timeout 60 sbatch -Q -W -w env1 -n1 --gpus-per-task=1 -o "$MUSTER_DIR/out" \
+    batch_job 60 -w env1 -n1 --gpus-per-task=1 -o "$MUSTER_DIR/out" \
         --wrap "srun -Q $* bash -c 'muster doctor; [ \$SLURM_MUSTER_SERVED = \$SLURM_JOB_ID.\$SLURM_STEP_ID ] && echo served yes'"
     cat "$MUSTER_DIR/out"
 }

@@ -86,9 +86,10 @@ static int act(const char *phase)
     return 1;
 }
 
+/* By then a rank is in the fence, also on a busy machine. */
 static void *act_in_fence(void *arg)
 {
-    nap(0.5);
+    nap(1);
     act("fence");
     return NULL;
 }
@@ -277,7 +278,9 @@ static void options(int argc, char **argv)
     }
 }
 
-/* A rank of the other node comes late, so that the others are in the fence. */
+/* A rank of the other node comes late, before the deadline of 3 s, so that the others
+ * are in the fence.
+ */
 static void linger_in_fence(void)
 {
     const char *ntasks = getenv("SLURM_NTASKS");
@@ -285,7 +288,7 @@ static void linger_in_fence(void)
     pthread_t thread;
 
     if (my_rank == (opt.rank < size / 2 ? size - 1 : 0))
-        nap(2);
+        nap(2.6);
     if (my_rank == opt.rank)
         pthread_create(&thread, NULL, act_in_fence, NULL);
 }

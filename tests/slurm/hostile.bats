@@ -58,7 +58,7 @@ no_folder() {
 reader() {
     local p
     for p in $(pgrep -u 65534 -f slurmstepd); do
-        [ -n "$(find "/proc/$(ps -o ppid= -p "$p" | tr -d ' ')/fd" -lname "$MUSTER_DIR/c/log/*" -print -quit 2> /dev/null)" ] || continue
+        is_ours "$(ps -o ppid= -p "$p" | tr -d ' ')" || continue
         grep -q '^State:.[SDT]' "/proc/$p/status" && grep -q '^Uid:.65534.65534.65534' "/proc/$p/status" &&
             [ "$(cat "/proc/$p/comm")" = slurmstepd ] && echo "$p" && return
     done
@@ -115,16 +115,31 @@ reader() {
     rm -r "$MUSTER_DIR/home/tmp" "$MUSTER_DIR/home/started" "$MUSTER_DIR/home/go"
 }
 
-@test "the child that reads a user's file has no file, id or group of root, and may be stopped" {
-    local child
+# Any folder of the path will do, so the program itself needs no library.
+@test "an LD_LIBRARY_PATH that answers nothing: slurmstepd starts tasks that share a GPU" {
+    echo 'int main(void) { return 0; }' | cc -static -x c -o "$MUSTER_DIR/ends" -
+    mkdir "$MUSTER_DIR/home/lib"
+    chown 65534:65534 "$MUSTER_DIR/home/lib"
+    while_hung "$MUSTER_DIR/home/lib" theirs -n2 --gres=gpu:1 --muster=share=yes \
+        --export=ALL,LD_LIBRARY_PATH="$MUSTER_DIR/home/lib" "$MUSTER_DIR/ends"
+    rmdir "$MUSTER_DIR/home/lib"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$gone" = yes ]
+}
+
+@test "the child that reads a user's file has no file, id or group of root, keeps its memory from the user, and may be stopped" {
+    local child seen
     mkfifo "$MUSTER_DIR/home/fifo"
     chown 65534:65534 "$MUSTER_DIR/home/fifo"
     theirs --gres=gpu:1 --muster=topo="$MUSTER_DIR/home/fifo" echo it-ran > "$MUSTER_DIR/err" 2>&1 3>&- &
-    wait_for 30 reader > /dev/null
-    child=$(reader)
+    found() { child=$(reader); } # it is there for two seconds
+    wait_for 30 found
     setpriv --reuid 65534 --regid 65534 --clear-groups kill -STOP "$child"
     cat "/proc/$child/status" > "$MUSTER_DIR/status"
     ls "/proc/$child/fd" > "$MUSTER_DIR/fds"
+    # a fork of slurmstepd: it has what root's process had in memory
+    seen=$(setpriv --reuid 65534 --regid 65534 --clear-groups cat "/proc/$child/environ" 2>&1 | tr '\0' ' ') || true
     wait %%
     rm "$MUSTER_DIR/home/fifo"
     cat "$MUSTER_DIR/status" "$MUSTER_DIR/fds" "$MUSTER_DIR/err"
@@ -132,6 +147,7 @@ reader() {
     grep -q '^Gid:.65534.65534.65534.65534$' "$MUSTER_DIR/status"
     [ "$(sed -n 's/^Groups:[[:space:]]*//p' "$MUSTER_DIR/status" | tr -d ' ')" = 65534 ]
     [ "$(tr '\n' ' ' < "$MUSTER_DIR/fds")" = "0 1 2 3 " ]
+    [[ "$seen" = *"Permission denied" ]]
     grep -q it-ran "$MUSTER_DIR/err"
     [ ! -e "/proc/$child" ]
     wait_for 10 no_job

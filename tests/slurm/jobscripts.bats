@@ -24,7 +24,7 @@ setup() {
 submit() { # script [options of sbatch]
     local id
     id=$(sbatch --parsable --cpus-per-task=1 "${@:2}" "$top/jobscripts/$1") || return 1
-    job_becomes 330 "$id" 'COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY' || true
+    job_ends 330 "$id" || true
     cat ./*-"$id".out
     job_is "$id" COMPLETED
 }

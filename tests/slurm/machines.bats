@@ -48,7 +48,7 @@ plans() { # srun option...
         echo "srun $option: $output"
         [ "$output" = "$want" ]
         printf '#!/bin/bash\nsrun -Q -c8 bash -c '"'"'echo "$MUSTER_PLAN"'"'"' 2>/dev/null\n' > "$MUSTER_DIR/job"
-        timeout 60 sbatch -Q -W --exclusive -n4 -c8 $option --gres=gpu:4 -o "$MUSTER_DIR/out" "$MUSTER_DIR/job"
+        batch_job 60 --exclusive -n4 -c8 $option --gres=gpu:4 -o "$MUSTER_DIR/out" "$MUSTER_DIR/job"
         run sed 's/.*task=\([0-9]*\);gpus=\([^;]*\);cpus=\([^;]*\);.*/\1 \2 \3/' <(sort "$MUSTER_DIR/out")
         echo "sbatch $option: $output"
         [ "$output" = "$want" ]

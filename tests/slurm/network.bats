@@ -89,7 +89,7 @@ address() { # node
 
 @test "case 043: nodes whose kernels have other ephemeral ports hash alike from a batch script" {
     on mnet2 -- bash -c 'echo 15000 65000 >/proc/sys/net/ipv4/ip_local_port_range'
-    timeout 60 sbatch -Q -W -N2 -n2 --gres=gpu:1 -o "$MUSTER_DIR/alike" --wrap \
+    batch_job 60 -N2 -n2 --gres=gpu:1 -o "$MUSTER_DIR/alike" --wrap \
         'srun -Q bash -c "echo \$NCCL_RAS_ADDR"; srun -Q --export=NONE /bin/bash -c "echo none \$NCCL_RAS_ADDR"'
     on mnet2 -- bash -c 'echo 32768 60999 >/proc/sys/net/ipv4/ip_local_port_range'
     cat "$MUSTER_DIR/alike"
@@ -127,6 +127,10 @@ address() { # node
     [ "$output" = unset ]
 }
 
+bridge_works() { # node
+    on "$1" -- ip link show br-0a1b | grep -q 'state UP'
+}
+
 @test "case 027: a bridge with the same address on every node is not chosen, eth0 is named exactly" {
     for n in mnet1 mnet2; do
         on $n -- ip link add br-0a1b type bridge
@@ -137,7 +141,7 @@ address() { # node
         on $n -- ip link set v0 up
         on $n -- ip link set v1 up
     done
-    sleep 2
+    for n in mnet1 mnet2; do wait_for 10 bridge_works $n; done
     run seen NCCL_SOCKET_IFNAME -N2 --ntasks-per-node=2 --gres=gpu:2
     echo "$output"
     [ "$output" = "=eth0" ]
@@ -271,8 +275,7 @@ ROWS
     [ "$(sort -u <<<"$output" | wc -l)" -eq 1 ]
     [ "$(cut -d' ' -f2 <<<"${lines[0]}")" = "$(md5sum <"$MUSTER_DIR/topo.xml" | cut -d' ' -f1)" ]
     [ "${lines[0]%% *}" != "$MUSTER_DIR/topo.xml" ]
-    sleep 1
-    [ ! -e "$(dirname "${lines[0]%% *}")" ]
+    wait_for 10 test ! -e "$(dirname "${lines[0]%% *}")"
 }
 
 @test "topo=FILE that NCCL cannot parse: not set, and the line is named" {
@@ -300,5 +303,5 @@ ROWS
     export NCCL_TOPO_FILE=/mine.xml
     run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/topo.xml" bash -c 'echo "$NCCL_TOPO_FILE"'
     [ "$output" = /mine.xml ]
-    [ -z "$(find /tmp -maxdepth 1 -name 'muster.*.*.*' -newer "$MUSTER_DIR/topo.xml")" ]
+    [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'muster.*.*.*' -newer "$MUSTER_DIR/topo.xml")" ]
 }

@@ -12,6 +12,8 @@ setup_file() {
     site > "$MUSTER_DIR/site.conf"
     plugin_cluster --prefix plug --nodes 2 --gpus 4
     eval "$(cat "$MUSTER_DIR/env")"
+    # for a step that others run beside: until somebody removes the file
+    echo 'touch $MUSTER_DIR/there; while [ -e $MUSTER_DIR/there ]; do sleep 0.1; done' > "$MUSTER_DIR/stay"
     # as installed: `optional`
     sed -i 's/^required/optional/' "$MUSTER_DIR/c/etc/plugstack.conf"
 }
@@ -40,11 +42,11 @@ cpus='awk "\$1 == \"Cpus_allowed_list:\" { print \$2 }" /proc/self/status'
 
 # Submit a script from standard input, wait, print its output.
 job() { # sbatch option...
-    rm -f "$MUSTER_DIR/done"
-    { echo '#!/bin/bash'; cat; echo "touch $MUSTER_DIR/done"; } > "$MUSTER_DIR/job"
-    timeout 60 sbatch -Q -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$@" "$MUSTER_DIR/job" > /dev/null
-    wait_for 31 test -e "$MUSTER_DIR/done" || return 1
+    local status=0
+    { echo '#!/bin/bash'; cat; } > "$MUSTER_DIR/job"
+    batch_job 60 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$@" "$MUSTER_DIR/job" || status=$?
     cat "$MUSTER_DIR/out"
+    return $status
 }
 
 @test "each of 2 tasks on 2 cores is bound beside its GPUs, as muster verify sees it" {
@@ -115,8 +117,8 @@ job() { # sbatch option...
     run job -w plug1 -n2 --gres=gpu:4 <<< 'srun -Q -n1 bash -c "echo \$MASTER_PORT"
 srun -Q -n1 bash -c "echo \$MASTER_PORT"'
     [ "${lines[0]}" != "${lines[1]}" ]
-    sbatch -Q -W --array=0-1 -n1 --gres=gpu:1 -o "$MUSTER_DIR/array.%a" \
-        --wrap 'srun -Q bash -c "echo \$MASTER_PORT"' > /dev/null
+    batch_job 60 --array=0-1 -n1 --gres=gpu:1 -o "$MUSTER_DIR/array.%a" \
+        --wrap 'srun -Q bash -c "echo \$MASTER_PORT"'
     [ -s "$MUSTER_DIR/array.0" ]
     [ "$(cat "$MUSTER_DIR/array.0")" != "$(cat "$MUSTER_DIR/array.1")" ]
 }
@@ -380,9 +382,9 @@ no no" ]
 
 @test "two steps side by side with two GPUs each: each its own GPUs and CPUs (case 053)" {
     run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
-srun -Q -n1 --exact --gres=gpu:2 bash -c 'sleep 2; echo $MUSTER_PLAN' &
-sleep 0.7
-srun -Q -n1 --exact --gres=gpu:2 bash -c 'echo $MUSTER_PLAN'
+srun -Q -n1 --exact --gres=gpu:2 bash -c 'echo $MUSTER_PLAN; . $MUSTER_DIR/stay' &
+until [ -e $MUSTER_DIR/there ]; do sleep 0.1; done
+srun -Q -n1 --exact --gres=gpu:2 bash -c 'echo $MUSTER_PLAN; rm $MUSTER_DIR/there'
 wait
 JOB
     [ "$(sort <<< "$output" | cut -d';' -f3,4)" = "gpus=0000:10:00.0,0000:20:00.0;cpus=0
@@ -391,8 +393,10 @@ gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
 
 @test "two jobs on one node: each has its own GPUs, CPUs, rendezvous address and RAS port" {
     for i in 1 2; do
-        timeout 60 srun -Q -w plug1 -n1 --gres=gpu:2 bash -c 'sleep 2
-            echo "$MUSTER_PLAN;$MASTER_PORT;$NCCL_RAS_ADDR"' > "$MUSTER_DIR/two.$i" 2> "$MUSTER_DIR/err" &
+        # each until the other runs too
+        timeout 60 srun -Q -w plug1 -n1 --gres=gpu:2 bash -c 'touch "$MUSTER_DIR/two.$0.runs"
+            until [ -e "$MUSTER_DIR/two.$((3 - $0)).runs" ]; do sleep 0.1; done
+            echo "$MUSTER_PLAN;$MASTER_PORT;$NCCL_RAS_ADDR"' $i > "$MUSTER_DIR/two.$i" 2> "$MUSTER_DIR/err" &
     done
     wait
     for field in 3 4 8 9; do # gpus, cpus, port, RAS
@@ -402,18 +406,20 @@ gpus=0000:80:00.0,0000:90:00.0;cpus=1" ]
 
 @test "a step that overlaps another one reports what they share; side by side nothing is shared (case 053)" {
     run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
-srun -Q --overlap -n1 --gres=gpu:2 bash -c 'sleep 3' &
-sleep 1
+srun -Q --overlap -n1 --gres=gpu:2 bash $MUSTER_DIR/stay &
+until [ -e $MUSTER_DIR/there ]; do sleep 0.1; done
 srun -Q --overlap -n2 --gres=gpu:4 --muster=verbose true
 srun -Q --overlap -n2 --gres=gpu:4 true
+rm $MUSTER_DIR/there
 wait
 JOB
     [ "$(grep -c 'shares' "$MUSTER_DIR/err")" -eq 1 ]
     grep -qE 'plug1: this step shares CPUs 1 and GPUs 0000:10:00.0,0000:20:00.0 with step [0-9]+\.0, which also runs here' "$MUSTER_DIR/err"
     run job -w plug1 -n2 --gres=gpu:4 <<'JOB'
-srun -Q --exact -n1 --gres=gpu:2 sleep 3 &
-sleep 1
+srun -Q --exact -n1 --gres=gpu:2 bash $MUSTER_DIR/stay &
+until [ -e $MUSTER_DIR/there ]; do sleep 0.1; done
 srun -Q --exact -n1 --gres=gpu:2 --muster=verbose true
+rm $MUSTER_DIR/there
 wait
 JOB
     grep -q 'step [0-9]*\.1, 1 of 1 task' "$MUSTER_DIR/err"

@@ -60,13 +60,12 @@ batch() { # option...
     submit
 }
 
-# Submit the file job and wait for its end (sbatch -W looks every few seconds only).
+# Submit the file job, wait for its end, print its output.
 submit() {
-    rm -f "$MUSTER_DIR/done"
-    echo "touch $MUSTER_DIR/done" >> "$MUSTER_DIR/job"
-    timeout 60 sbatch -Q -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" > /dev/null
-    wait_for 31 test -e "$MUSTER_DIR/done" || return 1
+    local status=0
+    batch_job 60 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" || status=$?
     sort "$MUSTER_DIR/out"
+    return $status
 }
 
 # Compare the two tasks' lines without plan and cpus.
@@ -163,9 +162,13 @@ taken_direct() {
     [ ! -s "$MUSTER_DIR/err" ] || ! grep -q 'write instead' "$MUSTER_DIR/err"
 }
 
-@test "closest means the GPUs near the task's CPUs, all openable" {
+@test "case 075: closest means the GPUs near the task's CPUs, all openable" {
     run batch --gres=gpu:4 --gpu-bind=closest
     expect "visible=0,1 opens=0123" "visible=2,3 opens=0123"
+    # as many tasks as GPUs: each has one of the near ones alone
+    run batch -n4 -O --gres=gpu:4 --gpu-bind=closest
+    [ "$(awk '{ print $2, $3 }' <<< "$output" | sort | tr '\n' ' ')" = \
+        "visible=0 opens=0123 visible=1 opens=0123 visible=2 opens=0123 visible=3 opens=0123 " ]
 }
 
 @test "--gpu-bind=none and no request leave all GPUs visible and openable" {

@@ -9,8 +9,8 @@ steps=${MUSTER_PORT_STEPS:-16}
 setup_file() {
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mports.XXXXXX")
-    # a range of 8 pairs, so that the steps must meet
-    printf '[defaults]\nenable=all\nports=23000-23015\n' >"$MUSTER_DIR/site.conf"
+    # a range of 8 pairs, so that the steps must meet, where no step of another cluster has its port
+    printf '[defaults]\nenable=all\nports=6000-6015\n' >"$MUSTER_DIR/site.conf"
     for kind in reserved hashed; do
         # shellcheck disable=SC2046
         "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/$kind" --nodes 1 --gpus 0 \
@@ -74,20 +74,20 @@ side_by_side() { # cluster, srun option...
 
 @test "a hashed port that another program listens on is named" {
     command -v python3 >/dev/null || skip "no python3"
-    printf '[defaults]\nenable=all\nports=23100-23101\n' >"$MUSTER_DIR/hashed/etc/muster.conf"
+    printf '[defaults]\nenable=all\nports=6100-6101\n' >"$MUSTER_DIR/hashed/etc/muster.conf"
     eval "$(cat "$MUSTER_DIR/hashed.env")"
     python3 -c 'import socket, time
-s = socket.socket(); s.bind(("", 23100)); s.listen(1); time.sleep(30)' 3>&- &
+s = socket.socket(); s.bind(("", 6100)); s.listen(1); time.sleep(30)' 3>&- &
     listener=$!
-    wait_for 20 grep -q ':5A3C 00000000:0000 0A' /proc/net/tcp # 23100, listens
+    wait_for 20 grep -q ':17D4 00000000:0000 0A' /proc/net/tcp # 6100, listens
     run timeout 60 srun -n1 bash -c 'echo $MASTER_PORT'
     kill $listener
     wait $listener || true # gone only then
-    [[ "$output" == *"MASTER_PORT 23100 is in use on this node by another program"* ]]
+    [[ "$output" == *"MASTER_PORT 6100 is in use on this node by another program"* ]]
     # steps one behind the other may have one port: the first lets it go with its last task
     run timeout 100 salloc -Q -N1 -n1 bash -c 'for i in 1 2 3 4 5 6; do srun -n1 bash -c "echo \$MASTER_PORT"; done'
     echo "$output"
-    [ "$(sort -u <<< "$output")" = 23100 ]
+    [ "$(sort -u <<< "$output")" = 6100 ]
 }
 
 @test "no file is left behind by the steps" {

@@ -43,6 +43,24 @@ run \`make distclean\` there first, then this again" ]
     [ ! -e "$copy/build-quickstart" ]
 }
 
+@test "quickstart in a folder with a blank, or where the user may not write: one sentence" {
+    local copy="$BATS_TEST_TMPDIR/mu ster"
+    mkdir -p "$copy/jobscripts"
+    cp "$top/jobscripts/quickstart" "$copy/jobscripts/"
+    run "$copy/jobscripts/quickstart"
+    [ "$status" -eq 1 ]
+    [ "$output" = "quickstart: the path of $copy has a blank, which configure refuses: move the folder to a path without one" ]
+    [ ! -e "$copy/build-quickstart" ]
+    copy=$(mktemp -d /tmp/mquick.XXXXXX) # another user must reach it
+    mkdir "$copy/jobscripts"
+    cp "$top/jobscripts/quickstart" "$copy/jobscripts/"
+    chmod -R a+rX "$copy"
+    run setpriv --reuid 65534 --regid 65534 --clear-groups "$copy/jobscripts/quickstart"
+    rm -r "$copy"
+    [ "$status" -eq 1 ]
+    [ "$output" = "quickstart: you may not write in $copy: run this in a copy of the folder that is yours" ]
+}
+
 @test "quickstart trains on one and on four ranks, shows placement and speedup, leaves nothing" {
     EPOCHS=3 run "$top/jobscripts/quickstart" --no-install
     echo "$output"

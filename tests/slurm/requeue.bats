@@ -79,14 +79,16 @@ ends_undisturbed() { # job
 }
 
 @test "its node dies: put back by Slurm, it goes on from the last checkpoint to the same curve" {
-    local job node
+    local job node pid
     start_training -p low
     node=$(field "$job" BatchHost)
     wait_for 60 test -e "checkpoints-$job/muster-train-latest.muster"
     kill -9 "$(cat "$MUSTER_DIR/c/run/slurmd.$node.pid")"
-    # What ran there, daemons of the step first.
-    pgrep -f "slurmstepd: \[$job\." | xargs -r kill -9 || true
-    pgrep -f -- "--checkpoint checkpoints-$job " | xargs -r kill -9 || true # some end with their slurmstepd
+    # What ran there, daemons of the step first. Other clusters have a job of that number too.
+    for pid in $(pgrep -f "slurmstepd: \[$job\."); do ! is_ours "$pid" || kill -9 "$pid" || true; done
+    for pid in $(pgrep -f -- "--checkpoint checkpoints-$job "); do
+        [ ! "/proc/$pid/cwd" -ef "$PWD" ] || kill -9 "$pid" || true # some end with their slurmstepd
+    done
     scontrol update NodeName="$node" State=DOWN Reason=died
     ends_undisturbed "$job"
     [ "$(field "$job" BatchHost)" != "$node" ]

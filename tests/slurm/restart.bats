@@ -176,10 +176,7 @@ salloc_form() {
         echo "NEIGHBOUR_FILE=$MUSTER_DIR/count.$n srun -Q -n2 $flags $options $MUSTER_DIR/show < /dev/null | sed 's/^[01]: //' | sort > $MUSTER_DIR/out.$n" >> "$MUSTER_DIR/job"
         printf '%s\n' "0 visible=$a opens=$all" "1 visible=$b opens=$all" > "$MUSTER_DIR/want.$n"
     done < <(forms)
-    echo "touch $MUSTER_DIR/done" >> "$MUSTER_DIR/job"
-    rm -f "$MUSTER_DIR/done"
-    sbatch -Q -w mre1 -n2 --gres=gpu:4 -o "$MUSTER_DIR/batch.out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" > /dev/null
-    wait_for 120 test -e "$MUSTER_DIR/done"
+    batch_job 120 -w mre1 -n2 --gres=gpu:4 -o "$MUSTER_DIR/batch.out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job"
     [ "$(warned)" -eq 0 ]
     [ $n -ge 12 ]
     while [ $n -gt 0 ]; do
@@ -212,7 +209,7 @@ srun -Q -n1 --exact $bind \$MUSTER_DIR/show
 kill %1
 wait
 JOB
-    timeout 60 sbatch -Q -W -w mre1 -n2 --gres=gpu:4 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job" > /dev/null
+    batch_job 60 -w mre1 -n2 --gres=gpu:4 -o "$MUSTER_DIR/out" -e "$MUSTER_DIR/err" "$MUSTER_DIR/job"
     [ "$(cat "$MUSTER_DIR/out")" = "0 visible=0 opens=23" ]
     restarts 2 2
 }

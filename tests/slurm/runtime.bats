@@ -43,6 +43,12 @@ setup() {
     calls=(allreduce allgather reduce-scatter broadcast reduce gather scatter alltoall send sendrecv)
     [ "$(tail -n +3 <<<"$output" | cut -f 1,3,10)" = \
         "$(printf '%s\t16\tok\n' "${calls[@]}" | sed 'p;s/16/64/'; printf 'barrier\t0\t-\n')" ]
+    # a lane has a rank on each node
+    run --separate-stderr four "$build/muster-bench" lanes --host --max 64K --batches 3 --tsv
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^# lane .: rank . (node n1.*) to rank . (node n2.*)$' <<<"$output")" -eq 2 ]
+    [ "$(grep -v '^#' <<<"$output" | cut -f 1)" = $'lanes\n1\n2' ]
 }
 
 @test "a second world of the same ranks has collectives of its own" {

@@ -115,8 +115,7 @@ said() { # part
     [ "$ready" = ready ] || skip "$ready"
     run timeout 30 srun -Q -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/hung.xml" echo it-ran
     idle() { [ -z "$(squeue -h)" ]; }
-    for _ in $(seq 50); do idle && break; sleep 0.2; done
-    idle && gone=yes || gone=no
+    wait_for 10 idle && gone=yes || gone=no
     exec 7>&-
     wait
     [ "$status" -eq 0 ]
@@ -149,7 +148,7 @@ in_other_tmp() { # TEST_TMP of container.c
     [ "$(grep -c '^unset ' <<< "$output")" -eq 2 ]
     said 'NCCL_TOPO_FILE is not set: the tasks do not see'
     # the step's own copy is gone
-    wait_for 5 test -z "$(ls "$MUSTER_DIR/tmp")"
+    wait_for 10 rmdir "$MUSTER_DIR/tmp"
 }
 
 @test "topo=auto: on a virtual machine whose layout the site states, that file; elsewhere none" {

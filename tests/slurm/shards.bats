@@ -38,6 +38,30 @@ plans() { # srun option...
     [ "$output" = "0 GPU0 48-55,112-119
 1 GPU0 56-63,120-127" ]
     run ! grep -q 'Muster leaves\|share=yes' "$MUSTER_DIR/err"
+    # with a binding too, which Slurm must not get as none: 22.05 ends such tasks by a segmentation fault
+    for bind in --gpu-bind=single:1 --gpu-bind=closest --gpu-bind=map_gpu:0,0; do
+        run plans -n2 -c16 --gres=shard:2 $bind
+        [ "$output" = "0 GPU0 48-55,112-119
+1 GPU0 56-63,120-127" ]
+    done
+    batch_job 60 -n2 -c16 --gres=shard:2 --gpu-bind=single:1 -o "$MUSTER_DIR/out" --wrap \
+        'srun -Q bash -c "echo task \$SLURM_PROCID \$CUDA_VISIBLE_DEVICES"'
+    [ "$(sort "$MUSTER_DIR/out")" = "task 0 0
+task 1 0" ]
+    # in salloc, whose environment has no trace of the shards
+    for ask in "--gres=shard:2 --gpu-bind=single:1" "--gres shard:2 --gpu-bind closest"; do
+        # shellcheck disable=SC2086 # words
+        run timeout 60 salloc -Q -n2 -c16 $ask bash -c 'srun -Q bash -c "echo task \$SLURM_PROCID \$CUDA_VISIBLE_DEVICES" | sort' < /dev/null
+        [ "$output" = "task 0 0
+task 1 0" ]
+    done
+    SALLOC_GRES=shard:2 run timeout 60 salloc -Q -n1 -c16 srun -Q --gpu-bind=single:1 bash -c 'echo $CUDA_VISIBLE_DEVICES' < /dev/null
+    [ "$output" = 0 ]
+    # whole GPUs of a job that is submitted there are taken over as ever
+    run timeout 60 salloc -Q -n1 -c16 --gres=shard:2 salloc -Q -n2 -c16 --gres=gpu:2 srun -Q --gpu-bind=single:1 \
+        bash -c 'echo "$CUDA_VISIBLE_DEVICES $SLURM_MUSTER_REQUEST"' < /dev/null
+    [ "$(cut -d' ' -f1 <<< "$output" | sort -u | wc -l)" -eq 2 ]
+    [ "$(grep -c '^[0-9] v=1;.*;by=muster;.*gpu-bind=single:1$' <<< "$output")" -eq 2 ]
     # refused where the site or the user says so
     run plans -n2 -c16 --gres=shard:2 --muster=share=no
     grep -q 'share=no' "$MUSTER_DIR/err"

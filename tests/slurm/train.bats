@@ -165,7 +165,7 @@ BYTES
 }
 
 @test "in a batch script without srun it says so, status 20" {
-    run timeout 60 sbatch --wait -n4 -o out --wrap "$train --steps 5"
+    run batch_job 60 -n4 -o out --wrap "$train --steps 5"
     [ "$status" -eq 20 ]
     run cat out
     [[ $output = *"started this program without srun"* ]]
@@ -231,8 +231,7 @@ BYTES
 @test "USR1 to the step gives a checkpoint and status 22; gone on with in another world it ends where an undisturbed run ends" {
     ranks 4 -N1 --job-name=stopme -- --dtype fp64 --epochs 1 --checkpoint stop --curve stopped > out 2>&1 &
     local step=$! code=0
-    wait_for 60 test -e stopped
-    sleep 1
+    wait_for 60 has_lines stopped 1
     scancel --signal=USR1 --name=stopme
     wait "$step" || code=$?
     cat out

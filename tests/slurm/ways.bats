@@ -10,7 +10,7 @@ setup_file() {
     ip netns list >/dev/null 2>&1 || skip "no network namespaces here"
     export MUSTER_DIR
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mways.XXXXXX")
-    make -s -C "$build" tests/slurm/weights tests/slurm/faulty >/dev/null
+    make -s -C "$build" tests/slurm/weights tests/slurm/faulty runtime/api/example_elastic >/dev/null
     "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix mway --nodes 2 --cpus 4 --netns \
         --plugin "$build/.libs/muster.so" >"$MUSTER_DIR/env"
     eval "$(cat "$MUSTER_DIR/env")"
@@ -73,7 +73,7 @@ four() { # srun option..., program
     [ "$status" -eq 11 ]
     [ $((SECONDS - start)) -lt 20 ]
     [[ "$output" == *"rank 3 of WORLD_SIZE=4 did not arrive within 4 s (MUSTER_INIT_TIMEOUT)"* ]]
-    [[ "$output" == *"rank 3 cannot reach rank 0 at "*": a process there lacks this rank's token"* ]]
+    [[ "$output" == *"rank 3 (node "*") cannot reach rank 0 at "*": a process there lacks this rank's token"* ]]
 }
 
 @test "without PMIx a rank that dies is named" {
@@ -97,4 +97,87 @@ four() { # srun option..., program
     wait
     cat "$MUSTER_DIR/loop"
     [ "$(cat "$MUSTER_DIR/loop")" = "4 ranks on 1 nodes:$with_pmix" ]
+}
+
+@test "a program's own exchange under srun gives the weights of --mpi=pmix" {
+    run four "$build/tests/slurm/weights" "$BATS_TEST_TMPDIR"
+    echo "$output"
+    [ "$output" = "4 ranks on 2 nodes:$with_pmix" ]
+    [ -e "$BATS_TEST_TMPDIR/0.3" ] # of rank 3 in the first call
+}
+
+@test "a world of one rank has the same weights on each of the four ways" {
+    local weights=$build/tests/slurm/weights
+    {
+        timeout 60 srun -Q --mpi=pmix -n1 "$weights"
+        RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 timeout 60 "$weights"
+        SLURM_PROCID=0 SLURM_NTASKS=1 timeout 60 "$weights" "$BATS_TEST_TMPDIR"
+        timeout 60 "$weights"
+    } >"$MUSTER_DIR/alone"
+    cat "$MUSTER_DIR/alone"
+    [ "$(grep -c '^1 ranks on 1 nodes: [0-9a-f]*$' "$MUSTER_DIR/alone")" -eq 4 ]
+    [ "$(sort -u "$MUSTER_DIR/alone" | wc -l)" -eq 1 ]
+}
+
+# ---- A world that has begun: muster(3), "Taking more ranks" ----
+
+# The batch script of the manual, with a spare rank when the file `spare` is there. The goal 1.9 takes
+# five ranks, so the training ends after the spare rank has joined.
+train_and_grow() { # KIND of srun's --mpi
+    example="$build/runtime/api/example_elastic"
+    cd "$BATS_TEST_TMPDIR" || return 1
+    cat >restart <<'END'
+"$@"
+status=$?
+[ $status -gt 128 ] || exit $status
+MUSTER_JOIN=$MUSTER_GROW exec "$@"
+END
+    cat >job <<END
+#!/bin/sh
+export MUSTER_ELASTIC=2 MUSTER_GROW=$PWD/world
+srun --mpi=$1 --muster --kill-on-bad-exit=0 --wait=0 sh restart $example 1.9 &
+until [ -e spare ]; do sleep 0.1; done
+MUSTER_JOIN=\$MUSTER_GROW srun --mpi=none --muster --overlap -N1 -n1 $example 1.9
+wait
+END
+    job=$(sbatch --parsable -N2 --ntasks-per-node=2 -o out job)
+    ranks 4 1
+}
+
+ranks() { # SIZE TIMES: so often the world got this size
+    wait_for 40 counted "$1" "$2" || { cat out; return 1; }
+}
+
+counted() { [ "$(grep -cs "^step [0-9]*: $1 ranks$" out)" -ge "$2" ]; }
+
+kill_rank() { # VARIABLE of the rank, RANK
+    kill -9 "$(process_of_rank "^[^ ]*/example_elastic 1.9$" "$2" "$1")"
+}
+
+# All five ranks ended well, with weights that are equal bit for bit.
+ended_equal() {
+    wait_for 40 job_is "$job" COMPLETED || { cat out; return 1; }
+    cat out
+    [ "$(grep -c '^rank [0-4] of 5: step [0-9]*, weights ' out)" -eq 5 ]
+    [ "$(grep '^rank . of 5' out | cut -d: -f2 | sort -u | wc -l)" -eq 1 ]
+    [ ! -e world ]
+}
+
+@test "a task starts its killed process again, which joins; so does rank 0's, and a spare one of another step" {
+    train_and_grow pmix
+    kill_rank PMIX_RANK 2
+    ranks 4 2
+    kill_rank PMIX_RANK 0
+    ranks 4 3
+    grep -q '^muster: rank 2 (node mway2, .*3 of 4 ranks go on' out
+    touch spare
+    ended_equal
+}
+
+@test "without PMIx too" {
+    train_and_grow none
+    kill_rank RANK 3
+    ranks 4 2
+    touch spare
+    ended_equal
 }

@@ -2,32 +2,23 @@
 /* elastic.c - a training in which ranks die */
 #include "tests/unit/elastic.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-
-static void pause_for(double seconds)
-{
-    struct timespec t = { (time_t)seconds,
-                          (long)((seconds - (double)(time_t)seconds) * 1e9) };
-
-    while (nanosleep(&t, &t) < 0) {
-    }
-}
+#include "runtime/boot/control_impl.h"
+#include "tests/unit/await_stop.h"
 
 static void die(const struct run *run)
 {
     if (run->told->died_at == 0)
         run->told->died_at = mu_clock_s();
     kill(getpid(), SIGKILL);
-    pause_for(10);
+    mu_pause(10);
 }
 
 static bool has_come(const struct run *run, int step, enum phase phase)
@@ -62,51 +53,80 @@ static bool dies_in_finalize(const struct run *run)
            run->c->death[0].rank == run->origin;
 }
 
+static const struct death *dies_behind_another(const struct run *run)
+{
+    for (int i = 0; i < 3; i++)
+        if (run->c->death[i].phase == BEHIND_ANOTHER &&
+            run->c->death[i].rank == run->origin)
+            return &run->c->death[i];
+    return NULL;
+}
+
 /* Dies at its time, wherever the program is. */
 static void *second_death(void *arg)
 {
     const struct run *run = arg;
-    const struct death *mine = NULL;
+    const struct death *mine = dies_behind_another(run);
 
-    for (int i = 0; i < 3; i++)
-        if (run->c->death[i].phase == BEHIND_ANOTHER &&
-            run->c->death[i].rank == run->origin)
-            mine = &run->c->death[i];
     while (mine && ((volatile struct told *)run->told)->died_at == 0)
-        pause_for(0.00005);
+        mu_pause(0.00005);
     if (mine) {
-        pause_for(mine->after);
+        mu_pause(mine->after);
         die(run);
     }
     return NULL;
 }
 
-static void in_a_thread(void *(*work)(void *), void *arg)
-{
-    pthread_t thread;
+/* ---- A death when some have the end of a sync --------------------------------------
+ */
 
-    if (pthread_create(&thread, NULL, work, arg) != 0 || pthread_detach(thread) != 0)
-        _exit(96);
+static void (*pass_frame)(struct mu_control *c, struct mu_link *link,
+                          const struct mu_frame *frame, const char *data);
+static struct told *votes_told;
+static pid_t victim;
+
+/* Stops the victim when its vote and that of the rank behind it have arrived. A frame
+ * with a link is passed on to the root itself, without one.
+ */
+static void stop_with_the_votes(struct mu_control *c, struct mu_link *link,
+                                const struct mu_frame *frame, const char *data)
+{
+    static int votes;
+
+    pass_frame(c, link, frame, data);
+    if (link || frame->type != MU_FRAME_GATHER || frame->from < 2 || ++votes != 2)
+        return;
+    kill(victim, SIGSTOP);
+    c->on_frame = pass_frame;
+    votes_told->stopped = true;
 }
 
-static void *stop_soon(void *arg)
+static void await(const volatile bool *flag)
 {
-    pause_for(0.2);
-    kill(getpid(), SIGSTOP);
-    return NULL;
+    while (!*flag)
+        mu_pause(0.001);
 }
 
-/* Rank 1 votes late; by then the victim stands still. */
-static void before_the_vote(const struct run *run, int step)
+/* Rank 0 counts the votes of ranks 2 and 3, rank 1 votes behind them. */
+static void before_the_vote(struct muster *m, const struct run *run, int step)
 {
     const struct death *d = &run->c->death[0];
+    struct mu_control *c = m->comm.control;
 
     if (d->phase != WITH_THE_VOTES || d->step != step)
         return;
-    if (run->origin == d->rank)
-        in_a_thread(stop_soon, NULL);
+    if (run->origin == 0) {
+        votes_told = run->told;
+        victim = run->told->pid[d->rank];
+        pthread_mutex_lock(&c->lock);
+        pass_frame = c->on_frame;
+        c->on_frame = stop_with_the_votes;
+        pthread_mutex_unlock(&c->lock);
+        run->told->counting = true;
+    }
+    await(run->origin == 1 ? &run->told->stopped : &run->told->counting);
     if (run->origin == 1)
-        pause_for(0.5);
+        await_stop(run->told->pid[d->rank]);
 }
 
 static void after_the_vote(const struct run *run, int step)
@@ -139,7 +159,7 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
     maybe_die(run, step, BETWEEN_STEPS);
     maybe_give_up(m, run, step);
     if (run->c->slow > 0 && run->origin == 1 && step == run->c->death[0].step)
-        pause_for(run->c->slow);
+        mu_pause(run->c->slow);
     for (int k = 0; k < 3; k++) {
         int i = arrival[k];
         float *g = muster_ddp_grad(model->ddp, i);
@@ -152,7 +172,7 @@ static int one_step(struct muster *m, struct model *model, const struct run *run
         if (k == 0)
             maybe_die(run, step, IN_BUCKET);
     }
-    before_the_vote(run, step);
+    before_the_vote(m, run, step);
     rc = muster_ddp_sync(model->ddp, NULL);
     if (rc != MUSTER_OK)
         return rc;
@@ -215,6 +235,11 @@ static void deal(struct muster *m, struct model *model, struct muster_sampler_st
     *next = at->position + 4 * (uint64_t)muster_size(m);
 }
 
+static void die_in_close(void *arg)
+{
+    die(arg);
+}
+
 int elastic_train(struct muster *m, int rank, void *arg)
 {
     struct run run = *(struct run *)arg;
@@ -227,14 +252,14 @@ int elastic_train(struct muster *m, int rank, void *arg)
 
     run.origin = rank;
     told->pid[rank] = getpid();
-    in_a_thread(second_death, &run);
+    forked_thread(second_death, &run);
     if (open_model(m, model) != MUSTER_OK)
         return muster_report(m);
     for (int step = 0; step < STEPS;) {
         deal(m, model, &at, &next);
         RANK_CHECK(step == 0 || at.position == told->position[rank]);
         if (told->died_at > 0)
-            pause_for(0.008);
+            mu_pause(0.008);
         rc = one_step(m, model, &run, step);
         if (rc == MUSTER_ESHRUNK) {
             RANK_CHECK(strstr(muster_error(m), "go on, and this rank is now rank "));
@@ -252,9 +277,13 @@ int elastic_train(struct muster *m, int rank, void *arg)
     rc = check_kept(m, model);
     if (rc == MUSTER_ESHRUNK) /* died behind the last sync */
         shrinks++;
+    if (dies_behind_another(&run))
+        mu_pause(10); /* on a busy machine its time may not be there yet */
     if (dies_in_finalize(&run))
-        pause_for(0.3); /* the others have the all-reduce behind them too */
+        mu_pause(0.3); /* the others have the all-reduce behind them too */
     maybe_die(&run, STEPS, IN_FINALIZE);
+    if (has_come(&run, STEPS, ALL_IN_FINALIZE))
+        forked_before_close(m, die_in_close, &run);
     for (size_t i = 0; i < sizeof model->weight / sizeof model->weight[0]; i++)
         sum += model->weight[i];
     told->sum[rank] = sum;

@@ -19,7 +19,8 @@ enum phase {
                        once others had their answer: what comes from above gets no
                        further */
     IN_FINALIZE,
-    BEHIND_ANOTHER, /* `after` seconds behind the first death: in the agreement */
+    ALL_IN_FINALIZE, /* when each rank has entered it */
+    BEHIND_ANOTHER,  /* `after` seconds behind the first death: in the agreement */
 };
 
 struct death {
@@ -46,6 +47,7 @@ struct told {
     double sum[MU_FORK_MAX];     /* of the weights at the end */
     int steps[MU_FORK_MAX], shrinks[MU_FORK_MAX], size[MU_FORK_MAX];
     uint64_t position[MU_FORK_MAX]; /* of the sampler */
+    bool counting, stopped;         /* WITH_THE_VOTES: rank 0 counts; it has both */
 };
 
 struct run {

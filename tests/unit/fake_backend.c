@@ -2,7 +2,7 @@
 /* fake_backend.c - a backend_nccl.so that prints what it carries out
  *
  * FAKE_BACKEND: "fails1": open fails on rank 1; "device": it has another GPU;
- * "captured": all streams are captured; "broken": each call fails.
+ * "unmapped": no memory can be mapped; "broken": each call fails.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +51,9 @@ static int open_fake(const struct mu_backend_env *env, struct mu_backend **out,
             abort();
         free(value);
     }
-    printf("r%d backend open %d %s\n", env->rank, env->size,
-           env->communicator ? "borrowed" : "own");
+    printf("r%d backend open %d %s%s\n", env->rank, env->size,
+           env->communicator ? "borrowed" : "own",
+           env->map_memory ? "" : " without mapping");
     fflush(stdout);
     *out = (struct mu_backend *)f;
     return 0;
@@ -88,15 +89,17 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
 
 __attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *b,
                                                          const struct mu_coll *coll,
-                                                         bool *carried,
+                                                         bool mapped, bool *carried,
                                                          struct mu_err *err)
 {
+    static const char *const ops[] = { "sum", "min", "max" };
+
     if (asked("broken"))
         return mu_err_set(err, MUSTER_EDEVICE, "the GPU failed");
-    *carried = !asked("captured");
+    *carried = !mapped || !asked("unmapped");
     if (*carried)
-        printf("r%d backend sum %zu %d %g\n", fake_of(b)->env.rank, coll->count,
-               (int)coll->dtype, coll->scale);
+        printf("r%d backend %s %zu %d %g%s\n", fake_of(b)->env.rank, ops[coll->op],
+               coll->count, (int)coll->dtype, coll->scale, mapped ? " mapped" : "");
     fflush(stdout);
     return 0;
 }

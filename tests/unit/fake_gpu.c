@@ -1,76 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fake_gpu.c - CUDA, NCCL and Muster's kernels for several ranks in one process */
-#include "tests/unit/fake_gpu.h"
+/* fake_gpu.c - streams of fake GPUs, and how their work is carried out */
+#include "tests/unit/fake_work.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/nccl/kernels/kernels.h"
-
-#define STREAMS 16
-#define EVENTS 64
-#define OPS 256
-#define RECORDS 1024
-#define PARTS 64
-
-enum work { RECORD, AWAIT, COPY, READ, FILL, ADD_PARTS, SCALE, MARK, COLLECTIVE };
-enum collective { BARRIER, SUM, BROADCAST, GATHER, SCATTER, REDUCE, EXCHANGE };
-
-/* A call of ncclSend or ncclRecv. */
-struct part {
-    bool send;
-    int rank, peer;
-    char *at;
-    size_t count;
-};
-
-struct event {
-    int record; /* the latest of it, 0: none */
-};
-
-struct op {
-    enum work work;
-    enum collective collective;
-    const char *name; /* of a collective: the same on all ranks */
-    int record;       /* made, or waited for */
-    const void *from;
-    void *to;
-    size_t count; /* elements */
-    double scale;
-    int root;
-    bool captured, arrived;
-};
-
-struct queue {
-    int rank, head, n;
-    unsigned long long id;
-    struct op op[OPS];
+/* Messages of mu_mail from one rank to another: two may be under way. */
+struct mailbox {
+    unsigned sent, taken;
+    char slot[2][MU_MAIL_MOST];
 };
 
 int fake_device;
-static unsigned long long last_id; /* of a stream */
-static struct queue queues[STREAMS];
-static struct event events[EVENTS];
-static struct fake_calls calls[FAKE_RANKS];
-static bool recorded[RECORDS];
-static struct part parts[PARTS];
-static cudaStream_t group_stream; /* of the group that is open, once it has a call */
-static int nstreams, nevents, nrecords, nparts, nranks, fail_in;
-static bool capture;
+struct queue queues[STREAMS];
+int nstreams, nranks;
+struct fake_calls calls[FAKE_RANKS];
+bool recorded[RECORDS];
+struct part parts[PARTS];
+int nparts;
+bool capture;
+unsigned long long captures;
+static unsigned long long last_id;                       /* of a stream */
+static struct mailbox mailboxes[FAKE_RANKS][FAKE_RANKS]; /* from, to */
+static int fail_in;
 static char complaint[160];
 
 void fake_reset(int ranks)
 {
     memset(queues, 0, sizeof queues);
-    memset(events, 0, sizeof events);
     memset(calls, 0, sizeof calls);
+    memset(mailboxes, 0, sizeof mailboxes);
     memset(recorded, 0, sizeof recorded);
     recorded[0] = true;
-    nstreams = nevents = nrecords = nparts = fail_in = 0;
+    nstreams = nparts = fail_in = 0;
     nranks = ranks;
     capture = false;
+    fake_cuda_reset();
     complaint[0] = '\0';
 }
 
@@ -89,6 +58,7 @@ void fake_stream_again(cudaStream_t stream)
 void fake_capture(bool on)
 {
     capture = on;
+    captures += on;
 }
 
 struct fake_calls fake_calls_of(int rank)
@@ -101,17 +71,17 @@ void fake_fail(int n)
     fail_in = n;
 }
 
-static bool fails(void)
+bool fails(void)
 {
     return fail_in > 0 && --fail_in == 0;
 }
 
-static struct fake_calls *count_for(cudaStream_t stream)
+struct fake_calls *count_for(cudaStream_t stream)
 {
     return &calls[((struct queue *)stream)->rank];
 }
 
-static cudaError_t enqueue(cudaStream_t stream, struct op op)
+cudaError_t enqueue(cudaStream_t stream, struct op op)
 {
     struct queue *q = (struct queue *)stream;
 
@@ -148,6 +118,29 @@ static void add_parts(const struct op *op)
     }
 }
 
+static struct mailbox *mailbox_of(const struct op *op)
+{
+    return op->work == SEND ? &mailboxes[op->rank][op->peer]
+                            : &mailboxes[op->peer][op->rank];
+}
+
+static bool can_pass(const struct op *op)
+{
+    const struct mailbox *m = mailbox_of(op);
+
+    return op->work == SEND ? m->sent - m->taken < 2 : m->sent != m->taken;
+}
+
+static void pass(const struct op *op)
+{
+    struct mailbox *m = mailbox_of(op);
+
+    if (op->work == SEND)
+        memcpy(m->slot[m->sent++ % 2], op->from, op->count);
+    else
+        memcpy(op->to, m->slot[m->taken++ % 2], op->count);
+}
+
 static void work(struct op *op)
 {
     float *to = op->to;
@@ -171,10 +164,17 @@ static void work(struct op *op)
     case MARK:
         ++*(uint32_t *)op->to;
         break;
+    case SEND:
+    case RECEIVE:
+        pass(op);
+        break;
     case AWAIT:
+    case AFTER:
+    case MOVED:
     case COLLECTIVE:
         break;
     }
+    op->done = true;
 }
 
 static float sum_at(struct op *const *op, size_t i)
@@ -261,6 +261,8 @@ static bool advance(struct queue *q)
 
     if (q->head == q->n || op->arrived ||
         (op->work == AWAIT && !recorded[op->record]) ||
+        (op->work == AFTER && !op->after->done) ||
+        ((op->work == SEND || op->work == RECEIVE) && !can_pass(op)) ||
         (op->work == COPY && behind_barrier(q)))
         return false;
     if (op->work == COLLECTIVE) {
@@ -296,8 +298,10 @@ static bool meet(void)
                      "%s of %zu elements on rank 0 meets %s of %zu on rank %d",
                      op[0]->name, op[0]->count, op[r]->name, op[r]->count, r);
     carry_out(op);
-    for (int r = 0; r < nranks; r++)
+    for (int r = 0; r < nranks; r++) {
+        op[r]->done = true;
         of[r]->head++;
+    }
     return true;
 }
 
@@ -323,277 +327,4 @@ const char *fake_run(unsigned seed)
     for (int s = 0; s < nstreams && !complaint[0]; s++)
         queues[s].head = queues[s].n = 0;
     return complaint[0] ? complaint : NULL;
-}
-
-/* ---- CUDA ------------------------------------------------------------------------ */
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
-{
-    *status = capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamGetId(cudaStream_t s, unsigned long long *id)
-{
-    *id = ((struct queue *)s)->id;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-    *device = fake_device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device)
-{
-    fake_device = device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t e)
-{
-    return recorded[((struct event *)e)->record] ? cudaSuccess : cudaErrorNotReady;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
-{
-    if (fails() || nevents == EVENTS)
-        return cudaErrorMemoryAllocation;
-    *e = (cudaEvent_t)&events[nevents++];
-    calls[0].created++; /* an event belongs to no stream yet */
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t e)
-{
-    calls[0].created--;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
-{
-    count_for(s)->events++;
-    if (nrecords + 1 == RECORDS)
-        return cudaErrorMemoryAllocation;
-    ((struct event *)e)->record = ++nrecords;
-    return enqueue(s, (struct op){ .work = RECORD, .record = nrecords });
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
-{
-    count_for(s)->events++;
-    return enqueue(s,
-                   (struct op){ .work = AWAIT, .record = ((struct event *)e)->record });
-}
-
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes,
-                            enum cudaMemcpyKind kind, cudaStream_t s)
-{
-    count_for(s)->copies++;
-    return enqueue(
-        s, (struct op){
-               .work = COPY, .to = dst, .from = src, .count = bytes / sizeof(float) });
-}
-
-/* ---- Muster's kernels ------------------------------------------------------------ */
-
-static cudaError_t kernel(cudaStream_t s, struct op op)
-{
-    count_for(s)->kernels++;
-    return enqueue(s, op);
-}
-
-static cudaError_t sum_kernel(const char *name, const void *send, void *recv,
-                              size_t count, double scale, cudaStream_t s)
-{
-    return kernel(s, (struct op){ .work = COLLECTIVE,
-                                  .collective = SUM,
-                                  .name = name,
-                                  .from = send,
-                                  .to = recv,
-                                  .count = count,
-                                  .scale = scale });
-}
-
-size_t mu_one_shot_limit(const struct mu_reach *reach, size_t element)
-{
-    return 1 << 20;
-}
-
-cudaError_t mu_one_shot(const struct mu_reach *r, const void *send, void *recv,
-                        size_t count, enum muster_dtype dtype, enum muster_op op,
-                        double scale, int blocks, int threads, cudaStream_t s)
-{
-    return sum_kernel("one-shot", send, recv, count, scale, s);
-}
-
-bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op)
-{
-    return true;
-}
-
-cudaError_t mu_pull(const struct mu_reach *r, void *const *buffer, size_t count,
-                    enum muster_dtype dtype, double scale, int blocks, cudaStream_t s)
-{
-    return sum_kernel("pull", buffer[r->rank], buffer[r->rank], count, scale, s);
-}
-
-cudaError_t mu_own(const struct mu_reach *r, const struct mu_own_map *map,
-                   const struct mu_own_buffers *buffers, size_t count,
-                   enum muster_dtype dtype, double scale, int blocks, cudaStream_t s)
-{
-    return sum_kernel("own", buffers->send, buffers->recv, count, scale, s);
-}
-
-bool mu_relay_fits(const struct mu_reach *reach, size_t bytes)
-{
-    return bytes <= 1 << 20;
-}
-
-cudaError_t mu_relay(const struct mu_reach *r, const void *send, void *recv,
-                     size_t count, enum muster_dtype dtype, double scale, int blocks,
-                     cudaStream_t s)
-{
-    return sum_kernel("relay", send, recv, count, scale, s);
-}
-
-cudaError_t mu_peer_barrier(const struct mu_reach *r, cudaStream_t s)
-{
-    return kernel(
-        s, (struct op){ .work = COLLECTIVE, .collective = BARRIER, .name = "barrier" });
-}
-
-cudaError_t mu_add_parts(const struct mu_reach *r, void *own, const void *parts,
-                         size_t bytes, enum muster_dtype dtype, double scale,
-                         cudaStream_t s)
-{
-    return kernel(s, (struct op){ .work = ADD_PARTS,
-                                  .to = own,
-                                  .from = parts,
-                                  .count = bytes / sizeof(float),
-                                  .scale = scale });
-}
-
-cudaError_t mu_scale(void *buffer, size_t count, enum muster_dtype dtype, double scale,
-                     cudaStream_t s)
-{
-    return kernel(
-        s, (struct op){ .work = SCALE, .to = buffer, .count = count, .scale = scale });
-}
-
-cudaError_t mu_mark(volatile uint32_t *word, cudaStream_t s)
-{
-    return kernel(s, (struct op){ .work = MARK, .to = (void *)(uintptr_t)word });
-}
-
-/* ---- NCCL ------------------------------------------------------------------------ */
-
-static ncclResult_t nccl(cudaStream_t s, struct op op)
-{
-    count_for(s)->nccl++;
-    op.work = COLLECTIVE;
-    return enqueue(s, op) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-static double scale_of(ncclRedOp_t op)
-{
-    return op == ncclAvg ? 1.0 / nranks : 1.0;
-}
-
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
-                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t s)
-{
-    return nccl(s, (struct op){ .collective = SUM,
-                                .name = "ncclAllReduce",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .scale = scale_of(op) });
-}
-
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count,
-                           ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t s)
-{
-    return nccl(s, (struct op){ .collective = BROADCAST,
-                                .name = "ncclBroadcast",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .root = root });
-}
-
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count,
-                           ncclDataType_t type, ncclComm_t comm, cudaStream_t s)
-{
-    return nccl(s, (struct op){ .collective = GATHER,
-                                .name = "ncclAllGather",
-                                .from = send,
-                                .to = recv,
-                                .count = count });
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
-                               ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                               cudaStream_t s)
-{
-    return nccl(s, (struct op){ .collective = SCATTER,
-                                .name = "ncclReduceScatter",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .scale = scale_of(op) });
-}
-
-ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t s)
-{
-    return nccl(s, (struct op){ .collective = REDUCE,
-                                .name = "ncclReduce",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .root = root,
-                                .scale = scale_of(op) });
-}
-
-static ncclResult_t add_part(struct part part, cudaStream_t s)
-{
-    if (nparts == PARTS)
-        return ncclInvalidUsage;
-    part.rank = ((struct queue *)s)->rank;
-    parts[nparts++] = part;
-    group_stream = s;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t s)
-{
-    return add_part((struct part){ true, -1, peer, (char *)(uintptr_t)from, count }, s);
-}
-
-ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t s)
-{
-    return add_part((struct part){ false, -1, peer, to, count }, s);
-}
-
-/* nccl.h declares both without a prototype. */
-ncclResult_t ncclGroupStart(void);
-ncclResult_t ncclGroupEnd(void);
-
-ncclResult_t ncclGroupStart(void)
-{
-    group_stream = NULL;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGroupEnd(void)
-{
-    if (!group_stream)
-        return ncclSuccess;
-    return nccl(group_stream, (struct op){ .collective = EXCHANGE, .name = "a group" });
 }

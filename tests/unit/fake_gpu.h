@@ -20,6 +20,7 @@
 struct fake_calls {
     int events, kernels, copies, nccl;
     int created; /* events */
+    int blocks;  /* of the last kernel that adds up segments */
 };
 
 /* Forget all work, streams, events and counts; `ranks` GPUs from now on. */
@@ -32,7 +33,9 @@ extern int fake_device;
 /* The work of a program: write to the gradient, read the result. */
 void fake_fill(cudaStream_t stream, float *p, size_t n, float value);
 void fake_read(cudaStream_t stream, float *into, const float *from, size_t n);
-/* What is enqueued from now on is a captured graph; fake_run launches it. */
+/* What is enqueued from now on is a captured graph; fake_run launches it. It waits for
+ * an event that was recorded outside of it by an external wait alone.
+ */
 void fake_capture(bool on);
 /* Carry out what can run, in the order that `seed` gives. Returns NULL when nothing is
  * left, else what hangs (a later call goes on from there), or which collectives met

@@ -2,7 +2,7 @@
 /* fake_libnccl.c - a libnccl.so.2 that prints each call: "r1 nccl AllReduce 256 7 0"
  *
  * The rank is that of the communicator. FAKE_NCCL: "pending" leaves communicators
- * incomplete.
+ * incomplete; "progress": those with a configuration report it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +29,10 @@ API int ncclCommInitRankConfig(struct comm **out, int size, struct mu_nccl_id id
                                int rank, void *config);
 API int ncclCommInitRankScalable(struct comm **out, int size, int rank, int n,
                                  struct mu_nccl_id *ids, void *config);
+API int ncclCommSplit(struct comm *c, int color, int key, struct comm **out,
+                      void *config);
+API int ncclCommUserRank(struct comm *c, int *rank);
+API int ncclCommCount(struct comm *c, int *size);
 API int ncclCommDestroy(struct comm *c);
 API int ncclCommFinalize(struct comm *c);
 API int ncclCommAbort(struct comm *c);
@@ -67,8 +71,11 @@ int ncclCommInitRank(struct comm **out, int size, struct mu_nccl_id id, int rank
 int ncclCommInitRankConfig(struct comm **out, int size, struct mu_nccl_id id, int rank,
                            void *config)
 {
+    const char *fake = getenv("FAKE_NCCL");
+    int rc = ncclCommInitRank(out, size, id, rank);
+
     (void)config;
-    return ncclCommInitRank(out, size, id, rank);
+    return fake && strcmp(fake, "progress") == 0 ? MU_NCCL_IN_PROGRESS : rc;
 }
 
 int ncclCommInitRankScalable(struct comm **out, int size, int rank, int n,
@@ -76,6 +83,32 @@ int ncclCommInitRankScalable(struct comm **out, int size, int rank, int n,
 {
     (void)config;
     return ncclCommInitRank(out, size, ids[n - 1], rank);
+}
+
+/* Ranks of the same color; their order stays. */
+int ncclCommSplit(struct comm *c, int color, int key, struct comm **out, void *config)
+{
+    int size = color < 0 ? 0 : color < 100 ? c->size : c->size / 2;
+
+    (void)key, (void)config;
+    *out = NULL;
+    if (size > 0) {
+        *out = calloc(1, sizeof **out);
+        **out = (struct comm){ c->rank % size, size };
+    }
+    return print(c, "Split", color, 0, 0);
+}
+
+int ncclCommUserRank(struct comm *c, int *rank)
+{
+    *rank = c->rank;
+    return MU_NCCL_SUCCESS;
+}
+
+int ncclCommCount(struct comm *c, int *size)
+{
+    *size = c->size;
+    return MU_NCCL_SUCCESS;
 }
 
 int ncclCommDestroy(struct comm *c)

@@ -17,11 +17,16 @@ static struct fake_rank *gpu_of(const struct mu_nccl_backend *b)
     return &fake_rank[b->env.rank];
 }
 
-int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
-                 struct mu_err *err)
+void mu_comm_calls(struct mu_nccl_backend *b)
 {
-    fail_msg("%s: the fake NCCL is never in progress", what);
-    return -1;
+}
+
+int mu_comm_called(struct mu_nccl_backend *b, ncclResult_t rc, const char *what,
+                   struct mu_err *err)
+{
+    if (rc == ncclInProgress)
+        fail_msg("%s: the fake NCCL is never in progress", what);
+    return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, what);
 }
 
 int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 
 #include "runtime/tools/forked.h"
 #include "tests/unit/forked.h"
+#include "tests/unit/text_file.h"
 
 struct call {
     const struct forked_world *world;
@@ -38,12 +40,44 @@ struct mu_backend_ops *forked_elsewhere(struct muster *m)
     return &ops;
 }
 
+static struct {
+    void (*deed)(void *arg);
+    void *arg;
+    void (*close)(struct mu_backend *backend);
+} before_close;
+
+static void do_and_close(struct mu_backend *backend)
+{
+    before_close.deed(before_close.arg);
+    before_close.close(backend);
+}
+
+void forked_before_close(struct muster *m, void (*deed)(void *arg), void *arg)
+{
+    static struct mu_backend_ops ops;
+
+    ops = *m->comm.ops;
+    before_close.deed = deed;
+    before_close.arg = arg;
+    before_close.close = ops.close;
+    ops.close = do_and_close;
+    m->comm.ops = &ops;
+}
+
 void *forked_shared(size_t bytes)
 {
     void *p = mu_fork_shared(bytes);
 
     assert_non_null(p);
     return p;
+}
+
+void forked_thread(void *(*work)(void *), void *arg)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, work, arg) != 0 || pthread_detach(thread) != 0)
+        _exit(96);
 }
 
 /* As PMIx_Abort does: all ranks end, wherever they are. */
@@ -133,7 +167,7 @@ void forked_run(const struct forked_world *w,
                 double limit, struct forked_result *out)
 {
     struct mu_fork_spec spec = { .size = w->size, .skip = w->skip, .limit = limit };
-    struct call call = { w, body, arg, memfd_create("stderr", MFD_CLOEXEC) };
+    struct call call = { w, body, arg, text_file() };
     struct mu_fork_end end;
 
     assert_true(mu_fork_ranks(&spec, run_rank, &call, &end) >= 0);

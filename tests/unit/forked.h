@@ -10,7 +10,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "runtime/api/impl.h"
 #include "runtime/tools/fork_ranks.h"
@@ -68,8 +70,13 @@ void forked_lose_rank_3(int (*body)(struct muster *m, int rank, void *arg),
  */
 struct mu_backend_ops *forked_elsewhere(struct muster *m);
 
+/* In a body: do this in muster_finalize, when all ranks have entered it. */
+void forked_before_close(struct muster *m, void (*deed)(void *arg), void *arg);
+
 /* Memory that the forked ranks share with the test. */
 void *forked_shared(size_t bytes);
+/* In a body: work(arg) runs in a thread of its own. */
+void forked_thread(void *(*work)(void *), void *arg);
 
 /* In a body: say what and leave with status 99 unless it holds. */
 #define RANK_CHECK(cond)                                                               \

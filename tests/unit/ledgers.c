@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runtime/core/ledger_file.h"
+#include "runtime/tools/samples.h"
 
 static uint64_t ns(double us)
 {
@@ -19,12 +20,13 @@ static void record(const struct training *t, void *image, double bytes, double l
 {
     struct mu_ledger_head *head = image;
     uint64_t n = head->calls++;
+    double took = t->late_launch && head->rank == t->late ? t->late_launch : t->launch;
 
     mu_ledger_calls(image)[n % head->records] =
         (struct mu_ledger_call){ .sequence = n,
                                  .count = (uint64_t)(bytes / 4),
                                  .begin = ns(launch),
-                                 .end = ns(launch + t->launch),
+                                 .end = ns(launch + took),
                                  .gpu_begin = ns(begin),
                                  .gpu_end = ns(end),
                                  .number = n + 1,
@@ -33,8 +35,9 @@ static void record(const struct training *t, void *image, double bytes, double l
                                  .channels = (uint8_t)t->channels,
                                  .element = 4,
                                  .func = "AllReduce",
-                                 .algo = "RING",
                                  .proto = "SIMPLE" };
+    strcpy(mu_ledger_calls(image)[n % head->records].algo,
+           t->libmuster ? "HOST" : "RING");
 }
 
 /* Rank's records of one step that begins at `now`; returns when it ends. Each bucket
@@ -84,13 +87,50 @@ static void place(const struct training *t, struct mu_ledger_head *head, int ran
     bool late = rank == t->late;
 
     head->cpus = late && t->cpus ? 2 : t->cpus;
-    if (t->remote) {
+    if (t->remote || t->gpus)
         snprintf(head->gpu, sizeof head->gpu, "0000:%02x:00.0", rank + 1);
+    if (t->remote) {
         head->gpu_node = 1;
         head->cpu_node = (int16_t)(late || t->remote == 2 ? 2 : 1);
     }
     if (t->nic)
         snprintf(head->nic, sizeof head->nic, "%s", late ? t->nic : "mlx5_0");
+}
+
+static double unless(double value, double otherwise)
+{
+    return value > 0 ? value : otherwise;
+}
+
+/* Ten looks a second. Ledgers begin at 0 on all clocks. */
+static int write_samples(const char *folder, const struct training *t)
+{
+    double took = (t->forward + t->backward) * 1e-6, last = 1.2 * t->steps * took;
+    char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/all.samples", folder);
+    f = fopen(path, "w");
+    if (!f)
+        return -1;
+    mu_samples_head(f);
+    for (double when = 0; when < last; when += 0.1)
+        for (int rank = 0; rank < t->ranks; rank++) {
+            bool bad = t->gpus == 2 || (rank == t->late && when > t->from * took);
+            struct mu_sample s = {
+                when,
+                "",
+                "",
+                { bad ? unless(t->busy, 97) - (t->gpus == 2 ? rank : 0) : 97,
+                  bad ? unless(t->watts, 600) : 600, bad ? unless(t->mhz, 1980) : 1980,
+                  bad ? 10 * unless(t->memory, 80) : 800, 1000 }
+            };
+
+            snprintf(s.host, sizeof s.host, "n%d", rank / 2);
+            snprintf(s.gpu, sizeof s.gpu, "00000000:%02X:00.0", rank + 1);
+            mu_sample_print(&s, f);
+        }
+    return fclose(f);
 }
 
 int ledgers_write(const char *folder, const struct training *t)
@@ -112,13 +152,14 @@ int ledgers_write(const char *folder, const struct training *t)
         *head = (struct mu_ledger_head){ .magic = MU_LEDGER_MAGIC,
                                          .order = 0x01020304,
                                          .records = records,
-                                         .interface = 5,
+                                         .interface =
+                                             t->libmuster ? MU_LEDGER_LIBMUSTER : 5,
                                          .rank = rank };
         snprintf(head->host, sizeof head->host, "n%d", rank / 2);
         place(t, head, rank);
         for (int r = rank; r < (t->one_process ? t->ranks : rank + 1); r++)
             mu_ledger_comms(image)[head->comms++] = (struct mu_ledger_comm){
-                .hash = 7, .rank = r, .size = t->ranks, .nodes = 1
+                .hash = 7, .rank = r, .size = t->ranks, .nodes = t->nodes ? t->nodes : 1
             };
         for (int i = 0; i < t->setup; i++)
             record(t, image, 8 * (i + 1), 20 * i, 20 * i + 5, 20 * i + 10);
@@ -129,5 +170,5 @@ int ledgers_write(const char *folder, const struct training *t)
         if (t->one_process)
             break;
     }
-    return rc;
+    return rc == 0 && t->gpus ? write_samples(folder, t) : rc;
 }

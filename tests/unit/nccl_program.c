@@ -7,13 +7,16 @@
  * itself has it, as in Python; by-name: its functions are taken from LIBRARY alone.
  * Each rank is a process. Steps: init, config, scalable, sum:COUNT:TYPE:OP, group,
  * endgroup, window:FLAGS, revoke, shrink:FLAGS, finalize, destroy, abort, reduce,
- * again (a communicator of one rank), error; @R before a step: rank R alone makes it.
+ * split:COLOR (sums are of the part from then on), whole (of the first again), again (a
+ * communicator of one rank), error; @R before a step: rank R alone makes it.
  */
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +26,7 @@ static struct {
     void *library; /* NULL: the global scope */
     int rank, size;
     struct mu_nccl_id id;
-    void *comm;
+    void *comm, *whole;
 } me;
 
 static void *function(const char *name)
@@ -82,6 +85,13 @@ static int run(const char *step)
     if (strncmp(step, "shrink", 6) == 0)
         return CALL("ncclCommShrink", int (*)(void *, int *, int, void **, void *, int),
                     me.comm, NULL, 1, NULL, NULL, flags);
+    if (strncmp(step, "split", 5) == 0) {
+        me.whole = me.comm;
+        return CALL("ncclCommSplit", int (*)(void *, int, int, void **, void *),
+                    me.whole, flags, 0, &me.comm, NULL);
+    }
+    if (strcmp(step, "whole") == 0)
+        return (me.comm = me.whole) == NULL;
     if (strcmp(step, "revoke") == 0)
         return CALL("ncclCommRevoke", of_flags *, me.comm, 0);
     if (strcmp(step, "group") == 0)
@@ -121,10 +131,19 @@ static int rank_main(int n, char **steps)
     return 0;
 }
 
+/* Returns when all ranks run: libmuster-nccl waits one second for a late one. */
+static void await_ranks(atomic_int *running)
+{
+    atomic_fetch_add(running, 1);
+    while (atomic_load(running) < me.size)
+        usleep(1000);
+}
+
 int main(int argc, char **argv)
 {
     bool global = argc > 1 && strcmp(argv[1], "global") == 0;
     int status = 0, worst = 0;
+    atomic_int *running;
     void *library;
 
     if (argc < 4)
@@ -139,9 +158,14 @@ int main(int argc, char **argv)
     me.size = atoi(argv[3]);
     for (size_t i = 0; i < sizeof me.id; i++)
         me.id.internal[i] = (char)((long)getpid() >> (i % 4 * 8));
+    running = mmap(NULL, sizeof *running, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (running == MAP_FAILED)
+        return 2;
     for (int r = 0; r < me.size; r++)
         if (fork() == 0) {
             me.rank = r;
+            await_ranks(running);
             exit(rank_main(argc - 4, argv + 4));
         }
     while (wait(&status) > 0)

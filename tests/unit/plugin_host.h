@@ -125,6 +125,13 @@ static inline void *load(void)
 
 typedef int hook(spank_t sp, int ac, char *av[]);
 
+/* As Slurm unloads a plugin whose init has run. */
+static inline void unload(void *so)
+{
+    ((hook *)dlsym(so, "slurm_spank_exit"))(NULL, 0, NULL);
+    dlclose(so);
+}
+
 /* The site file of a run: none, the usual one, named as the installed line does,
  * another one that is not there, a word that is no argument, a machine of two CPUs.
  */

@@ -3,6 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "runtime/endpoint/hello.h"
 #include "tests/unit/strangers.h"
 
 #include <errno.h>
@@ -187,28 +188,96 @@ int strangers_knock(int each)
     return total;
 }
 
-pid_t strangers_begin_silence(int each, struct silence *silence)
+/* A complete claim of a service that may have no secret yet. */
+static void send_claim(int fd, int service, size_t len)
+{
+    uint32_t words[MU_HELLO_RESPONSE / 4] = { MU_HELLO_MAGIC, (uint32_t)service };
+
+    send(fd, words, len, MSG_NOSIGNAL);
+}
+
+static void send_files(int fd)
+{
+    char byte = 'f', space[CMSG_SPACE(8 * sizeof(int))] = { 0 };
+    struct iovec data = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &data,
+                              .msg_iovlen = 1,
+                              .msg_control = space,
+                              .msg_controllen = sizeof space };
+    struct cmsghdr *files = CMSG_FIRSTHDR(&message);
+
+    *files = (struct cmsghdr){ CMSG_LEN(8 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+    for (int i = 0; i < 8; i++)
+        memcpy(CMSG_DATA(files) + (size_t)i * sizeof fd, &fd, sizeof fd);
+    sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+/* What the k-th caller does when it is connected. */
+static void misbehave(int fd, int k)
+{
+    struct linger reset = { 1, 0 };
+
+    switch (k % 5) {
+    case 0: /* is silent */
+        break;
+    case 1:
+        send_claim(fd, k / 5 % MU_NSERVICES, MU_HELLO_RESPONSE);
+        break;
+    case 2:
+        send_claim(fd, MU_SERVICE_CONTROL, MU_HELLO_RESPONSE - 1);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(fd);
+        break;
+    case 3:
+        send_files(fd);
+        break;
+    default: /* sends a byte now and then */
+        break;
+    }
+}
+
+static void dribble(const int *fd, int n)
+{
+    for (int i = 0; i < n; i++)
+        send(fd[i], "d", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void call_each(struct callers *callers, int each, bool silent)
+{
+    static struct listener known[KNOWN], now[KNOWN];
+    static int dribbles[1 << 14];
+    int nknown = 0, ndribbles = 0;
+
+    for (;;) {
+        int n = scan(now);
+
+        for (int i = 0; i < n; i++) {
+            int before = nknown;
+
+            nknown = add(known, nknown, now[i]);
+            for (int k = 0; k < each && nknown > before; k++) {
+                int fd = call(&now[i]);
+
+                callers->calls += fd >= 0;
+                if (fd < 0 || silent)
+                    continue;
+                misbehave(fd, k);
+                if (k % 5 == 4 && ndribbles < 1 << 14)
+                    dribbles[ndribbles++] = fd;
+            }
+            callers->known = nknown;
+        }
+        dribble(dribbles, ndribbles);
+        usleep(3000);
+    }
+}
+
+pid_t strangers_begin(int each, bool silent, struct callers *callers)
 {
     pid_t pid = fork_stranger(-1);
 
-    if (pid == 0) {
-        static struct listener known[KNOWN], now[KNOWN];
-        int nknown = 0;
-
-        for (;;) {
-            int n = scan(now);
-
-            for (int i = 0; i < n; i++) {
-                int before = nknown;
-
-                nknown = add(known, nknown, now[i]);
-                for (int k = 0; k < each && nknown > before; k++)
-                    silence->calls += call(&now[i]) >= 0;
-                silence->known = nknown;
-            }
-            usleep(3000);
-        }
-    }
+    if (pid == 0)
+        call_each(callers, each, silent);
     return pid;
 }
 
@@ -220,11 +289,11 @@ void strangers_end(pid_t pid)
 
 /* ---- Thieves -------------------------------------------------------------------- */
 
-/* What callers of the endpoint expect first; other releases had another magic. */
+/* What callers of the endpoint expect first. */
 static const struct {
     uint32_t magic;
-    uint8_t nonce[32];
-} challenge = { 0x4d755433u, "thief's nonce" };
+    uint8_t nonce[MU_HELLO_NONCE];
+} challenge = { MU_HELLO_MAGIC, "thief's nonce" };
 
 static void watch(int epoll, int fd, bool listens)
 {

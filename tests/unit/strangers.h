@@ -18,13 +18,15 @@
  */
 int strangers_knock(int each);
 
-/* A process that connects `each` times to each socket that begins to listen, and then
- * is silent. Ended with strangers_end.
+/* A process that connects `each` times to each socket that begins to listen. Then it
+ * is silent; or some callers claim a service without its secret, end their connection
+ * in the middle of a claim by a reset, pass descriptors, or send a byte now and then.
+ * Ended with strangers_end.
  */
-struct silence {
+struct callers {
     _Atomic int known, calls; /* sockets that it has called, connections */
 };
-pid_t strangers_begin_silence(int each, struct silence *silence);
+pid_t strangers_begin(int each, bool silent, struct callers *callers);
 
 /* A thief listens in a namespace on all ports of first..last, and takes each port and
  * abstract name of a rank there that has died.

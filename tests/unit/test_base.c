@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_base.c - cpu sets, numbers, sizes, the MUSTER_PLAN line, errors */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "runtime/base/cpuset.h"
 #include "runtime/base/err.h"
+#include "runtime/base/log.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/record.h"
 
@@ -224,6 +227,44 @@ static void the_cpus_of_a_process_go_above_1024(void **state)
     assert_string_equal(list, "4095");
 }
 
+/* A pipe of packets gives each write apart. */
+static void a_line_is_one_write(void **state)
+{
+    const struct mu_log log = { .level = MU_LOG_WARN };
+    char text[400], got[1024];
+    int ends[2], before = dup(STDERR_FILENO);
+    ssize_t n;
+
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(pipe2(ends, O_DIRECT | O_CLOEXEC), 0);
+    fflush(stderr);
+    dup2(ends[1], STDERR_FILENO);
+    mu_log(&log, MU_LOG_WARN, "%s", text);
+    dup2(before, STDERR_FILENO);
+    n = read(ends[0], got, sizeof got);
+    assert_int_equal(n, (ssize_t)strlen("muster: warning: \n") + sizeof text - 1);
+    assert_int_equal(got[n - 1], '\n');
+    close(ends[0]);
+    close(ends[1]);
+    close(before);
+}
+
+static void a_foreign_text_is_printable_utf8(void **state)
+{
+    /* overlong, half of a pair, above the last, cut, C1 control */
+    char text[] = "gr\xc3\xb6\xc3\x9f"
+                  "e \xe2\x82\xac \xf0\x9f\x98\x80\t|\x1b[m\n|"
+                  "caf\xe9|\xc0\xaf|\xe0\x80\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|"
+                  "\xc2\x9b|\xe2\x82";
+
+    (void)state;
+    mu_make_printable(text);
+    assert_string_equal(text, "gr\xc3\xb6\xc3\x9f"
+                              "e \xe2\x82\xac \xf0\x9f\x98\x80\t|?[m?|"
+                              "caf?|??|???|???|????|??|??");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +277,8 @@ int main(void)
         cmocka_unit_test(a_record_survives_the_round_trip),
         cmocka_unit_test(records_of_other_versions_are_refused_by_name),
         cmocka_unit_test(context_goes_in_front_and_errno_stays),
+        cmocka_unit_test(a_line_is_one_write),
+        cmocka_unit_test(a_foreign_text_is_printable_utf8),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -177,7 +177,7 @@ static void a_renamed_one_is_refused(void **state)
     muster_checkpoint_close(c);
 }
 
-static void a_run_that_went_back_keeps_its_own(void **state)
+static void case_060_a_run_that_went_back_keeps_its_own(void **state)
 {
     struct muster_checkpoint_options o = { .keep = 2 };
     struct muster_checkpoint *c = opened(&o);
@@ -346,7 +346,7 @@ int main(void)
         IN_A_FOLDER(a_damaged_one_gives_way_to_the_one_before),
         IN_A_FOLDER(a_foreign_one_is_refused),
         IN_A_FOLDER(a_renamed_one_is_refused),
-        IN_A_FOLDER(a_run_that_went_back_keeps_its_own),
+        IN_A_FOLDER(case_060_a_run_that_went_back_keeps_its_own),
         IN_A_FOLDER(leftovers_are_swept),
         IN_A_FOLDER(shards_of_another_world_are_put_together),
         cmocka_unit_test(slices_cover_an_item_once),

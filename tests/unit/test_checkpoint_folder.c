@@ -171,6 +171,150 @@ static void case_089_the_newest_is_loaded_whatever_the_link_names(void **state)
     opened("nor by rank 0 alone", (struct plan){ 0, "shared", MUSTER_OK });
 }
 
+/* Two checkpoints, and one rank that calls something else. */
+struct pair {
+    struct muster_checkpoint *c[2];
+    uint64_t data[2];
+    struct muster_item item[2];
+};
+
+static int load(struct pair *p, int k, const struct muster_item *items, int nitems)
+{
+    uint64_t step;
+    int found;
+
+    return muster_checkpoint_load(p->c[k], items, nitems, &step, &found);
+}
+
+static int loads_the_other(struct pair *p, bool odd)
+{
+    int rc = load(p, odd, p->item, 2);
+
+    return rc == MUSTER_OK ? load(p, !odd, p->item, 2) : rc;
+}
+
+static int loads_in_another_order(struct pair *p, bool odd)
+{
+    const struct muster_item items[] = { p->item[odd], p->item[!odd] };
+
+    return load(p, 0, items, 2);
+}
+
+static int loads_another_name(struct pair *p, bool odd)
+{
+    if (odd)
+        p->item[0].name = "other";
+    return load(p, 0, p->item, 2);
+}
+
+static int saves_the_other(struct pair *p, bool odd)
+{
+    int rc = muster_checkpoint_save(p->c[odd], 5, p->item, 2);
+
+    return rc == MUSTER_OK ? muster_checkpoint_save(p->c[!odd], 5, p->item, 2) : rc;
+}
+
+static int saves_another_step(struct pair *p, bool odd)
+{
+    return muster_checkpoint_save(p->c[0], odd ? 6 : 5, &p->item[0], 1);
+}
+
+static int saves_another_item(struct pair *p, bool odd)
+{
+    return muster_checkpoint_save(p->c[0], 5, &p->item[odd], 1);
+}
+
+static int saves_where_others_load(struct pair *p, bool odd)
+{
+    return odd ? muster_checkpoint_save(p->c[0], 5, &p->item[0], 1)
+               : load(p, 0, p->item, 2);
+}
+
+static const struct odd_call {
+    const char *name;
+    int (*call)(struct pair *p, bool odd);
+    int sharded;
+    const char *one, *other;
+} odd_calls[] = {
+    { "one rank loads two checkpoints in another order", loads_the_other, 0,
+      "checkpoint 'one'", "checkpoint 'two'" },
+    { "one rank loads the parts of another checkpoint", loads_the_other, 1,
+      "checkpoint 'one'", "checkpoint 'two'" },
+    { "one rank gives its items in another order", loads_in_another_order, 0,
+      "item 0 'a': 8 bytes", "item 0 'b': 8 bytes" },
+    { "one rank loads an item of another name", loads_another_name, 0,
+      "item 0 'a': 8 bytes", "item 0 'other': 8 bytes" },
+    { "one rank saves two checkpoints in another order", saves_the_other, 1,
+      "checkpoint 'one'", "checkpoint 'two'" },
+    { "one rank saves another step", saves_another_step, 1, "step 5", "step 6" },
+    { "one rank saves another item", saves_another_item, 1, "item 0 'a': 8 bytes",
+      "item 0 'b': 8 bytes" },
+    { "one rank saves where the others load", saves_where_others_load, 0,
+      "muster_checkpoint_load", "muster_checkpoint_save" },
+};
+
+static int odd_body(struct muster *m, int rank, void *arg)
+{
+    const struct odd_call *o = arg;
+    struct muster_checkpoint_options options[2] = {
+        { .name = "one", .sharded = o->sharded },
+        { .name = "two", .sharded = o->sharded }
+    };
+    struct pair p = { .data = { 1, 2 },
+                      .item = { { .name = "a", .bytes = 8 },
+                                { .name = "b", .bytes = 8 } } };
+    int rc;
+
+    for (int k = 0; k < 2; k++) {
+        p.item[k].data = &p.data[k];
+        RANK_OK(muster_checkpoint_open(m, base, &options[k], &p.c[k]));
+    }
+    RANK_OK(muster_checkpoint_save(p.c[0], 3, p.item, 2));
+    RANK_OK(muster_checkpoint_save(p.c[1], 3, p.item, 2));
+    rc = o->call(&p, rank == 1);
+    if (rc != MUSTER_ECONTRACT || !strstr(muster_error(m), o->one) ||
+        !strstr(muster_error(m), o->other)) {
+        fprintf(stderr, "rank %d: status %d: %s\n", rank, rc, muster_error(m));
+        return 97;
+    }
+    return 0;
+}
+
+static void a_rank_that_saves_or_loads_something_else_is_named(void **state)
+{
+    for (size_t i = 0; i < sizeof odd_calls / sizeof odd_calls[0]; i++) {
+        struct odd_call o = odd_calls[i];
+
+        forked_well(o.name, (struct forked_world){ .size = 3, .return_failure = true },
+                    odd_body, &o);
+    }
+}
+
+static int other_options_body(struct muster *m, int rank, void *arg)
+{
+    static const struct muster_checkpoint_options usual = { .name = "one" }, odd[] = {
+        { .name = "two" },
+        { .name = "one", .kind = "k" },
+        { .name = "one", .sharded = 1 }
+    };
+
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        struct muster_checkpoint *c = NULL;
+
+        RANK_CHECK(muster_checkpoint_open(m, base, rank == 1 ? &odd[i] : &usual, &c) ==
+                   MUSTER_ECONTRACT);
+        RANK_CHECK(strstr(muster_error(m), "rank 1 (node "));
+    }
+    return muster_finalize(m);
+}
+
+static void a_rank_that_opens_another_checkpoint_is_named(void **state)
+{
+    forked_well("other options",
+                (struct forked_world){ .size = 3, .return_failure = true },
+                other_options_body, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +330,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             case_089_the_newest_is_loaded_whatever_the_link_names, make_folder,
             remove_folder),
+        cmocka_unit_test_setup_teardown(
+            a_rank_that_saves_or_loads_something_else_is_named, make_folder,
+            remove_folder),
+        cmocka_unit_test_setup_teardown(a_rank_that_opens_another_checkpoint_is_named,
+                                        make_folder, remove_folder),
     };
 
     return cmocka_run_group_tests_name("checkpoint_folder", tests, NULL, NULL);

@@ -225,6 +225,13 @@ static void a_file_of_something_else_is_foreign(void **state)
     mkdir(path, 0777);
     assert_int_equal(read_it(&err), -1);
     rmdir(path);
+    /* A fifo that another user left is not waited for. */
+    assert_int_equal(mkfifo(path, 0666), 0);
+    alarm(10);
+    assert_int_equal(read_it(&err), -1);
+    alarm(0);
+    assert_int_equal(err.code, EINVAL);
+    unlink(path);
 }
 
 static void a_write_that_fails_leaves_the_old_file(void **state)
@@ -242,6 +249,27 @@ static void a_write_that_fails_leaves_the_old_file(void **state)
     assert_int_equal(read_it(&err), 0);
 }
 
+/* Who else may write in the folder can guess the temporary name. */
+static void a_link_in_the_folder_is_not_followed(void **state)
+{
+    char precious[160];
+    struct mu_ckid id;
+    struct stat st;
+    int fd;
+
+    snprintf(precious, sizeof precious, "%s/precious", folder);
+    fd = open(precious, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(write(fd, "12345", 5), 5);
+    close(fd);
+    assert_int_equal(symlink(precious, temporary), 0);
+    assert_int_equal(mu_ckfile_write(path, &meta, parts, PARTS, &id, NULL), 0);
+    assert_int_equal(stat(precious, &st), 0);
+    assert_int_equal(st.st_size, 5);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    unlink(precious);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +281,7 @@ int main(void)
         cmocka_unit_test(a_longer_file_is_found),
         cmocka_unit_test(a_file_of_something_else_is_foreign),
         cmocka_unit_test(a_write_that_fails_leaves_the_old_file),
+        cmocka_unit_test(a_link_in_the_folder_is_not_followed),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -203,7 +203,7 @@ static int waits_briefly(struct muster *m, int rank, void *arg)
     double now, next, later;
 
     start_together(m);
-    mu_control_wait_begin(c, "a bucket");
+    mu_control_wait_begin(c, "a bucket", 0);
     mu_control_wait_end(c);
     pthread_mutex_lock(&c->lock);
     c->waited = true; /* the thread may just have looked */
@@ -222,9 +222,59 @@ static void a_wait_that_ends_at_once_wakes_no_thread(void **state)
     forked_well("brief waits", (struct forked_world){ .size = 2 }, waits_briefly, NULL);
 }
 
+static _Atomic int aborts;
+static struct muster *opening;
+
+static int open_until_the_end(const struct mu_backend_env *env, struct mu_backend **out,
+                              struct mu_err *err)
+{
+    static struct mu_backend *const some = (struct mu_backend *)&aborts;
+
+    while (!atomic_load(&opening->comm.ended))
+        usleep(1000);
+    *out = some;
+    return 0;
+}
+
+static void count_abort(struct mu_backend *b, int status, const char *why)
+{
+    aborts += status == MUSTER_ENUMERIC && strstr(why, "made up");
+}
+
+/* Rank 1 fails while rank 0 opens its backend. */
+static int ends_meanwhile(struct muster *m, int rank, void *arg)
+{
+    static struct mu_backend_ops ops;
+    struct mu_err mine = { MUSTER_ENUMERIC, "made up" }, err = { 0 };
+
+    m->comm.hooks = (struct mu_comm_hooks){ 0 };
+    start_together(m);
+    if (rank == 1) {
+        mu_comm_fail(&m->comm, &mine);
+        _exit(0);
+    }
+    ops = *m->comm.ops;
+    ops.open = open_until_the_end;
+    ops.abort = count_abort;
+    opening = m;
+    pthread_mutex_lock(&m->comm.swap_lock);
+    m->comm.ops = &ops;
+    m->comm.backend = NULL;
+    pthread_mutex_unlock(&m->comm.swap_lock);
+    RANK_CHECK(mu_open_backend(&m->comm, &err) == 0 && aborts == 1);
+    _exit(0);
+}
+
+static void an_end_while_the_backend_opens_aborts_it(void **state)
+{
+    forked_well("end", (struct forked_world){ .size = 2, .return_failure = true },
+                ends_meanwhile, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_while_the_backend_opens_aborts_it),
         cmocka_unit_test(a_wait_that_ends_at_once_wakes_no_thread),
         cmocka_unit_test(a_barrier_in_host_memory_does_not_pass_control),
         cmocka_unit_test(collectives_only_return_errors),

@@ -127,9 +127,23 @@ static void a_device_that_cuda_refuses_is_an_error(void **state)
     assert_non_null(strstr(err.text, "cannot use the GPU of this rank"));
 }
 
+static void a_call_works_on_the_ranks_device_and_leaves_the_callers(void **state)
+{
+    const struct mu_nccl_backend b = { .device = 2 };
+    int callers;
+
+    ndevices = 3;
+    current = 1;
+    assert_int_equal(mu_device_enter(&b, &callers), cudaSuccess);
+    assert_int_equal(current, 2);
+    mu_device_leave(&b, callers);
+    assert_int_equal(current, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_works_on_the_ranks_device_and_leaves_the_callers),
         cmocka_unit_test(the_current_device_is_the_plans_else_the_programs),
         cmocka_unit_test(a_device_that_cuda_refuses_is_an_error),
     };

@@ -158,6 +158,10 @@ static void c095_files_of_ended_jobs_are_named(void **state)
           "1 file that no process uses, 4 KiB in all (nccl-a):" },
         { { 2, 0, 40 * MIB + 512, 32 * MIB, "torch_1" },
           "2 files that no process uses, 40 MiB in all (torch_1 and others):" },
+        { { 1, 1, 4096, 4096,
+            "nccl-\033]0;root\a\n" }, /* root sees names of all users */
+          "1 file that no process uses, 4 KiB in all (nccl-?]0;root?"
+          "?):" },
     };
 
     for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {

@@ -241,37 +241,52 @@ static int call_silently(const struct mu_address *to, bool tcp)
     return fd;
 }
 
-/* More than the table holds: the oldest make room, the other table is not touched. */
-static void silent_callers_keep_no_rank_out(void **state)
+/* Seconds until a rank is proved behind more silent callers than the table holds: the
+ * oldest make room, the other table is not touched.
+ */
+static double call_behind_silent_callers(bool flooded, bool tcp)
 {
     enum { SILENT = 300 };
     static int silent[SILENT];
+    struct mu_arrival a;
+    double began, took;
+    struct pair p;
+    int fd;
 
-    for (int flooded = 0; flooded < 2; flooded++) {
-        struct mu_arrival a;
-        struct pair p;
+    begin(&p);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = call_silently(mu_endpoint_address(p.ep), flooded);
+    began = mu_clock_s();
+    assert_int_equal(call(&p, tcp, secret, &fd), MU_ANSWER_PROVED);
+    took = mu_clock_s() - began;
+    assert_true(take(&p, &a));
+    close(a.fd);
+    close(fd);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    end(&p);
+    assert_true(count(p.text, "\n") <= 10);
+    assert_int_equal(count(p.text, "further ones are not reported"),
+                     count(p.text, "\n") == 10);
+    free(p.text);
+    return took;
+}
 
-        begin(&p);
-        for (int i = 0; i < SILENT; i++)
-            silent[i] = call_silently(mu_endpoint_address(p.ep), flooded);
+/* The least of several: what else runs on this machine only adds. */
+static void silent_callers_keep_no_rank_out(void **state)
+{
+    for (int flooded = 0; flooded < 2; flooded++)
         for (int tcp = 0; tcp < 2; tcp++) {
-            double began = mu_clock_s();
-            int fd;
+            double least = 60;
 
-            assert_int_equal(call(&p, tcp, secret, &fd), MU_ANSWER_PROVED);
-            assert_true(mu_clock_s() - began < 0.2 * PATIENCE);
-            assert_true(take(&p, &a));
-            close(a.fd);
-            close(fd);
+            for (int i = 0; i < 20 && least >= 0.2 * PATIENCE; i++) {
+                double took = call_behind_silent_callers(flooded, tcp);
+
+                if (took < least)
+                    least = took;
+            }
+            assert_true(least < 0.2 * PATIENCE);
         }
-        for (int i = 0; i < SILENT; i++)
-            close(silent[i]);
-        end(&p);
-        assert_true(count(p.text, "\n") <= 10);
-        assert_int_equal(count(p.text, "further ones are not reported"),
-                         count(p.text, "\n") == 10);
-        free(p.text);
-    }
 }
 
 static void be_nobody(const struct mu_address *to)

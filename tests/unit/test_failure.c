@@ -8,17 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/endpoint/hello.h"
+#include "tests/unit/await_stop.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
 
@@ -36,7 +30,7 @@ enum deed {
     SLOW,
     EXTEND
 };
-enum phase { IN_BUCKET, BETWEEN_STEPS, IN_FINALIZE };
+enum phase { IN_BUCKET, BETWEEN_STEPS, IN_FINALIZE, ALL_IN_FINALIZE };
 
 struct fault {
     const char *name;
@@ -53,13 +47,6 @@ struct run {
     const struct fault *fault;
     double *done_at; /* shared */
 };
-
-static void pause_for(double seconds)
-{
-    nanosleep(&(struct timespec){ (time_t)seconds,
-                                  (long)((seconds - (time_t)seconds) * 1e9) },
-              NULL);
-}
 
 static void act(struct muster *m, const struct run *run)
 {
@@ -83,7 +70,7 @@ static void act(struct muster *m, const struct run *run)
         break;
     case STAY_AWAY:
         muster_doing(m, "reading data");
-        pause_for(60);
+        mu_pause(60);
         break;
     case ELSEWHERE:
         muster_allreduce(m, x, 3, MUSTER_F32, MUSTER_SUM, NULL);
@@ -97,13 +84,18 @@ static void act(struct muster *m, const struct run *run)
         muster_extend(m, -1);
         exit(muster_report(m));
     case SLOW:
-        pause_for(1.0);
+        mu_pause(1.0);
         break;
     case EXTEND:
         muster_extend(m, 6);
-        pause_for(3.0);
+        mu_pause(3.0);
         break;
     }
+}
+
+static void act_in_close(void *arg)
+{
+    act(NULL, arg);
 }
 
 /* Five steps of two buckets; the guilty rank does its deed in step 2. */
@@ -134,6 +126,8 @@ static int body(struct muster *m, int rank, void *arg)
     }
     if (rank == f->rank && f->phase == IN_FINALIZE)
         act(m, run);
+    if (rank == f->rank && f->phase == ALL_IN_FINALIZE)
+        forked_before_close(m, act_in_close, arg);
     muster_ddp_destroy(ddp);
     return muster_finalize(m);
 }
@@ -151,11 +145,6 @@ static int body(struct muster *m, int rank, void *arg)
         .size = 4, .nodes = 2, .timeout = 2.5, .first_bucket = 256, .bucket_cap = 256  \
     }
 
-#define PATIENT                                                                        \
-    {                                                                                  \
-        .size = 4, .nodes = 2, .timeout = 300, .first_bucket = 256, .bucket_cap = 256  \
-    }
-
 static const struct fault faults[] = {
     { "kill -9 of a member", ONE_NODE, IN_BUCKET, KILL, 2, MUSTER_EPEER,
       "rank 2 (node a", 1.5 },
@@ -169,6 +158,12 @@ static const struct fault faults[] = {
       "rank 1 (node a", 1.5 },
     { "exit(3) before finalize", TWO_NODES, IN_FINALIZE, EXIT_3, 3, MUSTER_EPEER,
       "rank 3 (node b", 1.5 },
+    { "kill -9 when all ranks are in finalize", ONE_NODE, ALL_IN_FINALIZE, KILL, 2,
+      MUSTER_EPEER, "rank 2 (node a", 1.5 },
+    { "exit(0) of rank 0 when all ranks are in finalize", TWO_NODES, ALL_IN_FINALIZE,
+      EXIT_0, 0, MUSTER_EPEER, "rank 0 (node a", 2.5 },
+    { "kill -STOP when all ranks are in finalize", ONE_NODE, ALL_IN_FINALIZE, STOP, 2,
+      MUSTER_ETIMEOUT, "rank 2 (node a) does not answer", 6 },
     { "segmentation fault", ONE_NODE, IN_BUCKET, SEGV, 3, MUSTER_EPEER,
       "rank 3 (node a", 1.5 },
     { "kill -STOP of a member", ONE_NODE, IN_BUCKET, STOP, 2, MUSTER_ETIMEOUT,
@@ -189,7 +184,7 @@ static const struct fault faults[] = {
       5 },
     { "case 057: a rank in another collective", TWO_NODES, IN_BUCKET, ELSEWHERE, 1, -1,
       "rank 1", 5 },
-    { "a rank in a barrier, the others in a bucket", PATIENT, IN_BUCKET, BARRIER, 1,
+    { "a rank in a barrier, the others in a bucket", TWO_NODES, IN_BUCKET, BARRIER, 1,
       MUSTER_ECONTRACT,
       "rank 1 (node a) calls a barrier or an exchange of libmuster's own", 1.5 },
     { "muster_abort ends all with its status and reason", TWO_NODES, IN_BUCKET, GIVE_UP,
@@ -206,6 +201,12 @@ static const struct fault faults[] = {
     { "row 15: a rank that extends the deadline survives", SLOW_LIMIT, BETWEEN_STEPS,
       EXTEND, 0, 0, "", 15 },
 };
+
+/* Where a rank waits: what ends the job at once does so far below any deadline. */
+static bool needs_deadline(const struct fault *f)
+{
+    return f->status == MUSTER_ETIMEOUT || f->status <= 0;
+}
 
 /* The statuses of those that ended by themselves; -1: any above 0. */
 static bool status_is_right(const struct fault *f, int status)
@@ -266,11 +267,14 @@ static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
     double *done_at = forked_shared(sizeof *done_at);
 
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        struct forked_world w = faults[i].world;
         struct run run = { &faults[i], done_at };
         struct forked_result r;
         double start = mu_clock_s();
 
-        forked_run(&faults[i].world, body, &run, 30, &r);
+        if (!needs_deadline(&faults[i]))
+            w.timeout = 300;
+        forked_run(&w, body, &run, 30, &r);
         check(&faults[i], &r, *done_at, start);
         forked_clear(&r);
     }
@@ -279,20 +283,30 @@ static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
 /* ---- A failure that a death may explain -------------------------------------------
  */
 
-struct device {
-    bool death;
-    double *failed_at;
+/* Shared. */
+struct moments {
+    _Atomic bool death_begins;
+    _Atomic double failed_at; /* 0: not yet */
 };
 
-/* As the kernel ends a process that maps a GPU: the threads first, and a moment later
- * the connections.
+struct device {
+    bool death;
+    struct moments *at;
+};
+
+/* As the kernel ends a process that maps a GPU: the threads first, and the connections
+ * a moment behind the failure of the neighbour's device.
  */
-static void die_slowly(void)
+static void die_slowly(const struct device *device)
 {
     pid_t victim = getpid();
 
     if (fork() == 0) {
-        pause_for(0.5);
+        await_stop(victim);
+        device->at->death_begins = true;
+        while (device->at->failed_at == 0)
+            mu_pause(0.001);
+        mu_pause(0.3);
         kill(victim, SIGKILL);
         _exit(0);
     }
@@ -308,14 +322,16 @@ static int device_body(struct muster *m, int rank, void *arg)
     for (int i = 0; i < 3 && rc == MUSTER_OK; i++)
         rc = muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL);
     if (rank == 1) {
-        pause_for(0.2);
-        *device->failed_at = mu_clock_s();
+        mu_pause(0.2);
+        while (device->death && !device->at->death_begins)
+            mu_pause(0.001);
+        device->at->failed_at = mu_clock_s();
         mu_control_fail(m->comm.control, MUSTER_EDEVICE, -1, "a device has failed");
     }
     if (rank == 2 && device->death)
-        die_slowly();
+        die_slowly(device);
     if (rank == 2)
-        pause_for(20);
+        mu_pause(20);
     if (rc == MUSTER_OK)
         rc = muster_barrier(m);
     return rc;
@@ -326,7 +342,7 @@ static void a_failed_device_waits_for_the_death_behind_it(void **state)
 {
     for (int i = 0; i < 2; i++) {
         struct forked_world w = { .size = 3, .timeout = 60 };
-        struct device device = { i == 1, forked_shared(sizeof(double)) };
+        struct device device = { i == 1, forked_shared(sizeof *device.at) };
         double start = mu_clock_s(), took;
         bool death = device.death;
         struct forked_result r;
@@ -336,7 +352,7 @@ static void a_failed_device_waits_for_the_death_behind_it(void **state)
         if (r.status[0] != (death ? MUSTER_EPEER : MUSTER_EDEVICE) ||
             !strstr(r.text, expect) || (death && strstr(r.text, "a device")))
             fail_msg("death %d: %d\n%s", death, r.status[0], r.text);
-        took = r.seconds[0] - (*device.failed_at - start);
+        took = r.seconds[0] - (device.at->failed_at - start);
         print_message("# %s: %.2f s\n", expect, took);
         assert_true(took < (death ? 3 : 0.9) * PATIENCE);
         forked_clear(&r);
@@ -408,175 +424,6 @@ static void a_rank_that_never_starts_ends_the_job_at_the_init_deadline(void **st
     forked_clear(&r);
 }
 
-/* ---- Forked children ---------------------------------------------------------------
- */
-
-static int sockets(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    struct dirent *e;
-    char to[64];
-    int n = 0;
-
-    while ((e = readdir(dir))) {
-        ssize_t len = readlinkat(dirfd(dir), e->d_name, to, sizeof to - 1);
-
-        n += len > 7 && strncmp(to, "socket:", 7) == 0;
-    }
-    closedir(dir);
-    return n;
-}
-
-static int child_body(struct muster *m, int rank, void *arg)
-{
-    int status, before = *(int *)arg;
-    float x = 1;
-
-    for (int i = 0; i < 2; i++) {
-        pid_t pid = fork();
-
-        if (pid == 0)
-            _exit(sockets() - before);
-        waitpid(pid, &status, 0);
-        RANK_CHECK(status == 0);
-        RANK_CHECK(sockets() > before);
-        x = 1;
-        RANK_OK(muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL));
-        RANK_CHECK(x == (float)muster_size(m));
-        RANK_OK(muster_barrier(m));
-    }
-    return muster_finalize(m);
-}
-
-/* A data loader's worker that outlives its parent must not hide its death: where GPUs
- * work the control connections alone tell of it.
- */
-static void a_forked_child_holds_no_connection(void **state)
-{
-    int before = sockets();
-
-    for (int elastic = 0; elastic < 2; elastic++)
-        for (int nodes = 1; nodes <= 4; nodes += 3)
-            forked_well(
-                "forked children",
-                (struct forked_world){ .size = 4, .nodes = nodes, .elastic = elastic },
-                child_body, &before);
-}
-
-/* ---- Strangers
- * ------------------------------------------------------------------------ */
-
-static int call_tcp(uint32_t port)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)port) };
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return connect(fd, (struct sockaddr *)&at, sizeof at) < 0 ? -1 : fd;
-}
-
-static int call_local(const struct mu_address *to)
-{
-    struct sockaddr_un at;
-    socklen_t len = mu_address_local(to, &at);
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-
-    return connect(fd, (struct sockaddr *)&at, len) < 0 ? -1 : fd;
-}
-
-/* What a stranger reads before the connection ends: the challenge, or what is left of
- * it when it is reset.
- */
-static bool only_a_nonce_is_sent(int fd)
-{
-    char bytes[64];
-    ssize_t n;
-    size_t got = 0;
-
-    while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0)
-        got += (size_t)n;
-    return got <= MU_HELLO_CHALLENGE;
-}
-
-/* Another user's process says nonsense, nothing at all, and half a hello. */
-static void be_a_stranger(const struct mu_address *at)
-{
-    const struct mu_claim claim = { MU_SERVICE_CONTROL, 0, 2 };
-    const uint8_t guess[MU_TOKEN_LEN] = { 0 };
-    struct mu_address to = *at;
-    struct mu_dial almost;
-    char nonsense[4096];
-    int fd;
-
-    if (geteuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0))
-        _exit(1);
-    memset(nonsense, 'x', sizeof nonsense);
-    fd = call_tcp(at->port);
-    if (fd < 0 || send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) < 0)
-        _exit(2);
-    if (!only_a_nonce_is_sent(fd))
-        _exit(3);
-    fd = call_tcp(at->port);
-    if (fd < 0 || send(fd, nonsense, 10, MSG_NOSIGNAL) < 0)
-        _exit(4);
-    close(fd);
-    /* All is right but the token. */
-    to.hosts[0] = '\0';
-    mu_dial_start(&almost, &to, &to, true, &claim, guess);
-    mu_dial_wait(&almost, mu_clock_s() + 10);
-    if (almost.answer != MU_ANSWER_DROPPED || !almost.hello.answered)
-        _exit(7);
-    fd = call_local(at);
-    if (fd < 0)
-        _exit(5);
-    send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL);
-    if (recv(fd, nonsense, 1, 0) > 0)
-        _exit(6);
-    _exit(0);
-}
-
-static int stranger_body(struct muster *m, int rank, void *arg)
-{
-    float value = (float)rank;
-    int raw = 0;
-
-    if (rank == 1) {
-        pid_t pid = fork();
-
-        if (pid == 0)
-            be_a_stranger(&m->comm.world->address[0]);
-        waitpid(pid, &raw, 0);
-        RANK_CHECK(WIFEXITED(raw) && WEXITSTATUS(raw) == 0);
-    }
-    RANK_OK(muster_allreduce(m, &value, 1, MUSTER_F32, MUSTER_SUM, NULL));
-    RANK_CHECK(value == 6);
-    return muster_finalize(m);
-}
-
-static void
-another_users_connection_is_logged_and_dropped_and_the_job_goes_on(void **state)
-{
-    struct forked_world w = { .size = 4, .nodes = 2 };
-    struct forked_result r;
-    const char *first;
-
-    forked_run(&w, stranger_body, NULL, 30, &r);
-    for (int k = 0; k < w.size; k++)
-        if (r.status[k] != 0)
-            fail_msg("rank %d: %d\n%s", k, r.status[k], r.text);
-    first = strstr(r.text, "127.0.0.1 dropped: its proof of this job's token is wrong");
-    assert_non_null(first);
-    assert_non_null(strstr(strstr(first, "token"),
-                           "dropped: its proof of this job's token is wrong"));
-    assert_non_null(strstr(r.text, "it closed before it proved the job's token"));
-    if (geteuid() == 0)
-        assert_non_null(strstr(r.text, "user id 65534"));
-    if (geteuid() == 0)
-        assert_non_null(strstr(r.text, "dropped: it belongs to another user"));
-    forked_clear(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -584,10 +431,7 @@ int main(void)
         cmocka_unit_test(a_failed_device_waits_for_the_death_behind_it),
         cmocka_unit_test(a_report_without_a_failure_is_a_defect),
         cmocka_unit_test(a_failure_can_be_returned_instead),
-        cmocka_unit_test(a_forked_child_holds_no_connection),
         cmocka_unit_test(a_rank_that_never_starts_ends_the_job_at_the_init_deadline),
-        cmocka_unit_test(
-            another_users_connection_is_logged_and_dropped_and_the_job_goes_on),
     };
 
     return cmocka_run_group_tests_name("failure", tests, NULL, NULL);

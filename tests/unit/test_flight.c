@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_flight.c - who is to blame, who disagrees, and the arithmetic of small floats */
-#include <math.h>
+/* test_flight.c - flight records: who is to blame, and who waits for whom */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "runtime/core/contract.h"
-#include "runtime/core/convert.h"
 #include "runtime/core/flight.h"
-#include "runtime/core/ranks.h"
 #include "runtime/muster.h"
 
 #define SIZE 8
@@ -341,120 +338,6 @@ static void the_ring_remembers_the_last_collectives(void **state)
     assert_non_null(strstr(text, "entered 100: x, 8 bytes, 2.0 s ago, done"));
 }
 
-static void lists_of_ranks_are_short(void **state)
-{
-    const bool in[8] = { true, true, true, false, true, true, false, true };
-    const bool one[3] = { false, true, false };
-    char text[64], little[48];
-    bool many[64];
-
-    mu_ranks_text(in, 8, text, sizeof text);
-    assert_string_equal(text, "ranks 0-2, 4, 5, 7");
-    mu_ranks_text(one, 3, text, sizeof text);
-    assert_string_equal(text, "rank 1");
-    for (int i = 0; i < 64; i++)
-        many[i] = i % 2;
-    mu_ranks_text(many, 64, little, sizeof little);
-    assert_non_null(strstr(little, ", ..."));
-}
-
-static void contracts_find_the_first_difference_and_both_sides(void **state)
-{
-    struct mu_contract a = { 0 }, b = { 0 };
-    const uint64_t *hash[3];
-    const char *line[3];
-    int n[3];
-    char text[256];
-
-    for (int i = 0; i < 100; i++) {
-        assert_int_equal(mu_contract_add(&a, NULL, "parameter %d", i), 0);
-        assert_int_equal(
-            mu_contract_add(&b, NULL, "parameter %d%s", i, i == 77 ? "!" : ""), 0);
-    }
-    assert_true(mu_contract_total(&a) != mu_contract_total(&b));
-    hash[0] = a.hash, hash[1] = b.hash, hash[2] = a.hash;
-    n[0] = n[1] = n[2] = 100;
-    assert_int_equal(mu_contract_first_difference(hash, n, 3), 77);
-    line[0] = a.line[77], line[1] = b.line[77], line[2] = a.line[77];
-    mu_contract_sides(line, 3, hosts, text, sizeof text);
-    assert_string_equal(text, "parameter 77 on ranks 0, 2, but parameter 77! on rank 1 "
-                              "(node a)");
-    mu_contract_sides(line, 2, hosts, text, sizeof text);
-    assert_string_equal(text, "parameter 77 on rank 0 (node a), but parameter 77! on "
-                              "rank 1 (node a)");
-    line[1] = line[0], line[2] = b.line[77];
-    mu_contract_sides(line, 3, hosts, text, sizeof text);
-    assert_string_equal(text, "parameter 77 on ranks 0, 1 (node a), but parameter 77! "
-                              "on rank 2 (node b)");
-    hash[1] = a.hash;
-    assert_int_equal(mu_contract_first_difference(hash, n, 3), -1);
-    n[1] = 50; /* a list that is only shorter */
-    assert_int_equal(mu_contract_first_difference(hash, n, 3), 50);
-    mu_contract_clear(&a);
-    mu_contract_clear(&b);
-}
-
-/* Every one of the 65536 halves survives the way through float. */
-static void all_halves_survive_the_round_trip(void **state)
-{
-    for (unsigned i = 0; i < 65536; i++) {
-        uint16_t h = (uint16_t)i;
-        float f = mu_from_f16(h), g = mu_from_bf16(h);
-
-        if (isnan(f))
-            assert_true(isnan(mu_from_f16(mu_to_f16(f))));
-        else if (mu_to_f16(f) != h)
-            fail_msg("f16 %04x -> %g -> %04x", h, (double)f, mu_to_f16(f));
-        if (isnan(g))
-            assert_true(isnan(mu_from_bf16(mu_to_bf16(g))));
-        else if (mu_to_bf16(g) != h)
-            fail_msg("bf16 %04x -> %g -> %04x", h, (double)g, mu_to_bf16(g));
-    }
-}
-
-static const struct half_case {
-    float in;
-    uint16_t f16, bf16;
-} halves[] = {
-    { 1, 0x3c00, 0x3f80 },
-    { 65504, 0x7bff, 0x4780 },
-    { 65519, 0x7bff, 0x4780 },
-    { 65520, 0x7c00, 0x4780 },
-    { -1e6f, 0xfc00, 0xc974 },
-    { 0x1p-24f, 0x0001, 0x3380 },
-    { 0x1p-25f, 0x0000, 0x3300 },
-    { 0x1.8p-25f, 0x0001, 0x3340 },
-    { 1.00048828125f, 0x3c00, 0x3f80 }, /* half way: to even */
-    { 1.00146484375f, 0x3c02, 0x3f80 },
-    { 1.00390625f, 0x3c04, 0x3f80 }, /* of bf16 half way */
-    { 1.01171875f, 0x3c0c, 0x3f82 },
-};
-
-static void halves_round_to_nearest_even(void **state)
-{
-    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++)
-        if (mu_to_f16(halves[i].in) != halves[i].f16 ||
-            mu_to_bf16(halves[i].in) != halves[i].bf16)
-            fail_msg("%g: f16 %04x bf16 %04x", (double)halves[i].in,
-                     mu_to_f16(halves[i].in), mu_to_bf16(halves[i].in));
-}
-
-static void conversion_multiplies_before_it_rounds(void **state)
-{
-    const float big[3] = { 160000, -160000, 8 };
-    uint16_t half[3];
-    double wide[3];
-    int32_t whole[3];
-
-    assert_int_equal(mu_convert(half, MUSTER_F16, big, MUSTER_F32, 3, 0.125, NULL), 0);
-    assert_true(mu_from_f16(half[0]) == 20000 && mu_from_f16(half[1]) == -20000);
-    assert_int_equal(mu_convert(wide, MUSTER_F64, half, MUSTER_F16, 3, 8, NULL), 0);
-    assert_true(wide[0] == 160000 && wide[2] == 8);
-    assert_int_equal(mu_convert(wide, MUSTER_F64, wide, MUSTER_F64, 3, 0.1, NULL), 0);
-    assert_true(wide[2] == 8 * 0.1);
-    assert_int_equal(mu_convert(whole, MUSTER_I32, big, MUSTER_F32, 3, 1, NULL), -1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,11 +346,6 @@ int main(void)
         cmocka_unit_test(another_order_is_proved_by_the_records),
         cmocka_unit_test(a_collective_that_did_not_start_leaves_its_number),
         cmocka_unit_test(the_ring_remembers_the_last_collectives),
-        cmocka_unit_test(lists_of_ranks_are_short),
-        cmocka_unit_test(contracts_find_the_first_difference_and_both_sides),
-        cmocka_unit_test(all_halves_survive_the_round_trip),
-        cmocka_unit_test(halves_round_to_nearest_even),
-        cmocka_unit_test(conversion_multiplies_before_it_rounds),
     };
 
     return cmocka_run_group_tests_name("flight", tests, NULL, NULL);

@@ -251,7 +251,7 @@ static const struct runtime_case {
     { "Intel's tiles as cards", MU_VENDOR_INTEL, { 0 }, 2, false, false, true, "3,1" },
 };
 
-static void each_runtime_gets_numbers_of_its_own_order(void **state)
+static void case_069_each_runtime_gets_numbers_of_its_own_order(void **state)
 {
     static const int fourth_second[] = { 3, 1 };
 
@@ -333,7 +333,7 @@ int main(void)
         cmocka_unit_test(a_step_has_the_gpus_that_slurm_numbers),
         cmocka_unit_test(whole_gpus_beside_mig_devices_are_named_by_uuid),
         cmocka_unit_test(without_device_files_the_count_is_slurms),
-        cmocka_unit_test(each_runtime_gets_numbers_of_its_own_order),
+        cmocka_unit_test(case_069_each_runtime_gets_numbers_of_its_own_order),
         cmocka_unit_test(numbers_of_free_devices_follow_the_runtime),
         cmocka_unit_test(what_the_driver_leaves_out_is_not_counted),
     };

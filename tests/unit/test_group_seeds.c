@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_group_seeds.c - random misdeeds in calls on groups: no hang, right name
+/* test_group_seeds.c - random misdeeds in calls on groups, also in messages and in what
+ * only starts: no hang, right name
  *
  * All ranks draw the same program; one of them does wrong at one call. SEEDS is how
  * many (default 8), SEED the first one (default 1). By hand:
@@ -19,7 +20,7 @@
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
 
-enum { RANKS = 6, GROUPS = 3, STEPS = 3, CALLS = 6, MOST = 9000 };
+enum { RANKS = 6, GROUPS = 3, ROW = 1, STEPS = 3, CALLS = 6, MOST = 9000 };
 
 enum misdeed {
     DIES,
@@ -30,6 +31,7 @@ enum misdeed {
     OTHER_COUNT,
     OTHER_CALL,
     SKIPS,
+    SWAPS,
     MISDEEDS
 };
 
@@ -45,6 +47,7 @@ static const struct misdeed_rule {
     [OTHER_COUNT] = { "takes another count", -1 },
     [OTHER_CALL] = { "makes another call", -1 },
     [SKIPS] = { "skips the call", -1 },
+    [SWAPS] = { "makes the call after the next one", -1 },
 };
 
 enum call {
@@ -56,14 +59,16 @@ enum call {
     GATHER,
     SCATTER,
     ALLTOALL,
+    ALLTOALLV,
     RING,
+    MESSAGE,
     BARRIER,
     NCALLS
 };
 
 static const char *const names_of[NCALLS] = {
-    "allreduce", "broadcast", "allgather", "reduce_scatter", "reduce",
-    "gather",    "scatter",   "alltoall",  "ring",           "barrier"
+    "allreduce", "broadcast", "allgather", "reduce_scatter", "reduce",  "gather",
+    "scatter",   "alltoall",  "alltoallv", "ring",           "message", "barrier"
 };
 
 struct wrong {
@@ -91,14 +96,30 @@ static struct step draw_step(uint64_t *state)
     struct step s = { .call = (enum call)draw(state, NCALLS) };
 
     s.group = (int)draw(state, GROUPS);
+    if (s.call == MESSAGE && s.group == ROW) /* an odd number of ranks */
+        s.group = 0;
     s.count = counts[draw(state, 3)];
     s.starts = draw(state, 2) && s.call != BARRIER;
     return s;
 }
 
+/* Each pair has a number of elements of its own. */
+static int to_and_from_each(struct muster *g, size_t k, const int32_t *x, int32_t *y)
+{
+    size_t to[RANKS], from[RANKS];
+    int n = muster_size(g), me = muster_rank(g);
+
+    for (int r = 0; r < n; r++) {
+        to[r] = k + (size_t)(3 * me + r) % 4;
+        from[r] = k + (size_t)(3 * r + me) % 4;
+    }
+    return muster_alltoallv(g, x, to, NULL, y, from, NULL, MUSTER_I32, NULL);
+}
+
 static int run(struct muster *g, const struct step *s, struct muster_handle **h)
 {
-    static int32_t out[CALLS + 1][MOST * RANKS], in[CALLS + 1][MOST * RANKS];
+    static int32_t out[CALLS + 1][(MOST + 4) * RANKS];
+    static int32_t in[CALLS + 1][(MOST + 4) * RANKS];
     static int slot;
     int n = muster_size(g), me = muster_rank(g), *x = out[slot], *y = in[slot];
     size_t k = s->count;
@@ -123,6 +144,11 @@ static int run(struct muster *g, const struct step *s, struct muster_handle **h)
         return muster_scatter(g, x, y, k, MUSTER_I32, 0, NULL);
     case ALLTOALL:
         return muster_alltoall(g, x, y, k, MUSTER_I32, NULL);
+    case ALLTOALLV:
+        return to_and_from_each(g, k, x, y);
+    case MESSAGE:
+        return me % 2 ? muster_recv(g, y, k, MUSTER_I32, me - 1, NULL)
+                      : muster_send(g, x, k, MUSTER_I32, me + 1, NULL);
     case RING:
         return muster_sendrecv(g, x, k, (me + 1) % n, y, k, (me + n - 1) % n,
                                MUSTER_I32, NULL);
@@ -157,33 +183,45 @@ static bool misbehave(struct muster *g, enum misdeed deed, struct step *s)
         s->call = s->call == BARRIER ? ALLREDUCE : s->call;
         break;
     case OTHER_CALL:
-        s->call = (enum call)((s->call + 1) % NCALLS);
+        /* In place of its ring a rank may send the same message. */
+        s->call = s->call == RING ? BARRIER : (enum call)((s->call + 1) % NCALLS);
         s->starts &= s->call != BARRIER;
         break;
-    default:
+    case SKIPS:
         return true;
+    default:
+        break;
     }
     return false;
+}
+
+static void swap(struct step *a, struct step *b)
+{
+    struct step kept = *a;
+
+    *a = *b;
+    *b = kept;
 }
 
 static int one_step(struct muster **g, int step, uint64_t *state, const struct wrong *w)
 {
     struct muster_handle *h[CALLS] = { NULL };
-    struct muster *of[CALLS];
     bool mine = muster_rank(g[0]) == w->rank && step == w->step;
+    struct step s[CALLS];
 
+    for (int c = 0; c < CALLS; c++)
+        s[c] = draw_step(state);
+    if (mine && w->deed == SWAPS)
+        swap(&s[w->call], &s[w->call + 1]);
     for (int c = 0; c < CALLS; c++) {
-        struct step s = draw_step(state);
-
-        of[c] = g[s.group];
-        if (mine && c == w->call && misbehave(of[c], w->deed, &s))
+        if (mine && c == w->call && misbehave(g[s[c].group], w->deed, &s[c]))
             continue;
-        if (run(of[c], &s, &h[c]) != MUSTER_OK)
-            return muster_report(of[c]);
+        if (run(g[s[c].group], &s[c], &h[c]) != MUSTER_OK)
+            return muster_report(g[s[c].group]);
     }
     for (int c = CALLS - 1; c >= 0; c--)
         if (muster_wait(h[c], 0) != MUSTER_OK)
-            return muster_report(of[c]);
+            return muster_report(g[s[c].group]);
     return MUSTER_OK;
 }
 
@@ -200,7 +238,7 @@ static int body(struct muster *m, int rank, void *arg)
         rc = one_step(g, step, &state, w);
     for (int k = GROUPS - 1; k >= 0 && rc == MUSTER_OK; k--)
         if (muster_finalize(g[k]) != MUSTER_OK)
-            rc = muster_report(k > 0 ? g[k] : NULL);
+            rc = muster_report(NULL); /* g[k] is freed */
     return rc;
 }
 
@@ -283,40 +321,95 @@ static void check(const char *name, const struct wrong *w,
         wrong(name, "the wrong name", r->text);
 }
 
-static void do_wrong(unsigned long number)
+static bool waits_for_all(enum call call)
+{
+    return call != MESSAGE && call != RING;
+}
+
+/* A message that is never received, and calls that may pass each other, are no fault
+ * that another rank could see: those become a wrong count.
+ */
+static enum misdeed what_shows(const struct wrong *w, const struct step *s,
+                               const struct step *next)
+{
+    if (w->deed == SKIPS && s->call == MESSAGE)
+        return OTHER_COUNT;
+    if (w->deed == SWAPS &&
+        (w->call == CALLS - 1 || s->group != next->group || s->call == next->call ||
+         !waits_for_all(s->call) || !waits_for_all(next->call)))
+        return OTHER_COUNT;
+    return w->deed;
+}
+
+/* Only these need a short deadline, which a busy machine may exceed. */
+static bool deadline_may_show(enum misdeed deed)
+{
+    return rules[deed].status == MUSTER_ETIMEOUT || rules[deed].status == -1;
+}
+
+/* What a seed draws: the world, the misdeed and the call that it is in. */
+struct plan {
+    struct forked_world world;
+    struct wrong w;
+    struct step s;
+};
+
+static struct plan draw_plan(unsigned long number)
 {
     uint64_t state = number * UINT64_C(0x9e3779b97f4a7c15);
-    struct forked_world world = { .size = RANKS, .timeout = 1 * PATIENCE };
-    struct forked_result r;
-    struct wrong w = { 0 };
-    char name[160];
+    struct plan p = { .world = { .size = RANKS } };
+    struct step next;
 
     draw(&state, 2);
-    world.nodes = 1 + (int)draw(&state, 2);
-    world.force_tcp = draw(&state, 3) == 0;
-    w.deed = (enum misdeed)draw(&state, MISDEEDS);
-    w.rank = (int)draw(&state, RANKS);
-    w.step = (int)draw(&state, STEPS);
-    w.call = (int)draw(&state, CALLS);
-    w.seed = state;
-    for (int k = 0; k < w.step * CALLS + w.call; k++)
-        draw_step(&state);
-    {
-        struct step s = draw_step(&state);
+    p.world.nodes = 1 + (int)draw(&state, 2);
+    p.world.force_tcp = draw(&state, 3) == 0;
+    p.w.deed = (enum misdeed)draw(&state, MISDEEDS);
+    p.w.rank = (int)draw(&state, RANKS);
+    p.w.step = (int)draw(&state, STEPS);
+    p.w.call = (int)draw(&state, CALLS);
+    p.w.seed = state;
+    for (int k = 0; k <= p.w.step * CALLS + p.w.call; k++)
+        p.s = draw_step(&state);
+    next = draw_step(&state);
+    p.w.deed = what_shows(&p.w, &p.s, &next);
+    if (deadline_may_show(p.w.deed))
+        p.world.timeout = 1 + PATIENCE;
+    return p;
+}
 
-        snprintf(
-            name, sizeof name,
-            "seed %lu: nodes %d, tcp %d: rank %d %s, step %d, call %d: %s%s of %zu "
-            "on group %d",
-            number, world.nodes, world.force_tcp, w.rank, rules[w.deed].name, w.step,
-            w.call, s.starts ? "started " : "", names_of[s.call], s.count, s.group);
-    }
-    forked_run(&world, body, &w, 30 * PATIENCE, &r);
+static void do_wrong(unsigned long number)
+{
+    struct plan p = draw_plan(number);
+    struct forked_result r;
+    char name[160];
+
+    snprintf(name, sizeof name,
+             "seed %lu: nodes %d, tcp %d: rank %d %s, step %d, call %d: %s%s of %zu "
+             "on group %d",
+             number, p.world.nodes, p.world.force_tcp, p.w.rank, rules[p.w.deed].name,
+             p.w.step, p.w.call, p.s.starts ? "started " : "", names_of[p.s.call],
+             p.s.count, p.s.group);
+    forked_run(&p.world, body, &p.w, 30 * PATIENCE, &r);
     for (int k = 0; k < RANKS; k++)
         if (r.seconds[k] > 12 * PATIENCE)
             wrong(name, "a rank ended late", r.text);
-    check(name, &w, &r);
+    check(name, &p.w, &r);
     forked_clear(&r);
+}
+
+static void a_death_in_each_call_is_named(void **state)
+{
+    unsigned long number = 0;
+
+    for (int call = 0; call < NCALLS; call++) {
+        struct plan p;
+
+        do
+            p = draw_plan(++number);
+        while (p.w.deed != DIES_INSIDE || (int)p.s.call != call);
+        do_wrong(number);
+    }
+    assert_int_equal(faults, 0);
 }
 
 static void a_misdeed_in_a_group_ends_the_job_with_the_right_name(void **state)
@@ -333,6 +426,7 @@ static void a_misdeed_in_a_group_ends_the_job_with_the_right_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_in_each_call_is_named),
         cmocka_unit_test(a_misdeed_in_a_group_ends_the_job_with_the_right_name),
     };
 

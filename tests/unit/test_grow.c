@@ -21,7 +21,6 @@
 
 #include "runtime/base/clock.h"
 #include "tests/unit/forked.h"
-#include "tests/unit/patience.h"
 #include "tests/unit/ways.h"
 
 #define STEPS 24
@@ -44,10 +43,11 @@ struct grow_case {
 /* What the processes report to the test and to each other. */
 struct report {
     const struct grow_case *c;
-    double died_at, met_at; /* the first death; rank 0 waits for newcomers */
+    _Atomic double died_at, met_at; /* the first death; rank 0 waits for newcomers */
     double sum[PROCESSES];
     int steps[PROCESSES], size[PROCESSES], rank[PROCESSES];
     uint64_t position[PROCESSES];
+    bool joined[PROCESSES]; /* it began later, and is a rank now */
 };
 
 /* One process, and what rank 0 broadcasts to newcomers. */
@@ -59,19 +59,14 @@ struct training {
     float weight[SMALL + LARGE], *kept;
     struct muster *group; /* of the first ranks; NULL: none */
     struct {
-        int32_t step, joined;
+        int32_t step;
         struct muster_sampler_state at;
     } shared;
 };
 
-static int process_number(void)
-{
-    return atoi(getenv("RANK"));
-}
-
 static void *kill_while_ranks_join(void *arg)
 {
-    const volatile struct report *report = arg;
+    const struct report *report = arg;
 
     while (report->met_at == 0)
         usleep(50);
@@ -83,7 +78,7 @@ static void *kill_while_ranks_join(void *arg)
 /* One that returns after a death starts after it. */
 static void before_start(int process, void *arg)
 {
-    volatile struct report *report = arg;
+    struct report *report = arg;
     const struct grow_case *c = report->c;
     pthread_t thread;
 
@@ -176,31 +171,44 @@ static void meet(struct muster *m, const struct training *t)
     t->report->met_at = mu_clock_s();
 }
 
+/* Have all newcomers that live joined? Rank 0 decides for all. */
+static int all_here(struct muster *m, const struct training *t, int32_t *here)
+{
+    const struct grow_case *c = t->report->c;
+
+    *here = 1;
+    for (int p = c->ranks; p < c->ranks + c->newcomers; p++)
+        if (p != c->victim && !t->report->joined[p])
+            *here = 0;
+    return muster_broadcast(m, here, sizeof *here, MUSTER_BYTE, 0, NULL);
+}
+
 /* At the end of each step; from MEET on the ranks wait until all newcomers are here. */
 static int grow(struct muster *m, struct training *t, int *fresh)
 {
     const struct grow_case *c = t->report->c;
-    int before = muster_size(m), joined, rc;
-    int wanted = c->newcomers - (c->victim >= c->ranks);
+    int before = muster_size(m), joined = 0, rc;
+    int32_t here = 1;
 
     *fresh = 0;
     if (t->shared.step < MEET && c->victim >= 0)
         return MUSTER_OK;
     do {
+        if (!here)
+            usleep(500);
         if (t->shared.step >= MEET)
             meet(m, t);
         rc = muster_grow(m, &joined);
-        if (rc != MUSTER_OK && rc != MUSTER_ESHRUNK)
-            return rc;
-        if (joined == 0 && t->shared.step >= MEET)
-            usleep(500);
-    } while (joined == 0 && t->shared.step >= MEET && t->shared.joined < wanted);
+        if (rc == MUSTER_OK && joined == 0 && t->shared.step >= MEET)
+            rc = all_here(m, t, &here);
+    } while (rc == MUSTER_OK && joined == 0 && !here);
+    if (rc != MUSTER_OK)
+        return rc;
     RANK_CHECK(joined == 0 || c->victim >= 0 || muster_size(m) == before + joined);
     if (joined > 0) {
         RANK_CHECK(muster_ddp_grad_ready(t->ddp, 0, NULL) == MUSTER_EUSAGE);
         RANK_CHECK(strstr(muster_error(m), "destroy it, and create it anew"));
     }
-    t->shared.joined += joined;
     *fresh = joined > 0;
     return MUSTER_OK;
 }
@@ -230,11 +238,36 @@ static int check_group(struct muster *m, struct training *t)
     return muster_finalize(t->group);
 }
 
+/* Newcomers have divided the world less often than the others. */
+static int check_split(struct muster *m)
+{
+    struct muster *all;
+    int32_t one = 1;
+
+    RANK_OK(muster_split(m, 0, 0, "all", &all));
+    RANK_OK(muster_allreduce(all, &one, 1, MUSTER_I32, MUSTER_SUM, NULL));
+    RANK_CHECK(one == muster_size(m));
+    return muster_finalize(all);
+}
+
+/* The process that is to die does not end before. */
+static void await_death(struct muster *m, const struct training *t)
+{
+    if (t->report->c->victim == t->process)
+        mu_pause(60);
+    while (muster_barrier(m) == MUSTER_ESHRUNK)
+        ;
+}
+
 static int end(struct muster *m, struct training *t)
 {
     struct report *report = t->report;
-    int p = t->process, rc = check_kept(m, t);
+    int p = t->process, rc;
 
+    await_death(m, t);
+    rc = check_kept(m, t);
+    if (rc == MUSTER_OK)
+        rc = check_split(m);
     if (rc == MUSTER_OK)
         rc = check_group(m, t);
     if (rc != MUSTER_OK)
@@ -259,7 +292,8 @@ static int train(struct muster *m, void *arg)
     int fresh = 1;
 
     t->report = arg;
-    t->process = process_number();
+    t->process = ways_rank();
+    t->report->joined[t->process] = !is_first(t);
     t->kept = muster_alloc(m, LARGE * sizeof *t->kept);
     for (int i = 0; i < LARGE; i++)
         t->kept[i] = (float)(i % 5);
@@ -322,12 +356,6 @@ static void check(const struct grow_case *c, const struct report *report,
     }
 }
 
-static void file_path(char *path, size_t len)
-{
-    snprintf(path, len, "%s/muster-grow-%d",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
-}
-
 static void run_case(const struct grow_case *c)
 {
     struct report *report = forked_shared(sizeof *report);
@@ -337,7 +365,7 @@ static void run_case(const struct grow_case *c)
     struct stat st;
     int n = 0;
 
-    file_path(path, sizeof path);
+    ways_join_file(path, sizeof path);
     snprintf(size, sizeof size, "%d", c->ranks);
     report->c = c;
     w.set[n].rank = -1, w.set[n].name = "WORLD_SIZE", w.set[n++].value = size;
@@ -389,183 +417,11 @@ static void a_death_while_ranks_join_is_survived(void **state)
     }
 }
 
-/* ---- What is refused ------------------------------------------------------------ */
-
-static int ask_for_a_while(struct muster *m, void *arg)
-{
-    int joined;
-
-    RANK_CHECK(process_number() < 2);
-    for (int i = 0; i < 400; i++) {
-        RANK_OK(muster_grow(m, &joined));
-        RANK_CHECK(joined == 0);
-        usleep(1000);
-    }
-    return muster_finalize(m);
-}
-
-/* A world of two with MUSTER_ELASTIC=1, and a third process that joins by path. */
-static void run_with_newcomer(const char *path, const char *its_elastic,
-                              double init_timeout,
-                              int (*body)(struct muster *m, void *arg),
-                              struct ways_result *r)
-{
-    ways_run(&(struct ways){ .size = 3,
-                             .set = { { -1, "WORLD_SIZE", "2" },
-                                      { -1, "MUSTER_ELASTIC", "1" },
-                                      { -1, "MUSTER_GROW", path },
-                                      { 2, "MUSTER_ELASTIC", its_elastic },
-                                      { 2, "MUSTER_JOIN", path } },
-                             .init_timeout = init_timeout },
-             ways_port(), body, NULL, r);
-}
-
-static void a_process_of_other_settings_does_not_join(void **state)
-{
-    struct ways_result r;
-    char path[256];
-
-    file_path(path, sizeof path);
-    run_with_newcomer(path, "2", 0, ask_for_a_while, &r);
-    if (r.status[0] || r.status[1] || r.status[2] != MUSTER_ECONTRACT ||
-        !ways_line(r.text, "muster-grow-", "elastic 1', but this process 'libmuster") ||
-        !ways_line(r.text, "elastic 1", "elastic 2': both must be equal"))
-        fail_msg("%d %d %d\n%s", r.status[0], r.status[1], r.status[2], r.text);
-    free(r.text);
-}
-
-static int must_not_begin(struct muster *m, void *arg)
-{
-    return 90;
-}
-
-static void a_file_of_no_use_is_named(void **state)
-{
-    static const struct {
-        const char *name, *content;
-        mode_t mode;
-        const char *expect;
-    } rows[] = {
-        { "no file", NULL, 0600, "did not exist within 0.3 s" },
-        { "another file", "hello", 0600, "is not a file that MUSTER_GROW of this" },
-        { "a file that others read", "hello", 0644, "has mode 0644: others may read" },
-    };
-    char path[256];
-
-    file_path(path, sizeof path);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct ways_result r;
-
-        if (rows[i].content) {
-            FILE *f = fopen(path, "w");
-
-            assert_non_null(f);
-            fputs(rows[i].content, f);
-            fclose(f);
-            assert_int_equal(chmod(path, rows[i].mode), 0);
-        }
-        ways_run(&(struct ways){ .size = 1,
-                                 .set = { { -1, "MUSTER_ELASTIC", "1" },
-                                          { -1, "MUSTER_JOIN", path } },
-                                 .init_timeout = 0.3 },
-                 ways_port(), must_not_begin, NULL, &r);
-        if (r.status[0] != MUSTER_ERENDEZVOUS ||
-            !ways_line(r.text, "MUSTER_JOIN=", rows[i].expect))
-            fail_msg("%s: %d\n%s", rows[i].name, r.status[0], r.text);
-        free(r.text);
-    }
-    unlink(path);
-}
-
-static int leave_without_finalize(struct muster *m, void *arg)
-{
-    int status = process_number() < 2 ? 0 : 90;
-
-    muster_barrier(m);
-    _exit(status);
-}
-
-static void a_job_that_has_ended_is_named(void **state)
-{
-    struct ways_result r;
-    char path[256];
-
-    file_path(path, sizeof path);
-    run_with_newcomer(path, "1", WAYS_SHORT * PATIENCE, leave_without_finalize, &r);
-    if (r.status[2] != MUSTER_ERENDEZVOUS ||
-        !(ways_line(r.text, "rank 0 of job ", "the job may have ended") ||
-          ways_line(r.text, "MUSTER_JOIN=", "did not call muster_grow")))
-        fail_msg("%d\n%s", r.status[2], r.text);
-    unlink(path);
-    free(r.text);
-}
-
-static int calls_that_are_refused(struct muster *m, void *arg)
-{
-    struct muster_handle *h = NULL;
-    struct muster *group;
-    int32_t one = 1;
-    int joined = 7;
-
-    RANK_CHECK(muster_grow(m, NULL) == MUSTER_EUSAGE);
-    if (muster_size(m) == 1) {
-        RANK_CHECK(muster_grow(m, &joined) == MUSTER_EUSAGE);
-        RANK_CHECK(strstr(muster_error(m), "has begun with one rank"));
-        return muster_finalize(m);
-    }
-    if (!getenv("MUSTER_GROW")) {
-        RANK_CHECK(muster_grow(m, &joined) == MUSTER_EUSAGE);
-        RANK_CHECK(strstr(muster_error(m), "start all ranks with MUSTER_GROW=FILE"));
-        return muster_finalize(m);
-    }
-    RANK_OK(muster_split(m, 0, 0, "all", &group));
-    RANK_CHECK(muster_grow(group, &joined) == MUSTER_EUSAGE);
-    RANK_CHECK(strstr(muster_error(group), "group 'all': call it on the world"));
-    RANK_OK(muster_finalize(group));
-    RANK_OK(muster_start(m, &h));
-    RANK_OK(muster_allreduce(m, &one, 1, MUSTER_I32, MUSTER_SUM, NULL));
-    RANK_CHECK(muster_grow(m, &joined) == MUSTER_EUSAGE);
-    RANK_CHECK(strstr(muster_error(m), "wait for 1 handle of muster_start first"));
-    RANK_OK(muster_wait(h, 0));
-    RANK_CHECK(joined == 7);
-    RANK_OK(muster_grow(m, &joined));
-    RANK_CHECK(joined == 0 && one == 2);
-    return muster_finalize(m);
-}
-
-static void calls_at_a_wrong_place_are_refused(void **state)
-{
-    static const struct {
-        int size;
-        bool grows;
-    } rows[] = { { 2, true }, { 2, false }, { 1, true } };
-    char path[256];
-
-    file_path(path, sizeof path);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct ways w = { .size = rows[i].size,
-                          .set = { { -1, "MUSTER_ELASTIC", "1" },
-                                   { -1, "MUSTER_GROW", path } } };
-        struct ways_result r;
-
-        if (!rows[i].grows)
-            w.set[1].name = NULL;
-        ways_run(&w, ways_port(), calls_that_are_refused, NULL, &r);
-        if (r.status[0] || (rows[i].size > 1 && r.status[1]))
-            fail_msg("row %zu: %d %d\n%s", i, r.status[0], r.status[1], r.text);
-        free(r.text);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_join_with_equal_weights),
         cmocka_unit_test(a_death_while_ranks_join_is_survived),
-        cmocka_unit_test(a_process_of_other_settings_does_not_join),
-        cmocka_unit_test(a_file_of_no_use_is_named),
-        cmocka_unit_test(a_job_that_has_ended_is_named),
-        cmocka_unit_test(calls_at_a_wrong_place_are_refused),
     };
 
     return cmocka_run_group_tests_name("grow", tests, NULL, NULL);

@@ -37,6 +37,7 @@ static const struct list_case {
     { "names that multiply without end", "a[0-999]b[0-999]c[0-999]", NULL },
     { "five brackets", "a[1]b[1]c[1]d[1]e[1]", NULL },
     { "a blank", "a b", NULL },
+    { "a range's last number has 16 digits", "n[1-0000000000000002]", NULL },
 };
 
 static void host_lists_are_expanded_or_refused(void **state)

@@ -21,18 +21,23 @@
 #include "runtime/base/clock.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/patience.h"
+#include "tests/unit/text_file.h"
 
 #define RANKS 4
 #define LINES 60
+#define SLOW_RANK 1 /* it decides after the death of rank 0 */
 
 enum deed { ABORT, REPORT, OTHER_CALL, KILL, STAY_AWAY };
-enum sink { FILE_SINK, PIPE_SINK, FULL_PIPE, LOCKED, FULL_STDERR };
+enum sink { FILE_SINK, PIPE_SINK, LOG_SINK, SLOW_LOG, FULL_PIPE, LOCKED, FULL_STDERR };
 
 struct scene {
     const char *name;
     enum deed deed;
     bool computing; /* the other ranks are in no call of the library */
-    enum sink sink; /* stdout of every rank */
+    /* stdout of every rank. LOG_SINK: a file that it has opened; SLOW_LOG: the same,
+     * and that of SLOW_RANK takes a while.
+     */
+    enum sink sink;
     int rank, status;
     bool returns; /* on_failure=return */
     double within;
@@ -53,17 +58,35 @@ static void *hold_stdout(void *arg)
     return NULL;
 }
 
+static ssize_t write_slowly(void *cookie, const char *text, size_t len)
+{
+    mu_pause(0.2);
+    return write(*(const int *)cookie, text, len);
+}
+
+static FILE *open_log(const struct run *run, int rank)
+{
+    static const cookie_io_functions_t slow = { .write = write_slowly };
+
+    if (run->scene->sink == SLOW_LOG && rank == SLOW_RANK)
+        return fopencookie((void *)&run->sink[rank], "w", slow);
+    return fdopen(dup(run->sink[rank]), "w");
+}
+
 static void print_lines(const struct run *run, int rank)
 {
     static volatile bool held;
+    FILE *to = stdout;
     pthread_t thread;
 
+    if (run->scene->sink == LOG_SINK || run->scene->sink == SLOW_LOG)
+        to = open_log(run, rank);
     dup2(run->sink[rank], run->scene->sink == FULL_STDERR ? 2 : 1);
     if (run->scene->sink == FULL_STDERR)
         setvbuf(stderr, NULL, _IONBF, 0);
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     for (int i = 0; i < LINES && run->scene->sink != FULL_STDERR; i++)
-        printf("rank %d line %d\n", rank, i);
+        fprintf(to, "rank %d line %d\n", rank, i);
     if (run->scene->sink == LOCKED) {
         assert_int_equal(pthread_create(&thread, NULL, hold_stdout, (void *)&held), 0);
         while (!held)
@@ -120,8 +143,8 @@ static int open_sink(enum sink sink, int *reader)
     int end[2];
 
     *reader = -1;
-    if (sink == FILE_SINK || sink == LOCKED) {
-        *reader = memfd_create("stdout", MFD_CLOEXEC);
+    if (sink == FILE_SINK || sink == LOG_SINK || sink == SLOW_LOG || sink == LOCKED) {
+        *reader = text_file();
         return dup(*reader);
     }
     assert_int_equal(pipe2(end, O_CLOEXEC), 0);
@@ -164,7 +187,7 @@ static double seconds_to_end(const struct forked_result *r, double since)
 static void check(const struct scene *s, const struct forked_result *r, int rank,
                   int lines, double since)
 {
-    bool own = rank == s->rank, counts = s->sink == FILE_SINK || s->sink == PIPE_SINK;
+    bool own = rank == s->rank, counts = s->sink <= SLOW_LOG;
 
     if (counts && !(own && s->deed == KILL) && lines != LINES)
         fail_msg("%s: %d of %d lines of rank %d (status %d)\n%s", s->name, lines, LINES,
@@ -180,9 +203,7 @@ static void check(const struct scene *s, const struct forked_result *r, int rank
 
 static double play(const struct scene *s, double *done_at)
 {
-    struct forked_world w = {
-        .size = RANKS, .nodes = 2, .timeout = 1.5, .return_failure = s->returns
-    };
+    struct forked_world w = { .size = RANKS, .nodes = 2, .return_failure = s->returns };
     struct run run = { .scene = s, .done_at = done_at };
     struct forked_result r;
     int reader[RANKS], spoken = 0;
@@ -190,6 +211,8 @@ static double play(const struct scene *s, double *done_at)
 
     for (int k = 0; k < RANKS; k++)
         run.sink[k] = open_sink(s->sink, &reader[k]);
+    if (s->deed == STAY_AWAY || s->deed == OTHER_CALL)
+        w.timeout = 1.5;
     forked_run(&w, body, &run, 30, &r);
     for (int k = 0; k < RANKS; k++) {
         close(run.sink[k]);
@@ -221,6 +244,18 @@ static void every_rank_keeps_what_it_has_printed(void **state)
         { "muster_abort of rank 0, others compute", ABORT, true, FILE_SINK, 0, 42,
           false, 2.5 },
         { "muster_abort, stdout is a pipe", ABORT, true, PIPE_SINK, 1, 42, false, 2.5 },
+        { "muster_abort, a file of the program", ABORT, false, LOG_SINK, 2, 42, false,
+          2.5 },
+        { "a rank is killed, others wait, a file of the program", KILL, false, LOG_SINK,
+          3, MUSTER_EPEER, false, 3 },
+        { "a rank is killed, others compute, a file of the program", KILL, true,
+          LOG_SINK, 0, MUSTER_EPEER, false, 4 },
+        { "a rank is killed, others compute, a slow file of the program", KILL, true,
+          SLOW_LOG, 0, MUSTER_EPEER, false, 4 },
+        { "the same, and another rank decides", KILL, true, SLOW_LOG, 3, MUSTER_EPEER,
+          false, 3 },
+        { "a rank computes past the deadline, a file of the program", STAY_AWAY, false,
+          LOG_SINK, 3, MUSTER_ETIMEOUT, false, 6 },
         { "muster_abort, on_failure=return", ABORT, false, FILE_SINK, 1, 0, true, 2.5 },
         { "exit(muster_report)", REPORT, false, FILE_SINK, 1, MUSTER_EUSAGE, false,
           2.5 },
@@ -245,7 +280,7 @@ static void every_rank_keeps_what_it_has_printed(void **state)
 /* No rank can be given time to write before the ranks are connected. */
 static void what_a_rank_prints_before_muster_init_is_written_there(void **state)
 {
-    int fd = memfd_create("stdout", MFD_CLOEXEC);
+    int fd = text_file();
     pid_t pid = fork();
     char text[16] = "";
 
@@ -277,7 +312,7 @@ static void a_death_ends_the_job_when_the_logs_are_written(void **state)
                                  MUSTER_EPEER,       false, 4 };
         double least = 60;
 
-        for (int i = 0; i < 12 && least >= 0.08; i++) {
+        for (int i = 0; i < 60 && least >= 0.08; i++) {
             double took = play(&s, done_at);
 
             if (took < least)

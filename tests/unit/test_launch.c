@@ -136,7 +136,7 @@ static void each_launcher_variable_refuses_several_processes_and_takes_one(void 
 {
     for (int i = 0; i < MU_LAUNCH_OTHERS; i++) {
         const char *name = mu_launch_other[i].name;
-        bool is_rank = strstr(name, "_RANK");
+        bool is_rank = !strstr(name, "SIZE") && strcmp(name, "MPI_LOCALNRANKS") != 0;
         struct mu_launch launch = { 0 };
         struct mu_err err = { 0 };
 
@@ -149,6 +149,27 @@ static void each_launcher_variable_refuses_several_processes_and_takes_one(void 
     }
 }
 
+/* Rank 0 sees that there are others by a count alone; some launchers, or scripts around
+ * them, leave only that of the node.
+ */
+static void a_launchers_count_on_the_node_refuses_its_rank_0(void **state)
+{
+    static const char *const names[] = { "PMI_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                         "MV2_COMM_WORLD_LOCAL_SIZE",
+                                         "PALS_LOCAL_SIZE" };
+
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        struct mu_launch launch = { 0 };
+        struct mu_err err = { 0 };
+
+        for (int i = 0; i < MU_LAUNCH_OTHERS; i++)
+            if (strcmp(mu_launch_other[i].name, names[k]) == 0)
+                launch.other[i] = "4";
+        if (mu_launch_check(&launch, 0, 0, &err) == 0)
+            fail_msg("%s=4: a world of one", names[k]);
+    }
+}
+
 static void an_option_wins_over_its_variable_and_that_over_the_default(void **state)
 {
     struct mu_config_env env = { 0 };
@@ -157,6 +178,7 @@ static void an_option_wins_over_its_variable_and_that_over_the_default(void **st
 
     assert_int_equal(mu_config_make(NULL, &env, &c, NULL), 0);
     assert_true(c.init_timeout == 120 && c.timeout == 600 && !c.force_tcp && !c.single);
+    assert_false(c.own_device);
     assert_int_equal(c.backend, MU_BACKEND_AUTO);
     assert_int_equal(c.log, MU_LOG_WARN);
     env = (struct mu_config_env){ .backend = "nccl",
@@ -171,10 +193,11 @@ static void an_option_wins_over_its_variable_and_that_over_the_default(void **st
     assert_int_equal(c.elastic, 2);
     assert_int_equal(c.backend, MU_BACKEND_NCCL);
     assert_int_equal(c.bucket_cap, 2 << 20);
-    options =
-        (struct muster_options){ .backend = "host", .transport = "shm", .timeout = 9 };
+    options = (struct muster_options){
+        .backend = "host", .transport = "shm", .timeout = 9, .own_device = 1
+    };
     assert_int_equal(mu_config_make(&options, &env, &c, NULL), 0);
-    assert_true(c.timeout == 9 && !c.force_tcp);
+    assert_true(c.timeout == 9 && !c.force_tcp && c.own_device);
     assert_int_equal(c.backend, MU_BACKEND_HOST);
 }
 
@@ -224,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_launch_that_cannot_be_meant_is_refused),
         cmocka_unit_test(
             each_launcher_variable_refuses_several_processes_and_takes_one),
+        cmocka_unit_test(a_launchers_count_on_the_node_refuses_its_rank_0),
         cmocka_unit_test(an_option_wins_over_its_variable_and_that_over_the_default),
         cmocka_unit_test(a_setting_that_cannot_be_read_is_refused_by_name),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_ledger.c - ledger files put together: joined, shown, or refused with a sentence
- */
+/* test_ledger.c - ledger files put together: joined and shown */
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,102 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/ledger/ledger_out.h"
-#include "runtime/tools/profile.h"
-#include "tests/unit/folder.h"
-
-#define RECORDS 64
-
-static char folder[] = "/tmp/muster-ledger-XXXXXX";
-static char path[2][64];
-static struct image {
-    struct mu_ledger_head head;
-    struct mu_ledger_comm comm[MU_LEDGER_COMMS];
-    struct mu_ledger_call call[RECORDS];
-} image[2];
-
-/* Rank 1 begins its second all-reduce 40 us late; its first ends 10 us after rank 0's.
- * Rank 1's GPU has another clock. 64 MiB in 100 us are 671.1 GB/s on the bus of two.
- */
-static const struct {
-    uint64_t begin, end, gpu_begin, gpu_end; /* ns */
-} times[2][2] = {
-    { { 1000000, 1010000, 7020000, 7120000 }, { 2000000, 2010000, 8020000, 8160000 } },
-    { { 1001000, 1012000, 500000, 610000 }, { 2040000, 2050000, 1560000, 1660000 } },
-};
-
-static void fill(int rank)
-{
-    struct image *m = &image[rank];
-
-    memset(m, 0, sizeof *m);
-    m->head =
-        (struct mu_ledger_head){ .magic = MU_LEDGER_MAGIC,
-                                 .order = 0x01020304,
-                                 .records = RECORDS,
-                                 .calls = 2,
-                                 .comms = 1,
-                                 .interface = 5,
-                                 .opened_real = 5000000000 + (uint64_t)rank * 1000,
-                                 .opened_monotonic = 900000,
-                                 .rank = rank,
-                                 .host = "n1" };
-    m->comm[0] = (struct mu_ledger_comm){
-        .hash = 0xabc, .rank = rank, .size = 2, .nodes = 1, .name = "group"
-    };
-    for (int i = 0; i < 2; i++)
-        m->call[i] = (struct mu_ledger_call){ .sequence = (uint64_t)i,
-                                              .count = 16 << 20,
-                                              .begin = times[rank][i].begin,
-                                              .end = times[rank][i].end,
-                                              .gpu_begin = times[rank][i].gpu_begin,
-                                              .gpu_end = times[rank][i].gpu_end,
-                                              .number = (uint64_t)i + 1,
-                                              .began = 8,
-                                              .ended = 8,
-                                              .channels = 8,
-                                              .element = 4,
-                                              .func = "AllReduce",
-                                              .algo = "RING",
-                                              .proto = "SIMPLE" };
-}
-
-static void save(int rank, size_t size)
-{
-    FILE *f = fopen(path[rank], "w");
-
-    assert_non_null(f);
-    assert_int_equal(fwrite(&image[rank], 1, size, f), size);
-    assert_int_equal(fclose(f), 0);
-}
-
-static int setup(void **state)
-{
-    if (!mkdtemp(strcpy(folder, "/tmp/muster-ledger-XXXXXX")))
-        return -1;
-    for (int rank = 0; rank < 2; rank++) {
-        snprintf(path[rank], sizeof path[rank], "%s/r%d.ledger", folder, rank);
-        fill(rank);
-        save(rank, sizeof image[rank]);
-    }
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    return folder_remove(folder);
-}
-
-/* Load the folder; the sentences come into `said`. */
-static int load(struct mu_profile *p, char *said, size_t size)
-{
-    char *paths[] = { folder };
-    FILE *to = fmemopen(said, size, "w");
-    int rc = mu_profile_load(p, paths, 1, NULL, to);
-
-    fclose(to);
-    return rc;
-}
+#include "tests/unit/printed.h"
+#include "tests/unit/two_ledgers.h"
 
 static int near(double value, double want)
 {
@@ -134,31 +40,13 @@ static void ranks_are_joined(void **state)
     mu_profile_clear(&p);
 }
 
-static char *print(void (*show)(const struct mu_profile *, FILE *),
-                   const struct mu_profile *p)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *to = open_memstream(&text, &size);
-
-    show(p, to);
-    fclose(to);
-    return text;
-}
-
-static void has(const char *text, const char *want)
-{
-    if (!strstr(text, want))
-        fail_msg("'%s' is not in: %s", want, text);
-}
-
 static void the_text_has_a_line_for_each_way(void **state)
 {
     char said[1024] = "", *text;
     struct mu_profile p;
 
     load(&p, said, sizeof said);
-    text = print(mu_profile_text, &p);
+    text = printed(mu_profile_text, &p);
     has(text, "2 processes, 4 records\n");
     has(text, "communicator 0000000000000abc group: 2 ranks on 1 node\n");
     has(text,
@@ -206,7 +94,7 @@ static void the_trace_has_both_clocks_on_one_line(void **state)
     json_t *trace;
 
     load(&p, said, sizeof said);
-    text = print(mu_profile_trace, &p);
+    text = printed(mu_profile_trace, &p);
     trace = json_loads(text, 0, &error);
     if (!trace)
         fail_msg("line %d: %s", error.line, error.text);
@@ -233,7 +121,7 @@ static void names_cannot_break_the_trace(void **state)
     strcpy(image[0].head.host, "\"");
     save(0, sizeof image[0]);
     load(&p, said, sizeof said);
-    text = print(mu_profile_trace, &p);
+    text = printed(mu_profile_trace, &p);
     trace = json_loads(text, 0, &error);
     assert_non_null(trace);
     json_decref(trace);
@@ -284,7 +172,7 @@ static void without_times_of_the_gpu_a_word_stands_in_for_bandwidth(void **state
     load(&p, said, sizeof said);
     assert_true(p.rows[0].busbw == -1 && p.rows[0].total == -1 &&
                 p.rows[0].unfinished == 0);
-    text = print(mu_profile_text, &p);
+    text = printed(mu_profile_text, &p);
     has(text, "no times on the GPU and no bandwidth: they need NCCL 2.26");
     free(text);
     mu_profile_clear(&p);
@@ -298,109 +186,35 @@ static void files_of_different_releases_are_noted(void **state)
     image[1].head.interface = 3;
     save(1, sizeof image[1]);
     load(&p, said, sizeof said);
-    text = print(mu_profile_text, &p);
+    text = printed(mu_profile_text, &p);
     has(text, "different NCCL releases (profiler interfaces 3 to 5)");
     free(text);
     mu_profile_clear(&p);
 }
 
-static void truncate_to_the_head(struct image *m)
+/* The ring has calls 37 to 100, the last 50 of them on both sides of its end. */
+static void of_a_full_ring_the_last_calls_are_read(void **state)
 {
-    m->head.records = 2 * RECORDS;
-}
+    char said[1024] = "", *paths[] = { folder };
+    FILE *to = fmemopen(said, sizeof said, "w");
+    struct mu_profile p;
 
-static void other_format(struct image *m)
-{
-    memcpy(m->head.magic, "muster-ledger-9", 16);
-}
-
-static void other_order(struct image *m)
-{
-    m->head.order = 0x04030201;
-}
-
-static void no_power(struct image *m)
-{
-    m->head.records = 65;
-}
-
-static void foreign(struct image *m)
-{
-    memcpy(m, "#!/bin/sh", 9);
-}
-
-static void endless_name(struct image *m)
-{
-    memset(m->call[5].algo, 'x', sizeof m->call[5].algo);
-}
-
-static void foreign_comm(struct image *m)
-{
-    m->call[5].comm = MU_LEDGER_COMMS;
-}
-
-static void negative_size(struct image *m)
-{
-    m->comm[3].size = -5;
-}
-
-static void huge_rank(struct image *m)
-{
-    m->comm[0].rank = INT32_MAX;
-}
-
-static void a_bad_file_is_one_sentence_and_the_rest_is_shown(void **state)
-{
-    static const struct {
-        const char *name, *sentence;
-        void (*spoil)(struct image *);
-    } cases[] = {
-        { "truncated", "the file is truncated: 41216 of 49408 bytes are there",
-          truncate_to_the_head },
-        { "another format", "this ledger has format 'muster-ledger-9'", other_format },
-        { "byte order", "another byte order", other_order },
-        { "records", "the head is damaged (65 records)", no_power },
-        { "foreign", "this is no ledger file of Muster", foreign },
-        { "a name", "a record is damaged", endless_name },
-        { "a communicator", "a record is damaged", foreign_comm },
-        { "a size", "communicator 3 is damaged (rank 0 of -5)", negative_size },
-        { "a rank", "communicator 0 is damaged (rank 2147483647 of 2)", huge_rank },
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char said[1024] = "", *text;
-        struct mu_profile p;
-
-        fill(1);
-        cases[i].spoil(&image[1]);
-        save(1, sizeof image[1]);
-        assert_int_equal(load(&p, said, sizeof said), 0);
-        has(said, path[1]);
-        has(said, cases[i].sentence);
-        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
-        assert_int_equal(p.faults, 1);
-        assert_int_equal(p.nrecords, 2);
-        text = print(mu_profile_text, &p);
-        has(text, "2 ranks on 1 node; 1 without a file, the first is rank 1");
-        free(text);
-        mu_profile_clear(&p);
+    for (int rank = 0; rank < 2; rank++) {
+        image[rank].head.calls = 100;
+        for (uint64_t i = 36; i < 100; i++) {
+            image[rank].call[i % RECORDS] = image[rank].call[0];
+            image[rank].call[i % RECORDS].sequence = i;
+            image[rank].call[i % RECORDS].number = i + 1;
+        }
+        save(rank, sizeof image[rank]);
     }
-}
-
-static void short_files_are_refused(void **state)
-{
-    static const size_t sizes[] = { 0, 1, 15, 16, 255, 256, sizeof image[1] - 1 };
-
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        char said[1024] = "";
-        struct mu_profile p;
-
-        save(1, sizes[i]);
-        assert_int_equal(load(&p, said, sizeof said), 0);
-        assert_int_equal(p.faults, 1);
-        has(said, path[1]);
-        mu_profile_clear(&p);
-    }
+    assert_int_equal(mu_profile_load_last(&p, paths, 1, NULL, 50, to), 0);
+    fclose(to);
+    assert_string_equal(said, "");
+    assert_int_equal(p.nrecords, 2 * 50);
+    for (size_t i = 0; i < p.nrecords; i++)
+        assert_int_equal(p.records[i].call->sequence, 50 + i / 2);
+    mu_profile_clear(&p);
 }
 
 static void functions_have_the_factors_of_nccl_tests(void **state)
@@ -491,8 +305,7 @@ int main(void)
         TEST(json_has_the_figures),
         TEST(without_times_of_the_gpu_a_word_stands_in_for_bandwidth),
         TEST(files_of_different_releases_are_noted),
-        TEST(a_bad_file_is_one_sentence_and_the_rest_is_shown),
-        TEST(short_files_are_refused),
+        TEST(of_a_full_ring_the_last_calls_are_read),
         TEST(functions_have_the_factors_of_nccl_tests),
         TEST(the_head_has_where_the_process_runs),
     };

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -209,6 +211,39 @@ static void another_user_who_has_the_name_is_not_believed(void **state)
     close(fds[1]);
 }
 
+#define SECRET 8 /* bytes of NCCL's id that others cannot see; the rest is an address */
+#define PRIME 0x100000001b3ull
+
+/* FNV-1a is undone byte by byte where the bytes are known, which leaves so little to
+ * guess that two such hashes give the secret away.
+ */
+static void the_name_does_not_lead_back_to_the_id(void **state)
+{
+    uint64_t inverse = PRIME, secret = 0xcbf29ce484222325ull;
+    unsigned long long back;
+    struct sockaddr_un name;
+    socklen_t len = sizeof name;
+    const char *dot;
+    int fd;
+
+    for (int i = 0; i < 5; i++) /* Newton, modulo 2^64 */
+        inverse *= 2 - PRIME * inverse;
+    for (size_t i = 0; i < sizeof id; i++)
+        id[i] = (unsigned char)random();
+    fd = mu_meet_listen(id, sizeof id);
+    memset(&name, 0, sizeof name);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &len), 0);
+    close(fd);
+    dot = strrchr(name.sun_path + 1, '.');
+    assert_int_equal(sscanf(dot, ".%16llx", &back), 1);
+    for (size_t i = sizeof id; i-- > SECRET;)
+        back = (back * inverse) ^ id[i];
+    for (size_t i = 0; i < SECRET; i++)
+        secret = (secret ^ id[i]) * PRIME;
+    assert_true(back != secret);
+    assert_int_equal(strlen(dot), 1 + 32);
+}
+
 static void one_vote_decides_for_all(void **state)
 {
     for (int r = 0; r < 3; r++)
@@ -250,6 +285,7 @@ int main(void)
         cmocka_unit_test(another_version_ends_the_meeting_for_all),
         cmocka_unit_test(another_user_is_not_accepted),
         cmocka_unit_test(another_user_who_has_the_name_is_not_believed),
+        cmocka_unit_test(the_name_does_not_lead_back_to_the_id),
         cmocka_unit_test(one_vote_decides_for_all),
         cmocka_unit_test(a_rank_that_ends_ends_the_meeting),
         cmocka_unit_test(a_fence_that_one_rank_has_left_loses_the_vote),

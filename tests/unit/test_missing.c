@@ -95,7 +95,7 @@ static void a_gradient_that_no_rank_made_ready_is_named_once(void **state)
 static int required_body(struct muster *m, int rank, void *arg)
 {
     const struct missing *row = arg;
-    struct muster_ddp_options options = { .require_all = 1 };
+    struct muster_ddp_options options = { .require_all = 1, .shard = row->shard };
     struct muster_param params[MODEL];
     struct muster_ddp *ddp;
     char names[MODEL][8];
@@ -123,15 +123,29 @@ static int required_body(struct muster *m, int rank, void *arg)
 
 static void a_gradient_that_all_ranks_require_is_an_error_on_each(void **state)
 {
-    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
-        struct forked_world w = {
-            .size = 3, .nodes = 2, .return_failure = true, SMALL_BUCKETS
-        };
-        struct missing row = missing[i];
+    static const struct {
+        int size, nodes;
+        bool shard;
+    } worlds[] = { { 3, 2, false }, { 3, 2, true }, { 1, 1, false } };
 
-        if (!row.shard)
+    for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++)
+        for (size_t k = 0; k < sizeof worlds / sizeof worlds[0]; k++) {
+            struct forked_world w = { .size = worlds[k].size,
+                                      .nodes = worlds[k].nodes,
+                                      .return_failure = true,
+                                      SMALL_BUCKETS };
+            struct missing row = missing[i];
+
+            /* In a world of one, rank 0 has and declares what any of three does. */
+            if (w.size == 1) {
+                row.ready = row.ready != 0;
+                row.declare = row.declare != 0;
+            }
+            if (row.shard)
+                continue;
+            row.shard = worlds[k].shard;
             forked_well(row.name, w, required_body, &row);
-    }
+        }
 }
 
 int main(void)

@@ -104,6 +104,7 @@ static void case_024_slices_of_one_gpu_need_a_new_nccl(void **state)
                                 { .task = 1, .ngpus = 1, .gpu_node = { 1 } } };
     struct mu_plan plan = { .nslots = 2, .slots = slots };
     struct mu_nccl_input in = { .node = &node, .plan = &plan, .nnodes = 1 };
+    const struct mu_setting *set;
 
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
         struct mu_library library = { "/usr/lib/libnccl.so.2", "" };
@@ -112,9 +113,11 @@ static void case_024_slices_of_one_gpu_need_a_new_nccl(void **state)
         in.library = shares[i].known ? &library : NULL;
         out->n = 0;
         assert_int_equal(mu_nccl_decide(&in, out, NULL), 0);
-        if ((mu_settings_find(out, "NCCL_MULTI_RANK_GPU_ENABLE") != NULL) !=
-            shares[i].set)
+        set = mu_settings_find(out, "NCCL_MULTI_RANK_GPU_ENABLE");
+        if ((set != NULL) != shares[i].set)
             fail_msg("NCCL %s", shares[i].version);
+        if (set && !strstr(set->reason, "share one GPU")) /* by slices or shards */
+            fail_msg("the reason is '%s'", set->reason);
     }
     strcpy(gpus[1].busid, "0000:5a:00.0"); /* slices of two GPUs */
     out->n = 0;

@@ -4,7 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "tests/unit/fake_ranks.h"
@@ -17,6 +19,7 @@ static int start(void **state)
     for (int r = 0; r < fake_nranks; r++) {
         assert_int_equal(mu_carry_open(&fake_rank[r].b, NULL), 0);
         fake_rank[r].b.device = r;
+        fake_rank[r].b.ours.open = true;
     }
     return 0;
 }
@@ -44,8 +47,13 @@ static float *place(char *base, int k)
     return (float *)(void *)(base + (size_t)k * 4096);
 }
 
-/* Call k of rank r: fill, all-reduce, read; all on stream s. */
-static int call(int r, int k, cudaStream_t s, bool *carried, struct mu_err *err)
+/* Every third call is a large one. */
+static bool is_mapped(int k)
+{
+    return k % 3 == 2;
+}
+
+static int carry(int r, int k, cudaStream_t s, bool *carried, struct mu_err *err)
 {
     struct fake_rank *g = &fake_rank[r];
     float *p = place(g->arena, k);
@@ -59,38 +67,98 @@ static int call(int r, int k, cudaStream_t s, bool *carried, struct mu_err *err)
                                .stream = s,
                                .direct = true,
                                .what = "ncclAllReduce" };
+
+    return mu_nccl_carry((struct mu_backend *)&g->b, &c, is_mapped(k), carried, err);
+}
+
+/* Call k of rank r: fill, all-reduce, read; all on stream s. */
+static int call(int r, int k, cudaStream_t s, bool *carried, struct mu_err *err)
+{
+    float *p = place(fake_rank[r].arena, k);
     int rc;
 
-    fake_fill(s, p, c.count, value(r, k));
-    rc = mu_nccl_carry((struct mu_backend *)&g->b, &c, carried, err);
-    fake_read(s, place(g->seen, k), p, c.count);
+    fake_fill(s, p, count_of(k), value(r, k));
+    rc = carry(r, k, s, carried, err);
+    fake_read(s, place(fake_rank[r].seen, k), p, count_of(k));
     return rc;
 }
 
-/* The ranks choose their streams by themselves. */
+/* On a stream that the rank chooses by itself. */
+static void call_somewhere(unsigned order, int r, int k)
+{
+    unsigned which = (order >> k % 5) + (unsigned)(k * (r + 1) / 3);
+    bool carried;
+
+    assert_int_equal(
+        call(r, k, which % 2 ? fake_rank[r].s1 : fake_rank[r].s2, &carried, NULL), 0);
+    assert_true(carried);
+}
+
+static void run_and_compare(const char *what, unsigned order)
+{
+    fake_run_to_end(what, order);
+    for (int r = 0; r < fake_nranks; r++)
+        for (int k = 0; k < CALLS; k++)
+            for (size_t i = 0; i < count_of(k); i++)
+                assert_true(place(fake_rank[r].seen, k)[i] ==
+                            value(0, k) + value(1, k));
+}
+
 static void calls_on_several_streams_run_in_the_order_of_the_calls(void **state)
 {
     for (unsigned order = 0; order < ORDERS(0); order++) {
-        bool carried;
+        start(state);
+        for (int r = 0; r < fake_nranks; r++)
+            for (int k = 0; k < CALLS; k++)
+                call_somewhere(order, r, k);
+        run_and_compare("two streams", order);
+        stop(state);
+    }
+}
 
+static bool is_captured(unsigned order, int k)
+{
+    return (order * 7 + (unsigned)k / 4) % 3 == 0;
+}
+
+/* Some of the calls are of graphs, of up to four calls each on both streams. */
+static void graphs_and_calls_beside_them_run_in_the_order_of_the_calls(void **state)
+{
+    for (unsigned order = 0; order < ORDERS(0); order++) {
         start(state);
         for (int r = 0; r < fake_nranks; r++)
             for (int k = 0; k < CALLS; k++) {
-                unsigned which = (order >> k % 5) + (unsigned)(k * (r + 1) / 3);
+                bool on = is_captured(order, k);
 
-                assert_int_equal(call(r, k,
-                                      which % 2 ? fake_rank[r].s1 : fake_rank[r].s2,
-                                      &carried, NULL),
-                                 0);
-                assert_true(carried);
+                if (k == 0 || on != is_captured(order, k - 1) || k % 4 == 0)
+                    fake_capture(on);
+                call_somewhere(order, r, k);
             }
-        fake_run_to_end("two streams", order);
-        for (int r = 0; r < fake_nranks; r++)
-            for (int k = 0; k < CALLS; k++)
-                for (size_t i = 0; i < count_of(k); i++)
-                    assert_true(place(fake_rank[r].seen, k)[i] ==
-                                value(0, k) + value(1, k));
+        fake_capture(false);
+        run_and_compare("graphs", order);
         stop(state);
+    }
+}
+
+/* A wait and a record; between streams an edge. A graph records the event whenever it
+ * runs, so a call of any stream waits from then on.
+ */
+static void a_graph_waits_once_and_records_once(void **state)
+{
+    static const int events[] = { 2, 0, 1, 2, 2 };
+    struct fake_rank *g = &fake_rank[0];
+    cudaStream_t on[] = { g->s1, g->s1, g->s2, g->s2, g->s2 };
+
+    fake_capture(true);
+    for (int i = 0; i < 5; i++) {
+        int before = fake_calls_of(0).events;
+        bool carried;
+
+        if (i == 3)
+            fake_capture(false);
+        assert_int_equal(carry(0, i, on[i], &carried, NULL), 0);
+        assert_true(carried);
+        assert_int_equal(fake_calls_of(0).events - before, events[i]);
     }
 }
 
@@ -124,25 +192,91 @@ static void a_call_waits_for_the_one_before_unless_its_stream_is_the_same(void *
     }
 }
 
-static void nothing_is_done_for_a_captured_stream_or_a_large_call(void **state)
+static void what_no_way_can_carry_is_left_to_nccl(void **state)
 {
     struct fake_rank *g = &fake_rank[0];
     struct mu_coll large = { .kind = MU_COLL_ALLREDUCE,
                              .dtype = MUSTER_F32,
-                             .count = MIB, /* elements */
+                             .count = MIB, /* elements: too many for one-shot */
                              .stream = g->s1 };
-    bool carried = true;
 
-    fake_capture(true);
-    assert_int_equal(call(0, 0, g->s1, &carried, NULL), 0);
-    assert_false(carried);
-    fake_capture(false);
-    carried = true;
-    assert_int_equal(mu_nccl_carry((struct mu_backend *)&g->b, &large, &carried, NULL),
-                     0);
-    assert_false(carried);
+    g->b.ours.open = false; /* another rank cannot map */
+    for (int mapped = 0; mapped < 2; mapped++) {
+        bool carried = true;
+
+        assert_int_equal(
+            mu_nccl_carry((struct mu_backend *)&g->b, &large, mapped, &carried, NULL),
+            0);
+        assert_false(carried);
+    }
     assert_int_equal(fake_calls_of(0).kernels, 0);
     assert_int_equal(fake_calls_of(0).events, 0);
+}
+
+/* What computes beside it keeps its SMs: eight blocks reach the rate of 32. */
+static void large_calls_take_few_sms(void **state)
+{
+    static const struct {
+        size_t bytes;
+        int blocks;
+    } rows[] = { { 2 * MIB, 32 }, { 16 * MIB, 32 }, { 25 * MIB, 8 } };
+
+    for (int i = 0; i < 3; i++) {
+        const struct mu_coll c = { .kind = MU_COLL_ALLREDUCE,
+                                   .dtype = MUSTER_F32,
+                                   .count = rows[i].bytes / sizeof(float),
+                                   .scale = 1.0,
+                                   .direct = true,
+                                   .stream = fake_rank[0].s1 };
+        bool carried;
+
+        assert_int_equal(mu_nccl_carry((struct mu_backend *)&fake_rank[0].b, &c, true,
+                                       &carried, NULL),
+                         0);
+        assert_int_equal(fake_calls_of(0).blocks, rows[i].blocks);
+    }
+}
+
+static void keep(void *arg, enum mu_log_level level, const char *text)
+{
+    char *lines = arg;
+
+    snprintf(lines + strlen(lines), 1000 - strlen(lines), "%d %s\n", (int)level, text);
+}
+
+/* Rank 0 has used two allocations; CUDA refuses one, and no peer has the other. */
+static void the_ways_of_the_calls_are_logged_at_the_end(void **state)
+{
+    char lines[1000] = "";
+    struct mu_log log = { .level = MU_LOG_DEBUG, .sink = keep, .arg = lines };
+    struct mu_nccl_backend *b = &fake_rank[0].b;
+    bool carried;
+
+    b->env.log = &log;
+    b->env.job = "nccl.7";
+    mu_carry_report(b);
+    assert_string_equal(lines, ""); /* not a program's communicator */
+    fake_capture(true);
+    assert_int_equal(carry(0, 2, fake_rank[0].s1, &carried, NULL), 0);
+    fake_capture(false);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(carry(0, k, fake_rank[0].s1, &carried, NULL), 0);
+    b->ours.table.entry[3].generation = 5;
+    b->ours.table.entry[4].generation = 7;
+    b->ours.table.entry[5].generation = 6; /* freed */
+    b->ours.refused[4] = b->ours.refused[5] = true;
+    b->ours.table.board[0] = fake_room(sizeof *b->ours.table.board[0]);
+    mu_carry_report(b);
+    free(b->ours.table.board[0]);
+    assert_string_equal(
+        lines,
+        "1 nccl: CUDA gives the peers of rank 0 no handle of 1 allocations: "
+        "all-reduces "
+        "of more than 1 MiB on them were copied, slower than by NCCL\n"
+        "3 nccl: rank 0, nccl.7: 2 calls by one-shot, 1 on mapped memory, 1 of both "
+        "captured; mapping is on: of 2 allocations the peers have mapped 0, CUDA "
+        "refuses "
+        "1\n");
 }
 
 static void the_program_s_device_stays_current(void **state)
@@ -191,7 +325,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_on_several_streams_run_in_the_order_of_the_calls),
         TEST(a_call_waits_for_the_one_before_unless_its_stream_is_the_same),
-        TEST(nothing_is_done_for_a_captured_stream_or_a_large_call),
+        cmocka_unit_test(graphs_and_calls_beside_them_run_in_the_order_of_the_calls),
+        TEST(a_graph_waits_once_and_records_once),
+        TEST(what_no_way_can_carry_is_left_to_nccl),
+        TEST(large_calls_take_few_sms),
+        TEST(the_ways_of_the_calls_are_logged_at_the_end),
         TEST(the_program_s_device_stays_current),
         TEST(an_error_is_reported_and_the_next_call_works),
         TEST(after_an_abort_no_call_starts),

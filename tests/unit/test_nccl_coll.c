@@ -292,16 +292,15 @@ static void nccl_reduces_to_the_root_alone(void **state)
 }
 
 /* Rank p sends r + 1 elements to rank r, behind those to the ranks before. */
-static void nccl_exchanges_parts_in_one_launch(void **state)
+static void exchange(bool own, struct fake_calls one)
 {
     enum { N = 3, MOST = 9 };
-    static const struct fake_calls one = { .nccl = 1, .copies = 1, .events = 4 };
     float from[N][MOST], to[N][MOST];
     struct mu_part sends[N][N], recvs[N][N];
     struct fake_calls before;
     struct mu_nccl_request *r;
 
-    fake_open_ranks(N, true);
+    fake_open_ranks(N, own);
     before = fake_calls_of(0);
     for (int p = 0; p < N; p++) {
         struct mu_coll c = { .kind = MU_COLL_EXCHANGE,
@@ -330,6 +329,47 @@ static void nccl_exchanges_parts_in_one_launch(void **state)
             for (int i = 0; i <= p; i++)
                 assert_true(to[p][q * (p + 1) + i] ==
                             (float)(100 * q + p * (p + 1) / 2 + i));
+    fake_close_ranks();
+}
+
+static void parts_are_exchanged_in_one_launch(void **state)
+{
+    exchange(true, (struct fake_calls){ .kernels = 1, .copies = 1, .events = 4 });
+    exchange(false, (struct fake_calls){ .nccl = 1, .copies = 1, .events = 4 });
+}
+
+/* Rank 0 sends a small and a large part, rank 1 as well: by both ways. */
+static void large_parts_go_by_nccl_beside_small_ones(void **state)
+{
+    enum { N = 2, SMALL = 5, LARGE = MU_MAIL_MOST / 4 + 1 };
+    static float from[N][LARGE], to[N][LARGE];
+    struct mu_nccl_request *r;
+
+    fake_open_ranks(N, true);
+    for (int p = 0; p < N; p++) {
+        struct mu_coll c = { .kind = MU_COLL_PAIR,
+                             .dtype = MUSTER_F32,
+                             .send = from[p],
+                             .recv = to[p],
+                             .count = p ? LARGE : SMALL,
+                             .recv_count = p ? SMALL : LARGE,
+                             .to = 1 - p,
+                             .from = 1 - p,
+                             .scale = 1,
+                             .stream = fake_rank[p].s1 };
+        struct fake_calls before = fake_calls_of(p);
+
+        for (int i = 0; i < LARGE; i++)
+            from[p][i] = (float)(LARGE * p + i);
+        assert_int_equal(mu_nccl_start(&fake_rank[p].b, &c, &r, NULL), 0);
+        assert_int_equal(mu_nccl_join(&fake_rank[p].b, r, fake_rank[p].s1, NULL), 0);
+        assert_int_equal(fake_calls_of(p).nccl - before.nccl, 1);
+        assert_int_equal(fake_calls_of(p).kernels - before.kernels, 1);
+    }
+    fake_run_to_end("a message each way", 0);
+    for (int p = 0; p < N; p++)
+        for (int i = 0; i < (p ? SMALL : LARGE); i++)
+            assert_true(to[p][i] == (float)(LARGE * (1 - p) + i));
     fake_close_ranks();
 }
 
@@ -399,7 +439,8 @@ int main(void)
         cmocka_unit_test(where_it_cannot_be_shared_nccl_has_it),
         cmocka_unit_test(nccl_carries_out_the_other_collectives),
         cmocka_unit_test(nccl_reduces_to_the_root_alone),
-        cmocka_unit_test(nccl_exchanges_parts_in_one_launch),
+        cmocka_unit_test(parts_are_exchanged_in_one_launch),
+        cmocka_unit_test(large_parts_go_by_nccl_beside_small_ones),
         cmocka_unit_test(a_call_that_fails_is_an_error_and_leaks_nothing),
         cmocka_unit_test(an_aborted_backend_refuses_and_joins_with_its_reason),
     };

@@ -78,11 +78,6 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device)
-{
-    return cudaSuccess;
-}
-
 /* A handle holds the address; 0: a machine on which it cannot be opened. */
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *p)
 {

@@ -36,6 +36,35 @@ static void a_bucket_with_its_own_event_does_not_wait_for_the_next(void **state)
     }
 }
 
+/* What is started only, of one element, is done when all ranks have it, or at an abort.
+ */
+static void a_request_is_done_when_the_gpu_has_done_it(void **state)
+{
+    struct mu_coll c;
+
+    for (int abort = 0; abort < 2; abort++) {
+        struct mu_nccl_backend *b = &fake_rank[0].b;
+
+        fake_open_ranks(2, true);
+        c = fake_bucket(sizeof(float));
+        c.batch_join = false;
+        assert_int_equal(fake_start(0, 0, &c, fake_rank[0].s1, NULL), 0);
+        assert_false(mu_nccl_test(b, fake_rank[0].request[0]));
+        assert_non_null(fake_run(0)); /* it waits for rank 1 */
+        assert_false(mu_nccl_test(b, fake_rank[0].request[0]));
+        b->aborted = abort;
+        assert_int_equal(mu_nccl_test(b, fake_rank[0].request[0]), abort);
+        assert_int_equal(fake_start(1, 0, &c, fake_rank[1].s1, NULL), 0);
+        fake_run_to_end("both started", 0);
+        assert_true(mu_nccl_test(b, fake_rank[0].request[0]));
+        b->aborted = false;
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(fake_join(r, 0, &c, fake_rank[r].s1, NULL), 0);
+        fake_run_to_end("both joined", 0);
+        fake_close_ranks();
+    }
+}
+
 static void each_stream_that_joins_has_the_result(void **state)
 {
     struct mu_coll c;
@@ -142,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bucket_with_its_own_event_does_not_wait_for_the_next),
+        cmocka_unit_test(a_request_is_done_when_the_gpu_has_done_it),
         cmocka_unit_test(each_stream_that_joins_has_the_result),
         cmocka_unit_test(what_starts_after_a_join_is_waited_for_anew),
         cmocka_unit_test(a_direct_one_keeps_the_order_of_all_ranks),

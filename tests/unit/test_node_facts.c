@@ -88,6 +88,10 @@ static const struct report_case {
       "            0       n2\n"
       "n2 differs from most nodes in 1 fact\n"
       "-> make them alike, or leave them out: --exclude=n2\n" },
+    { "control bytes, which a terminal would obey", NULL, "n1 k.r=\033[31m6|n2 k.r=7",
+      "2 nodes, 1 fact: 1 differs\n"
+      "k.r  7       n2\n"
+      "     ?[31m6  n1\n" },
     { "text of others between the lines, and a line that came twice", NULL,
       "!Welcome to the cluster|n1 k.r=6|n1 k.r=6|!|n2 k.r=a=b c",
       "2 nodes, 1 fact: 1 differs\n"

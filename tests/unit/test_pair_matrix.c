@@ -114,12 +114,33 @@ static void repeats_have_a_spread_and_outliers(void **state)
     (void)state;
 }
 
+static void lanes_add_until_the_links_are_full(void **state)
+{
+    static const struct {
+        double rates[4];
+        int n, add;
+    } cases[] = {
+        { { 10, 20, 30, 40 }, 4, 4 },
+        { { 10, 19, 21, 40 }, 4, 2 },
+        { { 10, 15, 19, 19 }, 4, 2 },
+        { { 10, 9, 30, 40 }, 4, 1 },
+        { { 10 }, 1, 1 },
+        { { 0 }, 0, 0 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (mu_lanes_that_add(cases[i].rates, cases[i].n) != cases[i].add)
+            fail_msg("case %zu: %d", i, mu_lanes_that_add(cases[i].rates, cases[i].n));
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pair_is_compared_with_those_of_its_link),
         cmocka_unit_test(a_matrix_that_was_not_measured_has_no_median),
         cmocka_unit_test(repeats_have_a_spread_and_outliers),
+        cmocka_unit_test(lanes_add_until_the_links_are_full),
     };
 
     return cmocka_run_group_tests_name("pair_matrix", tests, NULL, NULL);

@@ -166,7 +166,7 @@ static void the_option_is_checked_in_srun_and_only_copied_as_root(void **state)
     assert_non_null(strstr(said, "unknown key 'bogus'"));
     assert_int_equal(registered.cb(0, "on", 0), 0);
     assert_int_equal(registered.cb(0, NULL, 0), 0);
-    dlclose(so);
+    unload(so);
 }
 
 static void a_host_file_that_is_a_pipe_is_left_to_srun(void **state)
@@ -191,7 +191,7 @@ static void a_host_file_that_is_a_pipe_is_left_to_srun(void **state)
     close(fd);
     unlink(path);
     rmdir(dir);
-    dlclose(so);
+    unload(so);
 }
 
 static void an_unknown_word_in_plugstack_is_named(void **state)
@@ -202,7 +202,7 @@ static void an_unknown_word_in_plugstack_is_named(void **state)
     said[0] = '\0';
     assert_int_equal(((hook *)dlsym(so, "slurm_spank_init"))(NULL, 1, av), 0);
     assert_non_null(strstr(said, "unknown argument"));
-    dlclose(so);
+    unload(so);
 }
 
 /* Slurm's hooks come all the same; a step without Muster is better than none. */
@@ -220,7 +220,7 @@ static void without_a_context_in_init_the_other_hooks_do_nothing(void **state)
     context = S_CTX_REMOTE;
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++)
         assert_int_equal(((hook *)dlsym(so, later[i]))(NULL, 0, NULL), 0);
-    dlclose(so);
+    unload(so);
 }
 
 int main(void)

@@ -3,10 +3,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "spank/core/network/port.h"
+#include "tests/unit/patience.h"
 
 static const struct range_case {
     const char *name;
@@ -57,7 +60,8 @@ static const struct list_case {
 } lists[] = {
     { "", -1, 8080 },         { "\n", -1, 0 },
     { "8080\n", 8080, 8081 }, { "8080,9148-9150\n", 9150, 9151 },
-    { "1-65535", 65535, 0 },
+    { "1-65535", 65535, 0 },  { "63-129", 129, 62 },
+    { "64-127", 64, 128 },    { "5-5", 5, 4 },
 };
 
 static void the_kernels_list_of_reserved_ports_is_read(void **state)
@@ -79,6 +83,23 @@ static void the_kernels_list_of_reserved_ports_is_read(void **state)
         assert_non_null(strstr(err.text, bad[i]));
         assert_true(mu_port_set_has(&set, 77)); /* untouched */
     }
+}
+
+/* A user can send it: slurmstepd reads the list from srun's environment. */
+static void a_list_of_many_large_ranges_takes_no_second(void **state)
+{
+    enum { RANGES = 30000 };
+    static const char range[] = "0-65535,";
+    char *text = malloc(RANGES * (sizeof range - 1) + 1);
+    struct mu_port_set set;
+    clock_t from = clock();
+
+    for (size_t i = 0; i < RANGES; i++)
+        memcpy(text + i * (sizeof range - 1), range, sizeof range);
+    assert_int_equal(mu_port_set_parse(text, &set, NULL), 0);
+    assert_true(mu_port_set_has(&set, 65535));
+    assert_true(clock() - from < 1 * PATIENCE * CLOCKS_PER_SEC);
+    free(text);
 }
 
 static const struct skip_case {
@@ -143,6 +164,7 @@ int main(void)
         cmocka_unit_test(case_043_hashed_ports_lie_outside_the_ephemeral_range),
         cmocka_unit_test(case_043_ports_differ_by_job_step_and_use),
         cmocka_unit_test(the_kernels_list_of_reserved_ports_is_read),
+        cmocka_unit_test(a_list_of_many_large_ranges_takes_no_second),
         cmocka_unit_test(case_043_ports_of_others_are_skipped),
         cmocka_unit_test(skipping_leaves_the_others_where_they_were),
     };

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "runtime/core/reporter.h"
+#include "runtime/muster.h"
 
 static const struct row {
     const char *name;
@@ -198,6 +199,7 @@ static const struct sentence {
 
 static void a_sentence_has_rank_node_and_call(void **state)
 {
+    struct mu_err err = { 0 };
     char text[512];
 
     for (size_t i = 0; i < sizeof sentences / sizeof sentences[0]; i++) {
@@ -209,13 +211,18 @@ static void a_sentence_has_rank_node_and_call(void **state)
     mu_death_phrase(MU_DEATH_ENDED, &(struct mu_rank_name){ 2, "b", 71 }, text,
                     sizeof text);
     assert_string_equal(text, "rank 2 (node b, pid 71) died or left");
+    assert_int_equal(
+        mu_death_err(MU_DEATH_EARLY, &(struct mu_rank_name){ 2, "b", 71 }, &err), -1);
+    assert_int_equal(err.code, MUSTER_EPEER);
+    assert_string_equal(err.text, "rank 2 (node b, pid 71) died or left before all "
+                                  "ranks had met");
     mu_abort_text(&(struct mu_rank_name){ 2, "b", 71 }, "no data", text, sizeof text);
     assert_string_equal(text, "rank 2 (node b) ended the job: no data");
-    mu_late_text("ranks 2, 3", "b", 60, text, sizeof text);
-    assert_string_equal(text, "ranks 2, 3 (node b) did not arrive within 60 s "
-                              "(MUSTER_INIT_TIMEOUT)");
-    mu_late_text("rank 2", "", 0.5, text, sizeof text);
-    assert_string_equal(text,
+    assert_int_equal(mu_late_err("ranks 2, 3", "b", 60, &err), -1);
+    assert_string_equal(err.text, "ranks 2, 3 (node b) did not arrive within 60 s "
+                                  "(MUSTER_INIT_TIMEOUT)");
+    assert_int_equal(mu_late_err("rank 2", "", 0.5, &err), -1);
+    assert_string_equal(err.text,
                         "rank 2 did not arrive within 0.5 s (MUSTER_INIT_TIMEOUT)");
 }
 

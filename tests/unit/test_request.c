@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "runtime/base/marker.h"
 #include "spank/core/slurm/command_line.h"
 #include "spank/core/gpubind/takeover.h"
 
@@ -53,6 +54,31 @@ static const struct request_case {
       OLD,
       { .env_ntasks_per_gpu = "2" },
       KEPT("implicit", "single:2"),
+      "SLURM_GPU_BIND=none" },
+    { "a binding of shards is left to Slurm",
+      OLD,
+      { .gres = "shard:2", .env_gpu_bind = "single:1" },
+      KEPT("explicit", ""),
+      "" },
+    { "of mps, on the command line, beside another resource",
+      NEW,
+      { .gres = "nic:1,gres/mps:100", .gpu_bind = "map_gpu:0,0" },
+      KEPT("explicit", ""),
+      "" },
+    { "shards of the job, which srun does not repeat",
+      OLD,
+      { .env_shards = "2", .env_gpus_per_task = "1" },
+      KEPT("explicit", ""),
+      "" },
+    { "shards for each task",
+      NEW,
+      { .tres_per_task = "gres/shard=1", .env_gpu_bind = "single:1" },
+      KEPT("explicit", ""),
+      "" },
+    { "whole GPUs in place of the job's shards",
+      OLD,
+      { .gres = "gpu:sharded:2", .env_shards = "2", .env_gpu_bind = "single:1" },
+      KEPT("explicit", "single:1"),
       "SLURM_GPU_BIND=none" },
     { "#SBATCH --gpu-bind=none is the user's",
       OLD,
@@ -267,6 +293,35 @@ static void case_079_a_variable_that_repeats_another_is_found(void **state)
             fail_msg("%s", repeats[i].name);
 }
 
+static const struct marker_case {
+    const char *name, *request, *served, *set, *want;
+} markers[] = {
+    { "from the environment", KEPT("explicit", "single:1"), NULL, NULL, "single:1" },
+    { "srun --gpu-bind, started anew",
+      "v=1;cpu-bind=no;from=explicit;by=muster;option=muster;gpu-bind=closest", NULL,
+      NULL, "closest" },
+    { "left to Slurm", "v=1;cpu-bind=no;from=explicit;by=slurm;gpu-bind=closest", NULL,
+      NULL, NULL },
+    { "no binding", KEPT("explicit", ""), NULL, NULL, NULL },
+    { "carried out", KEPT("explicit", "single:1"), "5.0", NULL, NULL },
+    { "carried out in the outer step", KEPT("implicit", "single:1"), "5.1", NULL,
+      "single:1" },
+    { "by an older plugin", KEPT("explicit", "single:1"), NULL, "RANK:1", NULL },
+    { "no srun of Muster's", NULL, NULL, NULL, NULL },
+};
+
+static void a_binding_that_no_node_carries_out_is_seen(void **state)
+{
+    for (size_t i = 0; i < sizeof markers / sizeof markers[0]; i++) {
+        const struct marker_case *c = &markers[i];
+        const struct mu_marker marker = { c->request, c->served, c->set, "5", "0" };
+        const char *bind = mu_marker_unserved(&marker);
+
+        if (!bind != !c->want || (bind && strcmp(bind, c->want) != 0))
+            fail_msg("%s: %s", c->name, bind ? bind : "none");
+    }
+}
+
 static void a_request_survives_the_round_trip(void **state)
 {
     struct mu_bind_request request = { .gpu_bind = "gres;odd=1",
@@ -395,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_is_taken_over_or_left),
+        cmocka_unit_test(a_binding_that_no_node_carries_out_is_seen),
         cmocka_unit_test(case_079_a_variable_that_repeats_another_is_found),
         cmocka_unit_test(a_request_survives_the_round_trip),
         cmocka_unit_test(sruns_own_words_are_told_from_the_programs),

@@ -3,40 +3,21 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/core/convert.h"
 #include "runtime/core/dtype.h"
 #include "runtime/core/numeric.h"
-#include "tests/unit/forked.h"
+#include "tests/unit/embedding.h"
 
-/* An embedding between two vectors. */
-enum {
-    N = 3,
-    AT = 1,
-    ROWS = 400,
-    WIDTH = 7,
-    COUNT = ROWS * WIDTH,
-    STEPS = 3,
-    MOST = 800
-};
-static const size_t count[N] = { 5, COUNT, 11 };
-static const char *const names[N] = { "first", "embedding", "last" };
+enum { STEPS = 3 };
 
-static struct how {
-    const char *name;
-    enum muster_dtype dtype;
-    int size, nodes, micros;
-    int tokens; /* of a rank in a micro-batch; 0: up to 8 */
-    bool tied, own, weights, cast, shard, gpu, dense, alternate, ordered;
-    double bound; /* relative; 0: the bits of the dense way */
-} hows[] = {
+static struct how hows[] = {
     { "f32", .size = 2 },
     { "f64", .size = 2, .dtype = MUSTER_F64 },
     { "bf16", .size = 2, .dtype = MUSTER_BF16 },
@@ -73,133 +54,6 @@ static struct how {
     { "tied, memory elsewhere", .size = 2, .tied = true, .gpu = true, .bound = 1e-6 },
 };
 enum { HOWS = sizeof hows / sizeof hows[0] };
-
-static double value(int rank, int step, int i, size_t k)
-{
-    return sin(rank * 3.1 + step * 5.3 + i * 7.7 + (double)k * 1.3);
-}
-
-/* The rows of one rank in one micro-batch; the same on whoever asks. */
-struct batch {
-    int64_t index[MOST];
-    char values[MOST * WIDTH * 8];
-    size_t n;
-};
-
-static void draw(const struct how *h, int rank, int step, struct batch *out)
-{
-    size_t size = mu_dtype_size(h->dtype);
-
-    out->n = h->tokens ? (size_t)h->tokens : (size_t)((rank + step) % 3 * 4);
-    for (size_t k = 0; k < out->n; k++) {
-        out->index[k] =
-            (int64_t)(h->tokens ? k * 7 % ROWS : (k * k + (size_t)(rank + step)) % 15);
-        for (size_t j = 0; j < WIDTH; j++) {
-            double x = value(rank, step, 9, k * WIDTH + j);
-
-            mu_convert(out->values + (k * WIDTH + j) * size, h->dtype, &x, MUSTER_F64,
-                       1, 1, NULL);
-        }
-    }
-}
-
-/* g += what the dense way adds, in the type in which a program would add it up. */
-static void add(const struct how *h, void *g, const struct batch *batch,
-                const void *part, bool keep)
-{
-    enum muster_dtype sums = h->dtype == MUSTER_F64 ? MUSTER_F64 : MUSTER_F32;
-    static double room[COUNT];
-    float *f = (float *)room;
-
-    memset(room, 0, sizeof room);
-    if (keep)
-        mu_convert(room, sums, g, h->dtype, COUNT, 1, NULL);
-    for (size_t k = 0; batch && k < batch->n * WIDTH; k++) {
-        size_t to = (size_t)batch->index[k / WIDTH] * WIDTH + k % WIDTH;
-        double x = mu_element(batch->values, h->dtype, k);
-
-        if (sums == MUSTER_F64)
-            room[to] += x;
-        else
-            f[to] += (float)x;
-    }
-    for (size_t k = 0; part && k < COUNT; k++)
-        if (sums == MUSTER_F64)
-            room[k] += mu_element(part, h->dtype, k);
-        else
-            f[k] += (float)mu_element(part, h->dtype, k);
-    mu_convert(g, h->dtype, room, sums, COUNT, 1, NULL);
-}
-
-static struct muster_ddp *make(struct muster *m, const struct how *h, bool by_row,
-                               char own[N][COUNT * 8])
-{
-    static char weights[2][N][COUNT * 8];
-    static const struct muster_hook cast = { .compress = MUSTER_COMPRESS_BF16 };
-    /* Dense: a bucket for each too, so that the norm is added up in one order. */
-    size_t cap = by_row ? 1 << 20 : 1;
-    struct muster_ddp_options o = { .first_bucket = cap,
-                                    .bucket_cap = cap,
-                                    .shard = h->shard,
-                                    .fixed_order = h->ordered,
-                                    .screen = 1,
-                                    /* In the table every gradient is there. */
-                                    .require_all = h->name != NULL,
-                                    .hook = h->cast && by_row ? &cast : NULL };
-    struct muster_param p[N];
-    struct muster_ddp *ddp;
-
-    for (int i = 0; i < N; i++)
-        p[i] = (struct muster_param){ .name = names[i],
-                                      .count = count[i],
-                                      .dtype = h->dtype,
-                                      .data = weights[by_row][i],
-                                      .grad = h->own ? own[i] : NULL,
-                                      .rows = i == AT && by_row ? ROWS : 0 };
-    RANK_OK(muster_ddp_create(m, p, N, &o, &ddp));
-    return ddp;
-}
-
-static void fill(const struct how *h, int rank, int step, int i, void *g)
-{
-    for (size_t k = 0; k < count[i]; k++) {
-        double x = value(rank, step, i, k);
-
-        mu_convert((char *)g + k * mu_dtype_size(h->dtype), h->dtype, &x, MUSTER_F64, 1,
-                   1, NULL);
-    }
-}
-
-/* One micro-batch, in rows or dense. */
-static void backward(struct muster *m, const struct how *h, struct muster_ddp *ddp,
-                     bool by_row, int step, int micro)
-{
-    static char part[COUNT * 8];
-    int rank = muster_rank(m), number = step * 10 + micro;
-    struct batch batch;
-
-    draw(h, rank, number, &batch);
-    fill(h, rank, number, AT, part);
-    if (h->weights)
-        RANK_OK(muster_ddp_weight(ddp, 1 + rank + micro));
-    if (h->tied && by_row) {
-        add(h, muster_ddp_grad(ddp, AT), NULL, part, micro > 0);
-        RANK_OK(muster_ddp_grad_ready(ddp, AT, NULL));
-    }
-    for (int i = N - 1; i >= 0; i--)
-        if (i != AT) {
-            fill(h, rank, number, i, muster_ddp_grad(ddp, i));
-            RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
-        }
-    if (by_row && !(h->alternate && rank == step % 2)) {
-        RANK_OK(
-            muster_ddp_grad_rows(ddp, AT, batch.index, batch.n, batch.values, NULL));
-        memset(&batch, 0x7f, sizeof batch); /* it was copied */
-    } else {
-        add(h, muster_ddp_grad(ddp, AT), &batch, h->tied ? part : NULL, micro > 0);
-        RANK_OK(muster_ddp_grad_ready(ddp, AT, NULL));
-    }
-}
 
 static void step_of(struct muster *m, const struct how *h, struct muster_ddp *ddp,
                     bool by_row, int step, struct muster_finish *f)
@@ -399,125 +253,6 @@ static void a_rank_may_lack_rows(void **state)
                 NULL);
 }
 
-#define REFUSED(call, words)                                                           \
-    do {                                                                               \
-        RANK_CHECK((call) == MUSTER_EUSAGE);                                           \
-        if (!strstr(muster_error(m), words))                                           \
-            fprintf(stderr, "%s\n", muster_error(m));                                  \
-        RANK_CHECK(strstr(muster_error(m), words));                                    \
-    } while (0)
-
-static int misuse_body(struct muster *m, int rank, void *arg)
-{
-    static const struct how h = { .size = 2 };
-    struct muster_param bad = { .name = "odd", .count = 7, .rows = 2 };
-    struct muster_ddp *ddp, *none;
-    static float zeros[2 * WIDTH];
-    const int64_t in[2] = { 0, 4 }, out[2] = { 0, ROWS }, below[1] = { -1 };
-
-    REFUSED(muster_ddp_create(m, &bad, 1, NULL, &none), "not 2 rows of equal length");
-    ddp = make(m, &h, true, NULL);
-    REFUSED(muster_ddp_grad_rows(ddp, N, in, 2, zeros, NULL), "not in 0..2");
-    REFUSED(muster_ddp_grad_rows(ddp, 0, in, 2, zeros, NULL),
-            "'first' was registered without rows");
-    REFUSED(muster_ddp_grad_rows(ddp, AT, in, 2, NULL, NULL), "of 2 rows is NULL");
-    REFUSED(muster_ddp_grad_rows(ddp, AT, out, 2, zeros, NULL),
-            "row "
-            "400 of 'embedding', number 1 of the list, is not in 0..399");
-    REFUSED(muster_ddp_grad_rows(ddp, AT, below, 1, zeros, NULL), "row -1 of");
-    RANK_OK(muster_ddp_grad_rows(ddp, AT, in, 2, zeros, NULL));
-    REFUSED(muster_ddp_grad_rows(ddp, AT, in, 2, zeros, NULL),
-            "rows of 'embedding' became ready twice in step 0: pass them in one call");
-    REFUSED(muster_ddp_grad_ready(ddp, AT, NULL), "became ready after its rows");
-    REFUSED(muster_ddp_grad_absent(ddp, AT), "already ready in this step");
-    REFUSED(muster_ddp_no_sync(ddp, 1), "is already ready");
-    REFUSED(muster_ddp_weight(ddp, 1), "after the gradient of 'embedding'");
-    REFUSED(muster_ddp_join(ddp, NULL, NULL), "in the middle of step 0");
-    RANK_OK(muster_ddp_sync(ddp, NULL));
-    RANK_OK(muster_ddp_grad_absent(ddp, AT));
-    REFUSED(muster_ddp_grad_rows(ddp, AT, in, 2, zeros, NULL), "declared absent");
-    RANK_OK(muster_ddp_sync(ddp, NULL));
-    RANK_OK(muster_ddp_weight(ddp, rank));
-    if (rank == 0)
-        REFUSED(muster_ddp_grad_rows(ddp, AT, in, 2, zeros, NULL), "weight 0");
-    RANK_OK(muster_ddp_sync(ddp, NULL));
-    muster_ddp_destroy(ddp);
-    return muster_finalize(m);
-}
-
-static void misuse_gets_one_sentence(void **state)
-{
-    forked_well("misuse",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                misuse_body, NULL);
-}
-
-/* The dense part is held back for rows: it counts as ready all the same. */
-static int held_body(struct muster *m, int rank, void *arg)
-{
-    static const struct how h = { .size = 2, .shard = true };
-    struct muster_ddp *ddp = make(m, &h, true, NULL);
-
-    memset(muster_ddp_grad(ddp, AT), 0, COUNT * sizeof(float));
-    RANK_OK(muster_ddp_grad_ready(ddp, AT, NULL));
-    REFUSED(muster_ddp_grad_ready(ddp, AT, NULL), "became ready twice in step 0");
-    REFUSED(muster_ddp_grad_absent(ddp, AT), "already ready in this step");
-    RANK_OK(muster_ddp_sync(ddp, NULL));
-    RANK_OK(muster_ddp_grad_ready(ddp, AT, NULL));
-    RANK_OK(muster_ddp_sync(ddp, NULL));
-    muster_ddp_destroy(ddp);
-    return muster_finalize(m);
-}
-
-static void a_dense_part_that_waits_for_rows_is_ready(void **state)
-{
-    forked_well("held",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                held_body, NULL);
-}
-
-static int differ_body(struct muster *m, int rank, void *arg)
-{
-    struct muster_param p = { .name = "w", .count = 8, .rows = rank ? 4 : 2 };
-    struct muster_ddp *ddp;
-
-    RANK_CHECK(muster_ddp_create(m, &p, 1, NULL, &ddp) == MUSTER_ECONTRACT);
-    RANK_CHECK(strstr(muster_error(m), "'w' is ready in 2 rows"));
-    return 0;
-}
-
-static void ranks_that_differ_in_rows_are_refused(void **state)
-{
-    forked_well("differ",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                differ_body, NULL);
-}
-
-static int screen_body(struct muster *m, int rank, void *arg)
-{
-    static const struct how h = { .size = 2 };
-    struct muster_ddp *ddp = make(m, &h, true, NULL);
-    float rows[2 * WIDTH] = { 0 };
-    const int64_t in[2] = { 9, 4 };
-
-    if (rank == 1)
-        rows[WIDTH + 2] = NAN;
-    RANK_OK(muster_ddp_grad_rows(ddp, AT, in, 2, rows, NULL));
-    RANK_CHECK(muster_ddp_sync(ddp, NULL) == MUSTER_ENUMERIC);
-    RANK_CHECK(
-        strstr(muster_error(m),
-               "rank 1 (node a): the gradient of 'embedding' is nan at element 30 "
-               "(bucket 1 of step 0)"));
-    return 0;
-}
-
-static void screening_names_the_element_of_a_row(void **state)
-{
-    forked_well("screen",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                screen_body, NULL);
-}
-
 /* Rank 2 dies between two steps; what the survivors had ready belongs to no step. */
 static int death_body(struct muster *m, int rank, void *arg)
 {
@@ -564,10 +299,6 @@ int main(void)
         cmocka_unit_test(rows_give_what_the_dense_way_gives),
         cmocka_unit_test(a_tied_weight_is_rounded_once_more_than_the_dense_mean),
         cmocka_unit_test(a_rank_may_lack_rows),
-        cmocka_unit_test(misuse_gets_one_sentence),
-        cmocka_unit_test(a_dense_part_that_waits_for_rows_is_ready),
-        cmocka_unit_test(ranks_that_differ_in_rows_are_refused),
-        cmocka_unit_test(screening_names_the_element_of_a_row),
         cmocka_unit_test(survivors_repeat_a_step_with_rows),
     };
 

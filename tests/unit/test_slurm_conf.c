@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "spank/hw/live/slurm_files.h"
+#include "tests/unit/patience.h"
 
 static const struct value_case {
     const char *name, *line, *value; /* of the key Gres; NULL: it has none */
@@ -68,6 +70,20 @@ static void joined_lines_keep_the_numbers_of_those_behind(void **state)
             text[end - 1] = '\0';
         assert_string_equal(text, i == 4 ? "A" : texts[i][1]);
     }
+}
+
+static void a_line_of_many_parts_is_joined_in_one_pass(void **state)
+{
+    enum { PARTS = 100000 };
+    char *text = malloc(2 * PARTS + 1);
+    clock_t from = clock();
+
+    for (size_t i = 0; i < PARTS; i++)
+        memcpy(text + 2 * i, "\\\n", 3);
+    mu_slurm_conf_join(text);
+    assert_true(clock() - from < 1 * PATIENCE * CLOCKS_PER_SEC);
+    assert_int_equal(strspn(text, " "), 2 * PARTS);
+    free(text);
 }
 
 static void an_include_line_names_its_file(void **state)
@@ -133,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_found_as_slurm_finds_them),
         cmocka_unit_test(joined_lines_keep_the_numbers_of_those_behind),
+        cmocka_unit_test(a_line_of_many_parts_is_joined_in_one_pass),
         cmocka_unit_test(an_include_line_names_its_file),
         cmocka_unit_test(included_files_are_read_beside_the_first_and_once),
     };

@@ -44,7 +44,7 @@ struct start {
     uint8_t token[MU_TOKEN_LEN];
     double began, ready[RANKS];
     _Atomic int listening;
-    struct silence *silence; /* the strangers are to have called all, or NULL */
+    struct callers *callers; /* the strangers are to have called all, or NULL */
 };
 
 static int start_body(struct muster *m, int rank, void *arg)
@@ -65,7 +65,7 @@ static void before_meeting(int rank, void *arg)
     struct start *s = arg;
 
     s->listening++;
-    while (s->listening < RANKS || (s->silence && s->silence->known < RANKS * 2))
+    while (s->listening < RANKS || (s->callers && s->callers->known < RANKS * 2))
         usleep(500);
     usleep(20000); /* the last ones are called too */
     if (rank == 0)
@@ -258,24 +258,23 @@ static double start_16(struct start *s, int *warnings, unsigned skip_ranks)
     return last - s->began;
 }
 
-static double start_among_silence(struct start *s, unsigned skip_ranks, int *calls)
+static double start_among(struct start *s, bool silent, unsigned skip_ranks, int *calls)
 {
-    struct silence *silence = forked_shared(sizeof *silence);
-    pid_t strangers = strangers_begin_silence(200, silence);
+    struct callers *callers = forked_shared(sizeof *callers);
+    pid_t strangers = strangers_begin(200, silent, callers);
     int warnings;
     double took;
 
-    s->silence = silence;
+    s->callers = callers;
     took = start_16(s, &warnings, skip_ranks);
-    s->silence = NULL;
+    s->callers = NULL;
     strangers_end(strangers);
-    *calls = silence->calls;
+    *calls = callers->calls;
     assert_true(warnings <= 10);
     return took;
 }
 
-static void
-a_start_among_200_silent_calls_to_each_socket_takes_at_most_twice_as_long(void **state)
+static void start_in_twice_the_time(bool silent)
 {
     struct start *s = forked_shared(sizeof *s);
     double alone = 60, among = 60;
@@ -290,15 +289,27 @@ a_start_among_200_silent_calls_to_each_socket_takes_at_most_twice_as_long(void *
         assert_int_equal(warnings, 0);
     }
     for (int i = 0; i < 8 && (i < 3 || among > 2 * alone); i++) {
-        double took = start_among_silence(s, 0, &calls);
+        double took = start_among(s, silent, 0, &calls);
 
         assert_true(calls >= 200 * RANKS);
         among = took < among ? took : among;
     }
-    print_message("# 16 ranks start in %.3f s, among %d silent calls in %.3f s\n",
-                  alone, calls, among);
+    print_message("# 16 ranks start in %.3f s, among %d calls in %.3f s\n", alone,
+                  calls, among);
     assert_true(among <= 2 * alone);
-    start_among_silence(s, 1u << 5, &calls);
+    start_among(s, silent, 1u << 5, &calls);
+}
+
+static void
+a_start_among_200_silent_calls_to_each_socket_takes_at_most_twice_as_long(void **state)
+{
+    start_in_twice_the_time(true);
+}
+
+static void
+so_does_one_among_calls_that_claim_reset_dribble_and_pass_files(void **state)
+{
+    start_in_twice_the_time(false);
 }
 
 int main(void)
@@ -311,6 +322,8 @@ int main(void)
             a_recovery_after_130_calls_to_each_socket_takes_a_tenth_of_a_second),
         cmocka_unit_test(
             a_start_among_200_silent_calls_to_each_socket_takes_at_most_twice_as_long),
+        cmocka_unit_test(
+            so_does_one_among_calls_that_claim_reset_dribble_and_pass_files),
     };
 
     return cmocka_run_group_tests_name("strangers", tests, NULL, NULL);

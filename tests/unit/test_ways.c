@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/api/impl.h"
 #include "runtime/endpoint/endpoint.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/strangers.h"
@@ -184,6 +185,30 @@ static void elastic_ranks_go_on_when_one_dies(void **state)
         free(r.text);
     }
 }
+
+static int check_gpu(struct muster *m, void *gpu)
+{
+    RANK_CHECK(strcmp(m->comm.gpus, gpu) == 0);
+    return muster_finalize(m);
+}
+
+static void the_plans_gpu_is_not_used_where_the_program_has_its_own(void **state)
+{
+    for (int own = 0; own < 2; own++) {
+        struct ways w = { .size = 1,
+                          .own_device = own,
+                          .set = {
+                              { -1, "MUSTER_TOKEN", WAYS_TOKEN },
+                              { -1, "MUSTER_PLAN", "v=1;task=0;gpus=0:41:0.0" } } };
+        struct ways_result r;
+
+        ways_run(&w, ways_port(), check_gpu, own ? "" : "0:41:0.0", &r);
+        if (r.status[0] != 0)
+            fail_msg("own_device %d: %d %s", own, r.status[0], r.text);
+        free(r.text);
+    }
+}
+
 /* ---- The token ------------------------------------------------------------------ */
 
 struct sent {
@@ -343,13 +368,99 @@ static void another_user_at_the_rendezvous_gets_nothing(void **state)
                       tcp ? "a token" : "no token", s->calls, s->local_calls);
     }
 }
+
+/* ---- Another user holds the name ------------------------------------------------ */
+
+enum hold { SERVED, FULL, BOUND };
+
+/* "muster", the port after MASTER_PORT, the ranks' user, a turn: rank 0's first is 0. */
+static int hold_name(int port, uint32_t turn, enum hold how)
+{
+    const struct {
+        char name[6];
+        uint16_t port;
+        uint32_t user, turn;
+    } id = { "muster", (uint16_t)(port + 1), 0, turn };
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0), len;
+    char name[64] = "muster-";
+
+    for (size_t i = 0; i < sizeof id; i++)
+        snprintf(name + 7 + 2 * i, 3, "%02x", ((const uint8_t *)&id)[i]);
+    memcpy(at.sun_path + 1, name, strlen(name));
+    len = (int)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    if (bind(fd, (struct sockaddr *)&at, (socklen_t)len) < 0)
+        return -1;
+    if (how != BOUND)
+        listen(fd, how == FULL ? 0 : 128);
+    for (int i = 0; how == FULL && i < 2; i++) {
+        int caller = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+        connect(caller, (struct sockaddr *)&at, (socklen_t)len);
+    }
+    return fd;
+}
+
+static pid_t begin_holder(int port, enum hold how, _Atomic int *calls)
+{
+    pid_t pid = fork();
+    int fd;
+
+    if (pid != 0)
+        return pid;
+    if (setgid(65534) < 0 || setuid(65534) < 0)
+        _exit(1);
+    fd = hold_name(port, 0, how);
+    for (uint32_t turn = 1; turn < 20; turn++)
+        if (hold_name(port, turn, how) < 0)
+            fd = -1;
+    if (fd < 0)
+        _exit(1);
+    *calls = 0;
+    for (;;)
+        if (how == SERVED && accept(fd, NULL, NULL) >= 0)
+            ++*calls;
+        else
+            pause();
+}
+
+static void another_user_may_hold_the_name_of_rank_0(void **state)
+{
+    _Atomic int *calls = forked_shared(sizeof *calls);
+
+    if (geteuid() != 0 || !nodes_leave())
+        skip();
+    for (enum hold how = SERVED; how <= BOUND; how++) {
+        struct ways w = { .size = 3 };
+        struct ways_result r;
+        int port = ways_port();
+        pid_t pid;
+
+        *calls = -1;
+        pid = begin_holder(port, how, calls);
+        while (*calls < 0 && waitpid(pid, NULL, WNOHANG) == 0)
+            usleep(1000);
+        ways_run(&w, port, ways_end, NULL, &r);
+        for (int i = 0; how == SERVED && *calls == 0 && i < 20000; i++)
+            usleep(1000);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(*calls > 0, how == SERVED);
+        for (int k = 0; k < w.size; k++)
+            assert_int_equal(r.status[k], 0);
+        free(r.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_way_gives_the_same_weights_bit_for_bit),
         cmocka_unit_test(elastic_ranks_go_on_when_one_dies),
+        cmocka_unit_test(the_plans_gpu_is_not_used_where_the_program_has_its_own),
         cmocka_unit_test(a_token_that_all_ranks_have_is_not_sent),
         cmocka_unit_test(another_user_at_the_rendezvous_gets_nothing),
+        cmocka_unit_test(another_user_may_hold_the_name_of_rank_0),
     };
 
     return cmocka_run_group_tests_name("ways", tests, NULL, NULL);

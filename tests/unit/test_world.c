@@ -78,10 +78,47 @@ static void each_difference_is_refused_with_the_ranks_on_each_side(void **state)
             body, (void *)(uintptr_t)&differences[i]);
 }
 
+/* ---- A rank that ended before it had published ---- */
+
+static int publish(void *arg, const char *key, const void *value, size_t len,
+                   struct mu_err *err)
+{
+    return 0;
+}
+
+static int fence(void *arg, double timeout, struct mu_err *err)
+{
+    return 0;
+}
+
+static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
+                 double timeout, struct mu_err *err)
+{
+    return -1;
+}
+
+static void a_rank_without_a_record_has_the_sentence_of_a_death(void **state)
+{
+    struct mu_world *w = mu_world_new(1, 2, "job", NULL);
+    struct mu_err err = { 0 };
+
+    w->exchange = (struct mu_exchange){ NULL, publish, fence, fetch, NULL };
+    w->host_of[0] = strdup("b");
+    assert_int_equal(mu_world_listen(w, NULL, &err), 0);
+    assert_int_equal(mu_world_exchange(w, 1, &err), -1);
+    assert_int_equal(err.code, MUSTER_EPEER);
+    assert_string_equal(err.text,
+                        "rank 0 (node b) died or left before all ranks had met");
+    assert_int_equal(w->view.sight, MU_SAW_EARLY_DEATH);
+    assert_int_equal(w->view.place, 1);
+    mu_world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_difference_is_refused_with_the_ranks_on_each_side),
+        cmocka_unit_test(a_rank_without_a_record_has_the_sentence_of_a_death),
     };
 
     return cmocka_run_group_tests_name("world", tests, NULL, NULL);

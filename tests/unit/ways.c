@@ -15,11 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/random.h"
 #include "tests/unit/patience.h"
+#include "tests/unit/text_file.h"
 #include "tests/unit/ways.h"
 
 struct start {
@@ -40,18 +42,32 @@ static bool is_free(int port)
     return ok;
 }
 
+/* By a name of AF_UNIX that this process has until it ends. False: another test has it.
+ */
+static bool reserve(int port)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "muster-test-port-%d", port);
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) == 0)
+        return true;
+    close(fd);
+    return false;
+}
+
 /* Not an ephemeral one, so that no call of another test takes it. */
 int ways_port(void)
 {
     static int last;
 
     if (!last)
-        last = 20000 + getpid() % 5000 * 2;
+        last = 20000 + getpid() % 4500 * 2;
     do {
         last += 2;
-        if (last > 32000)
+        if (last > 29000)
             last = 20000;
-    } while (!is_free(last) || !is_free(last + 1));
+    } while (!reserve(last) || !is_free(last) || !is_free(last + 1));
     return last;
 }
 
@@ -99,7 +115,8 @@ static int run_rank(struct mu_fork_rank *self, void *arg)
 {
     const struct start *s = arg;
     struct muster_options options = { .timeout = 20 * PATIENCE,
-                                      .init_timeout = 20 * PATIENCE };
+                                      .init_timeout = 20 * PATIENCE,
+                                      .own_device = s->w->own_device };
     const struct muster_exchange exchange = { .rank = self->rank,
                                               .size = self->size,
                                               .allgather = s->w->allgather,
@@ -155,7 +172,7 @@ static char *read_all(int fd)
 void ways_run(const struct ways *w, int port, int (*body)(struct muster *m, void *arg),
               void *arg, struct ways_result *out)
 {
-    struct start s = { w, port, memfd_create("stderr", 0), body, arg };
+    struct start s = { w, port, text_file(), body, arg };
     struct mu_fork_spec spec = { .size = w->size,
                                  .skip = w->skip,
                                  .limit = 60 * PATIENCE };
@@ -186,4 +203,15 @@ bool ways_line(const char *text, const char *said, const char *named)
 int ways_end(struct muster *m, void *arg)
 {
     return muster_finalize(m);
+}
+
+int ways_rank(void)
+{
+    return atoi(getenv("RANK"));
+}
+
+void ways_join_file(char *path, size_t len)
+{
+    snprintf(path, len, "%s/muster-grow-%d",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
 }

@@ -26,6 +26,7 @@ struct ways {
     /* Of the program, instead of the variables; arg is a struct mu_fork_rank. */
     int (*allgather)(void *arg, const void *mine, void *all, size_t bytes);
     bool first;          /* the program's exchange is taken before the variables */
+    bool own_device;     /* muster_options.own_device */
     double dies_after;   /* s, below 1; of the last rank. 0: it lives */
     double init_timeout; /* 0: 20 s */
     /* Called by each process before muster_init; may be NULL. */
@@ -46,6 +47,12 @@ int ways_port(void);
  */
 void ways_run(const struct ways *w, int port, int (*body)(struct muster *m, void *arg),
               void *arg, struct ways_result *out);
+
+/* RANK of this process, which a launcher has set. */
+int ways_rank(void);
+
+/* The name of a file by which processes join (MUSTER_JOIN), another in each program. */
+void ways_join_file(char *path, size_t len);
 
 /* A body. */
 int ways_end(struct muster *m, void *arg);

@@ -84,8 +84,10 @@ void train_relu_backward(int wide, void *dy, const void *y, size_t count)
     LAUNCH(relu_backward, count, (T *)dy, (const T *)y, count);
 }
 
-/* Sum of `value` over the block's threads, in thread 0; always in the same order. */
-template <typename T> static __device__ T block_sum(T value)
+/* Sum of `value` over the block's threads, in thread 0; always in the same order. Were
+ * it static, the name of its shared memory would have a hash of the build folder.
+ */
+template <typename T> __device__ inline T block_sum(T value)
 {
     __shared__ T part[THREADS];
 

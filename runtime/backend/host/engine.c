@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/thread.h"
+#include "runtime/endpoint/bell.h"
 
 /* A request of at most this many bytes starts in the caller if the queue is empty. */
 #define INLINE_BYTES 65536
@@ -103,7 +103,7 @@ static void handle_event(struct mu_host_backend *b, const struct epoll_event *ev
     uint64_t n;
 
     if (index == MU_INDEX_DOORBELL) {
-        if (read(b->doorbell_fd, &n, sizeof n) > 0 && b->driver && b->transport->nudge)
+        if (mu_bell_rung(b->doorbell_fd) && b->driver && b->transport->nudge)
             b->transport->nudge(b);
         b->transport->event(b, index, 0);
     } else if (index == INDEX_TIMER) {
@@ -155,6 +155,7 @@ void mu_engine_submit(struct mu_host_backend *b, struct mu_host_request *rq)
                  mu_kind_name(rq->coll.kind), (unsigned long long)rq->seq);
     *b->inbox_tail = rq;
     b->inbox_tail = &rq->next;
+    atomic_store(&b->arrived, true);
     atomic_store(&b->busy, true);
     if (b->tick && mu_clock_ns() + b->tick < wake_at)
         wake_at = mu_clock_ns() + b->tick;
@@ -282,7 +283,7 @@ int mu_engine_open(struct mu_host_backend *b, struct mu_err *err)
     b->tail = &b->head;
     b->inbox_tail = &b->inbox;
     b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    b->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    b->doorbell_fd = mu_bell_open();
     b->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (b->epoll_fd < 0 || b->doorbell_fd < 0 || b->timer_fd < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS,

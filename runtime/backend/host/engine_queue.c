@@ -6,14 +6,11 @@
 
 #include "runtime/backend/host/engine.h"
 #include "runtime/base/clock.h"
+#include "runtime/endpoint/bell.h"
 
 void mu_engine_ring(struct mu_host_backend *b)
 {
-    uint64_t one = 1;
-
-    if (write(b->doorbell_fd, &one, sizeof one) < 0) {
-        /* A full eventfd is readable, which is all that is needed. */
-    }
+    mu_bell_ring(b->doorbell_fd);
 }
 
 void mu_engine_unlock(struct mu_host_backend *b)
@@ -38,8 +35,16 @@ static void wake_joiners(struct mu_host_backend *b)
         b->transport->nudge(b);
 }
 
+/* The usual empty inbox costs no lock. A request that arrives at the same moment is not
+ * lost: its thread starts it, or rings the doorbell.
+ */
 void mu_engine_take_inbox(struct mu_host_backend *b)
 {
+    if (!atomic_load(&b->arrived)) {
+        if (!b->head && atomic_load(&b->busy))
+            atomic_store(&b->busy, false);
+        return;
+    }
     pthread_mutex_lock(&b->inbox_lock);
     if (b->inbox) {
         *b->tail = b->inbox;
@@ -48,6 +53,7 @@ void mu_engine_take_inbox(struct mu_host_backend *b)
         b->tail = b->inbox_tail;
         b->inbox = NULL;
         b->inbox_tail = &b->inbox;
+        atomic_store(&b->arrived, false);
     }
     if (!b->head)
         atomic_store(&b->busy, false);

@@ -9,7 +9,6 @@
 #include "runtime/backend/host/memory.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
-#include "runtime/core/dtype.h"
 
 static void release(struct mu_host_backend *b)
 {
@@ -63,6 +62,7 @@ static void give_up(struct mu_forkable *f)
     struct mu_host_backend *b =
         (void *)((char *)f - offsetof(struct mu_host_backend, fork));
 
+    b->in_child = true;
     b->transport->forget(b);
     mu_pair_forget(b);
     close(b->epoll_fd);
@@ -83,7 +83,6 @@ static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
     if (!b)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     b->env = *env;
-    b->owner = getpid();
     b->epoll_fd = b->doorbell_fd = b->timer_fd = -1;
     if (mu_engine_open(b, err) < 0 || copy_world(b, err) < 0 ||
         connect_all(b, err) < 0 || mu_host_arena_open(b, err) < 0)
@@ -97,17 +96,12 @@ static int host_open(const struct mu_backend_env *env, struct mu_backend **out,
     *out = (struct mu_backend *)b;
     return 0;
 fail:
-    if (env->endpoint) /* no rank is to believe that this one has opened */
+    if (env->endpoint) /* connections of other ranks to this one are refused */
         mu_endpoint_retire(env->endpoint, env->generation);
     if (b->transport)
         b->transport->close(b);
     release(b);
     return -1;
-}
-
-static bool in_child(const struct mu_host_backend *b)
-{
-    return getpid() != b->owner;
 }
 
 static void host_close(struct mu_backend *backend)
@@ -116,7 +110,7 @@ static void host_close(struct mu_backend *backend)
 
     if (!b)
         return;
-    if (in_child(b)) {
+    if (b->in_child) {
         /* The descriptors are closed; only memory remains, and the parent's shared
          * state must not change.
          */
@@ -136,7 +130,7 @@ static void host_abort(struct mu_backend *backend, int status, const char *why)
 {
     struct mu_host_backend *b = mu_host_of(backend);
 
-    if (!in_child(b))
+    if (!b->in_child)
         mu_engine_abort(b, status, why);
 }
 
@@ -151,7 +145,7 @@ static void host_extend(struct mu_backend *backend, double seconds)
 {
     struct mu_host_backend *b = mu_host_of(backend);
 
-    if (!in_child(b))
+    if (!b->in_child)
         mu_engine_extend(b, seconds);
 }
 
@@ -167,7 +161,7 @@ static void *host_alloc(struct mu_backend *backend, size_t bytes, struct mu_err 
     struct mu_host_backend *b = mu_host_of(backend);
     void *p;
 
-    if (in_child(b)) {
+    if (b->in_child) {
         mu_err_set(err, MUSTER_EUSAGE, "a forked child cannot use its parent's world");
         return NULL;
     }
@@ -181,7 +175,7 @@ static void host_free(struct mu_backend *backend, void *p)
 {
     struct mu_host_backend *b = mu_host_of(backend);
 
-    if (!p || in_child(b))
+    if (!p || b->in_child)
         return;
     pthread_mutex_lock(&b->lock);
     mu_host_arena_free(b, p);
@@ -200,49 +194,30 @@ static int host_adopt(struct mu_backend *backend, struct mu_backend *from,
     return rc;
 }
 
-/* Over messages the sum of this rank's part is sent from where it lies. */
-static bool needs_scratch(const struct mu_host_backend *b, const struct mu_coll *coll)
-{
-    return coll->kind == MU_COLL_REDUCE && coll->root != b->env.rank &&
-           !b->one_domain && coll->count > 0;
-}
-
 static int host_start(struct mu_backend *backend, const struct mu_coll *coll,
                       struct mu_request **out, struct mu_err *err)
 {
     struct mu_host_backend *b = mu_host_of(backend);
     struct mu_host_request *rq;
 
-    if (in_child(b))
+    if (b->in_child)
         return mu_err_set(err, MUSTER_EUSAGE,
                           "a forked child cannot use its parent's world");
-    if (mu_host_request_check(b, coll, err) < 0)
+    rq = mu_host_request_make(b, coll, err);
+    if (!rq)
         return -1;
     /* a failure is final: reading it needs no lock */
-    if (atomic_load(&b->failed))
+    if (atomic_load(&b->failed)) {
+        mu_host_request_free(rq);
         return mu_err_set(err, b->failure.status, "%s", b->failure.text);
-    rq = calloc(1, sizeof *rq);
-    if (!rq)
-        return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-    rq->coll = *coll;
-    rq->esize = mu_dtype_size(coll->dtype);
-    if (coll->kind == MU_COLL_BARRIER)
-        rq->coll.count = 0;
-    if (needs_scratch(b, coll)) {
-        rq->scratch = malloc(coll->count * rq->esize);
-        if (!rq->scratch) {
-            free(rq);
-            return mu_err_set(err, MUSTER_EMEMORY, "out of memory");
-        }
-        rq->coll.recv = rq->scratch;
     }
-    rq->deadline = mu_clock_ns() + (int64_t)(b->env.timeout * 1e9);
+    rq->deadline = mu_clock_tick_ns() + (int64_t)(b->env.timeout * 1e9);
     if (coll->kind != MU_COLL_PAIR) {
         mu_engine_submit(b, rq);
     } else {
         mu_copy(rq->what, sizeof rq->what, coll->what ? coll->what : "a message");
         if (mu_pair_start(b, rq, err) < 0) {
-            free(rq);
+            mu_host_request_free(rq);
             return -1;
         }
     }
@@ -261,8 +236,7 @@ static int host_join(struct mu_backend *backend, struct mu_request *request,
     /* Done by the caller, so that it cannot write there at the same time. */
     if (rc < 0 && rq->exposed)
         mu_host_arena_detach(b, rq->coll.recv, rq->coll.count * rq->esize);
-    free(rq->scratch);
-    free(rq);
+    mu_host_request_free(rq);
     return rc;
 }
 

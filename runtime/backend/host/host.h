@@ -4,7 +4,7 @@
  *   host.c        struct mu_backend_ops: checks arguments, calls the engine
  *   one_rank.c    the same table for a world of one rank
  *   memory.c      operations on host memory that both tables share
- *   coll_args.c   the arguments of a collective: checked, compared, described
+ *   coll_args.c   a request: its arguments checked, compared, described
  *   engine.c      progress of the requests: thread, joining callers, deadlines
  *   engine_queue.c  the queue of requests, and the failure that ends all of them
  *   domains.c     which ranks share memory; calls among the ranks at the start
@@ -14,6 +14,7 @@
  *   transport     shm (one domain) | mesh (TCP between domains)
  *   pair_queue.c  messages between two ranks, beside the queue
  *   pair.c        their connections, and one step of each (pair.h)
+ *   pair_channel.c  their way inside a domain: pipes in shared memory (pipe.h)
  *   elements.c    the arithmetic
  *
  * A domain (shared-memory domain) is a set of ranks that share memory: same node, same
@@ -153,7 +154,7 @@ struct mu_host_backend {
     struct mu_host_arena *arena;
     struct mu_host_pairs *pairs; /* NULL before the first message */
     uint64_t arena_used; /* largest of all ranks of the domain in the previous world */
-    pid_t owner;
+    bool in_child;       /* of a fork; set by fork.in_child */
     struct mu_forkable fork;
 
     pthread_t thread;
@@ -174,9 +175,10 @@ struct mu_host_backend {
     pthread_mutex_t inbox_lock; /* held for moments only: start must not block */
     struct mu_host_request *inbox, **inbox_tail;
     uint64_t next_seq;
-    int64_t timer_at;  /* ns, 0: not set */
-    int64_t tick;      /* ns, 0: none */
-    _Atomic bool busy; /* a request is in the inbox or active */
+    int64_t timer_at;     /* ns, 0: not set */
+    int64_t tick;         /* ns, 0: none */
+    _Atomic bool arrived; /* a request is in the inbox; read without its lock */
+    _Atomic bool busy;    /* a request is in the inbox or active */
 };
 
 /* The backend behind the public handle, which is struct mu_backend in name only. */
@@ -219,12 +221,11 @@ const char *mu_rank_text(const struct mu_host_backend *b, int rank, char *buf,
 const char *mu_host_request_text(const struct mu_host_request *rq);
 
 /* ---- coll_args.c ---- */
-/* Check and normalise: afterwards all-reduce may differ in send and recv, broadcast
- * works on recv, all-gather's own part is in place if the two overlap, reduce-scatter
- * likewise.
- */
-int mu_host_request_check(const struct mu_host_backend *b, const struct mu_coll *coll,
-                          struct mu_err *err);
+/* A request for coll, checked; NULL with *err. */
+struct mu_host_request *mu_host_request_make(const struct mu_host_backend *b,
+                                             const struct mu_coll *coll,
+                                             struct mu_err *err);
+void mu_host_request_free(struct mu_host_request *rq);
 /* Copies that overlapping buffers need; done by the thread that posts. */
 void mu_host_request_settle(const struct mu_host_backend *b,
                             struct mu_host_request *rq);

@@ -183,7 +183,7 @@ static void mesh_close(struct mu_host_backend *b)
                 shutdown(b->mesh->peer[r].fd, SHUT_WR);
         }
         linger(b, LINGER_MS);
-    } else if (getpid() == b->owner) {
+    } else if (!b->in_child) {
         linger(b, FAILED_LINGER_MS);
     }
     mesh_forget(b);

@@ -2,8 +2,9 @@
 /* pair.c - messages between two ranks: connections, and one step of every message
  *
  * A rank connects to another one when it first sends to it: one connection for each
- * direction, over the endpoints. What the kernel cannot take yet waits in the caller's
- * buffer. The receiver compares the head of a message with its own call.
+ * direction, over the endpoints. Ranks of one domain send through shared memory, and
+ * the connection only wakes them. What finds no room yet waits in the caller's buffer.
+ * The receiver compares the head of a message with its own call.
  */
 #include "runtime/backend/host/pair.h"
 
@@ -12,26 +13,46 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "runtime/backend/host/domains.h"
+#include "runtime/backend/host/shm.h"
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 #include "runtime/endpoint/net.h"
 
 /* ---- Connections ---- */
 
+static bool shares_memory(const struct mu_host_backend *b, int rank)
+{
+    for (int i = 0; b->shm && i < b->shm->nlocal; i++)
+        if (b->shm->rank_of[i] == rank)
+            return true;
+    return false;
+}
+
 int mu_pair_connect(struct mu_host_backend *b, int rank, double deadline,
                     struct mu_err *err)
 {
+    struct mu_channel channel = { 0 };
     struct mu_dial dial;
+    char who[128];
 
     if (b->pairs->of[rank].out >= 0)
         return 0;
     if (mu_host_call(b, deadline, rank, MU_SERVICE_PAIR, b->env.force_tcp, &dial, err) <
         0)
         return -1;
-    mu_net_tune(dial.fd);
+    if (!shares_memory(b, rank)) {
+        mu_net_tune(dial.fd);
+    } else if (mu_channel_offer(&channel, dial.fd) < 0) {
+        mu_err_set(err, MUSTER_EPEER, "cannot offer shared memory to %s: %s",
+                   mu_rank_text(b, rank, who, sizeof who), strerror(errno));
+        close(dial.fd);
+        return -1;
+    }
     pthread_mutex_lock(&b->pairs->lock);
+    b->pairs->of[rank].to = channel;
     b->pairs->of[rank].out = dial.fd;
     pthread_mutex_unlock(&b->pairs->lock);
     return 0;
@@ -49,6 +70,22 @@ static void take_arrivals(struct mu_host_backend *b)
         else
             b->pairs->of[rank].in = a.fd;
     }
+}
+
+/* 1: the rank's messages can be read; 0: not yet; -1: as recv. */
+static int accept_from(struct mu_host_backend *b, int rank)
+{
+    struct mu_pair *pair = &b->pairs->of[rank];
+    int rc = 1;
+
+    if (pair->in < 0)
+        take_arrivals(b);
+    if (pair->in < 0)
+        return 0;
+    if (!pair->accepted && shares_memory(b, rank))
+        rc = mu_channel_accept(&pair->from, pair->in);
+    pair->accepted = rc > 0;
+    return rc;
 }
 
 /* ---- Failures ---- */
@@ -114,17 +151,29 @@ static int rest_of(struct mu_leg *leg, struct iovec iov[2])
     return n;
 }
 
+static ssize_t write_to(struct mu_pair *pair, struct iovec *iov, int n)
+{
+    const struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (size_t)n };
+
+    return pair->to.memory ? mu_channel_write(&pair->to, iov, n)
+                           : sendmsg(pair->out, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static ssize_t read_from(struct mu_pair *pair, void *data, size_t len)
+{
+    return pair->from.memory ? mu_channel_read(&pair->from, data, len)
+                             : recv(pair->in, data, len, MSG_DONTWAIT);
+}
+
 static int push(struct mu_host_backend *b, struct mu_message *m)
 {
     struct mu_leg *leg = &m->out;
 
     while (!is_done(leg) && b->pairs->of[leg->rank].sends == leg) {
         struct iovec iov[2];
-        struct msghdr msg = { .msg_iov = iov };
-        ssize_t n;
+        int parts = rest_of(leg, iov);
+        ssize_t n = write_to(&b->pairs->of[leg->rank], iov, parts);
 
-        msg.msg_iovlen = (size_t)rest_of(leg, iov);
-        n = sendmsg(b->pairs->of[leg->rank].out, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN)
             return 0;
         if (n < 0 && errno != EINTR)
@@ -136,18 +185,17 @@ static int push(struct mu_host_backend *b, struct mu_message *m)
     return 0;
 }
 
-static int pull(struct mu_host_backend *b, struct mu_message *m)
+static int pull_all(struct mu_host_backend *b, struct mu_message *m,
+                    struct mu_pair *pair)
 {
     struct mu_leg *leg = &m->in;
 
-    while (!is_done(leg) && b->pairs->of[leg->rank].receives == leg &&
-           b->pairs->of[leg->rank].in >= 0) {
+    while (!is_done(leg)) {
         struct iovec iov[2];
         ssize_t n;
 
         rest_of(leg, iov); /* the head alone, then the data */
-        n = recv(b->pairs->of[leg->rank].in, iov[0].iov_base, iov[0].iov_len,
-                 MSG_DONTWAIT);
+        n = read_from(pair, iov[0].iov_base, iov[0].iov_len);
         if (n < 0 && errno == EAGAIN)
             return 0;
         if (n < 0 && errno == EINTR)
@@ -157,10 +205,28 @@ static int pull(struct mu_host_backend *b, struct mu_message *m)
         leg->done += (size_t)n;
         if (leg->done == sizeof leg->head && !calls_agree(b, m))
             return -1;
-        if (is_done(leg))
-            b->pairs->of[leg->rank].receives = leg->next;
     }
+    pair->receives = leg->next;
     return 0;
+}
+
+static int pull(struct mu_host_backend *b, struct mu_message *m)
+{
+    struct mu_leg *leg = &m->in;
+    struct mu_pair *pair = is_done(leg) ? NULL : &b->pairs->of[leg->rank];
+    int rc;
+
+    if (!pair || pair->receives != leg)
+        return 0;
+    rc = pair->accepted ? 1 : accept_from(b, leg->rank);
+    if (rc < 0)
+        return lost(b, m->rq, leg->rank, errno);
+    if (rc == 0)
+        return 0;
+    rc = pull_all(b, m, pair);
+    if (pair->from.memory)
+        mu_channel_release(&pair->from);
+    return rc;
 }
 
 static int check_deadline(struct mu_host_backend *b, const struct mu_message *m,
@@ -181,7 +247,6 @@ void mu_pair_step(struct mu_host_backend *b)
 {
     int64_t now = mu_clock_ns();
 
-    take_arrivals(b);
     for (struct mu_message **at = &b->pairs->first; *at;) {
         struct mu_message *m = *at;
 
@@ -197,20 +262,55 @@ void mu_pair_step(struct mu_host_backend *b)
     }
 }
 
-int mu_pair_events(const struct mu_host_backend *b, struct pollfd *fds, bool *missing)
+/* True: nothing can be moved, and the other rank will wake this one. */
+static bool arm(struct mu_pair *to, struct mu_pair *from)
+{
+    return (!to || !to->to.memory || mu_channel_arm_writer(&to->to)) &&
+           (!from || !from->from.memory || mu_channel_arm_reader(&from->from));
+}
+
+/* Those of the message that move next; NULL: none. */
+static struct mu_pair *next_to(const struct mu_host_backend *b, struct mu_message *m)
+{
+    struct mu_pair *pair = m->out.rank < 0 ? NULL : &b->pairs->of[m->out.rank];
+
+    return pair && pair->sends == &m->out ? pair : NULL;
+}
+
+static struct mu_pair *next_from(const struct mu_host_backend *b, struct mu_message *m)
+{
+    struct mu_pair *pair = m->in.rank < 0 ? NULL : &b->pairs->of[m->in.rank];
+
+    return pair && pair->receives == &m->in ? pair : NULL;
+}
+
+int mu_pair_events(struct mu_host_backend *b, struct pollfd *fds, bool *missing)
 {
     int n = 1;
 
     *missing = false;
-    for (const struct mu_message *m = b->pairs->first; m; m = m->next) {
-        const struct mu_pair *to = m->out.rank < 0 ? NULL : &b->pairs->of[m->out.rank];
-        const struct mu_pair *from = m->in.rank < 0 ? NULL : &b->pairs->of[m->in.rank];
+    for (struct mu_message *m = b->pairs->first; m; m = m->next) {
+        struct mu_pair *to = next_to(b, m), *from = next_from(b, m);
 
-        if (to && to->sends == &m->out)
-            fds[n++] = (struct pollfd){ to->out, POLLOUT, 0 };
-        if (from && from->receives == &m->in && from->in >= 0)
+        if (!arm(to, from))
+            return 0;
+        if (to)
+            fds[n++] = (struct pollfd){ to->out, to->to.memory ? POLLIN : POLLOUT, 0 };
+        if (from && from->in >= 0)
             fds[n++] = (struct pollfd){ from->in, POLLIN, 0 };
-        *missing |= from && from->receives == &m->in && from->in < 0;
+        *missing |= from && from->in < 0;
     }
     return n;
+}
+
+void mu_pair_woken(struct mu_host_backend *b)
+{
+    for (struct mu_message *m = b->pairs->first; m; m = m->next) {
+        struct mu_pair *to = next_to(b, m), *from = next_from(b, m);
+
+        if (to && to->to.memory)
+            mu_channel_hear(&to->to);
+        if (from && from->from.memory)
+            mu_channel_hear(&from->from);
+    }
 }

@@ -3,6 +3,7 @@
  *
  *   pair_queue.c   the messages in flight; the caller that waits or a thread moves them
  *   pair.c         the connections, and one step of every message
+ *   pair_channel.c the bytes of a message inside a domain (pair_channel.h)
  *
  * Messages on one connection keep their order. Those on others pass each other.
  */
@@ -12,6 +13,7 @@
 #include <poll.h>
 
 #include "runtime/backend/host/host.h"
+#include "runtime/backend/host/pair_channel.h"
 
 struct mu_message_head {
     uint64_t count;
@@ -37,6 +39,8 @@ struct mu_message {
 /* Connections to and from a rank, -1: none yet; the legs that wait for them. */
 struct mu_pair {
     int out, in;
+    bool accepted; /* `in` can be read; in a domain: the offer of memory is here */
+    struct mu_channel to, from; /* with memory: the bytes pass through it */
     struct mu_leg *sends, *receives;
 };
 
@@ -60,9 +64,11 @@ int mu_pair_connect(struct mu_host_backend *b, int rank, double deadline,
  * After a failure of the backend it does nothing.
  */
 void mu_pair_step(struct mu_host_backend *b);
-/* What to poll for, from fds[1] on; returns the end. *missing: a rank that sends has
- * not connected yet. Locked.
+/* What to poll for, from fds[1] on; returns the end, or 0: something can be moved, do
+ * not sleep. *missing: a rank that sends has not connected yet. Locked.
  */
-int mu_pair_events(const struct mu_host_backend *b, struct pollfd *fds, bool *missing);
+int mu_pair_events(struct mu_host_backend *b, struct pollfd *fds, bool *missing);
+/* After poll: take what has woken this rank. Locked. */
+void mu_pair_woken(struct mu_host_backend *b);
 
 #endif

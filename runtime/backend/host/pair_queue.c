@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "runtime/backend/host/memory.h"
@@ -16,9 +15,9 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 #include "runtime/core/dtype.h"
+#include "runtime/endpoint/bell.h"
 
 #define SPIN_NS 20000
-#define SPIN_BYTES 65536
 #define LOOK_SECONDS 0.05 /* period of the check for a failure */
 /* The thread does not wait for the endpoint, where another thread may wait. Until the
  * first message of a rank it looks again and again.
@@ -54,7 +53,7 @@ static int open_pairs(struct mu_host_backend *b, struct mu_err *err)
     p->of = calloc(n, sizeof *p->of);
     p->of_caller = calloc(2 * n + 1, sizeof *p->of_caller);
     p->of_thread = calloc(2 * n + 1, sizeof *p->of_thread);
-    p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    p->wake_fd = mu_bell_open();
     if (!p->of || !p->of_caller || !p->of_thread || p->wake_fd < 0) {
         mu_err_set(err, MUSTER_EMEMORY, "cannot open messages: %s", strerror(errno));
         if (p->wake_fd >= 0)
@@ -87,6 +86,13 @@ void mu_pair_forget(struct mu_host_backend *b)
 
 void mu_pair_close(struct mu_host_backend *b)
 {
+    for (int r = 0; b->pairs && r < b->env.size; r++) {
+        struct mu_pair *pair = &b->pairs->of[r];
+
+        mu_channel_close(&pair->to, false);
+        /* A forked child has closed the descriptor. */
+        mu_channel_close(&pair->from, pair->in >= 0);
+    }
     mu_pair_forget(b);
     if (b->pairs)
         release(b->pairs);
@@ -97,19 +103,14 @@ void mu_pair_close(struct mu_host_backend *b)
 
 static void wake(struct mu_host_pairs *p)
 {
-    uint64_t one = 1;
-
     pthread_cond_signal(&p->changed);
-    if (write(p->wake_fd, &one, sizeof one) < 0) {
-        /* A full eventfd is readable, which is all that is needed. */
-    }
+    mu_bell_ring(p->wake_fd);
 }
 
 static void *serve(void *arg)
 {
     struct mu_host_backend *b = arg;
     struct mu_host_pairs *p = b->pairs;
-    uint64_t rung;
 
     pthread_mutex_lock(&p->lock);
     while (!p->stop) {
@@ -122,16 +123,15 @@ static void *serve(void *arg)
         }
         mu_pair_step(b);
         n = mu_pair_events(b, p->of_thread, &missing);
-        if (!p->first || atomic_load(&b->failed))
+        if (!p->first || n == 0 || atomic_load(&b->failed))
             continue;
         pthread_mutex_unlock(&p->lock);
         p->of_thread[0] = (struct pollfd){ p->wake_fd, POLLIN, 0 };
         poll(p->of_thread, (nfds_t)n,
              missing ? ARRIVAL_MS : (int)(LOOK_SECONDS * 1000));
-        if (read(p->wake_fd, &rung, sizeof rung) < 0) {
-            /* It was not rung. */
-        }
+        mu_bell_rung(p->wake_fd);
         pthread_mutex_lock(&p->lock);
+        mu_pair_woken(b);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -260,12 +260,17 @@ bool mu_pair_test(struct mu_host_backend *b, const struct mu_host_request *rq)
  */
 static void step_for_a_moment(struct mu_host_backend *b, const struct mu_message *m)
 {
-    bool small = m->out.bytes <= SPIN_BYTES && m->in.bytes <= SPIN_BYTES;
-    int64_t end = small && b->shm && b->shm->spins ? mu_clock_ns() + SPIN_NS : 0;
+    bool spins = b->shm && mu_shm_message_spins(b->shm);
+    int64_t since = spins ? mu_clock_ns() : 0, now = since;
 
-    do
+    do {
+        size_t before = m->out.done + m->in.done;
+
         mu_pair_step(b);
-    while (!m->done && !atomic_load(&b->failed) && mu_clock_ns() < end);
+        now = spins ? mu_clock_ns() : 0;
+        if (m->out.done + m->in.done > before)
+            since = now;
+    } while (spins && !m->done && !atomic_load(&b->failed) && now < since + SPIN_NS);
 }
 
 static void drive(struct mu_host_backend *b, const struct mu_message *m)
@@ -279,9 +284,13 @@ static void drive(struct mu_host_backend *b, const struct mu_message *m)
         bool missing;
         int n = mu_pair_events(b, p->of_caller, &missing);
 
-        pthread_mutex_unlock(&p->lock);
-        mu_endpoint_poll(b->env.endpoint, p->of_caller, n, mu_clock_s() + LOOK_SECONDS);
-        pthread_mutex_lock(&p->lock);
+        if (n > 0) {
+            pthread_mutex_unlock(&p->lock);
+            mu_endpoint_poll(b->env.endpoint, p->of_caller, n,
+                             mu_clock_s() + LOOK_SECONDS);
+            pthread_mutex_lock(&p->lock);
+            mu_pair_woken(b);
+        }
         step_for_a_moment(b, m);
     }
     p->driven = false;

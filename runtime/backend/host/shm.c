@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/backend/host/shm.h"
+#include "runtime/endpoint/bell.h"
 
 struct mu_shm_mailbox *mu_shm_mailbox_of(const struct mu_shm *shm, int local)
 {
@@ -92,11 +93,7 @@ bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t va
 
 void mu_shm_ring_doorbell(struct mu_shm *shm, int local)
 {
-    uint64_t one = 1;
-
-    if (write(shm->doorbell[local], &one, sizeof one) < 0) {
-        /* A full eventfd is already rung. */
-    }
+    mu_bell_ring(shm->doorbell[local]);
 }
 
 void mu_shm_forget(struct mu_host_backend *b)

@@ -46,6 +46,9 @@ struct mu_shm_entry {
 #define MU_SHM_WANT_COUNTER(want) ((want) >> 56)
 #define MU_SHM_WANT_VALUE(want) ((want) & (UINT64_MAX >> 8))
 
+/* When a rank writes down its cores. */
+enum mu_shm_moment { MU_AT_OPEN, MU_AT_ENTRY, MU_NMOMENTS };
+
 struct mu_shm_mailbox {
     _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS];
     /* 0: awake, else enum mu_sleep; reset by the rank that wakes the sleeper. */
@@ -53,7 +56,11 @@ struct mu_shm_mailbox {
     _Atomic uint64_t want; /* MU_SHM_WANT */
     _Alignas(128) _Atomic uint32_t presence;
     struct mu_failure failure; /* valid once presence is MU_ABORTED */
-    struct mu_cpuset cores;    /* mu_cores_own; valid once the rank has entered */
+    /* mu_cores_own when the rank opens, and when it enters its first request: the
+     * program may bind it in between.
+     */
+    struct mu_cpuset cores[MU_NMOMENTS];
+    _Atomic bool opened; /* cores[MU_AT_OPEN] are there */
     _Alignas(128) struct mu_shm_entry entry[MU_SHM_DEPTH];
     _Alignas(128) char small[MU_SHM_DEPTH][MU_SHM_SMALL];
 };
@@ -64,12 +71,15 @@ struct mu_shm {
     int fd;
     char *base; /* mailboxes and slots, mapped */
     size_t len;
-    int *doorbell;           /* eventfd of each; our own is the engine's */
-    int *watch;              /* pidfd, or the socket to it, or -1 */
-    uint64_t want;           /* what a blocked request waits for */
-    bool first_entered;      /* all ranks have entered their first request */
-    bool spins;              /* then: each rank has a core of its own */
-    uint64_t stored, rounds; /* sums over the finished requests */
+    int *doorbell; /* eventfd of each; our own is the engine's */
+    int *watch;    /* pidfd, or the socket to it, or -1 */
+    uint64_t want; /* what a blocked request waits for */
+    /* Has each rank a core of its own? By those at the first request, once all ranks
+     * have entered theirs; until then messages go by those at open.
+     */
+    _Atomic bool first_entered, spins;
+    bool all_opened, message_spins; /* of the thread that drives messages */
+    uint64_t stored, rounds;        /* sums over the finished requests */
     /* Scratch for one reduction; dst has room for one private copy more. */
     const void **src;
     void **dst;
@@ -92,6 +102,8 @@ void mu_shm_ring_doorbell(struct mu_shm *shm, int local); /* asleep or not */
 void mu_shm_forget(struct mu_host_backend *b);            /* close the descriptors */
 void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by);
 bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want);
+/* May a wait for a message spin? Messages may come before any collective. */
+bool mu_shm_message_spins(struct mu_shm *shm);
 /* True if every rank has reached value; otherwise arm waits for it. */
 bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t value);
 

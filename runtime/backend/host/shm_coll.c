@@ -75,7 +75,7 @@ bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
         return false;
     mu_host_request_settle(b, rq);
     if (rq->seq == 0)
-        mu_cores_own(&mu_shm_mailbox_of(shm, shm->me)->cores);
+        mu_cores_own(&mu_shm_mailbox_of(shm, shm->me)->cores[MU_AT_ENTRY]);
     if (c->kind == MU_COLL_EXCHANGE) {
         e->call = mu_host_request_signature(rq);
         mu_shm_exchange_post(b, rq, small_of(shm, shm->me, rq->seq));

@@ -15,10 +15,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/backend/host/cores.h"
 #include "runtime/backend/host/domains.h"
+#include "runtime/backend/host/fds.h"
 #include "runtime/backend/host/shm.h"
 
-#define FDS_PER_MESSAGE 128 /* the kernel takes up to 253 */
+#define FDS_PER_MESSAGE (MU_FDS_MOST - 1) /* the segment goes with the first ones */
 
 /* From each other rank to the leader, with its doorbell. */
 struct join {
@@ -41,54 +43,6 @@ struct opening {
     int *socket; /* by local rank, -1 none */
     int *pid;
 };
-
-static int send_fds(int to, const void *data, size_t len, const int *fds, int nfds)
-{
-    char control[CMSG_SPACE((FDS_PER_MESSAGE + 1) * sizeof(int))] = { 0 };
-    struct iovec iov = { (void *)(uintptr_t)data, len };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control };
-    struct cmsghdr *cmsg;
-
-    msg.msg_controllen = CMSG_SPACE((size_t)nfds * sizeof(int));
-    cmsg = CMSG_FIRSTHDR(&msg);
-    cmsg->cmsg_level = SOL_SOCKET;
-    cmsg->cmsg_type = SCM_RIGHTS;
-    cmsg->cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
-    memcpy(CMSG_DATA(cmsg), fds, (size_t)nfds * sizeof(int));
-    return sendmsg(to, &msg, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -1;
-}
-
-/* Returns the bytes received, like recvmsg; up to max descriptors into fds. */
-static ssize_t recv_fds(int from, void *data, size_t len, int *fds, int max, int *nfds)
-{
-    char control[CMSG_SPACE((FDS_PER_MESSAGE + 1) * sizeof(int))];
-    struct iovec iov = { data, len };
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
-                          .msg_control = control,
-                          .msg_controllen = sizeof control };
-    ssize_t n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC);
-
-    *nfds = 0;
-    if (n < 0)
-        return n;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-        int got = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (int i = 0; i < got; i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
-            if (*nfds < max)
-                fds[(*nfds)++] = fd;
-            else
-                close(fd);
-        }
-    }
-    return n;
-}
 
 static int local_of(const struct mu_shm *shm, int rank)
 {
@@ -113,7 +67,7 @@ static int admit(struct opening *o, const struct mu_arrival *a, struct mu_err *e
     o->socket[local] = a->fd;
     o->pid[local] = a->pid;
     if (mu_host_await_readable(o->b, a->fd, o->deadline) < 0 ||
-        recv_fds(a->fd, &join, sizeof join, &doorbell, 1, &nfds) != sizeof join ||
+        mu_fds_recv(a->fd, &join, sizeof join, &doorbell, 1, &nfds) != sizeof join ||
         nfds != 1) {
         if (nfds)
             close(doorbell);
@@ -171,7 +125,7 @@ static int welcome_all(struct opening *o, struct mu_err *err)
                 w.pid[w.n] = o->pid[first + w.n];
                 fds[nfds++] = shm->doorbell[first + w.n];
             }
-            if (send_fds(o->socket[local], &w, sizeof w, fds, nfds) < 0)
+            if (mu_fds_send(o->socket[local], &w, sizeof w, fds, nfds) < 0)
                 return mu_err_set(
                     err, MUSTER_ERENDEZVOUS,
                     "%s closed its connection before the shared segment was sent: %s",
@@ -213,7 +167,7 @@ static int call_leader(struct opening *o, struct mu_err *err)
     if (mu_host_call(o->b, o->deadline, leader, MU_SERVICE_SHM, false, &dial, err) < 0)
         return -1;
     o->socket[0] = dial.fd;
-    if (send_fds(dial.fd, &join, sizeof join, &o->shm->doorbell[o->shm->me], 1) < 0)
+    if (mu_fds_send(dial.fd, &join, sizeof join, &o->shm->doorbell[o->shm->me], 1) < 0)
         return mu_err_set(err, MUSTER_ERENDEZVOUS, "cannot send the doorbell to %s: %s",
                           mu_rank_text(o->b, leader, who, sizeof who), strerror(errno));
     return 0;
@@ -236,7 +190,7 @@ static int follow(struct opening *o, struct mu_err *err)
             return mu_err_set(err, MUSTER_ERENDEZVOUS,
                               "%s did not send the shared segment within %g s", who,
                               o->b->env.init_timeout);
-        if (recv_fds(o->socket[0], &w, sizeof w, fds, FDS_PER_MESSAGE + 1, &nfds) !=
+        if (mu_fds_recv(o->socket[0], &w, sizeof w, fds, FDS_PER_MESSAGE + 1, &nfds) !=
                 sizeof w ||
             w.first != got || w.n < 1 || w.n > FDS_PER_MESSAGE ||
             w.n > shm->nlocal - got || nfds != w.n + (got == 0)) {
@@ -272,19 +226,15 @@ static int watch_peers(struct opening *o, struct mu_err *err)
     struct mu_shm *shm = o->shm;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        char text[256];
+        int rank = shm->rank_of[i];
 
         if (i == shm->me)
             continue;
         shm->watch[i] = (int)syscall(SYS_pidfd_open, o->pid[i], 0);
-        if (shm->watch[i] < 0 && errno == ESRCH) {
-            mu_death_text(MU_DEATH_ENDED,
-                          &(struct mu_rank_name){ shm->rank_of[i],
-                                                  o->b->host_of[shm->rank_of[i]],
-                                                  o->pid[i] },
-                          -1, "", text, sizeof text);
-            return mu_err_set(err, MUSTER_EPEER, "%s", text);
-        }
+        if (shm->watch[i] < 0 && errno == ESRCH)
+            return mu_death_err(
+                MU_DEATH_ENDED,
+                &(struct mu_rank_name){ rank, o->b->host_of[rank], o->pid[i] }, err);
         if (shm->watch[i] < 0) {
             shm->watch[i] = o->socket[i];
             o->socket[i] = -1;
@@ -298,6 +248,7 @@ static int watch_peers(struct opening *o, struct mu_err *err)
 
 static int map_segment(struct mu_shm *shm, struct mu_err *err)
 {
+    struct mu_shm_mailbox *mailbox;
     void *base;
     off_t own = (off_t)mu_shm_slot_offset(shm, shm->me, 0);
 
@@ -311,6 +262,9 @@ static int map_segment(struct mu_shm *shm, struct mu_err *err)
         return mu_err_set(err, MUSTER_EMEMORY, "cannot map the shared segment: %s",
                           strerror(errno));
     shm->base = base;
+    mailbox = mu_shm_mailbox_of(shm, shm->me);
+    mu_cores_own(&mailbox->cores[MU_AT_OPEN]);
+    atomic_store(&mailbox->opened, true);
     return 0;
 }
 

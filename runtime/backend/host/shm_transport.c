@@ -16,7 +16,7 @@
 #define SPIN_NS 30000
 #define LOOKS 64 /* between two readings of the clock */
 
-/* To a core that reads memory again and again, a sign to save power and its sibling. */
+/* A hint for a core that polls memory: save power, leave time to the sibling. */
 static inline void pause_core(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -62,37 +62,52 @@ static bool shm_arm(struct mu_host_backend *b, enum mu_sleep how)
 }
 
 /* Ranks that share cores would keep each other from running: these sleep at once. */
-static bool each_has_a_core(const struct mu_shm *shm)
+static bool each_has_a_core(const struct mu_shm *shm, enum mu_shm_moment moment)
 {
     struct mu_cpuset taken = { 0 };
 
     for (int i = 0; i < shm->nlocal; i++)
-        if (!mu_cores_take(&taken, &mu_shm_mailbox_of(shm, i)->cores))
+        if (!mu_cores_take(&taken, &mu_shm_mailbox_of(shm, i)->cores[moment]))
             return false;
     return true;
+}
+
+bool mu_shm_message_spins(struct mu_shm *shm)
+{
+    if (atomic_load(&shm->first_entered))
+        return atomic_load(&shm->spins);
+    if (shm->all_opened)
+        return shm->message_spins;
+    for (int i = 0; i < shm->nlocal; i++)
+        if (!atomic_load(&mu_shm_mailbox_of(shm, i)->opened))
+            return false;
+    shm->all_opened = true;
+    shm->message_spins = each_has_a_core(shm, MU_AT_OPEN);
+    return shm->message_spins;
 }
 
 static bool shm_spin(struct mu_host_backend *b)
 {
     struct mu_shm *shm = b->shm;
-    int64_t end;
+    int64_t end = 0;
 
     if (!shm->first_entered) {
         if (!mu_shm_all_reached(shm, MU_SHM_WANT(MU_ENTERED, 1)))
             return false;
-        shm->first_entered = true;
-        shm->spins = each_has_a_core(shm);
+        shm->spins = each_has_a_core(shm, MU_AT_ENTRY);
+        shm->first_entered = true; /* behind spins: a message may look now */
     }
     if (!shm->spins)
         return false;
-    end = mu_clock_ns() + SPIN_NS;
-    do {
+    for (int64_t now = 0; now <= end; now = mu_clock_ns()) {
         for (int i = 0; i < LOOKS; i++) {
             if (mu_shm_all_reached(shm, shm->want))
                 return true;
             pause_core();
         }
-    } while (mu_clock_ns() < end);
+        if (end == 0) /* the others are mostly there by now */
+            end = mu_clock_ns() + SPIN_NS;
+    }
     return false;
 }
 
@@ -174,7 +189,7 @@ static void shm_late(struct mu_host_backend *b, const struct mu_host_request *rq
                  shm->nlocal - n == 1 ? "s" : "");
 }
 
-/* The doorbells wake also a peer that has no request, or whose caller sleeps in join.
+/* The doorbells also wake a peer that has no request, or whose caller sleeps in join.
  */
 static void publish_presence(struct mu_shm *shm, enum mu_shm_presence presence)
 {

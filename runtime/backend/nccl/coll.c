@@ -160,6 +160,13 @@ int mu_nccl_join(struct mu_nccl_backend *b, struct mu_nccl_request *request,
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "joining a collective");
 }
 
+bool mu_nccl_test(const struct mu_nccl_backend *b,
+                  const struct mu_nccl_request *request)
+{
+    return atomic_load(&b->aborted) ||
+           cudaEventQuery(request->done) != cudaErrorNotReady;
+}
+
 void mu_nccl_close(struct mu_nccl_backend *b)
 {
     while (b->free_requests) {

@@ -189,6 +189,37 @@ int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
     }
 }
 
+void mu_comm_calls(struct mu_nccl_backend *b)
+{
+    pthread_mutex_lock(&b->in_call);
+}
+
+int mu_comm_called(struct mu_nccl_backend *b, ncclResult_t rc, const char *what,
+                   struct mu_err *err)
+{
+    int result = 0;
+
+    if (rc == ncclInProgress)
+        result = mu_comm_wait(b, b->env.timeout, what, err);
+    else if (rc != ncclSuccess)
+        result = mu_nccl_err(err, b, rc, what);
+    pthread_mutex_unlock(&b->in_call);
+    return result;
+}
+
+ncclResult_t mu_comm_error(struct mu_nccl_backend *b)
+{
+    ncclResult_t state = ncclSuccess;
+
+    if (pthread_mutex_trylock(&b->in_call) != 0)
+        return ncclSuccess;
+    if (ncclCommGetAsyncError(b->comm, &state) != ncclSuccess ||
+        state == ncclInProgress)
+        state = ncclSuccess;
+    pthread_mutex_unlock(&b->in_call);
+    return state;
+}
+
 void mu_comm_abort(struct mu_nccl_backend *b)
 {
     if (b->comm && !b->env.communicator)

@@ -16,18 +16,6 @@
 /* Below this size, the barriers of the copy algorithm take longer than the transfer. */
 #define HIDDEN_LEAST ((size_t)4 << 20)
 
-ncclDataType_t mu_nccl_type(enum muster_dtype dtype)
-{
-    static const ncclDataType_t types[] = {
-        [MUSTER_F32] = ncclFloat32, [MUSTER_F64] = ncclFloat64,
-        [MUSTER_F16] = ncclFloat16, [MUSTER_BF16] = ncclBfloat16,
-        [MUSTER_I32] = ncclInt32,   [MUSTER_I64] = ncclInt64,
-        [MUSTER_BYTE] = ncclUint8,
-    };
-
-    return types[dtype];
-}
-
 unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                         void **buffer)
 {
@@ -57,55 +45,6 @@ unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *c
 
 /* ---- NCCL ----------------------------------------------------------------------- */
 
-/* A part to and from each other rank, in one launch. */
-static ncclResult_t exchange(struct mu_nccl_backend *b, const struct mu_coll *c,
-                             ncclDataType_t type)
-{
-    size_t element = mu_dtype_size(c->dtype);
-    ncclResult_t rc = ncclGroupStart(), end;
-
-    for (int r = 0; r < b->env.size; r++) {
-        const struct mu_part *out = &c->sends[r], *in = &c->recvs[r];
-        const char *from = (const char *)c->send + out->at * element;
-        char *to = (char *)c->recv + in->at * element;
-
-        if (r == b->env.rank)
-            continue;
-        if (rc == ncclSuccess && out->count > 0)
-            rc = ncclSend(from, out->count, type, r, b->comm, b->stream);
-        if (rc == ncclSuccess && in->count > 0)
-            rc = ncclRecv(to, in->count, type, r, b->comm, b->stream);
-    }
-    end = ncclGroupEnd();
-    return rc == ncclSuccess ? end : rc;
-}
-
-static ncclResult_t pair(struct mu_nccl_backend *b, const struct mu_coll *c,
-                         ncclDataType_t type)
-{
-    ncclResult_t rc = ncclGroupStart(), end;
-
-    if (rc == ncclSuccess && c->to >= 0 && c->count > 0)
-        rc = ncclSend(c->send, c->count, type, c->to, b->comm, b->stream);
-    if (rc == ncclSuccess && c->from >= 0 && c->recv_count > 0)
-        rc = ncclRecv(c->recv, c->recv_count, type, c->from, b->comm, b->stream);
-    end = ncclGroupEnd();
-    return rc == ncclSuccess ? end : rc;
-}
-
-static cudaError_t copy_own_part(struct mu_nccl_backend *b, const struct mu_coll *c)
-{
-    size_t element = mu_dtype_size(c->dtype);
-    const struct mu_part *out = &c->sends[b->env.rank], *in = &c->recvs[b->env.rank];
-    const char *from = (const char *)c->send + out->at * element;
-    char *to = (char *)c->recv + in->at * element;
-
-    if (in->count == 0 || to == from)
-        return cudaSuccess;
-    return cudaMemcpyAsync(to, from, in->count * element, cudaMemcpyDeviceToDevice,
-                           b->stream);
-}
-
 static ncclResult_t nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *c,
                                  bool average)
 {
@@ -130,9 +69,8 @@ static ncclResult_t nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll
         return ncclReduce(c->send, c->recv, c->count, type, op, c->root, b->comm,
                           b->stream);
     case MU_COLL_EXCHANGE:
-        return exchange(b, c, type);
     case MU_COLL_PAIR:
-        return pair(b, c, type);
+        return mu_exchange_rest(b, c);
     case MU_COLL_BARRIER:
         break;
     }
@@ -147,6 +85,11 @@ static bool capturing(const struct mu_nccl_backend *b)
     return status == cudaStreamCaptureStatusActive;
 }
 
+static bool has_parts(const struct mu_coll *c)
+{
+    return c->kind == MU_COLL_EXCHANGE || c->kind == MU_COLL_PAIR;
+}
+
 static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
                        struct mu_err *err)
 {
@@ -158,30 +101,21 @@ static int launch_nccl(struct mu_nccl_backend *b, const struct mu_coll *c,
     bool average = reduces && floats && c->op == MUSTER_SUM &&
                    c->scale * b->env.size == 1.0 && c->scale != 1.0;
     bool graph = capturing(b);
-    ncclResult_t rc;
+    const char *what = c->what ? c->what : "a collective";
     cudaError_t crc = cudaSuccess;
 
     if (graph)
         crc = mu_mark(&b->reach.words->mark_begin, b->stream);
-    if (c->kind == MU_COLL_EXCHANGE && crc == cudaSuccess)
-        crc = copy_own_part(b, c);
-    rc = nccl_enqueue(b, c, average);
-    if (rc == ncclInProgress)
-        rc =
-            mu_comm_wait(b, b->env.timeout, c->what ? c->what : "a collective", err) < 0
-                ? ncclInProgress
-                : ncclSuccess;
-    if (rc == ncclInProgress)
+    mu_comm_calls(b);
+    if (mu_comm_called(b, nccl_enqueue(b, c, average), what, err) < 0)
         return -1;
-    if (rc != ncclSuccess)
-        return mu_nccl_err(err, b, rc, c->what ? c->what : "a collective");
     if (reduces && c->scale != 1.0 && !average && crc == cudaSuccess &&
         (!to_root || c->root == b->env.rank))
         crc = mu_scale(c->recv, c->count, c->dtype, c->scale, b->stream);
     if (graph && crc == cudaSuccess)
         crc = mu_mark(&b->reach.words->mark_end, b->stream);
     if (crc != cudaSuccess)
-        return mu_cuda_err(err, crc, c->what ? c->what : "a collective");
+        return mu_cuda_err(err, crc, what);
     if (!graph)
         mu_watch_add(b, c->what);
     return 0;
@@ -202,8 +136,8 @@ static cudaError_t launch_alone(struct mu_nccl_backend *b, const struct mu_coll 
     size_t bytes = c->count * mu_dtype_size(c->dtype);
     cudaError_t rc = cudaSuccess;
 
-    if (c->kind == MU_COLL_EXCHANGE)
-        return copy_own_part(b, c);
+    if (has_parts(c))
+        return mu_exchange_own_part(b, c);
     if (c->send != c->recv)
         rc = cudaMemcpyAsync(c->recv, c->send, bytes, cudaMemcpyDeviceToDevice,
                              b->stream);
@@ -214,63 +148,13 @@ static cudaError_t launch_alone(struct mu_nccl_backend *b, const struct mu_coll 
     return rc;
 }
 
-/* The segment of rank p in a round of n ranks: returns its bytes; *first is its start.
- */
-static size_t segment_of(size_t round, int n, int p, size_t *first)
+/* Of a kernel that adds up segments: pull, and own where it is direct. */
+static int segment_blocks(const struct mu_nccl_backend *b, const struct mu_coll *coll,
+                          size_t bytes, int most)
 {
-    size_t segment = (round / 16 + n - 1) / n * 16;
-
-    *first = segment * p;
-    return *first >= round ? 0 : *first + segment > round ? round - *first : segment;
-}
-
-static cudaError_t push(struct mu_nccl_backend *b, char *to, const char *from,
-                        size_t bytes)
-{
-    /* cudaMemcpyDefault costs the host 3.6 us, DeviceToDevice 5.2 (H200, driver 580).
-     */
-    return bytes ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->stream)
-                 : cudaSuccess;
-}
-
-/* Rounds of what the parts' area holds: push our part of each segment to its rank,
- * barrier, add up our own segment, push the sum, barrier. Engines that write to several
- * GPUs at once move more than twice the data of engines that read (4 x H200: 188 and 78
- * GB/s at 10 MiB).
- */
-static cudaError_t launch_copy(struct mu_nccl_backend *b, const struct mu_coll *c,
-                               void *const *buffer)
-{
-    const struct mu_reach *r = &b->reach;
-    size_t bytes = c->count * mu_dtype_size(c->dtype);
-    size_t most = MU_PARTS_BYTES / (r->n - 1) / 4096 * 4096 * r->n;
-    cudaError_t rc = cudaSuccess;
-
-    for (size_t at = 0; at < bytes && rc == cudaSuccess; at += most) {
-        size_t round = bytes - at < most ? bytes - at : most, first;
-        char *mine = (char *)buffer[r->rank] + at;
-
-        for (int d = 1; d < r->n && rc == cudaSuccess; d++) {
-            int p = (r->rank + d) % r->n, slot = r->rank > p ? r->rank - 1 : r->rank;
-            size_t length = segment_of(round, r->n, p, &first);
-
-            rc = push(b, mu_parts_of(b, p) + slot * length, mine + first, length);
-        }
-        if (rc == cudaSuccess)
-            rc = mu_peer_barrier(r, b->stream);
-        size_t length = segment_of(round, r->n, r->rank, &first);
-        if (rc == cudaSuccess)
-            rc = mu_add_parts(r, mine + first, mu_parts_of(b, r->rank), length,
-                              c->dtype, c->scale, b->stream);
-        for (int d = 1; d < r->n && rc == cudaSuccess; d++) {
-            int p = (r->rank + d) % r->n;
-
-            rc = push(b, (char *)buffer[p] + at + first, mine + first, length);
-        }
-        if (rc == cudaSuccess)
-            rc = mu_peer_barrier(r, b->stream);
-    }
-    return rc;
+    if (bytes >= PULL_FEW && (!coll->direct || bytes >= PULL_MANY))
+        return BLOCKS / 2;
+    return ceil_div(bytes / b->reach.n, 16384, most);
 }
 
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
@@ -290,21 +174,17 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
         break;
     case MU_ALGO_PULL:
         rc = mu_pull(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
-                     bytes >= PULL_FEW && (!coll->direct || bytes >= PULL_MANY)
-                         ? BLOCKS / 2
-                         : ceil_div(bytes / b->reach.n, 16384, most),
-                     b->stream);
+                     segment_blocks(b, coll, bytes, most), b->stream);
         break;
     case MU_ALGO_RELAY:
         rc = mu_relay(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
                       coll->scale, ceil_div(bytes / b->reach.n, 8192, most), b->stream);
         break;
     case MU_ALGO_OWN:
-        rc = mu_own_launch(b, coll, ceil_div(bytes / b->reach.n, 16384, most),
-                           capturing(b));
+        rc = mu_own_launch(b, coll, segment_blocks(b, coll, bytes, most), capturing(b));
         break;
     case MU_ALGO_COPY:
-        rc = launch_copy(b, coll, buffer);
+        rc = mu_copy_launch(b, coll, buffer);
         break;
     default:
         return launch_nccl(b, coll, err);
@@ -312,6 +192,25 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, coll->what ? coll->what : "a collective");
     return 0;
+}
+
+/* NCCL's parts lie between what is sent and what is waited for: no rank waits for a
+ * message whose sender waits for it.
+ */
+static int launch_parts(struct mu_nccl_backend *b, const struct mu_coll *c,
+                        struct mu_err *err)
+{
+    const struct mu_parts parts = mu_parts_split(b, c);
+    cudaError_t rc = mu_exchange_own_part(b, c);
+
+    if (rc == cudaSuccess && (parts.sends || (parts.receives && !parts.rest)))
+        rc = mu_mail(&b->reach, &parts.mail, true, !parts.rest, b->stream);
+    if (rc == cudaSuccess && parts.rest && launch_nccl(b, c, err) < 0)
+        return -1;
+    if (rc == cudaSuccess && parts.receives && parts.rest)
+        rc = mu_mail(&b->reach, &parts.mail, false, true, b->stream);
+    return rc == cudaSuccess ? 0
+                             : mu_cuda_err(err, rc, c->what ? c->what : "a message");
 }
 
 int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
@@ -330,6 +229,8 @@ int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
 
         return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "a collective of one rank");
     }
+    if (has_parts(coll))
+        return launch_parts(b, coll, err);
     usable = mu_nccl_usable(b, coll, buffer);
     algo = mu_algo_choose(&b->table, bytes, usable, captured);
     if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_ALGO_COPY))

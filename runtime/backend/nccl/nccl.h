@@ -3,16 +3,20 @@
  *
  *   open.c     open, close, abort in the order of the layers below
  *   device.c   the CUDA device of this rank; no two ranks on one device
+ *   current.c  the device during a call
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    mappings of the memory of this node's other ranks; arenas
  *   own.c      the same of memory that the program allocated
  *   measure.c  start-up times of the algorithms
  *   launch.c   choice of the algorithm, its kernels and calls
+ *   copy.c     all-reduce by copy engines
+ *   exchange.c messages and all-to-all: by which way, its calls
  *   coll.c     start and join
  *   carry.c    all-reduces of a program that calls NCCL
  *   stream.c   block the host until streams are idle
  *   error.c    results of CUDA and NCCL as sentences
  *   tools.c    functions for benchmarks and GPU tests
+ *   types.c    element types as NCCL has them
  *   pack.c     pack, unpack, copy, zero, squares
  *   watch.c    the thread that detects overdue work and errors
  */
@@ -36,6 +40,7 @@
 #define MU_LINES_BYTES ((size_t)24 << 20)
 #define MU_PARTS_BYTES ((size_t)24 << 20)
 #define MU_WATCHED 64
+#define MU_CAPTURES 4 /* of one communicator at a time */
 
 /* The address record, which each rank publishes before anything is connected. */
 struct mu_nccl_record {
@@ -90,6 +95,12 @@ struct mu_own {
     PFN_cuMemGetAddressRange_v3020 range;
 };
 
+/* A capture of the program: its last kernel of ours, and the record behind that. */
+struct mu_capture {
+    unsigned long long id;
+    cudaGraphNode_t kernel, record;
+};
+
 /* State of an aborted elastic backend's communicator. Where NCCL can revoke it, its
  * kernels end and the next backend can shrink it.
  */
@@ -111,7 +122,8 @@ struct mu_nccl_backend {
     struct mu_nccl_record *records;
     int *local_ranks; /* global rank of each local rank */
     ncclComm_t comm;
-    cudaStream_t stream; /* all collectives, in order */
+    pthread_mutex_t in_call; /* mu_comm_calls */
+    cudaStream_t stream;     /* all collectives, in order */
 
     bool own;      /* our kernels are usable: one node, all memory mapped */
     char *control; /* struct mu_flags, packets, lines, parts */
@@ -133,10 +145,15 @@ struct mu_nccl_backend {
     cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
     uint64_t joined_upto;
 
-    /* carry.c: behind all that was carried out so far, the last on that stream */
+    /* carry.c: behind all that was carried out so far, the last on that stream unless
+     * graphs record it too
+     */
     cudaEvent_t behind;
     unsigned long long behind_stream;
-    bool carried;
+    bool carried, graphs;
+    struct mu_capture captures[MU_CAPTURES];
+    unsigned next_capture;
+    unsigned long calls[MU_ALGOS], calls_captured; /* for a line when it closes */
 
     pthread_t watch, aborter;
     bool watching;
@@ -164,6 +181,11 @@ int mu_nccl_aborted(struct mu_nccl_backend *b, struct mu_err *err); /* 0: not */
 /* device.c: choose the device and make it current; detect two ranks on one device. */
 int mu_device_choose(struct mu_nccl_backend *b, struct mu_err *err);
 int mu_device_check(struct mu_nccl_backend *b, struct mu_err *err);
+/* current.c: a call after open works between enter and leave. The device is current in
+ * between, then the caller's is again.
+ */
+cudaError_t mu_device_enter(const struct mu_nccl_backend *b, int *callers);
+void mu_device_leave(const struct mu_nccl_backend *b, int callers);
 
 /* comm.c. Ids come from the roots: rank i * size / count for i < count. */
 int mu_comm_roots(int size);
@@ -179,6 +201,16 @@ void mu_comm_end(struct mu_nccl_backend *b);
 /* Wait until the communicator is idle or the time has passed. */
 int mu_comm_wait(struct mu_nccl_backend *b, double timeout, const char *what,
                  struct mu_err *err);
+/* Around each call of NCCL that enqueues; mu_comm_called waits until NCCL has enqueued
+ * it, rc is the call's result. In between no other thread asks for NCCL's state:
+ * ncclCommGetAsyncError ends the thread in which NCCL carries out the call, and two
+ * threads that do so free it twice (NCCL 2.28).
+ */
+void mu_comm_calls(struct mu_nccl_backend *b);
+int mu_comm_called(struct mu_nccl_backend *b, ncclResult_t rc, const char *what,
+                   struct mu_err *err);
+/* The communicator's error; ncclSuccess during such a call, which reports its own. */
+ncclResult_t mu_comm_error(struct mu_nccl_backend *b);
 void mu_comm_abort(struct mu_nccl_backend *b);
 void mu_comm_close(struct mu_nccl_backend *b);
 
@@ -211,8 +243,10 @@ cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
 /* measure.c */
 int mu_measure(struct mu_nccl_backend *b, struct mu_err *err);
 
-/* launch.c */
+/* types.c */
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
+
+/* launch.c */
 unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                         void **buffer);
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
@@ -221,22 +255,44 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
 int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err);
 
+/* copy.c: on memory from alloc, as mu_nccl_arena_peers gives it. */
+cudaError_t mu_copy_launch(struct mu_nccl_backend *b, const struct mu_coll *c,
+                           void *const *buffer);
+
+/* exchange.c: of messages and all-to-all. Which parts our kernel moves, and whether
+ * NCCL has the rest.
+ */
+struct mu_parts {
+    struct mu_mail mail;
+    bool sends, receives; /* anything of it */
+    bool rest;
+};
+struct mu_parts mu_parts_split(const struct mu_nccl_backend *b,
+                               const struct mu_coll *c);
+ncclResult_t mu_exchange_rest(struct mu_nccl_backend *b, const struct mu_coll *c);
+cudaError_t mu_exchange_own_part(struct mu_nccl_backend *b, const struct mu_coll *c);
+
 /* coll.c */
 int mu_nccl_start(struct mu_nccl_backend *b, const struct mu_coll *coll,
                   struct mu_nccl_request **out, struct mu_err *err);
 int mu_nccl_join(struct mu_nccl_backend *b, struct mu_nccl_request *request,
                  void *stream, struct mu_err *err);
+bool mu_nccl_test(const struct mu_nccl_backend *b,
+                  const struct mu_nccl_request *request);
 void mu_nccl_close(struct mu_nccl_backend *b);
 
 /* carry.c: for a communicator of the program */
 int mu_carry_open(struct mu_nccl_backend *b, struct mu_err *err);
 void mu_carry_close(struct mu_nccl_backend *b);
+/* Log which ways the calls took, for who looks for the reason of a slow one. */
+void mu_carry_report(struct mu_nccl_backend *b);
 /* Block until all that was carried out is done. */
 void mu_carry_drain(struct mu_nccl_backend *b);
 mu_nccl_carry_fn mu_nccl_carry;
 
 /* stream.c */
 int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
+int mu_nccl_idle(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
 /* Block until the backend's stream is idle; on timeout err names the late rank. */
 int mu_nccl_wait(struct mu_nccl_backend *b, double timeout, struct mu_err *err);
 
@@ -266,6 +322,9 @@ int mu_lowrank_tensors(struct mu_backend *b, enum mu_lowrank_stage stage,
 bool mu_is_host(const struct mu_backend *b, const void *p);
 int mu_copy_any(struct mu_backend *b, void *dst, const void *src, size_t bytes,
                 struct mu_err *err);
+void *mu_alloc_private(struct mu_backend *b, size_t bytes, void *stream,
+                       struct mu_err *err);
+void mu_free_private(struct mu_backend *b, void *p, void *stream);
 
 /* watch.c */
 int mu_watch_start(struct mu_nccl_backend *b, struct mu_err *err);

@@ -224,6 +224,7 @@ static void nccl_close(struct mu_backend *backend)
 
     if (!b)
         return;
+    mu_carry_report(b);
     if (atomic_load(&b->abort_thread)) {
         while (atomic_load(&b->spared) == MU_REVOKING)
             usleep(1000);
@@ -295,9 +296,19 @@ static int nccl_device(const struct mu_backend *backend)
     return b->device;
 }
 
-static void *nccl_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
+static void *nccl_alloc(struct mu_backend *backend, size_t bytes, struct mu_err *err)
 {
-    return mu_nccl_arena_alloc(mu_nccl_of(b), bytes, err);
+    struct mu_nccl_backend *b = mu_nccl_of(backend);
+    void *p = NULL;
+    int callers;
+    cudaError_t rc = mu_device_enter(b, &callers);
+
+    if (rc == cudaSuccess)
+        p = mu_nccl_arena_alloc(b, bytes, err);
+    else
+        mu_cuda_err(err, rc, "cannot use the GPU of this rank");
+    mu_device_leave(b, callers);
+    return p;
 }
 
 static void nccl_free(struct mu_backend *b, void *p)
@@ -326,9 +337,19 @@ static int nccl_join(struct mu_backend *b, struct mu_request *request, void *str
     return mu_nccl_join(mu_nccl_of(b), (struct mu_nccl_request *)request, stream, err);
 }
 
+static bool nccl_test(struct mu_backend *b, const struct mu_request *request)
+{
+    return mu_nccl_test(mu_nccl_of(b), (const struct mu_nccl_request *)request);
+}
+
 static int nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
 {
     return mu_nccl_drain(mu_nccl_of(b), stream, err);
+}
+
+static int nccl_idle(struct mu_backend *b, void *stream, struct mu_err *err)
+{
+    return mu_nccl_idle(mu_nccl_of(b), stream, err);
 }
 
 static void nccl_curve(const struct mu_backend *backend, struct mu_curve *out)
@@ -353,7 +374,9 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .adopt = nccl_adopt,
     .start = nccl_start,
     .join = nccl_join,
+    .test = nccl_test,
     .drain = nccl_drain,
+    .idle = nccl_idle,
     .pack = mu_pack_pieces,
     .unpack = mu_unpack_pieces,
     .copy = mu_copy_bytes,
@@ -364,5 +387,7 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .lowrank = mu_lowrank_tensors,
     .is_host = mu_is_host,
     .copy_any = mu_copy_any,
+    .alloc_private = mu_alloc_private,
+    .free_private = mu_free_private,
     .curve = nccl_curve,
 };

@@ -133,7 +133,9 @@ bool mu_is_host(const struct mu_backend *b, const void *p)
 int mu_copy_any(struct mu_backend *b, void *dst, const void *src, size_t bytes,
                 struct mu_err *err)
 {
-    cudaError_t rc = cudaSetDevice(mu_nccl_of(b)->device);
+    const struct mu_nccl_backend *nccl = mu_nccl_of(b);
+    int callers;
+    cudaError_t rc = mu_device_enter(nccl, &callers);
 
     if (rc == cudaSuccess)
         rc = cudaDeviceSynchronize();
@@ -142,5 +144,23 @@ int mu_copy_any(struct mu_backend *b, void *dst, const void *src, size_t bytes,
     /* A copy from pageable memory may return before the data has arrived. */
     if (rc == cudaSuccess)
         rc = cudaDeviceSynchronize();
+    mu_device_leave(nccl, callers);
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, "copying between host and GPU");
+}
+
+void *mu_alloc_private(struct mu_backend *b, size_t bytes, void *stream,
+                       struct mu_err *err)
+{
+    void *p = NULL;
+    cudaError_t rc = cudaMallocAsync(&p, bytes > 0 ? bytes : 1, stream);
+
+    if (rc != cudaSuccess)
+        mu_cuda_err(err, rc, "GPU memory for a copy of host memory");
+    return p;
+}
+
+/* cudaFree would wait for all kernels, and so for ranks that wait for this one. */
+void mu_free_private(struct mu_backend *b, void *p, void *stream)
+{
+    cudaFreeAsync(p, stream);
 }

@@ -18,7 +18,8 @@
 #define PACKETS_AT ((size_t)64 << 10)
 #define LINES_AT (PACKETS_AT + MU_PACKETS_BYTES)
 #define PARTS_AT (LINES_AT + MU_LINES_BYTES)
-#define CONTROL_BYTES (PARTS_AT + MU_PARTS_BYTES)
+#define MAIL_AT (PARTS_AT + MU_PARTS_BYTES)
+#define CONTROL_BYTES (MAIL_AT + 2 * MU_PEERS * MU_MAIL_SLOT)
 #define SIGNED 64 /* bytes that a peer reads to check the mapping */
 
 _Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
@@ -68,7 +69,7 @@ int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
     rc = cudaMalloc((void **)&b->control, b->control_bytes);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc,
-                           "cannot allocate the backend's 56 MiB of device memory");
+                           "cannot allocate the backend's 58 MiB of device memory");
     signature(b->env.rank, b->env.job, sign);
     rc = cudaMemset(b->control, 0, b->control_bytes);
     if (rc == cudaSuccess)
@@ -164,6 +165,7 @@ static void reach_fill(struct mu_nccl_backend *b)
         r->flags[i] = (struct mu_flags *)b->peer_control[i];
         r->packets[i] = b->peer_control[i] + PACKETS_AT;
         r->lines[i] = b->peer_control[i] + LINES_AT;
+        r->mail[i] = b->peer_control[i] + MAIL_AT;
     }
 }
 
@@ -275,7 +277,6 @@ void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err
         mu_err_set(err, MUSTER_EMEMORY, "no memory for an arena");
         return NULL;
     }
-    cudaSetDevice(b->device);
     a->bytes = rounded(bytes ? bytes : 1);
     rc = cudaMalloc((void **)&a->base, a->bytes);
     if (rc == cudaSuccess)

@@ -50,6 +50,11 @@ int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err)
     return mu_nccl_aborted(b, err);
 }
 
+int mu_nccl_idle(struct mu_nccl_backend *b, void *stream, struct mu_err *err)
+{
+    return idle(b, stream, HUGE_VAL, err) < 0 ? -1 : mu_nccl_aborted(b, err);
+}
+
 int mu_nccl_wait(struct mu_nccl_backend *b, double timeout, struct mu_err *err)
 {
     return idle(b, b->stream, mu_clock_s() + timeout, err);

@@ -43,17 +43,17 @@ EXPORTED int mu_nccl_sendrecv(struct mu_backend *backend, const void *send, void
 {
     struct mu_nccl_backend *b = mu_nccl_of(backend);
     ncclDataType_t type = mu_nccl_type(dtype);
-    ncclResult_t rc = ncclGroupStart();
+    ncclResult_t rc;
 
+    mu_comm_calls(b);
+    rc = ncclGroupStart();
     if (rc == ncclSuccess)
         rc = ncclSend(send, count, type, peer, b->comm, stream);
     if (rc == ncclSuccess)
         rc = ncclRecv(recv, count, type, peer, b->comm, stream);
     if (rc == ncclSuccess)
         rc = ncclGroupEnd();
-    if (rc == ncclInProgress)
-        return mu_comm_wait(b, b->env.timeout, "send and receive", err);
-    return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, "send and receive");
+    return mu_comm_called(b, rc, "send and receive", err);
 }
 
 EXPORTED int mu_nccl_plain(struct mu_backend *backend, const void *send, void *recv,
@@ -61,10 +61,10 @@ EXPORTED int mu_nccl_plain(struct mu_backend *backend, const void *send, void *r
                            struct mu_err *err)
 {
     struct mu_nccl_backend *b = mu_nccl_of(backend);
-    ncclResult_t rc =
-        ncclAllReduce(send, recv, count, mu_nccl_type(dtype), ncclSum, b->comm, stream);
 
-    if (rc == ncclInProgress)
-        return mu_comm_wait(b, b->env.timeout, "an all-reduce of NCCL", err);
-    return rc == ncclSuccess ? 0 : mu_nccl_err(err, b, rc, "an all-reduce of NCCL");
+    mu_comm_calls(b);
+    return mu_comm_called(
+        b,
+        ncclAllReduce(send, recv, count, mu_nccl_type(dtype), ncclSum, b->comm, stream),
+        "an all-reduce of NCCL", err);
 }

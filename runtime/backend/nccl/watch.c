@@ -96,13 +96,14 @@ static void check_marks(struct mu_nccl_backend *b, uint32_t *seen, double *since
 
 static void check_nccl(struct mu_nccl_backend *b)
 {
-    ncclResult_t state = ncclSuccess;
+    ncclResult_t state;
     char why[256];
 
     /* The program asks for its own communicator's errors, and may end it any time. */
-    if (!b->comm || b->env.communicator || atomic_load(&b->aborted) ||
-        ncclCommGetAsyncError(b->comm, &state) != ncclSuccess || state == ncclSuccess ||
-        state == ncclInProgress)
+    if (!b->comm || b->env.communicator || atomic_load(&b->aborted))
+        return;
+    state = mu_comm_error(b);
+    if (state == ncclSuccess)
         return;
     snprintf(why, sizeof(why), "NCCL failed on rank %d (%s): %s (%s)", b->env.rank,
              b->env.host_of[b->env.rank], ncclGetErrorString(state),

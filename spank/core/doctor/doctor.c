@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/parse.h"
 
 void mu_findings_clear(struct mu_findings *findings)
@@ -18,23 +19,21 @@ void mu_findings_clear(struct mu_findings *findings)
 void mu_findings_add(struct mu_findings *findings, enum mu_severity severity,
                      const char *area, const char *todo, const char *what, ...)
 {
-    struct mu_finding *grown =
-        realloc(findings->item, (findings->n + 1) * sizeof *grown);
     struct mu_finding *f;
     va_list ap;
 
-    if (!grown) {
+    if (mu_array_extend(&findings->item, sizeof *f, findings->n, findings->n + 1) < 0) {
         findings->dropped = true;
         return;
     }
-    findings->item = grown;
-    f = &grown[findings->n++];
-    *f = (struct mu_finding){ .severity = severity };
+    f = &findings->item[findings->n++];
+    f->severity = severity;
     mu_copy(f->area, sizeof f->area, area);
     mu_copy(f->todo, sizeof f->todo, todo);
     va_start(ap, what);
     vsnprintf(f->what, sizeof f->what, what, ap);
     va_end(ap);
+    mu_make_printable(f->what);
 }
 
 enum mu_severity mu_findings_worst(const struct mu_findings *findings)

@@ -48,11 +48,30 @@ static bool is_surplus(const char *item, size_t len, const char *name, bool exis
                       (isdigit((unsigned char)name[len]) || name[len] == '.'));
 }
 
-/* Report the names that a list selects beside those that it means; a '=' before the
- * list makes NCCL compare whole names.
+/* NCCL reads ^ and = before the whole list only, and cuts no blanks off. */
+static void check_items(const char *variable, const char *value, const char *from,
+                        struct mu_findings *out)
+{
+    const char *item = value + (value[0] == '^');
+
+    for (item += *item == '='; *item; item += strspn(item, ",")) {
+        int len = (int)strcspn(item, ",");
+
+        if (len > 0 && (strchr("^= \t", *item) || strchr(" \t", item[len - 1])))
+            mu_findings_add(out, MU_WARNING, AREA,
+                            "write ^ or = once, before the first name, and no blanks",
+                            "%s=%s (%s): NCCL takes '%.*s' for a name, which no "
+                            "device has",
+                            variable, value, from, len, item);
+        item += len;
+    }
+}
+
+/* Names that a list selects beside those that it means; a '=' before the list makes
+ * NCCL compare whole names.
  */
-void mu_list_check_surplus(const char *variable, const char *value, const char *from,
-                           const char *const *names, int n, struct mu_findings *out)
+static void check_surplus(const char *variable, const char *value, const char *from,
+                          const char *const *names, int n, struct mu_findings *out)
 {
     bool all_but = value[0] == '^';
     char surplus[256] = "", todo[200];
@@ -79,4 +98,12 @@ void mu_list_check_surplus(const char *variable, const char *value, const char *
     mu_findings_add(out, MU_WARNING, AREA, todo,
                     "%s=%s (%s) also %s %s: NCCL compares beginnings of names",
                     variable, value, from, all_but ? "excludes" : "selects", surplus);
+}
+
+/* Report items of a list that NCCL reads in another way than they are meant. */
+void mu_list_check(const char *variable, const char *value, const char *from,
+                   const char *const *names, int n, struct mu_findings *out)
+{
+    check_items(variable, value, from, out);
+    check_surplus(variable, value, from, names, n, out);
 }

@@ -12,8 +12,8 @@
 const char *mu_doctor_nccl_value(const struct mu_facts *facts, const char *name,
                                  const char **from);
 bool mu_list_takes(const char *list, const char *name);
-void mu_list_check_surplus(const char *variable, const char *value, const char *from,
-                           const char *const *names, int n, struct mu_findings *out);
+void mu_list_check(const char *variable, const char *value, const char *from,
+                   const char *const *names, int n, struct mu_findings *out);
 
 /* doctor_rdma.c: the part of mu_doctor_network on RDMA devices. */
 void mu_doctor_rdma(const struct mu_facts *facts, struct mu_findings *out);

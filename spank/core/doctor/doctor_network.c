@@ -113,6 +113,7 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
 {
     const char *from, *value = mu_doctor_nccl_value(facts, "NCCL_SOCKET_IFNAME", &from);
     const char *dead = NULL, *names[MU_LIST_NAMES];
+    bool others = false; /* than loopback */
     int n = 0, nlive = 0;
 
     if (!value || strlen(value) < 2)
@@ -120,7 +121,7 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
     for (int i = 0; facts->net && i < facts->net->nifaces && nlive < MU_LIST_NAMES; i++)
         if (live(&facts->net->iface[i]))
             names[nlive++] = facts->net->iface[i].name;
-    mu_list_check_surplus("NCCL_SOCKET_IFNAME", value, from, names, nlive, out);
+    mu_list_check("NCCL_SOCKET_IFNAME", value, from, names, nlive, out);
     if (value[0] == '^' && mu_list_takes(value, "lo"))
         mu_findings_add(
             out, MU_WARNING, AREA,
@@ -134,6 +135,7 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
         if (!mu_list_takes(value, iface->name))
             continue;
         n += live(iface);
+        others |= live(iface) && !iface->loopback;
         if (!live(iface))
             dead = iface->name;
     }
@@ -146,6 +148,12 @@ static void check_ifname(const struct mu_facts *facts, struct mu_findings *out)
             "here%s%s%s: NCCL fails with \"no socket interface found\"",
             value, from, dead ? " (" : "", dead ? dead : "",
             dead ? " is down or has no address)" : "");
+    if (n > 0 && !others && facts->npeers > 0)
+        mu_findings_add(
+            out, MU_ERROR, AREA, "unset it: Muster chooses the interface on each node",
+            "NCCL_SOCKET_IFNAME=%s (%s) selects loopback alone: ranks of other nodes "
+            "cannot connect to it",
+            value, from);
 }
 
 static const struct mu_iface *find_iface(const struct mu_net *net, const char *name)

@@ -27,7 +27,7 @@ static void check_hca_list(const struct mu_facts *facts, struct mu_findings *out
         taken += mu_list_takes(value, node->nics[i].name);
     }
     if (n > 0)
-        mu_list_check_surplus("NCCL_IB_HCA", value, from, names, n, out);
+        mu_list_check("NCCL_IB_HCA", value, from, names, n, out);
     if (n > 0 && taken == 0)
         mu_findings_add(out, MU_WARNING, AREA,
                         "unset it: Muster lists the devices of each node",

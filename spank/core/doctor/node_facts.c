@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/parse.h"
 
 void mu_node_facts_clear(struct mu_node_facts *facts)
@@ -89,8 +90,10 @@ int mu_node_facts_parse(const char *text, const struct mu_hostlist *expected,
     rc = f.text && f.fact ? copy_nodes(expected, &f.nodes, err)
                           : mu_err_set(err, ENOMEM, "facts: out of memory");
     for (int number = 1; rc == 0 && (line = mu_parse_next(&rest, '\n')); number++)
-        if (strncmp(line, MU_NODE_FACT, sizeof MU_NODE_FACT - 1) == 0)
+        if (strncmp(line, MU_NODE_FACT, sizeof MU_NODE_FACT - 1) == 0) {
+            mu_make_printable(line);
             rc = add_fact(&f, line + sizeof MU_NODE_FACT - 1, number, err);
+        }
     if (rc < 0) {
         mu_node_facts_clear(&f);
         return -1;
@@ -151,15 +154,14 @@ struct marks {
 static int add_group(const struct mu_hostlist *nodes, const bool *mark,
                      const char *value, struct mu_fact_difference *d)
 {
-    struct mu_fact_group *grown =
-        realloc(d->group, ((size_t)d->n + 1) * sizeof *d->group);
+    struct mu_fact_group *group;
 
-    if (!grown)
+    if (mu_array_extend(&d->group, sizeof *group, d->n, d->n + 1) < 0)
         return -1;
-    d->group = grown;
-    grown[d->n] = (struct mu_fact_group){ .value = value };
-    grown[d->n].nodes = marked_nodes(nodes, mark, &grown[d->n].count);
-    if (!grown[d->n].nodes)
+    group = &d->group[d->n];
+    group->value = value;
+    group->nodes = marked_nodes(nodes, mark, &group->count);
+    if (!group->nodes)
         return -1;
     d->n++;
     return 0;

@@ -3,7 +3,8 @@
  *
  *   muster-fact n1 driver.nvidia=550.54.15       one line for each node and fact
  *
- * A fact's key is "area.name". Other lines of the text are passed over.
+ * A fact's key is "area.name". Other lines of the text are passed over, and control
+ * bytes become '?'.
  */
 #ifndef MU_NODE_FACTS_H
 #define MU_NODE_FACTS_H

@@ -175,6 +175,34 @@ static void decide_by_environment(const struct mu_takeover_input *in,
     }
 }
 
+/* Does a list of --gres or --tres-per-task have gres/shard or gres/mps? */
+static bool has_parts(const char *list)
+{
+    static const char *const names[] = { "shard", "mps" };
+
+    for (const char *item = list; item && *item; item += strspn(item, ",")) {
+        size_t len;
+
+        if (strncmp(item, "gres", 4) == 0 && strchr(":/", item[4]))
+            item += 5;
+        len = strcspn(item, ":=,");
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (strlen(names[i]) == len && strncmp(item, names[i], len) == 0)
+                return true;
+        item += strcspn(item, ",");
+    }
+    return false;
+}
+
+bool mu_takeover_asks_for_parts(const struct mu_takeover_input *in)
+{
+    if (in->gres)
+        return has_parts(in->gres);
+    return has_parts(in->tres_per_task) || has_parts(in->env_tres_per_task) ||
+           has_parts(in->env_gres) || (in->env_shards && *in->env_shards) ||
+           (in->env_mps && *in->env_mps);
+}
+
 void mu_takeover_decide(const struct mu_takeover_input *input,
                         const struct mu_takeover_slurm *slurm,
                         struct mu_bind_request *out,
@@ -190,6 +218,8 @@ void mu_takeover_decide(const struct mu_takeover_input *input,
         !input->cpu_bind && input->env_cpu_bind_type && *input->env_cpu_bind_type;
     out->cpu_bind = input->cpu_bind || (input->env_cpu_bind && *input->env_cpu_bind &&
                                         !out->cpu_bind_inherited);
+    if (mu_takeover_asks_for_parts(input))
+        return;
     if (gpu_part(input->tres_bind, out->gpu_bind, sizeof out->gpu_bind) ||
         gpu_part(input->gpu_bind, out->gpu_bind, sizeof out->gpu_bind))
         decide_by_option(input, slurm, out, changes, nchanges);

@@ -39,11 +39,13 @@
 struct mu_takeover_input {
     /* srun's own command line; all NULL for a batch step */
     const char *gpu_bind, *tres_bind, *gpus_per_task, *tres_per_task, *ntasks_per_gpu;
-    const char *gres_flags, *cpu_bind;
+    const char *gres, *gres_flags, *cpu_bind;
     /* its environment */
     const char *env_gpu_bind, *env_tres_bind, *env_gpus_per_task, *env_tres_per_task;
     const char *env_ntasks_per_gpu, *env_gres_flags, *env_cpu_bind, *env_cpu_bind_type;
-    const char *env_request; /* SLURM_MUSTER_REQUEST */
+    const char *env_gres;             /* SLURM_STEP_GRES, else SLURM_GRES */
+    const char *env_shards, *env_mps; /* the job's parts of GPUs on this node */
+    const char *env_request;          /* SLURM_MUSTER_REQUEST */
 };
 
 /* What this release of Slurm supports. */
@@ -69,13 +71,18 @@ struct mu_takeover_change {
 #define MU_TAKEOVER_CHANGES 3
 
 /* Decide what Slurm gets. The caller sets the first *nchanges of `changes` in the
- * environment. If Slurm will refuse a value, nothing is taken over.
+ * environment. If Slurm will refuse a value, nothing is taken over. A binding of parts
+ * of GPUs (gres/shard, gres/mps) is no request: Slurm gives a step parts of one GPU,
+ * and 22.05 ends the tasks by a segmentation fault where they meet `none`.
  */
 void mu_takeover_decide(const struct mu_takeover_input *input,
                         const struct mu_takeover_slurm *slurm,
                         struct mu_bind_request *out,
                         struct mu_takeover_change changes[MU_TAKEOVER_CHANGES],
                         int *nchanges);
+
+/* Does the step have parts of GPUs? An option of srun replaces what the job has. */
+bool mu_takeover_asks_for_parts(const struct mu_takeover_input *input);
 
 /* Case 079. Does SLURM_TRES_PER_TASK only repeat SLURM_CPUS_PER_TASK, beside a
  * --ntasks-per-gpu? sbatch of Slurm 24.05 and later writes both for -c, and srun then

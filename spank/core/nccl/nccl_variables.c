@@ -127,8 +127,8 @@ int mu_nccl_decide(const struct mu_nccl_input *in, struct mu_settings *out,
         return -1;
     if (in->plan && mu_nccl_gpu_is_shared(in->node, in->plan) &&
         (!in->library || mu_nccl_shares_gpus(in->library->version)))
-        return mu_settings_add(
-            out, "NCCL_MULTI_RANK_GPU_ENABLE", "1",
-            "several tasks use slices of one GPU; needs NCCL 2.30 or newer", err);
+        return mu_settings_add(out, "NCCL_MULTI_RANK_GPU_ENABLE", "1",
+                               "several tasks share one GPU; needs NCCL 2.30 or newer",
+                               err);
     return 0;
 }

@@ -26,7 +26,7 @@ struct mu_library {
  */
 bool mu_nccl_shares_gpus(const char *version);
 
-/* True if two tasks have slices of one GPU, that is of one PCI function. */
+/* True if two tasks share one GPU, that is one PCI function: by slices or shards. */
 bool mu_nccl_gpu_is_shared(const struct mu_node *node, const struct mu_plan *plan);
 
 struct mu_nccl_input {

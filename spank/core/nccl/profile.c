@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/parse.h"
 
 void mu_profiles_clear(struct mu_profiles *profiles)
@@ -109,16 +110,13 @@ static bool parse_rule(const char *name, const char *value, struct mu_rule *rule
 static struct mu_profile *section(struct parse *p, const char *name)
 {
     struct mu_profiles *list = p->profiles;
-    struct mu_profile *last = list->n ? &list->profile[list->n - 1] : NULL, *grown;
+    struct mu_profile *last = list->n ? &list->profile[list->n - 1] : NULL;
 
     if (last && strcmp(last->name, name) == 0 && strcmp(last->file, p->file) == 0)
         return last;
-    grown = realloc(list->profile, (list->n + 1) * sizeof *grown);
-    if (!grown)
+    if (mu_array_extend(&list->profile, sizeof *last, list->n, list->n + 1) < 0)
         return NULL;
-    list->profile = grown;
-    last = &grown[list->n++];
-    *last = (struct mu_profile){ 0 };
+    last = &list->profile[list->n++];
     mu_copy(last->name, sizeof last->name, name);
     mu_copy(last->file, sizeof last->file, p->file);
     return last;
@@ -134,7 +132,7 @@ static int fail(struct parse *p, const char *what)
 static int on_line(void *arg, const char *sect, const char *name, const char *value)
 {
     struct parse *p = arg;
-    struct mu_rule rule = { 0 }, *grown;
+    struct mu_rule rule = { 0 };
     struct mu_profile *profile;
 
     if (p->what)
@@ -151,12 +149,10 @@ static int on_line(void *arg, const char *sect, const char *name, const char *va
             p, "set takes no variable that the loader, a shell, Slurm or a "
                "container's tools read: LD_*, PATH, SLURM_*, ENROOT_* and the like");
     profile = section(p, sect);
-    grown =
-        profile ? realloc(profile->rule, (profile->nrules + 1) * sizeof rule) : NULL;
-    if (!grown)
+    if (!profile || mu_array_extend(&profile->rule, sizeof rule, profile->nrules,
+                                    profile->nrules + 1) < 0)
         return fail(p, "out of memory");
-    profile->rule = grown;
-    grown[profile->nrules++] = rule;
+    profile->rule[profile->nrules++] = rule;
     return 1;
 }
 

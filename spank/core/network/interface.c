@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/iface.h"
 #include "runtime/base/parse.h"
 #include "spank/core/node/gid.h"
@@ -22,27 +23,20 @@ void mu_net_clear(struct mu_net *net)
 
 struct mu_iface *mu_net_add_iface(struct mu_net *net, const char *name)
 {
-    struct mu_iface *grown =
-        realloc(net->iface, (net->nifaces + 1) * sizeof *net->iface);
     struct mu_iface *iface;
 
-    if (!grown)
+    if (mu_array_extend(&net->iface, sizeof *iface, net->nifaces, net->nifaces + 1) < 0)
         return NULL;
-    net->iface = grown;
-    iface = &grown[net->nifaces++];
-    *iface = (struct mu_iface){ 0 };
+    iface = &net->iface[net->nifaces++];
     mu_copy(iface->name, sizeof iface->name, name);
     return iface;
 }
 
 int mu_iface_add_addr(struct mu_iface *iface, const struct mu_addr *addr)
 {
-    struct mu_addr *grown =
-        realloc(iface->addr, (iface->naddrs + 1) * sizeof *iface->addr);
-
-    if (!grown)
+    if (mu_array_extend(&iface->addr, sizeof *addr, iface->naddrs, iface->naddrs + 1) <
+        0)
         return -1;
-    iface->addr = grown;
     iface->addr[iface->naddrs++] = *addr;
     return 0;
 }

@@ -5,10 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Words at a time: a user's text may have many ranges. */
 static void add_range(struct mu_port_set *set, int first, int last)
 {
-    for (int port = first < 0 ? 0 : first; port <= last && port < MU_PORTS; port++)
-        set->word[port / 64] |= UINT64_C(1) << port % 64;
+    int port = first < 0 ? 0 : first;
+
+    while (port <= last && port < MU_PORTS) {
+        bool whole = port % 64 == 0 && last - port >= 63;
+
+        set->word[port / 64] |= whole ? UINT64_MAX : UINT64_C(1) << port % 64;
+        port += whole ? 64 : 1;
+    }
 }
 
 bool mu_port_set_has(const struct mu_port_set *set, int port)

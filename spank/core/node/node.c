@@ -339,6 +339,15 @@ void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out)
             mu_cpuset_add(out, node->cores[i].cpu[c]);
 }
 
+int mu_node_numas_with_cpus(const struct mu_node *node)
+{
+    int n = 0;
+
+    for (int i = 0; i < node->nnumas; i++)
+        n += !mu_cpuset_empty(&node->numas[i].cpus);
+    return n;
+}
+
 int mu_node_distance(const struct mu_node *node, int a, int b)
 {
     if (a < 0 || b < 0 || a >= node->nnumas || b >= node->nnumas)

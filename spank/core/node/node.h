@@ -124,7 +124,7 @@ struct mu_gid {
     uint8_t byte[16]; /* IPv6, or IPv4 as ::ffff:a.b.c.d */
 };
 
-#define MU_NIC_GIDS 8
+#define MU_NIC_GIDS 32 /* of one NIC: each VLAN has an entry for each address */
 
 struct mu_nic {
     char name[MU_NAME_LEN];   /* mlx5_0, cxi0, hsn0; "" if the source has none */
@@ -213,6 +213,9 @@ int mu_node_core_count(const struct mu_node *node, const struct mu_cpuset *set);
 
 /* All CPUs of cores[]. */
 void mu_node_cpus(const struct mu_node *node, struct mu_cpuset *out);
+
+/* How many of numas[] have CPUs. */
+int mu_node_numas_with_cpus(const struct mu_node *node);
 
 /* SLIT distance between two numas[] indices; 10 for the same, 20 if unknown. */
 int mu_node_distance(const struct mu_node *node, int a, int b);

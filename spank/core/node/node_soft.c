@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/array.h"
+
 bool mu_nic_soft_name(const char *name)
 {
     bool soft = strncmp(name, "siw", 3) == 0 || strncmp(name, "rxe", 3) == 0;
@@ -17,13 +19,9 @@ bool mu_nic_soft_name(const char *name)
 
 int mu_node_add_soft(struct mu_node *node, const struct mu_nic *nic)
 {
-    struct mu_nic *grown =
-        realloc(node->soft, ((size_t)node->nsoft + 1) * sizeof *grown);
-
-    if (!grown)
+    if (mu_array_extend(&node->soft, sizeof *nic, node->nsoft, node->nsoft + 1) < 0)
         return -1;
-    node->soft = grown;
-    grown[node->nsoft++] = *nic;
+    node->soft[node->nsoft++] = *nic;
     return 0;
 }
 

@@ -117,6 +117,7 @@ static int parse_lines(struct mu_job_nodes *nodes, const char *text, const char 
         number++;
         if (strncmp(line, what, strlen(what)) != 0)
             continue;
+        mu_make_printable(line);
         rc = parse(nodes, line + strlen(what), err);
         if (rc < 0)
             mu_err_context(err, "line %d", number);

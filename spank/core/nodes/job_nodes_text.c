@@ -84,8 +84,8 @@ static void print_units(FILE *out, const struct mu_job_nodes *nodes)
                 mu_hostlist_add(&list, nodes->node[j].name, &err);
             }
         if (node->nvlink[0] && first == i && (names = mu_hostlist_format(&list)))
-            fprintf(out, "NVLink domain %s: %d nodes, %s\n", node->nvlink, list.n,
-                    names);
+            fprintf(out, "NVLink domain %s: %d node%s, %s\n", node->nvlink, list.n,
+                    mu_plural(list.n), names);
         free(names);
         mu_hostlist_clear(&list);
     }
@@ -104,7 +104,7 @@ int mu_job_nodes_text(FILE *out, const struct mu_job_nodes *nodes,
 
     if (!names)
         return -1;
-    fprintf(out, "%d nodes, by %s\n", nodes->n,
+    fprintf(out, "%d node%s, by %s\n", nodes->n, mu_plural(nodes->n),
             classes->by == MU_DISTANCE_LATENCY    ? "round trip"
             : classes->by == MU_DISTANCE_SWITCHES ? "Slurm's switches"
                                                   : "nothing: no distance is known");

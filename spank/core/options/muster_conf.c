@@ -39,14 +39,15 @@ static int set_enable(struct mu_site_keys *keys, const char *value, struct mu_er
     return 0;
 }
 
-static int set_restart(struct mu_site_keys *keys, const char *value, struct mu_err *err)
+static int set_flag(const char *key, enum mu_flag *flag, const char *value,
+                    struct mu_err *err)
 {
     static const char *const words[] = { "no", "yes", NULL };
     int i = mu_parse_word(value, words);
 
     if (i < 0)
-        return mu_err_set(err, EINVAL, "restart takes yes or no, not '%.80s'", value);
-    keys->restart = (enum mu_flag)(MU_FLAG_NO + i);
+        return mu_err_set(err, EINVAL, "%s takes yes or no, not '%.80s'", key, value);
+    *flag = (enum mu_flag)(MU_FLAG_NO + i);
     return 0;
 }
 
@@ -125,25 +126,13 @@ static int set_lock(struct mu_site_keys *keys, const char *value, struct mu_err 
     return 0;
 }
 
-static int set_installed(struct mu_site_keys *keys, const char *value,
-                         struct mu_err *err)
-{
-    static const char *const words[] = { "no", "yes", NULL };
-    int i = mu_parse_word(value, words);
-
-    if (i < 0)
-        return mu_err_set(err, EINVAL, "installed takes yes or no, not '%.80s'", value);
-    keys->installed = (enum mu_flag)(MU_FLAG_NO + i);
-    return 0;
-}
-
 static int set_key(struct mu_site_keys *keys, const char *key, const char *value,
                    struct mu_err *err)
 {
     if (strcmp(key, "enable") == 0)
         return set_enable(keys, value, err);
     if (strcmp(key, "installed") == 0)
-        return set_installed(keys, value, err);
+        return set_flag(key, &keys->installed, value, err);
     if (strcmp(key, "networks") == 0)
         return set_networks(keys, value, err);
     if (strcmp(key, "exclude-hca") == 0)
@@ -155,7 +144,7 @@ static int set_key(struct mu_site_keys *keys, const char *key, const char *value
     if (strcmp(key, "ports") == 0)
         return set_ports(keys, value, err);
     if (strcmp(key, "restart") == 0)
-        return set_restart(keys, value, err);
+        return set_flag(key, &keys->restart, value, err);
     if (strcmp(key, "lock") == 0)
         return set_lock(keys, value, err);
     if (strcmp(key, "topo") == 0 && strpbrk(value, "./") && value[0] != '/')

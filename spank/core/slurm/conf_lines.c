@@ -9,22 +9,31 @@
 #define BLANKS " \t\r"
 
 /* The newline of a continued line is moved after its last part, so that the following
- * lines keep their numbers.
+ * lines keep their numbers. In place: out never passes in.
  */
 void mu_slurm_conf_join(char *text)
 {
-    for (char *at = text; (at = strchr(at, '\\')); at++) {
-        char *newline = at + 1 + (at[1] == '\r'), *end;
+    char *out = text;
+    size_t moved = 0;
 
-        if (*newline != '\n')
+    for (const char *in = text; *in;) {
+        size_t blanks = in[0] != '\\' ? 0 : in[1] == '\r' ? 2 : 1;
+
+        if (blanks > 0 && in[blanks] == '\n') {
+            memset(out, ' ', blanks);
+            out += blanks;
+            in += blanks + 1;
+            moved++;
             continue;
-        for (end = newline + 1; *end && *end != '\n'; end++)
-            if (*end == '\\' && end[1 + (end[1] == '\r')] == '\n')
-                end += 1 + (end[1] == '\r');
-        memset(at, ' ', (size_t)(newline - at));
-        memmove(newline, newline + 1, (size_t)(end - newline - 1));
-        end[-1] = *end ? '\n' : ' ';
+        }
+        if (*in == '\n') {
+            memset(out, '\n', moved);
+            out += moved;
+            moved = 0;
+        }
+        *out++ = *in++;
     }
+    memset(out, ' ', moved);
 }
 
 /* The end of the line without its comment. */

@@ -32,7 +32,9 @@ int mu_hostlist_add(struct mu_hostlist *list, const char *name, struct mu_err *e
 static int expand(const char *done, const char *rest, struct mu_hostlist *list,
                   struct mu_err *err);
 
-/* "08-10" or "7": the numbers, padded to the width of the first. */
+/* "08-10" or "7": the numbers, padded to the width of the first. Behind a bracket it is
+ * read once for each name before it: a long text would cost its length as often.
+ */
 static int expand_range(const char *done, const char *range, const char *rest,
                         struct mu_hostlist *list, struct mu_err *err)
 {
@@ -41,7 +43,8 @@ static int expand_range(const char *done, const char *range, const char *rest,
     char first[16];
     long from, to;
 
-    if (width == 0 || width >= (int)sizeof first || range[strspn(range, "0123456789-")])
+    if (width == 0 || width >= (int)sizeof first ||
+        (dash && strlen(dash) > sizeof first) || range[strspn(range, "0123456789-")])
         return mu_err_set(err, EINVAL, "host list: '%.80s' is not a number or range",
                           range);
     memcpy(first, range, (size_t)width);

@@ -103,6 +103,19 @@ static int open_topology(hwloc_topology_t *topo, struct mu_err *err)
     return 0;
 }
 
+void *mu_hwloc_hold(void)
+{
+    hwloc_topology_t topo;
+
+    return hwloc_topology_init(&topo) < 0 ? NULL : topo;
+}
+
+void mu_hwloc_release(void *held)
+{
+    if (held)
+        hwloc_topology_destroy(held);
+}
+
 int mu_read_hwloc_live(struct mu_machine *machine, struct mu_err *err)
 {
     const char *root = getenv("HWLOC_FSROOT");

@@ -27,15 +27,6 @@ static void nearest_numa(const struct mu_node *node, hwloc_const_bitmap_t nodese
         place->numa = last;
 }
 
-static int machine_numas(const struct mu_node *node)
-{
-    int n = 0;
-
-    for (int i = 0; i < node->nnumas; i++)
-        n += !mu_cpuset_empty(&node->numas[i].cpus);
-    return n;
-}
-
 /* The node with CPUs that is nearest to `from`, or `from` itself; -1 when two are
  * equally near.
  */
@@ -112,7 +103,7 @@ int mu_hwloc_add_place(struct mu_hwloc_walk *w, hwloc_obj_t bridge)
     else if (place->numa >= 0)
         place->package = node->numas[place->numa].package;
     place->known = place->numa >= 0 || near->type != HWLOC_OBJ_MACHINE;
-    if (!place->known && machine_numas(node) <= 1)
+    if (!place->known && mu_node_numas_with_cpus(node) <= 1)
         place->known = true;
     if (!place->known && w->root)
         place_by_node(w, bridge, place);

@@ -153,3 +153,17 @@ int mu_children_end(struct mu_children *children, double deadline)
         reap(children, mu_clock_s() + AFTER_KILL, &status);
     return exited ? WEXITSTATUS(status) : -1;
 }
+
+int mu_child_ask(mu_child_work *work, void *arg, void *answer, size_t len, int seconds,
+                 struct mu_err *err)
+{
+    double deadline = mu_clock_s() + seconds;
+    struct mu_children child;
+    bool whole;
+
+    if (mu_children_start(&child, 1, work, arg, err) < 0)
+        return -1;
+    whole = mu_children_read(&child, answer, len, deadline) == (ssize_t)len;
+    mu_children_end(&child, whole ? deadline : 0);
+    return whole ? 0 : mu_err_set(err, ETIMEDOUT, "no answer within %d s", seconds);
+}

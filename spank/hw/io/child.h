@@ -51,4 +51,10 @@ ssize_t mu_children_read(const struct mu_children *children, void *buf, size_t l
  */
 int mu_children_end(struct mu_children *children, double deadline);
 
+/* One child's answer of len bytes, within `seconds`. -1: it did not come whole; *answer
+ * may then hold a part.
+ */
+int mu_child_ask(mu_child_work *work, void *arg, void *answer, size_t len, int seconds,
+                 struct mu_err *err);
+
 #endif

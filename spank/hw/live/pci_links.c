@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/io/sysfile.h"
 
@@ -64,17 +65,15 @@ static int find_acs(const uint8_t *space, long len)
  */
 static int add_acs(struct out *out, const char *busid)
 {
-    struct mu_acs *grown = realloc(out->acs, (out->nacs + 1) * sizeof *grown), *acs;
+    struct mu_acs *acs;
     char path[4096];
     uint8_t space[4096];
     long len = -1;
     int fd, at;
 
-    if (!grown)
+    if (mu_array_extend(&out->acs, sizeof *acs, out->nacs, out->nacs + 1) < 0)
         return -1;
-    out->acs = grown;
-    acs = &grown[out->nacs++];
-    *acs = (struct mu_acs){ 0 };
+    acs = &out->acs[out->nacs++];
     mu_copy(acs->busid, sizeof acs->busid, busid);
     snprintf(path, sizeof path, "%s" DEV "/config", out->root, busid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -90,13 +89,11 @@ static int add_acs(struct out *out, const char *busid)
 
 static int add_link(struct out *out, const char *busid, bool bridge, bool on_root)
 {
-    struct mu_link *grown = realloc(out->link, (out->nlinks + 1) * sizeof *grown),
-                   *link;
+    struct mu_link *link;
 
-    if (!grown)
+    if (mu_array_extend(&out->link, sizeof *link, out->nlinks, out->nlinks + 1) < 0)
         return -1;
-    out->link = grown;
-    link = &grown[out->nlinks++];
+    link = &out->link[out->nlinks++];
     *link = (struct mu_link){ .bridge = bridge, .on_root_bus = on_root };
     mu_copy(link->busid, sizeof link->busid, busid);
     link->speed = speed(out->root, busid, "current");

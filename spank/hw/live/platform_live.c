@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/array.h"
 #include "runtime/base/parse.h"
 #include "spank/hw/io/sysfile.h"
 
@@ -149,7 +150,6 @@ static int load_ids(struct live *live)
         return 0; /* no PCI bus: no ids */
     while ((entry = readdir(dir))) {
         long vendor, device;
-        void *grown;
 
         if (entry->d_name[0] == '.')
             continue;
@@ -159,10 +159,9 @@ static int load_ids(struct live *live)
                                    entry->d_name);
         if (vendor < 0 || vendor > 0xffff || device < 0 || device > 0xffff)
             continue;
-        grown = realloc(live->id, (live->nids + 1) * sizeof live->id[0]);
-        if (!grown)
+        if (mu_array_extend(&live->id, sizeof live->id[0], live->nids, live->nids + 1) <
+            0)
             break;
-        live->id = grown;
         snprintf(live->id[live->nids++], sizeof live->id[0], "%04x:%04x",
                  (unsigned)vendor & 0xffff, (unsigned)device & 0xffff);
     }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
@@ -52,18 +51,6 @@ static size_t paths_size(const struct mu_node *node)
                : 0;
 }
 
-static bool send(int fd, const void *data, size_t len)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = write(fd, (const char *)data + done, len - done);
-
-        if (n <= 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
-
 /* In the child, whose copy of the node may change. */
 static int adopt(void *arg, int index, int fd)
 {
@@ -75,10 +62,10 @@ static int adopt(void *arg, int index, int fd)
         mu_node_load_file_of(source->path, source->node, &file, &answer.err) < 0 ||
         mu_node_adopt(source->node, &file, &answer.err) < 0)
         answer.rc = -1;
-    if (send(fd, &answer, sizeof answer) && answer.rc == 0)
-        send(fd, source->node->gpus, gpus_size(source->node));
+    if (mu_child_write(fd, &answer, sizeof answer) && answer.rc == 0)
+        mu_child_write(fd, source->node->gpus, gpus_size(source->node));
     if (answer.rc == 0)
-        send(fd, source->node->gpu_nic, paths_size(source->node));
+        mu_child_write(fd, source->node->gpu_nic, paths_size(source->node));
     return 0;
 }
 

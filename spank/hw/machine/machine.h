@@ -100,6 +100,14 @@ int mu_read_nccl_xml(const char *name, const char *text, size_t len,
 int mu_read_smi(const char *name, const char *text, size_t len,
                 struct mu_machine *machine, struct mu_err *err);
 
+/* hwloc loads its plugins, libxml2 and what that needs among them, for the first
+ * topology of a process, and unloads them after the last. A process in which others
+ * read the machine too, such as slurmstepd, holds them meanwhile: one load in place of
+ * two. Returns NULL where that fails, which costs time only; release accepts it.
+ */
+void *mu_hwloc_hold(void);
+void mu_hwloc_release(void *held);
+
 /* Write an NCCL topology file: NCCL's dialect, GPUs and NICs as leaves without gpu and
  * net elements. Fails when the source has no PCI addresses or the machine is larger
  * than NCCL's limits.

@@ -36,7 +36,7 @@ static unsigned hex_attr(const struct mu_nccl_reader *r, int elem, const char *n
     return *end || end == buf || n > 0xffffffff ? 0 : (unsigned)n;
 }
 
-/* Nearest ancestor that stands for a PCI device or host, or -1. */
+/* Nearest ancestor that is a PCI device or host, or -1. */
 static int dev_above(const struct mu_nccl_reader *r, int elem)
 {
     for (elem = r->doc->elem[elem].parent; elem >= 0; elem = r->doc->elem[elem].parent)
@@ -145,8 +145,8 @@ static int add_nics(struct mu_nccl_reader *r, int elem, int index, const char *n
     return 0;
 }
 
-/* NCCL puts a device that no PCI function stands for below the <cpu>: an interface for
- * sockets, which has port 0, and devices that newer releases merged out of several.
+/* NCCL puts a device without a PCI function of its own below the <cpu>: an interface
+ * for sockets, which has port 0, and devices that newer releases merged out of several.
  */
 static bool is_rdma(const struct mu_nccl_reader *r, int elem, const char *name)
 {

@@ -46,10 +46,10 @@ static size_t prefix_of(const char *line)
         end--;
     if (!gpu || end <= word)
         return 0;
-    if (end[-1] == ':')
+    if (end[-1] == ':' || (word[0] == '[' && end[-1] == ']'))
         return strcspn(word, " \t") == (size_t)(end - word) ? (size_t)(end - line) : 0;
     for (const char *p = word; p < end; p++)
-        if (!strchr(" \t>#/*;%", *p))
+        if (!strchr(" \t>#/*;%+", *p))
             return 0;
     return (size_t)(end - line);
 }

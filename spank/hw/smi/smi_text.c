@@ -73,7 +73,54 @@ void mu_smi_table_clear(struct mu_smi_table *table)
     memset(table, 0, sizeof *table);
 }
 
-static int read_header(struct parser *s, const char *line, int number)
+/* The words in front of the X of a row, -1: it has none. */
+static int cells_before_self(const char *line, char label[MU_NAME_LEN])
+{
+    char word[MU_NAME_LEN];
+    int n = 0;
+
+    if (!next_word(&line, label, MU_NAME_LEN))
+        return -1;
+    while (next_word(&line, word, sizeof word)) {
+        if (strcmp(word, "X") == 0)
+            return n;
+        n++;
+    }
+    return -1;
+}
+
+/* A header that was cut among the devices: row n has X in column n, and its label is
+ * that column's title.
+ */
+static int add_cut_titles(struct parser *s, const char *rows)
+{
+    struct mu_smi_table *t = s->table;
+    char label[MU_NAME_LEN];
+
+    for (int row = 0; rows && *rows && row < MU_SMI_COLS;) {
+        size_t len = strcspn(rows, "\n");
+        struct mu_smi_col *col = &t->col[row];
+        char *line = strndup(rows, len);
+
+        if (!line)
+            return mu_err_set(s->err, ENOMEM, "%s: no memory to read it", s->file);
+        rows += len + (rows[len] == '\n');
+        if (cells_before_self(line, label) == row) {
+            if (row >= t->ncols - 1 &&
+                strncmp(label, col->name, strlen(col->name)) == 0)
+                *col = (struct mu_smi_col){ .gpu = is_gpu_name(label), .gpu_numa = -1 };
+            if (!col->name[0])
+                mu_copy(col->name, sizeof col->name, label);
+            row++;
+        }
+        free(line);
+        t->ncols = row > t->ncols ? row : t->ncols;
+    }
+    return 0;
+}
+
+/* rows: the text behind the header. */
+static int read_header(struct parser *s, const char *line, int number, const char *rows)
 {
     struct mu_smi_table *t = s->table;
     char word[MU_NAME_LEN];
@@ -102,6 +149,8 @@ static int read_header(struct parser *s, const char *line, int number)
     /* The first NUMA title is the affinity's, unless it belongs to "GPU NUMA ID". */
     p = strstr(line, "NUMA");
     s->numa_column = p && !(p - line >= 4 && strncmp(p - 4, "GPU ", 4) == 0);
+    if (!s->cpu_column && !s->numa_column && add_cut_titles(s, rows) < 0)
+        return -1;
     t->cell = calloc((size_t)t->ncols * (size_t)t->ncols + 1, sizeof *t->cell);
     if (!t->cell)
         return mu_err_set(s->err, ENOMEM, "%s: no memory to read it", s->file);
@@ -347,7 +396,7 @@ int mu_smi_table_parse(const char *file, char *text, struct mu_smi_table *table,
         s.unended = !rest;
         if (!table->col) {
             if (mu_smi_is_header(line))
-                rc = read_header(&s, line, number);
+                rc = read_header(&s, line, number, rest);
         } else if (strstr(line, "Legend")) {
             legend++;
         } else if (legend) {

@@ -9,7 +9,9 @@
 #include "runtime/base/err.h"
 #include "spank/core/node/node.h"
 
+#ifndef MU_SMI_COLS /* fuzzing has a lower one */
 #define MU_SMI_COLS 512
+#endif
 
 struct mu_smi_col {
     char name[MU_NAME_LEN]; /* GPU0, mlx5_3, HSN; NICn replaced by its legend's name */
@@ -47,8 +49,8 @@ void mu_smi_table_clear(struct mu_smi_table *table);
 
 /* Make plain lines of pasted text, in place. Removed are escape sequences, carriage
  * returns, a byte order mark, no-break blanks and the bars of a table. So are prefixes
- * of every line: ("> ") of mail, ("0: ") of `srun -l`, ("node01: ") of pdsh, ("# ") of a
- * comment.
+ * of every line: ("> ") of mail, ("0: ") of `srun -l`, ("node01: ") of pdsh, ("[rank0] ")
+ * of a log, ("# ") of a comment, ("+ ") of a patch.
  */
 void mu_smi_strip(char *text);
 

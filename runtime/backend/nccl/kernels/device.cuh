@@ -87,6 +87,15 @@ template <typename A> __device__ inline A mu_scaled(A x, double scale)
 {
     return (A)((double)x * scale);
 }
+/* As on the host: to nearest, ties to even. */
+template <> __device__ inline int32_t mu_scaled<int32_t>(int32_t x, double scale)
+{
+    return (int32_t)rint((double)x * scale);
+}
+template <> __device__ inline int64_t mu_scaled<int64_t>(int64_t x, double scale)
+{
+    return (int64_t)rint((double)x * scale);
+}
 template <> __device__ inline float mu_scaled<float>(float x, double scale)
 {
     return x * (float)scale;

@@ -14,6 +14,7 @@
  *             all; a barrier before and after                            (bandwidth)
  *   own       pull on memory that the program allocated: direct where all peers have
  *             mapped it, else staged through an area of ours       (callers' memory)
+ *   mail      a small message from one rank to another, in packets      (messages)
  *   copy      copy engines transfer parts and sums, kernels only add and wait: slower,
  *             but the SMs are free for the computation              (hidden buckets)
  */
@@ -33,11 +34,13 @@
 extern "C" {
 #endif
 
-#define MU_PEERS 8              /* most ranks of a node that the kernels serve */
-#define MU_BLOCKS 32            /* most blocks of one collective */
-#define MU_PIECES 512           /* most pieces of one pack or unpack launch */
-#define MU_NONFINITE_PIECES 128 /* most pieces of one search for NaN and Inf */
-#define MU_INT8_TENSORS 64      /* most tensors of one launch */
+#define MU_PEERS 8         /* most ranks of a node that the kernels serve */
+#define MU_BLOCKS 32       /* most blocks of one collective */
+#define MU_MAIL_MOST 32768 /* most bytes of a message between two ranks */
+#define MU_MAIL_SLOT (2 * MU_MAIL_MOST) /* bytes of it with its numbers */
+#define MU_PIECES 512                   /* most pieces of one pack or unpack launch */
+#define MU_NONFINITE_PIECES 128         /* most pieces of one search for NaN and Inf */
+#define MU_INT8_TENSORS 64              /* most tensors of one launch */
 #define MU_LOWRANK_TENSORS 64
 
 /* Mapped host memory of one rank. The host sets abort. A kernel that has waited longer
@@ -62,6 +65,8 @@ struct mu_flags {
     /* own: a peer's send and receive buffers, with the epoch; written by the peer */
     uint4 offer[MU_PEERS][MU_BLOCKS][2];
     uint32_t own_done; /* blocks of counted launches of own that have ended */
+    /* mail, by rank: messages sent, received, and taken by it; it writes the last */
+    uint32_t mailed[MU_PEERS], received[MU_PEERS], taken[MU_PEERS];
 };
 
 /* Addresses of the peers' areas for kernels: one per backend, constant after open. */
@@ -74,6 +79,7 @@ struct mu_reach {
     size_t lines_half;           /* bytes of one parity of a receive area */
     struct mu_host_words *words; /* device address of the mapped words */
     uint64_t limit_ns;           /* a longer wait is reported */
+    char *mail[MU_PEERS];        /* receive areas: two slots for each rank */
 };
 
 /* Largest one-shot in bytes of data, for elements of that size. */
@@ -126,6 +132,20 @@ bool mu_relay_fits(const struct mu_reach *reach, size_t bytes);
 cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
                      size_t count, enum muster_dtype dtype, double scale, int blocks,
                      cudaStream_t stream);
+
+/* What this rank sends to the others, and receives from them; 0 bytes: nothing. Any
+ * alignment.
+ */
+struct mu_mail {
+    const void *out[MU_PEERS];
+    void *in[MU_PEERS];
+    uint32_t out_bytes[MU_PEERS], in_bytes[MU_PEERS];
+};
+/* A message is sent before, or in the same launch as, the one that waits for it. Unlike
+ * the other kernels, only the two ranks of a message have to make the call.
+ */
+cudaError_t mu_mail(const struct mu_reach *reach, const struct mu_mail *mail,
+                    bool sends, bool receives, cudaStream_t stream);
 
 /* Waits until all ranks of the node have reached this point of their streams. */
 cudaError_t mu_peer_barrier(const struct mu_reach *reach, cudaStream_t stream);
@@ -196,6 +216,7 @@ cudaError_t mu_one_shot_load(void);
 cudaError_t mu_pull_load(void);
 cudaError_t mu_relay_load(void);
 cudaError_t mu_own_load(void);
+cudaError_t mu_mail_load(void);
 cudaError_t mu_pack_load(void);
 cudaError_t mu_copy_load(void);
 cudaError_t mu_norm_load(void);

@@ -58,8 +58,11 @@ __global__ void __launch_bounds__(MU_FACTOR_THREADS)
 /* ---- RIGHT ------------------------------------------------------------------------
  */
 
-/* Sums of n values over all threads of a block, returned to all of them. */
-__device__ static void add_up(double v[MU_FACTOR_COLUMNS], int n)
+/* Sums of n values over all threads of a block, returned to all of them. Were it
+ * static, the name of its shared memory would have a hash of the build folder, and two
+ * builds would differ.
+ */
+__device__ inline void add_up(double v[MU_FACTOR_COLUMNS], int n)
 {
     __shared__ double part[LONG_WARPS][MU_FACTOR_COLUMNS];
     const int t = threadIdx.x;

@@ -79,7 +79,7 @@ class Checkpoint:
     def __init__(self, folder, name="checkpoint", kind="", keep=3, sharded=False, background=True, group=None,
                  **objects):
         self._objects = objects
-        self._lane = lane_of(group)
+        self._lane = lane_of(group, self._device())
         self._checkpoint = ctypes.c_void_p()
         options = library.CheckpointOptions(name=name.encode(), kind=kind.encode(), keep=keep, sharded=int(sharded),
                                             mode=int(background))
@@ -92,6 +92,10 @@ class Checkpoint:
             items[number + 1] = library.Item(name=path.encode(), data=tensor.data_ptr(),
                                              bytes=tensor.numel() * tensor.element_size())
         return items
+
+    def _device(self):
+        """The GPU of the states, else the host."""
+        return next((tensor.device for _, tensor in self._states()[1] if tensor.is_cuda), torch.device("cpu"))
 
     def _states(self):
         tensors = []

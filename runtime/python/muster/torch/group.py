@@ -14,7 +14,7 @@ from torch.distributed.constants import default_pg_timeout
 from muster import library
 from muster.library import Error
 from muster.torch import ending, tensors
-from muster.torch.lane import Lane, lanes
+from muster.torch.lane import Lanes
 
 _OPS = {"SUM": library.SUM, "AVG": library.MEAN, "MIN": library.MIN, "MAX": library.MAX}
 
@@ -48,25 +48,30 @@ def _starts(counts):
 class MusterGroup(dist.ProcessGroup):
     """What init_process_group("muster") and new_group give."""
 
-    def __init__(self, store, rank, size, timeout, name):
+    def __init__(self, store, rank, size, timeout, name, label=None):
         super().__init__(rank, size)
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
         self._name = name
-        self._label = "" if name in ("", "0", "default_pg") else f"group {name}: "
+        self._label = label
+        if label is None:
+            self._label = "" if name in ("", "0", "default_pg") else f"group {name}: "
         self._edges = {}
-        self._beside = 0  # worlds of `beside`
-        self._lane = Lane(f"muster/{name}", self._label, store, rank, size, timeout)
+        self._beside = 0  # groups of `beside`
+        self._lanes = Lanes(f"muster/{name}", self._label, store, rank, size, timeout)
 
     @property
-    def lane(self):
-        """The world of this group, for Sampler and Checkpoint."""
-        return self._lane
+    def lanes(self):
+        """The worlds of this group, for Sampler and Checkpoint."""
+        return self._lanes
 
     def beside(self, purpose):
-        """[collective] Another world of the same ranks."""
+        """[collective] Another group of the same ranks."""
         self._beside += 1
-        return Lane(f"{self._lane.key}/{purpose} {self._beside}", self._label, self._store, self._rank, self._size,
-                    self._timeout)
+        return MusterGroup(self._store, self._rank, self._size, self._timeout,
+                           f"{self._name}/{purpose} {self._beside}", self._label)
+
+    def _start(self, function, results, inputs=()):
+        return self._lanes.of(results[0].device).start(function, results, inputs)
 
     # What newer releases ask a group or its backend for.
     supports_coalescing = supports_splitting = False
@@ -95,24 +100,24 @@ class MusterGroup(dist.ProcessGroup):
 
     # ---- Reductions ----
 
-    def _reduce(self, call, tensor, op, reduce):
-        """reduce(pointer, count, type, op, stream) on the values of tensor, in place."""
-        code = _op(call, op)
-        tensors.check(call, tensor)
-        tensors.reducible(call, tensor[:0] if tensor.dim() else tensor, code)
+    def _reduce(self, name, tensor, op, reduce):
+        """reduce(call, pointer, count, type, op, stream) on the values of tensor, in place."""
+        code = _op(name, op)
+        tensors.check(name, tensor)
+        tensors.check_reducible(name, tensor.dtype, code)
 
-        def run(stream):
-            source = tensors.reducible(call, tensor, code)
+        def run(call, stream):
+            source = tensors.reducible(tensor)
             pointer, count, dtype = tensors.moved(source)
-            reduce(pointer, count, dtype, code, stream)
+            reduce(call, pointer, count, dtype, code, stream)
             tensors.put_back(source, tensor)
 
-        return self._lane.start(run, [tensor])
+        return self._start(run, [tensor])
 
     def allreduce(self, values, opts=None):
         op = opts.reduceOp if opts is not None else dist.ReduceOp.SUM
         return self._reduce("all_reduce", _only("all_reduce", "tensors", values), op,
-                            lambda *arguments: self._lane.call("allreduce", *arguments))
+                            lambda call, *arguments: call("allreduce", *arguments))
 
     def allreduce_coalesced(self, values, opts=None):
         works = [self.allreduce([value], opts) for value in values]
@@ -120,7 +125,7 @@ class MusterGroup(dist.ProcessGroup):
 
     def reduce(self, values, opts):
         return self._reduce("reduce", _only("reduce", "tensors", values), opts.reduceOp,
-                            lambda pointer, count, dtype, op, stream: self._lane.call(
+                            lambda call, pointer, count, dtype, op, stream: call(
                                 "reduce", pointer, pointer, count, dtype, op, opts.rootRank, stream))
 
     def _reduce_scatter_base(self, output, source, opts=None):
@@ -131,18 +136,18 @@ class MusterGroup(dist.ProcessGroup):
         if source.numel() != output.numel() * self._size or source.dtype != output.dtype:
             raise Error(f"muster.torch: reduce_scatter got {source.numel()} elements of {source.dtype} for an output "
                         f"of {output.numel()} of {output.dtype}: the input has as many for each of {self._size} ranks")
-        tensors.reducible("reduce_scatter", output[:0] if output.dim() else output, code)
+        tensors.check_reducible("reduce_scatter", output.dtype, code)
 
-        def run(stream):
-            send = tensors.reducible("reduce_scatter", source, code)
-            part = tensors.reducible("reduce_scatter", output, code)
+        def run(call, stream):
+            send = tensors.reducible(source)
+            part = tensors.reducible(output)
             pointer, count, dtype = tensors.moved(part)
-            self._lane.call("reduce_scatter", send.data_ptr(), pointer, count, dtype, stream)
+            call("reduce_scatter", send.data_ptr(), pointer, count, dtype, stream)
             if code == library.MEAN:
                 part.div_(self._size, rounding_mode=None if part.is_floating_point() else "trunc")
             tensors.put_back(part, output)
 
-        return self._lane.start(run, [output], [source])
+        return self._start(run, [output], [source])
 
     def reduce_scatter(self, outputs, inputs, opts=None):
         output = _only("reduce_scatter", "outputs", outputs)
@@ -163,13 +168,13 @@ class MusterGroup(dist.ProcessGroup):
         root = opts.rootRank if opts is not None else 0
         tensors.check("broadcast", tensor)
 
-        def run(stream):
+        def run(call, stream):
             source = tensor.contiguous()
             pointer, count, dtype = tensors.moved(source)
-            self._lane.call("broadcast", pointer, count, dtype, root, stream)
+            call("broadcast", pointer, count, dtype, root, stream)
             tensors.put_back(source, tensor)
 
-        return self._lane.start(run, [tensor])
+        return self._start(run, [tensor])
 
     def _allgather_base(self, output, source, opts=None):
         tensors.check("all_gather", output, source)
@@ -177,14 +182,14 @@ class MusterGroup(dist.ProcessGroup):
             raise Error(f"muster.torch: all_gather got an output of {output.numel()} elements of {output.dtype} for "
                         f"{source.numel()} of {source.dtype}: it takes as many from each of {self._size} ranks")
 
-        def run(stream):
+        def run(call, stream):
             send = source.contiguous()
             whole = output.contiguous()
             pointer, count, dtype = tensors.moved(send)
-            self._lane.call("allgather", pointer, whole.data_ptr(), count, dtype, stream)
+            call("allgather", pointer, whole.data_ptr(), count, dtype, stream)
             tensors.put_back(whole, output)
 
-        return self._lane.start(run, [output], [source])
+        return self._start(run, [output], [source])
 
     def allgather(self, outputs, inputs, opts=None):
         parts = _only("all_gather", "lists", outputs)
@@ -193,15 +198,15 @@ class MusterGroup(dist.ProcessGroup):
         if any(part.numel() != source.numel() or part.dtype != source.dtype for part in parts):
             return self._exchange("all_gather", [source] * self._size, parts)
 
-        def run(stream):
+        def run(call, stream):
             send = source.contiguous()
             whole = torch.empty((self._size,) + tuple(send.shape), dtype=send.dtype, device=send.device)
             pointer, count, dtype = tensors.moved(send)
-            self._lane.call("allgather", pointer, whole.data_ptr(), count, dtype, stream)
+            call("allgather", pointer, whole.data_ptr(), count, dtype, stream)
             for part, value in zip(parts, whole):
                 part.copy_(value.view(part.shape))
 
-        return self._lane.start(run, list(parts), [source])
+        return self._start(run, list(parts), [source])
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         works = [self._allgather_base(output, source) for output, source in zip(outputs, inputs)]
@@ -217,15 +222,15 @@ class MusterGroup(dist.ProcessGroup):
         parts = _only("gather", "lists", outputs) if here else []
         tensors.check("gather", source, *parts)
 
-        def run(stream):
+        def run(call, stream):
             send = source.contiguous()
             whole = torch.empty((self._size if here else 0,) + tuple(send.shape), dtype=send.dtype, device=send.device)
             pointer, count, dtype = tensors.moved(send)
-            self._lane.call("gather", pointer, whole.data_ptr(), count, dtype, root, stream)
+            call("gather", pointer, whole.data_ptr(), count, dtype, root, stream)
             for part, value in zip(parts, whole):
                 part.copy_(value.view(part.shape))
 
-        return self._lane.start(run, list(parts) or [source], [source])
+        return self._start(run, list(parts) or [source], [source])
 
     def gather_single(self, output, source, opts):
         here = self._rank == opts.rootRank
@@ -239,40 +244,41 @@ class MusterGroup(dist.ProcessGroup):
         parts = _only("scatter", "lists", inputs) if self._rank == root else []
         tensors.check("scatter", output, *parts)
 
-        def run(stream):
+        def run(call, stream):
             send = torch.cat([part.reshape(-1) for part in parts]) if parts else None
             part = output.contiguous()
             pointer, count, dtype = tensors.moved(part)
-            self._lane.call("scatter", send.data_ptr() if parts else None, pointer, count, dtype, root, stream)
+            call("scatter", send.data_ptr() if parts else None, pointer, count, dtype, root, stream)
             tensors.put_back(part, output)
 
-        return self._lane.start(run, [output], parts)
+        return self._start(run, [output], parts)
 
     # ---- All to all ----
 
-    def _exchange(self, call, sends, receives):
+    def _exchange(self, name, sends, receives):
         """The r-th of sends to rank r, the r-th of receives from it."""
-        tensors.check(call, *sends, *receives)
+        tensors.check(name, *sends, *receives)
         kind = sends[0].dtype
         if any(tensor.dtype != kind for tensor in [*sends, *receives]):
-            raise Error(f"muster.torch: {call} got tensors of several dtypes: pass one dtype")
+            raise Error(f"muster.torch: {name} got tensors of several dtypes: pass one dtype")
 
-        def run(stream):
+        def run(call, stream):
             send = torch.cat([tensor.reshape(-1) for tensor in sends])
             whole = send.new_empty(sum(tensor.numel() for tensor in receives))
-            self._all_to_all(send, [tensor.numel() for tensor in sends], whole,
+            self._all_to_all(call, send, [tensor.numel() for tensor in sends], whole,
                              [tensor.numel() for tensor in receives], stream)
             for tensor, value in zip(receives, whole.split([tensor.numel() for tensor in receives])):
                 tensor.copy_(value.view(tensor.shape))
 
-        return self._lane.start(run, list(receives), sends)
+        return self._start(run, list(receives), sends)
 
-    def _all_to_all(self, send, send_counts, receive, receive_counts, stream):
+    @staticmethod
+    def _all_to_all(call, send, send_counts, receive, receive_counts, stream):
         dtype = tensors.moved(send)[2]
         unit = send.element_size() if dtype == library.BYTE else 1
         send_counts = [count * unit for count in send_counts]
         receive_counts = [count * unit for count in receive_counts]
-        self._lane.call("alltoallv", send.data_ptr(), _sizes(send_counts), _sizes(_starts(send_counts)),
+        call("alltoallv", send.data_ptr(), _sizes(send_counts), _sizes(_starts(send_counts)),
                         receive.data_ptr(), _sizes(receive_counts), _sizes(_starts(receive_counts)), dtype, stream)
 
     def alltoall(self, outputs, inputs, opts=None):
@@ -282,12 +288,12 @@ class MusterGroup(dist.ProcessGroup):
         tensors.check("all_to_all_single", output, source)
         counts = [self._rows(tensor, splits) for tensor, splits in ((source, input_splits), (output, output_splits))]
 
-        def run(stream):
+        def run(call, stream):
             whole = output.contiguous()
-            self._all_to_all(source.contiguous(), counts[0], whole, counts[1], stream)
+            self._all_to_all(call, source.contiguous(), counts[0], whole, counts[1], stream)
             tensors.put_back(whole, output)
 
-        return self._lane.start(run, [output], [source])
+        return self._start(run, [output], [source])
 
     def _rows(self, tensor, splits):
         """Elements for each rank, of a tensor that is split along its first dimension."""
@@ -312,31 +318,39 @@ class MusterGroup(dist.ProcessGroup):
     # ---- Barrier, messages ----
 
     def barrier(self, opts=None):
-        return self._lane.start(lambda stream: self._lane.call("barrier"), [])
+        """On a GPU: the work of its current stream is done, too."""
+        gpu = self._lanes.gpu
+        done = gpu.mark() if gpu else None
+
+        def run(call, _):
+            if done:
+                done.synchronize()
+            call("barrier")
+
+        return self._lanes.host.start(run, [])
 
     def _edge(self, sender, receiver, tag):
         edge = (sender, receiver, tag)
         if edge not in self._edges:
             key = f"muster/{self._name}/from {sender} to {receiver} tag {tag}"
             label = f"{self._label}message from rank {sender} to rank {receiver}: "
-            self._edges[edge] = Lane(key, label, self._store, int(self._rank == receiver), 2, self._timeout,
-                                     apart=True)
+            self._edges[edge] = Lanes(key, label, self._store, int(self._rank == receiver), 2, self._timeout,
+                                      apart=True)
         return self._edges[edge]
 
-    def _message(self, call, values, sender, receiver, tag):
-        tensor = _only(call, "tensors", values)
-        tensors.check(call, tensor)
+    def _message(self, name, values, sender, receiver, tag):
+        tensor = _only(name, "tensors", values)
+        tensors.check(name, tensor)
         if sender == receiver:
-            raise Error(f"muster.torch: rank {self._rank} cannot {call} to itself")
-        lane = self._edge(sender, receiver, tag)
+            raise Error(f"muster.torch: rank {self._rank} cannot {name} to itself")
 
-        def run(stream):
+        def run(call, stream):
             data = tensor.contiguous()
-            lane.call(call, *tensors.moved(data), int(self._rank == sender), stream)
-            if call == "recv":
+            call(name, *tensors.moved(data), int(self._rank == sender), stream)
+            if name == "recv":
                 tensors.put_back(data, tensor)
 
-        return lane.start(run, [tensor])
+        return self._edge(sender, receiver, tag).of(tensor.device).start(run, [tensor])
 
     def send(self, values, to, tag=0):
         return self._message("send", values, self._rank, to, tag)
@@ -348,21 +362,23 @@ class MusterGroup(dist.ProcessGroup):
         raise Error("muster.torch: recv takes the rank of the sender: messages of any rank are not received")
 
 
-def lane_of(group=None):
-    """[collective] The world of a group; of the default group whatever its backend is, of one rank without any."""
+_others = {}  # lanes of no MusterGroup, by key
+
+
+def lane_of(group=None, device=torch.device("cpu")):
+    """[collective] The world of a group for tensors on this device; of the default group whatever its backend is, of
+    one rank without any."""
     if group is None and dist.is_initialized():
         group = dist.group.WORLD
     if isinstance(group, MusterGroup):
-        return group.lane
+        return group.lanes.of(device)
     if group is not None and group is not dist.group.WORLD:
         raise Error(f"muster.torch: the group's backend is {dist.get_backend(group)}: pass a group of backend muster")
     key = "muster/alone" if group is None else "muster/beside"
-    known = [lane for lane in lanes if lane.key == key]
-    if known:
-        return known[0]
-    if group is None:
-        return Lane(key, "", None, 0, 1, 0)
-    return Lane(key, "", dist.distributed_c10d._get_default_store(), group.rank(), group.size(), 0)
+    if key not in _others:
+        _others[key] = Lanes(key, "", None, 0, 1, 0) if group is None else Lanes(
+            key, "", dist.distributed_c10d._get_default_store(), group.rank(), group.size(), 0)
+    return _others[key].of(device)
 
 
 def _create(options, _):

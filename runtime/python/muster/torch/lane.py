@@ -4,6 +4,8 @@
 In host memory a thread of the lane makes the calls, one after another, while Python computes. On a GPU
 a call only enqueues, on a stream of the lane, so the caller's thread makes it.
 """
+import contextlib
+import os
 import queue
 import threading
 import time
@@ -19,12 +21,13 @@ from muster.library import C, Error, check
 class Work(dist.Work):
     """What a collective returns. wait raises muster.Error; the future carries its text into C++."""
 
-    def __init__(self, tensors, devices=()):
+    def __init__(self, tensors, devices, kept):
+        """kept: a list that will hold it until the first question for its result."""
         super().__init__()
         self.error = None
         self._tensors = tensors
+        self._kept = kept
         self._done = torch.futures.Future(devices=list(devices))
-        self._checked = self._done.then(self._result)
 
     def _result(self, _):
         if self.error:
@@ -36,8 +39,14 @@ class Work(dist.Work):
         self.error = error
         self._done.set_result(self._tensors)
 
+    def _asked(self):
+        """Who asks holds the work, or its future. The list would keep its tensors alive after these."""
+        with contextlib.suppress(ValueError):  # others have taken its place, or it was asked before
+            self._kept.remove(self)
+
     def wait(self, timeout=None):
         """Block until done; on a GPU, the current stream instead. The deadline is libmuster's."""
+        self._asked()
         self._done.wait()
         if self.error:
             raise self.error
@@ -50,30 +59,48 @@ class Work(dist.Work):
         return self._tensors
 
     def get_future(self):
-        return self._checked
+        """C++ gets a failure only from a callback, for which a GPU takes another stream and two events."""
+        self._asked()
+        if self.is_completed() and not self.error:
+            return self._done
+        return self._done.then(self._result)
+
+
+def _patience(timeout):
+    """Seconds of a collective; 0 where MUSTER_TIMEOUT has none, which libmuster refuses."""
+    try:
+        return timeout or float(os.environ.get("MUSTER_TIMEOUT") or 600)
+    except ValueError:
+        return 0
 
 
 class Lane:
     """A world, opened through the keys of a PyTorch store that start with `key`.
 
+    device: the GPU of its tensors; None: they are in host memory.
     apart: its thread opens it and makes all calls, so that the ranks may start in any order.
     """
 
-    def __init__(self, key, label, store, rank, size, timeout, apart=False):
-        self.key, self.label, self.size = key, label, size
+    def __init__(self, key, label, store, rank, size, timeout, device, apart):
+        self.key, self.label, self.size, self.device = key, label, size, device
         self.world = None
-        self._apart = apart
-        self._streams = {}
+        self._in_thread = apart or not device
+        self._stream = torch.cuda.Stream(device) if device else None
+        self._ready = torch.cuda.Event() if device else None  # of calls in the caller's thread, one after another
         self._at_close = []
         self._recent = deque(maxlen=_KEPT)
         self._queue = queue.SimpleQueue()
-        # A world of two opens with the first message, which may wait as long as the message.
-        self._open = lambda: open_world(key, store, rank, size, timeout, timeout if apart else 0)
-        if not apart:
-            self.world = self._open()
+        # A world that the first call opens may wait as long as that call.
+        patience = _patience(timeout) if apart or torch.cuda.is_available() else 0
+        self._open = lambda: open_world(key, store, rank, size, timeout, patience, device)
         self._thread = threading.Thread(target=self._serve, name=f"muster {key}", daemon=True)
         self._thread.start()
         lanes.append(self)
+
+    def open(self):
+        """[collective] Unless it is open."""
+        if self.world is None:
+            self.world = self._open()
 
     def call(self, name, *arguments):
         """A call of libmuster, in a function that `start` runs."""
@@ -84,44 +111,43 @@ class Lane:
         check(status, self.world, self.label)
 
     def start(self, function, results, inputs=()):
-        """Run function(stream), after what was started before, on these tensors."""
-        device = next((tensor.device for tensor in results if tensor.is_cuda), None)
-        work = Work(results, [device] if device else [])
+        """Run function(call, stream), after what was started before, on these tensors."""
+        work = Work(results, [self.device] if self.device else [], self._recent)
         ready = None
         self._recent.append(work)
-        if device:
-            stream = self._stream(device)
+        if self.device:
             for tensor in [*results, *inputs]:
-                tensor.record_stream(stream)
-            ready = torch.cuda.Event()
-            ready.record(torch.cuda.current_stream(device))
-        if device and not self._apart:
-            self._run(function, work, device, ready)
+                tensor.record_stream(self._stream)
+            ready = torch.cuda.Event() if self._in_thread else self._ready
+            ready.record(torch.cuda.current_stream(self.device))
+        if self._in_thread:
+            self._queue.put((function, work, ready))
         else:
-            self._queue.put((function, work, device, ready))
+            self._run(function, work, ready)
         return work
 
-    def _stream(self, device):
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        return self._streams[device]
+    def mark(self):
+        """An event of the GPU, after all that its current stream and the lane have to do."""
+        event = torch.cuda.Event()
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        event.record(self._stream)
+        return event
 
-    def _run(self, function, work, device, ready):
-        try:
-            if self.world is None:
-                self.world = self._open()
-            if device:
-                stream = self._stream(device)
-                stream.wait_event(ready)
-                with torch.cuda.stream(stream):
-                    function(stream.cuda_stream)
-                    work.finish()
-                return
-            function(None)
-        except Exception as error:  # pylint: disable=broad-except  # who waits for the work raises it
+    def _current(self):
+        """The lane's stream and its device are current inside."""
+        return torch.cuda.stream(self._stream) if self.device else contextlib.nullcontext()
+
+    def _run(self, function, work, ready):
+        error = None
+        with self._current():
+            try:
+                self.open()
+                if ready:
+                    self._stream.wait_event(ready)
+                function(self.call, self._stream.cuda_stream if self.device else None)
+            except Exception as problem:  # pylint: disable=broad-except  # who waits for the work raises it
+                error = problem
             work.finish(error)
-        else:
-            work.finish()
 
     def _serve(self):
         while True:
@@ -133,7 +159,7 @@ class Lane:
 
     def run(self, name, *arguments, of=None):
         """[collective] A call of libmuster on the world, or on `of`, in its turn; returns when done."""
-        self.start(lambda stream: self.check(C[name](of or self.world, *arguments)), []).wait()
+        self.start(lambda call, stream: self.check(C[name](of or self.world, *arguments)), []).wait()
 
     def stop(self, seconds=None):
         """End the thread, after the calls that were started; wait for so long."""
@@ -147,12 +173,50 @@ class Lane:
     def close(self):
         """[collective] After the calls that were started."""
         self.stop()
-        for function in self._at_close:
-            function()
-        check(C["finalize"](self.world))
+        if self.world is None:
+            return
+        with self._current():
+            for function in self._at_close:
+                function()
+            check(C["finalize"](self.world))
 
 
-# PyTorch (2.6 too) drops the Python half of a Work that C++ gets, and then asks it for its future.
+class Lanes:
+    """The lanes of some ranks: one for host memory, one for the GPU of this rank.
+
+    Each is opened by the first call on such tensors, because programs choose their GPU after init_process_group.
+    Without GPUs it is opened at once.
+    """
+
+    def __init__(self, key, label, store, rank, size, timeout, apart=False):
+        self._label = label
+        self._lanes = {}
+        self._create = lambda suffix, device: Lane(key + suffix, label, store, rank, size, timeout, device, apart)
+        if not apart and not torch.cuda.is_available():
+            self.host.open()
+
+    @property
+    def host(self):
+        return self.of(torch.device("cpu"))
+
+    @property
+    def gpu(self):
+        """None before the first call on tensors of a GPU."""
+        return self._lanes.get("cuda")
+
+    def of(self, device):
+        """That of tensors on this device."""
+        lane = self._lanes.get(device.type)
+        if lane is None:
+            on_gpu = device.type == "cuda"
+            lane = self._lanes[device.type] = self._create("/gpu" if on_gpu else "", device if on_gpu else None)
+        if lane.device and lane.device != device:
+            raise Error(f"muster.torch: {self._label}a tensor is on {device}, but the first one was on {lane.device}: "
+                        "use one GPU in each process")
+        return lane
+
+
+# PyTorch (2.6 too) drops the Python half of a Work that C++ gets, and then waits for it or asks it for its future.
 _KEPT = 8
 
 lanes = []  # that are open
@@ -178,7 +242,8 @@ def _await(store, key, size):
         pause = min(2 * pause, 0.05)
 
 
-def open_world(key, store, rank, size, timeout, init_timeout):
+def open_world(key, store, rank, size, timeout, init_timeout, device):
+    """device: a GPU, which is current; None: the world is for host memory."""
     rounds = []
     problem = []
 
@@ -198,6 +263,7 @@ def open_world(key, store, rank, size, timeout, init_timeout):
 
     exchange = library.Exchange(rank=rank, size=size, allgather=library.ALLGATHER(allgather), first=1)
     options = library.Options(timeout=timeout, init_timeout=init_timeout, on_failure=b"return",
+                              backend=b"nccl" if device else b"host", own_device=1,
                               exchange=library.ctypes.pointer(exchange))
     world = library.c_void_p()
     try:

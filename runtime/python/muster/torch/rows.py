@@ -3,7 +3,7 @@
 
 DDP leaves the weights out. In a forward pass of DDP the embedding looks its rows up in a weight that is
 detached, so a weight that is also the output layer gets that layer's gradient alone, early in the backward
-pass. Both parts go to libmuster's own DDP, in a world of their own:
+pass. Both parts go to libmuster's own DDP, in a world of their own, or on a GPU to rows_gpu.py:
 
   output layer's part -> weight.grad -> hook -> muster_ddp_grad_ready --.
   rows of the batch -> list -> end of the pass -> muster_ddp_grad_rows --+-> muster_ddp_sync -> weight.grad
@@ -16,7 +16,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.autograd import Function, Variable
+from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 from torch.nn.parallel import DistributedDataParallel
@@ -25,6 +25,8 @@ from muster import library
 from muster.library import C, Error
 from muster.torch import tensors
 from muster.torch.group import MusterGroup
+from muster.torch.rows_gpu import GpuExchange
+from muster.torch.rows_pass import Exchange, Uncopied
 
 _TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -50,24 +52,11 @@ class _LookUp(Function):
     @once_differentiable
     def backward(ctx, grad):
         indices = ctx.saved_tensors[0].reshape(-1).long()
-        values = grad.reshape(indices.numel(), -1)
-        if ctx.padding_idx is not None:
-            used = indices != ctx.padding_idx
-            indices, values = indices[used], values[used]
-        ctx.rows.add(indices, values)
+        ctx.rows.add(indices, grad.reshape(indices.numel(), -1), ctx.padding_idx)
         return None, None, None, None, None
 
 
-class _Uncopied:
-    """A copied or saved model has None in place of this: its first forward pass makes another."""
-
-    armed = False
-
-    def __reduce__(self):
-        return type(None), ()
-
-
-class _Rows(_Uncopied):
+class _Rows(Uncopied):
     """A weight of the exchange: the parts of its gradient in this backward pass."""
 
     def __init__(self, exchange, number, weight):
@@ -83,7 +72,10 @@ class _Rows(_Uncopied):
         self._parts.clear()
         self._dense = False
 
-    def add(self, indices, values):
+    def add(self, indices, values, padding_idx):
+        if padding_idx is not None:
+            used = indices != padding_idx
+            indices, values = indices[used], values[used]
         if self.exchange.armed:
             self._parts.append((indices, values.to(self._weight.dtype)))
             self.exchange.end_with_pass()
@@ -123,76 +115,54 @@ class _Rows(_Uncopied):
             self._weight.grad = self._mean
 
 
-class _Dense(_Uncopied):
+class _Dense(Uncopied):
     """In place of an exchange, where DDP has the weights."""
 
     def __init__(self, ddp):
         self.ddp_module = ddp
 
 
-class _Exchange(_Uncopied):
+class _Exchange(Exchange):
     """[collective] libmuster's DDP of the weights of a model, which get the values of rank 0."""
 
     def __init__(self, ddp, weights):
-        self.ddp_module = ddp
-        self.armed = False  # a forward pass has begun whose gradients are exchanged
+        super().__init__(ddp, "cpu")
         self.ddp = ctypes.c_void_p()
-        self.anchor = torch.zeros(0, requires_grad=True)  # gives _LookUp a backward pass
-        self._queued = False
         self._works = []
-        self._lane = ddp.process_group.beside("rows")
+        self._lane = ddp.process_group.beside("rows").lanes.host
         params = (library.Param * len(weights))(*(self._param(*item) for item in weights.items()))
         options = library.DdpOptions()
         self._lane.run("ddp_create", params, len(weights), ctypes.byref(options), ctypes.byref(self.ddp))
         self._lane.at_close(lambda: C["ddp_destroy"](self.ddp))
         self._lane.run("ddp_broadcast", 0, of=self.ddp)
-        self._rows = {weight: _Rows(self, number, weight) for number, weight in enumerate(weights)}
+        self.weights = {weight: _Rows(self, number, weight) for number, weight in enumerate(weights)}
 
     @staticmethod
     def _param(weight, name):
         pointer, count, dtype = tensors.moved(weight.data)
         return library.Param(name=name.encode(), count=count, dtype=dtype, data=pointer, rows=weight.shape[0])
 
-    def rows(self, weight):
-        return self._rows[weight]
-
     def begin_pass(self):
-        """In a forward pass of DDP."""
-        if self.ddp_module._join_config.enable:
-            raise Error("muster.torch: send_rows does not work inside Join: leave one of them out")
-        self.armed = self.ddp_module.require_backward_grad_sync
-        self._queued = False
+        super().begin_pass()
         self._works.clear()
-        for rows in self._rows.values():
-            rows.clear()
-
-    def collects(self):
-        """In a forward pass of DDP, or where a backward pass computes it again."""
-        active = DistributedDataParallel._get_active_ddp_module()
-        again = active is None and torch._C._current_graph_task_id() != -1
-        return self.armed and torch.is_grad_enabled() and (again or active is self.ddp_module)
 
     def start(self, name, *arguments, keep=()):
-        def run(_, _keep=keep):
+        def run(*_, _keep=keep):
             self._lane.check(C[name](self.ddp, *arguments))
 
         self._works.append(self._lane.start(run, []))
 
-    def end_with_pass(self, _=None):
-        """In a backward pass: exchange at its end."""
-        if self.armed and not self._queued:
-            self._queued = True
-            Variable._execution_engine.queue_callback(self._end)
-
-    def _end(self):
-        self.armed = False
-        for rows in self._rows.values():
+    def finish_pass(self):
+        for rows in self.weights.values():
             rows.start()
         self.start("ddp_sync", None)
         for work in self._works:
             work.wait()
-        for rows in self._rows.values():
+        for rows in self.weights.values():
             rows.finish()
+
+
+_EXCHANGES = {"cpu": _Exchange, "cuda": GpuExchange}  # by the device of the weights
 
 
 # ---- Hooks of the model --------------------------------------------------------------------------
@@ -215,8 +185,10 @@ def _check(ddp, weights):
     elif ddp.mixed_precision is not None:
         problem = "does not work with DDP's mixed_precision: use torch.autocast"
     for weight, name in weights.items():
-        if weight.device.type != "cpu" or weight.dtype not in _TYPES:
+        if weight.device.type not in _EXCHANGES or weight.dtype not in _TYPES:
             problem = f"took {name}, but rows of {weight.dtype} on {weight.device} cannot be sent: leave send_rows out"
+        elif weight.device != next(iter(weights)).device:
+            problem = f"took weights on {next(iter(weights)).device} and {weight.device}: leave it out"
     if problem:
         raise Error(f"muster.torch: send_rows {problem}")
 
@@ -234,7 +206,7 @@ def _exchange_of(model, ddp):
                       "that DDP gets")
         return _Dense(ddp)
     _check(ddp, weights)
-    exchange = _Exchange(ddp, weights)
+    exchange = _EXCHANGES[next(iter(weights)).device.type](ddp, weights)
     for module in model.modules():
         if isinstance(module, Embedding) and module.weight in weights:
             module._muster_rows = exchange.rows(module.weight)
@@ -257,7 +229,7 @@ def _before_forward(model, _):
         _refuse_python_reducer()
         return
     exchange = model._muster_exchange = _exchange_of(model, ddp)
-    if isinstance(exchange, _Exchange):
+    if isinstance(exchange, Exchange):
         exchange.begin_pass()
 
 
@@ -301,12 +273,8 @@ def _takes(module):
 def send_rows(model):
     """Send the gradients of the model's embeddings as rows. Call it before DDP gets this model; returns the model.
 
-    Dense stay embeddings with max_norm, scale_grad_by_freq or sparse, and all where DDP would have no parameter
-    left, or where a GPU is there.
+    Dense stay embeddings with max_norm, scale_grad_by_freq or sparse, and all where DDP would have no parameter left.
     """
-    if torch.cuda.is_available():
-        warnings.warn("muster.torch: send_rows leaves all gradients dense: rows are sent in host memory alone")
-        return model
     taken = {module.weight for module in model.modules() if _takes(module)}
     if not taken or all(weight in taken for weight in model.parameters() if weight.requires_grad):
         return model

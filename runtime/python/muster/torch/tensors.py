@@ -15,15 +15,15 @@ _WIDENED = (torch.uint8, torch.int8, torch.int16, torch.bool)
 
 def check(call, *tensors):
     """Dense, in the memory of the host or of a CUDA GPU, all on one device."""
+    device = tensors[0].device
+    if device.type not in ("cpu", "cuda"):
+        raise Error(f"muster.torch: {call} got a tensor on device {device}: pass one on cpu or cuda")
     for tensor in tensors:
         if tensor.layout != torch.strided or tensor.is_quantized:
             what = "quantized" if tensor.is_quantized else tensor.layout
             raise Error(f"muster.torch: {call} got a tensor that is {what}: pass a dense one")
-        if tensor.device.type not in ("cpu", "cuda"):
-            raise Error(f"muster.torch: {call} got a tensor on device {tensor.device}: pass one on cpu or cuda")
-        if tensor.device != tensors[0].device:
-            raise Error(f"muster.torch: {call} got tensors on {tensors[0].device} and {tensor.device}: "
-                        "pass all on one device")
+        if tensor.device != device:
+            raise Error(f"muster.torch: {call} got tensors on {device} and {tensor.device}: pass all on one device")
 
 
 def moved(tensor):
@@ -33,21 +33,28 @@ def moved(tensor):
     return tensor.data_ptr(), tensor.numel() * tensor.element_size(), library.BYTE
 
 
-def reducible(call, tensor, op):
+def check_reducible(call, dtype, op):
+    """Can libmuster reduce what `reducible` makes of this type?"""
+    if dtype in _TYPES or (dtype.is_complex and op in (library.SUM, library.MEAN)):
+        return
+    if dtype not in _WIDENED or op == library.MEAN:
+        raise Error(f"muster.torch: {call} cannot reduce {dtype}: convert it to float32, float64, float16, bfloat16, "
+                    "int32 or int64 first")
+
+
+def reducible(tensor):
     """A contiguous tensor of a type that libmuster adds, with the values of this one; its storage where possible."""
-    if tensor.is_complex() and op in (library.SUM, library.MEAN):
+    if tensor.dtype in _TYPES:
+        return tensor.contiguous()
+    if tensor.is_complex():
         return torch.view_as_real(tensor.contiguous())
-    if tensor.dtype in _WIDENED and op != library.MEAN:
-        return tensor.to(torch.int32)
-    if tensor.dtype not in _TYPES:
-        raise Error(f"muster.torch: {call} cannot reduce {tensor.dtype}: convert it to float32, float64, float16, "
-                    "bfloat16, int32 or int64 first")
-    return tensor.contiguous()
+    return tensor.to(torch.int32)
 
 
 def put_back(source, tensor):
     """The result in `source`, which reducible or contiguous made of `tensor`."""
-    if source.data_ptr() == tensor.data_ptr() and source.element_size() <= tensor.element_size():
+    if source is tensor or (source.data_ptr() == tensor.data_ptr()
+                            and source.element_size() <= tensor.element_size()):
         return
     if tensor.is_complex() and not source.is_complex():
         source = torch.view_as_complex(source)

@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hook_coll.c - the collectives that compressions start for a bucket */
+/* ddp_coll.c - the collectives that a bucket and its compression start */
 #include "runtime/ddp/ddp.h"
 
 #include "runtime/core/dtype.h"
 
-/* `given`: the elements of this rank that enter the sum. */
-static int start_coll(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_t given,
+int mu_ddp_coll_start(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_t bytes,
                       struct mu_err *err)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
 
-    coll->stream = bucket->stream;
     coll->what = bucket->what;
     coll->owner = mu_ddp_owner(ddp, b);
-    if (coll->count == 0)
-        return 0;
     if (mu_coll_start(ddp->comm, coll, &bucket->started[bucket->nstarted], err) < 0)
         return -1;
     bucket->nstarted++;
-    ddp->wire_bytes += given * mu_dtype_size(coll->dtype);
+    ddp->wire_bytes += bytes;
     return 0;
 }
 
@@ -34,27 +30,30 @@ int mu_hook_reduce(struct muster_ddp *ddp, int b, enum muster_dtype dtype,
         .recv = data,
         .count = count,
         .scale = scale,
+        .stream = ddp->bucket[b].stream,
     };
 
-    return start_coll(ddp, b, &coll, count, err);
+    return count ? mu_ddp_coll_start(ddp, b, &coll, count * mu_dtype_size(dtype), err)
+                 : 0;
 }
 
 int mu_hook_scatter(struct muster_ddp *ddp, int b, enum muster_dtype dtype, char *data,
                     struct mu_err *err)
 {
     const struct mu_world *w = ddp->comm->world;
-    size_t part = mu_ddp_part(ddp, b);
+    size_t part = mu_ddp_part(ddp, b), bytes = part * mu_dtype_size(dtype);
     struct mu_coll coll = {
         .kind = MU_COLL_REDUCE_SCATTER,
         .dtype = dtype,
         .op = MUSTER_SUM,
         .send = data,
-        .recv = data + part * (size_t)w->rank * mu_dtype_size(dtype),
+        .recv = data + bytes * (size_t)w->rank,
         .count = part,
         .scale = 1,
+        .stream = ddp->bucket[b].stream,
     };
 
-    return start_coll(ddp, b, &coll, part * (size_t)w->size, err);
+    return part ? mu_ddp_coll_start(ddp, b, &coll, bytes * (size_t)w->size, err) : 0;
 }
 
 int mu_ddp_need_host(const struct muster_ddp *ddp, const char *what, struct mu_err *err)

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ddp_ledger.c - when each bucket was ready, started, ended, and waited for; the times
+ * of the step
+ *
+ * muster_ddp_ledger adds up the steps. The ledger file has the buckets too, with times
+ * of the host and of its backend; on a GPU none is open. Its records are written at the
+ * end of a step, so a step that is dropped has none.
+ */
+#include "runtime/base/clock.h"
+#include "runtime/ddp/ddp.h"
+
+static bool records(const struct muster_ddp *ddp)
+{
+    return ddp->comm->ledger.buckets;
+}
+
+void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b)
+{
+    if (records(ddp) && ddp->ready.pending[b] == 0)
+        ddp->bucket[b].times =
+            (struct mu_ledger_bucket){ .step = ddp->step,
+                                       .ready = (uint64_t)mu_clock_ns(),
+                                       .bytes = ddp->plan.bucket[b].bytes,
+                                       .ddp = (uint32_t)ddp->id,
+                                       .bucket = (uint32_t)b };
+}
+
+void mu_ddp_ledger_begin(struct muster_ddp *ddp)
+{
+    ddp->times = (struct mu_ledger_step){ .begin = mu_clock_s() };
+}
+
+void mu_ddp_ledger_launched(struct muster_ddp *ddp, int b)
+{
+    if (ddp->times.first_start == 0)
+        ddp->times.first_start = mu_clock_s();
+    if (records(ddp))
+        ddp->bucket[b].times.launched = (uint64_t)mu_clock_ns();
+}
+
+void mu_ddp_ledger_sync(struct muster_ddp *ddp)
+{
+    ddp->times.sync_begin = mu_clock_s();
+}
+
+int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp)
+{
+    return records(ddp) ? mu_clock_ns() : 0;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since)
+{
+    struct mu_ddp_bucket *bucket = &ddp->bucket[b];
+    struct mu_ledger_bucket *t = &bucket->times;
+
+    for (int s = 0; s < bucket->nstarted; s++) {
+        t->started = earlier(t->started, (uint64_t)bucket->started[s].times.began);
+        t->ended = later(t->ended, (uint64_t)bucket->started[s].times.ended);
+    }
+    t->joined = (uint64_t)mu_clock_ns();
+    t->exposed += t->joined - (uint64_t)since;
+}
+
+/* It has an entry since its first collective; without one no bucket has started. */
+static uint32_t comm_of(const struct muster_ddp *ddp)
+{
+    const struct mu_comm *comm = ddp->comm;
+
+    return comm->recorded ? (uint32_t)(comm->recorded - comm->ledger.comms) : 0;
+}
+
+static void write_step(const struct muster_ddp *ddp)
+{
+    const struct mu_ledger_step *times = &ddp->times;
+    struct mu_ledger_bucket step = {
+        .step = ddp->step - 1, /* it has ended */
+        .begin = (uint64_t)(times->begin * 1e9),
+        .joined = (uint64_t)(times->sync_end * 1e9),
+        .exposed = (uint64_t)((times->sync_end - times->sync_begin) * 1e9),
+        .comm = comm_of(ddp),
+        .ddp = (uint32_t)ddp->id,
+        .bucket = MU_LEDGER_STEP
+    };
+
+    for (int k = 0; k < ddp->plan.nbuckets; k++) {
+        struct mu_ledger_bucket *t = &ddp->bucket[ddp->ready.order[k]].times;
+
+        t->begin = step.begin;
+        t->comm = step.comm;
+        step.ready = earlier(step.ready, t->ready);
+        step.launched = earlier(step.launched, t->launched);
+        step.started = earlier(step.started, t->started);
+        step.ended = later(step.ended, t->ended);
+        step.bytes += t->bytes;
+        mu_ledger_add_bucket(&ddp->comm->ledger, t);
+    }
+    mu_ledger_add_bucket(&ddp->comm->ledger, &step);
+}
+
+void mu_ddp_ledger_step(struct muster_ddp *ddp)
+{
+    ddp->times.sync_end = mu_clock_s();
+    mu_ledger_add(&ddp->ledger, &ddp->times);
+    if (records(ddp))
+        write_step(ddp);
+    ddp->times = (struct mu_ledger_step){ .begin = ddp->times.sync_end };
+}

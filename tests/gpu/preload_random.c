@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* preload_random.c - random calls on 3 communicators and 4 streams, every result right
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/preload_program.h"
+
+#define COMMS 3
+#define STREAMS 4
+#define SLOTS 32
+#define SLOT_BYTES ((size_t)2 << 20)
+#define ROOM (SLOT_BYTES + 256) /* a buffer may begin anywhere in the first 256 */
+
+static const ncclRedOp_t ops[] = { ncclSum, ncclSum, ncclAvg, ncclMax, ncclMin };
+
+struct call {
+    int type, op, comm, stream;
+    size_t count, from, to; /* from, to: bytes at which the buffers begin */
+    bool in_place, grouped, captured;
+};
+
+/* The same on all ranks, but where buffers begin and whether they are two. */
+static struct call draw(unsigned *common, unsigned *own)
+{
+    struct call c = { .type = rand_r(common) % TYPES,
+                      .op = rand_r(common) % (int)(sizeof ops / sizeof ops[0]),
+                      .comm = rand_r(common) % COMMS,
+                      .stream = rand_r(common) % STREAMS };
+    size_t most = SLOT_BYTES / (size_t)types[c.type].bytes;
+    int size = rand_r(common) % 16;
+
+    /* mostly small; now and then nothing, the limit of a path, or all */
+    c.count = size == 0   ? 0
+              : size == 1 ? most
+              : size == 2 ? most / 2
+              : size == 3 ? most / 2 + 1
+                          : (size_t)rand_r(common) % (most >> (size % 12));
+    c.grouped = rand_r(common) % 8 == 0;
+    c.captured = rand_r(common) % 16 == 0;
+    c.in_place = rand_r(own) % 2;
+    c.from = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
+    c.to = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
+    return c;
+}
+
+static char *pattern[TYPES], *send_room[SLOTS], *recv_room[SLOTS];
+static char *host;
+
+static void patterns_make(void)
+{
+    host = malloc(SLOT_BYTES);
+    for (size_t t = 0; t < TYPES; t++) {
+        size_t n = SLOT_BYTES / (size_t)types[t].bytes;
+
+        for (size_t i = 0; i < n; i++)
+            put(types[t].type, host, i, element(rank, i));
+        cuda(cudaMalloc((void **)&pattern[t], SLOT_BYTES), "cudaMalloc");
+        cuda(cudaMemcpy(pattern[t], host, SLOT_BYTES, cudaMemcpyHostToDevice), "copy");
+    }
+}
+
+/* Addresses that were another allocation's a moment ago. */
+static void rooms_renew(unsigned *own)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        int k = rand_r(own) % SLOTS;
+
+        if (send_room[k])
+            cuda(cudaFree(send_room[k]), "cudaFree");
+        cuda(cudaMalloc((void **)&send_room[k], ROOM), "cudaMalloc");
+        if (!send_room[i])
+            cuda(cudaMalloc((void **)&send_room[i], ROOM), "cudaMalloc");
+        if (!recv_room[i])
+            cuda(cudaMalloc((void **)&recv_room[i], ROOM), "cudaMalloc");
+    }
+}
+
+static void enqueue(const struct call *c, int slot, ncclComm_t comm, cudaStream_t s)
+{
+    size_t bytes = c->count * (size_t)types[c->type].bytes;
+    char *from = send_room[slot] + c->from;
+    char *to = c->in_place ? from : recv_room[slot] + c->to;
+    cudaGraph_t graph;
+    cudaGraphExec_t run;
+
+    cuda(cudaMemcpyAsync(from, pattern[c->type], bytes, cudaMemcpyDeviceToDevice, s),
+         "filling");
+    if (c->captured)
+        cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
+    if (c->grouped)
+        nccl(ncclGroupStart(), "ncclGroupStart");
+    nccl(ncclAllReduce(from, to, c->count, types[c->type].type, ops[c->op], comm, s),
+         "ncclAllReduce");
+    if (c->grouped)
+        nccl(ncclGroupEnd(), "ncclGroupEnd");
+    if (!c->captured)
+        return;
+    cuda(cudaStreamEndCapture(s, &graph), "end of capture");
+    cuda(cudaGraphInstantiate(&run, graph, 0), "graph");
+    cuda(cudaGraphLaunch(run, s), "launch of the graph");
+    cuda(cudaStreamSynchronize(s), "graph");
+    cuda(cudaGraphExecDestroy(run), "graph");
+    cuda(cudaGraphDestroy(graph), "graph");
+}
+
+static void check(const struct call *c, int slot, int number)
+{
+    size_t size = (size_t)types[c->type].bytes;
+    const char *at = c->in_place ? send_room[slot] + c->from : recv_room[slot] + c->to;
+    char want[8];
+
+    cuda(cudaMemcpy(host, at, c->count * size, cudaMemcpyDeviceToHost), "reading");
+    for (size_t i = 0; i < c->count; i++) {
+        put(types[c->type].type, want, 0, expected(ops[c->op], i));
+        if (memcmp(want, host + i * size, size) == 0)
+            continue;
+        fprintf(stderr,
+                "rank %d: call %d, element %zu of %zu, type %d, op %d%s%s%s: wrong\n",
+                rank, number, i, c->count, (int)types[c->type].type, (int)ops[c->op],
+                c->in_place ? ", in place" : "", c->grouped ? ", grouped" : "",
+                c->captured ? ", captured" : "");
+        exit(1);
+    }
+}
+
+void random_calls(int calls)
+{
+    unsigned common = 7, own = 100u + (unsigned)rank;
+    ncclComm_t comm[COMMS];
+    cudaStream_t stream[STREAMS];
+    struct call wave[SLOTS];
+
+    for (int i = 0; i < COMMS; i++)
+        comm[i] = communicator(i);
+    for (int i = 0; i < STREAMS; i++)
+        stream[i] = stream_new();
+    patterns_make();
+    for (int done = 0; done < calls; done += SLOTS) {
+        if (done / SLOTS % 8 == 0)
+            rooms_renew(&own);
+        /* a stream ends, and its handle may come again */
+        cuda(cudaStreamDestroy(stream[done / SLOTS % STREAMS]), "stream");
+        stream[done / SLOTS % STREAMS] = stream_new();
+        for (int k = 0; k < SLOTS; k++) {
+            wave[k] = draw(&common, &own);
+            enqueue(&wave[k], k, comm[wave[k].comm], stream[wave[k].stream]);
+        }
+        cuda(cudaDeviceSynchronize(), "the calls");
+        for (int k = 0; k < SLOTS; k++)
+            check(&wave[k], k, done + k);
+    }
+    for (int i = 0; i < COMMS; i++)
+        nccl(ncclCommDestroy(comm[i]), "ncclCommDestroy");
+}

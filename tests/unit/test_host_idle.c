@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* test_host_idle.c - what the host backend takes of its machine: processor
+ * time and memory
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <cmocka.h>
+
+#include "runtime/base/clock.h"
+#include "tests/unit/both_transports.h"
+#include "tests/unit/ranks.h"
+
+/* ---- idle ---- */
+
+static double cpu_seconds(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+/* A sanitizer's own threads and shadow memory would be measured too. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEASURED false
+#else
+#define MEASURED true
+#endif
+
+static int idles(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    double before, idle, waiting;
+    float x = 1;
+
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
+    mu_pause(0.1);
+    before = cpu_seconds();
+    mu_pause(2);
+    idle = (cpu_seconds() - before) / 2;
+    /* Rank 0 comes 2 s late: the others wait in join. */
+    before = cpu_seconds();
+    if (self->rank == 0)
+        mu_pause(2);
+    RANKS_CHECK(self, reduce(b, &x, 1, &err) == 0, "%s", err.text);
+    waiting = (cpu_seconds() - before) / 2;
+    RANKS_CHECK(self, idle < 0.001, "%.3f %% of a processor while idle", 100 * idle);
+    RANKS_CHECK(self, waiting < 0.001, "%.3f %% of a processor in a wait",
+                100 * waiting);
+    if (self->rank == 1)
+        printf("# %s: %.4f %% of a processor idle, %.4f %% waiting\n",
+               host->transport(b), 100 * idle, 100 * waiting);
+    host->close(b);
+    return 0;
+}
+
+static void idle_and_waiting_ranks_sleep(void **state)
+{
+    if (!MEASURED)
+        skip();
+    in_both_transports(idles);
+}
+
+/* ---- memory ---- */
+
+static long pages_of(const char *field)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[256];
+    long kib = -1;
+
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, field, strlen(field)) == 0)
+            kib = atol(line + strlen(field));
+    fclose(f);
+    return kib;
+}
+
+/* What this rank holds beside the arena: its own private pages, and its share of the
+ * segment (all ranks' slots are mapped, each rank's are its own).
+ */
+static int memory(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    size_t count = 4u << 20;
+    long private, shared;
+    float *p = malloc(count * 4);
+
+    for (size_t i = 0; i < count; i++)
+        p[i] = 1;
+    private = pages_of("RssAnon:");
+    shared = pages_of("RssShmem:");
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    RANKS_CHECK(self, reduce(b, p, count, &err) == 0, "%s", err.text);
+    private = pages_of("RssAnon:") - private;
+    shared = (pages_of("RssShmem:") - shared) / self->size;
+    RANKS_CHECK(self, private + shared <= 8192, "%ld KiB private, %ld KiB shared",
+                private, shared);
+    RANKS_CHECK(self, private + shared > 500, "%ld KiB private, %ld KiB shared?",
+                private, shared);
+    host->close(b);
+    free(p);
+    return 0;
+}
+
+static void at_most_8_mib_beside_the_arena(void **state)
+{
+    if (!MEASURED)
+        skip();
+    in_both_transports(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idle_and_waiting_ranks_sleep),
+        cmocka_unit_test(at_most_8_mib_beside_the_arena),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
