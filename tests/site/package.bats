@@ -169,7 +169,7 @@ long_step_ends_well() {
     run timeout 60 srun -n2 --gres=gpu:4 --muster=verbose muster verify
     # the very file, where there is no site file
     cp /usr/share/muster/site/plugstack-*.conf "$state/etc/plugstack.conf"
-    as_it_is=$(timeout 60 srun -n1 --muster=on bash -c 'echo rank ${RANK-no}' 2>&1)
+    as_it_is=$(timeout 60 srun -Q -n1 --muster=on bash -c 'echo rank ${RANK-no}' 2>&1)
     cluster_down
     [ "$as_it_is" = "rank 0" ]
     echo "$output"

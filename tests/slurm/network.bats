@@ -260,7 +260,7 @@ ROWS
 }
 
 @test "--export=NONE: the variables of the contract are there all the same" {
-    run timeout 60 srun --export=NONE -N2 --ntasks-per-node=2 --gres=gpu:2 /bin/bash -c \
+    run timeout 60 srun -Q --export=NONE -N2 --ntasks-per-node=2 --gres=gpu:2 /bin/bash -c \
         'echo "$RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"'
     [ "$(awk '{ print $2, $3, $4 }' <<<"$output" | sort -u | wc -l)" -eq 1 ]
     [ "$(awk '{ print $1 }' <<<"$output" | sort | tr '\n' ' ')" = "0 1 2 3 " ]
@@ -269,7 +269,7 @@ ROWS
 @test "topo=FILE: checked, copied, the same bytes for every task, gone with the step" {
     "$build/muster" topo --topology "$MUSTER_DIR/machine/turin-nps4-4xh200-nvml.xml" --format nccl-xml \
         >"$MUSTER_DIR/topo.xml"
-    run timeout 60 srun -N1 -n4 --gres=gpu:4 --muster=topo="$MUSTER_DIR/topo.xml" bash -c \
+    run timeout 60 srun -Q -N1 -n4 --gres=gpu:4 --muster=topo="$MUSTER_DIR/topo.xml" bash -c \
         'echo "$NCCL_TOPO_FILE $(md5sum <"$NCCL_TOPO_FILE")"; ls -l "$NCCL_TOPO_FILE" >/dev/null'
     echo "$output"
     [ "$(sort -u <<<"$output" | wc -l)" -eq 1 ]
@@ -301,7 +301,7 @@ ROWS
 
 @test "topo=FILE never wins over the user's own NCCL_TOPO_FILE" {
     export NCCL_TOPO_FILE=/mine.xml
-    run timeout 60 srun -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/topo.xml" bash -c 'echo "$NCCL_TOPO_FILE"'
+    run timeout 60 srun -Q -N1 -n1 --gres=gpu:1 --muster=topo="$MUSTER_DIR/topo.xml" bash -c 'echo "$NCCL_TOPO_FILE"'
     [ "$output" = /mine.xml ]
     [ -z "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'muster.*.*.*' -newer "$MUSTER_DIR/topo.xml")" ]
 }

@@ -85,9 +85,12 @@ s = socket.socket(); s.bind(("", 6100)); s.listen(1); time.sleep(30)' 3>&- &
     wait $listener || true # gone only then
     [[ "$output" == *"MASTER_PORT 6100 is in use on this node by another program"* ]]
     # steps one behind the other may have one port: the first lets it go with its last task
-    run timeout 100 salloc -Q -N1 -n1 bash -c 'for i in 1 2 3 4 5 6; do srun -n1 bash -c "echo \$MASTER_PORT"; done'
+    output=$(timeout 100 salloc -Q -N1 -n1 bash -c 'for i in 1 2 3 4 5 6; do srun -n1 bash -c "echo \$MASTER_PORT"; done' \
+        2> "$MUSTER_DIR/err")
     echo "$output"
+    cat "$MUSTER_DIR/err" # srun says there that a step had to wait for the one before
     [ "$(sort -u <<< "$output")" = 6100 ]
+    [ "$(grep -c 'MASTER_PORT' "$MUSTER_DIR/err")" -eq 0 ]
 }
 
 @test "no file is left behind by the steps" {
