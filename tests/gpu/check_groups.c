@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* check_groups.c - groups and messages on GPUs
  *
- *   check_groups RANKS [SEEDS [CALLS]]   random programs over groups, in GPU memory
- *   check_groups RANKS time              us of messages and of an all-to-all
+ *   check_groups RANKS [SEEDS [CALLS]]        random programs over groups, in GPU memory
+ *   check_groups RANKS host [SEEDS [CALLS]]   the same with buffers in host memory
+ *   check_groups RANKS time                   us of messages and of an all-to-all
  *
  * It tests all of libmuster except PMIx: ranks are forked, the backend is NCCL.
  */
@@ -21,8 +22,13 @@
 
 struct plan {
     int seeds, calls;
-    bool times;
+    bool times, host;
 };
+
+static void host_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
 
 static void copy(void *to, const void *from, size_t bytes)
 {
@@ -34,14 +40,16 @@ static void copy(void *to, const void *from, size_t bytes)
 static int programs(struct muster *m, const struct plan *plan)
 {
     const struct space gpu = { mu_gpu_alloc, mu_gpu_free, copy, false };
+    const struct space host = { malloc, free, host_copy, false };
     double since;
 
     for (int seed = 1; seed <= plan->seeds; seed++) {
         since = mu_clock_s();
-        random_groups(m, (uint64_t)seed, plan->calls, &gpu);
+        random_groups(m, (uint64_t)seed, plan->calls, plan->host ? &host : &gpu);
         if (muster_rank(m) == 0)
-            printf("ok %d - seed %d: groups, and %d calls on them (%.1f s)\n", seed,
-                   seed, plan->calls, mu_clock_s() - since);
+            printf("ok %d - seed %d: groups, and %d calls on %s memory (%.1f s)\n",
+                   seed, seed, plan->calls, plan->host ? "host" : "GPU",
+                   mu_clock_s() - since);
         fflush(stdout);
     }
     return 0;
@@ -151,11 +159,15 @@ int main(int argc, char **argv)
     struct plan plan = { .seeds = 8, .calls = 300 };
     int n, rc;
 
-    if (argc < 2 || argc > 4 || (n = atoi(argv[1])) < 2 || n > 6) {
-        fprintf(stderr, "usage: check_groups RANKS [SEEDS [CALLS]] | RANKS time\n");
+    if (argc < 2 || argc > 5 || (n = atoi(argv[1])) < 2 || n > 6) {
+        fprintf(stderr,
+                "usage: check_groups RANKS [host] [SEEDS [CALLS]] | RANKS time\n");
         return 2;
     }
     plan.times = argc > 2 && strcmp(argv[2], "time") == 0;
+    plan.host = argc > 2 && strcmp(argv[2], "host") == 0;
+    argv += plan.host;
+    argc -= plan.host;
     if (argc > 2 && !plan.times)
         plan.seeds = atoi(argv[2]);
     if (argc > 3)
