@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* coll_host.c - collectives on host memory when the backend works on a GPU's
  *
- * Data go through GPU memory, in one of two ways:
- *   chunks   All ranks wait, and their parts are equal: each chunk is a separate
- *            collective in a block of the backend's memory. All ranks pass host memory.
- *   whole    Messages, parts of unequal size, and what is only started: GPU memory for
- *            all of the buffers, of this rank alone, until the call is joined.
+ * Data go through GPU memory of this rank alone, in chunks: each is a collective of its
+ * own, and all ranks cut the same ones. Messages and parts of unequal size are one
+ * chunk. A call that waits has one block of memory for each chunk in turn; one that
+ * only starts has memory for all chunks until it is joined. So a rank may wait for a
+ * collective that others only start.
  */
 #include "runtime/comm/staged.h"
 
@@ -55,29 +55,41 @@ static size_t most_parts(const struct mu_comm *comm, const struct mu_coll *coll)
     }
 }
 
+static struct mu_staged *cut(const struct mu_comm *comm, const struct mu_coll *coll,
+                             bool at_once, struct mu_err *err)
+{
+    size_t most = STAGE_BYTES / most_parts(comm, coll) / mu_dtype_size(coll->dtype);
+
+    if (coll->kind == MU_COLL_PAIR || mu_has_unequal_parts(coll))
+        return mu_staged_new(comm, coll, SIZE_MAX, at_once, err);
+    /* Multiples of 128 bytes, so that each part of a chunk is aligned. */
+    most -= most % (128 / mu_dtype_size(coll->dtype));
+    if (most > 0)
+        return mu_staged_new(comm, coll, most, at_once, err);
+    mu_err_set(err, MUSTER_EUSAGE,
+               "%s in host memory: too many ranks for the transfer buffer", coll->what);
+    return NULL;
+}
+
+/* ---- Calls that wait ---- */
+
 static int run_chunks(struct mu_comm *comm, const struct mu_coll *coll,
                       struct mu_err *err)
 {
-    size_t most = STAGE_BYTES / most_parts(comm, coll) / mu_dtype_size(coll->dtype);
     struct mu_staged *s;
     int rc = 0;
 
-    /* Multiples of 128 bytes, so that each part of a chunk is aligned. */
-    most -= most % (128 / mu_dtype_size(coll->dtype));
-    if (most == 0)
-        return mu_err_set(err, MUSTER_EUSAGE,
-                          "%s in host memory: too many ranks for the transfer buffer",
-                          coll->what);
     if (!comm->stage)
-        comm->stage = comm->ops->alloc(comm->backend, STAGE_BYTES, err);
+        comm->stage =
+            comm->ops->alloc_private(comm->backend, STAGE_BYTES, coll->stream, err);
     if (!comm->stage)
         return -1;
-    s = mu_staged_new(comm, coll, err);
+    s = cut(comm, coll, false, err);
     if (!s)
         return -1;
     s->memory = comm->stage;
-    for (size_t from = 0; rc == 0 && from < coll->count; from += most) {
-        mu_staged_cut(s, from, most);
+    for (int k = 0; rc == 0 && k < s->chunks; k++) {
+        mu_staged_cut(s, k);
         rc = mu_staged_copy_in(comm, s, err);
         if (rc == 0)
             rc = mu_coll_run(comm, &s->chunk, err);
@@ -86,48 +98,82 @@ static int run_chunks(struct mu_comm *comm, const struct mu_coll *coll,
         if (rc == 0)
             rc = mu_drain(comm, coll->stream, err);
     }
-    free(s);
+    mu_staged_delete(s);
     return rc;
 }
 
-/* ---- Whole ---- */
+/* ---- Calls that only start ---- */
 
 static void release(struct mu_comm *comm, struct mu_staged *s)
 {
-    comm->ops->free_private(comm->backend, s->memory, s->coll.stream);
-    free(s);
+    comm->ops->free_private(comm->backend, s->lent, s->coll.stream);
+    mu_staged_delete(s);
+}
+
+static void turn_to(struct mu_staged *s, int k)
+{
+    mu_staged_cut(s, k);
+    s->memory = s->lent + (size_t)k * s->chunk_bytes;
+}
+
+static int join_earlier(struct mu_comm *comm, const struct mu_staged *s, int n,
+                        const char *what, void *stream, struct mu_err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; rc == 0 && k < n; k++)
+        rc = mu_coll_join(comm, &s->earlier[k], what, stream, err);
+    return rc;
 }
 
 /* coll->what is borrowed until mu_coll_end. */
-static int start_whole(struct mu_comm *comm, const struct mu_coll *coll,
-                       struct mu_started *out, struct mu_err *err)
+static int start_chunks(struct mu_comm *comm, const struct mu_coll *coll,
+                        struct mu_started *out, struct mu_err *err)
 {
-    struct mu_staged *s = mu_staged_new(comm, coll, err);
-    size_t bytes;
+    struct mu_staged *s = cut(comm, coll, true, err);
+    struct mu_err ignored = { 0 };
+    int last, rc = 0;
 
     if (!s)
         return -1;
-    bytes = mu_staged_cut(s, 0, SIZE_MAX) * mu_dtype_size(coll->dtype);
-    s->memory = comm->ops->alloc_private(comm->backend, bytes, coll->stream, err);
-    if (!s->memory) {
-        free(s);
+    last = s->chunks - 1;
+    s->lent = comm->ops->alloc_private(
+        comm->backend, (size_t)last * s->chunk_bytes + mu_staged_cut(s, last),
+        coll->stream, err);
+    if (!s->lent) {
+        mu_staged_delete(s);
         return -1;
     }
-    if (mu_staged_copy_in(comm, s, err) < 0 ||
-        mu_coll_start(comm, &s->chunk, out, err) < 0) {
-        release(comm, s);
-        return -1;
+    for (int k = 0; k <= last; k++) {
+        turn_to(s, k);
+        rc = mu_staged_copy_in(comm, s, err);
+        if (rc == 0)
+            rc = mu_coll_start(comm, &s->chunk, k < last ? &s->earlier[k] : out, err);
+        if (rc < 0) {
+            join_earlier(comm, s, k, coll->what, coll->stream, &ignored);
+            release(comm, s);
+            return -1;
+        }
     }
     out->staged = s;
     return 0;
 }
 
+static bool is_done(const struct mu_comm *comm, const struct mu_started *started)
+{
+    return comm->ops->test(comm->backend, started->request);
+}
+
 bool mu_coll_test(const struct mu_comm *comm, const struct mu_started *started)
 {
-    bool blocks = comm->ops->host_memory || started->staged;
+    const struct mu_staged *s = started->staged;
 
-    return !blocks || !comm->ops->test ||
-           comm->ops->test(comm->backend, started->request);
+    if ((!comm->ops->host_memory && !s) || !comm->ops->test)
+        return true;
+    for (int k = 0; s && k < s->chunks - 1; k++)
+        if (!is_done(comm, &s->earlier[k]))
+            return false;
+    return is_done(comm, started);
 }
 
 /* Not mu_drain, which also waits for what was started later: that may wait for a call
@@ -150,27 +196,35 @@ int mu_coll_end(struct mu_comm *comm, const struct mu_started *started,
                 const char *what, void *stream, struct mu_err *err)
 {
     struct mu_staged *s = started->staged;
-    int rc = mu_coll_join(comm, started, what, stream, err);
+    int rc = 0;
 
     if (!s)
-        return rc;
+        return mu_coll_join(comm, started, what, stream, err);
+    for (int k = 0; k < s->chunks - 1; k++)
+        s->earlier[k].within = started->within;
+    rc = join_earlier(comm, s, s->chunks - 1, what, stream, err);
+    if (rc == 0)
+        rc = mu_coll_join(comm, started, what, stream, err);
     /* An abort ends this wait. It would not end that of a copy. */
     if (rc == 0)
         rc = wait_for(comm, started, what, stream, err);
-    if (rc == 0)
+    for (int k = 0; rc == 0 && k < s->chunks; k++) {
+        turn_to(s, k);
         rc = mu_staged_copy_out(comm, s, err);
+    }
     if (rc == 0)
         rc = wait_for(comm, started, what, stream, err);
     release(comm, s);
     return rc;
 }
 
+/* A message, or parts of unequal size: memory for all of it, and no longer. */
 static int run_whole(struct mu_comm *comm, const struct mu_coll *coll,
                      struct mu_err *err)
 {
     struct mu_started started;
 
-    return start_whole(comm, coll, &started, err) < 0
+    return start_chunks(comm, coll, &started, err) < 0
                ? -1
                : mu_coll_end(comm, &started, coll->what, coll->stream, err);
 }
@@ -249,7 +303,7 @@ int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err
 int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
                   struct mu_started *out, struct mu_err *err)
 {
-    return on_host(comm, coll) ? start_whole(comm, coll, out, err)
+    return on_host(comm, coll) ? start_chunks(comm, coll, out, err)
                                : mu_coll_start(comm, coll, out, err);
 }
 

@@ -64,7 +64,7 @@ struct mu_comm {
     char *gpus;      /* MUSTER_PLAN's gpus of this rank, "" unknown */
     char **gpu_of;   /* the same by rank, NULL before mu_agree_on_world */
     char fabric[16]; /* MUSTER_PLAN's fabric, "" unknown */
-    void *stage;    /* backend memory for collectives on host memory, NULL before one */
+    void *stage;    /* private memory for collectives on host memory, NULL before one */
     int ddps;       /* numbers taken by ddp objects: the same on all ranks */
     uint64_t syncs; /* done so far, of all ddps */
     /* The order in which collectives have started: its hash, and their number. */

@@ -299,6 +299,8 @@ static void close_backend(struct mu_comm *comm)
 {
     struct mu_backend *backend = comm->backend;
 
+    if (comm->stage)
+        comm->ops->free_private(backend, comm->stage, NULL);
     pthread_mutex_lock(&comm->swap_lock);
     comm->backend = NULL;
     pthread_mutex_unlock(&comm->swap_lock);

@@ -40,26 +40,6 @@ static void list_parts(struct mu_staged *s, int rank)
     }
 }
 
-struct mu_staged *mu_staged_new(const struct mu_comm *comm, const struct mu_coll *coll,
-                                struct mu_err *err)
-{
-    size_t n = (size_t)comm->world->size;
-    struct mu_staged *s = calloc(1, sizeof *s + 4 * n * sizeof *s->parts);
-
-    if (!s) {
-        mu_err_set(err, MUSTER_EMEMORY, "%s: out of memory", coll->what);
-        return NULL;
-    }
-    s->coll = *coll;
-    s->n = (int)n;
-    s->sends = s->parts;
-    s->recvs = s->sends + n;
-    s->chunk_sends = s->recvs + n;
-    s->chunk_recvs = s->chunk_sends + n;
-    list_parts(s, comm->world->rank);
-    return s;
-}
-
 /* Elements from .. from + most - 1 of every part. Returns how many they are. */
 static size_t cut_parts(const struct mu_part *parts, int n, size_t from, size_t most,
                         struct mu_part *out)
@@ -75,23 +55,66 @@ static size_t cut_parts(const struct mu_part *parts, int n, size_t from, size_t 
     return at;
 }
 
-size_t mu_staged_cut(struct mu_staged *s, size_t from, size_t most)
+size_t mu_staged_cut(struct mu_staged *s, int k)
 {
-    size_t sent = cut_parts(s->sends, s->n, from, most, s->chunk_sends);
-    size_t received = cut_parts(s->recvs, s->n, from, most, s->chunk_recvs);
+    size_t from = (size_t)k * s->most, sent, received;
     /* In place stays in place; else the received parts lie behind the sent ones. */
     bool in_place = s->coll.send == s->coll.recv && !mu_has_unequal_parts(&s->coll);
 
+    s->chunk_sends = s->recvs + s->n + (s->at_once ? (size_t)k * 2 * s->n : 0);
+    s->chunk_recvs = s->chunk_sends + s->n;
+    sent = cut_parts(s->sends, s->n, from, s->most, s->chunk_sends);
+    received = cut_parts(s->recvs, s->n, from, s->most, s->chunk_recvs);
     s->from = from;
     s->recv_at = in_place ? 0 : sent;
     s->chunk = s->coll;
     s->chunk.sends = s->chunk_sends;
     s->chunk.recvs = s->chunk_recvs;
-    if (s->coll.count - from > most)
-        s->chunk.count = most;
+    if (s->coll.count - from > s->most)
+        s->chunk.count = s->most;
     else
         s->chunk.count -= from;
-    return !in_place ? sent + received : sent > received ? sent : received;
+    return (!in_place         ? sent + received
+            : sent > received ? sent
+                              : received) *
+           mu_dtype_size(s->coll.dtype);
+}
+
+struct mu_staged *mu_staged_new(const struct mu_comm *comm, const struct mu_coll *coll,
+                                size_t most, bool at_once, struct mu_err *err)
+{
+    size_t n = (size_t)comm->world->size;
+    size_t chunks = coll->count > 0 ? (coll->count - 1) / most + 1 : 1;
+    struct mu_staged *s = calloc(1, sizeof *s);
+
+    if (!s) {
+        mu_err_set(err, MUSTER_EMEMORY, "%s: out of memory", coll->what);
+        return NULL;
+    }
+    s->coll = *coll;
+    s->n = (int)n;
+    s->most = most;
+    s->chunks = (int)chunks;
+    s->at_once = at_once;
+    s->earlier = calloc(at_once ? chunks : 1, sizeof *s->earlier);
+    s->parts = calloc((at_once ? chunks + 1 : 2) * 2 * n, sizeof *s->parts);
+    if (!s->earlier || !s->parts) {
+        mu_staged_delete(s);
+        mu_err_set(err, MUSTER_EMEMORY, "%s: out of memory", coll->what);
+        return NULL;
+    }
+    s->sends = s->parts;
+    s->recvs = s->sends + n;
+    list_parts(s, comm->world->rank);
+    s->chunk_bytes = mu_staged_cut(s, 0);
+    return s;
+}
+
+void mu_staged_delete(struct mu_staged *s)
+{
+    free(s->earlier);
+    free(s->parts);
+    free(s);
 }
 
 static int copy(struct mu_comm *comm, const struct mu_staged *s, void *dst,
@@ -106,13 +129,18 @@ static int copy(struct mu_comm *comm, const struct mu_staged *s, void *dst,
                : 0;
 }
 
+static char *received(const struct mu_staged *s)
+{
+    return s->memory + s->recv_at * mu_dtype_size(s->coll.dtype);
+}
+
 int mu_staged_copy_in(struct mu_comm *comm, struct mu_staged *s, struct mu_err *err)
 {
     size_t size = mu_dtype_size(s->coll.dtype);
     const char *send = s->coll.send;
 
     s->chunk.send = s->memory;
-    s->chunk.recv = s->memory + s->recv_at * size;
+    s->chunk.recv = received(s);
     for (int p = 0; p < s->n; p++)
         if (copy(comm, s, s->memory + s->chunk_sends[p].at * size,
                  send + (s->sends[p].at + s->from) * size, s->chunk_sends[p].count,
@@ -125,8 +153,8 @@ int mu_staged_copy_out(struct mu_comm *comm, const struct mu_staged *s,
                        struct mu_err *err)
 {
     size_t size = mu_dtype_size(s->coll.dtype);
+    const char *out = received(s);
     char *recv = s->coll.recv;
-    const char *out = s->chunk.recv;
 
     for (int p = 0; p < s->n; p++)
         if (copy(comm, s, recv + (s->recvs[p].at + s->from) * size,

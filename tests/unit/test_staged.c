@@ -10,9 +10,8 @@
 #include "runtime/muster.h"
 #include "tests/unit/forked.h"
 
-/* The host backend, but it takes its own memory only: the stage, and what is lent. */
+/* The host backend, but it takes lent memory only. */
 static struct mu_backend_ops strict;
-static char *stage_of;
 static struct {
     char *at;
     size_t bytes;
@@ -56,13 +55,10 @@ static int strict_drain(struct mu_backend *b, void *stream, struct mu_err *err)
 
 static bool is_own(const char *p)
 {
-    const struct muster *m = (const void *)stage_of;
-    const char *stage = m->comm.stage;
-
     for (int i = 0; i < 4; i++)
         if (lent[i].at && p >= lent[i].at && p <= lent[i].at + lent[i].bytes)
             return true;
-    return stage && p >= stage && p < stage + (4 << 20);
+    return false;
 }
 
 static int strict_start(struct mu_backend *b, const struct mu_coll *coll,
@@ -85,8 +81,15 @@ static void act_strict(struct muster *m)
     strict.free_private = take_back;
     /* As of a GPU: only what goes through its memory blocks in muster_wait. */
     strict.host_memory = false;
-    stage_of = (char *)m;
     m->comm.ops = &strict;
+}
+
+static void act_as_ever(struct muster *m)
+{
+    if (m->comm.stage)
+        take_back(NULL, m->comm.stage, NULL);
+    m->comm.stage = NULL;
+    m->comm.ops = &mu_backend_host;
 }
 
 enum { N = 700001 }; /* several chunks of 4 MiB, the last one odd */
@@ -154,7 +157,7 @@ static int through_the_stage(struct muster *m, int rank, void *arg)
     each_to_each(m, rank, x, all);
     free(x);
     free(all);
-    m->comm.ops = &mu_backend_host;
+    act_as_ever(m);
     return muster_finalize(m);
 }
 
@@ -250,7 +253,7 @@ static int through_lent_memory(struct muster *m, int rank, void *arg)
     RANK_CHECK(!lent[0].at && !lent[1].at && !lent[2].at && drains == 0);
     free(x);
     free(y);
-    m->comm.ops = &mu_backend_host;
+    act_as_ever(m);
     return muster_finalize(m);
 }
 
@@ -272,8 +275,70 @@ static int without_memory_to_lend(struct muster *m, int rank, void *arg)
     for (int i = 0; i < 4; i++)
         RANK_OK(muster_wait(h[i], 0));
     RANK_OK(muster_sendrecv(m, x, 1, rank, x + 1, 1, rank, MUSTER_F32, NULL));
-    m->comm.ops = &mu_backend_host;
+    act_as_ever(m);
     return muster_finalize(m);
+}
+
+struct buffers {
+    double *x, *all;
+};
+
+/* Each with several chunks. */
+static int call(struct muster *m, int number, const struct buffers *b)
+{
+    switch (number) {
+    case 0:
+        return muster_allreduce(m, b->x, N, MUSTER_F64, MUSTER_MAX, NULL);
+    case 1:
+        return muster_allgather(m, b->x, b->all, N, MUSTER_F64, NULL);
+    case 2:
+        return muster_reduce_scatter(m, b->all, b->x, N, MUSTER_F64, NULL);
+    case 3:
+        return muster_broadcast(m, b->x, N, MUSTER_F64, 1, NULL);
+    case 4:
+        return muster_reduce(m, b->x, b->all, N, MUSTER_F64, MUSTER_SUM, 2, NULL);
+    case 5:
+        return muster_gather(m, b->x, b->all, N, MUSTER_F64, 1, NULL);
+    case 6:
+        return muster_scatter(m, b->all, b->x, N, MUSTER_F64, 1, NULL);
+    default:
+        return muster_alltoall(m, b->x, b->all, N / 3, MUSTER_F64, NULL);
+    }
+}
+
+static int one_waits_others_start(struct muster *m, int rank, void *arg)
+{
+    size_t size = (size_t)muster_size(m);
+    struct buffers b = { malloc(sizeof *b.x * N), malloc(sizeof *b.all * N * size) };
+    struct muster_handle *h = NULL;
+
+    act_strict(m);
+    for (int number = 0; number < 8; number++) {
+        for (size_t i = 0; i < N * size; i++)
+            b.all[i] = b.x[i % N] = element(rank, (int)(i % N));
+        if (rank != number % 3)
+            RANK_OK(muster_start(m, &h));
+        RANK_OK(call(m, number, &b));
+        if (rank != number % 3)
+            RANK_OK(muster_wait(h, 0));
+        if (number == 0)
+            for (int i = 0; i < N; i++)
+                RANK_CHECK(b.x[i] == element(2, i));
+        if (number == 1 || (number == 5 && rank == 1))
+            for (int i = 0; i < N * (int)size; i++)
+                RANK_CHECK(b.all[i] == element(i / N, i % N));
+    }
+    free(b.x);
+    free(b.all);
+    act_as_ever(m);
+    return muster_finalize(m);
+}
+
+static void a_rank_may_wait_for_what_others_only_start(void **state)
+{
+    struct forked_world w = { .size = 3, .nodes = 1 };
+
+    forked_well("one waits", w, one_waits_others_start, NULL);
 }
 
 static void host_memory_goes_through_the_backends_own(void **state)
@@ -289,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_memory_goes_through_the_backends_own),
+        cmocka_unit_test(a_rank_may_wait_for_what_others_only_start),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,6 +64,17 @@ static void *gpu_alloc(struct mu_backend *b, size_t bytes, struct mu_err *err)
     return p;
 }
 
+static void *gpu_lend(struct mu_backend *b, size_t bytes, void *stream,
+                      struct mu_err *err)
+{
+    return gpu_alloc(b, bytes, err);
+}
+
+/* The backend frees it when it closes. */
+static void gpu_take_back(struct mu_backend *b, void *p, void *stream)
+{
+}
+
 static bool gpu_is_host(const struct mu_backend *b, const void *p)
 {
     for (int i = 0; i < ngiven; i++)
@@ -86,6 +97,8 @@ static void keep_on_a_gpu(struct muster *m)
     struct mu_backend_ops *ops = forked_elsewhere(m);
 
     ops->alloc = gpu_alloc;
+    ops->alloc_private = gpu_lend;
+    ops->free_private = gpu_take_back;
     ops->is_host = gpu_is_host;
     ops->copy_any = gpu_bring;
 }

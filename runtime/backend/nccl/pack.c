@@ -151,9 +151,14 @@ int mu_copy_any(struct mu_backend *b, void *dst, const void *src, size_t bytes,
 void *mu_alloc_private(struct mu_backend *b, size_t bytes, void *stream,
                        struct mu_err *err)
 {
+    const struct mu_nccl_backend *nccl = mu_nccl_of(b);
     void *p = NULL;
-    cudaError_t rc = cudaMallocAsync(&p, bytes > 0 ? bytes : 1, stream);
+    int callers;
+    cudaError_t rc = mu_device_enter(nccl, &callers);
 
+    if (rc == cudaSuccess)
+        rc = cudaMallocAsync(&p, bytes > 0 ? bytes : 1, stream);
+    mu_device_leave(nccl, callers);
     if (rc != cudaSuccess)
         mu_cuda_err(err, rc, "GPU memory for a copy of host memory");
     return p;
@@ -162,5 +167,10 @@ void *mu_alloc_private(struct mu_backend *b, size_t bytes, void *stream,
 /* cudaFree would wait for all kernels, and so for ranks that wait for this one. */
 void mu_free_private(struct mu_backend *b, void *p, void *stream)
 {
-    cudaFreeAsync(p, stream);
+    const struct mu_nccl_backend *nccl = mu_nccl_of(b);
+    int callers;
+
+    if (mu_device_enter(nccl, &callers) == cudaSuccess)
+        cudaFreeAsync(p, stream);
+    mu_device_leave(nccl, callers);
 }
