@@ -177,6 +177,8 @@ struct muster_options {
      * another one for this task.
      */
     int own_device;
+    /* 1: as MUSTER_MAP_MEMORY=1, where that variable is not set. Equal on all ranks. */
+    int map_memory;
     uint64_t reserved[4]; /* 0 */
 };
 

@@ -116,8 +116,8 @@ int mu_config_make(const struct muster_options *options,
              MU_LOG_WARN, &log, err) < 0 ||
         word("MUSTER_SINGLE", NULL, env->single, flags, "0 or 1", 0, &single, err) <
             0 ||
-        word("MUSTER_MAP_MEMORY", NULL, env->map_memory, flags, "0 or 1", 0, &map,
-             err) < 0 ||
+        word("MUSTER_MAP_MEMORY", NULL, env->map_memory, flags, "0 or 1",
+             o->map_memory != 0, &map, err) < 0 ||
         word("MUSTER_ON_FAILURE", o->on_failure, env->on_failure, failures,
              "end or return", 0, &failure, err) < 0 ||
         seconds("MUSTER_INIT_TIMEOUT", o->init_timeout, env->init_timeout, 120,

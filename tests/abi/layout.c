@@ -25,6 +25,7 @@ static void show_options(void)
     FIELD(muster_options, grow);
     FIELD(muster_options, join);
     FIELD(muster_options, own_device);
+    FIELD(muster_options, map_memory);
     FIELD(muster_options, reserved);
 }
 

@@ -123,6 +123,15 @@ the future is behind the side stream" ]
     [[ ${lines[4]} == "1 event, "* ]]
 }
 
+@test "calls that a backward pass starts on a GPU: one thread makes them, a failure is raised at the pass's end" {
+    new
+    run timeout 60 "$python" "$BATS_TEST_DIRNAME/torch_passes.py"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^ok' <<< "$output")" -eq 11 ]
+    [ "$(grep -c '^not ok' <<< "$output")" -eq 0 ]
+}
+
 @test "MUSTER_SINGLE=1 where PyTorch has two ranks, and MUSTER_ELASTIC, are refused" {
     new
     MUSTER_SINGLE=1 fails none 11 "MUSTER_SINGLE=1 asks for a world of one rank, but muster_options.exchange has rank" "of 2"

@@ -3,8 +3,9 @@
 """Training steps over PyTorch's DDP and over backend muster, in turns: tests/gpu/torch starts it.
 
 Each step is timed without the exchange (no_sync) and with it, for each backend, over muster also with embeddings sent
-by row; the ranks meet before. A row of the table has the medians of the slowest rank. All trainings start alike, and
-must have equal losses and weights after some steps.
+by row; the ranks meet before. A row of the table has the medians of the slowest rank. All trainings start alike. After
+some steps two trainings over DDP are apart where kernels of PyTorch add in no fixed order; those over muster may be so
+far from DDP's, twice.
 """
 import argparse
 import copy
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import muster.torch
 
 WARM, STEPS, FIRST_LOSSES = 4, 12, 3
+ROUNDED = 1e-3  # of sums in another order: more than two ranks, embeddings by row
 
 
 def language(config, model, batch, length, tiny):
@@ -142,13 +144,15 @@ def row(name, build, compiled, groups, device, tiny):
         by_row = muster.torch.send_rows(copy.deepcopy(model))
         trainings.append(Training(by_row, inputs, groups[1], device, compiled))
         names.append("by row")
-    del model
+    again = Training(model, inputs, groups[0], device, compiled)
     start = [weight.clone() for weight in trainings[0].weights()]
-    losses = [[training.learn(step) for step in range(FIRST_LOSSES)] for training in trainings]
+    losses = [[training.learn(step) for step in range(FIRST_LOSSES)] for training in [*trainings, again]]
     learned = distance(trainings[0].weights(), start)
-    off = [max(abs(one - other) / abs(one) for mine in losses[1:] for one, other in zip(losses[0], mine)),
-           max(distance(trainings[0].weights(), mine.weights()) for mine in trainings[1:]) / learned]
-    del start
+    apart = [[max(abs(one - other) / abs(one) for one, other in zip(losses[0], mine)),
+              distance(trainings[0].weights(), training.weights()) / learned]
+             for mine, training in zip(losses[1:], [*trainings[1:], again])]
+    off = [max(values) for values in zip(*apart[:-1])] + apart[-1]
+    del start, again
     times = [([], []) for _ in trainings]
     for _ in range(WARM + STEPS):
         for training, (alone, together) in zip(trainings, times):
@@ -159,8 +163,9 @@ def row(name, build, compiled, groups, device, tiny):
     if dist.get_rank() == 0:
         exposed = [f"{who} {medians[2 * number + 1] - medians[2 * number]:7.2f}" for number, who in enumerate(names)]
         print(f"{name:<11} {'compiled' if compiled else 'eager':<9} alone {medians[0]:8.2f} ms  exposed: "
-              f"{'  '.join(exposed)}  apart: losses {off[0]:.0e}, weights {off[1]:.0e}", flush=True)
-    return off[0] < 1e-3 and off[1] < 0.02  # bfloat16 has three digits
+              f"{'  '.join(exposed)}  apart: losses {off[0]:.0e}, weights {off[1]:.0e}; DDP's own: {off[2]:.0e}, "
+              f"{off[3]:.0e}", flush=True)
+    return off[0] <= 2 * off[2] + ROUNDED and off[1] <= 2 * off[3] + ROUNDED
 
 
 def main():

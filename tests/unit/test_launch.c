@@ -201,6 +201,21 @@ static void an_option_wins_over_its_variable_and_that_over_the_default(void **st
     assert_int_equal(c.backend, MU_BACKEND_HOST);
 }
 
+static void a_variable_wins_over_the_option_that_maps_memory(void **state)
+{
+    static const char *const variables[] = { NULL, "0", "1" };
+    struct mu_config c;
+
+    for (int option = 0; option < 2; option++)
+        for (int i = 0; i < 3; i++) {
+            struct mu_config_env env = { .map_memory = variables[i] };
+            struct muster_options options = { .map_memory = option };
+
+            assert_int_equal(mu_config_make(&options, &env, &c, NULL), 0);
+            assert_int_equal(c.map_memory, i == 0 ? option : i - 1);
+        }
+}
+
 #define A10 "aaaaaaaaaa"
 #define A100 A10 A10 A10 A10 A10 A10 A10 A10 A10 A10
 #define LONG_PATH                                                                      \
@@ -249,6 +264,7 @@ int main(void)
             each_launcher_variable_refuses_several_processes_and_takes_one),
         cmocka_unit_test(a_launchers_count_on_the_node_refuses_its_rank_0),
         cmocka_unit_test(an_option_wins_over_its_variable_and_that_over_the_default),
+        cmocka_unit_test(a_variable_wins_over_the_option_that_maps_memory),
         cmocka_unit_test(a_setting_that_cannot_be_read_is_refused_by_name),
     };
 

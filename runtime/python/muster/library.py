@@ -32,7 +32,7 @@ class Options(ctypes.Structure):
     _fields_ = [("backend", c_char_p), ("transport", c_char_p), ("init_timeout", c_double), ("timeout", c_double),
                 ("single", c_int), ("log", c_char_p), ("on_failure", c_char_p), ("elastic", c_int),
                 ("exchange", POINTER(Exchange)), ("grow", c_char_p), ("join", c_char_p), ("own_device", c_int),
-                ("reserved", c_uint64 * 4)]
+                ("map_memory", c_int), ("reserved", c_uint64 * 4)]
 
 
 class SamplerOptions(ctypes.Structure):

@@ -2,7 +2,8 @@
 """A world of libmuster with a queue of calls: what a process group starts, and waits for.
 
 In host memory a thread of the lane makes the calls, one after another, while Python computes. On a GPU
-a call only enqueues, on a stream of the lane, so the caller's thread makes it.
+a call only enqueues, on a stream of the lane, so the caller's thread makes it: except in a backward
+pass, whose thread has kernels to launch, so that a thread of all lanes on the GPU makes it.
 """
 import contextlib
 import os
@@ -16,15 +17,18 @@ import torch.distributed as dist
 
 from muster import library
 from muster.library import C, Error, check
+from muster.torch.passes import Backward
 
 
 class Work(dist.Work):
     """What a collective returns. wait raises muster.Error; the future carries its text into C++."""
 
-    def __init__(self, tensors, devices, kept):
-        """kept: a list that will hold it until the first question for its result."""
+    def __init__(self, tensors, devices, kept, in_pass):
+        """kept: a list that will hold it until the first question for its result. in_pass: the end of a backward
+        pass raises its error."""
         super().__init__()
         self.error = None
+        self._in_pass = in_pass
         self._tensors = tensors
         self._kept = kept
         self._done = torch.futures.Future(devices=list(devices))
@@ -61,7 +65,7 @@ class Work(dist.Work):
     def get_future(self):
         """C++ gets a failure only from a callback, for which a GPU takes another stream and two events."""
         self._asked()
-        if self.is_completed() and not self.error:
+        if self._in_pass or (self.is_completed() and not self.error):
             return self._done
         return self._done.then(self._result)
 
@@ -92,7 +96,7 @@ class Lane:
         self._queue = queue.SimpleQueue()
         # A world that the first call opens may wait as long as that call.
         patience = _patience(timeout) if apart or torch.cuda.is_available() else 0
-        self._open = lambda: open_world(key, store, rank, size, timeout, patience, device)
+        self._open = lambda: open_world(key, store, rank, size, timeout, patience, device, not apart)
         self._thread = threading.Thread(target=self._serve, name=f"muster {key}", daemon=True)
         self._thread.start()
         lanes.append(self)
@@ -112,25 +116,30 @@ class Lane:
 
     def start(self, function, results, inputs=()):
         """Run function(call, stream), after what was started before, on these tensors."""
-        work = Work(results, [self.device] if self.device else [], self._recent)
+        in_pass = bool(self.device) and not self._in_thread and backward.is_under_way()
+        work = Work(results, [self.device] if self.device else [], self._recent, in_pass)
         ready = None
         self._recent.append(work)
         if self.device:
             for tensor in [*results, *inputs]:
                 tensor.record_stream(self._stream)
-            ready = torch.cuda.Event() if self._in_thread else self._ready
+            ready = torch.cuda.Event() if self._in_thread or in_pass else self._ready
             ready.record(torch.cuda.current_stream(self.device))
         if self._in_thread:
             self._queue.put((function, work, ready))
+        elif in_pass:
+            backward.put(self._run, function, work, ready)
         else:
-            self._run(function, work, ready)
+            with backward.done():
+                self._run(function, work, ready)
         return work
 
     def mark(self):
         """An event of the GPU, after all that its current stream and the lane have to do."""
         event = torch.cuda.Event()
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        event.record(self._stream)
+        with backward.done():
+            self._stream.wait_stream(torch.cuda.current_stream(self.device))
+            event.record(self._stream)
         return event
 
     def _current(self):
@@ -148,6 +157,7 @@ class Lane:
             except Exception as problem:  # pylint: disable=broad-except  # who waits for the work raises it
                 error = problem
             work.finish(error)
+        return error
 
     def _serve(self):
         while True:
@@ -175,7 +185,7 @@ class Lane:
         self.stop()
         if self.world is None:
             return
-        with self._current():
+        with backward.done(), self._current():
             for function in self._at_close:
                 function()
             check(C["finalize"](self.world))
@@ -220,6 +230,7 @@ class Lanes:
 _KEPT = 8
 
 lanes = []  # that are open
+backward = Backward()
 
 
 def close_all():
@@ -242,8 +253,8 @@ def _await(store, key, size):
         pause = min(2 * pause, 0.05)
 
 
-def open_world(key, store, rank, size, timeout, init_timeout, device):
-    """device: a GPU, which is current; None: the world is for host memory."""
+def open_world(key, store, rank, size, timeout, init_timeout, device, sums):
+    """device: a GPU, which is current; None: the world is for host memory. sums: not for messages alone."""
     rounds = []
     problem = []
 
@@ -263,7 +274,7 @@ def open_world(key, store, rank, size, timeout, init_timeout, device):
 
     exchange = library.Exchange(rank=rank, size=size, allgather=library.ALLGATHER(allgather), first=1)
     options = library.Options(timeout=timeout, init_timeout=init_timeout, on_failure=b"return",
-                              backend=b"nccl" if device else b"host", own_device=1,
+                              backend=b"nccl" if device else b"host", own_device=1, map_memory=int(sums),
                               exchange=library.ctypes.pointer(exchange))
     world = library.c_void_p()
     try:
