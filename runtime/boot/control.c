@@ -306,9 +306,11 @@ int mu_control_close(struct mu_control *c, struct mu_err *err)
     if (c->ended) {
         rc = mu_control_failure(c, err);
     } else {
-        char *blob = mu_control_gather_blob(c, "muster_finalize", MU_FRAME_LAST, NULL,
-                                            0, &len, err);
+        char *blob;
 
+        c->leaving = true;
+        blob = mu_control_gather_blob(c, "muster_finalize", MU_FRAME_LAST, NULL, 0,
+                                      &len, err);
         rc = blob ? 0 : -1;
         free(blob);
     }

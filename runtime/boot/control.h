@@ -85,8 +85,8 @@ int mu_control_close(struct mu_control *c, struct mu_err *err);
 
 /* Free c without a word: the others see this rank leave. */
 void mu_control_discard(struct mu_control *c);
-/* From now on as with env.report_immediately. */
-void mu_control_report_immediately(struct mu_control *c);
+/* From now on as with that env.report_immediately. */
+void mu_control_report_immediately(struct mu_control *c, bool immediately);
 /* Seconds that a wait which begins now may last. */
 double mu_control_patience(struct mu_control *c);
 

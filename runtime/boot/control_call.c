@@ -208,10 +208,10 @@ void mu_control_extend(struct mu_control *c, double seconds)
     pthread_mutex_unlock(&c->lock);
 }
 
-void mu_control_report_immediately(struct mu_control *c)
+void mu_control_report_immediately(struct mu_control *c, bool immediately)
 {
     pthread_mutex_lock(&c->lock);
-    c->env.report_immediately = true;
+    c->env.report_immediately = immediately;
     pthread_mutex_unlock(&c->lock);
 }
 

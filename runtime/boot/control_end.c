@@ -8,12 +8,19 @@
  * The rank that decided ends the step when WRITTEN has arrived from all its children.
  * Children of the dead rank have no parent any more. They connect to the rank that
  * decides, receive END and answer like its own children.
+ *
+ * The last result of mu_control_close does not reach the ranks behind one that dies
+ * with it. They connect to the rank that decides, too. That one leaves when all ranks
+ * have said goodbye, or when its END is sent: where it has left without END, nothing is
+ * lost.
  */
 #include "runtime/boot/control_impl.h"
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
+
+#define ASK_SECONDS 3.0 /* below the turn of a rank that asks */
 
 /* ---- Orphans ---- */
 
@@ -28,25 +35,55 @@ static int decider(const struct mu_control *c)
     return rank;
 }
 
-void mu_control_rejoin(struct mu_control *c)
+/* A rank that is about to leave drops the call; a busy one is late to answer. */
+static void call(struct mu_control *c, int rank, bool leaving, struct mu_dial *d)
 {
     const struct mu_world *w = c->env.world;
     const struct mu_claim claim = { MU_SERVICE_CONTROL, w->generation, c->rank };
+    double until = mu_clock_s() + (leaving ? ASK_SECONDS : MU_WRITE_SECONDS);
+    double pause = 0;
+    bool again = true;
+
+    while (again) {
+        mu_dial_start(d, mu_endpoint_address(w->endpoint), &w->address[rank], false,
+                      &claim, w->token);
+        mu_dial_wait(d, until);
+        again = leaving && mu_clock_s() < until && d->answer != MU_ANSWER_PROVED &&
+                d->answer != MU_ANSWER_REFUSED;
+        if (d->answer != MU_ANSWER_PROVED)
+            mu_dial_stop(d);
+        if (again)
+            mu_pause_longer(&pause);
+    }
+}
+
+/* As if the last result had arrived. */
+static void part(struct mu_control *c)
+{
+    const struct mu_frame last = { .type = MU_FRAME_ALL,
+                                   .flags = MU_FRAME_LAST,
+                                   .number = c->gathers };
+
+    mu_control_result(c, &last, "");
+}
+
+void mu_control_rejoin(struct mu_control *c)
+{
     int rank = decider(c);
     struct mu_dial d;
+    bool leaving;
 
     c->orphaned = false;
     if (rank == c->rank || c->ended)
         return;
+    leaving = c->leaving;
     pthread_mutex_unlock(&c->lock);
-    mu_dial_start(&d, mu_endpoint_address(w->endpoint), &w->address[rank], false,
-                  &claim, w->token);
-    mu_dial_wait(&d, mu_clock_s() + MU_WRITE_SECONDS);
+    call(c, rank, leaving, &d);
     pthread_mutex_lock(&c->lock);
-    if (d.answer != MU_ANSWER_PROVED)
-        mu_dial_stop(&d);
-    else
+    if (d.answer == MU_ANSWER_PROVED)
         mu_link_open(c, -1, d.fd, rank, d.pid);
+    else if (leaving && d.answer == MU_ANSWER_REFUSED)
+        part(c);
 }
 
 void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *why)

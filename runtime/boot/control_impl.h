@@ -117,7 +117,8 @@ struct mu_control {
     uint64_t gathers; /* done by this rank's callers */
     struct mu_result all, absent;
     struct mu_sum *sums; /* root: the open ones */
-    bool goodbye;        /* all ranks are in finalize: ends of file are expected */
+    bool leaving;        /* this rank has said goodbye */
+    bool goodbye;        /* all ranks have: ends of file are expected */
 
     /* Deadlines, seconds of the monotonic clock; 0: none. */
     double waiting_since, extended_until;
@@ -233,7 +234,9 @@ void mu_control_frame(struct mu_control *c, struct mu_link *link,
 bool mu_control_may_end(struct mu_control *c);
 /* The reason is decided here: the dead rank's children will connect to this rank. */
 void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *why);
-/* The parent has died: connect to the rank that decides, for its reason. */
+/* The parent has died: connect to the rank that decides, for its reason. Where this
+ * rank is leaving and that one has left, all ranks have said goodbye.
+ */
 void mu_control_rejoin(struct mu_control *c);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */

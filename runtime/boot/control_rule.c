@@ -112,6 +112,7 @@ void mu_control_take_turn(struct mu_control *c, enum mu_sight sight,
         .root = c->parent < 0,
         .second = c->parent >= 0 && c->parent_of[c->parent] < 0,
         .immediate = c->env.report_immediately,
+        .leaving = c->leaving,
     };
     struct mu_turn turn = mu_reporter_turn(&view);
     struct mu_pending *pending = &c->pending[sight];

@@ -16,6 +16,7 @@ struct rule {
     double step;   /* more for each further place */
     double below;  /* more where a rank above can decide */
     double orphan; /* more where the parent's own parent can decide first */
+    double ask;    /* more where another rank is asked first */
 };
 
 static const struct rule rules[MU_NSIGHTS] = {
@@ -26,7 +27,7 @@ static const struct rule rules[MU_NSIGHTS] = {
     [MU_SAW_FAILURE] = { .below = 4 },
     /* The kernel reports a death when the process has ended, which takes a while. */
     [MU_SAW_UNNAMED] = { .wait = 1, .below = 4 },
-    [MU_SAW_PARENT_END] = { .step = 0.5, .orphan = 1 },
+    [MU_SAW_PARENT_END] = { .step = 0.5, .orphan = 1, .ask = 4 },
     [MU_SAW_OVERDUE] = { .wait = 2 },
     [MU_SAW_PARENT_SILENT] = { .wait = 4, .step = 0.5 },
     [MU_SAW_ROOT_SILENT] = { .wait = 8, .step = 0.5 },
@@ -52,6 +53,7 @@ struct mu_turn mu_reporter_turn(const struct mu_view *view)
     const struct rule *rule = &rules[view->sight];
     struct mu_turn turn = { rule->wait, MU_DEED_REPORT };
     int place = view->place < PLACES ? view->place : PLACES;
+    bool asks = view->leaving && !(view->second && place == 0);
 
     if (view->sight == MU_SAW_DECISION)
         return after_decision(view);
@@ -62,7 +64,8 @@ struct mu_turn mu_reporter_turn(const struct mu_view *view)
     if (view->immediate && view->sight == MU_SAW_UNNAMED)
         turn.wait *= 2;
     if (!view->immediate)
-        turn.wait += rule->step * place + (view->second ? 0 : rule->orphan);
+        turn.wait += rule->step * place + (view->second ? 0 : rule->orphan) +
+                     (asks ? rule->ask : 0);
     if (!view->root)
         turn.wait += rule->below;
     return turn;

@@ -48,6 +48,8 @@ struct mu_view {
     bool root;      /* no rank is above this one */
     bool second;    /* the parent is the root */
     bool immediate; /* the ranks survive a death: each rank acts on it at once */
+    bool leaving;   /* it has said goodbye: all may have left in order, and it asks the
+                       rank that decides */
     bool mine;      /* this rank has decided */
     bool cut_off;   /* the other ranks may go on without this side */
     bool returns;   /* the error is returned: on_failure, or the ranks survive it */

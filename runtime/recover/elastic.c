@@ -71,7 +71,7 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
 static void arm(struct mu_comm *comm)
 {
     if (!atomic_exchange(&comm->armed, true) && comm->control)
-        mu_control_report_immediately(comm->control);
+        mu_control_report_immediately(comm->control, true);
 }
 
 /* The agreement of the ranks that this process has joined. */

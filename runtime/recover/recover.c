@@ -80,6 +80,9 @@ int mu_recover_finish(struct mu_recover *recover, struct mu_err *err)
     if (!comm->interrupt_all)
         comm->interrupt.code = 0;
     recover->finishing = true;
+    /* A rank that decides alone may do so when others have left in order. */
+    if (comm->control && !atomic_load(&comm->armed))
+        mu_control_report_immediately(comm->control, false);
     while (mu_gather_finalize(comm, &all, err) < 0) {
         mu_verdict_await(recover, err);
         if (mu_elastic_wanted(recover))

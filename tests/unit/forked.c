@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/boot/control_impl.h"
 #include "runtime/tools/forked.h"
 #include "tests/unit/forked.h"
 #include "tests/unit/text_file.h"
@@ -62,6 +63,41 @@ void forked_before_close(struct muster *m, void (*deed)(void *arg), void *arg)
     before_close.close = ops.close;
     ops.close = do_and_close;
     m->comm.ops = &ops;
+}
+
+static struct {
+    void (*deed)(void *arg);
+    void *arg;
+    void (*pass)(struct mu_control *c, struct mu_link *link,
+                 const struct mu_frame *frame, const char *data);
+} with_result;
+
+/* In the control thread. */
+static void do_with_result(struct mu_control *c, struct mu_link *link,
+                           const struct mu_frame *frame, const char *data)
+{
+    uint64_t before = c->all.number;
+    int nchildren = c->nchildren;
+
+    if (frame->type == MU_FRAME_ALL)
+        with_result.deed(with_result.arg);
+    c->nchildren = 1;
+    with_result.pass(c, link, frame, data);
+    if (c->all.number != before)
+        with_result.deed(with_result.arg);
+    c->nchildren = nchildren;
+}
+
+void forked_with_result(struct muster *m, void (*deed)(void *arg), void *arg)
+{
+    struct mu_control *c = m->comm.control;
+
+    pthread_mutex_lock(&c->lock);
+    with_result.deed = deed;
+    with_result.arg = arg;
+    with_result.pass = c->on_frame;
+    c->on_frame = do_with_result;
+    pthread_mutex_unlock(&c->lock);
 }
 
 void *forked_shared(size_t bytes)

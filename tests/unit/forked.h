@@ -72,6 +72,10 @@ struct mu_backend_ops *forked_elsewhere(struct muster *m);
 
 /* In a body: do this in muster_finalize, when all ranks have entered it. */
 void forked_before_close(struct muster *m, void (*deed)(void *arg), void *arg);
+/* In a body: do this with the next result of a gather among the control connections. At
+ * the root the first child has it then, on another rank no child.
+ */
+void forked_with_result(struct muster *m, void (*deed)(void *arg), void *arg);
 
 /* Memory that the forked ranks share with the test. */
 void *forked_shared(size_t bytes);

@@ -30,7 +30,13 @@ enum deed {
     SLOW,
     EXTEND
 };
-enum phase { IN_BUCKET, BETWEEN_STEPS, IN_FINALIZE, ALL_IN_FINALIZE };
+enum phase {
+    IN_BUCKET,
+    BETWEEN_STEPS,
+    IN_FINALIZE,
+    ALL_IN_FINALIZE,
+    WITH_THE_LAST_RESULT /* of finalize: it dies before all of its children have it */
+};
 
 struct fault {
     const char *name;
@@ -46,6 +52,7 @@ struct fault {
 struct run {
     const struct fault *fault;
     double *done_at; /* shared */
+    struct muster *m;
 };
 
 static void act(struct muster *m, const struct run *run)
@@ -98,10 +105,18 @@ static void act_in_close(void *arg)
     act(NULL, arg);
 }
 
+/* All ranks have entered finalize: the next result is the last one. */
+static void act_with_last_result(void *arg)
+{
+    const struct run *run = arg;
+
+    forked_with_result(run->m, act_in_close, arg);
+}
+
 /* Five steps of two buckets; the guilty rank does its deed in step 2. */
 static int body(struct muster *m, int rank, void *arg)
 {
-    const struct run *run = arg;
+    struct run *run = arg;
     const struct fault *f = run->fault;
     struct muster_param p[2] = { { .name = "a", .count = 64, .dtype = MUSTER_F32 },
                                  { .name = "b", .count = 64, .dtype = MUSTER_F32 } };
@@ -109,6 +124,7 @@ static int body(struct muster *m, int rank, void *arg)
 
     if (!m)
         return 96;
+    run->m = m;
     if (muster_ddp_create(m, p, 2, NULL, &ddp) != MUSTER_OK)
         return muster_report(m);
     for (int step = 0; step < 5; step++) {
@@ -128,6 +144,8 @@ static int body(struct muster *m, int rank, void *arg)
         act(m, run);
     if (rank == f->rank && f->phase == ALL_IN_FINALIZE)
         forked_before_close(m, act_in_close, arg);
+    if (rank == f->rank && f->phase == WITH_THE_LAST_RESULT)
+        forked_before_close(m, act_with_last_result, arg);
     muster_ddp_destroy(ddp);
     return muster_finalize(m);
 }
@@ -139,6 +157,10 @@ static int body(struct muster *m, int rank, void *arg)
 #define TWO_NODES                                                                      \
     {                                                                                  \
         .size = 4, .nodes = 2, .timeout = 1.5, .first_bucket = 256, .bucket_cap = 256  \
+    }
+#define RETURNS                                                                        \
+    {                                                                                  \
+        .size = 4, .nodes = 2, .timeout = 1.5, .return_failure = true                  \
     }
 #define SLOW_LIMIT                                                                     \
     {                                                                                  \
@@ -164,6 +186,14 @@ static const struct fault faults[] = {
       EXIT_0, 0, MUSTER_EPEER, "rank 0 (node a", 2.5 },
     { "kill -STOP when all ranks are in finalize", ONE_NODE, ALL_IN_FINALIZE, STOP, 2,
       MUSTER_ETIMEOUT, "rank 2 (node a) does not answer", 6 },
+    { "kill -9 of a rank that has the last result of finalize", TWO_NODES,
+      WITH_THE_LAST_RESULT, KILL, 2, 0, "", 1.5 },
+    { "kill -9 of rank 0 when one rank has the last result of finalize", TWO_NODES,
+      WITH_THE_LAST_RESULT, KILL, 0, 0, "", 1.5 },
+    { "the same, and the failure is returned: a rank", RETURNS, WITH_THE_LAST_RESULT,
+      KILL, 2, 0, "", 1.5 },
+    { "the same, and the failure is returned: rank 0", RETURNS, WITH_THE_LAST_RESULT,
+      KILL, 0, 0, "", 1.5 },
     { "segmentation fault", ONE_NODE, IN_BUCKET, SEGV, 3, MUSTER_EPEER,
       "rank 3 (node a", 1.5 },
     { "kill -STOP of a member", ONE_NODE, IN_BUCKET, STOP, 2, MUSTER_ETIMEOUT,
@@ -205,7 +235,7 @@ static const struct fault faults[] = {
 /* Where a rank waits: what ends the job at once does so far below any deadline. */
 static bool needs_deadline(const struct fault *f)
 {
-    return f->status == MUSTER_ETIMEOUT || f->status <= 0;
+    return f->status == MUSTER_ETIMEOUT || (f->status <= 0 && f->deed != KILL);
 }
 
 /* The statuses of those that ended by themselves; -1: any above 0. */
@@ -238,7 +268,7 @@ static void check(const struct fault *f, const struct forked_result *r, double d
     for (int k = 0; k < f->world.size; k++) {
         if (r->seconds[k] > last)
             last = r->seconds[k];
-        if (k == f->rank && f->status != 0)
+        if (k == f->rank && (f->status != 0 || f->deed == KILL))
             continue;
         spoken |= f->status == -1 || r->status[k] == f->status;
         if (!status_is_right(f, r->status[k]))
@@ -249,6 +279,8 @@ static void check(const struct fault *f, const struct forked_result *r, double d
         fail_msg("%s: nobody ended with %d\n%s", f->name, f->status, r->text);
     if (!strstr(r->text, f->expect))
         fail_msg("%s: '%s' is not in\n%s", f->name, f->expect, r->text);
+    if (f->status == 0 && r->text[0])
+        fail_msg("%s: printed\n%s", f->name, r->text);
     for (int k = 0; f->status > 0 && k < f->world.size; k++)
         if (k != f->rank && accuses(r->text, k, f->rank))
             fail_msg("%s: an innocent rank is named\n%s", f->name, r->text);
@@ -268,7 +300,7 @@ static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
 
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         struct forked_world w = faults[i].world;
-        struct run run = { &faults[i], done_at };
+        struct run run = { &faults[i], done_at, NULL };
         struct forked_result r;
         double start = mu_clock_s();
 
