@@ -617,7 +617,7 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  *
  * Some failures still end the job, as every failure without elastic does:
  *
- * - fewer than `elastic` ranks are left;
+ * - fewer than `elastic` ranks are left, and not all of them are in muster_finalize;
  * - a rank dies before the first sync has ended;
  * - a rank dies while some ranks are in muster_finalize and others are not;
  * - ranks cannot reach each other: the smaller part ends.

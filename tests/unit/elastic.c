@@ -235,7 +235,7 @@ static void deal(struct muster *m, struct model *model, struct muster_sampler_st
     *next = at->position + 4 * (uint64_t)muster_size(m);
 }
 
-static void die_in_close(void *arg)
+static void die_now(void *arg)
 {
     die(arg);
 }
@@ -283,7 +283,9 @@ int elastic_train(struct muster *m, int rank, void *arg)
         mu_pause(0.3); /* the others have the all-reduce behind them too */
     maybe_die(&run, STEPS, IN_FINALIZE);
     if (has_come(&run, STEPS, ALL_IN_FINALIZE))
-        forked_before_close(m, die_in_close, &run);
+        forked_before_close(m, die_now, &run);
+    if (has_come(&run, STEPS, WITH_THE_RESULT))
+        forked_with_result(m, die_now, &run);
     for (size_t i = 0; i < sizeof model->weight / sizeof model->weight[0]; i++)
         sum += model->weight[i];
     told->sum[rank] = sum;

@@ -20,6 +20,7 @@ enum phase {
                        further */
     IN_FINALIZE,
     ALL_IN_FINALIZE, /* when each rank has entered it */
+    WITH_THE_RESULT, /* the same, when some ranks have learned of it, others not */
     BEHIND_ANOTHER,  /* `after` seconds behind the first death: in the agreement */
 };
 
