@@ -56,7 +56,8 @@ static void write_sentence(struct mu_control *c, const struct mu_complaint *why,
     mu_death_text((enum mu_death)why->death,
                   &(struct mu_rank_name){ why->rank, w->host_of[why->rank],
                                           w->pid_of[why->rank] },
-                  c->rank, call, text, len);
+                  &(struct mu_rank_name){ c->rank, w->host_of[c->rank], 0 }, call, text,
+                  len);
 }
 
 void mu_control_decide(struct mu_control *c, const struct mu_complaint *why,

@@ -19,7 +19,21 @@
 #include "runtime/base/parse.h"
 #include "runtime/boot/pmix_call.h"
 #include "runtime/core/ranks.h"
+#include "runtime/core/reporter.h"
 #include "runtime/muster.h"
+
+static void refuse(const struct pmix *p, int rank, const char *key, pmix_status_t rc,
+                   struct mu_err *err)
+{
+    struct mu_rank_name who = { .rank = rank };
+    char host[128], name[192];
+
+    mu_pmix_host_of(p, rank, host, sizeof host);
+    who.host = host;
+    mu_rank_name_text(&who, name, sizeof name);
+    mu_err_set(err, MUSTER_ERENDEZVOUS, "%s published no %s: %s", name, key,
+               PMIx_Error_string(rc));
+}
 
 int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                   double timeout, struct mu_err *err)
@@ -34,8 +48,7 @@ int mu_pmix_fetch(void *arg, int rank, const char *key, void **value, size_t *le
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for %s", key);
     rc = mu_call_wait(c, rc, until, &v);
     if (rc != PMIX_SUCCESS || !v || v->type != PMIX_BYTE_OBJECT) {
-        mu_err_set(err, MUSTER_ERENDEZVOUS, "rank %d published no %s: %s", rank, key,
-                   PMIx_Error_string(rc));
+        refuse(arg, rank, key, rc, err);
         goto out;
     }
     copy = malloc(v->data.bo.size + 1);

@@ -43,8 +43,8 @@ static int blame_silent(const struct mu_flight *const *records, int size,
                     mu_plural(behind));
     for (int r = 0; r < size; r++)
         if (records[r] && records[r]->waiting_for[0]) {
-            mu_text_add(text, len, &n, "; rank %d waits for %s", r,
-                        records[r]->waiting_for);
+            mu_text_add(text, len, &n, "; rank %d (node %s) waits for %s", r,
+                        names->host_of[r], records[r]->waiting_for);
             break;
         }
     return guilty;
@@ -96,13 +96,15 @@ static int blame_partner(const struct mu_flight *const *records, int size,
     n = mu_flight_name(guilty, names, text, len);
     if (records[guilty]->partner) {
         mu_text_add(text, len, &n,
-                    " waits for %s, and rank %d for %s: ranks that exchange call "
-                    "muster_sendrecv",
-                    records[guilty]->waiting_for, waits, records[waits]->waiting_for);
+                    " waits for %s, and rank %d (node %s) for %s: ranks that exchange "
+                    "call muster_sendrecv",
+                    records[guilty]->waiting_for, waits, names->host_of[waits],
+                    records[waits]->waiting_for);
         return guilty;
     }
-    mu_text_add(text, len, &n, " has not made its call to the %s, where rank %d waits",
-                records[waits]->waiting_for, waits);
+    mu_text_add(text, len, &n,
+                " has not made its call to the %s, where rank %d (node %s) waits",
+                records[waits]->waiting_for, waits, names->host_of[waits]);
     if (records[guilty]->waiting_for[0])
         mu_text_add(text, len, &n, "; it waits for %s", records[guilty]->waiting_for);
     else

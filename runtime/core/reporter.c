@@ -119,14 +119,18 @@ void mu_death_phrase(enum mu_death death, const struct mu_rank_name *who, char *
     add_phrase(death, who, text, len);
 }
 
-void mu_death_text(enum mu_death death, const struct mu_rank_name *who, int by,
-                   const char *doing, char *text, size_t len)
+void mu_death_text(enum mu_death death, const struct mu_rank_name *who,
+                   const struct mu_rank_name *by, const char *doing, char *text,
+                   size_t len)
 {
     size_t at = add_phrase(death, who, text, len);
+    char name[256];
 
     mu_text_add(text, len, &at, "%s", words[death].more);
-    if (doing[0])
-        mu_text_add(text, len, &at, "; rank %d %s", by, doing);
+    if (!doing[0])
+        return;
+    mu_rank_name_text(by, name, sizeof name);
+    mu_text_add(text, len, &at, "; %s %s", name, doing);
 }
 
 int mu_death_err(enum mu_death death, const struct mu_rank_name *who,
@@ -134,7 +138,7 @@ int mu_death_err(enum mu_death death, const struct mu_rank_name *who,
 {
     char text[MU_ERR_TEXT];
 
-    mu_death_text(death, who, -1, "", text, sizeof text);
+    mu_death_text(death, who, who, "", text, sizeof text);
     return mu_err_set(err, MUSTER_EPEER, "%s", text);
 }
 

@@ -101,8 +101,9 @@ void mu_death_phrase(enum mu_death death, const struct mu_rank_name *who, char *
 /* The sentence: with the phrase, its consequence, and what the reporter `by` was doing
  * ("waits for bucket 7 of step 1204", or "").
  */
-void mu_death_text(enum mu_death death, const struct mu_rank_name *who, int by,
-                   const char *doing, char *text, size_t len);
+void mu_death_text(enum mu_death death, const struct mu_rank_name *who,
+                   const struct mu_rank_name *by, const char *doing, char *text,
+                   size_t len);
 /* The same as MUSTER_EPEER, of a reporter that was doing nothing. Returns -1. */
 int mu_death_err(enum mu_death death, const struct mu_rank_name *who,
                  struct mu_err *err);

@@ -402,12 +402,10 @@ static const struct {
 } silences[] = {
     { partner_never_comes, MUSTER_ETIMEOUT,
       "rank 1 (node a) has not made its call to the receive of 1 i32 from rank 1, "
-      "where "
-      "rank 0 waits (rank 1 is reading data)" },
+      "where rank 0 (node a) waits (rank 1 is reading data)" },
     { both_receive, MUSTER_ETIMEOUT,
-      "rank 0 (node a) waits for receive of 1 i32 from rank 1, and rank 1 for receive "
-      "of "
-      "1 i32 from rank 0: ranks that exchange call muster_sendrecv" },
+      "rank 0 (node a) waits for receive of 1 i32 from rank 1, and rank 1 (node a) "
+      "for receive of 1 i32 from rank 0: ranks that exchange call muster_sendrecv" },
     { another_length, MUSTER_ECONTRACT,
       "rank 1 (node a) sends 5 i32 to rank 0 (node a), which expects 4 i32 (receive of "
       "4 "

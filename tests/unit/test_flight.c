@@ -57,22 +57,22 @@ static const struct verdict_case {
       { 9, -1, 9 },
       NULL,
       1,
-      "rank 1 (node a) does not answer (stopped, or its node hangs); rank 0 waits for "
-      "all" },
+      "rank 1 (node a) does not answer (stopped, or its node hangs); rank 0 (node a) "
+      "waits for all" },
     { "a whole node does not answer",
       4,
       { 9, 9, -1, -1 },
       NULL,
       2,
       "rank 2 (node b) does not answer (stopped, or its node hangs); 1 rank behind "
-      "it cannot report; rank 0 waits for all" },
+      "it cannot report; rank 0 (node a) waits for all" },
     { "silence is worse than lateness",
       3,
       { 9, 3, -1 },
       NULL,
       2,
-      "rank 2 (node b) does not answer (stopped, or its node hangs); rank 0 waits for "
-      "all" },
+      "rank 2 (node b) does not answer (stopped, or its node hangs); rank 0 (node a) "
+      "waits for all" },
     { "another collective",
       4,
       { 9, 9, 9, 9 },

@@ -195,8 +195,8 @@ static const struct sentence {
     { MU_DEATH_ENDED,
       { 2, "b", 71 },
       "waits for bucket 1 of step 2",
-      "rank 2 (node b, pid 71) died or left without muster_finalize; rank 0 waits for "
-      "bucket 1 of step 2" },
+      "rank 2 (node b, pid 71) died or left without muster_finalize; rank 0 (node a) "
+      "waits for bucket 1 of step 2" },
     { MU_DEATH_ENDED,
       { 2, "b", 71 },
       "",
@@ -205,12 +205,12 @@ static const struct sentence {
       { 2, "b", 71 },
       "has left muster_barrier",
       "rank 2 (node b, pid 71) cannot be reached any more: its node or the link to it "
-      "is dead; rank 0 has left muster_barrier" },
+      "is dead; rank 0 (node a) has left muster_barrier" },
     { MU_DEATH_SILENT,
       { 2, "b", 71 },
       "waits for muster_barrier",
       "rank 2 (node b, pid 71) does not answer (stopped, or its node hangs); rank 0 "
-      "waits for muster_barrier" },
+      "(node a) waits for muster_barrier" },
 };
 
 static void a_sentence_has_rank_node_and_call(void **state)
@@ -221,7 +221,8 @@ static void a_sentence_has_rank_node_and_call(void **state)
     for (size_t i = 0; i < sizeof sentences / sizeof sentences[0]; i++) {
         const struct sentence *s = &sentences[i];
 
-        mu_death_text(s->death, &s->who, 0, s->doing, text, sizeof text);
+        mu_death_text(s->death, &s->who, &(struct mu_rank_name){ 0, "a", 0 }, s->doing,
+                      text, sizeof text);
         assert_string_equal(text, s->text);
     }
     mu_death_phrase(MU_DEATH_ENDED, &(struct mu_rank_name){ 2, "b", 71 }, text,

@@ -103,13 +103,14 @@ void mu_engine_fail(struct mu_host_backend *b, int status, int rank, bool report
 void mu_engine_lost(struct mu_host_backend *b, int rank, enum mu_death death)
 {
     const struct mu_rank_name who = { .rank = rank, .host = b->host_of[rank] };
+    const struct mu_rank_name by = { b->env.rank, b->host_of[b->env.rank], 0 };
     char doing[128] = "", text[MU_FAILURE_TEXT];
 
     if (b->failure.status)
         return;
     if (b->head)
         snprintf(doing, sizeof doing, "waits for %s", mu_host_request_text(b->head));
-    mu_death_text(death, &who, b->env.rank, doing, text, sizeof text);
+    mu_death_text(death, &who, &by, doing, text, sizeof text);
     b->failure.death = death; /* the others receive it too */
     mu_engine_fail(b, MUSTER_EPEER, rank, true, "%s", text);
 }

@@ -142,14 +142,14 @@ static void *peer_memory(struct mu_host_backend *b, int local, uint64_t at,
                          size_t bytes)
 {
     void *p = mu_host_arena_at(b, at, bytes);
-    char who[128];
+    char who[128], mine[128];
 
     if (!p)
-        mu_engine_fail(
-            b, MUSTER_ECONTRACT, b->shm->rank_of[local], true,
-            "%s uses shared memory that rank %d has not allocated: allocations "
-            "must have the same sizes in the same order on all ranks",
-            mu_rank_text(b, b->shm->rank_of[local], who, sizeof who), b->env.rank);
+        mu_engine_fail(b, MUSTER_ECONTRACT, b->shm->rank_of[local], true,
+                       "%s uses shared memory that %s has not allocated: allocations "
+                       "must have the same sizes in the same order on all ranks",
+                       mu_rank_text(b, b->shm->rank_of[local], who, sizeof who),
+                       mu_rank_text(b, b->env.rank, mine, sizeof mine));
     return p;
 }
 

@@ -133,21 +133,20 @@ int mu_peers_collect(struct mu_nccl_backend *b, const char *key, const void *min
         x->fence(x->arg, b->env.init_timeout, err) < 0)
         return mu_err_context(err, "nccl backend, %s", key);
     for (int i = 0; i < b->env.local_size; i++) {
+        int rank = b->local_ranks[i];
         void *value = NULL;
         size_t got = 0;
 
-        if (x->fetch(x->arg, b->local_ranks[i], key, &value, &got, b->env.init_timeout,
-                     err) < 0)
-            return mu_err_context(err, "nccl backend, %s of rank %d", key,
-                                  b->local_ranks[i]);
+        if (x->fetch(x->arg, rank, key, &value, &got, b->env.init_timeout, err) < 0)
+            return mu_err_context(err, "nccl backend, %s of rank %d", key, rank);
         if (got == len)
             memcpy((char *)all + i * len, value, len);
         free(value);
         if (got != len)
             return mu_err_set(err, MUSTER_ECONTRACT,
-                              "rank %d runs another version of the nccl backend (it "
-                              "sent %zu bytes of %s, not %zu)",
-                              b->local_ranks[i], got, key, len);
+                              "rank %d (node %s) runs another version of the nccl "
+                              "backend (it sent %zu bytes of %s, not %zu)",
+                              rank, b->env.host_of[rank], got, key, len);
     }
     return 0;
 }
@@ -218,6 +217,7 @@ static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
                      struct mu_err *err)
 {
     struct arena_record mine = { 0 }, all[MU_PEERS];
+    const char *host;
     char key[48];
 
     if (a->base) {
@@ -228,24 +228,27 @@ static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
     snprintf(key, sizeof(key), "mu.nccl.arena.%u", b->arena_count++);
     if (mu_peers_collect(b, key, &mine, sizeof(mine), all, err) < 0)
         return -1;
+    host = b->env.host_of[b->env.rank];
     for (int i = 0; i < b->env.local_size; i++) {
         if (all[i].bytes == 0)
             return mu_err_set(err, MUSTER_EMEMORY,
-                              "rank %d could not allocate %zu bytes of device memory",
-                              b->local_ranks[i], a->bytes);
+                              "rank %d (node %s) could not allocate %zu bytes of "
+                              "device memory",
+                              b->local_ranks[i], host, a->bytes);
         if (all[i].bytes != a->bytes)
             return mu_err_set(
                 err, MUSTER_ECONTRACT,
-                "rank %d allocates %zu bytes of device memory, rank %d %zu: "
-                "all ranks must allocate the same sizes in the same order",
-                b->env.rank, a->bytes, b->local_ranks[i], (size_t)all[i].bytes);
+                "rank %d allocates %zu bytes of device memory, rank %d %zu, both on "
+                "node %s: all ranks must allocate the same sizes in the same order",
+                b->env.rank, a->bytes, b->local_ranks[i], (size_t)all[i].bytes, host);
         if (i == b->env.local_rank)
             a->peer[i] = a->base;
         else if (cudaIpcOpenMemHandle((void **)&a->peer[i], all[i].handle,
                                       cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
             return mu_err_set(err, MUSTER_EDEVICE,
-                              "cannot map the %zu bytes that rank %d allocated",
-                              a->bytes, b->local_ranks[i]);
+                              "cannot map the %zu bytes that rank %d (node %s) "
+                              "allocated",
+                              a->bytes, b->local_ranks[i], host);
     }
     return 0;
 }

@@ -9,6 +9,19 @@
 
 #define ABORT_PATIENCE 5.0 /* seconds that kernels may take to end after an abort */
 
+static int late(const struct mu_nccl_backend *b, struct mu_err *err)
+{
+    uint32_t stuck = b->words->stuck;
+    int rank;
+
+    if (stuck == 0 || (int)stuck > b->env.local_size)
+        return mu_err_set(err, MUSTER_ETIMEOUT, "a rank did not take part in time");
+    rank = b->local_ranks[stuck - 1];
+    return mu_err_set(err, MUSTER_ETIMEOUT,
+                      "rank %d (node %s) did not take part in time", rank,
+                      b->env.host_of[rank]);
+}
+
 /* Poll, because cudaStreamSynchronize does not return from a kernel that hangs in spite
  * of an abort.
  */
@@ -33,9 +46,7 @@ static int idle(struct mu_nccl_backend *b, cudaStream_t stream, double end,
         if (end < HUGE_VAL && b->env.lost && atomic_load(b->env.lost))
             return mu_err_set(err, MUSTER_EPEER, "a rank was lost");
         if (mu_clock_s() > end)
-            return mu_err_set(err, MUSTER_ETIMEOUT, "rank %d did not take part in time",
-                              b->words->stuck ? b->local_ranks[b->words->stuck - 1]
-                                              : -1);
+            return late(b, err);
         if (polls > 2000)
             nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
         else
