@@ -139,62 +139,44 @@ static double scale_of(ncclRedOp_t op)
     return op == ncclAvg ? 1.0 / nranks : 1.0;
 }
 
+/* What all of the calls below have. */
+#define CALL(...)                                                                      \
+    nccl(                                                                              \
+        s,                                                                             \
+        (struct op){                                                                   \
+            .name = __func__, .from = send, .to = recv, .count = count, __VA_ARGS__ })
+
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count,
                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t s)
 {
-    return nccl(s, (struct op){ .collective = SUM,
-                                .name = "ncclAllReduce",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .scale = scale_of(op) });
+    return CALL(.collective = SUM, .scale = scale_of(op));
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count,
                            ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t s)
 {
-    return nccl(s, (struct op){ .collective = BROADCAST,
-                                .name = "ncclBroadcast",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .root = root });
+    return CALL(.collective = BROADCAST, .root = root);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count,
                            ncclDataType_t type, ncclComm_t comm, cudaStream_t s)
 {
-    return nccl(s, (struct op){ .collective = GATHER,
-                                .name = "ncclAllGather",
-                                .from = send,
-                                .to = recv,
-                                .count = count });
+    return CALL(.collective = GATHER);
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                cudaStream_t s)
 {
-    return nccl(s, (struct op){ .collective = SCATTER,
-                                .name = "ncclReduceScatter",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .scale = scale_of(op) });
+    return CALL(.collective = SCATTER, .scale = scale_of(op));
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t s)
 {
-    return nccl(s, (struct op){ .collective = REDUCE,
-                                .name = "ncclReduce",
-                                .from = send,
-                                .to = recv,
-                                .count = count,
-                                .root = root,
-                                .scale = scale_of(op) });
+    return CALL(.collective = REDUCE, .root = root, .scale = scale_of(op));
 }
 
 static ncclResult_t add_part(struct part part, cudaStream_t s)
