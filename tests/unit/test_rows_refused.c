@@ -21,6 +21,13 @@
         RANK_CHECK(strstr(muster_error(m), words));                                    \
     } while (0)
 
+static void on_two_ranks(const char *name,
+                         int (*body)(struct muster *m, int rank, void *arg))
+{
+    forked_well(name, (struct forked_world){ .size = 2, .return_failure = true }, body,
+                NULL);
+}
+
 static int misuse_body(struct muster *m, int rank, void *arg)
 {
     static const struct how h = { .size = 2 };
@@ -61,9 +68,7 @@ static int misuse_body(struct muster *m, int rank, void *arg)
 
 static void misuse_gets_one_sentence(void **state)
 {
-    forked_well("misuse",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                misuse_body, NULL);
+    on_two_ranks("misuse", misuse_body);
 }
 
 /* The dense part is held back for rows: it counts as ready all the same. */
@@ -85,9 +90,7 @@ static int held_body(struct muster *m, int rank, void *arg)
 
 static void a_dense_part_that_waits_for_rows_is_ready(void **state)
 {
-    forked_well("held",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                held_body, NULL);
+    on_two_ranks("held", held_body);
 }
 
 static int differ_body(struct muster *m, int rank, void *arg)
@@ -102,9 +105,7 @@ static int differ_body(struct muster *m, int rank, void *arg)
 
 static void ranks_that_differ_in_rows_are_refused(void **state)
 {
-    forked_well("differ",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                differ_body, NULL);
+    on_two_ranks("differ", differ_body);
 }
 
 static int screen_body(struct muster *m, int rank, void *arg)
@@ -127,9 +128,7 @@ static int screen_body(struct muster *m, int rank, void *arg)
 
 static void screening_names_the_element_of_a_row(void **state)
 {
-    forked_well("screen",
-                (struct forked_world){ .size = 2, .nodes = 1, .return_failure = true },
-                screen_body, NULL);
+    on_two_ranks("screen", screen_body);
 }
 
 int main(void)

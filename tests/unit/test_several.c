@@ -48,13 +48,8 @@ static void run_all(int size, int nodes, int (*body)(struct muster *, int, void 
 {
     struct forked_world w = { .size = size, .nodes = nodes };
     struct call call = { body, arg };
-    struct forked_result r;
 
-    forked_run(&w, and_finalize, &call, 60, &r);
-    for (int i = 0; i < size; i++)
-        if (r.status[i] != 0)
-            fail_msg("rank %d of %d ended with %d:\n%s", i, size, r.status[i], r.text);
-    forked_clear(&r);
+    forked_well("in order", w, and_finalize, &call);
 }
 
 /* ---- checkpoints ---- */
