@@ -5,7 +5,7 @@
 
 #include "tests/unit/forked.h"
 
-enum { N = 4, COUNT = 50 };
+enum { N = 5, COUNT = 40 };
 
 /* Runs body on one rank, on three of a node and on four of two nodes. */
 void everywhere(int (*body)(struct muster *m, int rank, void *arg), void *arg);

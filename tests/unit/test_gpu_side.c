@@ -15,9 +15,7 @@
 #include <cmocka.h>
 
 #include "runtime/core/numeric.h"
-#include "tests/unit/forked.h"
-
-enum { N = 5, COUNT = 40 };
+#include "tests/unit/gradients.h"
 
 static int looks, squares, stages;
 
@@ -73,22 +71,6 @@ static void fake_kernels(struct muster *m)
     }
 }
 
-static struct muster_ddp *make(struct muster *m, const struct muster_ddp_options *o,
-                               float own[N][COUNT])
-{
-    static const char *const names[N] = { "a", "b", "c", "d", "e" };
-    struct muster_param p[N];
-    struct muster_ddp *ddp;
-
-    for (int i = 0; i < N; i++)
-        p[i] = (struct muster_param){ .name = names[i],
-                                      .count = COUNT,
-                                      .dtype = MUSTER_F32,
-                                      .grad = i % 2 ? own[i] : NULL };
-    RANK_OK(muster_ddp_create(m, p, N, o, &ddp));
-    return ddp;
-}
-
 static float value(int rank, int step, int i, int k)
 {
     return (float)sin(rank * 3 + step * 5 + i * 7 + k);
@@ -97,7 +79,7 @@ static float value(int rank, int step, int i, int k)
 static void ready(struct muster *m, struct muster_ddp *ddp, int step)
 {
     for (int i = N - 1; i >= 0; i--) {
-        float *g = muster_ddp_grad(ddp, i);
+        float *g = grad(ddp, i);
 
         for (int k = 0; k < COUNT; k++)
             g[k] = value(muster_rank(m), step, i, k);
@@ -121,7 +103,7 @@ static int clip_body(struct muster *m, int rank, void *arg)
         RANK_OK(muster_ddp_sync_with(ddp, &f, NULL));
         for (int i = 0; i < N; i++)
             for (int k = 0; k < COUNT; k++) {
-                double mean = 0, g = ((float *)muster_ddp_grad(ddp, i))[k];
+                double mean = 0, g = grad(ddp, i)[k];
 
                 for (int r = 0; r < muster_size(m); r++)
                     mean += value(r, step, i, k) / muster_size(m);
@@ -134,8 +116,7 @@ static int clip_body(struct muster *m, int rank, void *arg)
         RANK_CHECK(o.shard || fabs(sqrt(after) - 0.5) < 1e-4);
     }
     RANK_CHECK(squares >= 3 * muster_ddp_buckets(ddp));
-    muster_ddp_destroy(ddp);
-    return muster_finalize(m);
+    return finish(m, ddp);
 }
 
 static void norm_and_clipping_are_done_where_the_gradients_are(void **state)
@@ -159,7 +140,7 @@ static int overflow_body(struct muster *m, int rank, void *arg)
     ddp = make(m, NULL, own);
     for (int step = 0; step < 3; step++) {
         for (int i = N - 1; i >= 0; i--) {
-            float *g = muster_ddp_grad(ddp, i);
+            float *g = grad(ddp, i);
 
             for (int k = 0; k < COUNT; k++)
                 g[k] = 4;
@@ -171,10 +152,9 @@ static int overflow_body(struct muster *m, int rank, void *arg)
         RANK_CHECK(f.skip == (step == 1));
         RANK_CHECK(scaler.scale == (step == 0 ? 4 : 2));
         if (step == 0)
-            RANK_CHECK(((float *)muster_ddp_grad(ddp, 0))[0] == 1);
+            RANK_CHECK(grad(ddp, 0)[0] == 1);
     }
-    muster_ddp_destroy(ddp);
-    return muster_finalize(m);
+    return finish(m, ddp);
 }
 
 static void an_overflow_of_one_rank_is_skipped_by_all(void **state)
@@ -201,7 +181,7 @@ static int screen_body(struct muster *m, int rank, void *arg)
         /* one gradient of the same bucket is absent: it is not counted */
         if (rank == 1 && i == 0 && bad != 0)
             continue;
-        ((float *)muster_ddp_grad(ddp, i))[3] = rank == 1 && i == bad ? NAN : 1;
+        grad(ddp, i)[3] = rank == 1 && i == bad ? NAN : 1;
         rc = muster_ddp_grad_ready(ddp, i, NULL);
     }
     if (rc == MUSTER_OK)
@@ -226,10 +206,10 @@ static void screening_names_rank_and_parameter_after_the_look(void **state)
     struct {
         int bad;
         char text[64];
-    } cases[] = { { 3, "rank 1 (node a): the gradient of 'd' has NaN or Inf" },
-                  { 0, "rank 1 (node a): the gradient of 'a' has NaN or Inf" },
-                  { 1, "rank 1 (node a): the gradient of 'b' has NaN or Inf" },
-                  { 4, "rank 1 (node a): the gradient of 'e' has NaN or Inf" } };
+    } cases[] = { { 3, "rank 1 (node a): the gradient of 'w3' has NaN or Inf" },
+                  { 0, "rank 1 (node a): the gradient of 'w0' has NaN or Inf" },
+                  { 1, "rank 1 (node a): the gradient of 'w1' has NaN or Inf" },
+                  { 4, "rank 1 (node a): the gradient of 'w4' has NaN or Inf" } };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         forked_well(
@@ -256,12 +236,11 @@ static int compress_body(struct muster *m, int rank, void *arg)
 
                 for (int r = 0; r < muster_size(m); r++)
                     mean += value(r, step, i, k) / muster_size(m);
-                RANK_CHECK(fabs(((float *)muster_ddp_grad(ddp, i))[k] - mean) < 0.05);
+                RANK_CHECK(fabs(grad(ddp, i)[k] - mean) < 0.05);
             }
     }
     RANK_CHECK(stages == 3 * 3 * muster_ddp_buckets(ddp));
-    muster_ddp_destroy(ddp);
-    return muster_finalize(m);
+    return finish(m, ddp);
 }
 
 /* Matrices of 8 x 5 and vectors; what comes is the mean of rank-1 matrices. */
@@ -283,19 +262,17 @@ static int factor_body(struct muster *m, int rank, void *arg)
     for (int step = 0; step < 3; step++) {
         for (int i = N - 1; i >= 0; i--) {
             for (int k = 0; k < COUNT; k++)
-                ((float *)muster_ddp_grad(ddp, i))[k] =
-                    (float)((rank + 1) * (k / 5 + 1) * (k % 5 - 3));
+                grad(ddp, i)[k] = (float)((rank + 1) * (k / 5 + 1) * (k % 5 - 3));
             RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
         }
         RANK_OK(muster_ddp_sync(ddp, NULL));
         for (int i = 0; i < N; i++)
             for (int k = 0; k < COUNT; k++)
-                RANK_CHECK(fabs(((float *)muster_ddp_grad(ddp, i))[k] -
-                                mean * (k / 5 + 1) * (k % 5 - 3)) < 1e-3);
+                RANK_CHECK(fabs(grad(ddp, i)[k] - mean * (k / 5 + 1) * (k % 5 - 3)) <
+                           1e-3);
     }
     RANK_CHECK(stages >= 3 * 3 && stages % 9 == 0);
-    muster_ddp_destroy(ddp);
-    return muster_finalize(m);
+    return finish(m, ddp);
 }
 
 static void compression_is_done_where_the_gradients_are(void **state)
