@@ -88,8 +88,8 @@ static struct mu_launch launch_variables(bool single)
     return launch;
 }
 
-/* Compare the CPUs that the plugin gave with those of this process: a program between
- * srun and this one may have changed them (numactl, taskset, a wrapper).
+/* Compare the CPUs to which the plugin bound the task with those of this process: what
+ * runs between may have changed them (numactl, taskset, a wrapper, a container).
  */
 static void check_cpus(const struct muster *m, const struct mu_record *record)
 {
@@ -102,7 +102,7 @@ static void check_cpus(const struct muster *m, const struct mu_record *record)
     mu_cpuset_format(&record->cpus, promised, sizeof promised);
     mu_log(&m->comm.log, MU_LOG_WARN,
            "rank %d (node %s) runs on cpus %s, but Muster bound it to %s: a program "
-           "between srun and this one (numactl, taskset, a wrapper) moved it",
+           "that started it (numactl, taskset, a wrapper) or a cgroup changed that",
            m->comm.world->rank, m->comm.world->host_of[m->comm.world->rank], is,
            promised);
 }

@@ -43,6 +43,7 @@
 #include "runtime/base/record.h"
 #include "spank/core/slurm/command_line.h"
 #include "spank/core/slurm/node_addr.h"
+#include "spank/hw/live/apply.h"
 #include "spank/plugin/state.h"
 
 struct mu_env;
@@ -222,11 +223,11 @@ int mu_gpus_visible(const struct mu_state *st, const int *gpu_node, int ngpus,
 int mu_nccl_plugins_add(const struct mu_state *st, bool first, struct mu_env *env,
                         struct mu_err *err);
 
-/* taskenv.c. Writes the environment of one task; hidden: Slurm narrowed the task, so
- * that its CUDA_VISIBLE_DEVICES is kept.
+/* taskenv.c. Writes the environment of one task, which is bound to `bound`; hidden:
+ * Slurm narrowed the task, so that its CUDA_VISIBLE_DEVICES is kept.
  */
 int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
-                     bool hidden, struct mu_err *err);
+                     const struct mu_bound *bound, bool hidden, struct mu_err *err);
 /* Without a plan: writes rank and rendezvous variables; task: local rank. */
 int mu_taskenv_ranks(const struct mu_state *st, spank_t sp, int task,
                      struct mu_err *err);

@@ -87,17 +87,20 @@ static int disputed_cpus(const struct mu_state *st, struct mu_err *err)
 }
 
 static int bind_task(const struct mu_state *st, const struct mu_slot *slot,
-                     struct mu_err *err)
+                     struct mu_bound *bound, struct mu_err *err)
 {
     if (!slot->bound || st->simulated || st->step.launcher == MU_LAUNCHER_MPI)
         return 0;
     if (mu_step_cpus_disputed(st))
         return disputed_cpus(st, err);
-    if (mu_apply_affinity(&slot->cpus, err) < 0)
+    if (mu_apply_affinity(&slot->cpus, &bound->cpus, err) < 0)
         return -1;
     if (st->opts.mem == MU_MEM_NONE)
         return 0;
-    return mu_apply_memory(&slot->mems, st->opts.mem == MU_MEM_STRICT, err);
+    if (mu_apply_memory(&slot->mems, st->opts.mem == MU_MEM_STRICT, err) < 0)
+        return -1;
+    bound->mems = slot->mems;
+    return 0;
 }
 
 /* The task's number in the step, with that on this node where they differ. */
@@ -165,15 +168,16 @@ static int run_narrowed(const struct mu_state *st, spank_t sp,
 static int run_in_slot(struct mu_state *st, spank_t sp, const struct mu_slot *slot,
                        bool hidden)
 {
+    struct mu_bound bound = { 0 };
     struct mu_err err = { 0 };
     int rc = 0;
 
-    if (bind_task(st, slot, &err) < 0)
+    if (bind_task(st, slot, &bound, &err) < 0)
         rc = problem(st, sp, slot->task, &err);
     err = (struct mu_err){ 0 };
     mu_container_settle(st, sp, slot->task);
     mu_topofile_settle(st, sp, slot->task);
-    if (rc == 0 && mu_taskenv_write(st, sp, slot, hidden, &err) < 0)
+    if (rc == 0 && mu_taskenv_write(st, sp, slot, &bound, hidden, &err) < 0)
         rc = problem(st, sp, slot->task, &err);
     return rc;
 }

@@ -146,8 +146,12 @@ static const char *fabric_of(const struct mu_state *st, spank_t sp)
     return hca->layer == MU_LINK_UNKNOWN ? "" : mu_link_layer_name(hca->layer);
 }
 
+/* Readers compare the CPUs and memory nodes with the task's: the plan's would be wrong
+ * where it was not applied.
+ */
 static int add_plan(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
-                    struct mu_env *env, struct mu_err *err)
+                    const struct mu_bound *bound, struct mu_env *env,
+                    struct mu_err *err)
 {
     struct mu_record *record = malloc(sizeof *record);
     char line[MU_RECORD_LINE];
@@ -156,6 +160,8 @@ static int add_plan(const struct mu_state *st, spank_t sp, const struct mu_slot 
     if (!record)
         return mu_err_set(err, ENOMEM, "MUSTER_PLAN: out of memory");
     mu_show_record(&st->node, slot, record);
+    record->cpus = bound->cpus;
+    record->mems = bound->mems;
     mu_copy(record->fabric, sizeof record->fabric, fabric_of(st, sp));
     rc = mu_record_encode(record, line, sizeof line, err);
     if (rc == 0)
@@ -193,7 +199,8 @@ static int add_rendezvous(const struct mu_state *st, spank_t sp, int task,
 }
 
 static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
-                  bool hidden, struct mu_env *env, struct mu_err *err)
+                  const struct mu_bound *bound, bool hidden, struct mu_env *env,
+                  struct mu_err *err)
 {
     int cores = slot->bound ? mu_node_core_count(&st->node, &slot->cpus) : 0;
 
@@ -210,7 +217,7 @@ static int gather(const struct mu_state *st, spank_t sp, const struct mu_slot *s
     if (add_settings(st, env, err) < 0 ||
         mu_nccl_plugins_add(st, slot->task == 0, env, err) < 0)
         return -1;
-    return add_plan(st, sp, slot, env, err);
+    return add_plan(st, sp, slot, bound, env, err);
 }
 
 static int write_all(const struct mu_state *st, spank_t sp, const struct mu_env *env,
@@ -256,10 +263,10 @@ void mu_taskenv_restore(const struct mu_state *st, spank_t sp)
 }
 
 int mu_taskenv_write(const struct mu_state *st, spank_t sp, const struct mu_slot *slot,
-                     bool hidden, struct mu_err *err)
+                     const struct mu_bound *bound, bool hidden, struct mu_err *err)
 {
     struct mu_env env = { 0 };
-    int rc = gather(st, sp, slot, hidden, &env, err);
+    int rc = gather(st, sp, slot, bound, hidden, &env, err);
 
     if (rc == 0)
         rc = write_all(st, sp, &env, err);

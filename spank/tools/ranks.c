@@ -127,19 +127,23 @@ static void set_gpus(const struct job *j, const struct mu_slot *slot)
         set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 }
 
-static void set_plan(const struct job *j, const struct mu_slot *slot)
+static void set_plan(const struct job *j, const struct mu_slot *slot,
+                     const struct mu_bound *bound)
 {
     struct mu_record *record = calloc(1, sizeof *record);
     char line[MU_RECORD_LINE];
 
-    if (record)
+    if (record) {
         mu_show_record(j->node, slot, record);
+        record->cpus = bound->cpus;
+        record->mems = bound->mems;
+    }
     if (record && mu_record_encode(record, line, sizeof line, NULL) == 0)
         set("MUSTER_PLAN", "%s", line);
     free(record);
 }
 
-static void set_environment(const struct job *j, int rank)
+static void set_environment(const struct job *j, int rank, const struct mu_bound *bound)
 {
     const struct mu_slot *slot = &j->plan->slots[rank];
     int cores = slot->bound ? mu_node_core_count(j->node, &slot->cpus) : 0;
@@ -160,7 +164,7 @@ static void set_environment(const struct job *j, int rank)
     if (j->opts->omp == MU_AUTO_AUTO && cores > 0 && !getenv("OMP_NUM_THREADS"))
         set("OMP_NUM_THREADS", "%d", mu_env_threads(cores, slot->ngpus));
     set_gpus(j, slot);
-    set_plan(j, slot);
+    set_plan(j, slot, bound);
 }
 
 /* ---- Start ---------------------------------------------------------------------- */
@@ -199,14 +203,16 @@ static int choose(struct job *j)
 }
 
 /* A rank that cannot be bound runs slower: a warning, as under Slurm. */
-static void place(const struct job *j, int rank)
+static void place(const struct job *j, int rank, struct mu_bound *bound)
 {
     const struct mu_slot *slot = &j->plan->slots[rank];
     bool strict = j->opts->strict == MU_FLAG_YES;
     struct mu_err err = { 0 };
 
-    if ((slot->bound && mu_apply_affinity(&slot->cpus, &err) < 0) ||
-        mu_apply_memory(&slot->mems, j->opts->mem == MU_MEM_STRICT, &err) < 0) {
+    if (slot->bound && mu_apply_affinity(&slot->cpus, &bound->cpus, &err) == 0 &&
+        mu_apply_memory(&slot->mems, j->opts->mem == MU_MEM_STRICT, &err) == 0)
+        bound->mems = slot->mems;
+    if (err.text[0]) {
         mu_tool_fail(COMMAND, 0, "%s: rank %d: %s", strict ? "error" : "warning", rank,
                      err.text);
         if (strict)
@@ -217,6 +223,7 @@ static void place(const struct job *j, int rank)
 static _Noreturn void run_rank(const struct job *j, int rank, int out, int err,
                                pid_t parent)
 {
+    struct mu_bound bound = { 0 };
     int null = -1;
 
     setpgid(0, 0);
@@ -230,8 +237,8 @@ static _Noreturn void run_rank(const struct job *j, int rank, int out, int err,
         dup2(null, 0);
     dup2(out, 1);
     dup2(err, 2);
-    place(j, rank);
-    set_environment(j, rank);
+    place(j, rank, &bound);
+    set_environment(j, rank, &bound);
     execvp(j->argv[0], j->argv);
     mu_tool_fail(COMMAND, 0, "rank %d: cannot start %s: %s", rank, j->argv[0],
                  strerror(errno));

@@ -40,6 +40,17 @@ gone() { # a part of command lines: no process has it, within some seconds
     [ "$(sort <<< "$output" | grep -oE 'cpus=[0-9,-]+' | cut -d= -f2)" = "$planned" ]
 }
 
+@test "libmuster reports CPUs that a program changed since, and no others" {
+    local own first
+    own=$(grep Cpus_allowed_list /proc/self/status | cut -f2)
+    first=$(grep -oE '^[0-9]+' <<< "$own")
+    [ "$first" != "$own" ] || skip "needs two CPUs"
+    m run -n 1 taskset -c "$first" "$build/muster-train" --steps 2 --samples 100 --test-samples 10
+    [[ $messages == *"rank 0 "*" runs on cpus $first, but Muster bound it to $own: a program that started it (numactl, taskset, a wrapper) or a cgroup changed that"* ]]
+    m run -n 1 "$build/muster-train" --steps 2 --samples 100 --test-samples 10
+    [[ $messages != *"bound it"* ]]
+}
+
 @test "a warning of too few CPUs names the options of muster run, none of srun" {
     local first
     first=$(grep Cpus_allowed_list /proc/self/status | cut -f2 | grep -oE '^[0-9]+')

@@ -72,6 +72,12 @@ process_of_rank() { # PATTERN RANK [its variable]
     done
 }
 
+# Task, GPU and CPUs of the plan that --muster=verbose prints: of a recorded machine nothing is bound,
+# so that MUSTER_PLAN has none.
+plan_rows() { # file with what srun printed
+    sed -n 's/^muster: [^ ]*: *\([0-9]\+\)  \([^ ]*\) *\([0-9][^ ]*\) .*/\1 \2 \3/p' "$1" | sort -n
+}
+
 has_lines() { # file, number: at least so many
     [ "$(lines_of "$1")" -ge "$2" ]
 }

@@ -18,8 +18,8 @@ setup_file() {
 
 # GPUs and CPUs of each task's plan, in task order, and what srun said in $MUSTER_DIR/err.
 plans() { # srun option...
-    timeout 60 srun -Q "$@" bash -c 'echo "$MUSTER_PLAN"' 2> "$MUSTER_DIR/err" |
-        sed 's/.*task=\([0-9]*\);gpus=\([^;]*\);cpus=\([^;]*\);.*/\1 \2 \3/' | sort -n
+    timeout 60 srun -Q --muster=verbose "$@" true 2> "$MUSTER_DIR/err"
+    plan_rows "$MUSTER_DIR/err"
 }
 
 @test "case 005: each task beside its GPU, against the order of the CPUs; -c counts threads" {
@@ -47,14 +47,25 @@ plans() { # srun option...
         run plans --exclusive -n4 -c8 $option --gres=gpu:4
         echo "srun $option: $output"
         [ "$output" = "$want" ]
-        printf '#!/bin/bash\nsrun -Q -c8 bash -c '"'"'echo "$MUSTER_PLAN"'"'"' 2>/dev/null\n' > "$MUSTER_DIR/job"
+        printf '#!/bin/bash\nsrun -Q -c8 --muster=verbose true\n' > "$MUSTER_DIR/job"
         batch_job 60 --exclusive -n4 -c8 $option --gres=gpu:4 -o "$MUSTER_DIR/out" "$MUSTER_DIR/job"
-        run sed 's/.*task=\([0-9]*\);gpus=\([^;]*\);cpus=\([^;]*\);.*/\1 \2 \3/' <(sort "$MUSTER_DIR/out")
+        run plan_rows "$MUSTER_DIR/out"
         echo "sbatch $option: $output"
         [ "$output" = "$want" ]
     done
     run plans --exclusive -n4 -c8 --threads-per-core=2 --gres=gpu:4
     [ "${lines[0]}" = "0 GPU0 48-51,112-115" ]
+}
+
+@test "what was planned for another machine and not applied is no binding that somebody changed" {
+    run timeout 60 srun -Q -n2 --gres=gpu:2 "$build/muster-train" --steps 2 --samples 100 --test-samples 10
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"bound it"* ]]
+    run timeout 60 srun -Q -n2 --gres=gpu:2 "$build/muster" verify
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'cpus as Slurm set them; memory not bound' <<< "$output")" -eq 2 ]
 }
 
 @test "case 014: gres.conf names other cores than the hardware: the plan holds to the hardware, the doctor tells" {
@@ -69,6 +80,7 @@ plans() { # srun option...
     sleep 1
     if scontrol show node mach1 | grep -q "doesn't match socket boundaries"; then
         cp "$MUSTER_DIR/gres.conf" "$MUSTER_DIR/c/etc/gres.conf"
+        scontrol reconfigure
         skip "this Slurm drains a node with such a gres.conf"
     fi
     run plans -n1 -c32 --gres=gpu:1 --gres-flags=enforce-binding

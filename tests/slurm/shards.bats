@@ -27,8 +27,8 @@ start() { # gres
 
 # GPU and CPUs of each task's plan, in task order, and what srun said in $MUSTER_DIR/err.
 plans() { # srun option...
-    timeout 30 srun -Q "$@" bash -c 'echo "$MUSTER_PLAN"' 2> "$MUSTER_DIR/err" |
-        sed 's/.*task=\([0-9]*\);gpus=\([^;]*\);cpus=\([^;]*\);.*/\1 \2 \3/' | sort -n
+    timeout 30 srun -Q --muster=verbose "$@" true 2> "$MUSTER_DIR/err"
+    plan_rows "$MUSTER_DIR/err"
 }
 
 @test "case 076: tasks on shards of one GPU are placed beside it, without advice" {

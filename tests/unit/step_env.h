@@ -89,12 +89,15 @@ spank_err_t spank_unsetenv(spank_t sp, const char *name)
 }
 
 static uint32_t nnodes = 2;
+static const char *program = "prog";
+static void (*before_task)(void); /* between the hooks of step and task; may be NULL */
 
 spank_err_t spank_get_item(spank_t sp, spank_item_t item, ...)
 {
-    static char *argv[] = { "prog", NULL };
+    static char *argv[] = { NULL, NULL };
     va_list ap;
 
+    argv[0] = (char *)(uintptr_t)program;
     va_start(ap, item);
     if (item == S_JOB_ARGV) {
         *va_arg(ap, int *) = 1;
@@ -135,6 +138,8 @@ static inline void run_step(const char *site)
     said[0] = '\0';
     ((hook *)dlsym(so, "slurm_spank_init"))(NULL, 1, av);
     ((hook *)dlsym(so, "slurm_spank_user_init"))(NULL, 0, NULL);
+    if (before_task)
+        before_task();
     ((hook *)dlsym(so, "slurm_spank_task_init"))(NULL, 0, NULL);
     ((hook *)dlsym(so, "slurm_spank_exit"))(NULL, 0, NULL);
     dlclose(so);
@@ -165,6 +170,7 @@ static inline int begin(void **state)
     }
     nenv = 0;
     nnodes = 2;
+    program = "prog";
     option_text[0] = '\0';
     put("SLURM_STEP_NODELIST", "10.250.0.[1-2]");
     put("SLURM_STEP_GPUS", "0");

@@ -37,6 +37,18 @@ static void c013_the_mask_before_and_after_is_shown(void **state)
     doctor_finding("placed this task on CPUs 4-5, but it runs on CPUs 4-6");
 }
 
+static void cpus_that_muster_left_alone_are_slurms(void **state)
+{
+    char *env[] = { "SLURM_PROCID=0",
+                    "MUSTER_PLAN=v=1;task=0;gpus=-;cpus=-;mems=-;nics=-;path=-", NULL };
+    struct mu_facts facts = { .env = env };
+
+    mu_cpuset_add_range(&facts.affinity, 4, 5);
+    mu_doctor_step(&facts, &doctor_found);
+    doctor_nothing_above(MU_OK);
+    doctor_finding("runs on CPUs 4-5 as Slurm bound it");
+}
+
 static void c015_an_inherited_mask_is_decoded_and_named(void **state)
 {
     char *env[] = { "SLURM_CPU_BIND=quiet,mask_cpu:0x200000",
@@ -326,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DOCTOR_TEST(c005_cpus_per_task_counts_threads),
         DOCTOR_TEST(c013_the_mask_before_and_after_is_shown),
+        DOCTOR_TEST(cpus_that_muster_left_alone_are_slurms),
         DOCTOR_TEST(c015_an_inherited_mask_is_decoded_and_named),
         DOCTOR_TEST(c016_one_cpu_while_the_job_owns_many),
         DOCTOR_TEST(c094_cpus_and_tasks_are_compared_with_gpus),

@@ -249,8 +249,12 @@ static void check_binding(const struct mu_facts *facts, struct mu_findings *out)
     }
     mu_cpuset_format(&facts->affinity, have, sizeof have);
     mu_cpuset_format(&record.cpus, want, sizeof want);
-    if (!mu_cpuset_empty(&record.cpus) &&
-        !mu_cpuset_equal(&record.cpus, &facts->affinity))
+    if (mu_cpuset_empty(&record.cpus))
+        mu_findings_add(out, MU_OK, AREA, "",
+                        "this task runs on CPUs %s as Slurm bound it: Muster left its "
+                        "CPUs alone",
+                        have);
+    else if (!mu_cpuset_equal(&record.cpus, &facts->affinity))
         mu_findings_add(
             out, MU_WARNING, AREA,
             "look for a TaskProlog, a wrapper or a program that changes the binding",

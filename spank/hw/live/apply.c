@@ -16,7 +16,8 @@
  */
 #define PREFERRED_MANY 5
 
-int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err)
+int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_cpuset *applied,
+                      struct mu_err *err)
 {
     struct mu_cpuset now = { { 0 } };
     char want[256], have[256];
@@ -29,6 +30,7 @@ int mu_apply_affinity(const struct mu_cpuset *cpus, struct mu_err *err)
                           strerror(errno));
     /* The kernel silently drops CPUs outside the cgroup. */
     mu_cpuset_of_process(0, &now);
+    *applied = now;
     if (mu_cpuset_equal(&now, cpus))
         return 0;
     mu_cpuset_format(&now, have, sizeof have);
