@@ -26,6 +26,7 @@
  */
 #include "runtime/recover/recover.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "runtime/base/clock.h"
@@ -47,6 +48,16 @@ static int lost_early(const struct mu_recover *recover, int rank, struct mu_err 
     return mu_death_err(death == MU_DEATH_ENDED ? MU_DEATH_EARLY : death, &who, err);
 }
 
+/* An MPI library is in this program, and MPI_Init was not called. */
+static bool mpi_is_late(void)
+{
+    int (*initialized)(int *) = NULL;
+    int flag = 1;
+
+    *(void **)&initialized = dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    return initialized && initialized(&flag) == 0 && !flag;
+}
+
 /* A launcher that notices a death ends the step, so the ranks leave it. Its only
  * service, the exchange, they do themselves: their first agreement is on all of them.
  */
@@ -63,6 +74,11 @@ static int leave_launcher(struct mu_recover *recover, struct mu_err *err)
             return lost_early(recover, r, err);
     comm->world->exchange = mu_survive_exchange(recover->survive);
     comm->world->generation = mu_survive_generation(recover->survive);
+    if (comm->world->rank == 0 && comm->world->leave && mpi_is_late())
+        mu_log(&comm->log, MU_LOG_WARN,
+               "rank 0 (node %s) is elastic and leaves PMIx, so that a later MPI_Init "
+               "fails: call MPI_Init before muster_init",
+               comm->world->host);
     mu_world_leave(comm->world);
     return 0;
 }

@@ -37,6 +37,18 @@ mpi 2 sums 3, muster 2 sums 3" ]
     MUSTER_ELASTIC=1 beside mpi
 }
 
+@test "an elastic muster_init before MPI_Init: one sentence names the order that works" {
+    local sentence="call MPI_Init before muster_init"
+    MUSTER_ELASTIC=1 run timeout 60 mpirun --oversubscribe -n 3 "$BATS_FILE_TMPDIR/beside" muster
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ "$status" -ne 124 ]
+    [ "$(grep -c "^muster: warning: rank 0 .*$sentence" <<< "$output")" -eq 1 ]
+    [ "$(grep -c "$sentence" <<< "$output")" -eq 1 ]
+    MUSTER_ELASTIC=1 run timeout 60 mpirun --oversubscribe -n 3 "$BATS_FILE_TMPDIR/beside" mpi
+    [[ "$output" != *"MPI_Init"* ]]
+}
+
 @test "bench-host compares the host backend with Open MPI, each result checked" {
     run timeout 120 "$BATS_TEST_DIRNAME/../bench/host-allreduce" -n 2 -r 1 "$build"
     echo "$output"
