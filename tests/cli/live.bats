@@ -220,7 +220,23 @@ s/numaid="1"/numaid="1" affinity=""/
 3s:/>: class="0x030000" link_width=""/>:
 s/numaid="1"/affinity="22,22222222"/
 s/numaid="1"/numaid="-1" affinity="22,22222222"/
+s/numaid="1"/numaid="1" affinity="0000,00000000"/
+s/numaid="1"/numaid=" 1 "/
+s/numaid="1"/numaid="" affinity="22,22222222"/
+s/numaid="1"/affinity="2222,22222222"/
 END
+    # packages of two nodes each; a part of a node and all CPUs are no place, for the reason that is printed
+    sed 's/numaid="1"/affinity="33,33333333"/; s/numaid="2"/numaid="-1" affinity="cc,cccccccc"/' "$dir/bare.xml" > "$dir/package.xml"
+    nodes_of --opt "topo=$dir/package.xml"
+    [ "$planned" = "0-1 2-3 " ]
+    sed 's/numaid="1"/affinity="2,22222222"/' "$dir/bare.xml" > "$dir/part.xml"
+    nodes_of --opt "topo=$dir/part.xml"
+    has "$messages" "the topology file's CPUs near GPU 0000:80:01.0 are only a part of NUMA node 1"
+    printf '%s\n' '<system version="1"><cpu numaid="-1" affinity="ff,ffffffff">' '<pci busid="0000:80:01.0"/>' \
+        '<pci busid="0000:90:01.0"/>' '</cpu></system>' > "$dir/all.xml"
+    nodes_of --opt "topo=$dir/all.xml"
+    [ "$planned$shown" = "- - null null " ]
+    has "$messages" "PCI locality unknown"
     # as the site's machine
     printf 'optional /nowhere/muster.so conf=%s\n' "$dir/muster.conf" > "$dir/plugstack.conf"
     printf 'ClusterName=x\n' > "$dir/slurm.conf"

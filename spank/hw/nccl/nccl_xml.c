@@ -52,30 +52,56 @@ static void read_cpu_ids(struct mu_nccl_reader *r, int elem)
         m->cpu_model = (int)n;
 }
 
-/* The NUMA node and the CPUs of a <cpu>. As NCCL does, which asks sysfs: where the mask
- * is left out or empty, the CPUs are those of the machine's node. Where the number is
+/* Completes a <cpu> from the machine. As NCCL does, which asks sysfs: where the mask is
+ * left out or has no CPU, the CPUs are those of the machine's node. Where the number is
  * left out, it is that of the node which has these CPUs.
  */
+static void complete_numa(const struct mu_node *known, long *id, struct mu_cpuset *cpus)
+{
+    bool masked = !mu_cpuset_empty(cpus);
+    struct mu_cpuset here;
+
+    mu_node_cpus(known, &here);
+    mu_cpuset_and(&here, cpus);
+    for (int i = 0; i < known->nnumas; i++) {
+        const struct mu_numa *numa = &known->numas[i];
+
+        if (!masked && numa->os_index == *id)
+            *cpus = numa->cpus;
+        if (*id < 0 && !mu_cpuset_empty(&here) && mu_cpuset_inside(&here, &numa->cpus))
+            *id = numa->os_index;
+    }
+}
+
+/* The NUMA node, -1 unknown, and the CPUs of a <cpu>. */
 static int read_numa(const struct mu_nccl_reader *r, int elem, long *id,
                      struct mu_cpuset *cpus)
 {
-    char buf[4096];
+    char buf[4096], *number;
 
-    if (mu_xml_elem_attr(r->doc, elem, "numaid", buf, sizeof buf) &&
-        mu_parse_int("numaid", buf, -1, NUMAID_MAX, id, NULL) < 0)
+    mu_nccl_attr(r, elem, "numaid", buf, sizeof buf);
+    number = buf + strspn(buf, " \t\n");
+    number[strcspn(number, " \t\n")] = '\0';
+    if (number[0] && mu_parse_int("numaid", number, -1, NUMAID_MAX, id, NULL) < 0)
         return mu_nccl_fail(r, elem, "numaid is not a NUMA node number:", buf);
     mu_nccl_attr(r, elem, "affinity", buf, sizeof buf);
     if (buf[0] && mu_cpuset_parse_mask(buf, cpus, NULL) < 0)
         return mu_nccl_fail(r, elem, "affinity is not a CPU mask:", buf);
-    for (int i = 0; r->known && i < r->known->nnumas; i++) {
-        const struct mu_numa *numa = &r->known->numas[i];
-
-        if (!buf[0] && numa->os_index == *id)
-            *cpus = numa->cpus;
-        if (*id < 0 && buf[0] && mu_cpuset_equal(&numa->cpus, cpus))
-            *id = numa->os_index;
-    }
+    if (r->known)
+        complete_numa(r->known, id, cpus);
     return 0;
+}
+
+/* Without a number: CPUs of several nodes are a place, those of all are none. */
+static bool is_place(const struct mu_nccl_reader *r, int numa,
+                     const struct mu_cpuset *cpus)
+{
+    struct mu_cpuset all;
+
+    if (numa >= 0 || !r->known || mu_cpuset_empty(cpus))
+        return numa >= 0;
+    mu_node_cpus(r->known, &all);
+    return !mu_cpuset_inside(&all, cpus);
 }
 
 /* One <cpu>: a NUMA node, its cores, and the host bridge above its PCI devices. */
@@ -121,7 +147,7 @@ static int read_cpu(struct mu_nccl_reader *r, int elem)
         return -1;
     place->numa = numa;
     place->package = package;
-    place->known = numa >= 0;
+    place->known = is_place(r, numa, &cpus);
     place->local = cpus;
     host->kind = MU_PCI_HOST;
     host->place = m->nplaces - 1;
@@ -144,13 +170,15 @@ static void cut_local(struct mu_node *node)
 }
 
 /* A file with one <cpu> without a number describes a machine without NUMA: all CPUs are
- * near.
+ * near. On a machine with several NUMA nodes it places no GPU.
  */
 static void flat_machine(struct mu_nccl_reader *r)
 {
     struct mu_machine *m = r->machine;
     int cpus = 0;
 
+    if (r->known && mu_node_numas_with_cpus(r->known) > 1)
+        return;
     for (int e = 0; e < r->doc->nelems; e++)
         cpus += mu_xml_elem_is(r->doc, e, "cpu");
     for (int i = 0; cpus == 1 && i < m->nplaces; i++)
