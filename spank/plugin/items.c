@@ -32,6 +32,13 @@ const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len)
     return spank_getenv(sp, name, buf, (int)len) == ESPANK_SUCCESS ? buf : NULL;
 }
 
+const char *mu_folder_of(spank_t sp, char *buf, size_t len)
+{
+    const char *tmp = mu_item_env(sp, "TMPDIR", buf, len);
+
+    return tmp && tmp[0] == '/' ? tmp : "/tmp";
+}
+
 const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len)
 {
     spank_err_t rc = spank_getenv(sp, name, buf, (int)len);

@@ -141,6 +141,10 @@ int mu_items_read(spank_t sp, struct mu_step *step, struct mu_err *err);
  */
 const char *mu_item_env(spank_t sp, const char *name, char *buf, size_t len);
 const char *mu_item_env_begin(spank_t sp, const char *name, char *buf, size_t len);
+/* TMPDIR of the step, buf; or /tmp where that is relative, which means
+ * another folder here than at the step's end.
+ */
+const char *mu_folder_of(spank_t sp, char *buf, size_t len);
 /* The variable as a number >= 0; `missing` if it is not set or not a number. */
 int mu_item_number(spank_t sp, const char *name, int missing);
 

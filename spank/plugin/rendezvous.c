@@ -191,14 +191,6 @@ static const char *site_profiles(const struct mu_state *st, char *buf, size_t le
     return NULL;
 }
 
-/* A relative name means another folder here than at the step's end. */
-static const char *folder_of(spank_t sp, char *buf, size_t len)
-{
-    const char *tmp = mu_item_env(sp, "TMPDIR", buf, len);
-
-    return tmp && tmp[0] == '/' ? tmp : "/tmp";
-}
-
 static int look_for_nccl(void *arg, int index, int fd)
 {
     struct mu_library library;
@@ -239,7 +231,7 @@ int mu_decide_network(struct mu_state *st, spank_t sp, struct mu_err *err)
     char ras[128];
     struct mu_topofile_request topo = { .st = st,
                                         .tmpdir =
-                                            folder_of(sp, tmpdir, sizeof tmpdir) };
+                                            mu_folder_of(sp, tmpdir, sizeof tmpdir) };
     struct mu_network_request request = {
         .node = &st->node,
         .alloc = &st->alloc,

@@ -291,7 +291,8 @@ static void drop(struct mu_settings *settings, struct mu_setting *setting)
 void mu_topofile_settle(struct mu_state *st, spank_t sp, int task)
 {
     struct mu_setting *setting = own_setting(&st->network.settings);
-    char tmpdir[900], gone[1100];
+    char buf[900], gone[1100];
+    const char *tmpdir = mu_folder_of(sp, buf, sizeof buf);
     struct mu_err err = { 0 };
 
     if (!st->have_network || !setting || !st->topofile.dir[0] ||
@@ -300,10 +301,11 @@ void mu_topofile_settle(struct mu_state *st, spank_t sp, int task)
     mu_copy(gone, sizeof gone, st->topofile.path);
     /* The step's own copy stays for its end. */
     st->topofile.dir[0] = '\0';
-    if (!mu_item_env(sp, "TMPDIR", tmpdir, sizeof tmpdir))
-        mu_copy(tmpdir, sizeof tmpdir, "/tmp");
-    /* Only in a folder that goes with the task: elsewhere the copy would stay. */
-    if (place_in(st, tmpdir, &err) < 0) {
+    /* Only in a folder that goes with the task: elsewhere the copy would stay. That is
+     * TMPDIR, or /tmp where the task's is another than the step's.
+     */
+    if (place_in(st, tmpdir, &err) < 0 &&
+        (strncmp(gone, "/tmp/muster.", 12) != 0 || place_in(st, "/tmp", NULL) < 0)) {
         drop(&st->network.settings, setting);
         if (task == 0)
             mu_warn(st,

@@ -147,6 +147,21 @@ in_other_tmp() { # TEST_TMP of container.c
     echo "$output"
     [ "$(grep -c '^unset ' <<< "$output")" -eq 2 ]
     said 'NCCL_TOPO_FILE is not set: the tasks do not see'
+    # where TMPDIR is a folder of nobody's, or a relative one, in the task's own /tmp; the image is elsewhere
+    local other tmpdir
+    other=$(mktemp -d /var/tmp/mset.XXXXXX)
+    cp -r "$MUSTER_DIR/image" "$other/"
+    cp "$MUSTER_DIR/c/etc/plugstack.conf" "$MUSTER_DIR/plugstack"
+    sed -i "1s,$MUSTER_DIR/image,$other/image," "$MUSTER_DIR/c/etc/plugstack.conf"
+    for tmpdir in relative /proc/nowhere; do
+        run env TEST_TMP=/tmp TEST_IMAGE=1 TMPDIR=$tmpdir timeout 60 srun -Q -D / -N1 -n1 --gres=gpu:1 \
+            --muster=topo="$MUSTER_DIR/topo.xml" bash -c 'echo "$NCCL_TOPO_FILE $(md5sum < "${NCCL_TOPO_FILE-/dev/null}")"'
+        echo "$tmpdir: $output"
+        [[ "$output" == */tmp/muster.*"$sum"* ]] || { rm -r "$other"; false; }
+        [[ "$output" != *tmp:* && "$output" != *relative/* ]]
+    done
+    cp "$MUSTER_DIR/plugstack" "$MUSTER_DIR/c/etc/plugstack.conf"
+    rm -r "$other"
     # the step's own copy is gone
     wait_for 10 rmdir "$MUSTER_DIR/tmp"
 }
