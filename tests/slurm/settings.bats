@@ -58,10 +58,14 @@ said() { # part
 }
 
 @test "a line of ~/.nccl.conf wins over a profile, and verbose names it" {
-    printf 'NCCL_DEBUG=WARN\nNCCL_SITE_ENV = home\n' > "$MUSTER_DIR/home/.nccl.conf"
+    printf 'NCCL_DEBUG=WARN\nNCCL_SITE_ENV=home\n' > "$MUSTER_DIR/home/.nccl.conf"
     HOME=$MUSTER_DIR/home run seen -N2 -n2 --muster=verbose
     [ "$output" = "unset 8 unset" ]
     said "NCCL_SITE_ENV stays home from $MUSTER_DIR/home/.nccl.conf line 2 (Muster would set 7:"
+    # with a blank NCCL has a variable of another name
+    printf 'NCCL_SITE_ENV =home\n' > "$MUSTER_DIR/blank.conf"
+    HOME=$MUSTER_DIR/home NCCL_CONF_FILE=$MUSTER_DIR/blank.conf run seen -N2 -n2
+    [ "$output" = "7 8 unset" ]
     # NCCL_CONF_FILE stands in its place
     echo NCCL_SITE_FILE=named > "$MUSTER_DIR/named.conf"
     HOME=$MUSTER_DIR/home NCCL_CONF_FILE=$MUSTER_DIR/named.conf run seen -N2 -n2 --muster=verbose

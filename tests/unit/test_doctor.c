@@ -368,6 +368,21 @@ static void c039_who_names_the_topology_file(void **state)
     mu_conf_clear(&conf);
 }
 
+static void a_blank_before_the_equals_sign_sets_nothing(void **state)
+{
+    static const char text[] =
+        "NCCL_DEBUG=INFO\nNCCL_IB_HCA =mlx5_0\n\tNCCL_ALGO=Ring\n";
+    struct mu_conf conf = { 0 };
+    struct mu_facts facts = { .nccl_conf = &conf };
+
+    assert_int_equal(mu_conf_add(&conf, "/etc/nccl.conf", text, strlen(text), NULL), 0);
+    mu_doctor_platform(&facts, &doctor_found);
+    doctor_finding("/etc/nccl.conf line 2 sets 'NCCL_IB_HCA '");
+    doctor_finding("/etc/nccl.conf line 3 sets '\tNCCL_ALGO'");
+    assert_int_equal(doctor_found.n, 2);
+    mu_conf_clear(&conf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +396,7 @@ int main(void)
         DOCTOR_TEST(c036_a_flat_virtual_machine),
         DOCTOR_TEST(c042_acs_and_two_nccls),
         DOCTOR_TEST(c039_who_names_the_topology_file),
+        DOCTOR_TEST(a_blank_before_the_equals_sign_sets_nothing),
     };
 
     return cmocka_run_group_tests_name("doctor", tests, NULL, NULL);

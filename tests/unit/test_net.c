@@ -191,7 +191,9 @@ static void subnets_are_read_whole_or_refused(void **state)
 }
 
 static const char conf_text[] = "# a comment\n"
-                                "NCCL_IB_HCA = mlx5_0 \n"
+                                "NCCL_IB_HCA =blank\n"
+                                " NCCL_IB_HCA=blank\n"
+                                "NCCL_IB_HCA=mlx5_0\r\n"
                                 "no equals sign\n"
                                 "NCCL_IB_HCA=later\n"
                                 "=nothing\n"
@@ -207,7 +209,10 @@ static void configuration_files_keep_line_and_order(void **state)
     line = mu_conf_find(&conf, "NCCL_IB_HCA");
     assert_non_null(line);
     assert_string_equal(line->value, "mlx5_0");
-    assert_int_equal(line->line, 2);
+    assert_int_equal(line->line, 4);
+    /* Two other variables, as NCCL takes them. */
+    assert_string_equal(mu_conf_find(&conf, "NCCL_IB_HCA ")->value, "blank");
+    assert_string_equal(mu_conf_find(&conf, " NCCL_IB_HCA")->value, "blank");
     assert_string_equal(mu_conf_find(&conf, "NCCL_DEBUG")->value, "WARN");
     assert_null(mu_conf_find(&conf, "NCCL_ALGO"));
     mu_conf_clear(&conf);
@@ -238,7 +243,7 @@ static void the_user_beats_the_file_and_the_file_beats_muster(void **state)
     assert_string_equal(
         text,
         "NCCL_DEBUG stays INFO from the environment (Muster would set ERROR: r1)\n"
-        "NCCL_IB_HCA stays mlx5_0 from /etc/nccl.conf line 2 (Muster would set "
+        "NCCL_IB_HCA stays mlx5_0 from /etc/nccl.conf line 4 (Muster would set "
         "=mlx5_9: r2)\n"
         "NCCL_ALGO=Ring: r3\n");
     free(text);

@@ -169,6 +169,20 @@ static void check_topology_files(const struct mu_facts *facts, struct mu_finding
     }
 }
 
+/* NCCL takes a line as it is: a blank before '=' is a part of the name. */
+static void check_conf_names(const struct mu_facts *facts, struct mu_findings *out)
+{
+    for (int i = 0; facts->nccl_conf && i < facts->nccl_conf->n; i++) {
+        const struct mu_conf_line *line = &facts->nccl_conf->line[i];
+
+        if (strncmp(line->name, "export ", 7) != 0 && strpbrk(line->name, " \t"))
+            mu_findings_add(out, MU_WARNING, AREA,
+                            "remove the blanks in front of the name and of =",
+                            "%s line %d sets '%s', which is no variable of NCCL's",
+                            line->file, line->line, line->name);
+    }
+}
+
 void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out)
 {
     if (facts->node) {
@@ -180,4 +194,5 @@ void mu_doctor_platform(const struct mu_facts *facts, struct mu_findings *out)
     check_gpudirect(facts, out);
     check_libraries(facts, out);
     check_topology_files(facts, out);
+    check_conf_names(facts, out);
 }

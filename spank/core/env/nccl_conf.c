@@ -16,13 +16,15 @@ void mu_conf_clear(struct mu_conf *conf)
     *conf = (struct mu_conf){ 0 };
 }
 
-/* Copy text[from, to) without blanks at its ends; false if it does not fit. */
-static bool copy_trimmed(const char *text, size_t from, size_t to, char *dst,
-                         size_t len)
+/* Copy text[from, to), without blanks at its ends if `trim`; false if it does not fit.
+ */
+static bool copy_part(const char *text, size_t from, size_t to, bool trim, char *dst,
+                      size_t len)
 {
-    while (from < to && isspace((unsigned char)text[from]))
+    while (trim && from < to && isspace((unsigned char)text[from]))
         from++;
-    while (to > from && isspace((unsigned char)text[to - 1]))
+    while (to > from &&
+           (text[to - 1] == '\r' || (trim && isspace((unsigned char)text[to - 1]))))
         to--;
     if (to - from >= len || memchr(text + from, '\0', to - from))
         return false;
@@ -34,6 +36,7 @@ static bool copy_trimmed(const char *text, size_t from, size_t to, char *dst,
 /* "export NCCL_" is how a vendor's script begins; NCCL ignores such a line. */
 static bool is_wanted(const char *name)
 {
+    name += strspn(name, " \t");
     return strncmp(name, "NCCL_", 5) == 0 || strncmp(name, "export NCCL_", 12) == 0;
 }
 
@@ -63,8 +66,8 @@ int mu_conf_add_line(struct mu_conf *conf, const struct mu_conf_line *line,
     return 0;
 }
 
-int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
-                struct mu_err *err)
+static int add(struct mu_conf *conf, const char *file, const char *text, size_t len,
+               bool script, struct mu_err *err)
 {
     struct mu_conf_line line = { .line = 0 };
 
@@ -76,15 +79,28 @@ int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t
 
         line.line++;
         if (text[at] != '#' && eq &&
-            copy_trimmed(text, at, (size_t)(eq - text), line.name, sizeof line.name) &&
+            copy_part(text, at, (size_t)(eq - text), script, line.name,
+                      sizeof line.name) &&
             is_wanted(line.name) &&
-            copy_trimmed(text, (size_t)(eq - text) + 1, end, line.value,
-                         sizeof line.value) &&
+            copy_part(text, (size_t)(eq - text) + 1, end, script, line.value,
+                      sizeof line.value) &&
             mu_conf_add_line(conf, &line, err) < 0)
             return -1;
         at = end + 1;
     }
     return 0;
+}
+
+int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
+                struct mu_err *err)
+{
+    return add(conf, file, text, len, false, err);
+}
+
+int mu_conf_add_script(struct mu_conf *conf, const char *file, const char *text,
+                       size_t len, struct mu_err *err)
+{
+    return add(conf, file, text, len, true, err);
 }
 
 const struct mu_conf_line *mu_conf_find(const struct mu_conf *conf, const char *name)

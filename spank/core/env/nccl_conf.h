@@ -32,12 +32,17 @@ struct mu_conf {
 
 void mu_conf_clear(struct mu_conf *conf);
 
-/* Append the lines of one file's text. As NCCL does: '#' starts a comment line, blanks
- * around the name are dropped, lines without '=' are ignored. More than
- * MU_CONF_LINES_MAX names are an error.
+/* Append the lines of one file's text. As NCCL does: '#' starts a comment line, lines
+ * without '=' are ignored, and blanks around '=' belong to name and value, so that
+ * "NCCL_IB_HCA =mlx5_0" sets no variable that NCCL reads. More than MU_CONF_LINES_MAX
+ * names are an error.
  */
 int mu_conf_add(struct mu_conf *conf, const char *file, const char *text, size_t len,
                 struct mu_err *err);
+
+/* The same of a shell's script: lines may be indented. */
+int mu_conf_add_script(struct mu_conf *conf, const char *file, const char *text,
+                       size_t len, struct mu_err *err);
 
 /* Append one line that another process sent: its strings may lack their end. */
 int mu_conf_add_line(struct mu_conf *conf, const struct mu_conf_line *line,

@@ -237,7 +237,7 @@ static int apply_file(const struct mu_profile *profile, const char *path,
     if (!text)
         return 0;
     snprintf(reason, sizeof reason, "profile %s: %.150s sets it", profile->name, path);
-    rc = mu_conf_add(&conf, path, text, strlen(text), err);
+    rc = mu_conf_add_script(&conf, path, text, strlen(text), err);
     for (int i = 0; rc == 0 && i < conf.n; i++) {
         char *name = conf.line[i].name, *value = conf.line[i].value;
         size_t len = strlen(value);
