@@ -89,9 +89,19 @@ four() { # srun option..., program
     [[ "$output" == *"4 ranks on 1 nodes:$with_pmix"* ]]
 }
 
+free_port() { # below those of outgoing connections; the one above, which is libmuster's, is free as well
+    local port
+    for ((port = 20000 + RANDOM % 6000 * 2; ; port += 2)); do
+        grep -qi ":$(printf '%04x\|:%04x' "$port" $((port + 1))) " /proc/net/tcp /proc/net/tcp6 2>/dev/null || break
+    done
+    echo "$port"
+}
+
 @test "ranks of a loop in a shell, as torchrun starts them: one node, AF_UNIX" {
+    local port
+    port=$(free_port)
     for r in 0 1 2 3; do
-        RANK=$r WORLD_SIZE=4 LOCAL_RANK=$r LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
+        RANK=$r WORLD_SIZE=4 LOCAL_RANK=$r LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
             timeout 60 "$build/tests/slurm/weights" &
     done >"$MUSTER_DIR/loop"
     wait
@@ -110,7 +120,7 @@ four() { # srun option..., program
     local weights=$build/tests/slurm/weights
     {
         timeout 60 srun -Q --mpi=pmix -n1 "$weights"
-        RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 timeout 60 "$weights"
+        RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port) timeout 60 "$weights"
         SLURM_PROCID=0 SLURM_NTASKS=1 timeout 60 "$weights" "$BATS_TEST_TMPDIR"
         timeout 60 "$weights"
     } >"$MUSTER_DIR/alone"
