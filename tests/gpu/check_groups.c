@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* check_groups.c - groups and messages on GPUs
  *
- *   check_groups RANKS [SEEDS [CALLS]]        random programs over groups, in GPU memory
- *   check_groups RANKS host [SEEDS [CALLS]]   the same with buffers in host memory
+ *   check_groups RANKS [SEEDS [CALLS]]        random programs over groups in GPU memory
+ *   check_groups RANKS host [SEEDS [CALLS]]   the same, buffers in host memory
  *   check_groups RANKS time                   us of messages and of an all-to-all
  *
  * It tests all of libmuster except PMIx: ranks are forked, the backend is NCCL.
