@@ -285,9 +285,11 @@ int muster_world_rank(const struct muster *m, int rank);
 /* ---- Collectives on your own buffers --------------------------------------------- */
 
 /* Buffers are in host memory, and in GPU memory where muster_backend is "nccl". All
- * ranks give buffers of one kind. Beside GPUs, host memory passes through GPU memory:
- * 4 MiB of it for each m; messages, muster_alltoallv and what muster_start starts take
- * as much as their buffers until they are done.
+ * ranks give buffers of one kind: host memory, memory of muster_alloc on a GPU, or
+ * other GPU memory. Each rank has its own place there, aligned to the element. Beside
+ * GPUs, host memory passes through GPU memory: 4 MiB of it for each m; messages,
+ * muster_alltoallv and what muster_start starts take as much as their buffers until
+ * they are done.
  *
  * All ranks give the same count, dtype, op and root. In host memory a difference is
  * MUSTER_ECONTRACT, which names two ranks; on GPUs it is noticed at the deadline. count

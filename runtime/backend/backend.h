@@ -146,6 +146,10 @@ struct mu_coll {
     /* GPU: the same stream joins at once, so the collective may run on it */
     bool direct;
     bool hidden; /* GPU: computation runs beside it; prefer slow to disturbing */
+    /* GPU: on all ranks the buffer has the same place in memory from alloc. Buffers of
+     * the program may not: each rank sees its own alone.
+     */
+    bool same_place;
     /* GPU: callers start all buckets before joining any, so one CUDA event can cover
      * them.
      */

@@ -83,6 +83,7 @@ static int start_run(struct muster_ddp *ddp, int b, size_t from, size_t to,
         .scale = 1.0 / ddp->comm->world->size,
         .stream = bucket->stream,
         .hidden = is_hidden(ddp),
+        .same_place = true,
         .batch_join = !bucket->has_user_grads && !ddp->squared,
     };
 

@@ -40,6 +40,7 @@ static void colls(struct beside *s, int n)
                          .scale = 1,
                          .stream = s->side,
                          .hidden = true,
+                         .same_place = true,
                          .what = "beside" };
     struct mu_err err = { 0 };
 

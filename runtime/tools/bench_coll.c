@@ -221,6 +221,7 @@ static int rows(struct shot *s, size_t bytes, char *arena, size_t half, char *ow
             continue;
         bench_force(b, path);
         shot_make(s, o->kind, bytes, p == MU_ALGO_OWN ? own : arena, half);
+        s->coll.same_place = p == MU_ALGO_COPY;
         s->plain = reduce && p == MU_ALGO_NCCL && b->module.plain;
         /* An all-to-all of small parts is carried out by a kernel of ours. */
         rc |= row(s, reduce || s->coll.kind == MU_COLL_EXCHANGE ? path : "nccl", arena);

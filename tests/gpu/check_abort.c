@@ -58,10 +58,11 @@ static bool takes(const struct rank *r, const struct step *s)
                             .op = MUSTER_SUM,
                             .send = s->arena,
                             .recv = s->arena,
-                            .count = s->count };
-    void *buffer[MU_PEERS];
+                            .count = s->count,
+                            .same_place = r->same_place };
+    struct mu_places places;
 
-    return mu_nccl_usable(mu_nccl_of(r->b), &coll, buffer) &
+    return mu_nccl_usable(mu_nccl_of(r->b), &coll, &places) &
            1u << mu_nccl_of(r->b)->forced;
 }
 
@@ -140,6 +141,7 @@ static int body(struct mu_world *world, void *arg)
     if (!s.arena)
         return 1;
     mu_nccl_force(r.b, c->path);
+    r.same_place = true;
     if (!takes(&r, &s))
         return 1;
     step(&s); /* all ranks take part once */
@@ -181,6 +183,7 @@ static int late_body(struct mu_world *world, void *arg)
     if (!s.arena)
         return 1;
     mu_nccl_force(r.b, arg);
+    r.same_place = true;
     s.count = 100000;
     if (!takes(&r, &s))
         return 1;

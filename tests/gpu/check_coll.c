@@ -108,6 +108,103 @@ static void many(struct rank *r, char *arena, const char *path)
           repetitions);
 }
 
+/* ---- Places that differ among the ranks -------------------------------------------
+ */
+
+/* Bytes from the start of the memory to the data of a rank. */
+static const struct places {
+    const char *name;
+    size_t each; /* for each rank before this one */
+    size_t elements;
+    bool elements_of_each; /* as many more for each rank */
+} places[] = {
+    { "another place", 4096, 0, false },
+    { "another place, equal and odd alignment", MIB + 4096, 1, false },
+    { "another alignment", 0, 1, true },
+    { "another place and alignment", 128, 3, true },
+};
+
+static size_t offset_of(const struct places *p, int rank, enum muster_dtype dtype)
+{
+    size_t elements = p->elements * (p->elements_of_each ? (size_t)rank : 1);
+
+    return p->each * (size_t)rank + elements * mu_dtype_size(dtype);
+}
+
+/* memory: "muster_alloc", of which rank 1 uses another allocation, or "cudaMalloc". */
+static void apart(struct rank *r, char *at, const char *memory, const char *path,
+                  enum muster_dtype dtype)
+{
+    uint32_t seed = 77;
+
+    for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
+        size_t offset = offset_of(&places[k], r->world->rank, dtype);
+        struct tally t = { 0 };
+
+        for (int i = 0; counts[i] && counts[i] < (is_short ? 70000 : 4000000); i++)
+            once(r, at, offset, counts[i], dtype, MUSTER_SUM, seed++, &t);
+        check(r, t.wrong == 0,
+              "%s %s in %s, %s on each rank (wrong %llu, first %zu of %zu)", path,
+              mu_dtype_name(dtype), memory, places[k].name, (unsigned long long)t.wrong,
+              t.first, t.count);
+        check(r, same_everywhere(r, t.hash), "%s %s in %s, %s: the same bits", path,
+              mu_dtype_name(dtype), memory, places[k].name);
+    }
+}
+
+/* A race between a rank that adds and one that writes its next data would show. */
+static void many_apart(struct rank *r, char *at, const char *path)
+{
+    struct tally t = { 0 };
+    unsigned x = 777;
+
+    for (int i = 0; i < repetitions / 4; i++) {
+        x = x * 1103515245u + 12345;
+        size_t count = 1 + (x >> 8) % (i % 8 == 0 ? 2000000 : 40000);
+        const struct places *p = &places[x >> 4 & 3];
+
+        once(r, at, offset_of(p, r->world->rank, MUSTER_F32), count, MUSTER_F32,
+             MUSTER_SUM, (uint32_t)i, &t);
+    }
+    check(r, t.wrong == 0, "%s: %d in a row, at other places each (wrong %llu)", path,
+          repetitions / 4, (unsigned long long)t.wrong);
+    check(r, same_everywhere(r, t.hash), "%s: %d in a row, other places: the same bits",
+          path, repetitions / 4);
+}
+
+static void graphs(struct rank *r, char *arena, const char *path);
+
+static void places_apart(struct rank *r, char *arena)
+{
+    static const char *const allocated[] = { "auto",  "one-shot", "pull",
+                                             "relay", "nccl",     NULL };
+    struct mu_err err = { 0 };
+    char *other = r->ops->alloc(r->b, ARENA, &err), *own = mu_gpu_alloc(ARENA);
+    char *at = r->world->rank % 2 ? other : arena;
+    int types = is_short ? 1 : 4;
+
+    if (!other) {
+        fprintf(stderr, "# rank %d: %s\n", r->world->rank, err.text);
+        exit(1);
+    }
+    for (int p = 0; allocated[p]; p++) {
+        bool pulls = strcmp(allocated[p], "pull") == 0;
+
+        mu_nccl_force(r->b, allocated[p]);
+        for (int d = 0; d < types; d++) {
+            apart(r, at, "muster_alloc", allocated[p], dtypes[d]);
+            if (!pulls)
+                apart(r, own, "cudaMalloc", allocated[p], dtypes[d]);
+        }
+        many_apart(r, at, allocated[p]);
+        if (!is_short)
+            graphs(r, at + 20 * r->world->rank, allocated[p]);
+    }
+    mu_nccl_force(r->b, "auto");
+    r->ops->free(r->b, other);
+    mu_gpu_free(own);
+}
+
 /* In flight together, each with its size's algorithm, joined at the end. */
 static void in_flight(struct rank *r, char *arena)
 {
@@ -211,6 +308,7 @@ static void huge(struct rank *r)
     }
     for (int i = 0; i < 4; i++) {
         mu_nccl_force(r->b, paths[i]);
+        r->same_place = strcmp(paths[i], "copy") == 0;
         mu_gpu_fill(big, count, MUSTER_BF16, 7 + i, r->world->rank, r->stream);
         allreduce(r, big, big, count, MUSTER_BF16, MUSTER_SUM, 1.0);
         check(r,
@@ -342,6 +440,7 @@ static int body(struct mu_world *world, void *arg)
     print0(&r, "# %d x %s, %s\n", world->size, mu_gpu_name(), r.ops->transport(r.b));
     for (int p = 0; paths[p]; p++) {
         mu_nccl_force(r.b, paths[p]);
+        r.same_place = strcmp(paths[p], "copy") == 0;
         for (int d = 0; d < (is_short ? 1 : 6); d++)
             one_type(&r, arena, paths[p], dtypes[d], MUSTER_SUM);
         one_type(&r, arena, paths[p], MUSTER_F32, MUSTER_MAX);
@@ -350,7 +449,8 @@ static int body(struct mu_world *world, void *arg)
         if (!is_short)
             graphs(&r, arena, paths[p]);
     }
-    mu_nccl_force(r.b, "auto");
+    r.same_place = false;
+    places_apart(&r, arena);
     if (!is_short)
         in_flight(&r, arena);
     nothing(&r, arena);

@@ -70,6 +70,7 @@ void allreduce(struct rank *r, const void *send, void *recv, size_t count,
         .count = count,
         .scale = scale,
         .stream = r->stream,
+        .same_place = r->same_place,
         .what = "a test's all-reduce",
     };
     struct mu_request *request;

@@ -15,6 +15,7 @@ struct rank {
     struct mu_backend *b;
     const struct mu_backend_ops *ops;
     void *stream;
+    bool same_place; /* of the buffers of allreduce, on all ranks */
     int number, failures;
     void (*failed)(struct rank *r, int rank, int status, const char *why);
 };

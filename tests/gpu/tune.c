@@ -17,7 +17,7 @@
 struct shot {
     struct rank *r;
     char *arena;
-    void *buffer[MU_PEERS];
+    struct mu_places places;
     size_t bytes;
     int path, blocks, threads;
 };
@@ -37,7 +37,7 @@ static void fire(void *arg)
                          1.0, s->blocks, s->threads, stream);
         break;
     case MU_ALGO_PULL:
-        rc = mu_pull(&b->reach, s->buffer, count, MUSTER_F32, 1.0, s->blocks, stream);
+        rc = mu_pull(&b->reach, &s->places, count, MUSTER_F32, 1.0, s->blocks, stream);
         break;
     case MU_ALGO_RELAY:
         rc = mu_relay(&b->reach, s->arena, s->arena, count, MUSTER_F32, 1.0, s->blocks,
@@ -140,7 +140,8 @@ static void peer_copy(struct shot *s)
     for (int i = 0; i < 6; i++) {
         allreduce(s->r, s->arena, s->arena, 4, MUSTER_F32, MUSTER_SUM, 1.0);
         mu_gpu_mark(from, s->r->stream);
-        mu_gpu_copy(s->buffer[peer], s->arena + 256 * MIB, 256 * MIB, s->r->stream);
+        mu_gpu_copy(s->places.peer[peer], s->arena + 256 * MIB, 256 * MIB,
+                    s->r->stream);
         mu_gpu_mark(to, s->r->stream);
         double us = mu_gpu_span(from, to);
         best = us < best ? us : best;
@@ -172,7 +173,7 @@ static void limits(struct shot *s)
     static const char *const names[] = { "store", "load", "bulk store", "bulk load" };
     static const int grids[] = { 4, 8, 16, 32, 0 };
     int peer = (s->r->world->rank + 1) % s->r->world->size;
-    char *here = s->arena, *there = s->buffer[peer];
+    char *here = s->arena, *there = s->places.peer[peer];
     double us[5];
 
     mu_gpu_check(limits_load(), "limits");
@@ -213,7 +214,7 @@ static int body(struct mu_world *world, void *arg)
            (mu_clock_s() - from) * 1e3);
     print_table(&r);
     s.arena = r.ops->alloc(r.b, (largest > 512 ? largest : 512) * MIB, &err);
-    if (!s.arena || !mu_nccl_arena_peers(mu_nccl_of(r.b), s.arena, 16, s.buffer))
+    if (!s.arena || !mu_nccl_arena_peers(mu_nccl_of(r.b), s.arena, 16, &s.places))
         return 1;
     peer_copy(&s);
     limits(&s);

@@ -186,6 +186,24 @@ static float sum_at(struct op *const *op, size_t i)
     return (float)(sum * op[0]->scale);
 }
 
+/* Each rank adds up its segment of all buffers, where each peer has its own one, and
+ * stores the sum there.
+ */
+static void pull(struct op *const *op, size_t count)
+{
+    size_t segment = (count + (size_t)nranks - 1) / (size_t)nranks;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t owner = i / segment;
+        float sum = 0;
+
+        for (int p = 0; p < nranks; p++)
+            sum += ((float *)op[p]->at[owner])[i];
+        for (int p = 0; p < nranks; p++)
+            ((float *)op[p]->at[owner])[i] = (float)(sum * op[0]->scale);
+    }
+}
+
 /* All sends to their receives, which are as long. */
 static void exchange_parts(void)
 {
@@ -220,6 +238,9 @@ static void carry_out(struct op *const *op)
             for (int r = 0; r < nranks; r++)
                 ((float *)op[r]->to)[i] = sum;
         }
+        break;
+    case PULLED:
+        pull(op, count);
         break;
     case BROADCAST:
         for (int r = 0; r < nranks; r++)

@@ -45,11 +45,20 @@ bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op)
     return true;
 }
 
-cudaError_t mu_pull(const struct mu_reach *r, void *const *buffer, size_t count,
-                    enum muster_dtype dtype, double scale, int blocks, cudaStream_t s)
+cudaError_t mu_pull(const struct mu_reach *r, const struct mu_places *places,
+                    size_t count, enum muster_dtype dtype, double scale, int blocks,
+                    cudaStream_t s)
 {
+    struct op op = { .work = COLLECTIVE,
+                     .collective = PULLED,
+                     .name = "pull",
+                     .count = count,
+                     .scale = scale };
+
+    for (int p = 0; p < nranks; p++)
+        op.at[p] = places->there[p];
     count_for(s)->blocks = blocks;
-    return sum_kernel("pull", buffer[r->rank], buffer[r->rank], count, scale, s);
+    return kernel(s, op);
 }
 
 cudaError_t mu_own(const struct mu_reach *r, const struct mu_own_map *map,

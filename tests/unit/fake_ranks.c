@@ -60,12 +60,14 @@ cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
 }
 
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
-                         void **buffer)
+                         struct mu_places *out)
 {
     if (fake_foreign)
         return false;
-    for (int r = 0; r < fake_nranks; r++)
-        buffer[r] = fake_rank[r].arena + ((const char *)p - gpu_of(b)->arena);
+    for (int r = 0; r < fake_nranks; r++) {
+        out->peer[r] = fake_rank[r].arena + ((const char *)p - gpu_of(b)->arena);
+        out->there[r] = (char *)(uintptr_t)p; /* at one address in all */
+    }
     return true;
 }
 
@@ -141,6 +143,7 @@ struct mu_coll fake_bucket(size_t bytes)
                              .op = MUSTER_SUM,
                              .count = bytes / sizeof(float),
                              .scale = 1.0 / fake_nranks,
+                             .same_place = true,
                              .batch_join = true,
                              .what = "bucket 0 of step 7" };
 }
@@ -156,7 +159,7 @@ int fake_start(int r, int k, const struct mu_coll *like, cudaStream_t s,
     struct fake_rank *g = &fake_rank[r];
     struct mu_coll c = *like;
 
-    c.send = c.recv = g->arena + (size_t)k * ROOM;
+    c.send = c.recv = g->arena + (size_t)k * ROOM + g->shift;
     c.stream = s;
     fake_fill(s, c.recv, c.count, value(r, k));
     return mu_nccl_start(&g->b, &c, &g->request[k], err);
@@ -166,7 +169,7 @@ int fake_join(int r, int k, const struct mu_coll *like, cudaStream_t s,
               struct mu_err *err)
 {
     struct fake_rank *g = &fake_rank[r];
-    size_t at = (size_t)k * ROOM;
+    size_t at = (size_t)k * ROOM + g->shift;
     int rc = mu_nccl_join(&g->b, g->request[k], s, err);
 
     fake_read(s, (float *)(g->seen + at), (const float *)(g->arena + at), like->count);
@@ -175,7 +178,8 @@ int fake_join(int r, int k, const struct mu_coll *like, cudaStream_t s,
 
 void fake_check(const char *what, int r, int k, const struct mu_coll *like)
 {
-    const float *seen = (const float *)(fake_rank[r].seen + (size_t)k * ROOM);
+    const struct fake_rank *g = &fake_rank[r];
+    const float *seen = (const float *)(g->seen + (size_t)k * ROOM + g->shift);
     double sum = (value(0, k) + value(fake_nranks - 1, k)) / 2.0 * fake_nranks;
     float mean = (float)(sum * like->scale);
 

@@ -19,6 +19,7 @@ struct fake_rank {
     struct mu_nccl_request *request[BUCKETS];
     cudaStream_t s1, s2; /* the program's */
     char *arena, *seen;
+    size_t shift; /* bytes from a bucket's place to its data, in both */
     int watched;
 };
 

@@ -28,7 +28,7 @@ enum work {
     RECEIVE,
     COLLECTIVE
 };
-enum collective { BARRIER, SUM, BROADCAST, GATHER, SCATTER, REDUCE, EXCHANGE };
+enum collective { BARRIER, SUM, PULLED, BROADCAST, GATHER, SCATTER, REDUCE, EXCHANGE };
 
 struct part {
     bool send;
@@ -47,8 +47,9 @@ struct op {
     size_t count; /* elements */
     double scale;
     int root;
-    int rank, peer;   /* of a message */
-    struct op *after; /* a node of the graph; where this one was moved to */
+    void *at[FAKE_RANKS]; /* pulled: this buffer, as each rank has it */
+    int rank, peer;       /* of a message */
+    struct op *after;     /* a node of the graph; where this one was moved to */
     bool captured, arrived, done;
     bool branch; /* of a graph: later work of its stream is not behind it */
 };

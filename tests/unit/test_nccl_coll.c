@@ -188,27 +188,45 @@ static void parts_beyond_their_area_go_in_rounds(void **state)
 }
 
 /* What one rank can see of its own memory never decides the kernel: the others see
- * theirs.
+ * theirs. shift: bytes between the places of the ranks' data.
  */
-static void memory_of_the_program_is_one_kernel_whatever_its_alignment(void **state)
+static void one_kernel(const char *what, size_t bytes, size_t shift, int forced)
 {
     struct mu_coll c;
 
-    for (unsigned order = 0; order < ORDERS(0); order++) {
+    for (unsigned order = 0; order < ORDERS(bytes); order++) {
         fake_open_ranks(3, true);
-        fake_foreign = true;
-        c = fake_bucket(2 * MIB);
+        c = fake_bucket(bytes);
+        c.hidden = true;
+        c.same_place = false;
         for (int r = 0; r < fake_nranks; r++) {
             fake_rank[r].b.ours.open = true;
-            fake_rank[r].arena += r == 1 ? sizeof(float) : 0;
+            fake_rank[r].b.forced = forced;
+            fake_rank[r].shift = (size_t)r * shift;
         }
-        fake_step("the program's memory", &c, 1, order);
+        fake_step(what, &c, 1, order);
         assert_int_equal(fake_calls_of(0).kernels, 1);
         assert_int_equal(fake_calls_of(0).nccl, 0);
-        fake_rank[1].arena -= sizeof(float);
-        fake_foreign = false;
         fake_close_ranks();
     }
+    fake_foreign = false;
+}
+
+static void memory_of_the_program_is_one_kernel_whatever_its_alignment(void **state)
+{
+    fake_foreign = true;
+    one_kernel("the program's memory", 2 * MIB, sizeof(float), -1);
+    fake_foreign = true;
+    one_kernel("a relay of it", 256 * KIB, sizeof(float), MU_ALGO_RELAY);
+}
+
+static void each_rank_has_its_own_place_in_memory_of_the_library(void **state)
+{
+    fake_foreign = false;
+    one_kernel("another place", 2 * MIB, 4096, -1);
+    one_kernel("another place, copies are forced", 4 * MIB, 4096, MU_ALGO_COPY);
+    one_kernel("another alignment", 2 * MIB, sizeof(float), -1);
+    one_kernel("a relay, another alignment", 256 * KIB, sizeof(float), MU_ALGO_RELAY);
 }
 
 static void where_it_cannot_be_shared_nccl_has_it(void **state)
@@ -436,6 +454,7 @@ int main(void)
         cmocka_unit_test(every_path_gives_the_mean_in_few_calls),
         cmocka_unit_test(parts_beyond_their_area_go_in_rounds),
         cmocka_unit_test(memory_of_the_program_is_one_kernel_whatever_its_alignment),
+        cmocka_unit_test(each_rank_has_its_own_place_in_memory_of_the_library),
         cmocka_unit_test(where_it_cannot_be_shared_nccl_has_it),
         cmocka_unit_test(nccl_carries_out_the_other_collectives),
         cmocka_unit_test(nccl_reduces_to_the_root_alone),

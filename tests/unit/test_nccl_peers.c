@@ -129,13 +129,27 @@ int mu_cuda_err(struct mu_err *err, cudaError_t rc, const char *what)
 /* ---- Two ranks, of which the other one only answers --------------------------------
  */
 
-static int said, answer;
+/* Where a rank has mapped the memory of both. */
+static char *said[MU_PEERS], *answer[MU_PEERS];
+/* Memory of the other rank, as large as ours; NULL: its handle cannot be opened. */
+static char *offered;
+static uint64_t bytes;
+
+/* The addresses of memory, or its size and handle. */
+static bool is_offer(const char *key)
+{
+    return strncmp(key, "mu.nccl.arena.", 14) == 0;
+}
 
 static int publish(void *arg, const char *key, const void *value, size_t len,
                    struct mu_err *err)
 {
+    if (is_offer(key)) {
+        memcpy(&bytes, value, sizeof bytes);
+        return 0;
+    }
     assert_int_equal(len, sizeof said);
-    memcpy(&said, value, len);
+    memcpy(said, value, len);
     return 0;
 }
 
@@ -147,14 +161,24 @@ static int fence(void *arg, double timeout, struct mu_err *err)
 static int fetch(void *arg, int rank, const char *key, void **value, size_t *len,
                  double timeout, struct mu_err *err)
 {
-    *len = sizeof said;
-    *value = malloc(sizeof said);
-    memcpy(*value, rank == 0 ? &said : &answer, sizeof said);
+    struct {
+        uint64_t bytes;
+        cudaIpcMemHandle_t handle;
+    } offer = { bytes, { { 0 } } };
+
+    memcpy(&offer.handle, &offered, sizeof offered);
+    *len = is_offer(key) ? sizeof offer : sizeof said;
+    *value = malloc(*len);
+    if (is_offer(key))
+        memcpy(*value, &offer, *len);
+    else
+        memcpy(*value, rank == 0 ? said : answer, *len);
     return 0;
 }
 
 static struct mu_nccl_backend *backend(int rank)
 {
+    static const char *const hosts[2] = { "a", "a" };
     static int both[2] = { 0, 1 };
     struct mu_nccl_backend *b = calloc(1, sizeof *b);
 
@@ -163,6 +187,7 @@ static struct mu_nccl_backend *backend(int rank)
                                       .local_rank = rank,
                                       .local_size = 2,
                                       .nnodes = 1,
+                                      .host_of = hosts,
                                       .job = "1.0",
                                       .init_timeout = 1,
                                       .exchange = { NULL, publish, fence, fetch } };
@@ -202,11 +227,13 @@ static void row_18_memory_that_is_not_proved_is_left_to_nccl(void **state)
             memset(&records[1].control, 0, sizeof records[1].control);
         if (c->unmappable)
             records[1].mappable = 0;
-        answer = c->answer;
+        answer[0] = c->answer ? b->control : NULL;
+        answer[1] = peer->control;
         if (mu_peers_connect(b, &err) < 0)
             fail_msg("%s: %s", c->name, err.text);
-        if (said != c->said || b->own != c->own)
-            fail_msg("%s: said %d, own paths %d", c->name, said, b->own);
+        if ((said[0] && said[1]) != c->said || b->own != c->own)
+            fail_msg("%s: said %p %p, own paths %d", c->name, (void *)said[0],
+                     (void *)said[1], b->own);
         mu_peers_close(b);
         mu_peers_close(peer);
         assert_int_equal(opened, 0);
@@ -215,10 +242,58 @@ static void row_18_memory_that_is_not_proved_is_left_to_nccl(void **state)
     }
 }
 
+/* A buffer, and what a kernel gets of it: where it is mapped, here and in the peer. */
+static void a_rank_has_the_address_of_its_memory_in_each_peer(void **state)
+{
+    static char theirs[16], ours_there[16]; /* only their addresses count */
+    struct mu_nccl_backend *b = backend(0);
+    struct mu_err err = { 0 };
+    struct mu_places places;
+    char *base;
+
+    b->own = true;
+    offered = theirs;
+    answer[0] = ours_there;
+    answer[1] = theirs;
+    base = mu_nccl_arena_alloc(b, 1000, &err);
+    assert_non_null(base);
+    assert_true(mu_nccl_arena_peers(b, base + 12, 8, &places));
+    assert_ptr_equal(places.peer[0], base + 12);
+    assert_ptr_equal(places.peer[1], theirs + 12);
+    assert_ptr_equal(places.there[1], ours_there + 12);
+    mu_nccl_arena_free(b, base);
+    assert_int_equal(opened, 0);
+    free(b);
+}
+
+static void memory_that_one_rank_cannot_map_is_an_error_on_all(void **state)
+{
+    static char theirs[16];
+
+    for (int here = 0; here < 2; here++) {
+        struct mu_nccl_backend *b = backend(0);
+        struct mu_err err = { 0 };
+
+        b->own = true;
+        offered = here ? NULL : theirs;
+        answer[0] = here ? theirs : NULL;
+        answer[1] = theirs;
+        assert_null(mu_nccl_arena_alloc(b, 1000, &err));
+        assert_int_equal(err.code, MUSTER_EDEVICE);
+        if (!strstr(err.text,
+                    here ? "rank 0 (node a) cannot map" : "rank 1 (node a) cannot map"))
+            fail_msg("%s", err.text);
+        assert_int_equal(opened, 0);
+        free(b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_18_memory_that_is_not_proved_is_left_to_nccl),
+        cmocka_unit_test(a_rank_has_the_address_of_its_memory_in_each_peer),
+        cmocka_unit_test(memory_that_one_rank_cannot_map_is_an_error_on_all),
     };
 
     return cmocka_run_group_tests_name("nccl_peers", tests, NULL, NULL);

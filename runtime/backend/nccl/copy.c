@@ -54,7 +54,7 @@ static cudaError_t send_parts(struct mu_nccl_backend *b, const char *from, size_
 }
 
 cudaError_t mu_copy_launch(struct mu_nccl_backend *b, const struct mu_coll *c,
-                           void *const *buffer)
+                           const struct mu_places *places)
 {
     const struct mu_reach *r = &b->reach;
     size_t bytes = c->count * mu_dtype_size(c->dtype);
@@ -63,7 +63,7 @@ cudaError_t mu_copy_launch(struct mu_nccl_backend *b, const struct mu_coll *c,
 
     for (size_t at = 0; at < bytes && rc == cudaSuccess; at += most) {
         size_t round = bytes - at < most ? bytes - at : most;
-        char *mine = (char *)buffer[r->rank] + at;
+        char *mine = places->peer[r->rank] + at;
         struct segment s = segment_of(round, r->n, r->rank);
 
         rc = send_parts(b, mine, round);
@@ -71,7 +71,7 @@ cudaError_t mu_copy_launch(struct mu_nccl_backend *b, const struct mu_coll *c,
             rc = mu_add_parts(r, mine + s.first, mu_parts_of(b, r->rank), s.bytes,
                               c->dtype, c->scale, b->stream);
         for (int d = 1; d < r->n && rc == cudaSuccess; d++)
-            rc = push(b, (char *)buffer[other(r, d)] + at + s.first, mine + s.first,
+            rc = push(b, places->peer[other(r, d)] + at + s.first, mine + s.first,
                       s.bytes);
         if (rc == cudaSuccess)
             rc = mu_peer_barrier(r, b->stream);

@@ -16,31 +16,68 @@
 /* Below this size, the barriers of the copy algorithm take longer than the transfer. */
 #define HIDDEN_LEAST ((size_t)4 << 20)
 
-unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
-                        void **buffer)
+static size_t bytes_of(const struct mu_coll *coll)
 {
-    size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
-    unsigned usable = 1u << MU_ALGO_NCCL;
-    bool arena;
+    return coll->count * mu_dtype_size(coll->dtype);
+}
 
-    if (!b->own || coll->kind != MU_COLL_ALLREDUCE)
-        return usable;
+/* Of a collective that our kernels may carry out. arena: in place in memory from alloc.
+ */
+static unsigned usable_on(const struct mu_nccl_backend *b, const struct mu_coll *coll,
+                          bool arena)
+{
+    size_t element = mu_dtype_size(coll->dtype), bytes = bytes_of(coll);
+    unsigned usable = 1u << MU_ALGO_NCCL;
+
     if (bytes <= mu_one_shot_limit(&b->reach, element))
         usable |= 1u << MU_ALGO_ONE_SHOT;
-    arena =
-        coll->send == coll->recv && mu_nccl_arena_peers(b, coll->recv, bytes, buffer);
-    /* Its kernel takes any alignment, which can differ among the ranks. */
-    if (b->ours.open && !arena && bytes >= (size_t)16 * b->reach.n &&
-        mu_segmented_can(coll->dtype, coll->op))
-        usable |= 1u << MU_ALGO_OWN;
-    if (((uintptr_t)coll->send | (uintptr_t)coll->recv) % 16 != 0 ||
-        !mu_segmented_can(coll->dtype, coll->op))
+    if (!mu_segmented_can(coll->dtype, coll->op))
         return usable;
     if (mu_relay_fits(&b->reach, bytes))
         usable |= 1u << MU_ALGO_RELAY;
-    if (arena && bytes >= (size_t)16 * b->reach.n)
-        usable |= 1u << MU_ALGO_PULL | (bytes % 16 == 0 ? 1u << MU_ALGO_COPY : 0);
+    if (bytes < (size_t)16 * b->reach.n)
+        return usable;
+    if (arena)
+        usable |= 1u << MU_ALGO_PULL;
+    else if (b->ours.open)
+        usable |= 1u << MU_ALGO_OWN;
+    /* A copy is enqueued with the peer's address, so all ranks must give one place. */
+    if (arena && coll->same_place && ((uintptr_t)coll->recv | bytes) % 16 == 0)
+        usable |= 1u << MU_ALGO_COPY;
     return usable;
+}
+
+static bool in_arena(const struct mu_nccl_backend *b, const struct mu_coll *coll,
+                     struct mu_places *places)
+{
+    return coll->send == coll->recv &&
+           mu_nccl_arena_peers(b, coll->recv, bytes_of(coll), places);
+}
+
+unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
+                        struct mu_places *places)
+{
+    return b->own && coll->kind == MU_COLL_ALLREDUCE
+               ? usable_on(b, coll, in_arena(b, coll, places))
+               : 1u << MU_ALGO_NCCL;
+}
+
+static enum mu_algo choose(const struct mu_nccl_backend *b, const struct mu_coll *coll,
+                           unsigned usable, bool captured)
+{
+    size_t bytes = bytes_of(coll);
+    enum mu_algo algo = mu_algo_choose(&b->table, bytes, usable, captured);
+
+    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_ALGO_COPY))
+        algo = MU_ALGO_COPY;
+    if (b->forced >= 0 && (usable & 1u << b->forced))
+        algo = (enum mu_algo)b->forced;
+    /* Copies behind waiting kernels of the same graph can hang. */
+    if (algo == MU_ALGO_COPY && captured)
+        algo = b->forced == MU_ALGO_COPY
+                   ? MU_ALGO_PULL
+                   : mu_algo_choose(&b->table, bytes, usable, true);
+    return algo;
 }
 
 /* ---- NCCL ----------------------------------------------------------------------- */
@@ -158,7 +195,8 @@ static int segment_blocks(const struct mu_nccl_backend *b, const struct mu_coll 
 }
 
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
-                   enum mu_algo algo, void *const *buffer, struct mu_err *err)
+                   enum mu_algo algo, const struct mu_places *places,
+                   struct mu_err *err)
 {
     size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
     size_t packets = bytes / (element == 8 ? 8 : 12) + 1;
@@ -173,7 +211,7 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                          threads, b->stream);
         break;
     case MU_ALGO_PULL:
-        rc = mu_pull(&b->reach, buffer, coll->count, coll->dtype, coll->scale,
+        rc = mu_pull(&b->reach, places, coll->count, coll->dtype, coll->scale,
                      segment_blocks(b, coll, bytes, most), b->stream);
         break;
     case MU_ALGO_RELAY:
@@ -184,7 +222,7 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
         rc = mu_own_launch(b, coll, segment_blocks(b, coll, bytes, most), capturing(b));
         break;
     case MU_ALGO_COPY:
-        rc = mu_copy_launch(b, coll, buffer);
+        rc = mu_copy_launch(b, coll, places);
         break;
     default:
         return launch_nccl(b, coll, err);
@@ -216,8 +254,7 @@ static int launch_parts(struct mu_nccl_backend *b, const struct mu_coll *c,
 int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err)
 {
-    size_t bytes = coll->count * mu_dtype_size(coll->dtype);
-    void *buffer[MU_PEERS];
+    struct mu_places places;
     bool captured = capturing(b);
     unsigned usable;
     enum mu_algo algo;
@@ -231,17 +268,7 @@ int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
     }
     if (has_parts(coll))
         return launch_parts(b, coll, err);
-    usable = mu_nccl_usable(b, coll, buffer);
-    algo = mu_algo_choose(&b->table, bytes, usable, captured);
-    if (coll->hidden && bytes >= HIDDEN_LEAST && (usable & 1u << MU_ALGO_COPY))
-        algo = MU_ALGO_COPY;
-    if (b->forced >= 0 && (usable & 1u << b->forced))
-        algo = (enum mu_algo)b->forced;
-    if (algo == MU_ALGO_COPY && captured) {
-        /* Copies behind waiting kernels of the same graph can hang. */
-        algo = b->forced == MU_ALGO_COPY
-                   ? MU_ALGO_PULL
-                   : mu_algo_choose(&b->table, bytes, usable, true);
-    }
-    return mu_nccl_launch(b, coll, algo, buffer, err);
+    usable = mu_nccl_usable(b, coll, &places);
+    algo = choose(b, coll, usable, captured);
+    return mu_nccl_launch(b, coll, algo, &places, err);
 }

@@ -25,7 +25,7 @@ static const size_t sizes[MU_ALGOS][MU_ALGO_POINTS] = {
 };
 
 static void coll_fill(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes,
-                      struct mu_coll *coll, void **buffer)
+                      struct mu_coll *coll, struct mu_places *places)
 {
     const struct mu_reach *r = &b->reach;
 
@@ -37,8 +37,10 @@ static void coll_fill(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
         .scale = 1.0,
         .what = "the start-up measurement",
     };
-    for (int i = 0; i < r->n; i++)
-        buffer[i] = r->lines[i];
+    for (int i = 0; i < r->n; i++) {
+        places->peer[i] = r->lines[i];
+        places->there[i] = b->control_there[i] + (r->lines[r->rank] - b->control);
+    }
     coll->recv = algo == MU_ALGO_PULL || algo == MU_ALGO_OWN || algo == MU_ALGO_NCCL
                      ? r->lines[r->rank]
                      : b->measure_buffer;
@@ -51,14 +53,14 @@ static int time_point(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
                       struct mu_err *err)
 {
     struct mu_coll coll;
-    void *buffer[MU_PEERS];
+    struct mu_places places;
     cudaError_t rc = cudaSuccess;
     double from;
     float ms = 0;
 
-    coll_fill(b, algo, bytes, &coll, buffer);
+    coll_fill(b, algo, bytes, &coll, &places);
     if (algo == MU_ALGO_NCCL && !b->nccl_warm &&
-        mu_nccl_launch(b, &coll, algo, buffer, err) < 0)
+        mu_nccl_launch(b, &coll, algo, &places, err) < 0)
         return -1; /* the first call makes NCCL's connections */
     b->nccl_warm = true;
     /* All launches are enqueued before the first one begins, so that host time does not
@@ -67,7 +69,7 @@ static int time_point(struct mu_nccl_backend *b, enum mu_algo algo, size_t bytes
     rc = mu_hold(algo == MU_ALGO_NCCL ? HOLD_NCCL_US : HOLD_US, b->stream);
     from = mu_clock_s();
     for (int i = 0; i <= REPEATS && rc == cudaSuccess; i++) {
-        if (mu_nccl_launch(b, &coll, algo, buffer, err) < 0)
+        if (mu_nccl_launch(b, &coll, algo, &places, err) < 0)
             return -1;
         if (i == 0) /* the first of each size warms up */
             rc = cudaEventRecord(between[0], b->stream);

@@ -58,7 +58,8 @@ struct mu_nccl_record {
 struct mu_nccl_arena {
     char *base;
     size_t bytes;
-    char *peer[MU_PEERS]; /* by local rank, including this one; NULL: not mapped */
+    char *peer[MU_PEERS];  /* by local rank, including this one; NULL: not mapped */
+    char *there[MU_PEERS]; /* by local rank: ours, as it has mapped it */
     struct mu_nccl_arena *next;
 };
 
@@ -128,7 +129,7 @@ struct mu_nccl_backend {
     bool own;      /* our kernels are usable: one node, all memory mapped */
     char *control; /* struct mu_flags, packets, lines, parts */
     size_t control_bytes;
-    char *peer_control[MU_PEERS];
+    char *peer_control[MU_PEERS], *control_there[MU_PEERS]; /* as in an arena */
     struct mu_reach reach;
     struct mu_host_words *words; /* host address of the mapped words */
     char *scratch;               /* 4 KiB of device memory */
@@ -225,9 +226,9 @@ void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err
 void mu_nccl_arena_free(struct mu_nccl_backend *b, void *p);
 int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
                         struct mu_err *err);
-/* Addresses of [p, p + bytes) for each local rank; false: not inside an arena. */
+/* Where [p, p + bytes) is mapped; false: not inside an arena. */
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
-                         void **buffer);
+                         struct mu_places *out);
 
 /* Every rank publishes `len` bytes; all: those of this node. Collective. */
 int mu_peers_collect(struct mu_nccl_backend *b, const char *key, const void *mine,
@@ -247,17 +248,21 @@ int mu_measure(struct mu_nccl_backend *b, struct mu_err *err);
 ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
 
 /* launch.c */
+/* The same on all ranks, where all have memory from alloc or none: by size, type and
+ * operation, never by address or alignment.
+ */
 unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
-                        void **buffer);
+                        struct mu_places *places);
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
-                   enum mu_algo algo, void *const *buffer, struct mu_err *err);
+                   enum mu_algo algo, const struct mu_places *places,
+                   struct mu_err *err);
 /* By the fastest usable algorithm. */
 int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err);
 
-/* copy.c: on memory from alloc, as mu_nccl_arena_peers gives it. */
+/* copy.c: of a collective at one place on all ranks, as mu_nccl_arena_peers has it. */
 cudaError_t mu_copy_launch(struct mu_nccl_backend *b, const struct mu_coll *c,
-                           void *const *buffer);
+                           const struct mu_places *places);
 
 /* exchange.c: of messages and all-to-all. Which parts our kernel moves, and whether
  * NCCL has the rest.

@@ -173,18 +173,41 @@ char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank)
     return b->peer_control[local_rank] + PARTS_AT;
 }
 
+/* Where a rank has mapped the memory of the local ranks. */
+struct mapped {
+    char *at[MU_PEERS]; /* NULL: it cannot map that */
+};
+
+static bool has_all(const struct mapped *m, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!m->at[i])
+            return false;
+    return true;
+}
+
+/* there: ours, by local rank. */
+static void take_ours(const struct mu_nccl_backend *b, const struct mapped *all,
+                      char **there)
+{
+    for (int i = 0; i < b->env.local_size; i++)
+        there[i] = all[i].at[b->env.local_rank];
+}
+
 int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err)
 {
-    int mine, all[MU_PEERS] = { 0 };
+    struct mapped mine = { { NULL } }, all[MU_PEERS];
 
     if (!wanted(b))
         return 0;
-    mine = map_controls(b);
+    if (map_controls(b))
+        memcpy(mine.at, b->peer_control, sizeof mine.at);
     if (mu_peers_collect(b, "mu.nccl.mapped", &mine, sizeof(mine), all, err) < 0)
         return -1;
+    take_ours(b, all, b->control_there);
     b->own = true;
     for (int i = 0; i < b->env.local_size; i++)
-        if (!all[i]) {
+        if (!has_all(&all[i], b->env.local_size)) {
             mu_log(b->env.log, MU_LOG_INFO,
                    "rank %d cannot map its peers' GPU memory: all collectives use "
                    "NCCL",
@@ -213,22 +236,11 @@ struct arena_record {
     cudaIpcMemHandle_t handle;
 };
 
-static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
-                     struct mu_err *err)
+static int arenas_equal(const struct mu_nccl_backend *b, const struct mu_nccl_arena *a,
+                        const struct arena_record *all, struct mu_err *err)
 {
-    struct arena_record mine = { 0 }, all[MU_PEERS];
-    const char *host;
-    char key[48];
+    const char *host = b->env.host_of[b->env.rank];
 
-    if (a->base) {
-        mine.bytes = a->bytes;
-        if (b->own && cudaIpcGetMemHandle(&mine.handle, a->base) != cudaSuccess)
-            mine.bytes = 0;
-    }
-    snprintf(key, sizeof(key), "mu.nccl.arena.%u", b->arena_count++);
-    if (mu_peers_collect(b, key, &mine, sizeof(mine), all, err) < 0)
-        return -1;
-    host = b->env.host_of[b->env.rank];
     for (int i = 0; i < b->env.local_size; i++) {
         if (all[i].bytes == 0)
             return mu_err_set(err, MUSTER_EMEMORY,
@@ -241,15 +253,48 @@ static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
                 "rank %d allocates %zu bytes of device memory, rank %d %zu, both on "
                 "node %s: all ranks must allocate the same sizes in the same order",
                 b->env.rank, a->bytes, b->local_ranks[i], (size_t)all[i].bytes, host);
+    }
+    return 0;
+}
+
+/* Each rank publishes where it has mapped the others' memory: a kernel gives a peer the
+ * address of its buffer there.
+ */
+static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
+                     struct mu_err *err)
+{
+    struct arena_record mine = { 0 }, all[MU_PEERS];
+    struct mapped here = { { NULL } }, mapped[MU_PEERS];
+    unsigned number = b->arena_count++;
+    char key[48];
+
+    if (a->base) {
+        mine.bytes = a->bytes;
+        if (b->own && cudaIpcGetMemHandle(&mine.handle, a->base) != cudaSuccess)
+            mine.bytes = 0;
+    }
+    snprintf(key, sizeof(key), "mu.nccl.arena.%u", number);
+    if (mu_peers_collect(b, key, &mine, sizeof(mine), all, err) < 0 ||
+        arenas_equal(b, a, all, err) < 0)
+        return -1;
+    for (int i = 0; i < b->env.local_size; i++)
         if (i == b->env.local_rank)
             a->peer[i] = a->base;
         else if (cudaIpcOpenMemHandle((void **)&a->peer[i], all[i].handle,
                                       cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
-            return mu_err_set(err, MUSTER_EDEVICE,
-                              "cannot map the %zu bytes that rank %d (node %s) "
-                              "allocated",
-                              a->bytes, b->local_ranks[i], host);
-    }
+            a->peer[i] = NULL;
+    memcpy(here.at, a->peer, sizeof(here.at));
+    snprintf(key, sizeof(key), "mu.nccl.there.%u", number);
+    if (mu_peers_collect(b, key, &here, sizeof(here), mapped, err) < 0)
+        return -1;
+    take_ours(b, mapped, a->there);
+    for (int i = 0; i < b->env.local_size; i++)
+        if (!has_all(&mapped[i], b->env.local_size))
+            return mu_err_set(
+                err, MUSTER_EDEVICE,
+                "rank %d (node %s) cannot map the %zu bytes that the other ranks "
+                "allocated",
+                b->local_ranks[i], b->env.host_of[b->env.rank], a->bytes);
     return 0;
 }
 
@@ -346,15 +391,17 @@ int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
 }
 
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,
-                         void **buffer)
+                         struct mu_places *out)
 {
     for (const struct mu_nccl_arena *a = b->arenas; a; a = a->next) {
         const char *c = p;
 
         if (c < a->base || c + bytes > a->base + a->bytes)
             continue;
-        for (int i = 0; i < b->env.local_size; i++)
-            buffer[i] = a->peer[i] + (c - a->base);
+        for (int i = 0; i < b->env.local_size; i++) {
+            out->peer[i] = a->peer[i] + (c - a->base);
+            out->there[i] = a->there[i] + (c - a->base);
+        }
         return true;
     }
     return false;

@@ -29,12 +29,12 @@ EXPORTED const struct mu_algo_table *mu_nccl_table(const struct mu_backend *back
 EXPORTED void *mu_nccl_peer(struct mu_backend *backend, const void *p, int local_rank)
 {
     struct mu_nccl_backend *b = mu_nccl_of(backend);
-    void *buffer[MU_PEERS];
+    struct mu_places places;
 
     if (!b->own || local_rank >= b->env.local_size ||
-        !mu_nccl_arena_peers(b, p, 1, buffer))
+        !mu_nccl_arena_peers(b, p, 1, &places))
         return NULL;
-    return buffer[local_rank];
+    return places.peer[local_rank];
 }
 
 EXPORTED int mu_nccl_sendrecv(struct mu_backend *backend, const void *send, void *recv,

@@ -62,7 +62,9 @@ struct mu_flags {
     uint32_t epoch[MU_BLOCKS], barrier[MU_BLOCKS];
     uint32_t barrier_arrived[MU_PEERS], barrier_epoch; /* copy: one block */
     uint32_t gone; /* copy of the host's abort word in device memory */
-    /* own: a peer's send and receive buffers, with the epoch; written by the peer */
+    /* own: a peer's send and receive buffers, with the epoch; pull: its buffer alone.
+     * Written by the peer.
+     */
     uint4 offer[MU_PEERS][MU_BLOCKS][2];
     uint32_t own_done; /* blocks of counted launches of own that have ended */
     /* mail, by rank: messages sent, received, and taken by it; it writes the last */
@@ -92,9 +94,17 @@ cudaError_t mu_one_shot(const struct mu_reach *reach, const void *send, void *re
 
 /* MUSTER_SUM of floating-point types only. */
 bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op);
-/* In place. buffer[i] is the mapping of rank i's buffer, 16-byte aligned. */
-cudaError_t mu_pull(const struct mu_reach *reach, void *const *buffer, size_t count,
-                    enum muster_dtype dtype, double scale, int blocks,
+/* A buffer in memory that all ranks have mapped: by rank, the mapping here of the same
+ * place in its memory, and our buffer as it has mapped it.
+ */
+struct mu_places {
+    char *peer[MU_PEERS], *there[MU_PEERS];
+};
+/* In place, aligned to the element. Ranks may give other places of such memory: it is
+ * fastest where all give the same one, 16-byte aligned.
+ */
+cudaError_t mu_pull(const struct mu_reach *reach, const struct mu_places *places,
+                    size_t count, enum muster_dtype dtype, double scale, int blocks,
                     cudaStream_t stream);
 
 /* Allocations of a rank: the slots of own_table.h, then the backend's control area. */
@@ -127,7 +137,7 @@ cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
                    enum muster_dtype dtype, double scale, int blocks,
                    cudaStream_t stream);
 
-/* 16-byte aligned memory, send == recv or no overlap; the area must hold the data. */
+/* Aligned to the element, send == recv or no overlap; the area must hold the data. */
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes);
 cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
                      size_t count, enum muster_dtype dtype, double scale, int blocks,

@@ -37,6 +37,11 @@ struct relay_args {
     size_t bytes;
     double scale;
     size_t quads; /* quads of a segment, equal on all ranks */
+    /* Bytes whose whole quads are loaded and stored as vectors: all, or 0 where that
+     * memory is not 16-byte aligned. Only this rank accesses it, so the others may have
+     * another alignment.
+     */
+    size_t load_vectors, store_vectors;
 };
 
 /* Two lines hold 15 vectors of 16 bytes: seven in each, and the two halves of the last
@@ -58,20 +63,21 @@ __device__ inline bool has_epoch(int lane)
  * that carry an epoch have half a vector, as its first half.
  */
 template <typename T>
-__device__ inline uint4 part_load(const char *base, size_t bytes, size_t quad, int lane)
+__device__ inline uint4 part_load(const struct relay_args &a, size_t quad, int lane)
 {
     size_t at = vector_byte(quad, lane);
     uint4 v = make_uint4(0, 0, 0, 0);
 
-    if ((quad + 1) * (4 * LINE_DATA) <= bytes) { /* the same for the whole warp */
-        v = *(const uint4 *)(base + at);
+    /* The same for the whole warp. */
+    if ((quad + 1) * (4 * LINE_DATA) <= a.load_vectors) {
+        v = *(const uint4 *)(a.send + at);
     } else {
         mu_vec<T> e;
         e.v = v;
 #pragma unroll
         for (int j = 0; j < (int)(16 / sizeof(T)); j++)
-            if (at + (j + 1) * sizeof(T) <= bytes)
-                e.e[j] = ((const T *)(base + at))[j];
+            if (at + (j + 1) * sizeof(T) <= a.bytes)
+                e.e[j] = ((const T *)(a.send + at))[j];
         v = e.v;
     }
     if (has_epoch(lane) && (lane & 8)) {
@@ -82,16 +88,16 @@ __device__ inline uint4 part_load(const char *base, size_t bytes, size_t quad, i
 }
 
 template <typename T>
-__device__ inline void part_store(char *base, size_t bytes, size_t quad, int lane,
+__device__ inline void part_store(const struct relay_args &a, size_t quad, int lane,
                                   uint4 w)
 {
     size_t at = vector_byte(quad, lane) + (has_epoch(lane) ? lane & 8 : 0);
 
-    if ((quad + 1) * (4 * LINE_DATA) <= bytes) {
+    if ((quad + 1) * (4 * LINE_DATA) <= a.store_vectors) {
         if (has_epoch(lane))
-            *(uint2 *)(base + at) = make_uint2(w.x, w.y);
+            *(uint2 *)(a.recv + at) = make_uint2(w.x, w.y);
         else
-            *(uint4 *)(base + at) = w;
+            *(uint4 *)(a.recv + at) = w;
         return;
     }
     mu_vec<T> v;
@@ -99,8 +105,8 @@ __device__ inline void part_store(char *base, size_t bytes, size_t quad, int lan
 #pragma unroll
     for (int j = 0; j < (int)(16 / sizeof(T)); j++)
         if ((!has_epoch(lane) || j < (int)(8 / sizeof(T))) &&
-            at + (j + 1) * sizeof(T) <= bytes)
-            ((T *)(base + at))[j] = v.e[j];
+            at + (j + 1) * sizeof(T) <= a.bytes)
+            ((T *)(a.recv + at))[j] = v.e[j];
 }
 
 /* Address of this thread's 16 bytes of a quad in rank `at`'s area. Parts (sums: 1) from
@@ -161,8 +167,7 @@ __device__ static void push(const struct relay_args &a, uint32_t epoch, int warp
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (q + u * stride < a.quads)
-                    v[u] = part_load<T>(a.send, a.bytes, p * a.quads + q + u * stride,
-                                        lane);
+                    v[u] = part_load<T>(a, p * a.quads + q + u * stride, lane);
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (q + u * stride < a.quads)
@@ -232,7 +237,7 @@ __device__ static bool add(const struct relay_args &a, uint32_t epoch, int warp,
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (q + u * stride < a.quads)
-                own[u] = part_load<T>(a.send, a.bytes, first + q + u * stride, lane);
+                own[u] = part_load<T>(a, first + q + u * stride, lane);
         while ((missing = parts_poll<U, N>(a, epoch, q, stride, lane, in)) >= 0)
             if (warp_aborted(&spin, r, missing, lane))
                 return false;
@@ -247,7 +252,7 @@ __device__ static bool add(const struct relay_args &a, uint32_t epoch, int warp,
                 mu_store_packet(place(a, epoch, p, 1, r.rank, q + u * stride, lane),
                                 line);
             }
-            part_store<T>(a.recv, a.bytes, first + q + u * stride, lane, out);
+            part_store<T>(a, first + q + u * stride, lane, out);
         }
     }
     return true;
@@ -284,8 +289,7 @@ __device__ static bool copy(const struct relay_args &a, uint32_t epoch, int warp
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (q + u * stride < a.quads)
-                    part_store<T>(a.recv, a.bytes, p * a.quads + q + u * stride, lane,
-                                  v[u]);
+                    part_store<T>(a, p * a.quads + q + u * stride, lane, v[u]);
         }
     return true;
 }
@@ -330,6 +334,11 @@ static size_t quads_for(const struct mu_reach *reach, size_t bytes)
     return (segment + 3) / 4;
 }
 
+static size_t vectors(const void *p, size_t bytes)
+{
+    return (uintptr_t)p % 16 ? 0 : bytes;
+}
+
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes)
 {
     return quads_for(reach, bytes) * QUAD * 2 * (reach->n - 1) <= reach->lines_half;
@@ -341,12 +350,13 @@ cudaError_t mu_relay(const struct mu_reach *reach, const void *send, void *recv,
 {
     relay_fn fn = relay_kernel(dtype, reach->n);
     size_t bytes = count * mu_dtype_size(dtype);
-    struct relay_args args = { *reach, (const char *)send,     (char *)recv, bytes,
-                               scale,  quads_for(reach, bytes) };
+    struct relay_args args = {
+        *reach, (const char *)send,      (char *)recv,         bytes,
+        scale,  quads_for(reach, bytes), vectors(send, bytes), vectors(recv, bytes)
+    };
     void *argv[] = { &args };
 
-    if (!fn || blocks < 1 || blocks > MU_BLOCKS || !mu_relay_fits(reach, bytes) ||
-        ((uintptr_t)send | (uintptr_t)recv) % 16)
+    if (!fn || blocks < 1 || blocks > MU_BLOCKS || !mu_relay_fits(reach, bytes))
         return cudaErrorInvalidValue;
     return cudaLaunchKernel((const void *)fn, dim3(blocks), dim3(WARPS * 32), argv, 0,
                             stream);

@@ -63,7 +63,7 @@ __device__ inline void mu_sum_segment(const struct mu_reach &r, const FROM &from
 #pragma unroll
             for (int p = 0; p < N; p++)
                 if (p < r.n && at + u * stride < end)
-                    in[u][p] = mu_load_vec(from[p] + at + u * stride);
+                    in[u][p] = mu_load_vec((const uint4 *)from[p] + at + u * stride);
 #pragma unroll
         for (int u = 0; u < U; u++) {
             if (at + u * stride >= end)
@@ -73,7 +73,7 @@ __device__ inline void mu_sum_segment(const struct mu_reach &r, const FROM &from
             for (int d = 0; d < N; d++) {
                 int p = r.rank + d >= r.n ? r.rank + d - r.n : r.rank + d;
                 if (d < r.n)
-                    mu_store_vec(to[p] + at + u * stride, out);
+                    mu_store_vec((uint4 *)to[p] + at + u * stride, out);
             }
         }
     }
