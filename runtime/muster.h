@@ -291,6 +291,9 @@ int muster_world_rank(const struct muster *m, int rank);
  * muster_alltoallv and what muster_start starts take as much as their buffers until
  * they are done.
  *
+ * On GPUs all ranks or none start a collective with muster_start, and all ranks or none
+ * capture it into a graph.
+ *
  * All ranks give the same count, dtype, op and root. In host memory a difference is
  * MUSTER_ECONTRACT, which names two ranks; on GPUs it is noticed at the deadline. count
  * may be 0, and the buffers NULL then. An all-reduce has the same bits on all ranks.

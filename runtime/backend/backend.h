@@ -161,6 +161,12 @@ struct mu_coll {
     struct mu_coll_times *times;
 };
 
+enum mu_way {
+    MU_WAY_OTHER = 1,     /* memory that alloc did not return */
+    MU_WAY_ALLOCATED = 2, /* memory from alloc */
+    MU_WAY_ASIDE = 4,     /* beside the program's work: not `direct` */
+};
+
 struct mu_request; /* one started collective; owned by the backend */
 
 /* One tensor of a pack or unpack: count elements at `at`, stored from byte `offset` of
@@ -213,6 +219,12 @@ struct mu_backend_ops {
      * it failed.
      */
     int (*adopt)(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
+
+    /* GPU: by which way the data of a collective go, where kind, type and size leave a
+     * choice to the buffer or the call; 0: they do not. Ranks of different ways wait
+     * for each other until the deadline. NULL: 0.
+     */
+    unsigned (*way)(const struct mu_backend *b, const struct mu_coll *coll);
 
     /* Start; blocks for a connection at most. *coll is copied. */
     int (*start)(struct mu_backend *b, const struct mu_coll *coll,

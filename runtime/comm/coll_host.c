@@ -237,13 +237,19 @@ static bool is_plain(const struct mu_comm *comm)
     return comm->owner.object == 0;
 }
 
-/* Record a collective of the program in the order, by its kind and size. A backend that
- * compares each collective with those of the other ranks needs no record.
- */
-static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll)
+/* Where the buffer or the call decides the way of its data; else 0. */
+static unsigned way_of(const struct mu_comm *comm, const struct mu_coll *coll)
 {
-    const uint32_t what[] = { coll->kind, coll->dtype, coll->op, coll->pattern,
-                              (uint32_t)coll->root };
+    return comm->ops->way && is_plain(comm) ? comm->ops->way(comm->backend, coll) : 0;
+}
+
+/* Record a collective of the program in the order, by its kind, size and way. A backend
+ * that compares each collective with those of the other ranks needs no record.
+ */
+static void put_in_order(struct mu_comm *comm, const struct mu_coll *coll, unsigned way)
+{
+    const uint32_t what[] = { coll->kind,    coll->dtype,          coll->op,
+                              coll->pattern, (uint32_t)coll->root, way };
     struct mu_owner plain = { 0 };
 
     if (comm->ops->compares || !is_plain(comm))
@@ -264,10 +270,11 @@ static int mix(struct mu_comm *comm, const char *call, struct mu_err *err)
 }
 
 static int prepare(struct mu_comm *comm, const char *call, struct mu_coll *coll,
-                   char what[MU_CALL_TEXT], struct mu_err *err)
+                   char what[MU_CALL_TEXT], unsigned *way, struct mu_err *err)
 {
     size_t n = 0;
 
+    *way = way_of(comm, coll);
     mu_text_add_word(what, MU_CALL_TEXT, &n, call);
     mu_text_add_word(what, MU_CALL_TEXT, &n, " of ");
     if (!mu_has_unequal_parts(coll)) {
@@ -275,6 +282,10 @@ static int prepare(struct mu_comm *comm, const char *call, struct mu_coll *coll,
         mu_text_add_word(what, MU_CALL_TEXT, &n, " ");
     }
     mu_text_add_word(what, MU_CALL_TEXT, &n, mu_dtype_name(coll->dtype));
+    if (*way & MU_WAY_ALLOCATED)
+        mu_text_add_word(what, MU_CALL_TEXT, &n, " in memory of muster_alloc");
+    if (*way & MU_WAY_ASIDE)
+        mu_text_add_word(what, MU_CALL_TEXT, &n, ", started");
     coll->what = what;
     coll->owner = comm->owner;
     return is_plain(comm) ? mix(comm, call, err) : 0;
@@ -284,10 +295,11 @@ int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
                  struct mu_err *err)
 {
     char what[MU_CALL_TEXT];
+    unsigned way;
 
-    if (prepare(comm, call, coll, what, err) < 0)
+    if (prepare(comm, call, coll, what, &way, err) < 0)
         return -1;
-    put_in_order(comm, coll);
+    put_in_order(comm, coll, way);
     if (!on_host(comm, coll))
         return mu_coll_run(comm, coll, err);
     return mu_has_unequal_parts(coll) ? run_whole(comm, coll, err)
@@ -310,9 +322,11 @@ int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
 int mu_coll_begin(struct mu_comm *comm, const char *call, struct mu_coll *coll,
                   char what[MU_CALL_TEXT], struct mu_started *out, struct mu_err *err)
 {
-    if (prepare(comm, call, coll, what, err) < 0 ||
+    unsigned way;
+
+    if (prepare(comm, call, coll, what, &way, err) < 0 ||
         mu_pair_begin(comm, coll, out, err) < 0)
         return -1;
-    put_in_order(comm, coll);
+    put_in_order(comm, coll, way);
     return 0;
 }

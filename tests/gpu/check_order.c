@@ -24,7 +24,15 @@
 #define GOOD_STEPS 20
 #define LIMIT 5.0 /* seconds from the first wrong call to the error */
 
-enum what { SAME_ORDER, CROSSED, BESIDE_PLAIN, PEER_CROSSED, PEER_BESIDE_PLAIN, WHATS };
+enum what {
+    SAME_ORDER,
+    CROSSED,
+    BESIDE_PLAIN,
+    PEER_CROSSED,
+    PEER_BESIDE_PLAIN,
+    OTHER_MEMORY,
+    WHATS
+};
 
 static const struct path {
     const char *name;
@@ -46,13 +54,15 @@ static const char *const names[] = {
     [BESIDE_PLAIN] = "an all-reduce before rank 1's bucket is refused in sync",
     [PEER_CROSSED] = "a rank that starts one model gets the error of rank 1",
     [PEER_BESIDE_PLAIN] = "a rank without an all-reduce gets the error of rank 1",
+    [OTHER_MEMORY] = "memory of muster_alloc on rank 1 alone is refused in sync",
 };
 
 struct self {
     struct muster *m;
     struct muster_ddp *ddp[2];
     const struct plan *plan;
-    void *stream, *own;
+    void *stream, *own; /* of muster_alloc */
+    void *other;        /* of cudaMalloc */
 };
 
 static float host[MOST];
@@ -129,6 +139,16 @@ static int peer_alone(struct self *s, bool odd)
     return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
 }
 
+/* Rank 1 pulls, the others take another way. */
+static int in_other_memory(struct self *s, bool odd)
+{
+    int rc = muster_allreduce(s->m, odd ? s->own : s->other, s->plan->count, MUSTER_F32,
+                              MUSTER_SUM, s->stream);
+
+    rc = rc == MUSTER_OK ? ready(s, 0) : rc;
+    return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
+}
+
 static int wrong_step(struct self *s, bool odd)
 {
     switch (s->plan->what) {
@@ -136,6 +156,8 @@ static int wrong_step(struct self *s, bool odd)
         return step(s, odd, 0);
     case BESIDE_PLAIN:
         return beside_plain(s, odd);
+    case OTHER_MEMORY:
+        return in_other_memory(s, odd);
     default:
         return peer_alone(s, odd);
     }
@@ -169,6 +191,7 @@ static int train(struct self *s)
     s->own = muster_alloc(s->m, s->plan->count * sizeof *host);
     if (!s->own)
         return complain(s, "alloc");
+    s->other = mu_gpu_alloc(s->plan->count * sizeof *host);
     for (int i = 0; i < GOOD_STEPS; i++) {
         if (step(s, i % 2, i / 2 % 2) != MUSTER_OK)
             return complain(s, "a step in one order");
@@ -180,6 +203,7 @@ static int train(struct self *s)
     if (s->plan->what != SAME_ORDER)
         return refused(s);
     muster_free(s->m, s->own);
+    mu_gpu_free(s->other);
     for (int d = 0; d < 2; d++)
         muster_ddp_destroy(s->ddp[d]);
     return muster_finalize(s->m) == MUSTER_OK ? 0 : 1;
@@ -220,7 +244,12 @@ int main(int argc, char **argv)
     for (enum what what = SAME_ORDER; what < WHATS; what++)
         for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
             struct plan plan = { paths[i].name, paths[i].count, what };
-            int rc = mu_forked_run(n, true, 60, body, &plan);
+            int rc;
+
+            /* All other ways take any memory. */
+            if (what == OTHER_MEMORY && strcmp(plan.path, "pull") != 0)
+                continue;
+            rc = mu_forked_run(n, true, 60, body, &plan);
 
             failed += rc != 0;
             printf("%sok %d - %s: %s\n", rc == 0 ? "" : "not ", ++done, plan.path,

@@ -242,6 +242,49 @@ static void where_it_cannot_be_shared_nccl_has_it(void **state)
     fake_close_ranks();
 }
 
+static const struct way {
+    const char *name;
+    size_t bytes;
+    bool foreign, open, direct, between_nodes;
+    unsigned way;
+} ways[] = {
+    { "a small one has one way", 32 * KIB, false, false, true, false, 0 },
+    { "a sum that one-shot adds in any memory", 256 * KIB, true, false, true, false,
+      0 },
+    { "memory from alloc", 2 * MIB, false, false, true, false, MU_WAY_ALLOCATED },
+    { "the same, started", 2 * MIB, false, false, false, false,
+      MU_WAY_ALLOCATED | MU_WAY_ASIDE },
+    { "other memory, by NCCL", 2 * MIB, true, false, true, false, MU_WAY_OTHER },
+    { "the same, started: NCCL's blocks are its own", 2 * MIB, true, false, false,
+      false, MU_WAY_OTHER },
+    { "other memory that the peers map, started", 2 * MIB, true, true, false, false,
+      MU_WAY_OTHER | MU_WAY_ASIDE },
+    { "between nodes NCCL has all", 2 * MIB, false, false, true, true, 0 },
+};
+
+/* Ranks of one way meet; those of two ways do not. */
+static void a_way_names_what_the_ranks_must_have_in_common(void **state)
+{
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const struct way *w = &ways[i];
+        struct mu_coll c;
+        unsigned got;
+
+        fake_open_ranks(2, !w->between_nodes);
+        c = fake_bucket(w->bytes);
+        c.send = c.recv = fake_rank[0].arena;
+        c.direct = w->direct;
+        c.same_place = false;
+        fake_rank[0].b.ours.open = w->open;
+        fake_foreign = w->foreign;
+        got = mu_nccl_way(&fake_rank[0].b, &c);
+        fake_foreign = false;
+        fake_close_ranks();
+        if (got != w->way)
+            fail_msg("%s: way %u, not %u", w->name, got, w->way);
+    }
+}
+
 static void nccl_carries_out_the_other_collectives(void **state)
 {
     enum { N = 3, COUNT = 8 };
@@ -456,6 +499,7 @@ int main(void)
         cmocka_unit_test(memory_of_the_program_is_one_kernel_whatever_its_alignment),
         cmocka_unit_test(each_rank_has_its_own_place_in_memory_of_the_library),
         cmocka_unit_test(where_it_cannot_be_shared_nccl_has_it),
+        cmocka_unit_test(a_way_names_what_the_ranks_must_have_in_common),
         cmocka_unit_test(nccl_carries_out_the_other_collectives),
         cmocka_unit_test(nccl_reduces_to_the_root_alone),
         cmocka_unit_test(parts_are_exchanged_in_one_launch),

@@ -25,11 +25,22 @@ static int join_later(struct mu_backend *b, struct mu_request *request, void *st
     return 0;
 }
 
-static float plain_sum[LAYERS * COUNT];
+static float plain_sum[LAYERS * COUNT], other_sum[LAYERS * COUNT];
+
+static int all_reduce(struct muster *m, float *sum)
+{
+    return muster_allreduce(m, sum, LAYERS * COUNT, MUSTER_F32, MUSTER_SUM, NULL);
+}
 
 static int plain(struct muster *m)
 {
-    return muster_allreduce(m, plain_sum, LAYERS * COUNT, MUSTER_F32, MUSTER_SUM, NULL);
+    return all_reduce(m, plain_sum);
+}
+
+/* As if plain_sum were from muster_alloc and other_sum not: two ways on a GPU. */
+static unsigned way_of_sum(const struct mu_backend *b, const struct mu_coll *coll)
+{
+    return coll->recv == plain_sum ? MU_WAY_ALLOCATED : MU_WAY_OTHER;
 }
 
 static int first_then_second(struct muster *m, struct two *two, bool odd)
@@ -80,13 +91,13 @@ static void stay_away(void)
 /* As if rank 1 copied from its GPU, where the all-reduce never ends: the next call into
  * libmuster is late.
  */
-static int plain_then_away(struct muster *m, struct two *two, bool odd)
+static int bucket_then_away(struct muster *m, struct two *two, bool odd)
 {
-    int rc = odd ? plain(m) : MUSTER_OK;
+    int rc;
 
     if (odd)
         stay_away();
-    rc = rc == MUSTER_OK ? two_backward(m, two, 0) : rc;
+    rc = two_backward(m, two, 0);
     rc = rc == MUSTER_OK ? muster_ddp_sync(two->ddp[0], NULL) : rc;
     if (!odd && away->over)
         return MUSTER_ETIMEOUT;
@@ -94,21 +105,43 @@ static int plain_then_away(struct muster *m, struct two *two, bool odd)
     return rc;
 }
 
+static int plain_then_away(struct muster *m, struct two *two, bool odd)
+{
+    int rc = odd ? plain(m) : MUSTER_OK;
+
+    return rc == MUSTER_OK ? bucket_then_away(m, two, odd) : rc;
+}
+
+/* All call an all-reduce of one size, rank 1 with memory of muster_alloc. */
+static int two_ways_then_away(struct muster *m, struct two *two, bool odd)
+{
+    int rc = all_reduce(m, odd ? plain_sum : other_sum);
+
+    return rc == MUSTER_OK ? bucket_then_away(m, two, odd) : rc;
+}
+
 static const struct alone {
     const char *name;
     int models;
     bool plain_before; /* all ranks have called one before the wrong step */
+    bool two_ways;
     int (*call)(struct muster *m, struct two *two, bool odd);
     const char *expect;
 } alone[] = {
-    { "only rank 1 starts the second model first", 2, false, first_then_second,
+    { "only rank 1 starts the second model first", 2, false, false, first_then_second,
       ": rank 1 (node a) started collectives in a different order than" },
-    { "only rank 1 calls an all-reduce before its bucket", 1, true, plain_behind_sync,
+    { "only rank 1 calls an all-reduce before its bucket", 1, true, false,
+      plain_behind_sync,
       ": rank 1 (node a) started collectives in a different order than" },
-    { "rank 1 never comes to its sync behind that all-reduce", 1, true, plain_then_away,
+    { "rank 1 never comes to its sync behind that all-reduce", 1, true, false,
+      plain_then_away,
       "rank 1 (node a) started collectives in a different order than 3 others: "
       "all-reduce of 2048 f32 in place of bucket 0 of step 1" },
-    { "that is the first all-reduce of the program", 1, false, first_plain,
+    { "only rank 1 has memory of muster_alloc", 1, true, true, two_ways_then_away,
+      "rank 1 (node a) started collectives in a different order than 3 others: "
+      "all-reduce of 2048 f32 in memory of muster_alloc in place of all-reduce of 2048 "
+      "f32" },
+    { "that is the first all-reduce of the program", 1, false, false, first_plain,
       "the first all-reduce beside a ddp object: the ranks differ: after 2 "
       "collectives" },
 };
@@ -134,6 +167,7 @@ static int alone_body(struct muster *m, int rank, void *arg)
     if (row->plain_before)
         RANK_OK(plain(m));
     ops->join = join_later;
+    ops->way = row->two_ways ? way_of_sum : NULL;
     rc = row->call(m, &two, rank == 1);
     if (rc != MUSTER_ECONTRACT || !strstr(muster_error(m), row->expect)) {
         fprintf(stderr, "rank %d: status %d: %s\n", rank, rc, muster_error(m));

@@ -15,6 +15,8 @@
 #define PULL_MANY ((size_t)20 << 20) /* the same without computation */
 /* Below this size, the barriers of the copy algorithm take longer than the transfer. */
 #define HIDDEN_LEAST ((size_t)4 << 20)
+/* Below this size any memory takes one way: barriers cost more than they save. */
+#define WAY_LEAST ((size_t)64 << 10)
 
 static size_t bytes_of(const struct mu_coll *coll)
 {
@@ -78,6 +80,32 @@ static enum mu_algo choose(const struct mu_nccl_backend *b, const struct mu_coll
                    ? MU_ALGO_PULL
                    : mu_algo_choose(&b->table, bytes, usable, true);
     return algo;
+}
+
+/* A kernel whose blocks wait for those of the peers: as many on all ranks. */
+static bool pairs_blocks(enum mu_algo algo)
+{
+    return algo == MU_ALGO_PULL || algo == MU_ALGO_OWN;
+}
+
+unsigned mu_nccl_way(const struct mu_nccl_backend *b, const struct mu_coll *coll)
+{
+    struct mu_places places;
+    enum mu_algo there, elsewhere;
+    unsigned way;
+    bool arena;
+
+    if (!b->own || coll->kind != MU_COLL_ALLREDUCE || bytes_of(coll) < WAY_LEAST)
+        return 0;
+    there = choose(b, coll, usable_on(b, coll, true), false);
+    elsewhere = choose(b, coll, usable_on(b, coll, false), false);
+    if (there == elsewhere)
+        return 0;
+    arena = in_arena(b, coll, &places);
+    way = arena ? MU_WAY_ALLOCATED : MU_WAY_OTHER;
+    if (pairs_blocks(arena ? there : elsewhere) && !coll->direct)
+        way |= MU_WAY_ASIDE;
+    return way;
 }
 
 /* ---- NCCL ----------------------------------------------------------------------- */

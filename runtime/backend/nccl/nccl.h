@@ -253,6 +253,8 @@ ncclDataType_t mu_nccl_type(enum muster_dtype dtype);
  */
 unsigned mu_nccl_usable(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                         struct mu_places *places);
+/* The backend's `way`. */
+unsigned mu_nccl_way(const struct mu_nccl_backend *b, const struct mu_coll *coll);
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                    enum mu_algo algo, const struct mu_places *places,
                    struct mu_err *err);

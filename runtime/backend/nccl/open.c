@@ -331,6 +331,11 @@ static int nccl_start(struct mu_backend *b, const struct mu_coll *coll,
                          err);
 }
 
+static unsigned nccl_way(const struct mu_backend *b, const struct mu_coll *coll)
+{
+    return mu_nccl_way((const struct mu_nccl_backend *)(const void *)b, coll);
+}
+
 static int nccl_join(struct mu_backend *b, struct mu_request *request, void *stream,
                      struct mu_err *err)
 {
@@ -372,6 +377,7 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .alloc = nccl_alloc,
     .free = nccl_free,
     .adopt = nccl_adopt,
+    .way = nccl_way,
     .start = nccl_start,
     .join = nccl_join,
     .test = nccl_test,
