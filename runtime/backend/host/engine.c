@@ -32,7 +32,8 @@ static bool advance(struct mu_host_backend *b)
         int r;
 
         while (b->unposted && !b->failure.status) {
-            if (!b->transport->post(b, b->unposted))
+            /* A failure has finished all requests. */
+            if (!b->transport->post(b, b->unposted) || b->failure.status)
                 break;
             b->unposted->posted = true;
             b->unposted = b->unposted->next;
