@@ -170,48 +170,32 @@ cudaError_t mu_launch(const void *kernel, A *args, int threads, cudaStream_t str
 /* ---- Memory that a peer writes or reads ----------------------------------------- */
 
 /* One access of 16 bytes, atomic as a whole (PTX: scalar type .b128). */
-__device__ inline void mu_store_packet(void *p, uint4 w)
-{
-    uint64_t lo = (uint64_t)w.y << 32 | w.x, hi = (uint64_t)w.w << 32 | w.z;
-    asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2};"
-                 " st.relaxed.sys.global.b128 [%0], q; }" ::"l"(p),
-                 "l"(lo), "l"(hi)
-                 : "memory");
-}
-
-__device__ inline uint4 mu_load_packet(const void *p)
-{
-    uint64_t lo, hi;
-    asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2];"
-                 " mov.b128 {%0, %1}, q; }"
-                 : "=l"(lo), "=l"(hi)
-                 : "l"(p)
-                 : "memory");
-    return make_uint4((uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi,
-                      (uint32_t)(hi >> 32));
-}
-
+#define MU_PACKET_STORE(name, order)                                                   \
+    __device__ inline void name(void *p, uint4 w)                                      \
+    {                                                                                  \
+        uint64_t lo = (uint64_t)w.y << 32 | w.x, hi = (uint64_t)w.w << 32 | w.z;       \
+        asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2};"                           \
+                     " st." order ".sys.global.b128 [%0], q; }" ::"l"(p),              \
+                     "l"(lo), "l"(hi)                                                  \
+                     : "memory");                                                      \
+    }
+#define MU_PACKET_LOAD(name, order)                                                    \
+    __device__ inline uint4 name(const void *p)                                        \
+    {                                                                                  \
+        uint64_t lo, hi;                                                               \
+        asm volatile("{ .reg .b128 q; ld." order ".sys.global.b128 q, [%2];"           \
+                     " mov.b128 {%0, %1}, q; }"                                        \
+                     : "=l"(lo), "=l"(hi)                                              \
+                     : "l"(p)                                                          \
+                     : "memory");                                                      \
+        return make_uint4((uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi,            \
+                          (uint32_t)(hi >> 32));                                       \
+    }
+MU_PACKET_STORE(mu_store_packet, "relaxed")
+MU_PACKET_LOAD(mu_load_packet, "relaxed")
 /* The same, behind all that this thread has seen; and before all that it does next. */
-__device__ inline void mu_store_packet_release(void *p, uint4 w)
-{
-    uint64_t lo = (uint64_t)w.y << 32 | w.x, hi = (uint64_t)w.w << 32 | w.z;
-    asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2};"
-                 " st.release.sys.global.b128 [%0], q; }" ::"l"(p),
-                 "l"(lo), "l"(hi)
-                 : "memory");
-}
-
-__device__ inline uint4 mu_load_packet_acquire(const void *p)
-{
-    uint64_t lo, hi;
-    asm volatile("{ .reg .b128 q; ld.acquire.sys.global.b128 q, [%2];"
-                 " mov.b128 {%0, %1}, q; }"
-                 : "=l"(lo), "=l"(hi)
-                 : "l"(p)
-                 : "memory");
-    return make_uint4((uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi,
-                      (uint32_t)(hi >> 32));
-}
+MU_PACKET_STORE(mu_store_packet_release, "release")
+MU_PACKET_LOAD(mu_load_packet_acquire, "acquire")
 
 __device__ inline void mu_store_release(uint32_t *p, uint32_t v)
 {
