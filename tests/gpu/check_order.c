@@ -81,12 +81,18 @@ static int complain(const struct self *s, const char *what)
     return 1;
 }
 
-static int ready(struct self *s, int d)
+/* It ends after all earlier work of the stream. */
+static void fill(struct self *s, int d)
 {
     for (size_t i = 0; i < s->plan->count; i++)
         host[i] = (float)((d + 1) * 100 + muster_rank(s->m));
     mu_gpu_copy(muster_ddp_grad(s->ddp[d], 0), host, s->plan->count * sizeof *host,
                 s->stream);
+}
+
+static int ready(struct self *s, int d)
+{
+    fill(s, d);
     return muster_ddp_grad_ready(s->ddp[d], 0, s->stream);
 }
 
@@ -139,13 +145,15 @@ static int peer_alone(struct self *s, bool odd)
     return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
 }
 
-/* Rank 1 pulls, the others take another way. */
+/* Rank 1 pulls, the others take another way: the stream stands still from there on. */
 static int in_other_memory(struct self *s, bool odd)
 {
-    int rc = muster_allreduce(s->m, odd ? s->own : s->other, s->plan->count, MUSTER_F32,
-                              MUSTER_SUM, s->stream);
+    int rc;
 
-    rc = rc == MUSTER_OK ? ready(s, 0) : rc;
+    fill(s, 0);
+    rc = muster_allreduce(s->m, odd ? s->own : s->other, s->plan->count, MUSTER_F32,
+                          MUSTER_SUM, s->stream);
+    rc = rc == MUSTER_OK ? muster_ddp_grad_ready(s->ddp[0], 0, s->stream) : rc;
     return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
 }
 
