@@ -64,8 +64,8 @@ static void call_hooks(struct mu_control *c)
         h->alarmed(h->arg);
         pthread_mutex_lock(&c->lock);
     }
-    if (c->orphaned)
-        mu_control_rejoin(c);
+    if (c->orphaned && !mu_control_rejoin(c))
+        mu_control_decide(c, &c->pending[MU_SAW_PARENT_SILENT].why, true);
     if (c->ended && !c->reported && mu_control_may_end(c)) {
         c->reported = true;
         pthread_cond_broadcast(&c->changed);

@@ -263,6 +263,17 @@ static double earlier(double a, double b)
     return a == 0 ? b : b == 0 || a < b ? a : b;
 }
 
+/* A parent that is stopped may have the last result: others have left with it. */
+static void give_up_parent(struct mu_control *c)
+{
+    if (!c->leaving || c->env.report_immediately) {
+        mu_control_decide(c, &c->pending[MU_SAW_PARENT_SILENT].why, true);
+        return;
+    }
+    c->orphaned = true;
+    mu_control_wake(c);
+}
+
 double mu_control_deadlines(struct mu_control *c, double now)
 {
     double next = 0;
@@ -292,6 +303,8 @@ double mu_control_deadlines(struct mu_control *c, double now)
             next = earlier(next, pending->at);
         else if (k == MU_SAW_OVERDUE)
             judge(c);
+        else if (k == MU_SAW_PARENT_SILENT)
+            give_up_parent(c);
         else
             mu_control_decide(c, &pending->why, true);
     }

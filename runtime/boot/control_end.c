@@ -9,15 +9,16 @@
  * Children of the dead rank have no parent any more. They connect to the rank that
  * decides, receive END and answer like its own children.
  *
- * The last result of mu_control_close does not reach the ranks behind one that dies
- * with it. They connect to the rank that decides, too. That one leaves when all ranks
- * have said goodbye, or when its END is sent: where it has left without END, nothing is
- * lost.
+ * The last result of mu_control_close does not reach the ranks behind one that dies or
+ * is stopped with it. They connect to the rank that decides, too. That one leaves when
+ * all ranks have said goodbye, or when its END is sent: where it has left without END,
+ * nothing is lost.
  */
 #include "runtime/boot/control_impl.h"
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/endpoint/net.h"
 #include "runtime/muster.h"
 
 #define ASK_SECONDS 3.0 /* below the turn of a rank that asks */
@@ -67,23 +68,28 @@ static void part(struct mu_control *c)
     mu_control_result(c, &last, "");
 }
 
-void mu_control_rejoin(struct mu_control *c)
+bool mu_control_rejoin(struct mu_control *c)
 {
+    bool leaving = c->leaving, stopped = c->up.fd >= 0, parts;
+    struct mu_dial d = { .fd = -1 };
     int rank = decider(c);
-    struct mu_dial d;
-    bool leaving;
 
     c->orphaned = false;
-    if (rank == c->rank || c->ended)
-        return;
-    leaving = c->leaving;
-    pthread_mutex_unlock(&c->lock);
-    call(c, rank, leaving, &d);
-    pthread_mutex_lock(&c->lock);
-    if (d.answer == MU_ANSWER_PROVED)
-        mu_link_open(c, -1, d.fd, rank, d.pid);
-    else if (leaving && d.answer == MU_ANSWER_REFUSED)
+    if (c->ended)
+        return true;
+    if (rank != c->rank) {
+        pthread_mutex_unlock(&c->lock);
+        call(c, rank, leaving, &d);
+        pthread_mutex_lock(&c->lock);
+    }
+    parts = leaving && d.answer == MU_ANSWER_REFUSED;
+    if (parts)
         part(c);
+    else if (d.answer == MU_ANSWER_PROVED && !stopped)
+        mu_link_open(c, -1, d.fd, rank, d.pid);
+    else
+        mu_net_drop(&d.fd);
+    return parts || !stopped;
 }
 
 void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *why)

@@ -154,7 +154,7 @@ struct mu_control {
     /* The end: see control_end.c. */
     double end_by; /* `ended` is called then at the latest */
     bool written;  /* this rank's streams */
-    bool orphaned; /* the parent has died: connect to the rank that decides */
+    bool orphaned; /* the parent has died or is stopped: ask the rank that decides */
     int orphans;   /* of the dead rank, at the one that decides: not yet connected */
 };
 
@@ -235,9 +235,10 @@ bool mu_control_may_end(struct mu_control *c);
 /* The reason is decided here: the dead rank's children will connect to this rank. */
 void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *why);
 /* The parent has died: connect to the rank that decides, for its reason. Where this
- * rank is leaving and that one has left, all ranks have said goodbye.
+ * rank is leaving and that one has left, all ranks have said goodbye. False: the parent
+ * is stopped, and the job ends.
  */
-void mu_control_rejoin(struct mu_control *c);
+bool mu_control_rejoin(struct mu_control *c);
 
 /* ---- control_sum.c: what the root puts together; all with the lock ---- */
 /* What one rank sends, f->len bytes of data; the last one's makes the result, or a

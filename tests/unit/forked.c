@@ -72,6 +72,15 @@ static struct {
                  const struct mu_frame *frame, const char *data);
 } with_result;
 
+/* A stopped rank may go on. */
+static void do_once(struct mu_control *c)
+{
+    if (c->on_frame == with_result.pass)
+        return;
+    c->on_frame = with_result.pass;
+    with_result.deed(with_result.arg);
+}
+
 /* In the control thread. */
 static void do_with_result(struct mu_control *c, struct mu_link *link,
                            const struct mu_frame *frame, const char *data)
@@ -80,11 +89,11 @@ static void do_with_result(struct mu_control *c, struct mu_link *link,
     int nchildren = c->nchildren;
 
     if (frame->type == MU_FRAME_ALL)
-        with_result.deed(with_result.arg);
+        do_once(c);
     c->nchildren = 1;
     with_result.pass(c, link, frame, data);
     if (c->all.number != before)
-        with_result.deed(with_result.arg);
+        do_once(c);
     c->nchildren = nchildren;
 }
 

@@ -49,9 +49,15 @@ struct fault {
     double within;      /* seconds from the deed to the end of all */
 };
 
+/* Shared. */
+struct done {
+    double at;
+    pid_t pid; /* who did it */
+};
+
 struct run {
     const struct fault *fault;
-    double *done_at; /* shared */
+    struct done *done;
     struct muster *m;
 };
 
@@ -59,13 +65,13 @@ static void act(struct muster *m, const struct run *run)
 {
     float x[3] = { 0 };
 
-    *run->done_at = mu_clock_s();
+    *run->done = (struct done){ mu_clock_s(), getpid() };
     switch (run->fault->deed) {
     case KILL:
         kill(getpid(), SIGKILL);
         break;
     case STOP:
-        kill(getpid(), SIGSTOP);
+        raise(SIGSTOP); /* this thread at once, the others in a moment */
         break;
     case EXIT_0:
         _exit(0);
@@ -113,6 +119,16 @@ static void act_with_last_result(void *arg)
     forked_with_result(run->m, act_in_close, arg);
 }
 
+/* The last rank lets a stopped one go on: all have left without it. */
+static int finalize(struct muster *m, int rank, const struct run *run)
+{
+    int rc = muster_finalize(m);
+
+    if (rank == run->fault->world.size - 1 && run->fault->deed == STOP)
+        kill(run->done->pid, SIGCONT);
+    return rc;
+}
+
 /* Five steps of two buckets; the guilty rank does its deed in step 2. */
 static int body(struct muster *m, int rank, void *arg)
 {
@@ -147,7 +163,7 @@ static int body(struct muster *m, int rank, void *arg)
     if (rank == f->rank && f->phase == WITH_THE_LAST_RESULT)
         forked_before_close(m, act_with_last_result, arg);
     muster_ddp_destroy(ddp);
-    return muster_finalize(m);
+    return finalize(m, rank, run);
 }
 
 #define ONE_NODE                                                                       \
@@ -190,6 +206,10 @@ static const struct fault faults[] = {
       WITH_THE_LAST_RESULT, KILL, 2, 0, "", 1.5 },
     { "kill -9 of rank 0 when one rank has the last result of finalize", TWO_NODES,
       WITH_THE_LAST_RESULT, KILL, 0, 0, "", 1.5 },
+    { "kill -STOP of a rank that has the last result of finalize", TWO_NODES,
+      WITH_THE_LAST_RESULT, STOP, 2, 0, "", 8 },
+    { "kill -STOP of rank 0 when one rank has the last result of finalize", TWO_NODES,
+      WITH_THE_LAST_RESULT, STOP, 0, 0, "", 8 },
     { "the same, and the failure is returned: a rank", RETURNS, WITH_THE_LAST_RESULT,
       KILL, 2, 0, "", 1.5 },
     { "the same, and the failure is returned: rank 0", RETURNS, WITH_THE_LAST_RESULT,
@@ -296,18 +316,18 @@ static void check(const struct fault *f, const struct forked_result *r, double d
 
 static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
 {
-    double *done_at = forked_shared(sizeof *done_at);
+    struct done *done = forked_shared(sizeof *done);
 
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         struct forked_world w = faults[i].world;
-        struct run run = { &faults[i], done_at, NULL };
+        struct run run = { &faults[i], done, NULL };
         struct forked_result r;
         double start = mu_clock_s();
 
         if (!needs_deadline(&faults[i]))
             w.timeout = 300;
         forked_run(&w, body, &run, 30, &r);
-        check(&faults[i], &r, *done_at, start);
+        check(&faults[i], &r, done->at, start);
         forked_clear(&r);
     }
 }
