@@ -103,7 +103,7 @@ static int shared_parent(struct mu_nccl_backend *b, int i, int j, struct mu_err 
     if (version < NCCL_VERSION(2, 30, 0))
         return mu_err_set(
             err, MUSTER_EDEVICE,
-            "ranks %d and %d use two MIG devices of GPU %s (%s): NCCL %d.%d "
+            "ranks %d and %d use two MIG devices of GPU %s (node %s): NCCL %d.%d "
             "cannot run several ranks on one GPU, 2.30 can",
             i, j, b->records[i].pci, b->env.host_of[i], version / 10000,
             version / 100 % 100);
@@ -121,8 +121,8 @@ int mu_device_check(struct mu_nccl_backend *b, struct mu_err *err)
             if (memcmp(x->uuid, y->uuid, sizeof(x->uuid)) == 0)
                 return mu_err_set(
                     err, MUSTER_EDEVICE,
-                    "ranks %d and %d both chose GPU %s of %s: give each task its own "
-                    "(Muster's plugin does, or --gpu-bind=single:1), or call "
+                    "ranks %d and %d both chose GPU %s (node %s): give each task its "
+                    "own (Muster's plugin does, or --gpu-bind=single:1), or call "
                     "cudaSetDevice before muster_init",
                     i, j, x->pci, b->env.host_of[i]);
             if (strcmp(x->pci, y->pci) == 0 && shared_parent(b, i, j, err) < 0)

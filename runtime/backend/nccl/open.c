@@ -52,17 +52,18 @@ static int record_fetch(struct mu_nccl_backend *b, int rank, struct mu_err *err)
         return -1;
     if (len != sizeof(struct mu_nccl_record))
         rc = mu_err_set(err, MUSTER_ECONTRACT,
-                        "rank %d (%s) runs another version of the nccl backend", rank,
-                        b->env.host_of[rank]);
+                        "rank %d (node %s) runs another version of the nccl backend",
+                        rank, b->env.host_of[rank]);
     else
         memcpy(&b->records[rank], value, len);
     free(value);
     if (rc == 0 && b->records[rank].nccl != b->records[b->env.rank].nccl)
-        rc = mu_err_set(err, MUSTER_ECONTRACT,
-                        "rank %d (%s) loaded NCCL %d, rank %d (%s) NCCL %d: the ranks "
-                        "must run the same version",
-                        rank, b->env.host_of[rank], b->records[rank].nccl, b->env.rank,
-                        b->env.host_of[b->env.rank], b->records[b->env.rank].nccl);
+        rc = mu_err_set(
+            err, MUSTER_ECONTRACT,
+            "rank %d (node %s) loaded NCCL %d, rank %d (node %s) NCCL %d: the ranks "
+            "must run the same version",
+            rank, b->env.host_of[rank], b->records[rank].nccl, b->env.rank,
+            b->env.host_of[b->env.rank], b->records[b->env.rank].nccl);
     return rc;
 }
 

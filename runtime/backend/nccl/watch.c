@@ -34,11 +34,11 @@ static void check_kernels(struct mu_nccl_backend *b)
     if (stuck == 0 || (int)stuck > b->env.local_size)
         return;
     rank = b->local_ranks[stuck - 1];
-    snprintf(
-        why, sizeof(why),
-        "rank %d (%s, GPU %s) has not entered a collective for %.0f s; rank %d waits "
-        "for its data",
-        rank, b->env.host_of[rank], b->records[rank].pci, b->env.timeout, b->env.rank);
+    snprintf(why, sizeof(why),
+             "rank %d (node %s, GPU %s) has not entered a collective for %.0f s; rank "
+             "%d waits for its data",
+             rank, b->env.host_of[rank], b->records[rank].pci, b->env.timeout,
+             b->env.rank);
     report(b, rank, MUSTER_ETIMEOUT, why);
 }
 
@@ -58,13 +58,14 @@ static void check_events(struct mu_nccl_backend *b)
                 w->since = mu_clock_s();
             if (mu_clock_s() - w->since <= b->env.timeout)
                 return;
-            snprintf(why, sizeof(why), "%s is not done after %.0f s on rank %d (%s)",
-                     w->what, b->env.timeout, b->env.rank, b->env.host_of[b->env.rank]);
+            snprintf(why, sizeof(why),
+                     "%s is not done after %.0f s on rank %d (node %s)", w->what,
+                     b->env.timeout, b->env.rank, b->env.host_of[b->env.rank]);
             report(b, -1, MUSTER_ETIMEOUT, why);
             return;
         }
         if (rc != cudaSuccess) {
-            snprintf(why, sizeof(why), "the GPU of rank %d (%s) failed in %s: %s",
+            snprintf(why, sizeof(why), "the GPU of rank %d (node %s) failed in %s: %s",
                      b->env.rank, b->env.host_of[b->env.rank], w->what,
                      cudaGetErrorString(rc));
             report(b, b->env.rank, MUSTER_EDEVICE, why);
@@ -87,10 +88,10 @@ static void check_marks(struct mu_nccl_backend *b, uint32_t *seen, double *since
     }
     if (mu_clock_s() - *since <= b->env.timeout)
         return;
-    snprintf(
-        why, sizeof(why),
-        "a collective of a captured graph is not done after %.0f s on rank %d (%s)",
-        b->env.timeout, b->env.rank, b->env.host_of[b->env.rank]);
+    snprintf(why, sizeof(why),
+             "a collective of a captured graph is not done after %.0f s on rank %d "
+             "(node %s)",
+             b->env.timeout, b->env.rank, b->env.host_of[b->env.rank]);
     report(b, -1, MUSTER_ETIMEOUT, why);
 }
 
@@ -105,7 +106,7 @@ static void check_nccl(struct mu_nccl_backend *b)
     state = mu_comm_error(b);
     if (state == ncclSuccess)
         return;
-    snprintf(why, sizeof(why), "NCCL failed on rank %d (%s): %s (%s)", b->env.rank,
+    snprintf(why, sizeof(why), "NCCL failed on rank %d (node %s): %s (%s)", b->env.rank,
              b->env.host_of[b->env.rank], ncclGetErrorString(state),
              ncclGetLastError(b->comm));
     report(b, -1, state == ncclRemoteError ? MUSTER_EPEER : MUSTER_EDEVICE, why);
