@@ -79,6 +79,7 @@ static int judge(struct mu_recover *recover, struct mu_change *s, int left,
     struct mu_comm *comm = recover->comm;
     int finishing = 0, rc = count_ballots(recover, s, &finishing);
 
+    s->all_finish = finishing == left;
     *alone = is_minority(s, first_lives);
     if (*alone)
         return mu_err_set(
@@ -86,12 +87,12 @@ static int judge(struct mu_recover *recover, struct mu_change *s, int left,
             "%s; the %d rank%s on this side end%s, because the others may go on",
             s->dead, left, mu_plural(left), left == 1 ? "s" : "");
     /* In muster_finalize nothing is lost, and the others may have left it in order. */
-    if (left < comm->config.elastic && finishing < left)
+    if (left < comm->config.elastic && !s->all_finish)
         return mu_err_set(
             err, MUSTER_EPEER,
             "%s; %d rank%s %s left, but MUSTER_ELASTIC asks for at least %d", s->dead,
             left, mu_plural(left), left == 1 ? "is" : "are", comm->config.elastic);
-    if (finishing > 0 && finishing < left)
+    if (finishing > 0 && !s->all_finish)
         return mu_err_set(err, MUSTER_EPEER,
                           "%s; cannot continue: %d ranks had already called "
                           "muster_finalize, %d had not",

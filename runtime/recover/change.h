@@ -23,6 +23,7 @@ struct mu_change {
     char dead[512];
     size_t dead_len;
     int ndead, nsilent, njoined;
+    bool all_finish; /* the survivors are in muster_finalize, others may have left it */
     int old;         /* ranks of its start that live */
     int64_t commits; /* syncs that all survivors have done, as agreed */
 };

@@ -31,6 +31,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
+#include "runtime/base/parse.h"
 #include "runtime/core/text.h"
 #include "runtime/recover/change.h"
 
@@ -169,11 +170,16 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
 }
 
 /* Rank 0 prints it once for the user; the next collective of each rank fails with it.
+ * seen: the death that this rank was interrupted by. The survivors also miss the ranks
+ * that have left muster_finalize in order.
  */
-static void report_shrink(struct mu_recover *recover, const struct mu_change *s)
+static void report_shrink(struct mu_recover *recover, struct mu_change *s,
+                          const struct mu_err *seen)
 {
     struct mu_comm *comm = recover->comm;
 
+    if (s->all_finish && s->ndead > 1)
+        mu_copy(s->dead, sizeof s->dead, seen->text);
     mu_err_set(&comm->interrupt, MUSTER_ESHRUNK,
                "%s; %d of %d ranks go on, and this rank is now rank %d", s->dead,
                comm->world->size, s->size_before, comm->world->rank);
@@ -264,12 +270,13 @@ int mu_elastic_shrink(struct mu_recover *recover, struct mu_err *err)
 {
     struct mu_comm *comm = recover->comm;
     struct mu_change s = { .began = mu_clock_s(), .size_before = comm->world->size };
+    const struct mu_err seen = *err;
 
     /* The control thread may be about to abort the backend. */
     mu_verdict_await_abort(recover);
     if (change(recover, &s, false, err) < 0)
         return -1;
-    report_shrink(recover, &s);
+    report_shrink(recover, &s, &seen);
     if (recover->voting && s.commits > (int64_t)recover->commits)
         return 0;
     return mu_comm_interrupted(comm, err);
@@ -295,7 +302,7 @@ int mu_elastic_grow(struct mu_recover *recover, bool together, int *joined,
         report_growth(recover, &s);
     if (s.njoined > 0 || s.ndead == 0)
         return 0;
-    report_shrink(recover, &s);
+    report_shrink(recover, &s, err);
     return mu_comm_interrupted(comm, err);
 }
 
