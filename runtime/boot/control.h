@@ -33,6 +33,7 @@ struct mu_ending {
     int status;    /* muster_status, or the exit status given to muster_abort */
     int rank;      /* the guilty one, -1 unknown */
     bool reporter; /* this process prints the reason and ends the step */
+    bool written;  /* hooks.alarmed has returned true since */
     char text[MU_ERR_TEXT];
     /* At a deadline, on the reporter: by rank, NULL where there was no answer; else
      * NULL. Valid during the call.

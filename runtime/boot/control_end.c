@@ -142,7 +142,7 @@ static bool is_awaited(const struct mu_control *c, const struct mu_link *link)
 
 static bool all_written(const struct mu_control *c)
 {
-    if (!c->written || c->orphans > 0)
+    if (!c->ending.written || c->orphans > 0)
         return false;
     for (int i = 0; i < c->nchildren; i++)
         if (is_awaited(c, &c->down[i]))
@@ -154,10 +154,13 @@ bool mu_control_may_end(struct mu_control *c)
 {
     if (c->env.report_immediately)
         return true;
-    if (!c->written) {
+    if (!c->ending.written) {
+        bool written;
+
         pthread_mutex_unlock(&c->lock);
-        c->written = c->env.hooks.alarmed(c->env.hooks.arg);
+        written = c->env.hooks.alarmed(c->env.hooks.arg);
         pthread_mutex_lock(&c->lock);
+        c->ending.written = written;
     }
     take_orphans(c);
     if (!all_written(c))

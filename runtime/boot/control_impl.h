@@ -153,7 +153,6 @@ struct mu_control {
 
     /* The end: see control_end.c. */
     double end_by; /* `ended` is called then at the latest */
-    bool written;  /* this rank's streams */
     bool orphaned; /* the parent has died or is stopped: ask the rank that decides */
     int orphans;   /* of the dead rank, at the one that decides: not yet connected */
 };

@@ -44,14 +44,17 @@ static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
 }
 
 /* A process that goes on, or returns from the call, writes its own files. */
+static bool may_go_on(const struct mu_comm *comm)
+{
+    return comm->config.return_failure || comm->config.elastic;
+}
+
 bool mu_verdict_alarmed(void *arg)
 {
     const struct mu_recover *recover = arg;
-    const struct mu_config *config = &recover->comm->config;
 
-    return config->return_failure || config->elastic
-               ? mu_streams_flush(0)
-               : mu_streams_flush_all(LOOK_SECONDS);
+    return may_go_on(recover->comm) ? mu_streams_flush(0)
+                                    : mu_streams_flush_all(LOOK_SECONDS);
 }
 
 const struct mu_recover *mu_verdict_root(const struct mu_recover *recover)
@@ -92,7 +95,6 @@ static void pass_on(const struct mu_recover *recover, const struct mu_ending *e)
 static void __attribute__((noreturn))
 end_step(const struct mu_comm *comm, int status, const char *why)
 {
-    mu_streams_flush_all(FLUSH_SECONDS);
     /* Slurm 22.05 may lose the sentence when the step ends at once, where the daemon of
      * the dead rank's node cannot be reached.
      */
@@ -112,8 +114,12 @@ static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
     if (turn.deed == MU_DEED_RETURN)
         return;
     /* before another rank can end this process */
-    mu_streams_flush_all(FLUSH_SECONDS);
-    mu_pause(turn.wait);
+    if (!e->written || may_go_on(comm))
+        mu_streams_flush_all(FLUSH_SECONDS);
+    if (turn.wait > 0) {
+        mu_pause(turn.wait);
+        mu_streams_flush_all(FLUSH_SECONDS);
+    }
     if (turn.deed != MU_DEED_END)
         print_reason(comm, e);
     if (turn.deed == MU_DEED_LEAVE)
