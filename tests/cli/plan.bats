@@ -326,6 +326,36 @@ END
     [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:01:00.0 0000:02:00.0 0000:08:00.0 " ]
 }
 
+@test "a GPU that has other devices below it counts, and they are near it" {
+    cat > "$BATS_TEST_TMPDIR/below.xml" << 'END'
+<system version="1">
+  <cpu numaid="0" affinity="0f" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:10:00.0" class="0x060400">
+      <pci busid="0000:11:00.0" class="0x030200">
+        <gpu dev="0"/>
+        <pci busid="0000:12:00.0" class="0x020700"><nic><net name="mlx5_0"/></nic></pci>
+      </pci>
+      <pci busid="0000:13:00.0" class="0x020700"><nic><net name="mlx5_1"/></nic></pci>
+    </pci>
+  </cpu>
+  <cpu numaid="1" affinity="f0" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:20:00.0" class="0x030200" vendor="0x10de" device="0x2335">
+      <pci busid="0000:21:00.0" class="0x060400">
+        <pci busid="0000:22:00.0" class="0x020700"><nic><net name="mlx5_2"/></nic></pci>
+        <pci busid="0000:23:00.0" class="0x030200" vendor="0x10de" device="0x2335"/>
+      </pci>
+    </pci>
+  </cpu>
+</system>
+END
+    m plan --topology "$BATS_TEST_TMPDIR/below.xml" --format tsv
+    [ $status -eq 0 ]
+    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:11:00.0 0000:20:00.0 0000:23:00.0 " ]
+    [ "$(plan_columns 5 | tr '\n' ' ')" = "mlx5_0,mlx5_1 mlx5_2 mlx5_2 " ]
+    m topo --check "$BATS_TEST_TMPDIR/below.xml"
+    [ $status -eq 0 ]
+}
+
 @test "case 074: GPUs of a NUMA node of which the job has neither CPUs nor memory" {
     m plan --topology "$data/cases/001-dgx-a100-topo-m.txt" --gpus 6-7 --cpus 48-63,176-191 --mems 3 --format tsv
     [ $status -eq 1 ]

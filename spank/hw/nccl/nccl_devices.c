@@ -45,8 +45,8 @@ static int dev_above(const struct mu_nccl_reader *r, int elem)
     return -1;
 }
 
-static bool leaf_is_gpu(const struct mu_nccl_reader *r, int elem,
-                        const struct mu_pci_dev *dev)
+static bool is_gpu(const struct mu_nccl_reader *r, int elem,
+                   const struct mu_pci_dev *dev)
 {
     unsigned class16 = dev->class_id >> 8;
 
@@ -121,6 +121,15 @@ static int read_net(struct mu_nccl_reader *r, int elem, int index)
     return 0;
 }
 
+/* Is elem below `pci`, and below no other <pci> in between? */
+static bool is_of(const struct mu_nccl_reader *r, int elem, int pci)
+{
+    do
+        elem = r->doc->elem[elem].parent;
+    while (elem >= 0 && !mu_xml_elem_is(r->doc, elem, "pci"));
+    return elem == pci;
+}
+
 /* The <net> elements below; a NIC that lists none (files without gpu and net elements)
  * counts once, by its class.
  */
@@ -130,7 +139,7 @@ static int add_nics(struct mu_nccl_reader *r, int elem, int index, const char *n
     int found = 0;
 
     for (int e = elem + 1; e < r->doc->nelems && r->doc->elem[e].parent >= elem; e++) {
-        if (!mu_xml_elem_is(r->doc, e, "net") || dev_above(r, e) != index)
+        if (!mu_xml_elem_is(r->doc, e, "net") || !is_of(r, e, elem))
             continue;
         if (read_net(r, e, index) < 0)
             return -1;
@@ -181,13 +190,13 @@ int mu_nccl_read_pci(struct mu_nccl_reader *r, int elem)
     char raw[64], notes[256];
     struct mu_pci_dev *dev;
     int parent = dev_above(r, elem), index;
-    bool bridge = mu_xml_elem_has(r->doc, elem, "pci");
+    bool leaf = !mu_xml_elem_has(r->doc, elem, "pci"), gpu, nic;
 
     if (parent < 0)
         return mu_nccl_fail(r, elem, "a <pci> outside any <cpu>", "");
     mu_nccl_attr(r, elem, "busid", raw, sizeof raw);
     mu_nccl_attr(r, elem, "muster", notes, sizeof notes);
-    if (!bridge && strstr(notes, "host=") &&
+    if (leaf && strstr(notes, "host=") &&
         (parent = mu_nccl_noted_parent(r->machine, notes, parent, r->err)) < 0)
         return -1;
     dev = mu_add_pci(r->machine, r->err);
@@ -207,12 +216,14 @@ int mu_nccl_read_pci(struct mu_nccl_reader *r, int elem)
     mu_nccl_attr(r, elem, "link_speed", dev->link_speed, sizeof dev->link_speed);
     mu_nccl_attr(r, elem, "link_width", raw, sizeof raw);
     dev->link_width = atoi(raw);
-    dev->kind = bridge || dev->class_id >> 8 == 0x0604 ? MU_PCI_SWITCH : MU_PCI_DEVICE;
-    if (bridge)
-        return 0;
-    if (leaf_is_gpu(r, elem, dev) && add_gpus(r, elem, index, notes) < 0)
+    /* Devices may lie below a GPU or a NIC, too: NICs that reach memory through it. */
+    gpu = is_gpu(r, elem, dev);
+    nic = mu_xml_elem_has(r->doc, elem, "nic") || dev->class_id >> 16 == 0x02;
+    dev->kind = (leaf && dev->class_id >> 8 != 0x0604) || gpu || nic ? MU_PCI_DEVICE
+                                                                     : MU_PCI_SWITCH;
+    if (gpu && add_gpus(r, elem, index, notes) < 0)
         return -1;
-    return add_nics(r, elem, index, notes);
+    return leaf || nic ? add_nics(r, elem, index, notes) : 0;
 }
 
 static int gpu_at(const struct mu_machine *m, int dev)

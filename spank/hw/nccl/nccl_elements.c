@@ -38,8 +38,6 @@ enum mu_check_pci mu_check_kind(const struct mu_check *c, int elem)
 {
     unsigned class_id = hex(c, elem, "class"), vendor = hex(c, elem, "vendor");
 
-    if (mu_xml_elem_has(c->doc, elem, "pci") || class_id >> 8 == 0x0604)
-        return MU_CHECK_SWITCH;
     if (mu_xml_elem_has(c->doc, elem, "gpu"))
         return MU_CHECK_GPU;
     if (vendor ? mu_pci_is_gpu(class_id, vendor, hex(c, elem, "device"))
@@ -48,5 +46,7 @@ enum mu_check_pci mu_check_kind(const struct mu_check *c, int elem)
         return MU_CHECK_GPU;
     if (mu_xml_elem_has(c->doc, elem, "nic") || class_id >> 16 == 0x02)
         return MU_CHECK_NIC;
+    if (mu_xml_elem_has(c->doc, elem, "pci") || class_id >> 8 == 0x0604)
+        return MU_CHECK_SWITCH;
     return MU_CHECK_OTHER;
 }
