@@ -78,17 +78,17 @@ extern "C" {
 /* Each is usable as an exit status; Slurm's requeue rules can act on it. */
 enum muster_status {
     MUSTER_OK = 0,
-    MUSTER_EUSAGE = 10,  /* a wrong argument or call order */
-    MUSTER_ERENDEZVOUS,  /* no way in, a rank did not arrive, no connection */
-    MUSTER_ECONTRACT,    /* ranks disagree: model, versions, world, NCCL's network */
-    MUSTER_EPEER,        /* a rank died */
-    MUSTER_ETIMEOUT,     /* a rank missed the deadline */
-    MUSTER_EDEVICE,      /* GPU, CUDA or NCCL */
-    MUSTER_EIO,          /* file or network */
-    MUSTER_EMEMORY,      /* out of memory */
-    MUSTER_ENUMERIC,     /* screening found NaN or Inf */
-    MUSTER_EINTERNAL,    /* a defect of libmuster */
-    MUSTER_ESHRUNK = 30, /* ranks died, this one goes on; see "Fewer ranks" */
+    MUSTER_EUSAGE = 10, /* a wrong argument or call order */
+    MUSTER_ERENDEZVOUS, /* no way in, a rank did not arrive, no connection */
+    MUSTER_ECONTRACT,   /* ranks disagree: model, versions, world, NCCL's network */
+    MUSTER_EPEER,       /* a rank died */
+    MUSTER_ETIMEOUT,    /* a rank missed the deadline */
+    MUSTER_EDEVICE,     /* GPU, CUDA or NCCL */
+    MUSTER_EIO,         /* file or network */
+    MUSTER_EMEMORY,     /* out of memory */
+    MUSTER_ENUMERIC,    /* screening found NaN or Inf */
+    MUSTER_EINTERNAL,   /* a defect of libmuster */
+    MUSTER_ESHRUNK = 30 /* ranks died, this one goes on; see "Fewer ranks" */
 };
 
 /* "timeout", "peer died", ... */
@@ -104,7 +104,7 @@ enum muster_dtype {
     MUSTER_I32,
     MUSTER_I64,
     /* Data of any kind: they are moved, and cannot be added. In ddp for frozen only. */
-    MUSTER_BYTE,
+    MUSTER_BYTE
 };
 size_t muster_dtype_size(enum muster_dtype dtype);
 
@@ -776,7 +776,7 @@ enum muster_compress {
      * Vectors, and matrices that do not shrink by half, travel as they are, in the same
      * collective.
      */
-    MUSTER_COMPRESS_POWERSGD,
+    MUSTER_COMPRESS_POWERSGD
 };
 
 /* A bucket of gradients for your own reduce. All elements have one dtype. Zeros fill
@@ -854,7 +854,7 @@ struct muster_sampler;
 enum muster_tail {
     MUSTER_TAIL_PAD,  /* the last step is shorter; up to size-1 samples repeat */
     MUSTER_TAIL_DROP, /* the last step is shorter; up to size-1 samples are left out */
-    MUSTER_TAIL_KEEP, /* each sample once; ranks differ by one, some may get 0 */
+    MUSTER_TAIL_KEEP  /* each sample once; ranks differ by one, some may get 0 */
 };
 
 /* samples and batch are required. All fields must be equal on all ranks. */
@@ -914,7 +914,7 @@ enum muster_checkpoint_mode {
     /* Items are copied meanwhile too: call muster_checkpoint_copied before you change
      * them.
      */
-    MUSTER_CHECKPOINT_LAZY,
+    MUSTER_CHECKPOINT_LAZY
 };
 
 struct muster_checkpoint_options {
