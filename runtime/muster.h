@@ -295,8 +295,10 @@ int muster_world_rank(const struct muster *m, int rank);
  * capture it into a graph.
  *
  * All ranks give the same count, dtype, op and root. In host memory a difference is
- * MUSTER_ECONTRACT, which names two ranks; on GPUs it is noticed at the deadline. count
- * may be 0, and the buffers NULL then. An all-reduce has the same bits on all ranks.
+ * MUSTER_ECONTRACT, which names two ranks; on GPUs it is noticed at the deadline.
+ * Another kind of memory on a rank is MUSTER_ECONTRACT, which names the rank and its
+ * memory, where the next muster_ddp_sync compares the order of collectives. count may
+ * be 0, and the buffers NULL then. An all-reduce has the same bits on all ranks.
  *
  * The calls return when done, and the buffers are the caller's again. In GPU memory
  * they return when enqueued: what follows on stream finds the result. After a failure

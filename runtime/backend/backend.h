@@ -165,6 +165,7 @@ enum mu_way {
     MU_WAY_OTHER = 1,     /* memory that alloc did not return */
     MU_WAY_ALLOCATED = 2, /* memory from alloc */
     MU_WAY_ASIDE = 4,     /* beside the program's work: not `direct` */
+    MU_WAY_HOST = 8,      /* host memory, through a GPU's */
 };
 
 struct mu_request; /* one started collective; owned by the backend */

@@ -237,10 +237,17 @@ static bool is_plain(const struct mu_comm *comm)
     return comm->owner.object == 0;
 }
 
-/* Where the buffer or the call decides the way of its data; else 0. */
-static unsigned way_of(const struct mu_comm *comm, const struct mu_coll *coll)
+/* Where the buffer or the call decides the way of its data; else 0. A rank whose parts
+ * are all empty has no memory.
+ */
+static unsigned way_of(const struct mu_comm *comm, const struct mu_coll *coll,
+                       bool host)
 {
-    return comm->ops->way && is_plain(comm) ? comm->ops->way(comm->backend, coll) : 0;
+    if (!is_plain(comm))
+        return 0;
+    if (host)
+        return mu_has_unequal_parts(coll) ? 0 : MU_WAY_HOST;
+    return comm->ops->way ? comm->ops->way(comm->backend, coll) : 0;
 }
 
 /* Record a collective of the program in the order, by its kind, size and way. A backend
@@ -270,11 +277,12 @@ static int mix(struct mu_comm *comm, const char *call, struct mu_err *err)
 }
 
 static int prepare(struct mu_comm *comm, const char *call, struct mu_coll *coll,
-                   char what[MU_CALL_TEXT], unsigned *way, struct mu_err *err)
+                   bool host, char what[MU_CALL_TEXT], unsigned *way,
+                   struct mu_err *err)
 {
     size_t n = 0;
 
-    *way = way_of(comm, coll);
+    *way = way_of(comm, coll, host);
     mu_text_add_word(what, MU_CALL_TEXT, &n, call);
     mu_text_add_word(what, MU_CALL_TEXT, &n, " of ");
     if (!mu_has_unequal_parts(coll)) {
@@ -282,6 +290,8 @@ static int prepare(struct mu_comm *comm, const char *call, struct mu_coll *coll,
         mu_text_add_word(what, MU_CALL_TEXT, &n, " ");
     }
     mu_text_add_word(what, MU_CALL_TEXT, &n, mu_dtype_name(coll->dtype));
+    if (*way & MU_WAY_HOST)
+        mu_text_add_word(what, MU_CALL_TEXT, &n, " in host memory");
     if (*way & MU_WAY_ALLOCATED)
         mu_text_add_word(what, MU_CALL_TEXT, &n, " in memory of muster_alloc");
     if (*way & MU_WAY_ASIDE)
@@ -294,13 +304,14 @@ static int prepare(struct mu_comm *comm, const char *call, struct mu_coll *coll,
 int mu_coll_call(struct mu_comm *comm, const char *call, struct mu_coll *coll,
                  struct mu_err *err)
 {
+    bool host = on_host(comm, coll);
     char what[MU_CALL_TEXT];
     unsigned way;
 
-    if (prepare(comm, call, coll, what, &way, err) < 0)
+    if (prepare(comm, call, coll, host, what, &way, err) < 0)
         return -1;
     put_in_order(comm, coll, way);
-    if (!on_host(comm, coll))
+    if (!host)
         return mu_coll_run(comm, coll, err);
     return mu_has_unequal_parts(coll) ? run_whole(comm, coll, err)
                                       : run_chunks(comm, coll, err);
@@ -312,20 +323,27 @@ int mu_pair_call(struct mu_comm *comm, const struct mu_coll *coll, struct mu_err
                                : mu_coll_run(comm, coll, err);
 }
 
+static int begin(struct mu_comm *comm, const struct mu_coll *coll, bool host,
+                 struct mu_started *out, struct mu_err *err)
+{
+    return host ? start_chunks(comm, coll, out, err)
+                : mu_coll_start(comm, coll, out, err);
+}
+
 int mu_pair_begin(struct mu_comm *comm, const struct mu_coll *coll,
                   struct mu_started *out, struct mu_err *err)
 {
-    return on_host(comm, coll) ? start_chunks(comm, coll, out, err)
-                               : mu_coll_start(comm, coll, out, err);
+    return begin(comm, coll, on_host(comm, coll), out, err);
 }
 
 int mu_coll_begin(struct mu_comm *comm, const char *call, struct mu_coll *coll,
                   char what[MU_CALL_TEXT], struct mu_started *out, struct mu_err *err)
 {
+    bool host = on_host(comm, coll);
     unsigned way;
 
-    if (prepare(comm, call, coll, what, &way, err) < 0 ||
-        mu_pair_begin(comm, coll, out, err) < 0)
+    if (prepare(comm, call, coll, host, what, &way, err) < 0 ||
+        begin(comm, coll, host, out, err) < 0)
         return -1;
     put_in_order(comm, coll, way);
     return 0;

@@ -31,6 +31,7 @@ enum what {
     PEER_CROSSED,
     PEER_BESIDE_PLAIN,
     OTHER_MEMORY,
+    HOST_MEMORY,
     WHATS
 };
 
@@ -54,6 +55,7 @@ static const char *const names[] = {
     [BESIDE_PLAIN] = "an all-reduce before rank 1's bucket is refused in sync",
     [PEER_CROSSED] = "a rank that starts one model gets the error of rank 1",
     [PEER_BESIDE_PLAIN] = "a rank without an all-reduce gets the error of rank 1",
+    [HOST_MEMORY] = "host memory on rank 1 alone is refused in sync",
     [OTHER_MEMORY] = "memory of muster_alloc on rank 1 alone is refused in sync",
 };
 
@@ -145,14 +147,14 @@ static int peer_alone(struct self *s, bool odd)
     return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
 }
 
-/* Rank 1 pulls, the others take another way: the stream stands still from there on. */
-static int in_other_memory(struct self *s, bool odd)
+/* Rank 1 goes another way than the others: the stream stands still from there on. */
+static int in_memory(struct self *s, void *buffer)
 {
     int rc;
 
     fill(s, 0);
-    rc = muster_allreduce(s->m, odd ? s->own : s->other, s->plan->count, MUSTER_F32,
-                          MUSTER_SUM, s->stream);
+    rc = muster_allreduce(s->m, buffer, s->plan->count, MUSTER_F32, MUSTER_SUM,
+                          s->stream);
     rc = rc == MUSTER_OK ? muster_ddp_grad_ready(s->ddp[0], 0, s->stream) : rc;
     return rc == MUSTER_OK ? muster_ddp_sync(s->ddp[0], s->stream) : rc;
 }
@@ -165,7 +167,9 @@ static int wrong_step(struct self *s, bool odd)
     case BESIDE_PLAIN:
         return beside_plain(s, odd);
     case OTHER_MEMORY:
-        return in_other_memory(s, odd);
+        return in_memory(s, odd ? s->own : s->other);
+    case HOST_MEMORY:
+        return in_memory(s, odd ? host : s->other);
     default:
         return peer_alone(s, odd);
     }

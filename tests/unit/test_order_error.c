@@ -43,6 +43,38 @@ static unsigned way_of_sum(const struct mu_backend *b, const struct mu_coll *col
     return coll->recv == plain_sum ? MU_WAY_ALLOCATED : MU_WAY_OTHER;
 }
 
+/* As if plain_sum were host memory and other_sum a GPU's. */
+static bool plain_is_host(const struct mu_backend *b, const void *p)
+{
+    return p == plain_sum;
+}
+
+static void *lend(struct mu_backend *b, size_t bytes, void *stream, struct mu_err *err)
+{
+    return calloc(1, bytes);
+}
+
+static void take_back(struct mu_backend *b, void *p, void *stream)
+{
+    free(p);
+}
+
+static void in_any_memory(struct mu_backend_ops *ops)
+{
+}
+
+static void in_two_ways(struct mu_backend_ops *ops)
+{
+    ops->way = way_of_sum;
+}
+
+static void in_host_or_gpu(struct mu_backend_ops *ops)
+{
+    ops->is_host = plain_is_host;
+    ops->alloc_private = lend;
+    ops->free_private = take_back;
+}
+
 static int first_then_second(struct muster *m, struct two *two, bool odd)
 {
     int rc = two_backward(m, two, odd);
@@ -112,8 +144,8 @@ static int plain_then_away(struct muster *m, struct two *two, bool odd)
     return rc == MUSTER_OK ? bucket_then_away(m, two, odd) : rc;
 }
 
-/* All call an all-reduce of one size, rank 1 with memory of muster_alloc. */
-static int two_ways_then_away(struct muster *m, struct two *two, bool odd)
+/* All call an all-reduce of one size, rank 1 with other memory than the others. */
+static int two_kinds_then_away(struct muster *m, struct two *two, bool odd)
 {
     int rc = all_reduce(m, odd ? plain_sum : other_sum);
 
@@ -124,24 +156,30 @@ static const struct alone {
     const char *name;
     int models;
     bool plain_before; /* all ranks have called one before the wrong step */
-    bool two_ways;
+    void (*memory)(struct mu_backend_ops *ops);
     int (*call)(struct muster *m, struct two *two, bool odd);
     const char *expect;
 } alone[] = {
-    { "only rank 1 starts the second model first", 2, false, false, first_then_second,
+    { "only rank 1 starts the second model first", 2, false, in_any_memory,
+      first_then_second,
       ": rank 1 (node a) started collectives in a different order than" },
-    { "only rank 1 calls an all-reduce before its bucket", 1, true, false,
+    { "only rank 1 calls an all-reduce before its bucket", 1, true, in_any_memory,
       plain_behind_sync,
       ": rank 1 (node a) started collectives in a different order than" },
-    { "rank 1 never comes to its sync behind that all-reduce", 1, true, false,
+    { "rank 1 never comes to its sync behind that all-reduce", 1, true, in_any_memory,
       plain_then_away,
       "rank 1 (node a) started collectives in a different order than 3 others: "
       "all-reduce of 2048 f32 in place of bucket 0 of step 1" },
-    { "only rank 1 has memory of muster_alloc", 1, true, true, two_ways_then_away,
+    { "only rank 1 has memory of muster_alloc", 1, true, in_two_ways,
+      two_kinds_then_away,
       "rank 1 (node a) started collectives in a different order than 3 others: "
       "all-reduce of 2048 f32 in memory of muster_alloc in place of all-reduce of 2048 "
       "f32" },
-    { "that is the first all-reduce of the program", 1, false, false, first_plain,
+    { "only rank 1 has host memory", 1, true, in_host_or_gpu, two_kinds_then_away,
+      "rank 1 (node a) started collectives in a different order than 3 others: "
+      "all-reduce of 2048 f32 in host memory in place of all-reduce of 2048 f32" },
+    { "that is the first all-reduce of the program", 1, false, in_any_memory,
+      first_plain,
       "the first all-reduce beside a ddp object: the ranks differ: after 2 "
       "collectives" },
 };
@@ -167,7 +205,7 @@ static int alone_body(struct muster *m, int rank, void *arg)
     if (row->plain_before)
         RANK_OK(plain(m));
     ops->join = join_later;
-    ops->way = row->two_ways ? way_of_sum : NULL;
+    row->memory(ops);
     rc = row->call(m, &two, rank == 1);
     if (rc != MUSTER_ECONTRACT || !strstr(muster_error(m), row->expect)) {
         fprintf(stderr, "rank %d: status %d: %s\n", rank, rc, muster_error(m));
