@@ -27,6 +27,17 @@ int mu_srun_check(const struct mu_state *st)
     return 0;
 }
 
+/* The shell of a job has its list of nodes, too; one of several parts has their number.
+ */
+static bool is_foreign(const char *job)
+{
+    const char *own = getenv("SLURM_JOB_ID");
+
+    if (own && (getenv("SLURM_JOB_NODELIST") || getenv("SLURM_HET_SIZE")))
+        return job && strcmp(job, own) != 0;
+    return job || own;
+}
+
 void mu_srun_takeover_input(int argc, char *const *argv, struct mu_takeover_input *in)
 {
     in->gpu_bind = mu_args_srun(argc, argv, "gpu-bind", 5);
@@ -53,6 +64,7 @@ void mu_srun_takeover_input(int argc, char *const *argv, struct mu_takeover_inpu
         in->env_shards = getenv(MU_PARTS_VARIABLE);
     in->env_mps = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     in->env_request = getenv(MU_TAKEOVER_VARIABLE);
+    in->foreign_job = is_foreign(mu_args_srun(argc, argv, "jobid", 4));
 }
 
 void mu_srun_mark_parts(void)

@@ -57,6 +57,16 @@ task 1 0" ]
     done
     SALLOC_GRES=shard:2 run timeout 60 salloc -Q -n1 -c16 srun -Q --gpu-bind=single:1 bash -c 'echo $CUDA_VISIBLE_DEVICES' < /dev/null
     [ "$output" = 0 ]
+    # from a shell that is not the job's, which has no trace of them either
+    timeout 60 salloc -Q --no-shell -n2 -c16 --gres=shard:2 -J held < /dev/null
+    job=$(squeue -h -n held -o %A)
+    for command in "srun --jobid=$job" "env SLURM_JOB_ID=$job srun"; do
+        # shellcheck disable=SC2086 # words
+        run timeout 60 $command -Q -n2 --gpu-bind=single:1 bash -c 'echo "task $SLURM_PROCID $CUDA_VISIBLE_DEVICES"' < /dev/null
+        [ "$(sort <<< "$output")" = "task 0 0
+task 1 0" ]
+    done
+    scancel "$job"
     # whole GPUs of a job that is submitted there are taken over as ever
     run timeout 60 salloc -Q -n1 -c16 --gres=shard:2 salloc -Q -n2 -c16 --gres=gpu:2 srun -Q --gpu-bind=single:1 \
         bash -c 'echo "$CUDA_VISIBLE_DEVICES $SLURM_MUSTER_REQUEST"' < /dev/null

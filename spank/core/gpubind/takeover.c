@@ -175,23 +175,31 @@ static void decide_by_environment(const struct mu_takeover_input *in,
     }
 }
 
-/* Does a list of --gres or --tres-per-task have gres/shard or gres/mps? */
-static bool has_parts(const char *list)
+/* Does a list of --gres or --tres-per-task have one of these two? */
+static bool has_any(const char *list, const char *const names[2])
 {
-    static const char *const names[] = { "shard", "mps" };
-
     for (const char *item = list; item && *item; item += strspn(item, ",")) {
         size_t len;
 
         if (strncmp(item, "gres", 4) == 0 && strchr(":/", item[4]))
             item += 5;
         len = strcspn(item, ":=,");
-        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (int i = 0; i < 2; i++)
             if (strlen(names[i]) == len && strncmp(item, names[i], len) == 0)
                 return true;
         item += strcspn(item, ",");
     }
     return false;
+}
+
+static bool has_parts(const char *list)
+{
+    return has_any(list, (const char *const[2]){ "shard", "mps" });
+}
+
+static bool has_gpus(const char *list)
+{
+    return has_any(list, (const char *const[2]){ "gpu", "gpu" });
 }
 
 bool mu_takeover_asks_for_parts(const struct mu_takeover_input *in)
@@ -201,6 +209,13 @@ bool mu_takeover_asks_for_parts(const struct mu_takeover_input *in)
     return has_parts(in->tres_per_task) || has_parts(in->env_tres_per_task) ||
            has_parts(in->env_gres) || (in->env_shards && *in->env_shards) ||
            (in->env_mps && *in->env_mps);
+}
+
+static bool may_have_parts(const struct mu_takeover_input *in)
+{
+    return mu_takeover_asks_for_parts(in) ||
+           (in->foreign_job && !in->gpus_per_task && !in->ntasks_per_gpu &&
+            !has_gpus(in->gres) && !has_gpus(in->tres_per_task));
 }
 
 void mu_takeover_decide(const struct mu_takeover_input *input,
@@ -218,7 +233,7 @@ void mu_takeover_decide(const struct mu_takeover_input *input,
         !input->cpu_bind && input->env_cpu_bind_type && *input->env_cpu_bind_type;
     out->cpu_bind = input->cpu_bind || (input->env_cpu_bind && *input->env_cpu_bind &&
                                         !out->cpu_bind_inherited);
-    if (mu_takeover_asks_for_parts(input))
+    if (may_have_parts(input))
         return;
     if (gpu_part(input->tres_bind, out->gpu_bind, sizeof out->gpu_bind) ||
         gpu_part(input->gpu_bind, out->gpu_bind, sizeof out->gpu_bind))

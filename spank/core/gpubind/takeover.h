@@ -46,6 +46,8 @@ struct mu_takeover_input {
     const char *env_gres;             /* SLURM_STEP_GRES, else SLURM_GRES */
     const char *env_shards, *env_mps; /* the job's parts of GPUs on this node */
     const char *env_request;          /* SLURM_MUSTER_REQUEST */
+    /* srun --jobid from a shell that is not the job's: what the job has is not known */
+    bool foreign_job;
 };
 
 /* What this release of Slurm supports. */
@@ -73,7 +75,8 @@ struct mu_takeover_change {
 /* Decide what Slurm gets. The caller sets the first *nchanges of `changes` in the
  * environment. If Slurm will refuse a value, nothing is taken over. A binding of parts
  * of GPUs (gres/shard, gres/mps) is no request: Slurm gives a step parts of one GPU,
- * and 22.05 ends the tasks by a segmentation fault where they meet `none`.
+ * and 22.05 ends the tasks by a segmentation fault where they meet `none`. A foreign
+ * job may have parts, unless the step asks for whole GPUs.
  */
 void mu_takeover_decide(const struct mu_takeover_input *input,
                         const struct mu_takeover_slurm *slurm,
