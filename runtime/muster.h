@@ -554,8 +554,8 @@ int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
  * micro-batches each has added up) divided once by the number of ranks. A gradient that
  * a rank lacks counts as zero in the mean. One that all ranks lack keeps its old value,
  * each rank's own (with shard it is zero). In the first sync of ddp rank 0 warns of
- * such gradients, unless a rank declared them absent or shard is on;
- * options.require_all makes that an error on all ranks.
+ * such gradients, unless a rank declared them absent, all ranks gave weight 0 or shard
+ * is on; options.require_all makes that an error on all ranks.
  *
  * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
  * host. It blocks where it takes an agreement with the other ranks:

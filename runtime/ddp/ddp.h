@@ -134,6 +134,7 @@ struct muster_ddp {
     bool screen, shard, require_all;
     struct mu_weight weight;
     double factor; /* multiplies the gradients of this rank; 1: nothing to do */
+    bool no_data;  /* all ranks gave weight 0 in this step */
     const struct mu_hook_ops *hook;
     void *hook_state;
     char (*kept_name)[MU_DDP_KEPT_NAME]; /* of muster_ddp_state's items */

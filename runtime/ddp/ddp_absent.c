@@ -103,9 +103,10 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
     uint64_t step = ddp->comm->syncs;
     size_t half = (size_t)ddp->nparams / 8 + 1;
     /* With shard an absent gradient is zero on all ranks: parts have no gaps. It is no
-     * reason for a warning.
+     * reason for a warning. Nor is a step without data.
      */
-    bool wait, first = ddp->step == 0 && (!ddp->shard || ddp->require_all);
+    bool wait,
+        first = ddp->step == 0 && (!ddp->shard || ddp->require_all) && !ddp->no_data;
     size_t nbytes = first ? 2 * half : half;
     uint8_t *bits = calloc(nbytes, 1);
     int n, rc = 0;

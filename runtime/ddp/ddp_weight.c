@@ -29,12 +29,14 @@ static int exchange(struct muster_ddp *ddp, bool join, int *joined, struct mu_er
         return sum ? -1 : mu_err_set(err, MUSTER_EMEMORY, "out of memory");
     }
     *joined = 0;
+    ddp->no_data = true;
     for (int r = 0; r < size; r++) {
         struct share theirs;
 
         memcpy(&theirs, all.at[r], sizeof theirs);
         sum[r] = theirs.sum;
         *joined += theirs.joined;
+        ddp->no_data &= theirs.sum == 0;
     }
     mu_gathered_clear(&all);
     ddp->factor = mu_weight_factor(&ddp->weight, sum, size);

@@ -21,8 +21,15 @@ struct missing {
     unsigned ready;   /* bit r: rank r has them */
     unsigned declare; /* bit r: rank r declares the others absent */
     bool shard;
+    unsigned empty;     /* bit r: rank r has weight 0, the others 1; 0: no weights */
     const char *expect; /* in the one warning; NULL: there is none */
 };
+
+static int weigh(const struct missing *row, struct muster_ddp *ddp, int rank)
+{
+    return row->empty ? muster_ddp_weight(ddp, row->empty >> rank & 1 ? 0 : 1)
+                      : MUSTER_OK;
+}
 
 static int missing_body(struct muster *m, int rank, void *arg)
 {
@@ -41,6 +48,7 @@ static int missing_body(struct muster *m, int rank, void *arg)
     }
     RANK_OK(muster_ddp_create(m, params, MODEL, &options, &ddp));
     for (int step = 0; step < 3; step++) {
+        RANK_OK(weigh(row, ddp, rank));
         for (int i = MODEL - 1; i >= row->from && row->ready >> rank & 1; i--)
             RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
         for (int i = 0; i < row->from && row->declare >> rank & 1; i++)
@@ -52,15 +60,18 @@ static int missing_body(struct muster *m, int rank, void *arg)
 }
 
 static const struct missing missing[] = {
-    { "two are missing", 2, 7, 0, false,
+    { "two are missing", 2, 7, 0, false, 0,
       "no rank has a gradient of 'w0', 'w1' in step 0" },
-    { "more are missing than a sentence holds", 10, 7, 0, false,
+    { "more are missing than a sentence holds", 10, 7, 0, false, 0,
       "'w0', 'w1', 'w2', 'w3', 'w4', 'w5', 'w6', 'w7' and 2 more in step 0" },
-    { "none is missing", 0, 7, 0, false, NULL },
-    { "one rank has them all", 0, 2, 0, false, NULL },
-    { "all ranks declare them absent", 2, 7, 7, false, NULL },
-    { "one rank declares them absent", 2, 7, 4, false, NULL },
-    { "zero in a sharded mean", 2, 7, 0, true, NULL },
+    { "none is missing", 0, 7, 0, false, 0, NULL },
+    { "one rank has them all", 0, 2, 0, false, 0, NULL },
+    { "all ranks declare them absent", 2, 7, 7, false, 0, NULL },
+    { "one rank declares them absent", 2, 7, 4, false, 0, NULL },
+    { "zero in a sharded mean", 2, 7, 0, true, 0, NULL },
+    { "no rank has data", 0, 0, 0, false, 7, NULL },
+    { "one rank has no data, and two are missing on the others", 2, 6, 0, false, 1,
+      "no rank has a gradient of 'w0', 'w1' in step 0" },
 };
 
 static int times(const char *text, const char *what)
@@ -108,6 +119,7 @@ static int required_body(struct muster *m, int rank, void *arg)
                                            .dtype = MUSTER_F32 };
     }
     RANK_OK(muster_ddp_create(m, params, MODEL, &options, &ddp));
+    RANK_OK(weigh(row, ddp, rank));
     for (int i = MODEL - 1; i >= row->from && row->ready >> rank & 1; i--)
         RANK_OK(muster_ddp_grad_ready(ddp, i, NULL));
     for (int i = 0; i < row->from && row->declare >> rank & 1; i++)
@@ -140,6 +152,7 @@ static void a_gradient_that_all_ranks_require_is_an_error_on_each(void **state)
             if (w.size == 1) {
                 row.ready = row.ready != 0;
                 row.declare = row.declare != 0;
+                row.empty = row.empty == 7;
             }
             if (row.shard)
                 continue;
