@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Training steps over PyTorch's DDP and over backend muster, in turns: tests/gpu/torch starts it.
+"""Training steps over PyTorch's DDP and over libmuster, in turns: tests/gpu/torch starts it.
 
-Each step is timed without the exchange (no_sync) and with it, for each backend, over muster also with embeddings sent
-by row; the ranks meet before. A row of the table has the medians of the slowest rank. All trainings start alike. After
-some steps two trainings over DDP are apart where kernels of PyTorch add in no fixed order; those over muster may be so
-far from DDP's, twice.
+Contestants: DDP; muster, which is DDP over that backend; buckets, which is muster.torch.DataParallel beside PyTorch's
+own backend; by row, which is muster with embeddings sent by row. Each step is timed without the exchange (no_sync) and
+with it (whole); the ranks meet before. A row of the table has the medians of the slowest rank: alone is DDP's without
+the exchange, exposed the difference of a contestant's own two. All trainings start alike. After some steps two
+trainings over DDP are apart where kernels of PyTorch add in no fixed order; those over muster may be so far from DDP's,
+twice.
 """
 import argparse
 import copy
@@ -68,10 +70,10 @@ MODELS = [("GPT-2 124M", gpt2), ("ResNet-50", resnet50), ("BERT-large", bert_lar
 
 
 class Training:
-    def __init__(self, model, inputs, group, device, compiled):
+    def __init__(self, model, inputs, group, device, compiled, parallel=DistributedDataParallel):
         self._ids = [device.index] if device.type == "cuda" else None
         self._device, self._inputs = device, inputs
-        self._ddp = DistributedDataParallel(model, device_ids=self._ids, process_group=group)
+        self._ddp = parallel(model, device_ids=self._ids, process_group=group)
         self._call = torch.compile(self._ddp) if compiled else self._ddp
         self._optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
 
@@ -139,7 +141,8 @@ def row(name, build, compiled, groups, device, tiny):
     model, inputs = build(tiny)
     model, inputs = model.to(device), {key: value.to(device) for key, value in inputs.items()}
     trainings = [Training(copy.deepcopy(model), inputs, group, device, compiled) for group in groups]
-    names = ["DDP", "muster"]
+    trainings.append(Training(copy.deepcopy(model), inputs, groups[0], device, compiled, muster.torch.DataParallel))
+    names = ["DDP", "muster", "buckets"]
     if any(isinstance(module, torch.nn.Embedding) for module in model.modules()):
         by_row = muster.torch.send_rows(copy.deepcopy(model))
         trainings.append(Training(by_row, inputs, groups[1], device, compiled))
@@ -162,8 +165,9 @@ def row(name, build, compiled, groups, device, tiny):
     off = slowest(off, device)
     if dist.get_rank() == 0:
         exposed = [f"{who} {medians[2 * number + 1] - medians[2 * number]:7.2f}" for number, who in enumerate(names)]
+        whole = [f"{who} {medians[2 * number + 1]:8.2f}" for number, who in enumerate(names)]
         print(f"{name:<11} {'compiled' if compiled else 'eager':<9} alone {medians[0]:8.2f} ms  exposed: "
-              f"{'  '.join(exposed)}  apart: losses {off[0]:.0e}, weights {off[1]:.0e}; DDP's own: {off[2]:.0e}, "
+              f"{'  '.join(exposed)}  whole: {'  '.join(whole)}  apart: losses {off[0]:.0e}, weights {off[1]:.0e}; DDP's own: {off[2]:.0e}, "
               f"{off[3]:.0e}", flush=True)
     return off[0] <= 2 * off[2] + ROUNDED and off[1] <= 2 * off[3] + ROUNDED
 

@@ -99,6 +99,7 @@ _ARGUMENTS = {
     "ddp_destroy": [c_void_p],
     "ddp_broadcast": [c_void_p, c_int],
     "ddp_grad": [c_void_p, c_int],
+    "ddp_bucket_of": [c_void_p, c_int],
     "ddp_grad_ready": [c_void_p, c_int, c_void_p],
     "ddp_grad_rows": [c_void_p, c_int, c_void_p, c_size_t, c_void_p, c_void_p],
     "ddp_grad_absent": [c_void_p, c_int],

@@ -20,8 +20,9 @@ _check_release()
 from muster.torch.checkpoint import Checkpoint  # noqa: E402  (older PyTorch gets the sentence above)
 from muster.torch.group import register  # noqa: E402
 from muster.torch.model import check_model  # noqa: E402
+from muster.torch.parallel import DataParallel  # noqa: E402
 from muster.torch.rows import send_rows  # noqa: E402
 from muster.torch.sampler import Sampler  # noqa: E402
 
-__all__ = ["Checkpoint", "Error", "Sampler", "check_model", "send_rows"]
+__all__ = ["Checkpoint", "DataParallel", "Error", "Sampler", "check_model", "send_rows"]
 register()

@@ -4,6 +4,7 @@
 Each group is a world of its own. Messages from one rank to another have a world of two for each
 direction and tag, so that a send waits for its own receive alone.
 """
+import collections
 import os
 from ctypes import c_size_t
 
@@ -381,10 +382,28 @@ def lane_of(group=None, device=torch.device("cpu")):
     return _others[key].of(device)
 
 
-def _create(options, _):
+_beside = collections.Counter()  # worlds of lanes_beside, by group
+
+
+def lanes_beside(group, purpose):
+    """[collective] Worlds of their own for the ranks of a group, whatever its backend is."""
+    if isinstance(group, MusterGroup):
+        return group.beside(purpose).lanes
+    _refuse_elastic()
+    known = dist.distributed_c10d._world
+    name = known.pg_names[group]
+    _beside[name] += 1
+    return Lanes(f"muster/{name}/{purpose} {_beside[name]}", "", known.pg_map[group][1], group.rank(), group.size(), 0)
+
+
+def _refuse_elastic():
     if os.environ.get("MUSTER_ELASTIC", "0") not in ("", "0"):
         raise Error("muster.torch: a process group of PyTorch cannot go on with fewer ranks: unset MUSTER_ELASTIC, "
                     "and start the job again from its checkpoint")
+
+
+def _create(options, _):
+    _refuse_elastic()
     seconds = options.timeout.total_seconds() if options.timeout != default_pg_timeout else 0
     return MusterGroup(options.store, options.group_rank, options.group_size, seconds, options.group_id)
 

@@ -233,23 +233,11 @@ def _before_forward(model, _):
         exchange.begin_pass()
 
 
-def _tensors(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif hasattr(value, "__dataclass_fields__"):
-        value = vars(value).values()
-    elif not isinstance(value, (list, tuple)):
-        return []
-    return [tensor for item in value for tensor in _tensors(item)]
-
-
 def _after_forward(model, _, result):
     """The pass of a rank that did not use an embedding ends with the exchange too."""
     exchange = model.__dict__.get("_muster_exchange")
     if exchange is not None and exchange.armed:
-        for tensor in _tensors(result):
+        for tensor in tensors.inside(result):
             if tensor.requires_grad:
                 tensor.register_hook(exchange.end_with_pass)
 

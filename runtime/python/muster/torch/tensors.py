@@ -13,6 +13,24 @@ _TYPES = {
 _WIDENED = (torch.uint8, torch.int8, torch.int16, torch.bool)
 
 
+def inside(value):
+    """The tensors in what a module returns."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif hasattr(value, "__dataclass_fields__"):
+        value = vars(value).values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for item in value for tensor in inside(item)]
+
+
+def is_float(dtype):
+    """A type whose gradients libmuster averages."""
+    return dtype in _TYPES and dtype.is_floating_point
+
+
 def check(call, *tensors):
     """Dense, in the memory of the host or of a CUDA GPU, all on one device."""
     device = tensors[0].device
