@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""muster.torch.DataParallel beside PyTorch's DDP over gloo, in one process.
+"""muster.torch.DataParallel beside PyTorch's DDP over gloo, in one process: torch_buckets.py muster|gloo|nccl
 
-Prints a line for each model, from rank 0: at two ranks in fp32 the weights are equal bit for bit, else to 1e-6.
+Prints a line for each model, from rank 0: at two ranks in fp32 the weights are equal bit for bit, else to 1e-6. With
+nccl DDP uses that too, on GPUs: to 1e-5.
 """
 import contextlib
 import copy
+import os
 import sys
 
 import torch
@@ -105,7 +107,7 @@ def train_two_losses(model):
 
 
 def train_scaled(model):
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler(next(model.parameters()).device.type, init_scale=1024.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -158,13 +160,15 @@ CASES = [
 ]
 
 
-def compare(name, kind, trainer, options, groups):
+def compare(kind, trainer, options, groups):
     """What is wrong, or None."""
-    gloo, mine = groups
+    reference, mine, device = groups
     torch.manual_seed(7 + dist.get_rank())  # rank 0's weights are taken
     model = kind()
+    if device.type == "cuda":
+        model, options = model.to(device), {**options, "device_ids": [device.index]}
     start = copy.deepcopy(model.state_dict())
-    theirs = DistributedDataParallel(copy.deepcopy(model), process_group=gloo, **options)
+    theirs = DistributedDataParallel(copy.deepcopy(model), process_group=reference, **options)
     ours = DataParallel(model, process_group=mine, **options)
     trainer(theirs)
     trainer(ours)
@@ -175,16 +179,24 @@ def compare(name, kind, trainer, options, groups):
             return f"{label} has {'no' if value.grad is None else 'a'} gradient"
     if all(torch.equal(value, start[key]) for key, value in model.state_dict().items()):
         return "the weights did not change"
+    if device.type == "cuda":
+        off = max((one - other).abs().max().item() for one, other in zip(model.parameters(), theirs.parameters())
+                  if one.numel())
+        return f"weights by {off:g}" if off > 1e-5 else None
     return differ(ours, theirs)
 
 
 def main():
+    device = torch.device("cpu")
+    if sys.argv[1] == "nccl":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     dist.init_process_group(sys.argv[1])
-    gloo = dist.new_group(backend="gloo")
+    groups = dist.group.WORLD if sys.argv[1] == "nccl" else dist.new_group(backend="gloo"), None, device
     failed = 0
     for name, *case in CASES:
         problems = [None] * dist.get_world_size()
-        dist.all_gather_object(problems, compare(name, *case, (gloo, None)))
+        dist.all_gather_object(problems, compare(*case, groups))
         failed += any(problems)
         if dist.get_rank() == 0:
             print(f"{name}: {'equal' if not any(problems) else problems}", flush=True)

@@ -5,6 +5,7 @@
 hook: of a parameter whose bucket is not complete. bucket: of the one that starts it, which exchanges little, so that
 the rest of it is libmuster's. begin, end: of a pass. Medians, and least, of rank 0.
 """
+import os
 import statistics
 import sys
 import time
@@ -31,7 +32,10 @@ def timed(function, *arguments):
 
 
 def main():
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     dist.init_process_group("muster")
     module = nn.ParameterList(torch.ones(64, device=device) for _ in range(TENSORS))
     mine = DataParallel(module, bucket_cap_mb=TENSORS * 256 / BUCKETS / 2**20)._buckets

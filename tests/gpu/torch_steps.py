@@ -202,7 +202,7 @@ def main():
             if compiled:
                 torch.compiler.reset()
     if dist.get_rank() == 0:
-        print(f"{'not ok' if failed else 'ok'} 4 - losses and weights are those of DDP: {', '.join(failed) or 'all'}")
+        print(f"{'not ok' if failed else 'ok'} 5 - losses and weights are those of DDP: {', '.join(failed) or 'all'}")
     return bool(failed)
 
 

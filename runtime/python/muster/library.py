@@ -131,6 +131,8 @@ def _load():
         calls[name] = getattr(library, "muster_" + name)
         calls[name].argtypes = arguments
         calls[name].restype = c_char_p if name in _TEXT else c_int
+    # Without prototypes a call takes half the time: its callers give ints, and c_void_p for a pointer.
+    calls["bare ddp_grad_ready"] = library["muster_ddp_grad_ready"]
     calls["sampler_steps"].restype = c_uint64
     calls["ddp_grad"].restype = c_void_p
     calls["ddp_destroy"].restype = calls["sampler_destroy"].restype = calls["sampler_set_epoch"].restype = calls["sampler_save"].restype = None

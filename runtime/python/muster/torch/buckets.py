@@ -47,7 +47,7 @@ class Buckets:
         self._idle = bytes([_IDLE]) * len(self._names)
         self._state = bytearray(self._idle)
         self._fresh = []  # had no gradient when the pass began
-        self._stream = None  # of the pass
+        self._stream, self._stream_pointer = None, ctypes.c_void_p()  # of the pass
         # The number of a stream without an object for it.
         self._stream_of = torch._C._cuda_getCurrentRawStream if self._device.type == "cuda" else lambda index: None
         for number, parameter in enumerate(self._parameters):
@@ -97,20 +97,22 @@ class Buckets:
             return
         self._state[:] = bytes(len(self._names))
         self._stream = self._stream_of(self._device.index)
+        self._stream_pointer = ctypes.c_void_p(self._stream)
         self._fresh = [number for number, value in enumerate(self._parameters) if value.grad is None]
         with torch.no_grad():
             if len(self._fresh) == len(self._names):
                 self._memory.zero_()
             elif self._fresh:
                 torch._foreach_zero_([self._views[number] for number in self._fresh])
-        for number in self._fresh:
-            self._parameters[number].grad = self._views[number]
+        for parameter, view in zip(self._parameters, self._views):
+            if parameter.grad is None:
+                parameter.grad = view
         Variable._execution_engine.queue_callback(self._end)
 
     def _hook(self, number):
         """What autograd calls when the gradient is complete."""
         state, view, stream_of, index = self._state, self._views[number], self._stream_of, self._device.index
-        ready, ddp, mine = C["ddp_grad_ready"], self._ddp, self._numbers[number]
+        ready, ddp, mine = C["bare ddp_grad_ready"], self._ddp, self._numbers[number]
 
         def accumulated(parameter):
             if state[number]:
@@ -119,10 +121,9 @@ class Buckets:
             if parameter.grad is not view:
                 self._move(number)
             if self.syncs:
-                stream = stream_of(index)
-                if stream != self._stream:
+                if stream_of(index) != self._stream:
                     self._follow()
-                status = ready(ddp, mine, self._stream)
+                status = ready(ddp, mine, self._stream_pointer)
                 if status:
                     self._check(status)
 
