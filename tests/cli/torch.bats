@@ -179,6 +179,42 @@ the future is behind the side stream" ]
         "muster.library.Error: muster.torch: send_rows does not work inside Join: leave one of them out"
 }
 
+@test "DataParallel trains awkward models as DDP over gloo, bit for bit at two ranks" {
+    new
+    ranks 2 torch_buckets.py gloo
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ': equal$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_buckets.py")" ]
+    ranks 3 torch_buckets.py muster
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ': equal$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_buckets.py")" ]
+}
+
+@test "DataParallel: what cannot be gets one sentence" {
+    new
+    fails buckets 0 \
+        "status 10: muster.torch: DataParallel got a module without a parameter that requires a gradient: use the module" \
+        "status 10: muster.torch: DataParallel with parameter 1.weight got a tensor on device meta: pass one on cpu or cuda" \
+        "status 10: muster.torch: parameter weight is torch.complex64: use float32, float64, float16 or bfloat16" \
+        "status 10: muster.torch: parameter weight is not dense in memory: make it contiguous" \
+        "status 10: muster.torch: DataParallel got a module of send_rows, which is for DDP: leave send_rows out" \
+        "status 12: the models differ: rank 0 has parameter bias: shape [8], torch.float32, but rank 1 has parameter bias" \
+        "status 10: muster.torch: a process group of PyTorch cannot go on with fewer ranks: unset MUSTER_ELASTIC" \
+        "status 10: muster.torch: parameter weight is in a DataParallel already: use that one" \
+        "status 10: muster.torch: DataParallel cannot be copied or saved: copy its module, or save its state_dict" \
+        "status 10: muster.torch: DataParallel does not work inside Join: give all ranks as many batches, or use" \
+        "status 10: muster.torch: the gradient of layer.bias became ready twice in a backward pass: pass use_reentrant=False" \
+        "status 10: muster.torch: a backward pass was broken off, with a part of its gradients exchanged: end the program"
+}
+
+@test "DataParallel: a rank that dies, or has fewer batches, is named by the backward pass" {
+    new
+    fails bucket_dies 137 "rank 0 has begun" "status 13: rank 1 (node " "muster.library.Error: rank 1 (node "
+    ranks 2 torch_failures.py bucket_uneven
+    [ "$status" -eq 12 ]
+    has "$output" "muster.library.Error: rank 0 (node "
+    has "$output" "calls muster_finalize: all ranks must take the same number of steps"
+}
+
 @test "torchrun starts it" {
     new
     run timeout 120 "$python" -m torch.distributed.run --standalone --nproc-per-node 2 \

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes wrong in a program of PyTorch on backend muster: torch_failures.py WHAT"""
+import copy
 import os
+import pickle
 import signal
 import sys
 import time
@@ -12,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import muster.torch
 
@@ -90,6 +93,56 @@ elif what == "rows":
     if part.module[0][0].weight.grad is None:
         sys.exit("no gradient of the part")
     joined(DistributedDataParallel(muster.torch.send_rows(embedding_model())))
+elif what == "buckets":
+    DataParallel = muster.torch.DataParallel
+
+    class Again(nn.Module):
+        """Two backward passes of its own use the layer."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            for _ in range(2):
+                x = checkpoint(self.layer, x.requires_grad_(), use_reentrant=True)
+            return x
+
+    thin = nn.Linear(8, 8)
+    thin.weight = nn.Parameter(torch.zeros(1, 8).expand(8, 8))
+    differs = nn.Linear(8, 8).requires_grad_(True)
+    differs.bias.requires_grad_(me == 0)
+    refused(DataParallel, nn.Linear(8, 8).requires_grad_(False))
+    refused(DataParallel, nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8, device="meta")))
+    refused(DataParallel, nn.Linear(8, 8, device="meta"))
+    refused(DataParallel, nn.Linear(8, 8, dtype=torch.complex64))
+    refused(DataParallel, thin)
+    refused(DataParallel, muster.torch.send_rows(nn.Sequential(nn.Embedding(8, 8), nn.Linear(8, 1))))
+    refused(DataParallel, differs)
+    os.environ["MUSTER_ELASTIC"] = "1"
+    refused(lambda: DataParallel(nn.Linear(8, 8), process_group=dist.new_group(backend="gloo")))
+    del os.environ["MUSTER_ELASTIC"]
+    once = DataParallel(nn.Linear(8, 8))
+    refused(DataParallel, once.module)
+    refused(copy.deepcopy, once)
+    refused(pickle.dumps, once)
+    refused(Join, [once])
+    copy.deepcopy(once.module)
+    again = DataParallel(Again())
+    refused(step, again)
+    refused(step, again)
+    sys.exit(0)
+elif what == "bucket_dies":
+    model = muster.torch.DataParallel(nn.Linear(8, 8))
+    step(model)
+    if me == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    refused(step, model)
+    step(model)
+elif what == "bucket_uneven":
+    model = muster.torch.DataParallel(nn.Linear(8, 8))
+    for _ in range(3 - me):
+        step(model)
 elif what == "gpus":
     lanes = dist.group.WORLD.lanes
     opened = [[lane.world is not None for lane in (lanes.host, lanes.of(torch.device("cuda", 1)))]]

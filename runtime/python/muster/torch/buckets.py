@@ -37,6 +37,7 @@ class Buckets:
 
     def __init__(self, lane, parameters, bucket_cap=0):
         self.syncs = False  # does the pass exchange its gradients?
+        self._failed = None  # the first error
         self._lane, self._ddp = lane, ctypes.c_void_p()
         self._names = [name for name, value in parameters.items() if value.requires_grad]
         self._parameters = [parameters[name] for name in self._names]
@@ -81,15 +82,24 @@ class Buckets:
 
     def _check(self, status):
         if status:
-            self._lane.check(status)
+            try:
+                self._lane.check(status)
+            except Error as error:
+                self._failed = self._failed or error
+                raise
 
     # ---- A backward pass ----
 
     def prepare(self, syncs):
         """In a forward pass: whether its backward pass exchanges."""
-        self.syncs = syncs
+        if self._failed:
+            raise self._failed
         if torch._C._current_graph_task_id() == -1:  # else a backward pass computes the forward pass again
+            if self.syncs and _DONE in self._state:
+                raise Error("muster.torch: a backward pass was broken off, with a part of its gradients exchanged: end the "
+                            "program")
             self._state[:] = self._idle
+        self.syncs = syncs
 
     def begin(self, _=None):
         """In a backward pass, before the first gradient of a parameter where possible."""

@@ -180,6 +180,11 @@ class Lane:
         """Call it before the world is closed."""
         self._at_close.append(function)
 
+    @property
+    def has_gradients(self):
+        """Of a ddp object, which is destroyed before the world is closed."""
+        return bool(self._at_close)
+
     def close(self):
         """[collective] After the calls that were started."""
         self.stop()
@@ -234,8 +239,9 @@ backward = Backward()
 
 
 def close_all():
-    """[collective] In one order on all ranks, whatever order they opened the lanes in."""
-    for lane in sorted(lanes, key=lambda lane: lane.key):
+    """[collective] In one order on all ranks, whatever order they opened the lanes in. Those of gradients are first:
+    there another rank may still be in a step, and is told."""
+    for lane in sorted(lanes, key=lambda lane: (not lane.has_gradients, lane.key)):
         lane.close()
     lanes.clear()
 
