@@ -184,9 +184,6 @@ the future is behind the side stream" ]
     ranks 2 torch_buckets.py gloo
     [ "$status" -eq 0 ]
     [ "$(grep -c ': equal$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_buckets.py")" ]
-    ranks 3 torch_buckets.py muster
-    [ "$status" -eq 0 ]
-    [ "$(grep -c ': equal$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_buckets.py")" ]
 }
 
 @test "DataParallel: what cannot be gets one sentence" {

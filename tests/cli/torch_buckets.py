@@ -136,6 +136,7 @@ def train_evaluated(model):
 
 CASES = [
     ("a plain model with batch norm", Plain, train, {}),
+    ("a process group of backend muster", Plain, train, {}),
     ("small buckets", Plain, train, {"bucket_cap_mb": 0.001}),
     ("buffers of each rank", Plain, train, {"broadcast_buffers": False}),
     ("tied weights", Tied, train, {}),
@@ -192,11 +193,12 @@ def main():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     dist.init_process_group(sys.argv[1])
-    groups = dist.group.WORLD if sys.argv[1] == "nccl" else dist.new_group(backend="gloo"), None, device
+    theirs = dist.group.WORLD if sys.argv[1] == "nccl" else dist.new_group(backend="gloo")
+    ours = dist.new_group(backend="muster")
     failed = 0
     for name, *case in CASES:
         problems = [None] * dist.get_world_size()
-        dist.all_gather_object(problems, compare(*case, groups))
+        dist.all_gather_object(problems, compare(*case, (theirs, ours if "group" in name else None, device)))
         failed += any(problems)
         if dist.get_rank() == 0:
             print(f"{name}: {'equal' if not any(problems) else problems}", flush=True)
