@@ -271,7 +271,7 @@ int muster_device(const struct muster *m);
  * group that lost no rank goes on as it is. Calls on one that lost a rank return
  * MUSTER_EPEER and name it: finalize it, and split the smaller world anew.
  *
- * On "nccl" each group takes 58 MiB of GPU memory where its ranks share a node, and its
+ * On "nccl" each group takes 90 MiB of GPU memory where its ranks share a node, and its
  * collectives a few SMs while they wait: keep no more than four groups of a GPU busy at
  * a time.
  */

@@ -171,10 +171,57 @@ static void work(struct op *op)
     case AWAIT:
     case AFTER:
     case MOVED:
+    case PIPE:
     case COLLECTIVE:
         break;
     }
     op->done = true;
+}
+
+/* ---- Pipes ---- */
+
+/* The rank's kernel that is receiving a message of the sender. */
+static struct op *receiver_of(int from, int to)
+{
+    for (int s = 0; s < nstreams; s++) {
+        struct queue *q = &queues[s];
+        struct op *op = &q->op[q->head];
+
+        if (q->rank == to && q->head < q->n && op->work == PIPE &&
+            op->pipe.in_bytes[from] > 0)
+            return op;
+    }
+    return NULL;
+}
+
+/* All of it at once: the kernel has fewer slots than any message here has chunks. */
+static bool pass_through(struct op *op, int to)
+{
+    struct op *in = receiver_of(op->rank, to);
+    size_t bytes = op->pipe.out_bytes[to];
+
+    if (bytes == 0 || !in)
+        return false;
+    if (in->pipe.in_bytes[op->rank] != bytes)
+        snprintf(complaint, sizeof complaint, "%zu bytes of rank %d for %zu of rank %d",
+                 bytes, op->rank, in->pipe.in_bytes[op->rank], to);
+    else
+        memcpy(in->pipe.in[op->rank], op->pipe.out[to], bytes);
+    op->pipe.out_bytes[to] = in->pipe.in_bytes[op->rank] = 0;
+    return true;
+}
+
+/* Returns whether anything moved; *done: nothing is left. */
+static bool run_pipe(struct op *op, bool *done)
+{
+    bool moved = false;
+
+    *done = true;
+    for (int p = 0; p < nranks; p++)
+        moved = pass_through(op, p) || moved;
+    for (int p = 0; p < nranks; p++)
+        *done = *done && op->pipe.out_bytes[p] == 0 && op->pipe.in_bytes[p] == 0;
+    return moved;
 }
 
 static float sum_at(struct op *const *op, size_t i)
@@ -286,6 +333,12 @@ static bool advance(struct queue *q)
         ((op->work == SEND || op->work == RECEIVE) && !can_pass(op)) ||
         (op->work == COPY && behind_barrier(q)))
         return false;
+    if (op->work == PIPE) {
+        bool done, moved = run_pipe(op, &done);
+
+        if (!done)
+            return moved;
+    }
     if (op->work == COLLECTIVE) {
         /* a rank's kernels share their flags: one at a time */
         for (int s = 0; s < nstreams; s++)

@@ -134,6 +134,12 @@ cudaError_t mu_mail(const struct mu_reach *r, const struct mu_mail *mail, bool s
     return rc;
 }
 
+cudaError_t mu_pipe(const struct mu_reach *r, const struct mu_pipe *pipe,
+                    cudaStream_t s)
+{
+    return kernel(s, (struct op){ .work = PIPE, .pipe = *pipe, .rank = r->rank });
+}
+
 /* ---- NCCL ------------------------------------------------------------------------ */
 
 static ncclResult_t nccl(cudaStream_t s, struct op op)

@@ -26,6 +26,7 @@ enum work {
     MARK,
     SEND,
     RECEIVE,
+    PIPE,
     COLLECTIVE
 };
 enum collective { BARRIER, SUM, PULLED, BROADCAST, GATHER, SCATTER, REDUCE, EXCHANGE };
@@ -49,6 +50,7 @@ struct op {
     int root;
     void *at[FAKE_RANKS]; /* pulled: this buffer, as each rank has it */
     int rank, peer;       /* of a message */
+    struct mu_pipe pipe;  /* what of it is not done */
     struct op *after;     /* a node of the graph; where this one was moved to */
     bool captured, arrived, done;
     bool branch; /* of a graph: later work of its stream is not behind it */

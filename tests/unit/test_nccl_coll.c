@@ -399,41 +399,6 @@ static void parts_are_exchanged_in_one_launch(void **state)
     exchange(false, (struct fake_calls){ .nccl = 1, .copies = 1, .events = 4 });
 }
 
-/* Rank 0 sends a small and a large part, rank 1 as well: by both ways. */
-static void large_parts_go_by_nccl_beside_small_ones(void **state)
-{
-    enum { N = 2, SMALL = 5, LARGE = MU_MAIL_MOST / 4 + 1 };
-    static float from[N][LARGE], to[N][LARGE];
-    struct mu_nccl_request *r;
-
-    fake_open_ranks(N, true);
-    for (int p = 0; p < N; p++) {
-        struct mu_coll c = { .kind = MU_COLL_PAIR,
-                             .dtype = MUSTER_F32,
-                             .send = from[p],
-                             .recv = to[p],
-                             .count = p ? LARGE : SMALL,
-                             .recv_count = p ? SMALL : LARGE,
-                             .to = 1 - p,
-                             .from = 1 - p,
-                             .scale = 1,
-                             .stream = fake_rank[p].s1 };
-        struct fake_calls before = fake_calls_of(p);
-
-        for (int i = 0; i < LARGE; i++)
-            from[p][i] = (float)(LARGE * p + i);
-        assert_int_equal(mu_nccl_start(&fake_rank[p].b, &c, &r, NULL), 0);
-        assert_int_equal(mu_nccl_join(&fake_rank[p].b, r, fake_rank[p].s1, NULL), 0);
-        assert_int_equal(fake_calls_of(p).nccl - before.nccl, 1);
-        assert_int_equal(fake_calls_of(p).kernels - before.kernels, 1);
-    }
-    fake_run_to_end("a message each way", 0);
-    for (int p = 0; p < N; p++)
-        for (int i = 0; i < (p ? SMALL : LARGE); i++)
-            assert_true(to[p][i] == (float)(LARGE * (1 - p) + i));
-    fake_close_ranks();
-}
-
 static int run_failing(const struct mu_coll *c, struct mu_err *err)
 {
     if (fake_start(0, 0, c, fake_rank[0].s1, err) < 0)
@@ -503,7 +468,6 @@ int main(void)
         cmocka_unit_test(nccl_carries_out_the_other_collectives),
         cmocka_unit_test(nccl_reduces_to_the_root_alone),
         cmocka_unit_test(parts_are_exchanged_in_one_launch),
-        cmocka_unit_test(large_parts_go_by_nccl_beside_small_ones),
         cmocka_unit_test(a_call_that_fails_is_an_error_and_leaks_nothing),
         cmocka_unit_test(an_aborted_backend_refuses_and_joins_with_its_reason),
     };

@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* exchange.c - data from one rank to another: small messages by our kernel, others by
- * NCCL
+/* exchange.c - data from one rank to another, by the size of each part
+ *
+ *   mail    at most 32 KiB: packets, no wait for the receiver
+ *   pipe    larger: our kernel, through an area of the receiver
+ *   rest    by NCCL, where the ranks cannot map each other's memory
  *
  * Sender and receiver have the same size of a message, so both take the same way.
  */
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/core/dtype.h"
 
-static bool is_mail(const struct mu_nccl_backend *b, size_t bytes)
+enum way { NONE, MAIL, PIPE, REST };
+
+static enum way way_of(const struct mu_nccl_backend *b, size_t bytes)
 {
-    return b->own && bytes > 0 && bytes <= MU_MAIL_MOST;
+    if (bytes == 0)
+        return NONE;
+    if (!b->own || b->forced == MU_ALGO_NCCL)
+        return REST;
+    return bytes <= MU_MAIL_MOST ? MAIL : PIPE;
+}
+
+/* All blocks of a rank must fit on its GPU at once: they wait for each other. */
+static int blocks_of_message(const struct mu_nccl_backend *b, const struct mu_coll *c)
+{
+    if (c->kind == MU_COLL_PAIR || b->env.size <= 2)
+        return MU_BLOCKS;
+    return b->env.size <= 4 ? MU_BLOCKS / 2 : MU_BLOCKS / 4;
 }
 
 /* The data for rank r, and those from it. */
@@ -32,10 +49,40 @@ static struct both_ways with_rank(const struct mu_coll *c, int r, size_t element
                                .in_count = c->recvs[r].count };
 }
 
+static void add_out(struct mu_parts *parts, enum way way, int r, const void *data,
+                    size_t bytes)
+{
+    parts->rest |= way == REST;
+    parts->sends |= way == MAIL;
+    parts->piped |= way == PIPE;
+    if (way == MAIL) {
+        parts->mail.out[r] = data;
+        parts->mail.out_bytes[r] = (uint32_t)bytes;
+    } else if (way == PIPE) {
+        parts->pipe.out[r] = data;
+        parts->pipe.out_bytes[r] = bytes;
+    }
+}
+
+static void add_in(struct mu_parts *parts, enum way way, int r, void *data,
+                   size_t bytes)
+{
+    parts->rest |= way == REST;
+    parts->receives |= way == MAIL;
+    parts->piped |= way == PIPE;
+    if (way == MAIL) {
+        parts->mail.in[r] = data;
+        parts->mail.in_bytes[r] = (uint32_t)bytes;
+    } else if (way == PIPE) {
+        parts->pipe.in[r] = data;
+        parts->pipe.in_bytes[r] = bytes;
+    }
+}
+
 struct mu_parts mu_parts_split(const struct mu_nccl_backend *b, const struct mu_coll *c)
 {
     size_t element = mu_dtype_size(c->dtype);
-    struct mu_parts parts = { 0 };
+    struct mu_parts parts = { .pipe.blocks = blocks_of_message(b, c) };
 
     for (int r = 0; r < b->env.size; r++) {
         struct both_ways w = with_rank(c, r, element);
@@ -43,17 +90,8 @@ struct mu_parts mu_parts_split(const struct mu_nccl_backend *b, const struct mu_
 
         if (r == b->env.rank)
             continue;
-        if (is_mail(b, out)) {
-            parts.mail.out[r] = w.out;
-            parts.mail.out_bytes[r] = (uint32_t)out;
-        }
-        if (is_mail(b, in)) {
-            parts.mail.in[r] = w.in;
-            parts.mail.in_bytes[r] = (uint32_t)in;
-        }
-        parts.sends |= is_mail(b, out);
-        parts.receives |= is_mail(b, in);
-        parts.rest |= (out > 0 && !is_mail(b, out)) || (in > 0 && !is_mail(b, in));
+        add_out(&parts, way_of(b, out), r, w.out, out);
+        add_in(&parts, way_of(b, in), r, w.in, in);
     }
     return parts;
 }
@@ -69,9 +107,9 @@ ncclResult_t mu_exchange_rest(struct mu_nccl_backend *b, const struct mu_coll *c
 
         if (r == b->env.rank)
             continue;
-        if (rc == ncclSuccess && w.out_count > 0 && !is_mail(b, w.out_count * element))
+        if (rc == ncclSuccess && w.out_count > 0)
             rc = ncclSend(w.out, w.out_count, type, r, b->comm, b->stream);
-        if (rc == ncclSuccess && w.in_count > 0 && !is_mail(b, w.in_count * element))
+        if (rc == ncclSuccess && w.in_count > 0)
             rc = ncclRecv(w.in, w.in_count, type, r, b->comm, b->stream);
     }
     end = ncclGroupEnd();

@@ -260,8 +260,8 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
     return 0;
 }
 
-/* NCCL's parts lie between what is sent and what is waited for: no rank waits for a
- * message whose sender waits for it.
+/* Large parts lie between the small ones that are sent and those that are waited for:
+ * no rank waits for a message whose sender waits for it.
  */
 static int launch_parts(struct mu_nccl_backend *b, const struct mu_coll *c,
                         struct mu_err *err)
@@ -269,11 +269,13 @@ static int launch_parts(struct mu_nccl_backend *b, const struct mu_coll *c,
     const struct mu_parts parts = mu_parts_split(b, c);
     cudaError_t rc = mu_exchange_own_part(b, c);
 
-    if (rc == cudaSuccess && (parts.sends || (parts.receives && !parts.rest)))
-        rc = mu_mail(&b->reach, &parts.mail, true, !parts.rest, b->stream);
-    if (rc == cudaSuccess && parts.rest && launch_nccl(b, c, err) < 0)
-        return -1;
-    if (rc == cudaSuccess && parts.receives && parts.rest)
+    if (rc == cudaSuccess && parts.rest)
+        return launch_nccl(b, c, err);
+    if (rc == cudaSuccess && (parts.sends || (parts.receives && !parts.piped)))
+        rc = mu_mail(&b->reach, &parts.mail, true, !parts.piped, b->stream);
+    if (rc == cudaSuccess && parts.piped)
+        rc = mu_pipe(&b->reach, &parts.pipe, b->stream);
+    if (rc == cudaSuccess && parts.receives && parts.piped)
         rc = mu_mail(&b->reach, &parts.mail, false, true, b->stream);
     return rc == cudaSuccess ? 0
                              : mu_cuda_err(err, rc, c->what ? c->what : "a message");

@@ -266,13 +266,13 @@ int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
 cudaError_t mu_copy_launch(struct mu_nccl_backend *b, const struct mu_coll *c,
                            const struct mu_places *places);
 
-/* exchange.c: of messages and all-to-all. Which parts our kernel moves, and whether
- * NCCL has the rest.
- */
+/* exchange.c: of messages and all-to-all. Which parts go by which way. */
 struct mu_parts {
-    struct mu_mail mail;
-    bool sends, receives; /* anything of it */
-    bool rest;
+    struct mu_mail mail; /* small ones */
+    bool sends, receives;
+    struct mu_pipe pipe; /* large ones */
+    bool piped;
+    bool rest; /* NCCL has all of it */
 };
 struct mu_parts mu_parts_split(const struct mu_nccl_backend *b,
                                const struct mu_coll *c);
@@ -339,7 +339,9 @@ void mu_watch_stop(struct mu_nccl_backend *b);
 /* Watch the work enqueued on b->stream so far. */
 void mu_watch_add(struct mu_nccl_backend *b, const char *what);
 
-/* For tools and tests: force an algorithm by name ("auto" ends that). */
+/* For tools and tests: force an algorithm by name ("auto" ends that). Messages are
+ * NCCL's where that is "nccl", our kernels' otherwise.
+ */
 int mu_nccl_force(struct mu_backend *b, const char *path);
 /* Mapping of p, inside an arena, of a local rank; NULL: not mapped. */
 void *mu_nccl_peer(struct mu_backend *b, const void *p, int local_rank);

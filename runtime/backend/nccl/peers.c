@@ -19,7 +19,9 @@
 #define LINES_AT (PACKETS_AT + MU_PACKETS_BYTES)
 #define PARTS_AT (LINES_AT + MU_LINES_BYTES)
 #define MAIL_AT (PARTS_AT + MU_PARTS_BYTES)
-#define CONTROL_BYTES (MAIL_AT + 2 * MU_PEERS * MU_MAIL_SLOT)
+#define PIPE_AT (MAIL_AT + 2 * MU_PEERS * MU_MAIL_SLOT)
+#define CONTROL_BYTES (PIPE_AT + MU_PIPE_BYTES)
+#define PIPE_UNIT ((size_t)1 << 20)
 #define SIGNED 64 /* bytes that a peer reads to check the mapping */
 
 _Static_assert(sizeof(struct mu_flags) <= SIGNATURE_AT, "flags fit");
@@ -69,7 +71,7 @@ int mu_peers_prepare(struct mu_nccl_backend *b, struct mu_nccl_record *mine,
     rc = cudaMalloc((void **)&b->control, b->control_bytes);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc,
-                           "cannot allocate the backend's 58 MiB of device memory");
+                           "cannot allocate the backend's 90 MiB of device memory");
     signature(b->env.rank, b->env.job, sign);
     rc = cudaMemset(b->control, 0, b->control_bytes);
     if (rc == cudaSuccess)
@@ -159,12 +161,14 @@ static void reach_fill(struct mu_nccl_backend *b)
     r->n = b->env.local_size;
     r->packet_slot = MU_PACKETS_BYTES / 2 / r->n / 128 * 128;
     r->lines_half = MU_LINES_BYTES / 2;
+    r->pipe_room = MU_PIPE_BYTES / (r->n - 1) / PIPE_UNIT * PIPE_UNIT;
     r->limit_ns = (uint64_t)(b->env.init_timeout / 2 * 1e9); /* until measured */
     for (int i = 0; i < r->n; i++) {
         r->flags[i] = (struct mu_flags *)b->peer_control[i];
         r->packets[i] = b->peer_control[i] + PACKETS_AT;
         r->lines[i] = b->peer_control[i] + LINES_AT;
         r->mail[i] = b->peer_control[i] + MAIL_AT;
+        r->pipe[i] = b->peer_control[i] + PIPE_AT;
     }
 }
 

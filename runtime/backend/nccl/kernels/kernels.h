@@ -15,6 +15,7 @@
  *   own       pull on memory that the program allocated: direct where all peers have
  *             mapped it, else staged through an area of ours       (callers' memory)
  *   mail      a small message from one rank to another, in packets      (messages)
+ *   pipe      a large one, through an area of the receiver               (messages)
  *   copy      copy engines transfer parts and sums, kernels only add and wait: slower,
  *             but the SMs are free for the computation              (hidden buckets)
  */
@@ -37,10 +38,11 @@ extern "C" {
 #define MU_PEERS 8         /* most ranks of a node that the kernels serve */
 #define MU_BLOCKS 32       /* most blocks of one collective */
 #define MU_MAIL_MOST 32768 /* most bytes of a message between two ranks */
-#define MU_MAIL_SLOT (2 * MU_MAIL_MOST) /* bytes of it with its numbers */
-#define MU_PIECES 512                   /* most pieces of one pack or unpack launch */
-#define MU_NONFINITE_PIECES 128         /* most pieces of one search for NaN and Inf */
-#define MU_INT8_TENSORS 64              /* most tensors of one launch */
+#define MU_MAIL_SLOT (2 * MU_MAIL_MOST)  /* bytes of it with its numbers */
+#define MU_PIPE_BYTES ((size_t)32 << 20) /* of a rank's pipes, all senders' */
+#define MU_PIECES 512                    /* most pieces of one pack or unpack launch */
+#define MU_NONFINITE_PIECES 128          /* most pieces of one search for NaN and Inf */
+#define MU_INT8_TENSORS 64               /* most tensors of one launch */
 #define MU_LOWRANK_TENSORS 64
 
 /* Mapped host memory of one rank. The host sets abort. A kernel that has waited longer
@@ -69,6 +71,11 @@ struct mu_flags {
     uint32_t own_done; /* blocks of counted launches of own that have ended */
     /* mail, by rank: messages sent, received, and taken by it; it writes the last */
     uint32_t mailed[MU_PEERS], received[MU_PEERS], taken[MU_PEERS];
+    /* pipe, by rank and block: chunks in slots; the rank writes filled and taken. Own
+     * counters are sent and received.
+     */
+    uint32_t slots_sent[MU_PEERS][MU_BLOCKS], slots_received[MU_PEERS][MU_BLOCKS];
+    uint32_t slots_filled[MU_PEERS][MU_BLOCKS], slots_taken[MU_PEERS][MU_BLOCKS];
 };
 
 /* Addresses of the peers' areas for kernels: one per backend, constant after open. */
@@ -82,6 +89,8 @@ struct mu_reach {
     struct mu_host_words *words; /* device address of the mapped words */
     uint64_t limit_ns;           /* a longer wait is reported */
     char *mail[MU_PEERS];        /* receive areas: two slots for each rank */
+    char *pipe[MU_PEERS];        /* receive areas: a pipe for each other rank */
+    size_t pipe_room;            /* bytes of a pipe */
 };
 
 /* Largest one-shot in bytes of data, for elements of that size. */
@@ -157,6 +166,18 @@ struct mu_mail {
 cudaError_t mu_mail(const struct mu_reach *reach, const struct mu_mail *mail,
                     bool sends, bool receives, cudaStream_t stream);
 
+/* Large messages of this rank, one to each other rank and one from it; 0 bytes: none.
+ * Any alignment. The receiver or the sender of one may be late.
+ */
+struct mu_pipe {
+    const void *out[MU_PEERS];
+    void *in[MU_PEERS];
+    size_t out_bytes[MU_PEERS], in_bytes[MU_PEERS];
+    int blocks; /* most of a message; equal on both ranks */
+};
+cudaError_t mu_pipe(const struct mu_reach *reach, const struct mu_pipe *pipe,
+                    cudaStream_t stream);
+
 /* Waits until all ranks of the node have reached this point of their streams. */
 cudaError_t mu_peer_barrier(const struct mu_reach *reach, cudaStream_t stream);
 /* own = (own + the n - 1 parts of the others, in rank order) * scale. Each part has
@@ -227,6 +248,7 @@ cudaError_t mu_pull_load(void);
 cudaError_t mu_relay_load(void);
 cudaError_t mu_own_load(void);
 cudaError_t mu_mail_load(void);
+cudaError_t mu_pipe_load(void);
 cudaError_t mu_pack_load(void);
 cudaError_t mu_copy_load(void);
 cudaError_t mu_norm_load(void);

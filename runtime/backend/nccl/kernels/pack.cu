@@ -231,6 +231,8 @@ cudaError_t mu_kernels_load(void)
     if (rc == cudaSuccess)
         rc = mu_mail_load();
     if (rc == cudaSuccess)
+        rc = mu_pipe_load();
+    if (rc == cudaSuccess)
         rc = mu_copy_load();
     if (rc == cudaSuccess)
         rc = mu_pack_load();
