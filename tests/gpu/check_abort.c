@@ -23,31 +23,63 @@
 static const struct abort_case {
     const char *name, *path;
     size_t count;
-    bool graph, killed;
+    bool graph, killed, pair; /* pair: a message each way, of two ranks */
 } cases[] = {
-    { "one-shot, the peer stays away", "one-shot", 1000, false, false },
-    { "pull, the peer stays away", "pull", 4 << 20, false, false },
-    { "relay, the peer stays away", "relay", 1 << 20, false, false },
-    { "one-shot, the peer is killed", "one-shot", 1000, false, true },
-    { "pull, the peer is killed", "pull", 4 << 20, false, true },
-    { "relay, the peer is killed", "relay", 1 << 20, false, true },
-    { "copy, the peer is killed", "copy", 4 << 20, false, true },
-    { "one-shot in a graph, the peer is killed", "one-shot", 1000, true, true },
-    { "pull in a graph, the peer is killed", "pull", 4 << 20, true, true },
-    { "relay in a graph, the peer is killed", "relay", 1 << 20, true, true },
+    { "one-shot, the peer stays away", "one-shot", 1000, false, false, false },
+    { "pull, the peer stays away", "pull", 4 << 20, false, false, false },
+    { "relay, the peer stays away", "relay", 1 << 20, false, false, false },
+    { "one-shot, the peer is killed", "one-shot", 1000, false, true, false },
+    { "pull, the peer is killed", "pull", 4 << 20, false, true, false },
+    { "relay, the peer is killed", "relay", 1 << 20, false, true, false },
+    { "copy, the peer is killed", "copy", 4 << 20, false, true, false },
+    { "one-shot in a graph, the peer is killed", "one-shot", 1000, true, true, false },
+    { "pull in a graph, the peer is killed", "pull", 4 << 20, true, true, false },
+    { "relay in a graph, the peer is killed", "relay", 1 << 20, true, true, false },
+    { "a message, the peer stays away", "auto", 1 << 20, false, false, true },
+    { "a message, the peer is killed", "auto", 4 << 20, false, true, true },
+    { "a message in a graph, the peer is killed", "auto", 4 << 20, true, true, true },
 };
 
 struct step {
     struct rank *r;
     char *arena;
     size_t count;
+    bool pair;
 };
+
+static void pair(const struct step *s)
+{
+    struct rank *r = s->r;
+    int other = 1 - r->world->rank;
+    struct mu_coll coll = { .kind = MU_COLL_PAIR,
+                            .dtype = MUSTER_F32,
+                            .send = s->arena,
+                            .recv = s->arena + 16 * MIB,
+                            .count = s->count,
+                            .recv_count = s->count,
+                            .to = other,
+                            .from = other,
+                            .scale = 1,
+                            .stream = r->stream,
+                            .what = "a test's message" };
+    struct mu_request *request;
+    struct mu_err err = { 0 };
+
+    if (r->ops->start(r->b, &coll, &request, &err) < 0 ||
+        r->ops->join(r->b, request, r->stream, &err) < 0) {
+        fprintf(stderr, "# rank %d: %s\n", r->world->rank, err.text);
+        exit(err.code ? err.code : 1);
+    }
+}
 
 static void step(void *arg)
 {
     struct step *s = arg;
 
-    allreduce(s->r, s->arena, s->arena, s->count, MUSTER_F32, MUSTER_SUM, 1.0);
+    if (s->pair)
+        pair(s);
+    else
+        allreduce(s->r, s->arena, s->arena, s->count, MUSTER_F32, MUSTER_SUM, 1.0);
 }
 
 /* True if the algorithm handles the bucket itself. */
@@ -62,8 +94,8 @@ static bool takes(const struct rank *r, const struct step *s)
                             .same_place = r->same_place };
     struct mu_places places;
 
-    return mu_nccl_usable(mu_nccl_of(r->b), &coll, &places) &
-           1u << mu_nccl_of(r->b)->forced;
+    return s->pair || (mu_nccl_usable(mu_nccl_of(r->b), &coll, &places) &
+                       1u << mu_nccl_of(r->b)->forced);
 }
 
 static void nap(int milliseconds)
@@ -131,7 +163,7 @@ static int body(struct mu_world *world, void *arg)
 {
     const struct abort_case *c = arg;
     struct rank r = { 0 };
-    struct step s = { &r, NULL, c->count };
+    struct step s = { &r, NULL, c->count, c->pair };
     struct mu_err err = { 0 };
     void *graph = NULL;
     int rc;
@@ -171,18 +203,28 @@ static void on_failed(struct rank *r, int rank, int status, const char *why)
     named = status == MUSTER_ETIMEOUT ? rank : -2;
 }
 
+static const struct late {
+    const char *name, *path;
+    bool pair;
+} late[] = {
+    { "one-shot", "one-shot", false }, { "pull", "pull", false },
+    { "copy", "copy", false },         { "a message", "auto", true },
+    { "nccl", "nccl", false },
+};
+
 static int late_body(struct mu_world *world, void *arg)
 {
+    const struct late *l = arg;
     struct rank r = { .failed = on_failed };
     struct mu_err err = { 0 };
-    struct step s = { &r, NULL, 1000 };
+    struct step s = { &r, NULL, 1000, l->pair };
     int last = world->size - 1, rc;
 
     rank_open(&r, world, 1.0);
-    s.arena = r.ops->alloc(r.b, MIB, &err);
+    s.arena = r.ops->alloc(r.b, 32 * MIB, &err);
     if (!s.arena)
         return 1;
-    mu_nccl_force(r.b, arg);
+    mu_nccl_force(r.b, l->path);
     r.same_place = true;
     s.count = 100000;
     if (!takes(&r, &s))
@@ -200,10 +242,10 @@ static int late_body(struct mu_world *world, void *arg)
 int main(int argc, char **argv)
 {
     int n = ranks_wanted(argc, argv, 2), number = 0, failures = 0;
-    static char *const late[] = { "one-shot", "pull", "copy", "nccl" };
+    const int lates = (int)(sizeof late / sizeof late[0]);
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        int rc = mu_forked_run(n, true, 5, body, (void *)&cases[i]);
+        int rc = mu_forked_run(cases[i].pair ? 2 : n, true, 5, body, (void *)&cases[i]);
         bool ok = rc == 0 || (cases[i].killed && rc == 128 + SIGKILL);
 
         failures += !ok;
@@ -211,17 +253,18 @@ int main(int argc, char **argv)
                cases[i].name, LIMIT_MS, rc);
         fflush(stdout);
     }
-    for (int i = 0; i < 4; i++) {
-        bool ok = mu_forked_run(n, true, 5, late_body, late[i]) == 0;
+    for (int i = 0; i < lates; i++) {
+        bool ok = mu_forked_run(late[i].pair ? 2 : n, true, 5, late_body,
+                                (void *)&late[i]) == 0;
 
         /* NCCL's kernels do not report the rank that they wait for. */
-        if (i == 3) {
+        if (i == lates - 1) {
             printf("ok %d - nccl, late # SKIP NCCL cannot name the rank\n", ++number);
             continue;
         }
         failures += !ok;
         printf("%sok %d - %s: the rank that is late by 1 s is named\n",
-               ok ? "" : "not ", ++number, late[i]);
+               ok ? "" : "not ", ++number, late[i].name);
         fflush(stdout);
     }
     printf("1..%d\n", number);
