@@ -47,8 +47,7 @@ bool mu_eligible_ranks(int ranks)
     return limits_of(ranks).one_shot > 0;
 }
 
-/* The least of a number and a NaN is the number in NCCL, and NaN in Muster. NCCL's mean
- * of integers is not rounded to nearest.
+/* NCCL's mean of integers is not rounded to nearest, and Muster has no unsigned order.
  */
 static bool operator_fits(int op, bool is_float, bool is_unsigned,
                           struct mu_eligible *out)
@@ -58,7 +57,7 @@ static bool operator_fits(int op, bool is_float, bool is_unsigned,
               : op == MU_NCCL_MIN ? MUSTER_MIN
                                   : MUSTER_SUM;
     return op == MU_NCCL_SUM || (op == MU_NCCL_AVG && is_float) ||
-           ((op == MU_NCCL_MAX || op == MU_NCCL_MIN) && !is_float && !is_unsigned);
+           ((op == MU_NCCL_MAX || op == MU_NCCL_MIN) && !is_unsigned);
 }
 
 enum mu_fate mu_eligible(int ranks, size_t count, int type, int op,
@@ -76,7 +75,7 @@ enum mu_fate mu_eligible(int ranks, size_t count, int type, int op,
     out->dtype = (enum muster_dtype)types[type].dtype;
     if (!operator_fits(op, types[type].is_float, types[type].is_unsigned, out))
         return MU_OTHER_OPERATOR;
-    mapped = types[type].is_float ? most.mapped : 0;
+    mapped = types[type].is_float && out->op == MUSTER_SUM ? most.mapped : 0;
     out->mapped = out->bytes > most.one_shot;
     if (out->bytes == 0 || out->bytes > (out->mapped ? mapped : most.one_shot))
         return MU_OTHER_SIZE;

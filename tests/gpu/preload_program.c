@@ -2,6 +2,7 @@
 /* preload_program.c - errors, ranks and data of check_preload */
 #include "tests/gpu/preload_program.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,43 @@ void put(ncclDataType_t type, void *base, size_t i, double v)
     case ncclUint32:
     case ncclInt32:
         ((int32_t *)base)[i] = (int32_t)v;
+        double spoilt_element(int r, size_t i)
+        {
+            return i % 11 == 0 || i % 5 == (size_t)r % 5 ? NAN : element(r, i);
+        }
+
+        double spoilt_expected(ncclRedOp_t op, size_t i)
+        {
+            double out = NAN;
+
+            for (int r = 0; r < ranks; r++) {
+                double v = spoilt_element(r, i);
+
+                if (isnan(out) || (op == ncclMax ? v > out : v < out))
+                    out = v;
+            }
+            return out;
+        }
+
+        bool is_nan(ncclDataType_t type, const void *at)
+        {
+            uint16_t half;
+            double f64;
+            float f32;
+
+            memcpy(&half, at, sizeof half);
+            if (type == ncclFloat16)
+                return (half & 0x7fff) > 0x7c00;
+            if (type == ncclBfloat16)
+                return (half & 0x7fff) > 0x7f80;
+            if (type == ncclFloat64) {
+                memcpy(&f64, at, sizeof f64);
+                return isnan(f64);
+            }
+            memcpy(&f32, at, sizeof f32);
+            return isnan(f32);
+        }
+
         break;
     case ncclInt64:
         ((int64_t *)base)[i] = (int64_t)v;
@@ -112,7 +150,9 @@ void put(ncclDataType_t type, void *base, size_t i, double v)
         break;
     default: /* float16, of numbers that have no rest */
         ((uint16_t *)base)[i] =
-            v == 0 ? 0 : (uint16_t)(((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff));
+            isnan(v) ? 0x7e00
+            : v == 0 ? 0
+                     : (uint16_t)(((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff));
     }
 }
 

@@ -48,6 +48,12 @@ void put(ncclDataType_t type, void *base, size_t i, double v);
  * all-reduce, have the result that check_result compares with, or ends the rank.
  */
 char *pattern_new(const struct type *t, size_t count);
+/* The same of data of which some are NaN, for a minimum or maximum of floats: it leaves
+ * NaN out, and is NaN where all ranks have it.
+ */
+double spoilt_element(int r, size_t i);
+double spoilt_expected(ncclRedOp_t op, size_t i);
+bool is_nan(ncclDataType_t type, const void *at);
 void check_result(const struct type *t, ncclRedOp_t op, const char *at, size_t count,
                   size_t shift, const char *what);
 

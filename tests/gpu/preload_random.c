@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* preload_random.c - random calls on 3 communicators and 4 streams, every result right
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct call {
     int type, op, comm, stream;
     size_t count, from, to; /* from, to: bytes at which the buffers begin */
     bool in_place, grouped, captured;
+    bool spoilt; /* some data are NaN */
 };
 
 /* The same on all ranks, but where buffers begin and whether they are two. */
@@ -40,25 +42,32 @@ static struct call draw(unsigned *common, unsigned *own)
                           : (size_t)rand_r(common) % (most >> (size % 12));
     c.grouped = rand_r(common) % 8 == 0;
     c.captured = rand_r(common) % 16 == 0;
+    c.spoilt = rand_r(common) % 2 && types[c.type].is_float &&
+               (ops[c.op] == ncclMax || ops[c.op] == ncclMin);
     c.in_place = rand_r(own) % 2;
     c.from = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
     c.to = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
     return c;
 }
 
-static char *pattern[TYPES], *send_room[SLOTS], *recv_room[SLOTS];
+static char *pattern[2][TYPES], *send_room[SLOTS], *recv_room[SLOTS];
 static char *host;
 
 static void patterns_make(void)
 {
     host = malloc(SLOT_BYTES);
-    for (size_t t = 0; t < TYPES; t++) {
-        size_t n = SLOT_BYTES / (size_t)types[t].bytes;
+    for (size_t k = 0; k < 2 * TYPES; k++) {
+        bool spoilt = k >= TYPES;
+        size_t t = k % TYPES, n = SLOT_BYTES / (size_t)types[t].bytes;
+        char **at = &pattern[spoilt][t];
 
+        if (spoilt && !types[t].is_float)
+            continue;
         for (size_t i = 0; i < n; i++)
-            put(types[t].type, host, i, element(rank, i));
-        cuda(cudaMalloc((void **)&pattern[t], SLOT_BYTES), "cudaMalloc");
-        cuda(cudaMemcpy(pattern[t], host, SLOT_BYTES, cudaMemcpyHostToDevice), "copy");
+            put(types[t].type, host, i,
+                spoilt ? spoilt_element(rank, i) : element(rank, i));
+        cuda(cudaMalloc((void **)at, SLOT_BYTES), "cudaMalloc");
+        cuda(cudaMemcpy(*at, host, SLOT_BYTES, cudaMemcpyHostToDevice), "copy");
     }
 }
 
@@ -86,7 +95,8 @@ static void enqueue(const struct call *c, int slot, ncclComm_t comm, cudaStream_
     cudaGraph_t graph;
     cudaGraphExec_t run;
 
-    cuda(cudaMemcpyAsync(from, pattern[c->type], bytes, cudaMemcpyDeviceToDevice, s),
+    cuda(cudaMemcpyAsync(from, pattern[c->spoilt][c->type], bytes,
+                         cudaMemcpyDeviceToDevice, s),
          "filling");
     if (c->captured)
         cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
@@ -114,14 +124,18 @@ static void check(const struct call *c, int slot, int number)
 
     cuda(cudaMemcpy(host, at, c->count * size, cudaMemcpyDeviceToHost), "reading");
     for (size_t i = 0; i < c->count; i++) {
-        put(types[c->type].type, want, 0, expected(ops[c->op], i));
-        if (memcmp(want, host + i * size, size) == 0)
+        double value =
+            c->spoilt ? spoilt_expected(ops[c->op], i) : expected(ops[c->op], i);
+
+        put(types[c->type].type, want, 0, value);
+        if (isnan(value) ? is_nan(types[c->type].type, host + i * size)
+                         : memcmp(want, host + i * size, size) == 0)
             continue;
         fprintf(stderr,
-                "rank %d: call %d, element %zu of %zu, type %d, op %d%s%s%s: wrong\n",
+                "rank %d: call %d, element %zu of %zu, type %d, op %d%s%s%s%s: wrong\n",
                 rank, number, i, c->count, (int)types[c->type].type, (int)ops[c->op],
-                c->in_place ? ", in place" : "", c->grouped ? ", grouped" : "",
-                c->captured ? ", captured" : "");
+                c->spoilt ? ", of NaN too" : "", c->in_place ? ", in place" : "",
+                c->grouped ? ", grouped" : "", c->captured ? ", captured" : "");
         exit(1);
     }
 }

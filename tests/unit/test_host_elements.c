@@ -186,19 +186,46 @@ static void sums_of_halves_are_rounded_once(void **state)
     }
 }
 
-static void min_and_max_keep_not_a_number(void **state)
+/* Bit r of `missing`: source r is NaN. */
+static double extreme(enum muster_dtype dtype, enum muster_op op, unsigned missing)
 {
-    for (int where = 0; where < 3; where++) {
-        float in[3] = { 1, 2, 3 }, out = 0;
-        const void *src[] = { &in[0], &in[1], &in[2] };
-        void *dst[] = { &out };
+    double value[3], out64 = 0;
+    float in32[3], out32 = 0;
+    uint16_t in16[3], out16 = 0;
+    const void *src[3];
+    void *dst[1];
 
-        in[where] = NAN;
-        mu_elements_reduce(MUSTER_F32, MUSTER_MIN, 1.0, src, 3, dst, 1, 1);
-        assert_true(isnan(out));
-        mu_elements_reduce(MUSTER_F32, MUSTER_MAX, 1.0, src, 3, dst, 1, 1);
-        assert_true(isnan(out));
+    for (int r = 0; r < 3; r++) {
+        value[r] = missing & 1u << r ? NAN : r + 1;
+        in32[r] = (float)value[r];
+        in16[r] = ref_narrow(dtype, in32[r]);
+        src[r] = dtype == MUSTER_F64   ? (void *)&value[r]
+                 : dtype == MUSTER_F32 ? (void *)&in32[r]
+                                       : (void *)&in16[r];
     }
+    dst[0] = dtype == MUSTER_F64   ? (void *)&out64
+             : dtype == MUSTER_F32 ? (void *)&out32
+                                   : (void *)&out16;
+    mu_elements_reduce(dtype, op, 1.0, src, 3, dst, 1, 1);
+    return dtype == MUSTER_F64   ? out64
+           : dtype == MUSTER_F32 ? (double)out32
+                                 : ref_widen(dtype, out16);
+}
+
+static void min_and_max_leave_not_a_number_out(void **state)
+{
+    for (int type = MUSTER_F32; type <= MUSTER_BF16; type++)
+        for (unsigned missing = 0; missing < 8; missing++) {
+            double least = extreme((enum muster_dtype)type, MUSTER_MIN, missing);
+            double most = extreme((enum muster_dtype)type, MUSTER_MAX, missing);
+
+            if (missing == 7) {
+                assert_true(isnan(least) && isnan(most));
+                continue;
+            }
+            assert_true(least == (missing & 1 ? missing & 2 ? 3 : 2 : 1));
+            assert_true(most == (missing & 4 ? missing & 2 ? 1 : 2 : 3));
+        }
 }
 
 int main(void)
@@ -209,7 +236,7 @@ int main(void)
         cmocka_unit_test(denormals_are_zero_changes_no_half),
         cmocka_unit_test(conversions_scale_first),
         cmocka_unit_test(sums_of_halves_are_rounded_once),
-        cmocka_unit_test(min_and_max_keep_not_a_number),
+        cmocka_unit_test(min_and_max_leave_not_a_number_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,7 +138,7 @@ static void other_types_and_operators_have_one_shot(void **state)
     both(&r, SERVED "backend sum 8 1 1 | backend sum 8 1 0.5 | backend max 8 4 1 | "
                     "backend min 8 5 1 | backend sum 8 4 1 | backend sum 8 5 1 | "
                     "nccl AllReduce 8 2 4 | nccl AllReduce 8 3 2 | "
-                    "nccl AllReduce 8 7 2 | nccl AllReduce 8 8 3");
+                    "backend max 8 0 1 | backend min 8 1 1");
 }
 
 static void limits_of_what_is_eligible(void **state)
@@ -161,6 +161,10 @@ static void limits_of_what_is_eligible(void **state)
         { 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 17, MU_CARRIED, false },
         { 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, (1 << 17) + 1, MU_CARRIED, true },
         { 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, (1 << 23) + 1, MU_OTHER_SIZE, true },
+        { 2, MU_NCCL_FLOAT32, MU_NCCL_MAX, 1 << 18, MU_CARRIED, false },
+        { 2, MU_NCCL_BFLOAT16, MU_NCCL_MIN, 1 << 19, MU_CARRIED, false },
+        { 2, MU_NCCL_FLOAT32, MU_NCCL_MAX, (1 << 18) + 1, MU_OTHER_SIZE, true },
+        { 4, MU_NCCL_FLOAT16, MU_NCCL_MIN, (1 << 17) + 1, MU_OTHER_SIZE, true },
         { 8, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1, MU_OTHER_SIZE, true },
         { 2, MU_NCCL_FLOAT32, 5, 1, MU_OTHER_OPERATOR, false }, /* the program's */
         { 2, 0, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },

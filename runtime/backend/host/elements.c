@@ -114,8 +114,8 @@ static inline uint16_t narrow_bfloat(float f)
         }                                                                              \
     }
 #define SAME(x) (x)
-#define LESS (x < a || x != x ? x : a)
-#define MORE (x > a || x != x ? x : a)
+#define LESS (x < a || a != a ? x : a)
+#define MORE (x > a || a != a ? x : a)
 #define PLUS (a + x)
 #define WRAP32 ((int32_t)((uint32_t)a + (uint32_t)x))
 #define WRAP64 ((int64_t)((uint64_t)a + (uint64_t)x))

@@ -15,7 +15,7 @@
 /* Combine count elements of nsrc >= 1 arrays, ((src[0] op src[1]) op src[2]) ..., times
  * scale, and store the result to ndst arrays. A destination has the same address as a
  * source or overlaps none. Integers wrap; scaled integers are computed in double and
- * rounded to nearest. min and max give NaN if any source has it.
+ * rounded to nearest. min and max give NaN only where all sources have it.
  */
 void mu_elements_reduce(enum muster_dtype dtype, enum muster_op op, double scale,
                         const void *const *src, int nsrc, void *const *dst, int ndst,

@@ -69,18 +69,37 @@ template <typename R, typename F> R mu_by_type(enum muster_dtype dtype, F of)
                                  : mu_by_float<R>(dtype, of);
 }
 
-/* NaN takes precedence over numbers in min and max, so that every rank sees it. */
+/* Of a NaN and a number the number, as in NCCL; of -0 and 0 in either order the same. */
+template <typename A> __device__ inline A mu_least(A a, A b)
+{
+    return b < a ? b : a;
+}
+template <> __device__ inline float mu_least<float>(float a, float b)
+{
+    return fminf(a, b);
+}
+template <> __device__ inline double mu_least<double>(double a, double b)
+{
+    return fmin(a, b);
+}
+template <typename A> __device__ inline A mu_greatest(A a, A b)
+{
+    return b > a ? b : a;
+}
+template <> __device__ inline float mu_greatest<float>(float a, float b)
+{
+    return fmaxf(a, b);
+}
+template <> __device__ inline double mu_greatest<double>(double a, double b)
+{
+    return fmax(a, b);
+}
+
 template <int OP, typename A> __device__ inline A mu_combine(A a, A b)
 {
-    if (OP == MUSTER_SUM)
-        return a + b;
-    if (a != a)
-        return a;
-    if (b != b)
-        return b;
-    if (OP == MUSTER_MIN)
-        return b < a ? b : a;
-    return b > a ? b : a;
+    return OP == MUSTER_SUM   ? a + b
+           : OP == MUSTER_MIN ? mu_least(a, b)
+                              : mu_greatest(a, b);
 }
 
 template <typename A> __device__ inline A mu_scaled(A x, double scale)

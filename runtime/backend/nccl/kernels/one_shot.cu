@@ -144,14 +144,14 @@ __global__ void __launch_bounds__(1024, 1)
 
 typedef void (*one_shot_fn)(struct one_shot_args);
 
-/* Sums for 2, 4 and up to 8 ranks; minimum and maximum in the general form. */
+/* Sums for 2, 4 and up to 8 ranks; minimum and maximum for 2 and up to 8. */
 template <typename T> static one_shot_fn one_shot_of(enum muster_op op, int n)
 {
     switch (op) {
     case MUSTER_MIN:
-        return one_shot<T, MUSTER_MIN, MU_PEERS>;
+        return n <= 2 ? one_shot<T, MUSTER_MIN, 2> : one_shot<T, MUSTER_MIN, MU_PEERS>;
     case MUSTER_MAX:
-        return one_shot<T, MUSTER_MAX, MU_PEERS>;
+        return n <= 2 ? one_shot<T, MUSTER_MAX, 2> : one_shot<T, MUSTER_MAX, MU_PEERS>;
     default:
         return n <= 2   ? one_shot<T, MUSTER_SUM, 2>
                : n <= 4 ? one_shot<T, MUSTER_SUM, 4>
