@@ -62,20 +62,36 @@ bool mu_tune_next_way(int *at, struct mu_tune_row *row)
     return false;
 }
 
-/* Measure one way and append its row. */
-static int add(const struct mu_tune_search *s, struct mu_tune_row row,
-               struct mu_tune *out, struct mu_err *err)
+/* Measure one way and append its rows. */
+static int add(const struct mu_tune_search *s, const struct mu_tune_row *way,
+               bool screen, struct mu_tune *out, struct mu_err *err)
 {
-    int rc = s->measure(s->arg, &row, err);
+    struct mu_tune_row rows[MU_TUNE_FORMS];
+    int n = 0, rc;
 
+    for (int f = 0; f < MU_TUNE_FORMS; f++)
+        if (s->forms[f]) {
+            rows[n] = *way;
+            rows[n++].form = (enum mu_tune_form)f;
+        }
+    rc = s->measure(s->arg, rows, n, screen, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
-    if (out->n == MU_TUNE_ROWS)
+    if (out->n + n > MU_TUNE_ROWS)
         return mu_err_set(err, E2BIG,
                           "the table has more than %d rows; measure fewer sizes",
                           MU_TUNE_ROWS);
-    out->rows[out->n++] = row;
+    for (int i = 0; i < n; i++)
+        out->rows[out->n++] = rows[i];
     return 0;
+}
+
+/* The first row of each way among `first` to `last`, which has rows of all forms. */
+static bool begins_way(const struct mu_tune *t, int first, int at)
+{
+    return at == first || t->rows[at].algo != t->rows[at - 1].algo ||
+           t->rows[at].proto != t->rows[at - 1].proto ||
+           t->rows[at].channels != t->rows[at - 1].channels;
 }
 
 static int search_size(const struct mu_tune_search *s, uint64_t bytes,
@@ -84,20 +100,30 @@ static int search_size(const struct mu_tune_search *s, uint64_t bytes,
     struct mu_tune_row row = {
         .ranks = s->ranks, .nodes = s->nodes, .func = s->func, .bytes = bytes
     };
+    const struct mu_tune_row *best;
     int first = out->n, at = 0, last;
 
     while (mu_tune_next_way(&at, &row))
-        if (add(s, row, out, err) < 0)
+        if (add(s, &row, true, out, err) < 0)
             return -1;
     if (out->n == first)
         return mu_err_set(err, ENOTSUP, "NCCL used none of the ways of %s here",
                           mu_tune_func_name(s->func));
     last = out->n;
     /* The passes are apart in time, so that one disturbance does not decide. */
-    for (int pass = 1; pass < MU_TUNE_PASSES; pass++)
+    for (int pass = 1; pass < MU_TUNE_PASSES - 1; pass++)
         for (int i = first; i < last; i++)
-            if (mu_tune_faster(&out->rows[i]) && add(s, out->rows[i], out, err) < 0)
+            if (begins_way(out, first, i) && mu_tune_proven(out, &out->rows[i]) &&
+                add(s, &out->rows[i], false, out, err) < 0)
                 return -1;
+    /* Who wins among many was lucky too: its last pass is apart from the choice. */
+    do {
+        best = mu_tune_best(out, &row);
+        if (best)
+            row = *best;
+        if (best && add(s, &row, false, out, err) < 0)
+            return -1;
+    } while (best && !mu_tune_proven(out, &row));
     return 0;
 }
 
@@ -120,38 +146,48 @@ int mu_tune_search(const struct mu_tune_search *s, struct mu_tune *out,
 
 /* ---- What the table is good for -------------------------------------------------- */
 
-/* The row that counts for the way at row `first`'s size: the slowest. */
-static const struct mu_tune_row *slowest(const struct mu_tune *t, int first,
-                                         const struct mu_tune_span *way)
+/* "stream 10.0 us instead of 20.0": of the way, or of the default where it is NULL. */
+static void summarize_form(FILE *f, const struct mu_tune *t,
+                           const struct mu_tune_row *size,
+                           const struct mu_tune_row *way, enum mu_tune_form form,
+                           const char **separator)
 {
-    const struct mu_tune_row *found = NULL;
+    const struct mu_tune_row *r = mu_tune_slowest(t, way ? way : size, form);
 
-    for (int i = first; i < t->n && t->rows[i].bytes == t->rows[first].bytes; i++) {
-        const struct mu_tune_row *r = &t->rows[i];
-
-        if (r->algo == way->algo && r->proto == way->proto &&
-            r->channels == way->channels &&
-            (!found || r->us / r->default_us > found->us / found->default_us))
-            found = r;
-    }
-    return found;
+    if (!r)
+        return;
+    fputs(*separator, f);
+    *separator = ", ";
+    if (form != MU_TUNE_ANY)
+        fprintf(f, "%s ", mu_tune_form_name(form));
+    if (way)
+        fprintf(f, "%.1f us instead of %.1f", r->us, r->default_us);
+    else
+        fprintf(f, "%.1f us", r->default_us);
 }
 
 static void summarize_size(FILE *f, const struct mu_tune *t, int first,
-                           const struct mu_tune_span *way)
+                           const struct mu_tune_span *span)
 {
-    const struct mu_tune_row *r = way ? slowest(t, first, way) : NULL;
+    const struct mu_tune_row *size = &t->rows[first];
+    const char *separator = ": ";
+    struct mu_tune_row way = *size;
 
-    if (!r) {
-        fprintf(f, "# %" PRIu64 " bytes: NCCL's own choice, %.1f us\n",
-                t->rows[first].bytes, t->rows[first].default_us);
-        return;
+    if (!span) {
+        fprintf(f, "# %" PRIu64 " bytes: NCCL's own choice", size->bytes);
+    } else {
+        way.algo = span->algo;
+        way.proto = span->proto;
+        way.channels = span->channels;
+        fprintf(f, "# %" PRIu64 " bytes: %s %s", size->bytes,
+                mu_tune_algo_name(way.algo), mu_tune_proto_name(way.proto));
+        if (way.channels > 0)
+            fprintf(f, " %d channels", way.channels);
     }
-    fprintf(f, "# %" PRIu64 " bytes: %s %s ", r->bytes, mu_tune_algo_name(r->algo),
-            mu_tune_proto_name(r->proto));
-    if (r->channels > 0)
-        fprintf(f, "%d channels ", r->channels);
-    fprintf(f, "%.1f us, NCCL's own choice %.1f us\n", r->us, r->default_us);
+    for (int form = 0; form < MU_TUNE_FORMS; form++)
+        summarize_form(f, t, size, span ? &way : NULL, (enum mu_tune_form)form,
+                       &separator);
+    fputc('\n', f);
 }
 
 char *mu_tune_summary(const struct mu_tune *t)

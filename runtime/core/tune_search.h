@@ -2,26 +2,31 @@
 /* tune_search.h - which ways of NCCL are measured, how often, and what goes into the
  * table
  *
- * Each size has one pass over all ways, in turns with NCCL's own choice. What was at
- * least 2 % faster is measured MU_TUNE_PASSES times in all. A table takes the slowest
- * row of a way: a way that was faster once by chance is thus not taken.
+ * Each size has one pass over all ways, in turns with NCCL's own choice and in every
+ * form (tune_table.h). What that pass proves is measured in two more. Of what is then
+ * proven, the fastest way has a last pass, the check of the table: where it fails, the
+ * next way is checked. A table takes the slowest row of a way: a way that was faster
+ * once by chance, or in one form only at the other's cost, is thus not taken.
  */
 #ifndef MU_TUNE_SEARCH_H
 #define MU_TUNE_SEARCH_H
 
 #include "runtime/core/tune_table.h"
 
-#define MU_TUNE_PASSES 4
+#define MU_TUNE_PASSES 4 /* of a way that is taken */
 
 struct mu_tune_search {
     int func;
     uint64_t min, max; /* bytes; each size is twice the one before */
     int ranks, nodes, nccl;
-    void *arg; /* of measure */
-    /* Fill in row->us and default_us of the way. Returns 0; 1: NCCL cannot use the way
+    bool forms[MU_TUNE_FORMS]; /* that are measured, at least one */
+    void *arg;                 /* of measure */
+    /* rows[0 .. n-1] are one way in each form: fill in us and default_us. screen: it is
+     * the first pass, for which fewer turns do. Returns 0; 1: NCCL cannot use the way
      * here; -1 with *err, which ends the search.
      */
-    int (*measure)(void *arg, struct mu_tune_row *row, struct mu_err *err);
+    int (*measure)(void *arg, struct mu_tune_row *rows, int n, bool screen,
+                   struct mu_err *err);
 };
 
 /* The ways at a size, in a fixed order; row has func and bytes. *at begins with 0.

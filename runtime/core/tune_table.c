@@ -10,7 +10,7 @@
 
 #include "runtime/base/parse.h"
 
-#define FASTER 0.98 /* of the default's time: less is noise */
+#define FASTER 0.98 /* of the default's time, and 1/FASTER slower: less is noise */
 
 /* In the order of NCCL's numbers. */
 static const char *const funcs[] = { "Broadcast",     "Reduce",    "AllGather",
@@ -19,6 +19,7 @@ static const char *const algos[] = { "TREE",          "RING", "COLLNET_DIRECT",
                                      "COLLNET_CHAIN", "NVLS", "NVLS_TREE",
                                      "PAT",           NULL };
 static const char *const protos[] = { "LL", "LL128", "SIMPLE", NULL };
+static const char *const forms[] = { "any", "stream", "graph", NULL };
 
 const char *mu_tune_func_name(int func)
 {
@@ -35,9 +36,14 @@ const char *mu_tune_proto_name(int proto)
     return protos[proto];
 }
 
+const char *mu_tune_form_name(enum mu_tune_form form)
+{
+    return forms[form];
+}
+
 /* ---- The text -------------------------------------------------------------------- */
 
-enum { RANKS, NODES, FUNC, BYTES, ALGO, PROTO, CHANNELS, US, DEFAULT_US, FIELDS };
+enum { RANKS, NODES, FUNC, BYTES, ALGO, PROTO, CHANNELS, US, DEFAULT_US, FORM, FIELDS };
 
 static int word(const char *what, const char *text, const char *const *words, int *out,
                 struct mu_err *err)
@@ -60,13 +66,14 @@ static int number(const char *what, const char *text, long min, long max, int *o
 static int parse_row(char *line, struct mu_tune_row *row, struct mu_err *err)
 {
     char *field[FIELDS], *save = NULL, *one = strtok_r(line, " \t", &save);
-    int n = 0;
+    int n = 0, form = MU_TUNE_ANY;
 
     for (; one; one = strtok_r(NULL, " \t", &save), n++)
         if (n < FIELDS)
             field[n] = one;
-    if (n != FIELDS)
-        return mu_err_set(err, EINVAL, "a row has %d fields, this one %d", FIELDS, n);
+    if (n != FIELDS && n != FORM)
+        return mu_err_set(err, EINVAL, "a row has %d or %d fields, this one %d", FORM,
+                          FIELDS, n);
     if (number("ranks", field[RANKS], 2, 1 << 30, &row->ranks, err) < 0 ||
         number("nodes", field[NODES], 1, row->ranks, &row->nodes, err) < 0 ||
         word("function", field[FUNC], funcs, &row->func, err) < 0 ||
@@ -75,10 +82,13 @@ static int parse_row(char *line, struct mu_tune_row *row, struct mu_err *err)
         word("protocol", field[PROTO], protos, &row->proto, err) < 0 ||
         number("channels", field[CHANNELS], 0, 64, &row->channels, err) < 0)
         return -1;
-    if (mu_parse_double("us", field[US], 1e-3, 1e12, &row->us, err) < 0)
+    if (mu_parse_double("us", field[US], 1e-3, 1e12, &row->us, err) < 0 ||
+        mu_parse_double("default_us", field[DEFAULT_US], 1e-3, 1e12, &row->default_us,
+                        err) < 0 ||
+        (n == FIELDS && word("form", field[FORM], forms, &form, err) < 0))
         return -1;
-    return mu_parse_double("default_us", field[DEFAULT_US], 1e-3, 1e12,
-                           &row->default_us, err);
+    row->form = (enum mu_tune_form)form;
+    return 0;
 }
 
 static int parse_release(const char *text, int *out, struct mu_err *err)
@@ -154,14 +164,15 @@ char *mu_tune_format(const struct mu_tune *t)
         return NULL;
     fprintf(f, MU_TUNE_FIRST_LINE "\nnccl %d.%d.%d\n", t->nccl / 10000,
             t->nccl / 100 % 100, t->nccl % 100);
-    fputs("# ranks nodes function bytes algorithm protocol channels us default_us\n",
+    fputs("# ranks nodes function bytes algorithm protocol channels us default_us "
+          "form\n",
           f);
     for (int i = 0; i < t->n; i++) {
         const struct mu_tune_row *r = &t->rows[i];
 
-        fprintf(f, "%d\t%d\t%s\t%" PRIu64 "\t%s\t%s\t%d\t%.3f\t%.3f\n", r->ranks,
+        fprintf(f, "%d\t%d\t%s\t%" PRIu64 "\t%s\t%s\t%d\t%.3f\t%.3f\t%s\n", r->ranks,
                 r->nodes, funcs[r->func], r->bytes, algos[r->algo], protos[r->proto],
-                r->channels, r->us, r->default_us);
+                r->channels, r->us, r->default_us, forms[r->form]);
     }
     whole = !ferror(f);
     if (fclose(f) == 0 && whole)
@@ -178,11 +189,6 @@ void mu_tune_clear(struct mu_tune *t)
 
 /* ---- Spans ----------------------------------------------------------------------- */
 
-bool mu_tune_faster(const struct mu_tune_row *row)
-{
-    return row->us < FASTER * row->default_us;
-}
-
 static double share(const struct mu_tune_row *row)
 {
     return row->us / row->default_us;
@@ -194,18 +200,72 @@ static bool is_of(const struct mu_tune_row *row, const struct mu_tune_row *size)
            row->func == size->func && row->bytes == size->bytes;
 }
 
-/* The slowest measurement of a way at a size counts; NULL: there is none. */
-static const struct mu_tune_row *same_way(const struct mu_tune *t,
-                                          const struct mu_tune_row *way,
-                                          const struct mu_tune_row *size)
+/* The way of `way` at the size of `size`: the slowest share of each form, 0: it was not
+ * measured in that form.
+ */
+struct shares {
+    double of[MU_TUNE_FORMS];
+};
+
+static struct shares shares_at(const struct mu_tune *t, const struct mu_tune_row *way,
+                               const struct mu_tune_row *size)
+{
+    struct shares s = { { 0 } };
+
+    for (int i = 0; i < t->n; i++) {
+        const struct mu_tune_row *r = &t->rows[i];
+
+        if (is_of(r, size) && r->algo == way->algo && r->proto == way->proto &&
+            r->channels == way->channels && share(r) > s.of[r->form])
+            s.of[r->form] = share(r);
+    }
+    return s;
+}
+
+static bool is_proven(const struct shares *s)
+{
+    bool faster = false;
+
+    for (int f = 0; f < MU_TUNE_FORMS; f++) {
+        if (s->of[f] * FASTER > 1)
+            return false;
+        faster = faster || (s->of[f] > 0 && s->of[f] < FASTER);
+    }
+    return faster;
+}
+
+/* Of the forms that were measured. */
+static double mean(const struct shares *s)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int f = 0; f < MU_TUNE_FORMS; f++) {
+        sum += s->of[f];
+        n += s->of[f] > 0;
+    }
+    return sum / n;
+}
+
+bool mu_tune_proven(const struct mu_tune *t, const struct mu_tune_row *row)
+{
+    const struct shares s = shares_at(t, row, row);
+
+    return is_proven(&s);
+}
+
+const struct mu_tune_row *mu_tune_slowest(const struct mu_tune *t,
+                                          const struct mu_tune_row *row,
+                                          enum mu_tune_form form)
 {
     const struct mu_tune_row *found = NULL;
 
     for (int i = 0; i < t->n; i++) {
         const struct mu_tune_row *r = &t->rows[i];
 
-        if (is_of(r, size) && r->algo == way->algo && r->proto == way->proto &&
-            r->channels == way->channels && (!found || share(r) > share(found)))
+        if (is_of(r, row) && r->form == form && r->algo == row->algo &&
+            r->proto == row->proto && r->channels == row->channels &&
+            (!found || share(r) > share(found)))
             found = r;
     }
     return found;
@@ -216,22 +276,30 @@ static const struct mu_tune_row *best(const struct mu_tune *t,
                                       const struct mu_tune_row *low,
                                       const struct mu_tune_row *high)
 {
-    const struct mu_tune_row *found = NULL, *a, *b;
+    const struct mu_tune_row *found = NULL;
     double least = 0;
 
     for (int i = 0; i < t->n; i++) {
+        struct shares a, b;
+
         if (!is_of(&t->rows[i], low))
             continue;
-        a = same_way(t, &t->rows[i], low);
-        b = same_way(t, &t->rows[i], high);
-        if (!b || !mu_tune_faster(a) || !mu_tune_faster(b))
+        a = shares_at(t, &t->rows[i], low);
+        b = shares_at(t, &t->rows[i], high);
+        if (!is_proven(&a) || !is_proven(&b))
             continue;
-        if (!found || share(a) + share(b) < least) {
-            found = a;
-            least = share(a) + share(b);
+        if (!found || mean(&a) + mean(&b) < least) {
+            found = &t->rows[i];
+            least = mean(&a) + mean(&b);
         }
     }
     return found;
+}
+
+const struct mu_tune_row *mu_tune_best(const struct mu_tune *t,
+                                       const struct mu_tune_row *size)
+{
+    return best(t, size, size);
 }
 
 /* The next larger size of the same function, NULL: none. */

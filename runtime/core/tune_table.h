@@ -13,8 +13,8 @@
 #include "runtime/base/err.h"
 
 #define MU_TUNE_FIRST_LINE "muster-tune 1"
-#ifndef MU_TUNE_ROWS      /* fuzzing has a lower one */
-#define MU_TUNE_ROWS 8192 /* of a table, at most */
+#ifndef MU_TUNE_ROWS       /* fuzzing has a lower one */
+#define MU_TUNE_ROWS 16384 /* of a table, at most */
 #endif
 
 /* NCCL's numbers of functions, algorithms and protocols. */
@@ -37,6 +37,11 @@ enum mu_tune_algo {
 };
 enum mu_tune_proto { MU_TUNE_LL, MU_TUNE_LL128, MU_TUNE_SIMPLE, MU_TUNE_PROTOS };
 
+/* How the calls were made that a row has the time of. NCCL does not report to a tuner
+ * which one a call is of. ANY: the table does not name it.
+ */
+enum mu_tune_form { MU_TUNE_ANY, MU_TUNE_STREAM, MU_TUNE_GRAPH, MU_TUNE_FORMS };
+
 /* A measured time in us, and that of NCCL's own choice, measured in turns with it.
  * func, algo and proto are NCCL's numbers.
  */
@@ -45,6 +50,7 @@ struct mu_tune_row {
     uint64_t bytes;
     int algo, proto, channels; /* channels 0: as many as NCCL takes */
     double us, default_us;
+    enum mu_tune_form form;
 };
 
 struct mu_tune {
@@ -57,9 +63,21 @@ struct mu_tune {
 const char *mu_tune_func_name(int func);
 const char *mu_tune_algo_name(int algo);
 const char *mu_tune_proto_name(int proto);
+const char *mu_tune_form_name(enum mu_tune_form form);
 
-/* The measured time is at least 2 % below the default's; less is noise. */
-bool mu_tune_faster(const struct mu_tune_row *row);
+/* The way of `row` is proven at its size. Of each form the slowest measurement counts:
+ * in none is it slower than the default, in at least one it is faster. 2 % are noise.
+ */
+bool mu_tune_proven(const struct mu_tune *t, const struct mu_tune_row *row);
+/* The slowest measurement of the row's way at the row's size in that form; NULL: there
+ * is none.
+ */
+const struct mu_tune_row *mu_tune_slowest(const struct mu_tune *t,
+                                          const struct mu_tune_row *row,
+                                          enum mu_tune_form form);
+/* The fastest of the ways that are proven at the size of `size`; NULL: the default. */
+const struct mu_tune_row *mu_tune_best(const struct mu_tune *t,
+                                       const struct mu_tune_row *size);
 
 /* The text of a table, which mu_tune_parse reads; caller frees it. NULL: no memory. */
 char *mu_tune_format(const struct mu_tune *t);
@@ -77,9 +95,9 @@ struct mu_tune_span {
 };
 
 /* The spans of communicators with so many ranks and nodes; caller frees *out. Returns
- * their number, -1 without memory. A way is taken at a measured size where it is at
- * least 2 % faster than the default, and between two sizes where it is at both. Beyond
- * the measured sizes there is no span.
+ * their number, -1 without memory. A way is taken at a measured size where it is
+ * proven, and between two sizes where it is at both. Beyond the measured sizes there is
+ * no span.
  */
 int mu_tune_spans(const struct mu_tune *t, int ranks, int nodes,
                   struct mu_tune_span **out);

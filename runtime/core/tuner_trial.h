@@ -17,7 +17,7 @@ struct mu_tuner_trial {
     /* Set by the tool, before the first communicator and between collectives: */
     bool on;                 /* no table is read */
     bool own;                /* NCCL's own choice, not the way */
-    struct mu_tune_span way; /* sizes and function are not compared */
+    struct mu_tune_span way; /* as a table's only one */
     /* Set by the plugin: */
     int ranks, nodes; /* of the latest communicator */
     long taken;       /* collectives for which NCCL can use the way */

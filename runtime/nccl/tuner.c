@@ -18,7 +18,7 @@
 #include "runtime/nccl/tuner_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define TABLE_MOST ((size_t)1 << 20) /* bytes */
+#define TABLE_MOST ((size_t)1 << 21) /* bytes */
 
 /* The table is read once for a process. */
 static struct {
@@ -184,9 +184,12 @@ static int finalize(void *context)
 static const struct mu_tune_span *choice(const struct context *c, int func,
                                          size_t bytes, int ops)
 {
+    if (ops > 1)
+        return NULL;
     if (muster_tuner_trial.on)
-        return muster_tuner_trial.own ? NULL : &muster_tuner_trial.way;
-    return c && ops <= 1 ? mu_tune_find(c->spans, c->n, func, bytes) : NULL;
+        return mu_tune_find(&muster_tuner_trial.way, !muster_tuner_trial.own, func,
+                            bytes);
+    return c ? mu_tune_find(c->spans, c->n, func, bytes) : NULL;
 }
 
 /* NCCL limits the channels of rings and trees to those that the communicator has. */

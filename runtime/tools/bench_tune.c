@@ -25,13 +25,20 @@
 #define WAY_SECONDS 60 /* a way that takes longer at a size ends the program */
 #endif
 #define TURNS_MAX 1000
-#define HOPELESS 1.3 /* times NCCL's own choice: one turn is enough */
+#define TURNS_LEAST 3
+#define SCREEN_TURNS 5 /* of the first pass over all ways */
+#define BATCH_US 20e3
+#define WAY_US 250e3              /* of GPU time that a pass of a way may take */
+#define HOPELESS 1.3              /* times NCCL's own choice: one turn is enough */
+#define RAN_UP ((size_t)16 << 20) /* bytes: a call takes longer than a graph's launch */
 
 struct tune {
     struct bench *b;
     struct mu_tuner_trial *trial;
     struct mu_plain *comm;
     void *send, *recv, *stream, *from, *to;
+    void *graph[2]; /* of the way, and of NCCL's own choice */
+    double last_us; /* of NCCL's own choice for the way before, on all ranks */
 };
 
 /* ---- A way that hangs ------------------------------------------------------------ */
@@ -72,79 +79,146 @@ static void call(void *arg)
                   c->t->stream);
 }
 
-/* Us of a call. The call before the first mark switches the way, and brings the GPUs
- * together. In a graph no call waits for the host to launch it; the first replay moves
- * the graph to the GPU.
+/* Fewer over a slow network. */
+static int calls_of(const struct tune *t, const struct mu_tune_row *row)
+{
+    double fit = t->last_us > 0 ? BATCH_US / t->last_us : 40;
+    int most = row->bytes > ((size_t)16 << 20)  ? 3
+               : row->bytes > ((size_t)1 << 20) ? 10
+                                                : 40;
+
+    return fit < 1 ? 1 : fit < most ? (int)fit : most;
+}
+
+/* Us of a call. What is enqueued before the first mark brings the GPUs together, and
+ * keeps them busy while the host launches what is measured.
  */
 static double batch(struct tune *t, const struct mu_tune_row *row, bool own)
 {
     struct one_call one = { t, row };
-    void *graph = NULL;
-    double us;
-    int calls = row->bytes > ((size_t)16 << 20)  ? 3
-                : row->bytes > ((size_t)1 << 20) ? 10
-                                                 : 40;
+    void *graph = row->form == MU_TUNE_GRAPH ? t->graph[own] : NULL;
+    int calls = calls_of(t, row);
 
     t->trial->own = own;
-    call(&one);
-    if (t->b->options->graph) {
-        graph = mu_gpu_capture(call, &one, calls, t->stream);
+    if (graph && row->bytes <= RAN_UP)
         mu_gpu_replay(graph, t->stream);
-    }
+    else
+        call(&one);
     mu_gpu_mark(t->from, t->stream);
     if (graph)
         mu_gpu_replay(graph, t->stream);
     for (int i = 0; i < calls && !graph; i++)
         call(&one);
     mu_gpu_mark(t->to, t->stream);
-    us = mu_gpu_span(t->from, t->to) / calls;
-    if (graph)
-        mu_gpu_capture_free(graph);
-    return us;
+    return mu_gpu_span(t->from, t->to) / calls;
+}
+
+/* Capture the calls of both sides; a call of the way is made before. */
+static void capture(struct tune *t, const struct mu_tune_row *row)
+{
+    struct one_call one = { t, row };
+
+    for (int own = 0; own < 2; own++) {
+        t->trial->own = own;
+        t->graph[own] = mu_gpu_capture(call, &one, calls_of(t, row), t->stream);
+    }
+}
+
+static void free_graphs(struct tune *t)
+{
+    for (int own = 0; own < 2; own++) {
+        if (t->graph[own])
+            mu_gpu_capture_free(t->graph[own]);
+        t->graph[own] = NULL;
+    }
 }
 
 /* The slowest rank's times: all ranks decide alike. */
-static void agree(struct tune *t, double *us, double *default_us)
+static void agree(struct tune *t, struct mu_tune_row *rows, int n)
 {
-    double both[2] = { *us, *default_us };
+    double us[2 * MU_TUNE_FORMS];
 
-    if (muster_allreduce(t->b->m, both, 2, MUSTER_F64, MUSTER_MAX, NULL) != MUSTER_OK)
+    for (int f = 0; f < n; f++) {
+        us[2 * f] = rows[f].us;
+        us[2 * f + 1] = rows[f].default_us;
+    }
+    if (muster_allreduce(t->b->m, us, 2 * (size_t)n, MUSTER_F64, MUSTER_MAX, NULL) !=
+        MUSTER_OK)
         exit(muster_report(t->b->m));
-    *us = both[0];
-    *default_us = both[1];
+    for (int f = 0; f < n; f++) {
+        rows[f].us = us[2 * f];
+        rows[f].default_us = us[2 * f + 1];
+    }
 }
 
-static int measure(void *arg, struct mu_tune_row *row, struct mu_err *err)
+/* After the first turn, whose times rows has: how many are worth it. */
+static int turns_of(const struct tune *t, const struct mu_tune_row *rows, int n,
+                    bool screen)
+{
+    double most = t->b->options->batches, fit, turn = 0;
+
+    for (int f = 0; f < n; f++) {
+        if (rows[f].us > HOPELESS * rows[f].default_us)
+            return 1;
+        turn += (rows[f].us + rows[f].default_us) * (calls_of(t, rows) + 1);
+    }
+    if (screen && most > SCREEN_TURNS)
+        most = SCREEN_TURNS;
+    fit = WAY_US / turn > TURNS_LEAST ? WAY_US / turn : TURNS_LEAST;
+    return (int)(fit < most ? fit : most);
+}
+
+/* In turns, so that a form, a way and NCCL's own choice see the same neighbours. */
+static void take_turns(struct tune *t, struct mu_tune_row *rows, int n, bool screen)
+{
+    double us[MU_TUNE_FORMS][2][TURNS_MAX];
+    int turns = 1;
+
+    for (int i = 0; i < turns; i++) {
+        for (int f = 0; f < n; f++)
+            for (int k = 0; k < 2; k++) {
+                int own = (i + k + 1) % 2;
+
+                us[f][own][i] = batch(t, &rows[f], own);
+            }
+        if (i > 0)
+            continue;
+        for (int f = 0; f < n; f++) {
+            rows[f].us = us[f][false][0];
+            rows[f].default_us = us[f][true][0];
+        }
+        agree(t, rows, n);
+        turns = turns_of(t, rows, n, screen);
+    }
+    for (int f = 0; f < n; f++) {
+        rows[f].us = bench_median(us[f][false], turns);
+        rows[f].default_us = bench_median(us[f][true], turns);
+    }
+    agree(t, rows, n);
+}
+
+static int measure(void *arg, struct mu_tune_row *rows, int n, bool screen,
+                   struct mu_err *err)
 {
     struct tune *t = arg;
+    struct one_call one = { t, rows };
     long taken = t->trial->taken;
-    double us[TURNS_MAX], own[TURNS_MAX];
-    int n = t->b->options->batches;
 
     (void)err;
-    watch(t, row);
-    t->trial->way = (struct mu_tune_span){ .algo = row->algo,
-                                           .proto = row->proto,
-                                           .channels = row->channels };
-    batch(t, row, false);
+    watch(t, rows);
+    t->trial->way = (struct mu_tune_span){ rows->func, rows->bytes, rows->bytes,
+                                           rows->algo, rows->proto, rows->channels };
+    t->trial->own = false;
+    call(&one);
     if (t->trial->taken == taken) {
         alarm(0);
         return 1;
     }
-    for (int i = 0; i < n; i++) {
-        own[i] = batch(t, row, true);
-        us[i] = batch(t, row, false);
-        if (i > 0)
-            continue;
-        row->us = us[0];
-        row->default_us = own[0];
-        agree(t, &row->us, &row->default_us);
-        if (row->us > HOPELESS * row->default_us)
-            n = 1;
-    }
-    row->us = bench_median(us, n);
-    row->default_us = bench_median(own, n);
-    agree(t, &row->us, &row->default_us);
+    if (rows[n - 1].form == MU_TUNE_GRAPH)
+        capture(t, rows);
+    take_turns(t, rows, n, screen);
+    free_graphs(t);
+    t->last_us = rows->default_us;
     alarm(0);
     return 0;
 }
@@ -239,13 +313,15 @@ int bench_tune(struct bench *b)
 {
     const size_t whole = 4 * (size_t)muster_size(b->m); /* elements of each rank */
     struct tune t = { .b = b };
-    struct mu_tune_search search = { .func = func_of(b->options->tuned),
-                                     .min =
-                                         (b->options->min + whole - 1) / whole * whole,
-                                     .max = b->options->max,
-                                     .ranks = muster_size(b->m),
-                                     .arg = &t,
-                                     .measure = measure };
+    struct mu_tune_search search = {
+        .func = func_of(b->options->tuned),
+        .min = (b->options->min + whole - 1) / whole * whole,
+        .max = b->options->max,
+        .ranks = muster_size(b->m),
+        .forms = { [MU_TUNE_STREAM] = !b->options->graph, [MU_TUNE_GRAPH] = true },
+        .arg = &t,
+        .measure = measure
+    };
     struct mu_err err = { 0 };
     struct mu_tune table;
     int rc;

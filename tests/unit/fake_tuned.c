@@ -24,7 +24,7 @@ struct mu_plain {
 
 static struct {
     double now; /* us */
-    double launch;
+    double launch, in_graph;
     double *graph; /* us of the graph that is captured, NULL: none is */
     int hang_rank;
     size_t hang_bytes;
@@ -41,6 +41,11 @@ void fake_tuned_hang(int rank, size_t bytes)
 void fake_tuned_launch(double us)
 {
     fake.launch = us;
+}
+
+void fake_tuned_graph(double us)
+{
+    fake.in_graph = us;
 }
 
 void fake_tuned_old(void)
@@ -150,10 +155,12 @@ static double time_of(const struct mu_plain *p, size_t bytes, int algo, int prot
     if (proto == MU_TUNE_LL && channels == 0) {
         if (bytes == fake.hang_bytes && p->rank == fake.hang_rank)
             pause();
-        return bytes <= 256 * KIB ? 10 : 60;
+        return bytes > 256 * KIB                 ? 60
+               : fake.graph && fake.in_graph > 0 ? fake.in_graph
+                                                 : 10;
     }
     if (proto == MU_TUNE_LL128 && channels == 0)
-        return fake.ll128_calls++ < 300 ? 1 : 19.9;
+        return fake.ll128_calls++ < 100 ? 1 : 19.9;
     return proto == MU_TUNE_SIMPLE && channels == 16 && bytes >= 1024 * KIB ? 15 : 40;
 }
 

@@ -105,9 +105,12 @@ static void the_table_has_what_is_faster_each_time(void **state)
     assert_non_null(way);
     assert_int_equal(way->proto, MU_TUNE_SIMPLE);
     assert_int_equal(way->channels, 16);
-    assert_non_null(strstr(printed, "# 65536 bytes: RING LL 10.0 us, NCCL's own choice "
-                                    "20.0 us\n"));
-    assert_non_null(strstr(printed, "# 524288 bytes: NCCL's own choice, 20.0 us\n"));
+    assert_non_null(strstr(printed,
+                           "# 65536 bytes: RING LL: stream 10.0 us instead of 20.0, "
+                           "graph 10.0 us instead of 20.0\n"));
+    assert_non_null(strstr(printed,
+                           "# 524288 bytes: NCCL's own choice: stream 20.0 us, "
+                           "graph 20.0 us\n"));
     free(spans);
     mu_tune_clear(&t);
 }
@@ -117,14 +120,29 @@ static void a_graph_shows_what_launches_hide(void **state)
 {
     fake_tuned_launch(25);
     assert_int_equal(tune(64 * KIB, 64 * KIB), 0);
-    assert_non_null(strstr(printed, "# 65536 bytes: NCCL's own choice, 25.0 us\n"));
+    assert_non_null(strstr(printed,
+                           "# 65536 bytes: RING LL: stream 25.0 us instead of 25.0, "
+                           "graph 10.0 us instead of 20.0\n"));
     graph = true;
     assert_int_equal(tune(64 * KIB, 64 * KIB), 0);
     graph = false;
     fake_tuned_launch(0);
     assert_string_equal(complaints, "");
-    assert_non_null(strstr(printed, "# 65536 bytes: RING LL 10.0 us, NCCL's own choice "
-                                    "20.0 us\n"));
+    assert_non_null(strstr(printed, "# 65536 bytes: RING LL: graph 10.0 us instead of "
+                                    "20.0\n"));
+}
+
+/* One table serves calls on streams and in graphs. */
+static void what_is_slower_in_graphs_is_left_to_nccl(void **state)
+{
+    fake_tuned_graph(21);
+    assert_int_equal(tune(64 * KIB, 64 * KIB), 0);
+    fake_tuned_graph(0);
+    assert_string_equal(complaints, "");
+    assert_non_null(strstr(printed, "\tRING\tLL\t0\t10.000\t20.000\tstream\n"));
+    assert_non_null(strstr(printed, "\tRING\tLL\t0\t21.000\t20.000\tgraph\n"));
+    assert_non_null(strstr(printed, "# 65536 bytes: NCCL's own choice: stream 20.0 us, "
+                                    "graph 20.0 us\n"));
 }
 
 static void what_cannot_be_measured_is_one_sentence(void **state)
@@ -179,6 +197,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup(f, setup)
         TEST(the_table_has_what_is_faster_each_time),
         TEST(a_graph_shows_what_launches_hide),
+        TEST(what_is_slower_in_graphs_is_left_to_nccl),
         TEST(what_cannot_be_measured_is_one_sentence),
         TEST(a_way_that_hangs_is_named_with_its_rank),
         TEST(an_nccl_without_tuners_is_reported),

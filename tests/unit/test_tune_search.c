@@ -16,12 +16,14 @@
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 
-/* NCCL's own choice takes 100 us at every size. */
+/* NCCL's own choice takes 100 us at every size, in both forms. */
 struct machine {
     struct mu_tune_row fast; /* this way takes fast.us from fast.bytes on */
+    double fast_in_graphs;   /* us; 0: as on a stream */
     bool lucky;              /* ring with LL seems fast, but once only */
-    int fails_after;         /* calls; 0: never */
-    int calls, lucky_calls;
+    int tires_after; /* passes of the fast way, then it takes 103 us; 0: never */
+    int fails_after; /* calls; 0: never */
+    int calls, lucky_calls, fast_calls, screened;
 };
 
 static bool is_same_way(const struct mu_tune_row *a, const struct mu_tune_row *b)
@@ -29,35 +31,59 @@ static bool is_same_way(const struct mu_tune_row *a, const struct mu_tune_row *b
     return a->algo == b->algo && a->proto == b->proto && a->channels == b->channels;
 }
 
-static int measure(void *arg, struct mu_tune_row *row, struct mu_err *err)
+static double time_of(struct machine *m, const struct mu_tune_row *row)
+{
+    bool graph = row->form == MU_TUNE_GRAPH;
+
+    if (m->fast.us > 0 && is_same_way(row, &m->fast) && row->bytes >= m->fast.bytes) {
+        if (m->tires_after && m->fast_calls > m->tires_after)
+            return 103;
+        return graph && m->fast_in_graphs > 0 ? m->fast_in_graphs : m->fast.us;
+    }
+    if (m->lucky && row->algo == MU_TUNE_RING && row->proto == MU_TUNE_LL &&
+        row->channels == 0)
+        return m->lucky_calls <= 1 ? 40 : 101;
+    return 130;
+}
+
+static int measure(void *arg, struct mu_tune_row *rows, int n, bool screen,
+                   struct mu_err *err)
 {
     struct machine *m = arg;
 
     m->calls++;
+    m->screened += screen;
     if (m->fails_after && m->calls > m->fails_after)
         return mu_err_set(err, 5, "the GPU is gone");
-    if (row->algo != MU_TUNE_RING && row->algo != MU_TUNE_TREE)
+    if (rows->algo != MU_TUNE_RING && rows->algo != MU_TUNE_TREE)
         return 1;
-    row->default_us = 100;
-    row->us = 130;
-    if (m->fast.us > 0 && is_same_way(row, &m->fast) && row->bytes >= m->fast.bytes)
-        row->us = m->fast.us;
-    if (m->lucky && row->algo == MU_TUNE_RING && row->proto == MU_TUNE_LL &&
-        row->channels == 0)
-        row->us = m->lucky_calls++ == 0 ? 40 : 101;
+    m->fast_calls += is_same_way(rows, &m->fast);
+    m->lucky_calls +=
+        rows->algo == MU_TUNE_RING && rows->proto == MU_TUNE_LL && rows->channels == 0;
+    assert_int_equal(n, 2);
+    assert_int_equal(rows[0].form, MU_TUNE_STREAM);
+    assert_int_equal(rows[1].form, MU_TUNE_GRAPH);
+    assert_true(is_same_way(&rows[0], &rows[1]));
+    for (int i = 0; i < n; i++) {
+        rows[i].default_us = 100;
+        rows[i].us = time_of(m, &rows[i]);
+    }
     return 0;
 }
 
 static struct mu_tune_search search_of(struct machine *m, uint64_t min, uint64_t max)
 {
-    return (struct mu_tune_search){ .func = MU_TUNE_ALLREDUCE,
-                                    .min = min,
-                                    .max = max,
-                                    .ranks = 2,
-                                    .nodes = 1,
-                                    .nccl = 22803,
-                                    .arg = m,
-                                    .measure = measure };
+    return (struct mu_tune_search){
+        .func = MU_TUNE_ALLREDUCE,
+        .min = min,
+        .max = max,
+        .ranks = 2,
+        .nodes = 1,
+        .nccl = 22803,
+        .forms = { [MU_TUNE_STREAM] = true, [MU_TUNE_GRAPH] = true },
+        .arg = m,
+        .measure = measure
+    };
 }
 
 /* What NCCL takes after the table has been written and read. */
@@ -77,6 +103,7 @@ static int spans_of(const struct mu_tune *t, struct mu_tune_span **spans)
         assert_int_equal(read.rows[i].bytes, t->rows[i].bytes);
         assert_true(is_same_way(&read.rows[i], &t->rows[i]));
         assert_true(read.rows[i].us == t->rows[i].us);
+        assert_int_equal(read.rows[i].form, t->rows[i].form);
     }
     n = mu_tune_spans(&read, 2, 1, spans);
     mu_tune_clear(&read);
@@ -101,7 +128,7 @@ static void what_is_faster_in_every_pass_is_taken_from_its_size_on(void **state)
     assert_int_equal(mu_tune_search(&s, &t, &err), 0);
     for (int i = 0; i < t.n; i++)
         rows += is_same_way(&t.rows[i], &m.fast) && t.rows[i].bytes == MIB;
-    assert_int_equal(rows, MU_TUNE_PASSES);
+    assert_int_equal(rows, 2 * MU_TUNE_PASSES);
     n = spans_of(&t, &spans);
     assert_null(mu_tune_find(spans, n, MU_TUNE_ALLREDUCE, 512 * KIB));
     assert_null(mu_tune_find(spans, n, MU_TUNE_ALLREDUCE, MIB - 4));
@@ -125,7 +152,63 @@ static void what_was_faster_once_is_left_to_nccl(void **state)
     struct mu_tune t;
 
     assert_int_equal(mu_tune_search(&s, &t, &err), 0);
-    assert_int_equal(m.lucky_calls, MU_TUNE_PASSES);
+    assert_int_equal(m.lucky_calls, 2); /* then it is given up */
+    assert_int_equal(spans_of(&t, &spans), 0);
+    free(spans);
+    mu_tune_clear(&t);
+}
+
+/* The fast way at 64 KiB alone: what its forms take, and whether it is taken. */
+static void every_form_is_at_least_as_fast(void **state)
+{
+    static const struct {
+        const char *name;
+        double stream, graph;
+        bool taken;
+    } rows[] = {
+        { "faster in both", 80, 80, true },
+        { "faster on a stream, alike in a graph", 80, 100, true },
+        { "the host hides it on a stream, faster in a graph", 101.9, 80, true },
+        { "faster on a stream, slower in a graph", 50, 102.1, false },
+        { "faster in a graph, slower on a stream", 102.1, 50, false },
+        { "alike in both", 98.1, 98.1, false },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct machine m = { .fast = { .algo = MU_TUNE_RING,
+                                       .proto = MU_TUNE_LL128,
+                                       .channels = 2,
+                                       .us = rows[i].stream },
+                             .fast_in_graphs = rows[i].graph };
+        struct mu_tune_search s = search_of(&m, 64 * KIB, 64 * KIB);
+        struct mu_tune_span *spans;
+        struct mu_err err = { 0 };
+        struct mu_tune t;
+
+        assert_int_equal(mu_tune_search(&s, &t, &err), 0);
+        if (spans_of(&t, &spans) != rows[i].taken)
+            fail_msg("%s", rows[i].name);
+        free(spans);
+        mu_tune_clear(&t);
+    }
+}
+
+/* The check of the table is the last pass. */
+static void what_fails_the_check_is_left_to_nccl(void **state)
+{
+    struct machine m = { .fast = { .algo = MU_TUNE_RING,
+                                   .proto = MU_TUNE_LL128,
+                                   .channels = 2,
+                                   .us = 30 },
+                         .tires_after = MU_TUNE_PASSES - 1 };
+    struct mu_tune_search s = search_of(&m, 64 * KIB, 64 * KIB);
+    struct mu_tune_span *spans;
+    struct mu_err err = { 0 };
+    struct mu_tune t;
+
+    assert_int_equal(mu_tune_search(&s, &t, &err), 0);
+    assert_int_equal(m.fast_calls, MU_TUNE_PASSES);
+    assert_int_equal(m.calls - m.screened, MU_TUNE_PASSES - 1);
     assert_int_equal(spans_of(&t, &spans), 0);
     free(spans);
     mu_tune_clear(&t);
@@ -202,16 +285,17 @@ static void the_summary_has_a_line_for_each_size(void **state)
     t.rows[t.n - 1].us = 61.5; /* the last pass of the largest size */
     text = mu_tune_summary(&t);
     assert_string_equal(
-        text, "# 524288 bytes: NCCL's own choice, 100.0 us\n"
-              "# 1048576 bytes: TREE LL128 16 channels 60.1 us, NCCL's own choice "
-              "100.0 us\n"
-              "# 2097152 bytes: TREE LL128 16 channels 61.5 us, NCCL's own choice "
-              "100.0 us\n");
+        text, "# 524288 bytes: NCCL's own choice: stream 100.0 us, graph 100.0 us\n"
+              "# 1048576 bytes: TREE LL128 16 channels: stream 60.1 us instead of "
+              "100.0, graph 60.1 us instead of 100.0\n"
+              "# 2097152 bytes: TREE LL128 16 channels: stream 60.1 us instead of "
+              "100.0, graph 61.5 us instead of 100.0\n");
     free(text);
     mu_tune_clear(&t);
 }
 
-static int nothing_works(void *arg, struct mu_tune_row *row, struct mu_err *err)
+static int nothing_works(void *arg, struct mu_tune_row *rows, int n, bool screen,
+                         struct mu_err *err)
 {
     return 1;
 }
@@ -232,6 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_faster_in_every_pass_is_taken_from_its_size_on),
         cmocka_unit_test(what_was_faster_once_is_left_to_nccl),
+        cmocka_unit_test(every_form_is_at_least_as_fast),
+        cmocka_unit_test(what_fails_the_check_is_left_to_nccl),
         cmocka_unit_test(no_way_is_listed_twice_and_each_fits_its_function),
         cmocka_unit_test(a_table_of_all_sizes_is_not_too_long),
         cmocka_unit_test(a_failure_ends_the_search_and_leaves_the_table),

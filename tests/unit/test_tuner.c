@@ -47,6 +47,12 @@ static const char table[] = "muster-tune 1\n"
                             "2 1 Broadcast 1M RING LL128 0 50 50.5\n"
                             "2 1 AllReduce 4M NVLS SIMPLE 4 30 50\n"
                             "2 2 AllReduce 64K TREE SIMPLE 4 30 50\n"
+                            "2 1 AllReduce 8K RING LL 0 8 9 stream\n"
+                            "2 1 AllReduce 8K RING LL 0 9.1 9 graph\n"
+                            "2 1 AllReduce 16K RING LL 0 8 9 stream\n"
+                            "2 1 AllReduce 16K RING LL 0 9.3 9 graph\n"
+                            "2 1 AllReduce 32K RING LL128 0 8.9 9 any\n"
+                            "2 1 AllReduce 32K RING LL128 0 8.9 9 stream\n"
                             "4 2 AllGather 1K TREE SIMPLE 4 30 50\n"
                             "4 2 AllGather 1K PAT SIMPLE 4 20 50\n";
 
@@ -184,6 +190,16 @@ static const struct question {
       1,
       0,
       { -1, -1, 0 } },
+    { "faster on streams, not slower in graphs",
+      2,
+      1,
+      ALLREDUCE,
+      8 * KIB,
+      1,
+      0,
+      { RING, LL, 0 } },
+    { "slower in graphs", 2, 1, ALLREDUCE, 16 * KIB, 1, 0, { -1, -1, 0 } },
+    { "1 % is noise in every form", 2, 1, ALLREDUCE, 32 * KIB, 1, 0, { -1, -1, 0 } },
     { "channels as measured", 2, 1, ALLREDUCE, 1024 * KIB, 1, 0, { RING, LL128, 16 } },
     { "1 % is noise", 2, 1, BROADCAST, 1024 * KIB, 1, 0, { -1, -1, 0 } },
     { "NVLS where NCCL lacks it", 2, 1, ALLREDUCE, 4096 * KIB, 1, 0, { -1, -1, 0 } },
@@ -195,7 +211,7 @@ static const struct question {
       1,
       1,
       { NVLS, SIMPLE, 0 } },
-    { "below the smallest size", 2, 1, ALLREDUCE, 64 * KIB - 1, 1, 0, { -1, -1, 0 } },
+    { "below the smallest size", 2, 1, ALLREDUCE, 8 * KIB - 1, 1, 0, { -1, -1, 0 } },
     { "above the largest size", 2, 1, ALLREDUCE, 4096 * KIB + 1, 1, 1, { -1, -1, 0 } },
     { "another function", 2, 1, ALLGATHER, 256 * KIB, 1, 0, { -1, -1, 0 } },
     { "more nodes", 2, 2, ALLREDUCE, 64 * KIB, 1, 0, { TREE, SIMPLE, 4 } },
@@ -265,16 +281,19 @@ static void an_algorithm_that_the_interface_lacks_is_left(void **state)
 /* As muster bench tune does: no table, one communicator, its ways in turns. */
 static int try_ways(void *arg)
 {
+    enum { B = 64 * KIB };
     static const struct {
         struct mu_tune_span way;
         bool own;
         struct choice want;
         long taken;
     } turns[] = {
-        { { .algo = RING, .proto = LL, .channels = 4 }, false, { RING, LL, 4 }, 1 },
-        { { .algo = RING, .proto = LL, .channels = 4 }, true, { -1, -1, 0 }, 1 },
-        { { .algo = TREE, .proto = SIMPLE }, false, { TREE, SIMPLE, 0 }, 2 },
-        { { .algo = NVLS, .proto = SIMPLE }, false, { -1, -1, 0 }, 2 },
+        { { ALLREDUCE, B, B, RING, LL, 4 }, false, { RING, LL, 4 }, 1 },
+        { { ALLREDUCE, B, B, RING, LL, 4 }, true, { -1, -1, 0 }, 1 },
+        { { ALLREDUCE, B, B, TREE, SIMPLE, 0 }, false, { TREE, SIMPLE, 0 }, 2 },
+        { { ALLREDUCE, B, B, NVLS, SIMPLE, 0 }, false, { -1, -1, 0 }, 2 },
+        { { ALLREDUCE, B + 4, B + 4, RING, LL, 4 }, false, { -1, -1, 0 }, 2 },
+        { { ALLGATHER, B, B, RING, LL, 4 }, false, { -1, -1, 0 }, 2 },
     };
     int version = *(const int *)arg;
     void *const *plugin = symbol(version);
@@ -292,7 +311,7 @@ static int try_ways(void *arg)
 
         trial->way = turns[i].way;
         trial->own = turns[i].own;
-        got = ask(plugin, version, context, ALLREDUCE, 64 * KIB, 1, 0);
+        got = ask(plugin, version, context, ALLREDUCE, B, 1, 0);
         if (memcmp(&got, &turns[i].want, sizeof got) != 0 ||
             trial->taken != turns[i].taken)
             return (int)i + 1;
@@ -341,9 +360,11 @@ static void a_bad_table_is_one_sentence_and_nccl_chooses(void **state)
           " line 2: the line 'nccl RELEASE' is missing before it" },
         { "muster-tune 1\nnccl 2.28\n", " line 2: 'nccl' needs a release such as" },
         { "muster-tune 1\nnccl 2.28.3\n2 1 AllReduce 1K RING LL 0 8\n",
-          " line 3: a row has 9 fields, this one 8" },
+          " line 3: a row has 9 or 10 fields, this one 8" },
         { "muster-tune 1\nnccl 2.28.3\n2 1 AllReduce 1K RING LL 0 8 9 x\n",
-          " line 3: a row has 9 fields, this one 10" },
+          " line 3: unknown form 'x'" },
+        { "muster-tune 1\nnccl 2.28.3\n2 1 AllReduce 1K RING LL 0 8 9 graph x\n",
+          " line 3: a row has 9 or 10 fields, this one 11" },
         { "muster-tune 1\nnccl 2.28.3\n2 3 AllReduce 1K RING LL 0 8 9\n",
           " line 3: nodes" },
         { "muster-tune 1\nnccl 2.28.3\n2 1 allreduce 1K RING LL 0 8 9\n",
@@ -403,11 +424,11 @@ static void more_rows_than_a_table_has_are_refused(void **state)
 
     assert_non_null(f);
     fputs("muster-tune 1\nnccl 2.28.3\n", f);
-    for (int i = 0; i < 8193; i++)
+    for (int i = 0; i < 16385; i++)
         fprintf(f, "2 1 AllReduce %d RING LL 0 8 9\n", i + 1);
     fclose(f);
     assert_int_equal(run(only_defaults, NULL), 0);
-    assert_non_null(strstr(complaints, "line 8195: more than 8192 rows"));
+    assert_non_null(strstr(complaints, "line 16387: more than 16384 rows"));
 }
 
 int main(void)
