@@ -202,12 +202,15 @@ static int start(struct muster *m, struct mu_err *err)
     return mu_open_backend(&m->comm, err);
 }
 
-/* On GPUs NCCL's profiler plugin writes a ledger. A program goes on without one. */
+/* On GPUs NCCL's profiler plugin writes one too, of NCCL's calls. A program goes on
+ * without one.
+ */
 static void open_ledger(struct muster *m)
 {
     struct mu_err err = { 0 };
 
-    if (!variable("MUSTER_PROFILE") || !m->comm.ops->host_memory)
+    if (!variable("MUSTER_PROFILE") ||
+        !(m->comm.ops->host_memory || m->comm.ops->moment))
         return;
     if (mu_ledger_open_asked(&m->comm.ledger, true, &err) < 0)
         mu_log(&m->comm.log, MU_LOG_WARN, "profile: %s; nothing is recorded", err.text);

@@ -112,9 +112,12 @@ struct mu_owner {
     uint64_t step; /* syncs of the object so far */
 };
 
-/* When a backend worked on a collective: ns of CLOCK_MONOTONIC, 0 unknown. */
+/* When a backend worked on a collective: ns of CLOCK_MONOTONIC, 0 unknown. GPU: moments
+ * (see there) instead, which the caller gives back; NULL: unknown.
+ */
 struct mu_coll_times {
     int64_t began, ended;
+    void *from, *to;
 };
 
 /* One collective. Elements of dtype; send == recv is in place; for all-gather and
@@ -157,7 +160,8 @@ struct mu_coll {
     bool joined;      /* the caller joins at once and waits for it */
     const char *what; /* "bucket 7 of step 1204"; borrowed until the request is done */
     struct mu_owner owner;
-    /* Host: filled until join returns; NULL: not wanted. */
+    bool timed; /* the caller of mu_coll_start wants times, where they are recorded */
+    /* Filled until join returns, on a GPU until start does; NULL: not wanted. */
     struct mu_coll_times *times;
 };
 
@@ -302,6 +306,17 @@ struct mu_backend_ops {
      * NULL: the backend has no deadlines.
      */
     void (*extend)(struct mu_backend *b, double seconds);
+
+    /* GPU: the moment at which the stream has done all its work so far. NULL: the
+     * stream is being captured, or CUDA refuses.
+     */
+    void *(*moment)(struct mu_backend *b, void *stream);
+    /* Give the moment back, with its ns of CLOCK_MONOTONIC, 0: unknown. False: it is
+     * still to come. Does not wait.
+     */
+    bool (*reached)(struct mu_backend *b, void *moment, int64_t *ns);
+    /* Give it back unread. All three are there or none; close gives back the rest. */
+    void (*forget)(struct mu_backend *b, void *moment);
 
     /* Times of an all-reduce of f32 in memory from alloc, measured at open and equal on
      * all ranks. No points: not measured. NULL: the backend never measures.

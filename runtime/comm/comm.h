@@ -191,6 +191,8 @@ int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err);
 int mu_barrier(struct mu_comm *comm, struct mu_err *err);
 
 /* ---- record.c: nothing is done where comm has no ledger ---- */
+/* Index of comm's entry. The ranks that are left after a death have another one. */
+uint32_t mu_record_comm(struct mu_comm *comm);
 /* Before coll starts; sets coll->times and out->record. */
 void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll,
                      struct mu_started *out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* record.c - the ledger's record of a collective, as NCCL's profiler writes it for NCCL
  *
+ * On a GPU that plugin has them, in a file of its own; here buckets alone are timed.
  * A rank waits for the others inside a collective. So its time here is what a kernel's
  * is on a GPU, and muster report finds the rank that began last.
  */
@@ -24,8 +25,7 @@ static uint64_t hash_of(const struct mu_comm *comm)
     return hash ? hash : 1;
 }
 
-/* The ranks that are left after a death are another communicator. */
-static uint32_t index_of(struct mu_comm *comm)
+uint32_t mu_record_comm(struct mu_comm *comm)
 {
     const struct mu_world *w = comm->world;
 
@@ -50,13 +50,18 @@ void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll, struct mu_start
         .sequence = out->number, .count = coll->count, .channels = 1, .algo = "HOST"
     };
 
-    if (!comm->ledger.head || (size_t)coll->kind >= sizeof names / sizeof names[0])
+    if (coll->timed && comm->ledger.buckets && comm->ops->moment) {
+        out->times = (struct mu_coll_times){ 0 };
+        coll->times = &out->times;
+    }
+    if (!comm->ledger.head || !comm->ops->host_memory ||
+        (size_t)coll->kind >= sizeof names / sizeof names[0])
         return;
-    call.comm = index_of(comm);
+    call.comm = mu_record_comm(comm);
     call.element = (uint8_t)mu_dtype_size(coll->dtype);
     mu_copy(call.func, sizeof call.func, names[coll->kind]);
     mu_copy(call.proto, sizeof call.proto, is_shared(comm) ? "SHM" : "TCP");
-    out->times = (struct mu_coll_times){ 0, 0 };
+    out->times = (struct mu_coll_times){ 0 };
     coll->times = &out->times;
     out->record = mu_ledger_begin(&comm->ledger, &call);
 }

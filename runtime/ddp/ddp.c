@@ -73,6 +73,7 @@ void mu_ddp_destroy(struct muster_ddp *ddp)
     if (!ddp)
         return;
     await_started(ddp);
+    mu_ddp_gpu_drop(ddp);
     mu_recover_remove(ddp->recover, &ddp->resettable);
     if (ddp->hook)
         ddp->hook->close(ddp, ddp->hook_state);

@@ -5,6 +5,7 @@
  *   ddp_plan.c    how large buckets are, and their places in the arena
  *   ddp_order.c   the order of arrival, learned in the first step
  *   ddp_ledger.c  when each bucket was ready, started, ended; times of the step
+ *   ddp_ledger_gpu.c  the same of the GPU's own work
  *   ddp_step.c    grad_ready ... the end of a step: which bucket may start
  *   ddp_absent.c  absent-gradient agreement: which gradients no rank has
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
@@ -69,6 +70,11 @@ struct mu_ddp_param {
     bool data_is_view;          /* into the arena of weights */
 };
 
+/* On a GPU, where its times are recorded: moments of the backend, NULL unknown. */
+struct mu_ddp_moments {
+    void *ready, *started, *ended;
+};
+
 struct mu_ddp_bucket {
     char *weights;              /* shard: its place in the arena of weights */
     char *mem;                  /* its place in the arena */
@@ -82,6 +88,7 @@ struct mu_ddp_bucket {
     bool has_user_grads; /* its gradients go back into buffers of the caller */
     char what[64];       /* "bucket 7 of step 1204" */
     struct mu_ledger_bucket times; /* of the current step, where they are recorded */
+    struct mu_ddp_moments moments; /* of it too */
 };
 
 /* How buckets are cut; sizes in bytes. */
@@ -142,6 +149,12 @@ struct muster_ddp {
     uint64_t wire_bytes;
     struct muster_ledger ledger;
     struct mu_ledger_step times; /* of the current step */
+    /* On a GPU, where its times are recorded: sync of this step; earlier steps that the
+     * GPU has not reached; when the last recorded one was joined.
+     */
+    void *sync_moment;
+    struct mu_ddp_timed *timed;
+    uint64_t joined_ns;
 };
 
 /* Bucket or parameter `part` in the current step. */
@@ -315,15 +328,25 @@ int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
 
 /* ---- ddp_ledger.c: buckets are timed only where comm's ledger has them ---- */
 void mu_ddp_ledger_begin(struct muster_ddp *ddp);
-void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b);
+/* Streams: of the gradient, and of sync. */
+void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b, void *stream);
 void mu_ddp_ledger_launched(struct muster_ddp *ddp, int b);
-void mu_ddp_ledger_sync(struct muster_ddp *ddp);
+void mu_ddp_ledger_sync(struct muster_ddp *ddp, void *stream);
 /* Now, when sync begins to wait for a bucket; 0 where nothing is recorded. */
 int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp);
 /* Sync has waited since then for what bucket b has started; since is not 0. */
 void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since);
 /* Record the step, which ends now, and its buckets; the next one begins. */
 void mu_ddp_ledger_step(struct muster_ddp *ddp);
+
+/* ---- ddp_ledger_gpu.c: for ddp_ledger.c; without moments nothing is done ---- */
+void mu_ddp_gpu_ready(struct muster_ddp *ddp, int b, void *stream);
+void mu_ddp_gpu_sync(struct muster_ddp *ddp, void *stream);
+void mu_ddp_gpu_joined(struct muster_ddp *ddp, int b);
+/* `step` has number, begin and communicator: record it when the GPU has reached it. */
+void mu_ddp_gpu_step(struct muster_ddp *ddp, const struct mu_ledger_bucket *step);
+/* Forget the current step, and those that are not recorded yet. */
+void mu_ddp_gpu_drop(struct muster_ddp *ddp);
 
 /* ---- ddp_norm.c ---- */
 /* Start a sum of squares at zero. */

@@ -11,6 +11,7 @@ int mu_ddp_coll_start(struct muster_ddp *ddp, int b, struct mu_coll *coll, size_
 
     coll->what = bucket->what;
     coll->owner = mu_ddp_owner(ddp, b);
+    coll->timed = true;
     if (mu_coll_start(ddp->comm, coll, &bucket->started[bucket->nstarted], err) < 0)
         return -1;
     bucket->nstarted++;

@@ -3,8 +3,8 @@
  * of the step
  *
  * muster_ddp_ledger adds up the steps. The ledger file has the buckets too, with times
- * of the host and of its backend; on a GPU none is open. Its records are written at the
- * end of a step, so a step that is dropped has none.
+ * of the host and of its backend, or of the GPU (ddp_ledger_gpu.c). Its records are
+ * written at the end of a step or later, so a step that is dropped has none.
  */
 #include "runtime/base/clock.h"
 #include "runtime/ddp/ddp.h"
@@ -14,15 +14,17 @@ static bool records(const struct muster_ddp *ddp)
     return ddp->comm->ledger.buckets;
 }
 
-void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b)
+void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b, void *stream)
 {
-    if (records(ddp) && ddp->ready.pending[b] == 0)
-        ddp->bucket[b].times =
-            (struct mu_ledger_bucket){ .step = ddp->step,
-                                       .ready = (uint64_t)mu_clock_ns(),
-                                       .bytes = ddp->plan.bucket[b].bytes,
-                                       .ddp = (uint32_t)ddp->id,
-                                       .bucket = (uint32_t)b };
+    if (!records(ddp) || ddp->ready.pending[b] != 0)
+        return;
+    ddp->bucket[b].times =
+        (struct mu_ledger_bucket){ .step = ddp->step,
+                                   .ready = (uint64_t)mu_clock_ns(),
+                                   .bytes = ddp->plan.bucket[b].bytes,
+                                   .ddp = (uint32_t)ddp->id,
+                                   .bucket = (uint32_t)b };
+    mu_ddp_gpu_ready(ddp, b, stream);
 }
 
 void mu_ddp_ledger_begin(struct muster_ddp *ddp)
@@ -38,9 +40,10 @@ void mu_ddp_ledger_launched(struct muster_ddp *ddp, int b)
         ddp->bucket[b].times.launched = (uint64_t)mu_clock_ns();
 }
 
-void mu_ddp_ledger_sync(struct muster_ddp *ddp)
+void mu_ddp_ledger_sync(struct muster_ddp *ddp, void *stream)
 {
     ddp->times.sync_begin = mu_clock_s();
+    mu_ddp_gpu_sync(ddp, stream);
 }
 
 int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp)
@@ -63,6 +66,7 @@ void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since)
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
     struct mu_ledger_bucket *t = &bucket->times;
 
+    mu_ddp_gpu_joined(ddp, b);
     for (int s = 0; s < bucket->nstarted; s++) {
         t->started = earlier(t->started, (uint64_t)bucket->started[s].times.began);
         t->ended = later(t->ended, (uint64_t)bucket->started[s].times.ended);
@@ -71,15 +75,7 @@ void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since)
     t->exposed += t->joined - (uint64_t)since;
 }
 
-/* It has an entry since its first collective; without one no bucket has started. */
-static uint32_t comm_of(const struct muster_ddp *ddp)
-{
-    const struct mu_comm *comm = ddp->comm;
-
-    return comm->recorded ? (uint32_t)(comm->recorded - comm->ledger.comms) : 0;
-}
-
-static void write_step(const struct muster_ddp *ddp)
+static void write_step(struct muster_ddp *ddp)
 {
     const struct mu_ledger_step *times = &ddp->times;
     struct mu_ledger_bucket step = {
@@ -87,11 +83,15 @@ static void write_step(const struct muster_ddp *ddp)
         .begin = (uint64_t)(times->begin * 1e9),
         .joined = (uint64_t)(times->sync_end * 1e9),
         .exposed = (uint64_t)((times->sync_end - times->sync_begin) * 1e9),
-        .comm = comm_of(ddp),
+        .comm = mu_record_comm(ddp->comm),
         .ddp = (uint32_t)ddp->id,
         .bucket = MU_LEDGER_STEP
     };
 
+    if (ddp->comm->ops->moment) {
+        mu_ddp_gpu_step(ddp, &step);
+        return;
+    }
     for (int k = 0; k < ddp->plan.nbuckets; k++) {
         struct mu_ledger_bucket *t = &ddp->bucket[ddp->ready.order[k]].times;
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 /* False when the gradient was marked before in this step. */
-static bool mark(struct muster_ddp *ddp, int i)
+static bool mark(struct muster_ddp *ddp, int i, void *stream)
 {
     if (!mu_ready_mark(&ddp->ready, i))
         return false;
-    mu_ddp_ledger_ready(ddp, ddp->plan.place[i].bucket);
+    mu_ddp_ledger_ready(ddp, ddp->plan.place[i].bucket, stream);
     return true;
 }
 
@@ -55,7 +55,7 @@ int mu_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream, struct mu_err
             err, MUSTER_EUSAGE,
             "gradient of '%s' is on another stream than the rest of its bucket",
             ddp->param[i].name);
-    if (!mark(ddp, i))
+    if (!mark(ddp, i, stream))
         return mu_err_set(err, MUSTER_EUSAGE,
                           "gradient of '%s' became ready twice in step %llu",
                           ddp->param[i].name, (unsigned long long)ddp->step);
@@ -88,7 +88,8 @@ static int start_rest(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     for (int i = 0; i < ddp->nparams; i++) {
         struct mu_ddp_bucket *bucket = &ddp->bucket[ddp->plan.place[i].bucket];
 
-        if (!mark(ddp, i) || bucket->has_stream)
+        if (!mark(ddp, i, bucket->has_stream ? bucket->stream : stream) ||
+            bucket->has_stream)
             continue;
         bucket->stream = stream;
         bucket->has_stream = true;
@@ -132,6 +133,7 @@ void mu_ddp_drop(void *arg)
     }
     clear_step(ddp);
     ddp->accumulating = false;
+    mu_ddp_gpu_drop(ddp);
     mu_ddp_ledger_begin(ddp);
 }
 
@@ -140,7 +142,7 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
 {
     bool has_rows = ddp->nby_row > 0;
 
-    mu_ddp_ledger_sync(ddp);
+    mu_ddp_ledger_sync(ddp, stream);
     if (mu_comm_interrupted(ddp->comm, err) < 0)
         return -1;
     if ((has_rows && mu_ddp_rows_spread(ddp, err) < 0) ||

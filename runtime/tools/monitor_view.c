@@ -77,6 +77,19 @@ static void fill(const struct mu_profile *p, int f, struct mu_monitor_rank *r)
     r->last = (double)late / s->n;
 }
 
+/* A process may have one file of NCCL's calls and one of libmuster's buckets. Returns
+ * how many are left.
+ */
+static int drop_buckets(const struct mu_profile *p, struct mu_monitor_rank *rank)
+{
+    int n = 0;
+
+    for (int f = 0; f < p->nfiles; f++)
+        if (!mu_profile_is_buckets(p->files[f].head))
+            rank[n++] = rank[f];
+    return n > 0 ? n : p->nfiles;
+}
+
 static int by_rank(const void *one, const void *other)
 {
     const struct mu_monitor_rank *a = one, *b = other;
@@ -100,10 +113,10 @@ int mu_monitor_look(struct mu_monitor *m, char **paths, int n, FILE *complain)
     for (int f = 0; f < p.nfiles; f++)
         fill(&p, f, &rank[f]);
     add_records(&p, rank);
-    qsort(rank, (size_t)p.nfiles, sizeof *rank, by_rank);
     free(m->rank);
     m->rank = rank;
-    m->nranks = p.nfiles;
+    m->nranks = drop_buckets(&p, rank);
+    qsort(rank, (size_t)m->nranks, sizeof *rank, by_rank);
     mu_copy(m->job, sizeof m->job, p.files[0].head->job);
     m->note[0] = '\0';
     for (int i = 0; i < p.nfindings; i++)

@@ -170,6 +170,12 @@ const char *mu_profile_name(const struct mu_profile *p, int file, char *buf,
 double mu_profile_moment(const struct mu_profile *p, int file,
                          const struct mu_ledger_call *call);
 
+/* It has libmuster's buckets alone, as on GPUs: the calls are in NCCL's file. */
+static inline bool mu_profile_is_buckets(const struct mu_ledger_head *head)
+{
+    return head->interface == MU_LEDGER_LIBMUSTER && head->calls == 0;
+}
+
 /* Its CPUs are at another NUMA node than its GPU. */
 bool mu_profile_is_remote(const struct mu_ledger_head *head);
 

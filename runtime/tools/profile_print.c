@@ -13,9 +13,13 @@ static unsigned oldest(const struct mu_profile *p, unsigned *newest)
     for (int i = 0; i < p->nfiles; i++) {
         unsigned v = p->files[i].head->interface;
 
+        if (mu_profile_is_buckets(p->files[i].head))
+            continue;
         least = v < least ? v : least;
         *newest = v > *newest ? v : *newest;
     }
+    if (least > *newest) /* nothing else */
+        least = *newest = MU_LEDGER_LIBMUSTER;
     return least;
 }
 

@@ -61,8 +61,12 @@ static int start_direct(struct mu_nccl_backend *b, struct mu_coll *c,
             return mu_cuda_err(err, rc, "ordering a collective behind the one before");
     }
     b->stream = stream;
+    if (c->times)
+        c->times->from = mu_nccl_moment(b, stream);
     result = mu_nccl_enqueue(b, c, err);
     b->stream = own;
+    if (c->times)
+        c->times->to = mu_nccl_moment(b, stream);
     if (result == 0)
         b->tail = stream;
     r->direct = true;
@@ -85,8 +89,12 @@ static int start_aside(struct mu_nccl_backend *b, struct mu_coll *c,
         rc = cudaStreamWaitEvent(b->stream, r->ready, 0);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "ordering a collective behind its stream");
+    if (c->times)
+        c->times->from = mu_nccl_moment(b, b->stream);
     if (mu_nccl_enqueue(b, c, err) < 0)
         return -1;
+    if (c->times)
+        c->times->to = mu_nccl_moment(b, b->stream);
     b->tail = b->stream;
     r->number = ++b->started;
     r->late = c->batch_join;
@@ -169,6 +177,7 @@ bool mu_nccl_test(const struct mu_nccl_backend *b,
 
 void mu_nccl_close(struct mu_nccl_backend *b)
 {
+    mu_nccl_moments_close(b);
     while (b->free_requests) {
         struct mu_nccl_request *r = b->free_requests;
 

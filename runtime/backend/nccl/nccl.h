@@ -13,6 +13,7 @@
  *   exchange.c messages and all-to-all: by which way, its calls
  *   coll.c     start and join
  *   carry.c    all-reduces of a program that calls NCCL
+ *   moments.c  times of the GPU's work, read later
  *   stream.c   block the host until streams are idle
  *   error.c    results of CUDA and NCCL as sentences
  *   tools.c    functions for benchmarks and GPU tests
@@ -69,6 +70,21 @@ struct mu_nccl_request {
     bool late;       /* no event recorded yet: see mu_coll.batch_join */
     uint64_t number; /* among those on the backend's stream */
     struct mu_nccl_request *next;
+};
+
+/* A point of a stream, and the GPU's time line of them: moments.c. */
+struct mu_nccl_moment {
+    cudaEvent_t event;
+    int64_t enqueued; /* ns, host */
+    struct mu_nccl_moment *next, *made;
+};
+struct mu_nccl_moments {
+    struct mu_nccl_moment *free, *made; /* unused ones; all */
+    cudaEvent_t last;                   /* the end of the chain; NULL: none yet */
+    double at;                          /* its ns on the time line */
+    double newest;                      /* the latest ns so far */
+    double shift;                       /* host - origin = line + shift */
+    int64_t origin;                     /* ns, host */
 };
 
 /* A collective of NCCL that the watch thread follows with an event. */
@@ -141,8 +157,9 @@ struct mu_nccl_backend {
     unsigned arena_count;
     struct mu_own ours;
     struct mu_nccl_request *free_requests;
-    cudaStream_t tail;   /* a stream behind all collectives so far */
-    uint64_t started;    /* requests on `stream` */
+    cudaStream_t tail; /* a stream behind all collectives so far */
+    uint64_t started;  /* requests on `stream` */
+    struct mu_nccl_moments moments;
     cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
     uint64_t joined_upto;
 
@@ -287,6 +304,12 @@ int mu_nccl_join(struct mu_nccl_backend *b, struct mu_nccl_request *request,
 bool mu_nccl_test(const struct mu_nccl_backend *b,
                   const struct mu_nccl_request *request);
 void mu_nccl_close(struct mu_nccl_backend *b);
+
+/* moments.c: the backend operations of these names */
+void *mu_nccl_moment(struct mu_nccl_backend *b, void *stream);
+bool mu_nccl_reached(struct mu_nccl_backend *b, void *moment, int64_t *ns);
+void mu_nccl_forget(struct mu_nccl_backend *b, void *moment);
+void mu_nccl_moments_close(struct mu_nccl_backend *b);
 
 /* carry.c: for a communicator of the program */
 int mu_carry_open(struct mu_nccl_backend *b, struct mu_err *err);

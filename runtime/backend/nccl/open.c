@@ -358,6 +358,21 @@ static int nccl_idle(struct mu_backend *b, void *stream, struct mu_err *err)
     return mu_nccl_idle(mu_nccl_of(b), stream, err);
 }
 
+static void *nccl_moment(struct mu_backend *b, void *stream)
+{
+    return mu_nccl_moment(mu_nccl_of(b), stream);
+}
+
+static bool nccl_reached(struct mu_backend *b, void *moment, int64_t *ns)
+{
+    return mu_nccl_reached(mu_nccl_of(b), moment, ns);
+}
+
+static void nccl_forget(struct mu_backend *b, void *moment)
+{
+    mu_nccl_forget(mu_nccl_of(b), moment);
+}
+
 static void nccl_curve(const struct mu_backend *backend, struct mu_curve *out)
 {
     const struct mu_nccl_backend *b = mu_nccl_of(backend);
@@ -396,5 +411,8 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .copy_any = mu_copy_any,
     .alloc_private = mu_alloc_private,
     .free_private = mu_free_private,
+    .moment = nccl_moment,
+    .reached = nccl_reached,
+    .forget = nccl_forget,
     .curve = nccl_curve,
 };
