@@ -642,15 +642,17 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
 
 /* [collective] Call it between two steps. The processes that wait to join become ranks,
  * behind the others, and *joined is their number; 0: none waited, and nothing has
- * changed. The world is elastic, has begun with several ranks and with options.grow,
- * and works on the host backend. A process joins by options.join: its muster_init
- * returns when the ranks have taken it, or fails after init_timeout. Its version,
- * elastic and on_failure must be those of the job.
+ * changed. The world is elastic, and has begun with several ranks and with
+ * options.grow. A process joins by options.join: its muster_init returns when the ranks
+ * have taken it, or fails after init_timeout. Its version, backend, elastic and
+ * on_failure must be those of the job. On a GPU it uses one that no living rank has,
+ * and the call waits until earlier collectives are done.
  *
  * After *joined > 0 rank, size and node are those of the larger world; ranks keep their
- * numbers. Memory of muster_alloc stays usable, and collectives on it make a copy.
- * Groups go on as they are. All ranks, old and new, make ddp objects, samplers and
- * checkpoints anew. Calls on an older ddp object are MUSTER_EUSAGE.
+ * numbers. Memory of muster_alloc stays usable, and collectives on it make a copy; on a
+ * GPU it counts as memory of your own. Groups go on as they are. All ranks, old and
+ * new, make ddp objects, samplers and checkpoints anew, and capture graphs with
+ * collectives in them again. Calls on an older ddp object are MUSTER_EUSAGE.
  *
  *     fresh = 1;                                 // in all processes, also in newcomers
  *     while (step < steps) {

@@ -16,10 +16,6 @@ static int check(struct muster *m, const int *joined)
         return mu_fail(m, MUSTER_EUSAGE,
                        "muster_grow: start all ranks with MUSTER_GROW=FILE and "
                        "MUSTER_ELASTIC, or set options.grow and options.elastic");
-    if (!m->comm.ops->host_memory)
-        return mu_fail(m, MUSTER_EUSAGE,
-                       "muster_grow needs the host backend, this is %s",
-                       m->comm.ops->name);
     if (!m->recover.survive)
         return mu_fail(
             m, MUSTER_EUSAGE,

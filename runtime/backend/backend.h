@@ -63,8 +63,8 @@ struct mu_backend_env {
     /* Instead of failed, where that rank died. NULL: failed is called. */
     void (*died)(void *arg, int rank, enum mu_death death);
     void *failed_arg;
-    /* The aborted backend of the previous world, which has lost a rank, or NULL. The
-     * new backend may reuse its parts; see adopt.
+    /* The aborted backend of the previous world, which has lost ranks or takes new
+     * ones, or NULL. The new backend may reuse its parts; see adopt.
      */
     struct mu_backend *parent;
     bool elastic; /* this backend may become the parent of another */
@@ -220,8 +220,9 @@ struct mu_backend_ops {
 
     /* Collective: b takes over the memory allocated from the aborted backend `from`, as
      * far as the ranks of b share those allocations. Addresses and contents stay, and
-     * the memory is used like memory of b. Close `from` only after this call, even if
-     * it failed.
+     * the memory is used like memory of b; what newcomers do not share is this rank's
+     * alone. from NULL: this rank is a newcomer. Close `from` only after this call,
+     * even if it failed.
      */
     int (*adopt)(struct mu_backend *b, struct mu_backend *from, struct mu_err *err);
 
@@ -246,6 +247,10 @@ struct mu_backend_ops {
     bool (*test)(struct mu_backend *b, const struct mu_request *request);
     /* Block the host until everything joined so far has finished. */
     int (*drain)(struct mu_backend *b, void *stream, struct mu_err *err);
+    /* The same, for whatever stream they have joined: before an abort of a backend that
+     * works on all ranks. NULL: what is joined has finished.
+     */
+    int (*quiet)(struct mu_backend *b, struct mu_err *err);
     /* GPU: block the host until stream is idle. Present whenever is_host is. */
     int (*idle)(struct mu_backend *b, void *stream, struct mu_err *err);
 

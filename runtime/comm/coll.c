@@ -250,6 +250,13 @@ int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err)
                                                             : 0;
 }
 
+int mu_quiet(struct mu_comm *comm, struct mu_err *err)
+{
+    return comm->ops->quiet && comm->ops->quiet(comm->backend, err) < 0
+               ? mu_comm_fail(comm, err)
+               : 0;
+}
+
 int mu_barrier(struct mu_comm *comm, struct mu_err *err)
 {
     struct mu_gathered all = { 0 };

@@ -187,6 +187,8 @@ int mu_gather_finalize(struct mu_comm *comm, struct mu_gathered *out,
                        struct mu_err *err);
 /* Block until all collectives joined on stream so far are finished. */
 int mu_drain(struct mu_comm *comm, void *stream, struct mu_err *err);
+/* Block until all collectives joined so far are finished, on whatever stream. */
+int mu_quiet(struct mu_comm *comm, struct mu_err *err);
 /* [collective] Returns when what all ranks have started is finished. */
 int mu_barrier(struct mu_comm *comm, struct mu_err *err);
 

@@ -282,8 +282,9 @@ int mu_comm_reconnect(struct mu_comm *comm, double init_timeout, struct mu_err *
     pthread_mutex_lock(&comm->swap_lock);
     comm->backend = now;
     pthread_mutex_unlock(&comm->swap_lock);
-    rc = old ? comm->ops->adopt(now, old, err) : 0;
-    comm->ops->close(old);
+    rc = comm->ops->adopt(now, old, err);
+    if (old)
+        comm->ops->close(old);
     if (rc == 0 && comm->control && mu_control_failed(comm->control, &why))
         rc = mu_err_set(err, why.code, "%s", why.text);
     if (rc < 0) /* the next attempt starts from the new backend */

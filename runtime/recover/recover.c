@@ -106,7 +106,8 @@ int mu_grow(struct mu_recover *recover, int *joined, struct mu_err *err)
     *joined = 0;
     if (comm->world->rank == 0)
         waiting = mu_survive_waiting(recover->survive);
-    if (mu_gather(comm, "muster_grow", &waiting, sizeof waiting, &all, err) < 0) {
+    if (mu_quiet(comm, err) < 0 ||
+        mu_gather(comm, "muster_grow", &waiting, sizeof waiting, &all, err) < 0) {
         mu_verdict_await(recover, err);
         if (!mu_elastic_wanted(recover))
             return -1;

@@ -134,6 +134,9 @@ static char *said[MU_PEERS], *answer[MU_PEERS];
 /* Memory of the other rank, as large as ours; NULL: its handle cannot be opened. */
 static char *offered;
 static uint64_t bytes;
+/* The arenas that a rank says it has; [0] is their number. */
+static uint64_t listed[8], their_list[8];
+static int mapped; /* arenas, by exchanges of it */
 
 /* The addresses of memory, or its size and handle. */
 static bool is_offer(const char *key)
@@ -141,11 +144,22 @@ static bool is_offer(const char *key)
     return strncmp(key, "mu.nccl.arena.", 14) == 0;
 }
 
+static bool is_list(const char *key)
+{
+    return strcmp(key, "mu.nccl.arenas") == 0;
+}
+
 static int publish(void *arg, const char *key, const void *value, size_t len,
                    struct mu_err *err)
 {
+    if (is_list(key)) {
+        assert_true(len <= sizeof listed);
+        memcpy(listed, value, len);
+        return 0;
+    }
     if (is_offer(key)) {
         memcpy(&bytes, value, sizeof bytes);
+        mapped++;
         return 0;
     }
     assert_int_equal(len, sizeof said);
@@ -166,6 +180,12 @@ static int fetch(void *arg, int rank, const char *key, void **value, size_t *len
         cudaIpcMemHandle_t handle;
     } offer = { bytes, { { 0 } } };
 
+    if (is_list(key)) {
+        *len = (their_list[0] + 1) * sizeof *their_list;
+        *value = malloc(*len);
+        memcpy(*value, their_list, *len);
+        return 0;
+    }
     memcpy(&offer.handle, &offered, sizeof offered);
     *len = is_offer(key) ? sizeof offer : sizeof said;
     *value = malloc(*len);
@@ -288,12 +308,98 @@ static void memory_that_one_rank_cannot_map_is_an_error_on_all(void **state)
     }
 }
 
+/* The world of generation 1 has allocated two arenas, that of 2 another one. */
+static struct mu_nccl_backend *with_arenas(char **base, char *theirs)
+{
+    struct mu_nccl_backend *b = backend(0);
+    struct mu_err err = { 0 };
+
+    b->own = true;
+    offered = answer[0] = answer[1] = theirs;
+    for (int i = 0; i < 3; i++) {
+        b->env.generation = i < 2 ? 1 : 2;
+        base[i] = mu_nccl_arena_alloc(b, 1000, &err);
+        assert_non_null(base[i]);
+        base[i][5] = (char)i;
+    }
+    return b;
+}
+
+/* Which of the three arenas the other rank of the next world has. */
+static const struct adopt_case {
+    const char *name;
+    bool theirs[3];
+} adopts[] = {
+    { "a rank is lost: the others have all", { true, true, true } },
+    { "a newcomer has none", { false, false, false } },
+    { "it was a newcomer at generation 2", { false, false, true } },
+    { "another one has freed the first", { false, true, true } },
+};
+
+static void memory_is_mapped_again_where_all_ranks_have_it(void **state)
+{
+    static char theirs[16];
+
+    for (size_t i = 0; i < sizeof adopts / sizeof adopts[0]; i++) {
+        const struct adopt_case *c = &adopts[i];
+        char *base[3];
+        struct mu_nccl_backend *from = with_arenas(base, theirs), *b = backend(0);
+        struct mu_err err = { 0 };
+        struct mu_places places;
+        int common = 0;
+
+        their_list[0] = 0;
+        for (struct mu_nccl_arena *a = from->arenas; a; a = a->next)
+            for (int k = 0; k < 3; k++)
+                if (a->base == base[k] && c->theirs[k])
+                    their_list[++their_list[0]] = a->id;
+        b->own = true;
+        b->env.generation = 3;
+        mapped = 0;
+        assert_int_equal(mu_nccl_arena_adopt(b, from, &err), 0);
+        assert_int_equal(listed[0], 3);
+        assert_null(from->arenas);
+        for (int k = 0; k < 3; k++) {
+            common += c->theirs[k];
+            if (mu_nccl_arena_peers(b, base[k], 8, &places) != c->theirs[k] ||
+                base[k][5] != k)
+                fail_msg("%s: arena %d", c->name, k);
+        }
+        assert_int_equal(mapped, common);
+        assert_int_equal(opened, common);
+        for (int k = 0; k < 3; k++)
+            mu_nccl_arena_free(b, base[k]);
+        assert_int_equal(opened, 0);
+        free(from);
+        free(b);
+    }
+}
+
+static void a_newcomer_says_that_it_has_no_memory(void **state)
+{
+    struct mu_nccl_backend *b = backend(1);
+    struct mu_err err = { 0 };
+
+    b->own = true;
+    their_list[0] = 1;
+    their_list[1] = 77;
+    listed[0] = 5;
+    mapped = 0;
+    assert_int_equal(mu_nccl_arena_adopt(b, NULL, &err), 0);
+    assert_int_equal(listed[0], 0);
+    assert_int_equal(mapped, 0);
+    assert_null(b->arenas);
+    free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_18_memory_that_is_not_proved_is_left_to_nccl),
         cmocka_unit_test(a_rank_has_the_address_of_its_memory_in_each_peer),
         cmocka_unit_test(memory_that_one_rank_cannot_map_is_an_error_on_all),
+        cmocka_unit_test(memory_is_mapped_again_where_all_ranks_have_it),
+        cmocka_unit_test(a_newcomer_says_that_it_has_no_memory),
     };
 
     return cmocka_run_group_tests_name("nccl_peers", tests, NULL, NULL);

@@ -188,6 +188,8 @@ static int host_adopt(struct mu_backend *backend, struct mu_backend *from,
     struct mu_host_backend *b = mu_host_of(backend);
     int rc;
 
+    if (!from)
+        return 0;
     pthread_mutex_lock(&b->lock);
     rc = mu_host_arena_adopt(b, mu_host_of(from), err);
     pthread_mutex_unlock(&b->lock);

@@ -117,6 +117,7 @@ int mu_nccl_start(struct mu_nccl_backend *b, const struct mu_coll *coll,
     if (!r)
         return -1;
     r->direct = false;
+    b->quiet = false;
     if (c.kind == MU_COLL_BARRIER) { /* a sum of one element whose result is not used */
         c.kind = MU_COLL_ALLREDUCE;
         c.dtype = MUSTER_I32;

@@ -83,6 +83,7 @@ void mu_comm_take(struct mu_nccl_backend *b, struct mu_nccl_record *mine)
         return;
     mine->parent_size = parent->env.size;
     mine->parent_rank = parent->env.rank;
+    mine->parent_generation = parent->env.generation;
 #endif
 }
 
@@ -95,8 +96,8 @@ void mu_comm_spend(struct mu_nccl_backend *b)
                                        MU_SPENT);
 }
 
-/* True if every rank offers the same parent: no rank has aborted its communicator or
- * has another one.
+/* True if every rank offers the same parent, and there are fewer now: no rank has
+ * aborted its communicator, has another one or is a newcomer.
  */
 static bool can_shrink(const struct mu_nccl_backend *b)
 {
@@ -105,9 +106,10 @@ static bool can_shrink(const struct mu_nccl_backend *b)
     for (int r = 0; r < b->env.size; r++)
         if (b->records[r].parent_size == 0 ||
             b->records[r].parent_size != first->parent_size ||
+            b->records[r].parent_generation != first->parent_generation ||
             (r > 0 && b->records[r].parent_rank <= b->records[r - 1].parent_rank))
             return false;
-    return b->env.parent != NULL;
+    return b->env.parent != NULL && b->env.size < first->parent_size;
 }
 
 static int begin_by_shrink(struct mu_nccl_backend *b, struct mu_err *err)

@@ -51,12 +51,17 @@ struct mu_nccl_record {
     int32_t capability;               /* 90 for sm_90 */
     int32_t mappable;                 /* `control` is valid */
     int32_t parent_size, parent_rank; /* in the communicator to shrink; size 0: none */
+    uint64_t parent_generation;       /* which one that is */
     cudaIpcMemHandle_t control;
     ncclUniqueId id; /* of a root rank, else zero */
 };
 
-/* Memory from alloc: same size on all ranks, mapped by the ranks of this node. */
+/* Memory from alloc: same size on all ranks, mapped by the ranks of this node; by this
+ * one alone, as long as a newcomer is among them.
+ */
 struct mu_nccl_arena {
+    uint64_t id; /* equal on the ranks that have allocated it together */
+    bool mapped;
     char *base;
     size_t bytes;
     char *peer[MU_PEERS];  /* by local rank, including this one; NULL: not mapped */
@@ -154,11 +159,13 @@ struct mu_nccl_backend {
     bool nccl_warm;       /* NCCL has its connections */
     int forced;           /* an algorithm, or -1: by the table */
     struct mu_nccl_arena *arenas;
-    unsigned arena_count;
+    unsigned arena_count; /* of mappings */
+    uint32_t arenas_made; /* by alloc */
     struct mu_own ours;
     struct mu_nccl_request *free_requests;
     cudaStream_t tail; /* a stream behind all collectives so far */
     uint64_t started;  /* requests on `stream` */
+    bool quiet;        /* nothing has been enqueued since mu_nccl_quiet */
     struct mu_nccl_moments moments;
     cudaStream_t joined; /* a stream that waits for the first joined_upto of them */
     uint64_t joined_upto;
@@ -323,6 +330,10 @@ mu_nccl_carry_fn mu_nccl_carry;
 /* stream.c */
 int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
 int mu_nccl_idle(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
+/* The same of every stream that a collective runs on. When the backend is aborted
+ * before the next one, nothing hangs, and its close frees everything.
+ */
+int mu_nccl_quiet(struct mu_nccl_backend *b, struct mu_err *err);
 /* Block until the backend's stream is idle; on timeout err names the late rank. */
 int mu_nccl_wait(struct mu_nccl_backend *b, double timeout, struct mu_err *err);
 

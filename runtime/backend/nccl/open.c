@@ -232,11 +232,10 @@ static void nccl_close(struct mu_backend *backend)
         atomic_compare_exchange_strong(&b->spared, &spared, MU_SPENT);
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += ABORT_WAIT;
-        pthread_timedjoin_np(b->aborter, NULL, &until);
-        /* Kernels may still hang on the device: its memory stays until the process
-         * ends.
-         */
-        mu_watch_stop(b);
+        if (pthread_timedjoin_np(b->aborter, NULL, &until) == 0 && b->quiet)
+            backend_free(b);
+        else /* kernels may hang on the device: its memory stays until the end */
+            mu_watch_stop(b);
         return;
     }
     /* A program's other work on the device is no concern of ours. */
@@ -321,7 +320,8 @@ static int nccl_adopt(struct mu_backend *b, struct mu_backend *from, struct mu_e
 {
     int rc = mu_nccl_arena_adopt(mu_nccl_of(b), mu_nccl_of(from), err);
 
-    mu_own_close(mu_nccl_of(from));
+    if (from)
+        mu_own_close(mu_nccl_of(from));
     return rc;
 }
 
@@ -351,6 +351,11 @@ static bool nccl_test(struct mu_backend *b, const struct mu_request *request)
 static int nccl_drain(struct mu_backend *b, void *stream, struct mu_err *err)
 {
     return mu_nccl_drain(mu_nccl_of(b), stream, err);
+}
+
+static int nccl_quiet(struct mu_backend *b, struct mu_err *err)
+{
+    return mu_nccl_quiet(mu_nccl_of(b), err);
 }
 
 static int nccl_idle(struct mu_backend *b, void *stream, struct mu_err *err)
@@ -398,6 +403,7 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .join = nccl_join,
     .test = nccl_test,
     .drain = nccl_drain,
+    .quiet = nccl_quiet,
     .idle = nccl_idle,
     .pack = mu_pack_pieces,
     .unpack = mu_unpack_pieces,

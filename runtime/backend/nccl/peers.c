@@ -292,6 +292,7 @@ static int arena_map(struct mu_nccl_backend *b, struct mu_nccl_arena *a,
     if (mu_peers_collect(b, key, &here, sizeof(here), mapped, err) < 0)
         return -1;
     take_ours(b, mapped, a->there);
+    a->mapped = true;
     for (int i = 0; i < b->env.local_size; i++)
         if (!has_all(&mapped[i], b->env.local_size))
             return mu_err_set(
@@ -309,6 +310,7 @@ static void arena_unmap(struct mu_nccl_arena *a)
             cudaIpcCloseMemHandle(a->peer[i]);
         a->peer[i] = NULL;
     }
+    a->mapped = false;
     cudaGetLastError();
 }
 
@@ -329,6 +331,7 @@ void *mu_nccl_arena_alloc(struct mu_nccl_backend *b, size_t bytes, struct mu_err
         mu_err_set(err, MUSTER_EMEMORY, "no memory for an arena");
         return NULL;
     }
+    a->id = b->env.generation << 32 | ++b->arenas_made;
     a->bytes = rounded(bytes ? bytes : 1);
     rc = cudaMalloc((void **)&a->base, a->bytes);
     if (rc == cudaSuccess)
@@ -367,30 +370,87 @@ void mu_nccl_arena_free(struct mu_nccl_backend *b, void *p)
         }
 }
 
-/* Our memory stays in place; the ranks of the new world map it again, in the order of
- * its allocation. Collective.
- */
-int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
-                        struct mu_err *err)
+static bool contains(const uint64_t *ids, size_t n, uint64_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* ids[0] is their number; an arena that a rank of this node does not have becomes 0. */
+static int keep_common(struct mu_nccl_backend *b, uint64_t *ids, struct mu_err *err)
+{
+    const struct mu_exchange *x = &b->env.exchange;
+    const char *key = "mu.nccl.arenas";
+    const size_t n = ids[0];
+
+    if (x->publish(x->arg, key, ids, (n + 1) * sizeof *ids, err) < 0 ||
+        x->fence(x->arg, b->env.init_timeout, err) < 0)
+        return mu_err_context(err, "nccl backend, %s", key);
+    for (int i = 0; i < b->env.local_size; i++) {
+        int rank = b->local_ranks[i];
+        uint64_t *theirs = NULL;
+        size_t len = 0;
+
+        if (i == b->env.local_rank)
+            continue;
+        if (x->fetch(x->arg, rank, key, (void **)&theirs, &len, b->env.init_timeout,
+                     err) < 0)
+            return mu_err_context(err, "nccl backend, %s of rank %d", key, rank);
+        for (size_t k = 1; k <= n; k++)
+            if (!contains(theirs, len / sizeof *theirs, ids[k]))
+                ids[k] = 0;
+        free(theirs);
+    }
+    return 0;
+}
+
+/* Take them from `from`: oldest first, the order of their allocation. */
+static struct mu_nccl_arena *arenas_take(struct mu_nccl_backend *from, size_t *n)
 {
     struct mu_nccl_arena *oldest = NULL, *a;
-    int rc = 0;
 
-    /* Work that still runs there was aborted and ends. */
-    mu_nccl_drain(from, NULL, NULL);
-    while ((a = from->arenas)) {
+    for (*n = 0; (a = from->arenas); ++*n) {
         from->arenas = a->next;
         arena_unmap(a);
         a->next = oldest;
         oldest = a;
     }
+    return oldest;
+}
+
+/* Our memory stays in place; the ranks of the new world map again what all of them
+ * have, in the order of its allocation. Collective.
+ */
+int mu_nccl_arena_adopt(struct mu_nccl_backend *b, struct mu_nccl_backend *from,
+                        struct mu_err *err)
+{
+    struct mu_nccl_arena *oldest = NULL, *a;
+    uint64_t *ids;
+    size_t n = 0, k = 0;
+    int rc = 0;
+
+    if (from) {
+        /* Work that still runs there was aborted and ends. */
+        mu_nccl_drain(from, NULL, NULL);
+        oldest = arenas_take(from, &n);
+    }
+    ids = calloc(n + 1, sizeof *ids);
+    if (!ids)
+        rc = mu_err_set(err, MUSTER_EMEMORY, "no memory for a list of %zu arenas", n);
+    for (a = oldest; a && ids; a = a->next)
+        ids[++ids[0]] = a->id;
+    if (rc == 0 && b->own)
+        rc = keep_common(b, ids, err);
     while ((a = oldest)) {
         oldest = a->next;
         a->next = b->arenas;
         b->arenas = a;
-        if (rc == 0 && b->own)
+        if (rc == 0 && b->own && ids[++k] != 0)
             rc = arena_map(b, a, err);
     }
+    free(ids);
     return rc;
 }
 
@@ -400,7 +460,7 @@ bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t 
     for (const struct mu_nccl_arena *a = b->arenas; a; a = a->next) {
         const char *c = p;
 
-        if (c < a->base || c + bytes > a->base + a->bytes)
+        if (!a->mapped || c < a->base || c + bytes > a->base + a->bytes)
             continue;
         for (int i = 0; i < b->env.local_size; i++) {
             out->peer[i] = a->peer[i] + (c - a->base);

@@ -61,6 +61,14 @@ int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err)
     return mu_nccl_aborted(b, err);
 }
 
+int mu_nccl_quiet(struct mu_nccl_backend *b, struct mu_err *err)
+{
+    if (mu_nccl_drain(b, b->tail, err) < 0)
+        return -1;
+    b->quiet = true;
+    return 0;
+}
+
 int mu_nccl_idle(struct mu_nccl_backend *b, void *stream, struct mu_err *err)
 {
     return idle(b, stream, HUGE_VAL, err) < 0 ? -1 : mu_nccl_aborted(b, err);
