@@ -57,8 +57,7 @@ struct mu_world *mu_forked_world(struct mu_fork_rank *self, const char *const *h
     return w;
 }
 
-/* The r-th of the devices that are visible here. */
-static void narrow_to(int rank)
+void mu_forked_narrow(int rank)
 {
     const char *all = getenv("CUDA_VISIBLE_DEVICES");
     char list[1024], own[32], *rest = list, *one = own;
@@ -79,7 +78,7 @@ static int run_child(struct mu_fork_rank *self, void *arg)
     struct mu_world *world;
 
     if (child->narrow)
-        narrow_to(self->rank);
+        mu_forked_narrow(self->rank);
     world = mu_forked_world(self, NULL);
     if (!world)
         return MUSTER_EMEMORY;

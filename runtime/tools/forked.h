@@ -21,6 +21,9 @@
 int mu_forked_run(int n, bool narrow, double patience,
                   int (*body)(struct mu_world *world, void *arg), void *arg);
 
+/* This process sees only the r-th of the devices visible here. */
+void mu_forked_narrow(int rank);
+
 /* Inside a forked rank: its world. host has the name of each rank's node (borrowed);
  * NULL: all ranks are on this node. NULL when memory or sockets are short. `self` must
  * outlive it.
