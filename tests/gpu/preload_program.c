@@ -85,6 +85,43 @@ double expected(ncclRedOp_t op, size_t i)
                            : sum;
 }
 
+double spoilt_element(int r, size_t i)
+{
+    return i % 11 == 0 || i % 5 == (size_t)r % 5 ? NAN : element(r, i);
+}
+
+double spoilt_expected(ncclRedOp_t op, size_t i)
+{
+    double out = NAN;
+
+    for (int r = 0; r < ranks; r++) {
+        double v = spoilt_element(r, i);
+
+        if (isnan(out) || (op == ncclMax ? v > out : v < out))
+            out = v;
+    }
+    return out;
+}
+
+bool is_nan(ncclDataType_t type, const void *at)
+{
+    uint16_t half;
+    double f64;
+    float f32;
+
+    memcpy(&half, at, sizeof half);
+    if (type == ncclFloat16)
+        return (half & 0x7fff) > 0x7c00;
+    if (type == ncclBfloat16)
+        return (half & 0x7fff) > 0x7f80;
+    if (type == ncclFloat64) {
+        memcpy(&f64, at, sizeof f64);
+        return isnan(f64);
+    }
+    memcpy(&f32, at, sizeof f32);
+    return isnan(f32);
+}
+
 void put(ncclDataType_t type, void *base, size_t i, double v)
 {
     float f = (float)v;
@@ -104,43 +141,6 @@ void put(ncclDataType_t type, void *base, size_t i, double v)
     case ncclUint32:
     case ncclInt32:
         ((int32_t *)base)[i] = (int32_t)v;
-        double spoilt_element(int r, size_t i)
-        {
-            return i % 11 == 0 || i % 5 == (size_t)r % 5 ? NAN : element(r, i);
-        }
-
-        double spoilt_expected(ncclRedOp_t op, size_t i)
-        {
-            double out = NAN;
-
-            for (int r = 0; r < ranks; r++) {
-                double v = spoilt_element(r, i);
-
-                if (isnan(out) || (op == ncclMax ? v > out : v < out))
-                    out = v;
-            }
-            return out;
-        }
-
-        bool is_nan(ncclDataType_t type, const void *at)
-        {
-            uint16_t half;
-            double f64;
-            float f32;
-
-            memcpy(&half, at, sizeof half);
-            if (type == ncclFloat16)
-                return (half & 0x7fff) > 0x7c00;
-            if (type == ncclBfloat16)
-                return (half & 0x7fff) > 0x7f80;
-            if (type == ncclFloat64) {
-                memcpy(&f64, at, sizeof f64);
-                return isnan(f64);
-            }
-            memcpy(&f32, at, sizeof f32);
-            return isnan(f32);
-        }
-
         break;
     case ncclInt64:
         ((int64_t *)base)[i] = (int64_t)v;
