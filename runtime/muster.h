@@ -319,8 +319,8 @@ void *muster_alloc(struct muster *m, size_t bytes);
  */
 void muster_free(struct muster *m, void *p);
 
-/* [collective] In place. Of floats MUSTER_MIN and MUSTER_MAX leave NaN out, as NCCL does:
- * the result is NaN only where all ranks have it. A sum with NaN is NaN.
+/* [collective] In place. Of floats MUSTER_MIN and MUSTER_MAX leave NaN out, as NCCL
+ * does: the result is NaN only where all ranks have it. A sum with NaN is NaN.
  */
 int muster_allreduce(struct muster *m, void *buffer, size_t count,
                      enum muster_dtype dtype, enum muster_op op, void *stream);

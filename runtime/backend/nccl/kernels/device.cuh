@@ -69,7 +69,8 @@ template <typename R, typename F> R mu_by_type(enum muster_dtype dtype, F of)
                                  : mu_by_float<R>(dtype, of);
 }
 
-/* Of a NaN and a number the number, as in NCCL; of -0 and 0 in either order the same. */
+/* Of a NaN and a number the number, as in NCCL; of -0 and 0 in either order the same.
+ */
 template <typename A> __device__ inline A mu_least(A a, A b)
 {
     return b < a ? b : a;
