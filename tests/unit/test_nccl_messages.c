@@ -216,19 +216,20 @@ static void messages_that_follow_each_other_keep_apart(void **state)
     }
 }
 
-static void large_parts_of_an_exchange_are_one_kernel(void **state)
+/* Of which the part for the next rank is small where they are mixed. */
+static void exchange(bool mixed, int kernels)
 {
-    enum { N = 3, COUNT = LARGE / 4 };
+    enum { N = 3, COUNT = LARGE / 4, FEW = 5 };
     float *out[N], *in[N];
-    struct mu_part parts[N];
 
     fake_open_ranks(N, true);
     for (int p = 0; p < N; p++) {
+        struct mu_part sends[N], recvs[N];
         struct mu_coll c = { .kind = MU_COLL_EXCHANGE,
                              .dtype = MUSTER_F32,
                              .pattern = MU_ALLTOALL,
-                             .sends = parts,
-                             .recvs = parts,
+                             .sends = sends,
+                             .recvs = recvs,
                              .count = COUNT,
                              .scale = 1,
                              .stream = fake_rank[p].s1 };
@@ -238,18 +239,21 @@ static void large_parts_of_an_exchange_are_one_kernel(void **state)
         out[p] = fake_room((size_t)N * LARGE);
         in[p] = fake_room((size_t)N * LARGE);
         for (int q = 0; q < N; q++) {
-            parts[q] = (struct mu_part){ (size_t)q * COUNT, COUNT };
-            out[p][(size_t)q * COUNT] = (float)(10 * p + q);
+            size_t at = (size_t)q * COUNT;
+
+            sends[q] = (struct mu_part){ at, mixed && q == (p + 1) % N ? FEW : COUNT };
+            recvs[q] = (struct mu_part){ at, mixed && p == (q + 1) % N ? FEW : COUNT };
+            out[p][at] = (float)(10 * p + q);
         }
         c.send = out[p];
         c.recv = in[p];
         assert_int_equal(mu_nccl_start(&fake_rank[p].b, &c, &r, NULL), 0);
         assert_int_equal(mu_nccl_join(&fake_rank[p].b, r, fake_rank[p].s1, NULL), 0);
-        assert_int_equal(fake_calls_of(p).kernels - before.kernels, 1);
+        assert_int_equal(fake_calls_of(p).kernels - before.kernels, kernels);
         assert_int_equal(fake_calls_of(p).copies - before.copies, 1); /* its own */
         assert_int_equal(fake_calls_of(p).nccl - before.nccl, 0);
     }
-    fake_run_to_end("large parts", 0);
+    fake_run_to_end("parts", 0);
     for (int p = 0; p < N; p++) {
         for (int q = 0; q < N; q++)
             assert_true(in[p][(size_t)q * COUNT] == (float)(10 * q + p));
@@ -257,6 +261,17 @@ static void large_parts_of_an_exchange_are_one_kernel(void **state)
         free(in[p]);
     }
     fake_close_ranks();
+}
+
+static void large_parts_of_an_exchange_are_one_kernel(void **state)
+{
+    exchange(false, 1);
+}
+
+/* Small ones that are sent, large ones, small ones that are received. */
+static void small_parts_lie_around_large_ones(void **state)
+{
+    exchange(true, 3);
 }
 
 /* Let each call of a large message in both directions fail in turn. */
@@ -287,6 +302,7 @@ int main(void)
         cmocka_unit_test(every_size_arrives_in_few_calls),
         cmocka_unit_test(messages_that_follow_each_other_keep_apart),
         cmocka_unit_test(large_parts_of_an_exchange_are_one_kernel),
+        cmocka_unit_test(small_parts_lie_around_large_ones),
         cmocka_unit_test(a_call_that_fails_is_an_error_and_leaks_nothing),
     };
 
