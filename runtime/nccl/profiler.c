@@ -158,13 +158,20 @@ static void *begin_coll(int interface, struct mu_ledger_comm *comm,
 
 /* ---- Events ---------------------------------------------------------------------- */
 
+/* The handle of each group, of which nothing is recorded: before NCCL 2.28 a group
+ * without a handle has no collectives, later on its captured ones share a number.
+ */
+static char group;
+
 static int start(int interface, void *context, void **handle,
                  const struct mu_nccl_descr *d)
 {
     uint64_t type = interface >= 5 ? d->type.wide : d->type.narrow;
 
     *handle = NULL;
-    if (context && type == MU_NCCL_EVENT_COLL)
+    if (context && type == MU_NCCL_EVENT_GROUP)
+        *handle = &group;
+    else if (context && type == MU_NCCL_EVENT_COLL)
         *handle = begin_coll(interface, context, d);
     else if (context && type == MU_NCCL_EVENT_CHANNEL)
         *handle = mu_ledger_channel(&profiler.out, d->parent,
@@ -174,14 +181,16 @@ static int start(int interface, void *context, void **handle,
 
 static int stop(void *handle)
 {
-    mu_ledger_end(&profiler.out, handle);
+    if (handle != &group)
+        mu_ledger_end(&profiler.out, handle);
     return 0;
 }
 
 /* Interface 3 has no times of the GPU. */
 static int stop3(void *handle)
 {
-    mu_ledger_channel_time(&profiler.out, handle, 0);
+    if (handle != &group)
+        mu_ledger_channel_time(&profiler.out, handle, 0);
     return stop(handle);
 }
 

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 /* Types of events, bits of the activation mask. */
+#define MU_NCCL_EVENT_GROUP (1 << 0)
 #define MU_NCCL_EVENT_COLL (1 << 1)
 #define MU_NCCL_EVENT_CHANNEL (1 << 6)
 

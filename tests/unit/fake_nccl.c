@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLL = 1 << 1, CHANNEL = 1 << 6, CHANNEL_STOP = 22 };
+enum { GROUP = 1 << 0, COLL = 1 << 1, CHANNEL = 1 << 6, CHANNEL_STOP = 22 };
 enum { NAME, INIT, START, STOP, RECORD, FINALIZE };
 
 /* offsetof() and sizeof of NCCL's ncclProfilerEventDescr_vN_t, 0: not there */
@@ -146,11 +146,17 @@ static void put_names(const struct fake_comm *c, const struct fake_coll *coll, c
 void *fake_coll_start(struct fake_comm *c, const struct fake_coll *coll)
 {
     const struct layout *l = &layouts[c->nccl->version];
+    void *group;
     char *d;
 
     if (!(c->mask & COLL))
         return NULL;
-    d = new_descr(c, COLL, NULL);
+    /* NCCL 2.23 to 2.27 start no event in a group without a handle. */
+    group = start(c, new_descr(c, GROUP, NULL));
+    fake_stop(c, group);
+    if (!group && c->nccl->version < 5)
+        return NULL;
+    d = new_descr(c, COLL, group);
     if (l->hash) {
         put_text(d, l->name, c->name);
         memcpy(d + l->hash, &c->hash, sizeof c->hash);
