@@ -74,8 +74,8 @@ struct mu_ledger_call {
     uint32_t began, ended; /* channels */
     uint8_t channels;      /* that the kernel uses */
     uint8_t warps;
-    uint8_t element; /* bytes, 0 unknown */
-    uint8_t reserved;
+    uint8_t element;                    /* bytes, 0 unknown */
+    uint8_t untimed;                    /* 1: its times of the GPU were not asked for */
     char func[20], algo[20], proto[16]; /* NCCL's names */
 };
 

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/parse.h"
 #include "runtime/ledger/ledger_out.h"
 #include "runtime/nccl/profiler_abi.h"
+#include "runtime/nccl/timing.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -24,7 +26,15 @@ static struct {
     pthread_mutex_t lock;
     bool opened; /* or failed */
     struct mu_ledger_out out;
+    struct mu_timing timing;
+    int *mask;    /* NCCL's, of all communicators */
+    bool untimed; /* for good */
 } profiler = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int64_t real_now(void)
+{
+    return mu_time_ns(mu_time_of(CLOCK_REALTIME));
+}
 
 /* The file of this process; false: there is none. */
 static bool have_ledger(int interface)
@@ -35,7 +45,8 @@ static bool have_ledger(int interface)
     pthread_mutex_lock(&profiler.lock);
     if (!profiler.opened) {
         profiler.opened = true;
-        if (mu_ledger_open_asked(&profiler.out, false, &err) < 0)
+        if (mu_timing_open_asked(&profiler.timing, real_now(), &err) < 0 ||
+            mu_ledger_open_asked(&profiler.out, false, &err) < 0)
             mu_log(&log, MU_LOG_WARN, "profile: %s; nothing is recorded", err.text);
         else
             profiler.out.head->interface = (uint32_t)interface;
@@ -44,15 +55,90 @@ static bool have_ledger(int interface)
     return profiler.out.head != NULL;
 }
 
+/* ---- Times of the GPU ------------------------------------------------------------ */
+
+/* NCCL reads its mask at the begin of each group. */
+static void ask(bool timed)
+{
+    int *mask = __atomic_load_n(&profiler.mask, __ATOMIC_RELAXED);
+
+    __atomic_store_n(mask, MU_NCCL_EVENT_COLL | (timed ? MU_NCCL_EVENT_CHANNEL : 0),
+                     __ATOMIC_RELAXED);
+}
+
+static bool is_asked(void)
+{
+    int *mask = __atomic_load_n(&profiler.mask, __ATOMIC_RELAXED);
+
+    return __atomic_load_n(mask, __ATOMIC_RELAXED) & MU_NCCL_EVENT_CHANNEL;
+}
+
+static bool is_due(void)
+{
+    return !__atomic_load_n(&profiler.untimed, __ATOMIC_RELAXED) &&
+           mu_timing_due(&profiler.timing, real_now());
+}
+
+/* NCCL's host counts the works of a channel when they are captured, its GPU when they
+ * run. Where they were captured untimed, later works would get the times of others, or
+ * be waited for without an end.
+ */
+static void end_times(void)
+{
+    const struct mu_log log = { .level = MU_LOG_WARN };
+
+    if (__atomic_exchange_n(&profiler.untimed, true, __ATOMIC_RELAXED))
+        return;
+    mu_log(&log, MU_LOG_WARN,
+           "profile: a collective was captured in a CUDA graph outside of the window "
+           "for times of the GPU; no more are recorded. MUSTER_PROFILE_SHARE=100 "
+           "records all");
+}
+
+/* Handles of groups, of which nothing is recorded: before NCCL 2.28 a group without a
+ * handle has no collectives, later on its captured ones share a number. Which of the
+ * two it is tells its collectives whether they are timed.
+ */
+static char groups[2];
+
+static bool is_group(const void *handle)
+{
+    return handle == &groups[false] || handle == &groups[true];
+}
+
+/* NCCL has read its mask for this group; what is asked for now is for the next one.
+ * Captured groups stay as they began.
+ */
+static void *begin_group(bool captured)
+{
+    bool timed = is_asked();
+
+    if (captured && !timed)
+        end_times();
+    if (!captured && is_due() != timed)
+        ask(!timed);
+    return &groups[timed];
+}
+
+static bool is_untimed(int interface, const void *parent)
+{
+    return interface >= 5 &&
+           (is_group(parent) ? parent == &groups[false] : !is_asked());
+}
+
+/* ---- Communicators --------------------------------------------------------------- */
+
 static int init(int interface, void **context, int *mask, uint64_t hash,
                 const char *name, int rank, int size, int nodes)
 {
     *context = NULL;
-    *mask = 0;
-    if (!have_ledger(interface))
+    if (!have_ledger(interface)) {
+        *mask = 0;
         return 0;
+    }
     *context = mu_ledger_comm(&profiler.out, hash, name, rank, size, nodes);
-    *mask = MU_NCCL_EVENT_COLL | (interface >= 3 ? MU_NCCL_EVENT_CHANNEL : 0);
+    __atomic_store_n(&profiler.mask, mask, __ATOMIC_RELAXED);
+    ask(interface >= 5 ? is_due() : interface >= 3);
     return 0;
 }
 
@@ -141,7 +227,8 @@ static void name_comm(struct mu_ledger_comm *comm, const struct mu_nccl_descr *d
 static void *begin_coll(int interface, struct mu_ledger_comm *comm,
                         const struct mu_nccl_descr *d)
 {
-    struct mu_ledger_call call = { .comm = (uint32_t)(comm - profiler.out.comms) };
+    struct mu_ledger_call call = { .comm = (uint32_t)(comm - profiler.out.comms),
+                                   .untimed = is_untimed(interface, d->parent) };
 
     if (interface < 4)
         name_comm(comm, d);
@@ -158,11 +245,6 @@ static void *begin_coll(int interface, struct mu_ledger_comm *comm,
 
 /* ---- Events ---------------------------------------------------------------------- */
 
-/* The handle of each group, of which nothing is recorded: before NCCL 2.28 a group
- * without a handle has no collectives, later on its captured ones share a number.
- */
-static char group;
-
 static int start(int interface, void *context, void **handle,
                  const struct mu_nccl_descr *d)
 {
@@ -170,7 +252,11 @@ static int start(int interface, void *context, void **handle,
 
     *handle = NULL;
     if (context && type == MU_NCCL_EVENT_GROUP)
-        *handle = &group;
+        *handle = &groups[false];
+    else if (context && type == MU_NCCL_EVENT_GROUP_API)
+        *handle = begin_group(d->u.group_api.captured);
+    else if (context && type == MU_NCCL_EVENT_COLL_API)
+        *handle = d->parent;
     else if (context && type == MU_NCCL_EVENT_COLL)
         *handle = begin_coll(interface, context, d);
     else if (context && type == MU_NCCL_EVENT_CHANNEL)
@@ -181,7 +267,7 @@ static int start(int interface, void *context, void **handle,
 
 static int stop(void *handle)
 {
-    if (handle != &group)
+    if (!is_group(handle))
         mu_ledger_end(&profiler.out, handle);
     return 0;
 }
@@ -189,14 +275,14 @@ static int stop(void *handle)
 /* Interface 3 has no times of the GPU. */
 static int stop3(void *handle)
 {
-    if (handle != &group)
+    if (!is_group(handle))
         mu_ledger_channel_time(&profiler.out, handle, 0);
     return stop(handle);
 }
 
 static int record(void *handle, int state, union mu_nccl_state *args)
 {
-    if (state == MU_NCCL_STATE_CHANNEL_STOP && args && args->stop)
+    if (state == MU_NCCL_STATE_CHANNEL_STOP && args && args->stop && !is_group(handle))
         mu_ledger_channel_time(&profiler.out, handle, args->stop);
     return 0;
 }

@@ -18,6 +18,7 @@
 #ifndef MU_PROFILER_ABI_H
 #define MU_PROFILER_ABI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,8 @@
 #define MU_NCCL_EVENT_GROUP (1 << 0)
 #define MU_NCCL_EVENT_COLL (1 << 1)
 #define MU_NCCL_EVENT_CHANNEL (1 << 6)
+#define MU_NCCL_EVENT_GROUP_API (1 << 8) /* from interface 5 on */
+#define MU_NCCL_EVENT_COLL_API (1 << 9)
 
 /* The state in which a channel's event has the time of its end. */
 #define MU_NCCL_STATE_CHANNEL_STOP 22
@@ -86,6 +89,9 @@ struct mu_nccl_descr {
             uint8_t channels, warps;
             const char *algo, *proto;
         } coll4;
+        struct { /* 5 to 7 */
+            bool captured;
+        } group_api;
         struct { /* 3 to 7; start: from 4 on */
             uint8_t id;
             uint64_t start; /* ns of the GPU's clock */

@@ -14,6 +14,8 @@ static int late_run(const struct mu_profile_steps *s, int file, int *from, int *
     int best = 0, sum = 0, begin = 0, n = 0;
 
     for (int i = 0; i < s->n; i++) {
+        if (!mu_profile_counts(s, i))
+            continue;
         if (sum == 0)
             begin = i;
         sum += s->step[i].late == file ? 1 : -4;
@@ -38,7 +40,7 @@ static int straggler(struct mu_profile *p)
     char name[128], differs[400];
 
     for (int i = 0; i < s->n; i++)
-        total += s->step[i].took;
+        total += mu_profile_counts(s, i) ? s->step[i].took : 0;
     for (int f = 0; f < p->nfiles; f++) {
         int first = 0, last = -1, late = late_run(s, f, &first, &last);
         double wait = 0;
@@ -90,9 +92,14 @@ void mu_findings_loader(struct mu_profile *p)
 {
     const struct mu_profile_steps *s = &p->steps;
     double lost = 0, total = 0;
-    int n = 0;
+    int n = 0, counted = 0;
 
-    for (int i = 1; i < s->n; i++) {
+    for (int i = 0; i < s->n; i++) {
+        if (!mu_profile_counts(s, i))
+            continue;
+        counted++;
+        if (i == 0)
+            continue;
         total += s->step[i].took;
         if (s->step[i].compute <= 2 * s->median.compute)
             continue;
@@ -100,11 +107,11 @@ void mu_findings_loader(struct mu_profile *p)
         lost += s->step[i].compute - s->median.compute;
     }
     /* One long pause is a checkpoint or an evaluation. */
-    if (n < 5 || n * 50 < s->n || lost < mu_finding_rules[LOADER].limit * total)
+    if (n < 5 || n * 50 < counted || lost < mu_finding_rules[LOADER].limit * total)
         return;
     mu_finding_add(
         p, LOADER, s->file, lost / total,
         "in %d of %d steps the pause before the first collective is more than twice "
         "the median: %.0f %% of the time waits for data, or for the host",
-        n, s->n, 100 * lost / total);
+        n, counted, 100 * lost / total);
 }

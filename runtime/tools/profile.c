@@ -64,6 +64,30 @@ static bool read_records(int fd, const struct mu_ledger_head *head, void *image,
            read_part(fd, image, head->buckets_at, mu_ledger_image_size(head));
 }
 
+/* Where only some calls have times of the GPU, these are moved to the host's clock: so
+ * that one kernel begins with its launch, and none before.
+ */
+static void place_clock(void *image, uint64_t records)
+{
+    struct mu_ledger_call *call = mu_ledger_calls(image);
+    int64_t ahead = INT64_MAX;
+    bool mixed = false;
+
+    for (uint64_t i = 0; i < records; i++) {
+        int64_t by = (int64_t)(call[i].gpu_begin - call[i].begin);
+
+        mixed = mixed || (call[i].number && call[i].untimed);
+        if (call[i].number && call[i].gpu_begin && by < ahead)
+            ahead = by;
+    }
+    for (uint64_t i = 0; mixed && i < records; i++) {
+        if (!call[i].gpu_begin)
+            continue;
+        call[i].gpu_begin -= (uint64_t)ahead;
+        call[i].gpu_end -= call[i].gpu_end ? (uint64_t)ahead : 0;
+    }
+}
+
 /* The file is copied: another user may own it, change it while it is read, and shorten
  * it, which is a SIGBUS for who has mapped it. The rest of the image stays zero.
  */
@@ -95,7 +119,10 @@ static int read_open(int fd, struct mu_profile_file *f, uint64_t last,
     if (!read_records(fd, &head, f->image, last))
         return mu_err_set(err, errno, "%s: the file cannot be read: %s", f->path,
                           strerror(errno));
-    return mu_ledger_check_records(f->image, f->path, err);
+    if (mu_ledger_check_records(f->image, f->path, err) < 0)
+        return -1;
+    place_clock(f->image, head.records);
+    return 0;
 }
 
 static int read_file(struct mu_profile_file *f, uint64_t last, struct mu_err *err)

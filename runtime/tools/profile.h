@@ -63,6 +63,7 @@ struct mu_profile_row {
     double bytes;
     long calls;      /* collectives */
     long unfinished; /* records without an end */
+    long untimed;    /* collectives whose times were not asked for: as long as others */
     double median, least, most, total;
     double p99;   /* one percent takes longer */
     double busbw; /* GB/s, median; -1 unknown */
@@ -77,7 +78,8 @@ struct mu_profile_row {
 struct mu_profile_part {
     int rank;        /* in the job, else in its first communicator; -1 unknown */
     double span;     /* from its first collective to the end of its last */
-    double busy;     /* of it: at least one collective was on the GPU */
+    double busy;     /* of it: at least one collective was on the GPU; where not all
+                      * are timed, in the share that those have */
     double launch;   /* of one collective by the host, median */
     double launches; /* all together */
 };
@@ -89,7 +91,7 @@ struct mu_profile_step {
     size_t first, end; /* records of the process: index in struct mu_profile_steps */
     double begin;      /* since the first step */
     double took;
-    double busy;    /* collectives on the GPU, -1 unknown */
+    double busy;    /* collectives on the GPU, -1 unknown: not all were timed */
     double compute; /* from the last collective of the step before to its first */
     double wait;    /* of the first process for the last, over all collectives */
     int late;       /* the process that caused most of it: index in files, -1 none */
@@ -102,6 +104,7 @@ struct mu_profile_steps {
     int period; /* collectives in a step, without those below MU_PROFILE_SMALL */
     struct mu_profile_step *step;
     int n;
+    int timed;                     /* steps of which all collectives were timed */
     struct mu_profile_step median; /* took, busy, compute, wait, each by itself */
 };
 
@@ -157,6 +160,14 @@ struct mu_profile {
     struct mu_finding findings[MU_FINDINGS_MOST];
     int nfindings;
 };
+
+/* Rules look at the timed steps, where there are any: the GPU's times of the others are
+ * those of the host.
+ */
+static inline bool mu_profile_counts(const struct mu_profile_steps *s, int i)
+{
+    return s->timed == 0 || s->step[i].busy >= 0;
+}
 
 /* Microseconds of a call on its GPU, -1 unknown. */
 double mu_profile_gpu_us(const struct mu_ledger_call *call);

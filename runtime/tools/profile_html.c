@@ -145,10 +145,12 @@ static void processes(const struct mu_page *g)
 
 static int slowest(const struct mu_profile_steps *s)
 {
-    int most = 0;
+    int most = -1;
 
-    for (int i = 1; i < s->n; i++)
-        most = s->step[i].took > s->step[most].took ? i : most;
+    for (int i = 0; i < s->n; i++)
+        if (mu_profile_counts(s, i) &&
+            (most < 0 || s->step[i].took > s->step[most].took))
+            most = i;
     return most;
 }
 

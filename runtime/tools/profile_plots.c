@@ -43,18 +43,24 @@ static void step_data(const struct mu_profile_steps *s, FILE *script)
     fputs("$d << EOD\n", script);
     for (int i = 0; i < s->n; i += each) {
         double took = 0, busy = 0, wait = 0, most = 0;
-        int n = 0;
+        int n = 0, timed = 0;
 
         for (; n < each && i + n < s->n; n++) {
             const struct mu_profile_step *one = &s->step[i + n];
 
             took += one->took;
-            busy += one->busy;
-            wait += one->wait;
+            if (mu_profile_counts(s, i + n)) {
+                timed++;
+                busy += one->busy;
+                wait += one->wait;
+            }
             most = one->took > most ? one->took : most;
         }
-        fprintf(script, "%d %.4g %.4g %.4g %.4g\n", i, took / n * 1e-3, most * 1e-3,
-                busy / n * 1e-3, wait / n * 1e-3);
+        fprintf(script, "%d %.4g %.4g", i, took / n * 1e-3, most * 1e-3);
+        if (timed)
+            fprintf(script, " %.4g %.4g\n", busy / timed * 1e-3, wait / timed * 1e-3);
+        else
+            fputs(" NaN NaN\n", script);
     }
     fputs("EOD\nset xlabel 'step'\nset ylabel 'ms'\nset yrange [0:*]\n", script);
 }

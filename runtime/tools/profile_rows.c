@@ -157,7 +157,7 @@ static void add_collective(struct gather *g, struct mu_profile_row *row,
         if (call->end >= call->begin)
             g->launch[g->nlaunch++] = (double)(call->end - call->begin) * 1e-3;
         if (took < 0) {
-            row->unfinished += files[r[i].file].head->interface >= 3;
+            row->unfinished += !call->untimed && files[r[i].file].head->interface >= 3;
             continue;
         }
         known++;
@@ -168,8 +168,10 @@ static void add_collective(struct gather *g, struct mu_profile_row *row,
         if (took > most)
             most = took;
     }
-    if (known == 0)
+    if (known == 0) {
+        row->untimed += r->call->untimed;
         return;
+    }
     g->took[g->ntook++] = least;
     row->total += least;
     if (known > 1) {
@@ -189,6 +191,8 @@ static void finish_row(struct gather *g, struct mu_profile_row *row, int size)
     row->most = g->ntook ? g->took[g->ntook - 1] : -1;
     row->p99 = g->ntook ? g->took[(g->ntook * 99 - 1) / 100] : -1;
     row->busbw = -1;
+    if (g->ntook > 0)
+        row->total *= (double)(row->untimed + (long)g->ntook) / (double)g->ntook;
     if (g->ntook == 0)
         row->total = -1;
     else if (row->bytes > 0 && mu_ledger_bus_factor(row->like->func, size) > 0)

@@ -48,7 +48,7 @@ static size_t in_order(const struct mu_profile_file *f, uint64_t last,
 }
 
 /* Time with at least one of the calls on the GPU, -1 unknown. */
-static double busy_us(const struct mu_ledger_call *const *call, size_t n)
+static double busy_timed(const struct mu_ledger_call *const *call, size_t n)
 {
     double busy = 0, until = 0;
     int known = 0;
@@ -65,6 +65,33 @@ static double busy_us(const struct mu_ledger_call *const *call, size_t n)
         }
     }
     return known ? busy : -1;
+}
+
+static double busy_us(const struct mu_ledger_call *const *call, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (call[i]->untimed)
+            return -1;
+    return busy_timed(call, n);
+}
+
+/* The calls between two pauses of the timing are a stretch; their share of its time is
+ * that of the whole span.
+ */
+static double busy_share(const struct mu_ledger_call *const *call, size_t n)
+{
+    double busy = 0, span = 0;
+    size_t of;
+
+    for (size_t at = 0; at < n; at += of) {
+        for (of = 1; at + of < n && call[at + of]->untimed == call[at]->untimed;)
+            of++;
+        if (call[at]->untimed || busy_timed(&call[at], of) < 0)
+            continue;
+        busy += busy_timed(&call[at], of);
+        span += end_us(call[at + of - 1]) - begin_us(call[at]);
+    }
+    return span > 0 ? busy / span : -1;
 }
 
 static void make_part(const struct mu_profile *p, int file,
@@ -86,6 +113,8 @@ static void make_part(const struct mu_profile *p, int file,
     part->busy = busy_us(call, n);
     if (n > 0 && end_us(call[n - 1]) > begin_us(call[0]))
         part->span = end_us(call[n - 1]) - begin_us(call[0]);
+    if (part->busy < 0 && part->span > 0 && busy_share(call, n) >= 0)
+        part->busy = busy_share(call, n) * part->span;
 }
 
 /* ---- The period ------------------------------------------------------------------ */
@@ -249,16 +278,21 @@ static int median_step(struct mu_profile_steps *s)
 
     if (!value)
         return -1;
-#define MEDIAN_OF(field)                                                               \
+    for (int i = 0; i < s->n; i++)
+        s->timed += s->step[i].busy >= 0;
+#define MEDIAN_OF(field, of_all)                                                       \
     do {                                                                               \
+        size_t n = 0;                                                                  \
+                                                                                       \
         for (int i = 0; i < s->n; i++)                                                 \
-            value[i] = s->step[i].field;                                               \
-        s->median.field = mu_profile_median(value, (size_t)s->n);                      \
+            if ((of_all) || mu_profile_counts(s, i))                                   \
+                value[n++] = s->step[i].field;                                         \
+        s->median.field = mu_profile_median(value, n);                                 \
     } while (0)
-    MEDIAN_OF(took);
-    MEDIAN_OF(busy);
-    MEDIAN_OF(compute);
-    MEDIAN_OF(wait);
+    MEDIAN_OF(took, true);
+    MEDIAN_OF(busy, false);
+    MEDIAN_OF(compute, false);
+    MEDIAN_OF(wait, false);
     free(value);
     return 0;
 }

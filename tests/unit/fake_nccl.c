@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUP = 1 << 0, COLL = 1 << 1, CHANNEL = 1 << 6, CHANNEL_STOP = 22 };
+enum { GROUP = 1 << 0, COLL = 1 << 1, CHANNEL = 1 << 6, GROUP_API = 1 << 8 };
+enum { COLL_API = 1 << 9, CHANNEL_STOP = 22, GROUP_START_STOP = 24 };
 enum { NAME, INIT, START, STOP, RECORD, FINALIZE };
 
 /* offsetof() and sizeof of NCCL's ncclProfilerEventDescr_vN_t, 0: not there */
@@ -24,7 +25,9 @@ static const struct layout {
     [7] = { 136, 0, 0, 24, 32, 56, 72, 80, 81, 88, 96 },
 };
 
-enum { PARENT = 8, RANK = 16, CHANNEL_ID = 24, CHANNEL_WHEN = 32 };
+enum { PARENT = 8, RANK = 16, CHANNEL_ID = 24, CHANNEL_WHEN = 32, CAPTURED = 24 };
+
+static int event_mask; /* of the process, as in NCCL */
 
 int fake_nccl_open(struct fake_nccl *nccl, const char *path, int version)
 {
@@ -62,14 +65,19 @@ int fake_comm_init(struct fake_comm *c, const struct fake_nccl *nccl)
 {
     void *f = nccl->plugin[INIT];
 
+    int rc;
+
     c->nccl = nccl;
     if (nccl->version <= 3)
-        return ((init1)f)(&c->context, &c->mask);
-    if (nccl->version == 4)
-        return ((init4)f)(&c->context, &c->mask, c->name, c->hash, c->nodes, c->size,
-                          c->rank, logger);
-    return ((init5)f)(&c->context, c->hash, &c->mask, c->name, c->nodes, c->size,
-                      c->rank, logger);
+        rc = ((init1)f)(&c->context, &event_mask);
+    else if (nccl->version == 4)
+        rc = ((init4)f)(&c->context, &event_mask, c->name, c->hash, c->nodes, c->size,
+                        c->rank, logger);
+    else
+        rc = ((init5)f)(&c->context, c->hash, &event_mask, c->name, c->nodes, c->size,
+                        c->rank, logger);
+    c->mask = __atomic_load_n(&event_mask, __ATOMIC_RELAXED);
+    return rc;
 }
 
 int fake_comm_finalize(struct fake_comm *c)
@@ -143,20 +151,40 @@ static void put_names(const struct fake_comm *c, const struct fake_coll *coll, c
     put_text(d, l->dtype, coll->dtype);
 }
 
+/* What ncclAllReduce() does from NCCL 2.28 on: the mask counts from here. */
+static void *call_api(struct fake_comm *c)
+{
+    char *d = new_descr(c, GROUP_API, NULL);
+    void *group, *coll;
+
+    d[CAPTURED] = c->captured;
+    group = start(c, d);
+    if (group)
+        ((int (*)(void *, int, void *))c->nccl->plugin[RECORD])(group, GROUP_START_STOP,
+                                                                NULL);
+    coll = start(c, new_descr(c, COLL_API, group));
+    fake_stop(c, coll);
+    fake_stop(c, group);
+    return coll;
+}
+
 void *fake_coll_start(struct fake_comm *c, const struct fake_coll *coll)
 {
     const struct layout *l = &layouts[c->nccl->version];
-    void *group;
+    void *parent = NULL, *group;
     char *d;
 
+    c->mask = __atomic_load_n(&event_mask, __ATOMIC_RELAXED);
     if (!(c->mask & COLL))
         return NULL;
-    /* NCCL 2.23 to 2.27 start no event in a group without a handle. */
+    if (c->nccl->version >= 5)
+        parent = call_api(c);
     group = start(c, new_descr(c, GROUP, NULL));
     fake_stop(c, group);
+    /* NCCL 2.23 to 2.27 start no event in a group without a handle. */
     if (!group && c->nccl->version < 5)
         return NULL;
-    d = new_descr(c, COLL, group);
+    d = new_descr(c, COLL, c->nccl->version < 5 ? group : parent);
     if (l->hash) {
         put_text(d, l->name, c->name);
         memcpy(d + l->hash, &c->hash, sizeof c->hash);

@@ -7,6 +7,7 @@
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +26,8 @@ struct fake_comm {
     const char *name;
     int rank, size, nodes;
     void *context;
-    int mask;
+    int mask;      /* of the last call */
+    bool captured; /* its calls are, in a CUDA graph; from version 5 on */
 };
 
 struct fake_coll {

@@ -30,6 +30,7 @@ struct training {
     int slow;        /* each n-th bucket takes ten times as long */
     int burst;       /* buckets are launched behind the backward pass */
     int setup;       /* all-reduces of as many sizes before the first step */
+    int windows;     /* each n-th ten steps are timed, with another clock; 0: all */
     int one_process; /* it has all ranks, and its file is the only one */
 };
 

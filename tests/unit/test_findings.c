@@ -75,6 +75,45 @@ static void steps_are_found_and_a_sound_training_has_no_finding(void **state)
     }
 }
 
+static void
+a_training_that_is_timed_in_windows_has_the_steps_of_one_that_is_timed(void **state)
+{
+    struct training t = sound_training;
+    struct mu_profile p;
+
+    t.windows = 4; /* of 120 steps 0 to 9, 40 to 49, 80 to 89 are timed */
+    load(&p, &t);
+    for (int i = 0; i < p.nfindings; i++)
+        fail_msg("%s: %s", p.findings[i].rule, p.findings[i].text);
+    assert_int_equal(p.steps.n, STEPS - 1);
+    assert_true(p.steps.timed >= 27 && p.steps.timed <= 30);
+    assert_true(near(p.steps.median.took, 5000 + 9000 + 200 + 100));
+    assert_true(near(p.steps.median.busy, 6 * 200));
+    assert_true(near(p.steps.median.compute, 5000 + 9000 / 6 + 100));
+    for (int i = 0; i < p.steps.n; i++)
+        assert_true(p.steps.step[i].took > 14000 && p.steps.step[i].took < 15000);
+    for (int r = 0; r < p.nrows; r++) {
+        assert_int_equal(p.rows[r].calls, STEPS);
+        assert_int_equal(p.rows[r].unfinished, 0);
+        assert_true(near(p.rows[r].median, 200));
+        assert_true(near(p.rows[r].total, STEPS * 200)); /* as if all had times */
+    }
+    for (int f = 0; f < p.nfiles; f++) {
+        double share = p.parts[f].busy / p.parts[f].span;
+
+        assert_true(share > 0.08 && share < 0.09); /* 1.2 of 14.3 ms */
+    }
+    mu_profile_clear(&p);
+
+    t.late = 2; /* what is late is so in the steps that are timed */
+    t.late_us = 900;
+    load(&p, &t);
+    assert_non_null(find(&p, "straggler"));
+    assert_non_null(strstr(find(&p, "straggler")->text, "rank 2 (n1) was last in"));
+    assert_true(find(&p, "straggler")->value > 0.2); /* 5.4 of 19.7 ms */
+    mu_profile_clear(&p);
+}
+
 /* Each row is the sound training with one change. */
 static const struct {
     const char *rule, *text;
@@ -437,6 +476,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         TEST(steps_are_found_and_a_sound_training_has_no_finding),
+        TEST(a_training_that_is_timed_in_windows_has_the_steps_of_one_that_is_timed),
         TEST(each_fault_has_its_finding),
         TEST(what_looks_alike_but_is_sound_has_no_finding),
         TEST(a_late_rank_may_be_alone_on_its_host),

@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/base/clock.h"
+#include "runtime/nccl/timing.h"
 #include "runtime/tools/profile.h"
 #include "tests/unit/child.h"
 #include "tests/unit/fake_nccl.h"
@@ -35,7 +37,9 @@ static int setup(void **state)
     return path && setenv("MUSTER_PROFILE", folder, 1) == 0 &&
                    setenv("SLURM_JOB_ID", "71", 1) == 0 &&
                    setenv("SLURM_STEP_ID", "3", 1) == 0 &&
-                   unsetenv("MUSTER_PROFILE_RECORDS") == 0
+                   unsetenv("MUSTER_PROFILE_RECORDS") == 0 &&
+                   unsetenv("MUSTER_PROFILE_WINDOW") == 0 &&
+                   unsetenv("MUSTER_PROFILE_SHARE") == 0
                ? 0
                : -1;
 }
@@ -345,6 +349,130 @@ static void communicators_beyond_the_table_share_an_entry(void **state)
     mu_profile_clear(&p);
 }
 
+/* ---- Windows --------------------------------------------------------------------- */
+
+#define SECOND ((int64_t)1000000000)
+#define PATIENCE (60 * SECOND)
+
+static void a_window_begins_each_period_and_the_first_period_is_timed(void **state)
+{
+    const int64_t opened = 1000 * SECOND + SECOND / 2;
+    struct mu_timing t;
+    struct mu_err err = { 0 };
+    static const struct {
+        double after; /* opened, s; below 0: the clock was set back */
+        bool due;
+    } cases[] = {
+        { 0, true },       { 10, true },     { 19.99, true }, { 20.49, true },
+        { 20.51, false },  { 39.4, false },  { 39.51, true }, { 40.49, true },
+        { 40.51, false },  { 59.49, false }, { 59.51, true }, { 60.51, false },
+        { 7219.51, true }, { -5, false },    { -0.49, true },
+    };
+
+    assert_int_equal(mu_timing_open_asked(&t, opened, &err), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (mu_timing_due(&t, opened + (int64_t)(cases[i].after * 1e9)) != cases[i].due)
+            fail_msg("%g s after it was opened", cases[i].after);
+    setenv("MUSTER_PROFILE_SHARE", "100", 1);
+    assert_int_equal(mu_timing_open_asked(&t, opened, &err), 0);
+    for (int i = 0; i < 1000; i++)
+        assert_true(mu_timing_due(&t, opened + i * SECOND / 7));
+}
+
+static bool is_timed(const struct fake_comm *comm)
+{
+    return comm->mask & 1 << 6;
+}
+
+/* Call until a call is timed, or is not. */
+static int call_until(struct fake_comm *comm, bool timed)
+{
+    int64_t from = mu_clock_ns();
+
+    do
+        fake_coll_run(comm, &allreduce, 1000, 2000);
+    while (is_timed(comm) != timed && mu_clock_ns() - from < PATIENCE);
+    return is_timed(comm) == timed ? 0 : -1;
+}
+
+static int windows(int rank, void *arg)
+{
+    struct fake_nccl nccl;
+    struct fake_comm comm = { .hash = 9, .rank = 0, .size = 2, .nodes = 1 };
+
+    setenv("MUSTER_PROFILE_WINDOW", "0.001", 1);
+    setenv("MUSTER_PROFILE_SHARE", "1", 1);
+    if (fake_nccl_open(&nccl, PROFILER, *(int *)arg) < 0 ||
+        fake_comm_init(&comm, &nccl) != 0 || call_until(&comm, true) < 0 ||
+        call_until(&comm, false) < 0 || call_until(&comm, true) < 0 ||
+        call_until(&comm, false) < 0)
+        return 1;
+    return fake_comm_finalize(&comm);
+}
+
+static void calls_outside_of_a_window_have_no_times_and_are_not_unfinished(void **state)
+{
+    for (int version = 5; version <= FAKE_NCCL_VERSIONS; version++) {
+        struct mu_profile p;
+        int timed = 0;
+
+        setup(NULL);
+        assert_int_equal(run_rank(0, windows, &version), 0);
+        assert_string_equal(complaints, "");
+        load(&p);
+        for (size_t i = 0; i < p.nrecords; i++) {
+            const struct mu_ledger_call *call = p.records[i].call;
+
+            timed += !call->untimed;
+            assert_int_equal(call->began, call->untimed ? 0 : allreduce.channels);
+            assert_int_equal(call->ended, call->began);
+            assert_true(call->end >= call->begin);
+        }
+        assert_true(timed > 0 && (size_t)timed < p.nrecords);
+        assert_int_equal(p.rows[0].unfinished, 0);
+        assert_true(p.rows[0].median == 1);
+        mu_profile_clear(&p);
+        teardown(NULL);
+    }
+    setup(NULL);
+}
+
+static int captured(int rank, void *arg)
+{
+    struct fake_nccl nccl;
+    struct fake_comm comm = { .hash = 9, .rank = 0, .size = 2, .nodes = 1 };
+    int64_t from;
+
+    setenv("MUSTER_PROFILE_WINDOW", "0.01", 1);
+    setenv("MUSTER_PROFILE_SHARE", arg ? "100" : "50", 1);
+    if (fake_nccl_open(&nccl, PROFILER, 5) < 0 || fake_comm_init(&comm, &nccl) != 0 ||
+        (!arg && call_until(&comm, false) < 0))
+        return 1;
+    do { /* until one is captured outside of a window, or inside */
+        comm.captured = true;
+        fake_coll_run(&comm, &allreduce, 1000, 2000);
+        comm.captured = false;
+    } while (!arg && is_timed(&comm) && call_until(&comm, false) == 0);
+    /* Ten windows would begin. */
+    for (from = mu_clock_ns(); mu_clock_ns() - from < SECOND / 5;) {
+        fake_coll_run(&comm, &allreduce, 1000, 2000);
+        if (is_timed(&comm) != (arg != NULL))
+            return 2;
+    }
+    return fake_comm_finalize(&comm);
+}
+
+static void a_call_captured_outside_of_a_window_ends_the_times(void **state)
+{
+    assert_int_equal(run_rank(0, captured, NULL), 0);
+    if (strncmp(complaints, "muster: warning: profile: a collective was captured in a",
+                56) != 0)
+        fail_msg("%s", complaints);
+    assert_ptr_equal(strchr(complaints, '\n'), complaints + strlen(complaints) - 1);
+    assert_int_equal(run_rank(0, captured, complaints), 0);
+    assert_string_equal(complaints, "");
+}
+
 /* ---- Refused --------------------------------------------------------------------- */
 
 static int nothing_recorded(int rank, void *arg)
@@ -373,6 +501,12 @@ static void what_cannot_be_written_is_one_line_and_no_event(void **state)
         { "a number of records", "/tmp", "many", "MUSTER_PROFILE_RECORDS" },
         { "too few", "/tmp", "63", "MUSTER_PROFILE_RECORDS" },
     };
+    static const struct {
+        const char *name, *value;
+    } settings[] = { { "MUSTER_PROFILE_SHARE", "0" },
+                     { "MUSTER_PROFILE_SHARE", "101" },
+                     { "MUSTER_PROFILE_WINDOW", "0" },
+                     { "MUSTER_PROFILE_WINDOW", "long" } };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         setenv("MUSTER_PROFILE", cases[i].folder, 1);
@@ -382,6 +516,15 @@ static void what_cannot_be_written_is_one_line_and_no_event(void **state)
             fail_msg("%s: %s", cases[i].name, complaints);
         assert_ptr_equal(strchr(complaints, '\n'), complaints + strlen(complaints) - 1);
     }
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        setup(NULL);
+        setenv(settings[i].name, settings[i].value, 1);
+        assert_int_equal(run_rank(0, nothing_recorded, NULL), 0);
+        if (!strstr(complaints, settings[i].name))
+            fail_msg("%s: %s", settings[i].name, complaints);
+        teardown(NULL);
+    }
+    setup(NULL);
 }
 
 int main(void)
@@ -394,6 +537,9 @@ int main(void)
         TEST(an_overwritten_call_does_not_touch_the_one_in_its_place),
         TEST(threads_lose_no_record),
         TEST(communicators_beyond_the_table_share_an_entry),
+        TEST(a_window_begins_each_period_and_the_first_period_is_timed),
+        TEST(calls_outside_of_a_window_have_no_times_and_are_not_unfinished),
+        TEST(a_call_captured_outside_of_a_window_ends_the_times),
         TEST(what_cannot_be_written_is_one_line_and_no_event),
     };
 
