@@ -271,25 +271,29 @@ const struct mu_tune_row *mu_tune_slowest(const struct mu_tune *t,
     return found;
 }
 
-/* The way that is fastest at both sizes together; NULL: the default. */
-static const struct mu_tune_row *best(const struct mu_tune *t,
-                                      const struct mu_tune_row *low,
-                                      const struct mu_tune_row *high)
+/* The way that is fastest at both sizes together, whose rows are in `low` and `high`;
+ * NULL: the default.
+ */
+static const struct mu_tune_row *best(const struct mu_tune *low,
+                                      const struct mu_tune_row *low_size,
+                                      const struct mu_tune *high,
+                                      const struct mu_tune_row *high_size)
 {
     const struct mu_tune_row *found = NULL;
     double least = 0;
 
-    for (int i = 0; i < t->n; i++) {
+    for (int i = 0; i < low->n; i++) {
+        const struct mu_tune_row *way = &low->rows[i];
         struct shares a, b;
 
-        if (!is_of(&t->rows[i], low))
+        if (!is_of(way, low_size))
             continue;
-        a = shares_at(t, &t->rows[i], low);
-        b = shares_at(t, &t->rows[i], high);
-        if (!is_proven(&a) || !is_proven(&b))
+        a = shares_at(low, way, low_size);
+        if (!is_proven(&a))
             continue;
-        if (!found || mean(&a) + mean(&b) < least) {
-            found = &t->rows[i];
+        b = shares_at(high, way, high_size);
+        if (is_proven(&b) && (!found || mean(&a) + mean(&b) < least)) {
+            found = way;
             least = mean(&a) + mean(&b);
         }
     }
@@ -299,24 +303,40 @@ static const struct mu_tune_row *best(const struct mu_tune *t,
 const struct mu_tune_row *mu_tune_best(const struct mu_tune *t,
                                        const struct mu_tune_row *size)
 {
-    return best(t, size, size);
+    return best(t, size, t, size);
 }
 
-/* The next larger size of the same function, NULL: none. */
-static const struct mu_tune_row *larger(const struct mu_tune *t,
-                                        const struct mu_tune_row *size)
+#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
+static int by_size(const void *one, const void *other)
 {
-    const struct mu_tune_row *found = NULL;
+    const struct mu_tune_row *a = one, *b = other;
+    int order = ORDER(a->func, b->func);
 
-    for (int i = 0; i < t->n; i++) {
-        const struct mu_tune_row *r = &t->rows[i];
+    return order ? order : ORDER(a->bytes, b->bytes);
+}
 
-        if (r->ranks == size->ranks && r->nodes == size->nodes &&
-            r->func == size->func && r->bytes > size->bytes &&
-            (!found || r->bytes < found->bytes))
-            found = r;
-    }
-    return found;
+/* The rows of these ranks and nodes in order, in memory that the caller frees. */
+static int sort_rows(const struct mu_tune *t, int ranks, int nodes, struct mu_tune *out)
+{
+    *out = (struct mu_tune){ .rows = malloc(((size_t)t->n + 1) * sizeof *out->rows) };
+    if (!out->rows)
+        return -1;
+    for (int i = 0; i < t->n; i++)
+        if (t->rows[i].ranks == ranks && t->rows[i].nodes == nodes)
+            out->rows[out->n++] = t->rows[i];
+    qsort(out->rows, (size_t)out->n, sizeof *out->rows, by_size);
+    return 0;
+}
+
+/* The rows of one size, from `at` on. */
+static struct mu_tune one_size(const struct mu_tune *sorted, int at)
+{
+    struct mu_tune of = { .rows = &sorted->rows[at] };
+
+    while (at + of.n < sorted->n && is_of(&of.rows[of.n], of.rows))
+        of.n++;
+    return of;
 }
 
 static void add(struct mu_tune_span *spans, int *n, const struct mu_tune_row *way,
@@ -327,32 +347,27 @@ static void add(struct mu_tune_span *spans, int *n, const struct mu_tune_row *wa
                                                way->algo, way->proto, way->channels };
 }
 
-static bool is_first_of_size(const struct mu_tune *t, int at)
-{
-    for (int i = 0; i < at; i++)
-        if (is_of(&t->rows[i], &t->rows[at]))
-            return false;
-    return true;
-}
-
 int mu_tune_spans(const struct mu_tune *t, int ranks, int nodes,
                   struct mu_tune_span **out)
 {
     struct mu_tune_span *spans = malloc(((size_t)t->n * 2 + 1) * sizeof *spans);
+    struct mu_tune sorted = { 0 }, size, next;
     int n = 0;
 
-    if (!spans)
+    if (!spans || sort_rows(t, ranks, nodes, &sorted) < 0) {
+        free(spans);
         return -1;
-    for (int i = 0; i < t->n; i++) {
-        const struct mu_tune_row *size = &t->rows[i], *next;
-
-        if (size->ranks != ranks || size->nodes != nodes || !is_first_of_size(t, i))
-            continue;
-        add(spans, &n, best(t, size, size), size->bytes, size->bytes);
-        next = larger(t, size);
-        if (next)
-            add(spans, &n, best(t, size, next), size->bytes + 1, next->bytes - 1);
     }
+    for (int at = 0; at < sorted.n; at += size.n) {
+        size = one_size(&sorted, at);
+        next = one_size(&sorted, at + size.n);
+        add(spans, &n, best(&size, size.rows, &size, size.rows), size.rows->bytes,
+            size.rows->bytes);
+        if (next.n > 0 && next.rows->func == size.rows->func)
+            add(spans, &n, best(&size, size.rows, &next, next.rows),
+                size.rows->bytes + 1, next.rows->bytes - 1);
+    }
+    free(sorted.rows);
     *out = spans;
     return n;
 }
@@ -360,8 +375,17 @@ int mu_tune_spans(const struct mu_tune *t, int ranks, int nodes,
 const struct mu_tune_span *mu_tune_find(const struct mu_tune_span *spans, int n,
                                         int func, uint64_t bytes)
 {
-    for (int i = 0; i < n; i++)
-        if (spans[i].func == func && bytes >= spans[i].first && bytes <= spans[i].last)
-            return &spans[i];
-    return NULL;
+    int low = 0, high = n;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+        const struct mu_tune_span *s = &spans[middle];
+
+        if (s->func < func || (s->func == func && s->last < bytes))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < n && spans[low].func == func && bytes >= spans[low].first ? &spans[low]
+                                                                           : NULL;
 }

@@ -97,12 +97,12 @@ struct mu_tune_span {
 /* The spans of communicators with so many ranks and nodes; caller frees *out. Returns
  * their number, -1 without memory. A way is taken at a measured size where it is
  * proven, and between two sizes where it is at both. Beyond the measured sizes there is
- * no span.
+ * no span. They are in order of function and size.
  */
 int mu_tune_spans(const struct mu_tune *t, int ranks, int nodes,
                   struct mu_tune_span **out);
 
-/* NULL: NCCL's default. */
+/* By halves, since NCCL asks at each call. NULL: NCCL's default. */
 const struct mu_tune_span *mu_tune_find(const struct mu_tune_span *spans, int n,
                                         int func, uint64_t bytes);
 
