@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/tools/monitor.h"
 #include "tests/unit/printed.h"
 #include "tests/unit/two_ledgers.h"
 
@@ -192,6 +193,32 @@ static void files_of_different_releases_are_noted(void **state)
     mu_profile_clear(&p);
 }
 
+/* On GPUs a rank of libmuster has NCCL's calls in one file, its buckets in another. */
+static void a_file_of_buckets_alone_is_no_other_release_and_no_other_rank(void **state)
+{
+    char *folders[] = { folder }, *text;
+    struct mu_monitor m = { 0 };
+    struct mu_profile p;
+
+    image[1].head.rank = 0;
+    image[1].head.interface = MU_LEDGER_LIBMUSTER;
+    image[1].head.calls = 0;
+    image[1].comm[0].rank = 0;
+    memset(image[1].call, 0, sizeof image[1].call);
+    save(1, sizeof image[1]);
+    assert_int_equal(mu_profile_load(&p, folders, 1, NULL, stderr), 0);
+    assert_int_equal(p.nfiles, 2);
+    text = printed(mu_profile_text, &p);
+    if (strstr(text, "different NCCL releases"))
+        fail_msg("%s", text);
+    free(text);
+    mu_profile_clear(&p);
+    assert_int_equal(mu_monitor_look(&m, folders, 1, stderr), 0);
+    assert_int_equal(m.nranks, 1);
+    assert_true(m.rank[0].idle >= 0); /* that of NCCL's file */
+    mu_monitor_clear(&m);
+}
+
 /* The ring has calls 37 to 100, the last 50 of them on both sides of its end. */
 static void of_a_full_ring_the_last_calls_are_read(void **state)
 {
@@ -305,6 +332,7 @@ int main(void)
         TEST(json_has_the_figures),
         TEST(without_times_of_the_gpu_a_word_stands_in_for_bandwidth),
         TEST(files_of_different_releases_are_noted),
+        TEST(a_file_of_buckets_alone_is_no_other_release_and_no_other_rank),
         TEST(of_a_full_ring_the_last_calls_are_read),
         TEST(functions_have_the_factors_of_nccl_tests),
         TEST(the_head_has_where_the_process_runs),
