@@ -9,7 +9,8 @@
 #include "runtime/tools/monitor.h"
 #include "runtime/tools/profile.h"
 
-#define LAST 2048 /* records of a rank */
+#define LAST 2048   /* records of a rank */
+#define MOST 131072 /* where none of these is timed */
 
 /* Seconds since a moment of a process's clock; its host's clock may be another one. */
 static double since(const struct mu_ledger_head *head, uint64_t moment)
@@ -97,13 +98,35 @@ static int by_rank(const void *one, const void *other)
     return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
+static bool is_untimed(const struct mu_profile *p)
+{
+    for (size_t i = 0; i < p->nrecords; i++)
+        if (!p->records[i].call->untimed)
+            return false;
+    return p->nrecords > 0;
+}
+
+/* What the job does now, back to the last window in which calls were timed. */
+static int load_last(struct mu_profile *p, char **paths, int n, const char *job,
+                     FILE *complain)
+{
+    int rc = mu_profile_load_last(p, paths, n, job, LAST, complain);
+
+    for (uint64_t last = LAST * 8; rc == 0 && is_untimed(p) && last <= MOST;
+         last *= 8) {
+        mu_profile_clear(p);
+        rc = mu_profile_load_last(p, paths, n, job, last, complain);
+    }
+    return rc;
+}
+
 int mu_monitor_look(struct mu_monitor *m, char **paths, int n, FILE *complain)
 {
     struct mu_monitor_rank *rank = NULL;
     struct mu_profile p;
     int rc = -1;
 
-    if (mu_profile_load_last(&p, paths, n, m->only, LAST, complain) < 0)
+    if (load_last(&p, paths, n, m->only, complain) < 0)
         goto out;
     rank = calloc((unsigned)p.nfiles, sizeof *rank);
     if (!rank) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "runtime/tools/monitor.h"
 #include "runtime/tools/profile.h"
 #include "runtime/tools/samples.h"
 #include "tests/unit/folder.h"
@@ -112,6 +113,23 @@ a_training_that_is_timed_in_windows_has_the_steps_of_one_that_is_timed(void **st
     assert_non_null(strstr(find(&p, "straggler")->text, "rank 2 (n1) was last in"));
     assert_true(find(&p, "straggler")->value > 0.2); /* 5.4 of 19.7 ms */
     mu_profile_clear(&p);
+}
+
+static void the_monitor_looks_back_to_the_last_window(void **state)
+{
+    struct training t = sound_training;
+    struct mu_monitor m = { 0 };
+    char *folders[] = { folder };
+
+    t.windows = t.steps = 1000; /* the last of 6000 calls were timed 5940 calls ago */
+    assert_int_equal(ledgers_write(folder, &t), 0);
+    assert_int_equal(mu_monitor_look(&m, folders, 1, stderr), 0);
+    assert_int_equal(m.nranks, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_true(m.rank[r].busbw > 0);
+        assert_true(m.rank[r].share > 0.07 && m.rank[r].share < 0.1);
+    }
+    mu_monitor_clear(&m);
 }
 
 /* Each row is the sound training with one change. */
@@ -477,6 +495,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         TEST(steps_are_found_and_a_sound_training_has_no_finding),
         TEST(a_training_that_is_timed_in_windows_has_the_steps_of_one_that_is_timed),
+        TEST(the_monitor_looks_back_to_the_last_window),
         TEST(each_fault_has_its_finding),
         TEST(what_looks_alike_but_is_sound_has_no_finding),
         TEST(a_late_rank_may_be_alone_on_its_host),
