@@ -23,6 +23,15 @@ static unsigned oldest(const struct mu_profile *p, unsigned *newest)
     return least;
 }
 
+static size_t untimed(const struct mu_profile *p)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->nrecords; i++)
+        n += p->records[i].call->untimed;
+    return n;
+}
+
 void mu_profile_notes(const struct mu_profile *p, const char *open, const char *close,
                       FILE *to)
 {
@@ -41,6 +50,11 @@ void mu_profile_notes(const struct mu_profile *p, const char *open, const char *
                 "%sthe files are of different NCCL releases (profiler interfaces %u to "
                 "%u)%s",
                 open, least, newest, close);
+    if (untimed(p))
+        fprintf(to,
+                "%s%zu of %zu records have no times of the GPU: MUSTER_PROFILE_SHARE "
+                "sets how many have%s",
+                open, untimed(p), p->nrecords, close);
     if (p->overwritten)
         fprintf(to,
                 "%s%llu older records were overwritten; MUSTER_PROFILE_RECORDS makes "

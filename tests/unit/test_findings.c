@@ -16,6 +16,7 @@
 #include "runtime/tools/samples.h"
 #include "tests/unit/folder.h"
 #include "tests/unit/ledgers.h"
+#include "tests/unit/printed.h"
 
 #define RANKS 4
 #define STEPS 120
@@ -81,6 +82,7 @@ a_training_that_is_timed_in_windows_has_the_steps_of_one_that_is_timed(void **st
 {
     struct training t = sound_training;
     struct mu_profile p;
+    char *text;
 
     t.windows = 4; /* of 120 steps 0 to 9, 40 to 49, 80 to 89 are timed */
     load(&p, &t);
@@ -99,6 +101,9 @@ a_training_that_is_timed_in_windows_has_the_steps_of_one_that_is_timed(void **st
         assert_true(near(p.rows[r].median, 200));
         assert_true(near(p.rows[r].total, STEPS * 200)); /* as if all had times */
     }
+    text = printed(mu_profile_text, &p);
+    has(text, "2160 of 2880 records have no times of the GPU");
+    free(text);
     for (int f = 0; f < p.nfiles; f++) {
         double share = p.parts[f].busy / p.parts[f].span;
 
