@@ -16,6 +16,9 @@
 #
 #   ACCELERATE=yes TRAIN="train.py --epochs 10" sbatch --nodes=1 04_pytorch.sh
 #
+# A third way, where two lines of the program may change: "import muster.torch", and
+# muster.torch.DataParallel(model) in place of DistributedDataParallel(model, ...) (muster-torch(7)).
+#
 #SBATCH --job-name=pytorch
 #SBATCH --output=%x-%j.out
 #SBATCH --nodes=2

@@ -186,6 +186,15 @@ the future is behind the side stream" ]
     [ "$(grep -c ': equal$' <<< "$output")" -eq "$(grep -c '^    ("' "$BATS_TEST_DIRNAME/torch_buckets.py")" ]
 }
 
+@test "DataParallel: the pass's stream waits for side streams, and the program's for that" {
+    new
+    ranks 1 torch_bucket_streams.py
+    [ "$status" -eq 0 ]
+    [ "$(grep -E ' waits for | on ' <<< "$output")" = "zeroed on the pass's
+the pass's waits for side
+side waits for the pass's" ]
+}
+
 @test "DataParallel: what cannot be gets one sentence" {
     new
     fails buckets 0 \

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import muster.torch
+from muster.library import C
 from muster.torch import DataParallel
 from torch_models import (STEPS, WIDTH, Branches, Checkpointed, Frozen, Plain, Tied, Twice, ZeroSize, differ, loss_of,
                           train, train_several_optimizers, train_two_passes)
@@ -58,6 +59,34 @@ class Outer(nn.Module):
 
     def forward(self, x):
         return self.last(checkpoint(lambda value: torch.relu(self.first(value)), x.requires_grad_(), use_reentrant=True))
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.last = nn.Embedding(50, WIDTH), nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        return self.last(self.embedding((x * 7).long() % 50).mean(1))
+
+
+class Streams(nn.Module):
+    """The gradients of the first layer are late, on a stream of their own."""
+    side = None
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+
+    def forward(self, x):
+        if self.side is None:
+            return self.last(torch.relu(self.first(x)))
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            hidden = torch.relu(self.first(x))
+            hidden.register_hook(lambda _: torch.cuda._sleep(5_000_000))
+        torch.cuda.current_stream().wait_stream(self.side)
+        return self.last(hidden)
 
 
 def steps(model, optimizer, backward, set_to_none=True):
@@ -122,6 +151,29 @@ def train_dictionary(model):
     steps(model, sgd(model), lambda step: loss_of(lambda x: model(x)["result"][0], step).backward())
 
 
+def train_replaced(model):
+    """What the program does to gradients: a copy in their place, none for a part, a part that is kept."""
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        for number, value in enumerate(model.parameters()):
+            if value.grad is not None and number % 3 < 2:
+                value.grad = value.grad.clone() if number % 3 else None
+        loss_of(model, step).backward()
+        optimizer.step()
+
+
+def train_sparse(model):
+    """DDP's are dense: NCCL does not add up sparse ones."""
+    model.module.embedding.sparse = isinstance(model, DataParallel)
+    train(model)
+
+
+def train_on_streams(model):
+    if isinstance(model, DataParallel) and model.device.type == "cuda":
+        model.module.side = torch.cuda.Stream()
+    train(model)
+
+
 def train_evaluated(model):
     """Passes without gradients, and a gradient of something else, in between."""
     def backward(step):
@@ -158,6 +210,9 @@ CASES = [
     ("one backward pass of two forward passes", Twice, train_two_losses, {}),
     ("a scaled loss", Twice, train_scaled, {}),
     ("passes in between", Twice, train_evaluated, {}),
+    ("gradients that the program replaces", Plain, train_replaced, {}),
+    ("sparse gradients", Rows, train_sparse, {}),
+    ("two streams", Streams, train_on_streams, {}),
 ]
 
 
@@ -175,11 +230,15 @@ def compare(kind, trainer, options, groups):
     trainer(ours)
     if list(ours.state_dict()) != list(theirs.state_dict()):
         return "names in state_dict"
-    for (label, value), mate in zip(ours.named_parameters(), theirs.parameters()):
+    for number, ((label, value), mate) in enumerate(zip(ours.named_parameters(), theirs.parameters())):
         if (value.grad is None) != (mate.grad is None):
             return f"{label} has {'no' if value.grad is None else 'a'} gradient"
+        if value.numel() and value.grad is not None and value.grad.data_ptr() != C["ddp_grad"](ours._buckets._ddp, number):
+            return f"the gradient of {label} is no view"
     if all(torch.equal(value, start[key]) for key, value in model.state_dict().items()):
         return "the weights did not change"
+    if any(not value.abs().max() < 10 for value in model.parameters() if value.numel()):
+        return "the training diverges, so that rounding decides"
     if device.type == "cuda":
         off = max((one - other).abs().max().item() for one, other in zip(model.parameters(), theirs.parameters())
                   if one.numel())

@@ -157,10 +157,12 @@ def row(name, build, compiled, groups, device, tiny):
     off = [max(values) for values in zip(*apart[:-1])] + apart[-1]
     del start, again
     times = [([], []) for _ in trainings]
+    order = list(zip(trainings, times))
     for _ in range(WARM + STEPS):
-        for training, (alone, together) in zip(trainings, times):
+        for training, (alone, together) in order:
             alone.append(training.timed(False))
             together.append(training.timed(True))
+        order.append(order.pop(0))  # each is the first one in turn
     medians = slowest([statistics.median(values[WARM:]) for pair in times for values in pair], device)
     off = slowest(off, device)
     if dist.get_rank() == 0:

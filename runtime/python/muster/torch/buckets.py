@@ -48,9 +48,13 @@ class Buckets:
         self._idle = bytes([_IDLE]) * len(self._names)
         self._state = bytearray(self._idle)
         self._fresh = []  # had no gradient when the pass began
-        self._stream, self._stream_pointer = None, ctypes.c_void_p()  # of the pass
+        # Of the pass: the stream of the first output's gradient. It has no object from its number: 0 would make a new one.
+        self._stream, self._stream_pointer, self._stream_object = None, ctypes.c_void_p(), None
+        self._zeroed = None  # an event
         # The number of a stream without an object for it.
-        self._stream_of = torch._C._cuda_getCurrentRawStream if self._device.type == "cuda" else lambda index: None
+        self._stream_of, self._current_stream = lambda index: None, lambda device: None
+        if self._device.type == "cuda":
+            self._stream_of, self._current_stream = torch._C._cuda_getCurrentRawStream, torch.cuda.current_stream
         for number, parameter in enumerate(self._parameters):
             parameter.register_post_accumulate_grad_hook(self._hook(number))
 
@@ -104,9 +108,11 @@ class Buckets:
     def begin(self, _=None):
         """In a backward pass, before the first gradient of a parameter where possible."""
         if self._state[0] != _IDLE:
+            if self._stream_of(self._device.index) != self._stream:  # of another output, not behind the first one's
+                self._current_stream(self._device).wait_event(self._zeroed)
             return
         self._state[:] = bytes(len(self._names))
-        self._stream = self._stream_of(self._device.index)
+        self._stream, self._stream_object = self._stream_of(self._device.index), self._current_stream(self._device)
         self._stream_pointer = ctypes.c_void_p(self._stream)
         self._fresh = [number for number, value in enumerate(self._parameters) if value.grad is None]
         with torch.no_grad():
@@ -114,9 +120,9 @@ class Buckets:
                 self._memory.zero_()
             elif self._fresh:
                 torch._foreach_zero_([self._views[number] for number in self._fresh])
-        for parameter, view in zip(self._parameters, self._views):
-            if parameter.grad is None:
-                parameter.grad = view
+        for number in self._fresh:
+            self._parameters[number].grad = self._views[number]
+        self._zeroed = self._stream_object and self._stream_object.record_event()
         Variable._execution_engine.queue_callback(self._end)
 
     def _hook(self, number):
@@ -130,9 +136,9 @@ class Buckets:
             state[number] = _DONE
             if parameter.grad is not view:
                 self._move(number)
+            if stream_of(index) != self._stream:
+                self._stream_object.wait_stream(self._current_stream(self._device))
             if self.syncs:
-                if stream_of(index) != self._stream:
-                    self._follow()
                 status = ready(ddp, mine, self._stream_pointer)
                 if status:
                     self._check(status)
@@ -151,30 +157,30 @@ class Buckets:
             self._views[number].copy_(self._parameters[number].grad)
         self._parameters[number].grad = self._views[number]
 
-    def _follow(self):
-        """The stream of the pass waits for the current one, which a gradient is on."""
-        torch.cuda.ExternalStream(self._stream or 0, self._device).wait_stream(torch.cuda.current_stream(self._device))
-
     def _end(self):
         unused = [number for number, state in enumerate(self._state) if state == _AWAITED] if _AWAITED in self._state else []
         exchange = self.syncs and _DONE in self._state
         self._state[:] = self._idle
         fresh = set(self._fresh).intersection(unused)
+        stream = self._stream_of(self._device.index)
+        if stream != self._stream:
+            self._current_stream(self._device).wait_stream(self._stream_object)
         if exchange:
             for number in unused:
                 if number in fresh:
                     self._check(C["ddp_grad_absent"](self._ddp, self._numbers[number]))
-                else:  # of earlier passes
-                    self._start_earlier(number)
-            self._check(C["ddp_sync"](self._ddp, self._stream_of(self._device.index)))
+                else:
+                    self._start_earlier(number, stream)
+            self._check(C["ddp_sync"](self._ddp, stream))
         for number in fresh:
             if not exchange or C["ddp_absent"](self._ddp, self._numbers[number]):
                 self._parameters[number].grad = None
 
-    def _start_earlier(self, number):
+    def _start_earlier(self, number, stream):
+        """The gradient of earlier passes."""
         if self._parameters[number].grad is not self._views[number]:
             self._move(number)
-        self._check(C["ddp_grad_ready"](self._ddp, self._numbers[number], self._stream))
+        self._check(C["ddp_grad_ready"](self._ddp, self._numbers[number], stream))
 
 
 def hooks_in(parameter):
