@@ -133,7 +133,9 @@ static void free_graphs(struct tune *t)
     }
 }
 
-/* The slowest rank's times: all ranks decide alike. */
+/* The slowest rank's times: all ranks decide alike. A rank that waits for another one
+ * is not overdue itself.
+ */
 static void agree(struct tune *t, struct mu_tune_row *rows, int n)
 {
     double us[2 * MU_TUNE_FORMS];
@@ -142,9 +144,11 @@ static void agree(struct tune *t, struct mu_tune_row *rows, int n)
         us[2 * f] = rows[f].us;
         us[2 * f + 1] = rows[f].default_us;
     }
+    alarm(0);
     if (muster_allreduce(t->b->m, us, 2 * (size_t)n, MUSTER_F64, MUSTER_MAX, NULL) !=
         MUSTER_OK)
         exit(muster_report(t->b->m));
+    alarm(WAY_SECONDS);
     for (int f = 0; f < n; f++) {
         rows[f].us = us[2 * f];
         rows[f].default_us = us[2 * f + 1];
