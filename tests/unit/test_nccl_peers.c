@@ -308,7 +308,7 @@ static void memory_that_one_rank_cannot_map_is_an_error_on_all(void **state)
     }
 }
 
-/* The world of generation 1 has allocated two arenas, that of 2 another one. */
+/* The first world, of generation 0, has allocated two arenas, that of 2 another one. */
 static struct mu_nccl_backend *with_arenas(char **base, char *theirs)
 {
     struct mu_nccl_backend *b = backend(0);
@@ -317,7 +317,7 @@ static struct mu_nccl_backend *with_arenas(char **base, char *theirs)
     b->own = true;
     offered = answer[0] = answer[1] = theirs;
     for (int i = 0; i < 3; i++) {
-        b->env.generation = i < 2 ? 1 : 2;
+        b->env.generation = i < 2 ? 0 : 2;
         base[i] = mu_nccl_arena_alloc(b, 1000, &err);
         assert_non_null(base[i]);
         base[i][5] = (char)i;

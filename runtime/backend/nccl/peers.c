@@ -378,7 +378,9 @@ static bool contains(const uint64_t *ids, size_t n, uint64_t id)
     return false;
 }
 
-/* ids[0] is their number; an arena that a rank of this node does not have becomes 0. */
+/* ids[0] is their number, in theirs too; an arena that a rank of this node does not
+ * have becomes 0.
+ */
 static int keep_common(struct mu_nccl_backend *b, uint64_t *ids, struct mu_err *err)
 {
     const struct mu_exchange *x = &b->env.exchange;
@@ -399,7 +401,7 @@ static int keep_common(struct mu_nccl_backend *b, uint64_t *ids, struct mu_err *
                      err) < 0)
             return mu_err_context(err, "nccl backend, %s of rank %d", key, rank);
         for (size_t k = 1; k <= n; k++)
-            if (!contains(theirs, len / sizeof *theirs, ids[k]))
+            if (!contains(theirs + 1, len / sizeof *theirs - 1, ids[k]))
                 ids[k] = 0;
         free(theirs);
     }
