@@ -42,6 +42,20 @@ static void request_put(struct mu_nccl_backend *b, struct mu_nccl_request *r)
     b->free_requests = r;
 }
 
+/* On b->stream. */
+static int enqueue_timed(struct mu_nccl_backend *b, struct mu_coll *c,
+                         struct mu_err *err)
+{
+    int rc;
+
+    if (c->times)
+        c->times->from = mu_nccl_moment(b, b->stream);
+    rc = mu_nccl_enqueue(b, c, err);
+    if (c->times)
+        c->times->to = mu_nccl_moment(b, b->stream);
+    return rc;
+}
+
 /* Run a collective on the stream that waits for it, which saves events and the latency
  * of a second stream. Our kernels follow each other in the same order on all ranks, so
  * it must run after all earlier ones: `tail` is a stream behind all of them.
@@ -61,12 +75,8 @@ static int start_direct(struct mu_nccl_backend *b, struct mu_coll *c,
             return mu_cuda_err(err, rc, "ordering a collective behind the one before");
     }
     b->stream = stream;
-    if (c->times)
-        c->times->from = mu_nccl_moment(b, stream);
-    result = mu_nccl_enqueue(b, c, err);
+    result = enqueue_timed(b, c, err);
     b->stream = own;
-    if (c->times)
-        c->times->to = mu_nccl_moment(b, stream);
     if (result == 0)
         b->tail = stream;
     r->direct = true;
@@ -89,12 +99,8 @@ static int start_aside(struct mu_nccl_backend *b, struct mu_coll *c,
         rc = cudaStreamWaitEvent(b->stream, r->ready, 0);
     if (rc != cudaSuccess)
         return mu_cuda_err(err, rc, "ordering a collective behind its stream");
-    if (c->times)
-        c->times->from = mu_nccl_moment(b, b->stream);
-    if (mu_nccl_enqueue(b, c, err) < 0)
+    if (enqueue_timed(b, c, err) < 0)
         return -1;
-    if (c->times)
-        c->times->to = mu_nccl_moment(b, b->stream);
     b->tail = b->stream;
     r->number = ++b->started;
     r->late = c->batch_join;

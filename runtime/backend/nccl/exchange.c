@@ -10,17 +10,6 @@
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/core/dtype.h"
 
-enum way { NONE, MAIL, PIPE, REST };
-
-static enum way way_of(const struct mu_nccl_backend *b, size_t bytes)
-{
-    if (bytes == 0)
-        return NONE;
-    if (!b->own || b->forced == MU_ALGO_NCCL)
-        return REST;
-    return bytes <= MU_MAIL_MOST ? MAIL : PIPE;
-}
-
 /* All blocks of a rank must fit on its GPU at once: they wait for each other. */
 static int blocks_of_message(const struct mu_nccl_backend *b, const struct mu_coll *c)
 {
@@ -49,38 +38,35 @@ static struct both_ways with_rank(const struct mu_coll *c, int r, size_t element
                                .in_count = c->recvs[r].count };
 }
 
-static void add_out(struct mu_parts *parts, enum way way, int r, const void *data,
-                    size_t bytes)
+static void add_out(struct mu_parts *parts, int r, const void *data, size_t bytes)
 {
-    parts->rest |= way == REST;
-    parts->sends |= way == MAIL;
-    parts->piped |= way == PIPE;
-    if (way == MAIL) {
-        parts->mail.out[r] = data;
-        parts->mail.out_bytes[r] = (uint32_t)bytes;
-    } else if (way == PIPE) {
+    if (bytes > MU_MAIL_MOST) {
+        parts->piped = true;
         parts->pipe.out[r] = data;
         parts->pipe.out_bytes[r] = bytes;
+    } else if (bytes > 0) {
+        parts->sends = true;
+        parts->mail.out[r] = data;
+        parts->mail.out_bytes[r] = (uint32_t)bytes;
     }
 }
 
-static void add_in(struct mu_parts *parts, enum way way, int r, void *data,
-                   size_t bytes)
+static void add_in(struct mu_parts *parts, int r, void *data, size_t bytes)
 {
-    parts->rest |= way == REST;
-    parts->receives |= way == MAIL;
-    parts->piped |= way == PIPE;
-    if (way == MAIL) {
-        parts->mail.in[r] = data;
-        parts->mail.in_bytes[r] = (uint32_t)bytes;
-    } else if (way == PIPE) {
+    if (bytes > MU_MAIL_MOST) {
+        parts->piped = true;
         parts->pipe.in[r] = data;
         parts->pipe.in_bytes[r] = bytes;
+    } else if (bytes > 0) {
+        parts->receives = true;
+        parts->mail.in[r] = data;
+        parts->mail.in_bytes[r] = (uint32_t)bytes;
     }
 }
 
 struct mu_parts mu_parts_split(const struct mu_nccl_backend *b, const struct mu_coll *c)
 {
+    const bool ours = b->own && b->forced != MU_ALGO_NCCL;
     size_t element = mu_dtype_size(c->dtype);
     struct mu_parts parts = { .pipe.blocks = blocks_of_message(b, c) };
 
@@ -90,8 +76,12 @@ struct mu_parts mu_parts_split(const struct mu_nccl_backend *b, const struct mu_
 
         if (r == b->env.rank)
             continue;
-        add_out(&parts, way_of(b, out), r, w.out, out);
-        add_in(&parts, way_of(b, in), r, w.in, in);
+        if (!ours) {
+            parts.rest = parts.rest || out > 0 || in > 0;
+            continue;
+        }
+        add_out(&parts, r, w.out, out);
+        add_in(&parts, r, w.in, in);
     }
     return parts;
 }
