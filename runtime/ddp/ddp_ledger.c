@@ -51,16 +51,6 @@ int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp)
     return records(ddp) ? mu_clock_ns() : 0;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a == 0 || (b != 0 && b < a) ? b : a;
-}
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since)
 {
     struct mu_ddp_bucket *bucket = &ddp->bucket[b];
@@ -68,8 +58,9 @@ void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since)
 
     mu_ddp_gpu_joined(ddp, b);
     for (int s = 0; s < bucket->nstarted; s++) {
-        t->started = earlier(t->started, (uint64_t)bucket->started[s].times.began);
-        t->ended = later(t->ended, (uint64_t)bucket->started[s].times.ended);
+        t->started =
+            mu_ledger_earlier(t->started, (uint64_t)bucket->started[s].times.began);
+        t->ended = mu_ledger_later(t->ended, (uint64_t)bucket->started[s].times.ended);
     }
     t->joined = (uint64_t)mu_clock_ns();
     t->exposed += t->joined - (uint64_t)since;
@@ -92,18 +83,9 @@ static void write_step(struct muster_ddp *ddp)
         mu_ddp_gpu_step(ddp, &step);
         return;
     }
-    for (int k = 0; k < ddp->plan.nbuckets; k++) {
-        struct mu_ledger_bucket *t = &ddp->bucket[ddp->ready.order[k]].times;
-
-        t->begin = step.begin;
-        t->comm = step.comm;
-        step.ready = earlier(step.ready, t->ready);
-        step.launched = earlier(step.launched, t->launched);
-        step.started = earlier(step.started, t->started);
-        step.ended = later(step.ended, t->ended);
-        step.bytes += t->bytes;
-        mu_ledger_add_bucket(&ddp->comm->ledger, t);
-    }
+    for (int k = 0; k < ddp->plan.nbuckets; k++)
+        mu_ledger_add_to_step(&ddp->comm->ledger, &step,
+                              &ddp->bucket[ddp->ready.order[k]].times);
     mu_ledger_add_bucket(&ddp->comm->ledger, &step);
 }
 

@@ -16,10 +16,9 @@
 /* A step that the host has ended. */
 struct mu_ddp_timed {
     struct mu_ddp_timed *next;
-    uint64_t begin; /* of the step on the host; 0: it is the first */
     void *sync;
-    int64_t sync_ns;
-    struct mu_ledger_bucket step;
+    uint64_t sync_ns;
+    struct mu_ledger_bucket step; /* begin: on the host; 0: it is the first */
     int n;
     struct {
         struct mu_ledger_bucket times;
@@ -103,11 +102,8 @@ static bool reached(const struct muster_ddp *ddp, void **moment, uint64_t *ns)
 
 static bool reached_all(const struct muster_ddp *ddp, struct mu_ddp_timed *t)
 {
-    uint64_t sync = (uint64_t)t->sync_ns;
-
-    if (!reached(ddp, &t->sync, &sync))
+    if (!reached(ddp, &t->sync, &t->sync_ns))
         return false;
-    t->sync_ns = (int64_t)sync;
     for (int k = 0; k < t->n; k++)
         if (!reached(ddp, &t->bucket[k].moments.ready, &t->bucket[k].times.ready) ||
             !reached(ddp, &t->bucket[k].moments.started, &t->bucket[k].times.started) ||
@@ -116,40 +112,25 @@ static bool reached_all(const struct muster_ddp *ddp, struct mu_ddp_timed *t)
     return true;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a == 0 || (b != 0 && b < a) ? b : a;
-}
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* The GPU packs a bucket when the host has launched that and its gradients are ready.
  */
 static void write_timed(struct muster_ddp *ddp, struct mu_ddp_timed *t)
 {
-    uint64_t at = (uint64_t)t->sync_ns, begin = later(t->begin, ddp->joined_ns);
+    uint64_t at = t->sync_ns;
 
-    t->step.begin = t->begin ? begin : 0;
+    if (t->step.begin)
+        t->step.begin = mu_ledger_later(t->step.begin, ddp->joined_ns);
     for (int k = 0; k < t->n; k++) {
         struct mu_ledger_bucket *b = &t->bucket[k].times;
 
-        b->begin = t->step.begin;
-        b->launched = later(b->launched, b->ready);
-        b->joined = later(at, b->ended);
+        b->launched = mu_ledger_later(b->launched, b->ready);
+        b->joined = mu_ledger_later(at, b->ended);
         b->exposed = at ? b->joined - at : 0;
         at = b->joined;
-        t->step.ready = earlier(t->step.ready, b->ready);
-        t->step.launched = earlier(t->step.launched, b->launched);
-        t->step.started = earlier(t->step.started, b->started);
-        t->step.ended = later(t->step.ended, b->ended);
-        t->step.bytes += b->bytes;
-        mu_ledger_add_bucket(&ddp->comm->ledger, b);
+        mu_ledger_add_to_step(&ddp->comm->ledger, &t->step, b);
     }
     t->step.joined = ddp->joined_ns = at;
-    t->step.exposed = t->sync_ns ? at - (uint64_t)t->sync_ns : 0;
+    t->step.exposed = t->sync_ns ? at - t->sync_ns : 0;
     mu_ledger_add_bucket(&ddp->comm->ledger, &t->step);
 }
 
@@ -197,7 +178,6 @@ void mu_ddp_gpu_step(struct muster_ddp *ddp, const struct mu_ledger_bucket *step
 
     if (!t)
         return;
-    t->begin = step->begin;
     t->step = *step;
     t->sync = ddp->sync_moment;
     ddp->sync_moment = NULL;
@@ -206,7 +186,6 @@ void mu_ddp_gpu_step(struct muster_ddp *ddp, const struct mu_ledger_bucket *step
         struct mu_ddp_bucket *b = &ddp->bucket[ddp->ready.order[k]];
 
         t->bucket[k].times = b->times;
-        t->bucket[k].times.comm = step->comm;
         t->bucket[k].moments = b->moments;
         b->moments = (struct mu_ddp_moments){ NULL, NULL, NULL };
     }

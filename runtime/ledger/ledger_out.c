@@ -287,3 +287,16 @@ void mu_ledger_add_bucket(struct mu_ledger_out *out,
     *slot = *what; /* its number is 0 */
     __atomic_store_n(&slot->number, number, __ATOMIC_RELEASE);
 }
+
+void mu_ledger_add_to_step(struct mu_ledger_out *out, struct mu_ledger_bucket *step,
+                           struct mu_ledger_bucket *what)
+{
+    what->begin = step->begin;
+    what->comm = step->comm;
+    step->ready = mu_ledger_earlier(step->ready, what->ready);
+    step->launched = mu_ledger_earlier(step->launched, what->launched);
+    step->started = mu_ledger_earlier(step->started, what->started);
+    step->ended = mu_ledger_later(step->ended, what->ended);
+    step->bytes += what->bytes;
+    mu_ledger_add_bucket(out, what);
+}

@@ -57,5 +57,18 @@ void mu_ledger_end(struct mu_ledger_out *out, void *handle);
 /* Record a bucket, or a step, of which `what` has all but the number. */
 void mu_ledger_add_bucket(struct mu_ledger_out *out,
                           const struct mu_ledger_bucket *what);
+/* Record a bucket of a step, and add it to the step's own record. */
+void mu_ledger_add_to_step(struct mu_ledger_out *out, struct mu_ledger_bucket *step,
+                           struct mu_ledger_bucket *what);
+
+/* Of two times; 0: unknown. */
+static inline uint64_t mu_ledger_earlier(uint64_t a, uint64_t b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+static inline uint64_t mu_ledger_later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 #endif
