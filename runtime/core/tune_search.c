@@ -89,9 +89,7 @@ static int add(const struct mu_tune_search *s, const struct mu_tune_row *way,
 /* The first row of each way among `first` to `last`, which has rows of all forms. */
 static bool begins_way(const struct mu_tune *t, int first, int at)
 {
-    return at == first || t->rows[at].algo != t->rows[at - 1].algo ||
-           t->rows[at].proto != t->rows[at - 1].proto ||
-           t->rows[at].channels != t->rows[at - 1].channels;
+    return at == first || !mu_tune_same_way(&t->rows[at], &t->rows[at - 1]);
 }
 
 static int search_size(const struct mu_tune_search *s, uint64_t bytes,

@@ -215,8 +215,7 @@ static struct shares shares_at(const struct mu_tune *t, const struct mu_tune_row
     for (int i = 0; i < t->n; i++) {
         const struct mu_tune_row *r = &t->rows[i];
 
-        if (is_of(r, size) && r->algo == way->algo && r->proto == way->proto &&
-            r->channels == way->channels && share(r) > s.of[r->form])
+        if (is_of(r, size) && mu_tune_same_way(r, way) && share(r) > s.of[r->form])
             s.of[r->form] = share(r);
     }
     return s;
@@ -263,8 +262,7 @@ const struct mu_tune_row *mu_tune_slowest(const struct mu_tune *t,
     for (int i = 0; i < t->n; i++) {
         const struct mu_tune_row *r = &t->rows[i];
 
-        if (is_of(r, row) && r->form == form && r->algo == row->algo &&
-            r->proto == row->proto && r->channels == row->channels &&
+        if (is_of(r, row) && r->form == form && mu_tune_same_way(r, row) &&
             (!found || share(r) > share(found)))
             found = r;
     }

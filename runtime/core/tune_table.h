@@ -65,6 +65,12 @@ const char *mu_tune_algo_name(int algo);
 const char *mu_tune_proto_name(int proto);
 const char *mu_tune_form_name(enum mu_tune_form form);
 
+static inline bool mu_tune_same_way(const struct mu_tune_row *a,
+                                    const struct mu_tune_row *b)
+{
+    return a->algo == b->algo && a->proto == b->proto && a->channels == b->channels;
+}
+
 /* The way of `row` is proven at its size. Of each form the slowest measurement counts:
  * in none is it slower than the default, in at least one it is faster. 2 % are noise.
  */
