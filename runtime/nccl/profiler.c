@@ -95,9 +95,9 @@ static void end_times(void)
            "records all");
 }
 
-/* Handles of groups, of which nothing is recorded: before NCCL 2.28 a group without a
- * handle has no collectives, later on its captured ones share a number. Which of the
- * two it is tells its collectives whether they are timed.
+/* Handles of groups, of which nothing is recorded. Before NCCL 2.28 a group without a
+ * handle has no collectives; later on its captured ones share a number. A timed group
+ * has the second handle: its collectives see by it that they are timed.
  */
 static char groups[2];
 

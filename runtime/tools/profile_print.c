@@ -36,6 +36,7 @@ void mu_profile_notes(const struct mu_profile *p, const char *open, const char *
                       FILE *to)
 {
     unsigned newest, least = oldest(p, &newest);
+    size_t without = untimed(p);
 
     if (least < 3)
         fprintf(to, "%sno times on the GPU and no bandwidth: they need NCCL 2.26%s",
@@ -50,11 +51,11 @@ void mu_profile_notes(const struct mu_profile *p, const char *open, const char *
                 "%sthe files are of different NCCL releases (profiler interfaces %u to "
                 "%u)%s",
                 open, least, newest, close);
-    if (untimed(p))
+    if (without > 0)
         fprintf(to,
                 "%s%zu of %zu records have no times of the GPU: MUSTER_PROFILE_SHARE "
                 "sets how many have%s",
-                open, untimed(p), p->nrecords, close);
+                open, without, p->nrecords, close);
     if (p->overwritten)
         fprintf(to,
                 "%s%llu older records were overwritten; MUSTER_PROFILE_RECORDS makes "
