@@ -175,8 +175,8 @@ static void decide_by_environment(const struct mu_takeover_input *in,
     }
 }
 
-/* Does a list of --gres or --tres-per-task have one of these two? */
-static bool has_any(const char *list, const char *const names[2])
+/* Does a list of --gres or --tres-per-task have one of these? The last one is NULL. */
+static bool has_any(const char *list, const char *const *names)
 {
     for (const char *item = list; item && *item; item += strspn(item, ",")) {
         size_t len;
@@ -184,7 +184,7 @@ static bool has_any(const char *list, const char *const names[2])
         if (strncmp(item, "gres", 4) == 0 && strchr(":/", item[4]))
             item += 5;
         len = strcspn(item, ":=,");
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; names[i]; i++)
             if (strlen(names[i]) == len && strncmp(item, names[i], len) == 0)
                 return true;
         item += strcspn(item, ",");
@@ -194,12 +194,12 @@ static bool has_any(const char *list, const char *const names[2])
 
 static bool has_parts(const char *list)
 {
-    return has_any(list, (const char *const[2]){ "shard", "mps" });
+    return has_any(list, (const char *const[]){ "shard", "mps", NULL });
 }
 
 static bool has_gpus(const char *list)
 {
-    return has_any(list, (const char *const[2]){ "gpu", "gpu" });
+    return has_any(list, (const char *const[]){ "gpu", NULL });
 }
 
 bool mu_takeover_asks_for_parts(const struct mu_takeover_input *in)
