@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from muster.torch import DataParallel, buckets
+from torch_current import Current
 
 STEPS = []
 
@@ -26,18 +27,7 @@ class Stream:
         pass
 
 
-class Current:
-    """The streams that are current, as torch.cuda.stream makes them."""
-    streams = [Stream("the pass's", 0)]
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def __enter__(self):
-        self.streams.append(self._stream)
-
-    def __exit__(self, *_):
-        self.streams.pop()
+Current.streams.append(Stream("the pass's", 0))
 
 
 class OnStreams(buckets.Buckets):

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import muster.torch
 from muster.library import C
 from muster.torch import DataParallel
-from torch_models import (STEPS, WIDTH, Branches, Checkpointed, Frozen, Plain, Tied, Twice, ZeroSize, differ, loss_of,
+from torch_models import (STEPS, WIDTH, Branches, Checkpointed, Frozen, Plain, Tied, Twice, ZeroSize, differ, loss_of, tell,
                           train, train_several_optimizers, train_two_passes)
 
 UNUSED = {"find_unused_parameters": True}
@@ -256,11 +256,7 @@ def main():
     ours = dist.new_group(backend="muster")
     failed = 0
     for name, *case in CASES:
-        problems = [None] * dist.get_world_size()
-        dist.all_gather_object(problems, compare(*case, (theirs, ours if "group" in name else None, device)))
-        failed += any(problems)
-        if dist.get_rank() == 0:
-            print(f"{name}: {'equal' if not any(problems) else problems}", flush=True)
+        failed += tell(name, compare(*case, (theirs, ours if "group" in name else None, device)), "equal")
     return failed
 
 

@@ -10,6 +10,8 @@ import time
 
 import torch
 
+from torch_current import Current
+
 STEPS = []
 GPU = torch.device("cuda", 0)
 
@@ -37,19 +39,7 @@ class Event:
         self.after = stream.name
 
 
-class Current:
-    """The streams that are current, as torch.cuda.stream makes them."""
-
-    streams = [Stream(name="the caller's")]
-
-    def __init__(self, stream):
-        self._stream = stream
-
-    def __enter__(self):
-        self.streams.append(self._stream)
-
-    def __exit__(self, *_):
-        self.streams.pop()
+Current.streams.append(Stream(name="the caller's"))
 
 
 class Future:

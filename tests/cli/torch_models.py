@@ -177,6 +177,15 @@ def differ(one, other):
     return None
 
 
+def tell(name, problem, good):
+    """[collective] Rank 0 prints the line of a case. True: a rank has a problem."""
+    problems = [None] * dist.get_world_size()
+    dist.all_gather_object(problems, problem)
+    if dist.get_rank() == 0:
+        print(f"{name}: {problems if any(problems) else good}", flush=True)
+    return any(problems)
+
+
 def main():
     dist.init_process_group("muster")
     gloo = dist.new_group(backend="gloo")
@@ -194,12 +203,7 @@ def main():
         problem = differ(over_muster.module, over_gloo.module)
         if all(torch.equal(value, start[key]) for key, value in model.state_dict().items()):
             problem = "the weights did not change"
-        problems = [None] * dist.get_world_size()
-        dist.all_gather_object(problems, problem)
-        if any(problems):
-            failed += 1
-        if dist.get_rank() == 0:
-            print(f"{name}: {'equal' if not any(problems) else problems}", flush=True)
+        failed += tell(name, problem, "equal")
     return failed
 
 

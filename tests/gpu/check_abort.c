@@ -62,14 +62,8 @@ static void pair(const struct step *s)
                             .scale = 1,
                             .stream = r->stream,
                             .what = "a test's message" };
-    struct mu_request *request;
-    struct mu_err err = { 0 };
 
-    if (r->ops->start(r->b, &coll, &request, &err) < 0 ||
-        r->ops->join(r->b, request, r->stream, &err) < 0) {
-        fprintf(stderr, "# rank %d: %s\n", r->world->rank, err.text);
-        exit(err.code ? err.code : 1);
-    }
+    run(r, &coll);
 }
 
 static void step(void *arg)

@@ -58,6 +58,18 @@ void rank_close(struct rank *r)
     mu_world_close(r->world);
 }
 
+void run(struct rank *r, const struct mu_coll *coll)
+{
+    struct mu_request *request;
+    struct mu_err err = { 0 };
+
+    if (r->ops->start(r->b, coll, &request, &err) < 0 ||
+        r->ops->join(r->b, request, r->stream, &err) < 0) {
+        fprintf(stderr, "# rank %d: %s\n", r->world->rank, err.text);
+        exit(err.code ? err.code : 1);
+    }
+}
+
 void allreduce(struct rank *r, const void *send, void *recv, size_t count,
                enum muster_dtype dtype, enum muster_op op, double scale)
 {
@@ -73,12 +85,6 @@ void allreduce(struct rank *r, const void *send, void *recv, size_t count,
         .same_place = r->same_place,
         .what = "a test's all-reduce",
     };
-    struct mu_request *request;
-    struct mu_err err = { 0 };
 
-    if (r->ops->start(r->b, &coll, &request, &err) < 0 ||
-        r->ops->join(r->b, request, r->stream, &err) < 0) {
-        fprintf(stderr, "# rank %d: %s\n", r->world->rank, err.text);
-        exit(err.code ? err.code : 1);
-    }
+    run(r, &coll);
 }

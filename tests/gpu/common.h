@@ -32,6 +32,8 @@ void check(struct rank *r, bool ok, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* True when `mine` is the same 64-bit value on all ranks (collective). */
 bool same_everywhere(struct rank *r, uint64_t mine);
+/* Start and join it; a failure ends the process. */
+void run(struct rank *r, const struct mu_coll *coll);
 void allreduce(struct rank *r, const void *send, void *recv, size_t count,
                enum muster_dtype dtype, enum muster_op op, double scale);
 
