@@ -61,6 +61,7 @@ struct mu_link {
     int pidfd; /* of a local peer, or -1 */
     int rank;
     struct mu_buffer in, out;
+    bool reading; /* mu_link_read is on the stack */
     bool writing; /* EPOLLOUT is enabled */
     bool gone;    /* was there, and is closed */
     bool asked;   /* a request for its record is not answered */

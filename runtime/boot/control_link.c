@@ -49,7 +49,7 @@ int mu_link_open(struct mu_control *c, int index, int fd, int rank, pid_t pid)
     link->fd = fd;
     link->rank = rank;
     link->pidfd = -1;
-    link->gone = link->writing = false;
+    link->gone = link->reading = link->writing = false;
     if (mu_control_watch(c, fd, MU_ON_LINK, index) < 0)
         return -1;
     /* The process itself, since a child that it forked may hold the socket open. A pid
@@ -164,7 +164,7 @@ static void take_frames(struct mu_control *c, struct mu_link *link)
     }
 }
 
-bool mu_link_read(struct mu_control *c, struct mu_link *link)
+static bool read_frames(struct mu_control *c, struct mu_link *link)
 {
     while (link->fd >= 0) {
         ssize_t n;
@@ -185,6 +185,16 @@ bool mu_link_read(struct mu_control *c, struct mu_link *link)
         take_frames(c, link);
     }
     return true;
+}
+
+bool mu_link_read(struct mu_control *c, struct mu_link *link)
+{
+    bool open;
+
+    link->reading = true;
+    open = read_frames(c, link);
+    link->reading = false;
+    return open;
 }
 
 void mu_control_pass_up(struct mu_control *c, const struct mu_frame *f,

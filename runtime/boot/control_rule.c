@@ -140,8 +140,23 @@ static bool is_unnamed(const struct mu_complaint *why)
            (why->status == MUSTER_EPEER || why->status == MUSTER_EDEVICE);
 }
 
+/* Another thread or another rank may see a death before this process has read what the
+ * dead rank wrote last.
+ */
+static void read_last_words(struct mu_control *c, int rank)
+{
+    for (int i = -1; i < c->nchildren; i++) {
+        struct mu_link *link = mu_control_link(c, i);
+
+        if (link->rank == rank && !link->reading)
+            mu_link_read(c, link);
+    }
+}
+
 void mu_control_complain(struct mu_control *c, const struct mu_complaint *why)
 {
+    if (why->death != MU_DEATH_NONE)
+        read_last_words(c, why->rank);
     if (c->ended || c->goodbye)
         return;
     if (c->parent >= 0)
