@@ -99,7 +99,15 @@ job_is() { # job, state (a list A|B is fine)
 }
 
 job_becomes() { # seconds, job, state (a list A|B is fine): Slurm may write it down a little later
-    wait_for "$1" job_is "$2" "$3" || { echo "job $2 is $(field "$2" JobState)" >&2; return 1; }
+    wait_for "$1" job_is "$2" "$3" || { where_it_stands "$2" >&2; return 1; }
+}
+
+# For a job that does not come on: what Slurm and its processes do.
+where_it_stands() { # job
+    echo "job $1 is $(field "$1" JobState)"
+    squeue -s -j "$1"
+    ps -eo pid,ppid,stat,wchan:24,etime,args --forest | grep -E '[s]lurm|[s]run|[b]atch'
+    tail -qn 20 "$MUSTER_DIR"/c/log/*
 }
 
 job_ends() { # seconds, job: returns its exit status
