@@ -46,7 +46,23 @@ END
 10|the file ends within <cpu>|10,11d
 4|an attribute's value starts with a line break, not a quote|4s/link_speed=.*/link_speed=/
 4|a value is longer than 255|4s/0x030200/&xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx/
+11|a name is longer than 255 characters|11s/$/<@/;11s/@/@@@@@@@@/;s/@/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx/g
+10|the file ends within a value|9s/ class.*/ class="/;10,11d
+12|a comment is not closed|2s/.*/<!-- cut/
+7|a closing tag has no '>' right behind its name|7s,</cpu>,</cpu >,
+7|</numa> closes cpu|7s/cpu/numa/
+12|</system> closes nothing|11s,$,\n</system>,
+4|expected '>' or a blank and an attribute, got 'x'|4s,/>,/x>,
+4|expected '>' or a blank and an attribute, got character 0x01|4s,/>,/\x01>,
+11|elements are nested too deep|11s/.*/@@@@@@@@/;s/@/<a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a>/g
 END
+}
+
+@test "NCCL's reader stops where the last line ends within a tag" {
+    printf '<system version="1">\n  <cpu' > "$BATS_TEST_TMPDIR/f.xml"
+    m topo --check "$BATS_TEST_TMPDIR/f.xml"
+    [ $status -eq 3 ]
+    has "$output" "f.xml:2: error: NCCL stops reading here: the file ends within a tag"
 }
 
 @test "errors are exit 1, each with its line" {
@@ -87,6 +103,7 @@ END
 4|is probably the rate of an idle link|4s,16 GT/s,2.5 GT/s,
 4|NCCL assumes 16 lanes|4s/link_width="16"/link_width="0"/
 2|no affinity|2s/affinity="[^"]*" //
+4|more than 16 attributes: NCCL drops the rest|4s,/>, a="" b="" c="" d="" e="" f="" g="" h="" i="" j="" k="" l="" m=""/>,
 4|1 <gpu> and 0 <net>|4s,/>,><gpu dev="0"/></pci>,
 8|does not name the NUMA node of these devices|8s/numaid="1"/numaid="-1"/
 END

@@ -32,7 +32,6 @@
 
 #define MU_NCCL_STRING_MAX 255
 #define MU_NCCL_ATTRS_MAX 16
-#define MU_NCCL_CHILDREN_MAX 640
 #define MU_NCCL_NODES_MAX 256
 #define MU_GPUS_PER_FUNCTION 64
 /* Dumps of whole NVLink domains have some thousands; a larger file is no topology. */

@@ -7,7 +7,7 @@
  * - It stops at a declaration <?xml ...?>.
  * - Blanks separate attributes, all on the line of the tag. The 17th is dropped.
  * - A string has at most 255 characters.
- * - An element has at most 640 children, a file at most 256 elements.
+ * - A file has at most 256 elements, so that the limit of 640 children has no effect.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,6 @@ struct scan {
     int elements;
     int depth;
     char name[DEEPEST][256];
-    int children[DEEPEST];
 };
 
 static int next(struct scan *s)
@@ -180,14 +179,11 @@ static bool open_tag(struct scan *s, const char *name, int last)
         return false;
     if (++s->elements == MU_NCCL_NODES_MAX + 1)
         return stop(s, "more than 256 elements in one file");
-    if (s->depth > 0 && ++s->children[s->depth - 1] > MU_NCCL_CHILDREN_MAX)
-        return stop(s, "more than 640 elements in one element");
     if (single)
         return true;
     if (s->depth == DEEPEST)
         return stop(s, "elements are nested too deep");
-    snprintf(s->name[s->depth], sizeof s->name[0], "%s", name);
-    s->children[s->depth++] = 0;
+    snprintf(s->name[s->depth++], sizeof s->name[0], "%s", name);
     return true;
 }
 
