@@ -87,6 +87,9 @@ END
 4|not a PCI address|4s/0000:11:00.0/GPU0/
 4|class|4s/0x030200/gpu/
 4|link_width|4s/"16"/"wide"/
+5|<pci> has no busid|5s/busid="[^"]*" //
+8|a <pci> outside any <cpu>|7s,$,\n<pci busid="0000:31:00.0" class="0x030200" link_speed="16 GT/s" link_width="16"/>,
+4|link count "0" is not a number from 1 to 1000|4s,/>,><nvlink target="0000:21:00.0" count="0" tclass="0x030200"/></pci>,
 END
 }
 
@@ -105,6 +108,8 @@ END
 2|no affinity|2s/affinity="[^"]*" //
 4|more than 16 attributes: NCCL drops the rest|4s,/>, a="" b="" c="" d="" e="" f="" g="" h="" i="" j="" k="" l="" m=""/>,
 4|1 <gpu> and 0 <net>|4s,/>,><gpu dev="0"/></pci>,
+4|0000:11:00.0 has a link to 0000:31:00.0, which is not in the file|4s,/>,><nvlink target="0000:31:00.0" count="2" tclass="0x030200"/></pci>,
+4|2 links from 0000:11:00.0 to 0000:21:00.0, but 0 back|4s,/>,><nvlink target="0000:21:00.0" count="2" tclass="0x030200"/></pci>,
 8|does not name the NUMA node of these devices|8s/numaid="1"/numaid="-1"/
 END
 }
