@@ -67,3 +67,88 @@ has() {
     [ "$status" -eq 1 ]
     has 'plugin: no line is known'
 }
+
+# A tree with two files, and a tests/run that builds them and runs a program with children: one that
+# ends by _exit, one that goes on with another program behind the hook, as Slurm's task does.
+small_tree() { # folder
+    mkdir -p "$1/tests" "$1/spank/core" "$1/spank/plugin"
+    cp "$top/tests/coverage" "$top/tests/cover.h" "$1/tests/"
+    cat > "$1/spank/core/decide.c" <<'END'
+int decide(int x);
+int decide(int x)
+{
+    return x + 1;
+}
+END
+    cat > "$1/spank/plugin/hook.c" <<'END'
+int slurm_spank_task_init(void *, int, char **);
+int in_child(int x);
+int slurm_spank_task_init(void *step, int argc, char **argv)
+{
+    return 1;
+}
+int in_child(int x)
+{
+    if (x)
+        return 2;
+    return 3;
+}
+END
+    cat > "$1/tests/main.c" <<'END'
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int decide(int x);
+int main(void)
+{
+    void *so = dlopen("./hook.so", RTLD_NOW | RTLD_LOCAL);
+    int (*hook)(void *, int, char **) = (int (*)(void *, int, char **))dlsym(so, "slurm_spank_task_init");
+    int (*in_child)(int) = (int (*)(int))dlsym(so, "in_child");
+    if (fork() == 0)
+        _exit(in_child(1) != 2);
+    if (fork() == 0)
+        return hook(0, 0, 0) == 1 ? execl("/bin/true", "true", (char *)0) : 1;
+    while (wait(0) > 0)
+        ;
+    return decide(0) != 1;
+}
+END
+    cat > "$1/tests/run" <<'END'
+#!/bin/bash
+top=$(dirname "$(dirname "$0")")
+while [ $# -gt 1 ]; do
+    case $1 in
+    --build) cd "$2" || exit ;;
+    --after) after=$2 ;;
+    esac
+    shift
+done
+set -e
+if [ "$1" = build ]; then
+    mkdir -p spank/core spank/plugin tests
+    for file in spank/core/decide spank/plugin/hook tests/main; do
+        # shellcheck disable=SC2086
+        gcc $CFLAGS -fPIC -c "$top/$file.c" -o $file.o
+    done
+    gcc --coverage -shared -o hook.so spank/plugin/hook.o
+    gcc --coverage -o main tests/main.o spank/core/decide.o -ldl
+else
+    ./main
+    $after
+    ./main
+    $after
+fi
+END
+    chmod +x "$1/tests/run"
+}
+
+@test "lines count that ran in a library of a child, which ends by _exit or goes on with a program" {
+    command -v gcov > /dev/null || skip "gcov is not installed"
+    small_tree "$BATS_TEST_TMPDIR/tree"
+    run "$BATS_TEST_TMPDIR/tree/tests/coverage" "$BATS_TEST_TMPDIR/build" check
+    echo "$output"
+    [ "$status" -eq 1 ]
+    has 'pure code 2 of 2 lines 100.0 % (95 asked)'
+    has 'plugin 5 of 6 lines 83.3 % (85 asked: short)'
+    [ "$(cat "$BATS_TEST_TMPDIR/build/lines.txt")" = spank/plugin/hook.c:11 ]
+}
