@@ -45,17 +45,16 @@
  *
  * - Ranks are those of m, 0 .. size-1, unless a name contains "local" or "world".
  * - Counts are elements, not bytes.
- * - A function that can fail returns a muster_status. muster_error(m) is the sentence
- *   that explains it.
+ * - A function that can fail returns a muster_status; muster_error(m) explains it.
+ * - NULL is fine where an object ends. Strings that calls return are borrowed.
  * - Objects are not thread safe: one thread calls at a time.
  * - Zero-initialise each struct before you set its fields. A later release puts fields
  *   where `reserved` is, and the struct keeps its size: programs run with a newer
  *   library as they are. A call refuses other values than 0 there with MUSTER_EUSAGE.
  * - `stream` is a cudaStream_t cast to void *; NULL is the default stream. A world
  *   without GPUs ignores it.
- * - All ranks make the calls marked [collective], in the same order. Each of these
- *   calls has a deadline. After the deadline the job ends with the name of the missing
- *   rank.
+ * - [collective]: all ranks make the call, in the same order. Each has a deadline. Then
+ *   the job ends with the name of the missing rank.
  */
 #ifndef MUSTER_H
 #define MUSTER_H
@@ -67,9 +66,7 @@
 extern "C" {
 #endif
 
-/* The version of this header, as text and as a number that grows; muster_version gives
- * that of the loaded library.
- */
+/* The version of this header: as text, and as a number that grows. */
 #define MUSTER_VERSION "0.1.0"
 #define MUSTER_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
 
@@ -91,10 +88,8 @@ enum muster_status {
     MUSTER_ESHRUNK = 30 /* ranks died, this one goes on; see "Fewer ranks" */
 };
 
-/* "timeout", "peer died", ... */
-const char *muster_strstatus(int status);
-/* The version of the loaded library: "0.1.0". */
-const char *muster_version(void);
+const char *muster_strstatus(int status); /* "timeout", "peer died", ... */
+const char *muster_version(void);         /* of the loaded library: "0.1.0" */
 
 enum muster_dtype {
     MUSTER_F32,
@@ -103,80 +98,62 @@ enum muster_dtype {
     MUSTER_BF16,
     MUSTER_I32,
     MUSTER_I64,
-    /* Data of any kind: they are moved, and cannot be added. In ddp for frozen only. */
-    MUSTER_BYTE
+    MUSTER_BYTE /* data of any kind: moved, never added; in ddp for frozen only */
 };
 size_t muster_dtype_size(enum muster_dtype dtype);
 
-/* MEAN: the sum divided by the number of ranks. Integers are divided in double and
- * rounded to nearest.
- */
+/* MEAN: the sum divided by the ranks; integers in double, rounded to nearest. */
 enum muster_op { MUSTER_SUM, MUSTER_MIN, MUSTER_MAX, MUSTER_MEAN };
 
 /* ---- The world ------------------------------------------------------------------- */
 
 struct muster;
 
-/* How a program that has connected its ranks by itself (MPI, a service of its own)
- * brings them into a world.
- */
+/* By it a program that has connected its ranks by itself brings them into a world. */
 struct muster_exchange {
     int rank, size;
-    /* [collective] Gather `bytes` bytes of each rank: all has size * bytes, in rank
-     * order. Returns 0, or what failed. It is called in muster_init, on GPUs also in
-     * other calls that are [collective], in the thread of that call. Its bytes hold the
-     * job's secret. A call that exceeds init_timeout ends this process.
+    /* [collective] Gather `bytes` bytes of each rank into all, in rank order. Returns
+     * 0, or what failed. muster_init calls it, on GPUs other [collective] calls too, in
+     * their thread. The bytes hold the job's secret. A call that exceeds init_timeout
+     * ends this process.
      */
     int (*allgather)(void *arg, const void *mine, void *all, size_t bytes);
     void *arg; /* of the program, passed to allgather */
-    /* 1: take this exchange also where PMIx or variables give rank and size. For a
-     * program that numbers its ranks by itself, or for a world of some of them.
+    /* 1: take it also where PMIx or variables give rank and size: for a world of some
+     * of the job's ranks, or numbered otherwise.
      */
     int first;
     uint64_t reserved[3]; /* 0 */
 };
 
-/* Zero-initialise (`struct muster_options o = { 0 }`) and set what you need. A field
- * left 0 takes the environment variable named here, then the default.
- */
+/* A field left 0 takes the environment variable named here, then the default. */
 struct muster_options {
-    /* MUSTER_BACKEND: "nccl" or "host". Default: nccl where a GPU is present. */
+    /* MUSTER_BACKEND: "host" or "nccl", the default where a GPU is present. */
     const char *backend;
-    /* MUSTER_TRANSPORT: "shm" (default) or "tcp" between the ranks of a node, on the
-     * host backend. Between nodes always tcp.
-     */
+    /* MUSTER_TRANSPORT: "shm" (default) or "tcp" inside a node, on the host backend. */
     const char *transport;
     /* MUSTER_INIT_TIMEOUT: seconds until all ranks must be connected, default 120. */
     double init_timeout;
     /* MUSTER_TIMEOUT: seconds for each collective, default 600. */
     double timeout;
-    /* MUSTER_SINGLE=1: a world of one rank is meant. */
-    int single;
-    /* MUSTER_LOG: "error", "warn" (default), "info", "debug". */
-    const char *log;
-    /* MUSTER_ON_FAILURE, for a rank that dies or misses a deadline. "end" (default):
-     * one sentence is printed and the whole job ends with its muster_status. "return":
-     * the call returns the status.
+    int single;      /* MUSTER_SINGLE=1: a world of one rank is meant */
+    const char *log; /* MUSTER_LOG: "error", "warn" (default), "info", "debug" */
+    /* MUSTER_ON_FAILURE, when a rank dies or misses a deadline. "end" (default): one
+     * sentence is printed, and the whole job ends with its muster_status. "return": the
+     * call returns the status.
      */
     const char *on_failure;
-    /* MUSTER_ELASTIC: when ranks die, the others go on while at least so many are left;
-     * see MUSTER_ESHRUNK. 0: a death ends the job.
-     */
+    /* MUSTER_ELASTIC: after a death the others go on, if so many are left; 0: never. */
     int elastic;
-    /* Where neither PMIx nor variables give rank and size, or before them (first): the
-     * program's own exchange, copied by muster_init. NULL: none.
-     */
+    /* The program's own way to rank and size, copied by muster_init; NULL: none. */
     const struct muster_exchange *exchange;
-    /* MUSTER_GROW: a file that rank 0 writes, by which processes can join this world;
-     * see muster_grow. It holds the job's secret. NULL: none can.
+    /* MUSTER_GROW: a file that rank 0 writes, with the job's secret, by which processes
+     * join this world; see muster_grow. NULL: none can.
      */
     const char *grow;
     /* MUSTER_JOIN: the file of a world that has begun: this process joins it. */
     const char *join;
-    /* 1: use the GPU that the program has made current, although the plugin chose
-     * another one for this task.
-     */
-    int own_device;
+    int own_device; /* 1: the GPU that is current, not the one that the plugin chose */
     /* 1: as MUSTER_MAP_MEMORY=1, where that variable is not set. Equal on all ranks. */
     int map_memory;
     uint64_t reserved[4]; /* 0 */
@@ -189,52 +166,43 @@ struct muster_options {
  * need. On failure *out is NULL and muster_error(NULL) is the reason. Once the ranks
  * have begun to connect, a failure ends the whole job (see on_failure).
  *
- * The library makes the GPU that the plugin chose for this task the current device of
- * the calling thread (cudaSetDevice). Without one, or with own_device, the device that
- * the program has made current before stays. muster_device is its index. Later calls
- * leave the current device as it was.
+ * The GPU that the plugin chose for this task becomes the current device of the calling
+ * thread; without one, or with own_device, the current one stays. Later calls leave it
+ * as it was.
  *
  * A second call opens a second world of the same ranks, with connections, order and
- * deadlines of its own. It is for another thread, for instance one that evaluates while
- * the first trains: each world has one thread at a time. All ranks open and finalize
- * their worlds in the same order.
+ * deadlines of its own, for another thread: each world has one thread at a time. All
+ * ranks open and finalize their worlds in the same order.
  */
 int muster_init(struct muster **out, const struct muster_options *options);
 
 /* [collective] Wait for the others, close everything, free m, also where that fails:
- * then muster_report(NULL) prints why. MUSTER_EUSAGE (open groups or handles): m is as
- * before. NULL is fine.
+ * then muster_report(NULL) prints why. With open groups or handles it is MUSTER_EUSAGE,
+ * and m is as before.
  */
 int muster_finalize(struct muster *m);
 
 /* Print why, then end the whole job with this exit status (1..255). Does not return.
- * What each rank has printed is written, also where the job ends in another call:
- * stdout, stderr, sys.stdout of Python, and files that are open in stdio (those not in
- * an elastic world or with on_failure=return). A stream whose lock another thread holds
- * is left out. C++ streams are flushed while they are synchronised with stdio.
+ * What each rank has printed to stdout, stderr, Python's sys.stdout and open files of
+ * stdio is written (files not in an elastic world or with on_failure=return). A stream
+ * whose lock another thread holds is left out.
  */
 void muster_abort(struct muster *m, int status, const char *why)
     __attribute__((noreturn));
 
-/* The sentence of the last failed call on m (or of muster_init for NULL); borrowed,
- * valid until the next call.
- */
+/* The sentence of the last failed call on m (of muster_init: NULL), until the next. */
 const char *muster_error(const struct muster *m);
-/* Print muster_error to standard error with the rank. Returns the failure's status, to
- * be given to exit(). A process that then exits without muster_finalize ends the whole
- * job with that status, and the other ranks print the reason. In an elastic world the
- * others go on instead.
+/* Print it to standard error with the rank. Returns the failure's status, for exit(): a
+ * process that exits without muster_finalize ends the whole job with that status, and
+ * the other ranks print the reason. In an elastic world they go on instead.
  */
 int muster_report(const struct muster *m);
 
 /* Extend the waits of every rank, also those that have begun, to at least this many
- * seconds (above 0) from now. Call it before something slow on one rank (a checkpoint,
- * an evaluation).
+ * seconds (above 0) from now: before something slow on one rank, as an evaluation.
  */
 int muster_extend(struct muster *m, double seconds);
-/* What this rank is busy with ("saving a checkpoint"), for the flight record that a
- * deadline prints. NULL: nothing special.
- */
+/* What this rank is busy with, for the flight record of a deadline. NULL: nothing. */
 void muster_doing(struct muster *m, const char *what);
 
 int muster_rank(const struct muster *m);
@@ -244,69 +212,59 @@ int muster_local_size(const struct muster *m);
 int muster_node(const struct muster *m); /* 0 .. nodes-1, by lowest rank */
 int muster_nodes(const struct muster *m);
 const char *muster_backend(const struct muster *m); /* "host" or "nccl" */
-/* "shared memory", "shared memory + TCP", "NVLink", ... for a banner */
+/* For a banner: "shared memory", "shared memory + TCP", "NVLink", ... */
 const char *muster_transport(const struct muster *m);
-/* NULL: no such rank. Borrowed until ranks die or join. */
+/* Until ranks die or join. NULL: no such rank. */
 const char *muster_host(const struct muster *m, int rank);
-/* CUDA device index chosen for this rank, -1 without a GPU. */
-int muster_device(const struct muster *m);
+int muster_device(const struct muster *m); /* CUDA's index; -1 without a GPU */
 
 /* ---- Groups --------------------------------------------------------------------- */
 
-/* [collective] Each rank of m gives a colour. Those with the same one, 0 or more, are a
- * group. Below 0: this rank is in none, and *out is NULL. Ranks are numbered by key,
- * equal keys by their rank in m. name, below 48 bytes and equal in a group, is for
- * messages and copied; NULL: the colour. Where it fails, it fails on all ranks of m:
- * *out is NULL and muster_error(m) is the reason.
+/* [collective] The ranks of m that give the same colour, 0 or more, are a group. Below
+ * 0: this rank is in none, and *out is NULL. Ranks are numbered by key, equal keys by
+ * their rank in m. name, below 48 bytes and equal in a group, is for messages and
+ * copied; NULL: the colour. Where it fails, it fails on all ranks of m: *out is NULL
+ * and muster_error(m) is the reason.
  *
- * A group is used like the world: every call that takes a struct muster takes it, with
- * the ranks and the size of the group. That includes muster_ddp_create,
- * muster_sampler_create, muster_checkpoint_open and muster_split itself. Close it with
- * muster_finalize, before m. It has connections, order and deadlines of its own, so its
- * collectives may run between those of another group or of the world, in an order that
- * each rank chooses. Ranks that wait for each other in two groups wait for ever, until
- * the deadline. All groups and the world have one thread.
+ * A group is used like the world, with its own ranks and size, in every call that takes
+ * a struct muster, also in muster_split. Close it with muster_finalize, before m. It
+ * has connections, order and deadlines of its own, so its collectives may run between
+ * those of other groups or the world, in an order that each rank chooses. Ranks that
+ * wait for each other in two groups wait until the deadline. All groups and the world
+ * have one thread.
  *
  * A failure in a group ends the job, as one of the world does. In an elastic world a
  * group that lost no rank goes on as it is. Calls on one that lost a rank return
- * MUSTER_EPEER and name it: finalize it, and split the smaller world anew.
- *
- * On "nccl" each group takes 90 MiB of GPU memory where its ranks share a node, and its
- * collectives a few SMs while they wait: keep no more than four groups of a GPU busy at
- * a time.
+ * MUSTER_EPEER and name it: finalize it, and split the smaller world anew. muster(3)
+ * has what groups take of a GPU.
  */
 int muster_split(struct muster *m, int colour, int key, const char *name,
                  struct muster **out);
-/* The name of a group; "" for a world. Borrowed. */
-const char *muster_name(const struct muster *m);
+const char *muster_name(const struct muster *m); /* of a group; "" for a world */
 /* The rank in the world of a rank of m, as of the split; -1: m has no such rank. */
 int muster_world_rank(const struct muster *m, int rank);
 
 /* ---- Collectives on your own buffers --------------------------------------------- */
 
-/* Buffers are in host memory, and in GPU memory where muster_backend is "nccl". All
- * ranks give buffers of one kind: host memory, memory of muster_alloc on a GPU, or
- * other GPU memory. Each rank has its own place there, aligned to the element. Beside
- * GPUs, host memory passes through GPU memory: 4 MiB of it for each m; messages,
- * muster_alltoallv and what muster_start starts take as much as their buffers until
- * they are done.
+/* All ranks give the same count, dtype, op and root, and buffers of one kind: host
+ * memory or, where muster_backend is "nccl", memory of muster_alloc or other GPU
+ * memory. Each rank has its own place there, aligned to the element. On GPUs all ranks
+ * or none start a collective with muster_start, and all or none capture it into a
+ * graph. count may be 0, and the buffers NULL then.
  *
- * On GPUs all ranks or none start a collective with muster_start, and all ranks or none
- * capture it into a graph.
- *
- * All ranks give the same count, dtype, op and root. In host memory a difference is
- * MUSTER_ECONTRACT, which names two ranks; on GPUs it is noticed at the deadline.
- * Another kind of memory on a rank is MUSTER_ECONTRACT, which names the rank and its
- * memory, where the next muster_ddp_sync compares the order of collectives. count may
- * be 0, and the buffers NULL then. An all-reduce has the same bits on all ranks.
+ * A difference is MUSTER_ECONTRACT in host memory, and names two ranks; on GPUs it is
+ * noticed at the deadline. Another kind of memory on a rank is MUSTER_ECONTRACT, which
+ * names the rank and its memory, where the next muster_ddp_sync compares the order of
+ * collectives.
  *
  * The calls return when done, and the buffers are the caller's again. In GPU memory
- * they return when enqueued: what follows on stream finds the result. After a failure
- * the receive buffer holds anything.
+ * they return when enqueued: what follows on stream finds the result. Beside GPUs, host
+ * memory passes through GPU memory; muster(3) has how much. An all-reduce has the same
+ * bits on all ranks. After a failure the receive buffer holds anything.
  *
  * In place: send of muster_allgather and muster_gather may be this rank's part of recv,
- * recv of muster_reduce_scatter and muster_scatter this rank's part of send. Otherwise
- * send and recv do not overlap.
+ * recv of muster_reduce_scatter and muster_scatter this rank's part of send, both of
+ * muster_reduce the same. Otherwise send and recv do not overlap.
  */
 
 /* [collective] Memory in which collectives need no copy: shared among the ranks of a
@@ -315,13 +273,10 @@ int muster_world_rank(const struct muster *m, int rank);
  * left, on the node or below the memory limit of the job; muster_error is the reason.
  */
 void *muster_alloc(struct muster *m, size_t bytes);
-/* Before muster_finalize, when no rank uses p in a collective any more. NULL is fine.
- */
+/* Before muster_finalize, when no rank uses p in a collective any more. */
 void muster_free(struct muster *m, void *p);
 
-/* [collective] In place. Of floats MUSTER_MIN and MUSTER_MAX leave NaN out, as NCCL
- * does: the result is NaN only where all ranks have it. A sum with NaN is NaN.
- */
+/* [collective] In place. MIN and MAX of floats: NaN only where all ranks have NaN. */
 int muster_allreduce(struct muster *m, void *buffer, size_t count,
                      enum muster_dtype dtype, enum muster_op op, void *stream);
 /* [collective] From rank root to all. */
@@ -333,30 +288,26 @@ int muster_allgather(struct muster *m, const void *send, void *recv, size_t coun
 /* [collective] send has size * count elements; rank r gets the sum of the r-th part. */
 int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t count,
                           enum muster_dtype dtype, void *stream);
-/* [collective] The result of all ranks' send goes to recv of rank root; elsewhere recv
- * is not used. In place where both are equal.
- */
+/* [collective] From all ranks' send to recv of rank root; elsewhere it is not used. */
 int muster_reduce(struct muster *m, const void *send, void *recv, size_t count,
                   enum muster_dtype dtype, enum muster_op op, int root, void *stream);
-/* [collective] recv of rank root gets size * count elements, in rank order; elsewhere
- * it is not used.
- */
+/* [collective] As allgather, to recv of rank root; elsewhere it is not used. */
 int muster_gather(struct muster *m, const void *send, void *recv, size_t count,
                   enum muster_dtype dtype, int root, void *stream);
-/* [collective] send of rank root has size * count elements, and rank r gets the r-th
- * part; elsewhere send is not used. These and all-to-alls take at most 512 ranks where
- * all share a node.
+/* [collective] send of rank root has size * count elements, elsewhere it is not used;
+ * rank r gets the r-th part. In all-to-alls and here a node alone has at most 512
+ * ranks.
  */
 int muster_scatter(struct muster *m, const void *send, void *recv, size_t count,
                    enum muster_dtype dtype, int root, void *stream);
 /* [collective] Both have size * count elements: the r-th part of send goes to rank r,
- * the r-th part of recv is from rank r. The buffers do not overlap.
+ * the r-th part of recv is from rank r.
  */
 int muster_alltoall(struct muster *m, const void *send, void *recv, size_t count,
                     enum muster_dtype dtype, void *stream);
 /* [collective] The same with parts of unequal size: counts and first elements by rank.
- * send_at or recv_at NULL: the parts lie one after another. What a rank sends and what
- * the receiver expects must be equal: MUSTER_ECONTRACT names both ranks.
+ * send_at or recv_at NULL: the parts lie one after another. Where a rank sends other
+ * than the receiver expects, MUSTER_ECONTRACT names both.
  */
 int muster_alltoallv(struct muster *m, const void *send, const size_t *send_counts,
                      const size_t *send_at, void *recv, const size_t *recv_counts,
@@ -369,14 +320,11 @@ int muster_send(struct muster *m, const void *buffer, size_t count,
                 enum muster_dtype dtype, int to, void *stream);
 int muster_recv(struct muster *m, void *buffer, size_t count, enum muster_dtype dtype,
                 int from, void *stream);
-/* Both at once, so that ranks in a ring or in pairs do not wait for each other. The
- * buffers do not overlap. `to` and `from` may be this rank.
- */
+/* Both at once, for rings and pairs. `to` and `from` may be this rank. */
 int muster_sendrecv(struct muster *m, const void *send, size_t send_count, int to,
                     void *recv, size_t recv_count, int from, enum muster_dtype dtype,
                     void *stream);
-/* [collective] */
-int muster_barrier(struct muster *m);
+int muster_barrier(struct muster *m); /* [collective] */
 
 struct muster_handle;
 
@@ -384,39 +332,34 @@ struct muster_handle;
  * and puts its handle into *out, or NULL where it fails. Until muster_wait returns its
  * buffers belong to the library. Any number may be in flight. The ranks of m start them
  * in one order; each rank waits for them in an order of its own, and starts others on
- * other groups meanwhile.
- *
- * A GPU carries them out in the order of their start. So large messages of two ranks to
- * each other never end where both ranks start the send first: use muster_sendrecv.
+ * other groups meanwhile:
  *
  *     muster_start(row, &a);
  *     muster_allreduce(row, x, n, MUSTER_F32, MUSTER_SUM, NULL);
- *     muster_start(column, &b);
- *     muster_alltoall(column, y, z, k, MUSTER_F32, NULL);
  *     ...
- *     if (muster_wait(b, 0) != MUSTER_OK || muster_wait(a, 0) != MUSTER_OK)
- *         ...
+ *     if (muster_wait(a, 0) != MUSTER_OK)
+ *
+ * A GPU carries them out in the order of their start. So large messages of two ranks to
+ * each other never end where both ranks start the send first: use muster_sendrecv.
  */
 int muster_start(struct muster *m, struct muster_handle **out);
 /* Return when it is done, in GPU memory when its stream waits for it; frees h, also
  * where it fails, but for MUSTER_EUSAGE (seconds below 0). seconds: the limit of this
  * wait, above 0 and below that of the options, which 0 stands for. After it the job
  * ends with the name of the missing rank. When ranks die in an elastic world, its
- * handles are void: each wait returns MUSTER_ESHRUNK. NULL is fine.
+ * handles are void: each wait returns MUSTER_ESHRUNK.
  */
 int muster_wait(struct muster_handle *h, double seconds);
-/* *done becomes 1 when muster_wait would return at once, also with a failure; else 0.
- */
+/* *done: 1 when muster_wait would return at once, also with a failure; else 0. */
 int muster_test(const struct muster_handle *h, int *done);
 
 /* ---- Gradients ------------------------------------------------------------------- */
 
 struct muster_ddp;
 
-/* One parameter tensor. Names, order, counts, dtypes and `frozen` must be equal on all
- * ranks. create refuses a difference and prints the name and the ranks on each side.
- * libmuster gets the count of a tensor, not its shape (a hook also gets its rows).
- * The mean is taken element by element, so libmuster cannot notice a transposed layout.
+/* One parameter tensor. All but the pointers must be equal on all ranks: create refuses
+ * a difference, and prints the name and the ranks on each side. The mean is taken
+ * element by element: a transposed layout goes unnoticed.
  */
 struct muster_param {
     const char *name;        /* copied */
@@ -428,12 +371,12 @@ struct muster_param {
      */
     void *grad;
     /* No gradient is ever computed (requires_grad=False), or it is a buffer, of any
-     * dtype. Its data are broadcast, nothing else. `grad` is not used, its bucket is
-     * -1, its gradient NULL. muster_ddp_absent is 1, grad_ready an error.
+     * dtype: its data are broadcast, nothing else. grad is not used, its gradient NULL,
+     * its bucket -1; muster_ddp_absent is 1, grad_ready an error.
      */
     int frozen;
-    /* Rows of equal length that the gradient consists of, for muster_ddp_grad_rows; it
-     * then has a bucket of its own. 0: its gradient is always ready as a whole.
+    /* Rows of equal length in the gradient, for muster_ddp_grad_rows; it then has a
+     * bucket of its own. 0: it is always ready as a whole.
      */
     size_t rows;
     uint64_t reserved[3]; /* 0 */
@@ -442,23 +385,17 @@ struct muster_param {
 struct muster_hook;
 
 struct muster_ddp_options {
-    /* Bytes of the bucket that starts first, and of the others. Where neither is given,
-     * GPUs of one node cut buckets by the times measured at start, so that all but a
-     * small last one are hidden. Elsewhere: 1 MiB and 25 MiB.
+    /* Bytes of the bucket that starts first, and of the others. 0 and 0: 1 MiB and 25
+     * MiB; on GPUs of one node by the times measured at start, so that all but a small
+     * last one are hidden.
      */
     size_t first_bucket;
     size_t bucket_cap;
-    /* Seconds of a backward pass, for that cut. 0: unknown, taken as twice what the
-     * all-reduces take.
-     */
-    double backward;
-    /* Gradients arrive from the last parameter to the first: do not learn another
-     * order; see muster_ddp_grad_ready.
-     */
-    int fixed_order;
-    /* Search each rank's own gradients for NaN and Inf. The job ends with the name of
-     * rank and parameter. Host memory is searched before the bucket starts. A GPU's
-     * memory is searched in sync, which then waits for the GPU.
+    double backward; /* its seconds, for that cut; 0: twice what all-reduces take */
+    int fixed_order; /* last parameter to first: learn no other; see grad_ready */
+    /* Search each rank's own gradients for NaN and Inf: the job ends with the name of
+     * rank and parameter. In host memory before the bucket starts; on a GPU in sync,
+     * which then waits for the GPU.
      */
     int screen;
     /* A gradient that no rank has in the first sync, and none declared absent, is
@@ -471,18 +408,16 @@ struct muster_ddp_options {
 };
 
 /* [collective] Register the parameters in forward order; buckets are filled from the
- * last to the first. params is copied. The buffers that it points to are borrowed until
- * destroy.
+ * last to the first. params is copied, its buffers are borrowed until destroy.
  */
 int muster_ddp_create(struct muster *m, const struct muster_param *params, int nparams,
                       const struct muster_ddp_options *options,
                       struct muster_ddp **out);
-/* Waits for buckets that have started. Call it before muster_finalize. NULL is fine. */
+/* Waits for buckets that have started. Call it before muster_finalize. */
 void muster_ddp_destroy(struct muster_ddp *ddp);
 
-/* The gradient of parameter i: your buffer, or the library's, 128-byte aligned and in
- * GPU memory where muster_backend is "nccl": a CPU cannot write there.
- * Constant until destroy. NULL for an i out of range.
+/* The gradient of parameter i, constant until destroy: your buffer, or the library's,
+ * 128-byte aligned and in GPU memory on "nccl". NULL for an i out of range.
  */
 void *muster_ddp_grad(const struct muster_ddp *ddp, int i);
 int muster_ddp_buckets(const struct muster_ddp *ddp);
@@ -495,93 +430,72 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * so far is done). When all of a bucket are ready its all-reduce starts; buckets start
  * in the same order on all ranks. Returns at once. Twice in a step is an error.
  *
- * [collective, with several ddp objects or collectives of your own] All ranks must make
+ * [collective, with several ddp objects or collectives of your own] All ranks make
  * gradients ready, and start their own collectives between them, in the same order. A
  * bucket that meets one of another object, or an all-reduce of yours, is
- * MUSTER_ECONTRACT. In host memory the collective itself returns it. On GPUs
- * muster_ddp_sync returns it, on all ranks: with several objects, and after a
- * collective of your own, each sync waits for the other ranks to reach theirs. The
- * first collective of your own waits for them too. Objects are numbered
- * from 1 in the order of muster_ddp_create. They may be synced in another order, if it
- * is one on all ranks.
+ * MUSTER_ECONTRACT: in host memory from the collective itself, on GPUs from
+ * muster_ddp_sync on all ranks, which then waits for the other ranks, as the first
+ * collective of your own does. Messages number objects from 1 in the order of
+ * muster_ddp_create. Their syncs may have another order, if it is one on all ranks.
  *
  * A bucket that lacks a gradient on this rank starts in sync. Where a rank may lack
  * one, start collectives of your own after sync, before the first grad_ready, on a
  * group (see muster_split), or in a second world (see muster_init).
  *
  * Later steps follow the order in which rank 0's gradients became ready in the first
- * synced step: buckets start in the order in which they are complete then. If all
- * gradients have buffers of the caller's, without shard and hook, that sync also cuts
- * buckets anew, once: muster_ddp_buckets and muster_ddp_bucket_of may change in it.
+ * synced step. Where all have your own buffers, without shard and hook, that sync also
+ * cuts buckets anew: muster_ddp_buckets and muster_ddp_bucket_of may change once.
  */
 int muster_ddp_grad_ready(struct muster_ddp *ddp, int i, void *stream);
 
 /* The gradient of parameter i is zero but for these n rows (an embedding's: the tokens
- * of the batch). index has their numbers, from 0; values has the n rows, one after
- * another, in the parameter's type. A number may be there several times: its rows are
- * added up, in f32 where the type has 16 bits. n may be 0, and differs from rank to
- * rank. Both are copied: change them when the call returns.
+ * of the batch). index has their numbers, from 0; values has the rows, one after
+ * another, in the parameter's type. Rows of one number are added up, in f32 where the
+ * type has 16 bits. n may be 0, and differs from rank to rank. Both are copied.
  *
  * A weight that is also used as a whole (tied to the output layer) becomes ready first:
  * muster_ddp_grad_ready for its dense part, then this call for rows that are added to
  * it. Each is called once in a step, or in a micro-batch, this one last. A rank may
  * lack either. Ranks may differ, and so may steps.
  *
- * sync gives the mean of the sum; a row that no rank has is zero in it. Rows travel in
- * sync, when all buckets have started: as numbers and rows where those of all ranks
- * have at most the bytes of the gradient (in one node: an eighth of them), else by an
- * all-reduce. All ranks decide alike. Each rank adds the rows up in double, in rank
- * order, and rounds once.
- *
- * - Rows alone, of two ranks: the mean has the bits of the dense one.
- * - With a dense part: one rounding more than the dense mean, after an all-reduce of
- *   the rows two.
- * - Compression applies to the dense part alone.
- *
- * With options.shard, and where muster_backend is "nccl", rows are not sent: sync adds
- * them to the dense gradient on the host, and its bucket starts only then. index and
- * values may be in GPU memory there.
+ * sync gives the mean of the sum; a row that no rank has is zero in it. Compression
+ * applies to the dense part alone. muster(3) has how rows travel and are rounded. With
+ * shard, and on "nccl", sync adds them to the dense gradient on the host instead, and
+ * its bucket starts only then; there index and values may be in GPU memory.
  */
 int muster_ddp_grad_rows(struct muster_ddp *ddp, int i, const int64_t *index, size_t n,
                          const void *values, void *stream);
 
-/* This rank has no gradient for parameter i in this step (a branch that was not taken).
- * The call is optional: a parameter that is not ready at sync counts as absent. After
- * it, grad_ready of that parameter is an error. The first sync warns of a gradient that
- * no rank has; one rank's call is enough to prevent that.
+/* This rank has no gradient for parameter i in this step (a branch not taken), and
+ * grad_ready of it becomes an error. Optional: what is not ready at sync is absent. One
+ * rank's call prevents the first sync's warning of a gradient that no rank has.
  */
 int muster_ddp_grad_absent(struct muster_ddp *ddp, int i);
 
 /* [collective] Every gradient becomes the mean over ranks: the sum over ranks (of the
  * micro-batches each has added up) divided once by the number of ranks. A gradient that
- * a rank lacks counts as zero in the mean. One that all ranks lack keeps its old value,
- * each rank's own (with shard it is zero). In the first sync of ddp rank 0 warns of
- * such gradients, unless a rank declared them absent, all ranks gave weight 0 or shard
- * is on; options.require_all makes that an error on all ranks.
+ * a rank lacks counts as zero. One that all ranks lack keeps each rank's old value
+ * (with shard it is zero). In the first sync of ddp rank 0 warns of such gradients,
+ * unless a rank declared them absent, all ranks gave weight 0 or shard is on; with
+ * require_all they are an error on all ranks.
  *
  * On a GPU: ordered before whatever you enqueue on stream next, without blocking the
- * host. It blocks where it takes an agreement with the other ranks:
- *
- * - in the first step;
- * - where this rank lacks a gradient;
- * - where this rank has started other collectives since the last sync.
+ * host. It blocks, for an agreement of the ranks, in the first step and where this rank
+ * lacks a gradient or has started other collectives since the last sync.
  */
 int muster_ddp_sync(struct muster_ddp *ddp, void *stream);
 
-/* 1 if no rank had a gradient for parameter i in the step of the last sync. Leave it
- * out of your optimizer then: its buffer is not of this step. Equal on all ranks.
- */
+/* 1: no rank had a gradient for i in the last sync; leave it out of the optimizer. */
 int muster_ddp_absent(const struct muster_ddp *ddp, int i);
 
-/* on != 0: the following grad_ready calls only accumulate locally (add your micro-batch
- * gradients up in the buffers). The first sync after on = 0 averages the sums.
+/* on != 0: grad_ready only accumulates locally (add your micro-batch gradients up in
+ * the buffers). The first sync after on = 0 averages the sums.
  */
 int muster_ddp_no_sync(struct muster_ddp *ddp, int on);
 
-/* Times of all steps but the first, in seconds, on this rank's host. `exposed` is the
- * time that the caller waited in sync. `communication` lasts from the start of a step's
- * first bucket to the end of its sync. The difference was hidden by computation. On a
- * GPU sync does not wait, and `exposed` is near 0: measure there with events.
+/* Seconds of all steps but the first, on this rank's host. `exposed`: the caller waited
+ * in sync. `communication`: from the start of a step's first bucket to the end of its
+ * sync; the rest of it was hidden. On a GPU sync does not wait: measure with events.
  */
 struct muster_ledger {
     uint64_t steps;
@@ -617,65 +531,37 @@ void muster_ddp_ledger(const struct muster_ddp *ddp, struct muster_ledger *out);
  * agreement, and on a GPU it waits until the gradients are there.
  *
  * - Gradients, and sums of micro-batches, belong to no step.
- * - Other collectives give no such promise: one may be done on some ranks when it
- *   returns MUSTER_ESHRUNK on others. Repeat what follows the last sync, or let rank 0
- *   broadcast.
+ * - Another collective may be done on some ranks when it returns MUSTER_ESHRUNK on
+ *   others. Repeat what follows the last sync, or let rank 0 broadcast.
  * - A checkpoint whose save was under way may be missing.
  * - What compression left over may be lost.
  * - Capture a graph with collectives in it again.
  *
- * Some failures still end the job, as every failure without elastic does:
- *
- * - fewer than `elastic` ranks are left, and not all of them are in muster_finalize;
- * - a rank dies before the first sync has ended;
- * - a rank dies while some ranks are in muster_finalize and others are not;
- * - ranks cannot reach each other: the smaller part ends.
- *
- * A program that also uses MPI calls MPI_Init before muster_init: an elastic world
- * leaves PMIx, and MPI_Init cannot join it again.
- *
- * options.shard cannot be elastic. Slurm must not end the step by itself: see
- * muster(3). The exit status of srun is that of the dead rank.
+ * options.shard cannot be elastic. muster(3) lists the deaths that still end the job,
+ * and what Slurm and MPI need.
  */
 
 /* ---- More ranks ------------------------------------------------------------------ */
 
-/* [collective] Call it between two steps. The processes that wait to join become ranks,
- * behind the others, and *joined is their number; 0: none waited, and nothing has
- * changed. The world is elastic, and has begun with several ranks and with
- * options.grow. A process joins by options.join: its muster_init returns when the ranks
- * have taken it, or fails after init_timeout. Its version, backend, elastic and
- * on_failure must be those of the job. On a GPU it uses one that no living rank has,
- * and the call waits until earlier collectives are done.
+/* [collective] Call it between two steps, when all messages are received and all
+ * handles waited for. The processes that wait to join become ranks behind the others,
+ * and *joined is their number; 0: nothing has changed. The world is elastic, and has
+ * begun with several ranks and with options.grow. A process joins by options.join: its
+ * muster_init returns when the ranks have taken it, or fails after init_timeout. Its
+ * version, backend, elastic and on_failure must be those of the job. On a GPU it uses
+ * one that no living rank has, and the call waits until earlier collectives are done.
  *
  * After *joined > 0 rank, size and node are those of the larger world; ranks keep their
  * numbers. Memory of muster_alloc stays usable, and collectives on it make a copy; on a
  * GPU it counts as memory of your own. Groups go on as they are. All ranks, old and
- * new, make ddp objects, samplers and checkpoints anew, and capture graphs with
- * collectives in them again. Calls on an older ddp object are MUSTER_EUSAGE.
- *
- *     fresh = 1;                                 // in all processes, also in newcomers
- *     while (step < steps) {
- *         status = MUSTER_OK;
- *         if (fresh)
- *             status = set_up(m);  // muster_ddp_create, muster_ddp_broadcast(ddp, 0),
- *                                  // muster_broadcast of step and sampler state
- *         if (status == MUSTER_OK)
- *             status = one_step(m);              // ends with muster_ddp_sync
- *         if (status == MUSTER_ESHRUNK)
- *             continue;                          // set up again; else the step again
- *         optimizer;
- *         if (++step == steps)
- *             break;                             // one that joins now is alone
- *         status = muster_grow(m, &joined);      // MUSTER_ESHRUNK: nothing to repeat
- *         fresh = joined > 0;
- *     }
+ * new, make ddp objects, samplers and checkpoints anew, broadcast step and sampler
+ * state, and capture graphs with collectives in them again: share/muster has such a
+ * program, example_elastic.c. Calls on an older ddp object are MUSTER_EUSAGE.
  *
  * A death in the meantime is as in "Fewer ranks". Where ranks join and others die in
- * one call, it returns MUSTER_OK. Until the first sync has returned MUSTER_OK, a death
- * means to set up again. *joined counts a newcomer also when it has died since.
- *
- * Before the call all messages are received and all handles waited for.
+ * one call, it returns MUSTER_OK; on MUSTER_ESHRUNK there is nothing to repeat. Until
+ * the first sync has returned MUSTER_OK, a death means to set up again. *joined counts
+ * a newcomer also when it has died since.
  */
 int muster_grow(struct muster *m, int *joined);
 
@@ -694,22 +580,19 @@ int muster_ddp_weight(struct muster_ddp *ddp, double weight);
 
 /* [collective] Call it between two steps, when this rank is out of data. It takes part
  * with weight 0 in the steps of the others, which call muster_ddp_weight in each, and
- * returns when all have joined. After each such step, when the gradients are there, it
- * calls after(arg) for the optimizer, so that all ranks keep the same weights. after
- * may be NULL. If after returns other than 0, that is returned.
+ * returns when all have joined. After each such step it calls after(arg), if not NULL,
+ * for the optimizer, so that all ranks keep the same weights. If after returns other
+ * than 0, that is returned.
  */
 int muster_ddp_join(struct muster_ddp *ddp, int (*after)(void *arg), void *arg);
-/* [collective] The same where the others call muster_ddp_sync_with. *finish is what
- * they give it. When after is called, *finish holds the results (skip: no optimizer).
+/* [collective] The same for muster_ddp_sync_with: after finds its results in *finish.
  */
 int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
                          int (*after)(void *arg), void *arg);
 
 /* ---- Norm, clipping, loss scale -------------------------------------------------- */
 
-/* Loss scaling for fp16: multiply the loss by scale and give the scaler to
- * muster_ddp_sync_with. Start with { .scale = 65536, .interval = 2000 }.
- */
+/* For fp16: multiply the loss by scale. Begin: { .scale = 65536, .interval = 2000 }. */
 struct muster_scaler {
     double scale;
     int interval;         /* good steps until it doubles; 0: after each */
@@ -718,33 +601,27 @@ struct muster_scaler {
     uint64_t reserved[2]; /* 0 */
 };
 
-/* What sync does on top, equally on all ranks. `norm` and `skip` are results on the
- * host: on a GPU the call waits for the stream, for 2 KiB of sums, and a graph cannot
- * capture it.
+/* norm and skip are equal on all ranks, and on the host: on a GPU the call waits for
+ * the stream, for 2 KiB of sums, and a graph cannot capture it.
  */
 struct muster_finish {
     double max_norm;              /* in; 0: do not clip */
     struct muster_scaler *scaler; /* in; NULL: the loss is not scaled */
     double norm;                  /* out: over all gradients, before clipping */
-    /* out: an overflow was found, on all ranks alike. Leave this step's optimizer out.
-     */
-    int skip;
+    int skip;             /* out: an overflow; leave this step's optimizer out */
     uint64_t reserved[4]; /* 0 */
 };
 
-/* [collective] muster_ddp_sync; then it divides the gradients by the loss scale, takes
- * their norm and clips them to max_norm.
- */
+/* [collective] muster_ddp_sync, then divide by the loss scale and clip to max_norm. */
 int muster_ddp_sync_with(struct muster_ddp *ddp, struct muster_finish *finish,
                          void *stream);
 
 /* ---- Sharded optimizer state (ZeRO-1) -------------------------------------------- */
 
-/* With options.shard each bucket is reduce-scattered. After sync this rank has the mean
- * gradient of its part of each bucket alone. Parts have equal size, the bucket is
- * padded, and a parameter may cross parts. Keep optimizer state for this rank's parts
- * only, update `data`, then call muster_ddp_gather. A gradient that all ranks lack is
- * zero here: ask muster_ddp_absent.
+/* With options.shard each bucket is reduce-scattered: after sync this rank has the mean
+ * gradient of its part alone. Parts have equal size, the bucket is padded, a parameter
+ * may cross parts. Keep optimizer state for these parts, update `data`, then call
+ * muster_ddp_gather. A gradient that all ranks lack is zero: ask muster_ddp_absent.
  */
 struct muster_shard {
     enum muster_dtype dtype;
@@ -756,45 +633,35 @@ struct muster_shard {
 int muster_ddp_shard(const struct muster_ddp *ddp, int k, struct muster_shard *out);
 /* [collective] All parts' data to all ranks, and into the parameters' own buffers. */
 int muster_ddp_gather(struct muster_ddp *ddp);
-/* The weights of parameter i: your buffer, or the library's with shard and without data
- * of your own.
- */
+/* The weights of parameter i: your buffer; with shard and without one the library's. */
 void *muster_ddp_data(const struct muster_ddp *ddp, int i);
 
 /* ---- Compression ----------------------------------------------------------------- */
 
 enum muster_compress {
-    /* Your own reduce. */
-    MUSTER_COMPRESS_USER,
-    /* Gradients travel as bf16, half the bytes of f32, on the host and on GPUs. They
-     * are divided by the number of ranks before the cast and summed in f32: a mean that
-     * fits does not overflow on the way.
+    MUSTER_COMPRESS_USER, /* your own reduce */
+    /* As bf16, half the bytes of f32: divided by the number of ranks before the cast,
+     * summed in f32, so that a mean that fits does not overflow on the way.
      */
     MUSTER_COMPRESS_BF16,
-    /* Gradients travel as fp16. The rest is as for BF16. */
-    MUSTER_COMPRESS_F16,
-    /* A byte per element and a scale per 256 elements. Each rank has 127 / ranks steps
-     * from zero to the block's largest magnitude, so that sums stay a byte. At most 127
-     * ranks.
+    MUSTER_COMPRESS_F16, /* the same as fp16 */
+    /* A byte per element, a scale per 256. Each rank has 127 / ranks steps from zero to
+     * the block's largest magnitude, so that sums stay a byte: at most 127 ranks.
      */
     MUSTER_COMPRESS_INT8,
-    /* Each matrix of r x c travels as rank * (r + c) elements, with a warm start.
-     * Vectors, and matrices that do not shrink by half, travel as they are, in the same
-     * collective.
+    /* Each matrix of r x c travels as rank * (r + c) elements, with a warm start; as
+     * they are, in the same collective, vectors and what does not shrink by half.
      */
     MUSTER_COMPRESS_POWERSGD
 };
 
-/* A bucket of gradients for your own reduce. All elements have one dtype. Zeros fill
- * the gaps and replace gradients that this rank, or every rank, lacks.
- */
+/* For your own reduce, of one dtype. Zeros fill gaps, and replace absent gradients. */
 struct muster_bucket {
     int index;
     enum muster_dtype dtype;
     size_t count;
     void *data; /* in: this rank's gradients; out: the mean over ranks */
-    /* GPU: the stream that was given to sync. Work enqueued on it finds the gradients;
-     * what follows sync reads data from there.
+    /* GPU: sync's. Work enqueued there finds the gradients; data are read from there.
      */
     void *stream;
     uint64_t reserved[4]; /* 0 */
@@ -810,9 +677,7 @@ struct muster_bucket {
 struct muster_hook {
     enum muster_compress compress;
     int rank; /* POWERSGD: matrix rank, default 4 */
-    /* POWERSGD: the rows of each parameter's matrix (its count is a multiple); 0: a
-     * vector.
-     */
+    /* POWERSGD: rows of each parameter's matrix, a divisor of count; 0: a vector. */
     const size_t *rows;
     /* USER: called in sync, bucket by bucket, in the same order on all ranks. It may
      * call collectives on m. It returns 0 or a muster_status, which sync then returns.
@@ -822,10 +687,10 @@ struct muster_hook {
     uint64_t reserved[4]; /* 0 */
 };
 
-/* Bytes that this rank has given to collectives for gradients since create; those of a
- * hook of your own do not count. An all-reduce of S bytes over n ranks moves at least 2
- * S (n - 1) / n in and out of each. A reduce-scatter (options.shard without a hook, or
- * with BF16 and F16) moves half of that.
+/* Bytes that this rank has given to collectives for gradients since create, without
+ * your own reduce. An all-reduce of S bytes over n ranks moves at least 2 S (n - 1) / n
+ * in and out of each, a reduce-scatter (shard, but for a hook other than BF16, F16)
+ * half.
  */
 uint64_t muster_ddp_wire_bytes(const struct muster_ddp *ddp);
 
@@ -854,8 +719,7 @@ int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, in
  */
 struct muster_sampler;
 
-/* What happens to the last samples % (batch * size) of an epoch. All but KEEP give
- * every rank the same number of samples in every step.
+/* The last samples % (batch * size) of an epoch; but for KEEP ranks get equally many.
  */
 enum muster_tail {
     MUSTER_TAIL_PAD,  /* the last step is shorter; up to size-1 samples repeat */
@@ -873,16 +737,12 @@ struct muster_sampler_options {
     uint64_t reserved[4]; /* 0 */
 };
 
-/* The position in an epoch, in samples of all ranks: save it, restore it in any world.
- * Programs write these bytes into checkpoints, so the struct never changes.
- */
+/* A position, in samples of all ranks, for any world. The struct never changes. */
 struct muster_sampler_state {
     uint64_t samples, seed, epoch, position;
 };
 
-/* [collective] Starts at epoch 0. Refused (MUSTER_ECONTRACT) when the ranks' options
- * differ. Free it before m.
- */
+/* [collective] At epoch 0. MUSTER_ECONTRACT if options differ. Free it before m. */
 int muster_sampler_create(struct muster *m,
                           const struct muster_sampler_options *options,
                           struct muster_sampler **out);
@@ -897,12 +757,12 @@ void muster_sampler_set_epoch(struct muster_sampler *sampler, uint64_t epoch);
 int muster_sampler_next(struct muster_sampler *sampler, uint64_t *indices,
                         uint64_t *count);
 
-/* Steps from here to the end of the epoch. */
+/* From here to the end of the epoch. */
 uint64_t muster_sampler_steps(const struct muster_sampler *sampler);
 
 void muster_sampler_save(const struct muster_sampler *sampler,
                          struct muster_sampler_state *state);
-/* Refused (MUSTER_ECONTRACT) for a state of another data set or seed. */
+/* MUSTER_ECONTRACT for a state of another data set or seed. */
 int muster_sampler_restore(struct muster_sampler *sampler,
                            const struct muster_sampler_state *state);
 
@@ -917,23 +777,17 @@ struct muster_checkpoint;
 enum muster_checkpoint_mode {
     MUSTER_CHECKPOINT_WAIT, /* save returns when the file is on disk */
     MUSTER_CHECKPOINT_COPY, /* save copies the items; the file is written meanwhile */
-    /* Items are copied meanwhile too: call muster_checkpoint_copied before you change
-     * them.
-     */
-    MUSTER_CHECKPOINT_LAZY
+    MUSTER_CHECKPOINT_LAZY  /* the copy too: before a change muster_checkpoint_copied */
 };
 
 struct muster_checkpoint_options {
     const char *name; /* default "checkpoint" */
-    /* Program and model; a file of another kind is refused. Below 128 bytes; default
-     * "".
-     */
+    /* Program and model, below 128 bytes; a file of another is refused. Default "". */
     const char *kind;
     int keep; /* how many of the newest stay; default 3, -1: all */
     /* 0: rank 0 alone writes and reads. 1: each rank writes its part into a file of its
      * own, then rank 0 writes NAME-STEP.muster, without which the parts do not count.
-     * The folder must be the same one for all ranks: muster_checkpoint_open proves it
-     * by a file that rank 0 writes, and names a rank that does not see it.
+     * All ranks must share the folder: muster_checkpoint_open names one that does not.
      */
     int sharded;
     enum muster_checkpoint_mode mode;
@@ -957,13 +811,11 @@ struct muster_item {
     uint64_t reserved[4]; /* 0 */
 };
 
-/* [collective] Makes the folder if it is missing. Removes files that an earlier run
- * left half written, with a line in the log. Close before m.
- */
+/* [collective] Makes a missing folder, removes half written files. Close before m. */
 int muster_checkpoint_open(struct muster *m, const char *folder,
                            const struct muster_checkpoint_options *options,
                            struct muster_checkpoint **out);
-/* [collective] Waits for the last save. NULL is fine. */
+/* [collective] Waits for the last save. */
 int muster_checkpoint_close(struct muster_checkpoint *checkpoint);
 
 /* [collective] Save the items as of `step`; one of the same step is replaced. Waits for
@@ -979,15 +831,14 @@ void muster_checkpoint_copied(struct muster_checkpoint *checkpoint);
 int muster_checkpoint_wait(struct muster_checkpoint *checkpoint);
 
 /* [collective] Read the newest whole checkpoint of our kind and items into the items;
- * the log names each newer one that is not. *found is 1, or 0 when there is none at
- * all. Fails if there are some but none to use: MUSTER_ECONTRACT when the newest
- * belongs to another program or model, else MUSTER_EIO. After a failure the items hold
- * anything.
+ * the log names each newer one that is not. *found: 0 when there is none at all, else
+ * 1. Fails if there are some but none to use: MUSTER_ECONTRACT when the newest belongs
+ * to another program or model, else MUSTER_EIO. Then the items hold anything.
  */
 int muster_checkpoint_load(struct muster_checkpoint *checkpoint,
                            const struct muster_item *items, int nitems, uint64_t *step,
                            int *found);
-/* The file last saved or loaded, "" before; borrowed until the next call. */
+/* The file last saved or loaded, until the next call; "" before. */
 const char *muster_checkpoint_path(const struct muster_checkpoint *checkpoint);
 
 #ifdef __cplusplus
