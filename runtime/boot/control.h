@@ -104,20 +104,15 @@ int mu_control_gather(struct mu_control *c, const char *what, const void *data,
                       size_t len, struct mu_gathered *out, struct mu_err *err);
 void mu_gathered_clear(struct mu_gathered *g);
 
-/* The absent-gradient agreement of a step. Each rank posts a hash of what it reduces
- * and a hash of the order in which its collectives started. A rank that will wait for
- * the others adds a bitmap of its absent gradients (nbytes 0: it has them all). Does
- * not block. If the hashes differ, the job ends and the message names the first rank of
- * the minority.
+/* The absent-gradient agreement of a step. Each rank posts hashes of what it reduces
+ * and of the order in which its collectives started. If they differ, the job ends and
+ * the message names the first rank of the minority. A rank that waits for the others
+ * adds a bitmap of its absent gradients, and blocks until all posted `step`; absent
+ * gets those that every rank lacks. nbytes 0: this rank has them all, and does not
+ * block.
  */
-int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
-                          uint64_t order, const uint8_t *absent, size_t nbytes,
-                          struct mu_err *err);
-/* Block until all posted `step`; absent gets those that every rank lacks. Only for a
- * rank that posted a bitmap.
- */
-int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
-                          size_t nbytes, struct mu_err *err);
+int mu_control_agree(struct mu_control *c, uint64_t step, const uint64_t hashes[2],
+                     uint8_t *absent, size_t nbytes, struct mu_err *err);
 
 /* The caller starts to wait for other ranks in `what`: when that lasts longer than the
  * deadline the flight records are collected and the job ends. Not nested. The deadline

@@ -150,20 +150,18 @@ void mu_gathered_clear(struct mu_gathered *g)
     *g = (struct mu_gathered){ 0 };
 }
 
-int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
-                          uint64_t order, const uint8_t *absent, size_t nbytes,
-                          struct mu_err *err)
+static int post(struct mu_control *c, uint64_t step, const uint64_t hashes[2],
+                const uint8_t *absent, size_t nbytes, struct mu_err *err)
 {
-    const uint64_t hashes[2] = { hash, order };
-    size_t len = sizeof hashes + nbytes;
+    size_t len = 2 * sizeof hashes[0] + nbytes;
     char *data = malloc(len);
     int rc = 0;
 
     if (!data)
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
-    memcpy(data, hashes, sizeof hashes);
+    memcpy(data, hashes, len - nbytes);
     if (nbytes > 0)
-        memcpy(data + sizeof hashes, absent, nbytes);
+        memcpy(data + len - nbytes, absent, nbytes);
     pthread_mutex_lock(&c->lock);
     if (c->ended)
         rc = mu_control_failure(c, err);
@@ -174,8 +172,8 @@ int mu_control_agree_post(struct mu_control *c, uint64_t step, uint64_t hash,
     return rc;
 }
 
-int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
-                          size_t nbytes, struct mu_err *err)
+static int wait_posted(struct mu_control *c, uint64_t step, uint8_t *absent,
+                       size_t nbytes, struct mu_err *err)
 {
     struct mu_result *result = &c->absent;
     char what[64];
@@ -199,6 +197,14 @@ int mu_control_agree_wait(struct mu_control *c, uint64_t step, uint8_t *absent,
     result->fresh = false;
     pthread_mutex_unlock(&c->lock);
     return rc;
+}
+
+int mu_control_agree(struct mu_control *c, uint64_t step, const uint64_t hashes[2],
+                     uint8_t *absent, size_t nbytes, struct mu_err *err)
+{
+    if (post(c, step, hashes, absent, nbytes, err) < 0)
+        return -1;
+    return nbytes > 0 ? wait_posted(c, step, absent, nbytes, err) : 0;
 }
 
 void mu_control_extend(struct mu_control *c, double seconds)

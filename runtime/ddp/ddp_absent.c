@@ -115,13 +115,15 @@ int mu_ddp_absent_agree(struct muster_ddp *ddp, uint64_t contract, struct mu_err
         return mu_err_set(err, MUSTER_EMEMORY, "out of memory for a bitmap");
     n = lacking(ddp, bits, first ? bits + half : NULL);
     wait = n > 0 || ddp->comm->mixes;
-    if (control)
-        rc = mu_control_agree_post(control, step, mu_hash(0, what, sizeof what),
-                                   order_at_end(ddp), bits, wait ? nbytes : 0, err);
-    if (control && rc == 0 && wait) {
-        mu_comm_waits(ddp->comm, "the gradients that are absent");
-        rc = mu_control_agree_wait(control, step, bits, nbytes, err);
-        mu_comm_waits(ddp->comm, NULL);
+    if (control) {
+        const uint64_t order = order_at_end(ddp);
+        const uint64_t hashes[2] = { mu_hash(0, what, sizeof what), order };
+
+        if (wait)
+            mu_comm_waits(ddp->comm, "the gradients that are absent");
+        rc = mu_control_agree(control, step, hashes, bits, wait ? nbytes : 0, err);
+        if (wait)
+            mu_comm_waits(ddp->comm, NULL);
     }
     for (int i = 0; rc == 0 && i < ddp->nparams; i++) {
         ddp->missing_everywhere[i] = n > 0 && bits[i / 8] >> i % 8 & 1;
