@@ -74,12 +74,14 @@ int mu_coll_start(struct mu_comm *comm, const struct mu_coll *coll,
     *out = (struct mu_started){ .partner = -1 };
     if (is_counted(coll)) {
         enter(comm, coll, out);
-        mu_record_begin(comm, &recorded, out);
+        if (comm->ledger.head)
+            mu_record_begin(comm, &recorded, out);
     } else {
         out->partner = coll->from >= 0 ? coll->from : coll->to;
     }
     if (comm->ops->start(comm->backend, &recorded, &out->request, err) == 0) {
-        mu_record_started(comm, out);
+        if (out->record)
+            mu_ledger_end(&comm->ledger, out->record);
         return 0;
     }
     if (is_counted(coll)) {
@@ -97,20 +99,21 @@ int mu_coll_join(struct mu_comm *comm, const struct mu_started *started,
 
     if (started->partner >= 0)
         set_partner(comm, started->partner);
+    mu_comm_waits(comm, what);
     if (comm->control)
         mu_control_wait_begin(comm->control, what, started->within);
-    mu_comm_waits(comm, what);
     rc = comm->ops->join(comm->backend, started->request, stream, err);
-    mu_comm_waits(comm, NULL);
     if (comm->control)
         mu_control_wait_end(comm->control);
+    mu_comm_waits(comm, NULL);
     if (started->partner >= 0)
         set_partner(comm, -1);
     if (rc < 0)
         return mu_comm_fail(comm, err);
     if (started->number == 0)
         return 0;
-    mu_record_joined(comm, started);
+    if (started->record)
+        mu_record_joined(comm, started);
     pthread_mutex_lock(&comm->flight_lock);
     mu_flight_leave(&comm->flight, started->number, mu_clock_tick_s());
     pthread_mutex_unlock(&comm->flight_lock);

@@ -192,13 +192,13 @@ int mu_quiet(struct mu_comm *comm, struct mu_err *err);
 /* [collective] Returns when what all ranks have started is finished. */
 int mu_barrier(struct mu_comm *comm, struct mu_err *err);
 
-/* ---- record.c: nothing is done where comm has no ledger ---- */
+/* ---- record.c: where comm has a ledger ---- */
 /* Index of comm's entry. The ranks that are left after a death have another one. */
 uint32_t mu_record_comm(struct mu_comm *comm);
 /* Before coll starts; sets coll->times and out->record. */
 void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll,
                      struct mu_started *out);
-void mu_record_started(struct mu_comm *comm, const struct mu_started *started);
+/* started->record is not NULL. */
 void mu_record_joined(struct mu_comm *comm, const struct mu_started *started);
 
 /* ---- coll_host.c ---- */

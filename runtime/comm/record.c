@@ -54,8 +54,7 @@ void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll, struct mu_start
         out->times = (struct mu_coll_times){ 0 };
         coll->times = &out->times;
     }
-    if (!comm->ledger.head || !comm->ops->host_memory ||
-        (size_t)coll->kind >= sizeof names / sizeof names[0])
+    if (!comm->ops->host_memory || (size_t)coll->kind >= sizeof names / sizeof names[0])
         return;
     call.comm = mu_record_comm(comm);
     call.element = (uint8_t)mu_dtype_size(coll->dtype);
@@ -66,17 +65,11 @@ void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll, struct mu_start
     out->record = mu_ledger_begin(&comm->ledger, &call);
 }
 
-void mu_record_started(struct mu_comm *comm, const struct mu_started *started)
-{
-    if (started->record)
-        mu_ledger_end(&comm->ledger, started->record);
-}
-
 void mu_record_joined(struct mu_comm *comm, const struct mu_started *started)
 {
     void *channel;
 
-    if (!started->record || started->times.ended == 0)
+    if (started->times.ended == 0)
         return;
     channel = mu_ledger_channel(&comm->ledger, started->record,
                                 (uint64_t)started->times.began);
