@@ -6,14 +6,14 @@
  *   ddp_order.c   the order of arrival, learned in the first step
  *   ddp_ledger.c  when each bucket was ready, started, ended; times of the step
  *   ddp_ledger_gpu.c  the same of the GPU's own work
- *   ddp_step.c    grad_ready ... the end of a step: which bucket may start
+ *   ddp_step.c    grad_ready ... sync: which bucket may start, what a step is
  *   ddp_absent.c  absent-gradient agreement: which gradients no rank has
  *   ddp_bucket.c  one bucket: fill it, start its all-reduce, take the result out
  *   ddp_weight.c  weights of micro-batches, ranks that are out of data
  *   ddp_norm.c    the gradient norm, bucket by bucket
  *   ddp_rows.c    gradients of which a rank has some rows only
  *   ddp_rows_send.c  the ranks exchange them, and add them up
- *   ddp_finish.c  sync: a step, then loss scale and clipping
+ *   ddp_finish.c  after a step: loss scale and clipping
  *   ddp_screen.c  NaN and Inf before they spread
  *   ddp_shard.c   ZeRO-1: parts of buckets, parameters in one arena
  *   ddp_state.c   what compression keeps, for checkpoints
@@ -282,7 +282,8 @@ int mu_ddp_screen_open(struct muster_ddp *ddp, struct mu_err *err);
 int mu_ddp_screen(struct muster_ddp *ddp, int b, struct mu_err *err);
 /* Screen this rank's list of rows of parameter i. */
 int mu_ddp_screen_rows(struct muster_ddp *ddp, int i, struct mu_err *err);
-/* On a GPU: wait for stream, and fail when this step has NaN or Inf. */
+/* On a GPU, with screen_marks: wait for stream, and fail when this step has NaN or Inf.
+ */
 int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err);
 
 /* ---- ddp_order.c ---- */
@@ -326,15 +327,15 @@ int mu_ddp_bucket_advance(struct muster_ddp *ddp, int b, void *stream,
 int mu_ddp_bucket_finish(struct muster_ddp *ddp, int b, void *stream,
                          struct mu_err *err);
 
-/* ---- ddp_ledger.c: buckets are timed only where comm's ledger has them ---- */
+/* ---- ddp_ledger.c ---- */
 void mu_ddp_ledger_begin(struct muster_ddp *ddp);
-/* Streams: of the gradient, and of sync. */
+/* This and _joined are called where comm's ledger has buckets. Streams: of the
+ * gradient, and of sync.
+ */
 void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b, void *stream);
 void mu_ddp_ledger_launched(struct muster_ddp *ddp, int b);
 void mu_ddp_ledger_sync(struct muster_ddp *ddp, void *stream);
-/* Now, when sync begins to wait for a bucket; 0 where nothing is recorded. */
-int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp);
-/* Sync has waited since then for what bucket b has started; since is not 0. */
+/* Sync has waited since then for what bucket b has started. */
 void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since);
 /* Record the step, which ends now, and its buckets; the next one begins. */
 void mu_ddp_ledger_step(struct muster_ddp *ddp);
@@ -410,13 +411,10 @@ int mu_ddp_grad_absent(struct muster_ddp *ddp, int i, struct mu_err *err);
  */
 int mu_ddp_no_sync(struct muster_ddp *ddp, bool on, struct mu_err *err);
 
-struct mu_step_how {
-    bool squares; /* add up the squares behind each bucket, after mu_ddp_norm_begin */
-    /* A hash of what happens to the gradients later; compared among the ranks. */
-    uint64_t contract;
-};
-/* [collective] Average all gradients. */
-int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *stream,
+/* [collective] Average all gradients, then do what f asks for. f is checked, or NULL:
+ * nothing.
+ */
+int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
                 struct mu_err *err);
 /* Drop the work of the current step: none of it is in flight any more, and the next
  * call may be the first of a step. arg is the muster_ddp.
@@ -427,9 +425,12 @@ void mu_ddp_drop(void *arg);
 /* Check the fields of f. Fails with MUSTER_EUSAGE. */
 int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
                         struct mu_err *err);
-/* [collective] A step, then what f asks for. f is checked, or NULL: nothing. */
-int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
-                struct mu_err *err);
+/* What the ranks compare of f: those that scale or clip otherwise get other gradients.
+ */
+uint64_t mu_ddp_finish_hash(const struct muster_finish *f);
+/* [collective] After a step with squares: do what f asks for. */
+int mu_ddp_finish(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+                  struct mu_err *err);
 
 /* ---- ddp_weight.c ---- */
 /* [collective unless gradients are accumulated] */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ddp_finish.c - sync: a step, then loss scale and clipping */
+/* ddp_finish.c - after a step: loss scale and clipping */
 #include "runtime/ddp/ddp.h"
 
 #include <math.h>
@@ -52,7 +52,7 @@ static int scale_all(struct muster_ddp *ddp, double factor, void *stream,
 }
 
 /* One factor for loss scale and clipping, so that elements are rounded once. */
-static int finish(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+int mu_ddp_finish(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
                   struct mu_err *err)
 {
     double scale = f->scaler ? f->scaler->scale : 1, factor = 1 / scale, sum = 0;
@@ -90,24 +90,9 @@ int mu_ddp_finish_check(const struct muster_finish *f, const char *call,
     return 0;
 }
 
-/* Ranks that scale or clip in another way get other gradients, so this is compared too.
- */
-static uint64_t hash_of(const struct muster_finish *f)
+uint64_t mu_ddp_finish_hash(const struct muster_finish *f)
 {
     double terms[3] = { f->max_norm, f->scaler ? f->scaler->scale : 0, 1 };
 
     return mu_hash(0, terms, sizeof terms);
-}
-
-int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
-                struct mu_err *err)
-{
-    struct mu_step_how how = { .squares = f, .contract = f ? hash_of(f) : 0 };
-
-    if ((f && mu_ddp_norm_begin(ddp, stream, err) < 0) ||
-        mu_ddp_step(ddp, &how, stream, err) < 0 ||
-        (f && finish(ddp, f, stream, err) < 0))
-        return -1;
-    /* Adopt the order last: until here the gradients must keep their places. */
-    return ddp->adopts ? mu_ddp_order_adopt(ddp, stream, err) : 0;
 }

@@ -16,7 +16,7 @@ static bool records(const struct muster_ddp *ddp)
 
 void mu_ddp_ledger_ready(struct muster_ddp *ddp, int b, void *stream)
 {
-    if (!records(ddp) || ddp->ready.pending[b] != 0)
+    if (ddp->ready.pending[b] != 0)
         return;
     ddp->bucket[b].times =
         (struct mu_ledger_bucket){ .step = ddp->step,
@@ -43,12 +43,8 @@ void mu_ddp_ledger_launched(struct muster_ddp *ddp, int b)
 void mu_ddp_ledger_sync(struct muster_ddp *ddp, void *stream)
 {
     ddp->times.sync_begin = mu_clock_s();
-    mu_ddp_gpu_sync(ddp, stream);
-}
-
-int64_t mu_ddp_ledger_waits(const struct muster_ddp *ddp)
-{
-    return records(ddp) ? mu_clock_ns() : 0;
+    if (records(ddp))
+        mu_ddp_gpu_sync(ddp, stream);
 }
 
 void mu_ddp_ledger_joined(struct muster_ddp *ddp, int b, int64_t since)

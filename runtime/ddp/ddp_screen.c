@@ -110,7 +110,7 @@ int mu_ddp_screened(struct muster_ddp *ddp, void *stream, struct mu_err *err)
     uint32_t *marks;
     int rc;
 
-    if (!ddp->screen_marks || bytes == 0)
+    if (bytes == 0)
         return 0;
     marks = malloc(bytes);
     if (!marks)

@@ -10,7 +10,8 @@ static bool mark(struct muster_ddp *ddp, int i, void *stream)
 {
     if (!mu_ready_mark(&ddp->ready, i))
         return false;
-    mu_ddp_ledger_ready(ddp, ddp->plan.place[i].bucket, stream);
+    if (ddp->comm->ledger.buckets)
+        mu_ddp_ledger_ready(ddp, ddp->plan.place[i].bucket, stream);
     return true;
 }
 
@@ -137,8 +138,11 @@ void mu_ddp_drop(void *arg)
     mu_ddp_ledger_begin(ddp);
 }
 
-int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *stream,
-                struct mu_err *err)
+/* [collective] Agree on what is absent, then start what has not started. Buckets of a
+ * compression with two rounds start the second one.
+ */
+static int start_all(struct muster_ddp *ddp, uint64_t contract, void *stream,
+                     struct mu_err *err)
 {
     bool has_rows = ddp->nby_row > 0;
 
@@ -146,29 +150,48 @@ int mu_ddp_step(struct muster_ddp *ddp, const struct mu_step_how *how, void *str
     if (mu_comm_interrupted(ddp->comm, err) < 0)
         return -1;
     if ((has_rows && mu_ddp_rows_spread(ddp, err) < 0) ||
-        mu_ddp_absent_agree(ddp, how->contract, err) < 0 ||
-        start_rest(ddp, stream, err) < 0 ||
+        mu_ddp_absent_agree(ddp, contract, err) < 0 ||
+        (ddp->ready.next < ddp->plan.nbuckets && start_rest(ddp, stream, err) < 0) ||
         (has_rows && mu_ddp_rows_start(ddp, err) < 0))
         return -1;
-    for (int k = 0; k < ddp->plan.nbuckets; k++)
+    for (int k = 0; ddp->hook && ddp->hook->advance && k < ddp->plan.nbuckets; k++)
         if (mu_ddp_bucket_advance(ddp, ddp->ready.order[k], stream, err) < 0)
             return -1;
+    return 0;
+}
+
+static int finish_all(struct muster_ddp *ddp, bool squares, void *stream,
+                      struct mu_err *err)
+{
     for (int k = 0; k < ddp->plan.nbuckets; k++) {
         int b = ddp->ready.order[k];
 
         if (mu_ddp_bucket_finish(ddp, b, stream, err) < 0 ||
-            (how->squares && mu_ddp_norm_add(ddp, b, stream, err) < 0))
+            (squares && mu_ddp_norm_add(ddp, b, stream, err) < 0))
             return -1;
     }
-    if (mu_ddp_screened(ddp, stream, err) < 0 ||
-        mu_ddp_order_exchange(ddp, stream, err) < 0)
+    return ddp->screen_marks ? mu_ddp_screened(ddp, stream, err) : 0;
+}
+
+int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
+                struct mu_err *err)
+{
+    bool learns = ddp->arrival, votes = ddp->recover->survive;
+
+    if ((f && mu_ddp_norm_begin(ddp, stream, err) < 0) ||
+        start_all(ddp, f ? mu_ddp_finish_hash(f) : 0, stream, err) < 0 ||
+        finish_all(ddp, f, stream, err) < 0 ||
+        ((learns || votes) && mu_ddp_order_exchange(ddp, stream, err) < 0))
         return -1;
     clear_step(ddp);
-    ddp->squared = how->squares;
+    ddp->squared = f;
     ddp->step++;
     ddp->comm->syncs++;
     mu_ddp_ledger_step(ddp);
-    return 0;
+    if (f && mu_ddp_finish(ddp, f, stream, err) < 0)
+        return -1;
+    /* Adopt the order last: until here the gradients must keep their places. */
+    return ddp->adopts ? mu_ddp_order_adopt(ddp, stream, err) : 0;
 }
 
 int mu_ddp_no_sync(struct muster_ddp *ddp, bool on, struct mu_err *err)
