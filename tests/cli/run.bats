@@ -10,10 +10,10 @@ setup() {
     cp "$top/tests/slurm/cluster" "$copy/tests/slurm/"
 }
 
-lint() { # lines of a check that prints TAP
+lint() { # lines of a check that prints TAP, other parts
     printf '#!/bin/sh\n%s\n' "$1" > "$copy/tests/lint/x"
     chmod +x "$copy/tests/lint/x"
-    run "$copy/tests/run" --build "$copy/build" --no-install lint
+    run "$copy/tests/run" --build "$copy/build" --no-install "${@:2}" lint
 }
 
 last() { [ "${lines[-1]}" = "$1" ]; }
@@ -46,5 +46,33 @@ last() { [ "${lines[-1]}" = "$1" ]; }
 @test "all passed: status 0" {
     lint 'printf "ok 1 - a\nok 2 - b\n1..2\n"'
     [ "$status" -eq 0 ]
+    last "2 passed, 0 failed, 0 skipped"
+}
+
+# A file of the part that waits until the one of the other part runs too.
+meets() { # part, other part
+    printf 'touch "%s/$1.runs"; for _ in {1..200}; do [ ! -e "%s/$2.runs" ] || exit 0; sleep 0.1; done; exit 1\n' \
+        "$copy" "$copy" > "$copy/meets"
+    echo "bash $copy/meets $1 $2"
+}
+
+@test "files of two parts run side by side, and each counts for its own" {
+    mkdir -p "$copy/tests/cli"
+    printf '#!/bin/sh\n%s && echo "ok 1" && echo 1..1\n' "$(meets lint cli)" > "$copy/tests/lint/x"
+    chmod +x "$copy/tests/lint/x"
+    printf '@test "a" { %s; }\n@test "b" { true; }\n' "$(meets cli lint)" > "$copy/tests/cli/y.bats"
+    run "$copy/tests/run" --build "$copy/build" --no-install --places 2 cli lint
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep -qE '^cli +[0-9]+ s +2 +0 +0$' <<< "$output"
+    grep -qE '^lint +[0-9]+ s +1 +0 +0$' <<< "$output"
+    last "3 passed, 0 failed, 0 skipped"
+}
+
+@test "what changes the system begins when all others have ended" {
+    mkdir -p "$copy/tests/site"
+    printf '@test "alone" { [ -e "%s/ended" ]; }\n' "$copy" > "$copy/tests/site/package.bats"
+    lint 'sleep 3; touch "${0%/*}/../../ended"; echo ok 1; echo 1..1' site
+    echo "$output"
     last "2 passed, 0 failed, 0 skipped"
 }
