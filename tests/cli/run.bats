@@ -76,3 +76,18 @@ meets() { # part, other part
     echo "$output"
     last "2 passed, 0 failed, 0 skipped"
 }
+
+@test "--only may be repeated; --second leaves out the checks of mere text" {
+    local name
+    for name in x y names; do
+        printf '#!/bin/sh\necho ok 1; echo 1..1\n' > "$copy/tests/lint/$name"
+        chmod +x "$copy/tests/lint/$name"
+    done
+    run "$copy/tests/run" --build "$copy/build" --no-install --only x --only y lint
+    last "2 passed, 0 failed, 0 skipped"
+    run "$copy/tests/run" --build "$copy/build" --no-install lint
+    last "3 passed, 0 failed, 0 skipped"
+    run "$copy/tests/run" --build "$copy/build" --no-install --second lint
+    last "2 passed, 0 failed, 0 skipped"
+    [[ "$output" != *lint/names* ]]
+}
