@@ -8,7 +8,10 @@
 setup() {
     load common
     mkdir "$BATS_TEST_TMPDIR/fs"
-    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2"
+    # Without 6900 of its 11500 files, which hwloc and Muster do not open.
+    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2" \
+        --exclude='memory[0-9]*' --exclude=cpuidle --exclude=microcode --exclude=thermal_throttle \
+        --exclude='usb[0-9]*' --exclude='*.cluster/[0-9]*'
     root=$(dirname "$(find "$BATS_TEST_TMPDIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
     export HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop
 }
