@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_host_idle.c - what the host backend takes of its machine: processor
- * time and memory
+ * time, calls of the kernel and memory
  */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "runtime/base/clock.h"
@@ -70,6 +73,61 @@ static void idle_and_waiting_ranks_sleep(void **state)
     in_both_transports(idles);
 }
 
+/* ---- calls of the kernel ---- */
+
+static _Atomic int syscalls;
+
+/* In place of libc's: the backend wakes a caller in join with it. */
+long syscall(long number, ...)
+{
+    long a[6];
+    va_list args;
+
+    va_start(args, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(args, long);
+    va_end(args);
+    syscalls++;
+    return ((__typeof__(&syscall))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2],
+                                                               a[3], a[4], a[5]);
+}
+
+/* When rank 0 joins, the others have entered: nobody sleeps. */
+static int wakes_nobody(struct ranks_self *self, void *arg)
+{
+    struct mu_err err = { 0 };
+    struct mu_backend *b;
+    struct mu_request *rq;
+    float x = 1;
+    struct mu_coll c = { .kind = MU_COLL_ALLREDUCE,
+                         .send = &x,
+                         .recv = &x,
+                         .count = 1,
+                         .scale = 1,
+                         .joined = true };
+    int before, calls = 0;
+
+    RANKS_CHECK(self, host->open(&self->env, &b, &err) == 0, "%s", err.text);
+    for (int round = 0; round < 10; round++) {
+        RANKS_CHECK(self, host->start(b, &c, &rq, &err) == 0, "%s", err.text);
+        if (self->rank > 0)
+            RANKS_CHECK(self, host->join(b, rq, NULL, &err) == 0, "%s", err.text);
+        meet_at(self, round + 1);
+        before = syscalls;
+        if (self->rank == 0)
+            RANKS_CHECK(self, host->join(b, rq, NULL, &err) == 0, "%s", err.text);
+        calls += syscalls - before;
+    }
+    RANKS_CHECK(self, calls == 0, "%d calls in 10 joins", calls);
+    host->close(b);
+    return 0;
+}
+
+static void a_caller_that_is_awake_is_not_woken(void **state)
+{
+    in_both_transports(wakes_nobody);
+}
+
 /* ---- memory ---- */
 
 static long pages_of(const char *field)
@@ -124,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idle_and_waiting_ranks_sleep),
+        cmocka_unit_test(a_caller_that_is_awake_is_not_woken),
         cmocka_unit_test(at_most_8_mib_beside_the_arena),
     };
 

@@ -121,8 +121,10 @@ static void shm_nudge(struct mu_host_backend *b)
 {
     struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(b->shm, b->shm->me);
 
-    atomic_store(&mailbox->asleep, 0);
-    syscall(SYS_futex, &mailbox->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    /* Mostly the caller in join has ended its own request: it does not sleep. */
+    if (atomic_load(&mailbox->asleep) &&
+        atomic_exchange(&mailbox->asleep, 0) == MU_SLEEP_FUTEX)
+        syscall(SYS_futex, &mailbox->asleep, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* Event of a local peer's watch: its process has ended (without pidfds: its socket). */
