@@ -21,6 +21,11 @@ struct mu_shm_mailbox *mu_shm_mailbox_of(const struct mu_shm *shm, int local)
     return (struct mu_shm_mailbox *)(void *)shm->base + local;
 }
 
+struct mu_shm_entry *mu_shm_entry_of(const struct mu_shm *shm, int local, uint64_t seq)
+{
+    return &mu_shm_mailbox_of(shm, local)->entry[seq % MU_SHM_DEPTH];
+}
+
 static size_t slots_at(int nlocal)
 {
     size_t page = 4096, len = (size_t)nlocal * sizeof(struct mu_shm_mailbox);
@@ -45,12 +50,21 @@ size_t mu_shm_length(int nlocal)
     return slots_at(nlocal) + (size_t)nlocal * MU_SHM_NSLOTS * MU_SHM_SLOT;
 }
 
+bool mu_shm_has_reached(const struct mu_shm *shm, int local, uint64_t want)
+{
+    enum mu_shm_counter counter = MU_SHM_WANT_COUNTER(want);
+    uint64_t value = MU_SHM_WANT_VALUE(want);
+
+    /* A later request that has the place of an entry has a larger count. */
+    return atomic_load(counter == MU_ENTERED
+                           ? &mu_shm_entry_of(shm, local, value - 1)->entered
+                           : &mu_shm_mailbox_of(shm, local)->counter[counter]) >= value;
+}
+
 bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want)
 {
     for (int i = 0; i < shm->nlocal; i++)
-        if (atomic_load(
-                &mu_shm_mailbox_of(shm, i)->counter[MU_SHM_WANT_COUNTER(want)]) <
-            MU_SHM_WANT_VALUE(want))
+        if (!mu_shm_has_reached(shm, i, want))
             return false;
     return true;
 }
@@ -70,9 +84,8 @@ void mu_shm_wake(struct mu_shm *shm, int local)
     }
 }
 
-void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by)
+static void wake_waiting(struct mu_shm *shm, enum mu_shm_counter counter)
 {
-    atomic_fetch_add(&mu_shm_mailbox_of(shm, shm->me)->counter[counter], by);
     for (int i = 0; i < shm->nlocal; i++) {
         struct mu_shm_mailbox *mailbox = mu_shm_mailbox_of(shm, i);
         uint64_t want;
@@ -83,6 +96,18 @@ void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by
         if (MU_SHM_WANT_COUNTER(want) == counter && mu_shm_all_reached(shm, want))
             mu_shm_wake(shm, i);
     }
+}
+
+void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by)
+{
+    atomic_fetch_add(&mu_shm_mailbox_of(shm, shm->me)->counter[counter], by);
+    wake_waiting(shm, counter);
+}
+
+void mu_shm_enter(struct mu_shm *shm, uint64_t seq)
+{
+    atomic_store(&mu_shm_entry_of(shm, shm->me, seq)->entered, seq + 1);
+    wake_waiting(shm, MU_ENTERED);
 }
 
 bool mu_shm_reached(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t value)

@@ -2,15 +2,16 @@
 /* shm.h - the segment that the ranks of a domain share
  *
  * One memfd, made by the domain's lowest rank: a mailbox for each rank (counters, the
- * requests that its rank has entered, small payloads), staging slots, then the arena,
- * which grows. Only its owner writes a mailbox, except for `asleep`. Counters only
- * grow, so "every rank has reached x" is a comparison and needs no reset.
+ * requests that its rank has entered with small payloads), staging slots, then the
+ * arena, which grows. Only its owner writes a mailbox, except for `asleep`. Counters
+ * only grow, so "every rank has reached x" is a comparison and needs no reset.
  */
 #ifndef MU_HOST_SHM_H
 #define MU_HOST_SHM_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "runtime/backend/host/host.h"
@@ -22,7 +23,7 @@
 #define MU_SHM_SLOT (1024 * 1024) /* bytes of each */
 
 enum mu_shm_counter {
-    MU_ENTERED, /* requests entered */
+    MU_ENTERED, /* requests entered: each entry has the count of its own */
     MU_DONE,    /* requests finished */
     MU_STORED,  /* zero-copy requests whose part of this rank is done */
     MU_STAGED,  /* rounds whose input is in this rank's slots */
@@ -33,13 +34,22 @@ enum mu_shm_counter {
 
 enum mu_shm_presence { MU_PRESENT, MU_LEFT, MU_ABORTED };
 
-/* What a rank publishes when it enters a request. */
+/* What a rank publishes when it enters a request. A wait for another rank is a transfer
+ * of its cache line from core to core: the first one has all of a payload of 16 bytes.
+ */
 struct mu_shm_entry {
-    _Alignas(64) struct mu_signature call; /* in one cache line */
-    bool arena;                            /* zero copy is possible on this rank */
-    uint64_t send_at, recv_at;             /* offsets in the file */
-    uint64_t send_block, recv_block;       /* ... of the allocations around them */
+    _Alignas(128) _Atomic uint64_t entered; /* requests so far; stored last */
+    struct mu_signature call;
+    union {
+        char small[MU_SHM_SMALL]; /* the payload, where it fits */
+        struct mu_shm_place {
+            bool arena;                      /* zero copy is possible on this rank */
+            uint64_t send_at, recv_at;       /* offsets in the file */
+            uint64_t send_block, recv_block; /* ... of the allocations around them */
+        } place;
+    };
 };
+_Static_assert(offsetof(struct mu_shm_entry, small) <= 64 - 16, "one cache line");
 
 /* What a sleeper waits for: a counter, and the value that all ranks must reach. */
 #define MU_SHM_WANT(counter, value) ((uint64_t)(counter) << 56 | (value))
@@ -50,7 +60,7 @@ struct mu_shm_entry {
 enum mu_shm_moment { MU_AT_OPEN, MU_AT_ENTRY, MU_NMOMENTS };
 
 struct mu_shm_mailbox {
-    _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS];
+    _Alignas(128) _Atomic uint64_t counter[MU_NCOUNTERS]; /* MU_ENTERED: not used */
     /* 0: awake, else enum mu_sleep; reset by the rank that wakes the sleeper. */
     _Alignas(128) _Atomic uint32_t asleep;
     _Atomic uint64_t want; /* MU_SHM_WANT */
@@ -61,8 +71,7 @@ struct mu_shm_mailbox {
      */
     struct mu_cpuset cores[MU_NMOMENTS];
     _Atomic bool opened; /* cores[MU_AT_OPEN] are there */
-    _Alignas(128) struct mu_shm_entry entry[MU_SHM_DEPTH];
-    _Alignas(128) char small[MU_SHM_DEPTH][MU_SHM_SMALL];
+    struct mu_shm_entry entry[MU_SHM_DEPTH];
 };
 
 struct mu_shm {
@@ -74,6 +83,8 @@ struct mu_shm {
     int *doorbell; /* eventfd of each; our own is the engine's */
     int *watch;    /* pidfd, or the socket to it, or -1 */
     uint64_t want; /* what a blocked request waits for */
+    uint64_t
+        room; /* requests that may be entered, by the MU_DONE that were read last */
     /* Has each rank a core of its own? By those at the first request, once all ranks
      * have entered theirs; until then messages go by those at open.
      */
@@ -86,6 +97,7 @@ struct mu_shm {
 };
 
 struct mu_shm_mailbox *mu_shm_mailbox_of(const struct mu_shm *shm, int local);
+struct mu_shm_entry *mu_shm_entry_of(const struct mu_shm *shm, int local, uint64_t seq);
 size_t mu_shm_slot_offset(const struct mu_shm *shm, int local, uint64_t round);
 char *mu_shm_slot(const struct mu_shm *shm, int local, uint64_t round);
 size_t mu_shm_length(int nlocal); /* bytes before the arena */
@@ -101,6 +113,9 @@ void mu_shm_wake(struct mu_shm *shm, int local);          /* if it is asleep */
 void mu_shm_ring_doorbell(struct mu_shm *shm, int local); /* asleep or not */
 void mu_shm_forget(struct mu_host_backend *b);            /* close the descriptors */
 void mu_shm_advance(struct mu_shm *shm, enum mu_shm_counter counter, uint64_t by);
+/* Publish this rank's entry of request seq, which is filled. */
+void mu_shm_enter(struct mu_shm *shm, uint64_t seq);
+bool mu_shm_has_reached(const struct mu_shm *shm, int local, uint64_t want);
 bool mu_shm_all_reached(const struct mu_shm *shm, uint64_t want);
 /* May a wait for a message spin? Messages may come before any collective. */
 bool mu_shm_message_spins(struct mu_shm *shm);
@@ -117,9 +132,9 @@ size_t mu_shm_chunk_elements(const struct mu_shm *shm,
 /* After all ranks have entered. */
 int mu_shm_staged_progress(struct mu_host_backend *b, struct mu_host_request *rq);
 
-/* shm_exchange.c. table: MU_SHM_SMALL bytes that the other ranks read. */
+/* shm_exchange.c. space: MU_SHM_SMALL bytes that the other ranks read. */
 void mu_shm_exchange_post(struct mu_host_backend *b, const struct mu_host_request *rq,
-                          char *table);
+                          char *space);
 /* After all ranks have entered. */
 int mu_shm_exchange_progress(struct mu_host_backend *b, struct mu_host_request *rq);
 

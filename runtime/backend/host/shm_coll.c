@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* shm_coll.c - the collectives of one domain
  *
- * small   the mailbox holds the payload: every rank enters, then computes. One wait.
+ * small   the entry holds the payload: every rank enters, then computes. One wait.
  * arena   the arena holds all buffers. All-reduce: each rank sums its part of all
  *         buffers and stores it into all; other collectives: each rank reads what it
  *         needs from its peers. Two waits, no copy.
@@ -25,16 +25,6 @@ static bool is_small(const struct mu_shm *shm, const struct mu_host_request *rq)
     return mu_host_payload(rq, shm->nlocal) <= MU_SHM_SMALL;
 }
 
-static struct mu_shm_entry *entry_of(const struct mu_shm *shm, int local, uint64_t seq)
-{
-    return &mu_shm_mailbox_of(shm, local)->entry[seq % MU_SHM_DEPTH];
-}
-
-static char *small_of(const struct mu_shm *shm, int local, uint64_t seq)
-{
-    return mu_shm_mailbox_of(shm, local)->small[seq % MU_SHM_DEPTH];
-}
-
 /* The ranks store their sums into the recv of this one. */
 static bool stores_into(const struct mu_coll *c, int rank)
 {
@@ -44,51 +34,63 @@ static bool stores_into(const struct mu_coll *c, int rank)
 
 /* ---- Entering ---- */
 
-static void fill_entry(const struct mu_host_backend *b,
-                       const struct mu_host_request *rq, struct mu_shm_entry *e)
+static void fill_place(const struct mu_host_backend *b,
+                       const struct mu_host_request *rq, struct mu_shm_place *p)
 {
     const struct mu_coll *c = &rq->coll;
     size_t bytes = c->count * rq->esize, n = (size_t)b->shm->nlocal;
     size_t sends = c->kind == MU_COLL_REDUCE_SCATTER ? n * bytes : bytes;
 
-    *e = (struct mu_shm_entry){ .call = mu_host_request_signature(rq) };
-    if (c->kind == MU_COLL_BARRIER || bytes == 0)
-        return;
-    e->arena = mu_host_arena_offset(b, c->send, sends, &e->send_at, &e->send_block);
+    *p = (struct mu_shm_place){ 0 };
+    p->arena = mu_host_arena_offset(b, c->send, sends, &p->send_at, &p->send_block);
     /* Other ranks store into recv only in all-reduce, and in reduce at the root. */
-    if (e->arena && stores_into(c, b->env.rank))
-        e->arena = mu_host_arena_offset(b, c->recv, bytes, &e->recv_at, &e->recv_block);
+    if (p->arena && stores_into(c, b->env.rank))
+        p->arena = mu_host_arena_offset(b, c->recv, bytes, &p->recv_at, &p->recv_block);
     /* A block of the root alone is not mapped by the others. */
-    if (e->arena && c->kind == MU_COLL_REDUCE && c->root == b->env.rank)
-        e->arena = e->recv_block == e->send_block;
+    if (p->arena && c->kind == MU_COLL_REDUCE && c->root == b->env.rank)
+        p->arena = p->recv_block == p->send_block;
+}
+
+/* Peers may still read the entry that this one replaces. Their counters are read only
+ * when the last look does not suffice: that is a transfer from core to core.
+ */
+static bool has_room(struct mu_shm *shm, uint64_t seq)
+{
+    uint64_t least = UINT64_MAX;
+
+    if (seq < shm->room)
+        return true;
+    for (int i = 0; i < shm->nlocal; i++) {
+        uint64_t done = atomic_load(&mu_shm_mailbox_of(shm, i)->counter[MU_DONE]);
+
+        least = done < least ? done : least;
+    }
+    shm->room = least + MU_SHM_DEPTH;
+    return seq < shm->room || mu_shm_reached(shm, MU_DONE, seq - MU_SHM_DEPTH + 1);
 }
 
 bool mu_shm_post(struct mu_host_backend *b, struct mu_host_request *rq)
 {
     struct mu_shm *shm = b->shm;
     struct mu_coll *c = &rq->coll;
-    struct mu_shm_entry *e = entry_of(shm, shm->me, rq->seq);
+    struct mu_shm_entry *e = mu_shm_entry_of(shm, shm->me, rq->seq);
+    size_t payload = mu_host_payload(rq, shm->nlocal);
 
-    /* Peers may still read the entry that this one replaces. */
-    if (rq->seq >= MU_SHM_DEPTH &&
-        !mu_shm_reached(shm, MU_DONE, rq->seq - MU_SHM_DEPTH + 1))
+    if (!has_room(shm, rq->seq))
         return false;
     mu_host_request_settle(b, rq);
     if (rq->seq == 0)
         mu_cores_own(&mu_shm_mailbox_of(shm, shm->me)->cores[MU_AT_ENTRY]);
+    e->call = mu_host_request_signature(rq);
     if (c->kind == MU_COLL_EXCHANGE) {
-        e->call = mu_host_request_signature(rq);
-        mu_shm_exchange_post(b, rq, small_of(shm, shm->me, rq->seq));
-        mu_shm_advance(shm, MU_ENTERED, 1);
-        return true;
+        mu_shm_exchange_post(b, rq, e->small);
+    } else if (!is_small(shm, rq)) {
+        fill_place(b, rq, &e->place);
+        rq->exposed = e->place.arena && stores_into(c, b->env.rank);
+    } else if (payload && (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank)) {
+        memcpy(e->small, c->send, payload);
     }
-    fill_entry(b, rq, e);
-    if (is_small(shm, rq) && mu_host_payload(rq, shm->nlocal) &&
-        (c->kind != MU_COLL_BROADCAST || c->root == b->env.rank))
-        memcpy(small_of(shm, shm->me, rq->seq), c->send,
-               mu_host_payload(rq, shm->nlocal));
-    rq->exposed = e->arena && stores_into(c, b->env.rank) && !is_small(shm, rq);
-    mu_shm_advance(shm, MU_ENTERED, 1);
+    mu_shm_enter(shm, rq->seq);
     return true;
 }
 
@@ -101,8 +103,9 @@ static bool entries_agree(struct mu_host_backend *b, const struct mu_host_reques
     for (int i = 0; i < shm->nlocal; i++) {
         int rank = shm->rank_of[i];
 
-        if (mu_host_request_agrees(b, rq, rank, &entry_of(shm, i, rq->seq)->call, why,
-                                   sizeof why))
+        if (i == shm->me ||
+            mu_host_request_agrees(b, rq, rank, &mu_shm_entry_of(shm, i, rq->seq)->call,
+                                   why, sizeof why))
             continue;
         mu_engine_fail(b, MUSTER_ECONTRACT, rank, true, "%s", why);
         return false;
@@ -122,7 +125,7 @@ static void small_compute(struct mu_host_backend *b, struct mu_host_request *rq)
     if (c->kind == MU_COLL_BARRIER || bytes == 0)
         return;
     for (int i = 0; i < shm->nlocal; i++) {
-        const char *from = small_of(shm, i, rq->seq);
+        const char *from = mu_shm_entry_of(shm, i, rq->seq)->small;
 
         shm->src[i] = from + at;
         if (c->kind == MU_COLL_ALLGATHER ||
@@ -164,15 +167,15 @@ static int arena_piece(struct mu_host_backend *b, struct mu_host_request *rq, si
     int ndst = 0;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        const struct mu_shm_entry *e = entry_of(shm, i, rq->seq);
+        const struct mu_shm_place *p = &mu_shm_entry_of(shm, i, rq->seq)->place;
         bool stores = stores_into(c, shm->rank_of[i]);
         void *to = shm; /* not NULL */
 
         if (c->kind == MU_COLL_BROADCAST && shm->rank_of[i] != c->root)
             continue;
-        shm->src[i] = peer_memory(b, i, e->send_at + offset, bytes);
+        shm->src[i] = peer_memory(b, i, p->send_at + offset, bytes);
         if (stores)
-            to = peer_memory(b, i, e->recv_at + offset, bytes);
+            to = peer_memory(b, i, p->recv_at + offset, bytes);
         if (!shm->src[i] || !to)
             return -1;
         if (stores)
@@ -227,17 +230,17 @@ static int arena_progress(struct mu_host_backend *b, struct mu_host_request *rq)
 /* True if the buffers of all ranks are inside allocations that every rank has. */
 static bool in_arena(const struct mu_shm *shm, const struct mu_host_request *rq)
 {
-    const struct mu_shm_entry *any = entry_of(shm, 0, rq->seq);
+    const struct mu_shm_place *any = &mu_shm_entry_of(shm, 0, rq->seq)->place;
     bool one = rq->coll.kind == MU_COLL_BROADCAST, all = true;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        const struct mu_shm_entry *e = entry_of(shm, i, rq->seq);
+        const struct mu_shm_place *p = &mu_shm_entry_of(shm, i, rq->seq)->place;
 
         if (!one || shm->rank_of[i] == rq->coll.root)
-            all = all && e->arena &&
-                  (one || (e->send_block == any->send_block &&
+            all = all && p->arena &&
+                  (one || (p->send_block == any->send_block &&
                            (rq->coll.kind == MU_COLL_REDUCE ||
-                            e->recv_block == any->recv_block)));
+                            p->recv_block == any->recv_block)));
     }
     return all;
 }

@@ -15,7 +15,7 @@ _Static_assert(2 * MU_EXCHANGE_MOST * sizeof(uint64_t) <= MU_SHM_SMALL, "the tab
 
 static uint64_t *table_of(const struct mu_shm *shm, int local, uint64_t seq)
 {
-    return (void *)mu_shm_mailbox_of(shm, local)->small[seq % MU_SHM_DEPTH];
+    return (void *)mu_shm_entry_of(shm, local, seq)->small;
 }
 
 static size_t table_bytes(const struct mu_shm *shm)

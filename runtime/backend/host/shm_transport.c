@@ -40,9 +40,7 @@ static void check_absent(struct mu_host_backend *b)
             continue;
         if (presence == MU_ABORTED)
             mu_engine_follow(b, shm->rank_of[i], &mailbox->failure);
-        else if (b->head &&
-                 atomic_load(&mailbox->counter[MU_SHM_WANT_COUNTER(shm->want)]) <
-                     MU_SHM_WANT_VALUE(shm->want))
+        else if (b->head && !mu_shm_has_reached(shm, i, shm->want))
             mu_engine_lost(b, shm->rank_of[i], MU_DEATH_ENDED);
     }
 }
@@ -153,9 +151,7 @@ static int list_late(struct mu_host_backend *b, char *text, size_t len, int *fir
     int n = 0, total = 0;
 
     for (int i = 0; i < shm->nlocal; i++) {
-        if (atomic_load(
-                &mu_shm_mailbox_of(shm, i)->counter[MU_SHM_WANT_COUNTER(shm->want)]) >=
-            MU_SHM_WANT_VALUE(shm->want))
+        if (mu_shm_has_reached(shm, i, shm->want))
             continue;
         if (total++ == 0) {
             *first = shm->rank_of[i];
