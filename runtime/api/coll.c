@@ -49,8 +49,9 @@ static void set_op(const struct muster *m, struct mu_coll *coll, enum muster_op 
 
 int mu_run_coll(struct muster *m, const char *call, struct mu_coll *coll)
 {
-    struct mu_err err = { 0 };
+    struct mu_err err;
 
+    mu_err_clear(&err);
     if (m->start_into)
         return mu_handle_start(m, call, coll);
     return mu_coll_call(&m->comm, call, coll, &err) < 0 ? mu_fail_err(m, &err)
@@ -148,8 +149,9 @@ int muster_reduce_scatter(struct muster *m, const void *send, void *recv, size_t
 
 int muster_barrier(struct muster *m)
 {
-    struct mu_err err = { 0 };
+    struct mu_err err;
 
+    mu_err_clear(&err);
     if (m->start_into)
         return mu_fail(
             m, MUSTER_EUSAGE,

@@ -192,9 +192,10 @@ static int meet(struct mu_comm *comm, enum meeting meeting, const char *what,
     int32_t gathers = !barrier;
     struct mu_coll coll = opening(meeting, what, &gathers);
     struct mu_request *request;
-    struct mu_err ignored = { 0 };
+    struct mu_err ignored;
     int rc = 0, joined;
 
+    mu_err_clear(&ignored);
     if (!has_openings(comm))
         return mu_control_gather(control, what, data, len, out, err);
     if (comm->ops->start(comm->backend, &coll, &request, err) < 0)

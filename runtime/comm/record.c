@@ -46,9 +46,7 @@ void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll, struct mu_start
     static const char *const names[] = { "AllReduce",     "Broadcast", "AllGather",
                                          "ReduceScatter", "Barrier",   "Reduce",
                                          "AlltoAll" };
-    struct mu_ledger_call call = {
-        .sequence = out->number, .count = coll->count, .channels = 1, .algo = "HOST"
-    };
+    struct mu_ledger_call call;
 
     if (coll->timed && comm->ledger.buckets && comm->ops->moment) {
         out->times = (struct mu_coll_times){ 0 };
@@ -56,6 +54,9 @@ void mu_record_begin(struct mu_comm *comm, struct mu_coll *coll, struct mu_start
     }
     if (!comm->ops->host_memory || (size_t)coll->kind >= sizeof names / sizeof names[0])
         return;
+    call = (struct mu_ledger_call){
+        .sequence = out->number, .count = coll->count, .channels = 1, .algo = "HOST"
+    };
     call.comm = mu_record_comm(comm);
     call.element = (uint8_t)mu_dtype_size(coll->dtype);
     mu_copy(call.func, sizeof call.func, names[coll->kind]);
