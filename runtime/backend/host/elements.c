@@ -12,15 +12,19 @@
 #include "runtime/core/dtype.h"
 
 /* One build serves every x86-64 CPU: the loader selects the widest version that the CPU
- * supports. In sanitizer builds there is one version, because the loader selects before
- * the sanitizer's runtime is initialised.
+ * supports, of any vendor. In sanitizer builds there is one version, because the loader
+ * selects before the sanitizer's runtime is initialised.
  */
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) &&     \
     !defined(__SANITIZE_THREAD__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDEST                                                                         \
-    __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDEST
+#endif
+
+/* gcc's -O2, which ends the flags of most builds, leaves loops of any length scalar. */
+#if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")
 #endif
 
 /* Elements at any address. */
