@@ -53,8 +53,8 @@
  *   library as they are. A call refuses other values than 0 there with MUSTER_EUSAGE.
  * - `stream` is a cudaStream_t cast to void *; NULL is the default stream. A world
  *   without GPUs ignores it.
- * - [collective]: all ranks make the call, in the same order. Each has a deadline. Then
- *   the job ends with the name of the missing rank.
+ * - [collective]: all ranks make the call, in the same order. After its deadline the
+ *   job ends with the name of the missing rank.
  */
 #ifndef MUSTER_H
 #define MUSTER_H
@@ -109,7 +109,7 @@ enum muster_op { MUSTER_SUM, MUSTER_MIN, MUSTER_MAX, MUSTER_MEAN };
 
 struct muster;
 
-/* By it a program that has connected its ranks by itself brings them into a world. */
+/* How a program that has connected its ranks by itself brings them into a world. */
 struct muster_exchange {
     int rank, size;
     /* [collective] Gather `bytes` bytes of each rank into all, in rank order. Returns
@@ -143,7 +143,8 @@ struct muster_options {
      * call returns the status.
      */
     const char *on_failure;
-    /* MUSTER_ELASTIC: after a death the others go on, if so many are left; 0: never. */
+    /* MUSTER_ELASTIC: after a death the others go on while so many are left; 0: never.
+     */
     int elastic;
     /* The program's own way to rank and size, copied by muster_init; NULL: none. */
     const struct muster_exchange *exchange;
@@ -167,12 +168,13 @@ struct muster_options {
  * have begun to connect, a failure ends the whole job (see on_failure).
  *
  * The GPU that the plugin chose for this task becomes the current device of the calling
- * thread; without one, or with own_device, the current one stays. Later calls leave it
- * as it was.
+ * thread, as by cudaSetDevice; without one, or with own_device, the current one stays.
+ * Later calls leave it as it was.
  *
  * A second call opens a second world of the same ranks, with connections, order and
- * deadlines of its own, for another thread: each world has one thread at a time. All
- * ranks open and finalize their worlds in the same order.
+ * deadlines of its own, for another thread: each world has one thread at a time. One
+ * evaluates, for instance, while the other trains. All ranks open and finalize their
+ * worlds in the same order.
  */
 int muster_init(struct muster **out, const struct muster_options *options);
 
@@ -199,7 +201,8 @@ const char *muster_error(const struct muster *m);
 int muster_report(const struct muster *m);
 
 /* Extend the waits of every rank, also those that have begun, to at least this many
- * seconds (above 0) from now: before something slow on one rank, as an evaluation.
+ * seconds (above 0) from now. Call it before something slow on one rank, such as an
+ * evaluation.
  */
 int muster_extend(struct muster *m, double seconds);
 /* What this rank is busy with, for the flight record of a deadline. NULL: nothing. */
@@ -391,8 +394,11 @@ struct muster_ddp_options {
      */
     size_t first_bucket;
     size_t bucket_cap;
-    double backward; /* its seconds, for that cut; 0: twice what all-reduces take */
-    int fixed_order; /* last parameter to first: learn no other; see grad_ready */
+    /* Seconds of a backward pass, for that cut; 0: twice what the all-reduces take. */
+    double backward;
+    /* 1: gradients arrive from the last parameter to the first; learn no other order.
+     */
+    int fixed_order;
     /* Search each rank's own gradients for NaN and Inf: the job ends with the name of
      * rank and parameter. In host memory before the bucket starts; on a GPU in sync,
      * which then waits for the GPU.
@@ -434,9 +440,10 @@ int muster_ddp_broadcast(struct muster_ddp *ddp, int root);
  * gradients ready, and start their own collectives between them, in the same order. A
  * bucket that meets one of another object, or an all-reduce of yours, is
  * MUSTER_ECONTRACT: in host memory from the collective itself, on GPUs from
- * muster_ddp_sync on all ranks, which then waits for the other ranks, as the first
- * collective of your own does. Messages number objects from 1 in the order of
- * muster_ddp_create. Their syncs may have another order, if it is one on all ranks.
+ * muster_ddp_sync on all ranks. With several objects, and after a collective of your
+ * own, each sync waits for the other ranks, as your first collective does. Messages
+ * number objects from 1 in the order of muster_ddp_create. Their syncs may have another
+ * order, if it is one on all ranks.
  *
  * A bucket that lacks a gradient on this rank starts in sync. Where a rank may lack
  * one, start collectives of your own after sync, before the first grad_ready, on a
@@ -592,7 +599,9 @@ int muster_ddp_join_with(struct muster_ddp *ddp, struct muster_finish *finish,
 
 /* ---- Norm, clipping, loss scale -------------------------------------------------- */
 
-/* For fp16: multiply the loss by scale. Begin: { .scale = 65536, .interval = 2000 }. */
+/* Loss scaling for fp16: multiply the loss by scale, and give this to
+ * muster_ddp_sync_with. Start with { .scale = 65536, .interval = 2000 }.
+ */
 struct muster_scaler {
     double scale;
     int interval;         /* good steps until it doubles; 0: after each */
@@ -644,24 +653,28 @@ enum muster_compress {
      * summed in f32, so that a mean that fits does not overflow on the way.
      */
     MUSTER_COMPRESS_BF16,
-    MUSTER_COMPRESS_F16, /* the same as fp16 */
+    MUSTER_COMPRESS_F16, /* as BF16, in fp16 */
     /* A byte per element, a scale per 256. Each rank has 127 / ranks steps from zero to
      * the block's largest magnitude, so that sums stay a byte: at most 127 ranks.
      */
     MUSTER_COMPRESS_INT8,
-    /* Each matrix of r x c travels as rank * (r + c) elements, with a warm start; as
-     * they are, in the same collective, vectors and what does not shrink by half.
+    /* Each matrix of r x c travels as rank * (r + c) elements, with a warm start.
+     * Vectors, and matrices that do not shrink by half, travel as they are, in the same
+     * collective.
      */
     MUSTER_COMPRESS_POWERSGD
 };
 
-/* For your own reduce, of one dtype. Zeros fill gaps, and replace absent gradients. */
+/* A bucket for your own reduce: elements of one dtype. Zeros fill its gaps and replace
+ * absent gradients.
+ */
 struct muster_bucket {
     int index;
     enum muster_dtype dtype;
     size_t count;
     void *data; /* in: this rank's gradients; out: the mean over ranks */
-    /* GPU: sync's. Work enqueued there finds the gradients; data are read from there.
+    /* GPU: the stream given to sync. Work enqueued on it finds the gradients; what
+     * follows sync reads data from there.
      */
     void *stream;
     uint64_t reserved[4]; /* 0 */
@@ -719,7 +732,8 @@ int muster_ddp_state(const struct muster_ddp *ddp, struct muster_item *items, in
  */
 struct muster_sampler;
 
-/* The last samples % (batch * size) of an epoch; but for KEEP ranks get equally many.
+/* What happens to the last samples % (batch * size) of an epoch. All but KEEP give
+ * every rank the same number of samples in every step.
  */
 enum muster_tail {
     MUSTER_TAIL_PAD,  /* the last step is shorter; up to size-1 samples repeat */
@@ -737,12 +751,16 @@ struct muster_sampler_options {
     uint64_t reserved[4]; /* 0 */
 };
 
-/* A position, in samples of all ranks, for any world. The struct never changes. */
+/* The position in an epoch, in samples of all ranks: save it, restore it in any world.
+ * Programs write these bytes into checkpoints, so the struct never changes.
+ */
 struct muster_sampler_state {
     uint64_t samples, seed, epoch, position;
 };
 
-/* [collective] At epoch 0. MUSTER_ECONTRACT if options differ. Free it before m. */
+/* [collective] Starts at epoch 0. MUSTER_ECONTRACT: the ranks' options differ. Free it
+ * before m.
+ */
 int muster_sampler_create(struct muster *m,
                           const struct muster_sampler_options *options,
                           struct muster_sampler **out);
