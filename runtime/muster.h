@@ -186,8 +186,9 @@ int muster_finalize(struct muster *m);
 
 /* Print why, then end the whole job with this exit status (1..255). Does not return.
  * What each rank has printed to stdout, stderr, Python's sys.stdout and open files of
- * stdio is written (files not in an elastic world or with on_failure=return). A stream
- * whose lock another thread holds is left out.
+ * stdio is written, also where muster_report or a failing call ends the job (files not
+ * in an elastic world or with on_failure=return). A stream whose lock another thread
+ * holds is left out.
  */
 void muster_abort(struct muster *m, int status, const char *why)
     __attribute__((noreturn));

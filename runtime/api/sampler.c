@@ -71,10 +71,11 @@ static int agree(struct muster *m, const struct muster_sampler_options *o, int s
         for (int f = 0; rc == MUSTER_OK && f < FIELDS; f++)
             if (all[r * WORDS + f] != all[f])
                 rc = mu_fail(m, MUSTER_ECONTRACT,
-                             "muster_sampler_create: %s is %lld on rank 0, but %lld on "
+                             "muster_sampler_create: %s is %lld on rank 0 (node %s), "
+                             "but %lld on "
                              "rank %d (node %s); it must be equal on all ranks",
-                             names[f], (long long)all[f], (long long)all[r * WORDS + f],
-                             r, muster_host(m, r));
+                             names[f], (long long)all[f], muster_host(m, 0),
+                             (long long)all[r * WORDS + f], r, muster_host(m, r));
     }
     free(all);
     return rc;

@@ -62,9 +62,10 @@ static int read_record(struct mu_world *w, int rank, struct rank_record *record,
     free(value);
     if (!valid)
         return mu_err_set(err, MUSTER_ECONTRACT,
-                          "rank %d runs another release of libmuster than rank %d "
-                          "(node %s)",
-                          rank, w->rank, w->host);
+                          "rank %d (node %s) runs another release of libmuster than "
+                          "rank %d (node %s)",
+                          rank, w->host_of[rank] ? w->host_of[rank] : "not known",
+                          w->rank, w->host);
     record->host[sizeof record->host - 1] = '\0';
     record->node_key[sizeof record->node_key - 1] = '\0';
     return 0;

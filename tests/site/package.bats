@@ -64,7 +64,9 @@ long_step_ends_well() {
     gcc -o example-static "$top/runtime/api/example.c" $(pkg-config --cflags muster) \
         -Wl,-Bstatic -lmuster -Wl,-Bdynamic $(pkg-config --static --libs muster | sed 's/-lmuster//')
     ! ldd example-static | grep libmuster || false
-    dpkg -S /usr/share/muster/example_elastic.c | grep -q '^libmuster-dev:'
+    for example in example.c example_elastic.c example.py; do
+        dpkg -S "/usr/share/muster/$example" | grep -q '^libmuster-dev:'
+    done
 }
 
 @test "module load muster sets the paths of a Muster that is not below /usr" {

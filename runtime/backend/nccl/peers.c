@@ -212,10 +212,11 @@ int mu_peers_connect(struct mu_nccl_backend *b, struct mu_err *err)
     b->own = true;
     for (int i = 0; i < b->env.local_size; i++)
         if (!has_all(&all[i], b->env.local_size)) {
-            mu_log(b->env.log, MU_LOG_INFO,
-                   "rank %d cannot map its peers' GPU memory: all collectives use "
-                   "NCCL",
-                   b->local_ranks[i]);
+            mu_log(
+                b->env.log, MU_LOG_INFO,
+                "rank %d (node %s) cannot map its peers' GPU memory: all collectives "
+                "use NCCL",
+                b->local_ranks[i], b->env.host_of[b->env.rank]);
             b->own = false;
         }
     if (b->own)
