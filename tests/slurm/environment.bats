@@ -51,6 +51,17 @@ ranks='echo ${!RANK*} ${!LOCAL_*} ${!WORLD_*} ${!NODE_RANK*} ${!GROUP_RANK*} ${!
     [ -z "$output" ]
 }
 
+@test "independent runs in one step: verbose reports that the tasks are ranks of one training, with the cure" {
+    local decided='ranks: each task is a rank of one training; for independent runs --muster=rdzv=none leaves RANK and the like out'
+    run steps -n4 --gres=gpu:2 --muster=verbose bash -c 'echo ${RANK-no} ${WORLD_SIZE-no}'
+    [ "$(sort <<< "$output" | tr '\n' ' ')" = "0 4 1 4 2 4 3 4 " ]
+    [ "$(grep -cx "muster: env[12]: $decided" "$MUSTER_DIR/err")" -eq 2 ]
+    run steps -n4 --gres=gpu:2 --muster=verbose,rdzv=none bash -c "$ranks"
+    [ "$status" -eq 0 ]
+    [ -z "${output//$'\n'/}" ]
+    [ "$(grep -cx 'muster: env[12]: ranks: rdzv=none: the tasks get no rank and rendezvous variables' "$MUSTER_DIR/err")" -eq 2 ]
+}
+
 @test "case 061: PyTorch Lightning starts its second process in one task with two GPUs" {
     python3 -c "import pytorch_lightning" 2> /dev/null || skip "python3 has no pytorch_lightning"
     # Lightning takes Slurm's tasks for its ranks except in a job of this name.

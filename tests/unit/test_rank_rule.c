@@ -19,7 +19,7 @@ static const struct role_case {
     { "4 tasks with a GPU each: ranks",
       { AUTO, TASKS(4, 1, 1) },
       MU_ROLE_RANK,
-      "each task is a rank" },
+      "each task is a rank of one training; for independent runs --muster=rdzv=none" },
     { "2 tasks with several GPUs each: ranks",
       { AUTO, TASKS(2, 1, 2) },
       MU_ROLE_RANK,

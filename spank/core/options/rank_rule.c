@@ -29,6 +29,7 @@ enum mu_role mu_role_decide(const struct mu_role_facts *facts, const char **why)
             "sets them";
         return MU_ROLE_LAUNCHER;
     }
-    *why = "each task is a rank; --muster=rdzv=none leaves RANK and the like out";
+    *why = "each task is a rank of one training; for independent runs "
+           "--muster=rdzv=none leaves RANK and the like out";
     return MU_ROLE_RANK;
 }
