@@ -86,6 +86,10 @@ static void complete(const char *command, const struct mu_ask *ask,
                          sizeof file, &why);
     if (why.text[0])
         mu_tool_fail(command, MU_EXIT_OK, "%s", why.text);
+    else if (own.topo == MU_TOPO_FILE && !file[0])
+        mu_tool_fail(command, MU_EXIT_OK, "warning: topo=%s is not read here: %s %s",
+                     own.topo_file, ask->topology ? ask->topology : "this node",
+                     node->ngpus > 0 ? "gives the place of each GPU" : "has no GPU");
 }
 
 int mu_ask_machine(const char *command, const struct mu_ask *ask,

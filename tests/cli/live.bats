@@ -190,6 +190,21 @@ nodes_of() { # option of plan and topo...
     has "$messages" "this node is $dir/ncv4.xml, topology= in $dir/muster.conf"
 }
 
+@test "topo= is reported, not read, where this node gives the place of each GPU; a site's is not reported" {
+    local dir=$BATS_TEST_TMPDIR
+    add_gpu 0000:80:01.0 0x030200 0x10de 0x20b0 $node1 1
+    m plan --format tsv --opt topo=/nope
+    [ "$status" -eq 0 ]
+    [ "$(plan_columns 4)" = 1 ]
+    [ "$messages" = "muster plan: warning: topo=/nope is not read here: this node gives the place of each GPU" ]
+    printf 'optional /nowhere/muster.so conf=%s\n' "$dir/muster.conf" > "$dir/plugstack.conf"
+    printf 'ClusterName=x\n' > "$dir/slurm.conf"
+    printf '[defaults]\ntopo = /nope\n' > "$dir/muster.conf"
+    SLURM_CONF=$dir/slurm.conf m plan --format tsv
+    [ "$status" -eq 0 ]
+    [ -z "$messages" ]
+}
+
 @test "case 036: a topology file without class or affinity is read by bus ids, the machine has the rest" {
     command -v jq > /dev/null || skip "needs jq"
     local dir=$BATS_TEST_TMPDIR

@@ -91,6 +91,23 @@ END
     [ "$(printf '%s\n' "$output" | wc -l)" -eq 5 ]
 }
 
+@test "topo= that a machine with the place of each GPU does not need is reported, not read" {
+    local f=$data/hwloc-xml/turin-nps4-4xh200-nvml.xml plain
+    m plan --topology "$f" --format tsv
+    plain=$output
+    [ -z "$messages" ]
+    m plan --topology "$f" --format tsv --opt topo=/nope
+    [ $status -eq 0 ]
+    [ "$output" = "$plain" ]
+    [ "$messages" = "muster plan: warning: topo=/nope is not read here: $f gives the place of each GPU" ]
+    m plan --topology "$data/hwloc-xml/llnl-quartz-cpuonly-opa.xml" --format tsv --opt topo=/nope
+    [ $status -eq 0 ]
+    has "$messages" "topo=/nope is not read here: $data/hwloc-xml/llnl-quartz-cpuonly-opa.xml has no GPU"
+    # topo=none names no file
+    m plan --topology "$f" --format tsv --opt topo=none
+    [ -z "$messages" ]
+}
+
 @test "exit 2: bad usage, each with a sentence on standard error" {
     local f=$data/hwloc-xml/turin-nps4-4xh200-nvml.xml
     while read -r part words; do
