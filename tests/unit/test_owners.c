@@ -2,6 +2,7 @@
 /* test_owners.c - a collective belongs to a ddp object, a bucket and a step: one that
  * meets another's is refused, and is never added to it
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -267,6 +268,121 @@ static void a_rank_that_lacks_a_gradient_keeps_the_order(void **state)
                 lacking_body, NULL);
 }
 
+/* ---- A communicator of its own ---- */
+
+static int by_first_world(void *m, const void *mine, void *all, size_t bytes)
+{
+    return muster_allgather(m, mine, all, bytes, MUSTER_BYTE, NULL);
+}
+
+static int open_group(struct muster *m, struct muster **out)
+{
+    return muster_split(m, 0, 0, "own", out);
+}
+
+static int open_world(struct muster *m, struct muster **out)
+{
+    const struct muster_exchange exchange = { .rank = muster_rank(m),
+                                              .size = muster_size(m),
+                                              .allgather = by_first_world,
+                                              .arg = m,
+                                              .first = 1 };
+    const struct muster_options options = { .backend = "host",
+                                            .init_timeout = 20 * PATIENCE,
+                                            .timeout = 20 * PATIENCE,
+                                            .exchange = &exchange };
+
+    if (muster_init(out, &options) != MUSTER_OK) {
+        fprintf(stderr, "second world: %s\n", muster_error(NULL));
+        return MUSTER_ERENDEZVOUS;
+    }
+    return MUSTER_OK;
+}
+
+/* The size of a bucket that holds all layers. */
+static void own_sum(struct muster *m, struct muster *own)
+{
+    static float x[LAYERS * COUNT];
+    int size = muster_size(m);
+    float sum = (float)(size * (size + 1) / 2);
+
+    for (int k = 0; k < LAYERS * COUNT; k++)
+        x[k] = (float)(muster_rank(m) + 1);
+    RANK_OK(muster_allreduce(own, x, LAYERS * COUNT, MUSTER_F32, MUSTER_SUM, NULL));
+    for (int k = 0; k < LAYERS * COUNT; k++)
+        RANK_CHECK(x[k] == sum);
+}
+
+/* The mean of layer 0, to which the rank that lacks it gives 0. */
+static bool is_mean_without(struct muster *m, struct two *two, int lacking)
+{
+    const float *grad = muster_ddp_grad(two->ddp[0], 0);
+    float sum = 0;
+
+    for (int r = 0; r < muster_size(m); r++)
+        sum += r == lacking ? 0 : (float)(100 + r);
+    for (int k = 0; k < COUNT; k++)
+        if (fabsf(grad[k] - sum / (float)muster_size(m)) > 1e-4f)
+            return false;
+    return true;
+}
+
+/* A rank that lacks its gradient starts the bucket in sync, the others before their own
+ * all-reduce. In every other step it declares the gradient absent.
+ */
+static int own_body(struct muster *m, int rank, void *arg)
+{
+    int (*const *open)(struct muster * m, struct muster * *out) = arg;
+    struct two two = two_make(m);
+    struct muster *own;
+
+    RANK_OK((*open)(m, &own));
+    for (int step = 0; step < 6; step++) {
+        int lacking = step % muster_size(m);
+        const float *layer_1 = muster_ddp_grad(two.ddp[0], 1);
+
+        RANK_OK(two_layers(m, &two, 0, 1, rank == lacking ? 1 : 0));
+        own_sum(m, own);
+        if (rank == lacking && step % 2)
+            RANK_OK(muster_ddp_grad_absent(two.ddp[0], 0));
+        own_sum(m, own);
+        RANK_OK(muster_ddp_sync(two.ddp[0], NULL));
+        RANK_CHECK(is_mean_without(m, &two, lacking));
+        RANK_CHECK(layer_1[0] == 100 + (float)(muster_size(m) - 1) / 2);
+    }
+    RANK_OK(muster_finalize(own));
+    return two_end(m, &two);
+}
+
+static void on_its_own(const char *what,
+                       int (*open)(struct muster *m, struct muster **out))
+{
+    static const struct forked_world worlds[] = {
+        { .size = 2, .nodes = 1 },
+        { .size = 3, .nodes = 1, .force_tcp = true },
+        { .size = 4, .nodes = 2 },
+    };
+
+    for (size_t k = 0; k < sizeof worlds / sizeof worlds[0]; k++)
+        for (int layers = 1; layers <= LAYERS; layers++) {
+            struct forked_world w = worlds[k];
+
+            w.timeout = 20 * PATIENCE;
+            w.first_bucket = w.bucket_cap = (size_t)layers * COUNT * sizeof(float);
+            forked_well(what, w, own_body, &open);
+        }
+}
+
+static void a_group_takes_collectives_while_a_gradient_is_lacking(void **state)
+{
+    on_its_own("a group", open_group);
+}
+
+static void a_second_world_takes_collectives_while_a_gradient_is_lacking(void **state)
+{
+    on_its_own("a second world", open_world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +391,8 @@ int main(void)
         cmocka_unit_test(c081_twins_in_random_order_are_refused_before_a_mean_is_wrong),
         cmocka_unit_test(objects_in_one_order_are_averaged_whichever_is_synced_first),
         cmocka_unit_test(a_rank_that_lacks_a_gradient_keeps_the_order),
+        cmocka_unit_test(a_group_takes_collectives_while_a_gradient_is_lacking),
+        cmocka_unit_test(a_second_world_takes_collectives_while_a_gradient_is_lacking),
     };
 
     return cmocka_run_group_tests_name("owners", tests, NULL, NULL);
