@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -122,6 +123,52 @@ static void a_field_of_a_newer_library_is_refused(void **state)
     rmdir(folder);
 }
 
+static int gather_nothing(void *arg, const void *mine, void *all, size_t bytes)
+{
+    return 1;
+}
+
+static void init_refuses(const struct muster_options *options, const char *name)
+{
+    struct muster *m = (struct muster *)-1;
+    char sentence[96];
+
+    snprintf(sentence, sizeof sentence,
+             "muster_init: a reserved field of struct %s is not 0", name);
+    assert_int_equal(muster_init(&m, options), MUSTER_EUSAGE);
+    assert_null(m);
+    assert_non_null(strstr(muster_error(NULL), sentence));
+    assert_non_null(strstr(muster_error(NULL), "(this one is " MUSTER_VERSION ")"));
+}
+
+static void muster_init_refuses_a_field_of_a_newer_library(void **state)
+{
+    struct muster_options options = { .backend = "host", .single = 1 };
+    struct muster_exchange exchange = { .size = 1, .allgather = gather_nothing };
+
+    for (size_t i = 0; i < sizeof options.reserved / sizeof options.reserved[0]; i++) {
+        options.reserved[i] = 1;
+        init_refuses(&options, "muster_options");
+        options.reserved[i] = 0;
+    }
+    options.exchange = &exchange;
+    for (size_t i = 0; i < sizeof exchange.reserved / sizeof exchange.reserved[0];
+         i++) {
+        exchange.reserved[i] = 1;
+        init_refuses(&options, "muster_exchange");
+        exchange.reserved[i] = 0;
+    }
+}
+
+static void the_library_has_the_version_of_its_header(void **state)
+{
+    int major, minor, patch;
+
+    assert_string_equal(muster_version(), MUSTER_VERSION);
+    assert_int_equal(sscanf(MUSTER_VERSION, "%d.%d.%d", &major, &minor, &patch), 3);
+    assert_int_equal(MUSTER_VERSION_NUMBER, major * 10000 + minor * 100 + patch);
+}
+
 /* If it were tried, the kernel would take all there is, and then kill. */
 static int too_much_body(struct muster *m, int rank, void *arg)
 {
@@ -176,6 +223,8 @@ int main(void)
         cmocka_unit_test(what_sync_cannot_finish_is_refused),
         cmocka_unit_test(a_result_without_a_place_is_refused),
         cmocka_unit_test(a_field_of_a_newer_library_is_refused),
+        cmocka_unit_test(muster_init_refuses_a_field_of_a_newer_library),
+        cmocka_unit_test(the_library_has_the_version_of_its_header),
         cmocka_unit_test(more_memory_than_the_node_has_is_refused),
         cmocka_unit_test(an_item_may_have_no_bytes),
     };
