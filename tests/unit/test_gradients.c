@@ -41,7 +41,6 @@ static int weighted_body(struct muster *m, int rank, void *arg)
 }
 
 /* A rank without samples makes no gradient ready; what its buffers hold counts nowhere.
-
  */
 static int nothing_body(struct muster *m, int rank, void *arg)
 {
@@ -65,12 +64,86 @@ static int nothing_body(struct muster *m, int rank, void *arg)
     return finish(m, ddp);
 }
 
+enum { PARTS = 3 };
+
+/* The weight of micro-batch k on a rank: 0 in the first, in the middle, or in the last.
+ */
+static double part_weight(int rank, int k)
+{
+    static const double weight[PARTS][PARTS] = { { 0, 3, 1 },
+                                                 { 2, 0, 5 },
+                                                 { 1, 4, 0 } };
+
+    return weight[rank % PARTS][k];
+}
+
+static double part_grad(int rank, int k)
+{
+    return rank + 1 + 10 * k;
+}
+
+/* Write the gradients of micro-batch k. Before the first that counts, the buffers hold
+ * anything.
+ */
+static void micro_batch(struct muster *m, struct muster_ddp *ddp, int k, bool first)
+{
+    int rank = muster_rank(m);
+    bool nothing = part_weight(rank, k) == 0;
+
+    for (int i = 0; i < N; i++)
+        for (int e = 0; e < COUNT; e++) {
+            float g = nothing ? 0 : (float)part_grad(rank, k);
+
+            if (first)
+                grad(ddp, i)[e] = nothing ? NAN : g;
+            else
+                grad(ddp, i)[e] += g;
+        }
+    if (nothing)
+        for (int i = 0; i < N; i++)
+            RANK_CHECK(muster_ddp_grad_ready(ddp, i, NULL) == MUSTER_EUSAGE);
+    else
+        all_ready(m, ddp);
+}
+
+static int until_the_next_body(struct muster *m, int rank, void *arg)
+{
+    static float own[N][COUNT];
+    struct muster_ddp *ddp = make(m, NULL, own);
+    double top = 0, sum = 0;
+
+    for (int r = 0; r < muster_size(m); r++)
+        for (int k = 0; k < PARTS; k++) {
+            top += part_weight(r, k) * part_grad(r, k);
+            sum += part_weight(r, k);
+        }
+    for (int step = 0; step < 3; step++) {
+        bool first = true;
+
+        for (int k = 0; k < PARTS; k++) {
+            RANK_OK(muster_ddp_no_sync(ddp, k < PARTS - 1));
+            RANK_OK(muster_ddp_weight(ddp, part_weight(rank, k)));
+            micro_batch(m, ddp, k, first);
+            first &= part_weight(rank, k) == 0;
+        }
+        RANK_OK(muster_ddp_sync(ddp, NULL));
+        for (int i = 0; i < N; i++)
+            RANK_CHECK(fabs(grad(ddp, i)[COUNT - 1] - top / sum) < 1e-5);
+    }
+    return finish(m, ddp);
+}
+
 static void a_micro_batch_of_weight_zero_counts_nowhere(void **state)
 {
     for (int nodes = 1; nodes <= 2; nodes++)
         forked_well("weight 0",
                     (struct forked_world){ .size = 4, .nodes = nodes, SMALL_BUCKETS },
                     nothing_body, NULL);
+}
+
+static void the_micro_batch_after_one_of_weight_zero_counts(void **state)
+{
+    everywhere(until_the_next_body, NULL);
 }
 
 static void row_9_unequal_batches_give_the_weighted_mean(void **state)
@@ -204,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_9_unequal_batches_give_the_weighted_mean),
         cmocka_unit_test(a_micro_batch_of_weight_zero_counts_nowhere),
+        cmocka_unit_test(the_micro_batch_after_one_of_weight_zero_counts),
         cmocka_unit_test(equal_weights_give_the_plain_mean_bit_for_bit),
         cmocka_unit_test(row_11_accumulation_weighs_micro_batches_by_their_samples),
         cmocka_unit_test(row_9_a_rank_that_is_out_of_data_joins_with_weight_zero),
