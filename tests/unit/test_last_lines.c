@@ -12,9 +12,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -261,7 +263,13 @@ static void every_rank_keeps_what_it_has_printed(void **state)
           2.5 },
         { "exit(muster_report) of rank 0, others compute", REPORT, true, FILE_SINK, 0,
           MUSTER_EUSAGE, false, 2.5 },
+        { "exit(muster_report), a file of the program", REPORT, false, LOG_SINK, 1,
+          MUSTER_EUSAGE, false, 2.5 },
+        { "exit(muster_report), others compute, a file of the program", REPORT, true,
+          LOG_SINK, 0, MUSTER_EUSAGE, false, 2.5 },
         { "a failing collective", OTHER_CALL, false, FILE_SINK, 3, 0, false, 5 },
+        { "a failing collective, a file of the program", OTHER_CALL, false, LOG_SINK, 3,
+          0, false, 5 },
         { "a rank is killed, others wait", KILL, false, FILE_SINK, 3, MUSTER_EPEER,
           false, 3 },
         { "a rank is killed, others compute", KILL, true, FILE_SINK, 1, MUSTER_EPEER,
@@ -275,6 +283,111 @@ static void every_rank_keeps_what_it_has_printed(void **state)
     };
 
     play_all(scenes, sizeof scenes / sizeof scenes[0]);
+}
+
+/* ---- Processes that go on ---- */
+
+struct going {
+    int status;          /* of the call that fails */
+    int out, log[RANKS]; /* files: stdout of all, the one that each rank has opened */
+    _Atomic int printed; /* ranks that have */
+};
+
+static off_t bytes_of(int fd)
+{
+    struct stat st;
+
+    assert_int_equal(fstat(fd, &st), 0);
+    return st.st_size;
+}
+
+/* An elastic world goes on after its first step. */
+static void take_a_step(struct muster *m)
+{
+    static float weight;
+    const struct muster_param param = {
+        .name = "a", .count = 1, .dtype = MUSTER_F32, .data = &weight
+    };
+    struct muster_ddp *ddp;
+
+    RANK_OK(muster_ddp_create(m, &param, 1, NULL, &ddp));
+    RANK_OK(muster_ddp_grad_ready(ddp, 0, NULL));
+    RANK_OK(muster_ddp_sync(ddp, NULL));
+    muster_ddp_destroy(ddp);
+}
+
+/* Rank 3 dies. The others find stdout written, and their file as they have left it. */
+static int goes_on(struct muster *m, int rank, void *arg)
+{
+    struct going *going = arg;
+    FILE *log = fdopen(dup(going->log[rank]), "w");
+    float x = 0;
+
+    if (!m || !log)
+        return 96;
+    take_a_step(m);
+    dup2(going->out, 1);
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    setvbuf(log, NULL, _IOFBF, 1 << 16);
+    for (int i = 0; i < LINES; i++) {
+        fprintf(log, "rank %d line %d\n", rank, i);
+        printf("rank %d line %d\n", rank, i);
+    }
+    going->printed++;
+    while (rank == 3 && going->printed < RANKS)
+        mu_pause(0.001);
+    if (rank == 3)
+        kill(getpid(), SIGKILL);
+    RANK_CHECK(muster_allreduce(m, &x, 1, MUSTER_F32, MUSTER_SUM, NULL) ==
+               going->status);
+    RANK_CHECK(__fpending(stdout) == 0);
+    RANK_CHECK(muster_report(m) == going->status);
+    RANK_CHECK(bytes_of(going->log[rank]) == 0);
+    fputs("the last line\n", log);
+    if (going->status == MUSTER_ESHRUNK)
+        return muster_finalize(m);
+    return 0;
+}
+
+static void check_files(const char *what, const struct forked_world *w, int status)
+{
+    struct going *going = forked_shared(sizeof *going);
+    struct forked_result r;
+
+    going->status = status;
+    going->out = text_file();
+    for (int k = 0; k < RANKS; k++)
+        going->log[k] = text_file();
+    forked_run(w, goes_on, going, 30, &r);
+    for (int k = 0; k < RANKS; k++) {
+        int lines = count_lines(going->log[k], FILE_SINK);
+
+        if (r.status[k] != (k == 3 ? 128 + SIGKILL : 0) ||
+            lines != (k == 3 ? 0 : LINES + 1))
+            fail_msg("%s: rank %d ended with %d, its file has %d lines\n%s", what, k,
+                     r.status[k], lines, r.text);
+        close(going->log[k]);
+    }
+    if (count_lines(going->out, FILE_SINK) != (RANKS - 1) * LINES)
+        fail_msg("%s: stdout has %d lines\n%s", what,
+                 count_lines(going->out, FILE_SINK), r.text);
+    close(going->out);
+    forked_clear(&r);
+}
+
+static void a_process_that_goes_on_writes_its_own_files(void **state)
+{
+    for (int tcp = 0; tcp < 2; tcp++) {
+        const struct forked_world returns = {
+            .size = RANKS, .nodes = 2, .force_tcp = tcp, .return_failure = true
+        };
+        const struct forked_world elastic = {
+            .size = RANKS, .nodes = 2, .force_tcp = tcp, .elastic = 2
+        };
+
+        check_files("on_failure=return", &returns, MUSTER_EPEER);
+        check_files("elastic", &elastic, MUSTER_ESHRUNK);
+    }
 }
 
 /* No rank can be given time to write before the ranks are connected. */
@@ -351,6 +464,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_keeps_what_it_has_printed),
+        cmocka_unit_test(a_process_that_goes_on_writes_its_own_files),
         cmocka_unit_test(what_a_rank_prints_before_muster_init_is_written_there),
         cmocka_unit_test(a_death_ends_the_job_when_the_logs_are_written),
         cmocka_unit_test(a_stream_that_cannot_be_written_does_not_delay_the_end),
