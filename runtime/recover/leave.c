@@ -12,9 +12,9 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    struct mu_recover *recover; /* the world to leave; NULL: none */
-    pid_t pid;                  /* a forked child has another */
-    bool reported;
+    struct mu_recover *worlds;   /* those that are open */
+    pid_t pid;                   /* a forked child has another */
+    struct mu_recover *reported; /* the last of them that was; NULL: none */
     int status;
     char why[MU_ERR_TEXT];
 } leaving;
@@ -24,7 +24,7 @@ static struct mu_recover *left_behind(void)
     struct mu_recover *recover;
 
     pthread_mutex_lock(&lock);
-    recover = leaving.reported && leaving.pid == getpid() ? leaving.recover : NULL;
+    recover = leaving.pid == getpid() ? leaving.reported : NULL;
     pthread_mutex_unlock(&lock);
     return recover;
 }
@@ -52,17 +52,32 @@ void mu_leave_watch(struct mu_recover *recover)
     pthread_mutex_lock(&lock);
     if (!asked)
         asked = atexit(at_exit) == 0;
-    leaving.recover = recover;
+    if (leaving.pid != getpid())
+        leaving.worlds = leaving.reported = NULL; /* those of the parent */
     leaving.pid = getpid();
-    leaving.reported = false;
+    recover->next_world = leaving.worlds;
+    leaving.worlds = recover;
     pthread_mutex_unlock(&lock);
+}
+
+/* Where the pointer to it is, or NULL. */
+static struct mu_recover **find(const struct mu_recover *recover)
+{
+    struct mu_recover **at = &leaving.worlds;
+
+    while (*at && *at != recover)
+        at = &(*at)->next_world;
+    return *at ? at : NULL;
 }
 
 void mu_leave_reported(const struct mu_recover *recover, int status, const char *why)
 {
+    struct mu_recover **at;
+
     pthread_mutex_lock(&lock);
-    if (leaving.recover == recover) {
-        leaving.reported = true;
+    at = find(recover);
+    if (at) {
+        leaving.reported = *at;
         leaving.status = status;
         snprintf(leaving.why, sizeof leaving.why, "%s", why);
     }
@@ -71,8 +86,13 @@ void mu_leave_reported(const struct mu_recover *recover, int status, const char 
 
 void mu_leave_forget(const struct mu_recover *recover)
 {
+    struct mu_recover **at;
+
     pthread_mutex_lock(&lock);
-    if (leaving.recover == recover)
-        leaving.recover = NULL;
+    at = find(recover);
+    if (at)
+        *at = recover->next_world;
+    if (leaving.reported == recover)
+        leaving.reported = NULL;
     pthread_mutex_unlock(&lock);
 }

@@ -51,6 +51,7 @@ struct mu_recover {
     bool published;        /* this rank has written the file of config.grow */
     int nested;            /* calls of the program's functions that libmuster is in */
     atomic_bool giving_up; /* in muster_abort */
+    struct mu_recover *next_world; /* of this process; for leave.c */
 };
 
 /* ---- recover.c ---- */

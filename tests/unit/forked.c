@@ -21,6 +21,7 @@
 #include "runtime/boot/control_impl.h"
 #include "runtime/tools/forked.h"
 #include "tests/unit/forked.h"
+#include "tests/unit/patience.h"
 #include "tests/unit/text_file.h"
 
 struct call {
@@ -123,6 +124,29 @@ void forked_thread(void *(*work)(void *), void *arg)
 
     if (pthread_create(&thread, NULL, work, arg) != 0 || pthread_detach(thread) != 0)
         _exit(96);
+}
+
+static int by_first_world(void *m, const void *mine, void *all, size_t bytes)
+{
+    return muster_allgather(m, mine, all, bytes, MUSTER_BYTE, NULL);
+}
+
+int forked_second(struct muster *m, struct muster **out)
+{
+    const struct muster_exchange exchange = { .rank = muster_rank(m),
+                                              .size = muster_size(m),
+                                              .allgather = by_first_world,
+                                              .arg = m,
+                                              .first = 1 };
+    const struct muster_options options = { .backend = "host",
+                                            .init_timeout = 20 * PATIENCE,
+                                            .timeout = 20 * PATIENCE,
+                                            .exchange = &exchange };
+    int rc = muster_init(out, &options);
+
+    if (rc != MUSTER_OK)
+        muster_report(NULL);
+    return rc;
 }
 
 /* As PMIx_Abort does: all ranks end, wherever they are. */

@@ -77,6 +77,9 @@ void forked_before_close(struct muster *m, void (*deed)(void *arg), void *arg);
  */
 void forked_with_result(struct muster *m, void (*deed)(void *arg), void *arg);
 
+/* In a body: [collective] a second world of the ranks of m, by muster_init. */
+int forked_second(struct muster *m, struct muster **out);
+
 /* Memory that the forked ranks share with the test. */
 void *forked_shared(size_t bytes);
 /* In a body: work(arg) runs in a thread of its own. */

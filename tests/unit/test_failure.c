@@ -476,6 +476,40 @@ static void a_rank_that_never_starts_ends_the_job_at_the_init_deadline(void **st
     forked_clear(&r);
 }
 
+/* ---- Two worlds ---- */
+
+/* Rank 1 leaves the first of two worlds, in which the others compute. */
+static int leaves_the_first(struct muster *m, int rank, void *arg)
+{
+    const bool *alone = arg; /* the second has been finalized */
+    struct muster *second;
+
+    RANK_OK(forked_second(m, &second));
+    if (*alone)
+        RANK_OK(muster_finalize(second));
+    if (rank == 1) {
+        RANK_CHECK(muster_extend(m, -1) == MUSTER_EUSAGE);
+        exit(muster_report(m));
+    }
+    sleep(60);
+    return 97;
+}
+
+static void the_first_of_two_worlds_gets_the_reason_of_a_rank_that_leaves(void **state)
+{
+    const struct forked_world w = { .size = 3 };
+    struct forked_result r;
+
+    for (int alone = 0; alone <= 1; alone++) {
+        bool arg = alone;
+
+        forked_run(&w, leaves_the_first, &arg, 30, &r);
+        if (!strstr(r.text, "rank 1 (node a) ended the job: muster_extend: seconds"))
+            fail_msg("%s: %s", alone ? "alone" : "beside another", r.text);
+        forked_clear(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +518,7 @@ int main(void)
         cmocka_unit_test(a_report_without_a_failure_is_a_defect),
         cmocka_unit_test(a_failure_can_be_returned_instead),
         cmocka_unit_test(a_rank_that_never_starts_ends_the_job_at_the_init_deadline),
+        cmocka_unit_test(the_first_of_two_worlds_gets_the_reason_of_a_rank_that_leaves),
     };
 
     return cmocka_run_group_tests_name("failure", tests, NULL, NULL);

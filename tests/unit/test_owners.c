@@ -270,33 +270,9 @@ static void a_rank_that_lacks_a_gradient_keeps_the_order(void **state)
 
 /* ---- A communicator of its own ---- */
 
-static int by_first_world(void *m, const void *mine, void *all, size_t bytes)
-{
-    return muster_allgather(m, mine, all, bytes, MUSTER_BYTE, NULL);
-}
-
 static int open_group(struct muster *m, struct muster **out)
 {
     return muster_split(m, 0, 0, "own", out);
-}
-
-static int open_world(struct muster *m, struct muster **out)
-{
-    const struct muster_exchange exchange = { .rank = muster_rank(m),
-                                              .size = muster_size(m),
-                                              .allgather = by_first_world,
-                                              .arg = m,
-                                              .first = 1 };
-    const struct muster_options options = { .backend = "host",
-                                            .init_timeout = 20 * PATIENCE,
-                                            .timeout = 20 * PATIENCE,
-                                            .exchange = &exchange };
-
-    if (muster_init(out, &options) != MUSTER_OK) {
-        fprintf(stderr, "second world: %s\n", muster_error(NULL));
-        return MUSTER_ERENDEZVOUS;
-    }
-    return MUSTER_OK;
 }
 
 /* The size of a bucket that holds all layers. */
@@ -380,7 +356,7 @@ static void a_group_takes_collectives_while_a_gradient_is_lacking(void **state)
 
 static void a_second_world_takes_collectives_while_a_gradient_is_lacking(void **state)
 {
-    on_its_own("a second world", open_world);
+    on_its_own("a second world", forked_second);
 }
 
 int main(void)
