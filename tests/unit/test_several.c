@@ -242,7 +242,8 @@ static int other_seed(struct muster *m, int rank, void *arg)
     struct muster_sampler *s;
 
     RANK_CHECK(muster_sampler_create(m, &o, &s) == MUSTER_ECONTRACT);
-    RANK_CHECK(strstr(muster_error(m), "seed is 7 on rank 0 (node a), but 8 on rank 2"));
+    RANK_CHECK(
+        strstr(muster_error(m), "seed is 7 on rank 0 (node a), but 8 on rank 2"));
     o.seed = 1;
     o.batch = rank == 1 ? 0 : 4;
     RANK_CHECK(muster_sampler_create(m, &o, &s) ==
