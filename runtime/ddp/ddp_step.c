@@ -176,12 +176,10 @@ static int finish_all(struct muster_ddp *ddp, bool squares, void *stream,
 int mu_ddp_sync(struct muster_ddp *ddp, struct muster_finish *f, void *stream,
                 struct mu_err *err)
 {
-    bool learns = ddp->arrival, votes = ddp->recover->survive;
-
     if ((f && mu_ddp_norm_begin(ddp, stream, err) < 0) ||
         start_all(ddp, f ? mu_ddp_finish_hash(f) : 0, stream, err) < 0 ||
         finish_all(ddp, f, stream, err) < 0 ||
-        ((learns || votes) && mu_ddp_order_exchange(ddp, stream, err) < 0))
+        mu_ddp_order_exchange(ddp, stream, err) < 0)
         return -1;
     clear_step(ddp);
     ddp->squared = f;
