@@ -72,8 +72,8 @@ static int agree(struct muster *m, const struct muster_sampler_options *o, int s
             if (all[r * WORDS + f] != all[f])
                 rc = mu_fail(m, MUSTER_ECONTRACT,
                              "muster_sampler_create: %s is %lld on rank 0 (node %s), "
-                             "but %lld on "
-                             "rank %d (node %s); it must be equal on all ranks",
+                             "but %lld on rank %d (node %s); it must be equal on all "
+                             "ranks",
                              names[f], (long long)all[f], muster_host(m, 0),
                              (long long)all[r * WORDS + f], r, muster_host(m, r));
     }

@@ -92,7 +92,9 @@ long syscall(long number, ...)
                                                                a[3], a[4], a[5]);
 }
 
-/* When rank 0 joins, the others have entered: nobody sleeps. */
+/* The other ranks have entered before rank 0 joins, so it finds all there and no rank
+ * sleeps.
+ */
 static int wakes_nobody(struct ranks_self *self, void *arg)
 {
     struct mu_err err = { 0 };

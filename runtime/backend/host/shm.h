@@ -83,8 +83,7 @@ struct mu_shm {
     int *doorbell; /* eventfd of each; our own is the engine's */
     int *watch;    /* pidfd, or the socket to it, or -1 */
     uint64_t want; /* what a blocked request waits for */
-    uint64_t
-        room; /* requests that may be entered, by the MU_DONE that were read last */
+    uint64_t room; /* so many requests may be entered, by the last look at MU_DONE */
     /* Has each rank a core of its own? By those at the first request, once all ranks
      * have entered theirs; until then messages go by those at open.
      */
