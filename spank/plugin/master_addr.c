@@ -39,23 +39,52 @@ static bool is_own_name(const struct mu_state *st, const char *name)
            (!name[n] || name[n] == '.');
 }
 
+/* Does all of the training run on this node? The tasks of a launcher, and steps whose
+ * ranks the user numbers by hand, may join a rank 0 on another node.
+ */
+static bool is_whole_world(const struct mu_user_lookup *lookup)
+{
+    const struct mu_state *st = lookup->st;
+    struct mu_user_lookup other = { .st = lookup->st, .sp = lookup->sp };
+
+    return st->step.world_nodes == 1 && st->role == MU_ROLE_RANK &&
+           !mu_users_value(&other, "WORLD_SIZE");
+}
+
+/* A step on one node chooses no network, and has not read the interfaces. */
+static bool is_on_this_node(const struct mu_peer *peer)
+{
+    struct mu_net net = { 0 };
+    bool own = mu_net_load_live(&net, NULL) < 0 || mu_net_own_addr(peer, &net);
+
+    mu_net_clear(&net);
+    return own;
+}
+
 /* Why rank 0 cannot be reached at this address; "" if nothing is wrong. Only rank 0's
  * node can tell its own addresses from others.
  */
-static const char *fault(const struct mu_state *st, const struct mu_peer *peer)
+static const char *fault(const struct mu_user_lookup *lookup,
+                         const struct mu_peer *peer)
 {
+    static const char foreign[] = "is no address of rank 0's node";
+    const struct mu_state *st = lookup->st;
     int loopback = 0;
 
     if (peer->naddrs == 0)
         return "does not resolve to an address here";
-    if (loopback_is_right(st) || is_own_name(st, peer->host))
+    if (is_own_name(st, peer->host))
+        return "";
+    if (is_whole_world(lookup))
+        return is_on_this_node(peer) ? "" : foreign;
+    if (loopback_is_right(st))
         return "";
     for (int i = 0; i < peer->naddrs; i++)
         loopback += is_loopback(&peer->addr[i]);
     if (loopback == peer->naddrs)
         return "is loopback, but the step has several nodes";
     if (st->step.is_rank0_host && !mu_net_own_addr(peer, &st->network.net))
-        return "is no address of rank 0's node";
+        return foreign;
     return "";
 }
 
@@ -80,7 +109,7 @@ void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup)
                 value, st->network.master_addr);
     if (mu_copy(peer.host, sizeof peer.host, value))
         mu_net_resolve(&peer, 1, LOOK_UP, NULL);
-    why = value[0] ? fault(st, &peer) : "is empty";
+    why = value[0] ? fault(lookup, &peer) : "is empty";
     if (!why[0])
         return;
     if (st->opts.strict == MU_FLAG_YES)

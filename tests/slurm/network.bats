@@ -193,6 +193,34 @@ ROWS
     [[ "$output" == *"MASTER_ADDR="*": rank 0's node"* ]]
 }
 
+@test "case 099: a MASTER_ADDR of another node warns in a step of one node, too" {
+    local value own
+    own=$(address mnet1)
+    for value in "$(address mnet2)" mnet2 192.0.2.1; do
+        MASTER_ADDR=$value run timeout 60 srun -w mnet1 -N1 -n2 --gres=gpu:2 bash -c 'echo "addr=$MASTER_ADDR"'
+        echo "$output"
+        [ "$(grep -c "addr=$value" <<< "$output")" -eq 2 ]
+        [ "$(grep -c "warning: MASTER_ADDR=$value is no address of rank 0's node" <<< "$output")" -eq 1 ]
+        MASTER_ADDR=$value run timeout 60 srun -w mnet1 -N1 -n2 --gres=gpu:2 --muster=strict echo ran
+        [ "$status" -ne 0 ]
+        [[ "$output" == *"MASTER_ADDR=$value is no address of rank 0's node"* ]]
+    done
+    for value in "$own" mnet1 localhost 127.0.0.1; do
+        MASTER_ADDR=$value run timeout 60 srun -w mnet1 -N1 -n2 --gres=gpu:2 --muster=strict true
+        [ "$status" -eq 0 ]
+        [[ "$output" != *"MASTER_ADDR"* ]]
+    done
+}
+
+@test "one step for each node, whose launchers or numbered tasks meet on another node: no warning" {
+    MASTER_ADDR=$(address mnet1) run timeout 60 srun -w mnet2 -N1 -n1 --gres=gpu:2 --muster=strict true
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"MASTER_ADDR"* ]]
+    MASTER_ADDR=$(address mnet1) RANK=1 WORLD_SIZE=2 run timeout 60 srun -w mnet2 -N1 -n1 --gres=gpu:1 --muster=strict true
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"MASTER_ADDR"* ]]
+}
+
 @test "what the user's NCCL_CONF_FILE sets is left to it, with file and line" {
     printf '# mine\nNCCL_SOCKET_IFNAME=eth0\n' >"$MUSTER_DIR/nccl.conf"
     export NCCL_CONF_FILE=$MUSTER_DIR/nccl.conf
