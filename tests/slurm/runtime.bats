@@ -98,6 +98,28 @@ setup() {
     [[ "$output" == *"--mpi=pmi2"* ]]
 }
 
+@test "case 050: a PMIx server of another user: one sentence with both folders and their owners, status 11" {
+    [ "$(id -u)" -eq 0 ] && command -v setpriv > /dev/null || skip "no second user"
+    local other=$MUSTER_DIR/other start
+    # what the other user runs may lie in a folder of root's
+    chmod 755 "$MUSTER_DIR"
+    mkdir "$other" "$other/private"
+    chmod 755 "$other"
+    chmod 700 "$other/private"
+    cp "$build/runtime/api/.libs/example" "$build"/.libs/libmuster.so.* "$other/"
+    start="LD_LIBRARY_PATH=$other exec setpriv --reuid 65534 --regid 65534 --clear-groups $other/example"
+    setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$other/example" || skip "the other user cannot enter $other"
+    run timeout 60 srun --mpi=pmix -n1 bash -c "TMPDIR=/ $start"
+    echo "$output"
+    [ "$status" -eq 11 ]
+    [ "$(grep -c '^muster:' <<< "$output")" -eq 1 ]
+    grep -qE '^muster: PMIX_NAMESPACE=slurm\.pmix\.[0-9.]+ is set, but the PMIx server at tcp4://[0-9.:]+, PMIX_SERVER_TMPDIR=/[^ ]+ \(owner: user id 0\), TMPDIR=/ \(owner: user id 0\) cannot be reached by user id 65534 \([^)]+\): the shell may be .* start the program with `srun --mpi=pmix`, or unset the PMIX_ variables' <<< "$output"
+    run timeout 60 srun --mpi=pmix -n1 bash -c "TMPDIR=$other/private/below $start"
+    echo "$output"
+    [ "$status" -eq 11 ]
+    [[ "$output" == *"TMPDIR=$other/private/below (Permission denied) cannot be reached by user id 65534"* ]]
+}
+
 @test "case 050: MUSTER_SINGLE=1 makes 2 separate runs of it" {
     MUSTER_SINGLE=1 run timeout 60 srun --mpi=none -n2 "$build/runtime/api/example"
     [ "$status" -eq 0 ]
