@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "spank/hw/live/apply.h"
+#include "tests/unit/own_syscall.h"
 
 /* The kernel's numbers of the policies (linux/mempolicy.h). */
 enum { PREFERRED = 1, BIND = 2, PREFERRED_MANY = 5 };
@@ -22,24 +23,20 @@ static uint64_t allowed;  /* nodes of the cpuset */
 static int mode_set = -1; /* what was accepted */
 static uint64_t nodes_set;
 
-long syscall(long number, ...)
+static bool syscall_answered(long number, const long *argument, long *result)
 {
-    const uint64_t *nodes;
-    va_list ap;
-    int mode;
+    const uint64_t *nodes = (const uint64_t *)argument[1];
+    int mode = (int)argument[0];
 
     assert_int_equal(number, SYS_set_mempolicy);
-    va_start(ap, number);
-    mode = va_arg(ap, int);
-    nodes = va_arg(ap, const uint64_t *);
-    va_end(ap);
-    if ((before_5_15 && mode == PREFERRED_MANY) || !(nodes[0] & allowed)) {
-        errno = EINVAL;
-        return -1;
-    }
+    *result = -1;
+    errno = EINVAL;
+    if ((before_5_15 && mode == PREFERRED_MANY) || !(nodes[0] & allowed))
+        return true;
     mode_set = mode;
     nodes_set = nodes[0];
-    return 0;
+    *result = 0;
+    return true;
 }
 
 static const struct memory_case {
