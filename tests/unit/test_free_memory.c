@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_free_memory.c - what is left on the node and in the job's cgroups, on made-up
- * trees of /proc and /sys, and muster_alloc in a cgroup of this machine
+ * trees of /proc and /sys, and muster_alloc in a cgroup of this machine. Where version 1
+ * has the memory controller, a group of version 2 gets files of the test.
  */
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -101,14 +104,22 @@ static const struct tree_case {
       "MemAvailable" },
 };
 
+static bool make_folder(const char *path)
+{
+    char command[1024];
+
+    snprintf(command, sizeof command, "mkdir -p \"%s\"", path);
+    return system(command) == 0;
+}
+
 static void write_file(const char *root, const char *path, const char *text)
 {
-    char command[1024], full[512];
+    char full[512], folder[512];
     FILE *f;
 
     snprintf(full, sizeof full, "%s%s", root, path);
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname %s)\"", full);
-    assert_int_equal(system(command), 0);
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(full, '/') - full), full);
+    assert_true(make_folder(folder));
     f = fopen(full, "w");
     assert_non_null(f);
     fputs(text, f);
@@ -206,21 +217,130 @@ static void alloc_in_cgroup(const char *folder)
 
 static void muster_alloc_stops_before_the_limit_of_the_job(void **state)
 {
+    static const struct {
+        const char *mount, *limit;
+    } versions[] = { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
+                     { "/sys/fs/cgroup", "memory.max" } };
     char folder[128];
+    int done = 0;
 
-    snprintf(folder, sizeof folder, "/sys/fs/cgroup/memory/muster-test-%d",
-             (int)getpid());
-    if (mkdir(folder, 0755) < 0) {
-        printf("# SKIP no memory cgroup of version 1 can be made here\n");
-        skip();
-    }
-    if (!put(folder, "memory.limit_in_bytes", "67108864")) {
+    for (int v = 0; v < 2; v++) {
+        snprintf(folder, sizeof folder, "%s/muster-test-%d", versions[v].mount,
+                 (int)getpid());
+        if (mkdir(folder, 0755) < 0)
+            continue;
+        if (put(folder, versions[v].limit, "67108864")) {
+            alloc_in_cgroup(folder);
+            done++;
+        }
         rmdir(folder);
-        printf("# SKIP the memory cgroup takes no limit\n");
+    }
+    if (done == 0) {
+        printf("# SKIP no memory cgroup can be made here\n");
         skip();
     }
-    alloc_in_cgroup(folder);
-    rmdir(folder);
+}
+
+/* ---- version 2 ---- */
+
+#define MB(n) #n "000000\n"
+
+/* The job's cgroup, and the step's below it. */
+static const struct nested_case {
+    const char *name, *job_max, *job_current, *job_stat;
+    const char *step_max, *step_current;
+    size_t fits, refused; /* MiB; refused 0: nothing */
+    const char *limit_by; /* a part */
+} nested[] = {
+    { "the step's limit", "max\n", MB(10), "file 0\n", MB(64), MB(10), 48, 56,
+      "/job_7/step_0: memory.max 64000000, used 10000000)" },
+    { "the job's limit above a step without one", MB(64), MB(10), "file 0\n", "max\n",
+      MB(10), 48, 56, "/job_7: memory.max 64000000, used 10000000)" },
+    { "other steps have used up the job's larger limit", MB(80), MB(60), "file 0\n",
+      MB(64), MB(10), 8, 32, "/job_7: memory.max 80000000, used 60000000)" },
+    { "files in the page cache give way", MB(64), MB(60),
+      "anon 1\nfile 50000000\ninactive_file 30000000\nactive_file 20000000\n", "max\n",
+      MB(1), 48, 56, "/job_7: memory.max 64000000, used 10000000)" },
+    { "no limit at all", "max\n", MB(10), "file 0\n", "max\n", MB(10), 80, 0, "" },
+};
+
+static int nested_body(struct muster *m, int rank, void *arg)
+{
+    const struct nested_case *c = arg;
+    float one = 1;
+    char what[128];
+    void *p = muster_alloc(m, c->fits << 20);
+
+    RANK_CHECK(p);
+    muster_free(m, p);
+    RANK_CHECK(c->refused == 0 || !muster_alloc(m, c->refused << 20));
+    if (c->refused > 0) {
+        snprintf(what, sizeof what,
+                 "cannot reserve %zu bytes: the memory limit of the job leaves ",
+                 c->refused << 20);
+        RANK_CHECK(strstr(muster_error(m), what));
+        RANK_CHECK(strstr(muster_error(m), c->limit_by));
+    }
+    RANK_OK(muster_allreduce(m, &one, 1, MUSTER_F32, MUSTER_SUM, NULL));
+    return muster_finalize(m);
+}
+
+static char group[64]; /* "": none was made */
+
+static const char *in_group(const char *path)
+{
+    static char text[192];
+
+    snprintf(text, sizeof text, "%s%s", group, path);
+    return text;
+}
+
+/* This process enters a new cgroup of version 2, and its ranks with it. */
+static bool enter_version_2(void)
+{
+    if (unshare(CLONE_NEWNS) < 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", "/sys/fs/cgroup", "cgroup2", 0, NULL) < 0)
+        return false;
+    snprintf(group, sizeof group, "/sys/fs/cgroup/muster-test-%d", (int)getpid());
+    return make_folder(in_group("/job_7/step_0")) &&
+           put(in_group("/job_7/step_0"), "cgroup.procs", "0");
+}
+
+static int leave_version_2(void **state)
+{
+    if (!group[0])
+        return 0;
+    umount(group);
+    put("/sys/fs/cgroup", "cgroup.procs", "0");
+    rmdir(in_group("/job_7/step_0"));
+    rmdir(in_group("/job_7"));
+    return rmdir(group);
+}
+
+/* The mount, the cgroup and its processes are the kernel's. Its files are the test's,
+ * with the texts of the memory controller, which version 1 may have.
+ */
+static void the_least_limit_of_nested_cgroups_of_version_2_counts(void **state)
+{
+    if (!enter_version_2()) {
+        printf("# SKIP no cgroup of version 2 can be made here\n");
+        skip();
+    }
+    assert_int_equal(mount("none", group, "tmpfs", 0, NULL), 0);
+    for (size_t i = 0; i < sizeof nested / sizeof nested[0]; i++) {
+        const struct nested_case *c = &nested[i];
+
+        write_file(group, "/job_7/memory.max", c->job_max);
+        write_file(group, "/job_7/memory.current", c->job_current);
+        write_file(group, "/job_7/memory.stat", c->job_stat);
+        write_file(group, "/job_7/step_0/memory.max", c->step_max);
+        write_file(group, "/job_7/step_0/memory.current", c->step_current);
+        for (int size = 1; size <= 2; size++)
+            forked_well(c->name,
+                        (struct forked_world){ .size = size, .return_failure = 1 },
+                        nested_body, (void *)(uintptr_t)c);
+    }
 }
 
 static int node_body(struct muster *m, int rank, void *arg)
@@ -248,6 +368,9 @@ int main(void)
         cmocka_unit_test(the_least_of_node_and_cgroups_is_left),
         cmocka_unit_test(muster_alloc_stops_before_the_limit_of_the_job),
         cmocka_unit_test(muster_alloc_stops_before_the_end_of_the_nodes_memory),
+        /* the last one: it stays in a mount namespace of its own */
+        cmocka_unit_test_teardown(the_least_limit_of_nested_cgroups_of_version_2_counts,
+                                  leave_version_2),
     };
 
     return cmocka_run_group_tests_name("free_memory", tests, NULL, NULL);
