@@ -64,17 +64,39 @@ else:
         except OSError:
             time.sleep(0.1)
 print("preload", os.path.basename(os.environ.get("LD_PRELOAD", "none")), os.environ.get("MUSTER_NCCL", "none"), flush=True)
-visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
-print("rank %d of %d local %d sees %d device %s both %s" % (rank, world, local, len(visible),
-      visible[local] if local < len(visible) else "none", visible[local % len(visible)]), flush=True)
+
+class cuda: # as torch.cuda: device i is the i-th visible GPU, in PCI order
+    visible = [int(gpu) for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",")]
+    device_count = staticmethod(lambda: len(cuda.visible))
+    def set_device(device):
+        if not 0 <= device < cuda.device_count():
+            raise RuntimeError("CUDA error: invalid device ordinal")
+        cuda.current = cuda.visible[device]
+
+planned = int(os.environ["MUSTER_PLAN"].split(";gpus=0000:e")[1][0]) - 1 # GPU i of --fake-pci is at e(i+1)
+def use(name, device): # a program that calls its GPU so
+    try:
+        cuda.set_device(device)
+        print(name, "is the planned GPU" if cuda.current == planned else "is GPU %d, not %d" % (cuda.current, planned), flush=True)
+    except RuntimeError as err:
+        print("%s: %s" % (name, err), flush=True)
+assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+print("rank %d of %d has GPU %d of its node" % (rank, world, planned), flush=True)
+if local > 0:
+    use("cuda:0", 0)
+    use("cuda:LOCAL_RANK", local)
+use("the remainder", local % cuda.device_count())
 PY
     TRAIN="meet.py --unused" run submit 04_pytorch.sh
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
     [ "$(grep -c '^preload none none$' <<< "$output")" -eq 8 ]
-    # cuda:LOCAL_RANK, as tutorials write it, is a GPU of the process's own.
-    [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 4 device \1 both \1$' <<< "$output")" -eq 8 ]
+    [ "$(grep -oE '^rank [0-7] of 8 has GPU [0-3] of its node' <<< "$output" | sort | cut -d' ' -f 7 | tr -d '\n')" = 01230123 ]
+    # cuda:LOCAL_RANK, as tutorials write it, is the process's own, and cuda:0 that of the node's first rank
+    [ "$(grep -cx 'cuda:LOCAL_RANK is the planned GPU' <<< "$output")" -eq 6 ]
+    [ "$(grep -cE '^cuda:0 is GPU 0, not [1-3]$' <<< "$output")" -eq 6 ]
+    [ "$(grep -cx 'the remainder is the planned GPU' <<< "$output")" -eq 8 ]
 
     # A request per task: the one visible GPU is cuda:0, and the remainder finds it.
     ACCELERATE=yes TRAIN="meet.py --unused" run submit 04_pytorch.sh --gpu-bind=single:1
@@ -82,7 +104,9 @@ PY
     [ "$status" -eq 0 ]
     [ "$(grep -c '^preload libmuster-nccl.so on$' <<< "$output")" -eq 8 ]
     [[ $output = *"met [0, 1, 2, 3, 4, 5, 6, 7]"* ]]
-    [ "$(grep -cE '^rank [0-7] of 8 local ([0-3]) sees 1 device .* both \1$' <<< "$output")" -eq 8 ]
+    [ "$(grep -cx 'cuda:0 is the planned GPU' <<< "$output")" -eq 6 ]
+    [ "$(grep -cx 'cuda:LOCAL_RANK: CUDA error: invalid device ordinal' <<< "$output")" -eq 6 ]
+    [ "$(grep -cx 'the remainder is the planned GPU' <<< "$output")" -eq 8 ]
 }
 
 @test "06_bandwidth.sh: each pair of ranks is measured, then the training runs; where a pair is slow it does not" {
