@@ -109,6 +109,26 @@ NODE_RANK MASTER_ADDR MASTER_PORT" ]
     [ "$output" = "0 1" ]
 }
 
+@test "one task with one GPU: PyTorch's env:// is a world of one, and a program for one process is as before" {
+    local python=${MUSTER_PYTHON:-python3}
+    "$python" -c "import torch" 2> /dev/null || skip "no PyTorch"
+    cat > "$MUSTER_DIR/one.py" << 'P'
+import os, sys
+os.environ["USE_LIBUV"] = "0" # Debian's PyTorch lacks libuv
+import torch, torch.distributed as dist
+if "ranks" in sys.argv:
+    dist.init_process_group("gloo")
+print("world", dist.get_world_size() if dist.is_initialized() else "none", flush=True)
+P
+    run step -n1 --gres=gpu:1 "$python" "$MUSTER_DIR/one.py" ranks
+    [ "$output" = "world 1" ]
+    run step -n1 --gres=gpu:1 "$python" "$MUSTER_DIR/one.py"
+    [ "$output" = "world none" ]
+    run step -n1 --gres=gpu:1 --muster=rdzv=none "$python" "$MUSTER_DIR/one.py" ranks
+    [ "$status" -ne 0 ]
+    grep -q 'RANK expected, but not set' "$MUSTER_DIR/err"
+}
+
 # srun with a terminal, as somebody types it. Prints what the terminal shows.
 terminal() { # srun option... command (no quotes)
     timeout 60 script -qec "srun -Q -w env1 $*" /dev/null < /dev/null | tr -d '\r\0'
