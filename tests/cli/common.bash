@@ -23,6 +23,18 @@ plan_columns() {
     printf '%s\n' "$output" | tail -n +2 | cut -f "$1"
 }
 
+# One column in one line, with a blank behind each value.
+plan_line() { # column
+    plan_columns "$1" | tr '\n' ' '
+}
+
+# The root of a recorded /sys, which is unpacked for this test: $root.
+recorded_sys() { # archive, option of tar...
+    mkdir "$BATS_TEST_TMPDIR/fs"
+    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/$1" "${@:2}"
+    root=$(dirname "$(find "$BATS_TEST_TMPDIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+}
+
 # Compile bad_pair.c, which is to be preloaded.
 bad_pair() { # the library
     command -v cc > /dev/null || skip "no C compiler"

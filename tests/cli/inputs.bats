@@ -114,7 +114,7 @@ END
     spoil ''
     plan_of "$BATS_TEST_TMPDIR/topo"
     want=$output
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-15 16-31 32-47 48-63 " ]
+    [ "$(plan_line 3)" = "0-15 16-31 32-47 48-63 " ]
     spoil 's/\t/| /g; s/^/| /; s/$/ |/' # a table in a report
     [ "$(plan_of "$BATS_TEST_TMPDIR/topo" | sed 's/NIC\([01]\)/mlx5_\1/')" = "$want" ]
     spoil '8,$d' # no legend: the columns' own names
@@ -126,7 +126,7 @@ END
     spoil 's/\tNUMA Affinity.*//; s/\t[01]\t\tN\/A//' # an old driver: CPUs only
     plan_of "$BATS_TEST_TMPDIR/topo"
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-15 16-31 32-47 48-63 " ]
+    [ "$(plan_line 3)" = "0-15 16-31 32-47 48-63 " ]
     [ "$(plan_columns 4 | sort -u)" = - ]
     # a NIC with a comma in its name is one device
     spoil '8,$d; s/NIC0/mlx5_0,mlx5_1/'

@@ -7,12 +7,10 @@
 
 setup() {
     load common
-    mkdir "$BATS_TEST_TMPDIR/fs"
     # Without 6900 of its 11500 files, which hwloc and Muster do not open.
-    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2" \
+    recorded_sys 40intel64-2g2n4c+pcilocality.tar.bz2 \
         --exclude='memory[0-9]*' --exclude=cpuidle --exclude=microcode --exclude=thermal_throttle \
         --exclude='usb[0-9]*' --exclude='*.cluster/[0-9]*'
-    root=$(dirname "$(find "$BATS_TEST_TMPDIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
     export HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop
 }
 
@@ -52,9 +50,9 @@ add_driver() {
     add_gpu 0000:b0:01.0 0x030000 0x1002 0x515e $node2 2
     m plan --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:80:01.0 0000:90:01.0 " ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "1,5,9,13,17,21,25,29,33,37 2,6,10,14,18,22,26,30,34,38 " ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
+    [ "$(plan_line 2)" = "0000:80:01.0 0000:90:01.0 " ]
+    [ "$(plan_line 3)" = "1,5,9,13,17,21,25,29,33,37 2,6,10,14,18,22,26,30,34,38 " ]
+    [ "$(plan_line 4)" = "1 2 " ]
 }
 
 @test "case 036: numa_node -1 is not node 0" {
@@ -92,8 +90,8 @@ add_node4() {
     add_gpu 0000:90:01.0 0x030200 0x10de 0x20b0 0000,00000000 4
     m plan --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "1,5,9,13,17,21,25,29,33,37 2,6,10,14,18,22,26,30,34,38 " ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
+    [ "$(plan_line 3)" = "1,5,9,13,17,21,25,29,33,37 2,6,10,14,18,22,26,30,34,38 " ]
+    [ "$(plan_line 4)" = "1 2 " ]
 }
 
 @test "a GPU of a NUMA node without CPUs that two others are equally near has no place, and is named" {
@@ -104,7 +102,7 @@ add_node4() {
     [ $status -eq 1 ]
     has "$messages" "PCI locality unknown for GPU 0000:90:01.0:"
     [ "$(plan_columns 3 | head -n 1)" = 1,5,9,13,17,21,25,29,33,37 ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 - " ]
+    [ "$(plan_line 4)" = "1 - " ]
 }
 
 # A topology file of the two GPUs of unplaced, from the masks of their NUMA nodes.
@@ -129,7 +127,7 @@ END
     topology_file "$root/topo.xml" 22,22222222 1 44,44444444 2
     m plan --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 2 " ]
+    [ "$(plan_line 4)" = "1 2 " ]
     [ "$(plan_columns 7 | sort -u)" = topofile ]
     # one that contradicts itself is not believed
     sed -i 's/44,44444444/22,22222222/' "$root/topo.xml"
@@ -146,7 +144,7 @@ END
 # Nearest NUMA nodes of the GPUs, as three commands have them.
 nodes_of() { # option of plan and topo...
     m plan --format tsv "$@"
-    planned=$(plan_columns 4 | tr '\n' ' ')
+    planned=$(plan_line 4)
     shown=$("$muster" topo --format json "$@" 2> /dev/null | jq -r '.gpus[].numa' | tr '\n' ' ')
     echo "plan: $planned topo: $shown"
 }
@@ -291,7 +289,7 @@ END
     mkdir -p "$root"/proc/driver/nvidia/capabilities/gpu0/mig/gi{7,8,9}/ci0
     m plan --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:80:01.0/0 0000:80:01.0/1 0000:80:01.0/2 " ]
+    [ "$(plan_line 2)" = "0000:80:01.0/0 0000:80:01.0/1 0000:80:01.0/2 " ]
     [ "$(plan_columns 4 | sort -u)" = 1 ]
 }
 
@@ -340,7 +338,7 @@ END
     : > "$root/sys/class/kfd/kfd/topology/nodes/3/properties"
     m plan --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:90:01.0/0 0000:90:01.0/1 0000:90:01.0/2 " ]
+    [ "$(plan_line 2)" = "0000:90:01.0/0 0000:90:01.0/1 0000:90:01.0/2 " ]
 }
 
 # The recorded NIC, as one with a port; its name is in $nic, the port's folder in $port.

@@ -78,7 +78,7 @@ END
         [ "$(plan_columns 2)" = 0000:96:00.0 ]
     done
     m plan --topology "$f" --format tsv --gpus 1-2
-    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:16:00.0 0000:96:00.0 " ]
+    [ "$(plan_line 2)" = "0000:16:00.0 0000:96:00.0 " ]
     m plan --topology "$f" --format tsv --gpus none
     [ $status -eq 0 ]
     [ "$(plan_columns 2)" = - ]
@@ -168,21 +168,18 @@ END
 @test "case 002: no CPU near GPU4-7; the allowed ones are shared and a line reports it" {
     m plan --topology "$data/cases/002a-8xa100-pcie-c32-topo-m.txt" --format tsv
     [ $status -eq 1 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-1,56-57 2-3,58-59 4-5,60-61 6-7,62-63 8-9,64-65 10-11,66-67 12-13,68-69 14-15,70-71 " ]
+    [ "$(plan_line 3)" = "0-1,56-57 2-3,58-59 4-5,60-61 6-7,62-63 8-9,64-65 10-11,66-67 12-13,68-69 14-15,70-71 " ]
     [ "$(plan_columns 4 | sort -u)" = 0 ]
     has "$messages" "GPU4, GPU5, GPU6, GPU7 (NUMA node 1)"
     has "$messages" "--exclusive"
     m plan --topology "$data/cases/002b-2xa100-c64-topo-m.txt" --format tsv
     [ $status -eq 1 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-31 32-63 " ]
+    [ "$(plan_line 3)" = "0-31 32-63 " ]
     has "$messages" "NUMA node 1"
 }
 
 @test "case 002: six CPUs of a cgroup on a 32-CPU machine, from its recorded /sys" {
-    mkdir "$BATS_TEST_TMPDIR/fs"
-    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/32amd64-4s2n4c-cgroup2.tar.bz2"
-    local root
-    root=$(dirname "$(find "$BATS_TEST_TMPDIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    recorded_sys 32amd64-4s2n4c-cgroup2.tar.bz2
     HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop m plan --tasks 2 --format tsv
     [ $status -eq 0 ]
     [ "$(plan_columns 3 | tr ',' '\n' | wc -l)" -ge 2 ]
@@ -194,7 +191,7 @@ END
     local machine=$data/plugin/four-gpus-against-the-cpus.txt
     m plan --topology "$machine" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "48-63,112-127 32-47,96-111 16-31,80-95 0-15,64-79 " ]
+    [ "$(plan_line 3)" = "48-63,112-127 32-47,96-111 16-31,80-95 0-15,64-79 " ]
     # -c 16 gave CPUs 0-31,64-95: two GPUs have nothing near.
     m plan --topology "$machine" --format tsv --cpus 0-31,64-95 --cpus-per-task 16
     [ $status -eq 1 ]
@@ -206,42 +203,39 @@ END
     local cpus=1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63
     m plan --topology "$data/hwloc-xml/llnl-tioga-4xmi250x-trento.xml" --cpus $cpus --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "49-55 57-63 17-23 25-31 1-7 9-15 33-39 41-47 " ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "3 3 1 1 0 0 2 2 " ]
+    [ "$(plan_line 3)" = "49-55 57-63 17-23 25-31 1-7 9-15 33-39 41-47 " ]
+    [ "$(plan_line 4)" = "3 3 1 1 0 0 2 2 " ]
 }
 
 @test "case 008: GPUs counted backwards inside each socket" {
     echo '3:0-15&2:16-31&1:32-47&0:48-63&7:64-79&6:80-95&5:96-111&4:112-127' > "$BATS_TEST_TMPDIR/numa_config"
     m plan --topology "$BATS_TEST_TMPDIR/numa_config" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "3 2 1 0 7 6 5 4 " ]
+    [ "$(plan_line 4)" = "3 2 1 0 7 6 5 4 " ]
     [ "$(plan_columns 3 | head -n 1)" = 48-63 ]
 }
 
 @test "case 009: lopsided machines" {
     m plan --topology "$data/cases/009a-4xt4-asym-topo-m.txt" --format tsv
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-15,32-47 16-21,48-53 22-26,54-58 27-31,59-63 " ]
+    [ "$(plan_line 3)" = "0-15,32-47 16-21,48-53 22-26,54-58 27-31,59-63 " ]
     m plan --topology "$data/cases/009b-5gpu-gpu0-on-numa1-topo-m.txt" --format tsv
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "8-15,24-31 0-1,16-17 2-3,18-19 4-5,20-21 6-7,22-23 " ]
+    [ "$(plan_line 3)" = "8-15,24-31 0-1,16-17 2-3,18-19 4-5,20-21 6-7,22-23 " ]
     m plan --topology "$data/cases/009c-4xa100-all-on-numa1-topo-m.txt" --format tsv
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "32-39,96-103 40-47,104-111 48-55,112-119 56-63,120-127 " ]
+    [ "$(plan_line 3)" = "32-39,96-103 40-47,104-111 48-55,112-119 56-63,120-127 " ]
     [ "$(plan_columns 6 | sort -u)" = SYS ]
     m plan --topology "$data/cases/009d-6gpu-4plus2-topo-m.txt" --format tsv
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-5,48-53 6-11,54-59 12-17,60-65 18-23,66-71 24-35,72-83 36-47,84-95 " ]
+    [ "$(plan_line 3)" = "0-5,48-53 6-11,54-59 12-17,60-65 18-23,66-71 24-35,72-83 36-47,84-95 " ]
     m plan --topology "$data/cases/009e-4gpu-all-sys-one-numa-topo-m.txt" --format tsv
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-11 12-23 24-35 36-47 " ]
+    [ "$(plan_line 3)" = "0-11 12-23 24-35 36-47 " ]
 }
 
 @test "case 012: POWER9's GPU memory nodes are never a target, sparse node numbers" {
     m plan --topology "$data/hwloc-xml/llnl-lassen-power9-4xv100-hwloc1.xml" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "0 0 8 8 " ]
+    [ "$(plan_line 4)" = "0 0 8 8 " ]
     m topo --topology "$data/hwloc-xml/llnl-lassen-power9-4xv100-hwloc1.xml"
     [ "$(printf '%s\n' "$output" | grep -c '(GPU memory)')" -eq 4 ]
-    mkdir "$BATS_TEST_TMPDIR/fs"
-    tar -C "$BATS_TEST_TMPDIR/fs" -xjf "$data/hwloc-sysfs/power9-nvidia-gpu-numa-nodes.tar.bz2"
-    local root
-    root=$(dirname "$(find "$BATS_TEST_TMPDIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    recorded_sys power9-nvidia-gpu-numa-nodes.tar.bz2
     export HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES=1
     m plan --tasks 4 --opt mem=strict --format tsv
     [ $status -eq 0 ]
@@ -251,14 +245,14 @@ END
 @test "case 018: a task's CPUs lie inside NCCL's mask for its GPU" {
     m plan --topology "$data/nccl-xml/aws-p4d-24xl.xml" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-5,48-53 6-11,54-59 12-17,60-65 18-23,66-71 24-29,72-77 30-35,78-83 36-41,84-89 42-47,90-95 " ]
+    [ "$(plan_line 3)" = "0-5,48-53 6-11,54-59 12-17,60-65 18-23,66-71 24-29,72-77 30-35,78-83 36-41,84-89 42-47,90-95 " ]
 }
 
 @test "case 032: the same NIC has another name on the next node" {
     m plan --topology "$data/cases/032-nodeA-topo-m.txt" --format tsv
-    [ "$(plan_columns 5 | tr '\n' ' ')" = "rocep4s0f0,rocep4s0f1 rocep137s0f0,rocep137s0f1 " ]
+    [ "$(plan_line 5)" = "rocep4s0f0,rocep4s0f1 rocep137s0f0,rocep137s0f1 " ]
     m plan --topology "$data/cases/032-nodeB-topo-m.txt" --format tsv
-    [ "$(plan_columns 5 | tr '\n' ' ')" = "mlx5_0,mlx5_1 mlx5_2,mlx5_3 " ]
+    [ "$(plan_line 5)" = "mlx5_0,mlx5_1 mlx5_2,mlx5_3 " ]
 }
 
 @test "case 036: locality unknown on a virtual machine is reported and not guessed" {
@@ -271,7 +265,7 @@ GPU3	SYS	SYS	SYS	 X 	0-95	0-1		N/A
 END
     m plan --topology "$BATS_TEST_TMPDIR/vm" --format tsv
     [ $status -eq 1 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-23 24-47 48-71 72-95 " ]
+    [ "$(plan_line 3)" = "0-23 24-47 48-71 72-95 " ]
     [ "$(plan_columns 4 | sort -u)" = - ]
     has "$messages" "locality unknown"
 }
@@ -282,14 +276,14 @@ END
     [ "$(plan_columns 6 | sort -u)" = PIX ]
     [ "$(plan_columns 5 | head -n 2 | tr '\n' ' ')" = "NIC7 NIC6 " ]
     m plan --topology "$data/cases/038-h20-vm-reversed-nics-topo-m.txt" --format tsv --gpus 0,1
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-31 32-63 " ]
+    [ "$(plan_line 3)" = "0-31 32-63 " ]
 }
 
 @test "case 040: after the fix, ND v4 ranks go to NUMA 1,1,0,0,3,3,2,2" {
     m plan --topology "$data/cases/040-azure-ndv4-fixed.xml" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 1 0 0 3 3 2 2 " ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "24-35 36-47 0-11 12-23 72-83 84-95 48-59 60-71 " ]
+    [ "$(plan_line 4)" = "1 1 0 0 3 3 2 2 " ]
+    [ "$(plan_line 3)" = "24-35 36-47 0-11 12-23 72-83 84-95 48-59 60-71 " ]
 }
 
 @test "case 010: Grace Hopper's memory nodes are no place for tasks" {
@@ -302,8 +296,8 @@ GPU3	NV6	NV6	NV6	 X 	216-287	3,28-35		28
 END
     m plan --topology "$BATS_TEST_TMPDIR/gh200x4" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-71 72-143 144-215 216-287 " ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "0 1 2 3 " ]
+    [ "$(plan_line 3)" = "0-71 72-143 144-215 216-287 " ]
+    [ "$(plan_line 4)" = "0 1 2 3 " ]
     m topo --topology "$BATS_TEST_TMPDIR/gh200x4"
     [ "$(printf '%s\n' "$output" | grep -c '(GPU memory)')" -eq 32 ]
 }
@@ -323,7 +317,7 @@ END
 END
     m plan --topology "$BATS_TEST_TMPDIR/threadripper.xml" --opt mem=strict --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "0-5,24-29 18-23,42-47 " ]
+    [ "$(plan_line 3)" = "0-5,24-29 18-23,42-47 " ]
     [ "$(plan_columns 4 | sort -u)" = 1 ]
     [ "$(plan_columns 7 | sort -u)" = memless ]
 }
@@ -340,7 +334,7 @@ END
 END
     m plan --topology "$BATS_TEST_TMPDIR/mixed.xml" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:01:00.0 0000:02:00.0 0000:08:00.0 " ]
+    [ "$(plan_line 2)" = "0000:01:00.0 0000:02:00.0 0000:08:00.0 " ]
 }
 
 @test "a GPU that has other devices below it counts, and they are near it" {
@@ -367,8 +361,8 @@ END
 END
     m plan --topology "$BATS_TEST_TMPDIR/below.xml" --format tsv
     [ $status -eq 0 ]
-    [ "$(plan_columns 2 | tr '\n' ' ')" = "0000:11:00.0 0000:20:00.0 0000:23:00.0 " ]
-    [ "$(plan_columns 5 | tr '\n' ' ')" = "mlx5_0,mlx5_1 mlx5_2 mlx5_2 " ]
+    [ "$(plan_line 2)" = "0000:11:00.0 0000:20:00.0 0000:23:00.0 " ]
+    [ "$(plan_line 5)" = "mlx5_0,mlx5_1 mlx5_2 mlx5_2 " ]
     m topo --check "$BATS_TEST_TMPDIR/below.xml"
     [ $status -eq 0 ]
 }
@@ -376,17 +370,17 @@ END
 @test "case 074: GPUs of a NUMA node of which the job has neither CPUs nor memory" {
     m plan --topology "$data/cases/001-dgx-a100-topo-m.txt" --gpus 6-7 --cpus 48-63,176-191 --mems 3 --format tsv
     [ $status -eq 1 ]
-    [ "$(plan_columns 3 | tr '\n' ' ')" = "48-55,176-183 56-63,184-191 " ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "3 3 " ]
-    [ "$(plan_columns 7 | tr '\n' ' ')" = "remote remote " ]
+    [ "$(plan_line 3)" = "48-55,176-183 56-63,184-191 " ]
+    [ "$(plan_line 4)" = "3 3 " ]
+    [ "$(plan_line 7)" = "remote remote " ]
     has "$messages" "the step owns no CPU near GPU GPU6, GPU7 (NUMA node 5)"
 }
 
 @test "--mems: memory that the step may not use gives way to the nearest" {
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --mems 0-1,7
     [ $status -eq 0 ]
-    [ "$(plan_columns 4 | tr '\n' ' ')" = "1 0 7 7 " ]
-    [ "$(plan_columns 7 | tr '\n' ' ')" = "- mem-away mem-away - " ]
+    [ "$(plan_line 4)" = "1 0 7 7 " ]
+    [ "$(plan_line 7)" = "- mem-away mem-away - " ]
     m plan --topology "$data/hwloc-xml/turin-nps4-4xh200-nvml.xml" --format tsv --mems 0-1,7 --opt mem=strict
     [ $status -eq 1 ]
     [[ "$messages" == *"mem=strict: tasks run on NUMA node 2,6, but the step may use memory of NUMA node 0-1,7 only"* ]]
@@ -418,10 +412,10 @@ END
 </system>
 END
     m plan --topology "$BATS_TEST_TMPDIR/merged.xml" --format tsv
-    [ "$(plan_columns 5 | tr '\n' ' ')" = "mlx5_0+mlx5_1 mlx5_0+mlx5_1 " ]
-    [ "$(plan_columns 6 | tr '\n' ' ')" = "PHB SYS " ]
+    [ "$(plan_line 5)" = "mlx5_0+mlx5_1 mlx5_0+mlx5_1 " ]
+    [ "$(plan_line 6)" = "PHB SYS " ]
     # sockets are no RDMA devices
     sed '/mlx5_0+mlx5_1/d' "$BATS_TEST_TMPDIR/merged.xml" > "$BATS_TEST_TMPDIR/sockets.xml"
     m plan --topology "$BATS_TEST_TMPDIR/sockets.xml" --format tsv
-    [ "$(plan_columns 5 | tr '\n' ' ')" = "- - " ]
+    [ "$(plan_line 5)" = "- - " ]
 }

@@ -6,6 +6,11 @@
 
 source "$BATS_TEST_DIRNAME/common.bash"
 
+# The root of the recorded /sys: $root.
+find_root() {
+    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+}
+
 setup_file() {
     [ "$(id -u)" -eq 0 ] || skip "device files need root"
     command -v bzip2 > /dev/null || skip "needs bzip2"
@@ -13,7 +18,7 @@ setup_file() {
     MUSTER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/mord.XXXXXX")
     mkdir "$MUSTER_DIR/fs"
     tar -C "$MUSTER_DIR/fs" -xjf "$top/tests/data/hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2"
-    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    find_root
     add_gpu 80 2
     add_gpu 90 3
     add_gpu a0 0
@@ -63,7 +68,7 @@ add_gpu() { # bus, minor number
 }
 
 up() { # option of the cluster...
-    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    find_root
     HWLOC_FSROOT=$root HWLOC_COMPONENTS=linux,stop "$top/tests/slurm/cluster" up --dir "$MUSTER_DIR/c" --prefix ord \
         --nodes 1 --gpus 4 --plugin "$build/.libs/muster.so" --site-file "$MUSTER_DIR/site.conf" "$@" > "$MUSTER_DIR/env"
     eval "$(cat "$MUSTER_DIR/env")"
@@ -96,7 +101,7 @@ shown() { # srun option...
 # The driver lists them as b0, 80, a0, 90 behind a processor's own graphics unit.
 amd_gpus() {
     local n=1 bus nodes
-    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    find_root
     nodes=$root/sys/class/kfd/kfd/topology/nodes
     for bus in 80 90 a0 b0; do
         echo 0x1002 > "$root/sys/devices/pci0000:$bus/0000:$bus:01.0/vendor"
@@ -145,7 +150,7 @@ SHOW
 }
 
 @test "topo=FILE tells the plugin where the GPUs are, as it tells muster plan (case 036)" {
-    root=$(dirname "$(find "$MUSTER_DIR/fs" -maxdepth 3 -type d -name sys | head -n 1)")
+    find_root
     rm -rf "$root/sys/class/kfd"
     for bus in 80 90 a0 b0; do
         echo 00ff,ffffffff > "$root/sys/devices/pci0000:$bus/0000:$bus:01.0/local_cpus"
