@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* own_syscall.h - syscall() of the test program, in place of libc's. The program defines
- * syscall_answered: it may look at a call, and answer it in the kernel's place.
+/* own_syscall.h - syscall() of the test program, in place of libc's. The program
+ * defines syscall_answered: it may look at a call, and answer it in the kernel's place.
  */
 #ifndef TEST_OWN_SYSCALL_H
 #define TEST_OWN_SYSCALL_H

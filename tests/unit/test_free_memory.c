@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* test_free_memory.c - what is left on the node and in the job's cgroups, on made-up
- * trees of /proc and /sys, and muster_alloc in a cgroup of this machine. Where version 1
- * has the memory controller, a group of version 2 gets files of the test.
+ * trees of /proc and /sys, and muster_alloc in a cgroup of this machine. A group of
+ * version 2 has files of the test, since version 1 may have the memory controller.
  */
 #include <fcntl.h>
 #include <sched.h>
