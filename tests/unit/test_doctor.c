@@ -201,6 +201,10 @@ static const struct list_case surplus[] = {
     { "gloo and loopback with other nodes", "GLOO_SOCKET_IFNAME=lo",
       "'lo' is loopback" },
     { "gloo and two plain names", "GLOO_SOCKET_IFNAME=eth1,bond0", NULL },
+    { "gloo and a comma behind the last name", "GLOO_SOCKET_IFNAME=eth1,", NULL },
+    { "gloo and a comma before the first", "GLOO_SOCKET_IFNAME=,eth1",
+      "an empty name (two commas, or one in front)" },
+    { "gloo and two commas", "GLOO_SOCKET_IFNAME=eth1,,bond0", "an empty name" },
 };
 
 static void c067_names_that_select_more_or_nothing(void **state)

@@ -169,6 +169,8 @@ static const char *gloo_fault(const struct mu_facts *facts, const char *item)
 {
     const struct mu_iface *iface = facts->net ? find_iface(facts->net, item) : NULL;
 
+    if (!item[0])
+        return "is an empty name (two commas, or one in front)";
     if (item[0] == '^' || item[0] == '=')
         return "is written for NCCL: gloo has no '^' and no '='";
     if (!facts->net)
@@ -195,8 +197,11 @@ static void check_gloo(const struct mu_facts *facts, struct mu_findings *out)
     if (!value || strlen(value) < 2 || !mu_copy(copy, sizeof copy, value))
         return;
     while ((item = mu_parse_next(&rest, ','))) {
-        const char *fault = gloo_fault(facts, item);
+        const char *fault;
 
+        if (!item[0] && !rest) /* a comma behind the last name */
+            return;
+        fault = gloo_fault(facts, item);
         if (!fault[0])
             continue;
         mu_findings_add(
