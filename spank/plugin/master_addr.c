@@ -10,6 +10,8 @@
 
 #define LOOK_UP 1.0 /* seconds */
 
+static const char foreign[] = "is no address of rank 0's node";
+
 static bool is_loopback(const struct mu_addr *addr)
 {
     static const uint8_t one[16] = { [15] = 1 };
@@ -67,7 +69,6 @@ static bool is_on_this_node(const struct mu_peer *peer)
 static const char *fault(const struct mu_user_lookup *lookup,
                          const struct mu_peer *peer)
 {
-    static const char foreign[] = "is no address of rank 0's node";
     const struct mu_state *st = lookup->st;
     int loopback = 0;
 
@@ -92,6 +93,7 @@ void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup)
 {
     const char *value = mu_users_value(lookup, "MASTER_ADDR"), *why;
     struct mu_peer peer = { .host = "" };
+    bool alone;
 
     if (!st->network.master_known)
         mu_warn(st,
@@ -112,13 +114,18 @@ void mu_master_check(struct mu_state *st, struct mu_user_lookup *lookup)
     why = value[0] ? fault(lookup, &peer) : "is empty";
     if (!why[0])
         return;
-    if (st->opts.strict == MU_FLAG_YES)
+    /* The script may have set it for other steps, which this task does not join. */
+    alone = st->step.world == 1 && why == foreign;
+    if (st->opts.strict == MU_FLAG_YES && !alone)
         mu_err_set(&st->failure, EINVAL,
                    "MASTER_ADDR=%.200s %s: unset it, Muster sets %s", value, why,
                    st->network.master_addr);
     else if (st->step.is_rank0_host)
         mu_warn(st,
-                "MASTER_ADDR=%.200s %s: ranks will wait for each other in vain; unset "
-                "it, Muster sets %s (rank 0's node is %s)",
-                value, why, st->network.master_addr, st->step.host);
+                "MASTER_ADDR=%.200s %s: %s in vain; unset it, Muster sets %s (rank 0's "
+                "node is %s)",
+                value, why,
+                alone ? "a training of this task alone waits for rank 0"
+                      : "ranks will wait for each other",
+                st->network.master_addr, st->step.host);
 }

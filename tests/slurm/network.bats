@@ -205,6 +205,13 @@ ROWS
         [ "$status" -ne 0 ]
         [[ "$output" == *"MASTER_ADDR=$value is no address of rank 0's node"* ]]
     done
+    # alone in its step: it may need no rendezvous
+    MASTER_ADDR=192.0.2.1 run timeout 60 srun -w mnet1 -N1 -n1 --gres=gpu:1 --muster=strict echo ran
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"warning: MASTER_ADDR=192.0.2.1 is no address of rank 0's node: a training of this task alone "* ]]
+    MASTER_ADDR=no-such-name.invalid run timeout 60 srun -w mnet1 -N1 -n1 --gres=gpu:1 --muster=strict echo ran
+    [ "$status" -ne 0 ]
     for value in "$own" mnet1 localhost 127.0.0.1; do
         MASTER_ADDR=$value run timeout 60 srun -w mnet1 -N1 -n2 --gres=gpu:2 --muster=strict true
         [ "$status" -eq 0 ]
