@@ -175,6 +175,10 @@ struct muster_options {
  * deadlines of its own, for another thread: each world has one thread at a time. One
  * evaluates, for instance, while the other trains. All ranks open and finalize their
  * worlds in the same order.
+ *
+ * A process that ends because of one world leaves all its worlds with one sentence and
+ * one status. A death ends each process that has a world with the dead rank, unless all
+ * such worlds are elastic or have on_failure=return.
  */
 int muster_init(struct muster **out, const struct muster_options *options);
 
@@ -184,7 +188,8 @@ int muster_init(struct muster **out, const struct muster_options *options);
  */
 int muster_finalize(struct muster *m);
 
-/* Print why, then end the whole job with this exit status (1..255). Does not return.
+/* Print why, then end the whole job with this exit status (1..255). Does not return. m:
+ * any world or group; NULL: those that are open.
  * What each rank has printed to stdout, stderr, Python's sys.stdout and open files of
  * stdio is written, also where muster_report or a failing call ends the job (files not
  * in an elastic world or with on_failure=return). A stream whose lock another thread
@@ -197,7 +202,8 @@ void muster_abort(struct muster *m, int status, const char *why)
 const char *muster_error(const struct muster *m);
 /* Print it to standard error with the rank. Returns the failure's status, for exit(): a
  * process that exits without muster_finalize ends the whole job with that status, and
- * the other ranks print the reason. In an elastic world they go on instead.
+ * the other ranks print the reason, in each world that it has open. In an elastic world
+ * they go on instead.
  */
 int muster_report(const struct muster *m);
 

@@ -6,10 +6,10 @@
 
 void muster_abort(struct muster *m, int status, const char *why)
 {
-    struct mu_recover *recover = m ? &m->recover : NULL;
+    struct mu_recover *recover = mu_worlds_take_any();
 
-    if (m && m->group.root)
-        recover = m->group.root;
+    if (!recover && m)
+        recover = m->group.root ? m->group.root : &m->recover;
     mu_verdict_abort(recover, status, why);
 }
 

@@ -305,10 +305,10 @@ int muster_finalize(struct muster *m)
             mu_handles(m), mu_plural(mu_handles(m)));
     rc = mu_recover_finish(&m->recover, &err) < 0 ? err.code : MUSTER_OK;
     mu_grow_end(&m->recover);
-    mu_leave_forget(&m->recover);
+    mu_worlds_remove(&m->recover);
     /* All ranks have arrived. Where ranks survive a death, it harms no other now. */
     if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK &&
-        !mu_verdict_survived(&m->recover, err.code))
+        !mu_verdict_survived(&m->recover, err.code, -1))
         rc = err.code;
     if (rc != MUSTER_OK)
         mu_fail(NULL, rc, "%s", err.text);

@@ -91,8 +91,7 @@ int muster_report(const struct muster *m)
         return MUSTER_EINTERNAL;
     }
     mu_streams_flush(0.5); /* exit would flush only after the job has ended */
-    if (m)
-        mu_leave_reported(mu_verdict_root(&m->recover), status, m->err.text);
+    mu_leave_reported(status, muster_error(m));
     if (m && m->comm.world)
         mu_streams_print("rank %d (node %s): %s", m->comm.world->rank,
                          m->comm.world->host_of[m->comm.world->rank], m->err.text);

@@ -34,6 +34,7 @@ struct mu_ending {
     int rank;      /* the guilty one, -1 unknown */
     bool reporter; /* this process prints the reason and ends the step */
     bool written;  /* hooks.alarmed has returned true since */
+    bool printed;  /* another world has printed the reason: it only ends the step */
     char text[MU_ERR_TEXT];
     /* At a deadline, on the reporter: by rank, NULL where there was no answer; else
      * NULL. Valid during the call.
@@ -127,6 +128,8 @@ void mu_control_extend(struct mu_control *c, double seconds);
  * MUSTER_EDEVICE, and is waited for.
  */
 void mu_control_fail(struct mu_control *c, int status, int rank, const char *why);
+/* The same, where another world of this process reports it. */
+void mu_control_fail_printed(struct mu_control *c, int status, const char *why);
 /* The same: that rank died. */
 void mu_control_report_death(struct mu_control *c, int rank, enum mu_death death);
 /* The backend reports that a wait is overdue: collect the records, judge, end. */
@@ -135,5 +138,7 @@ void mu_control_overdue(struct mu_control *c);
 void mu_control_await_written(struct mu_control *c);
 /* Has the job failed? Fills err and returns true. */
 bool mu_control_failed(struct mu_control *c, struct mu_err *err);
+/* The guilty rank, -1: unknown, or it has not failed. */
+int mu_control_guilty(struct mu_control *c);
 
 #endif

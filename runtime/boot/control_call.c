@@ -231,25 +231,30 @@ double mu_control_patience(struct mu_control *c)
     return extended > c->env.timeout ? extended : c->env.timeout;
 }
 
-void mu_control_fail(struct mu_control *c, int status, int rank, const char *why)
+static void fail(struct mu_control *c, struct mu_complaint complaint, const char *why)
 {
-    struct mu_complaint complaint = { .status = status, .rank = rank };
-
     mu_copy(complaint.text, sizeof complaint.text, why);
     pthread_mutex_lock(&c->lock);
     mu_control_complain(c, &complaint);
     pthread_mutex_unlock(&c->lock);
 }
 
+void mu_control_fail(struct mu_control *c, int status, int rank, const char *why)
+{
+    fail(c, (struct mu_complaint){ .status = status, .rank = rank }, why);
+}
+
+void mu_control_fail_printed(struct mu_control *c, int status, const char *why)
+{
+    fail(c, (struct mu_complaint){ .status = status, .rank = -1, .printed = 1 }, why);
+}
+
 void mu_control_report_death(struct mu_control *c, int rank, enum mu_death death)
 {
-    const struct mu_complaint complaint = { .status = MUSTER_EPEER,
-                                            .rank = rank,
-                                            .death = death };
-
-    pthread_mutex_lock(&c->lock);
-    mu_control_complain(c, &complaint);
-    pthread_mutex_unlock(&c->lock);
+    fail(c,
+         (struct mu_complaint){
+             .status = MUSTER_EPEER, .rank = rank, .death = (int32_t)death },
+         "");
 }
 
 void mu_control_overdue(struct mu_control *c)
@@ -270,4 +275,14 @@ bool mu_control_failed(struct mu_control *c, struct mu_err *err)
         mu_control_failure(c, err);
     pthread_mutex_unlock(&c->lock);
     return failed;
+}
+
+int mu_control_guilty(struct mu_control *c)
+{
+    int rank;
+
+    pthread_mutex_lock(&c->lock);
+    rank = c->ended ? c->ending.rank : -1;
+    pthread_mutex_unlock(&c->lock);
+    return rank;
 }

@@ -102,7 +102,9 @@ void mu_control_expect_orphans(struct mu_control *c, const struct mu_complaint *
 
 static void adopt(struct mu_control *c, const struct mu_arrival *a)
 {
-    struct mu_complaint why = { .status = c->ending.status, .rank = c->ending.rank };
+    struct mu_complaint why = { .status = c->ending.status,
+                                .rank = c->ending.rank,
+                                .printed = c->ending.printed };
     int i = c->nchildren;
 
     c->child[i] = a->claim.rank;

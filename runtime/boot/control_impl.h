@@ -71,9 +71,10 @@ struct mu_link {
 
 /* Why the ranks cannot go on; also sent as it is. */
 struct mu_complaint {
-    int32_t status; /* muster_status; MUSTER_OK: they can */
-    int32_t rank;   /* the guilty one, -1 unknown */
-    int32_t death;  /* enum mu_death: how it died, MU_DEATH_NONE: see text */
+    int32_t status;  /* muster_status; MUSTER_OK: they can */
+    int32_t rank;    /* the guilty one, -1 unknown */
+    int32_t death;   /* enum mu_death: how it died, MU_DEATH_NONE: see text */
+    int32_t printed; /* 1: see struct mu_ending */
     char text[MU_ERR_TEXT];
 };
 

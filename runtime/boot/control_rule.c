@@ -63,7 +63,9 @@ static void write_sentence(struct mu_control *c, const struct mu_complaint *why,
 void mu_control_decide(struct mu_control *c, const struct mu_complaint *why,
                        bool reporter)
 {
-    struct mu_complaint final = { .status = why->status, .rank = why->rank };
+    struct mu_complaint final = { .status = why->status,
+                                  .rank = why->rank,
+                                  .printed = why->printed };
 
     if (c->ended || c->goodbye)
         return;
@@ -72,6 +74,7 @@ void mu_control_decide(struct mu_control *c, const struct mu_complaint *why,
     c->ending.status = final.status;
     c->ending.rank = final.rank;
     c->ending.reporter = reporter;
+    c->ending.printed = final.printed != 0;
     mu_copy(c->ending.text, sizeof c->ending.text, final.text);
     c->end_by = mu_clock_s() + MU_WRITE_SECONDS;
     if (reporter)
@@ -136,7 +139,7 @@ void mu_control_take_turn(struct mu_control *c, enum mu_sight sight,
  */
 static bool is_unnamed(const struct mu_complaint *why)
 {
-    return why->rank < 0 &&
+    return why->rank < 0 && !why->printed &&
            (why->status == MUSTER_EPEER || why->status == MUSTER_EDEVICE);
 }
 

@@ -66,6 +66,11 @@ struct mu_world {
      * launcher ends the others, the control connections do.
      */
     void (*abort)(struct mu_world *world, int status, const char *why);
+    /* Of who meets the others: a call of the program's does not return, and only the
+     * end of this process ends it. Does not return.
+     */
+    void (*stuck)(void *arg, const struct mu_err *why);
+    void *stuck_arg;
     void *impl;
 };
 

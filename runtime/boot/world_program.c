@@ -8,10 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/thread.h"
 #include "runtime/boot/published.h"
@@ -21,7 +19,7 @@
 struct program {
     struct mu_published published;
     struct muster_exchange exchange;
-    const char *host; /* of the world, for messages */
+    const struct mu_world *world;
 };
 
 /* ---- A call of the program's that does not return -------------------------------- */
@@ -34,22 +32,24 @@ struct watch {
     bool returned;
 };
 
-/* Only the end of this process ends the call. */
 static void *watch(void *arg)
 {
     struct watch *w = arg;
+    const struct mu_world *world = w->p->world;
+    struct mu_err why;
     int rc = 0;
 
     pthread_mutex_lock(&w->lock);
     while (!w->returned && rc != ETIMEDOUT)
         rc = mu_cond_wait(&w->cond, &w->lock, w->until);
     if (!w->returned) {
-        mu_print_line(
+        mu_err_set(
+            &why, MUSTER_ERENDEZVOUS,
             "rank %d (node %s): the all-gather of muster_options.exchange "
             "did not return within %g s (MUSTER_INIT_TIMEOUT): a rank is missing "
             "there",
-            w->p->exchange.rank, w->p->host, w->timeout);
-        _exit(MUSTER_ERENDEZVOUS);
+            world->rank, world->host, w->timeout);
+        world->stuck(world->stuck_arg, &why);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -80,7 +80,7 @@ static int gather(void *arg, const void *mine, size_t len, void *all, double tim
             err, MUSTER_ERENDEZVOUS,
             "rank %d (node %s): the all-gather of muster_options.exchange "
             "returned %d",
-            p->exchange.rank, p->host, rc);
+            p->exchange.rank, p->world->host, rc);
     return 0;
 }
 
@@ -122,7 +122,7 @@ int mu_world_program(const struct mu_launch *launch, const struct muster_exchang
         return -1;
     p = w->impl;
     p->exchange = *x;
-    p->host = w->host;
+    p->world = w;
     p->published = (struct mu_published){ .rank = x->rank,
                                           .size = x->size,
                                           .gather = gather,

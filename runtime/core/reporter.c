@@ -44,7 +44,7 @@ static struct mu_turn after_decision(const struct mu_view *view)
     if (view->cut_off)
         return (struct mu_turn){ 0, MU_DEED_LEAVE };
     if (view->mine)
-        return (struct mu_turn){ 0, MU_DEED_REPORT };
+        return (struct mu_turn){ 0, view->printed ? MU_DEED_END : MU_DEED_REPORT };
     return (struct mu_turn){ other_ends, MU_DEED_END };
 }
 

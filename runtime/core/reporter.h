@@ -51,6 +51,7 @@ struct mu_view {
     bool leaving;   /* it has said goodbye: all may have left in order, and it asks the
                        rank that decides */
     bool mine;      /* this rank has decided */
+    bool printed;   /* another world has reported it */
     bool cut_off;   /* the other ranks may go on without this side */
     bool returns;   /* the error is returned: on_failure, or the ranks survive it */
 };

@@ -127,7 +127,7 @@ bool mu_elastic_wanted(struct mu_recover *recover)
 
     return comm->control && !recover->group && !recover->nested &&
            mu_control_failed(comm->control, &why) &&
-           mu_verdict_survived(recover, why.code);
+           mu_verdict_survived(recover, why.code, mu_control_guilty(comm->control));
 }
 
 int mu_elastic_commit(struct mu_recover *recover, void *stream, const char *what,
@@ -166,7 +166,7 @@ static void end_job(struct mu_recover *recover, const struct mu_err *err, bool a
 
     comm->interrupt = *err;
     comm->interrupt_all = true;
-    mu_verdict_take_turn(comm, &view, err);
+    mu_verdict_take_turn(recover, &view, err);
 }
 
 /* Rank 0 prints it once for the user; the next collective of each rank fails with it.

@@ -4,42 +4,31 @@
  * Without this they would see only a closed connection, and report a death.
  */
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "runtime/base/parse.h"
 #include "runtime/recover/recover.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    struct mu_recover *worlds;   /* those that are open */
-    pid_t pid;                   /* a forked child has another */
-    struct mu_recover *reported; /* the last of them that was; NULL: none */
+    bool reported; /* a failure, the last one of any world */
     int status;
     char why[MU_ERR_TEXT];
 } leaving;
 
-static struct mu_recover *left_behind(void)
-{
-    struct mu_recover *recover;
-
-    pthread_mutex_lock(&lock);
-    recover = leaving.pid == getpid() ? leaving.reported : NULL;
-    pthread_mutex_unlock(&lock);
-    return recover;
-}
-
+/* In an elastic world the others go on without this rank. Of several ranks that leave,
+ * each waits until the reason of the first one is printed.
+ */
 static void at_exit(void)
 {
-    struct mu_recover *recover = left_behind();
-    struct mu_err known;
+    struct mu_recover *recover;
+    bool reported;
 
-    /* In an elastic world the others go on without this rank. Of several ranks that
-     * leave, each waits until the reason of the first one is printed.
-     */
-    if (recover && !recover->survive &&
-        !(recover->comm->config.return_failure &&
-          mu_control_failed(recover->comm->control, &known)))
+    pthread_mutex_lock(&lock);
+    reported = leaving.reported;
+    pthread_mutex_unlock(&lock);
+    recover = reported ? mu_worlds_take_left() : NULL;
+    if (recover)
         mu_verdict_abort(recover, leaving.status, leaving.why);
 }
 
@@ -52,47 +41,16 @@ void mu_leave_watch(struct mu_recover *recover)
     pthread_mutex_lock(&lock);
     if (!asked)
         asked = atexit(at_exit) == 0;
-    if (leaving.pid != getpid())
-        leaving.worlds = leaving.reported = NULL; /* those of the parent */
-    leaving.pid = getpid();
-    recover->next_world = leaving.worlds;
-    leaving.worlds = recover;
+    if (mu_worlds_add(recover))
+        leaving.reported = false;
     pthread_mutex_unlock(&lock);
 }
 
-/* Where the pointer to it is, or NULL. */
-static struct mu_recover **find(const struct mu_recover *recover)
+void mu_leave_reported(int status, const char *why)
 {
-    struct mu_recover **at = &leaving.worlds;
-
-    while (*at && *at != recover)
-        at = &(*at)->next_world;
-    return *at ? at : NULL;
-}
-
-void mu_leave_reported(const struct mu_recover *recover, int status, const char *why)
-{
-    struct mu_recover **at;
-
     pthread_mutex_lock(&lock);
-    at = find(recover);
-    if (at) {
-        leaving.reported = *at;
-        leaving.status = status;
-        snprintf(leaving.why, sizeof leaving.why, "%s", why);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-void mu_leave_forget(const struct mu_recover *recover)
-{
-    struct mu_recover **at;
-
-    pthread_mutex_lock(&lock);
-    at = find(recover);
-    if (at)
-        *at = recover->next_world;
-    if (leaving.reported == recover)
-        leaving.reported = NULL;
+    leaving.reported = true;
+    leaving.status = status;
+    mu_copy(leaving.why, sizeof leaving.why, why);
     pthread_mutex_unlock(&lock);
 }

@@ -4,9 +4,19 @@
 
 #include <string.h>
 
+/* Where another world is open, it ends the job. */
+static void end_stuck(void *arg, const struct mu_err *why)
+{
+    const struct mu_view view = { .sight = MU_SAW_EARLY_FAILURE };
+
+    mu_verdict_take_turn(arg, &view, why);
+}
+
 void mu_recover_init(struct mu_recover *recover, struct mu_comm *comm)
 {
     *recover = (struct mu_recover){ .comm = comm };
+    comm->world->stuck = end_stuck;
+    comm->world->stuck_arg = recover;
     comm->hooks =
         (struct mu_comm_hooks){ recover, mu_verdict_alarmed, mu_verdict_ended };
 }
@@ -68,7 +78,7 @@ void mu_recover_start(struct mu_recover *recover, struct mu_err *err)
             view.sight = MU_SAW_EARLY_FAILURE;
     }
     view.returns = comm->config.return_failure;
-    mu_verdict_take_turn(comm, &view, err);
+    mu_verdict_take_turn(recover, &view, err);
 }
 
 /* A rank that dies meanwhile does not keep the others from a good end. */

@@ -6,6 +6,7 @@
  *   change.c   what they agree on then (change.h)
  *   grow.c     the file by which newcomers find the world
  *   recover.c  what a public call does with its error: the two above, in this order
+ *   worlds.c   a process that ends because of one of its worlds
  *   leave.c    a process that calls exit() without muster_finalize
  *   streams.c, streams_python.c  what a process that is about to end has printed
  *
@@ -51,7 +52,7 @@ struct mu_recover {
     bool published;        /* this rank has written the file of config.grow */
     int nested;            /* calls of the program's functions that libmuster is in */
     atomic_bool giving_up; /* in muster_abort */
-    struct mu_recover *next_world; /* of this process; for leave.c */
+    struct mu_recover *next_world; /* of this process; for worlds.c */
 };
 
 /* ---- recover.c ---- */
@@ -125,8 +126,10 @@ bool mu_verdict_alarmed(void *arg);
 void mu_verdict_ended(void *arg, const struct mu_ending *ending);
 /* The comm that decides: that of the world. */
 const struct mu_recover *mu_verdict_root(const struct mu_recover *recover);
-/* True when the other ranks survive a failure with this status. */
-bool mu_verdict_survived(const struct mu_recover *recover, int status);
+/* True when the other ranks survive a failure with this status. rank: the guilty one in
+ * the world; a process that has it in a world which ends with it does not go on.
+ */
+bool mu_verdict_survived(const struct mu_recover *recover, int status, int rank);
 /* When the failure of comm concerns the whole job, wait for the reason that all ranks
  * get. Then end this process with it, or put it into *err (on_failure is "return", or
  * the ranks survive it).
@@ -138,7 +141,7 @@ void mu_verdict_await_abort(const struct mu_recover *recover);
  * due: see reporter.h. First write the streams of this rank, and give the other ranks
  * time to write theirs. Returns for MU_DEED_RETURN only.
  */
-void mu_verdict_take_turn(const struct mu_comm *comm, const struct mu_view *view,
+void mu_verdict_take_turn(const struct mu_recover *recover, const struct mu_view *view,
                           const struct mu_err *err);
 /* What muster_abort does; status and why are given. recover may be NULL, or not open.
  */
@@ -146,12 +149,32 @@ void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
     __attribute__((noreturn));
 
 /* ---- leave.c ---- */
-/* From now on, when this process exits without muster_finalize, the other ranks get the
- * reported failure as the reason.
+/* The world is open. From now on, when this process exits without muster_finalize, the
+ * other ranks get the reported failure as the reason.
  */
 void mu_leave_watch(struct mu_recover *recover);
 /* The failure that this process reports and may exit with. */
-void mu_leave_reported(const struct mu_recover *recover, int status, const char *why);
-void mu_leave_forget(const struct mu_recover *recover);
+void mu_leave_reported(int status, const char *why);
+
+/* ---- worlds.c: those that are open in this process ---- */
+/* True: no other one is. */
+bool mu_worlds_add(struct mu_recover *recover);
+/* Does not return where the job ends by it: see mu_worlds_take_any. */
+void mu_worlds_remove(const struct mu_recover *recover);
+/* The highest world, or NULL: the job ends by it now; it stays open. _left: one whose
+ * other ranks lack a reason when this process exits; an elastic one goes on.
+ */
+struct mu_recover *mu_worlds_take_any(void);
+struct mu_recover *mu_worlds_take_left(void);
+/* Does that rank's death end this process, by another world? */
+bool mu_worlds_end_with(const struct mu_recover *recover, int rank);
+/* This rank is to report *e. True: a higher world does it. */
+bool mu_worlds_hand_over(const struct mu_recover *recover, const struct mu_ending *e);
+/* The reason of the world that reports becomes *why, if it has failed. */
+void mu_worlds_reason(struct mu_err *why);
+/* False: another thread of this process ends it. */
+bool mu_worlds_begin_end(void);
+/* The reason is printed, or another process prints it: the other worlds get it. */
+void mu_worlds_share(const struct mu_recover *recover, const struct mu_err *why);
 
 #endif

@@ -43,6 +43,9 @@ static void print_reason(const struct mu_comm *comm, const struct mu_ending *e)
                          mu_plural(printed - MOST_LINES));
 }
 
+static const struct mu_view another_reports = { .sight = MU_SAW_DECISION },
+                            control_decides = { .sight = MU_SAW_CALL_FAIL };
+
 /* A process that goes on, or returns from the call, writes its own files. */
 static bool may_go_on(const struct mu_comm *comm)
 {
@@ -62,12 +65,18 @@ const struct mu_recover *mu_verdict_root(const struct mu_recover *recover)
     return recover->group ? recover->group->root : recover;
 }
 
-bool mu_verdict_survived(const struct mu_recover *recover, int status)
+bool mu_verdict_survived(const struct mu_recover *recover, int status, int rank)
 {
     const struct mu_recover *root = mu_verdict_root(recover);
 
     return root->survive && status == MUSTER_EPEER && atomic_load(&root->comm->armed) &&
-           !atomic_load(&root->giving_up);
+           !atomic_load(&root->giving_up) && !mu_worlds_end_with(root, rank);
+}
+
+/* The guilty rank in the world. */
+static int in_world(const struct mu_recover *recover, int rank)
+{
+    return recover->group && rank >= 0 ? recover->group->world_rank[rank] : rank;
 }
 
 /* The failure of a group ends the world. The world's own connections report a death
@@ -76,7 +85,6 @@ bool mu_verdict_survived(const struct mu_recover *recover, int status)
 static void pass_on(const struct mu_recover *recover, const struct mu_ending *e)
 {
     struct mu_comm *world = recover->group->root->comm;
-    int rank = e->rank >= 0 ? recover->group->world_rank[e->rank] : -1;
     char text[MU_ERR_TEXT];
     struct mu_err known;
 
@@ -89,7 +97,7 @@ static void pass_on(const struct mu_recover *recover, const struct mu_ending *e)
     }
     snprintf(text, sizeof text, "group '%s': %.*s", recover->group->name,
              MU_ERR_TEXT - MU_GROUP_NAME - 16, e->text);
-    mu_control_fail(world->control, e->status, rank, text);
+    mu_control_fail(world->control, e->status, in_world(recover, e->rank), text);
 }
 
 static void __attribute__((noreturn))
@@ -106,10 +114,14 @@ end_step(const struct mu_comm *comm, int status, const char *why)
 }
 
 /* The reason is in e. Returns when this rank has nothing to do about it. */
-static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
+static void take_turn(const struct mu_recover *recover, const struct mu_view *view,
                       const struct mu_ending *e)
 {
+    const struct mu_recover *root = mu_verdict_root(recover);
+    const struct mu_comm *comm = recover->comm;
+    const struct mu_turn other = mu_reporter_turn(&another_reports);
     struct mu_turn turn = mu_reporter_turn(view);
+    struct mu_err why = { .code = e->status };
 
     if (turn.deed == MU_DEED_RETURN)
         return;
@@ -120,35 +132,48 @@ static void take_turn(const struct mu_comm *comm, const struct mu_view *view,
         mu_pause(turn.wait);
         mu_streams_flush_all(FLUSH_SECONDS);
     }
-    if (turn.deed != MU_DEED_END)
+    if (turn.deed == MU_DEED_REPORT && mu_worlds_hand_over(root, e)) {
+        turn.deed = other.deed;
+        mu_pause(mu_reporter_turn(&control_decides).wait);
+    }
+    if (!mu_worlds_begin_end())
+        mu_pause(other.wait);
+    mu_copy(why.text, sizeof why.text, e->text);
+    if (turn.deed == MU_DEED_END)
+        mu_worlds_reason(&why);
+    else
         print_reason(comm, e);
+    mu_worlds_share(root, &why);
     if (turn.deed == MU_DEED_LEAVE)
-        _exit(e->status);
-    end_step(comm, e->status, e->text);
+        _exit(why.code);
+    end_step(comm, why.code, why.text);
 }
 
-void mu_verdict_take_turn(const struct mu_comm *comm, const struct mu_view *view,
+void mu_verdict_take_turn(const struct mu_recover *recover, const struct mu_view *view,
                           const struct mu_err *err)
 {
     struct mu_ending e = { .status = err->code, .rank = -1 };
 
     mu_copy(e.text, sizeof e.text, err->text);
-    take_turn(comm, view, &e);
+    take_turn(recover, view, &e);
 }
 
 void mu_verdict_ended(void *arg, const struct mu_ending *e)
 {
     const struct mu_recover *recover = arg;
     struct mu_comm *comm = recover->comm;
-    const struct mu_view view = { .sight = MU_SAW_DECISION,
-                                  .mine = e->reporter,
-                                  .returns = comm->config.return_failure ||
-                                             mu_verdict_survived(recover, e->status) };
+    const struct mu_view view = {
+        .sight = MU_SAW_DECISION,
+        .mine = e->reporter,
+        .printed = e->printed,
+        .returns = comm->config.return_failure ||
+                   mu_verdict_survived(recover, e->status, in_world(recover, e->rank))
+    };
 
     if (recover->group && !view.returns)
         pass_on(recover, e);
     else
-        take_turn(comm, &view, e);
+        take_turn(recover, &view, e);
 }
 
 void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
@@ -166,8 +191,10 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
     while (!mu_control_failed(comm->control, err) && mu_clock_s() < until)
         mu_pause_longer(&pause);
     view.returns =
-        comm->config.return_failure || mu_verdict_survived(recover, err->code);
-    mu_verdict_take_turn(comm, &view, err);
+        comm->config.return_failure ||
+        mu_verdict_survived(recover, err->code,
+                            in_world(recover, mu_control_guilty(comm->control)));
+    mu_verdict_take_turn(recover, &view, err);
 }
 
 void mu_verdict_await_abort(const struct mu_recover *recover)
@@ -196,13 +223,15 @@ void mu_verdict_abort(struct mu_recover *recover, int status, const char *why)
                                           comm->world->host_of[comm->world->rank], 0 },
                   why, err.text, sizeof err.text);
     atomic_store(&recover->giving_up, true);
+    pthread_mutex_lock(&comm->swap_lock); /* it may be a world of another thread */
     if (!comm->control)
         view.sight = MU_SAW_NO_WORLD;
     else
         mu_control_fail(comm->control, status, comm->world->rank, err.text);
+    pthread_mutex_unlock(&comm->swap_lock);
     /* the other ranks return from their calls, but the step ends */
     if (comm->config.return_failure)
         view = (struct mu_view){ .sight = MU_SAW_DECISION, .mine = true };
-    mu_verdict_take_turn(comm, &view, &err);
+    mu_verdict_take_turn(recover, &view, &err);
     _Exit(status); /* not reached: an abort is never returned */
 }
