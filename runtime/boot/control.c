@@ -189,7 +189,7 @@ static void in_child(struct mu_forkable *f)
     shut_all((void *)((char *)f - offsetof(struct mu_control, fork)));
 }
 
-static void release(struct mu_control *c)
+void mu_control_discard(struct mu_control *c)
 {
     mu_fork_leave(&c->fork);
     if (c->thread_started) {
@@ -261,7 +261,7 @@ int mu_control_open(const struct mu_control_env *env, struct mu_control **out,
         start_thread(c, err) < 0 ||
         (c->parent >= 0 && mu_control_connect_parent(c, until, err) < 0) ||
         mu_control_await_children(c, until, err) < 0) {
-        release(c);
+        mu_control_discard(c);
         return -1;
     }
     *out = c;
@@ -292,11 +292,6 @@ static void flush(struct mu_control *c)
     }
 }
 
-void mu_control_discard(struct mu_control *c)
-{
-    release(c);
-}
-
 int mu_control_close(struct mu_control *c, struct mu_err *err)
 {
     size_t len;
@@ -318,6 +313,6 @@ int mu_control_close(struct mu_control *c, struct mu_err *err)
         pthread_cond_wait(&c->changed, &c->lock);
     pthread_mutex_unlock(&c->lock);
     flush(c);
-    release(c);
+    mu_control_discard(c);
     return rc;
 }

@@ -8,7 +8,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/thread.h"
 #include "runtime/muster.h"
+
+#define LOOK_SECONDS 0.05 /* between checks for a rank that has died */
 
 int mu_control_failure(const struct mu_control *c, struct mu_err *err)
 {
@@ -66,6 +69,21 @@ static int send_gather(struct mu_control *c, const char *what, uint32_t flags,
     return 0;
 }
 
+/* Wait for a moment; true: a rank has died, and err is set. One that dies before it has
+ * connected is seen by some ranks only.
+ */
+static bool look(struct mu_control *c, struct mu_err *err)
+{
+    const struct mu_exchange *x = &c->env.world->exchange;
+    bool lost;
+
+    mu_cond_wait(&c->changed, &c->lock, mu_clock_s() + LOOK_SECONDS);
+    pthread_mutex_unlock(&c->lock);
+    lost = x->lost && x->lost(x->arg, err);
+    pthread_mutex_lock(&c->lock);
+    return lost;
+}
+
 char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t flags,
                              const void *data, size_t len, size_t *blob_len,
                              struct mu_err *err)
@@ -80,7 +98,7 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
     while (c->all.number < number && !c->ended)
         if (!(flags & MU_FRAME_FIRST))
             pthread_cond_wait(&c->changed, &c->lock);
-        else if (mu_control_look(c, err))
+        else if (look(c, err))
             break;
     wait_end(c);
     if (c->all.number < number) {

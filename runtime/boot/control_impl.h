@@ -170,8 +170,6 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
 /* ---- control_meet.c: after the thread has started ---- */
 int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err);
 int mu_control_await_children(struct mu_control *c, double until, struct mu_err *err);
-/* With the lock: wait for a moment; true: a rank has died, and err is set. */
-bool mu_control_look(struct mu_control *c, struct mu_err *err);
 
 /* ---- control_link.c: all with the lock ---- */
 enum mu_source { MU_ON_WAKE, MU_ON_LINK, MU_ON_PIDFD };

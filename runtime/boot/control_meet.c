@@ -10,8 +10,6 @@
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/parse.h"
-#include "runtime/base/thread.h"
 #include "runtime/muster.h"
 
 #define LOOK_SECONDS 0.05  /* between checks for a rank that has died */
@@ -23,29 +21,10 @@ enum state { GOES_ON, LATE, FAILED };
 static enum state look(struct mu_control *c, double until, struct mu_err *err)
 {
     const struct mu_exchange *x = &c->env.world->exchange;
-    bool ended;
 
-    pthread_mutex_lock(&c->lock);
-    ended = c->ended;
-    if (ended)
-        mu_err_set(err, c->ending.status, "%s", c->ending.text);
-    pthread_mutex_unlock(&c->lock);
-    if (ended || (x->lost && x->lost(x->arg, err)))
+    if (mu_control_failed(c, err) || (x->lost && x->lost(x->arg, err)))
         return FAILED;
     return mu_clock_s() >= until ? LATE : GOES_ON;
-}
-
-/* A rank that dies before it has connected is seen by some ranks only. */
-bool mu_control_look(struct mu_control *c, struct mu_err *err)
-{
-    const struct mu_exchange *x = &c->env.world->exchange;
-    bool lost;
-
-    mu_cond_wait(&c->changed, &c->lock, mu_clock_s() + LOOK_SECONDS);
-    pthread_mutex_unlock(&c->lock);
-    lost = x->lost && x->lost(x->arg, err);
-    pthread_mutex_lock(&c->lock);
-    return lost;
 }
 
 static double soon(double until)
@@ -156,18 +135,12 @@ static void accept_child(struct mu_control *c, const struct mu_arrival *a)
 /* Report the missing child to the root too, which cannot see it. */
 static int complain(struct mu_control *c, struct mu_err *err)
 {
-    struct mu_complaint complaint;
-
     for (int i = 0; i < c->nchildren; i++) {
         if (c->down[i].fd >= 0 || c->down[i].gone)
             continue;
         name_late(c, c->child[i], err);
-        complaint = (struct mu_complaint){ .status = err->code, .rank = c->child[i] };
-        mu_copy(complaint.text, sizeof complaint.text, err->text);
-        pthread_mutex_lock(&c->lock);
         if (c->parent >= 0)
-            mu_control_complain(c, &complaint);
-        pthread_mutex_unlock(&c->lock);
+            mu_control_fail(c, err->code, c->child[i], err->text);
         return -1;
     }
     return -1;
