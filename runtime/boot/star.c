@@ -36,11 +36,8 @@ struct reply {
 
 static void hang_up(struct mu_star *s)
 {
-    for (int r = 0; r < s->size && s->fd; r++) {
-        if (s->fd[r] >= 0)
-            close(s->fd[r]);
-        s->fd[r] = -1;
-    }
+    for (int r = 0; r < s->size && s->fd; r++)
+        mu_net_drop(&s->fd[r]);
 }
 
 static void in_child(struct mu_forkable *f)

@@ -48,13 +48,8 @@ static bool join_leader(struct mu_survive *s, int origin, const struct mu_join *
     mu_survive_dial(s, origin, &d);
     mu_dial_wait(&d, mu_clock_s() + mu_survive_call_seconds(s, origin));
     if (d.answer != MU_ANSWER_PROVED) {
-        bool connected = d.connected;
-
+        mu_survive_judge(s, origin, &d);
         mu_dial_stop(&d);
-        mu_survive_judge(s, origin,
-                         d.answer != MU_ANSWER_NONE ? d.answer
-                         : connected                ? MU_ANSWER_STALLED
-                                                    : MU_ANSWER_SILENT);
         return false;
     }
     mu_survive_set_fd(s, origin, d.fd);

@@ -28,13 +28,15 @@ double mu_survive_call_seconds(const struct mu_survive *s, int origin)
  * because strangers have filled its table. What fails the challenge holds a port that
  * the rank has left: that rank would have kept it for as long as it lives.
  */
-void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer)
+void mu_survive_judge(struct mu_survive *s, int origin, const struct mu_dial *d)
 {
-    bool stalls = answer == MU_ANSWER_STALLED || answer == MU_ANSWER_DROPPED;
+    enum mu_answer answer = d->answer;
+    bool stalls = answer == MU_ANSWER_STALLED || answer == MU_ANSWER_DROPPED ||
+                  (answer == MU_ANSWER_NONE && d->connected);
 
     if (answer == MU_ANSWER_REFUSED || (stalls && s->suspect[origin]))
         s->fate[origin].life = MU_DIED;
-    else if (answer == MU_ANSWER_SILENT)
+    else if (answer == MU_ANSWER_SILENT || (answer == MU_ANSWER_NONE && !stalls))
         s->fate[origin].life = MU_SILENT;
 }
 

@@ -115,8 +115,8 @@ bool mu_survive_receive(struct mu_survive *s, int fd, const struct mu_verdict *v
 void mu_survive_dial(const struct mu_survive *s, int origin, struct mu_dial *d);
 /* Seconds for the answer. */
 double mu_survive_call_seconds(const struct mu_survive *s, int origin);
-/* What an answer shows of that rank: s->fate[origin]. */
-void mu_survive_judge(struct mu_survive *s, int origin, enum mu_answer answer);
+/* What a call whose time is over shows of that rank: s->fate[origin]. */
+void mu_survive_judge(struct mu_survive *s, int origin, const struct mu_dial *d);
 /* Something happened on one of the rank's connections. True: it has ended, and *fd is
  * -1; without a goodbye the rank is dead.
  */

@@ -108,16 +108,14 @@ static void see_whether_it_lives(struct lead *l, int o, double now)
         m->until = now + mu_survive_call_seconds(s, o);
     }
     answer = mu_dial_step(m->dial);
-    if (answer == MU_ANSWER_NONE && now >= m->until)
-        answer = m->dial->connected ? MU_ANSWER_STALLED : MU_ANSWER_SILENT;
-    if (answer == MU_ANSWER_NONE)
+    if (answer == MU_ANSWER_NONE && now < m->until)
         return;
+    mu_survive_judge(s, o, m->dial);
     if (answer == MU_ANSWER_PROVED) {
         mu_survive_set_fd(s, o, m->dial->fd);
         m->got = sizeof m->join; /* it sends nothing here */
         m->dial->fd = -1;
     }
-    mu_survive_judge(s, o, answer);
     end_call(m);
 }
 
