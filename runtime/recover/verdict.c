@@ -158,16 +158,20 @@ void mu_verdict_take_turn(const struct mu_recover *recover, const struct mu_view
     take_turn(recover, view, &e);
 }
 
+static bool returns(const struct mu_recover *recover, int status, int rank)
+{
+    return recover->comm->config.return_failure ||
+           mu_verdict_survived(recover, status, in_world(recover, rank));
+}
+
 void mu_verdict_ended(void *arg, const struct mu_ending *e)
 {
     const struct mu_recover *recover = arg;
-    struct mu_comm *comm = recover->comm;
     const struct mu_view view = {
         .sight = MU_SAW_DECISION,
         .mine = e->reporter,
         .printed = e->printed,
-        .returns = comm->config.return_failure ||
-                   mu_verdict_survived(recover, e->status, in_world(recover, e->rank))
+        .returns = returns(recover, e->status, e->rank),
     };
 
     if (recover->group && !view.returns)
@@ -190,10 +194,7 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
     mu_comm_announce(comm, -1, &mine);
     while (!mu_control_failed(comm->control, err) && mu_clock_s() < until)
         mu_pause_longer(&pause);
-    view.returns =
-        comm->config.return_failure ||
-        mu_verdict_survived(recover, err->code,
-                            in_world(recover, mu_control_guilty(comm->control)));
+    view.returns = returns(recover, err->code, mu_control_guilty(comm->control));
     mu_verdict_take_turn(recover, &view, err);
 }
 
