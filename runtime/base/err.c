@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int mu_err_set(struct mu_err *err, int code, const char *fmt, ...)
+/* The name in parentheses: tests/analyze.h has macros of both. */
+int(mu_err_set)(struct mu_err *err, int code, const char *fmt, ...)
 {
     int saved = errno;
 
@@ -22,7 +23,7 @@ int mu_err_set(struct mu_err *err, int code, const char *fmt, ...)
     return -1;
 }
 
-int mu_err_context(struct mu_err *err, const char *fmt, ...)
+int(mu_err_context)(struct mu_err *err, const char *fmt, ...)
 {
     int saved = errno;
 
