@@ -66,7 +66,6 @@ static int train(struct muster *m, struct training *t, double goal)
         for (int i = 0; i < N; i++)
             t->weight[i] -= 0.1 * ((double *)muster_ddp_grad(t->ddp, 0))[i];
         t->step++;
-        fresh = 0;
         if (muster_rank(m) == 0 && muster_size(m) != size)
             fprintf(stderr, "step %d: %d ranks\n", t->step, muster_size(m));
         size = muster_size(m);

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *mu_pair_state_name(enum mu_pair_state state)
 {
@@ -56,7 +57,7 @@ static struct mu_spread spread_over(const struct mu_pair_figure *figures, int n,
     *pairs = 0;
     for (int i = 0; i < n; i++)
         if (figures[i].link == link && figures[i].state == MU_PAIR_OK)
-            room[(*pairs)++] = *(const double *)((const char *)&figures[i] + offset);
+            memcpy(&room[(*pairs)++], (const char *)&figures[i] + offset, sizeof *room);
     return *pairs ? mu_spread_of(room, *pairs) : (struct mu_spread){ 0, 0, 0 };
 }
 

@@ -53,7 +53,7 @@ static int ranks_of(const struct run *r, int side, int *rank)
 static int make_lanes(struct run *r)
 {
     int size = muster_size(r->m), here = muster_rank(r->m);
-    int *from = malloc(2 * (size_t)size * sizeof *from), *to = from + size, a, b;
+    int *from = malloc(2 * (size_t)size * sizeof *from), *to, a, b;
 
     r->lane = malloc((size_t)size * sizeof *r->lane);
     r->peer = -1;
@@ -61,6 +61,7 @@ static int make_lanes(struct run *r)
         free(from);
         return -1;
     }
+    to = from + size;
     a = ranks_of(r, 0, from);
     b = ranks_of(r, 1, to);
     for (; r->lanes < a && r->lanes < b; r->lanes++) {

@@ -52,8 +52,9 @@ static double of_others(const struct mu_monitor *m, const char *host, int gpu,
     size_t n = 0;
 
     for (int i = 0; i < m->ngpus; i++) {
-        double v = *(const double *)((const char *)&m->gpu[i] + offset);
+        double v;
 
+        memcpy(&v, (const char *)&m->gpu[i] + offset, sizeof v);
         if (i != gpu && v >= 0 && user_of(m, host, &m->gpu[i]))
             value[n++] = v;
     }

@@ -261,7 +261,7 @@ bool mu_pair_test(struct mu_host_backend *b, const struct mu_host_request *rq)
 static void step_for_a_moment(struct mu_host_backend *b, const struct mu_message *m)
 {
     bool spins = b->shm && mu_shm_message_spins(b->shm);
-    int64_t since = spins ? mu_clock_ns() : 0, now = since;
+    int64_t since = spins ? mu_clock_ns() : 0, now;
 
     do {
         size_t before = m->out.done + m->in.done;
