@@ -11,8 +11,6 @@
 #include "runtime/base/thread.h"
 #include "runtime/muster.h"
 
-#define LOOK_SECONDS 0.05 /* between checks for a rank that has died */
-
 int mu_control_failure(const struct mu_control *c, struct mu_err *err)
 {
     return mu_err_set(err, c->ending.status, "%s", c->ending.text);
@@ -77,7 +75,7 @@ static bool look(struct mu_control *c, struct mu_err *err)
     const struct mu_exchange *x = &c->env.world->exchange;
     bool lost;
 
-    mu_cond_wait(&c->changed, &c->lock, mu_clock_s() + LOOK_SECONDS);
+    mu_cond_wait(&c->changed, &c->lock, mu_clock_s() + MU_LOOK_SECONDS);
     pthread_mutex_unlock(&c->lock);
     lost = x->lost && x->lost(x->arg, err);
     pthread_mutex_lock(&c->lock);

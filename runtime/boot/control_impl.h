@@ -167,6 +167,8 @@ char *mu_control_gather_blob(struct mu_control *c, const char *what, uint32_t fl
                              const void *data, size_t len, size_t *blob_len,
                              struct mu_err *err);
 
+#define MU_LOOK_SECONDS 0.05 /* between checks for a rank that has died */
+
 /* ---- control_meet.c: after the thread has started ---- */
 int mu_control_connect_parent(struct mu_control *c, double until, struct mu_err *err);
 int mu_control_await_children(struct mu_control *c, double until, struct mu_err *err);

@@ -12,7 +12,6 @@
 #include "runtime/base/clock.h"
 #include "runtime/muster.h"
 
-#define LOOK_SECONDS 0.05  /* between checks for a rank that has died */
 #define AGAIN_SECONDS 0.05 /* before the parent is called again */
 
 enum state { GOES_ON, LATE, FAILED };
@@ -29,7 +28,7 @@ static enum state look(struct mu_control *c, double until, struct mu_err *err)
 
 static double soon(double until)
 {
-    double at = mu_clock_s() + LOOK_SECONDS;
+    double at = mu_clock_s() + MU_LOOK_SECONDS;
 
     return at < until ? at : until;
 }

@@ -56,18 +56,17 @@ static bool ends(const struct mu_recover *recover)
     return !lasts(recover) && is_abortable(recover);
 }
 
+static bool has_failed(const struct mu_recover *recover, struct mu_err *why)
+{
+    return mu_control_failed(recover->comm->control, why);
+}
+
 /* The reason of a failure that is returned has reached all ranks. */
 static bool awaits_reason(const struct mu_recover *recover)
 {
     struct mu_err known;
 
-    return !recover->survive && (is_abortable(recover) ||
-                                 !mu_control_failed(recover->comm->control, &known));
-}
-
-static bool has_failed(const struct mu_recover *recover, struct mu_err *why)
-{
-    return mu_control_failed(recover->comm->control, why);
+    return !recover->survive && (is_abortable(recover) || !has_failed(recover, &known));
 }
 
 /* The same in each process that has both: the launcher can end the whole step; more

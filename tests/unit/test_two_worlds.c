@@ -157,6 +157,11 @@ static void *step(void *arg)
     return NULL;
 }
 
+static bool closes_one(const struct row *row)
+{
+    return row->deed == REPORT_AND_CLOSE || row->deed == CLOSE_AND_EXIT;
+}
+
 static int leave(const struct row *row, struct muster *worlds[])
 {
     struct muster *m = worlds[row->in == NONE ? FIRST : row->in];
@@ -181,14 +186,9 @@ static int leave(const struct row *row, struct muster *worlds[])
     case CLOSE_AND_EXIT:
         break;
     }
-    if (row->deed == REPORT_AND_CLOSE || row->deed == CLOSE_AND_EXIT)
+    if (closes_one(row))
         RANK_OK(muster_finalize(m));
     exit(status);
-}
-
-static bool closes_one(const struct row *row)
-{
-    return row->deed == REPORT_AND_CLOSE || row->deed == CLOSE_AND_EXIT;
 }
 
 static int body(struct muster *m, int rank, void *arg)
