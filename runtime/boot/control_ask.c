@@ -26,9 +26,8 @@
 #include "runtime/base/parse.h"
 #include "runtime/muster.h"
 
-#define STUCK_SECONDS 0.2     /* of a wait: then the root gets the record */
-#define ELSEWHERE_SECONDS 0.5 /* for the verdict of another group */
-#define PROBE_SECONDS 2.0     /* for the records of ranks that may be stopped */
+#define STUCK_SECONDS 0.2 /* of a wait: then the root gets the record */
+#define PROBE_SECONDS 2.0 /* for the records of ranks that may be stopped */
 
 /* ---- Records --------------------------------------------------------------------- */
 
@@ -105,17 +104,18 @@ static void probe(struct mu_control *c)
     collect(c);
 }
 
-/* A rank that waits in another group is late because of others: the deadline there,
+/* A rank that waits in another group is late because of others: the verdict there,
  * which names them, comes first.
  */
 static bool is_put_off(struct mu_control *c, const struct mu_complaint *why)
 {
+    const struct mu_view view = { .sight = MU_SAW_ELSEWHERE, .root = true };
     const struct mu_flight *blamed = why->rank >= 0 ? c->records[why->rank] : NULL;
     double left;
 
     if (why->status != MUSTER_ETIMEOUT || !blamed || !blamed->elsewhere[0])
         return false;
-    left = c->env.timeout + ELSEWHERE_SECONDS - blamed->elsewhere_for;
+    left = c->env.timeout + mu_reporter_turn(&view).wait - blamed->elsewhere_for;
     if (left <= 0)
         return false;
     c->put_off = left;

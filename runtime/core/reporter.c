@@ -31,6 +31,8 @@ static const struct rule rules[MU_NSIGHTS] = {
     [MU_SAW_OVERDUE] = { .wait = 2 },
     [MU_SAW_PARENT_SILENT] = { .wait = 4, .step = 0.5 },
     [MU_SAW_ROOT_SILENT] = { .wait = 8, .step = 0.5 },
+    /* Later than two silent ranks of that group are found. */
+    [MU_SAW_ELSEWHERE] = { .wait = 5 },
     [MU_SAW_CALL_FAIL] = { .wait = 15 },
 };
 

@@ -34,6 +34,7 @@ enum mu_sight {
     MU_SAW_OVERDUE,       /* at the root: the records of all ranks are requested */
     MU_SAW_PARENT_SILENT, /* it must acknowledge an overdue wait */
     MU_SAW_ROOT_SILENT,   /* an overdue wait must lead to a decision */
+    MU_SAW_ELSEWHERE,     /* the rank to blame waits in another group, also too long */
 
     /* The thread that called libmuster. */
     MU_SAW_CALL_FAIL, /* the reason must arrive from the control connections */

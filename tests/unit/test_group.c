@@ -310,6 +310,26 @@ static int waits_for_one_that_waits(struct muster *m, int rank, void *arg)
     return 1;
 }
 
+/* Rank *stopped of the world is stopped; the other one of its column waits for it, and
+ * is waited for in its row.
+ */
+static int waits_for_a_stopped_rank(struct muster *m, int rank, void *stopped)
+{
+    int victim = *(int *)stopped;
+    struct muster *row, *column;
+
+    RANK_OK(muster_split(m, rank / 2, 0, "row", &row));
+    RANK_OK(muster_split(m, rank % 2, 0, "column", &column));
+    if (rank == victim)
+        raise(SIGSTOP);
+    if (rank % 2 == victim % 2)
+        muster_barrier(column);
+    else if (rank / 2 != victim / 2)
+        muster_barrier(row);
+    pause();
+    return 1;
+}
+
 static int in_each_others_way(struct muster *m, int rank, void *arg)
 {
     struct muster *one, *two;
@@ -326,7 +346,7 @@ static int in_each_others_way(struct muster *m, int rank, void *arg)
 }
 
 /* Every rank ends with this status, and standard error has this sentence alone. */
-static void ends_with(int (*body)(struct muster *, int, void *), int status,
+static void ends_with(int (*body)(struct muster *, int, void *), void *arg, int status,
                       double timeout, bool tcp, const char *first, const char *second)
 {
     struct forked_world w = {
@@ -335,7 +355,7 @@ static void ends_with(int (*body)(struct muster *, int, void *), int status,
     struct forked_result r;
     const char *line;
 
-    forked_run(&w, body, NULL, 60, &r);
+    forked_run(&w, body, arg, 60, &r);
     for (int i = 0; i < 4; i++)
         if (r.status[i] != status && r.status[i] != 128 + SIGKILL)
             fail_msg("rank %d ended with %d:\n%s", i, r.status[i], r.text);
@@ -350,24 +370,36 @@ static void ends_with(int (*body)(struct muster *, int, void *), int status,
 static void a_failure_of_a_group_ends_the_job_with_its_name(void **state)
 {
     for (int tcp = 0; tcp < 2; tcp++) {
-        ends_with(another_count, MUSTER_ECONTRACT, 0, tcp, "group 'upper': ",
+        ends_with(another_count, NULL, MUSTER_ECONTRACT, 0, tcp, "group 'upper': ",
                   "(node b, rank 3 of the world) calls all-reduce of 7 f32");
-        ends_with(never_comes, MUSTER_ETIMEOUT, 1 * PATIENCE, tcp,
+        ends_with(never_comes, NULL, MUSTER_ETIMEOUT, 1 * PATIENCE, tcp,
                   "group 'upper': rank 0 (node b, rank 2 of the world",
                   "has not entered all-reduce of 9 f32");
-        ends_with(dies, MUSTER_EPEER, 0, tcp, "rank 2 (node b", " died");
+        ends_with(dies, NULL, MUSTER_EPEER, 0, tcp, "rank 2 (node b", " died");
     }
 }
 
 static void a_rank_that_waits_in_another_group_is_not_to_blame(void **state)
 {
-    ends_with(waits_for_one_that_waits, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
+    ends_with(waits_for_one_that_waits, NULL, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
               "group 'row': rank 1 (node b, rank 3 of the world",
               "has not entered all-reduce of 9 f32");
-    ends_with(in_each_others_way, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
+    ends_with(in_each_others_way, NULL, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
               "has not entered all-reduce of 9 f32; 1 other waits; it waits for "
               "all-reduce of 9 f32 in group '",
               "group '");
+}
+
+/* It is found later than a rank that only waits, and later still at the root. */
+static void a_rank_that_waits_for_a_stopped_one_is_not_to_blame(void **state)
+{
+    int stopped = 3;
+
+    ends_with(waits_for_a_stopped_rank, &stopped, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
+              "group 'column': rank 1 (node b, rank 3 of the world", "does not answer");
+    stopped = 1;
+    ends_with(waits_for_a_stopped_rank, &stopped, MUSTER_ETIMEOUT, 1 * PATIENCE, false,
+              "group 'column': rank 0 (node a, rank 1 of the world", "does not answer");
 }
 
 /* ---- Fewer ranks ---- */
@@ -442,6 +474,7 @@ int main(void)
         cmocka_unit_test(misuse_is_refused),
         cmocka_unit_test(a_failure_of_a_group_ends_the_job_with_its_name),
         cmocka_unit_test(a_rank_that_waits_in_another_group_is_not_to_blame),
+        cmocka_unit_test(a_rank_that_waits_for_a_stopped_one_is_not_to_blame),
         cmocka_unit_test(groups_without_a_loss_go_on),
     };
 
