@@ -261,7 +261,7 @@ static void messages_of_all_sizes_arrive_in_order(void **state)
 /* More than the memory between two ranks and the buffers of TCP take. */
 #define HUGE_BYTES ((size_t)32 << 20)
 
-enum end { DIES, CLOSES, NEVER_COMES };
+enum end { DIES, LISTENS_NO_MORE, CLOSES, NEVER_COMES };
 
 struct absence {
     const char *name;
@@ -276,6 +276,10 @@ struct absence {
 static const struct absence absences[] = {
     { "the sender dies", DIES, true, HUGE_BYTES, true, MUSTER_EPEER, "rank 1 " },
     { "the receiver dies", DIES, false, HUGE_BYTES, true, MUSTER_EPEER, "rank 1 " },
+    { "it ends before the first message to it", LISTENS_NO_MORE, false, 8, true,
+      MUSTER_EPEER,
+      "rank 1 (node n0) died or closed its communicator; this rank waits for it in a "
+      "send" },
     { "the sender closes", CLOSES, true, 8, true, MUSTER_EPEER,
       "rank 1 (node n0) died or closed its communicator; this rank waits for it in a "
       "receive" },
@@ -303,8 +307,13 @@ static int be_absent(struct ranks_self *self, struct mu_backend *b,
         sleep_ms(50); /* rank 0 waits by then */
         _exit(0);
     }
-    host->close(b);
-    mu_endpoint_retire(self->env.endpoint, self->env.generation);
+    if (t->how == LISTENS_NO_MORE) { /* as in the middle of its end */
+        mu_endpoint_close(self->env.endpoint);
+        self->env.endpoint = NULL;
+    } else {
+        host->close(b);
+        mu_endpoint_retire(self->env.endpoint, self->env.generation);
+    }
     self->results[1] = 1;
     while (!self->results[0])
         sleep_ms(1);
@@ -324,7 +333,9 @@ static int miss(struct ranks_self *self, void *arg)
 
     if (open_world(self, &b) != 0)
         return 1;
-    if (self->rank == t->receives)
+    if (t->how == LISTENS_NO_MORE)
+        ; /* before the first message */
+    else if (self->rank == t->receives)
         rc = move(b, to_rank(!self->rank, p, 1), &err);
     else if (t->received)
         rc = move(b, from_rank(!self->rank, p, 1), &err);
@@ -337,7 +348,7 @@ static int miss(struct ranks_self *self, void *arg)
         free(p);
         return be_absent(self, b, t);
     }
-    while (t->how == CLOSES && !self->results[1])
+    while ((t->how == CLOSES || t->how == LISTENS_NO_MORE) && !self->results[1])
         sleep_ms(1);
     from = mu_clock_ns();
     rc = move(b, c, &err);

@@ -31,9 +31,21 @@ static bool shares_memory(const struct mu_host_backend *b, int rank)
     return false;
 }
 
-int mu_pair_connect(struct mu_host_backend *b, int rank, double deadline,
-                    struct mu_err *err)
+static int ended(const struct mu_host_backend *b, const struct mu_host_request *rq,
+                 int rank, struct mu_err *err)
 {
+    char who[128];
+
+    return mu_err_set(
+        err, MUSTER_EPEER,
+        "%s died or closed its communicator; this rank waits for it in %s",
+        mu_rank_text(b, rank, who, sizeof who), mu_host_request_text(rq));
+}
+
+int mu_pair_connect(struct mu_host_backend *b, int rank,
+                    const struct mu_host_request *rq, struct mu_err *err)
+{
+    double deadline = (double)rq->deadline / 1e9;
     struct mu_channel channel = { 0 };
     struct mu_dial dial;
     char who[128];
@@ -42,7 +54,8 @@ int mu_pair_connect(struct mu_host_backend *b, int rank, double deadline,
         return 0;
     if (mu_host_call(b, deadline, rank, MU_SERVICE_PAIR, b->env.force_tcp, &dial, err) <
         0)
-        return -1;
+        /* Its process has listened since the ranks met. */
+        return dial.answer == MU_ANSWER_REFUSED ? ended(b, rq, rank, err) : -1;
     if (!shares_memory(b, rank)) {
         mu_net_tune(dial.fd);
     } else if (mu_channel_offer(&channel, dial.fd) < 0) {
@@ -100,17 +113,15 @@ static int fail(struct mu_host_backend *b, int status, int rank, const char *why
 static int lost(struct mu_host_backend *b, const struct mu_host_request *rq, int rank,
                 int why)
 {
-    bool ended = why == 0 || why == ECONNRESET || why == EPIPE;
-    char who[128], text[MU_FAILURE_TEXT];
+    struct mu_err err = { 0 };
+    char who[128];
 
-    mu_rank_text(b, rank, who, sizeof who);
-    if (ended)
-        snprintf(text, sizeof text,
-                 "%s died or closed its communicator; this rank waits for it in %s",
-                 who, mu_host_request_text(rq));
+    if (why == 0 || why == ECONNRESET || why == EPIPE)
+        ended(b, rq, rank, &err);
     else
-        snprintf(text, sizeof text, "the link to %s is dead: %s", who, strerror(why));
-    return fail(b, ended ? MUSTER_EPEER : MUSTER_EIO, rank, text);
+        mu_err_set(&err, MUSTER_EIO, "the link to %s is dead: %s",
+                   mu_rank_text(b, rank, who, sizeof who), strerror(why));
+    return fail(b, err.code, rank, err.text);
 }
 
 static bool calls_agree(struct mu_host_backend *b, const struct mu_message *m)

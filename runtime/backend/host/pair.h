@@ -58,8 +58,8 @@ struct mu_host_pairs {
 };
 
 /* Connect to a rank. Its endpoint answers at any time: it need not be in its call. */
-int mu_pair_connect(struct mu_host_backend *b, int rank, double deadline,
-                    struct mu_err *err);
+int mu_pair_connect(struct mu_host_backend *b, int rank,
+                    const struct mu_host_request *rq, struct mu_err *err);
 /* Move what can be moved without waiting. Locked. Finished messages leave the list.
  * After a failure of the backend it does nothing.
  */

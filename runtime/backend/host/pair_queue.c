@@ -204,7 +204,7 @@ static int prepare(struct mu_host_backend *b, const struct mu_host_request *rq,
 
     if (open_pairs(b, err) < 0 || (!rq->coll.joined && start_thread(b, err) < 0))
         return -1;
-    if (to < 0 || mu_pair_connect(b, to, (double)rq->deadline / 1e9, err) == 0)
+    if (to < 0 || mu_pair_connect(b, to, rq, err) == 0)
         return 0;
     if (!atomic_load(&b->failed))
         mu_engine_blame(b, err->code, to, err->text);
