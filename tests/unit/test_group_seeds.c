@@ -311,8 +311,10 @@ static void check(const char *name, const struct wrong *w,
                                             r->status[k] == MUSTER_ETIMEOUT
                                       : r->status[k] == rule->status;
 
-        if (k != w->rank && !right && r->status[k] != 128 + SIGKILL)
+        if (k != w->rank && !right && r->status[k] != 128 + SIGKILL) {
+            print_error("# rank %d ended with %d\n", k, r->status[k]);
             wrong(name, "a wrong status", r->text);
+        }
     }
     line = sentence(r->text, &n);
     if (n != 1)
