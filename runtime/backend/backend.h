@@ -45,6 +45,7 @@ struct mu_backend_env {
     uint64_t generation; /* of the world; see struct mu_claim */
     bool force_tcp;      /* host: no shared memory, even inside a node */
     bool map_memory;     /* GPUs: the peers map memory that the program allocates */
+    bool virtual_memory; /* it is virtual: map only where all ranks can map that */
     /* GPUs: the program's NCCL communicator of these ranks, which the backend neither
      * aborts nor destroys; it only serves mu_nccl_carry then. NULL: the backend makes
      * its own.

@@ -121,10 +121,8 @@ static bool load(struct mu_err *err)
     return ok;
 }
 
-/* Memory of these allocators of PyTorch has no handle for peers. Where a rank does not
- * ask for mapping, no rank maps, and NCCL does the large calls.
- */
-static bool memory_can_be_mapped(const struct mu_log *log)
+/* The variable with which the program chooses this allocator of PyTorch, or NULL. */
+static const char *variable_with(const char *word)
 {
     static const char *const variables[] = { "PYTORCH_CUDA_ALLOC_CONF",
                                              "PYTORCH_ALLOC_CONF" };
@@ -132,16 +130,25 @@ static bool memory_can_be_mapped(const struct mu_log *log)
     for (int i = 0; i < 2; i++) {
         const char *value = getenv(variables[i]);
 
-        if (!value || (!strstr(value, "expandable_segments:True") &&
-                       !strstr(value, "backend:cudaMallocAsync")))
-            continue;
+        if (value && strstr(value, word))
+            return variables[i];
+    }
+    return NULL;
+}
+
+/* Memory of CUDA's pools has no handle for peers. Where a rank does not ask for
+ * mapping, no rank maps, and NCCL does the large calls.
+ */
+static bool memory_can_be_mapped(const struct mu_log *log)
+{
+    const char *variable = variable_with("backend:cudaMallocAsync");
+
+    if (variable)
         mu_log(log, MU_LOG_INFO,
                "nccl: peers cannot map the memory that %s=%s asks for: NCCL does the "
                "larger calls",
-               variables[i], value);
-        return false;
-    }
-    return true;
+               variable, getenv(variable));
+    return !variable;
 }
 
 static int open_backend(struct served *s, const struct mu_served_new *n,
@@ -158,6 +165,7 @@ static int open_backend(struct served *s, const struct mu_served_new *n,
         .job = s->job,
         .gpus = "",
         .map_memory = memory_can_be_mapped(log),
+        .virtual_memory = variable_with("expandable_segments:True") != NULL,
         .init_timeout = CLOSE_SECONDS,
         .timeout = NO_LIMIT,
         .exchange = mu_meet_exchange(s->meet),

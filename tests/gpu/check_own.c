@@ -5,7 +5,8 @@
  *
  * The parts of the backend without NCCL, so that ranks may share a GPU: two ranks run
  * on a machine with one GPU too, by turns. The ranks free and allocate at different
- * times, and at the same addresses.
+ * times, and at the same addresses. All of it with memory of cudaMalloc, then with
+ * virtual memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/core/dtype.h"
 #include "tests/gpu/common.h"
+#include "tests/gpu/virtual_memory.h"
 
 #define MIB ((size_t)1 << 20)
 #define SEGMENT (22 * MIB)
@@ -25,7 +27,19 @@ struct own {
     struct mu_nccl_backend b;
     struct rank r; /* for print0 */
     int tests, failures;
+    bool is_virtual; /* the memory */
 };
+
+static char *memory_new(const struct own *o, size_t bytes)
+{
+    return o->is_virtual ? virtual_new(bytes) : mu_gpu_alloc(bytes);
+}
+
+static void memory_free(char *p)
+{
+    if (!virtual_delete(p))
+        mu_gpu_free(p);
+}
 
 static void need(cudaError_t rc, const char *what)
 {
@@ -53,7 +67,7 @@ static void on_failed(void *arg, int rank, int status, const char *why)
 
 static void open_backend(struct own *o, struct mu_world *world)
 {
-    static struct mu_log log = { .level = MU_LOG_INFO };
+    static struct mu_log log = { .level = MU_LOG_DEBUG };
     struct mu_nccl_backend *b = &o->b;
     struct mu_nccl_record mine = { .mappable = 0 };
     struct mu_err err = { 0 };
@@ -133,32 +147,34 @@ static void verify(struct own *o, bool ok, const char *what)
 
     o->tests++;
     o->failures += failures > 0;
-    print0(&o->r, "%sok %d - %s\n", failures ? "not " : "", o->tests, what);
+    print0(&o->r, "%sok %d - %s%s\n", failures ? "not " : "", o->tests,
+           o->is_virtual ? "virtual memory: " : "", what);
 }
 
-static bool is_direct(struct own *o, const void *p)
+/* All of the ranges that a call on [p, p + bytes) has touched. */
+static bool is_direct(struct own *o, const char *p, size_t bytes)
 {
     struct mu_own *own = &o->b.ours;
-    unsigned long long id = 0;
-    bool direct = false;
-    int slot;
+    bool direct = true;
 
-    own->attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(uintptr_t)p);
     pthread_mutex_lock(&own->work);
-    slot = mu_own_find(&own->table, id, p, 1);
-    direct =
-        slot >= 0 && own->mirror->direct[slot] == own->table.entry[slot].generation;
+    for (size_t at = 0; direct && at < bytes; at += 2 * MIB) {
+        int slot = mu_own_find(&own->table, virtual_id(p + at), p + at, 1);
+
+        direct =
+            slot >= 0 && own->mirror->direct[slot] == own->table.entry[slot].generation;
+    }
     pthread_mutex_unlock(&own->work);
     return direct;
 }
 
-static bool becomes_direct(struct own *o, const void *p)
+static bool becomes_direct(struct own *o, const char *p, size_t bytes)
 {
     double end = mu_clock_s() + PATIENCE;
 
-    while (!is_direct(o, p) && mu_clock_s() < end)
+    while (!is_direct(o, p, bytes) && mu_clock_s() < end)
         usleep(1000);
-    return is_direct(o, p);
+    return is_direct(o, p, bytes);
 }
 
 /* ---- All-reduces ----------------------------------------------------------------- */
@@ -211,18 +227,20 @@ static const size_t counts[] = { 37, 1000, 65537, 500009, 3 * 1000 * 1000 + 17 }
 /* Staged at first, direct later: the same bits. */
 static void both_ways(struct own *o, enum muster_dtype dtype)
 {
+    const size_t size = mu_dtype_size(dtype);
     char text[96];
 
     for (int place = 0; place < 2; place++) {
         bool right = true, same = true, direct = true;
 
         for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            char *p = mu_gpu_alloc(SEGMENT + MIB),
-                 *q = place ? mu_gpu_alloc(SEGMENT + MIB) : p;
+            char *p = memory_new(o, SEGMENT + MIB),
+                 *q = place ? memory_new(o, SEGMENT + MIB) : p;
             uint64_t staged, mapped;
 
             right &= once(o, p, q, counts[i], dtype, i + 1, &staged) == 0;
-            direct &= becomes_direct(o, p) && becomes_direct(o, q);
+            direct &= becomes_direct(o, p, counts[i] * size) &&
+                      becomes_direct(o, q, counts[i] * size);
             fence(o);
             right &= once(o, p, q, counts[i], dtype, i + 1, &mapped) == 0;
             same &= staged == mapped;
@@ -230,9 +248,9 @@ static void both_ways(struct own *o, enum muster_dtype dtype)
             right &= once(o, p + 8, q + 8, counts[i], dtype, i + 1, &mapped) == 0;
             same &= staged == mapped;
             fence(o);
-            mu_gpu_free(p);
+            memory_free(p);
             if (place)
-                mu_gpu_free(q);
+                memory_free(q);
         }
         snprintf(text, sizeof text,
                  "%s, %s: right, and the same bits staged and direct",
@@ -242,17 +260,17 @@ static void both_ways(struct own *o, enum muster_dtype dtype)
 }
 
 /* Memory at the address that was freed just now, or else anywhere. */
-static char *allocate_again(const char *freed)
+static char *allocate_again(const struct own *o, const char *freed)
 {
     enum { TRIES = 8 };
     char *p[TRIES];
     int n = 0;
 
     do
-        p[n] = mu_gpu_alloc(SEGMENT);
+        p[n] = memory_new(o, SEGMENT);
     while (p[n++] != freed && n < TRIES);
     for (int i = 0; i < n - 1; i++)
-        mu_gpu_free(p[i]);
+        memory_free(p[i]);
     return p[n - 1];
 }
 
@@ -261,32 +279,37 @@ static char *allocate_again(const char *freed)
  */
 static void same_address(struct own *o)
 {
-    char *p = mu_gpu_alloc(SEGMENT), *before;
+    char *p = memory_new(o, SEGMENT), *before;
+    unsigned long long id;
+    int same_id = 0;
     int again = 0, ready = 0, wrong = 0;
     uint64_t hash;
 
     for (int i = 0; i < 60; i++) {
         if (i % (2 + o->b.env.rank) == 0) {
             before = p;
-            mu_gpu_free(p);
-            p = allocate_again(before);
+            id = virtual_id(p);
+            memory_free(p);
+            p = allocate_again(o, before);
             again += p == before;
+            same_id += p == before && id == virtual_id(p);
         }
         wrong += once(o, p, p, 100003, MUSTER_F32, (uint32_t)i, &hash) != 0;
         /* Some calls come before the mapping, some after it. A peer that has launched
          * the next one answers behind it.
          */
         if (i % 3 == 0) {
-            ready += becomes_direct(o, p);
+            ready += becomes_direct(o, p, 400000);
             fence(o);
         }
     }
     again = over_ranks(o, again);
     print0(&o->r, "# %d times an address was allocated again\n", again);
     verify(o, again > 0, "addresses are allocated again");
+    verify(o, same_id == 0, "other memory at an address has another buffer id");
     verify(o, ready == 20, "new allocations become direct");
     verify(o, wrong == 0, "60 calls, memory freed and allocated between them: right");
-    mu_gpu_free(p);
+    memory_free(p);
 }
 
 /* The mapping of a peer keeps freed memory: it must be given back soon. */
@@ -302,11 +325,11 @@ static void memory_returns(struct own *o)
     fence(o);
     before = mu_gpu_free_bytes();
     fence(o);
-    p = mu_gpu_alloc(400 * MIB);
+    p = memory_new(o, 400 * MIB);
     once(o, p, p, 1000, MUSTER_F32, 1, &hash);
-    becomes_direct(o, p);
+    becomes_direct(o, p, 4000);
     fence(o);
-    mu_gpu_free(p);
+    memory_free(p);
     end = mu_clock_s() + PATIENCE;
     while ((after = mu_gpu_free_bytes()) + 16 * MIB < before && mu_clock_s() < end)
         usleep(1000);
@@ -318,7 +341,7 @@ static void memory_returns(struct own *o)
 /* A launch captured before the peers have mapped the memory is direct afterwards. */
 static void graph(struct own *o)
 {
-    char *p = mu_gpu_alloc(SEGMENT);
+    char *p = memory_new(o, SEGMENT);
     struct shot s = shot(o, p, p, 300007, MUSTER_F32);
     void *captured = mu_gpu_capture(fire, &s, 1, o->b.stream);
     uint64_t wrong = 0;
@@ -329,14 +352,14 @@ static void graph(struct own *o)
         wrong += mu_gpu_wrong(p, s.coll.count, MUSTER_F32, i, o->b.env.size, MUSTER_SUM,
                               s.coll.scale, 0, NULL, o->b.stream);
         if (i == 4) {
-            wrong += !becomes_direct(o, p);
+            wrong += !becomes_direct(o, p, s.coll.count * 4);
             fence(o);
         }
     }
     verify(o, wrong == 0, "a captured call, before and after the mapping: right");
     fence(o);
     mu_gpu_capture_free(captured);
-    mu_gpu_free(p);
+    memory_free(p);
 }
 
 /* Memory that CUDA cannot share by handle. */
@@ -387,11 +410,11 @@ static void costs(struct own *o)
     double one, all, none;
 
     for (int i = 0; i < SEGMENTS; i++) {
-        p[i] = mu_gpu_alloc(2 * MIB);
+        p[i] = memory_new(o, 2 * MIB);
         once(o, p[i], p[i], 256, MUSTER_F32, 1, &hash);
     }
     for (int i = 0; i < SEGMENTS; i++)
-        becomes_direct(o, p[i]);
+        becomes_direct(o, p[i], 1024);
     none = call_time(o, &control, 1);
     one = call_time(o, p, 1);
     all = call_time(o, p, SEGMENTS);
@@ -401,7 +424,17 @@ static void costs(struct own *o)
            SEGMENTS, one, all, none);
     fence(o);
     for (int i = 0; i < SEGMENTS; i++)
-        mu_gpu_free(p[i]);
+        memory_free(p[i]);
+}
+
+static void every_way(struct own *o)
+{
+    for (int d = MUSTER_F32; d <= MUSTER_BF16; d++)
+        both_ways(o, (enum muster_dtype)d);
+    same_address(o);
+    memory_returns(o);
+    graph(o);
+    costs(o);
 }
 
 static int body(struct mu_world *world, void *arg)
@@ -411,14 +444,14 @@ static int body(struct mu_world *world, void *arg)
     open_backend(&o, world);
     verify(&o, o.b.ours.open, "the ranks can share the program's memory");
     if (o.b.ours.open) {
-        for (int d = MUSTER_F32; d <= MUSTER_BF16; d++)
-            both_ways(&o, (enum muster_dtype)d);
-        same_address(&o);
-        memory_returns(&o);
-        graph(&o);
+        every_way(&o);
         other_memory(&o);
-        costs(&o);
+        verify(&o, o.b.ours.virtual_memory.usable,
+               "the ranks can share virtual memory");
+        o.is_virtual = o.b.ours.virtual_memory.usable;
     }
+    if (o.is_virtual)
+        every_way(&o);
     print0(&o.r, "1..%d\n", o.tests);
     close_backend(&o, world);
     return o.failures ? 1 : 0;

@@ -2,6 +2,8 @@
 /* check_preload.c - a program of NCCL alone, as users write it, to run under
  * libmuster-nccl
  *
+ *   check_preload RANKS MODE [CALLS [virtual]]
+ *
  *   check_preload RANKS random [CALLS]   3 communicators, 4 streams, every result right
  *   check_preload RANKS large            up to 256 MiB, buffers freed and made anew
  *   check_preload RANKS graphs [ROUNDS]  graphs replayed beside each other and calls
@@ -12,6 +14,7 @@
  *   check_preload RANKS fork             a child of a rank outlives the communicator
  *   check_preload RANKS time             us of an all-reduce on a stream and in a graph
  *
+ * virtual: the buffers are virtual memory, as PyTorch's expandable segments.
  * Each rank is a process with a GPU of its own. Exit status 0: all ranks are content.
  */
 #include <signal.h>
@@ -215,7 +218,7 @@ static void times(void)
     cudaStream_t s = stream_new();
     void *p;
 
-    cuda(cudaMalloc(&p, sizes[n - 1]), "cudaMalloc");
+    p = memory_new(sizes[n - 1]);
     cuda(cudaMemset(p, 0, sizes[n - 1]), "cudaMemset");
     for (int t = 0; t < 3; t += 2) /* float32, bfloat16 */
         for (size_t i = 0; i < n; i++) {
@@ -255,9 +258,10 @@ int main(int argc, char **argv)
 
     ranks = argc > 2 ? atoi(argv[1]) : 0;
     if (ranks < 2 || ranks > 16) {
-        fprintf(stderr, "usage: check_preload RANKS MODE [CALLS]\n");
+        fprintf(stderr, "usage: check_preload RANKS MODE [CALLS [virtual]]\n");
         return 2;
     }
+    is_virtual = argc > 4 && strcmp(argv[4], "virtual") == 0;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)

@@ -38,18 +38,18 @@ static void draw(struct call *c, unsigned *common)
     size_t most;
 
     if (c->from)
-        cuda(cudaFree(c->from), "cudaFree");
+        memory_free(c->from);
     if (c->to != c->from)
-        cuda(cudaFree(c->to), "cudaFree");
+        memory_free(c->to);
     c->t = &types[rand_r(common) % TYPES];
     c->op = ops[rand_r(common) % 4];
     c->comm = comm[rand_r(common) % COMMS];
     most = MOST / (size_t)c->t->bytes;
     c->count = (size_t)rand_r(common) % (most >> rand_r(common) % 12) + 1;
-    cuda(cudaMalloc((void **)&c->from, MOST), "cudaMalloc");
+    c->from = memory_new(MOST);
     c->to = c->from;
     if (rand_r(common) % 2)
-        cuda(cudaMalloc((void **)&c->to, MOST), "cudaMalloc");
+        c->to = memory_new(MOST);
 }
 
 static void fill(struct call *c, size_t shift, cudaStream_t s)

@@ -21,11 +21,11 @@ static char *from, *to;
 static void renew(size_t bytes)
 {
     if (from)
-        cuda(cudaFree(from), "cudaFree");
+        memory_free(from);
     if (to)
-        cuda(cudaFree(to), "cudaFree");
-    cuda(cudaMalloc((void **)&to, bytes), "cudaMalloc");
-    cuda(cudaMalloc((void **)&from, bytes), "cudaMalloc");
+        memory_free(to);
+    to = memory_new(bytes);
+    from = memory_new(bytes);
 }
 
 static void call(const struct type *t, size_t count, int k, const char *pattern,
@@ -65,7 +65,7 @@ void large_calls(void)
             char *pattern = pattern_new(&types[t], count);
 
             if (from)
-                cuda(cudaFree(from), "cudaFree");
+                memory_free(from);
             from = NULL;
             renew(sizes[i]);
             for (int k = 0; k < CALLS; k++)

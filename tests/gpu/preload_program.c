@@ -9,8 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/gpu/virtual_memory.h"
+
 struct shared *shared;
 int rank, ranks;
+bool is_virtual;
 
 const struct type types[TYPES] = {
     { ncclFloat32, 4, true }, { ncclFloat16, 2, true }, { ncclBfloat16, 2, true },
@@ -34,6 +37,22 @@ void nccl(ncclResult_t rc, const char *what)
 {
     if (rc != ncclSuccess)
         die(what, ncclGetErrorString(rc));
+}
+
+void *memory_new(size_t bytes)
+{
+    void *p = NULL;
+
+    if (is_virtual)
+        return virtual_new(bytes);
+    cuda(cudaMalloc(&p, bytes), "cudaMalloc");
+    return p;
+}
+
+void memory_free(void *p)
+{
+    if (!virtual_delete(p))
+        cuda(cudaFree(p), "cudaFree");
 }
 
 void meet(int of)

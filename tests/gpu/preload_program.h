@@ -24,6 +24,11 @@ void die(const char *what, const char *why);
 void cuda(cudaError_t rc, const char *what);
 void nccl(ncclResult_t rc, const char *what);
 
+/* Memory that the program allocates: of cudaMalloc, or virtual. */
+extern bool is_virtual;
+void *memory_new(size_t bytes);
+void memory_free(void *p);
+
 /* All ranks that live meet here. */
 void meet(int of);
 /* [collective] One of 16 communicators of all ranks. */
@@ -43,17 +48,17 @@ extern const struct type {
 double element(int r, size_t i);
 double expected(ncclRedOp_t op, size_t i);
 void put(ncclDataType_t type, void *base, size_t i, double v);
-
-/* count + 7 elements of this rank in device memory; those from `shift` on, in an
- * all-reduce, have the result that check_result compares with, or ends the rank.
- */
-char *pattern_new(const struct type *t, size_t count);
 /* The same of data of which some are NaN, for a minimum or maximum of floats: it leaves
  * NaN out, and is NaN where all ranks have it.
  */
 double spoilt_element(int r, size_t i);
 double spoilt_expected(ncclRedOp_t op, size_t i);
 bool is_nan(ncclDataType_t type, const void *at);
+
+/* count + 7 elements of this rank in device memory; those from `shift` on, in an
+ * all-reduce, have the result that check_result compares with, or ends the rank.
+ */
+char *pattern_new(const struct type *t, size_t count);
 void check_result(const struct type *t, ncclRedOp_t op, const char *at, size_t count,
                   size_t shift, const char *what);
 

@@ -78,12 +78,12 @@ static void rooms_renew(unsigned *own)
         int k = rand_r(own) % SLOTS;
 
         if (send_room[k])
-            cuda(cudaFree(send_room[k]), "cudaFree");
-        cuda(cudaMalloc((void **)&send_room[k], ROOM), "cudaMalloc");
+            memory_free(send_room[k]);
+        send_room[k] = memory_new(ROOM);
         if (!send_room[i])
-            cuda(cudaMalloc((void **)&send_room[i], ROOM), "cudaMalloc");
+            send_room[i] = memory_new(ROOM);
         if (!recv_room[i])
-            cuda(cudaMalloc((void **)&recv_room[i], ROOM), "cudaMalloc");
+            recv_room[i] = memory_new(ROOM);
     }
 }
 

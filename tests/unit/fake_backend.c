@@ -51,9 +51,10 @@ static int open_fake(const struct mu_backend_env *env, struct mu_backend **out,
             abort();
         free(value);
     }
-    printf("r%d backend open %d %s%s\n", env->rank, env->size,
+    printf("r%d backend open %d %s%s%s\n", env->rank, env->size,
            env->communicator ? "borrowed" : "own",
-           env->map_memory ? "" : " without mapping");
+           env->map_memory ? "" : " without mapping",
+           env->virtual_memory ? " virtual memory" : "");
     fflush(stdout);
     *out = (struct mu_backend *)f;
     return 0;

@@ -34,7 +34,7 @@ static int reset(void **state)
 
 static struct mu_own_allocation at(uint64_t id, uintptr_t base, size_t bytes)
 {
-    return (struct mu_own_allocation){ id, base, bytes };
+    return (struct mu_own_allocation){ id, base, bytes, false };
 }
 
 static int add(int rank, uint64_t id, uintptr_t base, size_t bytes)
@@ -48,7 +48,7 @@ static void announce(int rank, int slot, unsigned char allocation)
 {
     unsigned char handle[MU_OWN_HANDLE] = { allocation };
 
-    mu_own_announce(&tables[rank], slot, handle);
+    mu_own_announce(&tables[rank], slot, MU_BY_HANDLE, handle);
 }
 
 /* Rank r answers all that it sees; `can`: it can open handles. */

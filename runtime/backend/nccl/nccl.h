@@ -7,6 +7,7 @@
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    mappings of the memory of this node's other ranks; arenas
  *   own.c      the same of memory that the program allocated
+ *   virtual.c  the same of virtual memory, by file descriptors (descriptors.c)
  *   measure.c  start-up times of the algorithms
  *   launch.c   choice of the algorithm, its kernels and calls
  *   copy.c     all-reduce by copy engines
@@ -35,6 +36,7 @@
 #include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/backend/nccl/algo.h"
 #include "runtime/backend/nccl/own_table.h"
+#include "runtime/backend/nccl/virtual.h"
 
 /* Device memory beyond the buckets: areas that peers store packets and lines into. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
@@ -106,7 +108,9 @@ struct mu_own {
     pthread_mutex_t entries; /* of the table and refused */
     pthread_mutex_t work;    /* held while mappings change */
     struct mu_own_table table;
-    bool refused[MU_OWN_SLOTS];      /* CUDA gives no handle */
+    bool refused[MU_OWN_SLOTS]; /* CUDA gives no handle */
+    uint8_t sent[MU_OWN_SLOTS]; /* peers that have the descriptor, as bits */
+    struct mu_virtual virtual_memory;
     struct mu_own_map *mirror, *map; /* on the host and on the device */
     cudaStream_t stream;             /* copies the one to the other */
     unsigned scan;                   /* the next entry to check */

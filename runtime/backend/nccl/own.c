@@ -25,6 +25,7 @@ _Static_assert(MU_OWN_HANDLE == sizeof(cudaIpcMemHandle_t), "a board holds handl
 
 struct board_record {
     int32_t pid, fd;
+    struct mu_descriptor_address address;
 };
 
 static struct mu_own_board *board_map(int fd)
@@ -52,26 +53,42 @@ static struct mu_own_board *board_of(const struct board_record *record)
     return board;
 }
 
-/* Collective. *asked: all ranks have a board, which all see alike. *ok: this rank has
- * mapped them.
+/* This rank's part of what the ranks agree on, as bits. */
+enum { BOARDS = 1, VIRTUAL = 2, NEEDS_VIRTUAL = 4 };
+#define TRY_SECONDS 1.0
+
+/* Collective. *asked: all ranks have a board, which all see alike. *has: what this rank
+ * has mapped.
  */
-static int boards_share(struct mu_nccl_backend *b, int fd, bool *asked, bool *ok,
+static int boards_share(struct mu_nccl_backend *b, int fd, bool *asked, int *has,
                         struct mu_err *err)
 {
-    struct board_record mine = { (int32_t)getpid(), fd }, all[MU_PEERS];
-    struct mu_own_table *t = &b->ours.table;
+    struct board_record mine = { .pid = (int32_t)getpid(), .fd = fd }, all[MU_PEERS];
+    struct mu_descriptor_address address[MU_PEERS];
+    struct mu_own *o = &b->ours;
+    struct mu_own_table *t = &o->table;
 
+    mine.address.len = 0;
+    if (fd >= 0)
+        mu_virtual_open(&o->virtual_memory, b->device, b->env.log, &mine.address);
     if (mu_peers_collect(b, "mu.nccl.board", &mine, sizeof(mine), all, err) < 0)
         return -1;
     t->rank = b->env.local_rank;
     t->n = b->env.local_size;
-    *asked = *ok = true;
-    for (int i = 0; i < t->n; i++)
+    *asked = true;
+    for (int i = 0; i < t->n; i++) {
         *asked = *asked && all[i].fd >= 0;
+        address[i] = all[i].address;
+    }
+    *has = *asked ? BOARDS : 0;
     for (int i = 0; i < t->n && *asked; i++) {
         t->board[i] = i == t->rank ? board_map(fd) : board_of(&all[i]);
-        *ok = *ok && t->board[i];
+        if (!t->board[i])
+            *has = 0;
     }
+    if (*asked &&
+        mu_virtual_try(&o->virtual_memory, t->rank, t->n, address, TRY_SECONDS))
+        *has |= VIRTUAL;
     return 0;
 }
 
@@ -118,11 +135,37 @@ static bool driver_find(struct mu_own *o)
     return true;
 }
 
+/* Collective: which memory all ranks can share. */
+static int agree(struct mu_nccl_backend *b, int has, struct mu_err *err)
+{
+    struct mu_own *o = &b->ours;
+    int all[MU_PEERS], both = BOARDS | VIRTUAL, any = 0;
+
+    if (b->env.virtual_memory)
+        has |= NEEDS_VIRTUAL;
+    if (mu_peers_collect(b, "mu.nccl.own", &has, sizeof(has), all, err) < 0)
+        return -1;
+    for (int r = 0; r < b->env.local_size; r++) {
+        both &= all[r];
+        any |= all[r];
+    }
+    o->virtual_memory.usable = both == (BOARDS | VIRTUAL);
+    o->open = (both & BOARDS) && (o->virtual_memory.usable || !(any & NEEDS_VIRTUAL));
+    if (!o->virtual_memory.usable) {
+        mu_log(b->env.log, MU_LOG_DEBUG,
+               "nccl: virtual memory is copied, because %srank %d cannot map that of "
+               "its peers",
+               has & VIRTUAL ? "another rank than " : "", b->env.rank);
+        mu_virtual_close(&o->virtual_memory);
+    }
+    return 0;
+}
+
 int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err)
 {
     struct mu_own *o = &b->ours;
-    int fd, mine, all[MU_PEERS], rc = -1;
-    bool asked, ok;
+    int fd, has, rc = -1;
+    bool asked;
 
     if (!b->own)
         return 0;
@@ -131,16 +174,14 @@ int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err)
         close(fd);
         fd = -1;
     }
-    if (boards_share(b, fd, &asked, &ok, err) < 0)
+    if (boards_share(b, fd, &asked, &has, err) < 0)
         goto out;
     rc = 0;
     if (asked) {
-        mine = ok && driver_find(o) && map_create(b);
+        if (!driver_find(o) || !map_create(b))
+            has &= ~BOARDS;
         cudaGetLastError();
-        rc = mu_peers_collect(b, "mu.nccl.own", &mine, sizeof(mine), all, err);
-        o->open = rc == 0;
-        for (int r = 0; r < b->env.local_size && o->open; r++)
-            o->open = all[r];
+        rc = agree(b, has, err);
     }
     if (rc == 0 && !o->open && b->env.map_memory)
         mu_log(b->env.log, MU_LOG_INFO,
@@ -164,43 +205,73 @@ static uint64_t id_of(const struct mu_own *o, const void *p)
     return id;
 }
 
+/* The slot of the allocation at p, which has a new one where p was not seen before. */
+static int slot_of(struct mu_own *o, uintptr_t p)
+{
+    struct mu_own_allocation at = { .id = id_of(o, (void *)p) };
+    CUdeviceptr base = 0;
+    int slot, has_handle = 1;
+
+    if (at.id == 0)
+        return -1;
+    slot = mu_own_find(&o->table, at.id, (void *)p, 1);
+    if (slot >= 0 || o->range(&base, &at.bytes, p) != CUDA_SUCCESS)
+        return slot;
+    at.base = (uintptr_t)base;
+    if (p < at.base || p - at.base >= at.bytes)
+        return -1;
+    if (o->attribute(&has_handle, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p) ==
+        CUDA_SUCCESS)
+        at.is_virtual = !has_handle;
+    slot = mu_own_add(&o->table, &at);
+    if (slot >= 0) {
+        o->refused[slot] = false;
+        o->sent[slot] = 0;
+    }
+    return slot;
+}
+
+/* The allocations below [p, p + bytes). Several only where the peers map them behind
+ * each other too.
+ */
 static struct mu_own_place place_of(struct mu_nccl_backend *b, const void *p,
                                     size_t bytes)
 {
-    const struct mu_own_place none = { -1, 0, 0 };
     struct mu_own *o = &b->ours;
-    struct mu_own_allocation at = { .id = 0 };
-    struct mu_own_place place;
-    CUdeviceptr base = 0;
-    int slot;
+    struct mu_own_place place = { .n = 0 };
+    const uintptr_t begin = (uintptr_t)p, end = begin + bytes;
+    uintptr_t at = begin;
+    bool chained = true;
 
-    if ((uintptr_t)p % 16 != 0)
-        return none;
+    if (begin % 16 != 0)
+        return place;
     if ((const char *)p >= b->control &&
-        (const char *)p < b->control + b->control_bytes)
-        return (struct mu_own_place){ MU_OWN_CONTROL, 1,
-                                      (size_t)((const char *)p - b->control) };
-    at.id = id_of(o, p);
-    if (at.id == 0)
-        return none;
-    pthread_mutex_lock(&o->entries);
-    slot = mu_own_find(&o->table, at.id, p, bytes);
-    if (slot < 0 &&
-        o->range(&base, &at.bytes, (CUdeviceptr)(uintptr_t)p) == CUDA_SUCCESS) {
-        at.base = (uintptr_t)base;
-        if (at.bytes - ((uintptr_t)p - at.base) >= bytes)
-            slot = mu_own_add(&o->table, &at);
-        if (slot >= 0)
-            o->refused[slot] = false;
+        (const char *)p < b->control + b->control_bytes) {
+        place.n = 1;
+        place.offset = (size_t)((const char *)p - b->control);
+        place.piece[0].slot = MU_OWN_CONTROL;
+        place.piece[0].generation = 1;
+        return place;
     }
-    place = none;
-    if (slot >= 0) {
-        const struct mu_own_entry *e = &o->table.entry[slot];
+    pthread_mutex_lock(&o->entries);
+    while (at < end && place.n < MU_OWN_RUN) {
+        int slot = slot_of(o, at);
+        const struct mu_own_entry *e = &o->table.entry[slot < 0 ? 0 : slot];
 
-        place = (struct mu_own_place){ slot, e->generation,
-                                       (size_t)((uintptr_t)p - e->at.base) };
+        if (slot < 0)
+            break;
+        if (place.n == 0)
+            place.offset = begin - e->at.base;
+        chained = chained && e->at.is_virtual;
+        place.piece[place.n].slot = slot;
+        place.piece[place.n++].generation = e->generation;
+        at = e->at.base + e->at.bytes;
     }
     pthread_mutex_unlock(&o->entries);
+    if (at < end || (place.n > 1 &&
+                     !(chained && mu_virtual_in_window(begin - place.offset,
+                                                       at - (begin - place.offset)))))
+        place.n = 0;
     return place;
 }
 
@@ -230,31 +301,58 @@ cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
 
 /* ---- In the watch thread --------------------------------------------------------- */
 
-/* Handles of new allocations. One that CUDA cannot share (a pool, virtual or managed
- * memory) stays staged.
+/* An IPC handle of the allocation. */
+static bool handle_of(const struct mu_own *o, const struct mu_own_entry *e,
+                      cudaIpcMemHandle_t *handle)
+{
+    bool ok = cudaIpcGetMemHandle(handle, (void *)e->at.base) == cudaSuccess;
+
+    cudaGetLastError();
+    return ok && id_of(o, (void *)e->at.base) == e->at.id;
+}
+
+static enum mu_sent send_descriptor(struct mu_own *o, int slot,
+                                    const struct mu_own_entry *e, uint8_t *sent)
+{
+    enum mu_sent result =
+        mu_virtual_send(&o->virtual_memory, slot, e->generation, &e->at, sent);
+
+    return result == MU_SENT && id_of(o, (void *)e->at.base) != e->at.id ? MU_SEND_NEVER
+                                                                         : result;
+}
+
+/* Handles of new allocations. One that CUDA cannot share (of a pool, managed memory)
+ * stays staged.
  */
 static void announce(struct mu_own *o)
 {
     for (int slot = 0, n = 0; slot < MU_OWN_SLOTS && n < AT_ONCE; slot++) {
         struct mu_own_entry e;
+        enum mu_sent result;
         cudaIpcMemHandle_t handle;
+        uint8_t sent;
         bool ok;
 
         pthread_mutex_lock(&o->entries);
         e = o->table.entry[slot];
+        sent = o->sent[slot];
         ok = !o->refused[slot] && mu_own_unannounced(&o->table, slot);
         pthread_mutex_unlock(&o->entries);
         if (!ok)
             continue;
         n++;
-        ok = cudaIpcGetMemHandle(&handle, (void *)e.at.base) == cudaSuccess &&
-             id_of(o, (void *)e.at.base) == e.at.id;
-        cudaGetLastError();
+        result = e.at.is_virtual
+                     ? send_descriptor(o, slot, &e, &sent)
+                     : (handle_of(o, &e, &handle) ? MU_SENT : MU_SEND_NEVER);
         pthread_mutex_lock(&o->entries);
+        /* Else the slot has been given to other memory. */
         if (o->table.entry[slot].generation == e.generation) {
-            if (ok)
-                mu_own_announce(&o->table, slot, &handle);
-            o->refused[slot] = !ok;
+            o->sent[slot] = sent;
+            if (result == MU_SENT && e.at.is_virtual)
+                mu_own_announce(&o->table, slot, MU_BY_DESCRIPTOR, NULL);
+            else if (result == MU_SENT)
+                mu_own_announce(&o->table, slot, MU_BY_HANDLE, &handle);
+            o->refused[slot] = result == MU_SEND_NEVER;
         }
         pthread_mutex_unlock(&o->entries);
     }
@@ -274,26 +372,46 @@ static void retire(struct mu_own *o)
     }
 }
 
+static void unmap(struct mu_own *o, int peer, int slot)
+{
+    char **base = &o->mirror->base[peer][slot];
+
+    if (!mu_virtual_unmap(&o->virtual_memory, peer, slot))
+        cudaIpcCloseMemHandle(*base);
+    *base = NULL;
+}
+
+/* False: not now. */
+static bool map(struct mu_own *o, const struct mu_own_change *c)
+{
+    char **base = &o->mirror->base[c->peer][c->slot];
+    cudaIpcMemHandle_t handle;
+
+    if (c->by == MU_BY_DESCRIPTOR)
+        return mu_virtual_map(&o->virtual_memory, c->peer, c->slot, c->generation,
+                              base);
+    memcpy(&handle, c->handle, sizeof(handle));
+    if (cudaIpcOpenMemHandle((void **)base, handle, cudaIpcMemLazyEnablePeerAccess) !=
+        cudaSuccess)
+        *base = NULL;
+    return true;
+}
+
 /* A peer's allocation: open it, or close the mapping. False: not now. */
 static bool follow(struct mu_own *o, const struct mu_own_change *c, bool may_close,
                    bool *held)
 {
     char **base = &o->mirror->base[c->peer][c->slot];
     bool opens = c->generation & 1;
-    cudaIpcMemHandle_t handle;
 
     *held = false;
     if (!opens && *base && !may_close)
         return false;
-    if (!opens && *base) {
-        cudaIpcCloseMemHandle(*base);
-        *base = NULL;
-    }
+    if (!opens && *base)
+        unmap(o, c->peer, c->slot);
     if (opens && !*base) {
-        memcpy(&handle, c->handle, sizeof(handle));
-        if (cudaIpcOpenMemHandle((void **)base, handle,
-                                 cudaIpcMemLazyEnablePeerAccess) != cudaSuccess)
-            *base = NULL;
+        if (!map(o, c))
+            return false;
         o->before = atomic_load(&o->launched);
     }
     *held = *base != NULL;
@@ -366,6 +484,7 @@ void mu_own_poll(struct mu_nccl_backend *b)
     o->waiting = b->words->waiting;
     retire(o);
     announce(o);
+    mu_virtual_receive(&o->virtual_memory, &o->table);
     follow_peers(b, may_close);
     if (direct_update(o))
         upload(o);
@@ -381,7 +500,8 @@ void mu_own_close(struct mu_nccl_backend *b)
     for (int i = 0; o->mirror && i < b->env.local_size; i++)
         for (int slot = 0; slot < MU_OWN_SLOTS; slot++)
             if (i != b->env.local_rank && o->mirror->base[i][slot])
-                cudaIpcCloseMemHandle(o->mirror->base[i][slot]);
+                unmap(o, i, slot);
+    mu_virtual_close(&o->virtual_memory);
     for (int i = 0; i < MU_PEERS; i++) {
         if (o->table.board[i])
             munmap(o->table.board[i], sizeof(struct mu_own_board));

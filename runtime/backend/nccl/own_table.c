@@ -73,11 +73,14 @@ bool mu_own_unannounced(const struct mu_own_table *t, int slot)
            atomic_load(&t->board[t->rank]->slot[slot].generation) != generation;
 }
 
-void mu_own_announce(struct mu_own_table *t, int slot, const void *handle)
+void mu_own_announce(struct mu_own_table *t, int slot, enum mu_own_by by,
+                     const void *handle)
 {
     struct mu_own_board *mine = t->board[t->rank];
 
-    memcpy(mine->slot[slot].handle, handle, MU_OWN_HANDLE);
+    mine->slot[slot].by = by;
+    if (handle)
+        memcpy(mine->slot[slot].handle, handle, MU_OWN_HANDLE);
     atomic_store(&mine->slot[slot].generation, t->entry[slot].generation);
 }
 
@@ -115,8 +118,11 @@ bool mu_own_next(const struct mu_own_table *t, struct mu_own_change *after)
 
             if (generation == atomic_load(&mine->seen[p][slot]))
                 continue;
-            *after = (struct mu_own_change){ p, slot, generation,
+            *after = (struct mu_own_change){ p,
+                                             slot,
+                                             generation,
                                              atomic_load(&mine->held[p][slot]),
+                                             (enum mu_own_by)t->board[p]->slot[slot].by,
                                              t->board[p]->slot[slot].handle };
             return true;
         }

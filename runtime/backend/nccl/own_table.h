@@ -25,10 +25,17 @@
 #define MU_OWN_SLOTS 512 /* allocations of one rank */
 #define MU_OWN_HANDLE 64 /* bytes of a CUDA IPC handle */
 
+/* How a peer gets at an allocation. */
+enum mu_own_by {
+    MU_BY_HANDLE,     /* a CUDA IPC handle on the board */
+    MU_BY_DESCRIPTOR, /* a file descriptor, sent before (virtual.c) */
+};
+
 /* Shared memory of one rank: it writes, its peers read. */
 struct mu_own_board {
     struct {
         atomic_uint generation; /* odd: an allocation; even: none */
+        uint32_t by;            /* enum mu_own_by */
         unsigned char handle[MU_OWN_HANDLE];
     } slot[MU_OWN_SLOTS];
     /* Answers, by owner. seen: the generation that this rank has dealt with. held: it
@@ -42,6 +49,7 @@ struct mu_own_allocation {
     uint64_t id; /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
     uintptr_t base;
     size_t bytes;
+    bool is_virtual; /* mapped from a handle, perhaps one range of several */
 };
 
 struct mu_own_entry {
@@ -63,7 +71,9 @@ int mu_own_find(const struct mu_own_table *t, uint64_t id, const void *p, size_t
 int mu_own_add(struct mu_own_table *t, const struct mu_own_allocation *at);
 /* Is the allocation new, so that it needs a handle? */
 bool mu_own_unannounced(const struct mu_own_table *t, int slot);
-void mu_own_announce(struct mu_own_table *t, int slot, const void *handle);
+/* handle: NULL for a descriptor, which the peers have been sent. */
+void mu_own_announce(struct mu_own_table *t, int slot, enum mu_own_by by,
+                     const void *handle);
 /* The allocation was freed. */
 void mu_own_retire(struct mu_own_table *t, int slot);
 /* Have all peers mapped it? */
@@ -74,6 +84,7 @@ struct mu_own_change {
     int peer, slot;
     uint32_t generation; /* odd: map `handle`; even: close the mapping */
     bool held;           /* a mapping of an earlier generation is open */
+    enum mu_own_by by;
     const unsigned char *handle;
 };
 

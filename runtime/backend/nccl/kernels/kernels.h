@@ -126,11 +126,18 @@ struct mu_own_map {
     char *base[MU_PEERS][MU_OWN_PLACES]; /* our mappings of the peers' allocations */
 };
 
-/* slot -1: memory that no peer can map. */
+/* Most allocations behind each other that a buffer may touch. */
+#define MU_OWN_RUN 32
+/* A buffer in allocations behind each other, which the peers map behind each other too.
+ * n 0: memory that no peer can map.
+ */
 struct mu_own_place {
-    int32_t slot;
-    uint32_t generation;
-    size_t offset;
+    int32_t n;
+    size_t offset; /* in the first one */
+    struct {
+        int32_t slot;
+        uint32_t generation;
+    } piece[MU_OWN_RUN];
 };
 
 struct mu_own_buffers {

@@ -21,7 +21,7 @@ struct own_args {
     const struct mu_own_map *map;
     const char *send;
     char *recv;
-    struct mu_own_place from, to;
+    struct mu_own_place place[2]; /* of send and of recv */
     size_t count;
     double scale;
     char *stage[MU_PEERS];
@@ -32,20 +32,28 @@ struct own_args {
 struct buffers {
     const uint4 *from[MU_PEERS];
     uint4 *to[MU_PEERS];
-    bool direct; /* what this rank offers, to all peers alike */
 };
 
-__device__ inline bool place_is_direct(const struct own_args &a,
-                                       const struct mu_own_place &place)
+/* By all threads of a block: what this rank offers, to all peers alike. */
+__device__ inline bool is_direct(const struct own_args &a)
 {
-    return place.slot >= 0 &&
-           *(const volatile uint32_t *)&a.map->direct[place.slot] == place.generation;
+    const int i = threadIdx.x % MU_OWN_RUN;
+    bool direct = true;
+
+    if (threadIdx.x < 2 * MU_OWN_RUN) {
+        const struct mu_own_place &place = a.place[threadIdx.x / MU_OWN_RUN];
+        direct = place.n > 0 &&
+                 (i >= place.n ||
+                  *(const volatile uint32_t *)&a.map->direct[place.piece[i].slot] ==
+                      place.piece[i].generation);
+    }
+    return __syncthreads_and(direct);
 }
 
 __device__ inline uint4 place_packet(const struct mu_own_place &place, bool direct,
                                      uint32_t epoch)
 {
-    return make_uint4(epoch, direct ? (uint32_t)place.slot : ~0u,
+    return make_uint4(epoch, direct ? (uint32_t)place.piece[0].slot : ~0u,
                       (uint32_t)place.offset, (uint32_t)(place.offset >> 32));
 }
 
@@ -81,14 +89,10 @@ __device__ static int offers(const struct own_args &a, uint32_t epoch,
 {
     const struct mu_reach &r = a.reach;
     const int p = threadIdx.x;
+    const bool direct = is_direct(a);
     bool aborted = false, staged = false;
 
-    if (p == 0)
-        all->direct = place_is_direct(a, a.from) && place_is_direct(a, a.to);
-    __syncthreads();
     if (p < r.n) {
-        const bool direct = all->direct;
-
         all->from[p] = (const uint4 *)a.send;
         all->to[p] = (uint4 *)a.recv;
         staged = !direct;
@@ -98,8 +102,8 @@ __device__ static int offers(const struct own_args &a, uint32_t epoch,
             uint4 from, to;
 
             __threadfence_system(); /* what was written before is there */
-            mu_store_packet(out, place_packet(a.from, direct, epoch));
-            mu_store_packet(out + 1, place_packet(a.to, direct, epoch));
+            mu_store_packet(out, place_packet(a.place[0], direct, epoch));
+            mu_store_packet(out + 1, place_packet(a.place[1], direct, epoch));
             aborted = !packet_wait(in, epoch, r, p, &from) ||
                       !packet_wait(in + 1, epoch, r, p, &to);
             __threadfence_system();
@@ -251,8 +255,7 @@ cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
                              map,
                              (const char *)buffers->send,
                              (char *)buffers->recv,
-                             buffers->from,
-                             buffers->to,
+                             { buffers->from, buffers->to },
                              count,
                              scale };
     void *argv[] = { &args };
