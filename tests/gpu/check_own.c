@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* check_own.c - all-reduces of memory that the program allocates and frees by itself
  *
- *   check_own [RANKS]
+ *   check_own [RANKS [virtual]]
  *
  * The parts of the backend without NCCL, so that ranks may share a GPU: two ranks run
  * on a machine with one GPU too, by turns. The ranks free and allocate at different
  * times, and at the same addresses. All of it with memory of cudaMalloc, then with
- * virtual memory.
+ * virtual memory, or with that alone. Lines with # say what has failed, and where.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,30 +151,54 @@ static void verify(struct own *o, bool ok, const char *what)
            o->is_virtual ? "virtual memory: " : "", what);
 }
 
-/* All of the ranges that a call on [p, p + bytes) has touched. */
-static bool is_direct(struct own *o, const char *p, size_t bytes)
+/* All of the ranges that a call on [p, p + bytes) has touched. say: what is not. */
+static bool is_direct(struct own *o, const char *p, size_t bytes, bool say)
 {
     struct mu_own *own = &o->b.ours;
+    const struct mu_own_table *t = &own->table;
     bool direct = true;
 
     pthread_mutex_lock(&own->work);
-    for (size_t at = 0; direct && at < bytes; at += 2 * MIB) {
-        int slot = mu_own_find(&own->table, virtual_id(p + at), p + at, 1);
+    for (size_t at = 0; (direct || say) && at < bytes; at += 2 * MIB) {
+        unsigned long long id = virtual_id(p + at);
+        int slot = mu_own_find(t, id, p + at, 1);
+        uint32_t generation = slot < 0 ? 0 : t->entry[slot].generation;
 
-        direct =
-            slot >= 0 && own->mirror->direct[slot] == own->table.entry[slot].generation;
+        if (slot >= 0 && own->mirror->direct[slot] == generation)
+            continue;
+        direct = false;
+        if (!say)
+            continue;
+        printf("# rank %d: at %p, id %llu: slot %d", o->b.env.rank,
+               (const void *)(p + at), id, slot);
+        if (slot >= 0)
+            printf(", generation %u, announced %u, refused %d", generation,
+                   atomic_load(&t->board[t->rank]->slot[slot].generation),
+                   own->refused[slot]);
+        for (int peer = 0; slot >= 0 && peer < t->n; peer++)
+            if (peer != t->rank)
+                printf("; rank %d: seen %u, held %d", peer,
+                       atomic_load(&t->board[peer]->seen[t->rank][slot]),
+                       atomic_load(&t->board[peer]->held[t->rank][slot]));
+        printf("\n");
+        fflush(stdout);
     }
     pthread_mutex_unlock(&own->work);
     return direct;
 }
 
+/* When it has not happened once, the next ones are not waited for as long. */
 static bool becomes_direct(struct own *o, const char *p, size_t bytes)
 {
-    double end = mu_clock_s() + PATIENCE;
+    static double patience = PATIENCE;
+    double end = mu_clock_s() + patience;
 
-    while (!is_direct(o, p, bytes) && mu_clock_s() < end)
+    while (!is_direct(o, p, bytes, false) && mu_clock_s() < end)
         usleep(1000);
-    return is_direct(o, p, bytes);
+    if (is_direct(o, p, bytes, true))
+        return true;
+    patience = 1;
+    return false;
 }
 
 /* ---- All-reduces ----------------------------------------------------------------- */
@@ -206,18 +230,45 @@ static struct shot shot(struct own *o, const void *send, void *recv, size_t coun
                             .what = "an all-reduce" } };
 }
 
+/* The element that is wrong, and what would be there if a rank had missed a step. */
+static void say_wrong(struct own *o, const struct shot *s, size_t first, uint64_t wrong,
+                      uint32_t seed)
+{
+    const struct mu_coll *c = &s->coll;
+    const size_t size = mu_dtype_size(c->dtype);
+    char *expected = mu_gpu_alloc(size * (first + 1));
+    uint64_t got = 0, would = 0;
+
+    mu_gpu_get(&got, (const char *)c->recv + first * size, size);
+    printf("# rank %d: %llu of %zu %s wrong in %p, the first is %zu: %0*llx; by itself",
+           o->b.env.rank, (unsigned long long)wrong, c->count, mu_dtype_name(c->dtype),
+           c->recv, first, (int)(2 * size), (unsigned long long)got);
+    for (int rank = 0; rank < o->b.env.size; rank++) {
+        mu_gpu_fill(expected, first + 1, c->dtype, seed, rank, o->b.stream);
+        mu_gpu_sync(o->b.stream);
+        mu_gpu_get(&would, expected + first * size, size);
+        printf(" rank %d has %0*llx", rank, (int)(2 * size), (unsigned long long)would);
+    }
+    printf("\n");
+    fflush(stdout);
+    mu_gpu_free(expected);
+}
+
 /* Wrong elements; *hash: of the result. */
 static uint64_t once(struct own *o, char *send, char *recv, size_t count,
                      enum muster_dtype dtype, uint32_t seed, uint64_t *hash)
 {
     struct shot s = shot(o, send, recv, count, dtype);
     size_t bytes = count * mu_dtype_size(dtype);
+    size_t first = 0;
     uint64_t wrong;
 
     mu_gpu_fill(send, count, dtype, seed, o->b.env.rank, o->b.stream);
     fire(&s);
     wrong = mu_gpu_wrong(recv, count, dtype, seed, o->b.env.size, MUSTER_SUM,
-                         s.coll.scale, 0, NULL, o->b.stream);
+                         s.coll.scale, 0, &first, o->b.stream);
+    if (wrong)
+        say_wrong(o, &s, first, wrong, seed);
     *hash = mu_gpu_hash(recv, bytes, o->b.stream);
     return wrong;
 }
@@ -252,6 +303,10 @@ static void both_ways(struct own *o, enum muster_dtype dtype)
             if (place)
                 memory_free(q);
         }
+        if (!right || !same || !direct)
+            printf("# rank %d:%s%s%s\n", o->b.env.rank, right ? "" : " wrong",
+                   same ? "" : ", other bits", direct ? "" : ", not direct");
+        fflush(stdout);
         snprintf(text, sizeof text,
                  "%s, %s: right, and the same bits staged and direct",
                  mu_dtype_name(dtype), place ? "out of place" : "in place");
@@ -439,13 +494,16 @@ static void every_way(struct own *o)
 
 static int body(struct mu_world *world, void *arg)
 {
+    const bool *virtual_only = arg;
     struct own o = { .tests = 0 };
 
     open_backend(&o, world);
     verify(&o, o.b.ours.open, "the ranks can share the program's memory");
     if (o.b.ours.open) {
-        every_way(&o);
-        other_memory(&o);
+        if (!*virtual_only) {
+            every_way(&o);
+            other_memory(&o);
+        }
         verify(&o, o.b.ours.virtual_memory.usable,
                "the ranks can share virtual memory");
         o.is_virtual = o.b.ours.virtual_memory.usable;
@@ -460,6 +518,7 @@ static int body(struct mu_world *world, void *arg)
 int main(int argc, char **argv)
 {
     int n = ranks_wanted(argc, argv, 1);
+    bool virtual_only = argc > 2 && strcmp(argv[2], "virtual") == 0;
 
-    return mu_forked_run(n < 2 ? 2 : n, false, 20, body, NULL);
+    return mu_forked_run(n < 2 ? 2 : n, false, 20, body, &virtual_only);
 }
