@@ -393,25 +393,45 @@ static void memory_returns(struct own *o)
     verify(o, after + 16 * MIB >= before, "freed memory is given back");
 }
 
-/* A launch captured before the peers have mapped the memory is direct afterwards. */
+/* One replay; wrong elements. */
+static uint64_t replay(struct own *o, void *graph, const struct shot *s, uint32_t seed)
+{
+    const struct mu_coll *c = &s->coll;
+
+    mu_gpu_fill(c->recv, c->count, c->dtype, seed, o->b.env.rank, o->b.stream);
+    mu_gpu_replay(graph, o->b.stream);
+    return mu_gpu_wrong(c->recv, c->count, c->dtype, seed, o->b.env.size, MUSTER_SUM,
+                        c->scale, 0, NULL, o->b.stream);
+}
+
+/* A launch captured before the peers have mapped the memory is direct afterwards; on
+ * virtual memory it is staged, whatever is mapped there.
+ */
 static void graph(struct own *o)
 {
     char *p = memory_new(o, SEGMENT);
     struct shot s = shot(o, p, p, 300007, MUSTER_F32);
     void *captured = mu_gpu_capture(fire, &s, 1, o->b.stream);
+    bool there = true;
     uint64_t wrong = 0;
 
     for (uint32_t i = 0; i < 20; i++) {
-        mu_gpu_fill(p, s.coll.count, MUSTER_F32, i, o->b.env.rank, o->b.stream);
-        mu_gpu_replay(captured, o->b.stream);
-        wrong += mu_gpu_wrong(p, s.coll.count, MUSTER_F32, i, o->b.env.size, MUSTER_SUM,
-                              s.coll.scale, 0, NULL, o->b.stream);
+        wrong += replay(o, captured, &s, i);
         if (i == 4) {
             wrong += !becomes_direct(o, p, s.coll.count * 4);
             fence(o);
         }
     }
     verify(o, wrong == 0, "a captured call, before and after the mapping: right");
+    fence(o);
+    for (uint32_t i = 0; o->is_virtual && i < 20; i++) {
+        memory_free(p);
+        there &= memory_new(o, SEGMENT) == p;
+        wrong += replay(o, captured, &s, i);
+    }
+    if (o->is_virtual)
+        verify(o, there && wrong == 0,
+               "a captured call, and other memory at its addresses: right");
     fence(o);
     mu_gpu_capture_free(captured);
     memory_free(p);

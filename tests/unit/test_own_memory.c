@@ -711,6 +711,18 @@ static void ranges_of_virtual_memory_are_offered_when_all_are_mapped(void **stat
     assert_true(offered());
 }
 
+/* The graph would use it after other memory was mapped there. */
+static void a_captured_call_copies_virtual_memory(void **state)
+{
+    captured = true;
+    assert_int_equal(call(2, 0), -1);
+    assert_int_equal(call(2, ACROSS), -1);
+    assert_true(call(0, 0) >= 0);
+    captured = false;
+    assert_true(call(2, ACROSS) >= 0);
+    assert_int_equal(launch.to.n, 2);
+}
+
 static void a_peer_that_takes_no_descriptors_is_tried_again(void **state)
 {
     struct note note = { .bytes = 0 };
@@ -951,6 +963,7 @@ int main(void)
         TEST(the_peer_has_its_answer_after_the_kernels_launched_before),
         TEST(what_cannot_be_offered),
         TEST(ranges_of_virtual_memory_are_offered_when_all_are_mapped),
+        TEST(a_captured_call_copies_virtual_memory),
         TEST(a_peer_that_takes_no_descriptors_is_tried_again),
         TEST(a_slot_that_is_used_again_while_it_is_sent_is_sent_again),
         TEST(virtual_memory_without_descriptors_is_refused),

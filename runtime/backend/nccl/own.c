@@ -232,10 +232,11 @@ static int slot_of(struct mu_own *o, uintptr_t p)
 }
 
 /* The allocations below [p, p + bytes). Several only where the peers map them behind
- * each other too.
+ * each other too. Of virtual memory none in a captured call: a program may map other
+ * memory at its addresses before it replays the graph, and nothing reads ids then.
  */
 static struct mu_own_place place_of(struct mu_nccl_backend *b, const void *p,
-                                    size_t bytes)
+                                    size_t bytes, bool captured)
 {
     struct mu_own *o = &b->ours;
     struct mu_own_place place = { .n = 0 };
@@ -258,7 +259,7 @@ static struct mu_own_place place_of(struct mu_nccl_backend *b, const void *p,
         int slot = slot_of(o, at);
         const struct mu_own_entry *e = &o->table.entry[slot < 0 ? 0 : slot];
 
-        if (slot < 0)
+        if (slot < 0 || (captured && e->at.is_virtual))
             break;
         if (place.n == 0)
             place.offset = begin - e->at.base;
@@ -285,9 +286,9 @@ cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                                       .counted = !captured };
     cudaError_t rc;
 
-    buffers.from = place_of(b, coll->send, bytes);
-    buffers.to =
-        coll->recv == coll->send ? buffers.from : place_of(b, coll->recv, bytes);
+    buffers.from = place_of(b, coll->send, bytes, captured);
+    buffers.to = coll->recv == coll->send ? buffers.from
+                                          : place_of(b, coll->recv, bytes, captured);
     for (int i = 0; i < b->env.local_size; i++)
         buffers.stage[i] = mu_parts_of(b, i);
     if (buffers.counted)
