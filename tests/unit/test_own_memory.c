@@ -24,6 +24,9 @@ static int peer_fd, answer;             /* what rank 1 can share */
 static bool no_socket;                  /* rank 1 has none */
 static int opened, handles;             /* open mappings; handles given */
 static int references;                  /* to handles of virtual memory */
+static int given;                       /* descriptors made of them */
+static bool in_call;                    /* the program cannot unmap its memory */
+static int retained_late;               /* handles asked for elsewhere */
 static int mapped, reserved;            /* ranges and windows of it */
 static struct {
     CUdeviceptr at;
@@ -91,8 +94,10 @@ static CUresult release(CUmemGenericAllocationHandle h)
     return CUDA_SUCCESS;
 }
 
+/* Beside cuMemUnmap of the same range the driver gave handles that are of no use. */
 static CUresult retain(CUmemGenericAllocationHandle *h, void *at)
 {
+    retained_late += !in_call;
     for (int i = 0; i < 4; i++)
         if (memory[i].is_virtual && memory[i].at == at && memory[i].id) {
             *h = memory[i].id;
@@ -110,6 +115,7 @@ static CUresult give(void *fd, CUmemGenericAllocationHandle h,
     during_send = NULL;
     if (call)
         call();
+    given++;
     *(int *)fd = memfd_create("handle", 0);
     return !no_handle && pwrite(*(int *)fd, &h, sizeof h, 0) == sizeof h
                ? CUDA_SUCCESS
@@ -348,7 +354,7 @@ static int start(void **state)
     memset(&b, 0, sizeof b);
     memset(&words, 0, sizeof words);
     memset(&peer, 0, sizeof peer);
-    opened = handles = references = mapped = reserved = 0;
+    opened = handles = references = given = retained_late = mapped = reserved = 0;
     no_handle = no_copy = captured = false;
     peer_link.fd = -1;
     memset(&flags, 0, sizeof flags);
@@ -385,6 +391,7 @@ static int close_both(void **state)
     mu_descriptors_close(&peer_link);
     assert_int_equal(opened, 0);
     assert_int_equal(references, 0);
+    assert_int_equal(retained_late, 0);
     assert_int_equal(mapped, 0);
     assert_int_equal(reserved, 0);
     free(memory[2].at);
@@ -466,7 +473,9 @@ static int call(int k, size_t offset)
                                .recv = memory[k].at + offset,
                                .count = 16 };
 
+    in_call = true;
     assert_int_equal(mu_own_launch(&b, &c, 1, captured), cudaSuccess);
+    in_call = false;
     return launch.to.n > 0 ? launch.to.piece[0].slot : -1;
 }
 
@@ -723,6 +732,28 @@ static void a_captured_call_copies_virtual_memory(void **state)
     assert_int_equal(launch.to.n, 2);
 }
 
+/* By another thread, while the watch thread is busy. */
+static void virtual_memory_that_was_freed_before_it_is_sent_is_not_sent(void **state)
+{
+    const int before = given;
+    int slot = call(2, 0);
+
+    assert_int_equal(references, 1);
+    memory[2].id = 0;
+    mu_own_poll(&b);
+    assert_int_equal(given, before);
+    assert_int_equal(references, 0);
+    assert_false(b.ours.refused[slot]); /* CUDA has not refused it */
+    assert_int_equal(b.ours.table.entry[slot].generation & 1, 0);
+    memory[2].id = 55; /* the address again, freed before the next poll */
+    call(2, 0);
+    memory[2].id = 56;
+    call(2, 0);
+    mu_own_poll(&b);
+    assert_int_equal(given, before + 1);
+    assert_int_equal(references, 0);
+}
+
 static void a_peer_that_takes_no_descriptors_is_tried_again(void **state)
 {
     struct note note = { .bytes = 0 };
@@ -733,6 +764,7 @@ static void a_peer_that_takes_no_descriptors_is_tried_again(void **state)
         n++;
     call(2, 0);
     mu_own_poll(&b);
+    assert_int_equal(references, 1); /* until it is sent */
     assert_int_equal(peer_answers(), 0);
     while (mu_descriptors_take(&peer_link, &from, &note, sizeof note, &fd))
         close(fd);
@@ -964,6 +996,7 @@ int main(void)
         TEST(what_cannot_be_offered),
         TEST(ranges_of_virtual_memory_are_offered_when_all_are_mapped),
         TEST(a_captured_call_copies_virtual_memory),
+        TEST(virtual_memory_that_was_freed_before_it_is_sent_is_not_sent),
         TEST(a_peer_that_takes_no_descriptors_is_tried_again),
         TEST(a_slot_that_is_used_again_while_it_is_sent_is_sent_again),
         TEST(virtual_memory_without_descriptors_is_refused),

@@ -105,18 +105,19 @@ struct mu_watched {
 /* Memory that the program allocated. The ranks agree on `open`. */
 struct mu_own {
     bool open;
-    pthread_mutex_t entries; /* of the table and refused */
+    pthread_mutex_t entries; /* of the table, refused, sent and kept */
     pthread_mutex_t work;    /* held while mappings change */
     struct mu_own_table table;
     bool refused[MU_OWN_SLOTS]; /* CUDA gives no handle */
     uint8_t sent[MU_OWN_SLOTS]; /* peers that have the descriptor, as bits */
     struct mu_virtual virtual_memory;
-    struct mu_own_map *mirror, *map; /* on the host and on the device */
-    cudaStream_t stream;             /* copies the one to the other */
-    unsigned scan;                   /* the next entry to check */
-    uint32_t waiting;                /* mu_host_words.waiting, a poll ago */
-    atomic_uint launched;            /* blocks of counted launches */
-    uint32_t before;                 /* those before the last mapping */
+    CUmemGenericAllocationHandle kept[MU_OWN_SLOTS]; /* of it, to be sent; 0: none */
+    struct mu_own_map *mirror, *map;                 /* on the host and on the device */
+    cudaStream_t stream;                             /* copies the one to the other */
+    unsigned scan;                                   /* the next entry to check */
+    uint32_t waiting;     /* mu_host_words.waiting, a poll ago */
+    atomic_uint launched; /* blocks of counted launches */
+    uint32_t before;      /* those before the last mapping */
     PFN_cuPointerGetAttribute_v4000 attribute;
     PFN_cuMemGetAddressRange_v3020 range;
 };

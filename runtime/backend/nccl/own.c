@@ -205,8 +205,16 @@ static uint64_t id_of(const struct mu_own *o, const void *p)
     return id;
 }
 
-/* The slot of the allocation at p, which has a new one where p was not seen before. */
-static int slot_of(struct mu_own *o, uintptr_t p)
+static void let_go(struct mu_own *o, int slot)
+{
+    mu_virtual_let_go(&o->virtual_memory, o->kept[slot]);
+    o->kept[slot] = 0;
+}
+
+/* The slot of the allocation at p, which has a new one where p was not seen before.
+ * `captured`: none of virtual memory.
+ */
+static int slot_of(struct mu_own *o, uintptr_t p, bool captured)
 {
     struct mu_own_allocation at = { .id = id_of(o, (void *)p) };
     CUdeviceptr base = 0;
@@ -223,10 +231,15 @@ static int slot_of(struct mu_own *o, uintptr_t p)
     if (o->attribute(&has_handle, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p) ==
         CUDA_SUCCESS)
         at.is_virtual = !has_handle;
+    if (captured && at.is_virtual)
+        return -1;
     slot = mu_own_add(&o->table, &at);
     if (slot >= 0) {
         o->refused[slot] = false;
         o->sent[slot] = 0;
+        let_go(o, slot);
+        if (at.is_virtual)
+            o->kept[slot] = mu_virtual_keep(&o->virtual_memory, at.base);
     }
     return slot;
 }
@@ -256,7 +269,7 @@ static struct mu_own_place place_of(struct mu_nccl_backend *b, const void *p,
     }
     pthread_mutex_lock(&o->entries);
     while (at < end && place.n < MU_OWN_RUN) {
-        int slot = slot_of(o, at);
+        int slot = slot_of(o, at, captured);
         const struct mu_own_entry *e = &o->table.entry[slot < 0 ? 0 : slot];
 
         if (slot < 0 || (captured && e->at.is_virtual))
@@ -312,14 +325,66 @@ static bool handle_of(const struct mu_own *o, const struct mu_own_entry *e,
     return ok && id_of(o, (void *)e->at.base) == e->at.id;
 }
 
-static enum mu_sent send_descriptor(struct mu_own *o, int slot,
-                                    const struct mu_own_entry *e, uint8_t *sent)
-{
-    enum mu_sent result =
-        mu_virtual_send(&o->virtual_memory, slot, e->generation, &e->at, sent);
+/* A new allocation, on its way to the peers. */
+struct fresh {
+    struct mu_own_entry e;
+    cudaIpcMemHandle_t handle;
+    CUmemGenericAllocationHandle kept;
+    uint8_t sent;
+    enum mu_sent result;
+    bool freed;
+};
 
-    return result == MU_SENT && id_of(o, (void *)e->at.base) != e->at.id ? MU_SEND_NEVER
-                                                                         : result;
+/* False: there is nothing to announce. */
+static bool fresh_take(struct mu_own *o, int slot, struct fresh *f)
+{
+    bool ok;
+
+    pthread_mutex_lock(&o->entries);
+    *f = (struct fresh){ .e = o->table.entry[slot],
+                         .kept = o->kept[slot],
+                         .sent = o->sent[slot] };
+    ok = !o->refused[slot] && mu_own_unannounced(&o->table, slot);
+    if (ok)
+        o->kept[slot] = 0;
+    else
+        let_go(o, slot); /* of a range that was freed before it was sent */
+    pthread_mutex_unlock(&o->entries);
+    return ok;
+}
+
+static void fresh_send(struct mu_own *o, int slot, struct fresh *f)
+{
+    f->freed = id_of(o, (void *)f->e.at.base) != f->e.at.id;
+    if (f->freed)
+        return;
+    if (f->e.at.is_virtual)
+        f->result = mu_virtual_send(&o->virtual_memory, slot, f->e.generation, &f->e.at,
+                                    f->kept, &f->sent);
+    else
+        f->result = handle_of(o, &f->e, &f->handle) ? MU_SENT : MU_SEND_NEVER;
+}
+
+/* Unless the slot has been given to other memory meanwhile. */
+static void fresh_announce(struct mu_own *o, int slot, struct fresh *f)
+{
+    pthread_mutex_lock(&o->entries);
+    if (o->table.entry[slot].generation == f->e.generation) {
+        o->sent[slot] = f->sent;
+        o->refused[slot] = !f->freed && f->result == MU_SEND_NEVER;
+        if (f->freed)
+            mu_own_retire(&o->table, slot);
+        else if (f->result == MU_SENT && f->e.at.is_virtual)
+            mu_own_announce(&o->table, slot, MU_BY_DESCRIPTOR, NULL);
+        else if (f->result == MU_SENT)
+            mu_own_announce(&o->table, slot, MU_BY_HANDLE, &f->handle);
+        if (!f->freed && f->result == MU_SEND_LATER) {
+            o->kept[slot] = f->kept;
+            f->kept = 0;
+        }
+    }
+    pthread_mutex_unlock(&o->entries);
+    mu_virtual_let_go(&o->virtual_memory, f->kept);
 }
 
 /* Handles of new allocations. One that CUDA cannot share (of a pool, managed memory)
@@ -328,34 +393,13 @@ static enum mu_sent send_descriptor(struct mu_own *o, int slot,
 static void announce(struct mu_own *o)
 {
     for (int slot = 0, n = 0; slot < MU_OWN_SLOTS && n < AT_ONCE; slot++) {
-        struct mu_own_entry e;
-        enum mu_sent result;
-        cudaIpcMemHandle_t handle;
-        uint8_t sent;
-        bool ok;
+        struct fresh f;
 
-        pthread_mutex_lock(&o->entries);
-        e = o->table.entry[slot];
-        sent = o->sent[slot];
-        ok = !o->refused[slot] && mu_own_unannounced(&o->table, slot);
-        pthread_mutex_unlock(&o->entries);
-        if (!ok)
+        if (!fresh_take(o, slot, &f))
             continue;
         n++;
-        result = e.at.is_virtual
-                     ? send_descriptor(o, slot, &e, &sent)
-                     : (handle_of(o, &e, &handle) ? MU_SENT : MU_SEND_NEVER);
-        pthread_mutex_lock(&o->entries);
-        /* Else the slot has been given to other memory. */
-        if (o->table.entry[slot].generation == e.generation) {
-            o->sent[slot] = sent;
-            if (result == MU_SENT && e.at.is_virtual)
-                mu_own_announce(&o->table, slot, MU_BY_DESCRIPTOR, NULL);
-            else if (result == MU_SENT)
-                mu_own_announce(&o->table, slot, MU_BY_HANDLE, &handle);
-            o->refused[slot] = result == MU_SEND_NEVER;
-        }
-        pthread_mutex_unlock(&o->entries);
+        fresh_send(o, slot, &f);
+        fresh_announce(o, slot, &f);
     }
 }
 
@@ -502,6 +546,8 @@ void mu_own_close(struct mu_nccl_backend *b)
         for (int slot = 0; slot < MU_OWN_SLOTS; slot++)
             if (i != b->env.local_rank && o->mirror->base[i][slot])
                 unmap(o, i, slot);
+    for (int slot = 0; slot < MU_OWN_SLOTS; slot++)
+        let_go(o, slot);
     mu_virtual_close(&o->virtual_memory);
     for (int i = 0; i < MU_PEERS; i++) {
         if (o->table.board[i])

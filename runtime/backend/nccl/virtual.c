@@ -230,19 +230,30 @@ void mu_virtual_close(struct mu_virtual *v)
 
 /* ---- The owner ------------------------------------------------------------------- */
 
+CUmemGenericAllocationHandle mu_virtual_keep(const struct mu_virtual *v, uintptr_t base)
+{
+    CUmemGenericAllocationHandle h = 0;
+
+    return v->usable &&
+                   worked(v, v->retain(&h, (void *)base), "cuMemRetainAllocationHandle")
+               ? h
+               : 0;
+}
+
+void mu_virtual_let_go(const struct mu_virtual *v, CUmemGenericAllocationHandle kept)
+{
+    if (kept)
+        v->release(kept);
+}
+
 enum mu_sent mu_virtual_send(struct mu_virtual *v, int slot, uint32_t generation,
-                             const struct mu_own_allocation *at, uint8_t *sent)
+                             const struct mu_own_allocation *at,
+                             CUmemGenericAllocationHandle kept, uint8_t *sent)
 {
     const struct note note = { (uint32_t)slot, generation, at->base, at->bytes };
     enum mu_sent result = MU_SENT;
-    CUmemGenericAllocationHandle h;
-    int fd;
+    int fd = kept ? descriptor_of(v, kept) : -1;
 
-    if (!v->usable ||
-        !worked(v, v->retain(&h, (void *)at->base), "cuMemRetainAllocationHandle"))
-        return MU_SEND_NEVER;
-    fd = descriptor_of(v, h);
-    v->release(h);
     if (fd < 0)
         return MU_SEND_NEVER;
     for (int p = 0; p < v->link.n && result == MU_SENT; p++) {

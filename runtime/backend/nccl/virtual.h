@@ -2,7 +2,8 @@
 /* virtual.h - virtual memory of a program (cuMemCreate, cuMemMap; PyTorch's expandable
  * segments) in the peers' address spaces
  *
- *   owner, watch thread   handle of a range -> file descriptor -> the peers' sockets
+ *   owner, in a call      range -> handle, which keeps the memory until it is sent
+ *   owner, watch thread   handle -> file descriptor -> the peers' sockets
  *   peer, watch thread    socket -> kept until the owner's board announces the range ->
  *                         mapped
  *
@@ -78,9 +79,17 @@ bool mu_virtual_try(struct mu_virtual *v, int rank, int n,
                     const struct mu_descriptor_address *all, double seconds);
 void mu_virtual_close(struct mu_virtual *v);
 
-/* Send the range at `base` to the peers whose bit is not in *sent, and set it. */
+/* [in a call] A handle of the range at `base`; 0: it has none. Only there the program
+ * cannot unmap the range: cuMemRetainAllocationHandle beside cuMemUnmap of the same range
+ * returned handles that could not be exported (driver 580).
+ */
+CUmemGenericAllocationHandle mu_virtual_keep(const struct mu_virtual *v,
+                                             uintptr_t base);
+void mu_virtual_let_go(const struct mu_virtual *v, CUmemGenericAllocationHandle kept);
+/* Send the range to the peers whose bit is not in *sent, and set it. kept: borrowed. */
 enum mu_sent mu_virtual_send(struct mu_virtual *v, int slot, uint32_t generation,
-                             const struct mu_own_allocation *at, uint8_t *sent);
+                             const struct mu_own_allocation *at,
+                             CUmemGenericAllocationHandle kept, uint8_t *sent);
 /* Keep what the peers have sent; drop what they have retired since. */
 void mu_virtual_receive(struct mu_virtual *v, const struct mu_own_table *t);
 /* Map what `peer` has sent of the slot. False: not now, because it is not there yet, or
