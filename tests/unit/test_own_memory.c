@@ -775,6 +775,23 @@ static void a_peer_that_takes_no_descriptors_is_tried_again(void **state)
     assert_true(offered());
 }
 
+/* It ends first, while this rank still has new memory. */
+static void a_peer_that_has_left_is_no_refusal_of_cuda(void **state)
+{
+    int slot = call(2, 0), tried;
+
+    mu_descriptors_close(&peer_link);
+    mu_own_poll(&b);
+    tried = given;
+    mu_own_poll(&b);
+    call(3, 0);
+    mu_own_poll(&b);
+    assert_int_equal(given, tried);
+    assert_false(b.ours.refused[slot]);
+    assert_int_equal(references, 0);
+    assert_int_equal(peer_answers(), 0);
+}
+
 /* Its slot has other memory now. */
 static void frees_and_maps(void)
 {
@@ -998,6 +1015,7 @@ int main(void)
         TEST(a_captured_call_copies_virtual_memory),
         TEST(virtual_memory_that_was_freed_before_it_is_sent_is_not_sent),
         TEST(a_peer_that_takes_no_descriptors_is_tried_again),
+        TEST(a_peer_that_has_left_is_no_refusal_of_cuda),
         TEST(a_slot_that_is_used_again_while_it_is_sent_is_sent_again),
         TEST(virtual_memory_without_descriptors_is_refused),
         TEST(ranges_of_a_peer_are_mapped_behind_each_other),

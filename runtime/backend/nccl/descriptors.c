@@ -92,6 +92,8 @@ enum mu_sent mu_descriptors_send(const struct mu_descriptors *d, int to,
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)len)
         return MU_SENT;
+    if (n < 0 && errno == ECONNREFUSED)
+        return MU_SEND_LEFT;
     /* The last: too many descriptors are under way. */
     return errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM ||
                    errno == ETOOMANYREFS

@@ -33,9 +33,11 @@ void mu_descriptors_join(struct mu_descriptors *d, int rank, int n,
                          const struct mu_descriptor_address *all);
 void mu_descriptors_close(struct mu_descriptors *d);
 
-enum mu_sent { MU_SENT, MU_SEND_LATER, MU_SEND_NEVER };
+enum mu_sent { MU_SENT, MU_SEND_LATER, MU_SEND_NEVER, MU_SEND_LEFT };
 
-/* fd: borrowed. Later: the peer has not taken the messages before. */
+/* fd: borrowed. Later: the peer has not taken the messages before. Left: the peer has
+ * closed its socket.
+ */
 enum mu_sent mu_descriptors_send(const struct mu_descriptors *d, int to,
                                  const void *note, size_t len, int fd);
 /* The next message of `len` bytes of note, or false: none is there. Others are dropped.

@@ -111,6 +111,7 @@ struct mu_own {
     bool refused[MU_OWN_SLOTS]; /* CUDA gives no handle */
     uint8_t sent[MU_OWN_SLOTS]; /* peers that have the descriptor, as bits */
     struct mu_virtual virtual_memory;
+    bool left; /* a peer has closed its socket: no more of it is sent */
     CUmemGenericAllocationHandle kept[MU_OWN_SLOTS]; /* of it, to be sent; 0: none */
     struct mu_own_map *mirror, *map;                 /* on the host and on the device */
     cudaStream_t stream;                             /* copies the one to the other */

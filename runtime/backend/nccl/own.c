@@ -344,7 +344,8 @@ static bool fresh_take(struct mu_own *o, int slot, struct fresh *f)
     *f = (struct fresh){ .e = o->table.entry[slot],
                          .kept = o->kept[slot],
                          .sent = o->sent[slot] };
-    ok = !o->refused[slot] && mu_own_unannounced(&o->table, slot);
+    ok = !o->refused[slot] && !(f->e.at.is_virtual && o->left) &&
+         mu_own_unannounced(&o->table, slot);
     if (ok)
         o->kept[slot] = 0;
     else
@@ -372,6 +373,7 @@ static void fresh_announce(struct mu_own *o, int slot, struct fresh *f)
     if (o->table.entry[slot].generation == f->e.generation) {
         o->sent[slot] = f->sent;
         o->refused[slot] = !f->freed && f->result == MU_SEND_NEVER;
+        o->left = o->left || f->result == MU_SEND_LEFT;
         if (f->freed)
             mu_own_retire(&o->table, slot);
         else if (f->result == MU_SENT && f->e.at.is_virtual)
