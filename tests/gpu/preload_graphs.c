@@ -138,6 +138,7 @@ void graphs(int rounds)
         if (round % KEPT == 2)
             usleep(20000); /* the peers have mapped the buffers of the graphs */
         draw(&beside, &common);
+        progress_phase(CALLING);
         replay(&g[0], shift);
         fill(&beside, shift, s);
         sum(&beside, s);
@@ -145,7 +146,9 @@ void graphs(int rounds)
         replay(&g[0], shift + 2);
         fill(&beside, shift + 3, s);
         sum(&beside, s);
+        progress_phase(WAITING);
         cuda(cudaDeviceSynchronize(), "a round");
+        progress_calls(3 * CALLS + 2, rank == 0);
         for (int i = 0; i < CALLS; i++) {
             check_call(&g[0].call[i], round, "first graph");
             check_call(&g[1].call[i], round, "second graph");

@@ -34,11 +34,13 @@ static void call(const struct type *t, size_t count, int k, const char *pattern,
     size_t size = (size_t)t->bytes, shift = (size_t)k % 7;
     ncclRedOp_t op = k % 4 < 2 ? ncclSum : ncclAvg;
     char what[80], *out;
+    unsigned long calls = op == ncclAvg ? 1 + BURST : 1;
 
     snprintf(what, sizeof what, "%zu bytes, call %d", count * size, k);
     if ((k + rank) % 3 == 1)
         renew(count * size);
     out = k % 2 ? to : from;
+    progress_phase(CALLING);
     cuda(cudaMemcpyAsync(from, pattern + shift * size, count * size,
                          cudaMemcpyDeviceToDevice, s),
          what);
@@ -46,7 +48,9 @@ static void call(const struct type *t, size_t count, int k, const char *pattern,
     /* a mean of equal numbers: these run while the peers are mapping */
     for (int i = 0; op == ncclAvg && i < BURST; i++)
         nccl(ncclAllReduce(out, out, count, t->type, op, comm, s), what);
+    progress_phase(WAITING);
     cuda(cudaStreamSynchronize(s), what);
+    progress_calls(calls, rank == 0);
     check_result(t, op, out, count, shift, what);
     if (k % 3 == 2)
         usleep(MAP_US);
@@ -73,6 +77,7 @@ void large_calls(void)
             cuda(cudaFree(pattern), "cudaFree");
             if (rank == 0)
                 printf("# %zu bytes, type %d: right\n", sizes[i], (int)types[t].type);
+            fflush(stdout);
         }
     nccl(ncclCommDestroy(comm), "ncclCommDestroy");
 }

@@ -31,28 +31,38 @@ void cuda(cudaError_t rc, const char *what)
 {
     if (rc != cudaSuccess)
         die(what, cudaGetErrorString(rc));
+    progress_step();
 }
 
 void nccl(ncclResult_t rc, const char *what)
 {
     if (rc != ncclSuccess)
         die(what, ncclGetErrorString(rc));
+    progress_step();
 }
 
 void *memory_new(size_t bytes)
 {
+    enum phase before = progress_phase(MAKING);
     void *p = NULL;
 
     if (is_virtual)
-        return virtual_new(bytes);
-    cuda(cudaMalloc(&p, bytes), "cudaMalloc");
+        p = virtual_new(bytes);
+    else
+        cuda(cudaMalloc(&p, bytes), "cudaMalloc");
+    progress_memory(1, is_virtual ? virtual_ranges(p) : 1);
+    progress_phase(before);
     return p;
 }
 
 void memory_free(void *p)
 {
+    enum phase before = progress_phase(MAKING);
+
+    progress_memory(-1, is_virtual ? -virtual_ranges(p) : -1);
     if (!virtual_delete(p))
         cuda(cudaFree(p), "cudaFree");
+    progress_phase(before);
 }
 
 void meet(int of)
@@ -192,6 +202,7 @@ static char *block_of(const struct type *t, bool is_result, ncclRedOp_t op)
 char *pattern_new(const struct type *t, size_t count)
 {
     size_t bytes = (count + 7) * (size_t)t->bytes, step = BLOCK * (size_t)t->bytes;
+    enum phase before = progress_phase(CHECKING);
     char *block = block_of(t, false, ncclSum), *at;
 
     cuda(cudaMalloc((void **)&at, bytes), "cudaMalloc");
@@ -200,6 +211,7 @@ char *pattern_new(const struct type *t, size_t count)
                         cudaMemcpyHostToDevice),
              "the data");
     free(block);
+    progress_phase(before);
     return at;
 }
 
@@ -207,6 +219,7 @@ void check_result(const struct type *t, ncclRedOp_t op, const char *at, size_t c
                   size_t shift, const char *what)
 {
     size_t bytes = count * (size_t)t->bytes, step = BLOCK * (size_t)t->bytes;
+    enum phase before = progress_phase(CHECKING);
     char *want = block_of(t, true, op), *got = malloc(bytes + 1);
 
     if (!got)
@@ -226,4 +239,5 @@ void check_result(const struct type *t, ncclRedOp_t op, const char *at, size_t c
     }
     free(got);
     free(want);
+    progress_phase(before);
 }

@@ -11,10 +11,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "tests/gpu/preload_progress.h"
+
 /* What the ranks share. */
 struct shared {
     ncclUniqueId id[16];
     atomic_int arrived, waves;
+    struct progress progress[16];
 };
 extern struct shared *shared;
 extern int rank, ranks;

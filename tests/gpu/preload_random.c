@@ -158,13 +158,17 @@ void random_calls(int calls)
         /* a stream ends, and its handle may come again */
         cuda(cudaStreamDestroy(stream[done / SLOTS % STREAMS]), "stream");
         stream[done / SLOTS % STREAMS] = stream_new();
+        progress_phase(CALLING);
         for (int k = 0; k < SLOTS; k++) {
             wave[k] = draw(&common, &own);
             enqueue(&wave[k], k, comm[wave[k].comm], stream[wave[k].stream]);
         }
+        progress_phase(WAITING);
         cuda(cudaDeviceSynchronize(), "the calls");
+        progress_phase(CHECKING);
         for (int k = 0; k < SLOTS; k++)
             check(&wave[k], k, done + k);
+        progress_calls(SLOTS, rank == 0);
     }
     for (int i = 0; i < COMMS; i++)
         nccl(ncclCommDestroy(comm[i]), "ncclCommDestroy");

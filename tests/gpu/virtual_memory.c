@@ -139,6 +139,14 @@ int virtual_delete(void *p)
     return 0;
 }
 
+long virtual_ranges(const void *p)
+{
+    for (int i = 0; i < MOST; i++)
+        if (p && memories[i].used && memories[i].at == (CUdeviceptr)(uintptr_t)p)
+            return (long)(memories[i].bytes / memories[i].range);
+    return 0;
+}
+
 unsigned long long virtual_id(const void *p)
 {
     unsigned long long id = 0;

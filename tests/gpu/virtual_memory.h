@@ -13,6 +13,8 @@
 void *virtual_new(size_t bytes);
 /* As cudaFree, waits for the device. Other pointers and NULL: no such memory, 0. */
 int virtual_delete(void *p);
+/* How many ranges it has; 0: no such memory. */
+long virtual_ranges(const void *p);
 /* The buffer id of the memory at p. */
 unsigned long long virtual_id(const void *p);
 
