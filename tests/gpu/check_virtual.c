@@ -2,12 +2,19 @@
 /* check_virtual.c - what own.c and virtual.c take for granted of the driver, about
  * virtual memory
  *
+ *   check_virtual [race]
+ *
  * One process on one GPU, or on two: then the memory is that of the second one, as a
  * peer's is. Lines with # say how the driver does what they do not depend on.
+ *
+ * race: handles of a range in one thread, while another one unmaps and maps it. They do
+ * not depend on that either: the program may end by an alarm after 20 s, or crash.
  */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -274,6 +281,90 @@ static void mappings(void)
     unmap(at);
 }
 
+/* As a call keeps it, when the program frees it before it is sent. */
+static void kept_handle(void)
+{
+    CUdeviceptr at = reserve(), window = reserve();
+    CUmemGenericAllocationHandle h, got;
+    int fd = -1;
+    CUresult rc;
+
+    map_new(at);
+    fill(at, 4);
+    need(driver.retain(&h, (void *)(uintptr_t)at), "cuMemRetainAllocationHandle");
+    unmap(at);
+    rc = driver.give(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    need(driver.release(h), "cuMemRelease");
+    if (rc == CUDA_SUCCESS) {
+        need(driver.take(&got, (void *)(intptr_t)fd,
+                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+             "cuMemImportFromShareableHandle");
+        close(fd);
+        map(window, got);
+        need(driver.release(got), "cuMemRelease");
+    }
+    verify(rc == CUDA_SUCCESS && has(window, 4),
+           "a handle of a range keeps the memory when the range is unmapped");
+    if (rc == CUDA_SUCCESS)
+        unmap(window);
+}
+
+/* ---- Handles beside unmapping ---------------------------------------------------- */
+
+#define ROUNDS 3000
+
+static CUdeviceptr raced;
+static atomic_bool race_ends;
+static unsigned long retained, no_range, no_descriptor, no_release;
+
+static void *ask_for_handles(void *arg)
+{
+    mu_gpu_check(cudaSetDevice(0), "cudaSetDevice");
+    while (!atomic_load(&race_ends)) {
+        CUmemGenericAllocationHandle h;
+        int fd = -1;
+
+        if (driver.retain(&h, (void *)(uintptr_t)raced) != CUDA_SUCCESS) {
+            no_range++;
+            continue;
+        }
+        retained++;
+        no_descriptor += driver.give(&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                     0) != CUDA_SUCCESS;
+        if (fd >= 0)
+            close(fd);
+        no_release += driver.release(h) != CUDA_SUCCESS;
+    }
+    return arg;
+}
+
+static void race(void)
+{
+    size_t before, after;
+    pthread_t thread;
+
+    raced = reserve();
+    map_new(raced);
+    before = mu_gpu_free_bytes();
+    alarm(20);
+    if (pthread_create(&thread, NULL, ask_for_handles, NULL) != 0)
+        exit(1);
+    for (int i = 0; i < ROUNDS; i++) {
+        unmap(raced);
+        map_new(raced);
+    }
+    atomic_store(&race_ends, true);
+    pthread_join(thread, NULL);
+    alarm(0);
+    after = mu_gpu_free_bytes();
+    printf("# %d times unmapped and mapped: %lu handles, %lu times no range; %lu "
+           "handles gave no descriptor, %lu were not released; %zd MiB are lost\n",
+           ROUNDS, retained, no_range, no_descriptor, no_release,
+           ((ssize_t)before - (ssize_t)after) / (1 << 20));
+    verify(true, "handles beside unmapping: the driver goes on");
+    unmap(raced);
+}
+
 /* ---- Under a running kernel ------------------------------------------------------ */
 
 static double since(double *from)
@@ -319,7 +410,7 @@ static void under_a_kernel(void)
     unmap(at);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     int n = mu_gpu_count();
 
@@ -339,9 +430,14 @@ int main(void)
         owner = can ? owner : 0;
     }
     printf("# memory of GPU %d, kernels on GPU 0\n", owner);
-    ids();
-    mappings();
-    under_a_kernel();
+    if (argc > 1 && strcmp(argv[1], "race") == 0) {
+        race();
+    } else {
+        ids();
+        mappings();
+        kept_handle();
+        under_a_kernel();
+    }
     printf("1..%d\n", tests);
     return failures ? 1 : 0;
 }
