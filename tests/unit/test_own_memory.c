@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -986,6 +987,42 @@ without_the_peers_virtual_memory_is_refused_and_other_memory_shared(void **state
     assert_true(offered());
 }
 
+static char said[512];
+
+static void keep(void *arg, enum mu_log_level level, const char *text)
+{
+    snprintf(said, sizeof said, "%s", text);
+}
+
+static void a_kernel_that_waits_for_long_is_reported_with_the_state(void **state)
+{
+    const struct mu_log log = { .level = MU_LOG_DEBUG, .sink = keep };
+    struct note note;
+    int slot = peer_maps(0, &note);
+
+    b.env.log = &log;
+    call(0, 0);
+    call(2, 0);
+    mu_own_announce(&peer, slot, MU_BY_DESCRIPTOR, NULL); /* without a descriptor */
+    said[0] = '\0';
+    for (int i = 1; i < 5000; i++) {
+        words.waiting++;
+        mu_own_poll(&b);
+    }
+    assert_string_equal(said, "");
+    words.waiting++;
+    mu_own_poll(&b);
+    assert_string_equal(said,
+                        "nccl: rank 0: kernels wait for peers in each of 5000 polls; "
+                        "2 allocations, 0 offered; of the peers' 0 are mapped here, 1 "
+                        "changes are unanswered, 0 descriptors are not mapped");
+    said[0] = '\0';
+    for (int i = 0; i < 5000; i++)
+        mu_own_poll(&b); /* none waits */
+    assert_string_equal(said, "");
+    b.env.log = NULL;
+}
+
 static void one_rank_that_cannot_share_decides_for_all(void **state)
 {
     assert_false(b.ours.open);
@@ -1023,6 +1060,7 @@ int main(void)
         TEST(descriptors_of_freed_ranges_are_closed),
         TEST(a_range_that_cannot_be_mapped_is_answered_so),
         TEST(a_range_at_addresses_that_were_freed_waits_for_their_mappings),
+        TEST(a_kernel_that_waits_for_long_is_reported_with_the_state),
         cmocka_unit_test_setup_teardown(
             without_the_peers_virtual_memory_is_refused_and_other_memory_shared,
             peer_without_virtual, close_both),

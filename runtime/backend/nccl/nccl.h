@@ -117,6 +117,7 @@ struct mu_own {
     cudaStream_t stream;                             /* copies the one to the other */
     unsigned scan;                                   /* the next entry to check */
     uint32_t waiting;     /* mu_host_words.waiting, a poll ago */
+    unsigned waited;      /* polls behind each other that found a wait */
     atomic_uint launched; /* blocks of counted launches */
     uint32_t before;      /* those before the last mapping */
     PFN_cuPointerGetAttribute_v4000 attribute;

@@ -19,7 +19,8 @@ _Static_assert(MU_OWN_CONTROL == MU_OWN_SLOTS && MU_OWN_PEERS == MU_PEERS,
                "the kernels have a place for each slot");
 _Static_assert(MU_OWN_HANDLE == sizeof(cudaIpcMemHandle_t), "a board holds handles");
 
-#define AT_ONCE 32 /* most allocations that one poll announces, opens or checks */
+#define AT_ONCE 32       /* most allocations that one poll announces, opens or checks */
+#define STATE_EVERY 5000 /* polls with a waiting kernel: 10 s or more */
 
 /* ---- Boards: shared memory of the ranks of this node ----------------------------- */
 
@@ -518,6 +519,31 @@ static bool direct_update(struct mu_own *o)
     return changed;
 }
 
+/* For who looks for the reason of a hang. Without these lines this thread hangs too. */
+static void say_state(struct mu_nccl_backend *b)
+{
+    struct mu_own *o = &b->ours;
+    struct mu_own_change change = { .handle = NULL };
+    unsigned in_use = 0, direct = 0, here = 0, unanswered = 0;
+
+    pthread_mutex_lock(&o->entries);
+    for (int slot = 0; slot < MU_OWN_SLOTS; slot++) {
+        in_use += o->table.entry[slot].generation & 1;
+        direct += o->mirror->direct[slot] != 0;
+        for (int p = 0; p < b->env.local_size; p++)
+            here += o->mirror->base[p][slot] != NULL;
+    }
+    pthread_mutex_unlock(&o->entries);
+    while (mu_own_next(&o->table, &change))
+        unanswered++;
+    mu_log(b->env.log, MU_LOG_DEBUG,
+           "nccl: rank %d: kernels wait for peers in each of %u polls; %u allocations, "
+           "%u offered; of the peers' %u are mapped here, %u changes are unanswered, "
+           "%d descriptors are not mapped",
+           b->env.rank, o->waited, in_use, direct, here, unanswered,
+           o->virtual_memory.waiting);
+}
+
 void mu_own_poll(struct mu_nccl_backend *b)
 {
     struct mu_own *o = &b->ours;
@@ -529,6 +555,9 @@ void mu_own_poll(struct mu_nccl_backend *b)
     /* Closing waits for running kernels: not while one waits for a late peer. */
     may_close = o->waiting == b->words->waiting;
     o->waiting = b->words->waiting;
+    o->waited = may_close ? 0 : o->waited + 1;
+    if (o->waited > 0 && o->waited % STATE_EVERY == 0)
+        say_state(b);
     retire(o);
     announce(o);
     mu_virtual_receive(&o->virtual_memory, &o->table);
