@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* eligible.h - which all-reduces Muster carries out
  *
- * Only what NCCL requires to be equal on all ranks decides: size, type and operator.
+ * Only what NCCL requires to be equal on all ranks decides: size, type and operator,
+ * and in the backend (carry.c) whether the call is captured.
  * So all ranks decide alike without a message. Addresses, alignment, streams and groups
  * may differ among the ranks, and decide nothing.
  */

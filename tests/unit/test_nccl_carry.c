@@ -213,6 +213,26 @@ static void what_no_way_can_carry_is_left_to_nccl(void **state)
     assert_int_equal(fake_calls_of(0).events, 0);
 }
 
+/* There it is copied: a program may map other memory before a replay. */
+static void large_calls_of_a_graph_are_nccl_s_where_the_memory_is_virtual(void **state)
+{
+    struct fake_rank *g = &fake_rank[0];
+
+    for (int asked = 0; asked < 2; asked++)
+        for (int captured = 0; captured < 2; captured++)
+            for (int large = 0; large < 2; large++) {
+                int k = large ? 2 : 0;
+                bool carried;
+
+                assert_true(is_mapped(k) == large);
+                g->b.ours.for_virtual = asked;
+                fake_capture(captured);
+                assert_int_equal(carry(0, k, g->s1, &carried, NULL), 0);
+                assert_true(carried == !(asked && captured && large));
+            }
+    fake_capture(false);
+}
+
 /* What computes beside it keeps its SMs: eight blocks reach the rate of 32. */
 static void large_calls_take_few_sms(void **state)
 {
@@ -328,6 +348,7 @@ int main(void)
         cmocka_unit_test(graphs_and_calls_beside_them_run_in_the_order_of_the_calls),
         TEST(a_graph_waits_once_and_records_once),
         TEST(what_no_way_can_carry_is_left_to_nccl),
+        TEST(large_calls_of_a_graph_are_nccl_s_where_the_memory_is_virtual),
         TEST(large_calls_take_few_sms),
         TEST(the_ways_of_the_calls_are_logged_at_the_end),
         TEST(the_program_s_device_stays_current),

@@ -214,14 +214,17 @@ static cudaError_t launch_captured(struct mu_nccl_backend *b,
 
 /* ---- A call --------------------------------------------------------------------- */
 
-/* MU_ALGO_NCCL: none of ours. */
+/* MU_ALGO_NCCL: none of ours. In a graph own copies virtual memory, slower than NCCL.
+ * All ranks of a call capture it, or none: NCCL requires that.
+ */
 static enum mu_algo algo_of(const struct mu_nccl_backend *b, const struct mu_coll *coll,
-                            bool mapped)
+                            bool mapped, bool captured)
 {
     size_t element = mu_dtype_size(coll->dtype);
 
     if (mapped)
-        return b->ours.open ? MU_ALGO_OWN : MU_ALGO_NCCL;
+        return b->ours.open && !(captured && b->ours.for_virtual) ? MU_ALGO_OWN
+                                                                  : MU_ALGO_NCCL;
     return coll->count <= mu_one_shot_limit(&b->reach, element) / element
                ? MU_ALGO_ONE_SHOT
                : MU_ALGO_NCCL;
@@ -234,25 +237,28 @@ __attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *back
 {
     struct mu_nccl_backend *b = mu_nccl_of(backend);
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    enum mu_algo algo = algo_of(b, coll, mapped);
+    enum mu_algo algo = MU_ALGO_NCCL;
+    bool captured;
     int callers;
     cudaError_t rc;
 
     *carried = false;
     if (mu_nccl_aborted(b, err) < 0)
         return -1;
-    if (algo == MU_ALGO_NCCL)
-        return 0;
     rc = mu_device_enter(b, &callers);
     if (rc == cudaSuccess)
         rc = cudaStreamIsCapturing(coll->stream, &capture);
+    captured = capture != cudaStreamCaptureStatusNone;
     if (rc == cudaSuccess)
-        rc = capture == cudaStreamCaptureStatusNone
-                 ? launch_behind(b, coll, algo, err)
-                 : launch_captured(b, coll, algo, err);
+        algo = algo_of(b, coll, mapped, captured);
+    if (algo != MU_ALGO_NCCL)
+        rc = captured ? launch_captured(b, coll, algo, err)
+                      : launch_behind(b, coll, algo, err);
     mu_device_leave(b, callers);
-    *carried = rc == cudaSuccess;
-    b->calls[algo]++;
-    b->calls_captured += capture != cudaStreamCaptureStatusNone;
+    *carried = rc == cudaSuccess && algo != MU_ALGO_NCCL;
+    if (algo != MU_ALGO_NCCL) {
+        b->calls[algo]++;
+        b->calls_captured += captured;
+    }
     return rc == cudaSuccess ? 0 : mu_cuda_err(err, rc, coll->what);
 }

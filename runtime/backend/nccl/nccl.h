@@ -105,6 +105,7 @@ struct mu_watched {
 /* Memory that the program allocated. The ranks agree on `open`. */
 struct mu_own {
     bool open;
+    bool for_virtual; /* a rank's program asks for virtual memory; the same on all */
     pthread_mutex_t entries; /* of the table, refused, sent and kept */
     pthread_mutex_t work;    /* held while mappings change */
     struct mu_own_table table;

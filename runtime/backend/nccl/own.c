@@ -151,7 +151,8 @@ static int agree(struct mu_nccl_backend *b, int has, struct mu_err *err)
         any |= all[r];
     }
     o->virtual_memory.usable = both == (BOARDS | VIRTUAL);
-    o->open = (both & BOARDS) && (o->virtual_memory.usable || !(any & NEEDS_VIRTUAL));
+    o->for_virtual = any & NEEDS_VIRTUAL;
+    o->open = (both & BOARDS) && (o->virtual_memory.usable || !o->for_virtual);
     if (!o->virtual_memory.usable) {
         mu_log(b->env.log, MU_LOG_DEBUG,
                "nccl: virtual memory is copied, because %srank %d cannot map that of "
