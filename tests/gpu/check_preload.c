@@ -15,8 +15,8 @@
  *   check_preload RANKS time             us of an all-reduce on a stream and in a graph
  *
  * virtual: the buffers are virtual memory, as PyTorch's expandable segments.
- * Each rank is a process with a GPU of its own. Exit status 0: all ranks are content. Where
- * no rank goes on for 30 s, the state of all is printed, and they are killed.
+ * Each rank is a process with a GPU of its own. Exit status 0: all ranks are content.
+ * Where no rank goes on for 30 s, the state of all is printed, and they are killed.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -266,9 +266,10 @@ int main(int argc, char **argv)
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return 1;
-    /* NCCL 2.28 maps such memory of captured calls by itself. It maps the first range of a
-     * buffer alone, and does nothing of it where a call is in place: a rank that is, and
-     * its peer that is not, wait for each other. Memory of cudaMalloc it does not map.
+    /* NCCL 2.28 maps such memory of captured calls by itself. It maps the first range
+     * of a buffer alone, and does nothing of it where a call is in place: a rank that
+     * is, and its peer that is not, wait for each other. Memory of cudaMalloc it does
+     * not map.
      */
     if (is_virtual)
         setenv("NCCL_GRAPH_REGISTER", "0", 0);

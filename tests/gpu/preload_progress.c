@@ -146,7 +146,8 @@ static unsigned long steps_of(const struct progress *all, int n)
     return sum;
 }
 
-/* The ranks that have ended; *left: the others. Returns how many of them have failed. */
+/* The ranks that have ended; *left: the others. Returns how many of those have failed.
+ */
 static int collect(pid_t *pid, int n, int killed, int *left)
 {
     int failed = 0, status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* preload_progress.h - how far the ranks of check_preload are, and what they do when they
- * do not go on
+/* preload_progress.h - how far the ranks of check_preload are, and what they do when
+ * they do not go on
  */
 #ifndef TEST_PRELOAD_PROGRESS_H
 #define TEST_PRELOAD_PROGRESS_H
@@ -31,7 +31,7 @@ void progress_calls(unsigned long n, bool say);
 void progress_memory(long memories, long ranges);
 
 /* Wait for the ranks. killed: this one ends by a signal, -1: none does. Where a rank
- * fails, or none takes a step for 30 s, the state of all is printed, and they are killed.
+ * fails, or none takes a step for 30 s, the state of all is printed, and they end.
  * Returns how many have failed.
  */
 int progress_wait(const struct progress *all, const pid_t *pid, int n, int killed);

@@ -80,8 +80,8 @@ bool mu_virtual_try(struct mu_virtual *v, int rank, int n,
 void mu_virtual_close(struct mu_virtual *v);
 
 /* [in a call] A handle of the range at `base`; 0: it has none. Only there the program
- * cannot unmap the range: cuMemRetainAllocationHandle beside cuMemUnmap of the same range
- * returned handles that could not be exported (driver 580).
+ * cannot unmap the range: cuMemRetainAllocationHandle beside cuMemUnmap of the same
+ * range returned handles that could not be exported (driver 580).
  */
 CUmemGenericAllocationHandle mu_virtual_keep(const struct mu_virtual *v,
                                              uintptr_t base);
