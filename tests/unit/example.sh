@@ -72,7 +72,7 @@ if ldd "$dir/.libs/libmuster.so" | grep -q libasan; then
     echo "ok 6 - $test6 # SKIP AddressSanitizer cannot be loaded into python3"
 elif command -v python3 > /dev/null; then
     src=$(cd "${MUSTER_SRCDIR:-..}" && pwd)
-    out=$(cd "$dir" && LD_LIBRARY_PATH=$PWD/.libs MUSTER_SINGLE=1 timeout 60 python3 "$src/runtime/python/example.py" 2>&1)
+    out=$(cd "$dir" && LD_LIBRARY_PATH=$PWD/.libs MUSTER_BACKEND=host MUSTER_SINGLE=1 timeout 60 python3 "$src/runtime/python/example.py" 2>&1)
     (cd "$dir" && LD_LIBRARY_PATH=$PWD/.libs WORLD_SIZE=4 RANK=1 timeout 60 python3 "$src/runtime/python/example.py" > /dev/null 2>&1)
     status=$?
     if [ "$out" = "the mean of 1 ranks is [0.0, 0.0, 0.0]" ] && [ $status = 11 ]; then

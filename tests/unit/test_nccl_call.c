@@ -173,6 +173,8 @@ static void newcomers_get_a_new_communicator(void **state)
                                      .records = records };
         struct mu_err err = { 0 };
 
+        if (comms[i].shrinks && NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 7))
+            continue; /* no rank offers a parent: mu_comm_take */
         memcpy(records, comms[i].record, sizeof records);
         records[1].parent_rank = 1;
         nccl.by_id = nccl.by_shrink = 0;
