@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "runtime/backend/nccl/bench/gpu.h"
+#include "runtime/backend/nccl/driver.h"
 #include "runtime/base/clock.h"
 
 #define RANGE ((size_t)20 << 20)
@@ -49,16 +50,10 @@ static int tests, failures;
 
 static void find(const char *name, unsigned version, void *at)
 {
-    enum cudaDriverEntryPointQueryResult found;
-    void *call = NULL;
-
-    if (cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault,
-                                         &found) != cudaSuccess ||
-        !call) {
+    if (!mu_driver_find(name, version, at)) {
         printf("1..0 # SKIP the driver has no %s\n", name);
         exit(0);
     }
-    memcpy(at, &call, sizeof call);
 }
 
 static void find_all(void)

@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "runtime/backend/nccl/driver.h"
 
 #define MIB ((size_t)1 << 20)
 #define SMALL (2 * MIB)  /* bytes of a range, where the memory has few */
@@ -44,16 +45,10 @@ static void need(CUresult rc, const char *what)
 
 static void find(const char *name, unsigned version, void *at)
 {
-    enum cudaDriverEntryPointQueryResult found;
-    void *call = NULL;
-
-    if (cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault,
-                                         &found) != cudaSuccess ||
-        !call) {
+    if (!mu_driver_find(name, version, at)) {
         fprintf(stderr, "# the driver has no %s\n", name);
         exit(1);
     }
-    memcpy(at, &call, sizeof call);
 }
 
 static void find_all(void)

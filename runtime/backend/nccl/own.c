@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/backend/nccl/driver.h"
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/core/dtype.h"
 
@@ -122,18 +123,8 @@ static bool map_create(struct mu_nccl_backend *b)
 
 static bool driver_find(struct mu_own *o)
 {
-    enum cudaDriverEntryPointQueryResult found;
-    void *attribute = NULL, *range = NULL;
-
-    if (cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &attribute, 4000,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
-        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &range, 3020,
-                                         cudaEnableDefault, &found) != cudaSuccess ||
-        !attribute || !range)
-        return false;
-    memcpy(&o->attribute, &attribute, sizeof(attribute));
-    memcpy(&o->range, &range, sizeof(range));
-    return true;
+    return mu_driver_find("cuPointerGetAttribute", 4000, &o->attribute) &&
+           mu_driver_find("cuMemGetAddressRange", 3020, &o->range);
 }
 
 /* Collective: which memory all ranks can share. */

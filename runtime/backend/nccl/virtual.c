@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/backend/nccl/driver.h"
 #include "runtime/base/clock.h"
 
 #define TRIAL_BYTES ((size_t)2 << 20)
@@ -22,18 +23,11 @@ struct note {
 static bool find(const struct mu_virtual *v, const char *name, unsigned version,
                  void *at)
 {
-    enum cudaDriverEntryPointQueryResult found;
-    void *call = NULL;
+    bool ok = mu_driver_find(name, version, at);
 
-    if (cudaGetDriverEntryPointByVersion(name, &call, version, cudaEnableDefault,
-                                         &found) != cudaSuccess ||
-        !call) {
-        cudaGetLastError();
+    if (!ok)
         mu_log(v->log, MU_LOG_DEBUG, "nccl: the driver has no %s", name);
-        return false;
-    }
-    memcpy(at, &call, sizeof call);
-    return true;
+    return ok;
 }
 
 static bool find_all(struct mu_virtual *v)
