@@ -389,6 +389,8 @@ srun -Q --overlap -n1 --gres=none muster doctor
 muster doctor
 scancel --signal=KILL \$SLURM_JOB_ID.0
 wait
+# Slurm refuses a step while it counts these GPUs as taken
+for _ in \$(seq 100); do squeue -hs -j \$SLURM_JOB_ID -o %i | grep -q '[.]0\$' || break; sleep 0.1; done
 srun -Q -n1 --gres=gpu:2 bash -c 'echo later \$NCCL_RAS_ADDR'
 JOB
     rm -f "$MUSTER_DIR/ras"

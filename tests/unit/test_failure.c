@@ -279,7 +279,8 @@ static bool accuses(const char *text, int rank, int guilty)
     return line && (!named || named > line + strcspn(line, "\n"));
 }
 
-static void check(const struct fault *f, const struct forked_result *r, double deed_at,
+/* False: all is right, but late. */
+static bool check(const struct fault *f, const struct forked_result *r, double deed_at,
                   double start)
 {
     double last = 0;
@@ -310,26 +311,36 @@ static void check(const struct fault *f, const struct forked_result *r, double d
     for (int k = 0; last > f->within * PATIENCE && k < f->world.size; k++)
         print_message("# rank %d: status %d at %.2f s\n", k, r->status[k],
                       r->seconds[k] - (deed_at - start));
-    if (last > f->within * PATIENCE)
-        fail_msg("%s: took %.2f s, not %.2f\n%s", f->name, last, f->within, r->text);
+    return last <= f->within * PATIENCE;
+}
+
+#define TIMES 3 /* a busy machine may be late once */
+
+static void try_fault(const struct fault *f)
+{
+    struct done *done = forked_shared(sizeof *done);
+    struct forked_world w = f->world;
+    struct run run = { f, done, NULL };
+    bool in_time = false;
+
+    if (!needs_deadline(f))
+        w.timeout = 300;
+    for (int i = 0; i < TIMES && !in_time; i++) {
+        struct forked_result r;
+        double start = mu_clock_s();
+
+        forked_run(&w, body, &run, 30, &r);
+        in_time = check(f, &r, done->at, start);
+        forked_clear(&r);
+    }
+    if (!in_time)
+        fail_msg("%s: took longer than %.2f s, %d times", f->name, f->within, TIMES);
 }
 
 static void every_fault_ends_with_the_name_of_the_guilty_rank(void **state)
 {
-    struct done *done = forked_shared(sizeof *done);
-
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        struct forked_world w = faults[i].world;
-        struct run run = { &faults[i], done, NULL };
-        struct forked_result r;
-        double start = mu_clock_s();
-
-        if (!needs_deadline(&faults[i]))
-            w.timeout = 300;
-        forked_run(&w, body, &run, 30, &r);
-        check(&faults[i], &r, done->at, start);
-        forked_clear(&r);
-    }
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        try_fault(&faults[i]);
 }
 
 /* ---- A failure that a death may explain -------------------------------------------
