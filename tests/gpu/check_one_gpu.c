@@ -138,12 +138,16 @@ static cudaError_t launch(const struct rank *ranks, int i, const struct call *c)
 {
     const struct rank *r = &ranks[i];
     char *buffer = r->memory + r->at;
+    const struct mu_work sum = { .send = buffer,
+                                 .recv = buffer,
+                                 .count = c->count,
+                                 .dtype = c->dtype,
+                                 .scale = c->scale };
     struct mu_places places;
 
     switch (c->way) {
     case ONE_SHOT:
-        return mu_one_shot(&r->reach, buffer, buffer, c->count, c->dtype, MUSTER_SUM,
-                           c->scale, BLOCKS, 512, r->stream);
+        return mu_one_shot(&r->reach, &sum, BLOCKS, 512, r->stream);
     case RELAY:
         return mu_relay(&r->reach, buffer, buffer, c->count, c->dtype, c->scale, BLOCKS,
                         r->stream);

@@ -28,13 +28,17 @@ static void fire(void *arg)
     struct mu_nccl_backend *b = mu_nccl_of(s->r->b);
     struct mu_err err = { 0 };
     size_t count = s->bytes / 4;
+    const struct mu_work sum = { .send = s->arena,
+                                 .recv = s->arena,
+                                 .count = count,
+                                 .dtype = MUSTER_F32,
+                                 .scale = 1.0 };
     cudaStream_t stream = s->r->stream;
     cudaError_t rc = cudaSuccess;
 
     switch (s->path) {
     case MU_ALGO_ONE_SHOT:
-        rc = mu_one_shot(&b->reach, s->arena, s->arena, count, MUSTER_F32, MUSTER_SUM,
-                         1.0, s->blocks, s->threads, stream);
+        rc = mu_one_shot(&b->reach, &sum, s->blocks, s->threads, stream);
         break;
     case MU_ALGO_PULL:
         rc = mu_pull(&b->reach, &s->places, count, MUSTER_F32, 1.0, s->blocks, stream);

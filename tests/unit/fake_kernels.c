@@ -28,16 +28,40 @@ static cudaError_t sum_kernel(const char *name, const void *send, void *recv,
                                   .scale = scale });
 }
 
+/* The names differ by shape: two shapes that meet are a complaint. */
+static cudaError_t work_kernel(const char *const *names, const struct mu_work *w,
+                               cudaStream_t s)
+{
+    static const enum collective collectives[] = { [MU_ALLREDUCE] = SUM,
+                                                   [MU_REDUCE_SCATTER] = SCATTER,
+                                                   [MU_ALLGATHER] = GATHER,
+                                                   [MU_BROADCAST] = BROADCAST };
+    bool sums = mu_shape_sums(w->shape);
+
+    if (!sums && w->count % sizeof(float) != 0)
+        return cudaErrorInvalidValue;
+    return kernel(s, (struct op){ .work = COLLECTIVE,
+                                  .collective = collectives[w->shape],
+                                  .name = names[w->shape],
+                                  .from = w->send,
+                                  .to = w->recv,
+                                  .count = sums ? w->count : w->count / sizeof(float),
+                                  .scale = w->scale,
+                                  .root = w->root });
+}
+
 size_t mu_one_shot_limit(const struct mu_reach *reach, size_t element)
 {
     return 1 << 20;
 }
 
-cudaError_t mu_one_shot(const struct mu_reach *r, const void *send, void *recv,
-                        size_t count, enum muster_dtype dtype, enum muster_op op,
-                        double scale, int blocks, int threads, cudaStream_t s)
+cudaError_t mu_one_shot(const struct mu_reach *r, const struct mu_work *work,
+                        int blocks, int threads, cudaStream_t s)
 {
-    return sum_kernel("one-shot", send, recv, count, scale, s);
+    static const char *const names[] = { "one-shot", "one-shot reduce-scatter",
+                                         "one-shot all-gather", "one-shot broadcast" };
+
+    return work_kernel(names, work, s);
 }
 
 bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op)
@@ -61,12 +85,20 @@ cudaError_t mu_pull(const struct mu_reach *r, const struct mu_places *places,
     return kernel(s, op);
 }
 
-cudaError_t mu_own(const struct mu_reach *r, const struct mu_own_map *map,
-                   const struct mu_own_buffers *buffers, size_t count,
-                   enum muster_dtype dtype, double scale, int blocks, cudaStream_t s)
+bool mu_own_can(const struct mu_work *work)
 {
+    return work->shape == MU_ALLREDUCE || work->count * mu_work_element(work) % 16 == 0;
+}
+
+cudaError_t mu_own(const struct mu_reach *r, const struct mu_own_map *map,
+                   const struct mu_work *work, const struct mu_own_buffers *buffers,
+                   int blocks, cudaStream_t s)
+{
+    static const char *const names[] = { "own", "own reduce-scatter", "own all-gather",
+                                         "own broadcast" };
+
     count_for(s)->blocks = blocks;
-    return sum_kernel("own", buffers->send, buffers->recv, count, scale, s);
+    return work_kernel(names, work, s);
 }
 
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes)

@@ -50,13 +50,12 @@ char *mu_parts_of(const struct mu_nccl_backend *b, int local_rank)
     return b->peer_control[local_rank];
 }
 
-cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_work *work,
                           int blocks, bool captured)
 {
-    const struct mu_own_buffers buffers = { .send = coll->send, .recv = coll->recv };
+    const struct mu_own_buffers buffers = { .stage_bytes = MU_PARTS_BYTES };
 
-    return mu_own(&b->reach, NULL, &buffers, coll->count, coll->dtype, coll->scale,
-                  blocks, b->stream);
+    return mu_own(&b->reach, NULL, work, &buffers, blocks, b->stream);
 }
 
 bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t bytes,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* test_nccl_carry.c - all-reduces of a program on its own streams, on fake GPUs */
+/* test_nccl_carry.c - collectives of a program on its own streams, on fake GPUs */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,20 +53,37 @@ static bool is_mapped(int k)
     return k % 3 == 2;
 }
 
+static enum mu_coll_kind kind_of(int k)
+{
+    static const enum mu_coll_kind kinds[] = { MU_COLL_ALLREDUCE,
+                                               MU_COLL_REDUCE_SCATTER,
+                                               MU_COLL_ALLGATHER, MU_COLL_BROADCAST };
+
+    return kinds[k / 2 % 4];
+}
+
+/* All in place, on a buffer of count_of(k) elements, as NCCL has it. */
 static int carry(int r, int k, cudaStream_t s, bool *carried, struct mu_err *err)
 {
     struct fake_rank *g = &fake_rank[r];
+    enum mu_coll_kind kind = kind_of(k);
     float *p = place(g->arena, k);
-    const struct mu_coll c = { .kind = MU_COLL_ALLREDUCE,
-                               .dtype = MUSTER_F32,
-                               .op = MUSTER_SUM,
-                               .send = p,
-                               .recv = p,
-                               .count = count_of(k),
-                               .scale = 1.0,
-                               .stream = s,
-                               .direct = true,
-                               .what = "ncclAllReduce" };
+    size_t part = count_of(k) / (size_t)fake_nranks;
+    bool parts = kind == MU_COLL_REDUCE_SCATTER || kind == MU_COLL_ALLGATHER;
+    bool moves = kind == MU_COLL_ALLGATHER || kind == MU_COLL_BROADCAST;
+    const struct mu_coll c = {
+        .kind = kind,
+        .dtype = MUSTER_F32,
+        .op = MUSTER_SUM,
+        .send = kind == MU_COLL_ALLGATHER ? p + (size_t)r * part : p,
+        .recv = kind == MU_COLL_REDUCE_SCATTER ? p + (size_t)r * part : p,
+        .count = (parts ? part : count_of(k)) * (moves ? sizeof *p : 1),
+        .root = k % fake_nranks,
+        .scale = 1.0,
+        .stream = s,
+        .direct = true,
+        .what = "ncclAllReduce"
+    };
 
     return mu_nccl_carry((struct mu_backend *)&g->b, &c, is_mapped(k), carried, err);
 }
@@ -94,14 +111,35 @@ static void call_somewhere(unsigned order, int r, int k)
     assert_true(carried);
 }
 
+/* Element i of call k on rank r, of which part `of` of the buffer is. */
+static float expected(int r, int k, int of)
+{
+    float sum = 0;
+
+    for (int p = 0; p < fake_nranks; p++)
+        sum += value(p, k);
+    switch (kind_of(k)) {
+    case MU_COLL_REDUCE_SCATTER:
+        return of == r ? sum : value(r, k);
+    case MU_COLL_ALLGATHER:
+        return value(of, k);
+    case MU_COLL_BROADCAST:
+        return value(k % fake_nranks, k);
+    default:
+        return sum;
+    }
+}
+
 static void run_and_compare(const char *what, unsigned order)
 {
     fake_run_to_end(what, order);
     for (int r = 0; r < fake_nranks; r++)
         for (int k = 0; k < CALLS; k++)
-            for (size_t i = 0; i < count_of(k); i++)
-                assert_true(place(fake_rank[r].seen, k)[i] ==
-                            value(0, k) + value(1, k));
+            for (size_t i = 0; i < count_of(k); i++) {
+                size_t of = i / (count_of(k) / (size_t)fake_nranks);
+
+                assert_true(place(fake_rank[r].seen, k)[i] == expected(r, k, (int)of));
+            }
 }
 
 static void calls_on_several_streams_run_in_the_order_of_the_calls(void **state)
@@ -233,18 +271,51 @@ static void large_calls_of_a_graph_are_nccl_s_where_the_memory_is_virtual(void *
     fake_capture(false);
 }
 
-/* What computes beside it keeps its SMs: eight blocks reach the rate of 32. */
+/* Where the ranks' parts fill no vectors, peers cannot store them in vectors. */
+static void large_parts_of_no_whole_vectors_are_left_to_nccl(void **state)
+{
+    static const enum mu_coll_kind kinds[] = { MU_COLL_ALLGATHER, MU_COLL_BROADCAST };
+
+    for (int i = 0; i < 4; i++) {
+        const struct mu_coll c = { .kind = kinds[i % 2],
+                                   .count = 2 * MIB + (i < 2 ? 0 : 8), /* bytes */
+                                   .scale = 1.0,
+                                   .direct = true,
+                                   .stream = fake_rank[0].s1 };
+        bool carried = i >= 2;
+
+        assert_int_equal(mu_nccl_carry((struct mu_backend *)&fake_rank[0].b, &c, true,
+                                       &carried, NULL),
+                         0);
+        assert_int_equal(carried, i < 2);
+    }
+}
+
+/* What computes beside it keeps its SMs: eight blocks reach the rate of 32. The root of
+ * a broadcast works alone.
+ */
 static void large_calls_take_few_sms(void **state)
 {
     static const struct {
-        size_t bytes;
+        enum mu_coll_kind kind;
+        size_t bytes, count; /* of the larger buffer; of the call */
         int blocks;
-    } rows[] = { { 2 * MIB, 32 }, { 16 * MIB, 32 }, { 25 * MIB, 8 } };
+    } rows[] = {
+        { MU_COLL_ALLREDUCE, 2 * MIB, MIB / 2, 32 },
+        { MU_COLL_ALLREDUCE, 16 * MIB, 4 * MIB, 32 },
+        { MU_COLL_ALLREDUCE, 25 * MIB, 25 * MIB / 4, 8 },
+        { MU_COLL_REDUCE_SCATTER, 16 * MIB, 2 * MIB, 32 },
+        { MU_COLL_REDUCE_SCATTER, 24 * MIB, 3 * MIB, 8 },
+        { MU_COLL_ALLGATHER, 16 * MIB, 8 * MIB, 32 },
+        { MU_COLL_ALLGATHER, 24 * MIB, 12 * MIB, 8 },
+        { MU_COLL_BROADCAST, 64 * KIB, 64 * KIB, 4 },
+        { MU_COLL_BROADCAST, 24 * MIB, 24 * MIB, 32 },
+    };
 
-    for (int i = 0; i < 3; i++) {
-        const struct mu_coll c = { .kind = MU_COLL_ALLREDUCE,
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct mu_coll c = { .kind = rows[i].kind,
                                    .dtype = MUSTER_F32,
-                                   .count = rows[i].bytes / sizeof(float),
+                                   .count = rows[i].count,
                                    .scale = 1.0,
                                    .direct = true,
                                    .stream = fake_rank[0].s1 };
@@ -291,8 +362,7 @@ static void the_ways_of_the_calls_are_logged_at_the_end(void **state)
     assert_string_equal(
         lines,
         "1 nccl: CUDA gives the peers of rank 0 no handle of 1 allocations: "
-        "all-reduces "
-        "of more than 1 MiB on them were copied, slower than by NCCL\n"
+        "large collectives on them were copied, slower than by NCCL\n"
         "3 nccl: rank 0, nccl.7: 2 calls by one-shot, 1 on mapped memory, 1 of both "
         "captured; mapping is on: of 2 allocations the peers have mapped 0, CUDA "
         "refuses "
@@ -349,6 +419,7 @@ int main(void)
         TEST(a_graph_waits_once_and_records_once),
         TEST(what_no_way_can_carry_is_left_to_nccl),
         TEST(large_calls_of_a_graph_are_nccl_s_where_the_memory_is_virtual),
+        TEST(large_parts_of_no_whole_vectors_are_left_to_nccl),
         TEST(large_calls_take_few_sms),
         TEST(the_ways_of_the_calls_are_logged_at_the_end),
         TEST(the_program_s_device_stays_current),

@@ -275,8 +275,8 @@ char *mu_parts_of(const struct mu_nccl_backend *backend, int local_rank)
 }
 
 cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
-                   const struct mu_own_buffers *buffers, size_t count,
-                   enum muster_dtype dtype, double scale, int blocks, cudaStream_t s)
+                   const struct mu_work *work, const struct mu_own_buffers *buffers,
+                   int blocks, cudaStream_t s)
 {
     launch = *buffers;
     return cudaSuccess;
@@ -469,7 +469,7 @@ static int without_mapping(void **state)
 /* A call on memory k; returns its slot. */
 static int call(int k, size_t offset)
 {
-    const struct mu_coll c = { .dtype = MUSTER_F32,
+    const struct mu_work c = { .dtype = MUSTER_F32,
                                .send = memory[k].at + offset,
                                .recv = memory[k].at + offset,
                                .count = 16 };
@@ -645,7 +645,7 @@ static void the_peer_has_its_answer_after_the_kernels_launched_before(void **sta
 
 static void what_cannot_be_offered(void **state)
 {
-    const struct mu_coll c = {
+    const struct mu_work c = {
         .dtype = MUSTER_F32, .send = b.control + 32, .recv = memory[1].at, .count = 16
     };
 
@@ -1023,6 +1023,38 @@ static void a_kernel_that_waits_for_long_is_reported_with_the_state(void **state
     b.env.log = NULL;
 }
 
+/* The peers read what is added up, and write what all ranks get: the other buffer may
+ * be any memory, and is not looked up. Both ranks' parts must be of one allocation.
+ */
+static void only_what_the_peers_use_is_offered(void **state)
+{
+    static const struct {
+        enum mu_shape shape;
+        size_t count;
+        bool from, to;
+    } rows[] = {
+        { MU_REDUCE_SCATTER, BYTES / 2 / sizeof(float), true, false },
+        { MU_REDUCE_SCATTER, BYTES / 2 / sizeof(float) + 1, false, false },
+        { MU_ALLGATHER, BYTES / 2, false, true },
+        { MU_ALLGATHER, BYTES / 2 + 1, false, false },
+        { MU_BROADCAST, BYTES, false, true },
+        { MU_BROADCAST, BYTES + 1, false, false },
+        { MU_ALLREDUCE, BYTES / sizeof(float), true, true },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct mu_work w = { .shape = rows[i].shape,
+                                   .dtype = MUSTER_F32,
+                                   .send = memory[0].at,
+                                   .recv = memory[1].at,
+                                   .count = rows[i].count };
+
+        assert_int_equal(mu_own_launch(&b, &w, 1, captured), cudaSuccess);
+        assert_int_equal(launch.from.n > 0, rows[i].from);
+        assert_int_equal(launch.to.n > 0, rows[i].to);
+    }
+}
+
 static void one_rank_that_cannot_share_decides_for_all(void **state)
 {
     assert_false(b.ours.open);
@@ -1072,6 +1104,7 @@ int main(void)
             without_mapping, close_both),
         cmocka_unit_test_setup_teardown(nothing_is_shared_unless_it_was_asked_for,
                                         peer_without_needed_virtual, close_both),
+        TEST(only_what_the_peers_use_is_offered),
         cmocka_unit_test_setup_teardown(one_rank_that_cannot_share_decides_for_all,
                                         without_peer, close_both),
         cmocka_unit_test_setup_teardown(nothing_is_shared_unless_it_was_asked_for,

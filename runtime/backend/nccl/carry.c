@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* carry.c - all-reduces of a program that calls NCCL, on its own memory and streams
+/* carry.c - collectives of a program that calls NCCL, on its own memory and streams
  *
  * Our kernels use one set of flags, so they run one after the other, in the order of
  * the calls, which is the same on all ranks. Streams of the program may have ended
@@ -14,7 +14,6 @@
  */
 #include "runtime/backend/nccl/nccl.h"
 #include "runtime/base/clock.h"
-#include "runtime/core/dtype.h"
 
 #define POLL 20e-6 /* seconds */
 
@@ -55,11 +54,10 @@ void mu_carry_report(struct mu_nccl_backend *b)
         pthread_mutex_unlock(&o->entries);
     }
     if (refused > 0)
-        mu_log(
-            b->env.log, MU_LOG_WARN,
-            "nccl: CUDA gives the peers of rank %d no handle of %u allocations: "
-            "all-reduces of more than 1 MiB on them were copied, slower than by NCCL",
-            b->env.rank, refused);
+        mu_log(b->env.log, MU_LOG_WARN,
+               "nccl: CUDA gives the peers of rank %d no handle of %u allocations: "
+               "large collectives on them were copied, slower than by NCCL",
+               b->env.rank, refused);
     mu_log(
         b->env.log, MU_LOG_DEBUG,
         "nccl: rank %d, %s: %lu calls by one-shot, %lu on mapped memory, %lu of both "
@@ -220,14 +218,15 @@ static cudaError_t launch_captured(struct mu_nccl_backend *b,
 static enum mu_algo algo_of(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                             bool mapped, bool captured)
 {
-    size_t element = mu_dtype_size(coll->dtype);
+    const struct mu_work w = mu_nccl_work(coll);
+    size_t element = mu_work_element(&w);
 
     if (mapped)
-        return b->ours.open && !(captured && b->ours.for_virtual) ? MU_ALGO_OWN
-                                                                  : MU_ALGO_NCCL;
-    return coll->count <= mu_one_shot_limit(&b->reach, element) / element
-               ? MU_ALGO_ONE_SHOT
-               : MU_ALGO_NCCL;
+        return b->ours.open && mu_own_can(&w) && !(captured && b->ours.for_virtual)
+                   ? MU_ALGO_OWN
+                   : MU_ALGO_NCCL;
+    return w.count <= mu_one_shot_limit(&b->reach, element) / element ? MU_ALGO_ONE_SHOT
+                                                                      : MU_ALGO_NCCL;
 }
 
 __attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *backend,

@@ -213,7 +213,7 @@ static cudaError_t launch_alone(struct mu_nccl_backend *b, const struct mu_coll 
     return rc;
 }
 
-/* Of a kernel that adds up segments: pull, and own where it is direct. */
+/* Of a kernel whose ranks have segments: pull, and own where it is direct. */
 static int segment_blocks(const struct mu_nccl_backend *b, const struct mu_coll *coll,
                           size_t bytes, int most)
 {
@@ -222,21 +222,60 @@ static int segment_blocks(const struct mu_nccl_backend *b, const struct mu_coll 
     return ceil_div(bytes / b->reach.n, 16384, most);
 }
 
+struct mu_work mu_nccl_work(const struct mu_coll *c)
+{
+    return (struct mu_work){ .shape = c->kind == MU_COLL_BROADCAST   ? MU_BROADCAST
+                                      : c->kind == MU_COLL_ALLGATHER ? MU_ALLGATHER
+                                      : c->kind == MU_COLL_REDUCE_SCATTER
+                                          ? MU_REDUCE_SCATTER
+                                          : MU_ALLREDUCE,
+                             .root = c->root,
+                             .send = c->send,
+                             .recv = c->recv,
+                             .count = c->count,
+                             .dtype = c->dtype,
+                             .op = c->op,
+                             .scale = c->scale };
+}
+
+static cudaError_t launch_one_shot(struct mu_nccl_backend *b,
+                                   const struct mu_coll *coll, int most)
+{
+    const struct mu_work w = mu_nccl_work(coll);
+    size_t element = mu_work_element(&w);
+    size_t packets = w.count * element / (element == 8 ? 8 : 12) + 1;
+    int threads = packets > BLOCKS * 512 ? 1024 : 512;
+
+    return mu_one_shot(&b->reach, &w, ceil_div(packets, threads, most), threads,
+                       b->stream);
+}
+
+/* Of a broadcast the root alone works, on the only segment. */
+static cudaError_t launch_own(struct mu_nccl_backend *b, const struct mu_coll *coll,
+                              int most)
+{
+    const struct mu_work w = mu_nccl_work(coll);
+    size_t bytes = w.count * mu_work_element(&w);
+    bool scattered = w.shape == MU_REDUCE_SCATTER || w.shape == MU_ALLGATHER;
+    int blocks =
+        w.shape == MU_BROADCAST
+            ? ceil_div(bytes, 16384, most)
+            : segment_blocks(b, coll, scattered ? bytes * b->reach.n : bytes, most);
+
+    return mu_own_launch(b, &w, blocks, capturing(b));
+}
+
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                    enum mu_algo algo, const struct mu_places *places,
                    struct mu_err *err)
 {
-    size_t element = mu_dtype_size(coll->dtype), bytes = coll->count * element;
-    size_t packets = bytes / (element == 8 ? 8 : 12) + 1;
-    int threads = packets > BLOCKS * 512 ? 1024 : 512;
+    size_t bytes = bytes_of(coll);
     int most = coll->direct ? 2 * BLOCKS : BLOCKS;
     cudaError_t rc = cudaSuccess;
 
     switch (algo) {
     case MU_ALGO_ONE_SHOT:
-        rc = mu_one_shot(&b->reach, coll->send, coll->recv, coll->count, coll->dtype,
-                         coll->op, coll->scale, ceil_div(packets, threads, most),
-                         threads, b->stream);
+        rc = launch_one_shot(b, coll, most);
         break;
     case MU_ALGO_PULL:
         rc = mu_pull(&b->reach, places, coll->count, coll->dtype, coll->scale,
@@ -247,7 +286,7 @@ int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                       coll->scale, ceil_div(bytes / b->reach.n, 8192, most), b->stream);
         break;
     case MU_ALGO_OWN:
-        rc = mu_own_launch(b, coll, segment_blocks(b, coll, bytes, most), capturing(b));
+        rc = launch_own(b, coll, most);
         break;
     case MU_ALGO_COPY:
         rc = mu_copy_launch(b, coll, places);

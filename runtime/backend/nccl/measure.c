@@ -93,6 +93,12 @@ static int agree(struct mu_nccl_backend *b, struct mu_err *err)
 {
     float flat[MU_ALGOS][MU_ALGO_POINTS + 1];
     const size_t n = sizeof flat / sizeof flat[0][0];
+    const struct mu_work greatest = { .send = b->scratch,
+                                      .recv = b->scratch,
+                                      .count = n,
+                                      .dtype = MUSTER_F32,
+                                      .op = MUSTER_MAX,
+                                      .scale = 1.0 };
     cudaError_t rc;
 
     for (int p = 0; p < MU_ALGOS; p++) {
@@ -102,8 +108,7 @@ static int agree(struct mu_nccl_backend *b, struct mu_err *err)
     rc = cudaMemcpyAsync(b->scratch, flat, sizeof flat, cudaMemcpyHostToDevice,
                          b->stream);
     if (rc == cudaSuccess)
-        rc = mu_one_shot(&b->reach, b->scratch, b->scratch, n, MUSTER_F32, MUSTER_MAX,
-                         1.0, 1, 256, b->stream);
+        rc = mu_one_shot(&b->reach, &greatest, 1, 256, b->stream);
     if (rc == cudaSuccess)
         rc = cudaMemcpyAsync(flat, b->scratch, sizeof flat, cudaMemcpyDeviceToHost,
                              b->stream);

@@ -13,7 +13,7 @@
  *   copy.c     all-reduce by copy engines
  *   exchange.c messages and all-to-all: by which way, its calls
  *   coll.c     start and join
- *   carry.c    all-reduces of a program that calls NCCL
+ *   carry.c    collectives of a program that calls NCCL
  *   moments.c  times of the GPU's work, read later
  *   stream.c   block the host until streams are idle
  *   error.c    results of CUDA and NCCL as sentences
@@ -270,7 +270,7 @@ int mu_peers_collect(struct mu_nccl_backend *b, const char *key, const void *min
 int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err);
 void mu_own_poll(struct mu_nccl_backend *b);
 void mu_own_close(struct mu_nccl_backend *b);
-cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_work *work,
                           int blocks, bool captured);
 
 /* measure.c */
@@ -290,6 +290,8 @@ unsigned mu_nccl_way(const struct mu_nccl_backend *b, const struct mu_coll *coll
 int mu_nccl_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
                    enum mu_algo algo, const struct mu_places *places,
                    struct mu_err *err);
+/* What our kernels make of it; of all-gather and broadcast count are bytes. */
+struct mu_work mu_nccl_work(const struct mu_coll *coll);
 /* By the fastest usable algorithm. */
 int mu_nccl_enqueue(struct mu_nccl_backend *b, const struct mu_coll *coll,
                     struct mu_err *err);

@@ -14,7 +14,6 @@
 
 #include "runtime/backend/nccl/driver.h"
 #include "runtime/backend/nccl/nccl.h"
-#include "runtime/core/dtype.h"
 
 _Static_assert(MU_OWN_CONTROL == MU_OWN_SLOTS && MU_OWN_PEERS == MU_PEERS,
                "the kernels have a place for each slot");
@@ -282,25 +281,37 @@ static struct mu_own_place place_of(struct mu_nccl_backend *b, const void *p,
     return place;
 }
 
-cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_coll *coll,
+/* Peers read what is added up, and write what all ranks get. */
+static void places_of(struct mu_nccl_backend *b, const struct mu_work *w, bool captured,
+                      struct mu_own_buffers *buffers)
+{
+    size_t bytes = w->count * mu_work_element(w);
+    size_t larger = w->shape == MU_ALLREDUCE || w->shape == MU_BROADCAST
+                        ? bytes
+                        : bytes * (size_t)b->env.local_size;
+    bool sums = mu_shape_sums(w->shape), all = w->shape != MU_REDUCE_SCATTER;
+
+    if (sums)
+        buffers->from = place_of(b, w->send, larger, captured);
+    if (sums && all && w->recv == w->send)
+        buffers->to = buffers->from;
+    else if (all)
+        buffers->to = place_of(b, w->recv, larger, captured);
+}
+
+cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_work *work,
                           int blocks, bool captured)
 {
-    size_t bytes = coll->count * mu_dtype_size(coll->dtype);
-    struct mu_own_buffers buffers = { .send = coll->send,
-                                      .recv = coll->recv,
-                                      .stage_bytes = MU_PARTS_BYTES,
+    struct mu_own_buffers buffers = { .stage_bytes = MU_PARTS_BYTES,
                                       .counted = !captured };
     cudaError_t rc;
 
-    buffers.from = place_of(b, coll->send, bytes, captured);
-    buffers.to = coll->recv == coll->send ? buffers.from
-                                          : place_of(b, coll->recv, bytes, captured);
+    places_of(b, work, captured, &buffers);
     for (int i = 0; i < b->env.local_size; i++)
         buffers.stage[i] = mu_parts_of(b, i);
     if (buffers.counted)
         atomic_fetch_add(&b->ours.launched, (unsigned)blocks);
-    rc = mu_own(&b->reach, b->ours.map, &buffers, coll->count, coll->dtype, coll->scale,
-                blocks, b->stream);
+    rc = mu_own(&b->reach, b->ours.map, work, &buffers, blocks, b->stream);
     if (buffers.counted && rc != cudaSuccess)
         atomic_fetch_sub(&b->ours.launched, (unsigned)blocks);
     return rc;

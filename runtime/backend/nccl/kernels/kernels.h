@@ -14,6 +14,7 @@
  *             all; a barrier before and after                            (bandwidth)
  *   own       pull on memory that the program allocated: direct where all peers have
  *             mapped it, else staged through an area of ours       (callers' memory)
+ *             One-shot and own have reduce-scatter, all-gather and broadcast too.
  *   mail      a small message from one rank to another, in packets      (messages)
  *   pipe      a large one, through an area of the receiver               (messages)
  *   copy      copy engines transfer parts and sums, kernels only add and wait: slower,
@@ -34,6 +35,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "runtime/core/dtype.h"
 
 #define MU_PEERS 8         /* most ranks of a node that the kernels serve */
 #define MU_BLOCKS 32       /* most blocks of one collective */
@@ -93,13 +96,46 @@ struct mu_reach {
     size_t pipe_room;            /* bytes of a pipe */
 };
 
-/* Largest one-shot in bytes of data, for elements of that size. */
+/* Largest one-shot in bytes of data that a rank sends to another, for elements of that
+ * size.
+ */
 size_t mu_one_shot_limit(const struct mu_reach *reach, size_t element);
 
-/* Aligned to the element; send == recv or no overlap. blocks <= MU_BLOCKS. */
-cudaError_t mu_one_shot(const struct mu_reach *reach, const void *send, void *recv,
-                        size_t count, enum muster_dtype dtype, enum muster_op op,
-                        double scale, int blocks, int threads, cudaStream_t stream);
+/* A collective, and which halves of an all-reduce it has. */
+enum mu_shape {
+    MU_ALLREDUCE,      /* each rank adds up a segment, and stores it on all ranks */
+    MU_REDUCE_SCATTER, /* each adds up its segment, and keeps it */
+    MU_ALLGATHER,      /* each stores its own data on all ranks */
+    MU_BROADCAST,      /* the root does */
+};
+static inline bool mu_shape_sums(enum mu_shape shape)
+{
+    return shape == MU_ALLREDUCE || shape == MU_REDUCE_SCATTER;
+}
+
+/* Sums in rank order: a reduce-scatter has the bits of an all-reduce. */
+struct mu_work {
+    enum mu_shape shape;
+    int root;         /* of a broadcast, which alone has send: a rank of this node */
+    const void *send; /* in place as in NCCL, or no overlap; aligned to the element */
+    void *recv;
+    /* Elements, of all-reduce: of the buffer; reduce-scatter: received by each rank.
+     * Bytes, of all-gather: sent by each rank; broadcast: of the buffer.
+     */
+    size_t count;
+    enum muster_dtype dtype; /* these three of sums alone */
+    enum muster_op op;
+    double scale;
+};
+/* Bytes of what count counts. */
+static inline size_t mu_work_element(const struct mu_work *w)
+{
+    return mu_shape_sums(w->shape) ? mu_dtype_size(w->dtype) : 1;
+}
+
+/* blocks <= MU_BLOCKS */
+cudaError_t mu_one_shot(const struct mu_reach *reach, const struct mu_work *work,
+                        int blocks, int threads, cudaStream_t stream);
 
 /* MUSTER_SUM of floating-point types only. */
 bool mu_segmented_can(enum muster_dtype dtype, enum muster_op op);
@@ -141,17 +177,16 @@ struct mu_own_place {
 };
 
 struct mu_own_buffers {
-    const void *send; /* send == recv or no overlap; aligned to the element */
-    void *recv;
     struct mu_own_place from, to;
     char *stage[MU_PEERS]; /* the staging areas; at least 16 KiB a rank */
     size_t stage_bytes;
     bool counted; /* its blocks count in own_done */
 };
+/* Sums of floating-point types; all but an all-reduce have a multiple of 16 bytes. */
+bool mu_own_can(const struct mu_work *work);
 cudaError_t mu_own(const struct mu_reach *reach, const struct mu_own_map *map,
-                   const struct mu_own_buffers *buffers, size_t count,
-                   enum muster_dtype dtype, double scale, int blocks,
-                   cudaStream_t stream);
+                   const struct mu_work *work, const struct mu_own_buffers *buffers,
+                   int blocks, cudaStream_t stream);
 
 /* Aligned to the element, send == recv or no overlap; the area must hold the data. */
 bool mu_relay_fits(const struct mu_reach *reach, size_t bytes);
