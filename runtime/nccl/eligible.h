@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* eligible.h - which all-reduces Muster carries out
+/* eligible.h - which collectives Muster carries out
  *
- * Only what NCCL requires to be equal on all ranks decides: size, type and operator,
- * and in the backend (carry.c) whether the call is captured.
+ * Only what NCCL requires to be equal on all ranks decides: function, size, type and
+ * operator, and in the backend (carry.c) whether the call is captured.
  * So all ranks decide alike without a message. Addresses, alignment, streams and groups
  * may differ among the ranks, and decide nothing.
  */
@@ -11,22 +11,26 @@
 
 #include <stdbool.h>
 
+#include "runtime/backend/backend.h"
 #include "runtime/muster.h"
 #include "runtime/nccl/tally.h"
 
-/* An all-reduce as the backend has it. */
+/* A collective as the backend has it. */
 struct mu_eligible {
-    size_t bytes; /* of the buffer, 0 for an unknown type */
+    size_t bytes; /* of the larger buffer, 0 for an unknown type */
+    size_t count; /* elements, of all-gather and broadcast bytes */
     enum muster_dtype dtype;
     enum muster_op op;
     bool mean;
     bool mapped; /* on memory that the peers map, else by one-shot */
 };
 
-/* Has any all-reduce among so many ranks been measured? */
+/* Has anything among so many ranks been measured? */
 bool mu_eligible_ranks(int ranks);
-/* MU_CARRIED, or why NCCL does it; out->bytes is valid in any case. */
-enum mu_fate mu_eligible(int ranks, size_t count, int type, int op,
-                         struct mu_eligible *out);
+/* MU_CARRIED, or why NCCL does it; out->bytes is valid in any case. kind: all-reduce,
+ * reduce-scatter, all-gather or broadcast. count, type, op: NCCL's; op of sums alone.
+ */
+enum mu_fate mu_eligible(enum mu_coll_kind kind, int ranks, size_t count, int type,
+                         int op, struct mu_eligible *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* preload.c - NCCL's functions that libmuster-nccl carries out or must see
  *
- * All of them call NCCL's own function, but ncclAllReduce where Muster carries it out.
+ * All of them call NCCL's own function, but the collectives that Muster carries out.
  * Nothing that Muster does changes the result of another function.
  */
 #include <stdatomic.h>
@@ -132,6 +132,14 @@ EXPORT mu_nccl_result ncclGroupStart(void);
 EXPORT mu_nccl_result ncclGroupEnd(void);
 EXPORT mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count,
                                     int type, int op, void *comm, void *stream);
+EXPORT mu_nccl_result ncclReduceScatter(const void *send, void *recv, size_t count,
+                                        int type, int op, void *comm, void *stream);
+EXPORT mu_nccl_result ncclAllGather(const void *send, void *recv, size_t count,
+                                    int type, void *comm, void *stream);
+EXPORT mu_nccl_result ncclBroadcast(const void *send, void *recv, size_t count,
+                                    int type, int root, void *comm, void *stream);
+EXPORT mu_nccl_result ncclBcast(void *at, size_t count, int type, int root, void *comm,
+                                void *stream);
 
 static bool ask(void *comm, const char *name, int *out)
 {
@@ -360,14 +368,28 @@ mu_nccl_result ncclGroupEnd(void)
     return rc;
 }
 
-/* Inside a group too, Muster starts its kernel at once: it waits for no other call of
- * the group, and whether there is a group may differ among the ranks.
+/* False: NCCL has to do it. Inside a group too, Muster starts its kernel at once: it
+ * waits for no other call of the group, and whether there is a group may differ among
+ * the ranks.
  */
+static bool carried(const struct mu_served_call *call, mu_nccl_result *rc)
+{
+    enum mu_fate fate;
+    size_t bytes = 0;
+
+    if (preload.mode == OFF)
+        return false;
+    fate = mu_served_carry(call, &bytes, rc);
+    mu_tally_add(call->kind, fate, bytes);
+    return fate == MU_CARRIED;
+}
+
 mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count, int type,
                              int op, void *comm, void *stream)
 {
     REAL(ncclAllReduce);
-    const struct mu_served_call call = { .comm = comm,
+    const struct mu_served_call call = { .kind = MU_COLL_ALLREDUCE,
+                                         .comm = comm,
                                          .send = send,
                                          .recv = recv,
                                          .count = count,
@@ -375,12 +397,69 @@ mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count, int typ
                                          .op = op,
                                          .stream = stream };
     mu_nccl_result rc = MU_NCCL_SUCCESS;
-    enum mu_fate fate;
-    size_t bytes = 0;
 
-    if (preload.mode == OFF)
-        return real(send, recv, count, type, op, comm, stream);
-    fate = mu_served_allreduce(&call, &bytes, &rc);
-    mu_tally_add(fate, bytes);
-    return fate == MU_CARRIED ? rc : real(send, recv, count, type, op, comm, stream);
+    return carried(&call, &rc) ? rc : real(send, recv, count, type, op, comm, stream);
+}
+
+mu_nccl_result ncclReduceScatter(const void *send, void *recv, size_t count, int type,
+                                 int op, void *comm, void *stream)
+{
+    REAL(ncclReduceScatter);
+    const struct mu_served_call call = { .kind = MU_COLL_REDUCE_SCATTER,
+                                         .comm = comm,
+                                         .send = send,
+                                         .recv = recv,
+                                         .count = count,
+                                         .type = type,
+                                         .op = op,
+                                         .stream = stream };
+    mu_nccl_result rc = MU_NCCL_SUCCESS;
+
+    return carried(&call, &rc) ? rc : real(send, recv, count, type, op, comm, stream);
+}
+
+mu_nccl_result ncclAllGather(const void *send, void *recv, size_t count, int type,
+                             void *comm, void *stream)
+{
+    REAL(ncclAllGather);
+    const struct mu_served_call call = { .kind = MU_COLL_ALLGATHER,
+                                         .comm = comm,
+                                         .send = send,
+                                         .recv = recv,
+                                         .count = count,
+                                         .type = type,
+                                         .stream = stream };
+    mu_nccl_result rc = MU_NCCL_SUCCESS;
+
+    return carried(&call, &rc) ? rc : real(send, recv, count, type, comm, stream);
+}
+
+static mu_nccl_result broadcast(const void *send, void *recv, size_t count, int type,
+                                int root, void *comm, void *stream)
+{
+    REAL(ncclBroadcast);
+    const struct mu_served_call call = { .kind = MU_COLL_BROADCAST,
+                                         .comm = comm,
+                                         .send = send,
+                                         .recv = recv,
+                                         .count = count,
+                                         .type = type,
+                                         .root = root,
+                                         .stream = stream };
+    mu_nccl_result rc = MU_NCCL_SUCCESS;
+
+    return carried(&call, &rc) ? rc : real(send, recv, count, type, root, comm, stream);
+}
+
+mu_nccl_result ncclBroadcast(const void *send, void *recv, size_t count, int type,
+                             int root, void *comm, void *stream)
+{
+    return broadcast(send, recv, count, type, root, comm, stream);
+}
+
+/* NCCL's own calls ncclBroadcast, perhaps ours: it would be counted twice. */
+mu_nccl_result ncclBcast(void *at, size_t count, int type, int root, void *comm,
+                         void *stream)
+{
+    return broadcast(at, at, count, type, root, comm, stream);
 }

@@ -27,7 +27,7 @@
 
 struct served {
     void *comm;
-    int size;
+    int rank, size;
     bool left;            /* under the table's lock */
     int users;            /* the same: calls under way */
     pthread_mutex_t work; /* one call at a time enters the backend */
@@ -199,6 +199,7 @@ static struct served *create(const struct mu_served_new *n, const struct mu_log 
     if (!s)
         return NULL;
     s->comm = n->comm;
+    s->rank = n->rank;
     s->size = n->size;
     s->log = log;
     pthread_mutex_init(&s->work, NULL);
@@ -282,38 +283,54 @@ static void put(struct served *s)
     pthread_mutex_unlock(&table.lock);
 }
 
+/* The send buffer of a broadcast is valid on the root alone. */
 static struct mu_coll coll_of(const struct mu_served_call *c,
-                              const struct mu_eligible *as, int size)
+                              const struct mu_eligible *as, const struct served *s)
 {
+    static const char *const names[] = { [MU_COLL_ALLREDUCE] = "ncclAllReduce",
+                                         [MU_COLL_REDUCE_SCATTER] = "ncclReduceScatter",
+                                         [MU_COLL_ALLGATHER] = "ncclAllGather",
+                                         [MU_COLL_BROADCAST] = "ncclBroadcast" };
+
     return (struct mu_coll){
-        .kind = MU_COLL_ALLREDUCE,
+        .kind = c->kind,
         .dtype = as->dtype,
         .op = as->op,
-        .send = c->send,
+        .send = c->kind == MU_COLL_BROADCAST && c->root != s->rank ? c->recv : c->send,
         .recv = c->recv,
-        .count = c->count,
-        .scale = as->mean ? 1.0 / size : 1.0,
+        .count = as->count,
+        .root = c->root,
+        .scale = as->mean ? 1.0 / s->size : 1.0,
         .stream = c->stream,
         .direct = true,
-        .what = "ncclAllReduce",
+        .what = names[c->kind],
     };
 }
 
-enum mu_fate mu_served_allreduce(const struct mu_served_call *c, size_t *bytes,
-                                 mu_nccl_result *rc)
+/* A wrong root is NCCL's to report. */
+static bool root_is_right(const struct mu_served_call *c, const struct served *s)
+{
+    return c->kind != MU_COLL_BROADCAST || (c->root >= 0 && c->root < s->size);
+}
+
+enum mu_fate mu_served_carry(const struct mu_served_call *c, size_t *bytes,
+                             mu_nccl_result *rc)
 {
     bool left = false, carried = false;
     struct served *s = take(c->comm, &left);
     struct mu_eligible as;
-    enum mu_fate fate = mu_eligible(s ? s->size : 0, c->count, c->type, c->op, &as);
+    enum mu_fate fate =
+        mu_eligible(c->kind, s ? s->size : 0, c->count, c->type, c->op, &as);
 
     *bytes = as.bytes;
     if (!s)
         return MU_NO_RANKS;
     if (left)
         fate = MU_WINDOW;
+    if (fate == MU_CARRIED && !root_is_right(c, s))
+        fate = MU_OTHER_SIZE;
     if (fate == MU_CARRIED) {
-        struct mu_coll coll = coll_of(c, &as, s->size);
+        struct mu_coll coll = coll_of(c, &as, s);
         struct mu_err err = { 0 };
 
         pthread_mutex_lock(&s->work);

@@ -4,8 +4,9 @@
  *   ncclCommInitRank, ncclCommSplit -> id (comm_id.h) -> meeting (meet.h)
  *        -> vote: has the backend -> the backend opens with the meeting as its exchange
  *        -> vote: is open -> served
- *   ncclAllReduce    -> eligible (eligible.h) -> the backend's kernel on the program's
- *        memory and stream
+ *   ncclAllReduce, ncclReduceScatter, ncclAllGather, ncclBroadcast
+ *        -> eligible (eligible.h) -> the backend's kernel on the program's memory and
+ *        stream
  *   ncclCommAbort, ncclCommRevoke, ncclCommDestroy ... -> no longer served
  *
  * A communicator that is not in the table is NCCL's alone.
@@ -15,6 +16,7 @@
 
 #include <stdbool.h>
 
+#include "runtime/backend/backend.h"
 #include "runtime/base/log.h"
 #include "runtime/nccl/nccl_abi.h"
 #include "runtime/nccl/tally.h"
@@ -33,17 +35,18 @@ struct mu_served_new {
 void mu_served_open(const struct mu_served_new *n, const struct mu_log *log);
 
 struct mu_served_call {
+    enum mu_coll_kind kind; /* one of these four */
     void *comm;
     const void *send;
     void *recv;
     size_t count;
-    int type, op;
+    int type, op, root; /* as far as the kind has them */
     void *stream;
 };
 
 /* MU_CARRIED: done, *rc is the program's result. Else NCCL has to do it. */
-enum mu_fate mu_served_allreduce(const struct mu_served_call *c, size_t *bytes,
-                                 mu_nccl_result *rc);
+enum mu_fate mu_served_carry(const struct mu_served_call *c, size_t *bytes,
+                             mu_nccl_result *rc);
 /* The program has registered a symmetric window: NCCL does the rest itself. */
 void mu_served_leave(void *comm);
 /* The communicator ends. abort: what runs on it ends at once. */

@@ -98,8 +98,16 @@ __attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *b,
     if (asked("broken"))
         return mu_err_set(err, MUSTER_EDEVICE, "the GPU failed");
     *carried = !mapped || !asked("unmapped");
-    if (*carried)
-        printf("r%d backend %s %zu %d %g%s\n", fake_of(b)->env.rank, ops[coll->op],
+    if (*carried && coll->kind == MU_COLL_ALLGATHER)
+        printf("r%d backend gather %zu%s\n", fake_of(b)->env.rank, coll->count,
+               mapped ? " mapped" : "");
+    else if (*carried && coll->kind == MU_COLL_BROADCAST)
+        printf("r%d backend broadcast %zu from %d%s%s\n", fake_of(b)->env.rank,
+               coll->count, coll->root, coll->send == coll->recv ? " in place" : "",
+               mapped ? " mapped" : "");
+    else if (*carried)
+        printf("r%d backend %s%s %zu %d %g%s\n", fake_of(b)->env.rank,
+               coll->kind == MU_COLL_REDUCE_SCATTER ? "scatter " : "", ops[coll->op],
                coll->count, (int)coll->dtype, coll->scale, mapped ? " mapped" : "");
     fflush(stdout);
     return 0;

@@ -47,6 +47,12 @@ API int ncclGroupStart(void);
 API int ncclGroupEnd(void);
 API int ncclAllReduce(const void *send, void *recv, size_t count, int type, int op,
                       struct comm *c, void *stream);
+API int ncclReduceScatter(const void *send, void *recv, size_t count, int type, int op,
+                          struct comm *c, void *stream);
+API int ncclAllGather(const void *send, void *recv, size_t count, int type,
+                      struct comm *c, void *stream);
+API int ncclBroadcast(const void *send, void *recv, size_t count, int type, int root,
+                      struct comm *c, void *stream);
 API int ncclReduce(const void *send, void *recv, size_t count, int type, int op,
                    int root, struct comm *c, void *stream);
 API const char *ncclGetErrorString(int result);
@@ -177,6 +183,28 @@ int ncclAllReduce(const void *send, void *recv, size_t count, int type, int op,
 {
     (void)send, (void)recv, (void)stream;
     return print(c, "AllReduce", (long)count, type, op);
+}
+
+int ncclReduceScatter(const void *send, void *recv, size_t count, int type, int op,
+                      struct comm *c, void *stream)
+{
+    (void)send, (void)recv, (void)stream;
+    return print(c, "ReduceScatter", (long)count, type, op);
+}
+
+int ncclAllGather(const void *send, void *recv, size_t count, int type, struct comm *c,
+                  void *stream)
+{
+    (void)send, (void)recv, (void)stream;
+    return print(c, "AllGather", (long)count, type, 0);
+}
+
+int ncclBroadcast(const void *send, void *recv, size_t count, int type, int root,
+                  struct comm *c, void *stream)
+{
+    (void)recv, (void)stream;
+    return print(c, send ? "Broadcast" : "Broadcast of nothing", (long)count, type,
+                 root);
 }
 
 int ncclReduce(const void *send, void *recv, size_t count, int type, int op, int root,

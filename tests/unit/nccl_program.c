@@ -5,10 +5,11 @@
  *
  * HOW: global: NCCL is in the global scope, as a linked one is; local: only the library
  * itself has it, as in Python; by-name: its functions are taken from LIBRARY alone.
- * Each rank is a process. Steps: init, config, scalable, sum:COUNT:TYPE:OP, group,
- * endgroup, window:FLAGS, revoke, shrink:FLAGS, finalize, destroy, abort, reduce,
- * split:COLOR (sums are of the part from then on), whole (of the first again), again (a
- * communicator of one rank), error; @R before a step: rank R alone makes it.
+ * Each rank is a process. Steps: init, config, scalable, sum:COUNT:TYPE:OP,
+ * scatter:COUNT:TYPE:OP, gather:COUNT:TYPE, broadcast:COUNT:TYPE:ROOT, bcast of the
+ * same, group, endgroup, window:FLAGS, revoke, shrink:FLAGS, finalize, destroy, abort,
+ * reduce, split:COLOR (sums are of the part from then on), whole (of the first again),
+ * again (a communicator of one rank), error; @R before a step: rank R alone makes it.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -72,12 +73,42 @@ static int sum(const char *step)
                 &me, (size_t)count, type, op, me.comm, NULL);
 }
 
+typedef int of_buffers(const void *, void *, size_t, int, int, void *, void *);
+
+/* A collective other than an all-reduce; -1: it is none. */
+static int other(const char *step)
+{
+    int type = 0, last = 0;
+    long count = 0;
+    char name[16];
+    void *here = &me, *beside = (char *)here + 8;
+
+    if (sscanf(step, "%15[a-z]:%ld:%d:%d", name, &count, &type, &last) < 3)
+        return -1;
+    if (strcmp(name, "scatter") == 0)
+        return CALL("ncclReduceScatter", of_buffers *, here, beside, (size_t)count,
+                    type, last, me.comm, NULL);
+    if (strcmp(name, "gather") == 0)
+        return CALL("ncclAllGather",
+                    int (*)(const void *, void *, size_t, int, void *, void *), here,
+                    beside, (size_t)count, type, me.comm, NULL);
+    if (strcmp(name, "broadcast") == 0)
+        return CALL("ncclBroadcast", of_buffers *, me.rank == last ? here : NULL,
+                    beside, (size_t)count, type, last, me.comm, NULL);
+    if (strcmp(name, "bcast") == 0)
+        return CALL("ncclBcast", int (*)(void *, size_t, int, int, void *, void *),
+                    here, (size_t)count, type, last, me.comm, NULL);
+    return -1;
+}
+
 static int run(const char *step)
 {
     int flags = strchr(step, ':') ? atoi(strchr(step, ':') + 1) : 0;
 
-    if (strncmp(step, "sum", 3) == 0)
-        return sum(step);
+    int rc = strncmp(step, "sum", 3) == 0 ? sum(step) : other(step);
+
+    if (rc >= 0)
+        return rc;
     if (strncmp(step, "window", 6) == 0)
         return CALL("ncclCommWindowRegister",
                     int (*)(void *, void *, size_t, void **, int), me.comm, NULL, 4096,

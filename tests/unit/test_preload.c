@@ -179,11 +179,108 @@ static void limits_of_what_is_eligible(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct mu_eligible as;
 
-        assert_int_equal(
-            mu_eligible(rows[i].ranks, rows[i].count, rows[i].type, rows[i].op, &as),
-            rows[i].fate);
+        assert_int_equal(mu_eligible(MU_COLL_ALLREDUCE, rows[i].ranks, rows[i].count,
+                                     rows[i].type, rows[i].op, &as),
+                         rows[i].fate);
         assert_int_equal(as.mapped, rows[i].mapped);
     }
+}
+
+enum {
+    SCATTER = MU_COLL_REDUCE_SCATTER,
+    GATHER = MU_COLL_ALLGATHER,
+    BROADCAST = MU_COLL_BROADCAST
+};
+
+static void limits_of_the_other_collectives(void **state)
+{
+    static const struct {
+        int kind, ranks, type, op;
+        size_t count;
+        enum mu_fate fate;
+        bool mapped;
+    } rows[] = {
+        /* of the larger buffer; a count is that of one rank */
+        { SCATTER, 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 16, MU_CARRIED, false },
+        { SCATTER, 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 16) + 1, MU_CARRIED, true },
+        { SCATTER, 2, MU_NCCL_BFLOAT16, MU_NCCL_AVG, 1 << 24, MU_CARRIED, true },
+        { SCATTER, 2, MU_NCCL_BFLOAT16, 4, (1 << 24) + 1, MU_OTHER_SIZE, true },
+        { SCATTER, 2, MU_NCCL_INT32, MU_NCCL_MAX, 1 << 16, MU_CARRIED, false },
+        { SCATTER, 2, MU_NCCL_INT32, MU_NCCL_MAX, 1 << 17, MU_OTHER_SIZE, true },
+        { SCATTER, 2, MU_NCCL_FLOAT32, 1, 8, MU_OTHER_OPERATOR, false },
+        { SCATTER, 2, 0, MU_NCCL_SUM, 8, MU_OTHER_TYPE, false },
+        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 14, MU_CARRIED, false },
+        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 15, MU_OTHER_SIZE, true },
+        { GATHER, 2, 0, 99, 1 << 18, MU_CARRIED, false },
+        { GATHER, 2, 11, 0, (1 << 18) + 1, MU_CARRIED, true },
+        { GATHER, 2, MU_NCCL_FLOAT64, 0, 1 << 22, MU_CARRIED, true },
+        { GATHER, 2, MU_NCCL_FLOAT64, 0, (1 << 22) + 1, MU_OTHER_SIZE, true },
+        { GATHER, 2, MU_NCCL_FLOAT64, 0, (size_t)-1 / 8, MU_OTHER_SIZE, false },
+        { GATHER, 2, 12, 0, 8, MU_OTHER_TYPE, false },
+        { GATHER, 2, 0, 0, 0, MU_OTHER_SIZE, false },
+        { GATHER, 4, 0, 0, 1 << 15, MU_CARRIED, false },
+        { GATHER, 4, 0, 0, 1 << 16, MU_OTHER_SIZE, true },
+        { BROADCAST, 2, 1, 0, 1 << 18, MU_CARRIED, false },
+        { BROADCAST, 2, 1, 0, (1 << 18) + 1, MU_OTHER_SIZE, true },
+        { BROADCAST, 4, 1, 0, 1 << 16, MU_CARRIED, false },
+        { BROADCAST, 3, 1, 0, 8, MU_OTHER_SIZE, true },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct mu_eligible as;
+
+        assert_int_equal(mu_eligible((enum mu_coll_kind)rows[i].kind, rows[i].ranks,
+                                     rows[i].count, rows[i].type, rows[i].op, &as),
+                         rows[i].fate);
+        assert_int_equal(as.mapped, rows[i].mapped);
+    }
+}
+
+/* What is moved has no type: its count is in bytes. */
+static void the_other_collectives_are_carried_out_too(void **state)
+{
+    struct run r = { .nccl = "on",
+                     .steps = "init scatter:8:9:4 scatter:200000:7:0 scatter:8:2:2 "
+                              "gather:8:7 gather:3:0 gather:200000:9" };
+
+    run(&r);
+    both(&r, SERVED "backend scatter sum 8 3 0.5 | "
+                    "backend scatter sum 200000 0 1 mapped | backend scatter max 8 4 1 "
+                    "| backend gather 32 | backend gather 3 | "
+                    "backend gather 400000 mapped");
+    has(&r, "carried out 3 of 3 reduce-scatters (1.5 of 1.5 MiB), 3 of 3 all-gathers "
+            "(0.8 of 0.8 MiB)\n");
+    r.steps = "init broadcast:5:7:1 bcast:6:1:0 broadcast:5:7:2 broadcast:0:7:0 " SMALL;
+    run(&r);
+    expect(&r, 0,
+           SERVED
+           "backend broadcast 20 from 1 in place | "
+           "backend broadcast 6 from 0 in place | nccl Broadcast of nothing 5 7 2"
+           " | nccl Broadcast 0 7 0 | " BY_MUSTER);
+    expect(&r, 1,
+           SERVED "backend broadcast 20 from 1 | backend broadcast 6 from 0 in place | "
+                  "nccl Broadcast of nothing 5 7 2 | nccl Broadcast of nothing 0 7 0 "
+                  "| " BY_MUSTER);
+    has(&r,
+        "carried out 1 of 1 all-reduces (0.0 of 0.0 MiB), 2 of 4 broadcasts (0.0 of "
+        "0.0 MiB); forwarded: 2 of other sizes\n");
+}
+
+static void the_other_collectives_are_forwarded_as_they_are(void **state)
+{
+    const char *all = "nccl ReduceScatter 8 9 4 | nccl AllGather 7 0 0 | "
+                      "nccl Broadcast 5 7 0 | nccl Broadcast 6 1 1";
+    char expected[400];
+    struct run r = { .nccl = "off",
+                     .steps = "init scatter:8:9:4 gather:7:0 @0broadcast:5:7:0 "
+                              "@1broadcast:5:7:1 bcast:6:1:1" };
+
+    run(&r);
+    snprintf(expected, sizeof expected, MADE "%s", all);
+    expect(&r, 0, expected);
+    r.how = "by-name";
+    run(&r);
+    expect(&r, 0, expected);
 }
 
 static void an_error_of_the_gpu_is_the_program_s(void **state)
@@ -253,7 +350,10 @@ int main(void)
         cmocka_unit_test(large_sums_are_carried_out_on_mapped_memory),
         cmocka_unit_test(the_memory_that_pytorch_was_asked_for_is_mapped_if_it_can_be),
         cmocka_unit_test(other_types_and_operators_have_one_shot),
+        cmocka_unit_test(the_other_collectives_are_carried_out_too),
+        cmocka_unit_test(the_other_collectives_are_forwarded_as_they_are),
         cmocka_unit_test(limits_of_what_is_eligible),
+        cmocka_unit_test(limits_of_the_other_collectives),
         cmocka_unit_test(an_error_of_the_gpu_is_the_program_s),
         cmocka_unit_test(nccl_is_found_where_the_program_has_it),
         cmocka_unit_test(without_nccl_a_call_fails_with_a_sentence),
