@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* check_own.c - all-reduces of memory that the program allocates and frees by itself
+/* check_own.c - collectives of memory that the program allocates and frees by itself
  *
  *   check_own [RANKS [virtual]]
  *
@@ -314,6 +314,93 @@ static void both_ways(struct own *o, enum muster_dtype dtype)
     }
 }
 
+/* ---- Reduce-scatter, all-gather, broadcast --------------------------------------- */
+
+static void launch(struct own *o, const struct mu_work *w, bool one_shot)
+{
+    need(one_shot ? mu_one_shot(&o->b.reach, w, 4, 512, o->b.stream)
+                  : mu_own_launch(&o->b, w, 4, false),
+         "a launch");
+}
+
+/* An all-reduce in two halves, p to q, then a broadcast in q. Wrong elements; *hash: of
+ * the sums.
+ */
+static uint64_t in_halves(struct own *o, char *p, char *q, size_t part,
+                          enum muster_dtype dtype, uint32_t seed, bool one_shot,
+                          uint64_t *hash)
+{
+    const int rank = o->b.env.rank, n = o->b.env.size, root = (int)seed % n;
+    const size_t bytes = part * mu_dtype_size(dtype), count = part * (size_t)n;
+    char *mine = q + bytes * (size_t)rank;
+    const struct mu_work scatter = { .shape = MU_REDUCE_SCATTER,
+                                     .send = p,
+                                     .recv = mine,
+                                     .count = part,
+                                     .dtype = dtype,
+                                     .op = MUSTER_SUM,
+                                     .scale = 1.0 / n },
+                         gather = { .shape = MU_ALLGATHER,
+                                    .send = mine,
+                                    .recv = q,
+                                    .count = bytes },
+                         broadcast = { .shape = MU_BROADCAST,
+                                       .root = root,
+                                       .send = q,
+                                       .recv = q,
+                                       .count = bytes * (size_t)n };
+    uint64_t wrong;
+
+    mu_gpu_fill(p, count, dtype, seed, rank, o->b.stream);
+    launch(o, &scatter, one_shot);
+    launch(o, &gather, one_shot);
+    wrong = mu_gpu_wrong(q, count, dtype, seed, n, MUSTER_SUM, scatter.scale, 0, NULL,
+                         o->b.stream);
+    *hash = mu_gpu_hash(q, bytes * (size_t)n, o->b.stream);
+    mu_gpu_fill(q, count, dtype, seed, rank, o->b.stream);
+    launch(o, &broadcast, one_shot);
+    return wrong + mu_gpu_differs(q, count, dtype, seed, root, 0, o->b.stream);
+}
+
+/* Staged at first, direct later, staged without alignment, and by one-shot. */
+static void halves(struct own *o, enum muster_dtype dtype)
+{
+    static const size_t parts[] = { 16, 4096, 65552, 300000 };
+    enum { STAGED, DIRECT, UNALIGNED, ONE_SHOT, TURNS };
+    char text[128];
+
+    for (int place = 0; place < 2; place++) {
+        bool right = true, same = true, direct = true;
+
+        for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            size_t count = parts[i] * (size_t)o->b.env.size;
+            size_t bytes = count * mu_dtype_size(dtype);
+            char *p = memory_new(o, SEGMENT), *q = place ? memory_new(o, SEGMENT) : p;
+            uint64_t whole, got;
+
+            for (int turn = STAGED; turn < (i < 2 ? TURNS : ONE_SHOT); turn++) {
+                size_t shift = turn == UNALIGNED ? 8 : 0;
+
+                right &= in_halves(o, p + shift, q + shift, parts[i], dtype, i + 1,
+                                   turn == ONE_SHOT, &got) == 0;
+                right &= once(o, p, q, count, dtype, i + 1, &whole) == 0;
+                same &= got == whole;
+                if (turn == STAGED)
+                    direct &=
+                        becomes_direct(o, p, bytes) && becomes_direct(o, q, bytes);
+                fence(o);
+            }
+            memory_free(p);
+            if (place)
+                memory_free(q);
+        }
+        snprintf(text, sizeof text,
+                 "%s, %s: the halves have the bits of an all-reduce; a broadcast",
+                 mu_dtype_name(dtype), place ? "out of place" : "in place");
+        verify(o, right && same && direct, text);
+    }
+}
+
 /* Memory at the address that was freed just now, or else anywhere. */
 static char *allocate_again(const struct own *o, const char *freed)
 {
@@ -508,6 +595,8 @@ static void every_way(struct own *o)
 {
     for (int d = MUSTER_F32; d <= MUSTER_BF16; d++)
         both_ways(o, (enum muster_dtype)d);
+    for (int d = MUSTER_F32; d <= MUSTER_BF16; d++)
+        halves(o, (enum muster_dtype)d);
     same_address(o);
     memory_returns(o);
     graph(o);

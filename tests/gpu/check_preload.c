@@ -4,7 +4,8 @@
  *
  *   check_preload RANKS MODE [CALLS [virtual]]
  *
- *   check_preload RANKS random [CALLS]   3 communicators, 4 streams, every result right
+ *   check_preload RANKS random [CALLS]   4 functions, 3 communicators, 4 streams, every
+ *                                        result right
  *   check_preload RANKS large            up to 256 MiB, buffers freed and made anew
  *   check_preload RANKS graphs [ROUNDS]  graphs replayed beside each other and calls
  *   check_preload RANKS parts            communicators of a group, and parts of them
@@ -12,7 +13,7 @@
  *   check_preload RANKS killed           a rank dies in a call; the others abort
  *   check_preload RANKS abort            a call without its peers, abort, begin anew
  *   check_preload RANKS fork             a child of a rank outlives the communicator
- *   check_preload RANKS time             us of an all-reduce on a stream and in a graph
+ *   check_preload RANKS time             us of a call on a stream and in a graph
  *
  * virtual: the buffers are virtual memory, as PyTorch's expandable segments.
  * Each rank is a process with a GPU of its own. Exit status 0: all ranks are content.
@@ -153,8 +154,38 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What is timed. bytes of a call: of its larger buffer. */
+static const struct timed {
+    const char *name;
+    enum { REDUCE, SCATTER, GATHER, BROADCAST } kind;
+    int type;
+} timed[] = { { "f32", REDUCE, 0 },
+              { "bf16", REDUCE, 2 },
+              { "scatter", SCATTER, 0 },
+              { "gather", GATHER, 0 },
+              { "bcast", BROADCAST, 0 } };
+
+static ncclResult_t timed_call(const struct timed *w, char *p, size_t bytes,
+                               ncclComm_t comm, cudaStream_t s)
+{
+    const struct type *t = &types[w->type];
+    size_t count = bytes / (size_t)t->bytes, part = count / (size_t)ranks;
+    char *mine = p + part * (size_t)rank * (size_t)t->bytes;
+
+    switch (w->kind) {
+    case SCATTER:
+        return ncclReduceScatter(p, mine, part, t->type, ncclSum, comm, s);
+    case GATHER:
+        return ncclAllGather(mine, p, part, t->type, comm, s);
+    case BROADCAST:
+        return ncclBroadcast(p, p, count, t->type, 0, comm, s);
+    default:
+        return ncclAllReduce(p, p, count, t->type, ncclSum, comm, s);
+    }
+}
+
 /* us of a call: REPEATS of them behind each other, the median of 9. */
-static double time_of(ncclComm_t comm, cudaStream_t s, void *p, const struct type *t,
+static double time_of(ncclComm_t comm, cudaStream_t s, void *p, const struct timed *w,
                       size_t bytes, bool in_graph)
 {
     cudaGraphExec_t run = NULL;
@@ -175,9 +206,7 @@ static double time_of(ncclComm_t comm, cudaStream_t s, void *p, const struct typ
         if (!in_graph)
             cuda(cudaEventRecord(begin, s), "event");
         for (int i = 0; i < REPEATS && (!in_graph || !run); i++)
-            nccl(ncclAllReduce(p, p, bytes / (size_t)t->bytes, t->type, ncclSum, comm,
-                               s),
-                 "ncclAllReduce");
+            nccl(timed_call(w, p, bytes, comm, s), w->name);
         if (in_graph && !run) {
             cuda(cudaStreamEndCapture(s, &graph), "end of capture");
             cuda(cudaGraphInstantiate(&run, graph, 0), "graph");
@@ -220,14 +249,13 @@ static void times(void)
 
     p = memory_new(sizes[n - 1]);
     cuda(cudaMemset(p, 0, sizes[n - 1]), "cudaMemset");
-    for (int t = 0; t < 3; t += 2) /* float32, bfloat16 */
+    for (size_t k = 0; k < sizeof timed / sizeof timed[0]; k++)
         for (size_t i = 0; i < n; i++) {
-            double stream = time_of(comm, s, p, &types[t], sizes[i], false);
-            double graph = time_of(comm, s, p, &types[t], sizes[i], true);
+            double stream = time_of(comm, s, p, &timed[k], sizes[i], false);
+            double graph = time_of(comm, s, p, &timed[k], sizes[i], true);
 
             if (rank == 0)
-                printf("%s\t%zu\t%.2f\t%.2f\n", t ? "bf16" : "f32", sizes[i], stream,
-                       graph);
+                printf("%s\t%zu\t%.2f\t%.2f\n", timed[k].name, sizes[i], stream, graph);
         }
     nccl(ncclCommDestroy(comm), "ncclCommDestroy");
 }

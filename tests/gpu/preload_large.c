@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* preload_large.c - sizes up to 256 MiB in memory that is freed and allocated anew
+/* preload_large.c - all-reduces, and reduce-scatters with all-gathers, of up to 256 MiB
+ * in memory that is freed and allocated anew
  *
  * The ranks renew their buffers at different calls, so that one rank's address is
  * another allocation while its peer still has the old one mapped. The data of each call
@@ -28,6 +29,18 @@ static void renew(size_t bytes)
     from = memory_new(bytes);
 }
 
+/* An all-reduce as ZeRO has it, of as many elements as have even parts. */
+static void halves(const struct type *t, size_t *count, ncclRedOp_t op, char *out,
+                   ncclComm_t comm, cudaStream_t s)
+{
+    size_t part = *count / (size_t)ranks;
+    char *mine = out + part * (size_t)rank * (size_t)t->bytes;
+
+    *count = part * (size_t)ranks;
+    nccl(ncclReduceScatter(from, mine, part, t->type, op, comm, s), "reduce-scatter");
+    nccl(ncclAllGather(mine, out, part, t->type, comm, s), "all-gather");
+}
+
 static void call(const struct type *t, size_t count, int k, const char *pattern,
                  ncclComm_t comm, cudaStream_t s)
 {
@@ -44,7 +57,11 @@ static void call(const struct type *t, size_t count, int k, const char *pattern,
     cuda(cudaMemcpyAsync(from, pattern + shift * size, count * size,
                          cudaMemcpyDeviceToDevice, s),
          what);
-    nccl(ncclAllReduce(from, out, count, t->type, op, comm, s), what);
+    if (k % 3 == 0) {
+        halves(t, &count, op, out, comm, s);
+    } else {
+        nccl(ncclAllReduce(from, out, count, t->type, op, comm, s), what);
+    }
     /* a mean of equal numbers: these run while the peers are mapping */
     for (int i = 0; op == ncclAvg && i < BURST; i++)
         nccl(ncclAllReduce(out, out, count, t->type, op, comm, s), what);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* preload_random.c - random calls on 3 communicators and 4 streams, every result right
+/* preload_random.c - random calls of four functions on 3 communicators and 4 streams,
+ * every result right
  */
 #include <math.h>
 #include <stdint.h>
@@ -17,9 +18,13 @@
 
 static const ncclRedOp_t ops[] = { ncclSum, ncclSum, ncclAvg, ncclMax, ncclMin };
 
+enum kind { REDUCE, SCATTER, GATHER, BROADCAST, KINDS };
+
 struct call {
-    int type, op, comm, stream;
-    size_t count, from, to; /* from, to: bytes at which the buffers begin */
+    enum kind kind;
+    int type, op, comm, stream, root;
+    size_t count;    /* as NCCL has it */
+    size_t from, to; /* bytes at which the buffers begin */
     bool in_place, grouped, captured;
     bool spoilt; /* some data are NaN */
 };
@@ -27,11 +32,15 @@ struct call {
 /* The same on all ranks, but where buffers begin and whether they are two. */
 static struct call draw(unsigned *common, unsigned *own)
 {
-    struct call c = { .type = rand_r(common) % TYPES,
+    struct call c = { .kind = (enum kind)(rand_r(common) % KINDS),
+                      .type = rand_r(common) % TYPES,
                       .op = rand_r(common) % (int)(sizeof ops / sizeof ops[0]),
                       .comm = rand_r(common) % COMMS,
-                      .stream = rand_r(common) % STREAMS };
-    size_t most = SLOT_BYTES / (size_t)types[c.type].bytes;
+                      .stream = rand_r(common) % STREAMS,
+                      .root = rand_r(common) % ranks };
+    bool parts = c.kind == SCATTER || c.kind == GATHER;
+    size_t most =
+        SLOT_BYTES / (size_t)types[c.type].bytes / (size_t)(parts ? ranks : 1);
     int size = rand_r(common) % 16;
 
     /* mostly small; now and then nothing, the limit of a path, or all */
@@ -42,7 +51,9 @@ static struct call draw(unsigned *common, unsigned *own)
                           : (size_t)rand_r(common) % (most >> (size % 12));
     c.grouped = rand_r(common) % 8 == 0;
     c.captured = rand_r(common) % 16 == 0;
-    c.spoilt = rand_r(common) % 2 && types[c.type].is_float &&
+    if (rand_r(common) % 4) /* parts of whole vectors */
+        c.count = c.count / 16 * 16;
+    c.spoilt = rand_r(common) % 2 && types[c.type].is_float && c.kind <= SCATTER &&
                (ops[c.op] == ncclMax || ops[c.op] == ncclMin);
     c.in_place = rand_r(own) % 2;
     c.from = (size_t)(rand_r(own) % 3 ? 0 : rand_r(own) % 16) * 8;
@@ -87,11 +98,49 @@ static void rooms_renew(unsigned *own)
     }
 }
 
+/* In place as NCCL has it: the smaller buffer is this rank's part of the larger one. */
+static char *send_of(const struct call *c, int slot)
+{
+    size_t part = c->count * (size_t)types[c->type].bytes * (size_t)rank;
+
+    return send_room[slot] + c->from + (c->in_place && c->kind == GATHER ? part : 0);
+}
+
+static char *recv_of(const struct call *c, int slot)
+{
+    size_t part = c->count * (size_t)types[c->type].bytes * (size_t)rank;
+
+    if (!c->in_place)
+        return recv_room[slot] + c->to;
+    return send_room[slot] + c->from + (c->kind == SCATTER ? part : 0);
+}
+
+static ncclResult_t start(const struct call *c, int slot, ncclComm_t comm,
+                          cudaStream_t s)
+{
+    char *from = send_of(c, slot), *to = recv_of(c, slot);
+    ncclDataType_t type = types[c->type].type;
+
+    switch (c->kind) {
+    case SCATTER:
+        return ncclReduceScatter(from, to, c->count, type, ops[c->op], comm, s);
+    case GATHER:
+        return ncclAllGather(from, to, c->count, type, comm, s);
+    case BROADCAST:
+        if (c->in_place)
+            return ncclBcast(to, c->count, type, c->root, comm, s);
+        return ncclBroadcast(rank == c->root ? from : NULL, to, c->count, type, c->root,
+                             comm, s);
+    default:
+        return ncclAllReduce(from, to, c->count, type, ops[c->op], comm, s);
+    }
+}
+
 static void enqueue(const struct call *c, int slot, ncclComm_t comm, cudaStream_t s)
 {
-    size_t bytes = c->count * (size_t)types[c->type].bytes;
-    char *from = send_room[slot] + c->from;
-    char *to = c->in_place ? from : recv_room[slot] + c->to;
+    size_t bytes = c->count * (size_t)types[c->type].bytes *
+                   (size_t)(c->kind == SCATTER ? ranks : 1);
+    char *from = send_of(c, slot);
     cudaGraph_t graph;
     cudaGraphExec_t run;
 
@@ -102,8 +151,7 @@ static void enqueue(const struct call *c, int slot, ncclComm_t comm, cudaStream_
         cuda(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), "capture");
     if (c->grouped)
         nccl(ncclGroupStart(), "ncclGroupStart");
-    nccl(ncclAllReduce(from, to, c->count, types[c->type].type, ops[c->op], comm, s),
-         "ncclAllReduce");
+    nccl(start(c, slot, comm, s), "a collective");
     if (c->grouped)
         nccl(ncclGroupEnd(), "ncclGroupEnd");
     if (!c->captured)
@@ -116,26 +164,42 @@ static void enqueue(const struct call *c, int slot, ncclComm_t comm, cudaStream_
     cuda(cudaGraphDestroy(graph), "graph");
 }
 
+/* Element i of the result of this rank. */
+static double value_of(const struct call *c, size_t i)
+{
+    if (c->kind == GATHER)
+        return element((int)(i / c->count), i % c->count);
+    if (c->kind == BROADCAST)
+        return element(c->root, i);
+    if (c->kind == SCATTER)
+        i += c->count * (size_t)rank;
+    return c->spoilt ? spoilt_expected(ops[c->op], i) : expected(ops[c->op], i);
+}
+
 static void check(const struct call *c, int slot, int number)
 {
+    static const char *const names[] = { "all-reduce", "reduce-scatter", "all-gather",
+                                         "broadcast" };
     size_t size = (size_t)types[c->type].bytes;
-    const char *at = c->in_place ? send_room[slot] + c->from : recv_room[slot] + c->to;
+    size_t n = c->count * (size_t)(c->kind == GATHER ? ranks : 1);
     char want[8];
 
-    cuda(cudaMemcpy(host, at, c->count * size, cudaMemcpyDeviceToHost), "reading");
-    for (size_t i = 0; i < c->count; i++) {
-        double value =
-            c->spoilt ? spoilt_expected(ops[c->op], i) : expected(ops[c->op], i);
+    cuda(cudaMemcpy(host, recv_of(c, slot), n * size, cudaMemcpyDeviceToHost),
+         "reading");
+    for (size_t i = 0; i < n; i++) {
+        double value = value_of(c, i);
 
         put(types[c->type].type, want, 0, value);
         if (isnan(value) ? is_nan(types[c->type].type, host + i * size)
                          : memcmp(want, host + i * size, size) == 0)
             continue;
         fprintf(stderr,
-                "rank %d: call %d, element %zu of %zu, type %d, op %d%s%s%s%s: wrong\n",
-                rank, number, i, c->count, (int)types[c->type].type, (int)ops[c->op],
-                c->spoilt ? ", of NaN too" : "", c->in_place ? ", in place" : "",
-                c->grouped ? ", grouped" : "", c->captured ? ", captured" : "");
+                "rank %d: call %d, %s, element %zu of %zu, type %d, op %d%s%s%s%s: "
+                "wrong\n",
+                rank, number, names[c->kind], i, n, (int)types[c->type].type,
+                (int)ops[c->op], c->spoilt ? ", of NaN too" : "",
+                c->in_place ? ", in place" : "", c->grouped ? ", grouped" : "",
+                c->captured ? ", captured" : "");
         exit(1);
     }
 }
