@@ -4,15 +4,13 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 #include "runtime/core/tune_table.h"
 #include "runtime/core/tuner_trial.h"
 #include "runtime/nccl/tuner_abi.h"
@@ -37,42 +35,6 @@ struct context {
 };
 
 /* ---- The table ------------------------------------------------------------------- */
-
-/* Caller frees the text. */
-static char *read_text(const char *path, struct mu_err *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char *text = NULL;
-    size_t at = 0;
-    ssize_t n = 0;
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && (errno = EINVAL))) {
-        mu_err_set(err, errno, "%s: the file cannot be read: %s", path,
-                   strerror(errno));
-        goto out;
-    }
-    if ((size_t)st.st_size > TABLE_MOST) {
-        mu_err_set(err, EFBIG, "%s: the file has more than %zu bytes", path,
-                   TABLE_MOST);
-        goto out;
-    }
-    text = malloc((size_t)st.st_size + 1);
-    while (text && at < (size_t)st.st_size &&
-           (n = read(fd, text + at, (size_t)st.st_size - at)) > 0)
-        at += (size_t)n;
-    if (text && n >= 0 && strnlen(text, at) == at) {
-        text[at] = '\0';
-    } else {
-        mu_err_set(err, EINVAL, "%s: the file is no text, or cannot be read", path);
-        free(text);
-        text = NULL;
-    }
-out:
-    if (fd >= 0)
-        close(fd);
-    return text;
-}
 
 /* The release of the NCCL that calls, 0 unknown. Python loads it out of sight of the
  * global scope: the logger is a function of it.
@@ -105,7 +67,7 @@ static int load(mu_nccl_tuner_logger logger, struct mu_err *err)
 
     if (!path || !*path)
         return mu_err_set(err, EINVAL, "MUSTER_TUNER names no table");
-    text = read_text(path, err);
+    text = mu_text_read(path, TABLE_MOST, err);
     if (!text)
         return -1;
     rc = mu_tune_parse(&tuner.table, text, path, err);
