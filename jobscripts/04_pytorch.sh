@@ -11,7 +11,7 @@
 #
 #   TRAIN="train.py --epochs 10" sbatch 04_pytorch.sh
 #
-# A second way, between 2 or 4 GPUs of one node: small all-reduces of the program by Muster instead of NCCL, below
+# A second way, between 2 to 8 GPUs of one node: collectives of the program by Muster where it is faster, below
 # PyTorch (muster-nccl(7)). On two GPUs it gave the losses of NCCL; compare the times of your steps before you rely on it.
 #
 #   ACCELERATE=yes TRAIN="train.py --epochs 10" sbatch --nodes=1 04_pytorch.sh

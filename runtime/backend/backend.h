@@ -47,8 +47,8 @@ struct mu_backend_env {
     bool map_memory;     /* GPUs: the peers map memory that the program allocates */
     bool virtual_memory; /* it is virtual: map only where all ranks can map that */
     /* GPUs: the program's NCCL communicator of these ranks, which the backend neither
-     * aborts nor destroys; it only serves mu_nccl_carry then. NULL: the backend makes
-     * its own.
+     * aborts nor destroys; it only serves a program's calls then (serve.h). NULL: the
+     * backend makes its own.
      */
     void *communicator;
     /* Seconds. timeout: limit of each collective, from its start. link_timeout: a TCP
@@ -335,14 +335,5 @@ extern const struct mu_backend_ops mu_backend_host;
 extern const struct mu_backend_ops mu_backend_one_rank;
 /* In backend_nccl.so; found with dlsym. */
 extern const struct mu_backend_ops mu_backend_nccl;
-/* mu_nccl_carry of backend_nccl.so, found with dlsym: an all-reduce, reduce-scatter,
- * all-gather or broadcast of a program that calls NCCL, on coll->stream, which may be
- * captured. Of the last two count are bytes, whatever the dtype. mapped: on memory that
- * the peers map, for large ones; else by one-shot. *carried is false on all ranks where
- * that way is not open or not made for the size: NCCL has to do it. The caller's
- * communicators are used by one thread at a time.
- */
-typedef int mu_nccl_carry_fn(struct mu_backend *b, const struct mu_coll *coll,
-                             bool mapped, bool *carried, struct mu_err *err);
 
 #endif

@@ -6,26 +6,6 @@
 
 #include "runtime/nccl/nccl_abi.h"
 
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
-
-/* Sizes of the larger buffer up to which Muster's kernels were faster than NCCL, in
- * float32 and in graphs (tests/gpu/RESULTS.md). All-reduce among 4 ranks: `mapped` is
- * that of muster_alloc's memory. The other collectives are not measured yet: they begin
- * with what all-reduce has, less a margin. Large broadcasts are left out: of a group of
- * them, with a root each, NCCL makes one.
- */
-struct limits {
-    int ranks;
-    size_t one_shot, mapped;
-};
-static const struct limits limits[][2] = {
-    [MU_COLL_ALLREDUCE] = { { 2, MIB, 256 * MIB }, { 4, 256 * KIB, 16 * MIB } },
-    [MU_COLL_REDUCE_SCATTER] = { { 2, 512 * KIB, 64 * MIB }, { 4, 128 * KIB, 0 } },
-    [MU_COLL_ALLGATHER] = { { 2, 512 * KIB, 64 * MIB }, { 4, 128 * KIB, 0 } },
-    [MU_COLL_BROADCAST] = { { 2, 256 * KIB, 0 }, { 4, 64 * KIB, 0 } },
-};
-
 /* By ncclDataType_t. The sums of a signed and of an unsigned type have the same bits.
  */
 enum { NONE = -1 };
@@ -41,27 +21,6 @@ static const struct {
     { 8, MUSTER_F64, true, false },  { 2, MUSTER_BF16, true, false },
     { 1, NONE, true, false },        { 1, NONE, true, false },
 };
-
-/* All 0: never measured among so many ranks. */
-static struct limits limits_of(enum mu_coll_kind kind, int ranks)
-{
-    for (int i = 0; i < 2; i++)
-        if (limits[kind][i].ranks == ranks) {
-            struct limits found = limits[kind][i];
-
-#ifdef MU_ONE_SHOT_MOST /* a build that measures: every size, by one-shot up to this */
-            if (kind != MU_COLL_ALLREDUCE)
-                found = (struct limits){ ranks, MU_ONE_SHOT_MOST, 256 * MIB };
-#endif
-            return found;
-        }
-    return (struct limits){ 0 };
-}
-
-bool mu_eligible_ranks(int ranks)
-{
-    return limits_of(MU_COLL_ALLREDUCE, ranks).one_shot > 0;
-}
 
 /* NCCL's mean of integers is not rounded to nearest, and Muster has no unsigned order.
  */
@@ -91,12 +50,22 @@ static size_t bytes_of(enum mu_coll_kind kind, int ranks, size_t count, size_t e
                                                             : 0;
 }
 
-enum mu_fate mu_eligible(enum mu_coll_kind kind, int ranks, size_t count, int type,
-                         int op, struct mu_eligible *out)
+/* Into out->mapped. */
+static bool size_fits(const struct mu_limit *most, bool has_mapped,
+                      struct mu_eligible *out)
+{
+    out->mapped = has_mapped && out->bytes > most->one_shot;
+    if (out->mapped)
+        return out->bytes >= most->from && out->bytes <= most->to;
+    return out->bytes > 0 && out->bytes <= (has_mapped ? most->one_shot : most->others);
+}
+
+enum mu_fate mu_eligible(const struct mu_limits *most, enum mu_coll_kind kind,
+                         int ranks, size_t count, int type, int op,
+                         struct mu_eligible *out)
 {
     bool known = type >= 0 && (size_t)type < sizeof types / sizeof types[0];
-    const struct limits most = limits_of(kind, ranks);
-    bool segmented = true;
+    bool has_mapped = true;
 
     *out = (struct mu_eligible){ .count = count };
     if (!known)
@@ -110,12 +79,7 @@ enum mu_fate mu_eligible(enum mu_coll_kind kind, int ranks, size_t count, int ty
         out->dtype = (enum muster_dtype)types[type].dtype;
         if (!operator_fits(op, types[type].is_float, types[type].is_unsigned, out))
             return MU_OTHER_OPERATOR;
-        segmented = types[type].is_float && out->op == MUSTER_SUM;
+        has_mapped = types[type].is_float && out->op == MUSTER_SUM;
     }
-    out->mapped = out->bytes > most.one_shot;
-    if (out->bytes == 0 || out->bytes > (!out->mapped ? most.one_shot
-                                         : segmented  ? most.mapped
-                                                      : 0))
-        return MU_OTHER_SIZE;
-    return MU_CARRIED;
+    return size_fits(&most->of[kind], has_mapped, out) ? MU_CARRIED : MU_OTHER_SIZE;
 }

@@ -13,6 +13,7 @@
 
 #include "runtime/backend/backend.h"
 #include "runtime/muster.h"
+#include "runtime/nccl/limits.h"
 #include "runtime/nccl/tally.h"
 
 /* A collective as the backend has it. */
@@ -25,12 +26,11 @@ struct mu_eligible {
     bool mapped; /* on memory that the peers map, else by one-shot */
 };
 
-/* Has anything among so many ranks been measured? */
-bool mu_eligible_ranks(int ranks);
 /* MU_CARRIED, or why NCCL does it; out->bytes is valid in any case. kind: all-reduce,
  * reduce-scatter, all-gather or broadcast. count, type, op: NCCL's; op of sums alone.
  */
-enum mu_fate mu_eligible(enum mu_coll_kind kind, int ranks, size_t count, int type,
-                         int op, struct mu_eligible *out);
+enum mu_fate mu_eligible(const struct mu_limits *most, enum mu_coll_kind kind,
+                         int ranks, size_t count, int type, int op,
+                         struct mu_eligible *out);
 
 #endif

@@ -18,6 +18,7 @@ enum {
 
 /* ncclDataType_t and ncclRedOp_t, as far as they are named here */
 enum {
+    MU_NCCL_INT8 = 0,
     MU_NCCL_INT32 = 2,
     MU_NCCL_UINT64 = 5,
     MU_NCCL_FLOAT16 = 6,

@@ -14,8 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/backend/backend.h"
+#include "runtime/backend/serve.h"
 #include "runtime/base/clock.h"
+#include "runtime/nccl/choose.h"
 #include "runtime/nccl/eligible.h"
 #include "runtime/nccl/meet.h"
 #include "runtime/nccl/meet_link.h"
@@ -34,6 +35,7 @@ struct served {
     struct mu_meet *meet;
     struct mu_backend *backend;
     const struct mu_log *log;
+    struct mu_limits limits;
     int node_of[MU_MEET_RANKS];
     const char *host_of[MU_MEET_RANKS];
     char host[128], job[40];
@@ -46,7 +48,7 @@ static struct {
     struct served *first;
     /* The backend, once a communicator has wanted it. */
     const struct mu_backend_ops *ops;
-    mu_nccl_carry_fn *carry;
+    const struct mu_nccl_serve *serve;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER };
 
 /* ---- The backend ---------------------------------------------------------------- */
@@ -108,9 +110,9 @@ static bool load(struct mu_err *err)
 
         if (module) {
             table.ops = dlsym(module, "mu_backend_nccl");
-            *(void **)(void *)&table.carry = dlsym(module, "mu_nccl_carry");
+            table.serve = dlsym(module, "mu_nccl_serve");
         }
-        if (module && (!table.ops || !table.carry)) {
+        if (module && (!table.ops || !table.serve)) {
             mu_err_set(err, EPROTO, "backend_nccl.so is of another version");
             table.ops = NULL;
             dlclose(module);
@@ -212,6 +214,20 @@ static struct served *create(const struct mu_served_new *n, const struct mu_log 
     return s;
 }
 
+static int choose(struct served *s, struct mu_err *err)
+{
+    const struct mu_choose c = { .rank = s->rank,
+                                 .size = s->size,
+                                 .exchange = mu_meet_exchange(s->meet),
+                                 .timeout = OPEN_SECONDS,
+                                 .comm = s->comm,
+                                 .backend = s->backend,
+                                 .serve = table.serve,
+                                 .log = s->log };
+
+    return mu_choose(&c, &s->limits, err);
+}
+
 static void insert(struct served *s)
 {
     pthread_mutex_lock(&table.lock);
@@ -232,8 +248,8 @@ void mu_served_open(const struct mu_served_new *n, const struct mu_log *log)
     struct served *s;
     bool ok;
 
-    if (!mu_eligible_ranks(n->size)) {
-        mu_tally_reason("it has not been measured with this number of ranks");
+    if (n->size > MU_MEET_RANKS) {
+        mu_tally_reason("it has more than 8 ranks");
         return;
     }
     s = create(n, log);
@@ -242,6 +258,7 @@ void mu_served_open(const struct mu_served_new *n, const struct mu_log *log)
     s->meet = mu_meet_open(&call, &err);
     ok = s->meet && mu_meet_vote(s->meet, load(&err), OPEN_SECONDS);
     ok = ok && mu_meet_vote(s->meet, open_backend(s, n, log, &err) == 0, OPEN_SECONDS);
+    ok = ok && mu_meet_vote(s->meet, choose(s, &err) == 0, OPEN_SECONDS);
     if (ok) {
         insert(s);
         return;
@@ -318,9 +335,10 @@ enum mu_fate mu_served_carry(const struct mu_served_call *c, size_t *bytes,
 {
     bool left = false, carried = false;
     struct served *s = take(c->comm, &left);
+    static const struct mu_limits none;
     struct mu_eligible as;
-    enum mu_fate fate =
-        mu_eligible(c->kind, s ? s->size : 0, c->count, c->type, c->op, &as);
+    enum mu_fate fate = mu_eligible(s ? &s->limits : &none, c->kind, s ? s->size : 0,
+                                    c->count, c->type, c->op, &as);
 
     *bytes = as.bytes;
     if (!s)
@@ -335,7 +353,7 @@ enum mu_fate mu_served_carry(const struct mu_served_call *c, size_t *bytes,
 
         pthread_mutex_lock(&s->work);
         *rc = MU_NCCL_SUCCESS;
-        if (table.carry(s->backend, &coll, as.mapped, &carried, &err) < 0) {
+        if (table.serve->carry(s->backend, &coll, as.mapped, &carried, &err) < 0) {
             mu_log(s->log, MU_LOG_ERROR, "nccl: %s", err.text);
             *rc = MU_NCCL_CUDA_ERROR;
         } else if (!carried) {

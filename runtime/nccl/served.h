@@ -3,7 +3,8 @@
  *
  *   ncclCommInitRank, ncclCommSplit -> id (comm_id.h) -> meeting (meet.h)
  *        -> vote: has the backend -> the backend opens with the meeting as its exchange
- *        -> vote: is open -> served
+ *        -> vote: is open -> limits from a file or a measurement (choose.h)
+ *        -> vote: has them -> served
  *   ncclAllReduce, ncclReduceScatter, ncclAllGather, ncclBroadcast
  *        -> eligible (eligible.h) -> the backend's kernel on the program's memory and
  *        stream

@@ -591,6 +591,51 @@ static void costs(struct own *o)
         memory_free(p[i]);
 }
 
+/* ---- Measurements beside NCCL ---------------------------------------------------- */
+
+/* In NCCL's place: Muster's own, by the way that the size has. */
+static int stand_in(void *arg, const struct mu_coll *c)
+{
+    struct own *o = arg;
+    struct mu_err err = { 0 };
+    bool carried = false,
+         moves = c->kind == MU_COLL_ALLGATHER || c->kind == MU_COLL_BROADCAST;
+    bool large = c->count * (moves ? 1 : 4) > MIB / 2;
+
+    need_ok(mu_nccl_carry((struct mu_backend *)&o->b, c, large, &carried, &err), &err);
+    return !carried;
+}
+
+static void measured(struct own *o)
+{
+    enum { KINDS = 4, SIZES = 4 };
+    static const size_t bytes[SIZES] = { 4096, MIB / 2, 4 * MIB, 64 * MIB };
+    struct mu_trial t[KINDS * SIZES * 2];
+    struct mu_err err = { 0 };
+    double from = mu_clock_s();
+    int n = 0, wrong = 0;
+
+    need_ok(mu_carry_open(&o->b, &err), &err);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int size = 0; size < SIZES; size++)
+            for (int graph = 0; graph < 2; graph++)
+                t[n++] = (struct mu_trial){ .kind = (enum mu_coll_kind)kind,
+                                            .mapped = size > 1,
+                                            .bytes = bytes[size],
+                                            .graph = graph };
+    need_ok(mu_nccl_trials((struct mu_backend *)&o->b, t, n, stand_in, o, &err), &err);
+    print0(&o->r, "# measured in %.2f s\n", mu_clock_s() - from);
+    for (int i = 0; i < n; i++) {
+        wrong += t[i].us <= 0 || t[i].nccl_us <= 0 || t[i].us > 100 * t[i].nccl_us ||
+                 t[i].nccl_us > 100 * t[i].us;
+        print0(&o->r, "# kind %d, %zu bytes, %s: %.1f and %.1f us\n", (int)t[i].kind,
+               t[i].bytes, t[i].graph ? "graph" : "stream", (double)t[i].us,
+               (double)t[i].nccl_us);
+    }
+    verify(o, wrong == 0, "each size has times of both, and of one magnitude");
+    mu_carry_close(&o->b);
+}
+
 static void every_way(struct own *o)
 {
     for (int d = MUSTER_F32; d <= MUSTER_BF16; d++)
@@ -614,6 +659,7 @@ static int body(struct mu_world *world, void *arg)
         if (!*virtual_only) {
             every_way(&o);
             other_memory(&o);
+            measured(&o);
         }
         verify(&o, o.b.ours.virtual_memory.usable,
                "the ranks can share virtual memory");

@@ -2,13 +2,15 @@
 /* fake_backend.c - a backend_nccl.so that prints what it carries out
  *
  * FAKE_BACKEND: "fails1": open fails on rank 1; "device": it has another GPU;
- * "unmapped": no memory can be mapped; "broken": each call fails.
+ * "unmapped": no memory can be mapped; "broken": each call fails; "unmeasured": it measures
+ * nothing; "measures": it does so aloud, by calls of NCCL; "slow": it is slower than
+ * NCCL above 64 KiB.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/backend/backend.h"
+#include "runtime/backend/serve.h"
 
 struct fake {
     struct mu_backend_env env;
@@ -79,7 +81,6 @@ static int device_fake(const struct mu_backend *b)
     return fake_of(b)->env.rank + (asked("device") ? 1 : 0);
 }
 
-mu_nccl_carry_fn mu_nccl_carry;
 __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nccl = {
     .name = "nccl",
     .open = open_fake,
@@ -88,10 +89,8 @@ __attribute__((visibility("default"))) const struct mu_backend_ops mu_backend_nc
     .device = device_fake,
 };
 
-__attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *b,
-                                                         const struct mu_coll *coll,
-                                                         bool mapped, bool *carried,
-                                                         struct mu_err *err)
+static int carry(struct mu_backend *b, const struct mu_coll *coll, bool mapped,
+                 bool *carried, struct mu_err *err)
 {
     static const char *const ops[] = { "sum", "min", "max" };
 
@@ -112,3 +111,43 @@ __attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *b,
     fflush(stdout);
     return 0;
 }
+
+/* Muster is faster up to 1 MiB by one-shot, and up to 64 MiB on mapped memory. */
+static int measure(struct mu_backend *b, struct mu_trial *trials, int n,
+                   mu_nccl_call_fn *nccl, void *arg, struct mu_err *err)
+{
+    const size_t kib = 1024, mib = kib * kib;
+
+    if (asked("unmeasured"))
+        return mu_err_set(err, MUSTER_EDEVICE, "the GPU is busy");
+    for (int i = 0; i < n; i++) {
+        struct mu_trial *t = &trials[i];
+        size_t most = t->mapped ? 64 * mib : asked("slow") ? 64 * kib : mib;
+        const struct mu_coll c = { .kind = t->kind, .count = t->bytes };
+
+        if (asked("measures") && t->bytes == 4 * kib && nccl(arg, &c) != 0)
+            return mu_err_set(err, MUSTER_EDEVICE, "NCCL refuses a call");
+        t->us = t->mapped && (asked("unmapped") || asked("slow")) ? 0
+                : t->bytes <= most                                ? 10
+                                                                  : 30;
+        t->nccl_us = 20;
+    }
+    if (asked("measures"))
+        printf("r%d backend measures %d\n", fake_of(b)->env.rank, n);
+    fflush(stdout);
+    return 0;
+}
+
+static int describe(const struct mu_backend *b, char *text, size_t len,
+                    struct mu_err *err)
+{
+    (void)err;
+    snprintf(text, len, "a GPU %d", fake_of(b)->env.rank);
+    return 0;
+}
+
+__attribute__((visibility("default"))) const struct mu_nccl_serve mu_nccl_serve = {
+    .carry = carry,
+    .measure = measure,
+    .describe = describe,
+};

@@ -31,7 +31,8 @@ void run(struct run *r)
     /* Of a build with sanitizers, the preloaded library is in front of theirs. */
     snprintf(command, sizeof command,
              "exec 2>&1; F=%s; env -u MUSTER_LOG -u MUSTER_NCCL "
-             "ASAN_OPTIONS=verify_asan_link_order=0 %s %s%s %s %s %s %s %d %s",
+             "ASAN_OPTIONS=verify_asan_link_order=0 MUSTER_NCCL_TIMES=$F/times "
+             "%s %s%s %s %s %s %s %d %s",
              folder, r->env ? r->env : "", r->nccl ? "MUSTER_NCCL=" : "",
              r->nccl ? r->nccl : "",
              by_name    ? "LD_LIBRARY_PATH=$F/nccl:$F/real"

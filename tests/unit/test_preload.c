@@ -64,17 +64,11 @@ static void four_ranks(void **state)
                " | backend close | nccl Finalize 0 0 0");
 }
 
-/* Three ranks: never measured. Other sizes, types and operators: NCCL's. */
-static void what_was_not_measured_is_forwarded(void **state)
+static void other_sizes_types_and_operators_are_forwarded(void **state)
 {
-    struct run r = { .nccl = "on", .ranks = 3, .steps = "init " SMALL };
+    struct run r = { .nccl = "on",
+                     .steps = "init sum:100000000:7:0 sum:0:7:0 sum:4:0:0 sum:4:7:1" };
 
-    run(&r);
-    for (int rank = 0; rank < 3; rank++)
-        expect(&r, rank, "nccl InitRank 3 1 0 | " BY_NCCL);
-    has(&r, "(it has not been measured with this number of ranks)");
-    r = (struct run){ .nccl = "on",
-                      .steps = "init sum:100000000:7:0 sum:0:7:0 sum:4:0:0 sum:4:7:1" };
     run(&r);
     both(&r, SERVED "nccl AllReduce 100000000 7 0 | nccl AllReduce 0 7 0 | "
                     "nccl AllReduce 4 0 0 | nccl AllReduce 4 7 1");
@@ -144,45 +138,50 @@ static void other_types_and_operators_have_one_shot(void **state)
                     "backend max 8 0 1 | backend min 8 1 1");
 }
 
+#define KIB ((size_t)1 << 10)
+#define MIB (KIB << 10)
+static const struct mu_limits limits = {
+    { [MU_COLL_ALLREDUCE] = { MIB, MIB + 1, 256 * MIB, MIB },
+      [MU_COLL_REDUCE_SCATTER] = { 512 * KIB, MIB, 64 * MIB, 768 * KIB },
+      [MU_COLL_ALLGATHER] = { 512 * KIB, 512 * KIB + 1, 64 * MIB, MIB },
+      [MU_COLL_BROADCAST] = { 256 * KIB, 0, 0, 256 * KIB } }
+};
+
 static void limits_of_what_is_eligible(void **state)
 {
     static const struct {
-        int ranks, type, op;
+        int type, op;
         size_t count;
         enum mu_fate fate;
         bool mapped;
     } rows[] = {
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 18, MU_CARRIED, false },
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 18) + 1, MU_CARRIED, true },
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 26, MU_CARRIED, true },
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 26) + 1, MU_OTHER_SIZE, true },
-        { 2, MU_NCCL_BFLOAT16, MU_NCCL_AVG, 1 << 19, MU_CARRIED, false },
-        { 2, MU_NCCL_FLOAT64, MU_NCCL_SUM, (1 << 17) + 1, MU_CARRIED, true },
-        { 2, MU_NCCL_INT32, MU_NCCL_SUM, 1 << 18, MU_CARRIED, false },
-        { 2, MU_NCCL_INT32, MU_NCCL_SUM, (1 << 18) + 1, MU_OTHER_SIZE, true },
-        { 2, MU_NCCL_UINT64, MU_NCCL_MIN, 1, MU_OTHER_OPERATOR, false },
-        { 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 17, MU_CARRIED, false },
-        { 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, (1 << 17) + 1, MU_CARRIED, true },
-        { 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, (1 << 23) + 1, MU_OTHER_SIZE, true },
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_MAX, 1 << 18, MU_CARRIED, false },
-        { 2, MU_NCCL_BFLOAT16, MU_NCCL_MIN, 1 << 19, MU_CARRIED, false },
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_MAX, (1 << 18) + 1, MU_OTHER_SIZE, true },
-        { 4, MU_NCCL_FLOAT16, MU_NCCL_MIN, (1 << 17) + 1, MU_OTHER_SIZE, true },
-        { 8, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1, MU_OTHER_SIZE, true },
-        { 2, MU_NCCL_FLOAT32, 5, 1, MU_OTHER_OPERATOR, false }, /* the program's */
-        { 2, 0, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },
-        { 2, -1, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },
-        { 2, 12, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },
-        { 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, (size_t)-1 / 2, MU_OTHER_SIZE, false },
+        { MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 18, MU_CARRIED, false },
+        { MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 18) + 1, MU_CARRIED, true },
+        { MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 26, MU_CARRIED, true },
+        { MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 26) + 1, MU_OTHER_SIZE, true },
+        { MU_NCCL_BFLOAT16, MU_NCCL_AVG, 1 << 19, MU_CARRIED, false },
+        { MU_NCCL_FLOAT64, MU_NCCL_SUM, (1 << 17) + 1, MU_CARRIED, true },
+        { MU_NCCL_INT32, MU_NCCL_SUM, 1 << 18, MU_CARRIED, false },
+        { MU_NCCL_INT32, MU_NCCL_SUM, (1 << 18) + 1, MU_OTHER_SIZE, true },
+        { MU_NCCL_UINT64, MU_NCCL_MIN, 1, MU_OTHER_OPERATOR, false },
+        { MU_NCCL_FLOAT32, MU_NCCL_MAX, 1 << 18, MU_CARRIED, false },
+        { MU_NCCL_BFLOAT16, MU_NCCL_MIN, 1 << 19, MU_CARRIED, false },
+        { MU_NCCL_FLOAT32, MU_NCCL_MAX, (1 << 18) + 1, MU_OTHER_SIZE, true },
+        { MU_NCCL_FLOAT32, 5, 1, MU_OTHER_OPERATOR, false }, /* the program's */
+        { 0, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },
+        { -1, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },
+        { 12, MU_NCCL_SUM, 1, MU_OTHER_TYPE, false },
+        { MU_NCCL_FLOAT32, MU_NCCL_SUM, (size_t)-1 / 2, MU_OTHER_SIZE, false },
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct mu_eligible as;
 
-        assert_int_equal(mu_eligible(MU_COLL_ALLREDUCE, rows[i].ranks, rows[i].count,
+        assert_int_equal(mu_eligible(&limits, MU_COLL_ALLREDUCE, 2, rows[i].count,
                                      rows[i].type, rows[i].op, &as),
                          rows[i].fate);
-        assert_int_equal(as.mapped, rows[i].mapped);
+        if (rows[i].fate == MU_CARRIED)
+            assert_int_equal(as.mapped, rows[i].mapped);
     }
 }
 
@@ -202,15 +201,19 @@ static void limits_of_the_other_collectives(void **state)
     } rows[] = {
         /* of the larger buffer; a count is that of one rank */
         { SCATTER, 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 16, MU_CARRIED, false },
-        { SCATTER, 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 16) + 1, MU_CARRIED, true },
+        { SCATTER, 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, (1 << 16) + 1, MU_OTHER_SIZE,
+          false },
+        { SCATTER, 2, MU_NCCL_FLOAT32, MU_NCCL_SUM, 1 << 17, MU_CARRIED, true },
         { SCATTER, 2, MU_NCCL_BFLOAT16, MU_NCCL_AVG, 1 << 24, MU_CARRIED, true },
         { SCATTER, 2, MU_NCCL_BFLOAT16, 4, (1 << 24) + 1, MU_OTHER_SIZE, true },
-        { SCATTER, 2, MU_NCCL_INT32, MU_NCCL_MAX, 1 << 16, MU_CARRIED, false },
+        { SCATTER, 2, MU_NCCL_INT32, MU_NCCL_MAX, 3 << 15, MU_CARRIED, false },
         { SCATTER, 2, MU_NCCL_INT32, MU_NCCL_MAX, 1 << 17, MU_OTHER_SIZE, true },
         { SCATTER, 2, MU_NCCL_FLOAT32, 1, 8, MU_OTHER_OPERATOR, false },
         { SCATTER, 2, 0, MU_NCCL_SUM, 8, MU_OTHER_TYPE, false },
-        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 14, MU_CARRIED, false },
-        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 15, MU_OTHER_SIZE, true },
+        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 16, MU_CARRIED, false },
+        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, 1 << 23, MU_CARRIED, true },
+        { SCATTER, 4, MU_NCCL_FLOAT16, MU_NCCL_SUM, (1 << 23) + 1, MU_OTHER_SIZE,
+          true },
         { GATHER, 2, 0, 99, 1 << 18, MU_CARRIED, false },
         { GATHER, 2, 11, 0, (1 << 18) + 1, MU_CARRIED, true },
         { GATHER, 2, MU_NCCL_FLOAT64, 0, 1 << 22, MU_CARRIED, true },
@@ -218,21 +221,22 @@ static void limits_of_the_other_collectives(void **state)
         { GATHER, 2, MU_NCCL_FLOAT64, 0, (size_t)-1 / 8, MU_OTHER_SIZE, false },
         { GATHER, 2, 12, 0, 8, MU_OTHER_TYPE, false },
         { GATHER, 2, 0, 0, 0, MU_OTHER_SIZE, false },
-        { GATHER, 4, 0, 0, 1 << 15, MU_CARRIED, false },
-        { GATHER, 4, 0, 0, 1 << 16, MU_OTHER_SIZE, true },
+        { GATHER, 4, 0, 0, 1 << 17, MU_CARRIED, false },
+        { GATHER, 8, 0, 0, 1 << 23, MU_CARRIED, true },
         { BROADCAST, 2, 1, 0, 1 << 18, MU_CARRIED, false },
         { BROADCAST, 2, 1, 0, (1 << 18) + 1, MU_OTHER_SIZE, true },
-        { BROADCAST, 4, 1, 0, 1 << 16, MU_CARRIED, false },
-        { BROADCAST, 3, 1, 0, 8, MU_OTHER_SIZE, true },
+        { BROADCAST, 3, 1, 0, 8, MU_CARRIED, false },
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct mu_eligible as;
 
-        assert_int_equal(mu_eligible((enum mu_coll_kind)rows[i].kind, rows[i].ranks,
-                                     rows[i].count, rows[i].type, rows[i].op, &as),
+        assert_int_equal(mu_eligible(&limits, (enum mu_coll_kind)rows[i].kind,
+                                     rows[i].ranks, rows[i].count, rows[i].type,
+                                     rows[i].op, &as),
                          rows[i].fate);
-        assert_int_equal(as.mapped, rows[i].mapped);
+        if (rows[i].fate == MU_CARRIED)
+            assert_int_equal(as.mapped, rows[i].mapped);
     }
 }
 
@@ -241,15 +245,15 @@ static void the_other_collectives_are_carried_out_too(void **state)
 {
     struct run r = { .nccl = "on",
                      .steps = "init scatter:8:9:4 scatter:200000:7:0 scatter:8:2:2 "
-                              "gather:8:7 gather:3:0 gather:200000:9" };
+                              "gather:8:7 gather:3:0 gather:400000:9" };
 
     run(&r);
     both(&r, SERVED "backend scatter sum 8 3 0.5 | "
                     "backend scatter sum 200000 0 1 mapped | backend scatter max 8 4 1 "
                     "| backend gather 32 | backend gather 3 | "
-                    "backend gather 400000 mapped");
+                    "backend gather 800000 mapped");
     has(&r, "carried out 3 of 3 reduce-scatters (1.5 of 1.5 MiB), 3 of 3 all-gathers "
-            "(0.8 of 0.8 MiB)\n");
+            "(1.5 of 1.5 MiB)\n");
     r.steps = "init broadcast:5:7:1 bcast:6:1:0 broadcast:5:7:2 broadcast:0:7:0 " SMALL;
     run(&r);
     expect(&r, 0,
@@ -346,7 +350,7 @@ int main(void)
         cmocka_unit_test(off_is_nccl_alone),
         cmocka_unit_test(small_sums_are_carried_out_on_all_ranks),
         cmocka_unit_test(four_ranks),
-        cmocka_unit_test(what_was_not_measured_is_forwarded),
+        cmocka_unit_test(other_sizes_types_and_operators_are_forwarded),
         cmocka_unit_test(large_sums_are_carried_out_on_mapped_memory),
         cmocka_unit_test(the_memory_that_pytorch_was_asked_for_is_mapped_if_it_can_be),
         cmocka_unit_test(other_types_and_operators_have_one_shot),

@@ -229,10 +229,8 @@ static enum mu_algo algo_of(const struct mu_nccl_backend *b, const struct mu_col
                                                                       : MU_ALGO_NCCL;
 }
 
-__attribute__((visibility("default"))) int mu_nccl_carry(struct mu_backend *backend,
-                                                         const struct mu_coll *coll,
-                                                         bool mapped, bool *carried,
-                                                         struct mu_err *err)
+int mu_nccl_carry(struct mu_backend *backend, const struct mu_coll *coll, bool mapped,
+                  bool *carried, struct mu_err *err)
 {
     struct mu_nccl_backend *b = mu_nccl_of(backend);
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

@@ -33,6 +33,7 @@
 #include <stdatomic.h>
 
 #include "runtime/backend/backend.h"
+#include "runtime/backend/serve.h"
 #include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/backend/nccl/algo.h"
 #include "runtime/backend/nccl/own_table.h"
@@ -335,7 +336,12 @@ void mu_carry_close(struct mu_nccl_backend *b);
 void mu_carry_report(struct mu_nccl_backend *b);
 /* Block until all that was carried out is done. */
 void mu_carry_drain(struct mu_nccl_backend *b);
-mu_nccl_carry_fn mu_nccl_carry;
+int mu_nccl_carry(struct mu_backend *backend, const struct mu_coll *coll, bool mapped,
+                  bool *carried, struct mu_err *err);
+
+/* trial.c: as serve.h has `measure` */
+int mu_nccl_trials(struct mu_backend *backend, struct mu_trial *trials, int n,
+                   mu_nccl_call_fn *nccl, void *arg, struct mu_err *err);
 
 /* stream.c */
 int mu_nccl_drain(struct mu_nccl_backend *b, void *stream, struct mu_err *err);
