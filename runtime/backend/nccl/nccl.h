@@ -36,8 +36,7 @@
 #include "runtime/backend/serve.h"
 #include "runtime/backend/nccl/kernels/kernels.h"
 #include "runtime/backend/nccl/algo.h"
-#include "runtime/backend/nccl/own_table.h"
-#include "runtime/backend/nccl/virtual.h"
+#include "runtime/backend/nccl/own.h"
 
 /* Device memory beyond the buckets: areas that peers store packets and lines into. */
 #define MU_PACKETS_BYTES ((size_t)8 << 20)
@@ -101,29 +100,6 @@ struct mu_watched {
     atomic_int armed;
     double since; /* seconds, monotonic */
     char what[96];
-};
-
-/* Memory that the program allocated. The ranks agree on `open`. */
-struct mu_own {
-    bool open;
-    bool for_virtual; /* a rank's program asks for virtual memory; the same on all */
-    pthread_mutex_t entries; /* of the table, refused, sent and kept */
-    pthread_mutex_t work;    /* held while mappings change */
-    struct mu_own_table table;
-    bool refused[MU_OWN_SLOTS]; /* CUDA gives no handle */
-    uint8_t sent[MU_OWN_SLOTS]; /* peers that have the descriptor, as bits */
-    struct mu_virtual virtual_memory;
-    bool left; /* a peer has closed its socket: no more of it is sent */
-    CUmemGenericAllocationHandle kept[MU_OWN_SLOTS]; /* of it, to be sent; 0: none */
-    struct mu_own_map *mirror, *map;                 /* on the host and on the device */
-    cudaStream_t stream;                             /* copies the one to the other */
-    unsigned scan;                                   /* the next entry to check */
-    uint32_t waiting;     /* mu_host_words.waiting, a poll ago */
-    unsigned waited;      /* polls behind each other that found a wait */
-    atomic_uint launched; /* blocks of counted launches */
-    uint32_t before;      /* those before the last mapping */
-    PFN_cuPointerGetAttribute_v4000 attribute;
-    PFN_cuMemGetAddressRange_v3020 range;
 };
 
 /* A capture of the program: its last kernel of ours, and the record behind that. */
@@ -266,13 +242,6 @@ bool mu_nccl_arena_peers(const struct mu_nccl_backend *b, const void *p, size_t 
 /* Every rank publishes `len` bytes; all: those of this node. Collective. */
 int mu_peers_collect(struct mu_nccl_backend *b, const char *key, const void *mine,
                      size_t len, void *all, struct mu_err *err);
-
-/* own.c. open is collective; poll belongs to the watch thread. */
-int mu_own_open(struct mu_nccl_backend *b, struct mu_err *err);
-void mu_own_poll(struct mu_nccl_backend *b);
-void mu_own_close(struct mu_nccl_backend *b);
-cudaError_t mu_own_launch(struct mu_nccl_backend *b, const struct mu_work *work,
-                          int blocks, bool captured);
 
 /* measure.c */
 int mu_measure(struct mu_nccl_backend *b, struct mu_err *err);
