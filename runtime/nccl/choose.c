@@ -213,7 +213,7 @@ static int by_nccl(void *arg, const struct mu_coll *c)
     }
 }
 
-/* Collective: the slowest rank's times. *done is false on all ranks where one failed. */
+/* Collective: the slowest rank's times. *done is false on all ranks if one failed. */
 static int measure(const struct mu_choose *c, struct mu_times *times, bool *done,
                    struct mu_err *err)
 {

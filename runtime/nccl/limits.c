@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* limits.c - sizes up to which Muster's kernels were faster than NCCL, in float32 and in
- * graphs (tests/gpu/RESULTS.md)
+/* limits.c - sizes up to which Muster's kernels were faster than NCCL, in float32 and
+ * in graphs (tests/gpu/RESULTS.md)
  */
 #include "runtime/nccl/limits.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* limits.h - the sizes of each collective that Muster carries out, the same on all ranks
- */
+/* limits.h - the sizes of each collective that Muster carries out, on all ranks */
 #ifndef MU_NCCL_LIMITS_H
 #define MU_NCCL_LIMITS_H
 

@@ -6,7 +6,9 @@
  *   current.c  the device during a call
  *   comm.c     the NCCL communicator: ids, deadline, abort
  *   peers.c    mappings of the memory of this node's other ranks; arenas
- *   own.c      the same of memory that the program allocated
+ *   own.c      the same of memory that the program allocated: agreement and end
+ *   own_call.c a call on it
+ *   own_follow.c what the watch thread does for it
  *   virtual.c  the same of virtual memory, by file descriptors (descriptors.c)
  *   measure.c  start-up times of the algorithms
  *   launch.c   choice of the algorithm, its kernels and calls
@@ -14,6 +16,8 @@
  *   exchange.c messages and all-to-all: by which way, its calls
  *   coll.c     start and join
  *   carry.c    collectives of a program that calls NCCL
+ *   trial.c    their times beside NCCL's
+ *   serve.c    what libmuster-nccl takes from this module
  *   moments.c  times of the GPU's work, read later
  *   stream.c   block the host until streams are idle
  *   error.c    results of CUDA and NCCL as sentences

@@ -16,7 +16,7 @@ _Static_assert(MU_OWN_CONTROL == MU_OWN_SLOTS && MU_OWN_PEERS == MU_PEERS,
                "the kernels have a place for each slot");
 _Static_assert(MU_OWN_HANDLE == sizeof(cudaIpcMemHandle_t), "a board holds handles");
 
-/* ---- Used by the calls and by the watch thread ------------------------------------ */
+/* ---- Used by the calls and by the watch thread ----------------------------------- */
 
 bool mu_own_upload(struct mu_own *o)
 {
@@ -206,7 +206,7 @@ out:
     return rc;
 }
 
-/* ---- The end ---------------------------------------------------------------------- */
+/* ---- The end --------------------------------------------------------------------- */
 
 void mu_own_close(struct mu_nccl_backend *b)
 {
