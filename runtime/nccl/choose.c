@@ -6,25 +6,19 @@
 
 #include "config.h"
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/fresh.h"
-#include "runtime/base/text.h"
 #include "runtime/nccl/nccl_abi.h"
 #include "runtime/nccl/real.h"
 #include "runtime/nccl/times.h"
+#include "runtime/nccl/times_file.h"
 
-#define FILE_MOST ((size_t)1 << 16) /* bytes */
-#define PATH 1024
 #define GPU 160
 #define MACHINE 2048
-#define VARIABLE "MUSTER_NCCL_TIMES"
 
 /* ---- The machine ----------------------------------------------------------------- */
 
@@ -90,127 +84,63 @@ out:
     return rc;
 }
 
-/* ---- The file -------------------------------------------------------------------- */
-
-/* FNV-1a: names of files need no more. */
-static uint32_t hash_of(const char *text)
-{
-    uint32_t h = 2166136261u;
-
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 16777619u;
-    return h;
-}
-
-static int folder_make(const char *path, struct mu_err *err)
-{
-    if (mkdir(path, 0700) == 0 || errno == EEXIST)
-        return 0;
-    return mu_err_set(err, errno, "%s: the folder cannot be made: %s", path,
-                      strerror(errno));
-}
-
-/* MUSTER_NCCL_TIMES, else a file of this machine in the user's cache. */
-static int path_of(const char *machine, char *path, struct mu_err *err)
-{
-    const char *named = getenv(VARIABLE), *cache = getenv("XDG_CACHE_HOME"),
-               *home = getenv("HOME");
-    char folder[PATH - 64];
-    int n;
-
-    if (named && *named) {
-        n = snprintf(path, PATH, "%s", named);
-        return n < PATH ? 0 : mu_err_set(err, ENAMETOOLONG, VARIABLE " is too long");
-    }
-    if (cache && *cache == '/')
-        n = snprintf(folder, sizeof folder, "%s", cache);
-    else if (home && *home == '/')
-        n = snprintf(folder, sizeof folder, "%s/.cache", home);
-    else
-        return mu_err_set(err, ENOENT, "neither " VARIABLE " nor HOME is set");
-    if (n < 0 || n >= (int)sizeof folder - 8)
-        return mu_err_set(err, ENAMETOOLONG, "the path of the cache is too long");
-    if (folder_make(folder, err) < 0)
-        return -1;
-    strcat(folder, "/muster");
-    if (folder_make(folder, err) < 0)
-        return -1;
-    snprintf(path, PATH, "%s/nccl-times-%08x", folder, hash_of(machine));
-    return 0;
-}
-
-/* NULL: there is none, or not for this machine; a wrong one is reported. */
-static char *load(const struct mu_choose *c, const char *path, const char *machine)
-{
-    struct mu_err err = { 0 };
-    struct mu_times times;
-    char *text = access(path, F_OK) == 0 ? mu_text_read(path, FILE_MOST, &err) : NULL;
-
-    if (text && mu_times_parse(&times, text, machine, path, &err) == 0)
-        return text;
-    if (err.text[0])
-        mu_log(c->log, err.code == EXDEV ? MU_LOG_INFO : MU_LOG_WARN,
-               "nccl: %s: the times are measured again", err.text);
-    free(text);
-    return NULL;
-}
-
-static int write_whole(const char *path, const char *text)
-{
-    int fd = mu_fresh_open(path);
-    size_t len = strlen(text);
-    ssize_t n = 0;
-
-    if (fd < 0)
-        return -1;
-    while (len > 0 && (n = write(fd, text, len)) > 0) {
-        text += n;
-        len -= (size_t)n;
-    }
-    return close(fd) == 0 && n >= 0 ? 0 : -1;
-}
-
-/* At once: other jobs of the node may read it. */
-static void store(const struct mu_choose *c, const char *path, const char *text)
-{
-    char fresh[PATH + 32];
-
-    snprintf(fresh, sizeof fresh, "%s.%d", path, (int)getpid());
-    if (write_whole(fresh, text) == 0 && rename(fresh, path) == 0) {
-        mu_log(c->log, MU_LOG_INFO, "nccl: the times are kept in %s", path);
-        return;
-    }
-    mu_log(c->log, MU_LOG_INFO, "nccl: %s: the times cannot be kept: %s", path,
-           strerror(errno));
-    unlink(fresh);
-}
-
 /* ---- The measurement ------------------------------------------------------------- */
+
+/* NCCL's own functions: a look-up takes as long as a launch. */
+struct nccl {
+    void *comm;
+    mu_nccl_result (*allreduce)(const void *, void *, size_t, int, int, void *, void *);
+    mu_nccl_result (*reduce_scatter)(const void *, void *, size_t, int, int, void *,
+                                     void *);
+    mu_nccl_result (*allgather)(const void *, void *, size_t, int, void *, void *);
+    mu_nccl_result (*broadcast)(const void *, void *, size_t, int, int, void *, void *);
+};
+
+static bool nccl_find(struct nccl *n, void *comm)
+{
+    n->comm = comm;
+    *(void **)(void *)&n->allreduce = mu_real("ncclAllReduce");
+    *(void **)(void *)&n->reduce_scatter = mu_real("ncclReduceScatter");
+    *(void **)(void *)&n->allgather = mu_real("ncclAllGather");
+    *(void **)(void *)&n->broadcast = mu_real("ncclBroadcast");
+    return n->allreduce && n->reduce_scatter && n->allgather && n->broadcast;
+}
 
 static int by_nccl(void *arg, const struct mu_coll *c)
 {
-    mu_nccl_result (*sum)(const void *, void *, size_t, int, int, void *, void *);
-    mu_nccl_result (*move)(const void *, void *, size_t, int, void *, void *);
-    mu_nccl_result (*from)(const void *, void *, size_t, int, int, void *, void *);
+    const struct nccl *n = arg;
 
     switch (c->kind) {
     case MU_COLL_ALLREDUCE:
+        return n->allreduce(c->send, c->recv, c->count, MU_NCCL_FLOAT32, MU_NCCL_SUM,
+                            n->comm, c->stream);
     case MU_COLL_REDUCE_SCATTER:
-        *(void **)(void *)&sum = mu_real(
-            c->kind == MU_COLL_ALLREDUCE ? "ncclAllReduce" : "ncclReduceScatter");
-        return sum ? sum(c->send, c->recv, c->count, MU_NCCL_FLOAT32, MU_NCCL_SUM, arg,
-                         c->stream)
-                   : -1;
+        return n->reduce_scatter(c->send, c->recv, c->count, MU_NCCL_FLOAT32,
+                                 MU_NCCL_SUM, n->comm, c->stream);
     case MU_COLL_ALLGATHER:
-        *(void **)(void *)&move = mu_real("ncclAllGather");
-        return move ? move(c->send, c->recv, c->count, MU_NCCL_INT8, arg, c->stream)
-                    : -1;
+        return n->allgather(c->send, c->recv, c->count, MU_NCCL_INT8, n->comm,
+                            c->stream);
     default:
-        *(void **)(void *)&from = mu_real("ncclBroadcast");
-        return from ? from(c->send, c->recv, c->count, MU_NCCL_INT8, c->root, arg,
-                           c->stream)
-                    : -1;
+        return n->broadcast(c->send, c->recv, c->count, MU_NCCL_INT8, c->root, n->comm,
+                            c->stream);
     }
+}
+
+/* Into times; none where it fails on this rank. */
+static void measure_here(const struct mu_choose *c, struct mu_times *times)
+{
+    struct mu_err why = { 0 };
+    struct nccl nccl;
+    int rc;
+
+    mu_times_plan(times);
+    rc = nccl_find(&nccl, c->comm)
+             ? c->serve->measure(c->backend, times->row, times->n, by_nccl, &nccl, &why)
+             : mu_err_set(&why, ENOENT, "NCCL lacks one of its functions");
+    if (rc == 0)
+        return;
+    times->n = 0;
+    mu_log(c->log, MU_LOG_WARN, "nccl: nothing was measured: %s", why.text);
 }
 
 /* Collective: the slowest rank's times. *done is false on all ranks if one failed. */
@@ -218,15 +148,12 @@ static int measure(const struct mu_choose *c, struct mu_times *times, bool *done
                    struct mu_err *err)
 {
     struct mu_times *all = calloc((size_t)c->size, sizeof *all);
-    struct mu_err why = { 0 };
     double from = mu_clock_s();
     int rc;
 
     if (!all)
         return mu_err_set(err, ENOMEM, "no memory for the ranks' times");
-    mu_times_plan(times);
-    if (c->serve->measure(c->backend, times->row, times->n, by_nccl, c->comm, &why) < 0)
-        times->n = 0;
+    measure_here(c, times);
     rc = collect(c, "nccl.times", times, sizeof *times, all, err);
     *done = true;
     for (int r = 0; r < c->size && rc == 0; r++) {
@@ -234,9 +161,7 @@ static int measure(const struct mu_choose *c, struct mu_times *times, bool *done
         if (*done && r != c->rank)
             mu_times_slowest(times, &all[r]);
     }
-    if (why.text[0])
-        mu_log(c->log, MU_LOG_WARN, "nccl: nothing was measured: %s", why.text);
-    else if (rc == 0 && *done && c->rank == 0)
+    if (rc == 0 && *done && c->rank == 0)
         mu_log(c->log, MU_LOG_INFO, "nccl: measured against NCCL in %.2f s",
                mu_clock_s() - from);
     free(all);
@@ -250,7 +175,7 @@ static int from_file(const struct mu_choose *c, const char *path, const char *ma
                      struct mu_times *times, struct mu_err *err)
 {
     const struct mu_exchange *x = &c->exchange;
-    char *text = c->rank == 0 && *path ? load(c, path, machine) : NULL;
+    char *text = c->rank == 0 && *path ? mu_times_load(path, machine, c->log) : NULL;
     void *shared = NULL;
     size_t len = 0;
     int rc = -1;
@@ -268,26 +193,16 @@ out:
     return rc;
 }
 
-static void keep(const struct mu_choose *c, const char *path, const char *machine,
-                 const struct mu_times *times)
-{
-    char *text = mu_times_text(times, machine);
-
-    if (text)
-        store(c, path, text);
-    free(text);
-}
-
 int mu_choose(const struct mu_choose *c, struct mu_limits *out, struct mu_err *err)
 {
-    char machine[MACHINE], path[PATH] = "";
+    char machine[MACHINE], path[MU_TIMES_PATH] = "";
     struct mu_err why = { 0 };
     struct mu_times times;
     bool done = true;
 
     if (machine_text(c, machine, sizeof machine, err) < 0)
         return -1;
-    if (c->rank == 0 && path_of(machine, path, &why) < 0)
+    if (c->rank == 0 && mu_times_path(machine, path, sizeof path, &why) < 0)
         mu_log(c->log, MU_LOG_INFO, "nccl: the times are not kept: %s", why.text);
     if (from_file(c, path, machine, &times, err) < 0)
         return -1;
@@ -295,7 +210,7 @@ int mu_choose(const struct mu_choose *c, struct mu_limits *out, struct mu_err *e
         if (measure(c, &times, &done, err) < 0)
             return -1;
         if (done && *path && mu_times_complete(&times))
-            keep(c, path, machine, &times);
+            mu_times_store(path, machine, &times, c->log);
     }
     if (done) {
         mu_times_limits(&times, out);
