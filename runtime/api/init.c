@@ -308,8 +308,10 @@ int muster_finalize(struct muster *m)
     mu_worlds_remove(&m->recover);
     /* All ranks have arrived. Where ranks survive a death, it harms no other now. */
     if (mu_comm_close(&m->comm, &err) < 0 && rc == MUSTER_OK &&
-        !mu_verdict_survived(&m->recover, err.code, -1))
+        !mu_verdict_survived(&m->recover, err.code, -1)) {
         rc = err.code;
+        mu_verdict_await_world(&m->recover, &err);
+    }
     if (rc != MUSTER_OK)
         mu_fail(NULL, rc, "%s", err.text);
     if (m->parent)

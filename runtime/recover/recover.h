@@ -137,6 +137,10 @@ bool mu_verdict_survived(const struct mu_recover *recover, int status, int rank)
 void mu_verdict_await(struct mu_recover *recover, struct mu_err *err);
 /* The control thread aborts the backend of a failed job: wait until it has. */
 void mu_verdict_await_abort(const struct mu_recover *recover);
+/* A group has failed while it was closed: its world reports that, and ends this process
+ * here. Returns where failures are returned, and for a world.
+ */
+void mu_verdict_await_world(const struct mu_recover *recover, const struct mu_err *err);
 /* This rank has seen that the job fails with *err: wait for its turn, then do what is
  * due: see reporter.h. First write the streams of this rank, and give the other ranks
  * time to write theirs. Returns for MU_DEED_RETURN only.

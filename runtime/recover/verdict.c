@@ -198,6 +198,15 @@ void mu_verdict_await(struct mu_recover *recover, struct mu_err *err)
     mu_verdict_take_turn(recover, &view, err);
 }
 
+void mu_verdict_await_world(const struct mu_recover *recover, const struct mu_err *err)
+{
+    const struct mu_view view = { .sight = MU_SAW_CALL_FAIL,
+                                  .returns = returns(recover, err->code, -1) };
+
+    if (recover->group)
+        mu_verdict_take_turn(recover, &view, err);
+}
+
 void mu_verdict_await_abort(const struct mu_recover *recover)
 {
     for (int i = 0; i < 500 && !atomic_load(&recover->comm->ended); i++)

@@ -292,6 +292,25 @@ static int dies(struct muster *m, int rank, void *arg)
     return 1;
 }
 
+static void die_now(void *arg)
+{
+    raise(SIGKILL);
+}
+
+/* Rank 3 dies when its group has agreed to end. */
+static int dies_in_finalize(struct muster *m, int rank, void *arg)
+{
+    struct muster *g;
+
+    RANK_OK(muster_split(m, rank / 2, 0, rank / 2 ? "upper" : "lower", &g));
+    if (rank == 3)
+        forked_before_close(g, die_now, NULL);
+    if (muster_finalize(g) != MUSTER_OK)
+        return muster_report(NULL);
+    pause();
+    return 1;
+}
+
 /* Rank 0 waits first, for rank 2, which waits for rank 3. */
 static int waits_for_one_that_waits(struct muster *m, int rank, void *arg)
 {
@@ -376,6 +395,8 @@ static void a_failure_of_a_group_ends_the_job_with_its_name(void **state)
                   "group 'upper': rank 0 (node b, rank 2 of the world",
                   "has not entered all-reduce of 9 f32");
         ends_with(dies, NULL, MUSTER_EPEER, 0, tcp, "rank 2 (node b", " died");
+        ends_with(dies_in_finalize, NULL, MUSTER_EPEER, 0, tcp, "rank 3 (node b",
+                  " died");
     }
 }
 
