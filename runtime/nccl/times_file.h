@@ -12,8 +12,8 @@
  * is made.
  */
 int mu_times_path(const char *machine, char *path, size_t len, struct mu_err *err);
-/* The file's text, which mu_times_parse takes; the caller frees it. NULL: there is none,
- * or not for this machine; a wrong one is logged.
+/* The file's text, which mu_times_parse takes; the caller frees it. NULL: there is
+ * none, or not for this machine; a wrong one is logged.
  */
 char *mu_times_load(const char *path, const char *machine, const struct mu_log *log);
 /* All of it at once: other jobs of the node may read it. A failure is logged. */
