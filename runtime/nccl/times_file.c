@@ -34,7 +34,6 @@ static int folder_make(const char *path, struct mu_err *err)
                       strerror(errno));
 }
 
-/* MUSTER_NCCL_TIMES, else a file of this machine in the user's cache. */
 int mu_times_path(const char *machine, char *path, size_t len, struct mu_err *err)
 {
     const char *named = getenv(VARIABLE), *cache = getenv("XDG_CACHE_HOME"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* own_follow.c - the watch thread tells the peers of new memory, and opens and closes
- * mappings of theirs
+/* own_follow.c - the watch thread sends the peers handles of new memory, and maps and
+ * unmaps theirs
  */
 #include <string.h>
 
