@@ -384,11 +384,11 @@ static bool carried(const struct mu_served_call *call, mu_nccl_result *rc)
     return fate == MU_CARRIED;
 }
 
-mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count, int type,
+static mu_nccl_result reduce(enum mu_coll_kind kind, __typeof__(ncclAllReduce) *real,
+                             const void *send, void *recv, size_t count, int type,
                              int op, void *comm, void *stream)
 {
-    REAL(ncclAllReduce);
-    const struct mu_served_call call = { .kind = MU_COLL_ALLREDUCE,
+    const struct mu_served_call call = { .kind = kind,
                                          .comm = comm,
                                          .send = send,
                                          .recv = recv,
@@ -401,21 +401,19 @@ mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count, int typ
     return carried(&call, &rc) ? rc : real(send, recv, count, type, op, comm, stream);
 }
 
+mu_nccl_result ncclAllReduce(const void *send, void *recv, size_t count, int type,
+                             int op, void *comm, void *stream)
+{
+    REAL(ncclAllReduce);
+    return reduce(MU_COLL_ALLREDUCE, real, send, recv, count, type, op, comm, stream);
+}
+
 mu_nccl_result ncclReduceScatter(const void *send, void *recv, size_t count, int type,
                                  int op, void *comm, void *stream)
 {
     REAL(ncclReduceScatter);
-    const struct mu_served_call call = { .kind = MU_COLL_REDUCE_SCATTER,
-                                         .comm = comm,
-                                         .send = send,
-                                         .recv = recv,
-                                         .count = count,
-                                         .type = type,
-                                         .op = op,
-                                         .stream = stream };
-    mu_nccl_result rc = MU_NCCL_SUCCESS;
-
-    return carried(&call, &rc) ? rc : real(send, recv, count, type, op, comm, stream);
+    return reduce(MU_COLL_REDUCE_SCATTER, real, send, recv, count, type, op, comm,
+                  stream);
 }
 
 mu_nccl_result ncclAllGather(const void *send, void *recv, size_t count, int type,
